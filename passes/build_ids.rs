@@ -12,8 +12,8 @@ use perfx_format::record::build_id::BuildIdEntry;
 use perfx_format::{Endian, Kinds, Layouts, Origin, Record, RecordType, sample_type as st};
 use perfx_model::address_space::{AddressSpaces, Dso, Mapping};
 use perfx_pipeline::{
-    Emit, Fork, Level, Needs, Pass, Place, Prescan, Prescanned, Result, Rewrite, Session, Stage, Survey,
-    counted,
+    Emit, Fork, Level, Needs, OutputForm, Pass, Place, Prescan, Prescanned, Result, Rewrite, Session, Stage,
+    Survey, counted,
 };
 
 use crate::support::ids::{Correction, IdArgs, IdOptions, Ids, MappedIds, cpumode_of, dso_name};
@@ -208,6 +208,8 @@ impl Found {
     /// Adds the entries to the feature, and reports.
     fn finish(&mut self, options: &BuildIdsOptions, session: &mut Session) {
         let added = self.mapped.add_with(&self.entries, session);
+        // Pipe data has HEADER_BUILD_ID records instead of the feature.
+        let added = if session.form == OutputForm::Pipe { 0 } else { added };
         options.ids.correct_feature(session, &mut self.corrections);
         let Found { ids, entry_count, record_count, corrections, contradicting, corrected, .. } = self;
         if let Some(ids) = ids {

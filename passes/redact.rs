@@ -22,7 +22,7 @@ use perfx_format::header::FileHeader;
 use perfx_format::names::{
     Name, NameKind, change_build_ids, rename_event_types, rename_record, without_bytes_behind_name,
 };
-use perfx_format::read::Recording;
+use perfx_format::read::{Form, Recording};
 use perfx_format::record::bpf_event::{bpf_tag, set_bpf_tag};
 use perfx_format::record::build_id::{BuildIdEntry, set_build_id};
 use perfx_format::record::cpumode::is_kernel;
@@ -560,7 +560,8 @@ impl Remove {
         let parts = self.plan.parts;
         change_attrs(session, |raw, endian| without_parts(raw, parts, endian));
         let mut kinds = HARMLESS.iter().fold(Kinds::ALL, |kinds, kind| kinds.without(*kind));
-        if !self.plan.changes_samples(&layouts) {
+        // Pipe data may define events after its head.
+        if session.input != Form::Pipe && !self.plan.changes_samples(&layouts) {
             kinds = kinds.without(RecordType::SAMPLE);
         }
         session.want_only(kinds);

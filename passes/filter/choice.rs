@@ -53,7 +53,7 @@ pub(crate) struct List<T>(pub(crate) Vec<T>);
 pub struct SelectArgs {
     /// Time windows START,STOP (STOP exclusive): seconds of the recording's clock, as perf script shows them,
     /// +DURATION after the first sample, or RFC 3339; either end may be left out. Or parts of the recording:
-    /// 10%-20%, 10%/2 for the second tenth
+    /// 10%-20%, 90%- for the last tenth, 10%/2 for the second tenth
     #[arg(long, value_name = "WINDOW", value_parser = windows)]
     time: Vec<List<Window>>,
     /// Keep samples of these processes

@@ -37,7 +37,7 @@ pub(super) struct Interval {
 }
 
 impl Window {
-    /// Parses windows: `START,STOP`, where either end may be left out; `10%`, `10%-20%`, `10%/2` and
+    /// Parses windows: `START,STOP`, where either end may be left out; `10%`, `10%-20%`, `10%-`, `10%/2` and
     /// comma-separated lists of these; or several windows separated by spaces. A point is
     /// `SECONDS[.FRACTION]`, `+DURATION` (after the first sample; `ns`, `us`, `ms`, `s`, `m`, or seconds
     /// without a unit) or an RFC 3339 time.
@@ -46,6 +46,10 @@ impl Window {
         for part in text.split_whitespace() {
             if part.contains('%') {
                 for share in part.split(',') {
+                    ensure!(
+                        !share.is_empty(),
+                        "`{part}`: there is nothing beside a comma; 30%- is everything from 30% on"
+                    );
                     windows.push(
                         parse_share(share)
                             .with_context(|| format!("`{share}` is not a percentage of the time"))?,
@@ -129,7 +133,7 @@ impl Window {
     }
 }
 
-/// Parses `10%` (the first tenth), `10%-20%`, `10%/2` (the second tenth).
+/// Parses `10%` (the first tenth), `10%-20%`, `10%-` (all but the first tenth), `-10%`, `10%/2` (the second tenth).
 fn parse_share(text: &str) -> Result<Window> {
     let share = |text: &str| -> Result<u64> {
         let number = text.trim().strip_suffix('%').context("the % is missing")?;
@@ -139,7 +143,8 @@ fn parse_share(text: &str) -> Result<Window> {
         Ok(parts)
     };
     if let Some((start, stop)) = text.split_once('-') {
-        let (start, stop) = (share(start)?, share(stop)?);
+        let either = |text: &str, end| if text.is_empty() { Ok(end) } else { share(text) };
+        let (start, stop) = (either(start, 0)?, either(stop, WHOLE)?);
         ensure!(start <= stop, "it ends before it begins");
         return Ok(Window::Share(start, stop));
     }
@@ -282,6 +287,7 @@ mod tests {
         assert_eq!(intervals("10%-20%"), [(1100, 1200)]);
         assert_eq!(intervals("10%/2,10%/10"), [(1100, 1200), (1900, 2001)]);
         assert_eq!(intervals("10%"), [(1000, 1100)]);
+        assert_eq!(intervals("90%-,-10%"), [(1000, 1100), (1900, 2001)]);
         assert_eq!(intervals("0%-100%"), [(1000, 2001)]);
         assert_eq!(intervals("0%-10%,10%-12.5%"), [(1000, 1125)]);
         assert_eq!(intervals("+100ns,+0.5us"), [(1100, 1500)]);
@@ -299,7 +305,8 @@ mod tests {
             "110%",
             "10%/0",
             "10%/11",
-            "10%-",
+            "10%,",
+            "-%",
             "40%-30%",
             "+5parsecs,",
             "1e9,",

@@ -39,6 +39,8 @@ pub struct Session {
     late_build_ids: Vec<u8>,
     /// Features set by a pass.
     pub(crate) set: BTreeSet<Feature>,
+    /// True if no pass behind the one whose survey ends is a barrier.
+    pub(crate) stays: bool,
     /// The report for the user.
     pub report: Report,
     /// Files to put into an output directory next to the records, with their names.
@@ -114,6 +116,7 @@ impl Session {
             made: Vec::new(),
             stored,
             sees_all: false,
+            stays: false,
             list_aux: false,
             drops_unnamed: false,
             threads,
@@ -233,6 +236,12 @@ impl Session {
     /// place.
     pub fn sees_all(&self) -> bool {
         self.sees_all
+    }
+
+    /// True if no later pass changes what a survey could learn, so that what this pass learns while it rewrites
+    /// also holds for the output. For [`Survey::end`](crate::Survey::end).
+    pub fn stays(&self) -> bool {
+        self.stays
     }
 
     /// The place at which a record that a survey saw at `origin` will be rewritten. If compressed records are

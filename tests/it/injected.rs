@@ -966,3 +966,10 @@ fn behind_another_pass_ids_have_the_same_places() {
     assert_eq!(bytes("behind"), bytes("alone"));
     assert_eq!(bytes("between"), bytes("sorted"));
 }
+
+#[test]
+fn into_pipe_data_that_has_all_ids_nothing_is_injected() {
+    let fixture = Fixture::new("recorded/buildid-all.p73.data");
+    let ran = perfx(args!["inject", "-b", "--no-files", fixture.path, "--to", "pipe"]);
+    assert!(ran.stderr.contains("nothing injected"), "{}", ran.stderr);
+}

@@ -14,6 +14,7 @@ use perfx_format::write::RecordingWriter;
 use perfx_format::{Attr, Endian, Event, Feature, MappedFile, Mmap2, RecordType, Value, sample_type as st};
 
 use crate::args;
+use crate::parse::{Order, records};
 use crate::promises::Input;
 use crate::shares::{of_two_perfs, readers, shares};
 use crate::snapshots::{Place, same};
@@ -519,6 +520,47 @@ fn names_of_event_types_leave_pipe_data_too_and_pseudonyms_are_not_cut() {
     let dump = perfx(args!["dump", "--only", "HEADER_EVENT_TYPE", path("out")]).text();
     let names: Vec<_> = dump.split_whitespace().filter_map(|word| word.strip_prefix("name=")).collect();
     assert!(matches!(names[..], [one, "\"\"", other] if one == other && one.starts_with("event-")), "{dump}");
+}
+
+#[test]
+fn stacks_leave_pipe_data_whose_events_come_late() {
+    let folder = temp();
+    let path = |name: &str| folder.path().join(name);
+    perfx(args![
+        "copy",
+        "-q",
+        "--to",
+        "pipe",
+        Fixture::new("recorded/dwarf.p61.data").path,
+        "-o",
+        path("early")
+    ])
+    .done()
+    .unwrap();
+    let pipe = fs::read(path("early")).unwrap();
+    let (head, records) = (&pipe[..16], records(&pipe[16..], Order { big: false }));
+    let (attrs, others): (Vec<_>, Vec<_>) = records.iter().partition(|record| record.kind == 64);
+    let stacks: Vec<&[u8]> =
+        others.iter().filter(|record| record.kind == 9).map(|record| &record.bytes[8..]).collect();
+    assert!(!attrs.is_empty() && stacks.len() > 1);
+    let behind_one = 1 + others.iter().position(|record| record.kind == 9).unwrap();
+    let (front, behind) = others.split_at(behind_one);
+    let orders = [vec![front, &attrs, behind], vec![front, behind, &attrs], vec![front, behind]];
+    for (number, order) in orders.into_iter().enumerate() {
+        let late: Vec<u8> = order.concat().into_iter().flat_map(|record| record.bytes.clone()).collect();
+        fs::write(path("in"), [head, &late].concat()).unwrap();
+        for form in ["pipe", "file"] {
+            let ran = perfx(args!["redact", "-f", "--to", form, path("in"), "-o", path("out")]);
+            // A file without an event is refused.
+            let Some(code @ (0 | 3)) = ran.code else { continue };
+            // Samples before their event can't be read.
+            assert!(number < 2 || code == 3, "{number} {form}: {}", ran.stderr);
+            let out = fs::read(path("out")).unwrap();
+            let stays = |stack: &&[u8]| out.windows(stack.len()).any(|there| there == *stack);
+            assert!(!stacks.iter().any(stays), "{number} {form}");
+        }
+        assert_eq!(perfx(args!["redact", "--check", path("in")]).code, Some(3), "{number}");
+    }
 }
 
 #[test]

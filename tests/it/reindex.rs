@@ -522,6 +522,22 @@ fn times_are_those_that_perf_finds() {
 }
 
 #[test]
+fn times_are_those_of_the_output_if_a_later_pass_changes_them() {
+    let folder = temp();
+    let path = |name: &str| folder.path().join(name);
+    let fixture = Fixture::new("recorded/several.p61.data");
+    for later in ["filter:time=20%-60%", "thin:every=7", "retime:offset=1000", "retime:zero"] {
+        for (out, chain) in [("one", vec![later]), ("both", vec!["reindex-times:add", later])] {
+            let passes = chain.iter().flat_map(|pass| ["-p", pass]);
+            let line = args!["run", "-q", "-f", "-o", path(out), fixture.path].to_vec();
+            perfx(line.into_iter().chain(passes.map(Into::into)).collect::<Vec<_>>()).done().unwrap();
+        }
+        let found = ["one", "both"].map(|out| times(&fs::read(path(out)).unwrap(), false));
+        assert_eq!(found[0], found[1], "{later}");
+    }
+}
+
+#[test]
 fn build_ids_of_mappings_get_into_the_feature_when_asked_for() {
     let file = Fixture::new("recorded/buildid-mmap.p73.data").bytes();
     same_bytes("not asked", &file, &reindexed(&file, &[]).unwrap().0).unwrap();

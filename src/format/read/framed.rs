@@ -88,6 +88,7 @@ pub(super) fn frame_while(
         if !accepts(&frame, framed.end) {
             break;
         }
+        frame.read_ahead(bytes, framed.end);
         if !Walker::COMMON.contains(frame.kind) {
             framed.met_rare();
         }

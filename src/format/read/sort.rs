@@ -424,9 +424,8 @@ impl Sorter {
     pub fn record(&self, ready: &Ready) -> Result<Record<'_>> {
         let number = (ready.entry.chunk & !TIMELESS).wrapping_sub(self.first);
         let chunk = self.chunks.get(number as usize).ok_or_else(missing)?;
-        let mut walker = Walker::new(&chunk.bytes, &chunk.origins, self.endian);
-        walker.seek(ready.entry.at as usize);
-        walker.next_record()?.ok_or_else(missing)
+        let walker = Walker::new(&chunk.bytes, &chunk.origins, self.endian);
+        walker.record_at(ready.entry.at as usize)?.ok_or_else(missing)
     }
 
     /// Removes the record after it was written.
