@@ -74,8 +74,8 @@ struct MapSurvey {
     mapped: Mapped,
 }
 
-/// The second survey: finds the mappings that samples hit. Only for recordings of which [`PlaceRecords`] cannot look
-/// at the samples by itself.
+/// The second survey: finds the mappings that samples hit. Only needed if [`PlaceRecords`] cannot look at the samples
+/// itself.
 struct HitSurvey {
     options: BuildIdsOptions,
     found: Found,

@@ -162,24 +162,24 @@ impl Prescans {
 }
 
 /// A batch with its prescans.
-struct Prescanned {
+struct PrescannedBatch {
     batch: Batch,
     prescans: Prescans,
 }
 
-type Found = Result<Prescanned>;
+type Found = Result<PrescannedBatch>;
 
-impl Prescanned {
+impl PrescannedBatch {
     fn new(template: &Prescans, batch: Batch) -> Found {
         let mut prescans = template.fork();
         let scanned = prescans.0.iter_mut().flatten().try_for_each(|prescan| prescan.batch(&batch));
         scanned.map_err(|e| e.in_file(&batch.name))?;
-        Ok(Prescanned { batch, prescans })
+        Ok(PrescannedBatch { batch, prescans })
     }
 
     /// Hands the prescans to their stages.
     fn absorb<W: Work>(self, chain: &mut [W]) -> Result<Batch> {
-        let Prescanned { batch, prescans } = self;
+        let PrescannedBatch { batch, prescans } = self;
         let prescans = chain.iter_mut().zip(prescans.0);
         let mut absorbed = prescans.filter_map(|(stage, prescan)| Some(stage.absorb_prescan(prescan?)));
         absorbed.try_for_each(|absorbed| absorbed).map_err(|e| e.in_file(&batch.name))?;
@@ -200,7 +200,7 @@ fn each_led<L: Send, R: Send>(
     mut done: impl FnMut(R) -> Result<()>,
 ) -> Result<()> {
     let find =
-        |template: &mut Prescans, batch: perfx_format::Result<Batch>| Prescanned::new(template, batch?);
+        |template: &mut Prescans, batch: perfx_format::Result<Batch>| PrescannedBatch::new(template, batch?);
     let (threads, open) = (reading.threads, reading.open());
     if threads <= 1 {
         return speculate::each(

@@ -47,7 +47,7 @@ impl<'e> Emit<'e> {
 
     /// The place of a record in the input.
     pub fn place(&self, record: &Record<'_>) -> Option<Place> {
-        Place::of(record.origin(), false)
+        Place::of_record(record)
     }
 
     /// Passes a record on unchanged; no bytes are moved.

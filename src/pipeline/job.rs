@@ -235,7 +235,7 @@ fn survey_all(
         survey(recording, &mut surveys, reading)?;
         session.sees_all = !session.stored || recording.is_known_to_lack(Kinds::COMPRESSED);
         for Surveying { survey, pass, .. } in surveys {
-            session.stays = !schedule.needs[pass + 1..].iter().any(|(_, needs)| needs.barrier);
+            session.facts_stay = !schedule.needs[pass + 1..].iter().any(|(_, needs)| needs.barrier);
             let ended = survey.end(session).with_context(|| format!("pass {}", schedule.needs[pass].0))?;
             next.push((pass, ended));
         }

@@ -40,7 +40,7 @@ pub struct Session {
     /// Features set by a pass.
     pub(crate) set: BTreeSet<Feature>,
     /// True if no pass behind the one whose survey ends is a barrier.
-    pub(crate) stays: bool,
+    pub(crate) facts_stay: bool,
     /// The report for the user.
     pub report: Report,
     /// Files to put into an output directory next to the records, with their names.
@@ -116,7 +116,7 @@ impl Session {
             made: Vec::new(),
             stored,
             sees_all: false,
-            stays: false,
+            facts_stay: false,
             list_aux: false,
             drops_unnamed: false,
             threads,
@@ -240,8 +240,8 @@ impl Session {
 
     /// True if no later pass changes what a survey could learn, so that what this pass learns while it rewrites
     /// also holds for the output. For [`Survey::end`](crate::Survey::end).
-    pub fn stays(&self) -> bool {
-        self.stays
+    pub fn facts_stay(&self) -> bool {
+        self.facts_stay
     }
 
     /// The place at which a record that a survey saw at `origin` will be rewritten. If compressed records are

@@ -100,9 +100,7 @@ impl Records<'_> {
     /// The record found by `seek`.
     fn record(&self) -> Result<Option<(Record<'_>, &Layouts)>> {
         let Some(batch) = &self.batch else { return Ok(None) };
-        let mut walker = batch.walk();
-        walker.seek(self.at);
-        Ok(walker.next_record()?.map(|record| (record, &*batch.layouts)))
+        Ok(batch.walk().record_at(self.at)?.map(|record| (record, &*batch.layouts)))
     }
 
     /// The number of records in the next `bytes`, which end at a record boundary.
