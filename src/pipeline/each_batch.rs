@@ -2,6 +2,7 @@
 //! with results in file order.
 
 use std::any::Any;
+use std::panic::resume_unwind;
 use std::thread;
 
 use crossbeam_channel::bounded;
@@ -214,11 +215,13 @@ fn each_led<L: Send, R: Send>(
     }
     thread::scope(|scope| {
         let (sender, receiver) = bounded(0);
-        started(thread::Builder::new().spawn_scoped(scope, move || {
+        let reader = started(thread::Builder::new().spawn_scoped(scope, move || {
             let hand_on = |found| sender.send(found).ok().context("the receiver has stopped");
-            let _ = speculate::each(recording, threads, open, || prescans.fork(), find, hand_on);
+            speculate::each(recording, threads, open, || prescans.fork(), find, hand_on)
         }))?;
         let led = receiver.into_iter().map(lead);
-        ordered(led, &mut vec![(); workers], false, |(), led| work(led), done)
+        ordered(led, &mut vec![(); workers], false, |(), led| work(led), done)?;
+        // Batches also end when the reader fails, for example because its own threads can't start.
+        reader.join().unwrap_or_else(|panic| resume_unwind(panic))
     })
 }

@@ -10,6 +10,7 @@ use perfx_format::{Error, Kinds, Layouts, Origin, Record};
 
 use crate::each_batch::{Reading, each_batch};
 use crate::emit::{Emit, Rewriting};
+use crate::ensure;
 use crate::error::{Context as _, Result};
 use crate::hidden::Hidden;
 use crate::needs::{Damage, Interest};
@@ -29,16 +30,20 @@ pub(crate) fn write_records(
     session: &mut Session,
     writer: &mut Writer<'_>,
 ) -> Result<()> {
+    let done_before = session.report.bytes;
     let pipe = recording.form == Form::Pipe;
     // If header records have a meaning in the input or the output, all must be seen.
     let to_pipe = session.form == OutputForm::Pipe;
     let mut hidden = Hidden::new(recording, !reading.open && (pipe || to_pipe));
     let mut nested = Nested::default();
+    // What follows damage is not read.
+    let mut whole = damage != Damage::Salvage;
     let wanted = Wanted::new(chain, needs);
     let touched = |chain: &[Rewriting], batch: &Batch| wanted.touches(chain, batch);
     let work = |chain: &mut [Rewriting], batch: &Batch| plan_batch(chain, batch, &wanted, needs);
     let done = |batch: &Batch, plan: Plan| {
         judge_damage(batch, pipe, damage, session)?;
+        whole &= batch.fragment.is_none();
         session.report.records += batch.records;
         session.report.bytes += batch.bytes.len() as u64;
         hidden.look(batch)?;
@@ -48,7 +53,17 @@ pub(crate) fn write_records(
         plan.absorbed.into_iter().for_each(|header| session.absorb(header));
         Ok(())
     };
+    let read_before = recording.progress().read();
     each_batch(recording, chain, reading, touched, work, done)?;
+    let read = recording.progress().read() - read_before;
+    let rewritten = session.report.bytes - done_before;
+    let expected = recording.data_size().filter(|_| whole).unwrap_or(read);
+    // The last guard against losing records: whatever stopped early must not look like the end of the recording.
+    ensure!(
+        read == expected && (reading.open || rewritten == read),
+        "{}: only {rewritten} of {expected} bytes of records were processed; please report this",
+        session.name
+    );
     nested.say(session);
     match hidden.found()? {
         Some(error) if pipe && to_pipe => {

@@ -34,6 +34,7 @@ mod list;
 mod losses;
 mod merge;
 mod normalize;
+mod nth_failure;
 mod oracle;
 mod pack;
 mod pages;
