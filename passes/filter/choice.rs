@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use clap::Args;
 use perfx_format::RecordType;
-use perfx_format::event_name::EventName;
+use perfx_format::event_name::{EventName, without_modifiers};
 use perfx_model::address_space::{Dso, Machine};
 use perfx_pipeline::{Context as _, Error, Level, Report, Result, ensure};
 use regex::bytes::Regex;
@@ -275,9 +275,7 @@ pub(crate) fn regexes(text: &str) -> Result<List<Regex>> {
 
 /// Matches an event's name, with or without the modifiers after its last colon.
 pub(super) fn is_event(regex: &Regex, name: &[u8]) -> bool {
-    let modifiers = |part: &[u8]| part.iter().all(|byte| b"ukhGHpPSDIWebR".contains(byte));
-    let colon = name.iter().rposition(|&byte| byte == b':').filter(|&colon| modifiers(&name[colon + 1..]));
-    regex.is_match(name) || colon.is_some_and(|colon| regex.is_match(&name[..colon]))
+    regex.is_match(name) || regex.is_match(without_modifiers(name))
 }
 
 /// True for each event whose name matches one of the regular expressions. Warns of those that match no event.

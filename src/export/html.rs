@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use flate2::{Compression, GzBuilder};
+use perfx_format::event_name::without_modifiers;
 use serde::{Deserialize, Serialize};
 
 use crate::chains::StackTree;
@@ -106,6 +107,8 @@ pub struct Side<'s> {
     pub facts: &'s Facts,
     /// The node of each stack.
     pub placed: &'s [u32],
+    /// The event shown first.
+    pub shown: Option<u32>,
     /// What the program says about it.
     pub about: serde_json::Value,
 }
@@ -131,7 +134,9 @@ pub fn pack(named: &NamedStacks, sides: Vec<Side<'_>>) -> io::Result<Vec<u8>> {
         parent => node - u64::from(parent),
     }));
     columns.add(named.nodes.iter().map(|&(_, function)| function.into()));
-    let recordings = sides.into_iter().map(|side| recording(side, &mut columns)).collect();
+    let mut recordings: Vec<RecordingHead> =
+        sides.into_iter().map(|side| recording(side, &mut columns)).collect();
+    share_names(&mut recordings);
     let file =
         |file: &crate::functions::CodeFile| File { path: file.path.clone(), has_symbols: file.has_symbols };
     let head = Head {
@@ -149,11 +154,30 @@ pub fn pack(named: &NamedStacks, sides: Vec<Side<'_>>) -> io::Result<Vec<u8>> {
     packed.finish()
 }
 
+/// Gives the events of later recordings the names that they have in the first one, so that they are compared even if
+/// their modifiers differ.
+fn share_names(recordings: &mut [RecordingHead]) {
+    let Some((first, others)) = recordings.split_first_mut() else { return };
+    let has = |events: &[EventHead], name: &str| events.iter().any(|event| event.name == name);
+    for other in others {
+        for at in 0..other.events.len() {
+            let name = &other.events[at].name;
+            let bare = without_modifiers(name.as_bytes());
+            let same = first.events.iter().find(|event| without_modifiers(event.name.as_bytes()) == bare);
+            if let Some(same) =
+                same.filter(|same| !has(&first.events, name) && !has(&other.events, &same.name))
+            {
+                other.events[at].name = same.name.clone();
+            }
+        }
+    }
+}
+
 /// What rows are sorted and added up by: time, event, label, node + 1.
 type Place = (u64, u32, u32, u32);
 
 fn recording(side: Side<'_>, columns: &mut Columns) -> RecordingHead {
-    let Side { stacks, facts, placed, about } = side;
+    let Side { stacks, facts, placed, shown, about } = side;
     // Stacks that differ only in addresses have the same node.
     let mut sums: Vec<(Place, Weight)> = stacks
         .rows
@@ -197,7 +221,7 @@ fn recording(side: Side<'_>, columns: &mut Columns) -> RecordingHead {
     RecordingHead {
         about,
         events: facts.events.iter().map(event).collect(),
-        first_event: stacks.first_event(facts),
+        first_event: shown,
         labels: stacks.labels.iter().map(label).collect(),
         first_time: first.to_string(),
         step,

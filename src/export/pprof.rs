@@ -206,7 +206,7 @@ impl Profile {
         let mut strings = Strings(IndexSet::default());
         strings.number("");
         let mut profile = Profile::default();
-        // In the order of their first samples, so that the event shown first is that of `export folded`.
+        // The event shown first is that of `export folded`.
         let first = stacks.first_event(facts);
         let events: Vec<u32> = first
             .into_iter()

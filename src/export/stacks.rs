@@ -156,12 +156,10 @@ impl Stacks {
         Ok(stacks)
     }
 
-    /// The sampled event that `perf script | stackcollapse-perf.pl` sees first: of those with call chains the
-    /// earliest, else of all.
+    /// The first event of the recording that was sampled with call chains; if none was, the first that was sampled.
     pub fn first_event(&self, facts: &Facts) -> Option<u32> {
         let chains = |event: u32| facts.events.get(event as usize).is_some_and(|event| event.has_chains);
-        let first = self.times.iter().min_by_key(|&(&event, &(first, _))| (!chains(event), first, event));
-        first.map(|(&event, _)| event)
+        self.times.keys().copied().min_by_key(|&event| (!chains(event), event))
     }
 
     fn seen(&mut self, event: u32, (first, last): (u64, u64)) {

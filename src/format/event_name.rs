@@ -84,13 +84,30 @@ pub fn is_own_name(name: &[u8], attr: &Attr) -> bool {
         return address.bytes().all(|byte| byte.is_ascii_hexdigit() || b"x/:rwukhpPGH".contains(&byte));
     }
     let (bare, modifiers) = name.split_once(':').unwrap_or((name, ""));
-    if !modifiers.bytes().all(|byte| b"ukhpPGHSDIWebRX".contains(&byte)) {
+    if !modifiers.bytes().all(|byte| MODIFIERS.contains(&byte)) {
         return false;
     }
     match attr.type_ {
         4 => bare.strip_prefix('r').is_some_and(hex) || bare.strip_prefix("raw 0x").is_some_and(hex),
         _ => says_what_counts(bare, attr),
     }
+}
+
+/// What can follow the last colon of an event's name (tools/perf/util/parse-events.l).
+const MODIFIERS: &[u8] = b"ukhpPGHSDIWebRX";
+
+/// The name without the modifiers after its last colon: `cpu-clock` of `cpu-clock:ppp`.
+///
+/// ```
+/// use perfx_format::event_name::without_modifiers;
+///
+/// assert_eq!(without_modifiers(b"cycles:ukp"), b"cycles");
+/// assert_eq!(without_modifiers(b"sched:sched_switch"), b"sched:sched_switch");
+/// ```
+pub fn without_modifiers(name: &[u8]) -> &[u8] {
+    let colon = name.iter().rposition(|&byte| byte == b':');
+    let colon = colon.filter(|&colon| name[colon + 1..].iter().all(|byte| MODIFIERS.contains(byte)));
+    &name[..colon.unwrap_or(name.len())]
 }
 
 /// `system:name` of each tracepoint by its id.

@@ -29,15 +29,14 @@ fn folded(input: &Path, more: &[&str]) -> Ran {
 #[derive(Default)]
 struct Collapse {
     stacks: BTreeMap<String, u64>,
-    event: Option<String>,
     /// The name and the period of the current sample, and its frames from the outermost on.
     sample: Option<(String, u64)>,
     frames: Vec<String>,
 }
 
 impl Collapse {
-    /// The lines for the text of `perf script`.
-    fn lines(text: &str) -> Vec<String> {
+    /// The lines of an event for the text of `perf script`, as with `--event-filter`.
+    fn lines(text: &str, event: &str) -> Vec<String> {
         let head =
             Regex::new(r"^ *(\S.*?)\s+(\d+)(?:\s+\[\d+\])?\s+[\d.]+:\s+(?:(\d+)\s+)?(\S+):\s*(.*)$").unwrap();
         let frame = Regex::new(r"^\s*[0-9a-f]+ (.+) \((.*)\)$").unwrap();
@@ -49,7 +48,7 @@ impl Collapse {
                 all.frame(&parts[1], &parts[2]);
             } else if let Some(parts) = head.captures(line) {
                 all.end();
-                if all.event.get_or_insert_with(|| parts[4].to_owned()) != &parts[4] {
+                if event != &parts[4] {
                     continue;
                 }
                 let period = parts.get(3).map_or(0, |period| period.as_str().parse().unwrap());
@@ -94,14 +93,14 @@ fn comparable(fixture: &Fixture, perf: &Perf) -> bool {
         ("anon-exec", "the name of a deleted file has brackets"),
         ("name-newline", "a line feed in a name breaks perf's lines"),
         ("per-thread", "there is no time in perf's lines"),
-        ("mixed-callgraph", "perf shows the samples of another event first"),
+        ("mixed-callgraph", "tests/it/callchain.rs compares unwound stacks"),
         ("pipe-stat", "there are no samples"),
         ("cut-", "perf reads no cut recording as perfx does"),
         ("lost", "of two tracepoints, stackcollapse-perf.pl adds up both"),
         ("inject-b", "perf sees samples twice"),
         ("tracepoint", "a tracepoint's line ends with its fields"),
         ("bpf-output", "the same"),
-        ("dwarf", "tests/it/callchain.rs compares unwound stacks"),
+        ("dwarf", "the same"),
         ("z-straddle", "the same"),
     ];
     let known = OTHER.iter().any(|(part, _)| fixture.name.contains(part));
@@ -131,9 +130,13 @@ fn lines_are_those_of_stackcollapse_for_every_recording() {
                 if ours.code == Some(1) {
                     return Ok(());
                 }
-                let ours: Vec<String> = ours.text().lines().map(str::to_owned).collect();
-                compared.fetch_add(usize::from(!ours.is_empty()), Ordering::Relaxed);
-                same_lines(perf.name, &ours, &Collapse::lines(&text))?;
+                let event = ours.stderr.lines().find_map(|line| {
+                    let (event, _) = line.strip_prefix("perfx: ")?.split_once(", counted by ")?;
+                    Some(event.rsplit_once(": ")?.0)
+                });
+                let lines: Vec<String> = ours.text().lines().map(str::to_owned).collect();
+                compared.fetch_add(usize::from(!lines.is_empty()), Ordering::Relaxed);
+                same_lines(perf.name, &lines, &Collapse::lines(&text, event.unwrap_or_default()))?;
             }
             Ok(())
         });
@@ -427,4 +430,38 @@ fn stacks_of_several_recordings_add_up() {
     // One that cannot be read leaves no output.
     let ran = folded(&paths[0], &["none.data"]);
     assert_eq!((ran.code, ran.stdout.len()), (Some(1), 0), "{}", ran.stderr);
+}
+
+/// The event whose first sample was the earliest was taken: 10 page faults instead of 57 samples of cpu-clock.
+#[test]
+fn the_event_is_the_first_of_the_recording_and_not_of_the_samples() {
+    for (name, samples) in [("several.p61", 57), ("several.p73", 55)] {
+        let path = Fixture::new(&format!("recorded/{name}.data")).path;
+        let ran = perfx(args!["export", "folded", "--weight", "samples", &path]);
+        let sum: u64 =
+            ran.text().lines().map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum();
+        assert_eq!(sum, samples, "{name}: {ran:?}");
+    }
+}
+
+/// Each recording had an event of its own, so that numbers of page faults and nanoseconds of cpu-clock were added up.
+#[test]
+fn several_recordings_show_the_same_event() {
+    let path = |name: &str| Fixture::new(&format!("recorded/{name}.data")).path;
+    let (clock, modified, faults) = (path("several.p61"), path("modifiers.p61"), path("addresses.p61"));
+    let ran = perfx(args!["export", "folded", &clock, &modified]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("cpu-clock: 57 samples") && ran.stderr.contains("cpu-clock:u: 10 samples"),
+        "{ran:?}"
+    );
+    for line in ["export folded", "export html", "export firefox", "diff --profile"] {
+        let mut words: Vec<std::ffi::OsString> = line.split(' ').map(Into::into).collect();
+        words.extend([clock.clone().into(), faults.clone().into()]);
+        let ran = perfx(words);
+        assert_eq!(ran.code, Some(1), "{line}: {}", ran.stderr);
+        let said =
+            "has no samples of cpu-clock, the event chosen in the first recording, only of page-faults";
+        assert!(ran.stderr.contains(said) && ran.stderr.contains("--event"), "{line}: {}", ran.stderr);
+    }
 }

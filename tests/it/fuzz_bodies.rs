@@ -754,7 +754,17 @@ pub(crate) fn export(bytes: &[u8]) {
         let same = compare(&named, [profile(), profile()], samples, 0.0, true);
         assert!(same.moved.is_empty(), "{same:?}");
         let about = serde_json::Value::Null;
-        pack(&named, vec![Side { stacks: &stacks, facts: &facts, placed: &placed, about }]).expect("memory");
+        pack(
+            &named,
+            vec![Side {
+                stacks: &stacks,
+                facts: &facts,
+                placed: &placed,
+                shown: stacks.first_event(&facts),
+                about,
+            }],
+        )
+        .expect("memory");
         assert!(lines.is_sorted() && lines.len() == folded.len(), "one line a stack, sorted: {lines:?}");
     }
     let Some(mut recording) = reread() else { return };

@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 use perfx_export::folded::Count;
 use perfx_export::shares::{MovedFunction, Profile, ProfileDiff, compare};
-use perfx_export::{Facts, Grouping, NamedStacks, Row, Stacks, Weight};
+use perfx_export::{Facts, Grouping, NamedStacks, Row, ShownEvent, Stacks, Weight};
 use perfx_look::render::readable;
 use perfx_pipeline::{Level, Report, counted};
 
@@ -53,8 +53,8 @@ impl ProfileArgs {
         let ids = self.chosen.ids()?;
         let mut report = Report::default();
         let mut named = NamedStacks::new(2);
-        let mut sides: Vec<(Stacks, Facts, Vec<u32>)> = Vec::new();
-        let mut only = None;
+        let mut sides: Vec<(Stacks, Facts, Vec<u32>, Option<u32>)> = Vec::new();
+        let mut shown = ShownEvent::default();
         each_recording(sources, &mut report, |recording, said| {
             let collected = self.chosen.collect(
                 recording,
@@ -68,19 +68,17 @@ impl ProfileArgs {
             drop(bar);
             say_read(said, &recording, &stacks);
             found.say(said);
-            if sides.is_empty() && !chooses_events {
-                only = stacks.first_event(&facts).map(|event| facts.events[event as usize].name.clone());
-            }
-            sides.push((stacks, facts, placed));
+            // Like folded lines: of several events only the first one, unless some are chosen.
+            let only = if chooses_events { None } else { shown.of(&recording.name, &stacks, &facts)? };
+            sides.push((stacks, facts, placed, only));
             Ok(())
         })?;
-        // Like folded lines: of several events only the first one, unless some are chosen.
         let counts = |at: usize, event: u32| {
-            let event = sides[at].1.events.get(event as usize);
-            event.filter(|event| only.as_ref().is_none_or(|only| *only == event.name))
+            let (_, facts, _, only) = &sides[at];
+            facts.events.get(event as usize).filter(|_| only.is_none_or(|only| only == event))
         };
         let profile = |at: usize| {
-            let (stacks, _, placed) = &sides[at];
+            let (stacks, _, placed, _) = &sides[at];
             let events = stacks.times.keys().filter_map(|&event| counts(at, event));
             let events = events.map(|event| String::from_utf8_lossy(&event.name).into_owned()).collect();
             Profile { stacks, placed, events }
@@ -92,13 +90,9 @@ impl ProfileArgs {
         let found = compare(&named, [profile(0), profile(1)], count, threshold, self.total);
         for (source, side) in sources.iter().zip([&found.a, &found.b]) {
             let samples = counted(side.samples, "sample", "samples");
-            match &only {
-                // A recording without any samples was reported already.
-                Some(only) if side.samples == 0 => {
-                    let line = format!("{source}: no samples of {}; --event selects events", readable(only));
-                    report.say(Level::Warning, line);
-                }
-                _ => report.say(Level::Info, format!("{source}: {samples} of {}", side.events.join(", "))),
+            // A recording without any samples was reported already.
+            if side.samples > 0 {
+                report.say(Level::Info, format!("{source}: {samples} of {}", side.events.join(", ")));
             }
         }
         let moved = match found.moved.len() {

@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 use clap::Args;
-use perfx_export::Grouping;
 use perfx_export::firefox::{FirefoxProfile, losses};
+use perfx_export::{Grouping, ShownEvent};
 use perfx_pipeline::{Level, Report, counted};
 
 use super::input::{Collected, StackArgs, each_recording, say_read};
@@ -43,10 +43,12 @@ impl Firefox {
         let mut report = Report::default();
         let grouping = Grouping { pid: true, tid: true, time: true, ..Grouping::default() };
         let mut profile = FirefoxProfile::default();
+        let mut event = ShownEvent::default();
         each_recording(&sources, &mut report, |recording, report| {
             let mut collected = self.stacks.collect(recording, &ids, grouping, report)?;
             let lost = losses(&mut collected.recording, self.stacks.threads())?;
-            let shown = collected.stacks.first_event(&collected.facts).filter(|_| !collected.chooses_events);
+            let Collected { recording, stacks, facts, chooses_events, .. } = &collected;
+            let shown = if *chooses_events { None } else { event.of(&recording.name, stacks, facts)? };
             let search = collected.search(&ids, !self.no_inline);
             let named = profile.add(&collected.stacks, search, lost, shown)?;
             let Collected { recording, stacks, bar, .. } = collected;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use perfx_export::folded::{Count, Folded as Lines, FoldedOptions};
-use perfx_export::{EventFacts, Facts, Grouping, Row, Stacks, Weight};
+use perfx_export::{EventFacts, Facts, Grouping, Row, ShownEvent, Stacks, Weight};
 use perfx_pipeline::{Level, Report, count, counted};
 
 use super::input::{Collected, StackArgs, each_recording, say_read};
@@ -91,12 +91,13 @@ impl Folded {
         let output = self.output.open(&sources, true)?;
         let mut report = Report::default();
         let mut parts = Vec::new();
+        let mut shown = ShownEvent::default();
         each_recording(&sources, &mut report, |recording, report| {
             let collected = self.stacks.collect(recording, &ids, self.grouping(), report)?;
             let search = collected.search(&ids, !self.no_inline);
             let Collected { recording, facts, stacks, chooses_events, .. } = &collected;
-            // Like stackcollapse-perf.pl: of several events only the first one, unless some are chosen.
-            let only = stacks.first_event(facts).filter(|_| !chooses_events);
+            // Of several events only the first one, unless some are chosen.
+            let only = if *chooses_events { None } else { shown.of(&recording.name, stacks, facts)? };
             let counts = |row: &Row, weight: &Weight| {
                 let event = facts.events.get(row.event as usize);
                 only.is_none_or(|only| only == row.event).then(|| self.count(event, weight))

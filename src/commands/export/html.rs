@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use perfx_doctor::examine;
 use perfx_export::html::{Side, pack, write};
-use perfx_export::{Facts, Grouping, NamedStacks, Stacks};
+use perfx_export::{Facts, Grouping, NamedStacks, ShownEvent, Stacks};
 use perfx_format::read::Recording;
 use perfx_look::{LostCount, Times, stats_and_du};
 use perfx_passes::IdOptions;
@@ -63,6 +63,8 @@ struct Read {
     facts: Facts,
     stacks: Stacks,
     placed: Vec<u32>,
+    /// The event shown first.
+    shown: Option<u32>,
 }
 
 impl Html {
@@ -76,15 +78,16 @@ impl Html {
         let mut report = Report::default();
         let mut named = NamedStacks::new(sources.len());
         let mut sides = Vec::new();
+        let mut event = ShownEvent::default();
         each_recording(&sources, &mut report, |recording, report| {
-            sides.push(self.read(recording, &ids, &mut named, report)?);
+            sides.push(self.read(recording, &ids, (&mut named, &mut event), report)?);
             Ok(())
         })?;
         let samples = sides.iter().flat_map(|side| side.stacks.rows.values()).map(|of| of.samples).sum();
         let sides: Vec<Side<'_>> = sides
             .iter()
-            .map(|Read { about, facts, stacks, placed }| {
-                Ok(Side { stacks, facts, placed, about: serde_json::to_value(about)? })
+            .map(|Read { about, facts, stacks, placed, shown }| {
+                Ok(Side { stacks, facts, placed, shown: *shown, about: serde_json::to_value(about)? })
             })
             .collect::<Result<_>>()?;
         let packed = pack(&named, sides)?;
@@ -100,7 +103,7 @@ impl Html {
         &self,
         recording: Recording,
         ids: &IdOptions,
-        named: &mut NamedStacks,
+        (named, event): (&mut NamedStacks, &mut ShownEvent),
         report: &mut Report,
     ) -> Result<Read> {
         // The page does not tell where the recording was.
@@ -137,7 +140,8 @@ impl Html {
         }
         let said = report.lines.iter().filter(|(level, _)| *level <= Level::Warning);
         about.said = said.map(|(_, line)| line.replace(&*recording.name, &about.name)).collect();
-        Ok(Read { about, facts, stacks, placed })
+        let shown = event.of(&about.name, &stacks, &facts)?;
+        Ok(Read { about, facts, stacks, placed, shown })
     }
 }
 
