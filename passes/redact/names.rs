@@ -254,54 +254,206 @@ pub(super) fn build_id(key: &Key, id: &[u8]) -> [u8; 20] {
     new
 }
 
+/// What the word after an option of perf is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Value {
+    /// A number, a word of perf or the name of an event, which tells nothing.
+    Plain,
+    /// A file, a filter or a name.
+    Text,
+}
+
+/// Letters of `perf record` that take no value, or only one in the same word (perf 5.10 to 7.3, `perf record -h`).
+const FLAGS: &[u8] = b"abBdgIiNnPqRSsTvWz";
+
+/// Letters of `perf record` whose value tells nothing if it is a number or a word of perf.
+const PLAIN: &[u8] = b"cCDeFjkmprtu";
+
+/// Letters of `perf record` whose value is a file or a name.
+const TEXT: &[u8] = b"Go";
+
+/// Options of `perf record` that take no value, or only one behind `=`.
+const LONG_FLAGS: &[&str] = &[
+    "aio",
+    "all-cgroups",
+    "all-cpus",
+    "all-kernel",
+    "all-user",
+    "aux-sample",
+    "branch-any",
+    "bpf-event",
+    "buffering",
+    "buildid",
+    "buildid-all",
+    "buildid-cache",
+    "buildid-mmap",
+    "code-page-size",
+    "compression-level",
+    "data",
+    "data-mmap",
+    "data-page-size",
+    "debuginfod",
+    "dry-run",
+    "exclude-perf",
+    "group",
+    "inherit",
+    "intr-regs",
+    "kcore",
+    "kernel-callchains",
+    "latency",
+    "namespaces",
+    "off-cpu",
+    "overwrite",
+    "per-thread",
+    "period",
+    "phys-data",
+    "quiet",
+    "raw-samples",
+    "running-time",
+    "sample-cpu",
+    "sample-identifier",
+    "sample-mem-info",
+    "samples",
+    "snapshot",
+    "stat",
+    "strict-freq",
+    "switch-events",
+    "switch-output",
+    "tail-synthesize",
+    "threads",
+    "timestamp",
+    "timestamp-boundary",
+    "timestamp-filename",
+    "transaction",
+    "user-callchains",
+    "user-regs",
+    "verbose",
+    "weight",
+];
+
+/// Options of `perf record` whose value tells nothing if it is a number or a word of perf.
+const LONG_PLAIN: &[&str] = &[
+    "affinity",
+    "branch-filter",
+    "call-graph",
+    "clockid",
+    "count",
+    "cpu",
+    "delay",
+    "event",
+    "freq",
+    "max-size",
+    "mmap-flush",
+    "mmap-pages",
+    "num-thread-synthesize",
+    "off-cpu-thresh",
+    "pid",
+    "proc-map-timeout",
+    "realtime",
+    "setup-filter",
+    "switch-max-files",
+    "switch-output-event",
+    "synth",
+    "tid",
+    "uid",
+];
+
+/// Options of `perf record` whose value is a file, a filter or a name.
+const LONG_TEXT: &[&str] = &["cgroup", "clang-opt", "clang-path", "control", "filter", "output", "vmlinux"];
+
+/// An option of `perf record`.
+struct PerfOption<'w> {
+    /// The option without its value.
+    name: &'w [u8],
+    /// The value in the same word, behind the name.
+    value: Option<(Value, &'w [u8])>,
+    /// What the next word is, if that is the value.
+    next: Option<Value>,
+}
+
+impl<'w> PerfOption<'w> {
+    /// `None` if perf record has no such option, so that it is not certain what follows it.
+    fn of(word: &'w [u8]) -> Option<PerfOption<'w>> {
+        match word.strip_prefix(b"--") {
+            Some(long) => PerfOption::long(word, long),
+            None => PerfOption::letters(word),
+        }
+    }
+
+    fn long(word: &'w [u8], long: &'w [u8]) -> Option<PerfOption<'w>> {
+        let equals = long.iter().position(|&byte| byte == b'=');
+        let name = str::from_utf8(&long[..equals.unwrap_or(long.len())]).ok()?;
+        let positive = name.strip_prefix("no-").unwrap_or(name);
+        let (kind, takes) = match name {
+            _ if LONG_FLAGS.contains(&positive) => (Value::Plain, false),
+            _ if LONG_PLAIN.contains(&name) => (Value::Plain, true),
+            _ if LONG_TEXT.contains(&name) => (Value::Text, true),
+            _ => return None,
+        };
+        let next = Some(kind).filter(|_| takes && equals.is_none());
+        let (name, value) = word.split_at(equals.map_or(word.len(), |at| at + 3));
+        Some(PerfOption { name, value: equals.map(|_| (kind, value)), next })
+    }
+
+    fn letters(word: &'w [u8]) -> Option<PerfOption<'w>> {
+        let letters = word.strip_prefix(b"-").filter(|letters| !letters.is_empty())?;
+        for (at, letter) in letters.iter().enumerate() {
+            let (name, value) = word.split_at(at + 2);
+            let kind = match letter {
+                b'I' | b'S' | b'z' => Value::Plain,
+                _ if FLAGS.contains(letter) => continue,
+                _ if PLAIN.contains(letter) => Value::Plain,
+                _ if TEXT.contains(letter) => Value::Text,
+                _ => return None,
+            };
+            let takes = !FLAGS.contains(letter);
+            let next = Some(kind).filter(|_| takes && value.is_empty());
+            let value = Some((kind, value)).filter(|_| !value.is_empty());
+            return Some(PerfOption { name, value, next });
+        }
+        Some(PerfOption { name: word, value: None, next: None })
+    }
+}
+
 /// Words of a command line, taken one after the other.
 #[derive(Debug, Default)]
 pub(super) struct CommandLine {
     /// The number of words before this one.
     words: usize,
-    /// True from the recorded program on.
+    /// True from the recorded program on, and from the first word after which its place is not certain.
     in_program: bool,
-    after_option: bool,
+    /// What this word is, if it is the value of the option before it.
+    value: Option<Value>,
 }
 
 impl CommandLine {
-    /// The pseudonym of the next word. perf's own options, numbers and event names stay.
+    /// The pseudonym of the next word. Options, numbers and event names of perf record stay; from the program on,
+    /// every word gets one, whatever it looks like.
     pub(super) fn word(&mut self, key: &Key, word: &[u8], is_event: impl Fn(&[u8]) -> bool) -> Vec<u8> {
         self.words += 1;
-        if self.words == 1 {
-            return if word == b"perf" {
-                word.to_vec()
-            } else {
-                path(key, word).unwrap_or_else(|| word.to_vec())
-            };
+        let new = |word: &[u8]| if is_word("arg", word) { word.to_vec() } else { key.word("arg", word) };
+        let shown = |kind: Value, value: &[u8]| match kind {
+            Value::Plain if is_value(value) || is_event(value) => value.to_vec(),
+            _ => new(value),
+        };
+        match (self.words, self.value.take()) {
+            (1, _) if word == b"perf" => return word.to_vec(),
+            (1, _) => return path(key, word).unwrap_or_else(|| word.to_vec()),
+            // The options of other recorders are not known.
+            (2, _) => self.in_program = word != b"record",
+            (_, Some(kind)) => return shown(kind, word),
+            _ => {}
         }
-        let is_known = is_option(word) || is_value(word) || is_event(word);
-        let is_program = word.contains(&b'/') && !is_event(word);
-        // What follows an option may be its value; anything else that is unknown begins the program.
-        if word == b"--" || !is_known && (is_program || !self.after_option) {
+        if self.in_program || self.words == 2 {
+            return if self.in_program { new(word) } else { word.to_vec() };
+        }
+        let option = if word == b"--" { None } else { PerfOption::of(word) };
+        let Some(PerfOption { name, value, next }) = option else {
             self.in_program = true;
-        }
-        self.after_option = is_option(word);
-        if word == b"--" || is_known && !self.in_program {
-            return word.to_vec();
-        }
-        if is_word("arg", word) { word.to_vec() } else { key.word("arg", word) }
-    }
-}
-
-/// True for an option of perf that tells nothing: `-g`, `-F99`, `--all-cpus`, `--freq=99`.
-fn is_option(word: &[u8]) -> bool {
-    match word {
-        [b'-', b'-', rest @ ..] => {
-            let (name, value) = match rest.iter().position(|&byte| byte == b'=') {
-                Some(at) => (&rest[..at], &rest[at + 1..]),
-                None => (rest, &rest[..0]),
-            };
-            let is_name = name.iter().all(|byte| byte.is_ascii_lowercase() || *byte == b'-');
-            is_name && !name.is_empty() && (value.is_empty() || is_value(value))
-        }
-        [b'-', letter, value @ ..] => letter.is_ascii_alphabetic() && (value.is_empty() || is_value(value)),
-        _ => false,
+            return if word == b"--" { word.to_vec() } else { new(word) };
+        };
+        self.value = next;
+        [name, &value.map_or(Vec::new(), |(kind, value)| shown(kind, value))].concat()
     }
 }
 
@@ -319,10 +471,11 @@ mod tests {
     /// The name with each pseudonym as its word alone.
     fn shown(name: &[u8]) -> String {
         let mut text = String::from_utf8(name.to_vec()).unwrap();
-        while let Some(at) = text.find('-').filter(|&at| {
+        let is_tag = |text: &str, at: usize| {
             let digits = text.as_bytes().get(at + 1..at + 11);
             digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
-        }) {
+        };
+        while let Some((at, _)) = text.match_indices('-').find(|&(at, _)| is_tag(&text, at)) {
             text.replace_range(at..at + 11, "~");
         }
         text
@@ -391,8 +544,17 @@ mod tests {
                 "perf record -e cycles -o out -c 5 -e cpu/x/ -a",
                 "perf record -e cycles -o arg~ -c 5 -e cpu/x/ -a",
             ),
+            // The program's own options stayed if it followed an option without a value.
+            (
+                "perf record -g psql -p 5432 --account 4111111111111111 --password=987654",
+                "perf record -g arg~ arg~ arg~ arg~ arg~ arg~",
+            ),
+            ("perf record -ag -o 5432 --verb 7 -F 99", "perf record -ag -o arg~ arg~ arg~ arg~ arg~"),
+            ("perf record -agF99 --no-buildid -oa.data x", "perf record -agF99 --no-buildid -oarg~ arg~"),
+            ("perf record -z3 -S -I --password=987654", "perf record -z3 -S -I arg~"),
+            ("perf stat record -I 100 sleep 1", "perf arg~ arg~ arg~ arg~ arg~ arg~"),
             ("perf record -g ./server --pin 1234", "perf record -g arg~ arg~ arg~"),
-            ("perf record --output=secret sleep", "perf record arg~ arg~"),
+            ("perf record --output=secret sleep", "perf record --output=arg~ arg~"),
             ("perf record -p 12,13 --freq=99", "perf record -p 12,13 --freq=99"),
         ] {
             assert_eq!(new(line), expected);
