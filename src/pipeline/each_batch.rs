@@ -216,7 +216,11 @@ fn each_led<L: Send, R: Send>(
         let (sender, receiver) = bounded(0);
         started(thread::Builder::new().spawn_scoped(scope, move || {
             let hand_on = |found| sender.send(found).ok().context("the receiver has stopped");
-            let _ = speculate::each(recording, threads, open, || prescans.fork(), find, hand_on);
+            let read = speculate::each(recording, threads, open, || prescans.fork(), find, hand_on);
+            if let Err(error) = read {
+                // Without a receiver, the error that made it stop is returned instead.
+                let _ = sender.send(Err(error));
+            }
         }))?;
         let led = receiver.into_iter().map(lead);
         ordered(led, &mut vec![(); workers], false, |(), led| work(led), done)

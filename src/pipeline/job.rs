@@ -174,7 +174,17 @@ impl Job {
             strip: !to_file && !from_pipe,
         };
         let mut writer = Writer::new(&mut output, recording, &mut session)?;
+        let before = (session.report.bytes, recording.progress().read());
         write_records(recording, &mut chain, (reading, schedule.damage), needs, &mut session, &mut writer)?;
+        let read = match reading.open {
+            true => recording.progress().read() - before.1,
+            false => session.report.bytes - before.0,
+        };
+        ensure!(
+            recording.is_one_reading(read),
+            "{}: only {read} bytes of its records were read; this is a bug in perfx, please report it",
+            session.name
+        );
         session.add_late_build_ids();
         if needs.absorb && writer.kinds.contains(RecordType::STAT_CONFIG) {
             set_stat(&mut session);

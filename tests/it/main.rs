@@ -14,6 +14,7 @@ mod du;
 mod dump;
 mod every_pass;
 mod export;
+mod failures;
 mod filter;
 mod firefox;
 mod folded;

@@ -376,6 +376,13 @@ impl Recording {
         &self.progress
     }
 
+    /// True if a reading that hands out this many bytes, as stored, has reached the end. Of a recording that can
+    /// be read only once, the size is unknown, and this is always true.
+    pub fn is_one_reading(&self, bytes: u64) -> bool {
+        let size = |extents: &Vec<BatchExtent>| extents.iter().map(|extent| extent.len as u64).sum::<u64>();
+        !self.is_rereadable() || self.extents.get().map(size) == Some(bytes)
+    }
+
     /// The contents of feature COMPRESSED, if present.
     pub fn compressed(&self) -> Option<Compressed> {
         Compressed::read(self.features.get(&Feature::COMPRESSED)?, self.endian)
