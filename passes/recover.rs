@@ -2,7 +2,7 @@
 //! and reported, odd but complete records are kept and reported, and features that `perf record` writes only
 //! at its end are rebuilt from the records, as far as possible.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use clap::Args;
 use perfx_format::decode::issues;
@@ -100,6 +100,21 @@ impl Proof {
         write_event_desc(size, &described, endian)
     }
 
+    /// What to do with tracepoints whose formats are missing.
+    fn without_formats(&self, session: &Session) -> String {
+        let names = names_of(&session.events, session.features(), &[], session.endian, &self.names);
+        let (traced, others): (Vec<_>, Vec<_>) =
+            session.events.iter().zip(names).partition(|(event, _)| event.attr().is_tracepoint());
+        let what = "it has tracepoints, but not their formats (TRACING_DATA), so no perf can read it";
+        if others.is_empty() {
+            return format!("{what}, and no other events");
+        }
+        let names: BTreeSet<String> =
+            traced.iter().map(|(_, name)| regex::escape(&String::from_utf8_lossy(&name.name))).collect();
+        let names = names.into_iter().collect::<Vec<_>>().join(",");
+        format!("{what}; `perfx filter --exclude-event '{names}' --drop-unused` on the output drops them")
+    }
+
     /// Sets the features that the records reveal.
     fn complete(&self, session: &mut Session) {
         let mut made = Vec::new();
@@ -166,9 +181,7 @@ impl Proof {
         }
         let traced = session.events.iter().any(|event| event.attr().is_tracepoint());
         if traced && session.feature(Feature::TRACING_DATA).is_none() {
-            let what = "it has tracepoints, but not their formats (TRACING_DATA), so no perf can read it; perfx \
-                filter --exclude-event NAME --drop-unused drops them";
-            session.report.say(Level::Warning, what);
+            session.report.say(Level::Warning, self.without_formats(session));
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::support::text;
 #[derive(Clone, Debug)]
 pub(super) struct Selection<T> {
     pub(super) only: Vec<T>,
-    not: Vec<T>,
+    pub(super) not: Vec<T>,
 }
 
 impl<T> Default for Selection<T> {
@@ -180,6 +180,11 @@ impl FilterOptions {
     /// True if nothing is selected, so that the output would equal the input.
     pub fn is_empty(&self) -> bool {
         self.windows.is_empty() && !self.chooses_samples() && !self.kind.is_set() && !self.drop_unused
+    }
+
+    /// True if CPUs or machines are excluded, which have no names to compare with.
+    pub(super) fn excludes_numbers(&self) -> bool {
+        !self.cpu.not.is_empty() || !self.machine.not.is_empty()
     }
 
     /// True if samples are selected by their event.

@@ -112,16 +112,18 @@ impl Chooser {
         let event_names = names.iter().map(|event| &event.name[..]);
         hints.of_names(("event", "events"), &options.event, event_names, choice::is_event);
         let is = |regex: &Regex, name: &[u8]| regex.is_match(name);
-        hints.of_names(("comm", "threads"), &options.comm, gathered.tasks.names(), is);
+        // No COMM names the idle task of each CPU.
+        let idle = Some(&b"swapper"[..]).filter(|name| options.comm.excludes(|regex| regex.is_match(name)));
+        let comms = gathered.tasks.names().chain(idle);
+        hints.of_names(("comm", "threads"), &options.comm, comms, is);
         hints.of_names(
             ("cgroup", "cgroups"),
             &options.cgroup,
             gathered.cgroups.values().map(|name| &**name),
             is,
         );
-        let tasks = gathered.tasks.last_names();
-        hints.of_tasks(("process", "processes"), &options.pid, &tasks);
-        hints.of_tasks(("thread", "threads"), &options.tid, &tasks);
+        hints.of_tasks(("pid", "process", "processes"), &options.pid, &gathered.tasks);
+        hints.of_tasks(("tid", "thread", "threads"), &options.tid, &gathered.tasks);
         // One after the other, so that the memory for building them is not needed for both at once.
         let tasks = Tasks::new(gathered.tasks, &gathered.guests);
         let spaces = gathered.changes.map(|changes| Arc::new(AddressSpaces::new(changes)));

@@ -196,7 +196,13 @@ impl CutRecords {
         let suspect = kept == 0 && all > 0 && !asked;
         session.report.say(if suspect { Level::Warning } else { Level::Info }, line);
         let hints: Vec<String> = chooser.hints.lines(&session.name).filter(|_| suspect).collect();
+        let exclusions = chooser.hints.exclusions(&session.name).filter(|_| cut.owner.is_none());
+        let hints: Vec<String> = exclusions.chain(hints).collect();
         hints.into_iter().for_each(|hint| session.report.say(Level::Warning, hint));
+        if kept == all && cut.owner.is_none() && chooser.options.excludes_numbers() {
+            let line = "no sample has a CPU or machine that is excluded";
+            session.report.say(Level::Warning, line);
+        }
         Stage::rewrite(self)
     }
 

@@ -1,7 +1,8 @@
-//! If a filter keeps nothing, reports what the recording has instead of the requested values.
+//! If a filter keeps nothing, or excludes what the recording does not have, reports what it has instead.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
+use perfx_model::tasks::TaskChanges;
 use perfx_pipeline::{count, likeness, seconds};
 use regex::bytes::{Regex, RegexBuilder};
 
@@ -11,27 +12,35 @@ use super::time::Window;
 /// The number of names listed.
 const LISTED: usize = 5;
 
-/// One line for each option that matches nothing in the recording, with what `perfx list` lists all of, unless the
+/// A line for an option that matches nothing in the recording, with what `perfx list` lists all of, unless the
 /// line names everything.
+type Hint = (String, Option<&'static str>);
+
+/// What the options that match nothing could have meant.
 #[derive(Debug, Default)]
-pub(super) struct Hints(Vec<(String, Option<&'static str>)>);
+pub(super) struct Hints {
+    /// For each option; only of interest if nothing is kept.
+    kept: Vec<Hint>,
+    /// For each value to exclude: if it is misspelt, the output has what the user did not want to hand on.
+    excluded: Vec<Hint>,
+}
 
 impl Hints {
-    /// The lines for a recording of this name.
+    /// The lines if nothing is kept, for a recording of this name.
     pub(super) fn lines(&self, recording: &str) -> impl Iterator<Item = String> {
-        // Standard input cannot be read again.
-        let is_file = !recording.starts_with('<');
-        self.0.iter().map(move |(line, more)| match more.filter(|_| is_file) {
-            Some(list) => format!("{line}; `perfx list {list} {recording}` shows all"),
-            None => line.clone(),
-        })
+        shown(&self.kept, recording)
+    }
+
+    /// The lines about what is excluded, for a recording of this name.
+    pub(super) fn exclusions(&self, recording: &str) -> impl Iterator<Item = String> {
+        shown(&self.excluded, recording)
     }
 
     /// Checks `--time`; `range` holds the times of the first and the last sample.
     pub(super) fn of_times(&mut self, windows: &[Window], (first, last): (u64, u64)) {
         if !windows.is_empty() {
             let line = format!("the recording has samples from {} to {}", seconds(first), seconds(last));
-            self.0.push((line, None));
+            self.kept.push((line, None));
         }
     }
 
@@ -43,49 +52,71 @@ impl Hints {
         names: impl Iterator<Item = &'n [u8]>,
         is: impl Fn(&Regex, &[u8]) -> bool,
     ) {
-        if chosen.only.is_empty() {
-            return;
-        }
         let names: BTreeSet<&[u8]> = names.collect();
-        if names.iter().any(|name| chosen.only.iter().any(|regex| is(regex, name))) {
-            return;
+        let is_missing = |regex: &&Regex| !names.iter().any(|name| is(regex, name));
+        for regex in chosen.not.iter().filter(is_missing) {
+            let (named, more) = instead(&names, std::slice::from_ref(regex), list);
+            let line =
+                format!("--exclude-{option} `{}` matches nothing in the recording; {named}", written(regex));
+            self.excluded.push((line, more));
         }
-        // A part of a name, such as `sched_switch` of `sched:sched_switch`, or a name in a different case.
-        let loose = chosen
-            .only
-            .iter()
-            .filter_map(|regex| RegexBuilder::new(written(regex)).case_insensitive(true).build().ok());
-        let loose: Vec<Regex> = loose.collect();
-        let shown = |name: &&[u8]| format!("`{}`", String::from_utf8_lossy(name));
-        let mut meant: Vec<_> =
-            names.iter().filter(|name| loose.iter().any(|regex| regex.is_match(name))).collect();
-        // If several match, the one with the fewest other characters.
-        meant.sort_by_key(|name| name.len());
-        let named = match meant[..] {
-            [] => has(nearest(&names, &loose).iter().map(shown)),
-            [one] => format!("did you mean {}?", shown(one)),
-            ref some => format!("similar names: {}", listed(some.iter().map(|name| shown(name)))),
-        };
-        // A name that is probably meant is enough.
-        let all = if meant.is_empty() { names.len() } else { meant.len() };
-        let more = (all > LISTED).then_some(list);
-        self.0.push((format!("nothing in the recording matches --{option}; {named}"), more));
+        if !chosen.only.is_empty() && chosen.only.iter().all(|regex| is_missing(&regex)) {
+            let (named, more) = instead(&names, &chosen.only, list);
+            self.kept.push((format!("nothing in the recording matches --{option}; {named}"), more));
+        }
     }
 
     /// Checks `--pid` or `--tid`; `what` is `process` or `thread`.
     pub(super) fn of_tasks(
         &mut self,
-        (what, list): (&str, &'static str),
+        (option, what, list): (&str, &str, &'static str),
         chosen: &Selection<u32>,
-        names: &BTreeMap<u32, &[u8]>,
+        tasks: &TaskChanges,
     ) {
-        if chosen.only.is_empty() || chosen.only.iter().any(|task| names.contains_key(task)) {
-            return;
-        }
+        let names = tasks.last_names();
         let shown = |(task, name): (&u32, &&[u8])| format!("{task} ({})", String::from_utf8_lossy(name));
-        let line = format!("the recording has no such {what}; {}", has(names.iter().map(shown)));
-        self.0.push((line, (names.len() > LISTED).then_some(list)));
+        let has = has(names.iter().map(shown));
+        let more = (names.len() > LISTED).then_some(list);
+        // No record names the idle task of each CPU.
+        for task in chosen.not.iter().filter(|&task| *task != 0 && !tasks.mentions(*task)) {
+            let line = format!("--exclude-{option} {task}: the recording names no such {what}; {has}");
+            self.excluded.push((line, more));
+        }
+        if !chosen.only.is_empty() && !chosen.only.iter().any(|task| names.contains_key(task)) {
+            self.kept.push((format!("the recording has no such {what}; {has}"), more));
+        }
     }
+}
+
+fn shown(hints: &[Hint], recording: &str) -> impl Iterator<Item = String> {
+    // Standard input cannot be read again.
+    let is_file = !recording.starts_with('<');
+    hints.iter().map(move |(line, more)| match more.filter(|_| is_file) {
+        Some(list) => format!("{line}; `perfx list {list} {recording}` shows all"),
+        None => line.clone(),
+    })
+}
+
+/// What the recording has instead of names that match these, and what `perfx list` lists all of.
+fn instead(names: &BTreeSet<&[u8]>, asked: &[Regex], list: &'static str) -> (String, Option<&'static str>) {
+    // A part of a name, such as `sched_switch` of `sched:sched_switch`, or a name in a different case.
+    let loose = asked
+        .iter()
+        .filter_map(|regex| RegexBuilder::new(written(regex)).case_insensitive(true).build().ok());
+    let loose: Vec<Regex> = loose.collect();
+    let shown = |name: &&[u8]| format!("`{}`", String::from_utf8_lossy(name));
+    let mut meant: Vec<_> =
+        names.iter().filter(|name| loose.iter().any(|regex| regex.is_match(name))).collect();
+    // If several match, the one with the fewest other characters.
+    meant.sort_by_key(|name| name.len());
+    let named = match meant[..] {
+        [] => has(nearest(names, &loose).iter().map(shown)),
+        [one] => format!("did you mean {}?", shown(one)),
+        ref some => format!("similar names: {}", listed(some.iter().map(|name| shown(name)))),
+    };
+    // A name that is probably meant is enough.
+    let all = if meant.is_empty() { names.len() } else { meant.len() };
+    (named, (all > LISTED).then_some(list))
 }
 
 /// The names, the most similar to the requested ones first.

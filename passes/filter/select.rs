@@ -103,6 +103,7 @@ impl SelectedSamples {
         if let Some(doubt) = &chooser.doubt {
             report.say(Level::Warning, doubt.clone());
         }
+        chooser.hints.exclusions(&recording.name).for_each(|hint| report.say(Level::Warning, hint));
         Ok(SelectedSamples { chooser: Arc::new(chooser) })
     }
 

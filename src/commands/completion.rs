@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::Args;
 use clap_complete::{Shell, generate};
 
@@ -27,7 +27,12 @@ impl Completion {
         // Not straight to standard output: `generate` panics on a closed pipe.
         let mut script = Vec::new();
         generate(self.shell, &mut command_line, "perfx", &mut script);
-        stdout().write_all(&script)?;
+        let mut script = String::from_utf8(script).context("the script is not text")?;
+        if self.shell == Shell::Fish {
+            // fish's argparse refuses a short option that is neither a letter nor a digit, and then completes nothing.
+            script = script.replacen(" @/threads= ", " threads= ", 1);
+        }
+        stdout().write_all(script.as_bytes())?;
         Ok(0)
     }
 }

@@ -102,6 +102,14 @@ impl TaskChanges {
         self.given().map(|(_, name)| name)
     }
 
+    /// True if a record begins, names or ends this process or thread.
+    pub fn mentions(&self, task: u32) -> bool {
+        let births = self.births.iter().map(|birth| birth.process);
+        let deaths = self.deaths.iter().map(|death| death.process);
+        let named = self.names.iter().map(|naming| naming.thread);
+        births.chain(deaths).chain(named).any(|key| key as u32 == task)
+    }
+
     /// The last name of each thread that has one.
     pub fn last_names(&self) -> BTreeMap<u32, &[u8]> {
         self.given().collect()

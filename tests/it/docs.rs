@@ -6,7 +6,7 @@ use std::fs;
 use serde_json::{Value as Json, json};
 
 use crate::args;
-use crate::support::{Stdin, all, each_fixture, perfx, perfx_command, root, run, temp};
+use crate::support::{Stdin, all, clean, each_fixture, is_installed, perfx, perfx_command, root, run, temp};
 
 /// The commands by name, with subcommands after their parents: `export`, `export csv`.
 fn commands() -> Vec<(String, clap::Command)> {
@@ -73,6 +73,38 @@ fn completion_is_for_every_shell() {
         assert_eq!(ran.code, Some(0), "{shell}: {}", ran.stderr);
         assert!(commands().iter().all(|(_, command)| ran.text().contains(command.get_name())), "{shell}");
         assert!(ran.text().contains("mmap2-buildids"), "{shell}");
+    }
+}
+
+/// fish refused the short option `-@` and completed nothing, in silence. Runs the shells that are installed.
+#[test]
+fn shells_complete_commands_and_options() {
+    let folder = temp();
+    let bash = r#"source "$1"; COMP_WORDS=(perfx $2); COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+        _perfx perfx "${COMP_WORDS[COMP_CWORD]}"; printf '<%s>\n' "${COMPREPLY[@]}""#;
+    let fish = r#"source $argv[1]; complete -C "perfx $argv[2]" | string replace -r '(\S+).*' '<$1>'"#;
+    // zsh completes only on a terminal. The completed line then runs a function of that name.
+    let zsh = r#"zmodload zsh/zpty; zpty z zsh -f -i
+        zpty -w z "autoload -Uz compinit; compinit -D; source $1; perfx() { print \"<\${@[-1]}>\" }"
+        zpty -w z "perfx $2"$'\t'; zpty -w z exit; while zpty -r z; do :; done"#;
+    for (shell, options, program) in
+        [("bash", "--norc", bash), ("zsh", "-f", zsh), ("fish", "--no-config", fish)]
+    {
+        if !is_installed(shell, shell) {
+            continue;
+        }
+        let script = folder.path().join(shell);
+        fs::write(&script, perfx(["completion", shell]).stdout).unwrap();
+        for (typed, completed) in
+            [("reind", "<reindex>"), ("reindex --in-p", "<--in-place>"), ("-q reind", "<reindex>")]
+        {
+            let mut command = clean(shell);
+            command.env("HOME", folder.path()).env("TERM", "dumb").args([options, "-c", program]);
+            // bash and zsh call the first argument $0.
+            command.args((shell != "fish").then_some("test")).arg(&script).arg(typed);
+            let ran = run(&mut command, Stdin::Null);
+            assert!(ran.text().contains(completed), "{shell}, {typed}: {}{}", ran.text(), ran.stderr);
+        }
     }
 }
 

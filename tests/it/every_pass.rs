@@ -325,7 +325,7 @@ const COMMANDS: &[(&str, &[&str])] = &[
 ];
 
 /// All commands with their arguments: those above, and those made from passes.
-fn commands() -> Vec<(String, Vec<String>)> {
+pub(crate) fn commands() -> Vec<(String, Vec<String>)> {
     let above = COMMANDS.iter().map(|(command, args)| {
         ((*command).to_owned(), args.iter().map(|&arg| arg.to_owned()).collect::<Vec<_>>())
     });

@@ -672,6 +672,39 @@ const HINTS: [(&str, &str, &str); 9] = [
     ("--time", "1,2", "the recording has samples from 5863."),
 ];
 
+/// Somebody who misspells what must not leave the house learns it.
+#[test]
+fn an_exclusion_that_matches_nothing_is_said() {
+    let switches = Fixture::new(NAMES).path;
+    for (option, value, hint) in [
+        (
+            "--exclude-comm",
+            "forks,FORKs",
+            "--exclude-comm `FORKs` matches nothing in the recording; did you mean `forks`?",
+        ),
+        ("--exclude-event", "sched_process_exec", "did you mean `sched:sched_process_exec`?"),
+        ("--exclude-dso", "kernel.kallsyms", "did you mean `[kernel.kallsyms]`?"),
+        ("--exclude-pid", "1", "--exclude-pid 1: the recording names no such process; it has 32131 (forks)"),
+        ("--exclude-tid", "1", "--exclude-tid 1: the recording names no such thread; it has 32131 (forks)"),
+        ("--exclude-cpu", "77", "no sample has a CPU or machine that is excluded"),
+    ] {
+        let ran = perfx(args!["filter", "-n", option, value, &switches]);
+        assert!(ran.stderr.contains(hint), "{option} {value}: {}", ran.stderr);
+    }
+    let ran = perfx(args!["view", "--exclude-comm", "FORKS", "--no-files", &switches]);
+    assert!(ran.stderr.contains("did you mean `forks`?"), "{}", ran.stderr);
+    for (option, value) in
+        [("--exclude-comm", "swapper"), ("--exclude-pid", "0"), ("--exclude-comm", "forks")]
+    {
+        let ran = perfx(args!["filter", "-n", option, value, &switches]);
+        assert!(
+            !ran.stderr.contains("matches nothing") && !ran.stderr.contains("names no"),
+            "{}",
+            ran.stderr
+        );
+    }
+}
+
 #[test]
 fn what_keeps_nothing_says_what_the_recording_has() {
     let switches = Fixture::new(NAMES).path;

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Cursor;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -210,6 +212,26 @@ fn drop_process_leaves_all_others() {
     let expected: Vec<_> =
         listed(&fixture.path).lines().filter(|line| !line.contains(&of_last)).map(str::to_owned).collect();
     assert_eq!(listed(&output).lines().collect::<Vec<_>>(), expected);
+}
+
+/// The output was emptied before the input was read, which then ended in SIGBUS.
+#[test]
+fn a_recording_may_be_written_over_the_one_that_is_read() {
+    let folder = temp();
+    let path = folder.path().join("perf.data");
+    let input = Fixture::new("recorded/forkexec.p61.data");
+    fs::copy(&input.path, &path).unwrap();
+    let open = Recording::open(&path).unwrap();
+    let unfinished = RecordingWriter::create(&path, &open.events, open.endian).unwrap();
+    drop(unfinished);
+    assert_eq!(fs::read(&path).unwrap(), input.bytes());
+    assert_eq!(drop_process::drop_process(&path, 4_000_000, &path).unwrap(), 0);
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    let records = |path: &Path| records_of(&mut Recording::open(path).unwrap()).0;
+    assert_eq!(records(&path), records(&input.path));
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    let error = RecordingWriter::create("/dev/null", &open.events, open.endian).unwrap_err();
+    assert!(error.to_string().contains("not a regular file"), "{error}");
 }
 
 #[test]

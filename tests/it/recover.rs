@@ -10,10 +10,11 @@ use perfx_format::read::Recording;
 
 use crate::args;
 use crate::filter::records;
-use crate::parse::{self, Order, Rec};
+use crate::parse::{self, Contents, Order, Rec};
 use crate::snapshots::{Place, copy_all, same};
 use crate::support::{
-    Fixture, Form, Stdin, crafted, each, each_fixture, perfs, perfx, perfx_with, recorded, same_bytes, temp,
+    Fixture, Form, Stdin, clean, crafted, each, each_fixture, perfs, perfx, perfx_command, perfx_with,
+    recorded, run, same_bytes, temp,
 };
 
 /// `recover` does not look for oddities in such a batch again.
@@ -777,4 +778,33 @@ fn a_directory_that_lost_a_data_file_says_so() {
     let ran = perfx(args!["copy", path, "-o", folder.path().join("out.data")]);
     assert_eq!(ran.code, Some(3), "{}", ran.stderr);
     assert!(ran.stderr.contains("lost: ") && ran.stderr.contains("data.0 is missing"), "{}", ran.stderr);
+}
+
+/// The advice named an event `NAME`, which is what the user had to find out.
+#[test]
+fn the_command_for_tracepoints_without_formats_works_as_printed() {
+    let folder = temp();
+    let fixture = Fixture::new("recorded/exec-tracepoint.p61.data");
+    let mut bytes = fixture.bytes();
+    let order = Order::of(&bytes);
+    let contents = Contents::file(&bytes);
+    bytes.truncate(contents.data.end);
+    // As perf leaves it when it is killed: no size of the data, no features.
+    order.set_u64(&mut bytes, 48, 0);
+    bytes[72..104].fill(0);
+    // The first event becomes the CPU's clock.
+    let attr = order.u64(&bytes, 24) as usize;
+    order.set_u64(&mut bytes, attr + 8, 0);
+    bytes[attr..attr + 4].copy_from_slice(&1u32.to_le_bytes());
+    let (killed, output) = (folder.path().join("killed.data"), folder.path().join("out.data"));
+    fs::write(&killed, bytes).unwrap();
+    let ran = perfx(args!["recover", &killed, "-o", &output]);
+    let command = ran.stderr.split('`').find(|part| part.starts_with("perfx filter ")).expect(&ran.stderr);
+    let line = command.replacen("perfx", "\"$0\"", 1) + " out.data -o rest.data";
+    let mut shell = clean("sh");
+    shell.args(["-c", &line]).arg(perfx_command().get_program()).current_dir(folder.path());
+    let filtered = run(&mut shell, Stdin::Null);
+    assert_eq!(filtered.code, Some(0), "{line}: {}", filtered.stderr);
+    let listed = perfx(args!["list", "events", folder.path().join("rest.data")]).text();
+    assert!(listed.contains("cpu-clock") && !listed.contains("tracepoint"), "{listed}");
 }

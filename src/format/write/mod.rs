@@ -1,6 +1,7 @@
 //! Writes a recording as a file or as pipe data, and changes feature sections of a file in place.
 
 mod in_place;
+mod new_name;
 mod pipe;
 mod recording;
 mod tail;

@@ -5,6 +5,7 @@ use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::Arc;
 
+use super::new_name::NewName;
 use super::{pipe_front, write_tail};
 use crate::features::{AuxtraceEntry, FeatureContext, Mended, NrCpus, mend, write_auxtrace_index};
 use crate::header::{FILE_HEADER_SIZE, Features, FileFront};
@@ -45,6 +46,8 @@ pub struct RecordingWriter<W: Write> {
     at: u64,
     endian: Endian,
     file: Option<FileForm<W>>,
+    /// Of a file that is created by its path.
+    new_name: Option<NewName>,
 }
 
 /// The parts of a file that are known before its end.
@@ -64,16 +67,20 @@ impl<W: Write> std::fmt::Debug for RecordingWriter<W> {
 }
 
 impl RecordingWriter<File> {
-    /// Writes to a new file; an existing one is overwritten. Until [`RecordingWriter::finish`], the file is
-    /// in the state in which a killed `perf record` leaves it.
+    /// Writes a file that gets its name in [`RecordingWriter::finish`], and only then replaces an existing one,
+    /// which may be the recording that is being read. Until then it has a temporary name in the same folder; a
+    /// writer that is dropped removes it. Only its owner can read it, as perf's files.
     ///
     /// # Errors
     ///
-    /// The file cannot be created or written.
+    /// The file cannot be created or written, or the path is that of something else than a file.
     pub fn create(path: impl AsRef<Path>, events: &[Event], endian: Endian) -> Result<Self> {
-        let name: Arc<str> = path.as_ref().to_string_lossy().into();
-        let file = File::create(path).map_err(|e| Error::io("can't be created", e).file(&name))?;
-        RecordingWriter::to_file(file, events, endian).map_err(|e| e.file(&name))
+        let path = path.as_ref();
+        let name: Arc<str> = path.to_string_lossy().into();
+        let created = NewName::create(path).map_err(|e| Error::io("can't be created", e).file(&name))?;
+        let (file, new_name) = created;
+        let writer = RecordingWriter::to_file(file, events, endian).map_err(|e| e.file(&name))?;
+        Ok(RecordingWriter { new_name: Some(new_name), ..writer })
     }
 }
 
@@ -85,7 +92,8 @@ impl<W: Write + Seek> RecordingWriter<W> {
     /// `out` cannot be written.
     pub fn to_file(out: W, events: &[Event], endian: Endian) -> Result<Self> {
         let front = FileFront::new(events, endian);
-        let mut writer = RecordingWriter { out: BufWriter::new(out), at: 0, endian, file: None };
+        let mut writer =
+            RecordingWriter { out: BufWriter::new(out), at: 0, endian, file: None, new_name: None };
         writer.append(&front.bytes)?;
         writer.file = Some(FileForm {
             front,
@@ -120,7 +128,8 @@ impl<W: Write> RecordingWriter<W> {
         if let Some((feature, why)) = unsaid.first() {
             return Err(Error::new(format!("feature {feature} can't be written as pipe data: {why}")));
         }
-        let mut writer = RecordingWriter { out: BufWriter::new(out), at: 0, endian, file: None };
+        let mut writer =
+            RecordingWriter { out: BufWriter::new(out), at: 0, endian, file: None, new_name: None };
         writer.append(&front)?;
         Ok(writer)
     }
@@ -207,7 +216,7 @@ impl<W: Write> RecordingWriter<W> {
         Ok(())
     }
 
-    /// Writes everything after the records and returns the underlying writer.
+    /// Writes everything after the records, gives a created file its name, and returns the underlying writer.
     ///
     /// # Errors
     ///
@@ -222,6 +231,9 @@ impl<W: Write> RecordingWriter<W> {
             set_header(&mut out, &header).map_err(unwritable)?;
         }
         out.flush().map_err(unwritable)?;
+        if let Some(new_name) = self.new_name {
+            new_name.take().map_err(unwritable)?;
+        }
         Ok(out)
     }
 
