@@ -36,7 +36,8 @@ fn frame_in(facts: &Facts, space: Space, time: u64, (mode, address): (u16, u64))
         Some(hit) if process == 0 => facts.files.offset(hit, address),
         _ => address,
     };
-    (Frame { dso: hit.map(|hit| hit.dso), at, mode, process }, valid)
+    let dso = hit.map(|hit| hit.dso).or_else(|| facts.beyond_kernel(space.machine, mode, address));
+    (Frame { dso, at, mode, process }, valid)
 }
 
 /// The frame at an address, given after its cpumode, when a record of process `pid` was written.

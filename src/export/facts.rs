@@ -1,12 +1,14 @@
 //! Learns in a first reading what the records of a recording mean: events, address spaces, tasks, build-ids.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use perfx_format::event_name::names_of;
 use perfx_format::read::{Batch, Form, Recording};
 use perfx_format::record::build_id::BuildIdEntry;
 use perfx_format::record::cgroup::Cgroup;
+use perfx_format::record::cpumode::KERNEL;
 use perfx_format::record::event_update::name_update;
 use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::record::ksymbol::Ksymbol;
@@ -40,6 +42,8 @@ pub struct Facts {
     memory: Vec<bool>,
     /// Where kernel modules were loaded; `None` for those that were at several addresses.
     pub(crate) modules: HashMap<u32, Option<u64>>,
+    /// The kernel of the host, and the addresses from its end up to the next mapping.
+    beyond_kernel: Option<(u32, Range<u64>)>,
     /// The addresses of the DSOs that KSYMBOL records name: BPF programs and other code that the kernel loads.
     pub(crate) ksymbols: HashMap<u32, u64>,
 }
@@ -123,6 +127,7 @@ impl Facts {
         let mut late = Vec::new();
         let mut ksymbols = HashMap::new();
         let mut modules: HashMap<u32, Option<u64>> = HashMap::new();
+        let mut kernel = None;
         let mut recorded_ids: Vec<Vec<u8>> = Vec::new();
         let mut wanted = Changes::kinds().union(Kinds::of(&[
             RecordType::KSYMBOL,
@@ -164,14 +169,17 @@ impl Facts {
                         let Some(dso) = dso else { continue };
                         ksymbols.extend(Ksymbol::of(&record).map(|symbol| (dso, symbol.address)));
                         let mapping = Mapping::read(&record, &batch.layouts);
-                        let kernel = mapping.is_none_or(|mapping| mapping.kernel);
-                        files.learn(dso, mapping.as_ref(), kernel);
-                        if let Some(mapping) = mapping.as_ref().filter(|_| kernel) {
+                        let is_of_kernel = mapping.is_none_or(|mapping| mapping.kernel);
+                        files.learn(dso, mapping.as_ref(), is_of_kernel);
+                        if let Some(mapping) = mapping.as_ref().filter(|_| is_of_kernel) {
                             let start = modules.entry(dso).or_insert(Some(mapping.start));
                             *start = start.filter(|start| *start == mapping.start);
                         }
-                        if let Some(mapping) = mapping.filter(|_| kernel && machine == Machine::Host) {
-                            reference = reference.take().or_else(|| kernel_reference(&mapping));
+                        if let Some(mapping) = mapping.filter(|_| is_of_kernel && machine == Machine::Host)
+                            && let Some(found) = kernel_reference(&mapping)
+                        {
+                            reference.get_or_insert(found);
+                            kernel.get_or_insert((dso, mapping.start.saturating_add(mapping.len)));
                         }
                     }
                 }
@@ -198,6 +206,10 @@ impl Facts {
         for record in &recorded_ids {
             BuildIdEntry::read(record, endian).iter().for_each(|entry| ids.learn(entry));
         }
+        let beyond_kernel = kernel.map(|(dso, end)| {
+            let next = modules.values().flatten().copied().filter(|&start| start >= end).min();
+            (dso, end..next.unwrap_or(u64::MAX))
+        });
         let memory = spaces.dsos().iter().map(|(dso, _)| !dso.kernel && is_memory(&dso.name)).collect();
         Ok(Facts {
             events,
@@ -210,6 +222,7 @@ impl Facts {
             reference,
             memory,
             modules,
+            beyond_kernel,
             ksymbols,
             late,
         })
@@ -218,6 +231,18 @@ impl Facts {
     /// True if it is memory of a process without a file.
     pub(crate) fn is_memory(&self, dso: u32) -> bool {
         self.memory.get(dso as usize).is_some_and(|&memory| memory)
+    }
+
+    /// The kernel, if code of it may be at an address that nothing maps. Its mapping ends with `_etext`, but the code
+    /// that starts the kernel (`start_kernel`) is behind that. As in perf, only a symbol there makes it the kernel's.
+    pub(crate) fn beyond_kernel(&self, machine: Machine, mode: u16, address: u64) -> Option<u32> {
+        let (dso, range) = self.beyond_kernel.as_ref()?;
+        (machine == Machine::Host && mode == KERNEL && range.contains(&address)).then_some(*dso)
+    }
+
+    /// True if a DSO is the kernel, but the address is not in its mapping.
+    pub(crate) fn is_beyond_kernel(&self, dso: u32, address: u64) -> bool {
+        self.beyond_kernel.as_ref().is_some_and(|(kernel, range)| *kernel == dso && range.contains(&address))
     }
 
     /// True if code of a JIT compiler may be there: in memory of a process of the host, without a file.

@@ -85,7 +85,7 @@ impl Folded {
         // The names of each frame, outermost function first: for any thread, and for threads of Java.
         let mut of_frames = [(); 2].map(|()| vec![Vec::new(); stacks.tree.frames().len()]);
         let named = name_frames(stacks.tree.frames(), search, |number, frame, name| {
-            for function in functions(frame, &name, options) {
+            for function in functions(frame, &name, options, tidy) {
                 let java = function.strip_prefix('L').filter(|rest| rest.contains('/'));
                 let java = java.map(|rest| names.insert_full(rest.into()).0 as u32);
                 let any = names.insert_full(function.into()).0 as u32;
@@ -302,8 +302,14 @@ fn label_text(label: &Label, grouping: Grouping) -> String {
     text
 }
 
-/// The names of a frame by the rules of stackcollapse-perf.pl, outermost first.
-pub(crate) fn functions(frame: Frame, name: &FrameName<'_>, options: &FoldedOptions) -> Vec<String> {
+/// The names of a frame by the rules of stackcollapse-perf.pl, outermost first. `shown` makes the name of a function
+/// from its symbol.
+pub(crate) fn functions(
+    frame: Frame,
+    name: &FrameName<'_>,
+    options: &FoldedOptions,
+    shown: fn(&str) -> String,
+) -> Vec<String> {
     let dso = name.dso.as_ref().map(|dso| String::from_utf8_lossy(dso));
     if name.functions.is_empty() {
         let file = dso.as_deref().and_then(|dso| dso.rsplit('/').next()).unwrap_or("unknown");
@@ -318,7 +324,7 @@ pub(crate) fn functions(frame: Frame, name: &FrameName<'_>, options: &FoldedOpti
         // perf-map-agent writes calls that Java inlined into one name. In C++ and Rust, `->` means something else.
         let most = if frame.process == 0 { 1 } else { usize::MAX };
         for (at, part) in function.name.splitn(most, "->").enumerate() {
-            let part = tidy(part);
+            let part = shown(part);
             all.push(match at {
                 0 if function.inlined => part,
                 0 => marked(part, frame, dso.as_deref(), options),
@@ -340,20 +346,33 @@ fn marked(name: String, frame: Frame, dso: Option<&str>, options: &FoldedOptions
     }
 }
 
-/// Removes what would make lines ambiguous, and arguments.
+/// Removes what would make lines ambiguous, and arguments: from the first `(` outside of other brackets, unless
+/// it begins `(anonymous namespace)` or follows the dot of a Go method. These are the rules of inferno 0.12, with
+/// which different functions rarely become one. A name of which nothing would remain is kept.
 fn tidy(name: &str) -> String {
     let name = printable(name).replace(';', ":");
-    let is_go_method = name.split_once(".(").is_some_and(|(_, rest)| rest.contains(")."));
-    let end = match is_go_method {
-        true => None,
-        false => name
-            .match_indices('(')
-            .map(|(at, _)| at)
-            .find(|&at| !name[at..].starts_with("(anonymous namespace)")),
-    };
-    let end = end.filter(|&end| end > 0).unwrap_or(name.len());
-    let tidied = name[..end].replace(['"', '\''], "");
-    if tidied.is_empty() { "?".to_owned() } else { tidied }
+    let end = arguments(&name).filter(|&end| end > 0).unwrap_or(name.len());
+    if end == 0 { "?".to_owned() } else { name[..end].to_owned() }
+}
+
+/// Where the arguments begin in a name.
+fn arguments(name: &str) -> Option<usize> {
+    let mut depth = 0_i64;
+    for (at, byte) in name.bytes().enumerate() {
+        let is_of_name = || name[at..].starts_with("(anonymous namespace)") || name[..at].ends_with('.');
+        match byte {
+            b'(' if depth == 0 && !is_of_name() => return Some(at),
+            b'(' | b'<' | b'{' | b'[' => depth += 1,
+            b')' | b'>' | b'}' | b']' => depth -= 1,
+            _ => {}
+        }
+    }
+    None
+}
+
+/// A name as a page shows it: whole, so that overloads and instances of a template stay apart.
+pub(crate) fn whole(name: &str) -> String {
+    printable(name).into_owned()
 }
 
 /// Replaces control characters, which would end or change the line.
@@ -369,14 +388,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_tidied_as_stackcollapse_does() {
+    fn names_are_tidied_as_inferno_does() {
         let cases = [
             ("main", "main"),
             ("foo::bar(int, char)", "foo::bar"),
             ("(anonymous namespace)::f(int)", "(anonymous namespace)::f"),
             ("net/http.(*Client).Do", "net/http.(*Client).Do"),
             ("operator()(int)", "operator"),
-            ("RegExp:[&<>\"']", "RegExp:[&<>]"),
+            ("{lambda(int)#2}::operator()(int) const", "{lambda(int)#2}::operator"),
+            ("Box::operator->() const", "Box::operator->() const"),
+            ("Tab<int, (unsigned char)1>::fast(long)", "Tab<int, (unsigned char)1>::fast"),
+            ("std::function<void (int)>::f(int)", "std::function<void (int)>::f"),
+            ("<(u64, u32) as Work>::run", "<(u64, u32) as Work>::run"),
+            ("base(Type) const", "base"),
+            ("(", "("),
+            ("", "?"),
+            ("RegExp:[&<>\"']", "RegExp:[&<>\"']"),
             ("a;b\n", "a:b?"),
         ];
         for (name, expected) in cases {

@@ -9,14 +9,14 @@ use perfx_format::record::cpumode::{GUEST_KERNEL, KERNEL};
 use perfx_pipeline::Result;
 
 use crate::chains::StackTree;
-use crate::folded::{FoldedOptions, functions};
+use crate::folded::{FoldedOptions, functions, whole};
 use crate::naming::{Named, Search, name_frames};
 use crate::stacks::{Row, Stacks, Weight};
 
 /// A function, by what identifies it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct FunctionId {
-    /// Its name, as in folded lines.
+    /// Its whole name, as in the symbol table: demangled, with its arguments.
     pub name: Box<str>,
     /// The number of its file; `None` if its address was in no mapping.
     pub file: Option<u32>,
@@ -100,7 +100,7 @@ impl NamedStacks {
             let nameless = name.functions.is_empty();
             // A name from a perf map can stand for several functions.
             let inlined = name.functions.iter().map(|function| function.inlined).chain(repeat(false));
-            for (name, inlined) in functions(frame, &name, &options).into_iter().zip(inlined) {
+            for (name, inlined) in functions(frame, &name, &options, whole).into_iter().zip(inlined) {
                 // Two builds can inline the same function in different places.
                 let inlined = inlined && !self.by_file_name;
                 let function = FunctionId { name: name.into(), file, place, inlined, nameless };

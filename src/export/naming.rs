@@ -196,6 +196,8 @@ pub(crate) struct Names<'f> {
 
 /// A DSO, or the memory of a process, with its functions.
 pub(crate) struct NamedPlace<'f> {
+    facts: &'f Facts,
+    number: Option<u32>,
     dso: Option<Cow<'f, [u8]>>,
     source: Option<NameSource>,
 }
@@ -208,7 +210,8 @@ impl<'f> Names<'f> {
 
     /// The DSO of a frame, or the memory of its process.
     pub(crate) fn place(&self, frame: Frame) -> NamedPlace<'f> {
-        let dso = frame.dso.and_then(|number| self.images.dso(number)).map(dso_name);
+        let (facts, number) = (self.images.facts, frame.dso);
+        let dso = number.and_then(|number| self.images.dso(number)).map(dso_name);
         // perf names memory without a file after the perf map of its process, whether there is one or not.
         match frame.process {
             0 => {
@@ -218,15 +221,13 @@ impl<'f> Names<'f> {
                     let ksymbol = ksymbol.map(|&start| NameSource::Ksymbol(name(), start));
                     ksymbol.or_else(|| self.images.of(number).map(NameSource::image(self.inlined)))
                 });
-                NamedPlace { dso: dso.map(Cow::Borrowed), source }
+                NamedPlace { facts, number, dso: dso.map(Cow::Borrowed), source }
             }
             pid => {
                 let map = self.maps.open(pid).ok();
                 let dso = Some(PerfMaps::path(pid).into_bytes().into());
-                NamedPlace {
-                    dso,
-                    source: map.map(|(text, _)| NameSource::Map(listed(&text, pid, self.endian))),
-                }
+                let source = map.map(|(text, _)| NameSource::Map(listed(&text, pid, self.endian)));
+                NamedPlace { facts, number, dso, source }
             }
         }
     }
@@ -237,7 +238,9 @@ impl NamedPlace<'_> {
     pub(crate) fn name(&self, at: u64) -> FrameName<'_> {
         let (functions, offset) =
             self.source.as_ref().and_then(|source| source.functions(at)).unwrap_or_default();
-        FrameName { dso: self.dso.clone(), functions, offset }
+        let is_unmapped = || self.number.is_some_and(|number| self.facts.is_beyond_kernel(number, at));
+        let dso = self.dso.clone().filter(|_| !functions.is_empty() || !is_unmapped());
+        FrameName { dso, functions, offset }
     }
 
     /// The source file and line of the code at an offset, inlined or not.

@@ -9,6 +9,7 @@ mod debuginfod;
 mod elf;
 mod inlined;
 mod kallsyms;
+mod plt;
 mod sources;
 mod unwind;
 
@@ -18,6 +19,7 @@ use std::collections::HashMap;
 pub use crate::debuginfod::Debuginfod;
 pub use crate::elf::ElfFile;
 pub use crate::inlined::{Call, Dwarf, Inlined};
+pub use crate::plt::Stub;
 pub use crate::sources::{Content, Image, Reference, Sources, SymbolFile};
 pub use crate::unwind::{Arch, Section, UnwindTables};
 
@@ -41,7 +43,10 @@ pub struct Symbol {
 impl Symbol {
     /// The name as perf shows it: C++ and Rust names demangled, invalid UTF-8 replaced.
     pub fn shown(&self) -> Cow<'_, str> {
-        shown(&self.name)
+        match self.name.strip_suffix(b"@plt") {
+            Some(function) => shown(function) + "@plt",
+            None => shown(&self.name),
+        }
     }
 }
 
@@ -79,6 +84,9 @@ impl std::fmt::Write for Bounded {
     }
 }
 
+/// perf's size of a page when it guesses the end of the last symbol, bytes.
+const PAGE: u64 = 4096;
+
 /// Symbols by address.
 #[derive(Clone, Default, Debug)]
 pub struct Symbols {
@@ -105,13 +113,26 @@ impl Symbols {
             true
         });
         for at in 0..symbols.len() {
-            let next = symbols.get(at + 1).map_or(u64::MAX, |next| next.start);
+            // Like perf, the last one is given the rest of its page and the next page.
+            let page_after = |start: u64| start.checked_next_multiple_of(PAGE)?.checked_add(PAGE);
+            let next = symbols.get(at + 1).map(|next| next.start);
+            let next = next.or_else(|| page_after(symbols[at].start)).unwrap_or(u64::MAX);
             let symbol = &mut symbols[at];
             if symbol.end <= symbol.start {
                 symbol.end = next.min(symbol.limit).max(symbol.start);
             }
         }
         Symbols { symbols, aliases }
+    }
+
+    /// Adds the stubs of the same file.
+    #[must_use]
+    pub fn with_stubs(mut self, stubs: Vec<Stub>) -> Symbols {
+        let named: Vec<Symbol> = stubs.into_iter().map(|stub| stub.named(&self)).collect();
+        self.symbols.extend(named);
+        let Symbols { symbols, aliases } = Symbols::new(self.symbols);
+        self.aliases.extend(aliases);
+        Symbols { symbols, aliases: self.aliases }
     }
 
     /// The symbol that covers an address: the last one that begins at or before it, if it reaches that far.
