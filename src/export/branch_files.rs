@@ -1,5 +1,5 @@
-//! Collects the branch stacks (`perf record -b`) of all programs and libraries in one reading, and makes a profile for
-//! `perf2bolt -pa` of each that has a build-id and whose file is found.
+//! Collects the branch stacks (`perf record -b`) of all programs and libraries in one reading, and makes a profile of
+//! each that has a build-id and whose file is found.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use perfx_model::address_space::{Dso, Machine};
 use perfx_passes::{FilterOptions, IdOptions, can_have_id, dso_name, object_of};
 use perfx_pipeline::{Level, Report, Result, counted};
 
-use crate::branches::{BranchCounts, BranchProfile, Files, Program, survey};
+use crate::branches::{BranchCounts, BranchProfile, Files, Program, SumFormat, say_runs, survey};
 use crate::facts::Facts;
 use crate::naming::sources;
 
@@ -39,8 +39,8 @@ struct Mapped {
 
 /// The profiles of some programs and libraries.
 #[derive(Default, Debug)]
-pub struct BoltProfiles {
-    /// By file name, which is safe in any folder: `NAME-BUILDID.preagg`.
+pub struct SumProfiles {
+    /// By file name, which is safe in any folder: `NAME-BUILDID.preagg` or `.autofdo`.
     pub texts: BTreeMap<String, Vec<u8>>,
     /// The number of distinct branches in them.
     pub branches: u64,
@@ -96,9 +96,14 @@ impl BranchFiles {
     /// # Errors
     ///
     /// Memory is full.
-    pub fn into_bolt(self, ids: &IdOptions, report: &mut Report) -> Result<BoltProfiles> {
+    pub fn into_profiles(
+        self,
+        format: SumFormat,
+        ids: &IdOptions,
+        report: &mut Report,
+    ) -> Result<SumProfiles> {
         let sources = sources(ids, !ids.no_files(), &RecordedOn::default());
-        let mut made = BoltProfiles::default();
+        let mut made = SumProfiles::default();
         for (key, Mapped { objects, branches }) in self.files {
             let left_out = |count| format!("{} left out", counted(count, "branch", "branches"));
             let all = branches.branches();
@@ -128,8 +133,9 @@ impl BranchFiles {
             }
             if !profile.is_empty() {
                 let mut text = Vec::new();
-                profile.bolt(&program, &mut text)?;
-                made.texts.insert(format!("{}-{id}.preagg", name_of(objects.keys())), text);
+                say_runs(profile.sums(format, &program, &mut text)?, program.path(), report);
+                let name = name_of(objects.keys());
+                made.texts.insert(format!("{name}-{id}.{}", format.extension()), text);
                 made.branches += profile.len() as u64;
             }
         }

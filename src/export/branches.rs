@@ -1,12 +1,14 @@
 //! Collects the branch stacks (`perf record -b`) of a program, and prints them for compilers.
 //!
-//! [`BranchProfile::bolt`] is for `perf2bolt -pa`, and [`BranchProfile::profgen`] for `llvm-profgen --perfscript`. A branch stack holds the last branches, newest first. Between the target of a branch and the source of the
-//! next newer one, code ran straight on. Addresses are those of the program's file, so processes and recordings add up. As
-//! perf2bolt does, the profile for it leaves out branches from and to the kernel (interrupts); for llvm-profgen, the
-//! kernel is a place outside of the program.
+//! [`BranchProfile::sums`] is for `perf2bolt -pa` and `create_llvm_prof --profiler=text`, [`BranchProfile::profgen`] for
+//! `llvm-profgen --perfscript`. A branch stack holds the last branches, newest first. Between the target of a branch and
+//! the source of the next newer one, code ran straight on. Addresses are those of the program's file, so processes and
+//! recordings add up. As perf2bolt does, the sums leave out branches from and to the kernel (interrupts); for
+//! llvm-profgen, the kernel is a place outside of the program.
 //!
 //! Formats: llvm-project, bolt/include/bolt/Profile/DataAggregator.h (pre-aggregated profile) and
-//! llvm/tools/llvm-profgen/PerfReader.h.
+//! llvm/tools/llvm-profgen/PerfReader.h; google/autofdo, sample_reader.cc (TextSampleReaderWriter), and AOSP,
+//! simpleperf/cmd_inject.cpp.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
@@ -85,6 +87,28 @@ impl Program {
         (is_own.collect(), others)
     }
 }
+
+/// The formats in which each branch stands once, with its count.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SumFormat {
+    /// The text form of create_llvm_prof, which simpleperf writes, too.
+    Autofdo,
+    /// The pre-aggregated profile of perf2bolt.
+    Bolt,
+}
+
+impl SumFormat {
+    /// What the names of its files end in.
+    pub(crate) fn extension(self) -> &'static str {
+        match self {
+            SumFormat::Autofdo => "autofdo",
+            SumFormat::Bolt => "preagg",
+        }
+    }
+}
+
+/// The longest range of code that create_llvm_prof and simpleperf believe to have run without a branch, bytes.
+const LONGEST_RANGE: u64 = 1 << 20;
 
 /// An address in the program, or an offset in its file while that is not read; `None`: elsewhere.
 type Place = Option<u64>;
@@ -251,14 +275,59 @@ impl BranchProfile {
         }
     }
 
-    /// Writes the pre-aggregated profile of `perf2bolt -pa`: `B FROM TO COUNT MISPREDICTED` for branches, then
-    /// `F START END COUNT` for code that ran straight on; `f`, if the branch to it came from another function. `X:0`
-    /// is outside of the program.
+    /// Writes the branches in this format. Returns how often code was left out that ran straight on, as the source of
+    /// the next branch cannot be right.
     ///
     /// # Errors
     ///
     /// Those of `out`.
-    pub fn bolt(&self, program: &Program, out: &mut dyn Write) -> io::Result<()> {
+    pub fn sums(&self, format: SumFormat, program: &Program, out: &mut dyn Write) -> io::Result<u64> {
+        match format {
+            SumFormat::Autofdo => self.autofdo(program, out),
+            SumFormat::Bolt => self.bolt(program, out).map(|()| 0),
+        }
+    }
+
+    /// Writes the text that `create_llvm_prof --profiler=text` reads: the number of ranges of code that ran straight
+    /// on, `START-END:COUNT` for each, the number of single addresses (0), the number of branches, and
+    /// `FROM->TO:COUNT` for each. END is the address of the branch that ends the range. Addresses count from that of
+    /// the first segment: in most files these are the offsets in the file, but not in those that lld links. Branches
+    /// from and to other files are left out, as there is no way to write them.
+    fn autofdo(&self, program: &Program, out: &mut dyn Write) -> io::Result<u64> {
+        let first = program.elf.first_address();
+        let offset = |place: Place| place?.checked_sub(first);
+        let mut ranges: BTreeMap<(u64, u64), u64> = BTreeMap::new();
+        let mut branches: BTreeMap<(u64, u64), u64> = BTreeMap::new();
+        let mut left_out = 0;
+        for (trace, Taken { count, .. }) in &self.traces {
+            let [from, to, end] = [trace.from, trace.to, trace.end].map(offset);
+            if let (Some(start), Some(end)) = (to, end) {
+                if end.checked_sub(start).is_some_and(|size| size <= LONGEST_RANGE) {
+                    *ranges.entry((start, end)).or_default() += count;
+                } else {
+                    left_out += count;
+                }
+            }
+            if let (Some(from), Some(to)) = (from, to) {
+                *branches.entry((from, to)).or_default() += count;
+            }
+        }
+        writeln!(out, "{}", ranges.len())?;
+        for ((start, end), count) in ranges {
+            writeln!(out, "{start:x}-{end:x}:{count}")?;
+        }
+        writeln!(out, "0\n{}", branches.len())?;
+        for ((from, to), count) in branches {
+            writeln!(out, "{from:x}->{to:x}:{count}")?;
+        }
+        out.flush()?;
+        Ok(left_out)
+    }
+
+    /// Writes the pre-aggregated profile of `perf2bolt -pa`: `B FROM TO COUNT MISPREDICTED` for branches, then
+    /// `F START END COUNT` for code that ran straight on; `f`, if the branch to it came from another function. `X:0`
+    /// is outside of the program.
+    fn bolt(&self, program: &Program, out: &mut dyn Write) -> io::Result<()> {
         let mut branches: BTreeMap<(Place, Place), Taken> = BTreeMap::new();
         let mut runs: BTreeMap<(u64, u64, bool), u64> = BTreeMap::new();
         for (&Trace { from, to, end }, taken) in &self.traces {
@@ -479,4 +548,14 @@ pub fn say_branches(counts: BranchCounts, program: &str, report: &mut Report) {
         }
     }
     report.say(if samples == 0 { Level::Warning } else { Level::Info }, line);
+}
+
+/// Reports how often code was left out that cannot have run straight on; see [`BranchProfile::sums`].
+pub fn say_runs(left_out: u64, program: &Path, report: &mut Report) {
+    if left_out > 0 {
+        let runs = counted(left_out, "range", "ranges");
+        let program = program.display();
+        let what = "the next branch comes from before the range, or from more than 1 MiB behind its start";
+        report.say(Level::Loss, format!("{program}: {runs} of code left out: {what}"));
+    }
 }

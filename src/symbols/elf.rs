@@ -111,6 +111,11 @@ impl ElfFile {
         let (start, _, address) = self.segments.iter().find(inside)?;
         address.checked_add(offset - start)
     }
+
+    /// The virtual address of the first segment; 0 without segments.
+    pub fn first_address(&self) -> u64 {
+        self.segments.first().map_or(0, |&(_, _, address)| address)
+    }
 }
 
 /// The most that `.gnu_debugdata` may expand to, bytes. That of the largest libraries has some 10 MB.

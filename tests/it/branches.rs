@@ -1,5 +1,5 @@
-//! `perfx export bolt` and `export profgen`: perf2bolt and llvm-profgen make the same profiles of their output as of
-//! the recording itself, through perf.
+//! `perfx export autofdo`, `bolt` and `profgen`: create_llvm_prof, perf2bolt and llvm-profgen make the same profiles of
+//! their output as of the recording itself.
 //!
 //! There is no PMU here, so the branch stacks are those of a simulated run: the branches of a real program, taken by a
 //! fixed sequence of numbers.
@@ -285,6 +285,68 @@ fn perf2bolt_makes_the_same_profile_of_the_export_as_of_the_recording() {
     }
 }
 
+/// The instruction at the offset of each branch and the end of each range branches, and the counts are those of the
+/// simulated run.
+#[test]
+fn create_llvm_prof_makes_a_profile_of_the_ranges_and_branches_of_autofdo() {
+    // In the last one, as in programs of lld, addresses do not count from offset 0 of the file.
+    let far = "-Wl,--section-start=.init=0x7001000";
+    for options in [&["-no-pie"][..], &["-pie"], &["-pie", "-Wl,-z,noseparate-code"], &["-no-pie", far]] {
+        // Debian's create_llvm_prof reads no newer debug info.
+        let options = &[options, &["-gdwarf-4"]].concat();
+        let Some(Made { folder, program, recording }) = made(options, 16) else { return };
+        let path = |name: &str| folder.path().join(name);
+        let text = perfx(args!["export", "autofdo", recording, "--binary", program]).done().unwrap().text();
+        let elf = symbols::ElfFile::read(&program).unwrap();
+        let address = |offset: &str| elf.first_address() + u64::from_str_radix(offset, 16).unwrap();
+        let (jumps, _) = jumps(&program);
+        let mut lines = text.lines();
+        let mut section = || {
+            let len = lines.next().unwrap().parse().unwrap();
+            lines.by_ref().take(len).collect::<Vec<_>>()
+        };
+        let [ranges, addresses, branches] = [section(), section(), section()];
+        assert!(ranges.len() > 10 && addresses.is_empty() && branches.len() > 10, "{text}");
+        for range in ranges {
+            let (start, end) = range.split_once(':').unwrap().0.split_once('-').unwrap();
+            // No branch that is always taken lies inside of the range.
+            let inside = jumps.range(address(start)..address(end));
+            assert!(inside.clone().all(|(_, jump)| jump.kind == Kind::Maybe), "{range}");
+            assert!(jumps.contains_key(&address(end)), "{range}");
+        }
+        let bolt = perfx(args!["export", "bolt", recording, "--binary", program]).done().unwrap().text();
+        let mut sums: Vec<String> = branches
+            .iter()
+            .map(|branch| {
+                let (places, count) = branch.split_once(':').unwrap();
+                let (from, to) = places.split_once("->").unwrap();
+                format!("B {:x} {:x} {count}", address(from), address(to))
+            })
+            .collect();
+        let inside = bolt.lines().filter(|line| line.starts_with('B') && !line.contains("X:0"));
+        let mut theirs: Vec<&str> = inside.map(|line| line.rsplit_once(' ').unwrap().0).collect();
+        sums.sort();
+        theirs.sort();
+        assert_eq!(sums, theirs);
+        let Some(create) = tool(&["create_llvm_prof"], "autofdo") else { continue };
+        fs::write(path("text"), text).unwrap();
+        let file = |option: &str, file: &Path| format!("--{option}={}", file.display());
+        let (out, text) = (path("out.prof"), path("text"));
+        let line = args![
+            "--profiler=text",
+            "--format=text",
+            file("profile", &text),
+            file("binary", &program),
+            file("out", &out)
+        ];
+        let ran = run_tool(&create, &line);
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+        let profile = fs::read_to_string(out).unwrap();
+        let has = |name: &str| profile.lines().any(|line| line.starts_with(&format!("{name}:")));
+        assert!(has("loop") && has("leaf") && has("main"), "{options:?}\n{profile}");
+    }
+}
+
 #[test]
 fn llvm_profgen_makes_the_same_profile_of_the_export_as_of_perf_script() {
     let Some(profgen) = tool(&["llvm-profgen-19", "llvm-profgen"], "llvm-19") else { return };
@@ -334,13 +396,17 @@ fn recordings_add_up_in_any_form_on_any_number_of_threads() {
     let list = PathBuf::from(format!("@{}", path("list").display()));
     let pipe = path("pipe.data");
     perfx(args!["copy", recording, "--to", "pipe", "-o", pipe]).done().unwrap();
-    for export in ["bolt", "profgen"] {
+    for export in ["autofdo", "bolt", "profgen"] {
         let once = write(export, &[&recording], &["-@1"]);
         assert_eq!(write(export, &[&recording], &["-@4"]), once);
         assert_eq!(write(export, &[&pipe], &[]), once);
         let twice = write(export, &[&list], &[]);
         assert_eq!(write(export, &[&recording, &pipe], &[]), twice);
         let half = |line: &str| {
+            if export == "autofdo" {
+                let Some((place, count)) = line.split_once(':') else { return format!("{line}\n") };
+                return format!("{place}:{}\n", count.parse::<u64>().unwrap() / 2);
+            }
             let words: Vec<&str> = line.split(' ').collect();
             let counts = if export == "bolt" { 3..words.len() } else { 0..usize::from(words.len() == 1) };
             let half = |(at, word): (usize, &&str)| match counts.contains(&at) {
@@ -361,11 +427,15 @@ fn each_program_and_library_gets_the_profile_that_binary_gives() {
     let id = |file: &Path| symbols::ElfFile::read(file).unwrap().build_id.unwrap();
     fs::write(path("list"), format!("{0}\n{0}\n", recording.display())).unwrap();
     let list = PathBuf::from(format!("@{}", path("list").display()));
-    for (number, (input, threads)) in
-        [(&recording, "-@1"), (&recording, "-@4"), (&list, "-@3")].iter().enumerate()
-    {
+    let runs = [
+        ("bolt", "preagg", &recording, "-@1"),
+        ("bolt", "preagg", &recording, "-@4"),
+        ("bolt", "preagg", &list, "-@3"),
+        ("autofdo", "autofdo", &list, "-@2"),
+    ];
+    for (number, (export, extension, input, threads)) in runs.into_iter().enumerate() {
         let dir = path(&format!("profiles{number}"));
-        let ran = perfx(args!["export", "bolt", input, threads, "--dir", dir]);
+        let ran = perfx(args!["export", export, input, threads, "--dir", dir]);
         // /lib/other.so has no build-id.
         assert_eq!(ran.code, Some(3), "{}", ran.stderr);
         assert!(ran.stderr.contains("lost: /lib/other.so: "), "{}", ran.stderr);
@@ -374,13 +444,13 @@ fn each_program_and_library_gets_the_profile_that_binary_gives() {
         let mut names: Vec<String> = entries.collect();
         names.sort();
         let files = [("library.so", &library), ("program", &program)];
-        assert_eq!(names, files.map(|(name, file)| format!("{name}-{}.preagg", id(file))));
+        assert_eq!(names, files.map(|(name, file)| format!("{name}-{}.{extension}", id(file))));
         for (name, (_, file)) in names.iter().zip(files) {
-            let alone = perfx(args!["export", "bolt", input, "--binary", file]).done().unwrap().text();
+            let alone = perfx(args!["export", export, input, "--binary", file]).done().unwrap().text();
             assert!(alone.lines().count() > 40, "{alone}");
             assert_eq!(fs::read_to_string(dir.join(name)).unwrap(), alone, "{name}");
         }
-        let again = |more: &str| perfx(args!["export", "bolt", input, "--dir", dir, more]);
+        let again = |more: &str| perfx(args!["export", export, input, "--dir", dir, more]);
         let refused = again("-q");
         assert!(refused.code == Some(1) && refused.stderr.contains("-f overwrites it"), "{}", refused.stderr);
         assert_eq!(again("-f").code, Some(3));
@@ -411,6 +481,10 @@ fn what_cannot_be_exported_is_said() {
         format!("$ perfx {line}\n{}(exit code {})\n", id.replace(&stderr, "ID"), ran.code.unwrap())
     };
     let lines = [
+        "export autofdo plain.data --binary old -o afdo.text",
+        "export autofdo branches.data --binary program -o afdo.text",
+        "export autofdo branches.data",
+        "export autofdo branches.data --dir afdo",
         "export bolt plain.data --binary old -o out",
         "export bolt branches.data --binary none -o out",
         "export bolt branches.data --binary plain.data -o out",

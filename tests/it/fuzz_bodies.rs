@@ -11,7 +11,7 @@ use std::sync::Arc;
 use build_id::{Endianness, KnownIds, from_elf, from_notes};
 use perfx_doctor::{FindingKind, Verdict, examine};
 use perfx_export::branch_files::BranchFiles;
-use perfx_export::branches::{BranchProfile, Program};
+use perfx_export::branches::{BranchProfile, Program, SumFormat};
 use perfx_export::csv::write_tables;
 use perfx_export::firefox::{FirefoxProfile, losses};
 use perfx_export::folded::{Folded, FoldedOptions};
@@ -775,14 +775,16 @@ pub(crate) fn export(bytes: &[u8]) {
     if let (Ok(program), Some(mut recording)) = (Program::open(Path::new("/bin/true")), reread()) {
         let mut profile = BranchProfile::new(true);
         if profile.add(&mut recording, &program, &all, 1, &mut report).is_ok() {
-            profile.bolt(&program, &mut std::io::sink()).expect("a sink takes all bytes");
+            for format in [SumFormat::Autofdo, SumFormat::Bolt] {
+                profile.sums(format, &program, &mut std::io::sink()).expect("a sink takes all bytes");
+            }
             profile.profgen(&program, &mut std::io::sink()).expect("a sink takes all bytes");
         }
     }
     let Some(mut recording) = reread() else { return };
     let mut files = BranchFiles::default();
     if files.add(&mut recording, &all, 1, &mut report).is_ok() {
-        files.into_bolt(&ids, &mut report).expect("memory takes all bytes");
+        files.into_profiles(SumFormat::Bolt, &ids, &mut report).expect("memory takes all bytes");
     }
     let Some(recording) = reread() else { return };
     let options = ViewOptions { inlined: true, ..ViewOptions::default() };

@@ -160,6 +160,46 @@ fn branches_that_cannot_be_read_are_reported_and_a_recording_without_any_is_left
 }
 
 #[test]
+fn code_that_cannot_have_run_between_two_branches_is_left_out_of_autofdo() {
+    let folder = temp();
+    let path = |name: &str| folder.path().join(name);
+    fs::copy(env!("CARGO_BIN_EXE_perfx"), path("program")).unwrap();
+    let elf = symbols::ElfFile::read(&path("program")).unwrap();
+    let &(offset, size, address) = elf.code.first().unwrap();
+    assert!(size > 0x20_0000, "the program has more than 2 MiB of code");
+    let program = path("program").display().to_string();
+    let trailer: Vec<u8> = [TASK, 1, 1].iter().flat_map(|&word| ENDIAN.bytes_u64(word)).collect();
+    let mapping = Mmap2 {
+        misc: USER,
+        pid: 7,
+        tid: 7,
+        start: 0x4000_0000,
+        len: 0x20_0000,
+        pgoff: offset,
+        file: MappedFile::BuildId(elf.build_id.as_ref().unwrap().as_bytes()),
+        prot: 5,
+        flags: 2,
+        name: program.as_bytes(),
+        trailer: &trailer,
+    };
+    let sample_type = st::IDENTIFIER | st::IP | st::TID | st::TIME | st::PERIOD | st::BRANCH_STACK;
+    // Newest first: from 40 behind the target of the next one, from before it, and from 1.5 MiB behind it.
+    let branches = [(0x18_0000, 0), (0x18_0028, 0x100), (0x18_0000, 0x18_0000), (0x18_0000, 0x18_0010)];
+    let words = branches.iter().flat_map(|(from, to)| [0x4000_0000 + from, 0x4000_0000 + to, 0]);
+    let sample: Vec<u64> = front(1, 2, 100).into_iter().chain([branches.len() as u64]).chain(words).collect();
+    let mapping = mapping.write(ENDIAN).unwrap();
+    write_behind(&mapping, &path("branches.data"), sample_type, 0, &[&sample]);
+    let said = say(folder.path(), "export autofdo branches.data --binary program -o out");
+    assert!(
+        said.contains("lost: program: 2 ranges of code left out: ") && said.contains("(exit code 3)"),
+        "{said}"
+    );
+    let text = fs::read_to_string(path("out")).unwrap();
+    let at = |place: u64| format!("{:x}", address - elf.first_address() + place);
+    assert!(text.starts_with(&format!("1\n{}-{}:1\n0\n4\n", at(0x18_0000), at(0x18_0028))), "{text}");
+}
+
+#[test]
 fn branches_outside_of_the_segments_of_their_file_are_reported() {
     let folder = temp();
     let path = |name: &str| folder.path().join(name);

@@ -1,4 +1,4 @@
-//! `perfx export bolt` and `perfx export profgen` write the branch stacks of a program for compilers.
+//! `perfx export autofdo`, `bolt` and `profgen` write the branch stacks of a program for compilers.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Result, bail};
 use clap::Args;
 use perfx_export::branch_files::BranchFiles;
-use perfx_export::branches::{BranchProfile, Program, say_branches};
+use perfx_export::branches::{BranchProfile, Program, SumFormat, say_branches, say_runs};
 use perfx_format::read::Recording;
 use perfx_passes::{FilterOptions, SelectArgs, SymbolArgs};
 use perfx_pipeline::{Level, Report, counted};
@@ -18,6 +18,25 @@ use crate::args::{ThreadArgs, Usage, usage};
 use crate::io::source::{InputsArgs, Source};
 use crate::term::report::VerbosityArgs;
 use crate::term::units::size;
+
+/// Write the branches of a program for create_llvm_prof, which makes a profile for clang (AutoFDO)
+///
+/// The output is what create_llvm_prof reads with --profiler=text, and what simpleperf inject writes:
+/// ranges of code that ran without a taken branch, and branches, each with its count. Addresses count
+/// from the first segment of the file. Branches from and to other files and the kernel are left out.
+/// With --dir, one reading gives a profile of each program and library that has a build-id in the
+/// recording and whose file is found.
+///
+/// Examples:
+///   perfx export autofdo perf.data --binary ./server -o server.autofdo
+///   create_llvm_prof --profiler=text --profile=server.autofdo --binary=./server --out=server.prof
+///   perfx export autofdo @recordings.txt --dir profiles
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Autofdo {
+    #[command(flatten)]
+    sums: SumArgs,
+}
 
 /// Write the branches of a program for BOLT: a pre-aggregated profile for perf2bolt -pa
 ///
@@ -34,10 +53,18 @@ use crate::term::units::size;
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Bolt {
+    #[command(flatten)]
+    sums: SumArgs,
+}
+
+/// What `autofdo` and `bolt` read, and where they write it.
+#[derive(Args, Debug)]
+struct SumArgs {
     /// The program; its build-id must be the recorded one
     #[arg(help_heading = "Input", long, value_name = "FILE")]
     binary: Option<PathBuf>,
-    /// Write a file NAME-BUILDID.preagg of each program and library to this folder; it is created if necessary
+    /// Write a file NAME-BUILDID.preagg (autofdo: NAME-BUILDID.autofdo) of each program and library to this folder; it
+    /// is created if necessary
     #[arg(help_heading = "Output", long, value_name = "DIR", conflicts_with_all = ["binary", "output"])]
     dir: Option<PathBuf>,
     #[command(flatten)]
@@ -65,7 +92,7 @@ pub(crate) struct Profgen {
     branches: BranchArgs,
 }
 
-/// What both read, and how.
+/// What all read, and how.
 #[derive(Args, Debug)]
 struct BranchArgs {
     #[command(flatten)]
@@ -80,20 +107,32 @@ struct BranchArgs {
     verbosity: VerbosityArgs,
 }
 
+impl Autofdo {
+    pub(crate) fn run(&self) -> Result<u8> {
+        self.sums.run(SumFormat::Autofdo)
+    }
+}
+
 impl Bolt {
     pub(crate) fn run(&self) -> Result<u8> {
+        self.sums.run(SumFormat::Bolt)
+    }
+}
+
+impl SumArgs {
+    fn run(&self, format: SumFormat) -> Result<u8> {
         match (&self.binary, &self.dir) {
             (Some(_), _) if self.search.is_given() => {
                 bail!(Usage("with --binary, no other file is searched for".into()))
             }
-            (Some(binary), _) => self.branches.run(binary, false),
-            (None, Some(dir)) => self.files(dir),
+            (Some(binary), _) => self.branches.run(binary, Some(format)),
+            (None, Some(dir)) => self.files(dir, format),
             (None, None) => bail!(Usage("give --binary FILE or --dir DIR".into())),
         }
     }
 
     /// Writes the profiles of all programs and libraries.
-    fn files(&self, dir: &Path) -> Result<u8> {
+    fn files(&self, dir: &Path, format: SumFormat) -> Result<u8> {
         let BranchArgs { output, threads, verbosity, .. } = &self.branches;
         let ids = self.search.clone().options().map_err(usage)?;
         let sources = self.branches.inputs.sources()?;
@@ -104,7 +143,7 @@ impl Bolt {
             files.add(recording, filter, threads.count(), report)
         })?;
         let counts = files.counts();
-        let made = files.into_bolt(&ids, &mut report)?;
+        let made = files.into_profiles(format, &ids, &mut report)?;
         let names: Vec<&str> = made.texts.keys().map(String::as_str).collect();
         check(dir, &names, &sources, output.force)?;
         write_files(dir, &made.texts, output.force)?;
@@ -118,7 +157,7 @@ impl Bolt {
 
 impl Profgen {
     pub(crate) fn run(&self) -> Result<u8> {
-        self.branches.run(&self.binary, true)
+        self.branches.run(&self.binary, None)
     }
 }
 
@@ -154,16 +193,21 @@ impl BranchArgs {
         }
     }
 
-    fn run(&self, binary: &Path, stacks: bool) -> Result<u8> {
+    /// Writes a profile of the program: sums of its branches in this format, or whole stacks.
+    fn run(&self, binary: &Path, sums: Option<SumFormat>) -> Result<u8> {
         let sources = self.inputs.sources()?;
         let output = self.output.open(&sources, true)?;
         let program = Program::open(binary)?;
-        let mut profile = BranchProfile::new(stacks);
+        let mut profile = BranchProfile::new(sums.is_none());
         let mut report = self.read(&sources, |recording, filter, report| {
             profile.add(recording, &program, filter, self.threads.count(), report)
         })?;
-        output
-            .write(|out| if stacks { profile.profgen(&program, out) } else { profile.bolt(&program, out) })?;
+        let mut left_out = 0;
+        output.write(|out| match sums {
+            Some(format) => profile.sums(format, &program, out).map(|ranges| left_out = ranges),
+            None => profile.profgen(&program, out),
+        })?;
+        say_runs(left_out, binary, &mut report);
         say_branches(profile.counts(), "the program", &mut report);
         let branches = counted(profile.len() as u64, "distinct branch", "distinct branches");
         report.say(Level::Info, format!("wrote {branches} of {}", binary.display()));

@@ -23,6 +23,7 @@ pub(crate) struct Export {
 
 #[derive(Subcommand, Debug)]
 enum Form {
+    Autofdo(Box<branches::Autofdo>),
     Bolt(Box<branches::Bolt>),
     Csv(csv::Csv),
     Firefox(Box<firefox::Firefox>),
@@ -36,6 +37,7 @@ enum Form {
 impl Export {
     pub(crate) fn run(&self) -> Result<u8> {
         match &self.form {
+            Form::Autofdo(autofdo) => autofdo.run(),
             Form::Bolt(bolt) => bolt.run(),
             Form::Profgen(profgen) => profgen.run(),
             Form::Csv(csv) => csv.run(),
