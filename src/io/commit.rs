@@ -36,6 +36,8 @@ pub(crate) enum Existing {
 pub(crate) struct OutputPath<'a> {
     path: &'a Path,
     existing: Existing,
+    /// What happens to existing files that passes make again, such as images of JIT code.
+    existing_made: Existing,
     /// True if the existing file is changed, so that its owner and permissions stay.
     changes: bool,
 }
@@ -43,12 +45,13 @@ pub(crate) struct OutputPath<'a> {
 impl<'a> OutputPath<'a> {
     /// An output at this path.
     pub(crate) fn new(path: &'a Path, existing: Existing) -> OutputPath<'a> {
-        OutputPath { path, existing, changes: false }
+        OutputPath { path, existing, existing_made: existing, changes: false }
     }
 
-    /// Marks the existing file as changed, not replaced: its owner and permissions stay.
-    pub(crate) fn changed(self) -> OutputPath<'a> {
-        OutputPath { changes: true, ..self }
+    /// Marks the existing file as changed, not replaced: its owner and permissions stay. That the file may be changed
+    /// says nothing of those that passes make.
+    pub(crate) fn changed(self, existing_made: Existing) -> OutputPath<'a> {
+        OutputPath { changes: true, existing_made, ..self }
     }
 
     /// Where the existing file will be kept: `PATH.old`, as perf does. `None` if it is not kept, or there is
@@ -110,7 +113,7 @@ impl<'a> OutputPath<'a> {
         if self.path.exists() {
             file.sync_all().with_context(name)?;
         }
-        put_made(&outcome.made, self.existing)?;
+        put_made(&outcome.made, self.existing_made)?;
         Ok((new, outcome))
     }
 
@@ -121,6 +124,21 @@ impl<'a> OutputPath<'a> {
     }
 
     fn commit_file(&self, new: NewFile) -> io::Result<()> {
+        self.keep_old()?;
+        if self.existing != Existing::Keep {
+            return new.replace(self.path);
+        }
+        match new.take_name(self.path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                let _empty = claim_empty(self.path)?;
+                new.replace(self.path)
+            }
+            named => named,
+        }
+    }
+
+    /// Gives the existing file the name that it keeps, if it is kept.
+    fn keep_old(&self) -> io::Result<()> {
         if let Some(old) = self.kept_as() {
             // A second name, so that the first name always has a file.
             let kept = temporary_name(self.path, |name| match fs::hard_link(self.path, name) {
@@ -132,16 +150,7 @@ impl<'a> OutputPath<'a> {
             })?;
             kept.persist(old)?;
         }
-        if self.existing != Existing::Keep {
-            return new.replace(self.path);
-        }
-        match new.take_name(self.path) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                let _empty = claim_empty(self.path)?;
-                new.replace(self.path)
-            }
-            named => named,
-        }
+        Ok(())
     }
 
     /// Writes a directory with the recording as `data` and the input's other entries next to it; without such
@@ -395,12 +404,18 @@ impl Outputs {
 }
 
 /// Gives files that passes have made their names: all of them, or none. An existing file with the same
-/// content stays.
+/// content stays, and so does whatever is not a regular file.
 pub(crate) fn put_made(made: &[Made], existing: Existing) -> Result<()> {
     let mut new = Vec::new();
     for file in made {
         let name = || file.path.display().to_string();
-        let is_there = file.path.symlink_metadata().is_ok();
+        let there = file.path.symlink_metadata().ok();
+        let is_there = there.is_some();
+        ensure!(
+            there.is_none_or(|there| there.is_file()),
+            "{} exists and is not a regular file, so it is not overwritten; move it away",
+            file.path.display()
+        );
         if !is_there || !has_content(file).with_context(name)? {
             let may = !is_there || existing != Existing::Keep || is_empty(&file.path);
             ensure!(may, "{} exists; -f overwrites it", file.path.display());
@@ -417,6 +432,10 @@ pub(crate) fn put_made(made: &[Made], existing: Existing) -> Result<()> {
             let unnamed = NewFile::unfinished(&folder).map_err(plain).with_context(name)?;
             copy_made(file, unnamed.get().file()).with_context(name)?;
             outputs.put(number, unnamed)?;
+        }
+        for file in &new {
+            let name = || file.path.display().to_string();
+            OutputPath::new(&file.path, existing).keep_old().map_err(plain).with_context(name)?;
         }
         outputs.commit()?;
         cached()

@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime};
 use perfx_format::Bytes;
 use perfx_format::read::{Index, Recording};
 use perfx_look::render::printable;
+use rustix::process::geteuid;
 
 /// The path of a recording's index.
 pub(crate) fn index_path(recording: &Path) -> PathBuf {
@@ -38,6 +39,12 @@ fn read(place: &Path, metadata: &Metadata, recording: &Recording) -> Result<Inde
     // Reading it must not take longer than reading the recording; the index of a small one may be larger than that.
     if metadata.len() > recording.data_size().unwrap_or(0).saturating_add(1 << 16) {
         return Err("it is larger than the recording".to_owned());
+    }
+    let owners = recording.files().map(|file| file.metadata().map(|metadata| metadata.uid()));
+    let owners = owners.collect::<io::Result<Vec<_>>>().map_err(|error| error.to_string())?;
+    // Whoever writes the index decides which samples are found.
+    if ![0, geteuid().as_raw()].contains(&metadata.uid()) && !owners.contains(&metadata.uid()) {
+        return Err(format!("it belongs to user {}, and the recording does not", metadata.uid()));
     }
     let open = || Index::read(&Bytes::map(&File::open(place)?)?).map_err(anyhow::Error::from);
     let index = open().map_err(|error| error.to_string())?;

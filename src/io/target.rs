@@ -385,7 +385,8 @@ impl WriteArgs {
             .map_err(io::Error::from)
             .with_context(|| path.display().to_string())?;
         let place = OutputPath::new(path, self.existing());
-        let place = if self.in_place { place.changed() } else { place };
+        let existing_made = if self.force || self.backup { self.existing() } else { Existing::Keep };
+        let place = if self.in_place { place.changed(existing_made) } else { place };
         if self.in_place {
             let owner = path.metadata().with_context(|| path.display().to_string())?.uid();
             // A new file belongs to its creator, and only root may change the owner.

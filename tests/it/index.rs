@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::Write as _;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _, symlink};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -224,6 +224,20 @@ fn a_stale_index_is_not_used() {
     assert!(!says().contains("renews it"), "{}", says());
     File::create(index_of(&recording)).unwrap().set_len(1 << 40).unwrap();
     assert!(says().contains("larger than the recording"), "{}", says());
+}
+
+/// Whoever could write into the folder of a recording decided which samples `view --pid` shows.
+#[test]
+fn the_index_of_another_user_is_not_used() {
+    let folder = temp();
+    let recording = indexed(folder.path(), "recorded/fp.p61.data");
+    if chown(index_of(&recording), Some(12345), None).is_err() {
+        return eprintln!("skipped: only root can give a file to another user");
+    }
+    let ran = perfx(args!["view", "--count", "--no-files", recording]);
+    assert!(ran.stderr.contains(NOT_USED) && ran.stderr.contains("belongs to user 12345"), "{}", ran.stderr);
+    chown(&recording, Some(12345), None).unwrap();
+    assert_eq!(perfx(args!["view", "--count", "--no-files", recording]).stderr, "");
 }
 
 /// Otherwise, whoever can put a file beside a recording decides what `redact` leaves in it.

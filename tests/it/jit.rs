@@ -267,6 +267,39 @@ fn an_image_that_is_there_with_other_content_is_not_overwritten_unless_forced() 
     assert_eq!(fs::read(&image).unwrap(), whole);
 }
 
+/// `--in-place` replaced an image without `-f`, `--backup` kept nothing of it, and `-f` deleted a folder of that name with
+/// all that was in it.
+#[test]
+fn an_image_is_replaced_only_on_request_and_a_folder_never() {
+    let folder = temp();
+    let (here, images) = (folder.path().join("here.data"), folder.path().join("here.data.jit"));
+    let in_place = |more: &[&str]| {
+        fs::copy(recording("plain"), &here).unwrap();
+        let mut line =
+            args!["inject", "--jit", "--no-files", "--jit-dir", data(), "--in-place", here].to_vec();
+        line.extend(more.iter().map(Into::into));
+        perfx(line)
+    };
+    let ran = in_place(&["--jit-output", images.to_str().unwrap()]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let image = fs::read_dir(&images).unwrap().next().unwrap().unwrap().path();
+    let whole = fs::read(&image).unwrap();
+    fs::write(&image, b"mine").unwrap();
+    let old = PathBuf::from(format!("{}.old", image.display()));
+    let into = ["--jit-output", images.to_str().unwrap()];
+    let ran = in_place(&into);
+    assert_eq!((ran.code, fs::read(&image).unwrap()), (Some(1), b"mine".to_vec()), "{}", ran.stderr);
+    let ran = in_place(&[&into[..], &["--backup"]].concat());
+    assert_eq!((ran.code, fs::read(&image).unwrap() == whole), (Some(0), true), "{}", ran.stderr);
+    assert_eq!(fs::read(old).unwrap(), b"mine");
+    fs::remove_file(&image).unwrap();
+    fs::create_dir(&image).unwrap();
+    fs::write(image.join("work"), b"mine").unwrap();
+    let ran = in_place(&[&into[..], &["-f"]].concat());
+    assert_eq!((ran.code, fs::read(image.join("work")).unwrap()), (Some(1), b"mine".to_vec()));
+    assert!(ran.stderr.contains("is not a regular file"), "{}", ran.stderr);
+}
+
 #[test]
 fn a_dry_run_writes_no_image() {
     let folder = temp();
