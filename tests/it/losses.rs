@@ -226,6 +226,7 @@ fn branches_outside_of_the_segments_of_their_file_are_reported() {
     let mapping = mapping.write(ENDIAN).unwrap();
     write_behind(&mapping, &path("branches.data"), sample_type, 0, &[&sample]);
     let said = say(folder.path(), "export bolt branches.data --dir profiles");
-    let expected = format!("lost: {program}: 1 branch left out, outside of its segments");
-    assert!(said.contains(&expected) && said.contains("(exit code 3)"), "{said}");
+    // The file may also be found in the build-id cache of the machine, if perf has recorded the program.
+    let expected = ": 1 branch left out, outside of its segments";
+    assert!(said.contains("lost: ") && said.contains(expected) && said.contains("(exit code 3)"), "{said}");
 }

@@ -27,6 +27,7 @@ mod in_place;
 mod index;
 mod info;
 mod injected;
+mod intel_pt;
 mod itrace;
 mod jit;
 mod join;

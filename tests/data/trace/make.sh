@@ -1,0 +1,43 @@
+#!/bin/bash
+# make.sh: makes the recordings with Intel PT in this folder, and the truth beside each.
+#
+# No processor with Intel PT is needed: `step` runs a program one instruction at a time, and ptmake.py encodes what it
+# executed. perf decodes each recording to exactly its truth (tests/it/intel_pt.rs). The programs are in root/, below
+# the paths in the recordings. Needs musl-tools, binutils, and a python3 with capstone (PYTHON).
+set -e
+here=$(cd "$(dirname "$0")" && pwd)
+python=${PYTHON:-python3}
+programs=/opt/perfx/trace
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir -p $programs "$here/root$programs"
+cd $programs
+musl-gcc -O1 -DSMALL -static -s -Wl,--build-id=0xc1 -o loop "$here/loop.c"
+musl-gcc -O2 -static -s -Wl,--build-id=0xc2 -o halve "$here/loops.c"
+as -o "$work/kernel.o" "$here/kernel.S"
+ld --build-id=0xc3 -o vmlinux -Ttext 0xffffffff81000000 -e _text "$work/kernel.o"
+cp loop halve vmlinux "$here/root$programs/"
+gcc -O2 -o "$work/step" "$here/step.c"
+env -i "$work/step" "$work/loop" $programs/loop 40
+env -i "$work/step" "$work/again" $programs/loop 20
+env -i "$work/step" "$work/halve" $programs/halve 100
+
+# make NAME OPTIONS: NAME.data and NAME.truth
+make() {
+    name=$1
+    shift
+    "$python" "$here/ptmake.py" "$here/$name.data" "$@" --truth "$here/$name.truth"
+}
+cd "$work"
+make user loop --psb 200
+make noret loop --psb 200 --no-retcomp
+make times loop --psb 200 --mtc --cyc
+make ptwrite loop --psb 200 --ptw 1000
+make defer loop --psb 200 --defer
+make overflow loop --psb 200 --ovf 2
+make halve halve --psb 300
+make switch loop again --psb 200 --slice 3000
+make cpus loop again halve --psb 200 --cpus 2 --slice 2000 --mtc --cyc
+make threads loop halve --psb 200 --per-thread --slice 2000
+make kernel loop --psb 200 --mtc --kernel $programs/vmlinux
+make cut loop --psb 200 --cut 701

@@ -1,0 +1,314 @@
+#!/usr/bin/env python3
+"""Makes a perf.data with an Intel PT trace of what a program really executed, and the truth beside it.
+
+  ptmake.py OUT.data STEPS… [options]     STEPS: outputs of `step`, one per process; needs `pip install capstone`
+  packets:
+    --no-retcomp        returns are always TIP packets (config bit 11)
+    --psb BYTES         a PSB after so many bytes (default 2048)
+    --mtc               MTC and TMA packets (TSC:CTC 2:1, period 64 ticks of the counter)
+    --cyc               CYC packets: cycles since the last one before every TNT and TIP (one cycle per instruction)
+    --ptw N             a PTW packet (8 bytes: how many instructions so far) after every N instructions
+    --defer             TIP packets are deferred: TNT bits of branches after them are sent before them (SDM: Deferred TIPs)
+    --short-first       the address after a PSB is compressed against 0 (allowed, but perf's look-ahead misreads it)
+    --ovf N             after every N PSBs the next 500 instructions are lost (OVF, then FUP where the trace goes on)
+    --cut BYTES         each CPU's AUX data ends here (in the middle of a packet, if it falls so)
+  who runs where:
+    --slice N           several processes take turns, N instructions each (SWITCH records; default 10000)
+    --cpus N            on N CPUs with an AUX buffer each, processes move between them (SWITCH_CPU_WIDE records)
+    --per-thread        an AUX buffer for each process instead of each CPU
+    --kernel VMLINUX    kernel code is traced, too: system calls and signals run through it (kernel.S; decode with perf -k VMLINUX)
+  length:
+    --repeat N          every process executes its whole trace N times
+    --copies N          the whole trace N times, times moved on (long traces in no time; one process; the truth is of the first copy)
+  --truth FILE          what was executed (default: OUT.truth): lines "from to kind pid cpu" per taken branch, "- ip start …",
+                        "ip - end …" where tracing begins and ends, "- ip lost …" after an overflow, "# ptw value pid cpu";
+                        the last line counts instructions
+Time: one tick of the counter per instruction; TIME_CONV is 1 ns a tick. Without --kernel tracing is of user code only, as with
+intel_pt//u: it ends at a system call or signal (TIP.PGD) and begins again with the next instruction (TIP.PGE).
+Packets as in Intel SDM volume 3, chapter Intel Processor Trace; AUXTRACE_INFO as perf reads it."""
+import argparse, struct
+from capstone import Cs, CS_ARCH_X86, CS_MODE_64, x86
+A = argparse.ArgumentParser(usage=__doc__)
+A.add_argument('out'); A.add_argument('steps', nargs='+'); A.add_argument('--truth'); A.add_argument('--kernel')
+for o in 'no-retcomp mtc cyc defer short-first per-thread'.split(): A.add_argument('--' + o, action='store_true')
+for o, d in dict(psb=2048, repeat=1, copies=1, ovf=0, slice=0, cut=0, cpus=1, ptw=0).items(): A.add_argument('--' + o, type=int, default=d)
+O = A.parse_args()
+CS = Cs(CS_ARCH_X86, CS_MODE_64); CS.detail = True
+PLAIN, COND, JUMP, CALL, IJUMP, ICALL, RET, SYSCALL, REP, FARRET = range(10)
+NAMES = {COND: 'jcc', JUMP: 'jmp', CALL: 'call', IJUMP: 'jmp*', ICALL: 'call*', RET: 'ret', SYSCALL: 'syscall', FARRET: 'iret'}
+T0 = 1_000_000_000
+
+def classify(ip, code):
+    """-> kind, length, target of a direct branch"""
+    i = next(CS.disasm(code, ip), None)
+    if i is None: return PLAIN, 1, 0  # an instruction that capstone does not know: not a branch
+    g = set(i.groups); imm = i.operands and i.operands[0].type == x86.X86_OP_IMM; n = i.size; m = i.mnemonic.split()[-1]; to = i.operands[0].imm & (1 << 64) - 1 if imm else 0
+    if m in ('syscall', 'sysenter') or m.startswith('int'): return SYSCALL, n, 0
+    if m.startswith(('iret', 'sysret', 'sysexit')): return FARRET, n, 0
+    if x86.X86_GRP_RET in g: return RET, n, 0
+    if x86.X86_GRP_CALL in g: return (CALL, n, to) if imm else (ICALL, n, 0)
+    # by id: the mnemonic may be 'notrack jmp' or 'bnd jmp'
+    if i.id in (x86.X86_INS_JMP, x86.X86_INS_LJMP): return (JUMP, n, to) if imm else (IJUMP, n, 0)
+    if m == 'xbegin': return PLAIN, n, 0
+    if x86.X86_GRP_JUMP in g or m.startswith('loop') or m.endswith('cxz'): return COND, n, to
+    return (REP if i.mnemonic.startswith('rep') and i.id not in (x86.X86_INS_NOP, x86.X86_INS_PAUSE) else PLAIN), n, 0
+
+def events(path):
+    """yields ('ip', address) | ('sys',) | ('sig',) | ('maps', text) | ('code', address, bytes)"""
+    b = open(path, 'rb').read(); p = 0
+    while p < len(b):
+        k, = struct.unpack_from('<Q', b, p); p += 8
+        if k == 1:
+            n, = struct.unpack_from('<Q', b, p); p += 8
+            for ip in struct.unpack_from('<%dQ' % n, b, p): yield 'ip', ip
+            p += 8 * n
+        elif k == 2: p += 8; yield 'sys',
+        elif k == 3: p += 8; yield 'sig',
+        elif k == 4: n, = struct.unpack_from('<Q', b, p); yield 'maps', b[p + 8:p + 8 + n].decode(); p += 8 + (n + 7) // 8 * 8
+        elif k == 5: yield 'code', struct.unpack_from('<Q', b, p)[0], b[p + 8:p + 24]; p += 24
+        elif k == 6: p += 8
+
+class Encoder:
+    """One buffer: of a CPU, or with --per-thread of a process."""
+    def __init__(s):
+        s.b = bytearray(); s.tnt = []; s.tips = []; s.last = 0; s.stack = []; s.on = False; s.since = 0; s.psbs = 0; s.ctc = None; s.tsc = []; s.now = T0; s.cycled = None
+        s.next_ovf = O.ovf or 1 << 60; s.lost = 0
+    def cyc(s):
+        if not O.cyc or s.cycled is None or s.now <= s.cycled: return
+        v = s.now - s.cycled; s.cycled = s.now; first = (v & 31) << 3 | 3; v >>= 5; out = [first | (4 if v else 0)]
+        while v: out.append((v & 127) << 1 | (1 if v >> 7 else 0)); v >>= 7
+        s.b += bytes(out)
+    def flush(s):
+        """TNT: short ones of up to 6 branches, longer runs as long ones of up to 47; then the deferred TIPs"""
+        if s.tnt: s.cyc()
+        while s.tnt:
+            if len(s.tnt) > 6:
+                t, s.tnt = s.tnt[:47], s.tnt[47:]; v = 1
+                for x in t: v = v << 1 | x
+                s.b += b'\x02\xa3' + v.to_bytes(6, 'little')
+            else:
+                v = 1
+                for x in s.tnt: v = v << 1 | x
+                s.tnt = []; s.b.append(v << 1)
+        t, s.tips = s.tips, []
+        for x in t: s.ip(0x0d, x)
+    def branch(s, taken):
+        s.tnt.append(int(taken))
+        if len(s.tnt) >= 47: s.flush()
+    def tip(s, ip):
+        if O.defer and s.tnt: s.tips.append(ip)
+        else: s.flush(); s.cyc(); s.ip(0x0d, ip)
+    def ip(s, op, ip):
+        d = ip ^ s.last; full = not s.last and not O.short_first  # last 0: after PSB and OVF
+        if not full and d < 1 << 16: f, n = 1, 2
+        elif not full and d < 1 << 32: f, n = 2, 4
+        elif ip >> 47 in (0, 0x1ffff): f, n = 3, 6
+        else: f, n = 6, 8
+        s.b.append(f << 5 | op); s.b += ip.to_bytes(8, 'little')[:n]; s.last = ip
+    def time(s):
+        t = s.now; s.tsc.append(len(s.b) + 1); s.b += b'\x19' + t.to_bytes(7, 'little')
+        if O.mtc: c = t // 2; s.b += b'\x02\x73' + (c & 0xffff).to_bytes(2, 'little') + b'\0' + (t % 2).to_bytes(2, 'little'); s.ctc = c // 64
+        s.cycled = t
+    def mtc(s):
+        if O.mtc and s.ctc is not None and s.now // 2 // 64 > s.ctc: s.ctc = s.now // 2 // 64; s.flush(); s.cyc(); s.b += b'\x59' + bytes([s.ctc & 0xff])
+    def psb(s, ip):
+        s.flush(); s.b += b'\x02\x82' * 8; s.time(); s.b += b'\x02\x03\x20\0' + b'\x99\x01'; s.last = 0; s.stack = []
+        if ip is not None: s.ip(0x1d, ip)
+        s.b += b'\x02\x23'; s.since = len(s.b); s.psbs += 1
+    def begin(s, ip):
+        if not s.b or len(s.b) - s.since > O.psb: s.psb(None)
+        s.time(); s.ip(0x11, ip); s.on = True
+    def end(s, ip=None):
+        """at a system call or, if `ip` is given, before the instruction there"""
+        s.flush(); s.cyc()
+        if ip is not None: s.ip(0x1d, ip)
+        s.b.append(0x01); s.on = False
+    def overflow_over(s, ip): s.b += b'\x02\xf3'; s.last = 0; s.stack = []; s.ip(0x1d, ip)
+    def call(s, back): s.stack = (s.stack + [back])[-64:]
+    def ret(s, to):
+        top = s.stack.pop() if s.stack else None
+        if not O.no_retcomp and top == to: s.branch(1)
+        else: s.flush(); s.cyc(); s.ip(0x0d, to)  # never deferred: a decoder could not tell it from a compressed one
+
+class Kernel:
+    """follows kernel.S; conditional branches alternate by a counter"""
+    def __init__(s, path):
+        b = open(path, 'rb').read(); shoff, = struct.unpack_from('<Q', b, 40); es, n = struct.unpack_from('<HH', b, 58); s.sym = {}; s.k = {}; s.turn = 0
+        sh = [struct.unpack_from('<IIQQQQIIQQ', b, shoff + es * i) for i in range(n)]
+        for h in sh:
+            if h[1] == 2:
+                st = sh[h[6]]
+                for o in range(0, h[5], 24):
+                    nm, _, _, _, v, _ = struct.unpack_from('<IBBHQQ', b, h[4] + o); e = b.index(b'\0', st[4] + nm); s.sym[b[st[4] + nm:e].decode()] = v
+            if h[1] == 1 and h[2] & 4: s.base, s.code = h[3], b[h[4]:h[4] + h[5]]
+    def follow(s, E, ip, say, until=None):
+        """from `ip` to the far return that leaves -> its address"""
+        stack = []; steps = 0
+        while True:
+            if ip not in s.k: s.k[ip] = classify(ip, s.code[ip - s.base:ip - s.base + 16])
+            k, n, t = s.k[ip]; steps += 1; count(E)
+            if len(E.b) - E.since > O.psb: E.now -= 1; E.psb(ip); E.now += 1
+            if not 0 <= ip - s.base < len(s.code): raise SystemExit('the kernel went astray at %x' % ip)
+            if until is not None and steps > until: return ip
+            if k in (PLAIN, REP): ip += n; continue
+            if k == FARRET: return ip
+            if k == COND:
+                s.turn += 1; taken = s.turn % 3 == 0; E.branch(taken)
+                if not taken: ip += n; continue
+            elif k == CALL: stack.append(ip + n); E.call(ip + n)
+            elif k == ICALL: stack.append(ip + n); E.call(ip + n); t = s.sym['work']; E.tip(t)
+            elif k == IJUMP: t = s.sym['work']; E.tip(t)
+            elif k == RET: t = stack.pop(); E.ret(t)
+            say(ip, t, NAMES[k]); ip = t
+K = Kernel(O.kernel) if O.kernel else None
+class Process:
+    def __init__(s, path, pid): s.pid = pid; s.ev = list(events(path)); s.at = 0; s.round = 0; s.kinds = {}; s.prev = None; s.off = 'start'; s.mapped = set(); s.ready = T0; s.e = Encoder(); s.handler = None
+class Cpu:
+    def __init__(s, n): s.n = n; s.now = T0; s.e = Encoder()
+P = [Process(p, 1000 + i) for i, p in enumerate(O.steps)]; C = [Cpu(i) for i in range(O.cpus)]
+truth = open(O.truth or O.out + '.truth', 'w'); records = []; executed = 0
+def rec(t, misc, body): return struct.pack('<IHH', t, misc, 8 + len(body)) + body
+def name(s): s = s + b'\0'; return s.ljust((len(s) + 7) // 8 * 8, b'\0')
+def trailer(pid, t, cpu=0, i=200): return struct.pack('<IIQIIQ', pid, pid, t, cpu, 0, i + cpu)
+def count(E): global executed; executed += 1; E.now += 1
+def maps(p, c, text, t):
+    for l in text.splitlines():
+        f = l.split(None, 5)
+        if len(f) < 5 or 'x' not in f[1]: continue
+        a, b = (int(x, 16) for x in f[0].split('-')); path = f[5] if len(f) > 5 else '//anon'; key = a, b, path
+        if key in p.mapped or path == '[vsyscall]': continue
+        p.mapped.add(key); ma, mi = (int(x, 16) for x in f[3].split(':'))
+        records.append((t, rec(10, 2, struct.pack('<IIQQQIIQQII', p.pid, p.pid, a, b - a, int(f[2], 16), ma, mi, int(f[4]), 0, 5, 2) + name(path.encode()) + trailer(p.pid, t, c.n))))
+def execute(p, c, E, ip, nxt):
+    """the instruction at ip was executed; nxt is the address of the next one, or None at the end, at a signal or a system call that does not come back"""
+    def say(a, b, k): truth.write('%x %x %s %d %d\n' % (a, b, k, p.pid, c.n))
+    if ip not in p.kinds: raise SystemExit('no code for %x' % ip)
+    k, n, target = p.kinds[ip]; count(E)
+    if O.ptw and executed % O.ptw == 0: E.flush(); E.b += b'\x02\x32' + executed.to_bytes(8, 'little'); truth.write('# ptw %x %d %d\n' % (executed, p.pid, c.n))
+    if k in (PLAIN, REP): return
+    if k == SYSCALL:
+        if not K: E.end(); truth.write('%x - syscall %d %d\n' % (ip, p.pid, c.n)); p.off = 'sys'; return
+        to = K.sym['entry_SYSCALL_64']; E.tip(to); say(ip, to, 'syscall')
+        if nxt is None: at = K.follow(E, to, say, 3); E.end(at); truth.write('%x - exit %d %d\n' % (at, p.pid, c.n)); executed_back(E); return
+        at = K.follow(E, to, say); E.tip(nxt); say(at, nxt, 'sysret'); return
+    if nxt is None: return
+    taken = True
+    if k == COND: taken = nxt != ip + n; E.branch(taken)
+    elif k in (CALL, ICALL):
+        if k == ICALL or target != ip + n: E.call(ip + n)
+        if k == ICALL: E.tip(nxt)
+    elif k == IJUMP: E.tip(nxt)
+    elif k == RET: E.ret(nxt)
+    if taken: say(ip, nxt, NAMES[k])
+def executed_back(E):
+    global executed; executed -= 1; E.now -= 1  # the last one was not executed: tracing ended before it
+def turn(p, c, budget):
+    """runs p on c for `budget` instructions -> False at its end"""
+    E = p.e if O.per_thread else c.e; E.now = c.now = max(c.now, E.now); ev = p.ev
+    try:
+        while True:
+            if p.at >= len(ev):
+                p.round += 1
+                if p.prev is not None and p.kinds[p.prev][0] == SYSCALL: execute(p, c, E, p.prev, None)
+                if E.on: E.end(p.prev); truth.write('%x - end %d %d\n' % (p.prev, p.pid, c.n))  # ended before this instruction
+                p.prev = None
+                if p.round >= O.repeat: return False
+                p.at = 0; p.off = 'start'; continue
+            e = ev[p.at]; p.at += 1
+            if e[0] == 'code': p.kinds[e[1]] = classify(e[1], e[2])
+            elif e[0] == 'maps': maps(p, c, e[1], T0 - 60 if p.prev is None and not p.kinds else E.now) if p.round == 0 else None
+            elif e[0] == 'sys': pass
+            elif e[0] == 'sig':
+                if p.prev is not None:
+                    # the last instruction was completed; the handler begins in place of the next one, which is that of the interrupted code
+                    nxt = interrupted(p); execute(p, c, E, p.prev, nxt)
+                    if K and E.on:
+                        to = K.sym['asm_common_interrupt']; E.flush(); E.cyc(); E.ip(0x1d, nxt); E.ip(0x0d, to)
+                        def say(a, b, k): truth.write('%x %x %s %d %d\n' % (a, b, k, p.pid, c.n))
+                        say(nxt, to, 'interrupt'); p.handler = K.follow(E, to, say)
+                    elif E.on: E.end(nxt); truth.write('%x - signal %d %d\n' % (nxt, p.pid, c.n)); p.off = 'sig'
+                    p.prev = None
+            else:
+                ip = e[1]
+                if E.lost:
+                    if p.kinds[ip][0] == REP and p.at < len(ev) and ev[p.at] == e: continue
+                    E.lost -= 1; E.now += 1
+                    if E.lost or p.kinds[ip][0] != PLAIN: E.lost = max(E.lost, 1); continue
+                    E.overflow_over(ip); truth.write('- %x lost %d %d\n' % (ip, p.pid, c.n)); p.prev = ip; continue
+                if p.prev is not None and E.psbs >= E.next_ovf and not p.off and p.kinds[p.prev][0] != SYSCALL:
+                    execute(p, c, E, p.prev, None); E.flush(); E.next_ovf += O.ovf; E.lost = 500; p.prev = None; continue
+                if p.handler is not None: E.tip(ip); truth.write('%x %x iret %d %d\n' % (p.handler, ip, p.pid, c.n)); p.handler = None
+                if p.prev is not None:
+                    if p.kinds[p.prev][0] == REP and ip == p.prev: continue
+                    execute(p, c, E, p.prev, ip)
+                if p.off: E.begin(ip); truth.write('- %x %s %d %d\n' % (ip, 'start', p.pid, c.n)); p.off = None
+                elif len(E.b) - E.since > O.psb: E.psb(ip)
+                E.mtc(); p.prev = ip; budget -= 1
+                if budget <= 0: # preempted before this instruction
+                    E.end(ip); truth.write('%x - preempted %d %d\n' % (ip, p.pid, c.n)); p.prev = None; p.at -= 1; p.off = 'slice'; return True
+    finally: c.now = E.now
+def interrupted(p):
+    # only used for signals that interrupt user code: the fall-through or the direct target
+    k, n, target = p.kinds[p.prev]
+    return target if k in (JUMP, CALL) else p.prev + n
+def switch(p, c, out):
+    t = c.now
+    if O.cpus > 1 or K: records.append((t, rec(15, 0x2000 if out else 0, struct.pack('<II', 0, 0) + trailer(p.pid, t, c.n))))
+    else: records.append((t, rec(14, 0x2000 if out else 0, trailer(p.pid, t, c.n))))
+for p in P:
+    t = T0 - 100; records.append((t, rec(3, 1 << 13, struct.pack('<II', p.pid, p.pid) + name(b'prog%d' % p.pid) + trailer(p.pid, t))))
+if len(P) == 1: C[0].now -= 50; switch(P[0], C[0], False); C[0].now += 50; turn(P[0], C[0], 1 << 62)
+else:
+    alive = list(P)
+    while alive:
+        c = min(C, key=lambda c: c.now); p = alive.pop(0)
+        c.now = max(c.now, p.ready) + 10; switch(p, c, False); c.now += 10
+        more = turn(p, c, O.slice or 10000); c.now += 10; switch(p, c, True); p.ready = c.now
+        if more: alive.append(p)
+E = [p.e for p in P] if O.per_thread else [c.e for c in C]
+for e in E: e.flush()
+truth.write('instructions %d\n' % executed); truth.close(); now = max(c.now for c in C); bufs = []
+for e in E:
+    aux = bytes(e.b)[:O.cut or None]
+    if O.copies > 1:
+        if len(P) > 1: raise SystemExit('--copies: one process only')
+        span = (now - T0 + 200 + (1 << 17)) >> 17 << 17; one = bytearray(aux); out = []  # a multiple of 2^17 ticks: MTC and TMA stay as they are
+        at = [x for x in e.tsc if x + 7 <= len(one)]; times = [int.from_bytes(one[x:x + 7], 'little') for x in at]
+        for k in range(O.copies):
+            for x, t in zip(at, times): one[x:x + 7] = (t + k * span).to_bytes(7, 'little')
+            out.append(bytes(one))
+        aux = b''.join(out); now += (O.copies - 1) * span
+    bufs.append(aux + b'\0' * (-len(aux) % 8))
+# the file
+IP, TID, TIME, CPU, IDENT = 1, 2, 4, 128, 1 << 16; ST = IP | TID | TIME | CPU | IDENT
+def attr(type, config, period, flags): return struct.pack('<IIQQQQQ', type, 128, config, period, ST, 4, flags).ljust(128, b'\0')
+ALL, DIS, XHV = 1 << 18, 1, 1 << 6; XK = 0 if K else 1 << 5
+config = 0x2401 | (0x800 if O.no_retcomp else 0) | (0x200 | 6 << 14 if O.mtc else 0) | (2 if O.cyc else 0) | (0x1000 if O.ptw else 0)  # pt, tsc, branch
+n = len(P) if O.per_thread else O.cpus; ids = [[100 + i for i in range(n)], [200 + i for i in range(n)]]
+attrs = [attr(8, config, 1, DIS | ALL | XK | XHV), attr(1, 9, 1, ALL | XK | XHV | 1 << 8 | 1 << 9 | 1 << 13 | 1 << 23 | 1 << 24 | 1 << 26)]
+where = lambda i: ((1 << 64) - 1, P[i].pid) if O.per_thread else (i, (1 << 64) - 1)
+data = rec(69, 0, struct.pack('<Q', 2 * n) + b''.join(struct.pack('<QQQQ', ids[a][i], i, *where(i)) for a in (0, 1) for i in range(n)))
+data += rec(79, 0, struct.pack('<QQQQQBB6x', 0, 1, 0, 0, (1 << 64) - 1, 1, 0))
+priv = [8, 0, 1, 0, 1, 0x400, 0x800, 0 if O.per_thread else 3 if O.cpus > 1 or K else 2, 0, 0 if O.per_thread else 1, 0x200, 0x3c000, 2 if O.mtc else 0, 1 if O.mtc else 0, 2, 0x20, 0]
+data += rec(70, 0, struct.pack('<II', 1, 0) + struct.pack('<%dQ' % len(priv), *priv))
+if K: data += rec(1, 1, struct.pack('<IIQQQ', 0xffffffff, 0, K.base, K.sym['_end'] - K.base, K.base) + name(b'[kernel.kallsyms]_text') + trailer(0xffffffff, 0))
+for i, b in enumerate(bufs):
+    pid = P[i].pid if O.per_thread else P[0].pid; c = 0 if O.per_thread else i
+    records.append((T0 - 40, rec(12, 0, struct.pack('<II', pid, pid) + trailer(pid, T0 - 40, c, 100 + (i if O.per_thread else 0)))))
+    records.append((now + 100, rec(11, 0, struct.pack('<QQQ', 0, len(b), 0) + trailer(pid, now + 100, c, 100 + (i if O.per_thread else 0)))))
+records.sort(key=lambda r: r[0])
+idb = b''.join(struct.pack('<Q', x) for i in ids for x in i); ab = b''.join(a + struct.pack('<QQ', 104 + 8 * n * k, 8 * n) for k, a in enumerate(attrs)); start = 104 + len(idb) + len(ab)
+data += b''.join(r for _, r in records); index = []
+for i, b in enumerate(bufs):
+    index.append((start + len(data), 48)); cpu, tid = (0xffffffff, P[i].pid) if O.per_thread else (i, 0xffffffff)
+    data += struct.pack('<IHHQQQIIII', 71, 0, 48, len(b), 0, 0x1234, i, tid, cpu, 0) + b
+data += rec(68, 0, b'')
+def text(s): b = s.encode() + b'\0'; b = b.ljust((len(b) + 63) // 64 * 64, b'\0'); return struct.pack('<I', len(b)) + b
+desc = struct.pack('<II', 2, 128)
+for a, i, nm in zip(attrs, ids, ['intel_pt//' + ('' if K else 'u'), 'dummy:' + ('HG' if K else 'u')]): desc += a + struct.pack('<I', n) + text(nm) + b''.join(struct.pack('<Q', x) for x in i)
+feats = {3: text('host'), 4: text('6.6'), 5: text('6.6'), 6: text('x86_64'), 7: struct.pack('<II', O.cpus, O.cpus), 9: text('GenuineIntel,6,142,10'), 12: desc, 18: struct.pack('<Q', len(index)) + b''.join(struct.pack('<QQ', *x) for x in index)}
+end = start + len(data); table = body = b''; q = end + 16 * len(feats)
+for k in sorted(feats): table += struct.pack('<QQ', q, len(feats[k])); body += feats[k]; q += len(feats[k])
+head = b'PERFILE2' + struct.pack('<QQQQQQQQ', 104, 144, 104 + len(idb), len(ab), start, len(data), 0, 0) + struct.pack('<4Q', sum(1 << k for k in feats), 0, 0, 0)
+open(O.out, 'wb').write(head + idb + ab + data + table + body)
+print('%d instructions, %s bytes of trace, %d PSBs' % (executed, '+'.join(str(len(b)) for b in bufs), sum(e.psbs for e in E)))
