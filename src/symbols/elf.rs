@@ -9,15 +9,17 @@ use std::path::Path;
 
 use build_id::{BuildId, Error, Metered};
 use object::elf::{
-    EM_AARCH64, EM_ARM, EM_RISCV, EM_X86_64, ET_REL, FileHeader32, FileHeader64, PF_X, PT_LOAD,
-    SHF_EXECINSTR, SHN_ABS, SHT_DYNSYM, SHT_NOBITS, SHT_SYMTAB, STB_LOCAL, STB_WEAK, STT_FUNC, STT_GNU_IFUNC,
-    STT_NOTYPE, STV_DEFAULT, STV_PROTECTED,
+    EM_AARCH64, EM_ARM, EM_RISCV, ET_REL, FileHeader32, FileHeader64, PF_X, PT_LOAD, SHF_EXECINSTR, SHN_ABS,
+    SHT_DYNSYM, SHT_NOBITS, SHT_SYMTAB, STB_LOCAL, STB_WEAK, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE,
+    STV_DEFAULT, STV_PROTECTED,
 };
-use object::read::elf::{CompressionHeader, FileHeader, ProgramHeader, Rela, SectionHeader, Sym};
+use object::read::elf::{CompressionHeader, FileHeader, ProgramHeader, SectionHeader, Sym};
 use object::{Endianness, FileKind, ReadCache, ReadRef};
 use xz4rust::{XzDecoder, XzReader};
 
 use crate::Symbol;
+use crate::name::Names;
+use crate::plt::{Stub, Tables};
 
 /// The most that is read of one file: enough for the tables of the largest programs, and a limit for hostile
 /// files.
@@ -47,7 +49,7 @@ pub struct ElfFile {
     /// True if it is relocatable, as kernel modules are.
     pub is_relocatable: bool,
     /// The stubs of its procedure linkage table, which a debug file does not have.
-    pub stubs: Vec<Symbol>,
+    pub stubs: Vec<Stub>,
     /// PT_LOAD segments: offset in the file, size, address, in bytes.
     segments: Vec<(u64, u64, u64)>,
     /// Those of code.
@@ -92,13 +94,16 @@ impl ElfFile {
         if unpacked.take(MOST_MINI + 1).read_to_end(&mut data).is_err() || data.len() as u64 > MOST_MINI {
             return Vec::new();
         }
-        let data = &data[..];
-        let file = match FileKind::parse(data) {
+        ElfFile::from_bytes(&data).map(|file| file.symbols).unwrap_or_default()
+    }
+
+    /// Reads an ELF file in memory, without its build-id.
+    pub(crate) fn from_bytes(data: &[u8]) -> Result<ElfFile, Error> {
+        match FileKind::parse(data) {
             Ok(FileKind::Elf32) => read::<FileHeader32<Endianness>, _>(data),
             Ok(FileKind::Elf64) => read::<FileHeader64<Endianness>, _>(data),
-            _ => return Vec::new(),
-        };
-        file.map(|file| file.symbols).unwrap_or_default()
+            _ => Err(Error::NotElf),
+        }
     }
 
     /// The virtual address of the byte at this offset of the file.
@@ -172,9 +177,11 @@ where
         let Ok(symbols) = table.data_as_array::<Elf::Sym, _>(endian, data) else { continue };
         let strings = sections.get(table.sh_link(endian) as usize);
         let strings = strings.and_then(|section| section.data(endian, data).ok()).unwrap_or_default();
+        let mut strings = Names::new(strings);
         file.has_symtab |= kind == SHT_SYMTAB && !symbols.is_empty();
         for symbol in symbols {
-            let name = text_at(strings, symbol.st_name(endian));
+            let place = strings.range(symbol.st_name(endian));
+            let name = strings.bytes(&place);
             let kind = symbol.st_type();
             let index = symbol.st_shndx(endian);
             if name.is_empty() || symbol.is_undefined(endian) || index == SHN_ABS {
@@ -206,14 +213,14 @@ where
             let mut start: u64 = symbol.st_value(endian).into();
             let mut section_start = section.map_or(0, |section| section.sh_addr(endian).into());
             if is_relocatable {
-                let place = section.zip(module).and_then(|(section, text)| {
+                let distance = section.zip(module).and_then(|(section, text)| {
                     let of_text = name_of(section) == b".text";
                     let distance = section.sh_offset(endian).into().checked_sub(text)?;
                     (of_text || follows_text::<Elf>(section, name_of(section), endian)).then_some(distance)
                 });
-                let Some(place) = place else { continue };
-                start = start.saturating_add(place);
-                section_start = place;
+                let Some(distance) = distance else { continue };
+                start = start.saturating_add(distance);
+                section_start = distance;
             }
             if machine == EM_ARM && kind == STT_FUNC {
                 // The lowest bit marks Thumb code.
@@ -221,17 +228,20 @@ where
             }
             let limit = section
                 .map_or(u64::MAX, |section| section_start.saturating_add(section.sh_size(endian).into()));
+            let name = strings.name(place).ok_or_else(|| {
+                Error::Damaged("the names of its symbols share too many bytes with each other".to_owned())
+            })?;
             file.symbols.push(Symbol {
                 start,
                 end: start.saturating_add(symbol.st_size(endian).into()),
                 limit,
                 weak: symbol.st_bind() == STB_WEAK,
                 global: symbol.st_bind() != STB_WEAK && symbol.st_bind() != STB_LOCAL,
-                name: name.into(),
+                name,
             });
         }
     }
-    file.stubs = plt_symbols::<Elf, R>(sections, &name_of, (machine, endian), data);
+    file.stubs = Tables::<Elf, R> { sections, name_of: &name_of, machine, endian, data }.stubs();
     Ok(file)
 }
 
@@ -247,52 +257,8 @@ fn follows_text<Elf: FileHeader<Endian = Endianness>>(
     is_code && !is_other && section.sh_type(endian) != SHT_NOBITS
 }
 
-/// The stubs through which a program calls the functions of libraries, `NAME@plt` as perf names them: the
-/// relocations of `.rela.plt` are in the order of the stubs. `.plt` begins with a stub for the dynamic linker;
-/// where there is a `.plt.sec`, calls go to that, which has none.
-fn plt_symbols<'data, Elf, R>(
-    sections: &'data [Elf::SectionHeader],
-    name_of: &dyn Fn(&Elf::SectionHeader) -> &'data [u8],
-    (machine, endian): (object::elf::Machine, Endianness),
-    data: R,
-) -> Vec<Symbol>
-where
-    Elf: FileHeader<Endian = Endianness>,
-    R: ReadRef<'data>,
-{
-    let (header, entry) = match machine {
-        EM_X86_64 => (16, 16),
-        EM_AARCH64 => (32, 16),
-        _ => return Vec::new(),
-    };
-    let section = |name: &[u8]| sections.iter().find(|section| name_of(section) == name);
-    let Some(relocations) = section(b".rela.plt") else { return Vec::new() };
-    let Ok(rows) = relocations.data_as_array::<Elf::Rela, _>(endian, data) else { return Vec::new() };
-    let Some(table) = sections.get(relocations.sh_link(endian) as usize) else { return Vec::new() };
-    let symbols = table.data_as_array::<Elf::Sym, _>(endian, data).unwrap_or_default();
-    let strings = sections.get(table.sh_link(endian) as usize);
-    let strings = strings.and_then(|section| section.data(endian, data).ok()).unwrap_or_default();
-    let places = [(section(b".plt"), header), (section(b".plt.sec"), 0)];
-    let mut stubs = Vec::new();
-    for (plt, header) in places.into_iter().filter_map(|(plt, header)| Some((plt?, header))) {
-        let (at, size): (u64, u64) = (plt.sh_addr(endian).into(), plt.sh_size(endian).into());
-        let limit = at.saturating_add(size);
-        for (row, number) in rows.iter().zip(0_u64..) {
-            let start = at.saturating_add(header + number * entry);
-            let Some(symbol) = symbols.get(row.r_sym(endian, false) as usize).filter(|_| start < limit)
-            else {
-                continue;
-            };
-            let name = [text_at(strings, symbol.st_name(endian)), b"@plt"].concat().into();
-            let end = start.saturating_add(entry);
-            stubs.push(Symbol { start, end, limit, weak: false, global: true, name });
-        }
-    }
-    stubs
-}
-
 /// The string at an offset of a string table.
-fn text_at(table: &[u8], at: u32) -> &[u8] {
+pub(crate) fn text_at(table: &[u8], at: u32) -> &[u8] {
     let rest = table.get(at as usize..).unwrap_or_default();
     rest.split(|&byte| byte == 0).next().unwrap_or_default()
 }

@@ -9,6 +9,8 @@ mod debuginfod;
 mod elf;
 mod inlined;
 mod kallsyms;
+mod name;
+mod plt;
 mod sources;
 mod unwind;
 
@@ -18,6 +20,8 @@ use std::collections::HashMap;
 pub use crate::debuginfod::Debuginfod;
 pub use crate::elf::ElfFile;
 pub use crate::inlined::{Call, Dwarf, Inlined};
+pub use crate::name::Name;
+pub use crate::plt::Stub;
 pub use crate::sources::{Content, Image, Reference, Sources, SymbolFile};
 pub use crate::unwind::{Arch, Section, UnwindTables};
 
@@ -35,13 +39,16 @@ pub struct Symbol {
     /// True if it is visible to other files.
     pub global: bool,
     /// The name in the table, possibly mangled.
-    pub name: Box<[u8]>,
+    pub name: Name,
 }
 
 impl Symbol {
     /// The name as perf shows it: C++ and Rust names demangled, invalid UTF-8 replaced.
     pub fn shown(&self) -> Cow<'_, str> {
-        shown(&self.name)
+        match self.name.strip_suffix(b"@plt") {
+            Some(function) => shown(function) + "@plt",
+            None => shown(&self.name),
+        }
     }
 }
 
@@ -79,13 +86,16 @@ impl std::fmt::Write for Bounded {
     }
 }
 
+/// perf's size of a page when it guesses the end of the last symbol, bytes.
+const PAGE: u64 = 4096;
+
 /// Symbols by address.
 #[derive(Clone, Default, Debug)]
 pub struct Symbols {
     /// Ascending by `start`, one symbol for each address.
     symbols: Vec<Symbol>,
     /// Symbols that were not chosen, by name, so that a search by name finds them, too.
-    aliases: HashMap<Box<[u8]>, u64>,
+    aliases: HashMap<Name, u64>,
 }
 
 impl Symbols {
@@ -101,17 +111,27 @@ impl Symbols {
             if is_better(later, kept) {
                 std::mem::swap(later, kept);
             }
-            aliases.entry(std::mem::take(&mut later.name)).or_insert(later.start);
+            aliases.entry(later.name.clone()).or_insert(later.start);
             true
         });
         for at in 0..symbols.len() {
-            let next = symbols.get(at + 1).map_or(u64::MAX, |next| next.start);
+            let next = symbols.get(at + 1).map_or_else(|| page_after(symbols[at].start), |next| next.start);
             let symbol = &mut symbols[at];
             if symbol.end <= symbol.start {
                 symbol.end = next.min(symbol.limit).max(symbol.start);
             }
         }
         Symbols { symbols, aliases }
+    }
+
+    /// Adds the stubs of the same file.
+    #[must_use]
+    pub fn with_stubs(mut self, stubs: Vec<Stub>) -> Symbols {
+        let named: Vec<Symbol> = stubs.into_iter().map(|stub| stub.named(&self)).collect();
+        self.symbols.extend(named);
+        let Symbols { symbols, aliases } = Symbols::new(self.symbols);
+        self.aliases.extend(aliases);
+        Symbols { symbols, aliases: self.aliases }
     }
 
     /// The symbol that covers an address: the last one that begins at or before it, if it reaches that far.
@@ -131,6 +151,13 @@ impl Symbols {
     pub fn is_empty(&self) -> bool {
         self.symbols.is_empty()
     }
+}
+
+/// Where a symbol ends that has neither a size nor a next one: like perf, after the rest of its page and the next
+/// page.
+fn page_after(start: u64) -> u64 {
+    let end = start.checked_next_multiple_of(PAGE).and_then(|end| end.checked_add(PAGE));
+    end.unwrap_or(u64::MAX)
 }
 
 /// perf's choice among symbols at one address: one with a size, one that is not weak, one that is global, the

@@ -165,7 +165,10 @@ impl Sources {
     ) -> Option<Image> {
         match object {
             Object::File { path, .. } => self.file(object, path, id),
-            Object::Vdso | Object::Vdso32 => self.file(object, Path::new("[vdso]"), id),
+            Object::Vdso | Object::Vdso32 => {
+                let file = self.file(object, Path::new("[vdso]"), id);
+                file.or_else(|| self.running_vdso(object, id))
+            }
             Object::Kernel => self.kernel(id, reference?),
             Object::Module(path) => self.module(object, path, id, reference?),
         }
@@ -247,14 +250,23 @@ impl Sources {
     fn file(&self, object: &Object, path: &Path, id: Option<BuildId>) -> Option<Image> {
         let (place, mut elf) = self.recorded(object, id)?;
         let (debug, dwarf) = self.debug(&elf, &place, path);
-        let mut symbols = elf.symbols.clone();
+        let mut symbols = std::mem::take(&mut elf.symbols);
         match debug {
             _ if elf.has_symtab => {}
             Some((_, debug)) => symbols = debug.symbols,
             None => symbols.extend(elf.take_mini_symbols()),
         }
-        symbols.extend(elf.stubs.iter().cloned());
-        Some(Image::File(Box::new(elf), Symbols::new(symbols), dwarf))
+        let symbols = Symbols::new(symbols).with_stubs(std::mem::take(&mut elf.stubs));
+        Some(Image::File(Box::new(elf), symbols, dwarf))
+    }
+
+    /// The vdso of the running kernel, if that is the recorded one.
+    fn running_vdso(&self, object: &Object, id: Option<BuildId>) -> Option<Image> {
+        let image = self.running.as_ref().filter(|_| *object == Object::Vdso)?.vdso_image()?;
+        fits(id, build_id::from_elf(&image).ok()?).then_some(())?;
+        let mut elf = ElfFile::from_bytes(&image).ok()?;
+        let symbols = Symbols::new(std::mem::take(&mut elf.symbols));
+        Some(Image::File(Box::new(elf), symbols, None))
     }
 
     /// What unwinding needs of an object; `id` is its build-id, if known. `map` maps an open file.

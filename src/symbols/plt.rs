@@ -1,0 +1,261 @@
+//! Names the stubs through which a program calls the functions of libraries, as perf does: `NAME@plt`.
+
+use std::collections::HashMap;
+
+use object::elf::{
+    EM_386, EM_AARCH64, EM_ARM, EM_RISCV, EM_S390, EM_X86_64, Machine, R_390_IRELATIVE, R_AARCH64_IRELATIVE,
+    R_RISCV_IRELATIVE, R_X86_64_IRELATIVE, RelocationType, SHT_NOBITS, SHT_REL, SHT_RELA,
+};
+use object::read::elf::{FileHeader, Rel, Rela, SectionHeader, Sym};
+use object::{Endianness, ReadRef};
+
+use crate::elf::text_at;
+use crate::{Symbol, Symbols};
+
+/// A stub of a procedure linkage table.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Stub {
+    start: u64,
+    end: u64,
+    target: Target,
+}
+
+/// The code that a stub reaches.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Target {
+    /// The dynamic linker: the first stub of a table.
+    Linker,
+    /// A function of a library.
+    Function(Box<[u8]>),
+    /// The function that is chosen by the code at this address when the program starts (STT_GNU_IFUNC).
+    Chosen(u64),
+}
+
+impl Stub {
+    /// The stub as a symbol; `symbols` are those of the file.
+    pub(crate) fn named(self, symbols: &Symbols) -> Symbol {
+        let name = match &self.target {
+            Target::Linker => b".plt".to_vec(),
+            Target::Function(name) => [name, &b"@plt"[..]].concat(),
+            Target::Chosen(by) => match symbols.find(*by).filter(|symbol| symbol.start == *by) {
+                Some(symbol) => [&*symbol.name, b"@plt"].concat(),
+                None => format!("*ABS*+{by:#x}@plt").into_bytes(),
+            },
+        };
+        let Stub { start, end, .. } = self;
+        Symbol { start, end, limit: end, weak: false, global: true, name: name.into() }
+    }
+}
+
+/// A file whose stubs are searched for.
+pub(crate) struct Tables<'data, 'n, Elf: FileHeader<Endian = Endianness>, R> {
+    pub(crate) sections: &'data [Elf::SectionHeader],
+    pub(crate) name_of: &'n dyn Fn(&Elf::SectionHeader) -> &'data [u8],
+    pub(crate) machine: Machine,
+    pub(crate) endian: Endianness,
+    pub(crate) data: R,
+}
+
+/// A slot of the global offset table with the symbol that the dynamic linker puts there, or if that is 0, the
+/// address of the code that chooses one.
+struct Slot {
+    at: u64,
+    symbol: u32,
+    chooser: u64,
+}
+
+/// The bytes of a table of stubs, and where they are.
+struct Plt<'data> {
+    at: u64,
+    entry: usize,
+    code: &'data [u8],
+}
+
+impl<'data, Elf, R> Tables<'data, '_, Elf, R>
+where
+    Elf: FileHeader<Endian = Endianness>,
+    R: ReadRef<'data>,
+{
+    /// All stubs. Where the slot of a stub can be read from its code, its relocation is found by that: the slots of
+    /// functions that are chosen at the start have relocations in any order.
+    pub(crate) fn stubs(&self) -> Vec<Stub> {
+        match self.machine {
+            EM_X86_64 | EM_386 | EM_AARCH64 => self.by_slot(),
+            EM_S390 => self.by_order(32, 32),
+            EM_RISCV => self.by_order(32, 16),
+            EM_ARM => self.by_order(20, 12),
+            _ => Vec::new(),
+        }
+    }
+
+    fn by_slot(&self) -> Vec<Stub> {
+        let tables: Vec<Plt<'data>> = [&b".plt"[..], b".plt.sec", b".plt.got"]
+            .into_iter()
+            .filter_map(|name| self.table(name, if name == b".plt.got" { 8 } else { 16 }))
+            .collect();
+        if tables.is_empty() {
+            return Vec::new();
+        }
+        let names = [&b".rela.plt"[..], b".rela.dyn", b".rel.plt", b".rel.dyn"];
+        let slots: HashMap<u64, Target> = names
+            .into_iter()
+            .flat_map(|name| self.slots(name))
+            .filter_map(|(slot, names)| Some((slot.at, self.target(&slot, names)?)))
+            .collect();
+        let mut stubs = Vec::new();
+        for table in &tables {
+            let mut header = self.header(table);
+            stubs.extend(header.clone());
+            for (entry, number) in table.code.chunks_exact(table.entry).zip(0_u64..) {
+                let start = table.at.wrapping_add(number * table.entry as u64);
+                let Some(target) = self.slot_of(entry, start).and_then(|slot| slots.get(&slot)) else {
+                    continue;
+                };
+                header = None;
+                stubs.push(Stub {
+                    start,
+                    end: start.saturating_add(table.entry as u64),
+                    target: target.clone(),
+                });
+            }
+            // Where calls go to `.plt.sec`, all of `.plt` leads to the dynamic linker.
+            if header.is_some()
+                && let Some(linker) = stubs.last_mut()
+            {
+                linker.end = table.at.saturating_add(table.code.len() as u64);
+            }
+        }
+        stubs
+    }
+
+    fn by_order(&self, header: usize, entry: usize) -> Vec<Stub> {
+        let Some(table) = self.table(b".plt", entry) else { return Vec::new() };
+        let Some(entries) = table.code.get(header..) else { return Vec::new() };
+        let stub =
+            |start: u64, size: usize, target| Stub { start, end: start.saturating_add(size as u64), target };
+        let slots = [&b".rela.plt"[..], b".rel.plt"].into_iter().flat_map(|name| self.slots(name));
+        let named =
+            slots.zip(entries.chunks_exact(entry)).zip(0_u64..).filter_map(|(((slot, names), _), number)| {
+                let start = table.at.wrapping_add(header as u64 + number * entry as u64);
+                Some(stub(start, entry, self.target(&slot, names)?))
+            });
+        std::iter::once(stub(table.at, header, Target::Linker)).chain(named).collect()
+    }
+
+    /// A table of stubs whose entries have this size, if its section does not say that it is 8, 16 or 24.
+    fn table(&self, name: &[u8], entry: usize) -> Option<Plt<'data>> {
+        let (endian, section) = (self.endian, self.section(name)?);
+        let code = section.data(endian, self.data).ok().filter(|_| section.sh_type(endian) != SHT_NOBITS)?;
+        let said: u64 = section.sh_entsize(endian).into();
+        let entry = match (self.machine, said) {
+            (EM_X86_64 | EM_386, 8) => 8,
+            (EM_X86_64 | EM_386, 16) => 16,
+            (EM_AARCH64, 24) => 24,
+            (EM_AARCH64, _) => 16,
+            _ => entry,
+        };
+        Some(Plt { at: section.sh_addr(endian).into(), entry, code })
+    }
+
+    fn section(&self, name: &[u8]) -> Option<&'data Elf::SectionHeader> {
+        self.sections.iter().find(|section| (self.name_of)(section) == name)
+    }
+
+    /// The slots of a section of relocations, each with the section of their symbols.
+    fn slots(&self, name: &[u8]) -> Vec<(Slot, &'data Elf::SectionHeader)> {
+        let endian = self.endian;
+        let Some(section) = self.section(name) else { return Vec::new() };
+        let Some(names) = self.sections.get(section.sh_link(endian) as usize) else { return Vec::new() };
+        let slots: Vec<Slot> = match section.sh_type(endian) {
+            SHT_RELA => self
+                .rows::<Elf::Rela>(section)
+                .iter()
+                .map(|row| Slot {
+                    at: row.r_offset(endian).into(),
+                    symbol: row.r_sym(endian, false),
+                    chooser: self.chooser(row.r_type(endian, false), row.r_addend(endian).into() as u64),
+                })
+                .collect(),
+            SHT_REL => self
+                .rows::<Elf::Rel>(section)
+                .iter()
+                .map(|row| Slot { at: row.r_offset(endian).into(), symbol: row.r_sym(endian), chooser: 0 })
+                .collect(),
+            _ => Vec::new(),
+        };
+        slots.into_iter().map(|slot| (slot, names)).collect()
+    }
+
+    fn rows<T: object::Pod>(&self, section: &'data Elf::SectionHeader) -> &'data [T] {
+        section.data_as_array(self.endian, self.data).unwrap_or_default()
+    }
+
+    /// The address that a relocation of this type names, if a function is to be chosen by the code there, else 0.
+    fn chooser(&self, kind: RelocationType, addend: u64) -> u64 {
+        let chooses = matches!(
+            (self.machine, kind),
+            (EM_X86_64, R_X86_64_IRELATIVE)
+                | (EM_AARCH64, R_AARCH64_IRELATIVE)
+                | (EM_S390, R_390_IRELATIVE)
+                | (EM_RISCV, R_RISCV_IRELATIVE)
+        );
+        if chooses { addend } else { 0 }
+    }
+
+    fn target(&self, slot: &Slot, names: &'data Elf::SectionHeader) -> Option<Target> {
+        if slot.symbol == 0 {
+            return (slot.chooser != 0).then_some(Target::Chosen(slot.chooser));
+        }
+        let symbol = self.rows::<Elf::Sym>(names).get(slot.symbol as usize)?;
+        let strings = self.sections.get(names.sh_link(self.endian) as usize)?;
+        let strings = strings.data(self.endian, self.data).ok()?;
+        let name = text_at(strings, symbol.st_name(self.endian));
+        (!name.is_empty()).then(|| Target::Function(name.into()))
+    }
+
+    /// The stub for the dynamic linker that a lazily bound table begins with.
+    fn header(&self, table: &Plt<'data>) -> Option<Stub> {
+        let size = match (self.machine, table.code) {
+            // push of the second word of the global offset table
+            (EM_X86_64 | EM_386, [0xff, 0x35 | 0xb3, ..]) => 16,
+            // stp x16, x30, [sp, #-16]!, also behind bti c
+            (EM_AARCH64, [0xf0, 0x7b, 0xbf, 0xa9, ..]) => 32,
+            (EM_AARCH64, [0x5f, 0x24, 0x03, 0xd5, 0xf0, 0x7b, 0xbf, 0xa9, ..]) => 32,
+            _ => return None,
+        };
+        Some(Stub { start: table.at, end: table.at.saturating_add(size), target: Target::Linker })
+    }
+
+    /// The address of the slot that a stub jumps through.
+    fn slot_of(&self, stub: &[u8], at: u64) -> Option<u64> {
+        if self.machine == EM_AARCH64 {
+            return slot_of_aarch64(stub, at);
+        }
+        let place = stub.windows(6).position(|code| {
+            matches!((self.machine, code), (_, [0xff, 0x25, ..]) | (EM_386, [0xff, 0xa3, ..]))
+        })?;
+        let operand: [u8; 4] = stub[place + 2..place + 6].try_into().ok()?;
+        let distance = i64::from(i32::from_le_bytes(operand));
+        match (self.machine, stub[place + 1]) {
+            (EM_X86_64, _) => Some(at.wrapping_add(place as u64 + 6).wrapping_add_signed(distance)),
+            (_, 0x25) => Some(u32::from_le_bytes(operand).into()),
+            _ => {
+                let table = self.section(b".got.plt").or_else(|| self.section(b".got"))?;
+                let base: u64 = table.sh_addr(self.endian).into();
+                Some(base.wrapping_add_signed(distance) & u64::from(u32::MAX))
+            }
+        }
+    }
+}
+
+/// `adrp x16, PAGE` and `ldr x17, [x16, #OFFSET]`.
+fn slot_of_aarch64(stub: &[u8], at: u64) -> Option<u64> {
+    let words = stub.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap_or_default()));
+    let words: Vec<u32> = words.collect();
+    let first = words.iter().position(|word| word & 0x9f00_001f == 0x9000_0010)?;
+    let (adrp, ldr) = (words[first], *words.get(first + 1)?);
+    (ldr & 0xffc0_03ff == 0xf940_0211).then_some(())?;
+    let pages = (i64::from(adrp >> 5 & 0x7_ffff) << 2 | i64::from(adrp >> 29 & 3)) << 43 >> 43;
+    let page = (at.wrapping_add(first as u64 * 4) & !0xfff).wrapping_add_signed(pages << 12);
+    Some(page.wrapping_add(u64::from(ldr >> 10 & 0xfff) * 8))
+}
