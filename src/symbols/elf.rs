@@ -18,6 +18,7 @@ use object::{Endianness, FileKind, ReadCache, ReadRef};
 use xz4rust::{XzDecoder, XzReader};
 
 use crate::Symbol;
+use crate::name::Names;
 use crate::plt::{Stub, Tables};
 
 /// The most that is read of one file: enough for the tables of the largest programs, and a limit for hostile
@@ -181,9 +182,11 @@ where
         let Ok(symbols) = table.data_as_array::<Elf::Sym, _>(endian, data) else { continue };
         let strings = sections.get(table.sh_link(endian) as usize);
         let strings = strings.and_then(|section| section.data(endian, data).ok()).unwrap_or_default();
+        let mut strings = Names::new(strings);
         file.has_symtab |= kind == SHT_SYMTAB && !symbols.is_empty();
         for symbol in symbols {
-            let name = text_at(strings, symbol.st_name(endian));
+            let place = strings.range(symbol.st_name(endian));
+            let name = strings.bytes(&place);
             let kind = symbol.st_type();
             let index = symbol.st_shndx(endian);
             if name.is_empty() || symbol.is_undefined(endian) || index == SHN_ABS {
@@ -215,14 +218,14 @@ where
             let mut start: u64 = symbol.st_value(endian).into();
             let mut section_start = section.map_or(0, |section| section.sh_addr(endian).into());
             if is_relocatable {
-                let place = section.zip(module).and_then(|(section, text)| {
+                let distance = section.zip(module).and_then(|(section, text)| {
                     let of_text = name_of(section) == b".text";
                     let distance = section.sh_offset(endian).into().checked_sub(text)?;
                     (of_text || follows_text::<Elf>(section, name_of(section), endian)).then_some(distance)
                 });
-                let Some(place) = place else { continue };
-                start = start.saturating_add(place);
-                section_start = place;
+                let Some(distance) = distance else { continue };
+                start = start.saturating_add(distance);
+                section_start = distance;
             }
             if machine == EM_ARM && kind == STT_FUNC {
                 // The lowest bit marks Thumb code.
@@ -230,13 +233,16 @@ where
             }
             let limit = section
                 .map_or(u64::MAX, |section| section_start.saturating_add(section.sh_size(endian).into()));
+            let name = strings.name(place).ok_or_else(|| {
+                Error::Damaged("the names of its symbols share too many bytes with each other".to_owned())
+            })?;
             file.symbols.push(Symbol {
                 start,
                 end: start.saturating_add(symbol.st_size(endian).into()),
                 limit,
                 weak: symbol.st_bind() == STB_WEAK,
                 global: symbol.st_bind() != STB_WEAK && symbol.st_bind() != STB_LOCAL,
-                name: name.into(),
+                name,
             });
         }
     }

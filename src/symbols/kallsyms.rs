@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::path::Path;
 
-use crate::{Symbol, Symbols};
+use crate::{Symbol, Symbols, page_after};
 
 /// The most that is read: ten times the size of any kernel's table.
 const MOST_READ: u64 = 256 << 20;
@@ -22,7 +22,18 @@ pub(crate) fn read(file: &Path, module: Option<&[u8]>) -> io::Result<Symbols> {
         symbols.extend(symbol(line.trim_ascii_end(), module));
         line.clear();
     }
-    Ok(Symbols::new(symbols))
+    Ok(Symbols::new(sized(symbols)))
+}
+
+/// Gives each symbol the bytes up to the next line. Of several at one address only the last has any, so that perf's
+/// rules choose that one.
+fn sized(mut symbols: Vec<Symbol>) -> Vec<Symbol> {
+    symbols.sort_by_key(|symbol| symbol.start);
+    let starts: Vec<u64> = symbols.iter().map(|symbol| symbol.start).collect();
+    for (symbol, at) in symbols.iter_mut().zip(1..) {
+        symbol.end = starts.get(at).copied().unwrap_or_else(|| page_after(symbol.start));
+    }
+    symbols
 }
 
 fn symbol(line: &[u8], module: Option<&[u8]>) -> Option<Symbol> {
@@ -60,6 +71,21 @@ mod tests {
         assert_eq!(name(&kernel, 0xffff_ffff_8100_00ff).unwrap(), "_stext");
         assert_eq!(name(&kernel, 0xffff_ffff_8100_0190).unwrap(), "f");
         assert_eq!(name(&read(&file, Some(b"ext4")).unwrap(), 0xffff_ffff_c000_0001).unwrap(), "g");
+    }
+
+    #[test]
+    fn of_several_symbols_at_an_address_the_last_line_is_taken_as_in_perf() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("kallsyms");
+        let text = "ffffffff81000000 T mmioset\nffffffff81000000 T memset\nffffffff81000100 T __pi_f_longer\n\
+                    ffffffff81000100 t f\n";
+        std::fs::write(&file, text).unwrap();
+        let symbols = read(&file, None).unwrap();
+        let name = |at| symbols.find(at).map(|symbol| symbol.shown().into_owned());
+        assert_eq!(name(0xffff_ffff_8100_0010).unwrap(), "memset");
+        assert_eq!(name(0xffff_ffff_8100_1fff).unwrap(), "f");
+        assert_eq!(name(0xffff_ffff_8100_2000), None);
+        assert_eq!(symbols.address_of(b"mmioset"), Some(0xffff_ffff_8100_0000));
     }
 
     #[test]

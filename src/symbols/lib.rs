@@ -9,6 +9,7 @@ mod debuginfod;
 mod elf;
 mod inlined;
 mod kallsyms;
+mod name;
 mod plt;
 mod sources;
 mod unwind;
@@ -19,6 +20,7 @@ use std::collections::HashMap;
 pub use crate::debuginfod::Debuginfod;
 pub use crate::elf::ElfFile;
 pub use crate::inlined::{Call, Dwarf, Inlined};
+pub use crate::name::Name;
 pub use crate::plt::Stub;
 pub use crate::sources::{Content, Image, Reference, Sources, SymbolFile};
 pub use crate::unwind::{Arch, Section, UnwindTables};
@@ -37,7 +39,7 @@ pub struct Symbol {
     /// True if it is visible to other files.
     pub global: bool,
     /// The name in the table, possibly mangled.
-    pub name: Box<[u8]>,
+    pub name: Name,
 }
 
 impl Symbol {
@@ -93,7 +95,7 @@ pub struct Symbols {
     /// Ascending by `start`, one symbol for each address.
     symbols: Vec<Symbol>,
     /// Symbols that were not chosen, by name, so that a search by name finds them, too.
-    aliases: HashMap<Box<[u8]>, u64>,
+    aliases: HashMap<Name, u64>,
 }
 
 impl Symbols {
@@ -109,14 +111,11 @@ impl Symbols {
             if is_better(later, kept) {
                 std::mem::swap(later, kept);
             }
-            aliases.entry(std::mem::take(&mut later.name)).or_insert(later.start);
+            aliases.entry(later.name.clone()).or_insert(later.start);
             true
         });
         for at in 0..symbols.len() {
-            // Like perf, the last one is given the rest of its page and the next page.
-            let page_after = |start: u64| start.checked_next_multiple_of(PAGE)?.checked_add(PAGE);
-            let next = symbols.get(at + 1).map(|next| next.start);
-            let next = next.or_else(|| page_after(symbols[at].start)).unwrap_or(u64::MAX);
+            let next = symbols.get(at + 1).map_or_else(|| page_after(symbols[at].start), |next| next.start);
             let symbol = &mut symbols[at];
             if symbol.end <= symbol.start {
                 symbol.end = next.min(symbol.limit).max(symbol.start);
@@ -152,6 +151,13 @@ impl Symbols {
     pub fn is_empty(&self) -> bool {
         self.symbols.is_empty()
     }
+}
+
+/// Where a symbol ends that has neither a size nor a next one: like perf, after the rest of its page and the next
+/// page.
+fn page_after(start: u64) -> u64 {
+    let end = start.checked_next_multiple_of(PAGE).and_then(|end| end.checked_add(PAGE));
+    end.unwrap_or(u64::MAX)
 }
 
 /// perf's choice among symbols at one address: one with a size, one that is not weak, one that is global, the

@@ -83,7 +83,7 @@ where
             EM_X86_64 | EM_386 | EM_AARCH64 => self.by_slot(),
             EM_S390 => self.by_order(32, 32),
             EM_RISCV => self.by_order(32, 16),
-            EM_ARM => self.by_order(20, 12),
+            EM_ARM => self.of_arm(),
             _ => Vec::new(),
         }
     }
@@ -96,12 +96,7 @@ where
         if tables.is_empty() {
             return Vec::new();
         }
-        let names = [&b".rela.plt"[..], b".rela.dyn", b".rel.plt", b".rel.dyn"];
-        let slots: HashMap<u64, Target> = names
-            .into_iter()
-            .flat_map(|name| self.slots(name))
-            .filter_map(|(slot, names)| Some((slot.at, self.target(&slot, names)?)))
-            .collect();
+        let slots = self.targets();
         let mut stubs = Vec::new();
         for table in &tables {
             let mut header = self.header(table);
@@ -124,6 +119,31 @@ where
             {
                 linker.end = table.at.saturating_add(table.code.len() as u64);
             }
+        }
+        stubs
+    }
+
+    /// What all slots lead to, by address.
+    fn targets(&self) -> HashMap<u64, Target> {
+        let names = [&b".rela.plt"[..], b".rela.dyn", b".rel.plt", b".rel.dyn"];
+        let slots = names.into_iter().flat_map(|name| self.slots(name));
+        slots.filter_map(|(slot, names)| Some((slot.at, self.target(&slot, names)?))).collect()
+    }
+
+    /// The stubs of 32-bit Arm. Those that Thumb code jumps to have 4 bytes more in front, so that perf, which counts
+    /// in steps of 12 bytes, names the wrong ones behind them.
+    fn of_arm(&self) -> Vec<Stub> {
+        let Some(table) = self.table(b".plt", 12) else { return Vec::new() };
+        let slots = self.targets();
+        let at = |place: usize| table.at.wrapping_add(place as u64);
+        let mut stubs = vec![Stub { start: at(0), end: at(20), target: Target::Linker }];
+        for place in (20..table.code.len()).step_by(4) {
+            let Some(slot) = slot_of_arm(&table.code[place..], at(place)) else { continue };
+            let Some(target) = slots.get(&slot).cloned() else { continue };
+            // bx pc, and something to fill the word.
+            let is_thumb = matches!(table.code[..place], [.., 0x78, 0x47, _, _]);
+            let start = if is_thumb { place - 4 } else { place };
+            stubs.push(Stub { start: at(start), end: at(place + 12), target });
         }
         stubs
     }
@@ -258,4 +278,18 @@ fn slot_of_aarch64(stub: &[u8], at: u64) -> Option<u64> {
     let pages = (i64::from(adrp >> 5 & 0x7_ffff) << 2 | i64::from(adrp >> 29 & 3)) << 43 >> 43;
     let page = (at.wrapping_add(first as u64 * 4) & !0xfff).wrapping_add_signed(pages << 12);
     Some(page.wrapping_add(u64::from(ldr >> 10 & 0xfff) * 8))
+}
+
+/// `add ip, pc, #A`, `add ip, ip, #B` and `ldr pc, [ip, #C]!`.
+fn slot_of_arm(stub: &[u8], at: u64) -> Option<u64> {
+    let word = |number: usize| {
+        let bytes = stub.get(number * 4..number * 4 + 4)?;
+        Some(u32::from_le_bytes(bytes.try_into().ok()?))
+    };
+    let (first, second, load) = (word(0)?, word(1)?, word(2)?);
+    let kinds = [first, second, load].map(|word| word & 0xffff_f000);
+    (kinds == [0xe28f_c000, 0xe28c_c000, 0xe5bc_f000]).then_some(())?;
+    let operand = |word: u32| (word & 0xff).rotate_right((word >> 8 & 15) * 2);
+    let distance = operand(first).wrapping_add(operand(second)).wrapping_add(load & 0xfff);
+    Some((at as u32).wrapping_add(8).wrapping_add(distance).into())
 }

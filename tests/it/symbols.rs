@@ -275,6 +275,95 @@ fn ksymbol_records_name_the_code_that_the_kernel_loads() {
     }
 }
 
+const STUBS: &str = "
+#include <stdlib.h>
+#include <string.h>
+static int one(int x) { return x + 1; }
+static int (*pick(void))(int) { return one; }
+static int chosen(int) __attribute__((ifunc(\"pick\")));
+int all(int x, char *text) {
+    text = realloc(text, x);
+    return chosen(x) + (int)strtol(text, 0, 10) + abs(atoi(text)) + (int)strcspn(text, text);
+}
+";
+
+/// The slot of a function that is chosen at the start (IRELATIVE) is among those of the others, in any place.
+#[test]
+fn stubs_are_named_by_their_slots_among_those_of_ifuncs() {
+    if workloads().is_none() || !is_installed("objdump", "apt-get install binutils") {
+        return;
+    }
+    let folder = temp();
+    let library = folder.path().join("stubs.so");
+    fs::write(folder.path().join("stubs.c"), STUBS).unwrap();
+    let flags = ["-O1", "-shared", "-fPIC", "-fno-builtin", "-Wl,-z,lazy", "-o"];
+    let ran = run(clean("gcc").args(flags).args([&library, &folder.path().join("stubs.c")]), Stdin::Null);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let disassembly = run(clean("objdump").arg("-d").arg(&library), Stdin::Null);
+    let image = image(&library);
+    let mut seen = Vec::new();
+    for line in disassembly.text().lines().filter(|line| line.ends_with("@plt>:")) {
+        let (address, name) = line.split_once(" <").unwrap();
+        let name = name.trim_end_matches(">:");
+        // The segments of such a small library have their addresses as offsets.
+        let ours = name_at(&image, u64::from_str_radix(address, 16).unwrap() + 4).unwrap();
+        // objdump names no function where one is chosen.
+        let expected = if name.starts_with("*ABS*") { "chosen@plt" } else { name };
+        assert_eq!(ours, expected, "{line}");
+        seen.push(ours);
+    }
+    for name in ["realloc@plt", "strtol@plt", "chosen@plt"] {
+        assert!(seen.iter().any(|seen| seen == name), "{name} is not among {seen:?}");
+    }
+}
+
+/// A string table of `n` bytes and `n` symbols, each of which is named by the rest of the table.
+fn overlapping_names(n: usize) -> Vec<u8> {
+    let section = |kind: u32, offset: usize, size: usize, link: u32, entry: u64| {
+        let fields: [u64; 5] = [0, 0, offset as u64, size as u64, u64::from(link)];
+        let mut header = [0_u32.to_le_bytes(), kind.to_le_bytes()].concat();
+        header.extend(fields.iter().flat_map(|field| field.to_le_bytes()));
+        header.extend([1, entry].iter().flat_map(|field| field.to_le_bytes()));
+        header
+    };
+    let mut file = [&b"\x7fELF\x02\x01\x01"[..], &[0; 9], &[3, 0, 62, 0, 1, 0, 0, 0], &[0; 16]].concat();
+    file.extend(64_u64.to_le_bytes());
+    file.extend([0, 0, 0, 0, 64, 0, 56, 0, 0, 0, 64, 0, 4, 0, 0, 0]);
+    let strings = 64 + 4 * 64;
+    let symbols = strings + n + 1;
+    file.extend(section(0, 0, 0, 0, 0));
+    file.extend(section(2, symbols, n * 24, 2, 24));
+    file.extend(section(3, strings, n + 1, 0, 0));
+    file.extend(section(1, 0, 0, 0, 0));
+    file.extend(vec![b'a'; n]);
+    file.push(0);
+    for at in 0..n as u32 {
+        file.extend(at.to_le_bytes());
+        file.extend([0x12, 0, 3, 0]);
+        file.extend([u64::from(at) * 16, 16].iter().flat_map(|field| field.to_le_bytes()));
+    }
+    file
+}
+
+/// 0.2 MB took 816 MB.
+#[test]
+fn names_that_overlap_take_no_memory_of_their_own() {
+    let folder = temp();
+    let file = folder.path().join("overlap");
+    let read = |n| {
+        fs::write(&file, overlapping_names(n)).unwrap();
+        ElfFile::read(&file)
+    };
+    // Few that overlap are named.
+    let elf = read(31).unwrap();
+    assert_eq!(elf.symbols.len(), 31);
+    assert_eq!(elf.symbols[30].name.len(), 1);
+    for n in [4000, 16_000] {
+        let error = read(n).unwrap_err().to_string();
+        assert!(error.contains("share too many bytes"), "{error}");
+    }
+}
+
 const MODULE: &str = "
 int first(int x) { return x * 3 + 1; }
 int second(int x) { return x * 5 + 2; }
