@@ -85,8 +85,10 @@ struct MeasureAway {
     events: Tracepoints<Switch>,
     /// The period of all samples of each event; `None` if they differ.
     periods: Vec<Option<u64>>,
-    /// The number of sched_switch samples with another period.
+    /// The number of sched_switch samples whose period is not that of a single switch.
     changed: u64,
+    /// The number of samples of sched_switch events that do not have one for each switch.
+    sampled: u64,
     switched_out: SwitchedOut,
     measured: u64,
     preempted: u64,
@@ -145,7 +147,10 @@ impl Step for MeasureAway {
             return Ok(is_sample || back.is_some());
         };
         let usual = layouts.event_of(&record).and_then(|event| *self.periods.get(event)?);
-        self.changed += u64::from(usual.is_some() && layout.period(&record) != usual);
+        match usual {
+            Some(1) => self.changed += u64::from(layout.period(&record) != usual),
+            _ => self.sampled += 1,
+        }
         let next = event.field(NEXT_PID, &record, layouts)? as u32;
         let back = self.back(next, time, &record);
         let state = event.field(PREV_STATE, &record, layouts)?;
@@ -170,6 +175,14 @@ impl Step for MeasureAway {
             let what = format!(
                 "{samples} a period that perf record did not set: if this is the output of off-cpu, measure the \
                  recording itself"
+            );
+            report.say(Level::Warning, what);
+        }
+        if self.sampled > 0 {
+            let samples = counted(self.sampled, "sched_switch sample is", "sched_switch samples are");
+            let what = format!(
+                "{samples} of an event that was not recorded at each switch (perf record -F, or -c above 1): the times \
+                 include switches that are missing, so they are too long; record without -F and -c"
             );
             report.say(Level::Warning, what);
         }

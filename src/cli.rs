@@ -171,10 +171,9 @@ fn parse(args: &[OsString]) -> Result<(ColorWhen, Asked), clap::Error> {
     Ok((color, Asked::Command(command)))
 }
 
-/// Commands of perf that perfx does not have: perf runs them on any recording.
-const PERF_COMMANDS: [&str; 20] = [
+/// Other commands of perf that perfx does not have: perf runs them on any recording.
+const PERF_COMMANDS: [&str; 17] = [
     "annotate",
-    "archive",
     "buildid-cache",
     "buildid-list",
     "c2c",
@@ -186,22 +185,43 @@ const PERF_COMMANDS: [&str; 20] = [
     "lock",
     "mem",
     "record",
-    "report",
     "sched",
-    "script",
     "stat",
     "timechart",
     "top",
     "trace",
 ];
 
-/// Adds a tip to the error for an unknown command: a perf command is referred to perf; a perfx command is
+/// What perfx has for names that people know from perf and from other programs.
+const INSTEAD: [(&str, &str); 8] = [
+    ("archive", "perfx pack puts a recording and the files that name its functions into one file"),
+    (
+        "report",
+        "perfx export html writes a page of functions and stacks; perf report reads every recording, too",
+    ),
+    ("script", "perfx view shows each sample; perf script reads every recording that perfx writes, too"),
+    (
+        "flamegraph",
+        "perfx export html has a flame graph, and perfx export folded is the input of flamegraph.pl",
+    ),
+    ("convert", "perfx export writes other formats, perfx copy --to pipe or file the other form"),
+    ("speedscope", "speedscope reads what perfx export pprof writes"),
+    ("perfetto", "perfx export firefox writes stacks over time, for profiler.firefox.com"),
+    ("chrome", "perfx export firefox writes stacks over time, for profiler.firefox.com"),
+];
+
+/// Adds a tip to the error for an unknown command: what perfx has for it, if anything; another perf command is referred to perf; a perfx command is
 /// suggested only for a misspelt or shortened name.
 fn with_command_tip(mut error: clap::Error) -> clap::Error {
     let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidSubcommand).cloned() else {
         return error;
     };
     error.remove(ContextKind::Suggested);
+    if let Some((_, what)) = INSTEAD.iter().find(|(name, _)| *name == given) {
+        error.remove(ContextKind::SuggestedSubcommand);
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![(*what).into()]));
+        return error;
+    }
     if let Some(ContextValue::Strings(meant)) = error.remove(ContextKind::SuggestedSubcommand) {
         let is_meant = |name: &String| is_slip(&given, name) || name.starts_with(&given);
         let meant: Vec<String> = meant.into_iter().filter(is_meant).collect();

@@ -35,8 +35,8 @@ pub struct FirefoxProfile {
     counters: Vec<Counter>,
     recordings: usize,
     command: Option<String>,
-    /// Sum of the distances between samples, ns, and their number.
-    interval: (u64, u64),
+    /// The distances between the samples of each thread, ms.
+    distances: Vec<f64>,
 }
 
 /// A file with code.
@@ -239,8 +239,7 @@ impl FirefoxProfile {
             }
             samples.length = samples.stack.len();
             if let Some((_, distances)) = samples.time_deltas.split_first() {
-                self.interval.0 += (distances.iter().sum::<f64>() * 1e6) as u64;
-                self.interval.1 += distances.len() as u64;
+                self.distances.extend_from_slice(distances);
             }
             let mut markers = Markers::default();
             for loss in own_lost.get(&(pid, tid)).into_iter().flatten() {
@@ -376,10 +375,6 @@ impl FirefoxProfile {
     fn document(&self) -> impl Serialize {
         let category =
             |name, color| serde_json::json!({ "name": name, "color": color, "subcategories": ["Other"] });
-        let interval = match self.interval {
-            (_, 0) | (0, _) => 1.0,
-            (sum, count) => sum as f64 / count as f64 / 1e6,
-        };
         let lost = serde_json::json!({
             "name": LOST,
             "tableLabel": "{marker.name}: {marker.data.count}",
@@ -391,7 +386,7 @@ impl FirefoxProfile {
             "categories": [category("Other", "grey"), category("User", "yellow"), category("Kernel", "orange")],
             "debug": false,
             "extensions": { "baseURL": [], "id": [], "length": 0, "name": [] },
-            "interval": interval,
+            "interval": interval(self.distances.clone()),
             "markerSchema": [lost],
             "pausedRanges": [],
             "preprocessedProfileVersion": 62,
@@ -695,9 +690,27 @@ impl Shared {
     }
 }
 
+/// The interval of sampling, ms: the median of the distances between samples, because a mean would include the
+/// time that a thread waits. 1, the profiler's own default, if there are none.
+fn interval(mut distances: Vec<f64>) -> f64 {
+    let middle = distances.len() / 2;
+    if distances.is_empty() {
+        return 1.0;
+    }
+    let (_, median, _) = distances.select_nth_unstable_by(middle, f64::total_cmp);
+    if *median > 0.0 { *median } else { 1.0 }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn waiting_is_not_part_of_the_interval() {
+        assert_eq!(interval(vec![1.0, 1.0, 500.0, 1.0, 1.0]), 1.0);
+        assert_eq!(interval(vec![0.25, 0.25, 30.0]), 0.25);
+        assert_eq!(interval(Vec::new()), 1.0);
+    }
 
     #[test]
     fn breakpads_id_is_that_of_the_file() {

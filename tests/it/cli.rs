@@ -1001,13 +1001,13 @@ fn an_input_with_a_newline_in_its_name_that_is_cut_short_is_named() {
 fn a_command_of_perf_gets_no_tip_to_an_unrelated_one() {
     let folder = place();
     for (given, tip) in [
-        ("report", Some("use perf report: it reads every recording that perfx writes")),
-        ("archive", Some("use perf archive: it reads every recording that perfx writes")),
+        ("annotate", Some("use perf annotate: it reads every recording that perfx writes")),
+        ("archive", Some("perfx pack puts a recording and the files that name its functions into one file")),
         ("record", Some("use perf record: perfx only works on existing recordings")),
         ("injekt", Some("a similar subcommand exists: 'inject'")),
         ("recor", Some("a similar subcommand exists: 'recover'")),
-        ("flamegraph", None),
-        ("convert", None),
+        ("export speedscope", Some("speedscope reads what perfx export pprof writes")),
+        ("nosuch", None),
     ] {
         let ran = perfx(&folder, given);
         assert_eq!(ran.code, Some(2), "{given}: {}", ran.stderr);

@@ -3,15 +3,20 @@
 const LINE = 19, LEAST = 0.6;
 const flame = { levels: [], focus: null, most: 0 };
 let matches = null;
+// The function that was clicked; a search that is typed takes every name with the text in it.
+let clicked = null;
 
 function search() {
   const text = $('search').value.trim();
   matches = null;
+  if (clicked != null && functions[clicked].trim() !== text) clicked = null;
   $('search').setCustomValidity('');
   if (!text) return;
   let test = (name) => name.toLowerCase().includes(text.toLowerCase());
   const expression = /^\/(.+)\/?$/.exec(text);
-  if (expression) {
+  if (clicked != null) {
+    test = (_, index) => index === clicked;
+  } else if (expression) {
     try {
       const pattern = new RegExp(expression[1].replace(/\/$/, ''), 'i');
       test = (name) => pattern.test(name);

@@ -56,7 +56,8 @@ function refresh() {
   layOut();
   drawHeats();
   drawFlame();
-  showFocus(false);
+  // The figures of a selected box follow what is counted; before one is selected, nothing is said.
+  showFocus($('flame-said').textContent !== '');
   showPanel();
 }
 

@@ -61,8 +61,9 @@ function weights(title, of, first) {
   ];
 }
 
-function find(name) {
-  $('search').value = name;
+function find(index) {
+  clicked = index;
+  $('search').value = functions[index];
   refresh();
   $('flame-title').scrollIntoView({ block: 'start' });
 }
@@ -76,7 +77,7 @@ function functionsPanel() {
   return [table('functions', `${which}Self: samples in the function. Total: also in what it called. A name searches for it.`, [
     ...weights('Self', (index, at) => sides[at].ownOf[index], true),
     ...weights('Total', (index, at) => sides[at].totalOf[index]),
-    { title: 'Function', kind: 'name', value: (index) => functions[index], click: (index) => find(functions[index]) },
+    { title: 'Function', kind: 'name', value: (index) => functions[index], click: find },
     { title: 'File', kind: 'name', value: fileOf },
   ], rows)];
 }
