@@ -332,16 +332,16 @@ impl Tables<'_> {
         let mut result = Ok(());
         let visit = |number: u32, frame: Frame, name: FrameName<'_>| {
             let outer = name.functions.first();
-            if let Some(has) =
-                frame.dso.filter(|_| outer.is_some()).and_then(|dso| symbols.get_mut(dso as usize))
-            {
+            // Code behind the kernel's mapping belongs to the kernel only if a symbol is there.
+            let dso = frame.dso.filter(|_| name.dso.is_some());
+            if let Some(has) = dso.filter(|_| outer.is_some()).and_then(|dso| symbols.get_mut(dso as usize)) {
                 *has = true;
             }
             if result.is_ok() {
                 out.number(i64::from(number))
                     .text(mode(frame.mode).as_bytes())
-                    .number(frame.dso.map(i64::from))
-                    .number(frame.dso.map(|_| frame.at as i64))
+                    .number(dso.map(i64::from))
+                    .number(dso.map(|_| frame.at as i64))
                     .number(gathered.lowest[number as usize] as i64)
                     .text(outer.map(|outer| outer.name.as_bytes()))
                     .number(outer.map(|_| signed(name.offset)))

@@ -18,7 +18,7 @@ use object::{Endianness, FileKind, ReadCache, ReadRef};
 use xz4rust::{XzDecoder, XzReader};
 
 use crate::Symbol;
-use crate::name::Names;
+use crate::name::{Names, text_at};
 use crate::plt::{Stub, Tables};
 
 /// The most that is read of one file: enough for the tables of the largest programs, and a limit for hostile
@@ -260,12 +260,6 @@ fn follows_text<Elf: FileHeader<Endian = Endianness>>(
     let is_code = section.sh_flags(endian).contains(SHF_EXECINSTR);
     let is_other = [&b".init"[..], b".exit"].iter().any(|part| name.starts_with(part));
     is_code && !is_other && section.sh_type(endian) != SHT_NOBITS
-}
-
-/// The string at an offset of a string table.
-pub(crate) fn text_at(table: &[u8], at: u32) -> &[u8] {
-    let rest = table.get(at as usize..).unwrap_or_default();
-    rest.split(|&byte| byte == 0).next().unwrap_or_default()
 }
 
 /// A path, NUL, and the build-id of the file.

@@ -9,7 +9,7 @@ use object::elf::{
 use object::read::elf::{FileHeader, Rel, Rela, SectionHeader, Sym};
 use object::{Endianness, ReadRef};
 
-use crate::elf::text_at;
+use crate::name::text_at;
 use crate::{Symbol, Symbols};
 
 /// A stub of a procedure linkage table.

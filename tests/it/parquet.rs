@@ -239,10 +239,8 @@ fn stacks_are_those_of_folded_lines() {
             ["events", "samples", "stacks", "frames"].map(|table| rows(&folder, table));
         // Only the first event with call chains is folded.
         let chains = |event: i64| int(&events[event as usize], "sample_type").unwrap() & 1 << 5 != 0;
-        let first = samples.iter().map(|sample| int(sample, "event").unwrap()).min_by_key(|&event| {
-            let time = |sample: &&BTreeMap<String, Field>| int(sample, "event") == Some(event);
-            (!chains(event), samples.iter().find(time).and_then(|sample| int(sample, "time_ns")), event)
-        });
+        let sampled = samples.iter().map(|sample| int(sample, "event").unwrap());
+        let first = sampled.min_by_key(|&event| (!chains(event), event));
         let Some(first) =
             first.filter(|&event| int(&events[event as usize], "sample_type").unwrap() & READ == 0)
         else {
