@@ -439,13 +439,14 @@ impl CommandLine {
         match (self.words, self.value.take()) {
             (1, _) if word == b"perf" => return word.to_vec(),
             (1, _) => return path(key, word).unwrap_or_else(|| word.to_vec()),
+            (2, _) if word == b"record" => return word.to_vec(),
             // The options of other recorders are not known.
-            (2, _) => self.in_program = word != b"record",
+            (2, _) => self.in_program = true,
             (_, Some(kind)) => return shown(kind, word),
             _ => {}
         }
-        if self.in_program || self.words == 2 {
-            return if self.in_program { new(word) } else { word.to_vec() };
+        if self.in_program {
+            return new(word);
         }
         let option = if word == b"--" { None } else { PerfOption::of(word) };
         let Some(PerfOption { name, value, next }) = option else {
