@@ -727,7 +727,8 @@ pub(crate) fn export(bytes: &[u8]) {
     let mut report = Report::default();
     let Ok(facts) = Facts::survey(&mut recording, 1, true) else { return };
     let all = Arc::new(FilterOptions::default());
-    let by = Grouping { comm: true, pid: true, tid: true, cpu: true, cgroup: true, time: true };
+    let by =
+        Grouping { comm: true, pid: true, tid: true, cpu: true, cgroup: true, time: true, own_address: true };
     let stacks = Stacks::collect(&mut recording, &facts, by, &all, 1, &mut report);
     if let Ok(stacks) = stacks {
         let samples = |_: &Row, weight: &Weight| Some(weight.samples);
@@ -791,7 +792,7 @@ pub(crate) fn export(bytes: &[u8]) {
     let _ = view(recording, &ids, &all, &options, 1, &mut report, &mut std::io::sink());
     for what in [What::Events, What::BuildIds, What::Threads, What::Cgroups, What::Mappings] {
         let Some(mut recording) = reread() else { return };
-        let _ = list(&mut recording, what, 1, &mut report);
+        let _ = list(&mut recording, what, &all, 1, &mut report);
     }
     let Some(mut recording) = reread() else { return };
     let identity = parquet::Identity::of(&recording).expect("it is in memory");

@@ -19,6 +19,7 @@ mod filter;
 mod firefox;
 mod folded;
 mod forms;
+mod functions;
 mod fuzz_bodies;
 mod house;
 mod html;
