@@ -20,6 +20,7 @@ mod firefox;
 mod folded;
 mod forms;
 mod fuzz_bodies;
+mod growth;
 mod house;
 mod html;
 mod identity;
