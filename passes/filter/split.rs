@@ -262,7 +262,7 @@ impl Split {
         };
         ensure!(
             parts.len() <= most,
-            "would create more than {}: ask for larger ones, or allow more with --max-parts",
+            "would create more than {}: --max-parts allows more",
             plural(most as u64, "part", "parts")
         );
         let known = (&recording.events[..], &recording.features, recording.endian);

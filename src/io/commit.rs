@@ -440,15 +440,15 @@ fn name_output(
     only_files: bool,
     done: &mut Vec<Renamed>,
 ) -> io::Result<()> {
-    let _empty;
-    match rename_new(made, path) {
+    let _empty = match rename_new(made, path) {
         Ok(()) => {
             done.push(Renamed::To { from: made.into(), to: path.into() });
             return Ok(());
         }
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-        Err(_) => _empty = if existing == Existing::Keep { claim_empty(path)? } else { None },
-    }
+        Err(_) if existing == Existing::Keep => claim_empty(path)?,
+        Err(_) => None,
+    };
     done.push(Renamed::swapped(made, path)?);
     // Only now nothing else can take its place.
     let is_file = || made.symlink_metadata().map(|old| old.is_file());
