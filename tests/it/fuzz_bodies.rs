@@ -369,10 +369,11 @@ pub(crate) fn split(bytes: &[u8]) {
 /// The same, for one way to split.
 pub(crate) fn split_by(bytes: &[u8], by: SplitBy) {
     let Ok(mut recording) = open(bytes) else { return };
-    let Ok(split) = Split::new(&mut recording, by, bytes.len().is_multiple_of(3), 1) else { return };
+    let Ok(split) = Split::new(&mut recording, by, bytes.len().is_multiple_of(3), 10_000, 1) else { return };
     let parts: Vec<_> = split.parts().collect();
     // Writing all files takes too long, and the first ones are as good as the others.
-    let whole = Split::new(&mut recording, by, bytes.len().is_multiple_of(3), 1).expect("it was just split");
+    let whole =
+        Split::new(&mut recording, by, bytes.len().is_multiple_of(3), 10_000, 1).expect("it was just split");
     let whole = whole.passes(recording.try_clone().expect("it is in a file"));
     let passes = split.passes(recording).zip(whole);
     for (part, ((narrow, pass), (_, same))) in parts.iter().zip(passes).take(20) {

@@ -21,6 +21,7 @@ mod folded;
 mod forms;
 mod functions;
 mod fuzz_bodies;
+mod growth;
 mod house;
 mod html;
 mod identity;
