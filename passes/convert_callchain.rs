@@ -18,7 +18,8 @@ use clap::Args;
 use perfx_format::read::Recording;
 use perfx_format::record::build_id::BuildIdEntry;
 use perfx_format::{
-    Attr, Kinds, Layouts, Record, RecordType, named_pid, sample_type as st, with_user_callchains, without_parts,
+    Attr, Kinds, Layouts, Record, RecordType, named_pid, sample_type as st, with_user_callchains,
+    without_parts,
 };
 use perfx_model::address_space::{AddressSpaces, Changes, KERNEL, Mapping};
 use perfx_model::guests::Guests;
@@ -29,8 +30,8 @@ use crate::support::ids::{IdOptions, RecordedIds, SearchArgs, recorded_on};
 use crate::support::options::PassOptions;
 use crate::support::used_events::change_attrs;
 use arch::Architectures;
-pub(crate) use convert::{has_link_register, has_stacks};
-use convert::{Convert, has_only_link_register};
+pub(crate) use convert::has_stacks;
+use convert::{Convert, has_link_register, has_only_link_register};
 use images::Images;
 use walk::Shared;
 
@@ -86,6 +87,18 @@ struct Mapped {
     files: MappedFiles,
     /// HEADER_BUILD_ID records.
     build_ids: Vec<Vec<u8>>,
+}
+
+/// What a pass says that cuts the registers of [`callers_in_registers`].
+pub(crate) const CALLERS_LOST: &str = "call chains lose the caller of the innermost function, which readers find by the \
+                                       link register: perfx inject --convert-callchain, run before, keeps it";
+
+/// True if readers complete call chains by the link registers of samples.
+pub(crate) fn callers_in_registers(session: &Session) -> bool {
+    let arch = recorded_on(session.features(), session.endian).arch;
+    let attrs = session.events.iter().map(|event| event.attr());
+    Architectures::of_machine(&arch.unwrap_or_default()).has_link_register()
+        && attrs.into_iter().any(|attr| has_link_register(attr.sample_type, attr.sample_regs_user))
 }
 
 impl ConvertCallchain {

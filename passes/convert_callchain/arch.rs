@@ -114,7 +114,7 @@ pub(super) static AARCH64: Architecture = Architecture {
     return_address: 30,
     // Compilers use no others to find frames.
     saved: &[30, 29, 19],
-    kept: bits(&[30, 29, 19, 31]),
+    kept: bits(&[29, 19, 31]),
     call_pushes: false,
     cfa_above_sp: 0,
     frame_record: Some(2),
@@ -125,8 +125,8 @@ pub(super) static AARCH64: Architecture = Architecture {
         SignalFrame::Rt,
         128 + 176 + 8,
         &[
-            0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27,
-            28, 29, 30, 31, 32,
+            0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26,
+            27, 28, 29, 30, 31, 32,
         ],
     )],
 };
@@ -175,8 +175,8 @@ pub(super) static RISCV64: Architecture = Architecture {
         SignalFrame::Rt,
         128 + 176,
         &[
-            32, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27,
-            28, 29, 30, 31,
+            32, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25,
+            26, 27, 28, 29, 30, 31,
         ],
     )],
 };
@@ -185,8 +185,8 @@ pub(super) static RISCV64: Architecture = Architecture {
 pub(super) static PPC64: Architecture = Architecture {
     arch: Arch::Ppc64,
     recorded: &PPC64_DWARF,
-    // lr, which has another number in .debug_frame; nip in signal frames.
-    places: &[(65, 32), (108, 32), (67, 33)],
+    // lr; nip in signal frames.
+    places: &[(65, 32), (67, 33)],
     word: 8,
     pc: 33,
     sp: 1,

@@ -23,7 +23,7 @@ pub(crate) fn has_stacks(sample_type: u64) -> bool {
 
 /// True if samples of an event of an aarch64 machine have a call chain by frame pointers, and the link register. perf
 /// records both for `-g`, because a function that calls no other may have no frame: then the chain lacks its caller.
-pub(crate) fn has_link_register(sample_type: u64, regs_user: u64) -> bool {
+pub(super) fn has_link_register(sample_type: u64, regs_user: u64) -> bool {
     let all = st::CALLCHAIN | st::REGS_USER;
     sample_type & (all | st::STACK_USER) == all && regs_user & ARM64_LR != 0
 }
@@ -54,8 +54,10 @@ impl Unresolved {
     /// The line about this number of call chains.
     fn line(self, count: u64, files: &BTreeSet<u32>) -> String {
         let chains = counted(count, "call chain", "call chains");
-        let (one, many) =
-            ("file that is missing or not the recorded one", "files that are missing or not the recorded ones");
+        let (one, many) = (
+            "file that is missing or not the recorded one",
+            "files that are missing or not the recorded ones",
+        );
         let files = || format!("{}{LISTED}", counted(files.len() as u64, one, many));
         match self {
             Unresolved::Arch => {
@@ -210,10 +212,11 @@ impl Convert {
     /// to it and the chain goes on behind it, as perf script does.
     fn insert_caller(&mut self, record: Record<'_>, layout: &Layout, out: &mut Emit<'_>) -> Result<()> {
         let sample = Sample::parse(&record, layout)?;
-        let parts = match self.keep_unresolved || !has_only_link_register(layout.sample_type, layout.regs_user) {
-            true => UserParts::Kept,
-            false => UserParts::LeftOut,
-        };
+        let parts =
+            match self.keep_unresolved || !has_only_link_register(layout.sample_type, layout.regs_user) {
+                true => UserParts::Kept,
+                false => UserParts::LeftOut,
+            };
         self.chain.clear();
         self.chain.extend(sample.callchain.iter().flat_map(|chain| chain.iter()));
         let user = self.chain.iter().position(|&entry| entry == Marker::USER.0);
@@ -250,7 +253,9 @@ impl Rewrite for Convert {
     fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
         match out.layouts().layout_of(&record) {
             Some(layout) if has_stacks(layout.sample_type) => self.convert_stack(record, layout, out),
-            Some(layout) if self.inserts_callers && has_link_register(layout.sample_type, layout.regs_user) => {
+            Some(layout)
+                if self.inserts_callers && has_link_register(layout.sample_type, layout.regs_user) =>
+            {
                 self.insert_caller(record, layout, out)
             }
             _ => out.keep(record),

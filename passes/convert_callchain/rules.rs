@@ -290,9 +290,7 @@ impl Rules {
                 RegisterRule::SameValue => continue,
                 RegisterRule::Offset(distance) => Restore::At(*distance),
                 RegisterRule::ValOffset(distance) => Restore::Is(*distance),
-                RegisterRule::Register(from) => {
-                    arch.place(from.0).map_or(Restore::Lost, Restore::Register)
-                }
+                RegisterRule::Register(from) => arch.place(from.0).map_or(Restore::Lost, Restore::Register),
                 RegisterRule::Expression(expression) => Restore::AtExpression(bytes(expression)?),
                 RegisterRule::ValExpression(expression) => Restore::IsExpression(bytes(expression)?),
                 RegisterRule::Constant(value) => Restore::Constant(*value),
@@ -318,7 +316,9 @@ impl Complex {
     /// True if the return address is still where a call put it: in its register.
     pub(super) fn keeps_return_address(&self, arch: &Architecture) -> bool {
         let is_it = |(number, _): &&(Number, Restore)| *number == self.return_address;
-        !self.is_signal && self.return_address == arch.return_address && !self.rules.iter().any(|rule| is_it(&rule))
+        !self.is_signal
+            && self.return_address == arch.return_address
+            && !self.rules.iter().any(|rule| is_it(&rule))
     }
 
     /// The simple form, if there is one.

@@ -39,7 +39,11 @@ impl Stack<'_> {
     /// How a walk ends that can't read this address.
     fn end_at(&self, address: u64) -> End {
         let end = self.start.saturating_add(self.bytes.len() as u64);
-        if self.is_cut && address.saturating_add(self.word.into()) > end { End::StackCut } else { End::Broken }
+        if self.is_cut && address.saturating_add(self.word.into()) > end {
+            End::StackCut
+        } else {
+            End::Broken
+        }
     }
 }
 
@@ -155,8 +159,12 @@ impl Walker {
             if frames.len() >= most {
                 return End::TooLong;
             }
+            let is_guess = matches!(rule, Rule::Uncovered);
             frame = match caller(rule, frame, &mut regs, arch, stack) {
                 Ok(caller) if caller.pc == 0 => return End::Outermost,
+                Ok(Frame { pc, .. }) if is_guess && lookup.find(space, pc - 1, time).is_none() => {
+                    return End::Broken;
+                }
                 Ok(caller) => caller,
                 Err(End::Broken) if matches!(rule, Rule::Missing) => {
                     return hit.map_or(End::Broken, |hit| End::Missing(hit.dso));
@@ -236,8 +244,14 @@ fn caller(
             let found = complex.apply(regs, arch, &mut read);
             let sp = regs.get(arch.sp);
             let end = || unread.map_or(End::Broken, |address| stack.end_at(address));
-            let pc = found.and_then(|found| Some((found, found.get(complex.return_address)?)));
-            let (found, pc) = pc.ok_or_else(end)?;
+            let found = found.ok_or_else(end)?;
+            let pc = match complex.keeps_return_address(arch) {
+                // Only the innermost frame still has it.
+                true if frame.is_next => regs.get(arch.return_address),
+                true => return Err(End::Outermost),
+                false => found.get(complex.return_address),
+            };
+            let pc = pc.ok_or_else(end)?;
             if !complex.is_signal && !goes_up(sp, found.get(arch.sp), frame) {
                 return Err(End::Broken);
             }
