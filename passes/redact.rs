@@ -40,7 +40,7 @@ use perfx_pipeline::{
     Survey, bail, counted,
 };
 
-use crate::convert_callchain::has_stacks;
+use crate::convert_callchain::{CALLERS_LOST, callers_in_registers, has_stacks};
 use crate::support::features::{
     Fate, change_features, change_late_feature, changed_events, is_unknown, renamed,
 };
@@ -196,6 +196,8 @@ struct Plan {
     /// The names of PMUs.
     pmus: BTreeSet<Vec<u8>>,
     attrs: Vec<Attr>,
+    /// The registers that go complete call chains.
+    cuts_callers: bool,
     /// No address of user code is as large.
     user_end: u64,
 }
@@ -349,11 +351,12 @@ impl Plan {
         let pmus = pmus.map(|(_, pmu)| pmu).filter(|pmu| !is_probe_pmu(pmu)).map(<[u8]>::to_vec).collect();
         let raw = raw.collect();
         let attrs = session.events.iter().map(|event| *event.attr()).collect();
+        let cuts_callers = parts & st::REGS_USER != 0 && callers_in_registers(session);
         let arch = read_str(section(Feature::ARCH), endian);
         // 47 bits, or as many as any other machine uses.
         let user_end = if arch == Some(b"x86_64") { 1 << 47 } else { 1 << 52 };
         let systems = by_users.into_iter().map(<[u8]>::to_vec).collect();
-        Plan { raw, parts, systems, events, pmus, attrs, user_end, redact, key }
+        Plan { raw, parts, systems, events, pmus, attrs, cuts_callers, user_end, redact, key }
     }
 
     fn keeps(&self, category: Category) -> bool {
@@ -489,6 +492,9 @@ impl Done {
             let what = "call chains end where user code begins, because they were in the stacks: perfx inject \
                         --convert-callchain, run before, keeps them";
             report.say(Level::Info, what);
+        }
+        if plan.cuts_callers && !checks {
+            report.say(Level::Warning, CALLERS_LOST);
         }
         let level = if checks { Level::Warning } else { Level::Info };
         if self.entries > 0 {

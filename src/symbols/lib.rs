@@ -24,7 +24,7 @@ pub use crate::inlined::{Call, Dwarf, Inlined};
 pub use crate::name::Name;
 pub use crate::plt::Stub;
 pub use crate::sources::{Content, Image, Reference, Sources, SymbolFile};
-pub use crate::unwind::{Arch, Section, UnwindTables};
+pub use crate::unwind::{Arch, Section, SignalFrame, UnwindTables};
 
 /// A function, or any other symbol that a sample may hit.
 #[derive(Clone, PartialEq, Eq, Debug)]

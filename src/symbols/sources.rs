@@ -328,7 +328,9 @@ impl Sources {
         for finder in &self.finders {
             match finder.find(object) {
                 Answer::Found { id: found, place, source, .. } if fits(id, Some(found)) => match source {
-                    Source::Cache if place.is_dir() => files.push(place.join("elf")),
+                    Source::Cache if place.is_dir() => {
+                        files.extend(["elf", "vdso"].map(|name| place.join(name)))
+                    }
                     _ => files.push(place),
                 },
                 // The file passed the check of inode and name; it has no build-id, and neither does the

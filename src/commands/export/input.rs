@@ -7,7 +7,6 @@ use anyhow::Result;
 use clap::Args;
 use perfx_export::{Facts, Grouping, Search, Stacks};
 use perfx_format::read::Recording;
-use perfx_format::{Layouts, sample_type};
 use perfx_passes::{ConvertCallchain, FilterOptions, IdOptions, SelectArgs, SymbolArgs};
 use perfx_pipeline::{Error, Job, Level, Output, OutputForm, Report, count};
 
@@ -138,16 +137,16 @@ pub(crate) fn each_recording(
     Ok(())
 }
 
-/// The recording with call chains: stacks (perf record --call-graph dwarf) are unwound into a temporary file of about the
-/// size of the rest of the recording.
+/// The recording with complete call chains: stacks (perf record --call-graph dwarf) are unwound, and callers that only
+/// the link register of aarch64 tells are inserted, into a temporary file of about the size of the recording without
+/// its stacks.
 pub(crate) fn with_chains(
     recording: Recording,
     ids: &IdOptions,
     threads: usize,
     report: &mut Report,
 ) -> Result<Recording> {
-    let layouts = Layouts::new(&recording.events);
-    if !layouts.any_samples(sample_type::STACK_USER) {
+    if !ConvertCallchain::concerns(&recording) {
         return Ok(recording);
     }
     let name = recording.name.clone();
