@@ -1,8 +1,13 @@
 //! Intel Processor Trace. Source: Intel SDM volume 3, chapter "Intel Processor Trace".
 
-use crate::bytes::Trace;
-use crate::image::{Image, Switch};
-use crate::sink::Sink;
+mod clock;
+mod decoder;
+mod packet;
+mod schedule;
+mod units;
+
+pub use self::decoder::Decoder;
+pub use self::units::{Unit, units};
 
 /// What must be known of the processor and of how it was told to trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,63 +53,4 @@ pub enum Power {
     Stop,
     /// It went on: bits 3-0 the last, 7-4 the deepest core C-state, 11-8 why it woke up.
     Exit(u64),
-}
-
-/// A part of a trace that can be decoded by itself: from a point of synchronization (PSB) to another one.
-#[derive(Clone, Debug)]
-pub struct Unit {
-    /// The offset of the PSB.
-    pub start: u64,
-    /// The offset of the PSB at which the next unit begins, or the length of the trace.
-    pub end: u64,
-    /// True for the first of a trace.
-    pub is_first: bool,
-    clock: Clock,
-}
-
-/// What is known of the time between two packets.
-#[derive(Clone, Debug)]
-struct Clock;
-
-impl Unit {
-    /// The time at its beginning, ticks of the time-stamp counter; 0 if the trace has none.
-    pub fn time(&self) -> u64 {
-        let _ = &self.clock;
-        todo!()
-    }
-}
-
-/// Cuts a trace into units of at least `size` bytes, in order. What is in front of the first PSB cannot be
-/// decoded: the first unit's `start` says how much that is.
-///
-/// This reads all packets to follow the time, at about 1 GB/s, but walks no code. The results of
-/// [`Decoder::decode`] for all units of a trace, in order, do not depend on `size`: neither steps nor times.
-pub fn units<'a>(trace: &'a Trace<'a>, config: &Config, size: usize) -> impl Iterator<Item = Unit> + use<'a> {
-    let _ = (trace, config, size);
-    std::iter::empty()
-}
-
-/// Decodes units, of any traces in any order. Each thread has its own.
-///
-/// Memory: up to 8 MiB of blocks, see [`Sink::forget`].
-#[derive(Debug)]
-pub struct Decoder<I> {
-    image: I,
-    config: Config,
-}
-
-impl<I: Image> Decoder<I> {
-    /// A decoder of traces of one processor, with the code that ran.
-    pub fn new(image: I, config: Config) -> Decoder<I> {
-        Decoder { image, config }
-    }
-
-    /// Decodes a unit of `trace`, which may look at what is behind it. `switches` are those of the whole trace.
-    ///
-    /// Two units, one after the other, give what they would give as one, but that a step may be cut in two at
-    /// the address where the second begins.
-    pub fn decode<S: Sink>(&mut self, trace: &Trace<'_>, unit: &Unit, switches: &[Switch], sink: &mut S) {
-        let _ = (&self.image, self.config, trace, unit, switches, sink);
-        todo!()
-    }
 }

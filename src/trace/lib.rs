@@ -4,10 +4,10 @@
 //! A trace holds only what the code does not tell: whether conditional branches were taken, where indirect ones
 //! went, and when. The decoder walks the code from packet to packet, and hands what happened to a [`Sink`]: one
 //! [`Step`] for each [`Block`] that was executed, and an [`Event`] for everything else. The caller describes
-//! - the bytes: a [`Trace`], the pieces of one buffer of a CPU or thread in order;
+//! - the bytes: a [`Trace`], the pieces of one buffer of a CPU or thread in order, with a sorted list of
+//!   [`Switch`]es that says who ran there;
 //! - the processor: an [`intel_pt::Config`];
-//! - the code: an [`Image`], asked for the mapping at an address of a [`Space`] at a time;
-//! - who ran: a sorted list of [`Switch`]es of the buffer.
+//! - the code: an [`Image`], asked for the mapping at an address of a [`Space`] at a time.
 //!
 //! Intel PT comes first ([`intel_pt`]); what packets of other tracers say of the flow is the same (atoms are TNT
 //! bits, addresses are TIP packets), so [`Blocks`] and the walk through them are not part of it.
@@ -44,11 +44,11 @@
 //! // TIP.PGE to 0x1000, PSBEND before it; the branches T, N, T; TIP.PGD follows the jump.
 //! let bytes = [&psb[..], &[2, 0x23, 0x71, 0, 0x10, 0, 0, 0, 0, 0b11010]].concat();
 //! let config = intel_pt::Config::default();
-//! let trace = Trace::new(vec![&bytes]);
+//! let trace = Trace::new(vec![&bytes], Vec::new());
 //! let mut taken = Taken::default();
 //! let mut decoder = intel_pt::Decoder::new(&Code, config);
-//! for unit in intel_pt::units(&trace, &config, usize::MAX) {
-//!     decoder.decode(&trace, &unit, &[], &mut taken);
+//! for unit in intel_pt::units(&trace, &config, u64::MAX) {
+//!     decoder.decode(&trace, &unit, &mut taken);
 //! }
 //! assert_eq!(taken.0, [(0x1002, 0x1000), (0x1004, 0x1000), (0x1002, 0x1000)]);
 //! ```

@@ -44,10 +44,10 @@ pub struct Step {
 /// Where the trace was when something happened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Point {
-    /// When it happened at the latest, as far as the trace tells: the time at the last branch that a packet told
-    /// of. Several branches have the same. Ticks of the time-stamp counter with Intel PT, 0 if not known.
+    /// The time at the last packet that told of the flow up to here: branches that need no packet come with the time
+    /// of the packet in front of them. Ticks of the time-stamp counter with Intel PT; 0 if not known.
     pub time: u64,
-    /// The time of the packets that were read so far; `time` follows with the next branch that needs a packet.
+    /// The time at the packet that is being read, which tells of the next branch that needs one.
     pub now: u64,
     /// Whose code it is; `None` if it is not known.
     pub space: Option<Space>,
@@ -166,13 +166,15 @@ pub enum Reason {
     /// The code does not have the branch that the trace has there: it is not the code that ran, or the trace is
     /// damaged.
     Mismatch,
+    /// A return to the last call, which is not known because something was lost before.
+    UnknownReturn,
     /// More code without a packet than any program has: a loop that cannot end.
     Endless,
 }
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Reason; 9] = [
+    pub const ALL: [Reason; 10] = [
         Reason::Overflow,
         Reason::BadPacket,
         Reason::CutPacket,
@@ -181,6 +183,7 @@ impl Reason {
         Reason::NoCode,
         Reason::BadCode,
         Reason::Mismatch,
+        Reason::UnknownReturn,
         Reason::Endless,
     ];
 
@@ -195,6 +198,7 @@ impl Reason {
             Reason::NoCode => "the code is not known",
             Reason::BadCode => "the code is not an instruction",
             Reason::Mismatch => "the trace does not match the code",
+            Reason::UnknownReturn => "a return to a call that was lost",
             Reason::Endless => "a loop without an end",
         }
     }
