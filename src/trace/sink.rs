@@ -64,14 +64,8 @@ pub enum Event {
         /// Its address.
         ip: u64,
     },
-    /// After a fault or an overflow the flow is known again from `ip` on. What ran in between is not known.
+    /// After a fault the flow is known again from `ip` on. What ran in between is not known.
     Resumed {
-        /// The address of the next instruction.
-        ip: u64,
-    },
-    /// The state that tracers repeat from time to time says that execution is at `ip`, and nothing was known
-    /// before: at the beginning of a trace, or after a fault.
-    Synchronized {
         /// The address of the next instruction.
         ip: u64,
     },
@@ -129,14 +123,18 @@ pub enum Event {
         /// True in a guest (VMX non-root operation).
         guest: bool,
     },
-    /// The trace has a point of synchronization here.
-    Sync,
+    /// A point of synchronization: the trace repeats its state. A trace begins with one.
+    Sync {
+        /// The address of the next instruction, which is known from here on after a fault and at the beginning of a
+        /// trace. `None` if tracing is off.
+        ip: Option<u64>,
+    },
     /// Something is lost or wrong.
     Fault(Fault),
 }
 
-/// Something that is lost or wrong in a trace: what ran from there to the next begin, resumption or
-/// synchronization is not known. The offset and the time are those of the [`Point`].
+/// Something that is lost or wrong in a trace: what ran from there to the next [`Event`] that begins, resumes or
+/// synchronizes is not known. The offset and the time are those of the [`Point`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Fault {
     /// What is wrong.

@@ -55,7 +55,8 @@ struct Crystal {
 /// Core cycles.
 #[derive(Clone, Debug, Default)]
 struct Cycles {
-    /// The time from which they are counted; 0 if it is not known.
+    /// The time from which they are counted; 0 if it is not known. It is that of an MTC or TSC packet behind a CYC
+    /// packet, or of a new ratio.
     base: u64,
     count: u64,
     /// Ticks of the time-stamp counter for a cycle, measured between two MTC packets.
@@ -117,7 +118,10 @@ impl Clock {
             Packet::Mtc(mtc) => self.mtc(mtc, is_behind_cyc, packets, config),
             Packet::Cyc(count) => self.cyc(count, config),
             Packet::Cbr(ratio) => {
-                self.ratio = ratio;
+                if ratio != self.ratio {
+                    self.ratio = ratio;
+                    self.cycles = Cycles { base: self.now, count: 0, ..self.cycles };
+                }
                 false
             }
             Packet::TraceStop | Packet::Bad => {
@@ -280,8 +284,8 @@ mod tests {
         let bytes =
             [&start[..], &[cyc(1), 0x59, 1, cyc(10), cyc(30), cyc(31), cyc(29), 0x59, 2, cyc(2)]].concat();
         // 160 ticks for 100 cycles, then 1.5 for one.
-        assert_eq!(times(&config, &bytes), [1000, 1160, 1176, 1224, 1273, 1320, 1320, 1323]);
+        assert_eq!(times(&config, &bytes), [1000, 1001, 1160, 1176, 1224, 1273, 1320, 1320, 1323]);
         let asleep = [&start[..], &[cyc(1), 0x59, 1, cyc(10), 0x59, 2]].concat();
-        assert_eq!(times(&config, &asleep), [1000, 1160, 1175, 1320]);
+        assert_eq!(times(&config, &asleep), [1000, 1001, 1160, 1175, 1320]);
     }
 }

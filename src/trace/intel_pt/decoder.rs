@@ -1,7 +1,7 @@
 //! Packets to flow: what each packet says of where execution went.
 
 use super::packet::{PSB, Packet, Packets};
-use super::units::{Past, Unit};
+use super::units::{Past, Unit, belongs_to_psb};
 use super::{Config, Power};
 use crate::block::Kind;
 use crate::bytes::Trace;
@@ -24,11 +24,9 @@ impl<I: Image> Decoder<I> {
         Decoder { flow: Flow::new(image), config }
     }
 
-    /// Decodes a unit of `trace`. It also looks at what is behind the unit, up to the packet at which it is certain
-    /// that the next unit goes on from where this one ends.
+    /// Decodes a unit of `trace`, up to the address at which the next one goes on.
     ///
-    /// Two units, one after the other, give what they would give as one, but that a step may be cut in two at the
-    /// address where the second begins.
+    /// Units, one after the other, give what they would give as one.
     pub fn decode<S: Sink>(&mut self, trace: &Trace<'_>, unit: &Unit, sink: &mut S) {
         let past = unit.past.clone();
         self.flow.reset(64, past.schedule.space, past.clock.now);
@@ -39,12 +37,10 @@ impl<I: Image> Decoder<I> {
             sink,
             past,
             is_lost: true,
-            is_silent: !unit.is_first,
             bits: 0,
             count: 0,
             address_bits: 64,
             psb_ip: None,
-            passing: None,
             interrupted: None,
             bound: Bound::default(),
         };
@@ -81,8 +77,6 @@ struct Reader<'a, I, S> {
     /// If the flow is not known: because of a fault, so that the next address is where it goes on. Otherwise
     /// tracing is off.
     is_lost: bool,
-    /// The decoder of the unit in front reports what happens up to the first packet of the flow.
-    is_silent: bool,
     /// Branches that have not been reached, because an indirect one is in front of them whose TIP packet comes
     /// later: the `count` lowest bits.
     bits: u64,
@@ -91,8 +85,6 @@ struct Reader<'a, I, S> {
     address_bits: u32,
     /// The FUP packet of the PSB+ that is being read.
     psb_ip: Option<u64>,
-    /// That of the PSB+ that was read: execution passes it before the next packet's branch.
-    passing: Option<u64>,
     /// The FUP packet of an interrupt, and whether it may also be something else.
     interrupted: Option<Interrupted>,
     bound: Bound,
@@ -111,77 +103,67 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         let mut before = unit.start;
         loop {
             let offset = packets.offset();
-            if self.is_silent && offset >= unit.end {
-                // Nothing of the flow is in this unit: the one in front goes on behind it.
-                return;
-            }
             let Some(packet) = packets.next() else { return };
             let len = (packets.offset() - offset) as u32;
             self.flow.begin_packet(len, self.sink);
             self.flow.point.offset = offset;
+            if packet == Packet::Psb {
+                self.psb(packets.clone());
+            }
+            if offset >= unit.end {
+                return;
+            }
             if self.past.read(&packet, &packets, self.config, trace) {
                 self.flow.set_now(self.past.clock.now);
-                if !self.is_silent {
-                    self.sink.time(self.past.clock.now);
-                }
+                self.sink.time(self.past.clock.now);
             }
-            let is_flow = match packet {
-                Packet::Tnt { .. } | Packet::Tip(_) | Packet::Pge(_) | Packet::Pgd(_) => true,
-                Packet::Fup(_) => !self.past.is_in_psb,
-                Packet::Overflow | Packet::Bad | Packet::Cut => true,
-                _ => false,
-            };
-            if is_flow {
-                if let Some(ip) = self.passing.take()
-                    && !matches!(packet, Packet::Overflow | Packet::Bad | Packet::Cut)
-                {
-                    self.pass(ip);
-                }
-                if offset >= unit.end {
-                    return;
-                }
-                self.is_silent = false;
-                self.read_flow(packet);
-                self.past.end(&packet);
-                self.flow.point.time = self.past.clock.flow;
-                if matches!(packet, Packet::Bad | Packet::Cut) {
-                    let Some(next) = trace.find(&PSB, before + 1) else { return };
-                    packets = Packets::new(trace, next);
-                }
-            } else {
-                self.read_other(packet);
-                self.past.end(&packet);
-                self.flow.point.time = self.past.clock.flow;
-            }
+            self.read_one(packet);
+            self.past.end(&packet);
+            self.flow.point.time = self.past.clock.flow;
             self.flow.set_space(self.past.schedule.space);
+            if matches!(packet, Packet::Bad | Packet::Cut) {
+                let Some(next) = trace.find(&PSB, before + 1) else { return };
+                packets = Packets::new(trace, next);
+            }
             before = offset;
         }
     }
 
-    /// Goes on to where a PSB+ said that execution is.
-    fn pass(&mut self, ip: u64) {
-        if self.flow.is_known()
-            && let Err(reason) = self.flow.run_to(ip, self.sink)
-        {
+    /// Goes on to where a PSB+ says that execution is; `packets` are those behind the PSB.
+    fn psb(&mut self, mut packets: Packets<'_>) {
+        if self.count > 0 || self.is_interrupted() {
+            self.fault(Reason::UnexpectedPacket);
+        }
+        self.flow.clear_stack();
+        self.psb_ip = None;
+        if !self.flow.is_known() {
+            return;
+        }
+        let ip = loop {
+            match packets.next() {
+                Some(Packet::Fup(ip)) => break ip,
+                Some(Packet::PsbEnd) => break None,
+                Some(packet) if packet != Packet::Psb && belongs_to_psb(&packet) => {}
+                // It is reported when it is read.
+                _ => return self.flow.lose(),
+            }
+        };
+        let reached = match ip {
+            Some(ip) => self.flow.run_to(ip, self.sink),
+            None => Err(Reason::UnexpectedPacket),
+        };
+        if let Err(reason) = reached {
             self.fault(reason);
-            self.flow.set_ip(Some(ip));
-            self.is_lost = false;
-            self.event(Event::Synchronized { ip });
         }
     }
 
     fn event(&mut self, event: Event) {
-        if !self.is_silent {
-            self.flow.event(event, self.sink);
-        }
+        self.flow.event(event, self.sink);
     }
 
     #[cold]
     fn fault(&mut self, reason: Reason) {
-        if !self.is_silent {
-            self.flow.fault(reason, self.sink);
-        }
-        self.flow.lose();
+        self.flow.fault(reason, self.sink);
         self.is_lost = true;
         self.count = 0;
         self.interrupted = None;
@@ -202,16 +184,17 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
     }
 
     #[inline(always)]
-    fn read_flow(&mut self, packet: Packet) {
+    fn read_one(&mut self, packet: Packet) {
         match packet {
             Packet::Tnt { bits, count } => self.tnt(bits, count),
             Packet::Tip(ip) => self.tip(ip),
             Packet::Pge(ip) => self.pge(ip),
             Packet::Pgd(ip) => self.pgd(ip),
-            Packet::Fup(ip) => self.fup(ip),
+            Packet::Fup(ip) if !self.past.is_in_psb => self.fup(ip),
             Packet::Overflow => self.broken(Reason::Overflow),
+            Packet::Bad => self.broken(Reason::BadPacket),
             Packet::Cut => self.broken(Reason::CutPacket),
-            _ => self.broken(Reason::BadPacket),
+            _ => self.read_other(packet),
         }
     }
 
@@ -368,10 +351,10 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
             return self.events(bound, Some(ip));
         }
         if self.flow.is_known() {
-            let was_interrupted = self.is_interrupted();
-            let reached = match self.flow.run_to(ip, self.sink) {
-                _ if self.count > 0 || was_interrupted => Err(Reason::UnexpectedPacket),
-                reached => reached,
+            let is_expected = self.count == 0 && !self.is_interrupted();
+            let reached = match is_expected {
+                true => self.flow.run_to(ip, self.sink),
+                false => Err(Reason::UnexpectedPacket),
             };
             if let Err(reason) = reached {
                 self.fault(reason);
@@ -416,14 +399,6 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
     fn read_other(&mut self, packet: Packet) {
         let ip = self.flow.ip();
         match packet {
-            Packet::Psb => {
-                if self.count > 0 || self.is_interrupted() {
-                    self.fault(Reason::UnexpectedPacket);
-                }
-                self.flow.clear_stack();
-                self.psb_ip = None;
-                self.event(Event::Sync);
-            }
             Packet::Fup(ip) => self.psb_ip = ip,
             Packet::PsbEnd => self.psb_end(),
             Packet::Exec { bits } => self.address_bits = bits,
@@ -467,22 +442,13 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
     }
 
     fn psb_end(&mut self) {
-        match self.psb_ip.take() {
-            Some(ip) if !self.config.branches => drop(ip),
-            Some(ip) if self.flow.is_known() && !self.is_silent => self.passing = Some(ip),
-            Some(ip) => {
-                self.is_lost = false;
-                self.flow.set_bits(self.address_bits);
-                self.flow.set_ip(Some(ip));
-                self.event(Event::Synchronized { ip });
-            }
-            None => {
-                if self.flow.is_known() {
-                    self.fault(Reason::UnexpectedPacket);
-                }
-                self.is_lost = false;
-            }
+        let ip = self.psb_ip.take();
+        self.is_lost = false;
+        if self.config.branches && !self.flow.is_known() {
+            self.flow.set_bits(self.address_bits);
+            self.flow.set_ip(ip);
         }
+        self.event(Event::Sync { ip });
     }
 }
 

@@ -14,8 +14,6 @@ pub struct Unit {
     pub start: u64,
     /// The offset of the PSB at which the next unit begins, or the length of the trace.
     pub end: u64,
-    /// True for the first of a trace.
-    pub is_first: bool,
     /// What packets told before.
     pub(super) past: Past,
 }
@@ -71,7 +69,7 @@ impl Past {
             Packet::Ptwrite { has_fup, .. } | Packet::Exstop { has_fup } => !has_fup,
             Packet::Pwre(_) | Packet::Pwrx(_) => true,
             Packet::Cbr(ratio) => std::mem::replace(&mut clock.told_ratio, *ratio) != *ratio,
-            Packet::PsbEnd => clock.flow == 0,
+            Packet::PsbEnd => true,
             _ => false,
         };
         if tells_flow {
@@ -81,7 +79,7 @@ impl Past {
 }
 
 /// True for packets that do not end PSB+ (PSBEND does).
-fn belongs_to_psb(packet: &Packet) -> bool {
+pub(super) fn belongs_to_psb(packet: &Packet) -> bool {
     matches!(
         packet,
         Packet::Tsc(_)
@@ -114,7 +112,6 @@ pub fn units<'a>(trace: &'a Trace<'_>, config: &Config, size: u64) -> impl Itera
         packets: Packets::new(trace, start),
         start,
         past: Past::default(),
-        is_first: true,
     };
     std::iter::from_fn(move || cutter.next())
 }
@@ -128,7 +125,6 @@ struct Cutter<'a, 't> {
     start: u64,
     /// What is known there.
     past: Past,
-    is_first: bool,
 }
 
 impl Cutter<'_, '_> {
@@ -136,8 +132,7 @@ impl Cutter<'_, '_> {
         if self.start == self.trace.len() {
             return None;
         }
-        let (start, is_first) = (self.start, self.is_first);
-        let past = self.past.clone();
+        let (start, past) = (self.start, self.past.clone());
         let mut before = start;
         self.start = loop {
             let offset = self.packets.offset();
@@ -154,7 +149,6 @@ impl Cutter<'_, '_> {
             }
             before = offset;
         };
-        self.is_first = false;
-        Some(Unit { start, end: self.start, is_first, past })
+        Some(Unit { start, end: self.start, past })
     }
 }
