@@ -79,10 +79,11 @@ pub struct Block {
 }
 
 /// A longer run of instructions without a branch is several blocks, so that the work for a packet has a bound.
-const MOST_INSTRUCTIONS: u32 = 512;
+const MOST_INSTRUCTIONS: u32 = 1 << 10;
 
-/// More blocks are not kept, nor more mappings.
-const MOST: usize = 1 << 16;
+/// More blocks are not kept, nor more instructions in them.
+const MOST_BLOCKS: usize = 1 << 16;
+const MOST_LENGTHS: usize = 1 << 21;
 
 /// The blocks that were decoded, of all mappings.
 ///
@@ -163,7 +164,7 @@ impl Blocks {
     /// True if there are so many that they should be dropped.
     #[inline(always)]
     pub(crate) fn is_full(&self) -> bool {
-        self.blocks.len() >= MOST
+        self.blocks.len() >= MOST_BLOCKS || self.lengths.len() >= MOST_LENGTHS
     }
 
     pub(crate) fn clear(&mut self) {
@@ -353,9 +354,9 @@ mod tests {
 
     #[test]
     fn a_block_ends_where_the_code_does() {
-        let long = [0x90; 600];
+        let long = [0x90; 1100];
         for (code, kind, count) in [
-            (&long[..], Kind::Next, 512),
+            (&long[..], Kind::Next, 1024),
             (&[0x90; 3], Kind::NoCode, 3),
             (&[0x90, 0xe8, 0], Kind::NoCode, 1),
             (&[], Kind::NoCode, 0),

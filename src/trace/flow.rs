@@ -43,9 +43,10 @@ impl Stack {
     }
 }
 
-/// Steps without a packet that a byte of the trace pays for, and the most that can be saved up.
-const STEPS_PER_BYTE: u32 = 1 << 10;
-const MOST_STEPS: u32 = 1 << 16;
+/// Steps without a packet that a byte of the trace pays for, and the most that can be saved up: those that the 16 bytes
+/// of a PSB pay for.
+const STEPS_PER_BYTE: u32 = 1 << 8;
+const MOST_STEPS: u32 = 16 * STEPS_PER_BYTE;
 
 /// Where execution is, and how it got there.
 #[derive(Debug)]
@@ -88,7 +89,7 @@ impl<I: Image> Flow<I> {
     pub(crate) fn reset(&mut self, bits: u32, space: Option<Space>, now: u64) {
         self.lose();
         self.renew();
-        (self.bits, self.steps) = (bits, MOST_STEPS);
+        self.bits = bits;
         (self.point.space, self.point.now) = (space, now);
     }
 
@@ -175,11 +176,13 @@ impl<I: Image> Flow<I> {
     /// Execution is not known any more, nor the calls that it will return to.
     pub(crate) fn lose(&mut self) {
         self.at = BlockId::NONE;
-        self.clear_stack();
+        self.stack.depth = 0;
     }
 
-    pub(crate) fn clear_stack(&mut self) {
+    /// At a point of synchronization, nothing counts that is in front of it but where execution is.
+    pub(crate) fn synchronize(&mut self) {
         self.stack.depth = 0;
+        self.steps = MOST_STEPS;
     }
 
     #[inline(always)]

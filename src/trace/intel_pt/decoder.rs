@@ -109,13 +109,17 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
             self.flow.point.offset = offset;
             if packet == Packet::Psb {
                 self.psb(packets.clone());
+                if offset == unit.end {
+                    return;
+                }
             }
-            if offset >= unit.end {
-                return;
-            }
+            let was_in_psb = self.past.is_in_psb;
             if self.past.read(&packet, &packets, self.config, trace) {
                 self.flow.set_now(self.past.clock.now);
                 self.sink.time(self.past.clock.now);
+            }
+            if was_in_psb && !self.past.is_in_psb && !ends_psb(&packet) {
+                self.fault(Reason::UnexpectedPacket);
             }
             self.read_one(packet);
             self.past.end(&packet);
@@ -134,21 +138,26 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         if self.count > 0 || self.is_interrupted() {
             self.fault(Reason::UnexpectedPacket);
         }
-        self.flow.clear_stack();
-        self.psb_ip = None;
+        let bound = std::mem::take(&mut self.bound);
+        self.events(bound, None);
+        (self.psb_ip, self.address_bits) = (None, 64);
+        self.flow.synchronize();
+        // Up to PSBEND.
+        self.is_lost = true;
         if !self.flow.is_known() {
             return;
         }
-        let ip = loop {
+        let mut found = None;
+        loop {
             match packets.next() {
-                Some(Packet::Fup(ip)) => break ip,
-                Some(Packet::PsbEnd) => break None,
+                Some(Packet::Fup(ip)) => found = ip,
+                Some(Packet::PsbEnd) => break,
                 Some(packet) if packet != Packet::Psb && belongs_to_psb(&packet) => {}
                 // It is reported when it is read.
                 _ => return self.flow.lose(),
             }
-        };
-        let reached = match ip {
+        }
+        let reached = match found {
             Some(ip) => self.flow.run_to(ip, self.sink),
             None => Err(Reason::UnexpectedPacket),
         };
@@ -444,12 +453,17 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
     fn psb_end(&mut self) {
         let ip = self.psb_ip.take();
         self.is_lost = false;
-        if self.config.branches && !self.flow.is_known() {
+        if self.config.branches {
             self.flow.set_bits(self.address_bits);
             self.flow.set_ip(ip);
         }
         self.event(Event::Sync { ip });
     }
+}
+
+/// True for packets that end PSB+, and that report what is wrong themselves.
+fn ends_psb(packet: &Packet) -> bool {
+    matches!(packet, Packet::PsbEnd | Packet::Overflow | Packet::Bad | Packet::Cut)
 }
 
 impl Bound {

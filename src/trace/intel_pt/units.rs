@@ -45,7 +45,7 @@ impl Past {
     ) -> bool {
         let has_told_time = self.clock.read(packet, packets, config);
         match packet {
-            Packet::Tnt { .. } => {}
+            Packet::Tnt { .. } => self.is_in_psb = false,
             Packet::Psb => self.is_in_psb = true,
             _ => {
                 self.schedule.read(packet, self.is_in_psb);
