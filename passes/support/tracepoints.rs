@@ -83,6 +83,11 @@ impl<R: Role> Tracepoints<R> {
         self.0.iter().flatten().any(|tracepoint| is_meant(tracepoint.role))
     }
 
+    /// The numbers of the events that have a role.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = usize> {
+        self.0.iter().enumerate().filter(|(_, tracepoint)| tracepoint.is_some()).map(|(number, _)| number)
+    }
+
     /// The tracepoint of this record, if it is a sample of one with a role.
     pub(crate) fn get(&self, record: &Record<'_>, layouts: &Layouts) -> Option<Tracepoint<R>> {
         let event = layouts.event_of(record).filter(|_| record.kind() == RecordType::SAMPLE)?;

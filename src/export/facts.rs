@@ -60,6 +60,10 @@ pub struct EventFacts {
     clock: bool,
     /// The period of all of its samples; `None` if it varies.
     fixed_period: Option<u64>,
+    /// The samples a second that were asked for.
+    frequency: Option<u64>,
+    /// True if it counts while a CPU works: time, or an event of the hardware.
+    counts_work: bool,
     /// True if its samples have call chains.
     pub(crate) has_chains: bool,
     /// The most frames in a call chain.
@@ -69,14 +73,18 @@ pub struct EventFacts {
 impl EventFacts {
     fn new(event: &Event) -> EventFacts {
         let attr = event.attr();
+        // PERF_TYPE_SOFTWARE: PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_TASK_CLOCK.
+        let is_clock = attr.type_ == 1 && attr.config <= 1;
         EventFacts {
             name: Vec::new(),
             period: attr.sample_period,
             inherit: attr.flag(1),
             tracepoint: attr.is_tracepoint(),
-            // PERF_TYPE_SOFTWARE: PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_TASK_CLOCK.
-            clock: attr.type_ == 1 && attr.config <= 1,
+            clock: is_clock,
             fixed_period: attr.fixed_period(),
+            frequency: attr.frequency(),
+            // PERF_TYPE_HARDWARE, PERF_TYPE_HW_CACHE, PERF_TYPE_RAW.
+            counts_work: is_clock || matches!(attr.type_, 0 | 3 | 4),
             has_chains: attr.sample_type & sample_type::CALLCHAIN != 0,
             // PERF_MAX_STACK_DEPTH is the kernel's default.
             max_stack: if attr.sample_max_stack == 0 { 127 } else { attr.sample_max_stack.into() },
@@ -91,6 +99,21 @@ impl EventFacts {
     /// True if its period is a time, in ns: `cpu-clock` and `task-clock`.
     pub fn counts_time(&self) -> bool {
         self.clock
+    }
+
+    /// The time between its samples while a CPU works, ns, if the event says it: a clock by its period, others by the
+    /// frequency that was asked for.
+    pub(crate) fn interval(&self) -> Option<u64> {
+        let period = self.fixed_period.filter(|_| self.clock);
+        period
+            .or_else(|| 1_000_000_000_u64.checked_div(self.frequency?))
+            .filter(|&ns| self.counts_work && ns > 0)
+    }
+
+    /// True if it counts while a CPU works: time, or an event of the hardware. Other events, such as page faults, do
+    /// not tell by their samples how long a thread ran.
+    pub(crate) fn counts_work(&self) -> bool {
+        self.counts_work
     }
 
     /// The period of all of its samples; `None` if it varies.
