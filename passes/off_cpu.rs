@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 
 use clap::Args;
+use perfx_format::record::id_index::{ANY, IdIndex};
 use perfx_format::{Record, RecordType, SWITCH_OUT, SWITCH_PREEMPT, Task, sample_type as st};
 use perfx_pipeline::{Begin, Emit, Level, Pass, Report, Result, bail, counted, seconds};
 
@@ -97,7 +98,7 @@ struct MeasureAway {
     unsampled: Option<Unsampled>,
     /// The number of sched_switch samples whose period is not that of a single switch.
     changed: u64,
-    /// True if the idle task was sampled, which only events of whole CPUs do.
+    /// True if whole CPUs were recorded, as ID_INDEX says, or samples of the idle task, which others do not have.
     whole_cpus: bool,
     switched_out: SwitchedOut,
     measured: u64,
@@ -223,13 +224,18 @@ impl Step for MeasureAway {
         }
         self.each_switch = session.events.iter().map(|e| e.attr().fixed_period() == Some(1)).collect();
         self.switch_records = session.events.iter().any(|event| event.attr().context_switch());
-        let is_sampled = self.events.numbers().any(|event| !self.each_switch[event]);
+        let mut events = self.each_switch.iter().enumerate();
+        let is_sampled = events.any(|(event, each_switch)| !each_switch && self.events.has(event));
         self.unsampled = (is_sampled && self.switch_records).then(Unsampled::default);
         Ok(true)
     }
 
     fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<bool> {
         let layouts = out.layouts();
+        if let Some(index) = IdIndex::of(&record) {
+            let is_switch = |id| layouts.event_of_id(id).is_some_and(|event| self.events.has(event));
+            self.whole_cpus |= index.entries().any(|entry| entry.tid == ANY && is_switch(entry.id));
+        }
         let is_sample = record.kind() == RecordType::SAMPLE;
         let Some(layout) = layouts.layout_of(&record) else {
             out.keep(record)?;

@@ -83,9 +83,9 @@ impl<R: Role> Tracepoints<R> {
         self.0.iter().flatten().any(|tracepoint| is_meant(tracepoint.role))
     }
 
-    /// The numbers of the events that have a role.
-    pub(crate) fn numbers(&self) -> impl Iterator<Item = usize> {
-        self.0.iter().enumerate().filter(|(_, tracepoint)| tracepoint.is_some()).map(|(number, _)| number)
+    /// True if the event with this number has a role.
+    pub(crate) fn has(&self, event: usize) -> bool {
+        self.0.get(event).is_some_and(Option::is_some)
     }
 
     /// The tracepoint of this record, if it is a sample of one with a role.

@@ -36,7 +36,7 @@ pub(crate) struct Du {
 }
 
 /// What is printed as JSON.
-pub(crate) type Output<'u> = Document<1, Printed<'u>>;
+pub(crate) type Output<'u> = Document<2, Printed<'u>>;
 
 /// # perfx du --format json
 ///

@@ -33,7 +33,7 @@ pub(crate) struct List {
 }
 
 /// What is printed as JSON.
-pub(crate) type Output = Document<1, Listing>;
+pub(crate) type Output = Document<2, Listing>;
 
 impl List {
     pub(crate) fn run(&self) -> Result<u8> {
@@ -82,7 +82,7 @@ fn text(listing: &Listing) -> String {
                     shown(&row.name, row.guest),
                     row.pid.to_string(),
                     format!("{:#x}", row.start.0),
-                    format!("{:#x}", row.size.0),
+                    format!("{:#x}", row.length.0),
                     format!("{:#x}", row.offset.0),
                     row.access.clone().unwrap_or_default(),
                     count(row.samples),

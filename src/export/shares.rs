@@ -1,5 +1,6 @@
 //! Compares the shares that functions have in the samples of two recordings.
 
+use perfx_look::json::Decimal;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -33,7 +34,7 @@ pub struct ProfileSide {
     /// Their number
     pub samples: u64,
     /// What shares are parts of: the sum of their periods, or of tracepoints their number
-    pub weight: u64,
+    pub weight: Decimal<u64>,
 }
 
 /// A function whose share moved.
@@ -83,7 +84,7 @@ pub fn compare(
         let percent = |part: u64| if weight == 0 { 0.0 } else { part as f64 * 100.0 / weight as f64 };
         let part = |function: &crate::FunctionTotal| if total { function.total } else { function.own };
         shares.push(of_functions.iter().map(|function| percent(part(function))).collect::<Vec<_>>());
-        ProfileSide { events: events.clone(), samples, weight }
+        ProfileSide { events: events.clone(), samples, weight: Decimal(weight) }
     });
     let function = |(at, function): (usize, &crate::FunctionId)| {
         let (a, b) = (shares[0][at], shares[1][at]);

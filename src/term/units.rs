@@ -3,14 +3,18 @@
 /// `1.5 MB`: powers of 1000, one decimal; below 1000 exact bytes.
 pub(crate) fn size(bytes: u64) -> String {
     let mut value = bytes as f64;
-    let mut units = ["bytes", "kB", "MB", "GB", "TB"].into_iter();
-    let mut unit = units.next().unwrap_or_default();
+    let mut units = ["kB", "MB", "GB", "TB"].into_iter();
+    let mut unit = "";
     while value >= 1000.0 {
         let Some(next) = units.next() else { break };
         value /= 1000.0;
         unit = next;
     }
-    if unit == "bytes" { format!("{bytes} bytes") } else { format!("{value:.1} {unit}") }
+    match bytes {
+        1 => "1 byte".to_owned(),
+        0..1000 => format!("{bytes} bytes"),
+        _ => format!("{value:.1} {unit}"),
+    }
 }
 
 pub(crate) use perfx_pipeline::{count, wide_count};
@@ -60,7 +64,8 @@ mod tests {
 
     #[test]
     fn numbers_are_readable() {
-        assert_eq!([size(999), size(1000), size(1_550_000)], ["999 bytes", "1.0 kB", "1.6 MB"]);
+        assert_eq!([size(1), size(999), size(1000)], ["1 byte", "999 bytes", "1.0 kB"]);
+        assert_eq!([size(0), size(1_550_000)], ["0 bytes", "1.6 MB"]);
         assert_eq!(time(6_252_085_359_171), "6252.085359");
         let rows = [vec!["a".into(), "10".into()], vec![], vec!["bü".into(), "7".into(), "é".into()]];
         assert_eq!(table(&rows), "a   10\n\nbü   7  é\n");

@@ -208,7 +208,7 @@ fn counters_and_losses_are_those_of_stats() {
             *lost.entry(name).or_default() += data["count"].as_u64().unwrap();
         }
     }
-    for (name, count) in [("lost records", "records"), ("lost samples", "samples")] {
+    for (name, count) in [("lost records", "lost_records"), ("lost samples", "lost_samples")] {
         assert_eq!(lost[name].to_string(), stats_of["lost"][count].as_str().unwrap(), "{name}");
     }
     let sum = |counter: &Json| {
@@ -254,7 +254,7 @@ fn a_profile_begins_at_the_wall_clock_if_the_recording_has_it() {
     let number = |value: &Json| value.as_str().unwrap().parse::<u64>().unwrap();
     let path = Fixture::new("recorded/clock-monotonic.p61.data").path;
     let (clock, counts) = (&json("info", &path)["clock"]["reference"], json("stats", &path));
-    let first = number(&counts["time"]["samples"]["first"]);
+    let first = number(&counts["time"]["samples"]["first_ns"]);
     let wall = number(&clock["wall_ns"]) - number(&clock["clock_ns"]) + first;
     let started = profile(&export(&path, &[]).stdout)["meta"]["startTime"].as_f64().unwrap();
     assert!((started - wall as f64 / 1e6).abs() < 0.001, "{started} {wall}");
