@@ -158,7 +158,7 @@ fn text(usage: &Usage) -> String {
             let cells = [row.bytes.map(units::count), share, row.records.map(units::count)];
             iter::once(row.name.clone()).chain(cells.into_iter().flatten()).collect::<Vec<_>>()
         }));
-        units::table(&rows)
+        units::fitted(&rows)
     };
     tables(usage).iter().map(shown).collect::<Vec<_>>().join("\n")
 }

@@ -9,7 +9,7 @@ use perfx_pipeline::Report;
 
 use crate::args::ReadArgs;
 use crate::io::source::{InputArgs, Source};
-use crate::term::units::{count, table};
+use crate::term::units::{count, fitted};
 
 /// List the events, DSOs, build-ids, processes, threads, cgroups or mappings of a recording
 ///
@@ -90,7 +90,7 @@ fn text(listing: &Listing) -> String {
             })
         }
     };
-    table(&rows)
+    fitted(&rows)
 }
 
 fn lines<R>(title: &[&str], rows: &[R], row: impl Fn(&R) -> Vec<String>) -> Vec<Vec<String>> {

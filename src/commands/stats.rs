@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use crate::args::ReadArgs;
 use crate::io::source::{InputArgs, Source};
-use crate::term::units::{self, percent, table};
+use crate::term::units::{self, fitted, percent};
 
 /// Count records by kind, samples by event, and what was lost
 ///
@@ -94,7 +94,7 @@ fn text(counts: &Counts) -> String {
     let mut rows = vec![line(&["kind", "records", "", "bytes", "largest"])];
     rows.extend(counts.kinds.iter().map(|of| row(kind_name(of.kind.0).into_owned(), of.count)));
     rows.push(row("all".to_owned(), total));
-    let mut text = table(&rows);
+    let mut text = fitted(&rows);
 
     let samples = counts.of_kind(RecordType::SAMPLE).records;
     // perf shows this number instead of the number of samples.
@@ -119,7 +119,7 @@ fn text(counts: &Counts) -> String {
         rows.push(row("(unknown)".to_owned(), unknown.samples, unknown.bytes, String::new(), String::new()));
     }
     text += "\n";
-    text += &table(&rows);
+    text += &fitted(&rows);
     text += "\n";
     for (name, what) in facts(counts) {
         text += &format!("{name:<15} {what}\n");

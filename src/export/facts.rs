@@ -11,6 +11,7 @@ use perfx_format::record::cgroup::Cgroup;
 use perfx_format::record::cpumode::KERNEL;
 use perfx_format::record::event_update::name_update;
 use perfx_format::record::header_records::HeaderRecord;
+use perfx_format::record::id_index::{ANY, IdIndex};
 use perfx_format::record::ksymbol::Ksymbol;
 use perfx_format::{Event, Kinds, Layouts, Record, RecordType, named_pid, sample_type};
 use perfx_model::address_space::{AddressSpaces, Changes, Machine, Mapping, Space};
@@ -38,6 +39,8 @@ pub struct Facts {
     pub(crate) reference: Option<Reference>,
     /// Events of pipe data that are defined after its head.
     pub(crate) late: Vec<Event>,
+    /// True if ID_INDEX says that events count on CPUs, whatever runs there (`perf record -a`).
+    pub(crate) whole_cpus: bool,
     /// For each DSO, whether it is memory of a process without a file.
     memory: Vec<bool>,
     /// Where kernel modules were loaded; `None` for those that were at several addresses.
@@ -150,7 +153,7 @@ impl Facts {
         let mut late = Vec::new();
         let mut ksymbols = HashMap::new();
         let mut modules: HashMap<u32, Option<u64>> = HashMap::new();
-        let mut kernel = None;
+        let (mut kernel, mut whole_cpus) = (None, false);
         let mut recorded_ids: Vec<Vec<u8>> = Vec::new();
         let mut wanted = Changes::kinds().union(Kinds::of(&[
             RecordType::KSYMBOL,
@@ -169,7 +172,11 @@ impl Facts {
                     task_changes.add(&record, &batch.layouts);
                 }
                 match record.kind() {
-                    RecordType::ID_INDEX => guests.learn(&record),
+                    RecordType::ID_INDEX => {
+                        guests.learn(&record);
+                        let mut entries = IdIndex::of(&record).into_iter().flat_map(|index| index.entries());
+                        whole_cpus |= entries.any(|entry| entry.tid == ANY);
+                    }
                     RecordType::HEADER_BUILD_ID => recorded_ids.push(record.bytes().to_vec()),
                     RecordType::CGROUP => {
                         cgroups.extend(Cgroup::of(&record).map(|cgroup| (cgroup.id, cgroup.path.into())));
@@ -243,6 +250,7 @@ impl Facts {
             cgroups,
             ids,
             reference,
+            whole_cpus,
             memory,
             modules,
             beyond_kernel,

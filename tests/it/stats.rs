@@ -301,7 +301,7 @@ fn many_batches_are_counted_as_one() {
             assert_eq!(kind["largest_bytes"], of_many["largest_bytes"], "{name} {}", kind["kind"]);
         }
         for (event, of_many) in list(&one["events"]).iter().zip(list(&many["events"])) {
-            for field in ["samples", "lost", "period"] {
+            for field in ["samples", "lost_samples", "period"] {
                 assert_eq!(number(&event[field]) * times, number(&of_many[field]), "{name} {field}");
             }
         }

@@ -11,7 +11,7 @@ use perfx_pipeline::{Level, Report, counted};
 use crate::args::{ReadArgs, Usage};
 use crate::commands::export::input::{ChosenArgs, Collected, each_recording, say_read};
 use crate::io::source::Source;
-use crate::term::units::table;
+use crate::term::units::fitted;
 
 /// The options of a comparison of profiles.
 #[derive(Args, Debug)]
@@ -117,5 +117,5 @@ pub(super) fn text(found: &ProfileDiff) -> String {
     };
     let mut rows = vec![["function", "A", "B", "change"].map(str::to_owned).to_vec()];
     rows.extend(found.moved.iter().map(row));
-    table(&rows)
+    fitted(&rows)
 }

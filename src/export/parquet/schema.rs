@@ -285,7 +285,7 @@ pub const THREADS: Table = Table {
         maybe("to_ns", Kind::I64, "When it ended"),
         column("exec", Kind::Bool, "It executed a program"),
         column("samples", Kind::I64, "Its rows in `samples`"),
-        column("period", Kind::I64, "The sum of their periods, of all events"),
+        column("period_sum", Kind::I64, "The sum of their periods, of all events"),
     ],
 };
 
