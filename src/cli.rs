@@ -140,9 +140,32 @@ fn with_heading(arg: Arg) -> Arg {
     if shared || arg.get_help_heading().is_some() { arg } else { arg.help_heading("What to do") }
 }
 
+/// Text of a help, in which each paragraph is one line: clap breaks it at the width of the terminal. Lines that begin
+/// with a space are those of examples and lists, and stay.
+fn refilled(text: &str) -> String {
+    let mut filled = String::new();
+    let mut last = "";
+    for line in text.lines() {
+        let continues = ![line, last].iter().any(|line| line.is_empty() || line.starts_with(' '));
+        filled += if filled.is_empty() {
+            ""
+        } else if continues {
+            " "
+        } else {
+            "\n"
+        };
+        filled += line;
+        last = line;
+    }
+    filled
+}
+
 /// Adds exit codes and headings to each command.
 fn complete(command: clap::Command) -> clap::Command {
-    let command = command.mut_subcommands(complete);
+    let mut command = command.mut_subcommands(complete);
+    if let Some(text) = command.get_long_about().map(|text| refilled(&text.to_string())) {
+        command = command.long_about(text);
+    }
     let command = command.mut_args(with_heading);
     if command.get_after_help().is_some() { command } else { command.after_help(EXIT_CODES) }
 }
@@ -389,6 +412,13 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         command_line().debug_assert();
+    }
+
+    #[test]
+    fn paragraphs_of_a_help_are_lines_and_examples_stay() {
+        let text = "About\n\nOne sentence that\ngoes on.\n\nExamples:\n  perfx a\n  perfx b\n\nMore\nwords";
+        let filled = "About\n\nOne sentence that goes on.\n\nExamples:\n  perfx a\n  perfx b\n\nMore words";
+        assert_eq!(refilled(text), filled);
     }
 
     #[test]
