@@ -16,7 +16,7 @@ use perfx_pipeline::is_slip;
 
 use crate::args::{ThreadArgs, Usage};
 use crate::commands;
-use crate::commands::inject::PERF_ONLY;
+use crate::commands::inject::{PERF_ONLY, from_perf};
 use crate::io::signals;
 use crate::term::report::{ColorWhen, HEADING, LITERAL, STYLES, VerbosityArgs, tell_failure};
 
@@ -299,16 +299,20 @@ fn with_tip(mut error: clap::Error, command: &mut clap::Command, args: &[OsStrin
 
 /// If perfx is called through a link named `perf-inject`, it runs `perfx inject`, which keeps an existing
 /// output under another name, as perf does.
-fn as_perf_inject(mut args: Vec<OsString>) -> Vec<OsString> {
+fn as_perf_inject(mut args: Vec<OsString>) -> Result<Vec<OsString>> {
     let called = args.first().and_then(|name| Path::new(name).file_name());
-    if called.is_some_and(|name| name == "perf-inject") {
-        args.splice(..1, ["perfx", "inject", "--like-perf"].map(OsString::from));
+    if called.is_none_or(|name| name != "perf-inject") {
+        return Ok(args);
     }
-    args
+    let words = from_perf(args.drain(..).skip(1))?;
+    Ok(["perfx", "inject", "--like-perf"].into_iter().map(OsString::from).chain(words).collect())
 }
 
 fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
-    let args = as_perf_inject(args.into_iter().collect());
+    let args = match as_perf_inject(args.into_iter().collect()) {
+        Ok(args) => args,
+        Err(error) => return fail(&error),
+    };
     early_color(&args).apply();
     signals::survive_file_size_limit();
     let (color, asked) = match parse(&args) {
@@ -330,12 +334,15 @@ fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
         Err(error) => match closed_pipe(&error) {
             Some(ClosedPipe::Text) => 0,
             Some(ClosedPipe::Recording) => signals::die_of_closed_pipe(),
-            None => {
-                tell_failure(&error);
-                if error.is::<Usage>() { 2 } else { 1 }
-            }
+            None => fail(&error),
         },
     }
+}
+
+/// Says why the command failed; returns its exit code.
+fn fail(error: &anyhow::Error) -> u8 {
+    tell_failure(error);
+    if error.is::<Usage>() { 2 } else { 1 }
 }
 
 fn run_command(command: Command) -> Result<u8> {
