@@ -209,7 +209,7 @@ fn the_schemas_are_those_of_the_printed_types() {
 }
 
 /// What is a string of decimal digits, because it may need more than 53 bits.
-const DECIMAL: [&str; 13] = [
+const DECIMAL: [&str; 14] = [
     "clock_ns",
     "duration_ns",
     "filtered_samples",
@@ -221,6 +221,7 @@ const DECIMAL: [&str; 13] = [
     "period",
     "resolution_ns",
     "time_ns",
+    "total_period",
     "wall_ns",
     "weight",
 ];
