@@ -6,6 +6,7 @@
 //! addr2line) use DWARF first and choose differently among aliases, so totals would not agree with perf's.
 
 mod debuginfod;
+mod dwarf;
 mod elf;
 mod inlined;
 mod kallsyms;
@@ -19,8 +20,9 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 
 pub use crate::debuginfod::Debuginfod;
+pub use crate::dwarf::{DWARF_STACK, DwarfFiles, Mapped};
 pub use crate::elf::ElfFile;
-pub use crate::inlined::{Call, Dwarf, Inlined};
+pub use crate::inlined::{Call, DwarfPlaces, Inlined};
 pub use crate::name::Name;
 pub use crate::plt::Stub;
 pub use crate::sources::{Content, Image, Reference, Sources, SymbolFile};

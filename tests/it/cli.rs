@@ -1083,3 +1083,23 @@ fn an_input_that_is_cut_short_while_it_is_read_leaves_no_temporary_file() {
     let names: Vec<String> = everything(folder.path()).into_keys().collect();
     assert_eq!(names, ["other", "perf.data"]);
 }
+
+/// A file was made beside the link, in a folder of the kernel's.
+#[test]
+fn every_output_can_be_an_open_file() {
+    let folder = place();
+    let path = |name: &str| folder.path().join(name);
+    let commands = ["copy", "export folded", "export html", "export pprof", "export firefox", "pack"];
+    for (number, command) in commands.into_iter().enumerate() {
+        let program = perfx_command().get_program().to_owned();
+        let line = format!("exec \"$0\" {command} perf.data -o /dev/fd/5 5>{number}");
+        let mut shell = Command::new("sh");
+        let ran = run(shell.current_dir(folder.path()).args(args!["-c", line, program]), Stdin::Null);
+        assert!(matches!(ran.code, Some(0 | 3)), "{command}: {}", ran.stderr);
+        assert_eq!(perfx(&folder, &format!("{command} -f perf.data -o given")).code, ran.code);
+        assert!(
+            fs::read(path(&number.to_string())).unwrap() == fs::read(path("given")).unwrap(),
+            "{command}"
+        );
+    }
+}

@@ -36,6 +36,7 @@ impl Shell {
         let here = |name: &str| shell.folder.path().join(name);
         copy_all(&Fixture::new("recorded/forks.p61.data").path, &here("perf.data"));
         std::os::unix::fs::symlink(root().join("tests/data/sysroot"), here("sysroot")).unwrap();
+        std::os::unix::fs::symlink(root().join("tests/data/unstripped"), here("unstripped")).unwrap();
         std::os::unix::fs::symlink(root().join("tests/data/jit"), here("dumps")).unwrap();
         fs::write(here("program"), "#!/bin/sh\ntrue\n").unwrap();
         let records = |options: &str| {

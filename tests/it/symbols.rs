@@ -13,8 +13,8 @@ use perfx_format::features::write_str;
 use perfx_format::record::cpumode;
 use perfx_format::sample::NewSample;
 use perfx_format::write::RecordingWriter;
-use perfx_format::{Attr, Endian, Event, Feature, MappedFile, Mmap2, RecordType, sample_type as st};
-use symbols::{ElfFile, Image, Sources};
+use perfx_format::{Attr, Bytes, Endian, Event, Feature, MappedFile, Mmap2, RecordType, sample_type as st};
+use symbols::{Call, DwarfFiles, ElfFile, Image, Mapped, Sources};
 use tempfile::TempDir;
 
 use crate::args;
@@ -116,6 +116,13 @@ fn image(path: &Path) -> Image {
     sources.image(&Object::File { path: path.to_owned(), inode: None, pid: None }, None, None).unwrap()
 }
 
+/// The functions at an address, by DWARF; `None` if the image has none.
+pub(crate) fn calls_at(image: &Image, address: u64) -> Option<Vec<Call>> {
+    let files = DwarfFiles::new(|file| Some(Box::new(Bytes::map(file).ok()?) as Mapped));
+    let inlined = image.inlined(&files)?;
+    Some(inlined.at(address))
+}
+
 fn name_at(image: &Image, offset: u64) -> Option<String> {
     image.find(offset).map(|symbol| symbol.shown().into_owned())
 }
@@ -162,14 +169,58 @@ fn dwarf_that_dwz_moved_to_a_common_file_is_found() {
     fs::copy(shop.path("program"), shop.path("other")).unwrap();
     let plain = image(&shop.path("program"));
     let hidden = plain.address_of(shop.inside("hidden")).unwrap();
-    let wanted = plain.inlined().unwrap().at(hidden);
+    let wanted = calls_at(&plain, hidden).unwrap();
     assert!(wanted.iter().any(|call| call.name == "hidden"), "{wanted:?}");
     shop.tool("dwz", &args!["-m", "common.debug", "-M", "common.debug", "program", "other"]);
     assert!(shop.path("common.debug").exists(), "dwz moved nothing");
-    assert_eq!(image(&shop.path("program")).inlined().unwrap().at(hidden), wanted);
+    assert_eq!(calls_at(&image(&shop.path("program")), hidden).unwrap(), wanted);
     // Another file of that name is not the one that is meant.
     fs::copy(shop.path("program.debug"), shop.path("common.debug")).unwrap();
-    assert!(image(&shop.path("program")).inlined().is_none());
+    assert_eq!(calls_at(&image(&shop.path("program")), hidden), None);
+}
+
+/// DWARF of a function with 4,000 inlined calls that share a list of 4,000 ranges.
+const SHARED_RANGES: &str = "
+.section .debug_abbrev
+.byte 1, 0x11, 1, 0x11, 1, 0x12, 7, 0, 0, 2, 0x2e, 1, 0x11, 1, 0x12, 7, 0, 0, 3, 0x1d, 0, 0x55, 0x17, 0, 0, 0
+.section .debug_info
+.long end - start
+start: .short 4
+.long 0
+.byte 8, 1
+.quad 0x1000, 0x100000
+.byte 2
+.quad 0x1000, 0x100000
+.rept 4000
+.byte 3
+.long 0
+.endr
+.byte 0, 0
+end:
+.section .debug_ranges
+.rept 4000
+.quad 1, 0x90000
+.endr
+.quad 0, 0
+";
+
+#[test]
+fn dwarf_that_takes_more_work_than_its_size_allows_is_left_and_that_is_said() {
+    let Some(shop) = Workshop::new() else { return };
+    fs::write(shop.path("ranges.s"), SHARED_RANGES).unwrap();
+    shop.tool("gcc", &args!["-O1", "-Wl,--build-id", "-o", "program", "program.c", "ranges.s"]);
+    fs::create_dir_all(shop.path("root/nowhere")).unwrap();
+    fs::copy(shop.path("program"), shop.path("root/nowhere/program")).unwrap();
+    let said = "/nowhere/program: some inlined calls and source lines are not shown, because reading its DWARF was \
+                stopped: the same ranges, lines or names are used too often";
+    let root = shop.path("root");
+    let ran = shop.folded(&["--root", root.to_str().unwrap()], &[]);
+    assert_eq!((ran.code, ran.text()), (Some(0), ":7;hidden 1\n".to_owned()), "{}", ran.stderr);
+    assert!(ran.stderr.contains(said), "{}", ran.stderr);
+    let ran = perfx(&args!["view", "--root", root, shop.recording()]);
+    assert!(ran.text().contains("hidden+") && ran.stderr.contains(said), "{}\n{}", ran.text(), ran.stderr);
+    // Names alone do not need it.
+    assert!(!shop.folded(&["--no-inline", "--root", root.to_str().unwrap()], &[]).stderr.contains(said));
 }
 
 #[test]

@@ -212,3 +212,21 @@ fn a_terminal_is_shown_how_far_it_has_come_after_two_seconds() {
         }
     });
 }
+
+/// A name could turn the text around it, and hide parts of it.
+#[test]
+fn invisible_characters_of_names_are_escaped_on_a_terminal_only() {
+    let folder = place();
+    let mut bytes = Fixture::new("recorded/several.p61.data").bytes();
+    while let Some(at) = bytes.windows(4).position(|part| part == b"crew") {
+        bytes[at..at + 4].copy_from_slice("\u{202e}x".as_bytes());
+    }
+    fs::write(folder.path().join("named.data"), bytes).unwrap();
+    let line = "export folded --no-files named.data";
+    let shown = on_a_terminal(&folder, Stdin::Null, line);
+    assert_eq!(shown.code, Some(0), "{}", shown.stderr);
+    assert!(shown.text().contains("\n\\u{202e}x;") && !shown.text().contains('\u{202e}'), "{}", shown.text());
+    let piped = perfx(&folder, line).text();
+    assert!(piped.contains("\n\u{202e}x;"), "{piped}");
+    assert_eq!(shown.text().replace("\\u{202e}", "\u{202e}").replace("\r\n", "\n"), piped);
+}

@@ -10,6 +10,7 @@ use perfx_pipeline::{Level, Report, counted};
 
 use crate::args::{ReadArgs, Usage};
 use crate::commands::export::input::{ChosenArgs, Collected, each_recording, say_read};
+use crate::commands::list::percentage;
 use crate::io::source::Source;
 use crate::term::units::table;
 
@@ -31,12 +32,6 @@ pub(super) struct ProfileArgs {
     no_inline: bool,
     #[command(flatten)]
     chosen: ChosenArgs,
-}
-
-fn percentage(text: &str) -> Result<f64, String> {
-    let number = text.strip_suffix('%').unwrap_or(text).parse::<f64>().ok();
-    let number = number.filter(|number| (0.0..=100.0).contains(number));
-    number.ok_or_else(|| "a percentage is needed, such as 2%".to_owned())
 }
 
 impl ProfileArgs {
