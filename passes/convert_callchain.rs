@@ -7,6 +7,7 @@
 
 mod arch;
 mod convert;
+mod exidx;
 mod images;
 mod rules;
 mod walk;

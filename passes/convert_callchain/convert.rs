@@ -55,8 +55,8 @@ impl Unresolved {
     fn line(self, count: u64, files: &BTreeSet<u32>) -> String {
         let chains = counted(count, "call chain", "call chains");
         let (one, many) = (
-            "file that is missing or not the recorded one",
-            "files that are missing or not the recorded ones",
+            "file that is missing, not the recorded one or without unwind tables",
+            "files that are missing, not the recorded ones or without unwind tables",
         );
         let files = || format!("{}{LISTED}", counted(files.len() as u64, one, many));
         match self {
@@ -292,8 +292,8 @@ impl Rewrite for Convert {
                 false => report.say(Level::Loss, line),
             }
         }
-        for (_, name, reasons) in self.walker.shared.images.missing().filter(|(dso, ..)| files.contains(dso))
-        {
+        for &dso in files {
+            let (name, reasons) = self.walker.shared.images.missing(dso);
             report.say(Level::Detail, format!("not unwound: {}; {reasons}", name.escape_ascii()));
         }
         Ok(())

@@ -65,14 +65,13 @@ impl Images {
         self.files.offset(hit, address)
     }
 
-    /// The DSOs that are missing, with the reasons.
-    pub(super) fn missing(&self) -> impl Iterator<Item = (u32, &[u8], &str)> {
-        (0..).zip(&self.loaded).filter_map(|(number, loaded)| match loaded.get()? {
-            Loaded::Missing(reasons) => {
-                Some((number, dso_name(&self.spaces.dsos()[number as usize].0), &**reasons))
-            }
-            _ => None,
-        })
+    /// The name of a DSO at whose code walks end, and the reasons.
+    pub(super) fn missing(&self, dso: u32) -> (&[u8], &str) {
+        let reasons = match self.loaded[dso as usize].get() {
+            Some(Loaded::Missing(reasons)) => reasons,
+            _ => "it has no unwind tables for some of its code",
+        };
+        (dso_name(&self.spaces.dsos()[dso as usize].0), reasons)
     }
 
     fn load(&self, number: usize) -> Loaded {
@@ -105,7 +104,7 @@ impl Images {
             None => Loaded::Missing("the file is of another architecture".to_owned()),
             // Nothing else leads from its frames to their callers.
             Some(arch) if arch.frame_record.is_none() && !tables.has_frames() => {
-                Loaded::Missing("it has neither .eh_frame nor .debug_frame".to_owned())
+                Loaded::Missing("it has no unwind tables".to_owned())
             }
             Some(arch) => Loaded::Image(Box::new(Rules::new(tables, arch))),
         }

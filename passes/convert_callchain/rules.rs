@@ -8,10 +8,11 @@ use gimli::{
     EvaluationResult, Location, Reader as _, RegisterRule, RunTimeEndian, UnwindContext, UnwindExpression,
     UnwindOffset, UnwindSection, Value, Vendor,
 };
-use perfx_format::Bytes;
+use perfx_format::{Bytes, Endian};
 use symbols::{Arch, Section, SignalFrame, UnwindTables};
 
 use super::arch::{Architecture, MOST_SAVED, Number, Registers};
+use super::exidx::{self, Unwound};
 
 type Data<'a> = EndianSlice<'a, RunTimeEndian>;
 
@@ -31,7 +32,7 @@ pub(super) enum Rule {
     SignalReturn(SignalFrame),
     /// It is the outermost frame.
     Outermost,
-    /// The file is missing.
+    /// The file is missing, or has no tables for the code.
     Missing,
 }
 
@@ -214,6 +215,8 @@ impl Rules {
                 (rule, start..start.saturating_add(range.end.saturating_sub(range.start)))
             }
             None if is_damaged => (Rule::FramePointer, alone),
+            // So few functions have tables that it is not a sign of a function without a frame.
+            None if self.arch.arch == Arch::Arm => (Rule::Missing, alone),
             None => (Rule::Uncovered, alone),
         }
     }
@@ -232,13 +235,37 @@ impl Rules {
                 return (found, false);
             }
         }
-        let Some(section) = self.tables.debug_frame() else { return (None, is_damaged) };
+        let Some(section) = self.tables.debug_frame() else { return (self.find_exidx(address), is_damaged) };
         let mut debug_frame = DebugFrame::from(Data::new(section.bytes, self.endian));
         debug_frame.set_address_size(self.arch.word);
         debug_frame.set_vendor(self.vendor());
         let index = self.debug_frame_index.get_or_init(|| index(&debug_frame, &self.bases));
         let entry = find(index, address);
-        (entry.and_then(|entry| self.rule(&debug_frame, entry, address, context)), false)
+        let found = entry.and_then(|entry| self.rule(&debug_frame, entry, address, context));
+        (found.or_else(|| self.find_exidx(address)), false)
+    }
+
+    /// The rule of the exception tables of 32-bit Arm.
+    fn find_exidx(&self, address: u64) -> Option<(Rule, Range<u64>)> {
+        let section = self.tables.exidx()?;
+        let endian = if self.tables.is_big_endian() { Endian::Big } else { Endian::Little };
+        let memory = |address| self.tables.memory(address);
+        let (found, range) = exidx::find(section.bytes, section.address, address, endian, memory)?;
+        let rule = match found {
+            Unwound::Outermost => Rule::Outermost,
+            Unwound::Frame { base, offset, saved } => {
+                let complex = Complex {
+                    cfa: Calculation::Offset(base, offset),
+                    rules: saved.into_iter().map(|(number, at)| (number, Restore::At(at))).collect(),
+                    encoding: Encoding { address_size: 4, format: gimli::Format::Dwarf32, version: 1 },
+                    endian: self.endian,
+                    return_address: self.arch.return_address,
+                    is_signal: false,
+                };
+                complex.simple(self.arch).unwrap_or_else(|| Rule::Complex(Arc::new(complex)))
+            }
+        };
+        Some((rule, range))
     }
 
     /// Whose instructions the tables have: code of aarch64 that authenticates return addresses has one of its own.

@@ -142,13 +142,13 @@ impl Walker {
                 None => &Rule::FramePointer,
             };
             // Without tables, the innermost function may have no frame of its own.
-            if frame.is_next && matches!(rule, Rule::FramePointer) && !arch.call_pushes {
-                let linked = regs.get(arch.return_address).map(|lr| arch.pointer(lr));
-                let own = recorded_return(&regs, arch, stack);
-                let is_code = |lr: u64| lookup.find(space, lr.wrapping_sub(1), time).is_some();
-                if linked != own && linked.is_some_and(is_code) {
-                    rule = &Rule::Uncovered;
-                }
+            let is_uncovered = matches!(rule, Rule::Uncovered);
+            if frame.is_next && (is_uncovered || matches!(rule, Rule::FramePointer) && !arch.call_pushes) {
+                let linked = return_of_leaf(&regs, arch, stack);
+                let own = recorded_return(&regs, arch, stack).filter(|_| !is_uncovered);
+                let is_code = |pc: u64| pc > 0 && lookup.find(space, pc - 1, time).is_some();
+                let is_leaf = linked != own && linked.is_some_and(is_code);
+                rule = if is_leaf { &Rule::Uncovered } else { &Rule::FramePointer };
             }
             let of_kernel = match rule {
                 Rule::SignalReturn(_) => true,
@@ -159,10 +159,9 @@ impl Walker {
             if frames.len() >= most {
                 return End::TooLong;
             }
-            let is_guess = matches!(rule, Rule::Uncovered);
             frame = match caller(rule, frame, &mut regs, arch, stack) {
                 Ok(caller) if caller.pc == 0 => return End::Outermost,
-                Ok(Frame { pc, .. }) if is_guess && lookup.find(space, pc - 1, time).is_none() => {
+                Ok(Frame { pc, .. }) if is_uncovered && lookup.find(space, pc - 1, time).is_none() => {
                     return End::Broken;
                 }
                 Ok(caller) => caller,
@@ -203,6 +202,15 @@ impl Walker {
             false => Caller::NotLinked,
         }
     }
+}
+
+/// Where an innermost function returns to that has no frame.
+fn return_of_leaf(regs: &Registers, arch: &Architecture, stack: Stack<'_>) -> Option<u64> {
+    let found = match arch.call_pushes {
+        true => regs.get(arch.sp).and_then(|sp| stack.read(sp)),
+        false => regs.get(arch.return_address),
+    };
+    found.map(|value| arch.pointer(value))
 }
 
 /// The return address in the frame that the frame pointer leads to.

@@ -100,6 +100,7 @@ pub struct UnwindTables<B> {
     eh_frame: Option<Place>,
     eh_frame_hdr: Option<Place>,
     debug_frame: Option<Place>,
+    exidx: Option<Place>,
     text: u64,
     got: u64,
     segments: Vec<Segment>,
@@ -148,7 +149,7 @@ impl<B: Deref<Target = [u8]>> UnwindTables<B> {
         let sections = header.section_headers(endian, data).map_err(damaged)?;
         let names = header.shstrndx(endian, data).ok().and_then(|index| sections.get(index as usize));
         let names = names.and_then(|section| section.data(endian, data).ok()).unwrap_or_default();
-        let [mut eh_frame, mut eh_frame_hdr, mut debug_frame] = [None, None, None];
+        let [mut eh_frame, mut eh_frame_hdr, mut debug_frame, mut exidx] = [None, None, None, None];
         let [mut text, mut got] = [0, 0];
         for section in sections {
             let name = names.get(section.sh_name(endian) as usize..).unwrap_or_default();
@@ -161,6 +162,8 @@ impl<B: Deref<Target = [u8]>> UnwindTables<B> {
                 &mut eh_frame_hdr
             } else if is(b".debug_frame\0") {
                 &mut debug_frame
+            } else if is(b".ARM.exidx\0") {
+                &mut exidx
             } else {
                 if is(b".text\0") {
                     text = address;
@@ -191,6 +194,7 @@ impl<B: Deref<Target = [u8]>> UnwindTables<B> {
             eh_frame,
             eh_frame_hdr,
             debug_frame,
+            exidx,
             text,
             got,
             segments,
@@ -227,14 +231,29 @@ impl<B: Deref<Target = [u8]>> UnwindTables<B> {
         section(self.debug.as_ref().unwrap_or(&self.image), self.debug_frame.as_ref()?)
     }
 
+    /// `.ARM.exidx`: the exception tables of 32-bit Arm.
+    pub fn exidx(&self) -> Option<Section<'_>> {
+        section(&self.image, self.exidx.as_ref()?)
+    }
+
+    /// The bytes of the file from this address of its own address space to the end of the segment.
+    pub fn memory(&self, address: u64) -> Option<&[u8]> {
+        let inside =
+            |segment: &&Segment| address >= segment.address && address - segment.address < segment.size;
+        let segment = self.segments.iter().find(inside)?;
+        let start = segment.offset.checked_add(address - segment.address)?;
+        let end = segment.offset.checked_add(segment.size)?;
+        self.image.get(usize::try_from(start).ok()?..usize::try_from(end).ok()?)
+    }
+
     /// The addresses of `.text` and `.got`, which tables may refer to; 0 if it does not have them.
     pub fn bases(&self) -> (u64, u64) {
         (self.text, self.got)
     }
 
-    /// True if it has call frame information.
+    /// True if it has call frame information, or the exception tables of 32-bit Arm.
     pub fn has_frames(&self) -> bool {
-        self.eh_frame.is_some() || self.debug_frame.is_some()
+        self.eh_frame.is_some() || self.debug_frame.is_some() || self.exidx.is_some()
     }
 
     /// Adds the `.debug_frame` of a debug file.

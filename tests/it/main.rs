@@ -18,6 +18,7 @@ mod failures;
 mod filter;
 mod firefox;
 mod folded;
+mod foreign;
 mod forms;
 mod functions;
 mod fuzz_bodies;
