@@ -91,8 +91,8 @@ struct Mapped {
 }
 
 /// What a pass says that cuts the registers of [`callers_in_registers`].
-pub(crate) const CALLERS_LOST: &str = "call chains lose the caller of the innermost function, which readers find by the \
-                                       link register: perfx inject --convert-callchain, run before, keeps it";
+pub(crate) const CALLERS_LOST: &str = "call chains lose the caller of the innermost function, which readers find by \
+                                       the link register: perfx inject --convert-callchain, run before, keeps it";
 
 /// True if readers complete call chains by the link registers of samples.
 pub(crate) fn callers_in_registers(session: &Session) -> bool {

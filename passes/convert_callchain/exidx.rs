@@ -12,8 +12,8 @@ use super::arch::Number;
 /// How the registers of a caller follow from those of a frame.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Unwound {
-    /// The caller's stack pointer is a register and an offset, and these registers are on the stack, at these distances from
-    /// it.
+    /// The caller's stack pointer is a register and an offset, and these registers are on the stack, at these distances
+    /// from it.
     Frame { base: Number, offset: i64, saved: Vec<(Number, i64)> },
     /// The tables say that it can't be unwound.
     Refused,
@@ -26,8 +26,8 @@ const SP: Number = 13;
 const LR: Number = 14;
 const PC: Number = 15;
 
-/// The instructions for a function, and the addresses where these apply. `index` is the section `.ARM.exidx` at `start`, and
-/// `memory` the rest of the file at an address.
+/// The instructions for a function, and the addresses where these apply. `index` is the section `.ARM.exidx` at
+/// `start`, and `memory` the rest of the file at an address.
 pub(super) fn find<'a>(
     index: &'a [u8],
     start: u64,

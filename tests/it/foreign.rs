@@ -11,8 +11,8 @@ use perfx_format::sample_type as st;
 use crate::args;
 use crate::support::{perfs, perfx, root, temp};
 
-/// Those of tests/data/foreign, with the number of samples whose frames differ from what perf shows, and why. x86_64 is a
-/// 32-bit task.
+/// Those of tests/data/foreign, with the number of samples whose frames differ from what perf shows, and why. x86_64 is
+/// a 32-bit task.
 const STACKS: [(&str, usize, &str); 7] = [
     ("arm64", 0, ""),
     ("armhf", 0, ""),
@@ -23,8 +23,8 @@ const STACKS: [(&str, usize, &str); 7] = [
     (
         "s390x",
         6,
-        "leaf keeps r11 in a floating-point register, of which the kernel records old values: what is behind its caller is \
-         garbage in both",
+        "leaf keeps r11 in a floating-point register, of which the kernel records old values: what is behind its \
+         caller is garbage in both",
     ),
 ];
 

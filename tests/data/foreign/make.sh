@@ -3,10 +3,10 @@
 #   make.sh build ARCH        builds ARCH/usr/bin/wl-tiny with Debian's cross compiler (gcc-TRIPLET)
 #   On a machine of ARCH (here: qemu-system guests of Debian 12; Debian sid for riscv64), with wl-tiny in /usr/bin:
 #     perf record -o tiny.data --call-graph dwarf,1024 -e cpu-clock:u -F 120 -- wl-tiny
-#     perf script --no-inline --show-mmap-events -i tiny.data > tiny.script         and on arm64 the same as tiny-fp with -g
+#     perf script --no-inline -i tiny.data > tiny.script               and on arm64 the same as tiny-fp with -g
 #   make.sh take ARCH FOLDER [TIME]  takes these from FOLDER: a part of the samples, and what that perf shows of them
-# ARCH: arm64 armhf i386 ppc64el riscv64 s390x; and x86_64, on which i386/usr/bin/wl-tiny runs (env -i perf record ...), shown
-# by perf 7.3: 6.1 does not unwind it. On armhf, too, the text is that of perf 7.3 (perf script --symfs armhf on x86-64).
+# ARCH: arm64 armhf i386 ppc64el riscv64 s390x; and x86_64, on which i386/usr/bin/wl-tiny runs (env -i perf record ...),
+# shown by perf 7.3: 6.1 does not unwind it. On armhf, too, the text is that of perf 7.3 (perf script --symfs armhf).
 set -euo pipefail
 cd "$(dirname "$0")"
 PERFX=${PERFX:-../../../target/debug/perfx}
