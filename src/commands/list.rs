@@ -14,7 +14,7 @@ use self::functions::RankArgs;
 use crate::args::{ReadArgs, Usage};
 use crate::commands::export::input::ChosenArgs;
 use crate::io::source::InputsArgs;
-use crate::term::units::{count, table};
+use crate::term::units::{count, fitted};
 
 /// List the functions, stacks, events, DSOs, build-ids, processes, threads, cgroups or mappings of a recording
 ///
@@ -71,7 +71,7 @@ enum What {
 }
 
 /// What is printed as JSON.
-pub(crate) type Output = Document<1, Listing>;
+pub(crate) type Output = Document<2, Listing>;
 
 pub(crate) use self::functions::{Output as RankedOutput, percentage};
 
@@ -142,7 +142,7 @@ fn text(listing: &Listing) -> String {
                     shown(&row.name, row.guest),
                     row.pid.to_string(),
                     format!("{:#x}", row.start.0),
-                    format!("{:#x}", row.size.0),
+                    format!("{:#x}", row.length.0),
                     format!("{:#x}", row.offset.0),
                     row.access.clone().unwrap_or_default(),
                     count(row.samples),
@@ -150,7 +150,7 @@ fn text(listing: &Listing) -> String {
             })
         }
     };
-    table(&rows)
+    fitted(&rows)
 }
 
 fn lines<R>(title: &[&str], rows: &[R], row: impl Fn(&R) -> Vec<String>) -> Vec<Vec<String>> {

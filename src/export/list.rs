@@ -193,11 +193,11 @@ pub struct MappingRow {
     /// Of a guest's process, the process that runs the guest
     pub guest: Option<u32>,
     /// When it was mapped, ns of the recording's clock
-    pub time: Option<Decimal<u64>>,
+    pub time_ns: Option<Decimal<u64>>,
     /// The first address
     pub start: Hex,
-    /// Bytes
-    pub size: Hex,
+    /// How many addresses it has
+    pub length: Hex,
     /// The offset of the first address in the file
     pub offset: Hex,
     /// As in /proc/PID/maps: r, w, x and p or s; null if the record does not have it
@@ -512,9 +512,9 @@ impl Named {
                         name: Text(mapping.dso.name.to_vec()),
                         pid: mapping.pid as i32,
                         guest: mapping.dso.machine.guest(),
-                        time: mapping.time.map(Decimal),
+                        time_ns: mapping.time.map(Decimal),
                         start: Hex(mapping.start),
-                        size: Hex(mapping.size),
+                        length: Hex(mapping.size),
                         offset: Hex(mapping.offset),
                         access: mapping.access,
                         samples,

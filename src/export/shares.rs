@@ -1,5 +1,6 @@
 //! Compares the shares that functions have in the samples of two recordings.
 
+use perfx_look::json::Decimal;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -33,7 +34,7 @@ pub struct ProfileSide {
     /// Their number
     pub samples: u64,
     /// What shares are parts of: the sum of their periods, or of tracepoints their number
-    pub weight: u64,
+    pub weight: Decimal<u64>,
 }
 
 /// A function whose share moved.
@@ -88,7 +89,7 @@ pub fn compare(
         let part =
             |function: &crate::FunctionTotal| if total { function.total.period } else { function.own.period };
         shares.push(of_functions.iter().map(|function| percent(part(function))).collect::<Vec<_>>());
-        ProfileSide { events: events.clone(), samples, weight }
+        ProfileSide { events: events.clone(), samples, weight: Decimal(weight) }
     });
     let function = |(at, function): (usize, &crate::FunctionId)| {
         let (a, b) = (shares[0][at], shares[1][at]);

@@ -38,6 +38,7 @@ use perfx_format::{
     Bytes, Endian, Event, Feature, Kinds, Layouts, Origins, Record, RecordType, Result, Walker,
 };
 use perfx_jit::{Functions, Image, Target, arenas};
+use perfx_look::clock::Clock;
 use perfx_look::json::Fields;
 use perfx_look::render::{Style, indented, line, with_odd};
 use perfx_passes::{
@@ -751,7 +752,7 @@ pub(crate) fn export(bytes: &[u8]) {
         let mut firefox = FirefoxProfile::default();
         if let Some(mut again) = reread() {
             let lost = losses(&mut again, 1).unwrap_or_default();
-            firefox.add(&stacks, search, lost, None).expect("a thread starts");
+            firefox.add(&stacks, search, lost, None, Clock::of(&again)).expect("a thread starts");
             firefox.write(&mut std::io::sink()).expect("a sink takes all bytes");
         }
         let mut named = NamedStacks::new(1);

@@ -494,3 +494,72 @@ fn modules_of_another_boot_are_named_by_their_files() {
         assert_eq!(view(&["--root", &root]), theirs, "{}", perf.name);
     }
 }
+
+/// The recorded mapping of the kernel ends with `_etext`, but `start_kernel` and other code of .init.text is behind that:
+/// these frames had no name. A symbol there makes an address the kernel's, as in perf; what nothing names stays unknown.
+#[test]
+fn code_of_the_kernel_behind_its_mapping_has_a_name() {
+    let (folder, endian) = (temp(), Endian::Little);
+    let path = |name: &str| folder.path().join(name);
+    let (kernel, module) = (0xffff_ffff_8100_0000_u64, 0xffff_ffff_c000_0000_u64);
+    let entry = path("cache/.build-id/07").join("07".repeat(19));
+    fs::create_dir_all(&entry).unwrap();
+    let symbols = [
+        (0, "T _text"),
+        (0x1000, "T do_idle"),
+        (0x2_0000, "T _etext"),
+        (0x5_0000, "T start_kernel"),
+        (0x5_0400, "t x86_64_start_kernel"),
+        (0x5_0800, "B _end"),
+    ];
+    // perf ends the last symbol of a table at the end of its page.
+    let lines = symbols.map(|(at, symbol)| format!("{:x} {symbol}\n", kernel + at));
+    fs::write(entry.join("kallsyms"), lines.concat()).unwrap();
+    let mut attr = Attr::default();
+    attr.sample_type = st::IP | st::TID | st::TIME;
+    // sample_id_all, mmap.
+    (attr.flags, attr.sample_period) = (1 << 18 | 1 << 8, 1000);
+    let event = Event::made(&attr, vec![1], endian);
+    let recording = path("in.data");
+    let mut writer = RecordingWriter::create(&recording, &[event], endian).unwrap();
+    let mappings = [
+        (kernel, 0x2_0000, kernel, "[kernel.kallsyms]_text", 7),
+        (module, 0x1000, 0, "/lib/modules/1/fake.ko", 8),
+    ];
+    for (start, len, pgoff, name, id) in mappings {
+        let mapping = Mmap2 {
+            misc: cpumode::KERNEL,
+            pid: u32::MAX,
+            tid: 0,
+            start,
+            len,
+            pgoff,
+            file: MappedFile::BuildId(&[id; 20]),
+            prot: 5,
+            flags: 2,
+            name: name.as_bytes(),
+            trailer: &[0; 16],
+        };
+        writer.write(&mapping.write(endian).unwrap()).unwrap();
+    }
+    let samples = [
+        (kernel + 0x1008, cpumode::KERNEL, "do_idle+0x8"),
+        (kernel + 0x5_0004, cpumode::KERNEL, "start_kernel+0x4"),
+        (kernel + 0x5_0402, cpumode::KERNEL, "x86_64_start_kernel+0x2"),
+        (module - 0x10_0000, cpumode::KERNEL, "[unknown]"),
+        // Behind the next mapping it can't be the kernel, nor can code of a process.
+        (module + 0x2000, cpumode::KERNEL, "[unknown]"),
+        (kernel + 0x5_0004, cpumode::USER, "[unknown]"),
+    ];
+    for ((ip, cpumode, _), time) in samples.iter().zip(1..) {
+        let sample = NewSample { cpumode: *cpumode, ip: *ip, pid: 1, tid: 1, time, ..NewSample::default() };
+        writer.write(&sample.build(&attr, endian).unwrap()).unwrap();
+    }
+    writer.finish().unwrap();
+    let view = ["view", "--no-files", "-F", "ip,sym,symoff,dso", "--buildid-dir"];
+    let ran = run(perfx_command().args(view).arg(path("cache")).arg(&recording), Stdin::Null);
+    let named: Vec<String> = ran.text().lines().map(|line| line.trim_start()[17..].to_owned()).collect();
+    let dso = |name: &str| if name == "[unknown]" { "([unknown])" } else { "([kernel.kallsyms])" };
+    let expected = samples.map(|(_, _, name)| format!("{name} {}", dso(name)));
+    assert_eq!(named[..], expected, "{}", ran.stderr);
+}

@@ -1,7 +1,5 @@
 //! `perfx list functions` and `perfx list stacks` answer what is slow, and what calls it.
 
-use std::io::{IsTerminal as _, stdout};
-
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use perfx_export::ranking::{CallRow, Order, Ranked, Ranking, Shape};
@@ -10,12 +8,11 @@ use perfx_look::json::Document;
 use perfx_look::render::printable;
 use perfx_pipeline::{Level, Report};
 use regex::Regex;
-use rustix::termios::tcgetwinsize;
 
 use crate::args::{ReadArgs, Usage};
 use crate::commands::export::input::{ChosenArgs, Collected, each_recording, say_not_counted, say_read};
 use crate::io::source::InputsArgs;
-use crate::term::units::count;
+use crate::term::units::{columns, count, without_middle};
 
 /// How functions and stacks are listed.
 #[derive(Args, Debug)]
@@ -171,9 +168,7 @@ impl RankArgs {
             let name = self.callers.as_ref().or(self.callees.as_ref()).map_or("", String::as_str);
             report.say(Level::Warning, format!("no function with a share of the samples matches `{name}`"));
         }
-        let columns = stdout().is_terminal().then(|| tcgetwinsize(stdout()).ok()).flatten();
-        let columns = columns.map_or(usize::MAX, |size| usize::from(size.ws_col).max(40));
-        read.format.print(|| text(&ranked, columns), || Output::new(ranked.clone()))?;
+        read.format.print(|| text(&ranked, columns().max(40)), || Output::new(ranked.clone()))?;
         Ok(read.verbosity.print(&report))
     }
 }
@@ -187,8 +182,8 @@ fn text(ranked: &Ranked, columns: usize) -> String {
             let width = files.clamp("DSO".len(), if columns == usize::MAX { files.max(3) } else { 24 });
             let mut text = format!("   self    total     samples  {:width$}  function\n", "DSO");
             for row in rows {
-                let file = cut(&file(&row.dso), width);
-                let name = cut(&printable(&row.function), columns.saturating_sub(width + 33));
+                let file = without_middle(&file(&row.dso), width);
+                let name = without_middle(&printable(&row.function), columns.saturating_sub(width + 33));
                 let (own, total, samples) = (row.self_percent, row.total_percent, count(row.samples));
                 text += &format!("{own:6.2}%  {total:6.2}%  {samples:>10}  {file:width$}  {name}\n");
             }
@@ -196,7 +191,7 @@ fn text(ranked: &Ranked, columns: usize) -> String {
         }
         Ranked::Stacks { rows, .. } => {
             let line = |percent: f64, samples: u64, stack: &[String]| {
-                let stack = cut(&printable(&stack.join(";")), columns.saturating_sub(21));
+                let stack = without_middle(&printable(&stack.join(";")), columns.saturating_sub(21));
                 format!("{percent:6.2}%  {:>10}  {stack}\n", count(samples))
             };
             let lines = rows.iter().map(|row| line(row.percent, row.samples, &row.stack));
@@ -212,7 +207,7 @@ fn text(ranked: &Ranked, columns: usize) -> String {
                     Some(file) => printable(&format!("{} ({file})", row.function)),
                     None => printable(&row.function),
                 };
-                let name = cut(&name, columns.saturating_sub(indent + 9));
+                let name = without_middle(&name, columns.saturating_sub(indent + 9));
                 format!("{:6.2}%  {:indent$}{name}\n", row.percent, "")
             };
             rows.iter().map(line).collect()
@@ -223,25 +218,4 @@ fn text(ranked: &Ranked, columns: usize) -> String {
 /// The last component of a path.
 fn last(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
-}
-
-/// A name of at most `width` characters: of a longer one the middle is left out.
-fn cut(name: &str, width: usize) -> String {
-    let length = name.chars().count();
-    if length <= width {
-        return name.to_owned();
-    }
-    let kept = width.saturating_sub(1);
-    let (head, tail) = (kept.div_ceil(2), kept / 2);
-    name.chars().take(head).chain(['…']).chain(name.chars().skip(length - tail)).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn wide_names_lose_their_middle() {
-        assert_eq!([cut("abcdefg", 7), cut("abcdefg", 6), cut("äöü", 1)], ["abcdefg", "abc…fg", "…"]);
-    }
 }
