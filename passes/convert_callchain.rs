@@ -193,7 +193,7 @@ impl Mapped {
             BuildIdEntry::read(record, session.endian).iter().for_each(|entry| ids.learn(entry));
         }
         let made = session.made.clone();
-        let images = Images::new(archs, session.endian, spaces, files, ids, pass.ids, recorded_on, made);
+        let images = Images::new((archs, session.endian), spaces, files, ids, pass.ids, recorded_on, made);
         let (keep, inserts) = (pass.keep_unresolved, archs.has_link_register());
         Stage::begin(move |begin| {
             change_attrs(begin, |attr, endian| {

@@ -436,7 +436,7 @@ mod tests {
         let ids = RecordedIds::new(&Features::new(), endian, &[]);
         let (files, options, made) = (MappedFiles::default(), IdOptions::default(), Vec::new());
         let archs = Architectures::of_machine("x86_64");
-        let images = Images::new(archs, endian, spaces, files, ids, options, &Default::default(), made);
+        let images = Images::new((archs, endian), spaces, files, ids, options, &Default::default(), made);
         let (values, stack) = (bytes(values), bytes(words));
         let regs = Regs { abi: 2, mask, values: U64s::new(&values, endian) };
         let regs = Registers::recorded(&regs, arch);
