@@ -91,8 +91,8 @@ struct Mapped {
 }
 
 /// What a pass says that cuts the registers of [`callers_in_registers`].
-pub(crate) const CALLERS_LOST: &str = "call chains lose the caller of the innermost function, which readers find by the \
-                                       link register: perfx inject --convert-callchain, run before, keeps it";
+pub(crate) const CALLERS_LOST: &str = "call chains lose the caller of the innermost function, which readers find by \
+                                       the link register: perfx inject --convert-callchain, run before, keeps it";
 
 /// True if readers complete call chains by the link registers of samples.
 pub(crate) fn callers_in_registers(session: &Session) -> bool {
@@ -193,7 +193,7 @@ impl Mapped {
             BuildIdEntry::read(record, session.endian).iter().for_each(|entry| ids.learn(entry));
         }
         let made = session.made.clone();
-        let images = Images::new(archs, session.endian, spaces, files, ids, pass.ids, recorded_on, made);
+        let images = Images::new((archs, session.endian), spaces, files, ids, pass.ids, recorded_on, made);
         let (keep, inserts) = (pass.keep_unresolved, archs.has_link_register());
         Stage::begin(move |begin| {
             change_attrs(begin, |attr, endian| {

@@ -39,11 +39,11 @@ pub(super) struct Architecture {
     /// How far the canonical frame address is above the frame pointer of code that has one, in words; right below that
     /// address are the return address and the caller's frame pointer. `None` if compilers do not agree on this.
     pub(super) frame_record: Option<u8>,
-    /// The bits of a pointer to code. Others may hold a code that authenticates a return address, or say how the code is
-    /// encoded.
+    /// The bits of a pointer to code. Others may hold a code that authenticates a return address, or say how the code
+    /// is encoded.
     pointer: u64,
-    /// Where the registers of the interrupted code are in the frame of a signal handler, in bytes above the stack pointer
-    /// on return from the handler; and their order, of a word each.
+    /// Where the registers of the interrupted code are in the frame of a signal handler, in bytes above the stack
+    /// pointer on return from the handler; and their order, of a word each.
     interrupted: &'static [(SignalFrame, u64, &'static [Number])],
 }
 

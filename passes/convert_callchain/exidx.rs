@@ -12,11 +12,11 @@ use super::arch::Number;
 /// How the registers of a caller follow from those of a frame.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Unwound {
-    /// The caller's stack pointer is a register and an offset, and these registers are on the stack, at these distances from
-    /// it.
+    /// The caller's stack pointer is a register and an offset, and these registers are on the stack, at these distances
+    /// from it.
     Frame { base: Number, offset: i64, saved: Vec<(Number, i64)> },
-    /// The tables say that it can't be unwound: it is the outermost frame.
-    Outermost,
+    /// The tables say that it can't be unwound.
+    Refused,
 }
 
 /// The size of an entry of the index: where a function begins, and its instructions or where these are.
@@ -26,8 +26,8 @@ const SP: Number = 13;
 const LR: Number = 14;
 const PC: Number = 15;
 
-/// The instructions for a function, and the addresses where these apply. `index` is the section `.ARM.exidx` at `start`, and
-/// `memory` the rest of the file at an address.
+/// The instructions for a function, and the addresses where these apply. `index` is the section `.ARM.exidx` at
+/// `start`, and `memory` the rest of the file at an address.
 pub(super) fn find<'a>(
     index: &'a [u8],
     start: u64,
@@ -50,7 +50,7 @@ pub(super) fn find<'a>(
     let range = function(entry)?..function(low).unwrap_or(address + 1);
     let at = entry * ENTRY + 4;
     let found = match word(at)? {
-        1 => Unwound::Outermost,
+        1 => Unwound::Refused,
         inline if inline >> 31 == 1 => interpret(&inline.to_be_bytes()[1..])?,
         far => {
             let table = memory(place(start.checked_add(at as u64)?, far))?;
@@ -92,7 +92,7 @@ fn interpret(code: &[u8]) -> Option<Unwound> {
             0x00..=0x3f => offset += 4 * low + 4,
             0x40..=0x7f => offset -= 4 * low + 4,
             0x80..=0x8f => match u16::from_be_bytes([byte & 0xf, code.next()?]) {
-                0 => return Some(Unwound::Outermost),
+                0 => return Some(Unwound::Refused),
                 mask => numbers = mask << 4,
             },
             // The stack pointer was copied to a register. What was popped before is not below that.
@@ -163,7 +163,7 @@ mod tests {
         // vpush {d8}; a large frame; registers of arguments behind the saved ones.
         assert_eq!(interpret(&[0xd0, 0xb1, 0x0f]), frame(13, 24, &[(0, -16), (1, -12), (2, -8), (3, -4)]));
         assert_eq!(interpret(&[0xb2, 0x80, 0x01, 0xb0]), frame(13, 0x404, &[]));
-        assert_eq!(interpret(&[0x80, 0x00]), Some(Unwound::Outermost));
+        assert_eq!(interpret(&[0x80, 0x00]), Some(Unwound::Refused));
         for unknown in [&[0xb4][..], &[0x9d], &[0xb1, 0x10], &[0xb2, 0xff], &[0xa0, 0x97], &[0x82, 0x00]] {
             assert_eq!(interpret(unknown), None, "{unknown:x?}");
         }
@@ -182,7 +182,7 @@ mod tests {
         };
         assert_eq!(find(0x1fff), None);
         assert_eq!(find(0x200f).map(|(_, range)| range), Some(0x2000..0x2010));
-        assert_eq!(find(0x2010), Some((Unwound::Outermost, 0x2010..0x2020)));
+        assert_eq!(find(0x2010), Some((Unwound::Refused, 0x2010..0x2020)));
         assert_eq!(find(0x2024).map(|(found, _)| found), frame(13, 8 + 12 + 16 + 20, &[]));
     }
 }

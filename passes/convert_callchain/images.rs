@@ -41,8 +41,7 @@ pub(super) enum Loaded {
 
 impl Images {
     pub(super) fn new(
-        archs: Architectures,
-        endian: Endian,
+        (archs, endian): (Architectures, Endian),
         spaces: Arc<AddressSpaces>,
         files: MappedFiles,
         ids: RecordedIds,

@@ -32,6 +32,8 @@ pub(super) enum Rule {
     SignalReturn(SignalFrame),
     /// It is the outermost frame.
     Outermost,
+    /// The exception tables of 32-bit Arm refuse: it is the outermost frame, or compiled without tables.
+    Refused,
     /// The file is missing, or has no tables for the code.
     Missing,
 }
@@ -252,7 +254,7 @@ impl Rules {
         let memory = |address| self.tables.memory(address);
         let (found, range) = exidx::find(section.bytes, section.address, address, endian, memory)?;
         let rule = match found {
-            Unwound::Outermost => Rule::Outermost,
+            Unwound::Refused => Rule::Refused,
             Unwound::Frame { base, offset, saved } => {
                 let complex = Complex {
                     cfa: Calculation::Offset(base, offset),

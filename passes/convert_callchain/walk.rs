@@ -165,7 +165,7 @@ impl Walker {
                     return End::Broken;
                 }
                 Ok(caller) => caller,
-                Err(End::Broken) if matches!(rule, Rule::Missing) => {
+                Err(End::Broken) if matches!(rule, Rule::Missing | Rule::Refused) => {
                     return hit.map_or(End::Broken, |hit| End::Missing(hit.dso));
                 }
                 Err(end) => return end,
@@ -193,7 +193,7 @@ impl Walker {
             Rule::Simple { saved, .. } => saved[0] == SAME,
             Rule::Complex(complex) => complex.keeps_return_address(arch),
             Rule::Uncovered | Rule::FramePointer => true,
-            Rule::SignalReturn(_) | Rule::Outermost => false,
+            Rule::SignalReturn(_) | Rule::Outermost | Rule::Refused => false,
             Rule::Missing => return hit.map_or(Caller::NotLinked, |hit| Caller::Missing(hit.dso)),
         };
         let call = arch.pointer(lr).wrapping_sub(1);
@@ -292,7 +292,8 @@ fn caller(
             Ok(Frame { pc: regs.get(arch.pc).ok_or(End::Broken)?, is_next: true })
         }
         Rule::Outermost => Err(End::Outermost),
-        Rule::Missing => Err(End::Broken),
+        Rule::Refused if !frame.is_next => Err(End::Outermost),
+        Rule::Refused | Rule::Missing => Err(End::Broken),
     }
 }
 
@@ -435,7 +436,7 @@ mod tests {
         let ids = RecordedIds::new(&Features::new(), endian, &[]);
         let (files, options, made) = (MappedFiles::default(), IdOptions::default(), Vec::new());
         let archs = Architectures::of_machine("x86_64");
-        let images = Images::new(archs, endian, spaces, files, ids, options, &Default::default(), made);
+        let images = Images::new((archs, endian), spaces, files, ids, options, &Default::default(), made);
         let (values, stack) = (bytes(values), bytes(words));
         let regs = Regs { abi: 2, mask, values: U64s::new(&values, endian) };
         let regs = Registers::recorded(&regs, arch);
