@@ -25,8 +25,8 @@ pub struct Inlined {
 /// A function at an address.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Call {
-    /// Its name, demangled.
-    pub name: String,
+    /// Its name in DWARF, possibly mangled; see [`ShownNames`](crate::ShownNames).
+    pub symbol: String,
     /// The source file.
     pub file: Option<String>,
     /// The line in it, from 1.
@@ -56,13 +56,12 @@ impl Inlined {
         let mut calls = Vec::new();
         let Ok(mut frames) = self.loader.find_frames(address) else { return calls };
         while let Ok(Some(frame)) = frames.next() {
-            let name =
+            let symbol =
                 frame.function.as_ref().and_then(|function| Some(function.raw_name().ok()?.into_owned()));
             let place = frame.location;
             let file = place.as_ref().and_then(|place| place.file).map(str::to_owned);
             let line = place.and_then(|place| place.line).filter(|&line| line > 0);
-            let name = name.map_or_else(String::new, |name| crate::shown(name.as_bytes()).into_owned());
-            calls.push(Call { name, file, line });
+            calls.push(Call { symbol: symbol.unwrap_or_default(), file, line });
         }
         calls
     }
