@@ -55,7 +55,7 @@ impl OutputArgs {
             Err(error) => refuse_dangling(path, &error)?,
         }
         let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
-        let new = NewFile::unfinished(folder).map_err(plain).with_context(|| path.display().to_string())?;
+        let new = Unfinished::file(folder).map_err(plain).with_context(|| path.display().to_string())?;
         let existing = if self.force { Existing::Replace } else { Existing::Keep };
         Ok(Output::File { path: path.to_owned(), existing, new })
     }

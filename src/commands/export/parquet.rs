@@ -229,7 +229,7 @@ impl Parquet {
             if self.dry_run {
                 return Ok(Some(Box::new(io::sink())));
             }
-            let new = NewFile::unfinished(above).map_err(plain)?;
+            let new = Unfinished::file(above).map_err(plain)?;
             let path = self.dir.join(table.name).display().to_string();
             let out = BufWriter::with_capacity(1 << 16, Named::new(path, new.get().file().try_clone()?));
             files.borrow_mut().push((table, new));
