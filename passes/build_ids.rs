@@ -121,6 +121,9 @@ struct Found {
     told: HashMap<(i32, Box<[u8]>), Origin>,
     /// These records, as entries of a BUILD_ID section, until `ids` is created.
     heard: Vec<u8>,
+    /// DSOs whose id was not found when they were used first, and how many of them the recording names later.
+    without: HashSet<(i32, Box<[u8]>)>,
+    too_late: u64,
     /// The ids in MMAP2 records.
     mapped: MappedIds,
     /// Ids given by the user that replace those of the recording, for the report.
@@ -134,8 +137,11 @@ impl Found {
     /// Finds a DSO's id and adds the feature's entry. Returns the record to insert, unless the input has one
     /// in time.
     fn take(&mut self, dso: &Dso, flags: u32, first_use: &FirstUse, endian: Endian) -> Option<Vec<u8>> {
-        let id = self.ids.as_mut()?.find_once(dso, flags, first_use.pid)?;
         let (pid, name) = (dso.machine.pid(), dso_name(dso));
+        let Some(id) = self.ids.as_mut()?.find_once(dso, flags, first_use.pid) else {
+            self.without.insert((pid, name.into()));
+            return None;
+        };
         let entry = BuildIdEntry::new(cpumode_of(dso), pid, id.as_bytes(), name);
         entry.write_section(endian, &mut self.entries)?;
         self.entry_count += 1;
@@ -180,7 +186,9 @@ impl Found {
         let endian = record.endian();
         let Some(entry) = BuildIdEntry::read(record.bytes(), endian) else { return };
         if entry.id.iter().any(|&byte| byte != 0) {
-            self.told.entry((entry.pid, entry.filename.into())).or_insert(record.origin());
+            let key = (entry.pid, entry.filename.into());
+            self.too_late += u64::from(self.without.remove(&key));
+            self.told.entry(key).or_insert(record.origin());
             match &mut self.ids {
                 Some(ids) => ids.learn(&entry),
                 None => drop(entry.write_section(endian, &mut self.heard)),
@@ -211,12 +219,21 @@ impl Found {
         // Pipe data has HEADER_BUILD_ID records instead of the feature.
         let added = if session.form == OutputForm::Pipe { 0 } else { added };
         options.ids.correct_feature(session, &mut self.corrections);
-        let Found { ids, entry_count, record_count, corrections, contradicting, corrected, .. } = self;
+        let Found { ids, entry_count, record_count, corrections, contradicting, corrected, too_late, .. } =
+            self;
         if let Some(ids) = ids {
             let what = if options.all { "mapped" } else { "hit" };
             let dsos = counted(*entry_count, &format!("{what} DSO"), &format!("{what} DSOs"));
             let dsos = format!("{dsos} with a build-id");
             ids.report(&dsos, *entry_count > 0, corrections, &mut session.report);
+        }
+        if *too_late > 0 {
+            let dsos = counted(*too_late, "DSO", "DSOs");
+            let what = format!(
+                "the build-ids of {dsos} come only behind the first mapping, where they stay; perfx inject -b waits \
+                 for them, or perfx inject --buildid-all of the output as a file"
+            );
+            session.report.say(Level::Info, what);
         }
         let line = match (*record_count, added) {
             (0, 0) if *entry_count == 0 => "nothing injected: no build-id was found".to_owned(),
@@ -413,12 +430,11 @@ impl Prescan for HitsOfBatch {
     }
 
     fn batch(&mut self, batch: &Batch) -> Result<()> {
-        let (Some(hits), true) = (&mut self.0, batch.kinds.intersects(Hits::kinds())) else { return Ok(()) };
-        let mut walker = batch.walk();
-        while let Some(record) = walker.next_wanted(Hits::kinds(), usize::MAX)? {
-            hits.look_at(&record, &batch.layouts);
-        }
-        Ok(())
+        let Some(hits) = &mut self.0 else { return Ok(()) };
+        batch.each(Hits::kinds(), |record| {
+            hits.look_at(record, &batch.layouts);
+            Ok(())
+        })
     }
 }
 

@@ -34,7 +34,7 @@ use crate::reindex::ids::kernel_kinds;
 use crate::support::text::by_kind;
 use chunks::Chunks;
 pub(crate) use input::Batches;
-use input::{Input, InputFacts, Translator, check_times};
+use input::{Input, InputFacts, Translator, check_times, is_timeless};
 use missing_ids::lacking;
 use perfx_format::read::sort::PreparedBatch;
 use spec::InputSpec;
@@ -222,13 +222,13 @@ impl CombineOptions {
             });
         }
         let endian = session.endian;
-        let mut index = Vec::new();
+        let (mut index, mut in_turn) = (Vec::new(), false);
         let translators = if alone {
             // The feature may hold the times of the first and last sample in file order.
             unite_features(&sources, &[offset], session);
             vec![Translator { offset, ..Translator::default() }]
         } else {
-            check(&sources)?;
+            in_turn = check(&sources)?;
             let offsets = clocks(&mut sources, self.mix, endian, &mut session.report)?;
             let mut union = Union::new(&sources, &facts.events, &offsets, endian)?;
             tell(&sources, &union, &mut session.report);
@@ -288,14 +288,20 @@ impl CombineOptions {
                 session.report.say(Level::Info, what);
             }
         }
-        let deduplicator = (!alone).then(Deduplicator::default);
+        if in_turn {
+            let what = "no record has a time, so the records of each input follow those of the one before";
+            session.report.say(Level::Info, what);
+        }
+        let deduplicator = (!alone).then(|| Deduplicator { in_turn, ..Deduplicator::default() });
         let combining = Combining { step, sets_times, deduplicator, ..Combining::new(inputs, index) };
         Ok(Stage::rewrite_prescanned_in_order(combining))
     }
 }
 
-/// Refuses inputs that cannot be joined with any options.
-fn check(sources: &[JoinSource<'_>]) -> Result<()> {
+/// Refuses inputs that cannot be joined with any options. Returns true if their records can only follow each other,
+/// because none has a time.
+fn check(sources: &[JoinSource<'_>]) -> Result<bool> {
+    let in_turn = sources.iter().all(|source| is_timeless(&source.events));
     for source in sources {
         ensure!(
             !source.events.is_empty() || source.facts.records == 0,
@@ -307,7 +313,9 @@ fn check(sources: &[JoinSource<'_>]) -> Result<()> {
             "{}: it was written by perf stat record, whose counts have no time",
             source.name
         );
-        check_times(source.name, &source.events, source.facts)?;
+        if !in_turn {
+            check_times(source.name, &source.events, source.facts)?;
+        }
     }
     let mut traced = sources.iter().filter(|source| source.facts.has_aux || source.facts.aux_info.is_some());
     if let Some(first) = traced.next() {
@@ -320,7 +328,7 @@ fn check(sources: &[JoinSource<'_>]) -> Result<()> {
             );
         }
     }
-    Ok(())
+    Ok(in_turn)
 }
 
 fn ids<'a>(source: &'a JoinSource<'_>) -> Vec<&'a [u64]> {
@@ -412,8 +420,11 @@ fn owner(record: &Record<'_>) -> u32 {
 #[derive(Debug, Default)]
 struct Deduplicator {
     digests: Digests,
-    /// Records without a time, with the number of changes of their owner's state before them.
-    timeless: HashMap<Digest, u64>,
+    /// True if the inputs follow each other, because no record has a time: an input then repeats the states of its
+    /// processes, which a later one may have changed.
+    in_turn: bool,
+    /// Records without a time.
+    timeless: HashMap<Digest, Timeless>,
     /// The number of changes of each owner's state.
     changes: HashMap<u32, u64>,
     /// The time of the last record, and the records of that time that several inputs may have.
@@ -428,6 +439,32 @@ struct Deduplicator {
 
 /// A hash of a record's bytes.
 type Digest = u128;
+
+/// Equal records without a time. One recording may have several, so as many stay as the input with most of them has.
+#[derive(Debug, Default)]
+struct Timeless {
+    /// The number of changes of their owner's state before them.
+    changes: u64,
+    /// The input that the last one came from, and how many have come from it. That another input's may come between
+    /// those of one input is neglected.
+    input: usize,
+    seen: u64,
+    written: u64,
+}
+
+impl Timeless {
+    /// Takes in another one; true if another input had it already.
+    fn repeats(&mut self, input: usize, changes: u64) -> bool {
+        if self.changes != changes {
+            *self = Timeless { changes, ..Timeless::default() };
+        }
+        self.seen = if self.input == input { self.seen + 1 } else { 1 };
+        self.input = input;
+        let again = self.seen <= self.written;
+        self.written += u64::from(!again);
+        again
+    }
+}
 
 /// Computes digests with random keys, so that no input can be crafted in which different records collide.
 #[derive(Debug, Default)]
@@ -488,9 +525,12 @@ impl Deduplicator {
     ) -> bool {
         let is_state = STATE.contains(record.kind());
         if timeless && is_state {
+            if self.in_turn && owner(record) != u32::MAX {
+                return false;
+            }
             let changes = self.changes.get(&owner(record)).copied().unwrap_or(0);
-            let before = self.timeless.insert(self.digests.of(record.bytes()), changes);
-            let again = before == Some(changes);
+            let timeless = self.timeless.entry(self.digests.of(record.bytes())).or_default();
+            let again = timeless.repeats(input, changes);
             if again {
                 *self.dropped.entry(record.kind()).or_default() += 1;
             } else if ONCE.contains(&record.kind()) {
@@ -833,6 +873,20 @@ mod tests {
         bytes[6] = 24;
         bytes[8..16].copy_from_slice(&number.to_le_bytes());
         bytes
+    }
+
+    /// All but one of them were dropped.
+    #[test]
+    fn equal_records_without_a_time_stay_as_often_as_one_input_has_them() {
+        let mut deduplicator = Deduplicator::default();
+        let mut repeats = |number, input| {
+            let bytes = record(RecordType::COMM, number);
+            let record = Record::new(&bytes, &[], Origin::Synthetic, Endian::Little).unwrap();
+            deduplicator.repeats(&record, 0, input, true, false)
+        };
+        assert_eq!([1, 1, 2].map(|number| repeats(number, 0)), [false; 3]);
+        assert_eq!([1, 1, 2].map(|number| repeats(number, 1)), [true; 3]);
+        assert_eq!([1, 2, 2, 2, 1].map(|number| repeats(number, 2)), [true, true, false, false, true]);
     }
 
     #[test]

@@ -114,7 +114,7 @@ impl Survey for Gather {
     }
 
     fn end(self, session: &mut Session) -> Result<Stage> {
-        let known = (&session.events[..], session.features(), session.endian);
+        let known = (&session.all_events()[..], session.features(), session.endian);
         let chooser = Chooser::new(self.gathered, &self.options, known);
         let chooser = Arc::new(chooser.map_err(|error| error.in_file(&session.name))?);
         if let Some(doubt) = &chooser.doubt {

@@ -2,12 +2,15 @@
 //! and reported, odd but complete records are kept and reported, and features that `perf record` writes only
 //! at its end are rebuilt from the records, as far as possible.
 
+mod like;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::PathBuf;
 
 use clap::Args;
 use perfx_format::decode::issues;
 use perfx_format::event_name::names_of;
-use perfx_format::features::{EventDesc, NrCpus, write_event_desc};
+use perfx_format::features::NrCpus;
 use perfx_format::read::{Batch, Form, Recording};
 use perfx_format::record::event_update::name_update;
 use perfx_format::record::header_records::HeaderRecord;
@@ -16,20 +19,26 @@ use perfx_pipeline::{
     Damage, Emit, Fork, Level, Needs, Pass, Result, Rewrite, Session, Stage, Survey, counted,
 };
 
+use crate::support::features::event_desc;
 use crate::support::options::PassOptions;
+use like::{Marks, take_features};
 
 /// The pass. `reindex-aux`, `reindex-times` and `reindex-build-ids` do the rest.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Recover {
-    guess: bool,
+    options: RecoverOptions,
 }
 
 /// The options, checked.
-#[derive(Args, Clone, Copy, Debug, Default)]
+#[derive(Args, Clone, Debug, Default)]
 pub struct RecoverOptions {
     /// Also guess the number of CPUs, which can't be recovered: the highest CPU with a sample plus 1
     #[arg(long)]
     pub guess: bool,
+    /// Take the formats of tracepoints, event names and facts about the machine from this recording of the same command
+    /// on the same kernel; it is checked
+    #[arg(long, value_name = "OTHER")]
+    pub like: Option<PathBuf>,
 }
 
 impl PassOptions for RecoverOptions {
@@ -39,14 +48,16 @@ impl PassOptions for RecoverOptions {
     const EXAMPLES: &'static [&'static str] = &["", "guess"];
 
     fn pass(self) -> Result<Box<dyn Pass>> {
-        Ok(Box::new(Recover::new(self.guess)))
+        Ok(Box::new(Recover::new(self)))
     }
 }
 
 /// The survey: what records reveal.
 #[derive(Debug, Default)]
 struct Proof {
-    guess: bool,
+    options: RecoverOptions,
+    /// With `--like`.
+    marks: Marks,
     /// True if the batch is known to have no odd record.
     sound: bool,
     /// Names from EVENT_UPDATE records, by event id.
@@ -80,26 +91,13 @@ const OF_THE_MACHINE: [Feature; 6] = [
 ];
 
 impl Recover {
-    /// With `guess`, NRCPUS is set from the samples, to at most the number of CPUs that the machine had.
-    pub fn new(guess: bool) -> Recover {
-        Recover { guess }
+    /// The pass with these options.
+    pub fn new(options: RecoverOptions) -> Recover {
+        Recover { options }
     }
 }
 
 impl Proof {
-    fn event_desc(&self, session: &Session) -> Option<Vec<u8>> {
-        let (events, endian) = (&session.events, session.endian);
-        let names = names_of(events, session.features(), &[], endian, &self.names);
-        let described = events.iter().zip(&names).map(|(event, name)| EventDesc {
-            attr: event.raw(),
-            name: &name.name,
-            ids: event.ids.clone(),
-        });
-        let described: Vec<EventDesc<'_>> = described.collect();
-        let size = described.first()?.attr.len() as u32;
-        write_event_desc(size, &described, endian)
-    }
-
     /// What to do with tracepoints whose formats are missing.
     fn without_formats(&self, session: &Session) -> String {
         let names = names_of(&session.events, session.features(), &[], session.endian, &self.names);
@@ -112,14 +110,20 @@ impl Proof {
         let names: BTreeSet<String> =
             traced.iter().map(|(_, name)| regex::escape(&String::from_utf8_lossy(&name.name))).collect();
         let names = names.into_iter().collect::<Vec<_>>().join(",");
-        format!("{what}; `perfx filter --exclude-event '{names}' --drop-unused` on the output drops them")
+        format!(
+            "{what}; `perfx filter --exclude-event '{names}' --drop-unused` on the output drops them, and perfx recover \
+             --like OTHER takes the formats from another recording of the same command"
+        )
     }
 
     /// Sets the features that the records reveal.
     fn complete(&self, session: &mut Session) {
         let mut made = Vec::new();
         if session.feature(Feature::EVENT_DESC).is_none()
-            && let Some(section) = self.event_desc(session)
+            && let Some(section) = event_desc(
+                session,
+                &names_of(&session.events, session.features(), &[], session.endian, &self.names),
+            )
         {
             session.set_feature(Feature::EVENT_DESC, section);
             made.push("EVENT_DESC from the attrs");
@@ -150,7 +154,7 @@ impl Proof {
                 "the recording lacks features {}, which can't be rebuilt from its records",
                 missing.join(", ")
             );
-            let guess = if self.guess || session.feature(Feature::NRCPUS).is_some() {
+            let guess = if self.options.guess || session.feature(Feature::NRCPUS).is_some() {
                 ""
             } else {
                 " (--guess takes NRCPUS from the samples)"
@@ -204,18 +208,21 @@ impl Pass for Recover {
     }
 
     fn start(self: Box<Self>, _input: &Recording) -> Stage {
-        Stage::survey(Proof { guess: self.guess, ..Proof::default() })
+        Stage::survey(Proof { options: self.options, ..Proof::default() })
     }
 }
 
 impl Survey for Proof {
     fn begin_batch(&mut self, batch: &Batch, declared: Kinds) -> Kinds {
         self.sound = batch.is_sound();
-        match (self.sound, self.guess) {
-            (false, _) => declared,
-            (true, false) => Kinds::of(&[RecordType::EVENT_UPDATE]),
-            (true, true) => Kinds::of(&[RecordType::EVENT_UPDATE, RecordType::SAMPLE]),
+        let mut wanted = Kinds::of(&[RecordType::EVENT_UPDATE]);
+        if self.options.guess {
+            wanted.insert(RecordType::SAMPLE);
         }
+        if self.options.like.is_some() {
+            wanted = wanted.union(Marks::KINDS);
+        }
+        if self.sound { wanted } else { declared }
     }
 
     fn record(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
@@ -227,7 +234,10 @@ impl Survey for Proof {
                 *self.odd_codes.entry(odd.code).or_default() += 1;
             }
         }
-        if record.kind() == RecordType::SAMPLE && self.guess {
+        if self.options.like.is_some() && Marks::KINDS.contains(record.kind()) {
+            self.marks.look_at(record, layouts);
+        }
+        if record.kind() == RecordType::SAMPLE && self.options.guess {
             let cpu = layouts.layout_of(record).and_then(|layout| layout.cpu(record));
             self.cpu = self.cpu.max(cpu);
         } else if let Some((id, name)) = name_update(record) {
@@ -236,7 +246,10 @@ impl Survey for Proof {
         Ok(())
     }
 
-    fn end(self, _session: &mut Session) -> Result<Stage> {
+    fn end(self, session: &mut Session) -> Result<Stage> {
+        if let Some(path) = &self.options.like {
+            take_features(path, &self.marks, session)?;
+        }
         Ok(Stage::begin(move |begin| {
             self.complete(begin);
             Ok(Stage::rewrite(DropUnreadable::default()))
@@ -246,10 +259,11 @@ impl Survey for Proof {
 
 impl Fork for Proof {
     fn fork(&self) -> Proof {
-        Proof { guess: self.guess, ..Proof::default() }
+        Proof { options: self.options.clone(), ..Proof::default() }
     }
 
     fn absorb(&mut self, later: Proof) -> Result<()> {
+        self.marks.join(later.marks);
         self.names.extend(later.names);
         self.cpu = self.cpu.max(later.cpu);
         self.odd += later.odd;

@@ -16,7 +16,8 @@ use perfx_pipeline::is_slip;
 
 use crate::args::{ThreadArgs, Usage};
 use crate::commands;
-use crate::commands::inject::{PERF_ONLY, from_perf};
+use crate::commands::inject::PERF_ONLY;
+use crate::commands::inject::perf_words::from_perf;
 use crate::io::signals;
 use crate::term::report::{ColorWhen, HEADING, LITERAL, STYLES, VerbosityArgs, tell_failure};
 

@@ -425,6 +425,11 @@ impl Input {
     }
 }
 
+/// True if no record of these events has a time.
+pub(super) fn is_timeless(events: &[Event]) -> bool {
+    events.iter().all(|event| event.attr().sample_type & st::TIME == 0)
+}
+
 /// Refuses inputs without times to sort by.
 pub(super) fn check_times(name: &str, events: &[Event], facts: &InputFacts) -> Result<()> {
     if facts.records > 0
@@ -432,8 +437,7 @@ pub(super) fn check_times(name: &str, events: &[Event], facts: &InputFacts) -> R
     {
         bail!(
             "{name}: the records of event {index} have no time, so their order among those of another recording is \
-             unknown: record with perf record --timestamp (--per-thread leaves times out), and keep a split recording \
-             as a whole"
+             unknown: record with perf record --timestamp (--per-thread leaves times out)"
         );
     }
     Ok(())

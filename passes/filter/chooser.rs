@@ -108,7 +108,7 @@ impl Chooser {
         let windows = Windows::new(&options.windows, range, clock)?;
         let names = names_of(events, features, &[], endian, &gathered.names);
         let mut hints = Hints::default();
-        hints.of_times(&options.windows, range);
+        hints.of_times(&windows, range);
         let event_names = names.iter().map(|event| &event.name[..]);
         hints.of_names(("event", "events"), &options.event, event_names, choice::is_event);
         let is = |regex: &Regex, name: &[u8]| regex.is_match(name);

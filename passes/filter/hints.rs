@@ -7,7 +7,7 @@ use perfx_pipeline::{count, likeness, seconds};
 use regex::bytes::{Regex, RegexBuilder};
 
 use super::choice::{Selection, written};
-use super::time::Window;
+use super::time::Windows;
 
 /// The number of names listed.
 const LISTED: usize = 5;
@@ -37,11 +37,21 @@ impl Hints {
     }
 
     /// Checks `--time`; `range` holds the times of the first and the last sample.
-    pub(super) fn of_times(&mut self, windows: &[Window], (first, last): (u64, u64)) {
-        if !windows.is_empty() {
-            let line = format!("the recording has samples from {} to {}", seconds(first), seconds(last));
-            self.kept.push((line, None));
+    pub(super) fn of_times(&mut self, windows: &Windows, (first, last): (u64, u64)) {
+        if windows.are_all() {
+            return;
         }
+        let asked = match windows.intervals() {
+            [] => "no time".to_owned(),
+            [one] => one.to_string(),
+            [one, .., last] => format!("{} windows from {one} to {last}", windows.intervals().len()),
+        };
+        let line = format!(
+            "--time selects {asked}; the recording has samples from {} to {}",
+            seconds(first),
+            seconds(last)
+        );
+        self.kept.push((line, None));
     }
 
     /// Checks an option with regular expressions for these names, which `perfx list` has as `list`.

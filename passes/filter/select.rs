@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use perfx_format::read::{Batch, Form, Recording};
-use perfx_format::record::header_records::HeaderRecord;
+use perfx_format::read::{Batch, Recording};
 use perfx_format::{Kinds, Layouts, Record, RecordType};
 use perfx_model::address_space::Changes;
-use perfx_pipeline::{Level, Place, Report, Result, count, counted, scan};
+use perfx_pipeline::{Error, Level, Place, Report, Result, count, counted, scan};
 
 use super::aux::Kept;
 use super::choice::FilterOptions;
@@ -64,40 +63,24 @@ impl SelectedSamples {
         let read = |batch: &Batch| -> Result<Gathered> {
             let mut part = Gathered { changes: None, ..Gathered::new(options) };
             part.count_samples(batch);
-            let mut walker = batch.walk();
-            while let Some(record) = walker.next_wanted(wanted, usize::MAX)? {
-                part.look_at(&record, &batch.layouts, options);
-            }
+            batch.each(wanted, |record| {
+                part.look_at(record, &batch.layouts, options);
+                Ok::<(), Error>(())
+            })?;
             Ok(part)
         };
         let mut all = Gathered::new(options);
         let mut join = |batch: &Batch, part: Gathered| -> Result<()> {
             all.join(part);
-            if all.changes.is_some() && batch.kinds.intersects(Changes::kinds()) {
-                let mut walker = batch.walk();
-                while let Some(record) = walker.next_wanted(Changes::kinds(), usize::MAX)? {
-                    all.learn_mapping(&record, &batch.layouts);
-                }
-            }
-            Ok(())
+            let mappings = if all.changes.is_some() { Changes::kinds() } else { Kinds::NONE };
+            batch.each(mappings, |record| {
+                all.learn_mapping(record, &batch.layouts);
+                Ok(())
+            })
         };
         recording.head.iter().try_for_each(|batch| join(batch, read(batch)?))?;
-        let mut events = recording.events.clone();
-        let attrs = Kinds::of(&[RecordType::HEADER_ATTR]);
-        let is_pipe = recording.form == Form::Pipe;
-        scan(recording, threads, true, read, |batch, part| {
-            let mut walker = batch.walk();
-            // Pipe data may define events after its head. An attr that cannot be read belongs to no record.
-            while is_pipe
-                && batch.kinds.intersects(attrs)
-                && let Some(record) = walker.next_wanted(attrs, usize::MAX)?
-            {
-                if let Ok(Some(HeaderRecord::Event(event))) = HeaderRecord::read(&record) {
-                    events.push(event);
-                }
-            }
-            join(batch, part)
-        })?;
+        scan(recording, threads, true, read, join)?;
+        let events = [&recording.events[..], recording.late_events()].concat();
         let known = (&events[..], &recording.features, recording.endian);
         let chooser = Chooser::new(all, options, known).map_err(|error| error.in_file(&recording.name))?;
         if let Some(doubt) = &chooser.doubt {

@@ -14,7 +14,7 @@ use perfx_format::features::{GroupDesc, read_group_desc};
 use perfx_format::header::{FileFront, FileHeader};
 use perfx_format::read::{Batch, Form, Recording};
 use perfx_format::record::header_records::HeaderRecord;
-use perfx_format::{Feature, HEADER_SIZE, Kinds, Layouts, Record, RecordType};
+use perfx_format::{Event, Feature, HEADER_SIZE, Kinds, Layouts, Record, RecordType};
 use perfx_model::address_space::moment;
 use perfx_pipeline::{
     Context as _, Error, Pass, Place, Result, bail, count, counted as plural, ensure, scan, zeros_before_data,
@@ -215,7 +215,16 @@ impl Split {
         threads: usize,
     ) -> Result<Split> {
         recording.check_whole()?;
-        let layouts = Layouts::new(&recording.events);
+        // Any process may have any event, and there are few events.
+        let options = Arc::new(FilterOptions {
+            keep_all_sideband: by == SplitBy::Event,
+            drop_unused,
+            drop_others: by == SplitBy::Event,
+            ..FilterOptions::default()
+        });
+        let (gathered, counted) = first_look(recording, by, &options, threads)?;
+        let events = [&recording.events[..], recording.late_events()].concat();
+        let layouts = Layouts::new(&events);
         let check = if by == SplitBy::Event { layouts.check_ids() } else { layouts.check_layouts() };
         check.map_err(|e| e.file(&recording.name))?;
         let has_task = layouts.all().iter().any(|layout| layout.sample.tid.is_some());
@@ -227,14 +236,6 @@ impl Split {
         if !missing.is_empty() {
             bail!("no event of this recording has {missing}, so it can't be split by it");
         }
-        // Any process may have any event, and there are few events.
-        let options = Arc::new(FilterOptions {
-            keep_all_sideband: by == SplitBy::Event,
-            drop_unused,
-            drop_others: by == SplitBy::Event,
-            ..FilterOptions::default()
-        });
-        let (gathered, counted) = first_look(recording, by, &options, threads)?;
         ensure!(gathered.samples > 0, "{} has no samples to split by", recording.name);
         let head = |batch: &Batch| (batch.records, batch.bytes.len() as u64);
         let sum = |all: (u64, u64), more: (u64, u64)| (all.0 + more.0, all.1 + more.1);
@@ -242,30 +243,29 @@ impl Split {
         let is_sampled = |event: &usize| counted.samples.get(*event).is_some_and(|&count| count > 0);
         // With --drop-unused, only what has samples stays.
         let keeps_others = by == SplitBy::Event && !drop_unused;
-        let events = 0..recording.events.len();
-        let unsampled = events.filter(|event| keeps_others && !is_sampled(event)).collect();
+        let unsampled = (0..events.len()).filter(|event| keeps_others && !is_sampled(event)).collect();
         let section = recording.features.get(&Feature::GROUP_DESC).filter(|_| keeps_others);
         let groups =
             section.and_then(|section| read_group_desc(section, recording.endian)).unwrap_or_default();
         let members = |group: &GroupDesc<'_>| {
             let end = group.leader.saturating_add(group.members) as usize;
-            group.leader as usize..end.min(recording.events.len())
+            group.leader as usize..end.min(events.len())
         };
         let groups = groups.iter().map(members).collect();
         let (rule, parts) = match by {
             SplitBy::Pid => by_pid(counted),
-            SplitBy::Event => by_event(recording, &gathered.names, &counted),
+            SplitBy::Event => by_event(recording, &events, &gathered.names, &counted),
             SplitBy::Time(duration) => {
                 by_time(recording, counted.first.unwrap_or(0), duration, most, threads)?
             }
-            SplitBy::Size(_) | SplitBy::Samples(_) => by_moment(recording, by, counted)?,
+            SplitBy::Size(_) | SplitBy::Samples(_) => by_moment(recording, &events, by, counted)?,
         };
         ensure!(
             parts.len() <= most,
             "would create more than {}: --max-parts allows more",
             plural(most as u64, "part", "parts")
         );
-        let known = (&recording.events[..], &recording.features, recording.endian);
+        let known = (&events[..], &recording.features, recording.endian);
         let chooser = Arc::new(Chooser::new(gathered, &options, known)?);
         let mut parts: Vec<_> = parts.into_iter().map(|part| (part, ChosenSamples::default())).collect();
         let sideband = second_look(recording, &rule, &chooser, &mut parts, threads)?;
@@ -418,10 +418,11 @@ fn by_pid(counted: Counted) -> (Rule, Vec<PartName>) {
 
 fn by_event(
     recording: &Recording,
+    events: &[Event],
     updates: &HashMap<u64, Vec<u8>>,
     counted: &Counted,
 ) -> (Rule, Vec<PartName>) {
-    let names = names_of(&recording.events, &recording.features, &[], recording.endian, updates);
+    let names = names_of(events, &recording.features, &[], recording.endian, updates);
     let mut parts = Vec::new();
     let mut rule = vec![0; counted.samples.len()];
     for (event, part) in rule.iter_mut().enumerate().filter(|(event, _)| counted.samples[*event] > 0) {
@@ -434,7 +435,12 @@ fn by_event(
     (Rule::Events(rule), parts)
 }
 
-fn by_moment(recording: &Recording, by: SplitBy, counted: Counted) -> Result<(Rule, Vec<PartName>)> {
+fn by_moment(
+    recording: &Recording,
+    events: &[Event],
+    by: SplitBy,
+    counted: Counted,
+) -> Result<(Rule, Vec<PartName>)> {
     let Counted { mut moments, others, rounds, aux, .. } = counted;
     moments.sort_unstable();
     let mut starts = Vec::new();
@@ -444,7 +450,7 @@ fn by_moment(recording: &Recording, by: SplitBy, counted: Counted) -> Result<(Ru
             if aux {
                 bail!("AUX data can't be split by size: split {} by --time or --samples", recording.name);
             }
-            let front = FileFront::new(&recording.events, recording.endian).bytes.len();
+            let front = FileFront::new(events, recording.endian).bytes.len();
             let spare = |file: &FileHeader| file.spare_slots.len() + file.trailing.len();
             let spare = recording.file.as_ref().map_or(0, spare);
             let sections = recording.features.values().map(|section| 16 + section.len() as u64);

@@ -1,6 +1,7 @@
 //! Parses time windows in perf's syntax, `START,STOP` or shares of the recording, into half-open intervals in
 //! ns.
 
+use std::fmt;
 use std::time::UNIX_EPOCH;
 
 use perfx_format::features::ClockData;
@@ -34,6 +35,16 @@ const WHOLE: u64 = 100_000_000_000;
 pub(super) struct Interval {
     pub(super) start: u64,
     pub(super) stop: u64,
+}
+
+impl fmt::Display for Interval {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.start, self.stop) {
+            (0, stop) => write!(f, "all before {}", seconds(stop)),
+            (start, u64::MAX) => write!(f, "all from {} on", seconds(start)),
+            (start, stop) => write!(f, "{} to {}", seconds(start), seconds(stop)),
+        }
+    }
 }
 
 impl Window {

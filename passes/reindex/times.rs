@@ -163,11 +163,10 @@ impl Prescan for Times {
     }
 
     fn batch(&mut self, batch: &Batch) -> Result<()> {
-        let mut walker = batch.walk();
-        while let Some(record) = walker.next_wanted(SAMPLES, usize::MAX)? {
-            self.look_at(&record, &batch.layouts);
-        }
-        Ok(())
+        batch.each(SAMPLES, |record| {
+            self.look_at(record, &batch.layouts);
+            Ok(())
+        })
     }
 }
 

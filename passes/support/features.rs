@@ -1,6 +1,7 @@
 //! Changes feature sections by one rule, wherever they are: in the header, or among the records of pipe data.
 
-use perfx_format::features::read_event_desc;
+use perfx_format::event_name::EventName;
+use perfx_format::features::{EventDesc, read_event_desc, write_event_desc};
 use perfx_format::names::{Name, rename_feature};
 use perfx_format::record::header_records::feature_section;
 use perfx_format::record::tracing_data::tracing_data;
@@ -106,4 +107,16 @@ pub(crate) fn changed_events(
     read_event_desc(&named, endian)?;
     let changed = changed_event_desc(&named, endian, |_, raw, endian| attr(raw, endian));
     Some(changed.unwrap_or(named))
+}
+
+/// Feature EVENT_DESC for the events with these names.
+pub(crate) fn event_desc(session: &Session, names: &[EventName]) -> Option<Vec<u8>> {
+    let described = session.events.iter().zip(names).map(|(event, name)| EventDesc {
+        attr: event.raw(),
+        name: &name.name,
+        ids: event.ids.clone(),
+    });
+    let described: Vec<EventDesc<'_>> = described.collect();
+    let size = described.first()?.attr.len() as u32;
+    write_event_desc(size, &described, session.endian)
 }

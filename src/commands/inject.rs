@@ -1,6 +1,6 @@
 //! `perfx inject` adds what perf inject adds, in any recording, with the same options.
 
-mod perf_words;
+pub(crate) mod perf_words;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -17,8 +17,6 @@ use super::merge::{guest_pass, has_kcore};
 use crate::args::{Usage, usage};
 use crate::io::source::Source;
 use crate::io::target::WriteArgs;
-
-pub(crate) use perf_words::from_perf;
 
 /// Options that only perf inject has, and why perfx refuses them.
 pub(crate) const PERF_ONLY: [(&str, &str); 1] = [(
@@ -258,9 +256,11 @@ impl Inject {
         if let Some(cache) = ids.caches().first() {
             return Ok(cache.clone());
         }
-        match std::env::home_dir() {
-            Some(home) if !home.as_os_str().is_empty() => Ok(home.join(".debug")),
-            _ => bail!(Usage("--jit-cache: HOME is not set; name the cache with --buildid-dir".to_owned())),
+        match build_id::home() {
+            Some(home) => Ok(home.join(".debug")),
+            None => {
+                bail!(Usage("--jit-cache: HOME is not set; name the cache with --buildid-dir".to_owned()))
+            }
         }
     }
 

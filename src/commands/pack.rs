@@ -11,10 +11,10 @@ use clap::Args;
 use perfx_export::pack::SymbolFiles;
 use perfx_export::{Facts, Grouping, Search, Stacks};
 use perfx_format::hex;
-use perfx_format::read::Recording;
+use perfx_format::read::{Form, Recording};
 use perfx_look::json::Document;
-use perfx_passes::{FilterOptions, PerfMaps, SymbolArgs};
-use perfx_pipeline::{Level, Report, counted};
+use perfx_passes::{BuildIds, BuildIdsOptions, FilterOptions, IdOptions, PerfMaps, SymbolArgs};
+use perfx_pipeline::{Error, Job, Level, OutputForm, Pass, Report, counted};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -26,7 +26,7 @@ use zstd::stream::write::Encoder;
 use crate::args::{ThreadArgs, usage};
 use crate::commands::export::input::{say_read, with_chains};
 use crate::commands::export::output::OutputArgs;
-use crate::io::source::{InputArgs, Source};
+use crate::io::source::{InputArgs, Source, temp_files};
 use crate::io::sparse::ReadAt;
 use crate::term::report::VerbosityArgs;
 use crate::term::units::size;
@@ -35,8 +35,9 @@ use crate::term::units::size;
 ///
 /// The archive has the recording as it is, and of each file that the samples or their call chains hit:
 /// the file itself, its debug file, the symbols of the kernel, images of JIT code, and perf maps. Only
-/// files with the recorded build-id are taken; what is missing is reported. Record with build-ids
-/// (not -B), or use perfx inject -b first.
+/// files with the recorded build-id are taken; what is missing is reported. Where the recording has no
+/// build-id of a file, it is looked up and added to the packed recording, as perfx inject -b does; to
+/// a recording that is a directory, only perfx inject -b adds it.
 ///
 /// perfx unpack makes a folder of it, in which perf and perfx name the functions as they do here. The
 /// layout is that of perf archive, so tar xf OUT.tar.zst -C ~/.debug works as well.
@@ -132,26 +133,45 @@ enum Bytes {
 }
 
 impl Pack {
+    /// The files that name the functions of this recording.
+    fn files(&self, recording: Recording, ids: &IdOptions, report: &mut Report) -> Result<SymbolFiles> {
+        let threads = self.threads.count();
+        let mut recording = with_chains(recording, ids, threads, report)?;
+        recording.progress().expect(2);
+        let bar = self.verbosity.progress(&recording);
+        let facts = Facts::survey(&mut recording, threads, true)?;
+        let all = Arc::new(FilterOptions::default());
+        let stacks = Stacks::collect(&mut recording, &facts, Grouping::default(), &all, threads, report)?;
+        let (features, endian) = (&recording.features, recording.endian);
+        let found =
+            SymbolFiles::find(&stacks, Search { facts: &facts, features, endian, ids, inlined: true });
+        drop(bar);
+        say_read(report, &recording, &stacks);
+        Ok(found)
+    }
+
     pub(crate) fn run(&self) -> Result<u8> {
         let ids = self.search.clone().options().map_err(usage)?;
         let source = Source::of(&self.input);
         let open = || self.output.open(std::slice::from_ref(&source), false);
         let output = (!self.dry_run).then(open).transpose()?;
-        let (mut report, threads) = (Report::default(), self.threads.count());
+        let mut report = Report::default();
         let recording = source.open_rereadable()?;
         let mut entries = recorded_files(&source, &recording)?;
-        let mut recording = with_chains(recording, &ids, threads, &mut report)?;
-        recording.progress().expect(2);
-        let bar = self.verbosity.progress(&recording);
-        let facts = Facts::survey(&mut recording, threads, true)?;
-        let all = Arc::new(FilterOptions::default());
-        let stacks =
-            Stacks::collect(&mut recording, &facts, Grouping::default(), &all, threads, &mut report)?;
-        let (features, endian) = (&recording.features, recording.endian);
-        let search = Search { facts: &facts, features, endian, ids: &ids, inlined: true };
-        let found = SymbolFiles::find(&stacks, search);
-        drop(bar);
-        say_read(&mut report, &recording, &stacks);
+        let again = recording.try_clone().context("the recording can't be read again")?;
+        let mut found = self.files(recording, &ids, &mut report)?;
+        if found.without_id > 0 && !matches!(again.form, Form::Directory { .. }) {
+            let with_ids = with_build_ids(again, &ids, self.threads.count())?;
+            let file = with_ids.main_file().context("the recording can't be read again")?;
+            let mut of_second = Report::default();
+            let second = self.files(with_ids, &ids, &mut of_second)?;
+            if second.without_id < found.without_id {
+                let dsos = counted(found.without_id - second.without_id, "DSO", "DSOs");
+                report.say(Level::Info, format!("added the build-ids of {dsos} to the packed recording"));
+                entries = vec![Entry { path: RECORDING.to_owned(), bytes: Bytes::Open(file) }];
+                found = second;
+            }
+        }
         let missing = found.missing.iter().map(|(name, why)| Missing {
             name: String::from_utf8_lossy(name).into_owned(),
             why: why.clone(),
@@ -179,6 +199,23 @@ impl Pack {
         }
         Ok(self.verbosity.print(&report))
     }
+}
+
+/// The recording with the build-ids of all that its samples hit, in a temporary file.
+fn with_build_ids(recording: Recording, ids: &IdOptions, threads: usize) -> Result<Recording> {
+    let name = recording.name.clone();
+    let file = temp_files()().map_err(Error::from)?;
+    let is_pipe = recording.form == Form::Pipe;
+    // The records of a file stay as they are.
+    let options = BuildIdsOptions { feature_only: !is_pipe, ids: ids.clone(), ..BuildIdsOptions::default() };
+    let passes: Vec<Box<dyn Pass>> = vec![Box::new(BuildIds::new(options))];
+    let job = Job { recording, passes, threads, temp_files: temp_files() };
+    if is_pipe {
+        job.run(perfx_pipeline::Output::Pipe(&mut &file))?;
+    } else {
+        job.run(perfx_pipeline::Output::File(&file, OutputForm::File))?;
+    }
+    Ok(Recording::from_file(file, name, temp_files())?)
 }
 
 /// The files of the recording itself.

@@ -24,6 +24,7 @@ use crate::io::target::WriteArgs;
 /// Examples:
 ///   perfx recover killed.data -o rescued.data
 ///   perfx recover --guess --in-place perf.data
+///   perfx recover --like whole.data killed.data -o rescued.data
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Recover {
@@ -37,11 +38,11 @@ impl Recover {
     pub(crate) fn run(&self) -> Result<u8> {
         let source = self.write.source()?;
         let mut recording = source.open()?.spooled(&temp_files())?.lenient();
-        if self.is_whole(&mut recording)? {
+        if self.options.like.is_none() && self.is_whole(&mut recording)? {
             return self.write.write_recording("recover", &source, recording, Vec::new(), false);
         }
         let passes: Vec<Box<dyn perfx_pipeline::Pass>> = vec![
-            Box::new(Pass::new(self.options.guess)),
+            Box::new(Pass::new(self.options.clone())),
             Box::new(ReindexAux { add: true }),
             Box::new(ReindexTimes { add: true }),
             Box::new(ReindexBuildIds { add: true }),

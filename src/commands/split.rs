@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail};
 use clap::{ArgGroup, Args};
 use perfx_format::read::Recording;
-use perfx_format::{Feature, sample_type};
+use perfx_format::{Event, Feature, sample_type};
 use perfx_passes::{Decompress, DecompressOptions, Part, PartName, Split as Parts, SplitBy};
 use perfx_pipeline::{Job, Level, Outcome, Output, OutputForm, Pass, Report, counted, ordered, seconds};
 use rustix::fs::{Access, access};
@@ -98,9 +98,9 @@ impl Split {
         for path in &paths {
             check_new(&source, path, self.force)?;
         }
-        let lacks_times =
-            recording.events.iter().any(|event| event.attr().sample_type & sample_type::TIME == 0);
-        if lacks_times && called.len() > 1 {
+        let has_time = |event: &Event| event.attr().sample_type & sample_type::TIME != 0;
+        let timed = recording.events.iter().filter(|event| has_time(event)).count();
+        if 0 < timed && timed < recording.events.len() && called.len() > 1 {
             let what =
                 "some records have no time, so perfx join can't join the parts again: keep the recording";
             report.say(Level::Info, what);

@@ -390,7 +390,7 @@ impl BranchProfile {
 /// The recording cannot be read or decompressed.
 pub(crate) fn survey(recording: &mut Recording, threads: usize) -> Result<Option<Facts>> {
     let facts = Facts::survey(recording, threads, true)?;
-    let events = [&recording.events[..], &facts.late].concat();
+    let events = [&recording.events[..], recording.late_events()].concat();
     let has_branches = events.is_empty() || Layouts::new(&events).any_samples(sample_type::BRANCH_STACK);
     Ok(has_branches.then_some(facts))
 }

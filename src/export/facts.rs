@@ -5,12 +5,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use perfx_format::event_name::names_of;
-use perfx_format::read::{Batch, Form, Recording};
+use perfx_format::read::{Batch, Recording};
 use perfx_format::record::build_id::BuildIdEntry;
 use perfx_format::record::cgroup::Cgroup;
 use perfx_format::record::cpumode::KERNEL;
 use perfx_format::record::event_update::name_update;
-use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::record::id_index::{ANY, IdIndex};
 use perfx_format::record::ksymbol::Ksymbol;
 use perfx_format::{Event, Kinds, Layouts, Record, RecordType, named_pid, sample_type};
@@ -37,8 +36,6 @@ pub struct Facts {
     pub(crate) ids: RecordedIds,
     /// The position of the recorded kernel.
     pub(crate) reference: Option<Reference>,
-    /// Events of pipe data that are defined after its head.
-    pub(crate) late: Vec<Event>,
     /// True if ID_INDEX says that events count on CPUs, whatever runs there (`perf record -a`).
     pub(crate) whole_cpus: bool,
     /// For each DSO, whether it is memory of a process without a file.
@@ -145,12 +142,10 @@ impl Facts {
     ) -> Result<Facts> {
         let endian = recording.endian;
         let mut names = HashMap::new();
-        let pipe = recording.form == Form::Pipe;
         let mut changes = Changes::default();
         let (mut files, mut guests, mut reference) = (MappedFiles::default(), Guests::default(), None);
         let mut task_changes = TaskChanges::new(true);
         let mut cgroups = HashMap::new();
-        let mut late = Vec::new();
         let mut ksymbols = HashMap::new();
         let mut modules: HashMap<u32, Option<u64>> = HashMap::new();
         let (mut kernel, mut whole_cpus) = (None, false);
@@ -159,13 +154,12 @@ impl Facts {
             RecordType::KSYMBOL,
             RecordType::ID_INDEX,
             RecordType::HEADER_BUILD_ID,
-            RecordType::HEADER_ATTR,
             RecordType::EVENT_UPDATE,
         ]));
         if tasks {
             wanted = wanted.union(TaskChanges::kinds()).union(Kinds::of(&[RecordType::CGROUP]));
         }
-        let mut read = |batch: &Batch, in_head: bool| -> Result<()> {
+        let mut read = |batch: &Batch| -> Result<()> {
             let mut walker = batch.walk();
             while let Some(record) = walker.next_wanted(wanted, usize::MAX)? {
                 if tasks && TaskChanges::kinds().contains(record.kind()) {
@@ -180,14 +174,6 @@ impl Facts {
                     RecordType::HEADER_BUILD_ID => recorded_ids.push(record.bytes().to_vec()),
                     RecordType::CGROUP => {
                         cgroups.extend(Cgroup::of(&record).map(|cgroup| (cgroup.id, cgroup.path.into())));
-                    }
-                    // The events of the head are known already; an attr that cannot be read belongs to no record.
-                    RecordType::HEADER_ATTR => {
-                        if let Some(HeaderRecord::Event(event)) =
-                            HeaderRecord::read(&record).ok().flatten().filter(|_| pipe && !in_head)
-                        {
-                            late.push(event);
-                        }
                     }
                     RecordType::EVENT_UPDATE => {
                         names.extend(name_update(&record).map(|(id, name)| (id, name.to_vec())));
@@ -216,17 +202,17 @@ impl Facts {
             }
             Ok(())
         };
-        recording.head.iter().try_for_each(|batch| read(batch, true))?;
+        recording.head.iter().try_for_each(&mut read)?;
         scan(
             recording,
             threads,
             true,
             |_| Ok(()),
             |batch, ()| {
-                if batch.kinds.intersects(wanted) { read(batch, false) } else { Ok(()) }
+                if batch.kinds.intersects(wanted) { read(batch) } else { Ok(()) }
             },
         )?;
-        let all = [&recording.events[..], &late].concat();
+        let all = [&recording.events[..], recording.late_events()].concat();
         let names = names_of(&all, &recording.features, &recording.event_types, endian, &names);
         let mut events: Vec<EventFacts> = all.iter().map(EventFacts::new).collect();
         events.iter_mut().zip(names).for_each(|(event, name)| event.name = name.name);
@@ -255,7 +241,6 @@ impl Facts {
             modules,
             beyond_kernel,
             ksymbols,
-            late,
         })
     }
 

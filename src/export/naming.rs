@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::cell::RefCell;
+use std::fmt;
 use std::sync::Arc;
 use std::thread;
 
@@ -44,6 +45,22 @@ pub(crate) struct Images<'f> {
     guest_sources: Sources,
 }
 
+/// Why no file of a DSO can be used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Lack {
+    BuildId,
+    File,
+}
+
+impl fmt::Display for Lack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Lack::BuildId => "the recording has no build-id of it (perfx inject -b adds it)",
+            Lack::File => "no file with this build-id was found",
+        })
+    }
+}
+
 impl<'f> Images<'f> {
     pub(crate) fn new(Search { facts, features, endian, ids, .. }: Search<'f>) -> Images<'f> {
         let recorded_on = recorded_on(features, endian);
@@ -64,15 +81,15 @@ impl<'f> Images<'f> {
     }
 
     /// The files of its symbols; `None` if it needs none. The error says why none can be used.
-    pub(crate) fn files(&self, number: u32) -> Option<Result<Vec<SymbolFile>, &'static str>> {
+    pub(crate) fn files(&self, number: u32) -> Option<Result<Vec<SymbolFile>, Lack>> {
         let is_named_by_records = self.facts.ksymbols.contains_key(&number);
         let (dso, object) = self.object(number).filter(|_| !is_named_by_records)?;
         let Some(id) = self.facts.ids.get(dso) else {
-            return Some(Err("the recording has no build-id of it (perfx inject -b adds it)"));
+            return Some(Err(Lack::BuildId));
         };
         let sources = if dso.machine == Machine::Host { &self.sources } else { &self.guest_sources };
         let files = sources.files(&object, id);
-        Some(if files.is_empty() { Err("no file with this build-id was found") } else { Ok(files) })
+        Some(if files.is_empty() { Err(Lack::File) } else { Ok(files) })
     }
 
     /// Its symbols, if they can be found.
@@ -95,7 +112,7 @@ impl<'f> Images<'f> {
 /// The places to search; with `files`, also this machine.
 pub(crate) fn sources(ids: &IdOptions, files: bool, recorded_on: &RecordedOn) -> Sources {
     // perf searches its own cache without being told.
-    let own = std::env::home_dir().filter(|_| !ids.no_files()).map(|home| home.join(".debug"));
+    let own = build_id::home().filter(|_| !ids.no_files()).map(|home| home.join(".debug"));
     let caches: Vec<_> = ids.caches().iter().cloned().chain(own.filter(|own| own.is_dir())).collect();
     let sources = Sources::new(files, ids.roots(), &caches, recorded_on);
     sources.with_debuginfod(ids.debuginfod().cloned())

@@ -10,7 +10,7 @@ use perfx_format::Bytes;
 use perfx_passes::{PerfMaps, dso_name};
 use symbols::{Content, SymbolFile};
 
-use crate::naming::{Images, Search};
+use crate::naming::{Images, Lack, Search};
 use crate::stacks::Stacks;
 
 /// The files of a pack besides the recording.
@@ -22,6 +22,8 @@ pub struct SymbolFiles {
     pub maps: BTreeMap<u32, Bytes>,
     /// What has no file that can be used, and why.
     pub missing: BTreeSet<(Vec<u8>, String)>,
+    /// The number of these that the recording has no build-id of.
+    pub without_id: u64,
 }
 
 /// An entry of perf's build-id cache.
@@ -77,7 +79,10 @@ impl SymbolFiles {
             let name = dso_name(dso);
             match images.files(number) {
                 None => {}
-                Some(Err(why)) => drop(found.missing.insert((name.to_vec(), why.to_owned()))),
+                Some(Err(why)) => {
+                    found.without_id += u64::from(why == Lack::BuildId);
+                    found.missing.insert((name.to_vec(), why.to_string()));
+                }
                 Some(Ok(files)) => {
                     // The first is its own; the others are what that refers to.
                     let names = std::iter::once(Some(name)).chain(std::iter::repeat(None));

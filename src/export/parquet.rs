@@ -263,7 +263,7 @@ impl Tables<'_> {
         let groups = recording.features.get(&Feature::GROUP_DESC);
         let groups =
             groups.and_then(|section| read_group_desc(section, recording.endian)).unwrap_or_default();
-        let events: Vec<&Event> = recording.events.iter().chain(&facts.late).collect();
+        let events: Vec<&Event> = recording.events.iter().chain(recording.late_events()).collect();
         for (number, (event, known)) in events.into_iter().zip(&facts.events).enumerate() {
             let attr = event.attr();
             let leader = groups.iter().find(|group| {

@@ -4,21 +4,20 @@
 use std::ffi::OsString;
 use std::fs::{self, File, Permissions};
 use std::io::{self, Read};
-use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _, fchown, symlink};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 use perfx_pipeline::{Cached, Job, Level, Made, Outcome, Output, OutputForm, counted};
-use rustix::fs::{
-    AtFlags, CWD, FlockOperation, Mode, OFlags, RenameFlags, fcntl_lock, linkat, openat, renameat_with,
-};
+use rustix::fs::{CWD, FlockOperation, Mode, OFlags, RenameFlags, fcntl_lock, openat, renameat_with};
 use rustix::io::Errno;
-use tempfile::{Builder, NamedTempFile, TempDir};
+use tempfile::{Builder, TempDir};
 
 use crate::io::signals::Unfinished;
 use crate::io::source::identity;
 use crate::io::sparse::{self, ReadAt};
+
+pub(crate) use perfx_format::write::{NewFile, folder, rename_new};
 
 /// What happens to an existing file with the name of the output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,7 +69,7 @@ impl<'a> OutputPath<'a> {
     /// existing file is changed.
     pub(crate) fn make_file(&self, job: Job, form: OutputForm) -> Result<(Unfinished<NewFile>, Outcome)> {
         let name = || self.path.display().to_string();
-        let new = NewFile::unfinished(folder(self.path)).map_err(plain).with_context(name)?;
+        let new = Unfinished::file(folder(self.path)).map_err(plain).with_context(name)?;
         let file = new.get().file();
         let read = job.recording.main_file();
         let mut outcome = match form {
@@ -102,12 +101,7 @@ impl<'a> OutputPath<'a> {
             }
             file.set_permissions(old.permissions()).with_context(name)?;
         }
-        // A rename may reach the disk before the file's contents. If it replaces a file, the contents must be
-        // on disk first. A new file replaces nothing (its input still exists), and waiting for the disk would
-        // double the time of a copy.
-        if self.path.exists() {
-            file.sync_all().with_context(name)?;
-        }
+        new.get().sync_to_replace(self.path).with_context(name)?;
         put_made(&outcome.made, self.existing_made)?;
         Ok((new, outcome))
     }
@@ -136,13 +130,14 @@ impl<'a> OutputPath<'a> {
     fn keep_old(&self) -> io::Result<()> {
         if let Some(old) = self.kept_as() {
             // A second name, so that the first name always has a file.
-            let kept = temporary_name(self.path, |name| match fs::hard_link(self.path, name) {
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                    // Some file systems have no links.
-                    fs::copy(self.path, name).map(drop)
-                }
-                linked => linked,
-            })?;
+            let kept =
+                temporary().make_in(folder(self.path), |name| match fs::hard_link(self.path, name) {
+                    Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                        // Some file systems have no links.
+                        fs::copy(self.path, name).map(drop)
+                    }
+                    linked => linked,
+                })?;
             kept.persist(old)?;
         }
         Ok(())
@@ -210,74 +205,6 @@ fn old_name(path: &Path) -> PathBuf {
     let mut name: OsString = path.into();
     name.push(".old");
     name.into()
-}
-
-/// A file without its final name.
-#[derive(Debug)]
-pub(crate) enum NewFile {
-    /// A file without any name, of which nothing remains however the process ends.
-    Nameless(File),
-    /// For file systems without nameless files (NFS), and without /proc to name them.
-    Temporary(NamedTempFile),
-}
-
-impl NewFile {
-    /// Creates it on the file system of this folder.
-    pub(crate) fn unfinished(folder: &Path) -> io::Result<Unfinished<NewFile>> {
-        Unfinished::new(|| NewFile::in_folder(folder), NewFile::path)
-    }
-
-    fn in_folder(folder: &Path) -> io::Result<NewFile> {
-        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-        match openat(CWD, folder, flags, Mode::RUSR | Mode::WUSR).map(File::from) {
-            Ok(file) if by_descriptor(&file).exists() => Ok(NewFile::Nameless(file)),
-            _ => temporary().tempfile_in(folder).map(NewFile::Temporary),
-        }
-    }
-
-    /// The file, to write to.
-    pub(crate) fn file(&self) -> &File {
-        match self {
-            NewFile::Nameless(file) => file,
-            NewFile::Temporary(file) => file.as_file(),
-        }
-    }
-
-    /// Its temporary name, if any.
-    fn path(&self) -> Option<&Path> {
-        match self {
-            NewFile::Nameless(_) => None,
-            NewFile::Temporary(file) => Some(file.path()),
-        }
-    }
-
-    /// Gives it a name that must not exist.
-    fn take_name(&self, path: &Path) -> io::Result<()> {
-        match self {
-            NewFile::Nameless(file) => link(file, path),
-            NewFile::Temporary(file) => rename_new(file.path(), path),
-        }
-    }
-
-    /// Gives it a name that may exist, and replaces the other file in the same step.
-    fn replace(self, path: &Path) -> io::Result<()> {
-        match self {
-            // Only a file with a name can replace another one.
-            NewFile::Nameless(file) => {
-                temporary_name(path, |name| link(&file, name))?.persist(path)?;
-            }
-            NewFile::Temporary(file) => drop(file.persist(path)?),
-        }
-        Ok(())
-    }
-}
-
-fn by_descriptor(file: &File) -> PathBuf {
-    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
-}
-
-fn link(file: &File, path: &Path) -> io::Result<()> {
-    Ok(linkat(CWD, by_descriptor(file), CWD, path, AtFlags::SYMLINK_FOLLOW)?)
 }
 
 /// Whether a file or directory exists and is empty, so that replacing it loses nothing.
@@ -383,7 +310,7 @@ impl Outputs {
         };
         let written = written.with_context(|| path.display().to_string())?;
         if path.exists() && extras.is_empty() {
-            // As in `make_file`.
+            // It was written under a name that replaces nothing.
             File::open(&made).and_then(|file| file.sync_all()).with_context(|| path.display().to_string())?;
         }
         Ok(written)
@@ -392,10 +319,7 @@ impl Outputs {
     /// Uses a file that was already written as the output with this number.
     pub(crate) fn put(&self, number: usize, new: Unfinished<NewFile>) -> Result<()> {
         let path = self.paths.get(number).context("there is no such output")?;
-        if path.exists() {
-            // As in `make_file`.
-            new.get().file().sync_all().with_context(|| path.display().to_string())?;
-        }
+        new.get().sync_to_replace(path).with_context(|| path.display().to_string())?;
         let put = new.finish(|new| new.take_name(&self.made(number)));
         put.map_err(plain).with_context(|| path.display().to_string())
     }
@@ -492,7 +416,7 @@ pub(crate) fn put_made(made: &[Made], existing: Existing) -> Result<()> {
         let outputs = Outputs::new(&folder, paths, existing, Vec::new())?.only_files();
         for (number, file) in new.iter().enumerate() {
             let name = || file.path.display().to_string();
-            let unnamed = NewFile::unfinished(&folder).map_err(plain).with_context(name)?;
+            let unnamed = Unfinished::file(&folder).map_err(plain).with_context(name)?;
             sparse::copy(&mut content(file), unnamed.get().file()).with_context(name)?;
             outputs.put(number, unnamed)?;
         }
@@ -516,7 +440,7 @@ fn put_cached(made: &Made) -> Result<()> {
     for folder in [&*entry, folder(&link)] {
         fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     }
-    let unnamed = NewFile::unfinished(&entry).map_err(plain).with_context(name)?;
+    let unnamed = Unfinished::file(&entry).map_err(plain).with_context(name)?;
     sparse::copy(&mut content(made), unnamed.get().file()).with_context(name)?;
     let unless_there = |put: io::Result<()>| match put {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
@@ -556,29 +480,6 @@ pub(crate) fn with_folder<T>(folder: &Path, write: impl FnOnce() -> Result<T>) -
     written
 }
 
-/// Renames without replacing an existing file.
-pub(crate) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
-    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => rename_new_in_steps(from, to),
-        renamed => Ok(renamed?),
-    }
-}
-
-/// Does the same on file systems that cannot do it in one step (NFS).
-fn rename_new_in_steps(from: &Path, to: &Path) -> io::Result<()> {
-    if !from.is_dir() {
-        match fs::hard_link(from, to) {
-            // Without links, the only way left is to check first.
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {}
-            linked => return linked.and_then(|()| fs::remove_file(from)),
-        }
-    }
-    if to.symlink_metadata().is_ok() {
-        return Err(io::ErrorKind::AlreadyExists.into());
-    }
-    fs::rename(from, to)
-}
-
 /// Swaps what two paths name, in one step if the file system can.
 fn swap(new: &Path, path: &Path) -> io::Result<()> {
     match renameat_with(CWD, new, CWD, path, RenameFlags::EXCHANGE) {
@@ -604,20 +505,8 @@ fn remove(path: &Path) -> io::Result<()> {
 /// Names of unfinished files.
 fn temporary() -> Builder<'static, 'static> {
     let mut builder = Builder::new();
-    builder.prefix(".perfx-");
+    builder.prefix(NewFile::PREFIX);
     builder
-}
-
-fn temporary_name(beside: &Path, make: impl FnMut(&Path) -> io::Result<()>) -> io::Result<NamedTempFile<()>> {
-    temporary().make_in(folder(beside), make)
-}
-
-/// The folder that contains a path.
-pub(crate) fn folder(path: &Path) -> &Path {
-    match path.parent() {
-        Some(parent) if parent != Path::new("") => parent,
-        _ => Path::new("."),
-    }
 }
 
 /// Removes the random temporary name that tempfile adds to errors.
@@ -651,27 +540,6 @@ fn copy_tree(from: &Path, to: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_rename_in_steps_replaces_nothing_either() {
-        let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name);
-        for (from, to) in [("new", "mine"), ("newdir", "mine"), ("newdir", "dir")] {
-            fs::write(at("new"), "new").unwrap();
-            fs::create_dir_all(at("newdir")).unwrap();
-            fs::write(at("mine"), "mine").unwrap();
-            fs::create_dir_all(at("dir/inside")).unwrap();
-            for rename in [rename_new, rename_new_in_steps] {
-                let error = rename(&at(from), &at(to)).unwrap_err();
-                assert_eq!(error.kind(), io::ErrorKind::AlreadyExists, "{from} {to}");
-                assert_eq!(fs::read(at("mine")).unwrap(), b"mine");
-                assert!(at(from).exists() && at("dir/inside").exists());
-            }
-        }
-        rename_new_in_steps(&at("new"), &at("a")).unwrap();
-        rename_new_in_steps(&at("newdir"), &at("b")).unwrap();
-        assert!(at("a").is_file() && at("b").is_dir() && !at("new").exists() && !at("newdir").exists());
-    }
 
     #[test]
     fn what_a_failed_commit_has_named_is_undone_and_a_folder_stays() {

@@ -10,8 +10,9 @@ use anyhow::{Context as _, Result, ensure};
 use perfx_format::read::{Index, IndexedBatch, Recording};
 use perfx_pipeline::{Level, counted, scan};
 
-use crate::io::commit::{Existing, NewFile, OutputPath, folder};
+use crate::io::commit::{Existing, OutputPath, folder};
 use crate::io::index_file::{index_path, is_replaceable, last_change};
+use crate::io::signals::Unfinished;
 use crate::term::units::size;
 
 /// How exactly a kernel notes the time of a change, at worst.
@@ -47,7 +48,7 @@ pub(crate) fn make_index(path: &Path, mut recording: Recording, threads: usize) 
     let is_unchanged = last_change(&recording) == Some(before);
     ensure!(is_unchanged, "{}: another program has changed it while it was read: try again", path.display());
     let bytes = index.to_bytes();
-    let new = NewFile::unfinished(folder(&place)).with_context(|| place.display().to_string())?;
+    let new = Unfinished::file(folder(&place)).with_context(|| place.display().to_string())?;
     let mut file = new.get().file();
     let written = file.write_all(&bytes).and_then(|()| file.set_modified(before));
     written.with_context(|| place.display().to_string())?;

@@ -11,6 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use perfx_format::reset_bus_signal;
+use perfx_format::write::NewFile;
 use perfx_look::render::printable;
 use signal_hook::consts::{SIGBUS, SIGHUP, SIGINT, SIGPIPE, SIGQUIT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
@@ -42,6 +43,13 @@ impl Unfinished<TempDir> {
     /// Its path.
     pub(crate) fn path(&self) -> &Path {
         self.path.as_deref().expect("a folder has a name")
+    }
+}
+
+impl Unfinished<NewFile> {
+    /// Creates a file on the file system of this folder, and registers it.
+    pub(crate) fn file(folder: &Path) -> io::Result<Self> {
+        Self::new(|| NewFile::in_folder(folder), NewFile::temporary_name)
     }
 }
 

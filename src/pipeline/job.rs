@@ -233,6 +233,7 @@ fn survey_all(
             break;
         }
         survey(recording, &mut surveys, reading)?;
+        session.late_events = recording.late_events().to_vec();
         session.sees_all = !session.stored || recording.is_known_to_lack(Kinds::COMPRESSED);
         for Surveying { survey, pass, .. } in surveys {
             session.facts_stay = !schedule.needs[pass + 1..].iter().any(|(_, needs)| needs.barrier);

@@ -29,8 +29,11 @@ pub struct Session {
     pub input: Form,
     /// The form of the output.
     pub form: OutputForm,
-    /// Its events. A pass may change them only in `begin`.
+    /// Its events. A pass may change them only in `begin`. Those that pipe data defines behind its head are added when
+    /// the rewrite comes to their attrs.
     pub events: Vec<Event>,
+    /// The events that pipe data defines behind its head, as far as surveys have found them.
+    pub(crate) late_events: Vec<Event>,
     /// The feature sections of the output.
     features: Features,
     /// Event names as perf before 3.3 stored them, for the output.
@@ -107,6 +110,7 @@ impl Session {
             input: recording.form,
             form,
             events: recording.events.clone(),
+            late_events: Vec::new(),
             features,
             event_types: recording.event_types.clone(),
             late_build_ids: Vec::new(),
@@ -178,6 +182,12 @@ impl Session {
             HeaderRecord::BuildId(entry) => self.late_build_ids.extend(entry),
             HeaderRecord::Feature(..) | HeaderRecord::EndOfFeatures => {}
         }
+    }
+
+    /// The events of the whole recording, also those that pipe data defines behind its head. For
+    /// [`Survey::end`](crate::Survey::end).
+    pub fn all_events(&self) -> Vec<Event> {
+        [&self.events[..], &self.late_events].concat()
     }
 
     /// The section of a feature.

@@ -20,16 +20,8 @@ fn read_batch(batch: &Batch, surveys: &mut [Surveying]) -> Result<()> {
         |stage: &mut Surveying| stage.survey.begin_batch(batch, stage.kinds).intersection(stage.kinds);
     let kinds: Vec<Kinds> = surveys.iter_mut().map(begin).collect();
     let wanted = kinds.iter().fold(Kinds::NONE, |all, kinds| all.union(*kinds));
-    if !batch.kinds.intersects(wanted) {
-        return Ok(());
-    }
-    let mut walker = batch.walk();
-    while let Some(record) = walker.next_wanted(wanted, usize::MAX)? {
-        for (stage, kinds) in surveys.iter_mut().zip(&kinds) {
-            if kinds.contains(record.kind()) {
-                stage.survey.record(&record, &batch.layouts)?;
-            }
-        }
-    }
-    Ok(())
+    batch.each(wanted, |record| {
+        let mut wanting = surveys.iter_mut().zip(&kinds).filter(|(_, kinds)| kinds.contains(record.kind()));
+        wanting.try_for_each(|(stage, _)| stage.survey.record(record, &batch.layouts))
+    })
 }

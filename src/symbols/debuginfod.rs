@@ -79,7 +79,7 @@ impl Debuginfod {
     /// `~/.debuginfod_client_cache` if there is one, else `debuginfod_client` in `XDG_CACHE_HOME` or `~/.cache`.
     pub fn cache() -> Debuginfod {
         let set = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        let home = env::home_dir().filter(|home| !home.as_os_str().is_empty());
+        let home = build_id::home();
         let old =
             || home.as_ref().map(|home| home.join(".debuginfod_client_cache")).filter(|old| old.is_dir());
         let caches = || set("XDG_CACHE_HOME").or(home.as_ref().map(|home| home.join(".cache")));

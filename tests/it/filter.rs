@@ -8,6 +8,7 @@ use perfx_format::read::Recording;
 use perfx_format::{Kinds, Layouts, RecordType};
 
 use crate::args;
+use crate::parse::{self, HEADER_ATTR, HEADER_FEATURE, Order};
 use crate::snapshots::{Place, same};
 use crate::support::{
     Fixture, Form, Perf, Stdin, each, named, perf, perfs, perfx, perfx_with, recorded, same_bytes,
@@ -669,8 +670,37 @@ const HINTS: [(&str, &str, &str); 9] = [
     ("--comm", "nosuch", "nothing in the recording matches --comm; it has `"),
     ("--pid", "1", "the recording has no such process; it has 32131 (forks)"),
     ("--tid", "1", "the recording has no such thread; it has 32131 (forks)"),
-    ("--time", "1,2", "the recording has samples from 5863."),
+    ("--time", "1,2", "--time selects 1.000000000 to 2.000000000; the recording has samples from 5863."),
 ];
+
+/// perf reads it. The reason was that no event records the time.
+#[test]
+fn pipe_data_whose_events_all_come_late_is_filtered_and_split() {
+    let folder = temp();
+    let at = |name: &str| folder.path().join(name);
+    let pipe = Fixture::new("recorded/pipe-group.p61.data");
+    let bytes = pipe.bytes();
+    let all = parse::records(&bytes[16..], Order::of(&bytes));
+    // The first ordinary record comes before all events.
+    let first = all.iter().position(|record| !record.is_front && record.kind != HEADER_FEATURE).unwrap();
+    let (attrs, others): (Vec<_>, Vec<_>) =
+        all.iter().enumerate().filter(|(at, _)| *at != first).partition(|(_, rec)| rec.kind == HEADER_ATTR);
+    let moved = std::iter::once(&all[first]).chain(attrs.iter().chain(&others).map(|(_, record)| *record));
+    let moved = moved.flat_map(|record| record.bytes.clone());
+    fs::write(at("late.data"), bytes[..16].iter().copied().chain(moved).collect::<Vec<u8>>()).unwrap();
+    assert!(attrs.len() > 1);
+    for way in [["--time", "10%-60%"], ["--event", "task-clock.*"], ["--pid", "1"]] {
+        let said = |input: &Path| {
+            let ran = perfx([&["filter", "-n"], &way[..], &[input.to_str().unwrap()]].concat());
+            let kept = ran.stderr.lines().find(|line| line.contains("kept ")).map(str::to_owned);
+            (ran.code, kept.unwrap_or(ran.stderr))
+        };
+        assert_eq!(said(&at("late.data")), said(&pipe.path), "{way:?}");
+    }
+    let ran = perfx(args!["split", "--by", "event", "-q", at("late.data"), "-o", at("p")]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(at("p.task-clock_H.data").exists() || at("p.task-clock:H.data").exists());
+}
 
 /// Somebody who misspells what must not leave the house learns it.
 #[test]

@@ -43,8 +43,8 @@ use perfx_look::json::Fields;
 use perfx_look::render::{Style, indented, line, with_odd};
 use perfx_passes::{
     CombineOptions, Compress, CompressOptions, Decompress, DecompressOptions, FilterOptions, IdOptions,
-    Joined, Merge, MergeOptions, PassSpec, REGISTRY, Recover, ReindexAux, ReindexBuildIds, ReindexIds,
-    ReindexTimes, Split, SplitBy, in_time_order, parse_chain,
+    Joined, Merge, MergeOptions, PassSpec, REGISTRY, Recover, RecoverOptions, ReindexAux, ReindexBuildIds,
+    ReindexIds, ReindexTimes, Split, SplitBy, in_time_order, parse_chain,
 };
 use perfx_pipeline::{Level, Outcome, OutputForm, Pass, Report};
 use perfx_trace::{
@@ -400,7 +400,8 @@ pub(crate) fn split_by(bytes: &[u8], by: SplitBy) {
 
 /// Every recording that can be opened becomes one without faults, and a second run changes nothing.
 pub(crate) fn recover(bytes: &[u8]) {
-    let passes = || -> Vec<Box<dyn Pass>> { vec![Box::new(Recover::new(true))] };
+    let passes =
+        || -> Vec<Box<dyn Pass>> { vec![Box::new(Recover::new(RecoverOptions { guess: true, like: None }))] };
     let recovered = |bytes: &[u8]| {
         let recording = open(bytes).ok()?.lenient();
         promises::run(recording, passes(), OutputForm::File, 1).ok()

@@ -943,6 +943,27 @@ fn kinds(bytes: &[u8]) -> Vec<u32> {
     Contents::file(bytes).records(bytes).iter().map(|record| record.kind).collect()
 }
 
+/// They were found only by a second run, and the first said that there are none.
+#[test]
+fn build_ids_behind_the_mappings_are_said_and_b_waits_for_them() {
+    let folder = temp();
+    let (input, output) = (folder.path().join("in.data"), folder.path().join("out.data"));
+    let bytes = Fixture::new("recorded/pipe-inject-b.p61.data").bytes();
+    let all = parse::records(&bytes[16..], Order::of(&bytes));
+    let (ids, others): (Vec<_>, Vec<_>) = all.iter().partition(|record| record.kind == BUILD_ID);
+    let moved = others.iter().chain(&ids).flat_map(|record| record.bytes.clone());
+    fs::write(&input, bytes[..16].iter().copied().chain(moved).collect::<Vec<u8>>()).unwrap();
+    assert_eq!(ids.len(), 2);
+    let inject =
+        |option| perfx(args!["inject", option, "--no-files", "--to", "pipe", &input, "-f", "-o", &output]);
+    let ran = inject("--buildid-all");
+    let said =
+        "the build-ids of 2 DSOs come only behind the first mapping, where they stay; perfx inject -b waits";
+    assert!(ran.stderr.contains(said), "{}", ran.stderr);
+    let ran = inject("-b");
+    assert!(ran.stderr.contains("injected 2 HEADER_BUILD_ID records"), "{}", ran.stderr);
+}
+
 #[test]
 fn behind_another_pass_ids_have_the_same_places() {
     let Some(root) = workloads() else { return };

@@ -612,3 +612,12 @@ fn without_a_perf_map_the_search_is_shown() {
     assert!(ran.stderr.contains("warning: no perf map was found"), "{}", ran.stderr);
     assert!(ran.stderr.contains(": /tmp/perf-"), "{}", ran.stderr);
 }
+
+/// It went below the home folder that the password database names, which perf does not ask either.
+#[test]
+fn without_home_the_cache_must_be_named() {
+    let ran =
+        perfx(args!["inject", "--jit", "--jit-cache", "-n", Fixture::new("recorded/plain.p61.data").path]);
+    assert_eq!(ran.code, Some(2), "{}", ran.stderr);
+    assert!(ran.stderr.contains("HOME is not set; name the cache with --buildid-dir"), "{}", ran.stderr);
+}

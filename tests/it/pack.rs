@@ -211,6 +211,57 @@ fn a_recording_of_any_form_is_packed_as_it_is() {
     assert_eq!(ran.code, Some(0), "{}", ran.text());
 }
 
+/// It ended with 3 and packed nothing, though inject -b finds the build-id in the same way.
+#[test]
+fn build_ids_that_the_recording_lacks_are_found_and_packed() {
+    let Some(shop) = Workshop::new() else { return };
+    let (program, endian) = (shop.path("program"), Endian::Little);
+    let there = fs::metadata(&program).unwrap();
+    let device = |number: u64| u32::try_from(number).unwrap();
+    let file = Inode {
+        major: device(rustix::fs::major(there.dev()).into()),
+        minor: device(rustix::fs::minor(there.dev()).into()),
+        inode: there.ino(),
+        generation: 0,
+    };
+    let mapping = Mmap2 {
+        misc: cpumode::USER,
+        pid: 7,
+        tid: 7,
+        start: 0x10_0000,
+        len: 0x10_0000,
+        pgoff: 0,
+        file: MappedFile::Inode(file),
+        prot: 5,
+        flags: 2,
+        name: program.as_os_str().as_encoded_bytes(),
+        trailer: &[],
+    };
+    let mut writer = recording_of_addresses(&shop.path("in.data"), endian);
+    writer.write(&mapping.write(endian).unwrap()).unwrap();
+    let ip = endian.bytes_u64(0x10_0000 + shop.inside("hidden"));
+    let parts = [&ip[..], &[7, 0, 0, 0, 7, 0, 0, 0], &endian.bytes_u64(1)];
+    writer.write_parts(RecordType::SAMPLE, cpumode::USER, &parts).unwrap();
+    writer.finish().unwrap();
+    perfx(args!["copy", "-q", "--to", "pipe", shop.path("in.data"), "-o", shop.path("pipe.data")])
+        .done()
+        .unwrap();
+    for name in ["in", "pipe"] {
+        let (packed, folder) = (shop.path("p.tar.zst"), shop.path(name));
+        let ran = pack(&shop.path(&format!("{name}.data")), &args!["-f"], &packed);
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+        assert!(
+            ran.stderr.contains("added the build-ids of 1 DSO to the packed recording"),
+            "{}",
+            ran.stderr
+        );
+        assert_eq!(unpack(&packed, &folder).code, Some(0));
+        let args = args!["export", "folded", "--no-files", "--no-inline", "--buildid-dir", folder];
+        let ran = perfx([&args[..], &args![folder.join("perf.data")]].concat());
+        assert_eq!(ran.text(), ":7;hidden 1\n", "{}", ran.stderr);
+    }
+}
+
 /// An entry of an archive: its type, its path, and the content or the target of a link.
 type Entry<'a> = (EntryType, &'a str, &'a str);
 

@@ -13,7 +13,7 @@ use crate::filter::records;
 use crate::parse::{self, Contents, Order, Rec};
 use crate::snapshots::{Place, copy_all, same};
 use crate::support::{
-    Fixture, Form, Stdin, clean, crafted, each, each_fixture, perfs, perfx, perfx_command, perfx_with,
+    Fixture, Form, Stdin, clean, crafted, each, each_fixture, holds, perfs, perfx, perfx_command, perfx_with,
     recorded, run, same_bytes, temp,
 };
 
@@ -785,13 +785,8 @@ fn a_directory_that_lost_a_data_file_says_so() {
 fn the_command_for_tracepoints_without_formats_works_as_printed() {
     let folder = temp();
     let fixture = Fixture::new("recorded/exec-tracepoint.p61.data");
-    let mut bytes = fixture.bytes();
+    let mut bytes = killed(&fixture.bytes());
     let order = Order::of(&bytes);
-    let contents = Contents::file(&bytes);
-    bytes.truncate(contents.data.end);
-    // As perf leaves it when it is killed: no size of the data, no features.
-    order.set_u64(&mut bytes, 48, 0);
-    bytes[72..104].fill(0);
     // The first event becomes the CPU's clock.
     let attr = order.u64(&bytes, 24) as usize;
     order.set_u64(&mut bytes, attr + 8, 0);
@@ -807,4 +802,52 @@ fn the_command_for_tracepoints_without_formats_works_as_printed() {
     assert_eq!(filtered.code, Some(0), "{line}: {}", filtered.stderr);
     let listed = perfx(args!["list", "events", folder.path().join("rest.data")]).text();
     assert!(listed.contains("cpu-clock") && !listed.contains("tracepoint"), "{listed}");
+}
+
+/// A file as perf leaves it when it is killed: no size of the data, no features.
+fn killed(whole: &[u8]) -> Vec<u8> {
+    let (order, mut bytes) = (Order::of(whole), whole.to_vec());
+    bytes.truncate(Contents::file(&bytes).data.end);
+    order.set_u64(&mut bytes, 48, 0);
+    bytes[72..104].fill(0);
+    bytes
+}
+
+#[test]
+fn what_a_recording_lost_comes_from_another_one_of_the_same_command_and_no_other() {
+    let folder = temp();
+    let at = |name: &str| folder.path().join(name);
+    let whole = Fixture::new("recorded/exec-tracepoint.p61.data");
+    fs::write(at("killed.data"), killed(&whole.bytes())).unwrap();
+    let recover = |other: &Path, input: &Path| {
+        perfx(args!["recover", "--like", other, input, "-f", "-o", at("out.data")])
+    };
+    let ran = recover(&whole.path, &at("killed.data"));
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    assert!(ran.stderr.contains("took the names in EVENT_DESC, TRACING_DATA (1), "), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("no perf can read it"), "{}", ran.stderr);
+    for perf in perfs(&["perf", "perf-new"]) {
+        let shown = |path: &Path| perf.run(Stdin::Null, args!["script", "-i", path]).done().unwrap().text();
+        assert_eq!(shown(&at("out.data")), shown(&whole.path), "{}", perf.name);
+    }
+    fs::remove_file(at("out.data")).unwrap();
+    // Another command, and the same one on a kernel at another place.
+    let ran = recover(&Fixture::new("recorded/tracepoint.p61.data").path, &at("killed.data"));
+    assert!(ran.code == Some(1) && ran.stderr.contains("its events are not those of "), "{}", ran.stderr);
+    let mut bytes = whole.bytes();
+    let order = Order::of(&bytes);
+    let contents = Contents::file(&bytes);
+    let kernel =
+        contents.records(&bytes).into_iter().find(|record| holds(&record.bytes, "[kernel.kallsyms]"));
+    let start = contents.data.start + kernel.unwrap().at + 16;
+    let moved = order.u64(&bytes, start) + 0x20_0000;
+    order.set_u64(&mut bytes, start, moved);
+    fs::write(at("moved.data"), bytes).unwrap();
+    let ran = recover(&at("moved.data"), &at("killed.data"));
+    assert!(
+        ran.code == Some(1) && ran.stderr.contains("it is of another kernel, or of another "),
+        "{}",
+        ran.stderr
+    );
+    assert!(!at("out.data").exists());
 }

@@ -423,20 +423,29 @@ fn a_foreign_recording_that_is_named_like_a_part_is_a_warning() {
     }
 }
 
-/// join said only that records can't be sorted, although nobody asked for that.
+/// join refused them, because their records can't be sorted.
 #[test]
-fn parts_without_times_are_said_to_stay_apart() {
+fn parts_without_times_are_joined_one_after_the_other() {
     let folder = temp();
     let path = Fixture::new("recorded/per-thread.p61.data").path;
     let ran = perfx(args!["split", "--samples", "2", path, "-o", folder.path().join("p")]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
-    assert!(ran.stderr.contains("perfx join can't join the parts again"), "{}", ran.stderr);
     let parts = parts(folder.path());
-    assert!(parts.len() > 1, "{parts:?}");
-    let ran = perfx(args!["join", parts[0], parts[1], "-o", folder.path().join("whole.data")]);
+    assert!(parts.len() > 10, "{parts:?}");
+    let whole = folder.path().join("whole.data");
+    let mut line = vec!["join".into(), "-o".into(), whole.clone().into_os_string()];
+    line.extend(parts.iter().map(|part| part.clone().into_os_string()));
+    let ran = perfx(line);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(ran.stderr.contains("follow those of the one before"), "{}", ran.stderr);
+    for perf in perfs(&["perf", "perf-new"]) {
+        let shown = |path: &Path| perf.run(Stdin::Null, args!["script", "-i", path]).done().unwrap().text();
+        assert_eq!(shown(&whole), shown(&path), "{}", perf.name);
+    }
+    // What has a time can't be put before or behind what has none.
+    let ran = perfx(args!["join", path, Fixture::new("recorded/plain.p61.data").path, "-n"]);
     assert_eq!(ran.code, Some(1), "{}", ran.stderr);
-    assert!(ran.stderr.contains("p.0001.data: the records of event 0 have no time"), "{}", ran.stderr);
-    assert!(ran.stderr.contains("keep a split recording as a whole"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("the records of event 0 have no time"), "{}", ran.stderr);
 }
 
 /// It was "1 bytes are too few".

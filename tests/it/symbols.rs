@@ -62,7 +62,7 @@ impl Workshop {
     }
 
     /// The offset of a byte inside a function.
-    fn inside(&self, function: &str) -> u64 {
+    pub(crate) fn inside(&self, function: &str) -> u64 {
         let bytes = fs::read(self.path("program")).unwrap();
         let file = object::File::parse(&*bytes).unwrap();
         let symbol = file.symbols().find(|symbol| symbol.name() == Ok(function)).unwrap();

@@ -34,7 +34,7 @@ impl Folder {
         check(path, names, std::slice::from_ref(source), force)?;
         let name = || format!("can't create {}", path.display());
         let inside = writable_above(path)?;
-        let files = names.iter().filter(|_| !dry_run).map(|_| NewFile::unfinished(inside));
+        let files = names.iter().filter(|_| !dry_run).map(|_| Unfinished::file(inside));
         let files = files.collect::<io::Result<_>>().map_err(plain).with_context(name)?;
         let existing = if force { Existing::Replace } else { Existing::Keep };
         Ok(Folder { path: path.to_owned(), names, existing, files })
@@ -102,7 +102,7 @@ pub(super) fn write_files(path: &Path, texts: &BTreeMap<String, Vec<u8>>, force:
         let existing = if force { Existing::Replace } else { Existing::Keep };
         let places = Outputs::new(path, paths, existing, Vec::new())?;
         for (number, (name, text)) in texts.iter().enumerate() {
-            let file = NewFile::unfinished(path).map_err(plain)?;
+            let file = Unfinished::file(path).map_err(plain)?;
             Named::new(path.join(name).display().to_string(), file.get().file()).write_all(text)?;
             places.put(number, file)?;
         }

@@ -56,8 +56,7 @@ impl OutputArgs {
             let kept = !self.force && !is_empty(path);
             ensure!(!kept, "{} exists; -f overwrites it", path.display());
         }
-        let new =
-            NewFile::unfinished(folder(&at)).map_err(plain).with_context(|| path.display().to_string())?;
+        let new = Unfinished::file(folder(&at)).map_err(plain).with_context(|| path.display().to_string())?;
         let existing = if self.force { Existing::Replace } else { Existing::Keep };
         Ok(Output::File { path: at, existing, new })
     }

@@ -230,7 +230,7 @@ impl Parquet {
                 return Ok(Some(Box::new(io::sink())));
             }
             let cannot = || format!("can't create {}", self.dir.display());
-            let new = NewFile::unfinished(above).map_err(plain).with_context(cannot)?;
+            let new = Unfinished::file(above).map_err(plain).with_context(cannot)?;
             let path = self.dir.join(table.name).display().to_string();
             let out = BufWriter::with_capacity(1 << 16, Named::new(path, new.get().file().try_clone()?));
             files.borrow_mut().push((table, new));

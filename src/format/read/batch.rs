@@ -106,6 +106,26 @@ impl Batch {
         Walker::new(&self.bytes, &self.origins, self.endian).with_sparse_index(self.sparse_index.as_deref())
     }
 
+    /// Calls `see` with each record of these kinds, in the order of the file.
+    ///
+    /// # Errors
+    ///
+    /// A record cannot be read, or `see` fails.
+    #[inline]
+    pub fn each<E: From<Error>>(
+        &self,
+        wanted: Kinds,
+        mut see: impl FnMut(&Record<'_>) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        if self.kinds.intersects(wanted) {
+            let mut walker = self.walk();
+            while let Some(record) = walker.next_wanted(wanted, usize::MAX)? {
+                see(&record)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Describes its samples: from the recording's index, or by reading their times.
     pub fn sample_span(&self) -> Arc<SampleSpan> {
         self.samples.clone().unwrap_or_else(|| Arc::new(SampleSpan::of_times((self.walk(), &self.layouts))))

@@ -68,8 +68,8 @@ pub struct Batches {
     pub(super) cutters: Vec<Cutter>,
     /// Index of the current cutter.
     pub(super) at: usize,
-    /// For pipe data: the events so far. More may come among the records.
-    pub(super) pipe: Option<Vec<Event>>,
+    /// For pipe data: the events so far, and how many of them the head has. More may come among the records.
+    pub(super) pipe: Option<(Vec<Event>, usize)>,
     /// True to ignore unreadable attrs among the records; the code that walks the records reports them.
     pub(super) lenient: bool,
     pub(super) layouts: Arc<Layouts>,
@@ -77,6 +77,7 @@ pub struct Batches {
     pub(super) again: Option<usize>,
     pub(super) new_extents: Option<Vec<BatchExtent>>,
     pub(super) extents: Arc<OnceLock<Vec<BatchExtent>>>,
+    pub(super) late_events: Arc<OnceLock<Vec<Event>>>,
     pub(super) progress: Arc<Progress>,
 }
 
@@ -208,6 +209,9 @@ impl Batches {
             // Another reading may have set the extents first; they are the same.
             let _ = self.extents.set(extents);
         }
+        if let Some((events, of_head)) = &self.pipe {
+            let _ = self.late_events.set(events[*of_head..].to_vec());
+        }
         Ok(None)
     }
 
@@ -236,7 +240,7 @@ impl Batches {
     /// Takes events from attrs among the records: perf inject --itrace writes an attr when it makes the first
     /// event of a new kind.
     fn take_late_events(&mut self, batch: &mut Batch) -> Result<()> {
-        let Some(events) = &mut self.pipe else { return Ok(()) };
+        let Some((events, _)) = &mut self.pipe else { return Ok(()) };
         // They were examined with the events known then.
         batch.sound = false;
         let attrs = Kinds::of(&[RecordType::HEADER_ATTR]);

@@ -46,6 +46,7 @@ impl Recording {
             live: false,
             progress: Arc::default(),
             extents: Arc::default(),
+            late_events: Arc::default(),
         };
         let mut cutter = Cutter::new(Stream { name, index: 0, source }, endian, Arc::new(Layouts::new(&[])));
         // A command that reads only the front of a pipe should get it before the pipe has ended.

@@ -67,6 +67,8 @@ pub struct Recording {
     pub(super) progress: Arc<Progress>,
     /// The batch extents found by the first reading, so that later ones need no walk.
     pub(super) extents: Arc<OnceLock<Vec<BatchExtent>>>,
+    /// The events that pipe data defines behind its head, found by the first reading.
+    pub(super) late_events: Arc<OnceLock<Vec<Event>>>,
 }
 
 /// The mapped bytes of a recording.
@@ -181,6 +183,7 @@ impl Recording {
         }
         self.lenient = true;
         self.extents = Arc::default();
+        self.late_events = Arc::default();
         self
     }
 
@@ -218,6 +221,7 @@ impl Recording {
             live: self.live,
             progress: self.progress.clone(),
             extents: self.extents.clone(),
+            late_events: self.late_events.clone(),
         })
     }
 
@@ -340,6 +344,7 @@ impl Recording {
             live: false,
             progress: Arc::default(),
             extents: Arc::default(),
+            late_events: Arc::default(),
             file: Some(header),
             name,
         })
@@ -385,6 +390,13 @@ impl Recording {
     /// stat record.
     pub fn is_compressed(&self) -> bool {
         self.compressed().is_some_and(|compressed| compressed.mmap_len > 0)
+    }
+
+    /// The events that pipe data defines behind its head, for which [`Recording::events`] has no place: perf inject
+    /// --itrace writes an attr when it makes the first sample of a new event. Their numbers continue those of `events`.
+    /// Empty until all batches have been read once.
+    pub fn late_events(&self) -> &[Event] {
+        self.late_events.get().map_or(&[], Vec::as_slice)
     }
 
     /// True if it has been read to its end and holds no record of these kinds, as stored.
@@ -449,12 +461,13 @@ impl Recording {
         Batches {
             cutters,
             at: 0,
-            pipe: (self.form == Form::Pipe).then(|| self.events.clone()),
+            pipe: (self.form == Form::Pipe).then(|| (self.events.clone(), self.events.len())),
             lenient: self.lenient,
             layouts,
             again: if self.extents.get().is_some() { Some(0) } else { None },
             new_extents: rereadable.then(Vec::new),
             extents: self.extents.clone(),
+            late_events: self.late_events.clone(),
             progress: self.progress.clone(),
         }
     }

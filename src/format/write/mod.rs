@@ -1,12 +1,13 @@
 //! Writes a recording as a file or as pipe data, and changes feature sections of a file in place.
 
 mod in_place;
-mod new_name;
+mod new_file;
 mod pipe;
 mod recording;
 mod tail;
 
 pub use in_place::*;
+pub use new_file::{NewFile, folder, rename_new};
 pub use pipe::{Unsaid, event_type_record, feature_record, pipe_front, tracing_data_record};
 pub use recording::RecordingWriter;
 pub use tail::write_tail;

@@ -1,11 +1,11 @@
 //! Writes a recording from its events, records and features, as a file or as pipe data that every perf reads.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::new_name::NewName;
+use super::new_file::{NewFile, folder};
 use super::{pipe_front, write_tail};
 use crate::features::{AuxtraceEntry, FeatureContext, Mended, NrCpus, mend, write_auxtrace_index};
 use crate::header::{FILE_HEADER_SIZE, Features, FileFront};
@@ -46,8 +46,8 @@ pub struct RecordingWriter<W: Write> {
     at: u64,
     endian: Endian,
     file: Option<FileForm<W>>,
-    /// Of a file that is created by its path.
-    new_name: Option<NewName>,
+    /// Of a file that is created by its path, and that path.
+    new_file: Option<(NewFile, PathBuf)>,
 }
 
 /// The parts of a file that are known before its end.
@@ -77,11 +77,23 @@ impl RecordingWriter<File> {
     pub fn create(path: impl AsRef<Path>, events: &[Event], endian: Endian) -> Result<Self> {
         let path = path.as_ref();
         let name: Arc<str> = path.to_string_lossy().into();
-        let created = NewName::create(path).map_err(|e| Error::io("can't be created", e).file(&name))?;
-        let (file, new_name) = created;
+        let created = create(path).map_err(|e| Error::io("can't be created", e).file(&name))?;
+        let (file, new_file, path) = created;
         let writer = RecordingWriter::to_file(file, events, endian).map_err(|e| e.file(&name))?;
-        Ok(RecordingWriter { new_name: Some(new_name), ..writer })
+        Ok(RecordingWriter { new_file: Some((new_file, path)), ..writer })
     }
+}
+
+/// Creates a file for this path. If a link is there, the file that it points to is replaced.
+fn create(path: &Path) -> io::Result<(File, NewFile, PathBuf)> {
+    let there = fs::metadata(path);
+    if there.as_ref().is_ok_and(|there| !there.is_file()) {
+        // A rename would replace the device or the FIFO itself.
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    let path = if there.is_ok() { path.canonicalize()? } else { path.to_owned() };
+    let new_file = NewFile::in_folder(folder(&path))?;
+    Ok((new_file.file().try_clone()?, new_file, path))
 }
 
 impl<W: Write + Seek> RecordingWriter<W> {
@@ -93,7 +105,7 @@ impl<W: Write + Seek> RecordingWriter<W> {
     pub fn to_file(out: W, events: &[Event], endian: Endian) -> Result<Self> {
         let front = FileFront::new(events, endian);
         let mut writer =
-            RecordingWriter { out: BufWriter::new(out), at: 0, endian, file: None, new_name: None };
+            RecordingWriter { out: BufWriter::new(out), at: 0, endian, file: None, new_file: None };
         writer.append(&front.bytes)?;
         writer.file = Some(FileForm {
             front,
@@ -129,7 +141,7 @@ impl<W: Write> RecordingWriter<W> {
             return Err(Error::new(format!("feature {feature} can't be written as pipe data: {why}")));
         }
         let mut writer =
-            RecordingWriter { out: BufWriter::new(out), at: 0, endian, file: None, new_name: None };
+            RecordingWriter { out: BufWriter::new(out), at: 0, endian, file: None, new_file: None };
         writer.append(&front)?;
         Ok(writer)
     }
@@ -231,8 +243,8 @@ impl<W: Write> RecordingWriter<W> {
             set_header(&mut out, &header).map_err(unwritable)?;
         }
         out.flush().map_err(unwritable)?;
-        if let Some(new_name) = self.new_name {
-            new_name.take().map_err(unwritable)?;
+        if let Some((new_file, path)) = self.new_file {
+            new_file.sync_to_replace(&path).and_then(|()| new_file.replace(&path)).map_err(unwritable)?;
         }
         Ok(out)
     }

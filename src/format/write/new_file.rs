@@ -1,0 +1,168 @@
+//! A file gets its name in one step when it is complete. Until then it has none, and the file that it replaces stays.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, linkat, openat, renameat_with};
+use rustix::io::Errno;
+use tempfile::{Builder, NamedTempFile};
+
+/// A file without its final name, which only its owner can read, as perf's files are. If it is dropped, nothing of it
+/// remains.
+#[derive(Debug)]
+pub enum NewFile {
+    /// A file without any name, of which nothing remains however the process ends.
+    Nameless(File),
+    /// For file systems without nameless files (NFS), and without /proc to name them.
+    Temporary(NamedTempFile),
+}
+
+impl NewFile {
+    /// What the temporary names of unfinished files begin with.
+    pub const PREFIX: &str = ".perfx-";
+
+    /// Creates it on the file system of this folder.
+    ///
+    /// # Errors
+    ///
+    /// The folder does not exist or can't be written to.
+    pub fn in_folder(folder: &Path) -> io::Result<NewFile> {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        match openat(CWD, folder, flags, Mode::RUSR | Mode::WUSR).map(File::from) {
+            Ok(file) if by_descriptor(&file).exists() => Ok(NewFile::Nameless(file)),
+            _ => temporary().tempfile_in(folder).map(NewFile::Temporary),
+        }
+    }
+
+    /// The file, to write to.
+    pub fn file(&self) -> &File {
+        match self {
+            NewFile::Nameless(file) => file,
+            NewFile::Temporary(file) => file.as_file(),
+        }
+    }
+
+    /// Its temporary name, if any.
+    pub fn temporary_name(&self) -> Option<&Path> {
+        match self {
+            NewFile::Nameless(_) => None,
+            NewFile::Temporary(file) => Some(file.path()),
+        }
+    }
+
+    /// Writes it to disk if it will replace another file: a rename may reach the disk before the contents, and then a
+    /// crash would lose both. A new name replaces nothing, and waiting for the disk would double the time of a copy.
+    ///
+    /// # Errors
+    ///
+    /// The disk is full, or fails.
+    pub fn sync_to_replace(&self, path: &Path) -> io::Result<()> {
+        if path.exists() { self.file().sync_all() } else { Ok(()) }
+    }
+
+    /// Gives it a name that must not exist.
+    ///
+    /// # Errors
+    ///
+    /// The name exists, or can't be given.
+    pub fn take_name(&self, path: &Path) -> io::Result<()> {
+        match self {
+            NewFile::Nameless(file) => link(file, path),
+            NewFile::Temporary(file) => rename_new(file.path(), path),
+        }
+    }
+
+    /// Gives it a name that may exist, and replaces the other file in the same step.
+    ///
+    /// # Errors
+    ///
+    /// The name can't be given; the other file stays.
+    pub fn replace(self, path: &Path) -> io::Result<()> {
+        match self {
+            // Only a file with a name can replace another one.
+            NewFile::Nameless(file) => {
+                temporary().make_in(folder(path), |name| link(&file, name))?.persist(path)?;
+            }
+            NewFile::Temporary(file) => drop(file.persist(path)?),
+        }
+        Ok(())
+    }
+}
+
+/// Names of unfinished files.
+fn temporary() -> Builder<'static, 'static> {
+    let mut builder = Builder::new();
+    builder.prefix(NewFile::PREFIX);
+    builder
+}
+
+fn by_descriptor(file: &File) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
+fn link(file: &File, path: &Path) -> io::Result<()> {
+    Ok(linkat(CWD, by_descriptor(file), CWD, path, AtFlags::SYMLINK_FOLLOW)?)
+}
+
+/// The folder that contains a path.
+pub fn folder(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    }
+}
+
+/// Renames without replacing an existing file.
+///
+/// # Errors
+///
+/// The new name exists, or the rename fails.
+pub fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
+    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => rename_new_in_steps(from, to),
+        renamed => Ok(renamed?),
+    }
+}
+
+/// Does the same on file systems that cannot do it in one step (NFS).
+fn rename_new_in_steps(from: &Path, to: &Path) -> io::Result<()> {
+    if !from.is_dir() {
+        match fs::hard_link(from, to) {
+            // Without links, the only way left is to check first.
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {}
+            linked => return linked.and_then(|()| fs::remove_file(from)),
+        }
+    }
+    if to.symlink_metadata().is_ok() {
+        return Err(io::ErrorKind::AlreadyExists.into());
+    }
+    fs::rename(from, to)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rename_in_steps_replaces_nothing_either() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for (from, to) in [("new", "mine"), ("newdir", "mine"), ("newdir", "dir")] {
+            fs::write(at("new"), "new").unwrap();
+            fs::create_dir_all(at("newdir")).unwrap();
+            fs::write(at("mine"), "mine").unwrap();
+            fs::create_dir_all(at("dir/inside")).unwrap();
+            for rename in [rename_new, rename_new_in_steps] {
+                let error = rename(&at(from), &at(to)).unwrap_err();
+                assert_eq!(error.kind(), io::ErrorKind::AlreadyExists, "{from} {to}");
+                assert_eq!(fs::read(at("mine")).unwrap(), b"mine");
+                assert!(at(from).exists() && at("dir/inside").exists());
+            }
+        }
+        rename_new_in_steps(&at("new"), &at("a")).unwrap();
+        rename_new_in_steps(&at("newdir"), &at("b")).unwrap();
+        assert!(at("a").is_file() && at("b").is_dir() && !at("new").exists() && !at("newdir").exists());
+    }
+}
