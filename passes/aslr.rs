@@ -34,6 +34,7 @@ use perfx_pipeline::{
     counted,
 };
 
+use crate::convert_callchain::{CALLERS_LOST, callers_in_registers};
 use crate::jit::pid_in;
 use crate::redact::Key;
 use crate::support::features::{
@@ -233,6 +234,8 @@ struct Plan {
     raw: Vec<Option<RawFields>>,
     /// The types of the PMUs of probes.
     probes: BTreeSet<u32>,
+    /// The registers that go complete call chains.
+    cuts_callers: bool,
 }
 
 /// The fields of a tracepoint's raw data.
@@ -476,7 +479,7 @@ impl Plan {
         });
         let pmus = pmu_names(section(Feature::PMU_MAPPINGS), endian).unwrap_or_default().into_iter();
         let probes = pmus.filter(|(_, pmu)| is_probe_pmu(pmu)).map(|(number, _)| number).collect();
-        Plan { raw: raw.collect(), moves, probes }
+        Plan { raw: raw.collect(), moves, probes, cuts_callers: callers_in_registers(session) }
     }
 
     /// Removes the parts of samples that go from an attr, and the address of a breakpoint or probe.
@@ -684,6 +687,9 @@ impl Rewrite for Move {
             let what =
                 format!("cut registers, stacks and the like out of {}", counted(*cut, "sample", "samples"));
             report.say(Level::Info, what);
+        }
+        if self.plan.cuts_callers {
+            report.say(Level::Warning, CALLERS_LOST);
         }
         if *raw > 0 {
             let samples = counted(*raw, "sample", "samples");

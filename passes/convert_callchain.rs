@@ -1,21 +1,27 @@
 //! `convert-callchain` converts the user stacks of samples into call chains, and leaves the stacks out: the
-//! recording becomes small, quick to read, and free of what was in the memory of the programs.
+//! recording becomes small, quick to read, and free of what was in the memory of the programs. Into the call chains of
+//! aarch64 it inserts the callers that only the link register tells.
 //!
 //! A survey collects the mappings. Then samples are independent of each other: each is unwound with the files
 //! that were mapped at its time.
 
 mod arch;
 mod convert;
+mod exidx;
 mod images;
 mod rules;
 mod walk;
 
 use std::sync::Arc;
 
+use build_id::RecordedOn;
 use clap::Args;
 use perfx_format::read::Recording;
 use perfx_format::record::build_id::BuildIdEntry;
-use perfx_format::{Attr, Kinds, Layouts, Record, RecordType, named_pid, with_user_callchains};
+use perfx_format::{
+    Attr, Kinds, Layouts, Record, RecordType, named_pid, sample_type as st, with_user_callchains,
+    without_parts,
+};
 use perfx_model::address_space::{AddressSpaces, Changes, KERNEL, Mapping};
 use perfx_model::guests::Guests;
 use perfx_model::mapped_files::MappedFiles;
@@ -24,9 +30,9 @@ use perfx_pipeline::{Level, Needs, Pass, Result, Session, Stage, Survey, ensure}
 use crate::support::ids::{IdOptions, RecordedIds, SearchArgs, recorded_on};
 use crate::support::options::PassOptions;
 use crate::support::used_events::change_attrs;
-use arch::{AARCH64, Architecture, X86_64};
-use convert::Convert;
+use arch::Architectures;
 pub(crate) use convert::has_stacks;
+use convert::{Convert, has_link_register, has_only_link_register};
 use images::Images;
 use walk::Shared;
 
@@ -55,7 +61,7 @@ impl PassOptions for ConvertCallchainArgs {
 #[derive(Debug)]
 pub struct ConvertCallchain {
     keep_unresolved: bool,
-    /// False to copy a recording of an architecture whose stacks can't be unwound.
+    /// False to convert a recording of an architecture whose stacks can't be unwound, too.
     must: bool,
     ids: IdOptions,
 }
@@ -67,8 +73,8 @@ impl ConvertCallchain {
         ConvertCallchain { keep_unresolved, must: true, ids }
     }
 
-    /// The pass for a reader of call chains: if the stacks are of an architecture that can't be unwound, it warns
-    /// and copies the recording.
+    /// The pass for a reader of call chains: if the stacks are of an architecture that can't be unwound, it warns,
+    /// and only the innermost frames are known.
     pub fn if_possible(ids: IdOptions) -> ConvertCallchain {
         ConvertCallchain { keep_unresolved: false, must: false, ids }
     }
@@ -84,8 +90,28 @@ struct Mapped {
     build_ids: Vec<Vec<u8>>,
 }
 
-fn any_has_stacks(input: &Recording) -> bool {
-    input.events.iter().any(|event| has_stacks(event.attr().sample_type))
+/// What a pass says that cuts the registers of [`callers_in_registers`].
+pub(crate) const CALLERS_LOST: &str = "call chains lose the caller of the innermost function, which readers find by \
+                                       the link register: perfx inject --convert-callchain, run before, keeps it";
+
+/// True if readers complete call chains by the link registers of samples.
+pub(crate) fn callers_in_registers(session: &Session) -> bool {
+    let arch = recorded_on(session.features(), session.endian).arch;
+    let attrs = session.events.iter().map(|event| event.attr());
+    Architectures::of_machine(&arch.unwrap_or_default()).has_link_register()
+        && attrs.into_iter().any(|attr| has_link_register(attr.sample_type, attr.sample_regs_user))
+}
+
+impl ConvertCallchain {
+    /// True if the recording has anything for this pass to do: user stacks, or link registers of aarch64.
+    pub fn concerns(input: &Recording) -> bool {
+        let arch = recorded_on(&input.features, input.endian).arch;
+        let archs = Architectures::of_machine(&arch.unwrap_or_default());
+        input.events.iter().map(|event| event.attr()).any(|attr| {
+            has_stacks(attr.sample_type)
+                || archs.has_link_register() && has_link_register(attr.sample_type, attr.sample_regs_user)
+        })
+    }
 }
 
 impl Pass for ConvertCallchain {
@@ -94,7 +120,7 @@ impl Pass for ConvertCallchain {
     }
 
     fn needs(&self, input: &Recording) -> Needs {
-        if !any_has_stacks(input) {
+        if !ConvertCallchain::concerns(input) {
             return Needs::default();
         }
         let surveyed = Kinds::of(&[
@@ -109,7 +135,7 @@ impl Pass for ConvertCallchain {
     }
 
     fn start(self: Box<Self>, input: &Recording) -> Stage {
-        if !any_has_stacks(input) {
+        if !ConvertCallchain::concerns(input) {
             return Stage::begin(|begin| {
                 let line = "no event has call chains with user registers and stacks \
                             (perf record --call-graph dwarf), so there is nothing to convert";
@@ -141,38 +167,41 @@ impl Survey for Mapped {
     }
 
     fn end(self, session: &mut Session) -> Result<Stage> {
-        let why = match recorded_on(session.features(), session.endian).arch.as_deref() {
-            Some("x86_64") => return Ok(self.stage(&X86_64, session)),
-            Some("aarch64") => return Ok(self.stage(&AARCH64, session)),
-            Some(arch) => {
-                let arch = arch.escape_default();
-                format!("user stacks of {arch} can't be unwound, only those of x86_64 and aarch64")
-            }
-            None => "feature ARCH is missing, so it is unknown how to unwind the user stacks".to_owned(),
-        };
-        ensure!(!self.pass.must, "{}: {why}", session.name);
-        let line = format!("{why}; the call chains are those that were recorded");
-        session.report.say(Level::Warning, line);
-        Ok(Stage::copy())
+        let recorded_on = recorded_on(session.features(), session.endian);
+        let archs = Architectures::of_machine(recorded_on.arch.as_deref().unwrap_or_default());
+        if archs.all().next().is_none() {
+            let why = match &recorded_on.arch {
+                Some(arch) => {
+                    let (arch, known) = (arch.escape_default(), Architectures::NAMES);
+                    format!("user stacks of {arch} can't be unwound, only those of {known}")
+                }
+                None => "feature ARCH is missing, so it is unknown how to unwind the user stacks".to_owned(),
+            };
+            ensure!(!self.pass.must, "{}: {why}", session.name);
+            session.report.say(Level::Warning, why);
+        }
+        Ok(self.stage(archs, &recorded_on, session))
     }
 }
 
 impl Mapped {
-    fn stage(self, arch: &'static Architecture, session: &Session) -> Stage {
+    fn stage(self, archs: Architectures, recorded_on: &RecordedOn, session: &Session) -> Stage {
         let Mapped { pass, changes, guests, files, build_ids } = self;
         let spaces = Arc::new(AddressSpaces::new(changes));
         let mut ids = RecordedIds::new(session.features(), session.endian, spaces.dsos());
         for record in &build_ids {
             BuildIdEntry::read(record, session.endian).iter().for_each(|entry| ids.learn(entry));
         }
-        let recorded_on = recorded_on(session.features(), session.endian);
         let made = session.made.clone();
-        let images = Images::new(arch, spaces, files, ids, pass.ids, &recorded_on, made);
-        let keep = pass.keep_unresolved;
+        let images = Images::new((archs, session.endian), spaces, files, ids, pass.ids, recorded_on, made);
+        let (keep, inserts) = (pass.keep_unresolved, archs.has_link_register());
         Stage::begin(move |begin| {
             change_attrs(begin, |attr, endian| {
-                if has_stacks(Attr::decode(attr, endian).sample_type) {
+                let Attr { sample_type, sample_regs_user, .. } = Attr::decode(attr, endian);
+                if has_stacks(sample_type) {
                     with_user_callchains(attr, keep, endian);
+                } else if inserts && !keep && has_only_link_register(sample_type, sample_regs_user) {
+                    without_parts(attr, st::REGS_USER, endian);
                 }
             });
             Ok(Stage::rewrite(Convert::new(Arc::new(Shared::new(images)), Arc::new(guests), keep)))

@@ -37,7 +37,7 @@ pub use convert_callchain::{ConvertCallchain, ConvertCallchainArgs};
 pub use decompress::{Decompress, DecompressOptions};
 pub use filter::{
     Filter, FilterArgs, FilterOptions, KeptRecords, Part, PartName, SampleChooser, SelectArgs,
-    SelectedSamples, Split, SplitBy,
+    SelectedSamples, Split, SplitBy, parse_bytes,
 };
 pub use itrace::{Itrace, ItraceArgs, say_spe_losses, say_unknown_threads};
 pub use jit::{Jit, JitArgs, JitLayout, JitOptions, PerfMaps};

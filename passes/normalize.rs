@@ -14,7 +14,7 @@ use perfx_format::readers::{READERS, Reader};
 use perfx_format::record::header_records::{feature_section, is_feature, with_attr};
 use perfx_format::record::spe_info::spe_info_v1;
 use perfx_format::sample::{
-    LeftOut, Sample, callchain, deferred_cookie, read_record_without_lost, with_callchain, without,
+    LeftOut, Sample, UserParts, callchain, deferred_cookie, read_record_without_lost, with_callchain, without,
 };
 use perfx_format::write::feature_record;
 use perfx_format::{
@@ -209,7 +209,7 @@ impl Narrow {
         let mut chain: Vec<u64> = chain.collect();
         chain.truncate(chain.len().saturating_sub(2));
         let sample = Sample::parse(record, layout)?;
-        Ok(Some(with_callchain(record, layout, &sample, &chain, false)?))
+        Ok(Some(with_callchain(record, layout, &sample, &chain, UserParts::Kept)?))
     }
 }
 

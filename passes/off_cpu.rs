@@ -5,9 +5,12 @@
 //! A task runs again at a sched_switch sample that has its tid as `next_pid`, or, if only some processes were
 //! recorded, at a SWITCH record.
 
+use std::collections::HashMap;
+
 use clap::Args;
-use perfx_format::{Record, RecordType, SWITCH_OUT, Task, sample_type as st};
-use perfx_pipeline::{Begin, Emit, Level, Pass, Report, Result, counted};
+use perfx_format::record::id_index::{ANY, IdIndex};
+use perfx_format::{Record, RecordType, SWITCH_OUT, SWITCH_PREEMPT, Task, sample_type as st};
+use perfx_pipeline::{Begin, Emit, Level, Pass, Report, Result, bail, counted, seconds};
 
 use crate::combine::{Combine, Step};
 use crate::support::options::{PassCommand, PassOptions};
@@ -38,6 +41,10 @@ time order, and not compressed.
 
 perfx learns that a task runs again from another sched_switch sample (if all CPUs are recorded,
 perf record -a) or from a SWITCH record (perf record --switch-events). Idle tasks are left out.
+
+If only some switches were sampled (perf record -F), the times come from SWITCH records: those of
+switches without a sample are added to the next sample of the same task, so the sums are right.
+Without SWITCH records such a recording is refused.
 
 Examples:
   perf record -e sched:sched_switch -a -g -- sleep 10
@@ -83,12 +90,16 @@ impl Role for Switch {
 struct MeasureAway {
     blocked: bool,
     events: Tracepoints<Switch>,
-    /// The period of all samples of each event; `None` if they differ.
-    periods: Vec<Option<u64>>,
+    /// True for each event that has a sample for each switch, as `attr` says.
+    each_switch: Vec<bool>,
+    /// True if SWITCH records show all switches.
+    switch_records: bool,
+    /// The switches without a sample; `None` if there should be none.
+    unsampled: Option<Unsampled>,
     /// The number of sched_switch samples whose period is not that of a single switch.
     changed: u64,
-    /// The number of samples of sched_switch events that do not have one for each switch.
-    sampled: u64,
+    /// True if whole CPUs were recorded, as ID_INDEX says, or samples of the idle task, which others do not have.
+    whole_cpus: bool,
     switched_out: SwitchedOut,
     measured: u64,
     preempted: u64,
@@ -96,15 +107,110 @@ struct MeasureAway {
     again: u64,
 }
 
+/// The switches without a sample of an event that samples only some of them.
+#[derive(Debug, Default)]
+struct Unsampled {
+    tasks: HashMap<u32, Missed>,
+    /// The number of switches whose times were added to samples.
+    added: u64,
+    /// The number of switches that were not measured, to limit the memory.
+    forgotten: u64,
+}
+
+/// What a task missed since its last sample.
+#[derive(Clone, Copy, Debug, Default)]
+struct Missed {
+    /// When it left its CPU, ns, if it has not come back.
+    since: Option<u64>,
+    /// The time that it was off the CPU, ns, and in how many switches.
+    away: u64,
+    switches: u64,
+}
+
+impl Unsampled {
+    /// The most tasks, which take some 30 MiB.
+    const TASKS_MAX: usize = 1 << 19;
+
+    /// A task leaves its CPU without a sample.
+    fn leaves(&mut self, tid: u32, time: u64) {
+        if self.tasks.len() >= Unsampled::TASKS_MAX && !self.tasks.contains_key(&tid) {
+            self.forgotten += 1;
+        } else {
+            self.tasks.entry(tid).or_default().since = Some(time);
+        }
+    }
+
+    /// A task is back.
+    fn returns(&mut self, tid: u32, time: u64) {
+        let Some(missed) = self.tasks.get_mut(&tid) else { return };
+        if let Some(since) = missed.since.take() {
+            missed.away = missed.away.saturating_add(time.saturating_sub(since));
+            missed.switches += 1;
+        }
+    }
+
+    /// The time that the next sample of a task stands for in addition to its own.
+    fn take(&mut self, tid: u32) -> u64 {
+        let missed = self.tasks.remove(&tid).unwrap_or_default();
+        self.added += missed.switches;
+        missed.away
+    }
+
+    fn report(&self, report: &mut Report) {
+        if self.added > 0 {
+            let switches = counted(self.added, "switch has", "switches have");
+            let what = format!(
+                "{switches} no sample, because the event was sampled (perf record -F): the times are added to the next \
+                 sample of the same task"
+            );
+            report.say(Level::Info, what);
+        }
+        let rest = self.tasks.values().fold(0, |sum: u64, missed| sum.saturating_add(missed.away));
+        if rest > 0 {
+            let what = format!(
+                "{} s off the CPU are not in the output, because the tasks have no later sample: to see them, record \
+                 without -F",
+                seconds(rest)
+            );
+            report.say(Level::Loss, what);
+        }
+        if self.forgotten > 0 {
+            let switches = counted(self.forgotten, "switch was", "switches were");
+            let what =
+                format!("{switches} not measured, because more than {} tasks have one", Unsampled::TASKS_MAX);
+            report.say(Level::Loss, what);
+        }
+    }
+}
+
 impl MeasureAway {
     /// For a task that runs again at `time`: the sample of the switch at which it left its CPU, with the
     /// period.
     fn back(&mut self, tid: u32, time: u64, record: &Record<'_>) -> Option<Vec<u8>> {
-        let away = |since: u64| time.saturating_sub(since);
-        let sample = self.switched_out.sample_at(tid, time, away, record.endian())?;
+        let unsampled = &mut self.unsampled;
+        let away = |since: u64| {
+            let others = unsampled.as_mut().map_or(0, |unsampled| unsampled.take(tid));
+            time.saturating_sub(since).saturating_add(others)
+        };
+        let sample = self.switched_out.sample_at(tid, time, away, record.endian());
+        if let Some(unsampled) = self.unsampled.as_mut().filter(|_| sample.is_none()) {
+            unsampled.returns(tid, time);
+        }
+        let sample = sample?;
         self.switched_out.remove(tid);
         self.measured += 1;
         Some(sample)
+    }
+}
+
+impl MeasureAway {
+    /// For a SWITCH record of a task that leaves its CPU: its sample, if it has one, came just before.
+    fn leaves(&mut self, tid: u32, time: u64, misc: u16) {
+        let counts =
+            tid != 0 && !(self.blocked && misc & SWITCH_PREEMPT != 0) && !self.switched_out.contains(tid);
+        if let Some(unsampled) = self.unsampled.as_mut().filter(|_| counts) {
+            unsampled.leaves(tid, time);
+        }
     }
 }
 
@@ -116,12 +222,20 @@ impl Step for MeasureAway {
             session.report.say(Level::Warning, what);
             return Ok(false);
         }
-        self.periods = session.events.iter().map(|event| event.attr().fixed_period()).collect();
+        self.each_switch = session.events.iter().map(|e| e.attr().fixed_period() == Some(1)).collect();
+        self.switch_records = session.events.iter().any(|event| event.attr().context_switch());
+        let mut events = self.each_switch.iter().enumerate();
+        let is_sampled = events.any(|(event, each_switch)| !each_switch && self.events.has(event));
+        self.unsampled = (is_sampled && self.switch_records).then(Unsampled::default);
         Ok(true)
     }
 
     fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<bool> {
         let layouts = out.layouts();
+        if let Some(index) = IdIndex::of(&record) {
+            let is_switch = |id| layouts.event_of_id(id).is_some_and(|event| self.events.has(event));
+            self.whole_cpus |= index.entries().any(|entry| entry.tid == ANY && is_switch(entry.id));
+        }
         let is_sample = record.kind() == RecordType::SAMPLE;
         let Some(layout) = layouts.layout_of(&record) else {
             out.keep(record)?;
@@ -134,11 +248,18 @@ impl Step for MeasureAway {
                 RecordType::SWITCH | RecordType::SWITCH_CPU_WIDE if record.misc() & SWITCH_OUT == 0 => {
                     self.back(tid, time, &record)
                 }
+                RecordType::SWITCH | RecordType::SWITCH_CPU_WIDE => {
+                    self.leaves(tid, time, record.misc());
+                    None
+                }
                 _ => None,
             };
             // A new task may have the tid of an old one.
             if let Some(task) = Task::of(&record).filter(|_| record.kind() == RecordType::FORK) {
                 self.switched_out.remove(task.tid);
+                self.unsampled
+                    .as_mut()
+                    .and_then(|unsampled| unsampled.tasks.get_mut(&task.tid)?.since.take());
             }
             if let Some(sample) = &back {
                 out.put(sample)?;
@@ -146,11 +267,17 @@ impl Step for MeasureAway {
             out.keep(record)?;
             return Ok(is_sample || back.is_some());
         };
-        let usual = layouts.event_of(&record).and_then(|event| *self.periods.get(event)?);
-        match usual {
-            Some(1) => self.changed += u64::from(layout.period(&record) != usual),
-            _ => self.sampled += 1,
+        let each_switch = layouts.event_of(&record).and_then(|event| self.each_switch.get(event).copied());
+        let switches = layout.period(&record).unwrap_or(1);
+        if each_switch == Some(true) {
+            self.changed += u64::from(switches != 1);
+        } else if switches > 1 && !self.switch_records {
+            bail!(
+                "a sched_switch sample stands for {switches} switches, because only some were sampled (perf record -F, or \
+                 perfx thin), and no SWITCH records show the others: record without -F, or with --switch-events"
+            );
         }
+        self.whole_cpus |= tid == 0;
         let next = event.field(NEXT_PID, &record, layouts)? as u32;
         let back = self.back(next, time, &record);
         let state = event.field(PREV_STATE, &record, layouts)?;
@@ -178,14 +305,6 @@ impl Step for MeasureAway {
             );
             report.say(Level::Warning, what);
         }
-        if self.sampled > 0 {
-            let samples = counted(self.sampled, "sched_switch sample is", "sched_switch samples are");
-            let what = format!(
-                "{samples} of an event that was not recorded at each switch (perf record -F, or -c above 1): the times \
-                 include switches that are missing, so they are too long; record without -F and -c"
-            );
-            report.say(Level::Warning, what);
-        }
         let measured = counted(self.measured, "sched_switch sample", "sched_switch samples");
         report.say(Level::Info, format!("set the period of {measured} to the time off the CPU"));
         if self.preempted > 0 {
@@ -201,11 +320,19 @@ impl Step for MeasureAway {
         }
         if self.again > 0 {
             let samples = counted(self.again, "sched_switch sample was", "sched_switch samples were");
+            let how = if self.whole_cpus {
+                "if records were lost, record with a larger buffer (-m), and if only some CPUs were recorded (-C), all \
+                 (-a)"
+            } else {
+                "record all CPUs (-a) or with --switch-events, and if records were lost, with a larger buffer (-m)"
+            };
             let what = format!(
-                "{samples} dropped, because the recording does not show when the task ran again: record all CPUs (-a) \
-                 or with --switch-events, and if records were lost, with a larger buffer (-m)"
+                "{samples} dropped, because the recording does not show when the task ran again: {how}"
             );
             report.say(Level::Loss, what);
+        }
+        if let Some(unsampled) = &self.unsampled {
+            unsampled.report(report);
         }
         self.switched_out.report(report);
     }

@@ -42,7 +42,7 @@ use perfx_pipeline::{
     Survey, bail, counted,
 };
 
-use crate::convert_callchain::has_stacks;
+use crate::convert_callchain::{CALLERS_LOST, callers_in_registers, has_stacks};
 use crate::support::features::{
     Fate, change_features, change_late_feature, changed_events, is_unknown, renamed,
 };
@@ -203,6 +203,8 @@ struct Plan {
     own_names: OwnNames,
     /// True if samples have the stacks out of which perf makes call chains.
     has_stacks: bool,
+    /// The registers that go complete call chains.
+    cuts_callers: bool,
     /// No address of user code is as large.
     user_end: u64,
 }
@@ -353,6 +355,7 @@ impl Plan {
         let pmus = pmus.map(|(_, pmu)| pmu).filter(|pmu| is_pmu(pmu) && !is_probe_pmu(pmu));
         let pmus = pmus.map(<[u8]>::to_vec).collect();
         let raw = raw.collect();
+        let cuts_callers = parts & st::REGS_USER != 0 && callers_in_registers(session);
         let attrs = || session.events.iter().map(Event::attr);
         let has_stacks = attrs().any(|attr| has_stacks(attr.sample_type));
         let own_names = OwnNames::new(attrs());
@@ -360,7 +363,7 @@ impl Plan {
         // 47 bits, or as many as any other machine uses.
         let user_end = if arch == Some(b"x86_64") { 1 << 47 } else { 1 << 52 };
         let systems = by_users.into_iter().map(<[u8]>::to_vec).collect();
-        Plan { raw, parts, systems, events, pmus, own_names, has_stacks, user_end, redact, key }
+        Plan { raw, parts, systems, events, pmus, own_names, has_stacks, cuts_callers, user_end, redact, key }
     }
 
     fn keeps(&self, category: Category) -> bool {
@@ -491,6 +494,9 @@ impl Done {
             let what = "call chains end where user code begins, because they were in the stacks: perfx inject \
                         --convert-callchain, run before, keeps them";
             report.say(Level::Info, what);
+        }
+        if plan.cuts_callers && !checks {
+            report.say(Level::Warning, CALLERS_LOST);
         }
         let level = if checks { Level::Warning } else { Level::Info };
         if self.entries > 0 {

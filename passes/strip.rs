@@ -32,8 +32,8 @@ pub struct StripArgs {
     #[arg(long)]
     aux: bool,
     /// Leave out events whose name matches, and their samples
-    #[arg(long, value_name = "REGEX,…", value_parser = regexes)]
-    events: Vec<List<Regex>>,
+    #[arg(short, long, alias = "events", value_name = "REGEX,…", value_parser = regexes)]
+    event: Vec<List<Regex>>,
     /// Leave out SWITCH and SWITCH_CPU_WIDE records
     #[arg(long)]
     switches: bool,
@@ -47,13 +47,13 @@ impl PassOptions for StripArgs {
     const NAME: &'static str = "strip";
     const ABOUT: &'static str = "leave out AUX data, events or SWITCH records";
     const EXAMPLES: &'static [&'static str] =
-        &["aux", "switches", "events=.*clock.*", "aux:switches:events=dummy.*"];
+        &["aux", "switches", "event=.*clock.*", "aux:switches:event=dummy.*"];
     const COMMAND: Option<PassCommand> = Some(PassCommand {
         group: "Cut and join",
         about: "Leave out what other programs can't read: AUX data, events, SWITCH records",
         help: "\
 --aux leaves out AUXTRACE, AUXTRACE_INFO, AUXTRACE_ERROR, AUX, ITRACE_START and AUX_OUTPUT_HW_ID
-records, feature AUXTRACE, and the AUX data in samples. --events and --recorded leave out the
+records, feature AUXTRACE, and the AUX data in samples. --event and --recorded leave out the
 SAMPLE, THROTTLE, UNTHROTTLE and READ records of these events. An event without any records left is
 removed from the header, because quipper and AutoFDO require all events to be alike. All other
 records stay.
@@ -63,9 +63,9 @@ on their output, perfx strip --recorded has the effect of perf inject --strip.
 
 Examples:
   perfx strip --aux --switches perf.data -o plain.data
-  perfx strip --events 'dummy.*' perf.data -o without-dummy.data
+  perfx strip --event 'dummy.*' perf.data -o without-dummy.data
   perf inject --itrace=i100usle -i perf.data -o decoded.data; perfx strip --recorded decoded.data -o afdo.data",
-        one_of: &["aux", "events", "switches", "recorded"],
+        one_of: &["aux", "event", "switches", "recorded"],
     });
 
     fn pass(self) -> Result<Box<dyn Pass>> {
@@ -146,7 +146,7 @@ impl StripArgs {
     }
 
     fn is_empty(&self) -> bool {
-        self.dropped().is_empty() && self.events.is_empty()
+        self.dropped().is_empty() && self.event.is_empty()
     }
 }
 
@@ -202,13 +202,13 @@ impl Found {
     fn plan(mut self, args: &StripArgs, session: &mut Begin<'_>) -> Result<Plan> {
         let events = session.events.clone();
         let names = names_of(&events, session.features(), &[], session.endian, &self.names);
-        let named = named_events(&names, &args.events, &mut session.report);
+        let named = named_events(&names, &args.event, &mut session.report);
         let leaves_out = |number: usize| named[number] || args.recorded && !is_decoded(&events[number]);
         let chosen: BTreeSet<usize> = (0..named.len()).filter(|&number| leaves_out(number)).collect();
         ensure!(
             !args.recorded || chosen.len() < events.len(),
             "{}: there is no event that perf inject --itrace has decoded; use perfx strip --aux to leave out AUX data, \
-             and perfx strip --events to leave out events",
+             and perfx strip --event to leave out events",
             session.name
         );
         self.set_times(&chosen, session);
@@ -243,7 +243,7 @@ impl Pass for Strip {
 
     fn needs(&self, input: &Recording) -> Needs {
         let holds_aux = input.events.iter().any(|event| event.attr().sample_type & st::AUX != 0);
-        let by_event = !self.args.events.is_empty() || self.args.recorded || self.args.aux && holds_aux;
+        let by_event = !self.args.event.is_empty() || self.args.recorded || self.args.aux && holds_aux;
         let records = Kinds::of(&[RecordType::ID_INDEX, RecordType::EVENT_UPDATE]).union(self.args.dropped());
         let records = if by_event { records.union(OF_EVENT) } else { records };
         Needs { records, surveys: vec![Kinds::ALL], decompressed: true, ids: true, ..Needs::default() }
@@ -252,7 +252,7 @@ impl Pass for Strip {
     fn start(self: Box<Self>, _input: &Recording) -> Stage {
         if self.args.is_empty() {
             return Stage::begin(|_| {
-                bail!("nothing to leave out: give --aux, --events, --switches or --recorded")
+                bail!("nothing to leave out: give --aux, --event, --switches or --recorded")
             });
         }
         Stage::survey(Gather { args: self.args, found: Found::default() })

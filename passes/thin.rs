@@ -42,7 +42,7 @@ pub struct ThinArgs {
     #[arg(long, value_name = "N", default_value_t = 0, requires = "fraction", conflicts_with_all = ["every", "rate"])]
     seed: u64,
     /// Thin only events whose name matches
-    #[arg(long, value_name = "REGEX,…", value_parser = regexes)]
+    #[arg(short, long, value_name = "REGEX,…", value_parser = regexes)]
     event: Vec<List<Regex>>,
 }
 

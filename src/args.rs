@@ -5,6 +5,7 @@ use std::io::{self, Write as _};
 use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
 use perfx_format::RecordType;
+use perfx_look::json::write_json;
 use perfx_pipeline::did_you_mean;
 use serde::Serialize;
 
@@ -82,12 +83,19 @@ impl FormatArgs {
 
 /// A JSON document, indented.
 pub(crate) fn json_document(document: &impl Serialize) -> Result<String> {
-    Ok(serde_json::to_string_pretty(document)? + "\n")
+    json(document, true)
 }
 
 /// A line of NDJSON.
 pub(crate) fn json_line(line: &impl Serialize) -> Result<String> {
-    Ok(serde_json::to_string(line)? + "\n")
+    json(line, false)
+}
+
+fn json(value: &impl Serialize, indented: bool) -> Result<String> {
+    let mut text = Vec::new();
+    write_json(&mut text, value, indented)?;
+    text.push(b'\n');
+    Ok(String::from_utf8(text)?)
 }
 
 /// Options of the commands that read all records and report on them.

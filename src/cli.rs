@@ -16,7 +16,7 @@ use perfx_pipeline::is_slip;
 
 use crate::args::{ThreadArgs, Usage};
 use crate::commands;
-use crate::commands::inject::PERF_ONLY;
+use crate::commands::inject::{PERF_ONLY, from_perf};
 use crate::io::signals;
 use crate::term::report::{ColorWhen, HEADING, LITERAL, STYLES, VerbosityArgs, tell_failure};
 
@@ -66,6 +66,7 @@ enum Command {
     List(commands::list::List),
     Man(commands::man::Man),
     Merge(commands::merge::Merge),
+    Overview(Box<commands::overview::Overview>),
     Pack(commands::pack::Pack),
     Passes(commands::passes::Passes),
     Recover(commands::recover::Recover),
@@ -92,7 +93,7 @@ const GROUPS: [(&str, &[&str]); 8] = [
     ("Inject and merge", &["inject", "merge"]),
     ("Cut and join", &["filter", "split", "join", "sort", "index"]),
     ("Check and repair", &["doctor", "repair", "recover", "reindex"]),
-    ("Look", &["info", "list", "stats", "du", "view", "dump", "diff", "watch"]),
+    ("Look", &["overview", "info", "list", "stats", "du", "view", "dump", "diff", "watch"]),
     ("Export", &["export"]),
     ("Share", &["redact", "pack", "unpack"]),
     ("Change the form", &["copy", "decompress"]),
@@ -140,9 +141,32 @@ fn with_heading(arg: Arg) -> Arg {
     if shared || arg.get_help_heading().is_some() { arg } else { arg.help_heading("What to do") }
 }
 
+/// Text of a help, in which each paragraph is one line: clap breaks it at the width of the terminal. Lines that begin
+/// with a space are those of examples and lists, and stay.
+fn refilled(text: &str) -> String {
+    let mut filled = String::new();
+    let mut last = "";
+    for line in text.lines() {
+        let continues = ![line, last].iter().any(|line| line.is_empty() || line.starts_with(' '));
+        filled += if filled.is_empty() {
+            ""
+        } else if continues {
+            " "
+        } else {
+            "\n"
+        };
+        filled += line;
+        last = line;
+    }
+    filled
+}
+
 /// Adds exit codes and headings to each command.
 fn complete(command: clap::Command) -> clap::Command {
-    let command = command.mut_subcommands(complete);
+    let mut command = command.mut_subcommands(complete);
+    if let Some(text) = command.get_long_about().map(|text| refilled(&text.to_string())) {
+        command = command.long_about(text);
+    }
     let command = command.mut_args(with_heading);
     if command.get_after_help().is_some() { command } else { command.after_help(EXIT_CODES) }
 }
@@ -276,16 +300,32 @@ fn with_tip(mut error: clap::Error, command: &mut clap::Command, args: &[OsStrin
 
 /// If perfx is called through a link named `perf-inject`, it runs `perfx inject`, which keeps an existing
 /// output under another name, as perf does.
-fn as_perf_inject(mut args: Vec<OsString>) -> Vec<OsString> {
+fn as_perf_inject(mut args: Vec<OsString>) -> Result<Vec<OsString>> {
     let called = args.first().and_then(|name| Path::new(name).file_name());
-    if called.is_some_and(|name| name == "perf-inject") {
-        args.splice(..1, ["perfx", "inject", "--like-perf"].map(OsString::from));
+    if called.is_none_or(|name| name != "perf-inject") {
+        return Ok(args);
+    }
+    let words = from_perf(args.drain(..).skip(1))?;
+    Ok(["perfx", "inject", "--like-perf"].into_iter().map(OsString::from).chain(words).collect())
+}
+
+/// A recording in place of a command is shown. The name of a command wins over that of a file.
+fn as_overview(mut args: Vec<OsString>) -> Vec<OsString> {
+    let is_recording = |name: &OsString| {
+        Path::new(name).exists() && name != "help" && command_line().find_subcommand(name).is_none()
+    };
+    if args.get(1).is_some_and(is_recording) {
+        args.insert(1, "overview".into());
     }
     args
 }
 
 fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
-    let args = as_perf_inject(args.into_iter().collect());
+    let args = match as_perf_inject(args.into_iter().collect()) {
+        Ok(args) => args,
+        Err(error) => return fail(&error),
+    };
+    let args = as_overview(args);
     early_color(&args).apply();
     signals::survive_file_size_limit();
     let (color, asked) = match parse(&args) {
@@ -307,12 +347,15 @@ fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
         Err(error) => match closed_pipe(&error) {
             Some(ClosedPipe::Text) => 0,
             Some(ClosedPipe::Recording) => signals::die_of_closed_pipe(),
-            None => {
-                tell_failure(&error);
-                if error.is::<Usage>() { 2 } else { 1 }
-            }
+            None => fail(&error),
         },
     }
+}
+
+/// Says why the command failed; returns its exit code.
+fn fail(error: &anyhow::Error) -> u8 {
+    tell_failure(error);
+    if error.is::<Usage>() { 2 } else { 1 }
 }
 
 fn run_command(command: Command) -> Result<u8> {
@@ -333,6 +376,7 @@ fn run_command(command: Command) -> Result<u8> {
         Command::List(command) => command.run(),
         Command::Man(command) => command.run(command_line()),
         Command::Merge(command) => command.run(),
+        Command::Overview(command) => command.run(),
         Command::Pack(command) => command.run(),
         Command::Passes(command) => command.run(),
         Command::Recover(command) => command.run(),
@@ -389,6 +433,13 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         command_line().debug_assert();
+    }
+
+    #[test]
+    fn paragraphs_of_a_help_are_lines_and_examples_stay() {
+        let text = "About\n\nOne sentence that\ngoes on.\n\nExamples:\n  perfx a\n  perfx b\n\nMore\nwords";
+        let filled = "About\n\nOne sentence that goes on.\n\nExamples:\n  perfx a\n  perfx b\n\nMore words";
+        assert_eq!(refilled(text), filled);
     }
 
     #[test]

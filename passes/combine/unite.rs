@@ -311,15 +311,23 @@ impl Union {
         union
     }
 
-    /// Assigns a source's ids to the events at these places. An id is kept if it is free, or if all ids of
-    /// the source already belong to the same events: two recordings of one boot share ids only if they are
-    /// parts of one recording.
+    /// Assigns a source's ids to the events at these places. An id is kept if it is free, or if it already belongs to
+    /// the same event and so do all ids of the source, but for those of events that no source before has: two recordings
+    /// of one boot share ids only if they are parts of one recording, such as parts by event.
     fn ids(&mut self, events: &[Event], places: &[usize], free: &mut FreeIds) -> Translator {
+        let is_new = |place: usize| self.events[place].ids.is_empty();
         let mut each = events.iter().zip(places);
-        let is_part = each.all(|(event, &place)| {
+        let keeps_all = each.all(|(event, &place)| {
             let there: BTreeSet<u64> = self.events[place].ids.iter().copied().collect();
-            !event.ids.is_empty() && event.ids.iter().all(|id| there.contains(id))
+            let mut ids = event.ids.iter();
+            !event.ids.is_empty()
+                && if is_new(place) {
+                    ids.all(|id| !free.used.contains(id))
+                } else {
+                    ids.all(|id| there.contains(id))
+                }
         });
+        let is_part = keeps_all && !places.iter().all(|&place| is_new(place));
         let mut changed = HashMap::new();
         let mut first = Vec::new();
         // Ids that several events of this source list.
@@ -329,7 +337,7 @@ impl Union {
             for &id in &event.ids {
                 let new = match changed.get(&id) {
                     Some(&new) => new,
-                    None if id == 0 || is_part || own.contains(&id) || free.used.insert(id) => id,
+                    None if free.used.insert(id) || id == 0 || is_part || own.contains(&id) => id,
                     None => free.next(),
                 };
                 own.insert(id);
@@ -342,7 +350,7 @@ impl Union {
                 ids.push(free.next());
             }
             first.push(ids.first().copied().unwrap_or(0));
-            if !is_part {
+            if !is_part || self.events[place].ids.is_empty() {
                 self.events[place].ids.extend(ids);
             }
         }

@@ -1,19 +1,19 @@
-//! The rewrite: puts a call chain into each sample in place of its user stack, and counts what can't be
-//! unwound.
+//! The rewrite: puts a call chain into each sample in place of its user stack, or completes that by frame pointers, and
+//! counts what can't be unwound.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use perfx_format::record::cpumode::{GUEST_USER, USER};
-use perfx_format::sample::registers::{ABI_64, ABI_NONE};
-use perfx_format::sample::{Marker, Sample, with_callchain};
+use perfx_format::sample::registers::{ABI_64, ABI_NONE, ARM64_LR};
+use perfx_format::sample::{Marker, Sample, UserParts, with_callchain};
 use perfx_format::{Layout, Record, sample_type as st};
-use perfx_model::address_space::moment;
+use perfx_model::address_space::{Space, moment};
 use perfx_model::guests::Guests;
 use perfx_pipeline::{Emit, Fork, LISTED, Level, Report, Result, Rewrite, Session, counted};
 
 use super::arch::Registers;
-use super::walk::{End, Shared, Stack, Walker};
+use super::walk::{Caller, End, Shared, Stack, Walker};
 
 /// True if samples of this type have a call chain, and the registers and the stack to complete it.
 pub(crate) fn has_stacks(sample_type: u64) -> bool {
@@ -21,17 +21,31 @@ pub(crate) fn has_stacks(sample_type: u64) -> bool {
     sample_type & all == all
 }
 
+/// True if samples of an event of an aarch64 machine have a call chain by frame pointers, and the link register. perf
+/// records both for `-g`, because a function that calls no other may have no frame: then the chain lacks its caller.
+pub(super) fn has_link_register(sample_type: u64, regs_user: u64) -> bool {
+    let all = st::CALLCHAIN | st::REGS_USER;
+    sample_type & (all | st::STACK_USER) == all && regs_user & ARM64_LR != 0
+}
+
+/// True if perf recorded no registers of an event but the link register, for its call chains.
+pub(super) fn has_only_link_register(sample_type: u64, regs_user: u64) -> bool {
+    has_link_register(sample_type, regs_user) && regs_user == ARM64_LR
+}
+
 /// Why a sample has no complete call chain.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Unresolved {
-    /// Its registers are those of a 32-bit task.
-    Compat,
+    /// Its task is of an architecture that can't be unwound.
+    Arch,
     /// The registers for unwinding were not recorded.
     Registers,
     /// It has registers, but no stack.
     Stack,
     /// A file is missing.
     File,
+    /// A file is missing that says whether the link register leads to a caller.
+    LinkedFile,
     /// It would be too long.
     TooLong,
 }
@@ -40,19 +54,25 @@ impl Unresolved {
     /// The line about this number of call chains.
     fn line(self, count: u64, files: &BTreeSet<u32>) -> String {
         let chains = counted(count, "call chain", "call chains");
+        let (one, many) = (
+            "file that is missing, not the recorded one or without unwind tables",
+            "files that are missing, not the recorded ones or without unwind tables",
+        );
+        let files = || format!("{}{LISTED}", counted(files.len() as u64, one, many));
         match self {
-            Unresolved::Compat => format!("{chains} of 32-bit tasks: only the innermost frame is known"),
+            Unresolved::Arch => {
+                format!("{chains} of tasks that can't be unwound: only the innermost frame is known")
+            }
             Unresolved::Registers => {
                 format!("{chains} without the registers for unwinding: only the innermost frame is known")
             }
             Unresolved::Stack => format!("{chains} without a stack: only the innermost frame is known"),
             Unresolved::File => {
                 let end = if count == 1 { "ends" } else { "end" };
-                let (one, many) = (
-                    "file that is missing or not the recorded one",
-                    "files that are missing or not the recorded ones",
-                );
-                format!("{chains} {end} early, at code of {}{LISTED}", counted(files.len() as u64, one, many))
+                format!("{chains} {end} early, at code of {}", files())
+            }
+            Unresolved::LinkedFile => {
+                format!("{chains} may lack the caller of the innermost function, in code of {}", files())
             }
             Unresolved::TooLong => format!("{chains} cut at the most frames that a call chain may have"),
         }
@@ -64,6 +84,8 @@ impl Unresolved {
 struct Counts {
     converted: u64,
     frames: u64,
+    /// Call chains by frame pointers, and how many of these got a caller by the link register.
+    linked: [u64; 2],
     /// Call chains that end with the recorded part of the stack.
     cut: u64,
     /// Call chains that end where the tables do not fit the stack.
@@ -78,15 +100,20 @@ pub(super) struct Convert {
     walker: Walker,
     guests: Arc<Guests>,
     keep_unresolved: bool,
+    /// The machine is one whose call chains by frame pointers may lack callers.
+    inserts_callers: bool,
     counts: Counts,
-    /// The new call chain; kept for its memory.
+    /// The new call chain, and the user frames of the recorded one; kept for their memory.
     chain: Vec<u64>,
+    recorded: Vec<u64>,
 }
 
 impl Convert {
     pub(super) fn new(shared: Arc<Shared>, guests: Arc<Guests>, keep_unresolved: bool) -> Convert {
-        let walker = Walker::new(shared);
-        Convert { walker, guests, keep_unresolved, counts: Counts::default(), chain: Vec::new() }
+        let inserts_callers = shared.images.archs.has_link_register();
+        let (walker, counts) = (Walker::new(shared), Counts::default());
+        let (chain, recorded) = Default::default();
+        Convert { walker, guests, keep_unresolved, inserts_callers, counts, chain, recorded }
     }
 
     /// Appends the user frames of a sample to the call chain. Returns why some are missing that the recording
@@ -100,29 +127,26 @@ impl Convert {
     ) -> Option<Unresolved> {
         let regs = sample.regs_user?;
         let ip = sample.ip.filter(|_| !record.is_of_kernel());
-        let arch = self.walker.shared.images.arch;
+        let Some(arch) = self.walker.shared.images.archs.of_task(regs.abi) else {
+            self.chain.extend(ip);
+            return Some(Unresolved::Arch);
+        };
         let start = Registers::recorded(&regs, arch);
         let Some((pc, sp)) = start.get(arch.pc).zip(start.get(arch.sp)) else {
             self.chain.extend(ip);
             return Some(Unresolved::Registers);
         };
-        if regs.abi != ABI_64 {
-            self.chain.push(pc);
-            return Some(Unresolved::Compat);
-        }
         let stack = sample.stack_user.filter(|stack| !stack.used().is_empty());
-        let pid = sample.pid_tid.map(|(pid, _)| pid);
-        let cpumode = if record.is_of_guest() { GUEST_USER } else { USER };
-        let space = self.guests.space(record, out.layouts(), pid, cpumode);
+        let space = self.space(sample, record, out);
         let Some((stack, space)) = stack.zip(space) else {
             self.chain.push(pc);
             return Some(Unresolved::Stack);
         };
         let bytes = stack.used();
         let is_cut = bytes.len() == stack.bytes.len();
-        let stack = Stack { start: sp, bytes, is_cut, endian: record.endian() };
+        let stack = Stack { start: sp, bytes, is_cut, endian: record.endian(), word: arch.word };
         let time = moment(record, Some(layout), out.layouts());
-        match self.walker.walk((space, time), pc, start, stack, &mut self.chain) {
+        match self.walker.walk((space, time), arch, pc, start, stack, &mut self.chain) {
             End::Outermost => None,
             End::StackCut => {
                 self.counts.cut += 1;
@@ -141,22 +165,27 @@ impl Convert {
     }
 }
 
-impl Rewrite for Convert {
-    fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
-        let layout = out.layouts().layout_of(&record).filter(|layout| has_stacks(layout.sample_type));
-        let Some(layout) = layout else { return out.keep(record) };
+impl Convert {
+    /// The user address space of a sample.
+    fn space(&self, sample: &Sample<'_>, record: &Record<'_>, out: &Emit<'_>) -> Option<Space> {
+        let pid = sample.pid_tid.map(|(pid, _)| pid);
+        let cpumode = if record.is_of_guest() { GUEST_USER } else { USER };
+        self.guests.space(record, out.layouts(), pid, cpumode)
+    }
+
+    /// Converts a sample with a user stack.
+    fn convert_stack(&mut self, record: Record<'_>, layout: &Layout, out: &mut Emit<'_>) -> Result<()> {
         let sample = Sample::parse(&record, layout)?;
         self.chain.clear();
+        self.recorded.clear();
         let mut has_marker = false;
         // Without a user side there is nothing to add but the marker. Nor is there to a sample that was
         // converted before.
         let is_done = sample.regs_user.is_none_or(|regs| regs.abi == ABI_NONE);
         for entry in sample.callchain.iter().flat_map(|chain| chain.iter()) {
-            self.chain.push(entry);
+            let to = if has_marker && !is_done { &mut self.recorded } else { &mut self.chain };
+            to.push(entry);
             has_marker |= entry == Marker::USER.0;
-            if has_marker && !is_done {
-                break;
-            }
         }
         if !has_marker {
             self.chain.push(Marker::USER.0);
@@ -168,21 +197,86 @@ impl Rewrite for Convert {
             if self.keep_unresolved {
                 return out.keep(record);
             }
+            if self.recorded.len() > self.chain.len() - before {
+                self.chain.truncate(before);
+                self.chain.append(&mut self.recorded);
+            }
         }
         self.counts.converted += 1;
         self.counts.frames += (self.chain.len() - before) as u64;
-        out.replace(&record, &with_callchain(&record, layout, &sample, &self.chain, self.keep_unresolved)?)
+        let parts = if self.keep_unresolved { UserParts::Empty } else { UserParts::LeftOut };
+        out.replace(&record, &with_callchain(&record, layout, &sample, &self.chain, parts)?)
+    }
+
+    /// Inserts the caller of the innermost function into a call chain by frame pointers, where the link register leads
+    /// to it and the chain goes on behind it, as perf script does.
+    fn insert_caller(&mut self, record: Record<'_>, layout: &Layout, out: &mut Emit<'_>) -> Result<()> {
+        let sample = Sample::parse(&record, layout)?;
+        let parts =
+            match self.keep_unresolved || !has_only_link_register(layout.sample_type, layout.regs_user) {
+                true => UserParts::Kept,
+                false => UserParts::LeftOut,
+            };
+        self.chain.clear();
+        self.chain.extend(sample.callchain.iter().flat_map(|chain| chain.iter()));
+        let user = self.chain.iter().position(|&entry| entry == Marker::USER.0);
+        let frames = user.and_then(|user| Some((user + 2, self.chain.get(user + 1..user + 3)?)));
+        let regs = sample.regs_user.filter(|regs| regs.abi == ABI_64);
+        let lr = regs.and_then(|regs| regs.get(ARM64_LR.trailing_zeros()));
+        self.counts.linked[0] += 1;
+        let mut found = Caller::NotLinked;
+        if let Some(((_, &[pc, _]), lr)) = frames.zip(lr)
+            && let Some(space) = self.space(&sample, &record, out)
+            && let Some(arch) = self.walker.shared.images.archs.of_task(ABI_64)
+        {
+            let time = moment(&record, Some(layout), out.layouts());
+            found = self.walker.linked((space, time), arch, pc, lr);
+        }
+        match (found, frames) {
+            // The chain has it already, if it was inserted before.
+            (Caller::Linked(caller), Some((place, &[_, next]))) if caller != next => {
+                self.counts.linked[1] += 1;
+                self.chain.insert(place, caller);
+            }
+            (Caller::Missing(dso), _) => {
+                self.counts.files.insert(dso);
+                *self.counts.unresolved.entry(Unresolved::LinkedFile).or_default() += 1;
+            }
+            _ if parts == UserParts::Kept => return out.keep(record),
+            _ => {}
+        }
+        out.replace(&record, &with_callchain(&record, layout, &sample, &self.chain, parts)?)
+    }
+}
+
+impl Rewrite for Convert {
+    fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
+        match out.layouts().layout_of(&record) {
+            Some(layout) if has_stacks(layout.sample_type) => self.convert_stack(record, layout, out),
+            Some(layout)
+                if self.inserts_callers && has_link_register(layout.sample_type, layout.regs_user) =>
+            {
+                self.insert_caller(record, layout, out)
+            }
+            _ => out.keep(record),
+        }
     }
 
     fn finish(&mut self, session: &mut Session, _out: &mut Emit<'_>) -> Result<()> {
-        let Counts { converted, frames, cut, broken, unresolved, files } = &self.counts;
+        let Counts { converted, frames, linked: [chains, inserted], cut, broken, unresolved, files } =
+            &self.counts;
         let report: &mut Report = &mut session.report;
-        let samples = counted(*converted, "sample", "samples");
-        let frames = counted(*frames, "user frame", "user frames");
-        report.say(
-            Level::Info,
-            format!("converted the user stacks of {samples} into call chains, with {frames}"),
-        );
+        if *converted > 0 || *chains == 0 {
+            let samples = counted(*converted, "sample", "samples");
+            let frames = counted(*frames, "user frame", "user frames");
+            let line = format!("converted the user stacks of {samples} into call chains, with {frames}");
+            report.say(Level::Info, line);
+        }
+        if *chains > 0 {
+            let of = counted(*chains, "call chain", "call chains");
+            let line = format!("inserted the caller of the innermost function into {inserted} of {of}");
+            report.say(Level::Info, line);
+        }
         if *cut > 0 {
             let chains = counted(*cut, "call chain ends", "call chains end");
             report.say(Level::Info, format!("{chains} with the recorded part of the stack"));
@@ -198,8 +292,8 @@ impl Rewrite for Convert {
                 false => report.say(Level::Loss, line),
             }
         }
-        for (_, name, reasons) in self.walker.shared.images.missing().filter(|(dso, ..)| files.contains(dso))
-        {
+        for &dso in files {
+            let (name, reasons) = self.walker.shared.images.missing(dso);
             report.say(Level::Detail, format!("not unwound: {}; {reasons}", name.escape_ascii()));
         }
         Ok(())
@@ -212,9 +306,10 @@ impl Fork for Convert {
     }
 
     fn absorb(&mut self, later: Convert) -> Result<()> {
-        let Counts { converted, frames, cut, broken, unresolved, files } = later.counts;
+        let Counts { converted, frames, linked, cut, broken, unresolved, files } = later.counts;
         self.counts.converted += converted;
         self.counts.frames += frames;
+        self.counts.linked.iter_mut().zip(linked).for_each(|(all, more)| *all += more);
         self.counts.cut += cut;
         self.counts.broken += broken;
         for (reason, count) in unresolved {

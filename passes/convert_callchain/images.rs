@@ -5,19 +5,20 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::sync::{Arc, OnceLock};
 
 use build_id::RecordedOn;
-use perfx_format::Bytes;
+use perfx_format::{Bytes, Endian};
 use perfx_model::address_space::{AddressSpaces, Hit, Machine};
 use perfx_model::mapped_files::MappedFiles;
 use perfx_pipeline::Made;
 use symbols::{Sources, UnwindTables};
 
-use super::arch::Architecture;
+use super::arch::Architectures;
 use super::rules::Rules;
 use crate::support::ids::{IdOptions, RecordedIds, can_have_id, dso_name, object_of};
 
 /// The unwind tables of each DSO.
 pub(super) struct Images {
-    pub(super) arch: &'static Architecture,
+    pub(super) archs: Architectures,
+    endian: Endian,
     pub(super) spaces: Arc<AddressSpaces>,
     files: MappedFiles,
     ids: RecordedIds,
@@ -40,7 +41,7 @@ pub(super) enum Loaded {
 
 impl Images {
     pub(super) fn new(
-        arch: &'static Architecture,
+        (archs, endian): (Architectures, Endian),
         spaces: Arc<AddressSpaces>,
         files: MappedFiles,
         ids: RecordedIds,
@@ -50,7 +51,7 @@ impl Images {
     ) -> Images {
         let sources = Sources::new(!options.no_files(), options.roots(), options.caches(), recorded_on);
         let loaded = spaces.dsos().iter().map(|_| OnceLock::new()).collect();
-        Images { arch, spaces, files, ids, options, sources, made, loaded }
+        Images { archs, endian, spaces, files, ids, options, sources, made, loaded }
     }
 
     /// What a mapping shows.
@@ -63,14 +64,13 @@ impl Images {
         self.files.offset(hit, address)
     }
 
-    /// The DSOs that are missing, with the reasons.
-    pub(super) fn missing(&self) -> impl Iterator<Item = (u32, &[u8], &str)> {
-        (0..).zip(&self.loaded).filter_map(|(number, loaded)| match loaded.get()? {
-            Loaded::Missing(reasons) => {
-                Some((number, dso_name(&self.spaces.dsos()[number as usize].0), &**reasons))
-            }
-            _ => None,
-        })
+    /// The name of a DSO at whose code walks end, and the reasons.
+    pub(super) fn missing(&self, dso: u32) -> (&[u8], &str) {
+        let reasons = match self.loaded[dso as usize].get() {
+            Some(Loaded::Missing(reasons)) => reasons,
+            _ => "it has no unwind tables for some of its code",
+        };
+        (dso_name(&self.spaces.dsos()[dso as usize].0), reasons)
     }
 
     fn load(&self, number: usize) -> Loaded {
@@ -97,9 +97,15 @@ impl Images {
     }
 
     fn image(&self, tables: UnwindTables<Bytes>) -> Loaded {
-        match tables.arch() {
-            Some(arch) if arch == self.arch.arch => Loaded::Image(Box::new(Rules::new(tables))),
-            _ => Loaded::Missing("the file is of another architecture".to_owned()),
+        let is_recorded = tables.is_big_endian() == (self.endian == Endian::Big);
+        let arch = self.archs.all().find(|arch| is_recorded && tables.arch() == Some(arch.arch));
+        match arch {
+            None => Loaded::Missing("the file is of another architecture".to_owned()),
+            // Nothing else leads from its frames to their callers.
+            Some(arch) if arch.frame_record.is_none() && !tables.has_frames() => {
+                Loaded::Missing("it has no unwind tables".to_owned())
+            }
+            Some(arch) => Loaded::Image(Box::new(Rules::new(tables, arch))),
         }
     }
 }

@@ -5,21 +5,22 @@ use std::sync::{Arc, OnceLock};
 
 use gimli::{
     BaseAddresses, CfaRule, CieOrFde, DebugFrame, EhFrame, EhFrameHdr, Encoding, EndianSlice, Evaluation,
-    EvaluationResult, LittleEndian, Location, Reader as _, RegisterRule, UnwindContext, UnwindExpression,
+    EvaluationResult, Location, Reader as _, RegisterRule, RunTimeEndian, UnwindContext, UnwindExpression,
     UnwindOffset, UnwindSection, Value, Vendor,
 };
-use perfx_format::Bytes;
-use symbols::{Section, UnwindTables};
+use perfx_format::{Bytes, Endian};
+use symbols::{Arch, Section, SignalFrame, UnwindTables};
 
-use super::arch::{Architecture, MOST_SAVED, Number, REGISTERS, Registers};
+use super::arch::{Architecture, MOST_SAVED, Number, Registers};
+use super::exidx::{self, Unwound};
 
-type Data<'a> = EndianSlice<'a, LittleEndian>;
+type Data<'a> = EndianSlice<'a, RunTimeEndian>;
 
 /// How the registers of a caller follow from those of a frame.
 #[derive(Clone, Debug)]
 pub(super) enum Rule {
     /// The canonical frame address (CFA) is a register and an offset. Callers get back the registers in the
-    /// architecture's list: they are at multiples of 8 bytes from the CFA, or [`SAME`] or [`LOST`].
+    /// architecture's list: they are at multiples of a word from the CFA, or [`SAME`] or [`LOST`].
     Simple { base: Number, offset: i32, saved: [i8; MOST_SAVED] },
     /// All else that the tables can say.
     Complex(Arc<Complex>),
@@ -27,11 +28,13 @@ pub(super) enum Rule {
     Uncovered,
     /// There are no tables: follow the frame pointer.
     FramePointer,
-    /// The code returns from a signal handler.
-    SignalReturn,
+    /// The code returns from a signal handler, to what this frame says.
+    SignalReturn(SignalFrame),
     /// It is the outermost frame.
     Outermost,
-    /// The file is missing.
+    /// The exception tables of 32-bit Arm refuse: it is the outermost frame, or compiled without tables.
+    Refused,
+    /// The file is missing, or has no tables for the code.
     Missing,
 }
 
@@ -47,6 +50,9 @@ pub(super) struct Complex {
     /// Those of registers other than [`Restore::Same`].
     rules: Vec<(Number, Restore)>,
     encoding: Encoding,
+    endian: RunTimeEndian,
+    /// The register whose rule is that of the return address.
+    pub(super) return_address: Number,
     /// The frame was made by the kernel for a signal handler.
     pub(super) is_signal: bool,
 }
@@ -91,13 +97,13 @@ impl Complex {
     ) -> Option<Registers> {
         let cfa = match &self.cfa {
             &Calculation::Offset(base, offset) => regs.get(base)?.checked_add_signed(offset)?,
-            Calculation::Expression(expression) => self.evaluate(expression, None, regs, read)?,
+            Calculation::Expression(expression) => self.evaluate(expression, None, regs, arch, read)?,
         };
         let mut caller = *regs;
         if !self.is_signal {
             caller.keep(arch.kept);
         }
-        caller.set(arch.sp, cfa);
+        caller.set(arch.sp, cfa.wrapping_sub(arch.cfa_above_sp));
         for (number, restore) in &self.rules {
             let value = match restore {
                 Restore::Lost => None,
@@ -105,9 +111,9 @@ impl Complex {
                 Restore::At(distance) => cfa.checked_add_signed(*distance).and_then(&mut *read),
                 Restore::Is(distance) => cfa.checked_add_signed(*distance),
                 Restore::AtExpression(expression) => {
-                    self.evaluate(expression, Some(cfa), regs, read).and_then(&mut *read)
+                    self.evaluate(expression, Some(cfa), regs, arch, read).and_then(&mut *read)
                 }
-                Restore::IsExpression(expression) => self.evaluate(expression, Some(cfa), regs, read),
+                Restore::IsExpression(expression) => self.evaluate(expression, Some(cfa), regs, arch, read),
                 Restore::Constant(value) => Some(*value),
             };
             match value {
@@ -123,9 +129,10 @@ impl Complex {
         expression: &[u8],
         cfa: Option<u64>,
         regs: &Registers,
+        arch: &Architecture,
         read: &mut impl FnMut(u64) -> Option<u64>,
     ) -> Option<u64> {
-        let mut evaluation = Evaluation::new(Data::new(expression, LittleEndian), self.encoding);
+        let mut evaluation = Evaluation::new(Data::new(expression, self.endian), self.encoding);
         evaluation.set_max_iterations(MOST_STEPS);
         if let Some(cfa) = cfa {
             evaluation.set_initial_value(cfa);
@@ -135,11 +142,16 @@ impl Complex {
             let next = match result.ok()? {
                 EvaluationResult::Complete => break,
                 EvaluationResult::RequiresRegister { register, .. } => {
-                    Value::Generic(regs.get(number(register)?)?)
+                    Value::Generic(regs.get(arch.place(register.0)?)?)
                 }
                 EvaluationResult::RequiresMemory { address, size, space: None, .. } => {
-                    let bits = 8 * u32::from(size).clamp(1, 8);
-                    let value = Value::Generic(read(address)? & (u64::MAX >> (64 - bits)));
+                    let word = read(address)?;
+                    let size = size.clamp(1, arch.word);
+                    let behind = match self.endian {
+                        RunTimeEndian::Little => 0,
+                        RunTimeEndian::Big => 8 * u32::from(arch.word - size),
+                    };
+                    let value = Value::Generic(word >> behind & (u64::MAX >> (64 - 8 * u32::from(size))));
                     result = evaluation.resume_with_memory(value);
                     continue;
                 }
@@ -154,10 +166,6 @@ impl Complex {
     }
 }
 
-fn number(register: gimli::Register) -> Option<Number> {
-    Number::try_from(register.0).ok().filter(|&number| usize::from(number) < REGISTERS)
-}
-
 /// What a thread needs to read tables; kept for its memory.
 pub(super) type Context = UnwindContext<usize>;
 
@@ -165,6 +173,8 @@ pub(super) type Context = UnwindContext<usize>;
 #[derive(Debug)]
 pub(super) struct Rules {
     tables: UnwindTables<Bytes>,
+    arch: &'static Architecture,
+    endian: RunTimeEndian,
     bases: BaseAddresses,
     /// The functions of a section without a search table, by address; made when needed.
     eh_frame_index: OnceLock<Index>,
@@ -175,7 +185,7 @@ pub(super) struct Rules {
 type Index = Vec<(u64, usize)>;
 
 impl Rules {
-    pub(super) fn new(tables: UnwindTables<Bytes>) -> Rules {
+    pub(super) fn new(tables: UnwindTables<Bytes>, arch: &'static Architecture) -> Rules {
         let address = |section: Option<Section<'_>>| section.map_or(0, |section| section.address);
         let (text, got) = tables.bases();
         let bases = BaseAddresses::default()
@@ -183,59 +193,86 @@ impl Rules {
             .set_eh_frame_hdr(address(tables.eh_frame_hdr()))
             .set_text(text)
             .set_got(got);
-        Rules { tables, bases, eh_frame_index: OnceLock::new(), debug_frame_index: OnceLock::new() }
+        let endian = if tables.is_big_endian() { RunTimeEndian::Big } else { RunTimeEndian::Little };
+        let (eh_frame_index, debug_frame_index) = Default::default();
+        Rules { tables, arch, endian, bases, eh_frame_index, debug_frame_index }
     }
 
     /// The rule for the instruction at `offset` of the file, or for a call that ends with this byte; and the
     /// offsets with the same rule.
-    pub(super) fn get(&self, offset: u64, arch: &Architecture, context: &mut Context) -> (Rule, Range<u64>) {
+    pub(super) fn get(&self, offset: u64, context: &mut Context) -> (Rule, Range<u64>) {
         let alone = offset..offset.saturating_add(1);
         let Some(address) = self.tables.address_of(offset) else { return (Rule::FramePointer, alone) };
-        let (found, is_damaged) = self.find(address, arch, context);
+        let (found, is_damaged) = self.find(address, context);
         let is_signal = |rule: &Rule| matches!(rule, Rule::Complex(complex) if complex.is_signal);
+        // A C library may have no tables for it, and those of others may say nothing of registers.
+        let is_possible = found.as_ref().is_none_or(|(rule, _)| is_signal(rule));
+        if let Some(frame) = is_possible.then(|| self.tables.signal_return(offset)).flatten() {
+            return (Rule::SignalReturn(frame), alone);
+        }
         match found {
-            // Quicker than a calculation for each register.
-            Some((rule, _)) if is_signal(&rule) && self.tables.is_signal_return(offset) => {
-                (Rule::SignalReturn, alone)
-            }
             Some((rule, range)) => {
                 let shift = offset.wrapping_sub(address);
                 let start = range.start.wrapping_add(shift);
                 (rule, start..start.saturating_add(range.end.saturating_sub(range.start)))
             }
-            // A C library may have no tables for it.
-            None if self.tables.is_signal_return(offset) => (Rule::SignalReturn, alone),
             None if is_damaged => (Rule::FramePointer, alone),
+            // So few functions have tables that it is not a sign of a function without a frame.
+            None if self.arch.arch == Arch::Arm => (Rule::Missing, alone),
             None => (Rule::Uncovered, alone),
         }
     }
 
     /// The rule of the tables, and the addresses where it applies; and true if there is no usable table.
-    fn find(
-        &self,
-        address: u64,
-        arch: &Architecture,
-        context: &mut Context,
-    ) -> (Option<(Rule, Range<u64>)>, bool) {
+    fn find(&self, address: u64, context: &mut Context) -> (Option<(Rule, Range<u64>)>, bool) {
         let mut is_damaged = true;
         if let Some(section) = self.tables.eh_frame() {
-            let mut eh_frame = EhFrame::from(Data::new(section.bytes, LittleEndian));
-            eh_frame.set_address_size(8);
-            eh_frame.set_vendor(vendor(arch));
+            let mut eh_frame = EhFrame::from(Data::new(section.bytes, self.endian));
+            eh_frame.set_address_size(self.arch.word);
+            eh_frame.set_vendor(self.vendor());
             let entry = self.eh_frame_entry(&eh_frame, address);
             is_damaged = entry.is_none();
-            let found = entry.and_then(|entry| self.rule(&eh_frame, entry, address, arch, context));
+            let found = entry.and_then(|entry| self.rule(&eh_frame, entry, address, context));
             if found.is_some() {
                 return (found, false);
             }
         }
-        let Some(section) = self.tables.debug_frame() else { return (None, is_damaged) };
-        let mut debug_frame = DebugFrame::from(Data::new(section.bytes, LittleEndian));
-        debug_frame.set_address_size(8);
-        debug_frame.set_vendor(vendor(arch));
+        let Some(section) = self.tables.debug_frame() else { return (self.find_exidx(address), is_damaged) };
+        let mut debug_frame = DebugFrame::from(Data::new(section.bytes, self.endian));
+        debug_frame.set_address_size(self.arch.word);
+        debug_frame.set_vendor(self.vendor());
         let index = self.debug_frame_index.get_or_init(|| index(&debug_frame, &self.bases));
         let entry = find(index, address);
-        (entry.and_then(|entry| self.rule(&debug_frame, entry, address, arch, context)), false)
+        let found = entry.and_then(|entry| self.rule(&debug_frame, entry, address, context));
+        (found.or_else(|| self.find_exidx(address)), false)
+    }
+
+    /// The rule of the exception tables of 32-bit Arm.
+    fn find_exidx(&self, address: u64) -> Option<(Rule, Range<u64>)> {
+        let section = self.tables.exidx()?;
+        let endian = if self.tables.is_big_endian() { Endian::Big } else { Endian::Little };
+        let memory = |address| self.tables.memory(address);
+        let (found, range) = exidx::find(section.bytes, section.address, address, endian, memory)?;
+        let rule = match found {
+            Unwound::Refused => Rule::Refused,
+            Unwound::Frame { base, offset, saved } => {
+                let complex = Complex {
+                    cfa: Calculation::Offset(base, offset),
+                    rules: saved.into_iter().map(|(number, at)| (number, Restore::At(at))).collect(),
+                    encoding: Encoding { address_size: 4, format: gimli::Format::Dwarf32, version: 1 },
+                    endian: self.endian,
+                    return_address: self.arch.return_address,
+                    is_signal: false,
+                };
+                complex.simple(self.arch).unwrap_or_else(|| Rule::Complex(Arc::new(complex)))
+            }
+        };
+        Some((rule, range))
+    }
+
+    /// Whose instructions the tables have: code of aarch64 that authenticates return addresses has one of its own.
+    fn vendor(&self) -> Vendor {
+        if self.arch.arch == Arch::Aarch64 { Vendor::AArch64 } else { Vendor::Default }
     }
 
     /// The place of the entry that may cover an address.
@@ -243,7 +280,7 @@ impl Rules {
         let Some(section) = self.tables.eh_frame_hdr() else {
             return find(self.eh_frame_index.get_or_init(|| index(eh_frame, &self.bases)), address);
         };
-        let hdr = EhFrameHdr::new(section.bytes, LittleEndian).parse(&self.bases, 8).ok()?;
+        let hdr = EhFrameHdr::new(section.bytes, self.endian).parse(&self.bases, self.arch.word).ok()?;
         let table = hdr.table()?;
         let entry = table.lookup(address, &self.bases).ok()?.direct().ok()?;
         // Not by `pointer_to_offset`, which overflows if the table has a pointer to before the section.
@@ -257,9 +294,9 @@ impl Rules {
         section: &S,
         entry: usize,
         address: u64,
-        arch: &Architecture,
         context: &mut Context,
     ) -> Option<(Rule, Range<u64>)> {
+        let arch = self.arch;
         let entry = section.fde_from_offset(&self.bases, S::Offset::from(entry), S::cie_from_offset).ok()?;
         if entry.entry_len().max(entry.cie().entry_len()) > MOST_ENTRY {
             return None;
@@ -271,18 +308,18 @@ impl Rules {
         let range = row.start_address()..row.end_address();
         let cfa = match row.cfa() {
             CfaRule::RegisterAndOffset { register, offset } => {
-                Calculation::Offset(number(*register)?, *offset)
+                Calculation::Offset(arch.place(register.0)?, *offset)
             }
             CfaRule::Expression(expression) => Calculation::Expression(bytes(expression)?),
         };
         let mut rules = Vec::new();
         for (register, rule) in row.registers() {
-            let Some(register) = number(*register) else { continue };
+            let Some(register) = arch.place(register.0) else { continue };
             let restore = match rule {
                 RegisterRule::SameValue => continue,
                 RegisterRule::Offset(distance) => Restore::At(*distance),
                 RegisterRule::ValOffset(distance) => Restore::Is(*distance),
-                RegisterRule::Register(from) => number(*from).map_or(Restore::Lost, Restore::Register),
+                RegisterRule::Register(from) => arch.place(from.0).map_or(Restore::Lost, Restore::Register),
                 RegisterRule::Expression(expression) => Restore::AtExpression(bytes(expression)?),
                 RegisterRule::ValExpression(expression) => Restore::IsExpression(bytes(expression)?),
                 RegisterRule::Constant(value) => Restore::Constant(*value),
@@ -291,46 +328,54 @@ impl Rules {
             rules.push((register, restore));
         }
         let is_signal = entry.is_signal_trampoline();
-        let of_return = rules.iter().find(|(register, _)| *register == arch.return_address);
-        // It is the outermost frame that has no return address. On aarch64 that is in a register until the
-        // function saves it.
+        let return_address = arch.place(entry.cie().return_address_register().0)?;
+        let of_return = rules.iter().find(|(register, _)| *register == return_address);
+        // It is the outermost frame that has no return address. Where calls do not push it, it is in a register
+        // until the function saves it.
         if matches!(of_return, Some((_, Restore::Lost))) || of_return.is_none() && arch.call_pushes {
             return Some((Rule::Outermost, range));
         }
-        let complex = Complex { cfa, rules, encoding: entry.cie().encoding(), is_signal };
+        let (encoding, endian) = (entry.cie().encoding(), self.endian);
+        let complex = Complex { cfa, rules, encoding, endian, return_address, is_signal };
         Some((complex.simple(arch).unwrap_or_else(|| Rule::Complex(Arc::new(complex))), range))
     }
 }
 
 impl Complex {
+    /// True if the return address is still where a call put it: in its register.
+    pub(super) fn keeps_return_address(&self, arch: &Architecture) -> bool {
+        let is_it = |(number, _): &&(Number, Restore)| *number == self.return_address;
+        !self.is_signal
+            && self.return_address == arch.return_address
+            && !self.rules.iter().any(|rule| is_it(&rule))
+    }
+
     /// The simple form, if there is one.
     fn simple(&self, arch: &Architecture) -> Option<Rule> {
         let Calculation::Offset(base, offset) = self.cfa else { return None };
-        let offset = i32::try_from(offset).ok().filter(|_| !self.is_signal)?;
+        let is_usual = !self.is_signal && self.return_address == arch.return_address;
+        let offset = i32::try_from(offset).ok().filter(|_| is_usual)?;
+        let word = i64::from(arch.word);
         let mut saved = [SAME; MOST_SAVED];
         for (register, restore) in &self.rules {
             let Some(slot) = arch.saved.iter().position(|saved| saved == register) else {
-                // A rule for the stack pointer, which callers get back otherwise.
-                if *register == arch.sp {
+                // A rule for the stack pointer, which callers get back otherwise. On s390x functions save it, too: the
+                // saved one is what the CFA leads to.
+                if *register == arch.sp && arch.cfa_above_sp == 0 {
                     return None;
                 }
                 continue;
             };
             saved[slot] = match restore {
                 Restore::Lost => LOST,
-                Restore::At(distance) if distance % 8 == 0 => {
-                    i8::try_from(distance / 8).ok().filter(|&distance| distance > LOST)?
+                Restore::At(distance) if distance % word == 0 => {
+                    i8::try_from(distance / word).ok().filter(|&distance| distance > LOST)?
                 }
                 _ => return None,
             };
         }
         Some(Rule::Simple { base, offset, saved })
     }
-}
-
-fn vendor(arch: &Architecture) -> Vendor {
-    // The code of authenticated return addresses has an instruction of its own.
-    if arch.call_pushes { Vendor::Default } else { Vendor::AArch64 }
 }
 
 fn index<'a, S: UnwindSection<Data<'a>>>(section: &S, bases: &BaseAddresses) -> Index {
@@ -371,16 +416,19 @@ mod tests {
         let encoding = Encoding { address_size: 8, format: gimli::Format::Dwarf32, version: 1 };
         // DW_OP_skip to itself.
         let cfa = Calculation::Expression(Box::new([0x2f, 0xfd, 0xff]));
-        let complex = Complex { cfa, rules: Vec::new(), encoding, is_signal: false };
-        assert!(complex.apply(&Registers::UNKNOWN, &X86_64, &mut |_| Some(0)).is_none());
-        // DW_OP_breg7 8, DW_OP_deref: the word behind the stack pointer.
-        let cfa = Calculation::Expression(Box::new([0x77, 8, 0x06]));
-        let complex = Complex {
+        let complex = |cfa, rules| Complex {
             cfa,
-            rules: vec![(16, Restore::At(-8)), (6, Restore::Lost)],
+            rules,
             encoding,
+            endian: RunTimeEndian::Little,
+            return_address: 16,
             is_signal: false,
         };
+        let endless = complex(cfa, Vec::new());
+        assert!(endless.apply(&Registers::UNKNOWN, &X86_64, &mut |_| Some(0)).is_none());
+        // DW_OP_breg7 8, DW_OP_deref: the word behind the stack pointer.
+        let cfa = Calculation::Expression(Box::new([0x77, 8, 0x06]));
+        let complex = complex(cfa, vec![(16, Restore::At(-8)), (6, Restore::Lost)]);
         let mut regs = Registers::UNKNOWN;
         regs.set(7, 0x1000);
         regs.set(6, 5);

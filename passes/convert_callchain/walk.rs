@@ -22,19 +22,28 @@ pub(super) struct Stack<'a> {
     /// The stack has more than was copied.
     pub(super) is_cut: bool,
     pub(super) endian: Endian,
+    /// The size of a word in bytes: 8, or 4.
+    pub(super) word: u8,
 }
 
 impl Stack<'_> {
     #[inline]
     fn read(&self, address: u64) -> Option<u64> {
         let at = address.checked_sub(self.start).and_then(|at| usize::try_from(at).ok())?;
-        self.endian.u64(self.bytes, at)
+        match self.word {
+            4 => self.endian.u32(self.bytes, at).map(u64::from),
+            _ => self.endian.u64(self.bytes, at),
+        }
     }
 
     /// How a walk ends that can't read this address.
     fn end_at(&self, address: u64) -> End {
         let end = self.start.saturating_add(self.bytes.len() as u64);
-        if self.is_cut && address.saturating_add(8) > end { End::StackCut } else { End::Broken }
+        if self.is_cut && address.saturating_add(self.word.into()) > end {
+            End::StackCut
+        } else {
+            End::Broken
+        }
     }
 }
 
@@ -51,6 +60,17 @@ pub(super) enum End {
     TooLong,
     /// The tables do not fit the stack.
     Broken,
+}
+
+/// The caller of an innermost frame, by what is known without its stack.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Caller {
+    /// The link register leads to it: the address of the last byte of the call.
+    Linked(u64),
+    /// The link register is that of another call.
+    NotLinked,
+    /// The code is of this DSO, whose file is missing.
+    Missing(u32),
 }
 
 /// What all batches share.
@@ -102,6 +122,7 @@ impl Walker {
     pub(super) fn walk(
         &mut self,
         (space, time): (Space, u64),
+        arch: &Architecture,
         start: u64,
         mut regs: Registers,
         stack: Stack<'_>,
@@ -116,12 +137,21 @@ impl Walker {
             // A return address may be behind its function, if that ends with a call.
             let at = if frame.is_next { frame.pc } else { frame.pc.wrapping_sub(1) };
             let hit = lookup.find(space, at, time);
-            let rule = match hit {
+            let mut rule = match hit {
                 Some(hit) => known.get(images, hit, at, context),
                 None => &Rule::FramePointer,
             };
+            // Without tables, the innermost function may have no frame of its own.
+            let is_uncovered = matches!(rule, Rule::Uncovered);
+            if frame.is_next && (is_uncovered || matches!(rule, Rule::FramePointer) && !arch.call_pushes) {
+                let linked = return_of_leaf(&regs, arch, stack);
+                let own = recorded_return(&regs, arch, stack).filter(|_| !is_uncovered);
+                let is_code = |pc: u64| pc > 0 && lookup.find(space, pc - 1, time).is_some();
+                let is_leaf = linked != own && linked.is_some_and(is_code);
+                rule = if is_leaf { &Rule::Uncovered } else { &Rule::FramePointer };
+            }
             let of_kernel = match rule {
-                Rule::SignalReturn => true,
+                Rule::SignalReturn(_) => true,
                 Rule::Complex(complex) => complex.is_signal,
                 _ => false,
             };
@@ -129,16 +159,64 @@ impl Walker {
             if frames.len() >= most {
                 return End::TooLong;
             }
-            frame = match caller(rule, frame, &mut regs, images.arch, stack) {
+            frame = match caller(rule, frame, &mut regs, arch, stack) {
                 Ok(caller) if caller.pc == 0 => return End::Outermost,
+                Ok(Frame { pc, .. }) if is_uncovered && lookup.find(space, pc - 1, time).is_none() => {
+                    return End::Broken;
+                }
                 Ok(caller) => caller,
-                Err(End::Broken) if matches!(rule, Rule::Missing) => {
+                Err(End::Broken) if matches!(rule, Rule::Missing | Rule::Refused) => {
                     return hit.map_or(End::Broken, |hit| End::Missing(hit.dso));
                 }
                 Err(end) => return end,
             };
         }
     }
+}
+
+impl Walker {
+    /// The caller of an innermost frame at `pc`, of which only the link register `lr` is known besides.
+    pub(super) fn linked(
+        &mut self,
+        (space, time): (Space, u64),
+        arch: &Architecture,
+        pc: u64,
+        lr: u64,
+    ) -> Caller {
+        let Found { lookup, known, context } = &mut self.found;
+        let hit = lookup.find(space, pc, time);
+        let rule = match hit {
+            Some(hit) => known.get(&self.shared.images, hit, pc, context),
+            None => &Rule::FramePointer,
+        };
+        let is_linked = match rule {
+            Rule::Simple { saved, .. } => saved[0] == SAME,
+            Rule::Complex(complex) => complex.keeps_return_address(arch),
+            Rule::Uncovered | Rule::FramePointer => true,
+            Rule::SignalReturn(_) | Rule::Outermost | Rule::Refused => false,
+            Rule::Missing => return hit.map_or(Caller::NotLinked, |hit| Caller::Missing(hit.dso)),
+        };
+        let call = arch.pointer(lr).wrapping_sub(1);
+        match is_linked && lookup.find(space, call, time).is_some() {
+            true => Caller::Linked(call),
+            false => Caller::NotLinked,
+        }
+    }
+}
+
+/// Where an innermost function returns to that has no frame.
+fn return_of_leaf(regs: &Registers, arch: &Architecture, stack: Stack<'_>) -> Option<u64> {
+    let found = match arch.call_pushes {
+        true => regs.get(arch.sp).and_then(|sp| stack.read(sp)),
+        false => regs.get(arch.return_address),
+    };
+    found.map(|value| arch.pointer(value))
+}
+
+/// The return address in the frame that the frame pointer leads to.
+fn recorded_return(regs: &Registers, arch: &Architecture, stack: Stack<'_>) -> Option<u64> {
+    let cfa = regs.get(arch.fp)?.checked_add(u64::from(arch.frame_record? * arch.word))?;
+    stack.read(cfa.checked_sub(arch.word.into())?).map(|value| arch.pointer(value))
 }
 
 /// Where a frame is.
@@ -174,8 +252,14 @@ fn caller(
             let found = complex.apply(regs, arch, &mut read);
             let sp = regs.get(arch.sp);
             let end = || unread.map_or(End::Broken, |address| stack.end_at(address));
-            let pc = found.and_then(|found| Some((found, found.get(arch.return_address)?)));
-            let (found, pc) = pc.ok_or_else(end)?;
+            let found = found.ok_or_else(end)?;
+            let pc = match complex.keeps_return_address(arch) {
+                // Only the innermost frame still has it.
+                true if frame.is_next => regs.get(arch.return_address),
+                true => return Err(End::Outermost),
+                false => found.get(complex.return_address),
+            };
+            let pc = pc.ok_or_else(end)?;
             if !complex.is_signal && !goes_up(sp, found.get(arch.sp), frame) {
                 return Err(End::Broken);
             }
@@ -185,32 +269,31 @@ fn caller(
         Rule::Uncovered if frame.is_next => {
             let sp = regs.get(arch.sp).ok_or(End::Broken)?;
             let mut saved = [SAME; MOST_SAVED];
-            let cfa = if arch.call_pushes {
+            if arch.call_pushes {
                 saved[0] = -1;
-                sp.checked_add(8).ok_or(End::Broken)?
-            } else {
-                sp
-            };
+            }
+            let cfa = arch.cfa_of_leaf(sp).ok_or(End::Broken)?;
             restore(cfa, &saved, frame, regs, arch, stack)
         }
         Rule::Uncovered | Rule::FramePointer => {
-            let fp = regs.get(arch.fp).ok_or(End::Broken)?;
+            let (fp, record) = regs.get(arch.fp).zip(arch.frame_record).ok_or(End::Broken)?;
             if fp == 0 {
                 return Err(End::Outermost);
             }
-            // The frame pointer points to that of the caller, and behind that is the return address.
             let mut saved = [LOST; MOST_SAVED];
             (saved[0], saved[1]) = (-1, -2);
-            restore(fp.checked_add(16).ok_or(End::Broken)?, &saved, frame, regs, arch, stack)
+            let cfa = fp.checked_add(u64::from(record * arch.word)).ok_or(End::Broken)?;
+            restore(cfa, &saved, frame, regs, arch, stack)
         }
-        Rule::SignalReturn => {
+        &Rule::SignalReturn(of) => {
             let sp = regs.get(arch.sp).ok_or(End::Broken)?;
-            let interrupted = Registers::interrupted(sp, arch, |address| stack.read(address));
+            let interrupted = Registers::interrupted(sp, of, arch, |address| stack.read(address));
             *regs = interrupted.ok_or_else(|| stack.end_at(sp))?;
             Ok(Frame { pc: regs.get(arch.pc).ok_or(End::Broken)?, is_next: true })
         }
         Rule::Outermost => Err(End::Outermost),
-        Rule::Missing => Err(End::Broken),
+        Rule::Refused if !frame.is_next => Err(End::Outermost),
+        Rule::Refused | Rule::Missing => Err(End::Broken),
     }
 }
 
@@ -225,10 +308,11 @@ fn restore(
     stack: Stack<'_>,
 ) -> Result<Frame, End> {
     let sp = regs.get(arch.sp);
-    if !goes_up(sp, Some(cfa), frame) {
+    let caller_sp = cfa.wrapping_sub(arch.cfa_above_sp);
+    if !goes_up(sp, Some(caller_sp), frame) {
         return Err(End::Broken);
     }
-    let place = |distance: i8| cfa.wrapping_add_signed(8 * i64::from(distance));
+    let place = |distance: i8| cfa.wrapping_add_signed(i64::from(arch.word) * i64::from(distance));
     let pc = match saved[0] {
         // In a register, which only the innermost frame still has.
         SAME if frame.is_next => regs.get(arch.return_address).ok_or(End::Broken)?,
@@ -249,7 +333,7 @@ fn restore(
         }
     }
     regs.keep(arch.kept);
-    regs.set(arch.sp, cfa);
+    regs.set(arch.sp, caller_sp);
     Ok(Frame { pc: arch.pointer(pc), is_next: false })
 }
 
@@ -315,7 +399,7 @@ impl Known {
         let (rule, range) = match images.get(hit) {
             Loaded::Memory => (Rule::FramePointer, everywhere),
             Loaded::Missing(_) => (Rule::Missing, everywhere),
-            Loaded::Image(rules) => rules.get(offset, images.arch, context),
+            Loaded::Image(rules) => rules.get(offset, context),
         };
         let slot = slot(hit.dso, offset, self.entries.len());
         let len = u32::try_from(range.end.saturating_sub(range.start)).unwrap_or(u32::MAX);
@@ -338,8 +422,9 @@ mod tests {
     use perfx_format::sample::{Regs, U64s};
     use perfx_model::address_space::{AddressSpaces, Changes, Machine};
     use perfx_model::mapped_files::MappedFiles;
+    use symbols::SignalFrame;
 
-    use super::super::arch::{AARCH64, X86_64};
+    use super::super::arch::{AARCH64, Architectures, X86_64};
     use super::*;
     use crate::support::ids::{IdOptions, RecordedIds};
 
@@ -350,14 +435,16 @@ mod tests {
         let spaces = Arc::new(AddressSpaces::new(Changes::default()));
         let ids = RecordedIds::new(&Features::new(), endian, &[]);
         let (files, options, made) = (MappedFiles::default(), IdOptions::default(), Vec::new());
-        let images = Images::new(arch, spaces, files, ids, options, &Default::default(), made);
+        let archs = Architectures::of_machine("x86_64");
+        let images = Images::new((archs, endian), spaces, files, ids, options, &Default::default(), made);
         let (values, stack) = (bytes(values), bytes(words));
         let regs = Regs { abi: 2, mask, values: U64s::new(&values, endian) };
         let regs = Registers::recorded(&regs, arch);
         let (pc, sp) = regs.get(arch.pc).zip(regs.get(arch.sp)).expect("it has the registers");
-        let stack = Stack { start: sp, bytes: &stack, is_cut: true, endian };
+        let stack = Stack { start: sp, bytes: &stack, is_cut: true, endian, word: arch.word };
         let (space, mut frames) = (Space { machine: Machine::Host, pid: 1 }, Vec::new());
-        let end = Walker::new(Arc::new(Shared::new(images))).walk((space, 0), pc, regs, stack, &mut frames);
+        let mut walker = Walker::new(Arc::new(Shared::new(images)));
+        let end = walker.walk((space, 0), arch, pc, regs, stack, &mut frames);
         (frames, end)
     }
 
@@ -387,7 +474,7 @@ mod tests {
 
     #[test]
     fn the_frame_of_a_signal_holds_the_registers_of_the_interrupted_code() {
-        let interrupted = |arch| Registers::interrupted(0x1000, arch, Some).unwrap();
+        let interrupted = |arch| Registers::interrupted(0x1000, SignalFrame::Rt, arch, Some).unwrap();
         let x86 = interrupted(&X86_64);
         // rip, rsp and rbp are 168, 160 and 120 bytes behind the stack pointer.
         let found = [X86_64.pc, X86_64.sp, X86_64.fp].map(|number| x86.get(number));
@@ -395,7 +482,7 @@ mod tests {
         let aarch64 = interrupted(&AARCH64);
         let x = |number: u64| Some(0x1000 + 0x138 + 8 * number);
         assert_eq!([32, 31, 30, 29].map(|number| aarch64.get(number)), [x(32), x(31), x(30), x(29)]);
-        assert!(Registers::interrupted(0x1000, &X86_64, |_| None).is_none());
+        assert!(Registers::interrupted(0x1000, SignalFrame::Rt, &X86_64, |_| None).is_none());
     }
 
     /// The dynamic linker's resolver finds its frame by rbx, which its callees have saved.
@@ -403,7 +490,7 @@ mod tests {
     fn a_frame_is_found_by_any_register_that_callees_save() {
         let bytes: Vec<u8> =
             [7, 0x1020, 0x5001, 8, 9, 0x6001].iter().flat_map(|word: &u64| word.to_le_bytes()).collect();
-        let stack = Stack { start: 0x1000, bytes: &bytes, is_cut: true, endian: Endian::Little };
+        let stack = Stack { start: 0x1000, bytes: &bytes, is_cut: true, endian: Endian::Little, word: 8 };
         let (values, mask) = (0x1000u64.to_le_bytes(), 1 << 7);
         let sample = Regs { abi: 2, mask, values: U64s::new(&values, Endian::Little) };
         let mut regs = Registers::recorded(&sample, &X86_64);

@@ -142,6 +142,8 @@ pub struct FilterOptions {
     pub(super) keep_all_sideband: bool,
     /// True to drop events without samples, and build-ids of files that no process maps.
     pub(super) drop_unused: bool,
+    /// True for the parts of a recording that is split by event: each drops the events of which others have samples.
+    pub(super) drop_others: bool,
 }
 
 impl From<SelectArgs> for FilterOptions {
@@ -180,6 +182,11 @@ impl FilterOptions {
     /// True if nothing is selected, so that the output would equal the input.
     pub fn is_empty(&self) -> bool {
         self.windows.is_empty() && !self.chooses_samples() && !self.kind.is_set() && !self.drop_unused
+    }
+
+    /// True if events may be dropped.
+    pub(super) fn drops_events(&self) -> bool {
+        self.drop_unused || self.drop_others
     }
 
     /// True if CPUs or machines are excluded, which have no names to compare with.

@@ -84,7 +84,7 @@ impl FilterPlan {
                 chooser.tasks.living(window.start, window.stop).for_each(&mut need);
             }
         }
-        let gone = if chooser.options.drop_unused {
+        let gone = if chooser.options.drops_events() {
             chooser.unused.ids(events, &chosen.by_event)
         } else {
             HashSet::new()
@@ -178,12 +178,13 @@ impl CutRecords {
         if let Some(times) = times.filter(|_| cut.chosen.samples < chooser.samples) {
             set_sample_time(session, times);
         }
+        chooser.unused.leave_out_events(session, &cut.gone);
         if chooser.options.drop_unused {
             let needed = |process: Process| {
                 cut.needed.contains(process) || cut.timeless && matches!(process, Process::Timeless(_))
             };
             let process = |who: TaskKey, time| chooser.tasks.process(who.space(&chooser.guests), time);
-            chooser.unused.leave_out(session, &cut.gone, &|who, time| needed(process(who, time)));
+            chooser.unused.leave_out_build_ids(session, &|who, time| needed(process(who, time)));
         }
         let (kept, all) = (cut.chosen.samples, chooser.samples);
         let mut line = format!("kept {} of {}", count(kept), counted(all, "sample", "samples"));

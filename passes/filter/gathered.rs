@@ -49,7 +49,7 @@ impl Gathered {
 
     /// The kinds that the first survey needs.
     pub(super) fn kinds(options: &FilterOptions) -> Kinds {
-        if options.drop_unused {
+        if options.drops_events() {
             return Kinds::ALL;
         }
         let kinds = Kinds::of(&[
@@ -67,7 +67,7 @@ impl Gathered {
 
     pub(super) fn look_at(&mut self, record: &Record<'_>, layouts: &Layouts, options: &FilterOptions) {
         let kind = record.kind();
-        if options.drop_unused {
+        if options.drops_events() {
             self.unused.look_at(record, layouts);
         }
         match kind {

@@ -6,16 +6,18 @@
 //! process, so that nothing is lost.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use perfx_format::event_name::names_of;
+use perfx_format::features::{GroupDesc, read_group_desc};
 use perfx_format::header::{FileFront, FileHeader};
 use perfx_format::read::{Batch, Form, Recording};
 use perfx_format::record::header_records::HeaderRecord;
-use perfx_format::{HEADER_SIZE, Kinds, Layouts, Record, RecordType};
+use perfx_format::{Feature, HEADER_SIZE, Kinds, Layouts, Record, RecordType};
 use perfx_model::address_space::moment;
 use perfx_pipeline::{
-    Context as _, Error, Pass, Place, Result, bail, count, ensure, scan, zeros_before_data,
+    Context as _, Error, Pass, Place, Result, bail, count, counted as plural, ensure, scan, zeros_before_data,
 };
 
 use super::choice::FilterOptions;
@@ -67,8 +69,12 @@ impl SplitBy {
     }
 }
 
-/// Parses a number with `k`, `M` or `G` (powers of 1000) or `KiB`, `MiB` or `GiB` (of 1024).
-fn parse_bytes(text: &str) -> Result<u64> {
+/// Parses a number of bytes, with `k`, `M` or `G` (powers of 1000) or `KiB`, `MiB` or `GiB` (of 1024).
+///
+/// # Errors
+///
+/// The text is not of that form, or the number has more than 64 bits.
+pub fn parse_bytes(text: &str) -> Result<u64> {
     let digits = text.trim_end_matches(|char: char| char.is_ascii_alphabetic());
     let unit = match text[digits.len()..].to_ascii_lowercase().as_str() {
         "" | "b" => 1,
@@ -106,9 +112,6 @@ pub enum PartName {
     Event(Vec<u8>),
 }
 
-/// More parts than this are treated as a mistake.
-const PARTS_MAX: usize = 10_000;
-
 /// The division of a recording into parts.
 #[derive(Debug)]
 pub struct Split {
@@ -117,6 +120,10 @@ pub struct Split {
     parts: Vec<(PartName, ChosenSamples)>,
     cookies: Arc<HashSet<u64>>,
     sideband: SideBand,
+    /// The events without samples, which every part has.
+    unsampled: Vec<usize>,
+    /// The events of each group; a part has all of a group or none.
+    groups: Vec<Range<usize>>,
     /// The records of the whole recording, and their bytes.
     pub read: (u64, u64),
 }
@@ -193,12 +200,20 @@ impl Counted {
 
 impl Split {
     /// Reads the recording twice, with this many threads. `drop_unused` drops events without samples in a
-    /// part, and build-ids of files that no process of the part maps.
+    /// part, and build-ids of files that no process of the part maps. More parts than `most` are refused: each has its
+    /// own copy of what several need, so a small recording can become any number of large ones.
     ///
     /// # Errors
     ///
-    /// The recording is damaged, its events cannot be told apart, or no record has what it is split by.
-    pub fn new(recording: &mut Recording, by: SplitBy, drop_unused: bool, threads: usize) -> Result<Split> {
+    /// The recording is damaged, its events cannot be told apart, no record has what it is split by, or there would be
+    /// more than `most` parts.
+    pub fn new(
+        recording: &mut Recording,
+        by: SplitBy,
+        drop_unused: bool,
+        most: usize,
+        threads: usize,
+    ) -> Result<Split> {
         recording.check_whole()?;
         let layouts = Layouts::new(&recording.events);
         let check = if by == SplitBy::Event { layouts.check_ids() } else { layouts.check_layouts() };
@@ -216,6 +231,7 @@ impl Split {
         let options = Arc::new(FilterOptions {
             keep_all_sideband: by == SplitBy::Event,
             drop_unused,
+            drop_others: by == SplitBy::Event,
             ..FilterOptions::default()
         });
         let (gathered, counted) = first_look(recording, by, &options, threads)?;
@@ -223,19 +239,39 @@ impl Split {
         let head = |batch: &Batch| (batch.records, batch.bytes.len() as u64);
         let sum = |all: (u64, u64), more: (u64, u64)| (all.0 + more.0, all.1 + more.1);
         let read = recording.head.iter().map(head).fold(counted.read, sum);
+        let is_sampled = |event: &usize| counted.samples.get(*event).is_some_and(|&count| count > 0);
+        // With --drop-unused, only what has samples stays.
+        let keeps_others = by == SplitBy::Event && !drop_unused;
+        let events = 0..recording.events.len();
+        let unsampled = events.filter(|event| keeps_others && !is_sampled(event)).collect();
+        let section = recording.features.get(&Feature::GROUP_DESC).filter(|_| keeps_others);
+        let groups =
+            section.and_then(|section| read_group_desc(section, recording.endian)).unwrap_or_default();
+        let members = |group: &GroupDesc<'_>| {
+            let end = group.leader.saturating_add(group.members) as usize;
+            group.leader as usize..end.min(recording.events.len())
+        };
+        let groups = groups.iter().map(members).collect();
         let (rule, parts) = match by {
             SplitBy::Pid => by_pid(counted),
             SplitBy::Event => by_event(recording, &gathered.names, &counted),
-            SplitBy::Time(duration) => by_time(recording, counted.first.unwrap_or(0), duration, threads)?,
+            SplitBy::Time(duration) => {
+                by_time(recording, counted.first.unwrap_or(0), duration, most, threads)?
+            }
             SplitBy::Size(_) | SplitBy::Samples(_) => by_moment(recording, by, counted)?,
         };
-        ensure!(parts.len() <= PARTS_MAX, "would create more than 10,000 parts; use larger ones");
+        ensure!(
+            parts.len() <= most,
+            "would create more than {}: --max-parts allows more",
+            plural(most as u64, "part", "parts")
+        );
         let known = (&recording.events[..], &recording.features, recording.endian);
         let chooser = Arc::new(Chooser::new(gathered, &options, known)?);
         let mut parts: Vec<_> = parts.into_iter().map(|part| (part, ChosenSamples::default())).collect();
         let sideband = second_look(recording, &rule, &chooser, &mut parts, threads)?;
         let cookies = parts.iter().flat_map(|(_, chosen)| chosen.cookies.iter().copied()).collect();
-        Ok(Split { rule: Arc::new(rule), chooser, parts, cookies: Arc::new(cookies), sideband, read })
+        let (rule, cookies) = (Arc::new(rule), Arc::new(cookies));
+        Ok(Split { rule, chooser, parts, cookies, sideband, unsampled, groups, read })
     }
 
     /// The parts, in order.
@@ -253,13 +289,17 @@ impl Split {
         self,
         mut recording: Recording,
     ) -> impl Iterator<Item = (Option<Recording>, Box<dyn Pass>)> {
-        let Split { rule, chooser, parts, cookies, mut sideband, .. } = self;
+        let Split { rule, chooser, parts, cookies, mut sideband, unsampled, groups, .. } = self;
         let (mut numbers, mut always) = (HashMap::new(), Vec::new());
         recording.number_batches(|number, batch| match batch.and_then(Place::of_batch) {
             Some(place) => drop(numbers.insert(place, number)),
             None => always.push(number),
         });
-        parts.into_iter().enumerate().map(move |(number, (_, chosen))| {
+        parts.into_iter().enumerate().map(move |(number, (_, mut chosen))| {
+            let is_here = |event: usize| chosen.by_event.get(event).is_some_and(|&count| count > 0);
+            let here = groups.iter().filter(|group| (*group).clone().any(is_here)).cloned().flatten();
+            let here: Vec<usize> = here.chain(unsampled.iter().copied()).collect();
+            here.into_iter().for_each(|event| chosen.of_event(Some(event)));
             let ranges = sideband.take_own(number);
             let owner = Owner { rule: rule.clone(), number, ranges, cookies: cookies.clone() };
             let plan = FilterPlan::new(chooser.clone(), chosen, Some(owner), &recording.events);
@@ -439,6 +479,7 @@ fn by_time(
     recording: &mut Recording,
     first: u64,
     duration: u64,
+    most: usize,
     threads: usize,
 ) -> Result<(Rule, Vec<PartName>)> {
     let work = |batch: &Batch| -> Result<BTreeSet<u64>> {
@@ -448,7 +489,7 @@ fn by_time(
             let layouts = &*batch.layouts;
             let time = moment(&record, layouts.layout_of(&record), layouts);
             let part = time.saturating_sub(first) / duration;
-            if last.replace(part) != Some(part) && sampled.len() <= PARTS_MAX {
+            if last.replace(part) != Some(part) && sampled.len() <= most {
                 sampled.insert(part);
             }
         }
@@ -456,7 +497,7 @@ fn by_time(
     };
     let mut sampled = BTreeSet::new();
     scan(recording, threads, true, work, |_, more| {
-        if sampled.len() <= PARTS_MAX {
+        if sampled.len() <= most {
             sampled.extend(more);
         }
         Ok(())

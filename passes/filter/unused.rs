@@ -46,19 +46,17 @@ impl Unused {
         self.events.gone(events, samples)
     }
 
-    /// Removes events whose ids are all in `gone` from the header, and build-ids of files that no `needed`
-    /// process maps.
-    pub(super) fn leave_out(
-        &self,
-        session: &mut Session,
-        gone: &HashSet<u64>,
-        needed: &dyn Fn(TaskKey, u64) -> bool,
-    ) {
+    /// Removes events whose ids are all in `gone` from the header.
+    pub(super) fn leave_out_events(&self, session: &mut Session, gone: &HashSet<u64>) {
         let left_out = leave_out_events(session, gone);
         if left_out > 0 {
             let what = counted(left_out, "event", "events");
             session.report.say(Level::Info, format!("left out {what} without samples"));
         }
+    }
+
+    /// Removes build-ids of files that no `needed` process maps.
+    pub(super) fn leave_out_build_ids(&self, session: &mut Session, needed: &dyn Fn(TaskKey, u64) -> bool) {
         let Some(section) = session.feature(Feature::BUILD_ID).cloned() else { return };
         let mut kept = Vec::new();
         let mut ids = 0;

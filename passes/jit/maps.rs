@@ -18,7 +18,7 @@ const MAPPINGS_MAX: usize = 1 << 20;
 impl Planner<'_> {
     /// Plans the images of all perf maps, after those of the jitdumps.
     pub(super) fn perf_maps(&mut self, session: &Session) -> Result<()> {
-        let dumped: BTreeSet<u32> = self.mapped.iter().map(|map| map.pid).collect();
+        let dumped: BTreeSet<u32> = self.mapped.keys().copied().collect();
         let mut by_pid = BTreeMap::<u32, Vec<&Memory>>::new();
         for memory in self.recorded.memory.iter().filter(|memory| !dumped.contains(&memory.map.pid)) {
             by_pid.entry(memory.map.pid).or_default().push(memory);
@@ -56,6 +56,7 @@ impl Planner<'_> {
         shown: &str,
         session: &Session,
     ) -> Result<()> {
+        self.allow_gaps(text.len());
         let header = Header { endian: self.endian, machine: 0, is_of_v8: false, pid, time: 0, flags: 0 };
         let functions = Functions::of_perf_map(text, header);
         let (count, skipped) = (functions.list.len() as u64, functions.damage.broken + functions.impossible);
@@ -70,7 +71,8 @@ impl Planner<'_> {
         }
         // Disjoint, and in order of address.
         let ranges: Vec<Range<u64>> = arenas.iter().map(|arena| arena.range(&functions.list)).collect();
-        let mut images: Vec<Option<Written<'_, '_>>> = arenas.iter().map(|_| None).collect();
+        // `Some(None)`: one that could not be made.
+        let mut images: Vec<Option<Option<Written<'_, '_>>>> = arenas.iter().map(|_| None).collect();
         let target = Target::of(header, self.arch.as_deref());
         for memory in memory {
             let from = ranges.partition_point(|range| range.end <= memory.map.start);
@@ -82,10 +84,11 @@ impl Planner<'_> {
                     self.functions += arenas[at].members.len() as u64;
                     images[at] = Some(self.image(pid, target, &functions, &arenas[at], session)?);
                 }
-                let Some(image) = &images[at] else { continue };
+                let Some(Some(image)) = &images[at] else { continue };
                 let range = range.start.max(memory.map.start)..range.end.min(memory.map.end);
                 let place = image.image.place_of(range.start);
-                let bytes = image.mmap2((pid, memory.tid), range, place, &memory.trailer, self.endian)?;
+                let bytes =
+                    image.file.mmap2((pid, memory.tid), range, place, &memory.trailer, self.endian)?;
                 if self.plan.after.len() == MAPPINGS_MAX {
                     bail!("{shown}: the process mapped memory over its code more than {MAPPINGS_MAX} times");
                 }

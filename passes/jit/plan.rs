@@ -1,7 +1,7 @@
 //! Plans what `jit` does: the images of the jitdumps, the records that map them, and the records that these
 //! replace.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt as _;
@@ -12,11 +12,11 @@ use perfx_format::jitdump::{ARCH_TIMESTAMP, Dump, Header};
 use perfx_format::record::cpumode::USER;
 use perfx_format::record::time_conv::TimeConv;
 use perfx_format::{Attr, Endian, MappedFile, Mmap2, Origin, hex, sample_type as st};
-use perfx_jit::{Arena, Function, Functions, Image, Target, arenas};
+use perfx_jit::{Arena, Function, Functions, Image, Member, Target, arenas};
 use perfx_pipeline::{Cached, Context as _, LISTED, Level, Made, Report, Result, Session, bail, counted};
 
 use super::options::{JitLayout, JitOptions};
-use super::recorded::{Map, Marker, Recorded, Span};
+use super::recorded::{Lineage, Map, Marker, Recorded, Span};
 use crate::support::ids::recorded_on;
 
 /// The changes of the recording, and the files to write beside it.
@@ -63,6 +63,12 @@ const GAP: u64 = 64;
 /// The alignment of images in the temporary file, bytes.
 const PAGE: u64 = 0x1000;
 
+/// The most bytes of images, together, that hold no code of a dump: a small one, and for each byte of the dumps. Code
+/// far apart, and code that the dump does not hold, would otherwise make of 64 bytes of a dump an image of 16 MiB. A
+/// compiler puts its code into memory that it maps for that, so real code is close together.
+const GAPS_MAX: u64 = 256 << 20;
+const GAPS_OF_BYTE: u64 = 64;
+
 /// The longest path of the folder for images, bytes; perf's buffer for paths has 4096.
 const PATH_MAX: usize = 4000;
 
@@ -81,8 +87,12 @@ pub(super) struct Planner<'r> {
     /// The temporary file with all images, until the recording is written.
     spool: Option<Arc<File>>,
     spooled: u64,
-    /// The mappings of images in the plan.
-    pub(super) mapped: Vec<Map>,
+    /// The mappings of images in the plan, by pid.
+    pub(super) mapped: BTreeMap<u32, Vec<Map>>,
+    /// How many bytes without code images may still have.
+    gaps_left: u64,
+    /// The number of functions that were left out because images had no room for more gaps.
+    apart: u64,
     /// The number of images of each process.
     numbers: HashMap<u32, u32>,
     /// The number of images by pid and index of the function: several functions of a dump may have the same
@@ -123,7 +133,9 @@ impl<'r> Planner<'r> {
             arch: recorded_on(session.features(), session.endian).arch,
             spool: None,
             spooled: 0,
-            mapped: Vec::new(),
+            mapped: BTreeMap::new(),
+            gaps_left: GAPS_MAX,
+            apart: 0,
             numbers: HashMap::new(),
             copies: HashMap::new(),
             functions: 0,
@@ -152,7 +164,10 @@ impl<'r> Planner<'r> {
             let inode = markers.iter().find_map(|marker| marker.inode);
             match self.options.places.open(path, inode) {
                 Ok((bytes, place)) => match Dump::new(&bytes) {
-                    Ok(dump) => self.dump(&dump, &markers, &place.display().to_string(), session)?,
+                    Ok(dump) => {
+                        self.allow_gaps(bytes.len());
+                        self.dump(&dump, &markers, &place.display().to_string(), session)?;
+                    }
                     Err(error) => {
                         self.missing.push(error.file(&place.display().to_string().into()).to_string())
                     }
@@ -191,11 +206,16 @@ impl<'r> Planner<'r> {
         }
         let spans: Vec<Span> =
             markers.iter().map(|marker| self.recorded.span(marker.pid, marker.moment)).collect();
+        let marked: HashSet<u32> = markers.iter().map(|marker| marker.pid).collect();
+        // The last of a process, and the first of a span.
+        let last_spans: HashMap<u32, Span> = spans.iter().map(|span| (span.pid, *span)).collect();
+        let owners: HashMap<Span, &Marker> =
+            spans.iter().copied().zip(markers.iter().copied()).rev().collect();
         let (mut groups, mut strangers, mut stale) = (BTreeMap::<Span, Vec<Function<'_>>>::new(), 0, 0);
         for function in functions.list {
             let is_first = function.pid == header.pid || function.pid == first.named;
             let pid = if is_first { first.pid } else { function.pid };
-            let is_marked = markers.iter().any(|marker| marker.pid == pid);
+            let is_marked = marked.contains(&pid);
             if !is_marked && !self.recorded.knows(pid) {
                 strangers += 1;
                 continue;
@@ -204,11 +224,10 @@ impl<'r> Planner<'r> {
                 // Code that was loaded before the recording began belongs to the first span.
                 Clock::Same | Clock::Counter(_) => self.recorded.span(pid, function.time),
                 Clock::Unknown => {
-                    let of_pid = markers.iter().zip(&spans).rev().find(|(marker, _)| marker.pid == pid);
-                    of_pid.map_or_else(|| self.recorded.span(pid, u64::MAX), |(_, span)| *span)
+                    last_spans.get(&pid).copied().unwrap_or_else(|| self.recorded.span(pid, u64::MAX))
                 }
             };
-            if is_marked && !spans.contains(&span) {
+            if is_marked && !owners.contains_key(&span) {
                 stale += 1;
                 continue;
             }
@@ -233,10 +252,7 @@ impl<'r> Planner<'r> {
         self.plan.report.say(Level::Detail, line);
         if matches!(clock, Clock::Unknown) {
             self.unclocked += 1;
-            let mut distinct: Vec<&Span> = spans.iter().collect();
-            distinct.sort();
-            distinct.dedup();
-            if distinct.len() > 1 || groups.keys().any(|span| !spans.contains(span)) {
+            if owners.len() > 1 || groups.keys().any(|span| !owners.contains_key(span)) {
                 return self.refuse(shown, "several processes wrote into it");
             }
         }
@@ -245,8 +261,7 @@ impl<'r> Planner<'r> {
         let mut groups: Vec<_> = groups.into_iter().collect();
         groups.sort_by_key(|(span, _)| (span.pid != first.pid, span.start));
         for (span, list) in groups {
-            let own = markers.iter().zip(&spans).find(|(_, other)| **other == span);
-            let marker = own.map_or(first, |(marker, _)| marker);
+            let marker = owners.get(&span).copied().unwrap_or(first);
             let process = Process { marker, span, clock, target };
             let functions = Functions { header, list, damage: Default::default(), impossible: 0 };
             self.process(&process, &functions, shown, session)?;
@@ -309,24 +324,49 @@ impl<'r> Planner<'r> {
             return self.refuse(shown, "code was loaded over older code");
         }
         let (lineage, pid) = (self.recorded.lineage(process.span), process.span.pid);
-        for arena in arenas {
+        let is_moved = |member: &&Member| member.is_moved;
+        let moved =
+            |arena: &Arena| arena.members.iter().filter(is_moved).map(|member| member.function).collect();
+        let moved: Vec<Vec<u32>> = arenas.iter().map(moved).collect();
+        let mut origins = HashMap::new();
+        origins.extend(moved.iter().flatten().map(|&number| (functions.list[number as usize].load, None)));
+        for arena in arenas.into_iter().filter(|arena| !arena.is_moved()) {
             match self.options.layout {
                 JitLayout::Arena => {
                     let image = self.image(pid, process.target, functions, &arena, session)?;
+                    let Some(image) = image else { continue };
+                    image.note_origins(&mut origins);
                     self.map_arena(process, functions, &arena, &image, &lineage, shown)?;
                 }
                 JitLayout::Function => {
-                    for arena in arena.into_functions() {
+                    for arena in arena.into_functions().filter(|arena| !arena.is_moved()) {
                         let image = self.image(pid, process.target, functions, &arena, session)?;
+                        let Some(image) = image else { continue };
+                        image.note_origins(&mut origins);
                         self.map_functions(process, &image, |_| true)?;
                     }
                 }
             }
         }
+        for number in moved.into_iter().flatten() {
+            let function = &functions.list[number as usize];
+            match origins.get(&function.load) {
+                Some(Some((file, place))) => {
+                    let time = self.time(process, function.time);
+                    self.map_at(process, file, function.address..function.end(), *place, time)?;
+                }
+                _ => self.apart += 1,
+            }
+        }
         Ok(())
     }
 
-    /// Writes the image of an arena into the temporary file.
+    /// Allows images to have the gaps that a dump or perf map of `len` bytes may have.
+    pub(super) fn allow_gaps(&mut self, len: usize) {
+        self.gaps_left = self.gaps_left.saturating_add((len as u64).saturating_mul(GAPS_OF_BYTE));
+    }
+
+    /// Writes the image of an arena into the temporary file. `None` if it has more gaps than images may still have.
     pub(super) fn image<'f, 'a>(
         &mut self,
         pid: u32,
@@ -334,8 +374,13 @@ impl<'r> Planner<'r> {
         functions: &'f Functions<'a>,
         arena: &Arena,
         session: &Session,
-    ) -> Result<Written<'f, 'a>> {
+    ) -> Result<Option<Written<'f, 'a>>> {
         let image = Image::new(functions, arena, target);
+        let Some(left) = self.gaps_left.checked_sub(image.gaps()) else {
+            self.apart += image.functions().len() as u64;
+            return Ok(None);
+        };
+        self.gaps_left = left;
         let name = match (self.options.layout, image.functions()) {
             (JitLayout::Function, [(_, function), ..]) => {
                 let copies = self.copies.entry((pid, function.index)).or_default();
@@ -367,7 +412,8 @@ impl<'r> Planner<'r> {
             .as_ref()
             .map(|cache| Cached { cache: cache.clone(), build_id: hex(&written.build_id) });
         self.plan.files.push(Made { path: path.clone(), from: spool, range, cached });
-        Ok(Written { image, build_id: written.build_id, path })
+        let file = Arc::new(ImageFile { build_id: written.build_id, path });
+        Ok(Some(Written { image, file }))
     }
 
     /// Maps the image of an arena: as a whole if no file is mapped there, else in parts.
@@ -377,11 +423,11 @@ impl<'r> Planner<'r> {
         functions: &Functions<'_>,
         arena: &Arena,
         image: &Written<'_, '_>,
-        lineage: &[Span],
+        lineage: &Lineage,
         shown: &str,
     ) -> Result<()> {
         let Process { marker, clock, .. } = process;
-        let mirrored = arena.members.iter().filter(|member| !member.reuses);
+        let mirrored = arena.members.iter().filter(|member| !member.reuses && !member.is_moved);
         let mut mirrored: Vec<&Function<'_>> =
             mirrored.map(|member| &functions.list[member.function as usize]).collect();
         mirrored.sort_by_key(|function| function.address);
@@ -417,7 +463,7 @@ impl<'r> Planner<'r> {
     ) -> Result<()> {
         for (place, function) in image.image.functions().iter().filter(|(place, _)| wanted(*place)) {
             let time = self.time(process, function.time);
-            self.map_at(process, image, function.address..function.end(), *place, time)?;
+            self.map_at(process, &image.file, function.address..function.end(), *place, time)?;
         }
         Ok(())
     }
@@ -434,11 +480,10 @@ impl<'r> Planner<'r> {
     }
 
     /// The mappings of files in a range, and those of images of the processes from which this one was forked.
-    fn files(&self, lineage: &[Span], range: &Range<u64>) -> Vec<Map> {
+    fn files(&self, lineage: &Lineage, range: &Range<u64>) -> Vec<Map> {
         let mut files = self.recorded.files(lineage, range);
-        let parents = lineage.get(1..).unwrap_or_default();
-        let of_parent = |map: &&Map| parents.iter().any(|span| span.pid == map.pid) && map.meets(range);
-        files.extend(self.mapped.iter().filter(of_parent));
+        let parents = lineage.spans.iter().skip(1).filter_map(|span| self.mapped.get(&span.pid));
+        files.extend(parents.flatten().filter(|map| map.meets(range)));
         files
     }
 
@@ -450,14 +495,14 @@ impl<'r> Planner<'r> {
         time: u64,
     ) -> Result<()> {
         let place = image.image.place_of(range.start);
-        self.map_at(process, image, range, place, time)
+        self.map_at(process, &image.file, range, place, time)
     }
 
     /// Adds a mapping to the plan, with the file offset `place`.
     fn map_at(
         &mut self,
         process: &Process<'_>,
-        image: &Written<'_, '_>,
+        image: &ImageFile,
         range: Range<u64>,
         place: u64,
         time: u64,
@@ -467,7 +512,8 @@ impl<'r> Planner<'r> {
         let task = (span.pid, if is_own { marker.tid } else { span.pid });
         let (start, end, origin) = (range.start, range.end, marker.origin);
         let mut bytes = image.mmap2(task, range, place, &marker.trailer, self.endian)?;
-        self.mapped.push(Map { pid: span.pid, moment: time, start, end, origin, is_memory: false });
+        let map = Map { pid: span.pid, moment: time, start, end, origin, is_memory: false };
+        self.mapped.entry(span.pid).or_default().push(map);
         if !is_own {
             marker.layout.set_pid_tid(&mut bytes, span.pid, span.pid, self.endian);
         }
@@ -483,27 +529,45 @@ impl<'r> Planner<'r> {
     /// Drops mappings of anonymous memory that a process mapped after its dump and that would hide an image.
     fn drop_memory(&mut self) {
         let Planner { mapped, recorded, plan, .. } = self;
-        mapped.sort_by_key(|map| (map.pid, map.start));
+        for maps in mapped.values_mut() {
+            maps.sort_by_key(|map| map.start);
+            // Each then ends where the last one up to it ends, so that one look finds whether any of these goes on.
+            let mut end = 0;
+            for map in maps {
+                end = map.end.max(end);
+                map.end = end;
+            }
+        }
+        let mut marked = HashMap::<u32, u64>::new();
+        for marker in &recorded.markers {
+            let first = marked.entry(marker.pid).or_insert(marker.moment);
+            *first = marker.moment.min(*first);
+        }
         for memory in recorded.maps.iter().filter(|map| map.is_memory) {
-            let from = mapped.partition_point(|map| map.pid < memory.pid);
-            let images =
-                mapped[from..].iter().take_while(|map| map.pid == memory.pid && map.start < memory.end);
-            let marked = recorded
-                .markers
-                .iter()
-                .any(|marker| marker.pid == memory.pid && marker.moment <= memory.moment);
-            if marked && images.clone().any(|map| map.end > memory.start) {
+            let Some(images) = mapped.get(&memory.pid) else { continue };
+            let before = images.partition_point(|map| map.start < memory.end);
+            let is_hidden = before.checked_sub(1).is_some_and(|last| images[last].end > memory.start);
+            if is_hidden && marked.get(&memory.pid).is_some_and(|&first| first <= memory.moment) {
                 plan.dropped.push(memory.origin);
             }
         }
     }
 
     fn say(&mut self) {
-        let Planner { plan, without_map, missing, damaged, .. } = self;
+        let Planner { plan, without_map, missing, damaged, apart, .. } = self;
         let report = &mut plan.report;
+        if *apart > 0 {
+            let functions = counted(*apart, "function", "functions");
+            let line = format!(
+                "{functions} of JIT compilers, so far apart that their images would have more than {} MiB of gaps, and \
+                 more than {GAPS_OF_BYTE} times the size of the dumps",
+                GAPS_MAX >> 20
+            );
+            report.say(Level::Loss, line);
+        }
         if !plan.files.is_empty() {
             let images = counted(plan.files.len() as u64, "image", "images");
-            let functions = counted(self.functions, "function", "functions");
+            let functions = counted(self.functions - self.apart, "function", "functions");
             let sources = [
                 (self.dumps, counted(self.dumps, "jitdump", "jitdumps")),
                 (self.perf_maps, counted(self.perf_maps, "perf map", "perf maps")),
@@ -560,11 +624,28 @@ impl<'r> Planner<'r> {
 /// An image that was written.
 pub(super) struct Written<'f, 'a> {
     pub(super) image: Image<'f, 'a>,
+    pub(super) file: Arc<ImageFile>,
+}
+
+/// The file of an image.
+#[derive(Debug)]
+pub(super) struct ImageFile {
     build_id: [u8; 20],
     path: PathBuf,
 }
 
 impl Written<'_, '_> {
+    /// Notes the places of those functions whose number of a LOAD record is among `origins`.
+    fn note_origins(&self, origins: &mut HashMap<u32, Option<(Arc<ImageFile>, u64)>>) {
+        for (place, function) in self.image.functions() {
+            if let Some(origin) = origins.get_mut(&function.load) {
+                *origin = Some((self.file.clone(), *place));
+            }
+        }
+    }
+}
+
+impl ImageFile {
     /// The MMAP2 record that maps a range of a task's memory to this place of the file.
     pub(super) fn mmap2(
         &self,

@@ -55,11 +55,33 @@ struct Begin {
 }
 
 /// The time from a fork or exec of a process to the next one with the same pid.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(super) struct Span {
     pub(super) pid: u32,
     pub(super) start: u64,
     pub(super) end: u64,
+}
+
+/// The most generations of processes, from child to parent, whose mappings are looked up. A program that execs begins
+/// with empty memory, so few processes have more ancestors that matter.
+const GENERATIONS: usize = 64;
+
+/// A process with those from which it inherited memory.
+pub(super) struct Lineage {
+    /// Of the process, then of its parent, and so on.
+    pub(super) spans: Vec<Span>,
+    /// False if there were more than [`GENERATIONS`].
+    is_whole: bool,
+}
+
+impl Lineage {
+    /// Stands for the mappings of the generations that are not looked up: one that is everywhere from the beginning, so
+    /// that code is mapped over it at the time when it was loaded, wherever they had mapped a file.
+    fn unknown(&self) -> Option<Map> {
+        let Span { pid, .. } = *self.spans.last().filter(|_| !self.is_whole)?;
+        let origin = Origin::Synthetic;
+        Some(Map { pid, moment: 0, start: 0, end: u64::MAX, origin, is_memory: false })
+    }
 }
 
 /// A mapping of memory without a file, with what a record after it needs.
@@ -185,28 +207,33 @@ impl Recorded {
         Span { pid, start, end: begins.get(after).map_or(u64::MAX, |begin| begin.moment) }
     }
 
-    /// The span of a process, followed by the spans of the processes whose memory it inherited; each of these
-    /// ends at the fork.
-    pub(super) fn lineage(&self, span: Span) -> Vec<Span> {
-        let mut lineage = vec![span];
+    /// The span of a process, and the spans of the processes whose memory it inherited; each of these ends at the fork.
+    pub(super) fn lineage(&self, span: Span) -> Lineage {
+        let mut spans = vec![span];
+        let mut is_whole = true;
         // In a damaged recording, a process may be its own ancestor.
-        while let Some(&Span { pid, start, .. }) = lineage.last()
-            && let Some(begin) = self.begins_of(pid).iter().rfind(|begin| begin.moment <= start)
+        while let Some(&Span { pid, start, .. }) = spans.last()
+            && let begins = self.begins_of(pid)
+            && let Some(begin) = begins[..begins.partition_point(|begin| begin.moment <= start)].last()
             && let Some(parent) = begin.parent
-            && lineage.iter().all(|span| span.pid != parent)
+            && spans.iter().all(|span| span.pid != parent)
         {
-            lineage.push(Span { end: begin.moment, ..self.span(parent, begin.moment) });
+            if spans.len() == GENERATIONS {
+                is_whole = false;
+                break;
+            }
+            spans.push(Span { end: begin.moment, ..self.span(parent, begin.moment) });
         }
-        lineage
+        Lineage { spans, is_whole }
     }
 
     /// The mappings of files in a range that a process with this lineage has.
-    pub(super) fn files(&self, lineage: &[Span], range: &Range<u64>) -> Vec<Map> {
+    pub(super) fn files(&self, lineage: &Lineage, range: &Range<u64>) -> Vec<Map> {
         let of = |span: &Span| {
-            let (start, end) = (span.start, span.end);
-            let maps = self.maps_of(span.pid).iter();
-            maps.filter(move |map| !map.is_memory && (start..end).contains(&map.moment))
+            let maps = self.maps_of(span.pid);
+            let at = |moment: u64| maps.partition_point(|map| map.moment < moment);
+            maps[at(span.start)..at(span.end)].iter().filter(|map| !map.is_memory && map.meets(range))
         };
-        lineage.iter().flat_map(of).filter(|map| map.meets(range)).copied().collect()
+        lineage.spans.iter().flat_map(of).copied().chain(lineage.unknown()).collect()
     }
 }

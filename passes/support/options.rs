@@ -15,11 +15,12 @@ pub trait PassOptions: Args {
     /// `perfx NAME`, if the pass has a command of its own.
     const COMMAND: Option<PassCommand> = None;
 
-    /// Creates the pass.
+    /// Creates the pass. Without options, with the defaults of all, it must succeed: chains and tests make it so. What must
+    /// be given is a required option of the `Args` struct.
     ///
     /// # Errors
     ///
-    /// The options are wrong: a usage error.
+    /// The values of options are wrong, or exclude each other: a usage error.
     fn pass(self) -> Result<Box<dyn Pass>>;
 }
 

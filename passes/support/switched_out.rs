@@ -64,6 +64,11 @@ impl SwitchedOut {
         true
     }
 
+    /// True if there is a sample of the task.
+    pub(crate) fn contains(&self, tid: u32) -> bool {
+        self.by_tid.contains_key(&tid)
+    }
+
     /// The sample of a task that is off the CPU, changed to this time, ns. `period` computes its period from
     /// the time when the task left its CPU, ns.
     pub(crate) fn sample_at(

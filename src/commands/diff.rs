@@ -63,7 +63,7 @@ Exit codes:
   3  different, or damaged; with --profile, the share of some function moved";
 
 /// What is printed as JSON.
-pub(crate) type Output<'f> = Document<1, Printed<'f>>;
+pub(crate) type Output<'f> = Document<2, Printed<'f>>;
 
 /// # perfx diff --format json
 ///

@@ -14,7 +14,7 @@ use perfx_doctor::{
 };
 use perfx_format::Origin;
 use perfx_format::readers::{READERS, Reader};
-use perfx_look::json::{Decimal, Document, Offset};
+use perfx_look::json::{Document, Offset};
 use perfx_look::render::printable;
 use perfx_pipeline::counted;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -70,11 +70,11 @@ pub(crate) struct Doctor {
 }
 
 /// What is printed as JSON.
-pub(crate) type Output = Document<1, Printed>;
+pub(crate) type Output = Document<2, Printed>;
 
 /// # What perfx doctor prints with --format json, or in each line with --format ndjson
 ///
-/// Offsets and counts are strings, because they may need 64 bits.
+/// Offsets are strings, because they may need 64 bits.
 #[derive(Serialize, JsonSchema)]
 #[serde(tag = "what", rename_all = "kebab-case")]
 #[schemars(deny_unknown_fields)]
@@ -104,7 +104,7 @@ pub(crate) struct ReaderEntry {
 struct ObstacleEntry {
     what: String,
     /// The number of records or events that have it
-    count: Decimal<u64>,
+    count: u64,
 }
 
 /// A recording.
@@ -116,7 +116,7 @@ pub(crate) struct FileEntry {
     #[schemars(extend("enum" = ["sound", "suspect", "unreadable"]))]
     verdict: &'static str,
     /// Records examined
-    records: Decimal<u64>,
+    records: u64,
     findings: Vec<FindingEntry>,
 }
 
@@ -127,7 +127,7 @@ struct FindingEntry {
     #[serde(flatten)]
     code: CodeEntry,
     /// How often it was found
-    count: Decimal<u64>,
+    count: u64,
     /// The first of them
     places: Vec<PlaceEntry>,
 }
@@ -146,7 +146,7 @@ pub(crate) struct CodeEntry {
     #[serde(rename = "perf_7.3")]
     perf_73: Reacts,
     /// The perfx command that repairs it
-    mend: Option<&'static str>,
+    repair: Option<&'static str>,
 }
 
 /// How perf reacts.
@@ -348,7 +348,7 @@ fn consequences(code: &Code) -> String {
     if (code.perf_61, code.perf_73) != (Reaction::Reads, Reaction::Reads) {
         said.push(format!("perf 6.1 {}, perf 7.3 {}", code.perf_61, code.perf_73));
     }
-    said.extend(code.mend.map(|mend| format!("perfx {mend} fixes it")));
+    said.extend(code.repair.map(|repair| format!("perfx {repair} repairs it")));
     if said.is_empty() { String::new() } else { format!("    {}\n", said.join("; ")) }
 }
 
@@ -372,8 +372,7 @@ fn finding_text(diagnosis: &Diagnosis, finding: &Finding) -> String {
 impl ReaderEntry {
     fn of(file: &str, reader: &Reader, obstacles: Vec<Obstacle>) -> ReaderEntry {
         let obstacles = obstacles.into_iter();
-        let obstacles =
-            obstacles.map(|Obstacle { what, count }| ObstacleEntry { what, count: Decimal(count) });
+        let obstacles = obstacles.map(|Obstacle { what, count }| ObstacleEntry { what, count });
         ReaderEntry { file: file.to_owned(), reader: reader.name, obstacles: obstacles.collect() }
     }
 
@@ -385,7 +384,7 @@ impl ReaderEntry {
         }
         let mut text = format!("{file}: {reader} refuses or misreads\n");
         for ObstacleEntry { what, count: number } in obstacles {
-            let _ = writeln!(text, "  {}: {}", printable(what), count(number.0));
+            let _ = writeln!(text, "  {}: {}", printable(what), count(*number));
         }
         text + &format!("    perfx normalize --for {reader} takes this away\n")
     }
@@ -396,7 +395,7 @@ impl FileEntry {
         FileEntry {
             file: diagnosis.name.to_string(),
             verdict: verdict(diagnosis.verdict),
-            records: Decimal(diagnosis.records),
+            records: diagnosis.records,
             findings: diagnosis.findings.iter().map(|finding| FindingEntry::of(diagnosis, finding)).collect(),
         }
     }
@@ -412,7 +411,7 @@ impl FindingEntry {
         };
         FindingEntry {
             code: CodeEntry::of(finding.code),
-            count: Decimal(finding.count),
+            count: finding.count,
             places: finding.locations.iter().map(place).collect(),
         }
     }
@@ -426,7 +425,7 @@ impl CodeEntry {
             about: code.about,
             perf_61: Reacts(code.perf_61),
             perf_73: Reacts(code.perf_73),
-            mend: code.mend,
+            repair: code.repair,
         }
     }
 }

@@ -36,7 +36,7 @@ pub(crate) struct Du {
 }
 
 /// What is printed as JSON.
-pub(crate) type Output<'u> = Document<1, Printed<'u>>;
+pub(crate) type Output<'u> = Document<2, Printed<'u>>;
 
 /// # perfx du --format json
 ///
@@ -158,7 +158,7 @@ fn text(usage: &Usage) -> String {
             let cells = [row.bytes.map(units::count), share, row.records.map(units::count)];
             iter::once(row.name.clone()).chain(cells.into_iter().flatten()).collect::<Vec<_>>()
         }));
-        units::table(&rows)
+        units::fitted(&rows)
     };
     tables(usage).iter().map(shown).collect::<Vec<_>>().join("\n")
 }

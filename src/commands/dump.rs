@@ -14,7 +14,7 @@ use perfx_format::read::{Batch, Form, Recording};
 use perfx_format::{
     Endian, Feature, HexNumber, Kinds, Origin, Record, RecordType, Value, ValueFields, push_hex,
 };
-use perfx_look::json::{Document, Fields, HexDigits, Kind, Offset, Place};
+use perfx_look::json::{Document, Fields, HexDigits, Kind, Offset, Place, write_json};
 use perfx_look::render::{self, Style, push_line, push_number};
 use perfx_pipeline::{Level, Report, scan_past};
 use schemars::JsonSchema;
@@ -163,7 +163,7 @@ impl<W: Write> Shown<W> {
     /// Writes one part or record in either JSON form.
     fn json(&mut self, part: Printed<'_>) -> io::Result<()> {
         if self.format == Format::Ndjson {
-            serde_json::to_writer(&mut self.out, &Output::new(part))?;
+            write_json(&mut self.out, &Output::new(part), false)?;
             return self.out.write_all(b"\n");
         }
         match &part {
@@ -236,7 +236,7 @@ impl<W: Write> Shown<W> {
                 self.close()?;
                 if let Some(error) = error {
                     self.out.write_all(b",\n\"error\": ")?;
-                    serde_json::to_writer(&mut self.out, &error)?;
+                    write_json(&mut self.out, &error, false)?;
                 }
                 self.out.write_all(b"}\n")?;
             }
@@ -497,9 +497,9 @@ impl Records {
         // Writing to memory cannot fail.
         if self.format == Format::Json {
             text.extend_from_slice(b",\n");
-            let _ = serde_json::to_writer(text, &entry);
+            let _ = write_json(text, &entry, false);
         } else {
-            let _ = serde_json::to_writer(&mut *text, &Output::new(Printed::Record(entry)));
+            let _ = write_json(&mut *text, &Output::new(Printed::Record(entry)), false);
             text.push(b'\n');
         }
     }

@@ -1,5 +1,7 @@
 //! `perfx inject` adds what perf inject adds, in any recording, with the same options.
 
+mod perf_words;
+
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -15,6 +17,8 @@ use super::merge::{guest_pass, has_kcore};
 use crate::args::{Usage, usage};
 use crate::io::source::Source;
 use crate::io::target::WriteArgs;
+
+pub(crate) use perf_words::from_perf;
 
 /// Options that only perf inject has, and why perfx refuses them.
 pub(crate) const PERF_ONLY: [(&str, &str); 1] = [(
@@ -45,8 +49,8 @@ pub(crate) const PERF_ONLY: [(&str, &str); 1] = [(
 /// For Intel PT and others, the error shows the perf command that decodes them.
 ///
 /// Without an option that says what to inject, the recording is copied unchanged, as perf inject
-/// does. A link to perfx called perf-inject accepts the options of perf inject, and keeps an existing
-/// output as FILE.old, as perf does.
+/// does. A link to perfx called perf-inject accepts the options of perf inject, also shortened or as
+/// --no-OPTION, and keeps an existing output as FILE.old, as perf does.
 ///
 /// Examples:
 ///   perfx inject --buildids perf.data -o injected.data
@@ -114,7 +118,7 @@ pub(crate) struct Inject {
     #[arg(long, value_name = "GUEST")]
     guest_data: Vec<OsString>,
     /// Look for a guest's files below DIR/PID
-    #[arg(long, value_name = "DIR", requires = "guest_data")]
+    #[arg(long, value_name = "DIR")]
     guestmount: Option<PathBuf>,
     #[command(flatten)]
     idle: IdleArgs,
@@ -145,9 +149,10 @@ struct IdleArgs {
 }
 
 impl IdleArgs {
-    /// Reports each given option as having no effect.
-    fn tell(&self, report: &mut Report) {
+    /// Reports each given option as having no effect. Without a guest there is nothing to look for below --guestmount.
+    fn tell(&self, guestmount: bool, report: &mut Report) {
         let options = [
+            ("--guestmount without --guest-data", guestmount),
             ("--vmlinux", self.vmlinux.is_some()),
             ("--ignore-vmlinux", self.ignore_vmlinux),
             ("--kallsyms", self.kallsyms.is_some()),
@@ -163,7 +168,7 @@ impl Inject {
     pub(crate) fn run(mut self) -> Result<u8> {
         self.write.backup |= self.like_perf && self.write.output.as_ref().is_some_and(|path| path.is_file());
         let mut report = Report::default();
-        self.idle.tell(&mut report);
+        self.idle.tell(self.guestmount.is_some() && self.guest_data.is_empty(), &mut report);
         let ids = self.ids.clone().options().map_err(usage)?;
         let mmap2 = self.mmap2_buildids || self.mmap2_buildid_all;
         let build_ids = self.build_ids || self.buildid_all;

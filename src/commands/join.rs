@@ -32,7 +32,9 @@ use crate::io::target::WriteArgs;
 #[command(
     verbatim_doc_comment,
     override_usage = "perfx join [OPTIONS] INPUT INPUT…",
-    mut_arg("input", repeatable)
+    mut_arg("input", repeatable),
+    // Refused with a reason.
+    mut_arg("in_place", |option| option.hide(true))
 )]
 pub(crate) struct Join {
     // Must come before the options that read from it, because those move its values out.

@@ -1,22 +1,33 @@
-//! `perfx list` lists what a recording names: events, DSOs, build-ids, processes, threads, cgroups or mappings.
+//! `perfx list` lists what a recording names: events, DSOs, build-ids, processes, threads, cgroups or mappings, and ranks
+//! its functions and call stacks.
 
-use anyhow::Result;
-use clap::Args;
-use perfx_export::list::{Listing, What, list};
+mod functions;
+
+use anyhow::{Result, bail};
+use clap::{Args, ValueEnum};
+use perfx_export::list::{self, Listing, list};
 use perfx_look::json::{Document, Text};
 use perfx_look::render;
 use perfx_pipeline::Report;
 
-use crate::args::ReadArgs;
-use crate::io::source::{InputArgs, Source};
-use crate::term::units::{count, table};
+use self::functions::RankArgs;
+use crate::args::{ReadArgs, Usage};
+use crate::commands::export::input::ChosenArgs;
+use crate::io::source::InputsArgs;
+use crate::term::units::{count, fitted};
 
-/// List the events, DSOs, build-ids, processes, threads, cgroups or mappings of a recording
+/// List the functions, stacks, events, DSOs, build-ids, processes, threads, cgroups or mappings of a recording
 ///
-/// Each row has the number of samples and the sum of their periods, as counted by perf report -n. The
-/// most sampled come first; events and mappings come in the order of the recording.
+/// Functions are listed with the shares that perf report shows: of the samples in a function (self), and of
+/// those in it and in what it called (total). Of several events, the first one sampled with call chains is
+/// taken, unless --event selects another. Several recordings add up.
+///
+/// The rows of the other lists have the number of samples and the sum of their periods, as counted by
+/// perf report -n. The most sampled come first; events and mappings come in the order of the recording.
 ///
 /// Examples:
+///   perfx list functions perf.data --head 10
+///   perfx list functions perf.data --comm nginx --callers malloc
 ///   perfx list events perf.data
 ///   perfx list processes --json perf.data | jq '.rows[] | select(.samples == 0).pid'
 ///   perf record -o - ./program | perfx list dsos
@@ -27,21 +38,70 @@ pub(crate) struct List {
     #[arg(value_enum, value_name = "WHAT")]
     what: What,
     #[command(flatten)]
-    input: InputArgs,
+    inputs: InputsArgs,
+    #[command(flatten, next_help_heading = "Functions and stacks")]
+    rank: RankArgs,
     #[command(flatten)]
+    chosen: ChosenArgs,
+    #[command(flatten, next_help_heading = "Options")]
     read: ReadArgs,
 }
 
+/// What is listed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum What {
+    /// Functions, with their shares of the samples
+    Functions,
+    /// Call stacks, with their shares of the samples
+    Stacks,
+    /// Events, also those without samples
+    Events,
+    /// Mapped files, kernels and other code, with the number of their mappings
+    Dsos,
+    /// Build-ids in the recording
+    BuildIds,
+    /// Processes, with the numbers of their threads and mappings
+    Processes,
+    /// Threads
+    Threads,
+    /// Cgroups (perf record --all-cgroups)
+    Cgroups,
+    /// Mappings, with their addresses
+    Mappings,
+}
+
 /// What is printed as JSON.
-pub(crate) type Output = Document<1, Listing>;
+pub(crate) type Output = Document<2, Listing>;
+
+pub(crate) use self::functions::{Output as RankedOutput, percentage, text as ranked_text};
 
 impl List {
     pub(crate) fn run(&self) -> Result<u8> {
-        let mut recording = Source::of(&self.input).open_indexed()?;
+        let what = match self.what {
+            What::Functions => return self.rank.functions(&self.inputs, &self.chosen, self.read),
+            What::Stacks => return self.rank.stacks(&self.inputs, &self.chosen, self.read),
+            What::Events => list::What::Events,
+            What::Dsos => list::What::Dsos,
+            What::BuildIds => list::What::BuildIds,
+            What::Processes => list::What::Processes,
+            What::Threads => list::What::Threads,
+            What::Cgroups => list::What::Cgroups,
+            What::Mappings => list::What::Mappings,
+        };
+        self.rank.refuse_all()?;
+        if self.chosen.searches() {
+            bail!(Usage("options that search for symbols are for functions and stacks".into()));
+        }
+        let sources = self.inputs.sources()?;
+        let [source] = &sources[..] else {
+            bail!(Usage("only functions and stacks are listed of several recordings at once".into()));
+        };
+        let mut recording = source.open_indexed()?;
         let mut report = Report::default();
-        recording.progress().expect(2);
+        let filter = self.chosen.filter();
+        recording.progress().expect(if filter.is_empty() { 2 } else { 3 });
         let bar = self.read.verbosity.progress(&recording);
-        let listing = list(&mut recording, self.what, self.read.threads.count(), &mut report)?;
+        let listing = list(&mut recording, what, &filter, self.read.threads.count(), &mut report)?;
         drop(bar);
         self.read.format.print(|| text(&listing), || Output::new(listing.clone()))?;
         Ok(self.read.verbosity.print(&report))
@@ -82,7 +142,7 @@ fn text(listing: &Listing) -> String {
                     shown(&row.name, row.guest),
                     row.pid.to_string(),
                     format!("{:#x}", row.start.0),
-                    format!("{:#x}", row.size.0),
+                    format!("{:#x}", row.length.0),
                     format!("{:#x}", row.offset.0),
                     row.access.clone().unwrap_or_default(),
                     count(row.samples),
@@ -90,7 +150,7 @@ fn text(listing: &Listing) -> String {
             })
         }
     };
-    table(&rows)
+    fitted(&rows)
 }
 
 fn lines<R>(title: &[&str], rows: &[R], row: impl Fn(&R) -> Vec<String>) -> Vec<Vec<String>> {

@@ -16,13 +16,13 @@ use clap::Args;
 #[command(verbatim_doc_comment)]
 pub(crate) struct Man {
     /// Folder to write to; it is created if necessary
-    #[arg(long, value_name = "DIR")]
+    #[arg(short = 'o', long, value_name = "DIR", visible_alias = "output")]
     dir: PathBuf,
 }
 
 impl Man {
     pub(crate) fn run(&self, mut command_line: clap::Command) -> Result<u8> {
-        let name = || self.dir.display().to_string();
+        let name = || format!("can't create the folder {}", self.dir.display());
         fs::create_dir_all(&self.dir).with_context(name)?;
         command_line = command_line.disable_help_subcommand(true);
         command_line.build();

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -28,6 +27,7 @@ use crate::args::{ThreadArgs, usage};
 use crate::commands::export::input::{say_read, with_chains};
 use crate::commands::export::output::OutputArgs;
 use crate::io::source::{InputArgs, Source};
+use crate::io::sparse::ReadAt;
 use crate::term::report::VerbosityArgs;
 use crate::term::units::size;
 
@@ -65,13 +65,19 @@ pub(crate) struct Pack {
 }
 
 /// The last file of a pack, [`MANIFEST`], which `perfx unpack` checks the others by.
-pub(crate) type Output<'m> = Document<1, &'m Manifest>;
+pub(crate) type Output<'m> = Document<FORM, &'m Manifest>;
+
+/// The version of the manifest's form.
+pub(crate) const FORM: u32 = 1;
 
 /// The name of the manifest in a pack.
 pub(crate) const MANIFEST: &str = "manifest.json";
 
 /// The name of the recording in a pack: a file, or a folder of files.
 pub(crate) const RECORDING: &str = "perf.data";
+
+/// The folder of the build-id cache with a link for each build-id.
+pub(crate) const LINKS: &str = ".build-id";
 
 /// What a pack holds.
 #[derive(Serialize, Deserialize, JsonSchema, Debug)]
@@ -213,8 +219,9 @@ fn add_folder(folder: &Path, path: &str, entries: &mut Vec<Entry>) -> Result<()>
 /// Adds the files that were found; returns the links of the build-id cache, each with its target.
 fn put_files(found: SymbolFiles, entries: &mut Vec<Entry>) -> BTreeMap<String, String> {
     let mut links = BTreeMap::new();
-    for (id, dso) in found.dsos {
-        let (folder, hex) = (dso.folder(id), id.to_string());
+    let folders = found.folders(&[RECORDING, MANIFEST, LINKS]);
+    for ((id, dso), folder) in found.dsos.into_iter().zip(folders.into_values()) {
+        let hex = id.to_string();
         for (name, content) in dso.files {
             let bytes = match content {
                 Content::File(place) => Bytes::At(place),
@@ -222,7 +229,7 @@ fn put_files(found: SymbolFiles, entries: &mut Vec<Entry>) -> BTreeMap<String, S
             };
             entries.push(Entry { path: format!("{folder}/{name}"), bytes });
         }
-        links.insert(format!(".build-id/{}/{}", &hex[..2], &hex[2..]), format!("../../{folder}"));
+        links.insert(format!("{LINKS}/{}/{}", &hex[..2], &hex[2..]), format!("../../{folder}"));
     }
     for (pid, map) in found.maps {
         let path = PerfMaps::path(pid).trim_start_matches('/').to_owned();
@@ -243,26 +250,13 @@ impl Bytes {
     /// The bytes from the first one on.
     fn reader(&self) -> Result<Box<dyn Read + '_>> {
         Ok(match self {
-            Bytes::Open(file) => Box::new(FromStart { file, at: 0 }),
+            // Without moving its position, which standard input shares with other programs.
+            Bytes::Open(file) => Box::new(ReadAt::new(file, 0)),
             Bytes::At(place) => {
                 Box::new(build_id::open(place).with_context(|| place.display().to_string())?.0)
             }
             Bytes::Here(bytes) => Box::new(&bytes[..]),
         })
-    }
-}
-
-/// Reads an open file without moving its position, which standard input shares with other programs.
-struct FromStart<'f> {
-    file: &'f File,
-    at: u64,
-}
-
-impl Read for FromStart<'_> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let count = self.file.read_at(into, self.at)?;
-        self.at += count as u64;
-        Ok(count)
     }
 }
 

@@ -31,7 +31,8 @@ use crate::term::units::size;
 /// the parts together again. Parts are uncompressed files; those of --time, --size and --samples are
 /// named PREFIX.0001.data and so on, in time order, those of --by PREFIX.PID.data or
 /// PREFIX.EVENT.data. If PREFIX is a directory or ends with /, the parts are written into it and named
-/// after the input; the directory is created if necessary.
+/// after the input; the directory is created if necessary. A part of --by event does not have the
+/// events of the other parts.
 ///
 /// Examples:
 ///   perfx split --time 10s perf.data
@@ -62,6 +63,9 @@ pub(crate) struct Split {
     /// In each part, drop events without samples and build-ids of files that no process maps
     #[arg(long)]
     drop_unused: bool,
+    /// Refuse to write more parts than this; each has its own copy of what several need
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    max_parts: usize,
     /// Overwrite existing parts, and remove further ones of an older split
     #[arg(short, long)]
     force: bool,
@@ -88,7 +92,7 @@ impl Split {
         source.use_index(&mut recording);
         let mut recording = expanded(recording, threads, &mut report)?;
         let bar = self.verbosity.progress(&recording);
-        let parts = Parts::new(&mut recording, by, self.drop_unused, threads)?;
+        let parts = Parts::new(&mut recording, by, self.drop_unused, self.max_parts, threads)?;
         let called: Vec<Part> = parts.parts().collect();
         let paths = paths(&prefix, &called);
         for path in &paths {

@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use crate::args::ReadArgs;
 use crate::io::source::{InputArgs, Source};
-use crate::term::units::{self, percent, table};
+use crate::term::units::{self, fitted, percent};
 
 /// Count records by kind, samples by event, and what was lost
 ///
@@ -46,7 +46,7 @@ pub(crate) struct Stats {
 }
 
 /// What is printed as JSON.
-pub(crate) type Output<'c> = Document<1, Printed<'c>>;
+pub(crate) type Output<'c> = Document<2, Printed<'c>>;
 
 /// # perfx stats --format json
 ///
@@ -89,12 +89,12 @@ fn text(counts: &Counts) -> String {
     let line = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
     let row = |name: String, of: Count| {
         let share = percent(of.records, total.records);
-        vec![name, units::count(of.records), share, units::size(of.bytes), units::count(of.largest)]
+        vec![name, units::count(of.records), share, units::size(of.bytes), units::count(of.largest_bytes)]
     };
     let mut rows = vec![line(&["kind", "records", "", "bytes", "largest"])];
     rows.extend(counts.kinds.iter().map(|of| row(kind_name(of.kind.0).into_owned(), of.count)));
     rows.push(row("all".to_owned(), total));
-    let mut text = table(&rows);
+    let mut text = fitted(&rows);
 
     let samples = counts.of_kind(RecordType::SAMPLE).records;
     // perf shows this number instead of the number of samples.
@@ -107,7 +107,7 @@ fn text(counts: &Counts) -> String {
     for event in &counts.events {
         let name = render::readable(&event.name.0);
         let period = event.period.map_or_else(|| "-".to_owned(), |period| units::wide_count(period.0));
-        let lost = units::wide_count(event.lost.0 + event.filtered.0);
+        let lost = units::wide_count(event.lost_samples.0 + event.filtered_samples.0);
         let mut row = row(name, event.samples, event.bytes, period, lost);
         if reads {
             row.push(units::count(event.new_values.by_id));
@@ -119,7 +119,7 @@ fn text(counts: &Counts) -> String {
         rows.push(row("(unknown)".to_owned(), unknown.samples, unknown.bytes, String::new(), String::new()));
     }
     text += "\n";
-    text += &table(&rows);
+    text += &fitted(&rows);
     text += "\n";
     for (name, what) in facts(counts) {
         text += &format!("{name:<15} {what}\n");
@@ -133,14 +133,17 @@ fn facts(counts: &Counts) -> Vec<(&'static str, String)> {
         format!("reported by {} {}", units::count(counts.of_kind(kind).records), kind_name(kind))
     };
     let lost = counts.lost;
-    let and_filtered = if lost.filtered.0 > 0 {
-        format!(" and {} dropped by a filter", units::wide_count(lost.filtered.0))
+    let and_filtered = if lost.filtered_samples.0 > 0 {
+        format!(" and {} dropped by a filter", units::wide_count(lost.filtered_samples.0))
     } else {
         String::new()
     };
-    let samples = units::wide_count(lost.samples.0) + &and_filtered;
+    let samples = units::wide_count(lost.lost_samples.0) + &and_filtered;
     let mut facts = vec![
-        ("lost records", format!("{}, {}", units::wide_count(lost.records.0), told_by(RecordType::LOST))),
+        (
+            "lost records",
+            format!("{}, {}", units::wide_count(lost.lost_records.0), told_by(RecordType::LOST)),
+        ),
         ("lost samples", format!("{samples}, {}", told_by(RecordType::LOST_SAMPLES))),
     ];
     let (traces, written) = (counts.of_kind(RecordType::AUXTRACE), counts.of_kind(RecordType::AUX));
@@ -197,7 +200,7 @@ fn aux_facts(aux: &AuxCount) -> Vec<(&'static str, String)> {
 }
 
 fn span_text(span: TimeSpan) -> String {
-    let (first, last) = (span.first.0, span.last.0);
+    let (first, last) = (span.first_ns.0, span.last_ns.0);
     let (from, to, long) = (units::time(first), units::time(last), units::duration(last - first));
     format!("from {from} to {to}, {long}")
 }

@@ -1,5 +1,6 @@
 //! `perfx unpack` makes a folder of what `perfx pack` has packed, all of it or nothing.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, BufReader, Read};
@@ -8,20 +9,26 @@ use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
+use perfx_passes::parse_bytes;
 use perfx_pipeline::{Level, Report, count};
+use serde::Deserialize;
+use serde_json::Value as Json;
 use tar::{Archive, EntryType};
 use zstd::stream::read::Decoder;
 
-use super::pack::{Hashed, MANIFEST, Manifest, Missing, PackedFile, RECORDING, about};
+use super::pack::{FORM, Hashed, LINKS, MANIFEST, Manifest, Missing, PackedFile, RECORDING, about};
 use crate::args::Usage;
-use crate::io::commit::{Existing, OutputPath, folder, is_empty};
+use crate::io::commit::{Existing, OutputPath, is_empty};
+use crate::io::sparse;
 use crate::term::report::VerbosityArgs;
+use crate::term::units::size;
 
 /// Unpack what perfx pack has packed into a new folder
 ///
 /// The folder has the recording, perf.data, and is a build-id cache of perf: perf --buildid-dir DIR and
 /// perfx's --buildid-dir DIR find the files in it. Every file is checked against the hash in the pack's
-/// manifest; if one differs, nothing is written. No file is written outside of the folder.
+/// manifest; if one differs, nothing is written. No file is written outside of the folder. A pack that
+/// would expand to more than 1 GB and more than 100 times its size is refused without --max-size.
 ///
 /// Examples:
 ///   perfx unpack perf.tar.zst
@@ -36,6 +43,10 @@ pub(crate) struct Unpack {
     /// Folder to create [default: PACK without .tar.zst]
     #[arg(help_heading = "Output", short = 'o', long, value_name = "DIR", visible_alias = "output")]
     dir: Option<PathBuf>,
+    /// Unpack up to this many bytes, however small the pack is: 20G (k, M, G: powers of 1000; KiB, MiB, GiB: of
+    /// 1024) [default: 1G, or 100 times the size of the pack]
+    #[arg(help_heading = "Output", long, value_name = "BYTES", value_parser = bytes)]
+    max_size: Option<u64>,
     #[command(flatten)]
     verbosity: VerbosityArgs,
 }
@@ -53,7 +64,7 @@ impl Unpack {
         };
         let (mut files, mut missing) = (Vec::new(), Vec::new());
         OutputPath::new(&dir, Existing::Keep).make_folder(|folder| {
-            let manifest = unpack(pack, folder).with_context(|| name.clone())?;
+            let manifest = unpack(pack, folder, self.max_size).with_context(|| name.clone())?;
             Manifest::Pack { files, missing } = manifest;
             Ok(())
         })?;
@@ -85,9 +96,16 @@ impl Unpack {
     }
 }
 
+/// The value of `--max-size`.
+fn bytes(text: &str) -> Result<u64, String> {
+    parse_bytes(text).map_err(|error| error.to_string())
+}
+
 /// Unpacks everything into the folder, and checks it.
-fn unpack(pack: impl Read, folder: &Path) -> Result<Manifest> {
-    let mut archive = Archive::new(Decoder::new(BufReader::new(pack))?);
+fn unpack(pack: impl Read, folder: &Path, max_size: Option<u64>) -> Result<Manifest> {
+    let read = Cell::new(0);
+    let mut bounds = Bounds { read: &read, max_size, bytes: 0, names: 0 };
+    let mut archive = Archive::new(Decoder::new(BufReader::new(Counting { inner: pack, read: &read }))?);
     let (mut files, mut links, mut manifest) = (BTreeMap::new(), BTreeMap::new(), None);
     let (mut long_path, mut long_link, mut names) = (None, None, 0);
     // Raw, because otherwise the crate reads long names into memory, however long they are.
@@ -112,20 +130,23 @@ fn unpack(pack: impl Read, folder: &Path) -> Result<Manifest> {
         names += path.len() + long_link.as_ref().map_or(0, Vec::len);
         ensure!(names <= NAMES_MAX, "{NOT_A_PACK}: it has too many names");
         let path = inside(path).context(NOT_A_PACK)?;
+        bounds.add_name()?;
         match kind {
             EntryType::Regular if path == MANIFEST => {
                 let mut text = Vec::new();
-                entry.take(MANIFEST_MAX).read_to_end(&mut text)?;
-                manifest = Some(serde_json::from_slice(&text).context(MANIFEST)?);
-                write(&mut &*text, &folder.join(MANIFEST))?;
+                entry.take(MANIFEST_MAX + 1).read_to_end(&mut text)?;
+                ensure!(text.len() as u64 <= MANIFEST_MAX, "{NOT_A_PACK}: {MANIFEST} is too large");
+                manifest = Some(read_manifest(&text).context(MANIFEST)?);
+                write(&mut &*text, folder, MANIFEST, &mut bounds)?;
             }
             EntryType::Regular => {
-                ensure!(!path.starts_with(".build-id"), "{NOT_A_PACK}: {path} is not a link");
-                let written = write(&mut entry, &folder.join(&path)).with_context(|| path.clone())?;
+                ensure!(!Path::new(&path).starts_with(LINKS), "{NOT_A_PACK}: {path} is not a link");
+                let written = write(&mut entry, folder, &path, &mut bounds)?;
                 files.insert(path, written);
             }
             EntryType::Symlink => {
                 let target = long_link.or_else(|| entry.link_name_bytes().map(|name| name.into_owned()));
+                ensure!(entry.size() == 0, "{NOT_A_PACK}: {path} is a link with content");
                 let target = String::from_utf8(target.unwrap_or_default())?;
                 ensure!(is_of_cache(&path, &target), "{NOT_A_PACK}: it links {path} to {target}");
                 links.insert(path, target);
@@ -151,15 +172,28 @@ fn unpack(pack: impl Read, folder: &Path) -> Result<Manifest> {
     }
     // Last, so that no file was written through one.
     for (link, target) in links {
-        let link = folder.join(link);
-        create_above(&link)?;
-        symlink(target, &link).with_context(|| link.display().to_string())?;
+        let made =
+            create_above(folder, &link, &mut bounds).and_then(|()| Ok(symlink(target, folder.join(&link))?));
+        made.with_context(|| link)?;
     }
     Ok(manifest)
 }
 
 /// Why an archive is refused.
 const NOT_A_PACK: &str = "not a pack of perfx";
+
+/// What a pack may expand to, bytes: a small one, and for each byte of it. Recordings and programs become 3 to 30 times as
+/// small; what becomes 100 times as small holds next to nothing.
+const SIZE_MAX: u64 = 1_000_000_000;
+const SIZE_OF_BYTE: u64 = 100;
+
+/// The most files, folders and links of a pack: a small one, and for how many bytes of it there may be another. A file has
+/// a hash of 32 bytes in the manifest, and a path with a build-id of 20.
+const NAMES_OF_ANY: u64 = 1000;
+const BYTES_OF_NAME: u64 = 8;
+
+/// The most folders in a path.
+const DEPTH_MAX: usize = 256;
 
 /// The longest manifest, bytes; it has some 200 for each file.
 const MANIFEST_MAX: u64 = 8 << 20;
@@ -188,6 +222,7 @@ fn long_name(entry: &mut impl Read) -> Result<Vec<u8>> {
 fn inside(path: Vec<u8>) -> Result<String> {
     let path = String::from_utf8(path).context("a name is not UTF-8")?;
     let mut parts = Path::new(&path).components().peekable();
+    ensure!(parts.clone().count() <= DEPTH_MAX, "a path has more than {DEPTH_MAX} folders");
     let stays = parts.peek().is_some() && parts.all(|part| matches!(part, Component::Normal(_)));
     ensure!(stays && !path.ends_with('/'), "`{path}` is not a path inside the pack");
     Ok(path)
@@ -197,24 +232,123 @@ fn inside(path: Vec<u8>) -> Result<String> {
 fn is_of_cache(link: &str, target: &str) -> bool {
     let is_hex = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     let parts: Vec<&str> = link.split('/').collect();
-    let is_link = matches!(parts[..], [".build-id", first, rest] if is_hex(first) && is_hex(rest));
-    let below = target.strip_prefix("../../").filter(|below| !below.starts_with(".build-id"));
+    let is_link = matches!(parts[..], [LINKS, first, rest] if is_hex(first) && is_hex(rest));
+    let below = target.strip_prefix("../../").filter(|below| !Path::new(below).starts_with(LINKS));
     is_link && below.is_some_and(|below| inside(below.into()).is_ok())
 }
 
-/// Writes a new file; returns its size and hash.
-fn write(from: &mut impl Read, path: &Path) -> Result<(u64, String)> {
-    create_above(path)?;
+/// The manifest, if it has a form that this version knows.
+fn read_manifest(text: &[u8]) -> Result<Manifest> {
+    #[derive(Deserialize)]
+    struct Form {
+        schema: Json,
+    }
+    let Form { schema } = serde_json::from_slice(text)?;
+    ensure!(schema == FORM, "its schema is {schema}, and this version of perfx reads schema {FORM}");
+    Ok(serde_json::from_slice(text)?)
+}
+
+/// Counts the bytes that are read.
+struct Counting<'c, R> {
+    inner: R,
+    read: &'c Cell<u64>,
+}
+
+impl<R: Read> Read for Counting<'_, R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let count = self.inner.read(into)?;
+        self.read.set(self.read.get() + count as u64);
+        Ok(count)
+    }
+}
+
+/// What was unpacked so far, and the most that may be.
+struct Bounds<'c> {
+    /// The bytes that were read of the pack.
+    read: &'c Cell<u64>,
+    max_size: Option<u64>,
+    /// The bytes of all files.
+    bytes: u64,
+    /// The number of files, folders and links.
+    names: u64,
+}
+
+impl Bounds<'_> {
+    fn add_name(&mut self) -> Result<()> {
+        self.names += 1;
+        let most = NAMES_OF_ANY + self.read.get() / BYTES_OF_NAME;
+        ensure!(self.names <= most, "{NOT_A_PACK}: it has too many files and folders for its size");
+        Ok(())
+    }
+
+    fn add_bytes(&mut self, bytes: u64) -> io::Result<()> {
+        self.bytes += bytes;
+        let most =
+            self.max_size.unwrap_or_else(|| SIZE_MAX.max(self.read.get().saturating_mul(SIZE_OF_BYTE)));
+        if self.bytes <= most {
+            return Ok(());
+        }
+        let what = match self.max_size {
+            Some(most) => format!("the files have more than {}, which --max-size allows", size(most)),
+            None => format!(
+                "the files have more than {} and more than {SIZE_OF_BYTE} times the size of the pack: if you trust it, \
+                 allow more with --max-size",
+                size(SIZE_MAX)
+            ),
+        };
+        Err(io::Error::other(what))
+    }
+}
+
+/// The content of a file, within the bounds of the pack.
+struct Bounded<'b, 'c, R> {
+    inner: R,
+    bounds: &'b mut Bounds<'c>,
+}
+
+impl<R: Read> Read for Bounded<'_, '_, R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let count = self.inner.read(into)?;
+        self.bounds.add_bytes(count as u64)?;
+        Ok(count)
+    }
+}
+
+/// Writes a new file of the pack; returns its size and hash.
+fn write(from: &mut impl Read, folder: &Path, path: &str, bounds: &mut Bounds<'_>) -> Result<(u64, String)> {
+    create_above(folder, path, bounds).with_context(|| path.to_owned())?;
     // The mode of perf's files.
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    let mut from = Hashed::new(from);
-    let bytes = io::copy(&mut from, &mut file)?;
+    let new = OpenOptions::new().write(true).create_new(true).mode(0o600).open(folder.join(path));
+    let file = new.with_context(|| path.to_owned())?;
+    let mut from = Hashed::new(Bounded { inner: from, bounds });
+    let bytes = sparse::copy(&mut from, &file).with_context(|| path.to_owned())?;
     Ok((bytes, from.sha256()))
 }
 
-/// Creates the folder of a file.
-fn create_above(path: &Path) -> Result<()> {
-    let folder = folder(path);
-    let made = DirBuilder::new().mode(0o700).recursive(true).create(folder);
-    made.with_context(|| folder.display().to_string())
+/// Creates the folders of a path of the pack. Errors don't have the temporary name of `folder`.
+fn create_above(folder: &Path, path: &str, bounds: &mut Bounds<'_>) -> Result<()> {
+    let above = Path::new(path).ancestors().skip(1);
+    let missing: Vec<&Path> = above.take_while(|above| !folder.join(above).is_dir()).collect();
+    for above in missing.into_iter().rev() {
+        bounds.add_name()?;
+        DirBuilder::new().mode(0o700).create(folder.join(above))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pack_may_expand_to_a_gigabyte_or_to_a_hundred_times_its_size() {
+        for (read, most) in [(0, SIZE_MAX), (1 << 30, 100 << 30)] {
+            let read = Cell::new(read);
+            let mut bounds = Bounds { read: &read, max_size: None, bytes: 0, names: 0 };
+            assert!(bounds.add_bytes(most).is_ok());
+            assert!(bounds.add_bytes(1).unwrap_err().to_string().contains("--max-size"));
+            bounds.max_size = Some(most + 1);
+            assert!(bounds.add_bytes(0).is_ok());
+        }
+    }
 }

@@ -92,8 +92,10 @@ fn choice(text: &str) -> Result<FieldChoice> {
         };
         let Ok(field) = Field::from_str(name, false) else {
             let known: Vec<_> = Field::value_variants().iter().filter_map(Field::to_possible_value).collect();
-            let known = known.iter().map(PossibleValue::get_name);
-            return Err(Usage(format!("-F: unknown field `{name}`{}", did_you_mean(name, known))).into());
+            let known: Vec<_> = known.iter().map(PossibleValue::get_name).collect();
+            let meant = did_you_mean(name, known.iter().copied());
+            let known = known.join(", ");
+            return Err(Usage(format!("-F: unknown field `{name}`; available: {known}{meant}")).into());
         };
         list.push(field);
     }

@@ -55,7 +55,7 @@ pub struct Code {
     /// What perf 7.3 does; 7.2 does the same. All reactions were measured on the recordings of tests/data.
     pub perf_73: Reaction,
     /// The command that repairs the fault.
-    pub mend: Option<&'static str>,
+    pub repair: Option<&'static str>,
     /// What is wrong, in one sentence.
     pub about: &'static str,
 }
@@ -71,18 +71,18 @@ static UNLISTED: Code = Code {
     kind: FindingKind::Fault,
     perf_61: Reaction::Varies,
     perf_73: Reaction::Varies,
-    mend: None,
+    repair: None,
     about: "A fault missing from the list of codes",
 };
 
 macro_rules! codes {
-    ($($code:literal $kind:ident $old:ident $new:ident $mend:expr, $about:literal;)*) => {
+    ($($code:literal $kind:ident $old:ident $new:ident $repair:expr, $about:literal;)*) => {
         &[$(Code {
             code: $code,
             kind: FindingKind::$kind,
             perf_61: Reaction::$old,
             perf_73: Reaction::$new,
-            mend: $mend,
+            repair: $repair,
             about: $about,
         }),*]
     };
@@ -95,6 +95,7 @@ const RECOVER: Option<&str> = Some("recover");
 const SORT: Option<&str> = Some("sort");
 const COPY: Option<&str> = Some("copy");
 const TO_PIPE: Option<&str> = Some("copy --to pipe");
+const NORMALIZE: Option<&str> = Some("normalize --for perf-6.1");
 const DECOMPRESS: Option<&str> = Some("decompress");
 
 /// All codes by subject: the front, attrs and events, features, records, samples, order, AUX data,
@@ -120,7 +121,7 @@ pub static CODES: &[Code] = codes! {
     "attrs-size" Fault Varies Refuses COPY, "The size of the attrs section is not a multiple of the attrs' size";
     "attrs-many" Fault Refuses Refuses None, "More events than perf allows";
     "attr-size" Fault Varies Varies COPY, "The size of an attr is wrong, or does not fit its record or section";
-    "attr-newer" Note Refuses Reads TO_PIPE, "An attr is larger than older perfs know: they refuse a file, but read pipe data";
+    "attr-newer" Note Refuses Reads NORMALIZE, "An attr is larger than older perfs know: they refuse a file, but read pipe data";
     "attr-unknown" Note Refuses Refuses TO_PIPE, "An attr is larger than any perf knows: they refuse a file, but read pipe data";
     "attr-bits" Fault Reads Reads None, "Unknown bits in an attr; perf then loses the names of the events";
     "read-without-id" Fault Refuses Refuses None, "Samples have counters without their ids";
@@ -164,7 +165,7 @@ pub static CODES: &[Code] = codes! {
      COMPRESSED2, perfx filter --exclude-kind drops others)";
     "header-record" Fault Varies Varies None, "HEADER_ATTR, HEADER_EVENT_TYPE, HEADER_FEATURE or HEADER_TRACING_DATA among the records of a file";
     "payload-inside" Fault Aborts Aborts COPY, "HEADER_TRACING_DATA of pipe data holds its payload inside, as simpleperf writes it";
-    "size-unaligned" Fault Reads Aborts REPAIR, "The size of a record is not a multiple of 8 (HEADER_BUILD_ID: perfx reindex fixes it, too)";
+    "size-unaligned" Fault Reads Aborts REPAIR, "The size of a record is not a multiple of 8 (HEADER_BUILD_ID: perfx reindex repairs it, too)";
     "payload-unaligned" Fault Varies Varies None, "The size of the payload after a record is not a multiple of 8";
     "attr-misc" Note Reads Reads None, "The misc of a HEADER_ATTR record is meaningless: old perfs did not set it";
     "cpumode-unknown" Fault Reads Reads None, "Unknown cpumode";

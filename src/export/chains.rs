@@ -242,6 +242,19 @@ impl<'f> Resolver<'f> {
         Ok(cookie_of(addresses).map_or(Lack::Nothing, Lack::User))
     }
 
+    /// Makes the sample's own address the innermost frame of the current chain, as `perf report` does: the chain of a
+    /// sample of the kernel may begin in user mode (`exclude_callchain_kernel`), or some instructions later.
+    pub(crate) fn begin_at_own_address(&mut self, at: At<'_, '_>, layout: &Layout) -> Result<()> {
+        let (mode, Some(address)) = (at.record.cpumode(), layout.ip(at.record)) else { return Ok(()) };
+        let own = self.frame(at, mode, address)?;
+        let first = self.chain.first().and_then(|&first| self.tree.frames.get_index(first as usize));
+        match first.map(|first| first.mode == mode) {
+            Some(true) => self.chain[0] = own,
+            Some(false) | None => self.chain.insert(0, own),
+        }
+        Ok(())
+    }
+
     /// Resolves the user part of a chain; returns its stack.
     pub(crate) fn user_part(
         &mut self,

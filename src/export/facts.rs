@@ -11,6 +11,7 @@ use perfx_format::record::cgroup::Cgroup;
 use perfx_format::record::cpumode::KERNEL;
 use perfx_format::record::event_update::name_update;
 use perfx_format::record::header_records::HeaderRecord;
+use perfx_format::record::id_index::{ANY, IdIndex};
 use perfx_format::record::ksymbol::Ksymbol;
 use perfx_format::{Event, Kinds, Layouts, Record, RecordType, named_pid, sample_type};
 use perfx_model::address_space::{AddressSpaces, Changes, Machine, Mapping, Space};
@@ -38,6 +39,8 @@ pub struct Facts {
     pub(crate) reference: Option<Reference>,
     /// Events of pipe data that are defined after its head.
     pub(crate) late: Vec<Event>,
+    /// True if ID_INDEX says that events count on CPUs, whatever runs there (`perf record -a`).
+    pub(crate) whole_cpus: bool,
     /// For each DSO, whether it is memory of a process without a file.
     memory: Vec<bool>,
     /// Where kernel modules were loaded; `None` for those that were at several addresses.
@@ -60,6 +63,10 @@ pub struct EventFacts {
     clock: bool,
     /// The period of all of its samples; `None` if it varies.
     fixed_period: Option<u64>,
+    /// The samples a second that were asked for.
+    frequency: Option<u64>,
+    /// True if it counts while a CPU works: time, or an event of the hardware.
+    counts_work: bool,
     /// True if its samples have call chains.
     pub(crate) has_chains: bool,
     /// The most frames in a call chain.
@@ -69,14 +76,18 @@ pub struct EventFacts {
 impl EventFacts {
     fn new(event: &Event) -> EventFacts {
         let attr = event.attr();
+        // PERF_TYPE_SOFTWARE: PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_TASK_CLOCK.
+        let is_clock = attr.type_ == 1 && attr.config <= 1;
         EventFacts {
             name: Vec::new(),
             period: attr.sample_period,
             inherit: attr.flag(1),
             tracepoint: attr.is_tracepoint(),
-            // PERF_TYPE_SOFTWARE: PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_TASK_CLOCK.
-            clock: attr.type_ == 1 && attr.config <= 1,
+            clock: is_clock,
             fixed_period: attr.fixed_period(),
+            frequency: attr.frequency(),
+            // PERF_TYPE_HARDWARE, PERF_TYPE_HW_CACHE, PERF_TYPE_RAW.
+            counts_work: is_clock || matches!(attr.type_, 0 | 3 | 4),
             has_chains: attr.sample_type & sample_type::CALLCHAIN != 0,
             // PERF_MAX_STACK_DEPTH is the kernel's default.
             max_stack: if attr.sample_max_stack == 0 { 127 } else { attr.sample_max_stack.into() },
@@ -91,6 +102,21 @@ impl EventFacts {
     /// True if its period is a time, in ns: `cpu-clock` and `task-clock`.
     pub fn counts_time(&self) -> bool {
         self.clock
+    }
+
+    /// The time between its samples while a CPU works, ns, if the event says it: a clock by its period, others by the
+    /// frequency that was asked for.
+    pub(crate) fn interval(&self) -> Option<u64> {
+        let period = self.fixed_period.filter(|_| self.clock);
+        period
+            .or_else(|| 1_000_000_000_u64.checked_div(self.frequency?))
+            .filter(|&ns| self.counts_work && ns > 0)
+    }
+
+    /// True if it counts while a CPU works: time, or an event of the hardware. Other events, such as page faults, do
+    /// not tell by their samples how long a thread ran.
+    pub(crate) fn counts_work(&self) -> bool {
+        self.counts_work
     }
 
     /// The period of all of its samples; `None` if it varies.
@@ -127,7 +153,7 @@ impl Facts {
         let mut late = Vec::new();
         let mut ksymbols = HashMap::new();
         let mut modules: HashMap<u32, Option<u64>> = HashMap::new();
-        let mut kernel = None;
+        let (mut kernel, mut whole_cpus) = (None, false);
         let mut recorded_ids: Vec<Vec<u8>> = Vec::new();
         let mut wanted = Changes::kinds().union(Kinds::of(&[
             RecordType::KSYMBOL,
@@ -146,7 +172,11 @@ impl Facts {
                     task_changes.add(&record, &batch.layouts);
                 }
                 match record.kind() {
-                    RecordType::ID_INDEX => guests.learn(&record),
+                    RecordType::ID_INDEX => {
+                        guests.learn(&record);
+                        let mut entries = IdIndex::of(&record).into_iter().flat_map(|index| index.entries());
+                        whole_cpus |= entries.any(|entry| entry.tid == ANY);
+                    }
                     RecordType::HEADER_BUILD_ID => recorded_ids.push(record.bytes().to_vec()),
                     RecordType::CGROUP => {
                         cgroups.extend(Cgroup::of(&record).map(|cgroup| (cgroup.id, cgroup.path.into())));
@@ -220,6 +250,7 @@ impl Facts {
             cgroups,
             ids,
             reference,
+            whole_cpus,
             memory,
             modules,
             beyond_kernel,

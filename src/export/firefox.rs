@@ -16,6 +16,7 @@ use perfx_format::read::{Batch, Recording};
 use perfx_format::record::cpumode::{GUEST_KERNEL, KERNEL};
 use perfx_format::record::lost::Lost;
 use perfx_format::{Endian, Feature, Kinds, RecordType};
+use perfx_look::clock::Clock;
 use perfx_model::address_space::{KERNEL as KERNEL_PID, Machine};
 use perfx_passes::dso_name;
 use perfx_pipeline::{Result, scan};
@@ -24,7 +25,7 @@ use serde::Serialize;
 use crate::chains::{Frame, StackTree};
 use crate::facts::Facts;
 use crate::naming::{FrameName, Named, Search, name_frames};
-use crate::stacks::{Row, Stacks};
+use crate::stacks::{Row, Stacks, Weight};
 
 /// A profile of any number of recordings.
 #[derive(Default, Debug)]
@@ -35,8 +36,10 @@ pub struct FirefoxProfile {
     counters: Vec<Counter>,
     recordings: usize,
     command: Option<String>,
-    /// The distances between the samples of each thread, ms.
-    distances: Vec<f64>,
+    /// When the first recording begins, ms since 1970, if it relates its clock to the wall clock.
+    start: Option<f64>,
+    /// The time between samples of the first recording that has some, ms.
+    interval: Option<f64>,
 }
 
 /// A file with code.
@@ -118,6 +121,9 @@ struct Thread {
 struct Samples {
     length: usize,
     stack: Vec<Option<u32>>,
+    /// The time on a CPU since the sample before, µs: in a gap the thread is idle.
+    #[serde(rename = "threadCPUDelta", skip_serializing_if = "Option::is_none")]
+    cpu_deltas: Option<Vec<f64>>,
     time_deltas: Vec<f64>,
     weight: Vec<u64>,
     weight_type: &'static str,
@@ -192,7 +198,8 @@ pub struct Loss {
 
 impl FirefoxProfile {
     /// Adds a recording, whose `stacks` are grouped by time, process and thread, with what the kernel lost of it. The
-    /// times of each recording begin with its first sample. `shown` is the event whose stacks are shown, `None` for
+    /// times of each recording begin with its first sample; `clock` relates those of the first to the wall clock.
+    /// `shown` is the event whose stacks are shown, `None` for
     /// all; the others become counters. Returns how many DSOs have symbols.
     ///
     /// # Errors
@@ -204,11 +211,15 @@ impl FirefoxProfile {
         search: Search<'_>,
         lost: Vec<Loss>,
         shown: Option<u32>,
+        clock: Clock,
     ) -> Result<Named> {
         let facts = search.facts;
         let (nodes, named) = self.stacks(stacks, search)?;
         self.learn_command(search.features, search.endian);
         let start = stacks.times.values().map(|times| times.0).min().unwrap_or(0);
+        if self.recordings == 0 {
+            self.start = clock.wall_ns(start).map(|ns| ns as f64 / 1e6);
+        }
         let since_start = |time: u64| if time == Row::TIMELESS { 0 } else { time.saturating_sub(start) };
         let ms = |time: u64| since_start(time) as f64 / 1e6;
         // By process and thread.
@@ -225,22 +236,33 @@ impl FirefoxProfile {
             String::from_utf8_lossy(&name).into_owned()
         };
         let own_lost: HashMap<(u32, u32), Vec<Loss>> = by_thread(lost, &rows);
-        for (&(pid, tid), rows) in &mut rows {
+        for rows in rows.values_mut() {
             rows.sort_unstable_by_key(|row| (since_start(row.time), row.event, row.stack, row.label));
+        }
+        let usual = Usual::of(
+            facts,
+            shown,
+            rows.values()
+                .map(|rows| rows.iter().filter(|row| is_shown(row)).map(|row| since_start(row.time))),
+        );
+        self.interval = self.interval.or(usual.interval.map(|ns| ns as f64 / 1e6));
+        for (&(pid, tid), rows) in &rows {
             let mut samples = Samples { weight_type: "samples", ..Samples::default() };
-            let mut last = 0.0;
+            let mut cpu_deltas = Vec::new();
+            let mut last = 0;
             for row in rows.iter().filter(|row| is_shown(row)) {
                 let weight = stacks.rows.get(*row).copied().unwrap_or_default();
-                let time = ms(row.time);
+                let time = since_start(row.time);
                 samples.stack.push(nodes.get(row.stack as usize).copied());
-                samples.time_deltas.push(time - last);
+                samples.time_deltas.push((time - last) as f64 / 1e6);
+                cpu_deltas
+                    .extend(usual.on_cpu(facts, row.event, weight, time - last).map(|ns| ns as f64 / 1e3));
                 samples.weight.push(weight.samples);
                 last = time;
             }
             samples.length = samples.stack.len();
-            if let Some((_, distances)) = samples.time_deltas.split_first() {
-                self.distances.extend_from_slice(distances);
-            }
+            // All of them or none: the profiler would guess those that are missing.
+            samples.cpu_deltas = Some(cpu_deltas).filter(|deltas| deltas.len() == samples.length);
             let mut markers = Markers::default();
             for loss in own_lost.get(&(pid, tid)).into_iter().flatten() {
                 let what = if loss.samples { "lost samples" } else { "lost records" };
@@ -386,7 +408,8 @@ impl FirefoxProfile {
             "categories": [category("Other", "grey"), category("User", "yellow"), category("Kernel", "orange")],
             "debug": false,
             "extensions": { "baseURL": [], "id": [], "length": 0, "name": [] },
-            "interval": interval(self.distances.clone()),
+            // 1 is the profiler's own default.
+            "interval": self.interval.unwrap_or(1.0),
             "markerSchema": [lost],
             "pausedRanges": [],
             "preprocessedProfileVersion": 62,
@@ -394,7 +417,7 @@ impl FirefoxProfile {
             "product": self.command.as_deref().unwrap_or("perf record"),
             "sampleUnits": { "eventDelay": "ms", "threadCPUDelta": "µs", "time": "ms" },
             "sourceCodeIsNotOnSearchfox": true,
-            "startTime": 0.0,
+            "startTime": self.start.unwrap_or(0.0),
             "symbolicated": true,
             "usesOnlyOneStackType": true,
             "version": 24,
@@ -690,15 +713,51 @@ impl Shared {
     }
 }
 
-/// The interval of sampling, ms: the median of the distances between samples, because a mean would include the
-/// time that a thread waits. 1, the profiler's own default, if there are none.
-fn interval(mut distances: Vec<f64>) -> f64 {
+/// How far apart the samples of a recording are while a CPU works.
+#[derive(Clone, Copy, Debug)]
+struct Usual {
+    /// ns; `None` if there are no two samples of a thread.
+    interval: Option<u64>,
+}
+
+impl Usual {
+    /// What the shown event says, or else the median of the distances between the samples of each thread. A mean would
+    /// include the time that threads wait, and so does the median if they wait most of the time.
+    fn of(
+        facts: &Facts,
+        shown: Option<u32>,
+        threads: impl Iterator<Item = impl Iterator<Item = u64>>,
+    ) -> Usual {
+        let said = shown.and_then(|event| facts.events.get(event as usize)?.interval());
+        Usual { interval: said.or_else(|| median_distance(threads)) }
+    }
+
+    /// The time that a thread was on a CPU for a sample, ns, at `distance` from the one before: a clock counts it, and
+    /// with another event it is at most the usual distance. `None` if the event does not tell.
+    fn on_cpu(self, facts: &Facts, event: u32, weight: Weight, distance: u64) -> Option<u64> {
+        let event = facts.events.get(event as usize).filter(|event| event.counts_work())?;
+        let most = if event.counts_time() {
+            weight.period
+        } else {
+            event.interval().or(self.interval)?.saturating_mul(weight.samples)
+        };
+        Some(distance.min(most))
+    }
+}
+
+/// The median of the distances between the times of each thread, which are ascending; `None` if it is 0.
+fn median_distance(threads: impl Iterator<Item = impl Iterator<Item = u64>>) -> Option<u64> {
+    let mut distances = Vec::new();
+    for mut times in threads {
+        let Some(mut last) = times.next() else { continue };
+        distances.extend(times.map(|time| time - std::mem::replace(&mut last, time)));
+    }
     let middle = distances.len() / 2;
     if distances.is_empty() {
-        return 1.0;
+        return None;
     }
-    let (_, median, _) = distances.select_nth_unstable_by(middle, f64::total_cmp);
-    if *median > 0.0 { *median } else { 1.0 }
+    let (_, median, _) = distances.select_nth_unstable(middle);
+    Some(*median).filter(|&median| median > 0)
 }
 
 #[cfg(test)]
@@ -707,9 +766,10 @@ mod tests {
 
     #[test]
     fn waiting_is_not_part_of_the_interval() {
-        assert_eq!(interval(vec![1.0, 1.0, 500.0, 1.0, 1.0]), 1.0);
-        assert_eq!(interval(vec![0.25, 0.25, 30.0]), 0.25);
-        assert_eq!(interval(Vec::new()), 1.0);
+        let median = |threads: &[&[u64]]| median_distance(threads.iter().map(|times| times.iter().copied()));
+        assert_eq!(median(&[&[0, 1, 2, 502], &[7, 8, 9]]), Some(1));
+        assert_eq!(median(&[&[0, 25, 50, 3050]]), Some(25));
+        assert_eq!((median(&[]), median(&[&[3], &[9]]), median(&[&[3, 3]])), (None, None, None));
     }
 
     #[test]

@@ -114,34 +114,38 @@ impl NamedStacks {
         Ok((stacks.tree.renamed(&mut self.nodes, &of_frames, |_| false), named))
     }
 
-    /// The weight of each function: alone, and with what it called. What calls itself counts once.
-    pub fn totals(
+    /// The weight of each node, of the samples whose innermost frame it is.
+    pub fn of_nodes(
         &self,
         stacks: &Stacks,
         placed: &[u32],
-        mut weight: impl FnMut(&Row, &Weight) -> u64,
-    ) -> Vec<FunctionTotal> {
-        let mut of_nodes = vec![0_u64; self.nodes.len()];
+        mut weight: impl FnMut(&Row, &Weight) -> Weight,
+    ) -> Vec<Weight> {
+        let mut of_nodes = vec![Weight::default(); self.nodes.len()];
         for (row, of_row) in &stacks.rows {
-            if let Some(&node) = placed.get(row.stack as usize) {
-                let node = &mut of_nodes[node as usize];
-                *node = node.saturating_add(weight(row, of_row));
+            let node = placed.get(row.stack as usize).and_then(|&node| of_nodes.get_mut(node as usize));
+            if let Some(sum) = node {
+                *sum += weight(row, of_row);
             }
         }
+        of_nodes
+    }
+
+    /// The weight of each function, alone and with what it called, from that of the nodes. What calls itself counts once.
+    pub fn totals(&self, mut of_nodes: Vec<Weight>) -> Vec<FunctionTotal> {
         let mut totals = vec![FunctionTotal::default(); self.functions.len()];
-        let add = |sum: &mut u64, weight: u64| *sum = sum.saturating_add(weight);
         for (&(_, function), &weight) in self.nodes.iter().zip(&of_nodes) {
-            add(&mut totals[function as usize].own, weight);
+            totals[function as usize].own += weight;
         }
         let again = self.repeated();
         for node in (0..self.nodes.len()).rev() {
             let (parent, function) = self.nodes[node];
+            let weight = of_nodes[node];
             if !again[node] {
-                add(&mut totals[function as usize].total, of_nodes[node]);
+                totals[function as usize].total += weight;
             }
-            if parent != StackTree::ROOT {
-                let weight = of_nodes[node];
-                add(&mut of_nodes[parent as usize], weight);
+            if let Some(sum) = of_nodes.get_mut(parent as usize) {
+                *sum += weight;
             }
         }
         totals
@@ -182,7 +186,7 @@ impl NamedStacks {
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct FunctionTotal {
     /// Of samples in it.
-    pub own: u64,
+    pub own: Weight,
     /// Of samples in it or in what it called.
-    pub total: u64,
+    pub total: Weight,
 }

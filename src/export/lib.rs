@@ -2,7 +2,7 @@
 //!
 //! There are tables ([`csv`], [`parquet`]), call stacks ([`folded`] lines, profiles of [`pprof`] and [`firefox`], a page
 //! of [`html`]), and branches for compilers ([`branches`] of a program, [`branch_files`] of all programs).
-//! [`list::list`] lists what a recording names, and [`view::view`] shows each sample.
+//! [`list::list`] lists what a recording names, [`ranking`] its functions, and [`view::view`] shows each sample.
 //!
 //! A recording is read twice: first for what its records mean ([`Facts`]: events, mappings, names), then for
 //! its samples, on all threads. [`Stacks`] holds each distinct stack once, so memory depends on what is
@@ -25,6 +25,7 @@ mod naming;
 pub mod pack;
 pub mod parquet;
 pub mod pprof;
+pub mod ranking;
 pub mod shares;
 mod shown;
 mod sorted;

@@ -3,8 +3,8 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
-use clap::ValueEnum;
 use indexmap::IndexMap;
 use perfx_format::read::{Batch, Recording};
 use perfx_format::record::ksymbol::Ksymbol;
@@ -12,7 +12,7 @@ use perfx_format::sample::Sample;
 use perfx_format::{Comm, Kinds, Layout, Layouts, Mmap, Record, RecordType, Task};
 use perfx_look::json::{Decimal, Hex, Text};
 use perfx_model::address_space::{Dso, Identity, KERNEL, Machine, Mapping, Space, moment};
-use perfx_passes::dso_name;
+use perfx_passes::{FilterOptions, SelectedSamples, dso_name};
 use perfx_pipeline::{Level, Report, Result, counted};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -24,7 +24,7 @@ use crate::losses::say_cut_off;
 use crate::stacks::Weight;
 
 /// What is listed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum What {
     /// Events, also those without samples
     Events,
@@ -193,11 +193,11 @@ pub struct MappingRow {
     /// Of a guest's process, the process that runs the guest
     pub guest: Option<u32>,
     /// When it was mapped, ns of the recording's clock
-    pub time: Option<Decimal<u64>>,
+    pub time_ns: Option<Decimal<u64>>,
     /// The first address
     pub start: Hex,
-    /// Bytes
-    pub size: Hex,
+    /// How many addresses it has
+    pub length: Hex,
     /// The offset of the first address in the file
     pub offset: Hex,
     /// As in /proc/PID/maps: r, w, x and p or s; null if the record does not have it
@@ -300,12 +300,19 @@ struct Named {
     mappings: Vec<Mapped>,
 }
 
-/// Reads a recording, and lists what it names.
+/// Reads a recording, and lists what it names, with the samples that `filter` selects; if that is empty, with all.
 ///
 /// # Errors
 ///
-/// The recording cannot be read or decompressed.
-pub fn list(recording: &mut Recording, what: What, threads: usize, report: &mut Report) -> Result<Listing> {
+/// The recording cannot be read or decompressed, or its samples lack what they are selected by.
+pub fn list(
+    recording: &mut Recording,
+    what: What,
+    filter: &Arc<FilterOptions>,
+    threads: usize,
+    report: &mut Report,
+) -> Result<Listing> {
+    let selected = SelectedSamples::if_any(recording, filter, threads, report)?;
     let mut named = Named::default();
     let facts = Facts::survey_with(recording, threads, true, |record, layouts, machine, _| {
         named.learn(record, layouts, machine);
@@ -314,12 +321,20 @@ pub fn list(recording: &mut Recording, what: What, threads: usize, report: &mut 
     let work = |batch: &Batch| {
         let mut part = Tally::default();
         let Tally { counts, counters } = &mut part;
+        let mut wanted = Kinds::of(&[RecordType::SAMPLE]);
+        let mut chooser = selected.as_ref().map(SelectedSamples::chooser);
+        if let Some(chooser) = &chooser {
+            chooser.leave_out(batch, &mut wanted);
+        }
         let mut walker = batch.walk();
-        while let Some(sample) = walker.next_wanted(Kinds::of(&[RecordType::SAMPLE]), usize::MAX)? {
+        while let Some(sample) = walker.next_wanted(wanted, usize::MAX)? {
             let Some((event, layout)) = event_of(&sample, &batch.layouts, &facts) else {
                 counters.losses.astray += u64::from(sample.kind() == RecordType::SAMPLE);
                 continue;
             };
+            if chooser.as_mut().is_some_and(|chooser| !chooser.takes(&sample, &batch.layouts)) {
+                continue;
+            }
             let Some(key) = what.key(&sample, (event, layout), &batch.layouts, &facts) else {
                 counters.losses.short += 1;
                 continue;
@@ -341,6 +356,9 @@ pub fn list(recording: &mut Recording, what: What, threads: usize, report: &mut 
         Ok(())
     })?;
     let Tally { counts, counters } = all;
+    if let Some(selected) = selected.filter(|_| counts.is_empty()) {
+        selected.say_none(&recording.name, report);
+    }
     counters.losses.say("not counted", report);
     let none = [Key::Mapping(None), Key::Thread(None), Key::Cgroup(None)];
     let missing: u64 = none.iter().filter_map(|key| counts.get(key)).map(|weight| weight.samples).sum();
@@ -494,9 +512,9 @@ impl Named {
                         name: Text(mapping.dso.name.to_vec()),
                         pid: mapping.pid as i32,
                         guest: mapping.dso.machine.guest(),
-                        time: mapping.time.map(Decimal),
+                        time_ns: mapping.time.map(Decimal),
                         start: Hex(mapping.start),
-                        size: Hex(mapping.size),
+                        length: Hex(mapping.size),
                         offset: Hex(mapping.offset),
                         access: mapping.access,
                         samples,

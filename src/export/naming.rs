@@ -4,14 +4,14 @@ use std::borrow::Cow;
 use std::thread;
 
 use build_id::{Object, RecordedOn};
-use perfx_format::Endian;
 use perfx_format::header::Features;
 use perfx_format::jitdump::Header;
+use perfx_format::{Bytes, Endian};
 use perfx_jit::Functions;
 use perfx_model::address_space::{Dso, Machine};
 use perfx_passes::{IdOptions, PerfMaps, can_have_id, dso_name, object_of, recorded_on};
 use perfx_pipeline::{Context as _, Error, Level, Report, Result, counted};
-use symbols::{Image, Inlined, Sources, Symbol, SymbolFile, Symbols};
+use symbols::{DWARF_STACK, DwarfFiles, Image, Inlined, Mapped, Sources, Symbol, SymbolFile, Symbols};
 
 use crate::chains::Frame;
 use crate::facts::Facts;
@@ -128,6 +128,8 @@ pub struct Named {
     pub with_symbols: u64,
     /// The names of DSOs without symbols.
     pub without: Vec<String>,
+    /// DSOs of which not all DWARF was read, with the reasons.
+    pub unread: Vec<String>,
 }
 
 impl Named {
@@ -136,6 +138,12 @@ impl Named {
         let dsos = counted(self.with_symbols + self.without.len() as u64, "DSO", "DSOs");
         report.say(Level::Info, format!("found symbols of {} of {dsos}", self.with_symbols));
         self.without.iter().for_each(|name| report.say(Level::Detail, format!("no symbols: {name}")));
+        self.say_unread(report);
+    }
+
+    /// Adds to the report which DSOs lack inlined calls and source lines.
+    pub(crate) fn say_unread(&self, report: &mut Report) {
+        self.unread.iter().for_each(|what| report.say(Level::Warning, what));
     }
 }
 
@@ -161,15 +169,16 @@ pub fn name_frames(
 /// The thread cannot be started.
 pub(crate) fn with_deep_stack<R: Send>(work: impl FnOnce() -> R + Send) -> Result<R> {
     thread::scope(|scope| {
-        let spawned = thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work);
+        let spawned = thread::Builder::new().stack_size(DWARF_STACK).spawn_scoped(scope, work);
         let spawned = spawned.context("can't start a thread")?;
         spawned.join().map_err(|_| Error::new("the thread that names functions has died"))
     })
 }
 
-/// The size of the stack on which DWARF is read, bytes; only what is used takes memory. addr2line follows inlined
-/// calls inside each other by recursion, and a damaged file can nest them as deep as it likes.
-const STACK: usize = 512 << 20;
+/// No DWARF yet.
+pub(crate) fn dwarf_files() -> DwarfFiles {
+    DwarfFiles::new(|file| Some(Box::new(Bytes::map(file).ok()?) as Mapped))
+}
 
 fn named(frames: Vec<Frame>, names: &Names<'_>, mut visit: impl FnMut(u32, Frame, FrameName<'_>)) -> Named {
     let mut sorted: Vec<(Frame, u32)> = frames.into_iter().zip(0..).collect();
@@ -177,11 +186,12 @@ fn named(frames: Vec<Frame>, names: &Names<'_>, mut visit: impl FnMut(u32, Frame
     let mut named = Named::default();
     for frames in sorted.chunk_by(|(a, _), (b, _)| (a.dso, a.process) == (b.dso, b.process)) {
         let (first, _) = frames[0];
-        let place = names.place(first);
-        named.count(&place);
+        let files = dwarf_files();
+        let place = names.place(first, &files);
         for &(frame, number) in frames {
             visit(number, frame, place.name(frame.at));
         }
+        named.count(&place);
     }
     named
 }
@@ -199,7 +209,7 @@ pub(crate) struct NamedPlace<'f> {
     facts: &'f Facts,
     number: Option<u32>,
     dso: Option<Cow<'f, [u8]>>,
-    source: Option<NameSource>,
+    source: Option<NameSource<'f>>,
 }
 
 impl<'f> Names<'f> {
@@ -209,7 +219,10 @@ impl<'f> Names<'f> {
     }
 
     /// The DSO of a frame, or the memory of its process.
-    pub(crate) fn place(&self, frame: Frame) -> NamedPlace<'f> {
+    pub(crate) fn place<'n>(&self, frame: Frame, files: &'n DwarfFiles) -> NamedPlace<'n>
+    where
+        'f: 'n,
+    {
         let (facts, number) = (self.images.facts, frame.dso);
         let dso = number.and_then(|number| self.images.dso(number)).map(dso_name);
         // perf names memory without a file after the perf map of its process, whether there is one or not.
@@ -219,7 +232,7 @@ impl<'f> Names<'f> {
                     let name = || String::from_utf8_lossy(dso.unwrap_or_default()).into();
                     let ksymbol = self.images.facts.ksymbols.get(&number);
                     let ksymbol = ksymbol.map(|&start| NameSource::Ksymbol(name(), start));
-                    ksymbol.or_else(|| self.images.of(number).map(NameSource::image(self.inlined)))
+                    ksymbol.or_else(|| self.images.of(number).map(|image| self.source(image, files)))
                 });
                 NamedPlace { facts, number, dso: dso.map(Cow::Borrowed), source }
             }
@@ -230,6 +243,11 @@ impl<'f> Names<'f> {
                 NamedPlace { facts, number, dso, source }
             }
         }
+    }
+
+    fn source<'n>(&self, image: Image, files: &'n DwarfFiles) -> NameSource<'n> {
+        let dwarf = self.inlined.then(|| image.inlined(files)).flatten();
+        NameSource::Image(image, dwarf.map(Box::new))
     }
 }
 
@@ -264,8 +282,16 @@ impl NamedPlace<'_> {
 }
 
 impl Named {
-    /// Counts a DSO.
+    /// Counts a DSO when all its frames have names.
     pub(crate) fn count(&mut self, place: &NamedPlace<'_>) {
+        if let Some(NameSource::Image(_, Some(dwarf))) = &place.source
+            && let Some(why) = dwarf.stopped()
+        {
+            let name = String::from_utf8_lossy(place.dso().unwrap_or_default());
+            self.unread.push(format!(
+                "{name}: some inlined calls and source lines are not shown, because reading its DWARF was stopped: {why}"
+            ));
+        }
         match (&place.source, &place.dso) {
             (Some(_), _) => self.with_symbols += 1,
             (None, Some(dso)) => self.without.push(String::from_utf8_lossy(dso).into_owned()),
@@ -275,22 +301,15 @@ impl Named {
 }
 
 /// Where the names of a DSO come from.
-enum NameSource {
-    Image(Image, Option<Box<Inlined>>),
+enum NameSource<'n> {
+    Image(Image, Option<Box<Inlined<'n>>>),
     /// A perf map, by address.
     Map(Symbols),
     /// A KSYMBOL record: a name, and the address of the code.
     Ksymbol(Box<str>, u64),
 }
 
-impl NameSource {
-    fn image(inlined: bool) -> impl Fn(Image) -> NameSource {
-        move |image| {
-            let dwarf = inlined.then(|| image.inlined()).flatten();
-            NameSource::Image(image, dwarf.map(Box::new))
-        }
-    }
-
+impl NameSource<'_> {
     /// The functions at a place, and its distance from the start of the symbol. As in perf, the outermost has the
     /// name of the symbol table, and only what was inlined into it those of DWARF; without a symbol, DWARF is not
     /// searched.

@@ -33,6 +33,9 @@ pub struct PackedDso {
     pub files: BTreeMap<&'static str, Content>,
 }
 
+/// The folder of DSOs whose path can't be used.
+const BY_ID: &str = "by-id";
+
 impl SymbolFiles {
     /// Finds the files of all DSOs that the stacks hit.
     ///
@@ -85,6 +88,24 @@ impl SymbolFiles {
         found
     }
 
+    /// The folder in the pack of each DSO: that of perf's cache, unless it is `reserved`, inside of that, or where another
+    /// file of the pack is. perf finds an entry of its cache by a link, so the folder may have any name.
+    pub fn folders(&self, reserved: &[&str]) -> BTreeMap<BuildId, String> {
+        let of_cache = || self.dsos.iter().map(|(&id, dso)| (id, dso, dso.folder(id)));
+        let mut files: BTreeSet<String> = reserved.iter().map(|&name| name.to_owned()).collect();
+        files.insert(BY_ID.to_owned());
+        files.extend(self.maps.keys().map(|&pid| PerfMaps::path(pid).trim_start_matches('/').to_owned()));
+        for (_, dso, folder) in of_cache() {
+            files.extend(dso.files.keys().map(|name| format!("{folder}/{name}")));
+        }
+        let is_file = |path: &Path| path.to_str().is_some_and(|path| files.contains(path));
+        let place = |(id, _, folder): (BuildId, _, String)| {
+            let is_taken = Path::new(&folder).ancestors().any(is_file);
+            (id, if is_taken { format!("{BY_ID}/{id}") } else { folder })
+        };
+        of_cache().map(place).collect()
+    }
+
     /// Adds a file; without a name it is one that the file before refers to.
     fn add(&mut self, name: Option<&[u8]>, file: SymbolFile) {
         let SymbolFile { id, entry, content } = file;
@@ -99,7 +120,7 @@ impl SymbolFiles {
 
 impl PackedDso {
     /// The folder of the entry in the cache, as perf names it: the DSO's path, then the build-id.
-    pub fn folder(&self, id: BuildId) -> String {
+    fn folder(&self, id: BuildId) -> String {
         let path = String::from_utf8_lossy(&self.name);
         // A recorded name could lead out of the cache with `..`.
         let below = Path::new(&*path).components().filter_map(|part| match part {

@@ -39,7 +39,7 @@ use spe::Traced;
 use table::{About, TableWriter};
 
 /// The version of the schema, which increases whenever a query for the old one would misread the new one.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// What identifies a recording, whatever it was converted to before it is read.
 #[derive(Clone, Debug)]

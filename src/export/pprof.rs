@@ -3,6 +3,7 @@
 //!
 //! The format is `message Profile` of google/pprof (proto/profile.proto), compressed with gzip.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::io::{self, Write};
 
@@ -285,16 +286,37 @@ impl Profile {
                 self.location.push(Location { id, mapping_id, address, line: lines.clone() });
             }
         })?;
-        self.number_mappings(mappings);
+        let sampled = if search.facts.whole_cpus {
+            self.sampled(stacks, &of_frames, mappings.len())
+        } else {
+            Vec::new()
+        };
+        self.number_mappings(mappings, &sampled);
         self.function = functions.into_values().collect();
         Ok((of_frames, named))
     }
 
+    /// The samples in the code of each mapping, by its id.
+    fn sampled(&self, stacks: &Stacks, of_frames: &[[u64; 2]], mappings: usize) -> Vec<u64> {
+        let nodes: Vec<(u32, u32)> = stacks.tree.nodes().collect();
+        let mut sampled = vec![0; mappings + 1];
+        for (row, weight) in stacks.rows.iter().filter(|(row, _)| row.stack != StackTree::ROOT) {
+            let (_, frame) = nodes[row.stack as usize];
+            let [location, _] = of_frames[frame as usize];
+            let mapping = (location as usize).checked_sub(1).map_or(0, |at| self.location[at].mapping_id);
+            sampled[mapping as usize] += weight.samples;
+        }
+        sampled
+    }
+
     /// Puts the mappings in order, and numbers them: readers take the first one for the main program, which is the
-    /// first file that a process of the recording mapped.
-    fn number_mappings(&mut self, mappings: Mappings) {
+    /// first file that a process of the recording mapped. A recording of all CPUs has none, and the first of all files
+    /// would be that of some daemon: there it is the one with the most samples (`sampled`).
+    fn number_mappings(&mut self, mappings: Mappings, sampled: &[u64]) {
         let mut mappings: Vec<_> = mappings.into_iter().collect();
-        mappings.sort_by_key(|&((dso, process), (is_file, _))| (!is_file, process, dso));
+        mappings.sort_by_key(|&((dso, process), (is_file, ref mapping))| {
+            (!is_file, Reverse(sampled.get(mapping.id as usize).copied()), process, dso)
+        });
         let mut new_ids = vec![0; mappings.len() + 1];
         for ((_, (_, mut mapping)), id) in mappings.into_iter().zip(1..) {
             new_ids[mapping.id as usize] = id;

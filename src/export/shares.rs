@@ -1,5 +1,6 @@
 //! Compares the shares that functions have in the samples of two recordings.
 
+use perfx_look::json::Decimal;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -33,7 +34,7 @@ pub struct ProfileSide {
     /// Their number
     pub samples: u64,
     /// What shares are parts of: the sum of their periods, or of tracepoints their number
-    pub weight: u64,
+    pub weight: Decimal<u64>,
 }
 
 /// A function whose share moved.
@@ -76,14 +77,19 @@ pub fn compare(
     let mut shares = Vec::new();
     let sides = [0, 1].map(|at: usize| {
         let Profile { stacks, placed, events } = &profiles[at];
-        let of_functions = named.totals(stacks, placed, |row, weight| count(at, row, weight).unwrap_or(0));
+        let of_nodes = named.of_nodes(stacks, placed, |row, weight| {
+            count(at, row, weight)
+                .map_or(Weight::default(), |period| Weight { samples: weight.samples, period })
+        });
+        let of_functions = named.totals(of_nodes);
         let counted = stacks.rows.iter().filter_map(|(row, of)| Some((of.samples, count(at, row, of)?)));
         let (samples, weight) = counted
             .fold((0, 0_u64), |sum, (samples, weight)| (sum.0 + samples, sum.1.saturating_add(weight)));
         let percent = |part: u64| if weight == 0 { 0.0 } else { part as f64 * 100.0 / weight as f64 };
-        let part = |function: &crate::FunctionTotal| if total { function.total } else { function.own };
+        let part =
+            |function: &crate::FunctionTotal| if total { function.total.period } else { function.own.period };
         shares.push(of_functions.iter().map(|function| percent(part(function))).collect::<Vec<_>>());
-        ProfileSide { events: events.clone(), samples, weight }
+        ProfileSide { events: events.clone(), samples, weight: Decimal(weight) }
     });
     let function = |(at, function): (usize, &crate::FunctionId)| {
         let (a, b) = (shares[0][at], shares[1][at]);

@@ -56,6 +56,9 @@ pub struct Grouping {
     pub cgroup: bool,
     /// The time, as exactly as [`Stacks::step`] says.
     pub time: bool,
+    /// The function of the sample's own address, as in `perf report`: otherwise that of the innermost frame of its
+    /// chain, as in the lines of `perf script`.
+    pub own_address: bool,
 }
 
 /// The group of a sample. Fields that it is not grouped by, and those that it lacks, are `None`.
@@ -252,6 +255,9 @@ impl<'f> Worker<'f> {
         let time = moment(sample, Some(layout), layouts);
         let at = At { record: sample, layouts, pid: task.map(|(pid, _)| pid), time };
         let lack = self.resolver.sample(at, layout)?;
+        if self.grouping.own_address {
+            self.resolver.begin_at_own_address(at, layout)?;
+        }
         let label = self.label(sample, layout, layouts, task, time)?;
         let Worker { facts, grouping, resolver, part, .. } = self;
         let Part { stacks, counters, deferred } = part;

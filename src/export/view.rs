@@ -19,12 +19,13 @@ use perfx_look::render::readable;
 use perfx_model::address_space::moment;
 use perfx_passes::{FilterOptions, IdOptions, SelectedSamples};
 use perfx_pipeline::{Level, Report, Result, bail};
+use symbols::DwarfFiles;
 
 use crate::chains::{Frame, frame_at};
 use crate::counters::{Reading, event_of, period, readings};
 use crate::facts::Facts;
 use crate::losses::{Losses, say_faults};
-use crate::naming::{NamedPlace, Names, Search, with_deep_stack};
+use crate::naming::{Named, NamedPlace, Names, Search, dwarf_files, with_deep_stack};
 
 /// A field of a sample, by perf's name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -203,7 +204,8 @@ pub fn view(
         // Source lines are in the same DWARF.
         let inlined = options.inlined || options.fields.names(Field::Srcline);
         let search = Search { facts: &facts, features: &features, endian, ids, inlined };
-        Printer::new(&facts, &events, Names::new(search), options, out).print(
+        let files = dwarf_files();
+        Printer::new(&facts, &events, (Names::new(search), &files), options, out).print(
             recording,
             selected.as_ref(),
             report,
@@ -292,6 +294,7 @@ struct Printer<'f, 'o> {
     facts: &'f Facts,
     forms: Vec<Form>,
     names: Names<'f>,
+    files: &'f DwarfFiles,
     options: &'o ViewOptions,
     out: &'o mut (dyn Write + Send),
     /// The DSOs, and the memory of processes, that were needed.
@@ -312,7 +315,7 @@ impl<'f, 'o> Printer<'f, 'o> {
     fn new(
         facts: &'f Facts,
         events: &[Event],
-        names: Names<'f>,
+        (names, files): (Names<'f>, &'f DwarfFiles),
         options: &'o ViewOptions,
         out: &'o mut (dyn Write + Send),
     ) -> Printer<'f, 'o> {
@@ -320,6 +323,7 @@ impl<'f, 'o> Printer<'f, 'o> {
             facts,
             forms: Form::all(facts, events, &options.fields),
             names,
+            files,
             options,
             out,
             places: HashMap::new(),
@@ -370,6 +374,11 @@ impl<'f, 'o> Printer<'f, 'o> {
         }
         self.out.flush()?;
         self.losses.say("not shown", report);
+        let mut named = Named::default();
+        let mut places: Vec<_> = self.places.iter().collect();
+        places.sort_unstable_by_key(|(key, _)| **key);
+        places.iter().for_each(|(_, place)| named.count(place));
+        named.say_unread(report);
         Ok(self.viewed)
     }
 
@@ -594,7 +603,7 @@ impl<'f, 'o> Printer<'f, 'o> {
         }
         let place = match self.places.entry((frame.dso, frame.process)) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => new.insert(self.names.place(frame)),
+            Entry::Vacant(new) => new.insert(self.names.place(frame, self.files)),
         };
         let [sym, symoff, dso] = shown;
         let name = place.name(frame.at);

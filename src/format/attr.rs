@@ -357,6 +357,11 @@ impl Attr {
         self.flag(10)
     }
 
+    /// The samples a second that were asked for; `None` if the event has a period instead.
+    pub fn frequency(&self) -> Option<u64> {
+        self.freq().then_some(self.sample_period)
+    }
+
     /// The period of all samples; `None` if the kernel sets that of each sample.
     pub fn fixed_period(&self) -> Option<u64> {
         (!self.freq()).then_some(self.sample_period)
@@ -365,6 +370,11 @@ impl Attr {
     /// `use_clockid`: times are those of the clock `clockid`.
     pub fn use_clockid(&self) -> bool {
         self.flag(25)
+    }
+
+    /// `context_switch`: SWITCH records show all switches of the tasks or CPUs of the event.
+    pub fn context_switch(&self) -> bool {
+        self.flag(26)
     }
 
     /// `build_id`: MMAP2 records may hold a build-id instead of device and inode.

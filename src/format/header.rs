@@ -91,6 +91,17 @@ pub struct Magic {
     pub size: u64,
 }
 
+/// The program that compressed a file as a whole, and the one that undoes that.
+fn compressed_by(head: &[u8]) -> Option<(&'static str, &'static str)> {
+    let programs: [(&[u8], _, _); 4] = [
+        (b"\x1f\x8b", "gzip", "gunzip"),
+        (b"\xfd7zXZ\0", "xz", "unxz"),
+        (b"\x28\xb5\x2f\xfd", "zstd", "unzstd; perfx unpack, if perfx pack made it"),
+        (b"BZh", "bzip2", "bunzip2"),
+    ];
+    programs.iter().find(|(magic, ..)| head.starts_with(magic)).map(|&(_, name, how)| (name, how))
+}
+
 impl Magic {
     /// Reads magic and size from the front of `bytes`. Version 1 has one magic for both byte orders; there
     /// the order in which the size field is small is the right one.
@@ -116,8 +127,10 @@ impl Magic {
                 return Err(Error::at(0, what).code("magic"));
             }
             other => {
-                let shown = other.escape_ascii();
-                let what = format!("not a perf.data file (magic \"{shown}\")");
+                let what = match compressed_by(head) {
+                    Some((name, how)) => format!("a file compressed by {name}: decompress it first ({how})"),
+                    None => format!("not a perf.data file (magic \"{}\")", other.escape_ascii()),
+                };
                 return Err(Error::at(0, what).code("magic"));
             }
         };

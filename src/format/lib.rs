@@ -45,6 +45,6 @@ pub use record::mmap::{
     Inode, KERNEL_PID, MMAP_BUILD_ID, MMAP_DATA, MappedFile, Mmap, Mmap2, PATH_MAX, mmap2_as_mmap,
     set_mmap_place, set_mmap2_build_id, set_mmap2_inode,
 };
-pub use record::task::{COMM_EXEC, Comm, SWITCH_OUT, Task, named_pid, named_task, next_task};
+pub use record::task::{COMM_EXEC, Comm, SWITCH_OUT, SWITCH_PREEMPT, Task, named_pid, named_task, next_task};
 pub use record::{BadFrame, Frame, HEADER_SIZE, RECORD_SIZE_MAX, Record, Walker};
 pub use value::{Decoded, Fields as ValueFields, HexNumber, Issue, Value, bit_names, clear, hex, push_hex};

@@ -754,8 +754,18 @@ pub(crate) fn branches_range(record: &Record<'_>, layout: &Layout) -> Result<Opt
     Ok(Some(end.saturating_sub(branches.words().bytes().len())..end))
 }
 
-/// The sample with another call chain, and without its user registers and stack: as its event records it
-/// without the bits REGS_USER and STACK_USER. With `empty_parts` both parts stay, but are empty.
+/// What becomes of the user registers and the user stack of a sample.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum UserParts {
+    /// As its event records it without the bits REGS_USER and STACK_USER.
+    LeftOut,
+    /// Both parts are there, and empty. Its event records both.
+    Empty,
+    /// As they were.
+    Kept,
+}
+
+/// The sample with another call chain.
 ///
 /// # Errors
 ///
@@ -765,19 +775,23 @@ pub fn with_callchain(
     layout: &Layout,
     sample: &Sample<'_>,
     chain: &[u64],
-    empty_parts: bool,
+    user: UserParts,
 ) -> Result<Vec<u8>> {
     let endian = record.endian();
     let body = record.body();
-    let user = sample.behind_user.map(|behind| body.len().saturating_sub(behind));
+    let [start, end] = sample.behind_user.map(|behind| body.len().saturating_sub(behind));
     let old = callchain_range(record, layout).ok_or_else(|| record.error("it has no call chain"))?;
     let mut new = Vec::with_capacity(8 * (chain.len() + 1));
     new.extend(endian.bytes_u64(chain.len() as u64));
     chain.iter().for_each(|&entry| new.extend(endian.bytes_u64(entry)));
-    // abi 0: no registers; size 0: no stack.
-    let parts: &[u8] = if empty_parts { &[0; 16] } else { &[] };
-    let between = body.get(old.end..user[0]).unwrap_or_default();
-    let parts = [&body[..old.start], &new, between, parts, &body[user[1]..]];
+    let user = match user {
+        UserParts::LeftOut => &[],
+        // abi 0: no registers; size 0: no stack.
+        UserParts::Empty => &[0; 16][..],
+        UserParts::Kept => &body[start..end],
+    };
+    let between = body.get(old.end..start).unwrap_or_default();
+    let parts = [&body[..old.start], &new, between, user, &body[end..]];
     let made = build(RecordType::SAMPLE, record.misc(), &parts, endian);
     let made = made.filter(|made| made.len().is_multiple_of(8));
     made.ok_or_else(|| record.error("with its call chain it would not have the size of a record"))

@@ -3,11 +3,9 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File, Permissions};
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::{
-    DirBuilderExt as _, FileExt as _, MetadataExt as _, PermissionsExt as _, fchown, symlink,
-};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _, fchown, symlink};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
@@ -20,6 +18,7 @@ use tempfile::{Builder, NamedTempFile, TempDir};
 
 use crate::io::signals::Unfinished;
 use crate::io::source::identity;
+use crate::io::sparse::{self, ReadAt};
 
 /// What happens to an existing file with the name of the output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,11 +56,7 @@ impl<'a> OutputPath<'a> {
     /// Where the existing file will be kept: `PATH.old`, as perf does. `None` if it is not kept, or there is
     /// none.
     pub(crate) fn kept_as(&self) -> Option<PathBuf> {
-        (self.existing == Existing::BackUp && self.path.exists()).then(|| {
-            let mut name: OsString = self.path.into();
-            name.push(".old");
-            name.into()
-        })
+        (self.existing == Existing::BackUp && self.path.exists()).then(|| old_name(self.path))
     }
 
     /// Writes a file and gives it its name.
@@ -210,6 +205,13 @@ impl<'a> OutputPath<'a> {
     }
 }
 
+/// `PATH.old`.
+fn old_name(path: &Path) -> PathBuf {
+    let mut name: OsString = path.into();
+    name.push(".old");
+    name.into()
+}
+
 /// A file without its final name.
 #[derive(Debug)]
 pub(crate) enum NewFile {
@@ -317,6 +319,38 @@ pub(crate) struct Outputs {
     existing: Existing,
     /// Files to remove when the outputs get their names.
     outdated: Vec<PathBuf>,
+    /// True if only regular files are replaced.
+    only_files: bool,
+}
+
+/// A change of names that can be undone.
+enum Renamed {
+    /// A file got a name that did not exist.
+    To { from: PathBuf, to: PathBuf },
+    /// Two files got each other's names.
+    Swapped(PathBuf, PathBuf),
+}
+
+impl Renamed {
+    /// Gives a file a name. If that exists, the file there gets the other name.
+    fn new(from: &Path, to: &Path) -> io::Result<Renamed> {
+        match rename_new(from, to) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Renamed::swapped(from, to),
+            renamed => renamed.map(|()| Renamed::To { from: from.into(), to: to.into() }),
+        }
+    }
+
+    fn swapped(one: &Path, other: &Path) -> io::Result<Renamed> {
+        swap(one, other)?;
+        Ok(Renamed::Swapped(one.into(), other.into()))
+    }
+
+    fn undo(&self) -> io::Result<()> {
+        match self {
+            Renamed::To { from, to } => rename_new(to, from),
+            Renamed::Swapped(one, other) => swap(one, other),
+        }
+    }
 }
 
 impl Outputs {
@@ -329,7 +363,12 @@ impl Outputs {
     ) -> Result<Outputs> {
         let temporary = Unfinished::folder(|| temporary().tempdir_in(folder));
         let temporary = temporary.map_err(plain).with_context(|| folder.display().to_string())?;
-        Ok(Outputs { temporary, paths, existing, outdated })
+        Ok(Outputs { temporary, paths, existing, outdated, only_files: false })
+    }
+
+    /// Replaces regular files only: a folder is not deleted, even if it took the place of one just now.
+    fn only_files(self) -> Outputs {
+        Outputs { only_files: true, ..self }
     }
 
     /// Writes the output with this number; with `extras`, as a directory with these entries next to its
@@ -369,38 +408,62 @@ impl Outputs {
     pub(crate) fn commit(self) -> Result<()> {
         let count = self.paths.len() + self.outdated.len();
         let made: Vec<PathBuf> = (0..count).map(|number| self.made(number)).collect();
-        let Outputs { temporary, paths, existing, outdated } = self;
-        let outputs: Vec<_> = made.iter().zip(paths.iter().chain(&outdated)).collect();
-        // The old file takes the place of the new one, from where it is deleted with the folder, or moved
-        // back.
-        let commit = |number: usize, made: &Path, path: &Path| {
-            if number >= paths.len() {
-                return fs::rename(path, made);
-            }
-            let _empty = match rename_new(made, path) {
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-                Ok(()) => return Ok(()),
-                Err(_) if existing == Existing::Keep => claim_empty(path)?,
-                Err(_) => None,
-            };
-            swap(made, path)
-        };
+        let Outputs { temporary, paths, existing, outdated, only_files } = self;
         temporary.finish(|_folder| {
-            for (number, (made, path)) in outputs.iter().enumerate() {
-                if let Err(error) = commit(number, made, path) {
-                    for (made, path) in outputs[..number].iter().rev() {
-                        let _ = match (made.symlink_metadata().is_ok(), path.symlink_metadata().is_ok()) {
-                            (true, true) => swap(made, path),
-                            (true, false) => fs::rename(made, path),
-                            (false, _) => fs::rename(path, made),
-                        };
-                    }
+            let mut done = Vec::new();
+            let outputs = made.iter().zip(paths.iter().map(|path| (path, true)));
+            let outputs =
+                outputs.chain(made[paths.len()..].iter().zip(outdated.iter().map(|path| (path, false))));
+            for (made, (path, is_new)) in outputs {
+                let renamed = if is_new {
+                    name_output(made, path, existing, only_files, &mut done)
+                } else {
+                    // With the folder it is deleted.
+                    rename_new(path, made)
+                        .map(|()| done.push(Renamed::To { from: path.clone(), to: made.clone() }))
+                };
+                if let Err(error) = renamed {
+                    done.iter().rev().for_each(|renamed| drop(renamed.undo()));
                     return Err(plain(error)).with_context(|| path.display().to_string());
                 }
             }
             Ok(())
         })
     }
+}
+
+/// Gives an output its name. The old file gets that of the new one, with which it is deleted, or the one that it keeps.
+fn name_output(
+    made: &Path,
+    path: &Path,
+    existing: Existing,
+    only_files: bool,
+    done: &mut Vec<Renamed>,
+) -> io::Result<()> {
+    let _empty = match rename_new(made, path) {
+        Ok(()) => {
+            done.push(Renamed::To { from: made.into(), to: path.into() });
+            return Ok(());
+        }
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        Err(_) if existing == Existing::Keep => claim_empty(path)?,
+        Err(_) => None,
+    };
+    done.push(Renamed::swapped(made, path)?);
+    // Only now nothing else can take its place.
+    let is_file = || made.symlink_metadata().map(|old| old.is_file());
+    let check = || match !only_files || is_file()? {
+        true => Ok(()),
+        false => Err(io::Error::other("it is not a regular file, so it is not overwritten; move it away")),
+    };
+    check()?;
+    if existing == Existing::BackUp {
+        done.push(Renamed::new(made, &old_name(path))?);
+        if made.symlink_metadata().is_ok() {
+            check()?;
+        }
+    }
+    Ok(())
 }
 
 /// Gives files that passes have made their names: all of them, or none. An existing file with the same
@@ -426,16 +489,12 @@ pub(crate) fn put_made(made: &[Made], existing: Existing) -> Result<()> {
     let Some(folder) = new.first().map(|file| folder(&file.path).to_owned()) else { return cached() };
     with_folder(&folder, || {
         let paths = new.iter().map(|file| file.path.clone()).collect();
-        let outputs = Outputs::new(&folder, paths, existing, Vec::new())?;
+        let outputs = Outputs::new(&folder, paths, existing, Vec::new())?.only_files();
         for (number, file) in new.iter().enumerate() {
             let name = || file.path.display().to_string();
             let unnamed = NewFile::unfinished(&folder).map_err(plain).with_context(name)?;
-            copy_made(file, unnamed.get().file()).with_context(name)?;
+            sparse::copy(&mut content(file), unnamed.get().file()).with_context(name)?;
             outputs.put(number, unnamed)?;
-        }
-        for file in &new {
-            let name = || file.path.display().to_string();
-            OutputPath::new(&file.path, existing).keep_old().map_err(plain).with_context(name)?;
         }
         outputs.commit()?;
         cached()
@@ -458,7 +517,7 @@ fn put_cached(made: &Made) -> Result<()> {
         fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     }
     let unnamed = NewFile::unfinished(&entry).map_err(plain).with_context(name)?;
-    copy_made(made, unnamed.get().file()).with_context(name)?;
+    sparse::copy(&mut content(made), unnamed.get().file()).with_context(name)?;
     let unless_there = |put: io::Result<()>| match put {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         put => put,
@@ -469,47 +528,16 @@ fn put_cached(made: &Made) -> Result<()> {
     linked.map_err(plain).with_context(name)
 }
 
-/// The number of bytes of a made file that are read at a time.
-const BLOCK: usize = 1 << 16;
-
-/// Calls `block` with each block of a made file and its place, until it returns false.
-fn blocks(made: &Made, mut block: impl FnMut(u64, &[u8]) -> io::Result<bool>) -> io::Result<bool> {
-    let mut bytes = vec![0; BLOCK];
-    for at in made.range.clone().step_by(BLOCK) {
-        let bytes = &mut bytes[..(made.range.end - at).min(BLOCK as u64) as usize];
-        made.from.read_exact_at(bytes, at)?;
-        if !block(at - made.range.start, bytes)? {
-            return Ok(false);
-        }
-    }
-    Ok(true)
+/// The content of a file that was made.
+fn content(made: &Made) -> impl Read + '_ {
+    ReadAt::new(&made.from, made.range.start).take(made.range.end - made.range.start)
 }
 
 /// True if the existing file of that name has the same content.
 fn has_content(made: &Made) -> io::Result<bool> {
     let there = made.path.symlink_metadata()?;
-    if !there.is_file() || there.len() != made.range.end - made.range.start {
-        return Ok(false);
-    }
-    let file = File::open(&made.path)?;
-    let mut there = vec![0; BLOCK];
-    blocks(made, |at, bytes| {
-        let there = &mut there[..bytes.len()];
-        file.read_exact_at(there, at)?;
-        Ok(there == bytes)
-    })
-}
-
-/// Copies a file that was made; blocks of zeros become holes.
-fn copy_made(made: &Made, to: &File) -> io::Result<()> {
-    to.set_len(made.range.end - made.range.start)?;
-    let write = |at, bytes: &[u8]| {
-        if bytes.iter().any(|&byte| byte != 0) {
-            to.write_all_at(bytes, at)?;
-        }
-        Ok(true)
-    };
-    blocks(made, write).map(drop)
+    let may_be = there.is_file() && there.len() == made.range.end - made.range.start;
+    Ok(may_be && sparse::is_same(&mut File::open(&made.path)?, &mut content(made))?)
 }
 
 /// Creates a folder, with its parents if necessary, for the files of `write`; removes them again on failure.
@@ -643,5 +671,35 @@ mod tests {
         rename_new_in_steps(&at("new"), &at("a")).unwrap();
         rename_new_in_steps(&at("newdir"), &at("b")).unwrap();
         assert!(at("a").is_file() && at("b").is_dir() && !at("new").exists() && !at("newdir").exists());
+    }
+
+    #[test]
+    fn what_a_failed_commit_has_named_is_undone_and_a_folder_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for existing in [Existing::Replace, Existing::BackUp] {
+            fs::write(at("one"), "first").unwrap();
+            fs::write(at("one.old"), "oldest").unwrap();
+            fs::create_dir_all(at("two")).unwrap();
+            fs::write(at("two/work"), "mine").unwrap();
+            let paths = vec![at("one"), at("new"), at("two")];
+            let outputs = Outputs::new(folder.path(), paths, existing, Vec::new()).unwrap().only_files();
+            for number in 0..3 {
+                fs::write(outputs.made(number), "made").unwrap();
+            }
+            let error = outputs.commit().unwrap_err();
+            assert!(format!("{error:#}").contains("two: it is not a regular file"), "{error:#}");
+            assert_eq!(fs::read(at("one")).unwrap(), b"first");
+            assert_eq!(fs::read(at("one.old")).unwrap(), b"oldest");
+            assert_eq!(fs::read(at("two/work")).unwrap(), b"mine");
+            assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3);
+        }
+        // With nothing in the way, the old file is kept, and an older one is gone.
+        let outputs = Outputs::new(folder.path(), vec![at("one")], Existing::BackUp, Vec::new()).unwrap();
+        fs::write(outputs.made(0), "made").unwrap();
+        outputs.only_files().commit().unwrap();
+        let read = |name: &str| fs::read_to_string(at(name)).unwrap();
+        assert_eq!((read("one"), read("one.old")), ("made".to_owned(), "first".to_owned()));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3);
     }
 }

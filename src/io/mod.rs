@@ -5,4 +5,5 @@ pub(crate) mod index_file;
 pub(crate) mod make_index;
 pub(crate) mod signals;
 pub(crate) mod source;
+pub(crate) mod sparse;
 pub(crate) mod target;

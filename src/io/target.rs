@@ -68,7 +68,7 @@ pub(crate) enum To {
 
 /// The destination of the output.
 #[derive(Debug)]
-enum Target {
+pub(crate) enum Target {
     Stdout,
     /// Neither file nor directory: a FIFO, /dev/null.
     Device(PathBuf),
@@ -77,6 +77,29 @@ enum Target {
         at: PathBuf,
         given: PathBuf,
     },
+}
+
+impl Target {
+    /// What is at the path that the user gave, or can be made there.
+    ///
+    /// # Errors
+    ///
+    /// The path is a link to nothing, or ends like a folder's.
+    pub(crate) fn named(path: &Path) -> Result<Target> {
+        match fs::metadata(path) {
+            Ok(metadata) if !metadata.is_file() && !metadata.is_dir() => Ok(Target::Device(path.to_owned())),
+            // A file is made beside the one that it replaces, whose folder is not that of a link to it (/dev/fd/5).
+            Ok(_) => Ok(Target::Path { at: fs::canonicalize(path)?, given: path.to_owned() }),
+            Err(error) => {
+                refuse_dangling(path, &error)?;
+                // Otherwise a pass could make files below it first.
+                if path.as_os_str().as_encoded_bytes().ends_with(b"/") {
+                    bail!("{} is not a directory", path.display());
+                }
+                Ok(Target::Path { at: path.to_owned(), given: path.to_owned() })
+            }
+        }
+    }
 }
 
 impl fmt::Display for Target {
@@ -128,18 +151,7 @@ impl WriteArgs {
     }
 
     fn named(&self, path: &Path, source: &Source) -> Result<Target> {
-        let target = match fs::metadata(path) {
-            Ok(metadata) if !metadata.is_file() && !metadata.is_dir() => Target::Device(path.to_owned()),
-            Ok(_) => Target::Path { at: fs::canonicalize(path)?, given: path.to_owned() },
-            Err(error) => {
-                refuse_dangling(path, &error)?;
-                // Otherwise a pass could make files below it first.
-                if path.as_os_str().as_encoded_bytes().ends_with(b"/") {
-                    bail!("{} is not a directory", path.display());
-                }
-                Target::Path { at: path.to_owned(), given: path.to_owned() }
-            }
-        };
+        let target = Target::named(path)?;
         refuse_same(source, &target)?;
         if matches!(target, Target::Path { .. }) && path.exists() {
             if path.is_dir() && !is_replaceable(path) {

@@ -1,7 +1,7 @@
 //! Groups functions that are close together in memory into arenas, one image for each, and finds the
 //! functions that were loaded over older ones.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
 use crate::Function;
@@ -20,6 +20,9 @@ pub struct Member {
     pub function: u32,
     /// True if the function overlaps memory in which an earlier function was loaded.
     pub reuses: bool,
+    /// True if a function before it in the list has the same code, by a MOVE record, so that this one needs no copy of
+    /// it in an image.
+    pub is_moved: bool,
 }
 
 /// A gap of at most this many bytes never ends an arena.
@@ -29,8 +32,9 @@ const HOLE: u64 = 1 << 20;
 const ARENA_MAX: u64 = 1 << 30;
 
 /// Groups all functions into arenas, in the order of their addresses. If the dump repeats a function that is
-/// still in place, the repetition is left out.
+/// still in place, the repetition is left out, unless code was moved from there.
 pub fn arenas(functions: &[Function<'_>]) -> Vec<Arena> {
+    let moves = Moves::of(functions);
     let mut order: Vec<u32> = (0..functions.len() as u32).collect();
     order.sort_by_key(|&number| functions[number as usize].address);
     let mut arenas = Vec::new();
@@ -46,12 +50,34 @@ pub fn arenas(functions: &[Function<'_>]) -> Vec<Arena> {
             None => {
                 let mut next = Begun { start: function.address, end: 0, bytes: 0, members: Vec::new() };
                 next.add(number, function);
-                arenas.extend(begun.replace(next).map(|begun| begun.arena(functions)));
+                arenas.extend(begun.replace(next).map(|begun| begun.arena(functions, &moves)));
             }
         }
     }
-    arenas.extend(begun.map(|begun| begun.arena(functions)));
+    arenas.extend(begun.map(|begun| begun.arena(functions, &moves)));
     arenas
+}
+
+/// The functions that were moved, as indices into the list.
+struct Moves {
+    /// Those with a copy of older code.
+    moved: HashSet<u32>,
+    /// Those from which they were moved.
+    origins: HashSet<u32>,
+}
+
+impl Moves {
+    fn of(functions: &[Function<'_>]) -> Moves {
+        let (mut moved, mut origins, mut first) = (HashSet::new(), HashSet::new(), HashMap::new());
+        for (number, function) in (0..).zip(functions) {
+            let origin = *first.entry(function.load).or_insert(number);
+            if origin != number {
+                moved.insert(number);
+                origins.insert(origin);
+            }
+        }
+        Moves { moved, origins }
+    }
 }
 
 /// An arena under construction, to which functions are added in the order of their addresses.
@@ -71,7 +97,7 @@ impl Begun {
         self.end = self.end.max(function.address + function.code.len() as u64);
     }
 
-    fn arena(mut self, functions: &[Function<'_>]) -> Arena {
+    fn arena(mut self, functions: &[Function<'_>], moves: &Moves) -> Arena {
         self.members.sort_unstable_by_key(|&number| (functions[number as usize].time, number));
         // By start address: the ranges that were ever used, and the functions that are there now.
         let (mut taken, mut current) = (BTreeMap::new(), BTreeMap::<u64, (u64, u32)>::new());
@@ -81,6 +107,7 @@ impl Begun {
             let (start, end) = (function.address, function.end());
             if let Some(&(_, there)) = current.get(&start)
                 && functions[there as usize].is_again(function)
+                && !moves.origins.contains(&number)
             {
                 continue;
             }
@@ -94,7 +121,7 @@ impl Begun {
             if !reuses {
                 taken.insert(start, end);
             }
-            members.push(Member { function: number, reuses });
+            members.push(Member { function: number, reuses, is_moved: moves.moved.contains(&number) });
         }
         Arena { members }
     }
@@ -111,5 +138,10 @@ impl Arena {
     /// Splits the arena into one arena for each function.
     pub fn into_functions(self) -> impl Iterator<Item = Arena> {
         self.members.into_iter().map(|member| Arena { members: vec![member] })
+    }
+
+    /// True if all functions were moved to here, so that there is no code for an image.
+    pub fn is_moved(&self) -> bool {
+        self.members.iter().all(|member| member.is_moved)
     }
 }

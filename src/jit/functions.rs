@@ -32,6 +32,8 @@ pub struct Function<'a> {
     pub size: u64,
     /// The index by which MOVE records refer to it.
     pub index: u64,
+    /// The number of its LOAD record. Moved functions have that of the function they were copied from.
+    pub load: u32,
     /// Its name.
     pub name: &'a [u8],
     /// Its machine code; empty if the dump does not contain it.
@@ -75,6 +77,7 @@ impl<'a> Functions<'a> {
         let mut functions =
             Functions { header: dump.header, list: Vec::new(), damage: Damage::default(), impossible: 0 };
         let (mut lines, mut unwinding) = (None, None);
+        let mut loads = 0;
         // By pid and index: the function that was loaded last.
         let mut loaded = HashMap::new();
         let mut records = dump.records();
@@ -88,8 +91,9 @@ impl<'a> Functions<'a> {
                     let function = Function {
                         lines: lines.map(Box::new),
                         unwinding: unwinding.map(Box::new),
-                        ..Function::of(&load, record.time)
+                        ..Function::of(&load, record.time, loads)
                     };
+                    loads += 1;
                     if functions.add(function) {
                         loaded.insert((load.pid, load.index), functions.list.len() - 1);
                     }
@@ -126,25 +130,20 @@ impl<'a> Functions<'a> {
 }
 
 impl<'a> Function<'a> {
-    fn of(load: &Load<'a>, time: u64) -> Function<'a> {
+    fn of(load: &Load<'a>, time: u64, number: u32) -> Function<'a> {
         let Load { pid, address, size, index, name, code, .. } = *load;
-        Function { time, code, ..Function::without_code(pid, address, size, name, index) }
+        Function { time, code, index, ..Function::without_code(pid, address, size, name, number) }
     }
 
-    /// A function whose name and address alone are known.
-    pub(crate) fn without_code(
-        pid: u32,
-        address: u64,
-        size: u64,
-        name: &'a [u8],
-        index: u64,
-    ) -> Function<'a> {
+    /// A function whose name and address alone are known, and its number among them.
+    pub(crate) fn without_code(pid: u32, address: u64, size: u64, name: &'a [u8], load: u32) -> Function<'a> {
         Function {
             time: 0,
             pid,
             address,
             size,
-            index,
+            index: load.into(),
+            load,
             name: &name[..name.len().min(NAME_MAX)],
             code: &[],
             lines: None,

@@ -9,6 +9,10 @@
 //! | next page | `.eh_frame`, `.eh_frame_hdr`; the mapped part of the image ends here |
 //! | after that | `.debug_line`, `.debug_info`, `.debug_abbrev`, symbols |
 //!
+//! If the dump holds none of the code, as a perf map does not, and no unwind data, the file has no place for it either:
+//! `.text` is `SHT_NOBITS`, and what follows the note is at once `.debug_line` and so on. Code that was moved is in the
+//! image of the place from which it was moved, and its new place is another mapping of that.
+//!
 //! libunwind reads the search table at addresses in the process, and assumes that the lowest mapping of a
 //! file begins at file offset 0. libdw takes the start of a mapping minus its file offset as the load
 //! address. Both are right only if one mapping begins at file offset 0 and contains both the code and the
@@ -113,13 +117,14 @@ impl<'f, 'a> Image<'f, 'a> {
     /// Lays out the image of an arena of these functions.
     pub fn new(functions: &'f Functions<'a>, arena: &Arena, target: Target) -> Image<'f, 'a> {
         let function = |number: u32| &functions.list[number as usize];
-        let mirrored = || arena.members.iter().filter(|member| !member.reuses).map(|m| function(m.function));
+        let members = || arena.members.iter().filter(|member| !member.is_moved);
+        let mirrored = || members().filter(|member| !member.reuses).map(|member| function(member.function));
         // With one image for each function, the only function may be one that reuses memory.
         let first = mirrored().map(|function| function.address).min().unwrap_or(0);
         let first_page = first / PAGE * PAGE;
         let mirror_end = mirrored().map(|function| function.end() - first_page + TEXT).max().unwrap_or(TEXT);
         let (mut placed, mut next) = (Vec::with_capacity(arena.members.len()), mirror_end);
-        for member in &arena.members {
+        for member in members() {
             let function = function(member.function);
             if member.reuses {
                 next = next.next_multiple_of(if next == mirror_end { PAGE } else { FUNCTION_ALIGNMENT });
@@ -155,7 +160,23 @@ impl<'f, 'a> Image<'f, 'a> {
         (self.base.checked_add(len).is_some()).then_some((self.base, len))
     }
 
-    /// The file offset of the end of the part that is mapped.
+    /// True if the file has a place for the code, which is a hole where the dump holds none.
+    fn has_code(&self) -> bool {
+        self.unwind.is_some() || self.functions.iter().any(|(_, function)| !function.code.is_empty())
+    }
+
+    /// The number of bytes of the file between and after functions and in place of code that the dump does not hold.
+    pub fn gaps(&self) -> u64 {
+        let code: u64 = self.functions.iter().map(|(_, function)| function.code.len() as u64).sum();
+        if self.has_code() { (self.text_end - TEXT).saturating_sub(code) } else { 0 }
+    }
+
+    /// The end of the part of the file that is mapped.
+    fn file_end(&self) -> u64 {
+        if self.has_code() { self.load_end() } else { NOTE + NOTE_SIZE }
+    }
+
+    /// The file offset of the end of the part that is mapped, if the file has a place for the code.
     fn load_end(&self) -> u64 {
         self.unwind.as_ref().map_or(self.text_end, |(_, at, header)| at + header.len() as u64)
     }
@@ -267,7 +288,7 @@ impl<'f, 'a> Image<'f, 'a> {
         elf.reserve_file_header();
         elf.reserve_program_headers(2 + u32::from(self.unwind.is_some()));
         elf.reserve_until(NOTE + NOTE_SIZE);
-        elf.reserve_until(self.load_end());
+        elf.reserve_until(self.file_end());
         for (_, bytes, place) in &mut debug_sections {
             *place = elf.reserve(bytes.len() as u64, 1);
         }
@@ -295,7 +316,8 @@ impl<'f, 'a> Image<'f, 'a> {
             p_memsz: p_filesz,
             p_align,
         };
-        elf.write_program_header(&segment(elf::PT_LOAD, elf::PF_R | elf::PF_X, 0, self.load_end(), PAGE));
+        let load = segment(elf::PT_LOAD, elf::PF_R | elf::PF_X, 0, self.file_end(), PAGE);
+        elf.write_program_header(&ProgramHeader { p_memsz: self.load_end(), ..load });
         elf.write_program_header(&segment(elf::PT_NOTE, elf::PF_R, NOTE, NOTE_SIZE, 4));
         if let Some((_, at, header)) = &self.unwind {
             elf.write_program_header(&segment(elf::PT_GNU_EH_FRAME, elf::PF_R, *at, header.len() as u64, 4));
@@ -305,11 +327,13 @@ impl<'f, 'a> Image<'f, 'a> {
         elf.write(&[u32(4), u32(20), u32(elf::NT_GNU_BUILD_ID.0)].concat());
         elf.write(b"GNU\0");
         elf.write(&[0; 20]);
-        for (place, function) in &self.functions {
-            elf.pad_until(*place);
-            elf.write(function.code);
+        if self.has_code() {
+            for (place, function) in &self.functions {
+                elf.pad_until(*place);
+                elf.write(function.code);
+            }
+            elf.pad_until(self.text_end);
         }
-        elf.pad_until(self.text_end);
         if let Some((frames, at, header)) = &self.unwind {
             elf.pad_until(self.text_end.next_multiple_of(PAGE));
             elf.write(frames);
@@ -338,8 +362,9 @@ impl<'f, 'a> Image<'f, 'a> {
 
         elf.write_null_section_header();
         let (code, data) = (elf::SHF_ALLOC | elf::SHF_EXECINSTR, elf::SHF_ALLOC);
+        let text_type = if self.has_code() { elf::SHT_PROGBITS } else { elf::SHT_NOBITS };
         let mut sections = vec![
-            (text_name, elf::SHT_PROGBITS, code, TEXT, self.text_end - TEXT, 16),
+            (text_name, text_type, code, TEXT, self.text_end - TEXT, 16),
             (note_name, elf::SHT_NOTE, data, NOTE, NOTE_SIZE, 4),
         ];
         if let Some(((frames, at, header), [frames_name, header_name])) =

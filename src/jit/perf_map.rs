@@ -24,7 +24,7 @@ impl<'a> Functions<'a> {
                 functions.damage.skipped += line.len() as u64 + 1;
                 continue;
             };
-            let function = Function::without_code(header.pid, address, size, name, listed.len() as u64);
+            let function = Function::without_code(header.pid, address, size, name, listed.len() as u32);
             let Some(end) = function.is_possible().then(|| function.end()).filter(|_| size > 0) else {
                 functions.impossible += u64::from(size > 0);
                 continue;

@@ -144,15 +144,61 @@ fn code_where_other_code_had_been_stands_behind_the_mirror() {
 }
 
 #[test]
-fn moved_code_is_at_both_places() {
+fn moved_code_stays_in_the_image_of_where_it_was_loaded() {
     let mut writer = Writer::new(Endian::Little, X86_64, 7);
     writer.load(1, &load(0x5000, "f", &[1; 32]));
     let moved = Move { pid: 7, tid: 7, old_address: 0x5000, new_address: 0x5100, size: 32, index: 0x5000 };
     writer.moved(2, &moved);
     writer.moved(3, &Move { index: 9, ..moved });
     let bytes = writer.into_bytes();
-    assert_eq!(Functions::of(&Dump::new(&bytes).unwrap()).impossible, 1);
-    assert_eq!(named(&only_image(&bytes)), [("f".to_owned(), 0x1000), ("f".to_owned(), 0x1100)]);
+    let functions = Functions::of(&Dump::new(&bytes).unwrap());
+    assert_eq!(functions.impossible, 1);
+    let members: Vec<_> = arenas(&functions.list)[0].members.iter().map(|member| member.is_moved).collect();
+    assert_eq!(members, [false, true]);
+    assert_eq!(functions.list[0].load, functions.list[1].load);
+    assert_eq!(named(&only_image(&bytes)), [("f".to_owned(), 0x1000)]);
+}
+
+/// The repetition is what was moved, so that its code is in an image.
+#[test]
+fn a_repeated_function_stays_if_it_was_moved() {
+    let mut writer = Writer::new(Endian::Little, X86_64, 7);
+    writer.load(1, &load(0x5000, "f", &[1; 32]));
+    writer.load(2, &load(0x5000, "f", &[1; 32]));
+    writer.load(2, &load(0x5000, "f", &[1; 32]));
+    let moved = Move { pid: 7, tid: 7, old_address: 0x5000, new_address: 0x5100, size: 32, index: 0x5000 };
+    writer.moved(3, &moved);
+    let bytes = writer.into_bytes();
+    let functions = Functions::of(&Dump::new(&bytes).unwrap());
+    let [Arena { members }] = &arenas(&functions.list)[..] else { panic!("one arena") };
+    let members: Vec<_> =
+        members.iter().map(|member| (member.function, member.reuses, member.is_moved)).collect();
+    assert_eq!(members, [(0, false, false), (2, true, false), (3, false, true)]);
+}
+
+#[test]
+fn an_image_has_no_place_for_code_that_the_dump_does_not_hold() {
+    let mut writer = Writer::new(Endian::Little, X86_64, 7);
+    let absent = |address, name| Load { size: 16 << 20, ..load(address, name, &[]) };
+    writer.load(1, &absent(0x5000, "first"));
+    writer.load(2, &absent(0x5000 + (16 << 20), "second"));
+    writer.load(3, &absent(0x6000, "reuses"));
+    let bytes = writer.into_bytes();
+    let mut found = Vec::new();
+    for (image, written, _) in images(&bytes) {
+        assert!(written.len < 0x1000, "{}", written.len);
+        let file = object::File::parse(&*image).unwrap();
+        let segment = file.segments().next().unwrap();
+        assert!(file.symbols().all(|symbol| symbol.address() + symbol.size() <= segment.size()));
+        assert_eq!(file.build_id().unwrap().unwrap(), written.build_id);
+        found.extend(file.symbols().map(|symbol| symbol.name().unwrap().to_owned()));
+    }
+    found.sort();
+    assert_eq!(found, ["first", "reuses", "second"]);
+    let functions = Functions::of(&Dump::new(&bytes).unwrap());
+    for arena in arenas(&functions.list) {
+        assert_eq!(Image::new(&functions, &arena, Target::of(functions.header, None)).gaps(), 0);
+    }
 }
 
 /// File, line and column at file offsets of an image.

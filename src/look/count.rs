@@ -31,7 +31,7 @@ pub struct Count {
     /// Their bytes, payloads included
     pub bytes: u64,
     /// Bytes of the largest
-    pub largest: u64,
+    pub largest_bytes: u64,
     /// Those of the records that are too small for the fixed fields of their kind; perf 7.3 does not count
     /// them
     pub too_small: u64,
@@ -42,13 +42,13 @@ impl Count {
     pub(crate) fn add(&mut self, bytes: u64) {
         self.records += 1;
         self.bytes += bytes;
-        self.largest = self.largest.max(bytes);
+        self.largest_bytes = self.largest_bytes.max(bytes);
     }
 
     pub(crate) fn join(&mut self, other: Count) {
         self.records += other.records;
         self.bytes += other.bytes;
-        self.largest = self.largest.max(other.largest);
+        self.largest_bytes = self.largest_bytes.max(other.largest_bytes);
         self.too_small += other.too_small;
     }
 }
@@ -144,14 +144,14 @@ impl Span {
 #[non_exhaustive]
 pub struct TimeSpan {
     /// ns of the recording's clock
-    pub first: Decimal<u64>,
+    pub first_ns: Decimal<u64>,
     /// ns
-    pub last: Decimal<u64>,
+    pub last_ns: Decimal<u64>,
 }
 
 impl TimeSpan {
     pub(crate) fn of(span: Span) -> Option<TimeSpan> {
-        span.bounds().map(|(first, last)| TimeSpan { first: Decimal(first), last: Decimal(last) })
+        span.bounds().map(|(first, last)| TimeSpan { first_ns: Decimal(first), last_ns: Decimal(last) })
     }
 }
 

@@ -50,6 +50,7 @@ pub struct Diff {
 #[non_exhaustive]
 pub struct Side {
     /// The form of the recording
+    #[serde(flatten)]
     pub form: FormName,
     /// Its byte order
     pub byte_order: ByteOrder,

@@ -32,6 +32,7 @@ use crate::stats::aux::{AuxBuffer, AuxData};
 #[non_exhaustive]
 pub struct Du {
     /// The form of the recording
+    #[serde(flatten)]
     pub form: FormName,
     /// Size of the input; the parts add up to it
     pub bytes: u64,

@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::io::{self, Write};
 
 use perfx_format::read::Form;
 use perfx_format::{Endian, HexNumber, Origin, RecordType, Value, ValueFields, hex};
@@ -12,7 +13,7 @@ use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value as Json};
 
-use crate::render::{form_name, kind_name};
+use crate::render::kind_name;
 
 /// A JSON document, or a line of NDJSON: the version of its form, then the fields of `T`. This is an enum whose
 /// tag, `what`, names the form. The version increases whenever a reader of the old form would misread the new
@@ -79,6 +80,51 @@ pub fn schema<T: JsonSchema>() -> Json {
         object.shift_insert(0, "$schema".to_owned(), draft);
     }
     schema.to_value()
+}
+
+/// Writes JSON, indented or in one line. Unlike serde_json, it also escapes DEL and the controls from U+0080 to U+009F,
+/// because a terminal obeys them.
+///
+/// # Errors
+///
+/// Those of `out`, and of types that are not JSON.
+pub fn write_json(out: impl Write, value: &impl Serialize, indented: bool) -> serde_json::Result<()> {
+    let out = Escaping(out);
+    if indented { serde_json::to_writer_pretty(out, value) } else { serde_json::to_writer(out, value) }
+}
+
+struct Escaping<W>(W);
+
+impl<W: Write> Write for Escaping<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut rest = bytes;
+        // All of them are in strings, and serde_json never cuts a character in two.
+        while let Some(at) = rest.iter().position(|&byte| byte == 0x7f || byte == 0xc2) {
+            let (plain, from) = rest.split_at(at);
+            self.0.write_all(plain)?;
+            rest = match from {
+                [0x7f, after @ ..] => {
+                    self.0.write_all(b"\\u007f")?;
+                    after
+                }
+                [0xc2, control @ 0x80..=0x9f, after @ ..] => {
+                    write!(self.0, "\\u{control:04x}")?;
+                    after
+                }
+                _ => {
+                    let (byte, after) = from.split_at(1);
+                    self.0.write_all(byte)?;
+                    after
+                }
+            };
+        }
+        self.0.write_all(rest)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
 }
 
 /// Implements [`JsonSchema`] for a type with a schema that is short enough to stand wherever it is used.
@@ -319,17 +365,43 @@ impl Serialize for Offset {
 
 schema_of!([] Offset: { "type": "string", "pattern": "^0x[0-9a-f]+([+-]0x[0-9a-f]+)?$" });
 
-/// The form of a recording: `file`, `pipe` or `directory (version 1)`.
+/// The form of a recording, as fields `form` and, of a directory, `directory_version`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FormName(pub Form);
 
+#[derive(Serialize, JsonSchema)]
+struct FormFields {
+    #[schemars(extend("enum" = ["file", "pipe", "directory"]))]
+    form: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u64")]
+    directory_version: Option<u64>,
+}
+
 impl Serialize for FormName {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&form_name(self.0))
+        let (form, directory_version) = match self.0 {
+            Form::File => ("file", None),
+            Form::Pipe => ("pipe", None),
+            Form::Directory { version } => ("directory", Some(version)),
+        };
+        FormFields { form, directory_version }.serialize(serializer)
     }
 }
 
-schema_of!([] FormName: { "type": "string", "pattern": "^(file|pipe|directory \\(version [0-9]+\\))$" });
+impl JsonSchema for FormName {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        FormFields::schema_name()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        FormFields::json_schema(generator)
+    }
+}
 
 /// The byte order of a recording.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
@@ -357,6 +429,19 @@ mod tests {
 
     fn shown(fields: ValueFields<'_>) -> String {
         serde_json::to_string(&Fields::from(fields)).unwrap()
+    }
+
+    #[test]
+    fn json_has_no_byte_that_a_terminal_obeys() {
+        let text = "a\u{7f}b\u{85}\u{9f}é\u{a0}\u{1b}";
+        for indented in [false, true] {
+            let mut json = Vec::new();
+            write_json(&mut json, &[text], indented).unwrap();
+            let json = String::from_utf8(json).unwrap();
+            assert!(json.contains(r"a\u007fb\u0085\u009fé"), "{json}");
+            assert!(!json.chars().any(|char| char.is_control() && char != '\n'), "{json:?}");
+            assert_eq!(serde_json::from_str::<Vec<String>>(&json).unwrap(), [text]);
+        }
     }
 
     #[test]

@@ -21,6 +21,7 @@ use crate::json::{Decimal, FormName, Kind, KindName, Place, Text};
 #[non_exhaustive]
 pub struct Stats {
     /// The form of the recording
+    #[serde(flatten)]
     pub form: FormName,
     /// All records: as stored, and those inside compressed ones
     pub records: u64,
@@ -71,13 +72,13 @@ pub struct EventCount {
     /// Bytes of its samples
     pub bytes: u64,
     /// Bytes of the largest sample
-    pub largest: u64,
+    pub largest_bytes: u64,
     /// Sum of the periods of its samples; null if neither samples nor attr have it
     pub period: Option<Decimal<u128>>,
     /// Lost samples, from LOST_SAMPLES records
-    pub lost: Decimal<u128>,
+    pub lost_samples: Decimal<u128>,
     /// Samples dropped by a BPF filter, from the same records
-    pub filtered: Decimal<u128>,
+    pub filtered_samples: Decimal<u128>,
     /// New values of its counter in samples with READ
     pub new_values: NewValues,
 }
@@ -110,11 +111,11 @@ pub struct SampleCount {
 #[non_exhaustive]
 pub struct LostCount {
     /// From LOST records
-    pub records: Decimal<u128>,
+    pub lost_records: Decimal<u128>,
     /// From LOST_SAMPLES records
-    pub samples: Decimal<u128>,
+    pub lost_samples: Decimal<u128>,
     /// From LOST_SAMPLES records of BPF filters
-    pub filtered: Decimal<u128>,
+    pub filtered_samples: Decimal<u128>,
 }
 
 /// Compressed records, and those inside them.
@@ -169,7 +170,7 @@ pub struct TornRecord {
     /// Bytes present
     pub bytes: u64,
     /// Its full size, bytes; 0 if unknown
-    pub needs: Decimal<u64>,
+    pub needed_bytes: u64,
 }
 
 /// Counts the records of a recording, on `threads` threads. Of one that ends too early it counts what is there,
@@ -228,9 +229,9 @@ impl Stats {
                 bytes: tally.unattributed.bytes,
             },
             lost: LostCount {
-                records: Decimal(tally.lost),
-                samples: sum(|event| event.lost),
-                filtered: sum(|event| event.filtered),
+                lost_records: Decimal(tally.lost),
+                lost_samples: sum(|event| event.lost_samples),
+                filtered_samples: sum(|event| event.filtered_samples),
             },
             aux: aux.count(tally),
             compressed: CompressedCount {
@@ -270,7 +271,7 @@ impl TornRecord {
             kind: fragment.kind.map(KindName),
             at: Place(fragment.origin),
             bytes: fragment.bytes,
-            needs: Decimal(fragment.needs),
+            needed_bytes: fragment.needs,
         }
     }
 }
@@ -288,10 +289,10 @@ fn events(recording: &Recording, counted: &Counted) -> Vec<EventCount> {
             name: Text(name.name.clone()),
             samples: of_event.samples.records,
             bytes: of_event.samples.bytes,
-            largest: of_event.samples.largest,
+            largest_bytes: of_event.samples.largest_bytes,
             period: period.map(Decimal),
-            lost: Decimal(of_event.lost),
-            filtered: Decimal(of_event.filtered),
+            lost_samples: Decimal(of_event.lost),
+            filtered_samples: Decimal(of_event.filtered),
             new_values: NewValues { by_id: by_id[index], by_thread: by_thread[index] },
         }
     };

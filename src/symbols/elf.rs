@@ -23,11 +23,16 @@ use crate::plt::{Stub, Tables};
 
 /// The most that is read of one file: enough for the tables of the largest programs, and a limit for hostile
 /// files.
-const MOST_READ: u64 = 1 << 30;
+pub(crate) const MOST_READ: u64 = 1 << 30;
 
 /// How much larger than its compressed bytes a section of DWARF may be. Real ones are 2 to 10 times as large; a
 /// header may say anything.
 const MOST_PACKED: u64 = 64;
+
+/// True if a section of DWARF of this size is not to be made of so many compressed bytes.
+pub(crate) fn expands_too_far(size: u64, packed: u64) -> bool {
+    size / MOST_PACKED > packed
+}
 
 /// An ELF file.
 #[derive(Clone, Default, Debug)]
@@ -162,7 +167,7 @@ where
         {
             let size: u64 = header.ch_size(endian).into();
             expanded = expanded.saturating_add(size);
-            is_sound &= size / MOST_PACKED <= packed;
+            is_sound &= !expands_too_far(size, packed);
         }
         if name_of(section) == b".gnu_debuglink" {
             file.debug_link = section.data(endian, data).ok().and_then(|link| debug_link(link, endian));

@@ -6,6 +6,7 @@
 //! addr2line) use DWARF first and choose differently among aliases, so totals would not agree with perf's.
 
 mod debuginfod;
+mod dwarf;
 mod elf;
 mod inlined;
 mod kallsyms;
@@ -19,12 +20,13 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 
 pub use crate::debuginfod::Debuginfod;
+pub use crate::dwarf::{DWARF_STACK, DwarfFiles, Mapped};
 pub use crate::elf::ElfFile;
-pub use crate::inlined::{Call, Dwarf, Inlined};
+pub use crate::inlined::{Call, DwarfPlaces, Inlined};
 pub use crate::name::Name;
 pub use crate::plt::Stub;
 pub use crate::sources::{Content, Image, Reference, Sources, SymbolFile};
-pub use crate::unwind::{Arch, Section, UnwindTables};
+pub use crate::unwind::{Arch, Section, SignalFrame, UnwindTables};
 
 /// A function, or any other symbol that a sample may hit.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -13,7 +13,7 @@ use build_id::{Answer, BuildId, Finder, Object, Places, Reason, RecordedOn, Sour
 use crate::debuginfod::{Artifact, Debuginfod};
 use crate::elf::ElfFile;
 use crate::unwind::UnwindTables;
-use crate::{Dwarf, Inlined, Symbol, Symbols, kallsyms};
+use crate::{DwarfFiles, DwarfPlaces, Inlined, Symbol, Symbols, kallsyms};
 
 /// The places where symbols are searched for.
 ///
@@ -71,7 +71,7 @@ pub struct Reference {
 #[derive(Clone, Debug)]
 pub enum Image {
     /// The symbols of a file, looked up by file offset, and where its DWARF may be.
-    File(Box<ElfFile>, Symbols, Option<Dwarf>),
+    File(Box<ElfFile>, Symbols, Option<DwarfPlaces>),
     /// The symbols of a kernel, looked up by address; `shift` is added to a recorded address first.
     Kernel {
         /// The table.
@@ -111,9 +111,9 @@ impl Image {
     }
 
     /// The DWARF of a file, if it was found.
-    pub fn inlined(&self) -> Option<Inlined> {
+    pub fn inlined<'a>(&self, files: &'a DwarfFiles) -> Option<Inlined<'a>> {
         match self {
-            Image::File(_, _, dwarf) => Inlined::open(dwarf.as_ref()?),
+            Image::File(_, _, dwarf) => Inlined::open(files, dwarf.as_ref()?),
             Image::Kernel { .. } => None,
         }
     }
@@ -239,7 +239,7 @@ impl Sources {
         elf: &ElfFile,
         place: &Path,
         recorded: &Path,
-    ) -> (Option<(PathBuf, ElfFile)>, Option<Dwarf>) {
+    ) -> (Option<(PathBuf, ElfFile)>, Option<DwarfPlaces>) {
         let lacks = !elf.has_symtab || !elf.has_dwarf;
         let debug = lacks.then(|| self.debug_file(elf, place, recorded)).flatten();
         let in_debug = || debug.as_ref().and_then(|(place, debug)| self.dwarf(debug, place));
@@ -328,7 +328,9 @@ impl Sources {
         for finder in &self.finders {
             match finder.find(object) {
                 Answer::Found { id: found, place, source, .. } if fits(id, Some(found)) => match source {
-                    Source::Cache if place.is_dir() => files.push(place.join("elf")),
+                    Source::Cache if place.is_dir() => {
+                        files.extend(["elf", "vdso"].map(|name| place.join(name)))
+                    }
                     _ => files.push(place),
                 },
                 // The file passed the check of inode and name; it has no build-id, and neither does the
@@ -381,9 +383,9 @@ impl Sources {
     }
 
     /// The DWARF of a file at this place. What it has in common with other files must be there, too.
-    fn dwarf(&self, elf: &ElfFile, place: &Path) -> Option<Dwarf> {
+    fn dwarf(&self, elf: &ElfFile, place: &Path) -> Option<DwarfPlaces> {
         let file = elf.has_dwarf.then(|| place.to_owned())?;
-        let Some((link, id)) = &elf.alt_link else { return Some(Dwarf { file, common: None }) };
+        let Some((link, id)) = &elf.alt_link else { return Some(DwarfPlaces { file, common: None }) };
         let link = Path::new(OsStr::from_bytes(link));
         let mut files = match link.strip_prefix("/") {
             Ok(below) => self.debug.iter().filter_map(|folder| folder.anywhere(below)).collect(),
@@ -395,7 +397,7 @@ impl Sources {
             ElfFile::read(file).is_ok_and(|common| common.build_id == Some(*id) && common.has_dwarf)
         };
         let common = files.into_iter().chain(served).find(is_common)?;
-        Some(Dwarf { file, common: Some(common) })
+        Some(DwarfPlaces { file, common: Some(common) })
     }
 
     /// The file with the symbols stripped from this one: found by its build-id, then by its debug link, then by

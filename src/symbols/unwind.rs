@@ -4,7 +4,10 @@
 use std::ops::{Deref, Range};
 
 use build_id::{BuildId, Error};
-use object::elf::{EM_AARCH64, EM_X86_64, FileHeader64, PT_LOAD, SHF_COMPRESSED, SHT_NOBITS};
+use object::elf::{
+    EM_386, EM_AARCH64, EM_ARM, EM_PPC64, EM_RISCV, EM_S390, EM_X86_64, FileHeader32, FileHeader64, Machine,
+    PT_LOAD, SHF_COMPRESSED, SHT_NOBITS,
+};
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 use object::{Endianness, FileKind};
 
@@ -13,8 +16,60 @@ use object::{Endianness, FileKind};
 pub enum Arch {
     /// x86-64.
     X86_64,
+    /// 32-bit x86.
+    I386,
     /// 64-bit Arm.
     Aarch64,
+    /// 32-bit Arm.
+    Arm,
+    /// 64-bit RISC-V.
+    Riscv64,
+    /// 64-bit PowerPC.
+    Ppc64,
+    /// 64-bit s390.
+    S390x,
+}
+
+impl Arch {
+    /// That of a file with this `e_machine`, and addresses of 64 or 32 bits.
+    fn of(machine: Machine, is_64: bool) -> Option<Arch> {
+        Some(match (machine, is_64) {
+            (EM_X86_64, true) => Arch::X86_64,
+            (EM_386, false) => Arch::I386,
+            (EM_AARCH64, true) => Arch::Aarch64,
+            (EM_ARM, false) => Arch::Arm,
+            (EM_RISCV, true) => Arch::Riscv64,
+            (EM_PPC64, true) => Arch::Ppc64,
+            (EM_S390, true) => Arch::S390x,
+            _ => return None,
+        })
+    }
+
+    /// The instructions that a signal handler returns to, and the frame that they leave.
+    fn signal_returns(self) -> &'static [(&'static [u8], SignalFrame)] {
+        use SignalFrame::{Old, Rt};
+        match self {
+            // mov $15,%rax; syscall
+            Arch::X86_64 => &[(&[0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05], Rt)],
+            // mov x8,#139; svc #0
+            Arch::Aarch64 => &[(&[0x68, 0x11, 0x80, 0xd2, 0x01, 0, 0, 0xd4], Rt)],
+            // li a7,139; ecall
+            Arch::Riscv64 => &[(&[0x93, 0x08, 0xb0, 0x08, 0x73, 0, 0, 0], Rt)],
+            // svc 173; svc 119
+            Arch::S390x => &[(&[0x0a, 0xad], Rt), (&[0x0a, 0x77], Old)],
+            // Their tables say where the registers are.
+            Arch::I386 | Arch::Ppc64 | Arch::Arm => &[],
+        }
+    }
+}
+
+/// What the kernel puts on the stack of a signal handler.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SignalFrame {
+    /// What rt_sigreturn(2) takes.
+    Rt,
+    /// What sigreturn(2) takes.
+    Old,
 }
 
 /// A section of an ELF file.
@@ -33,7 +88,7 @@ struct Place {
     range: Range<usize>,
 }
 
-/// An ELF file of 64 bits. `B` holds its bytes, such as a memory map.
+/// An ELF file. `B` holds its bytes, such as a memory map.
 #[derive(Clone, Debug)]
 pub struct UnwindTables<B> {
     image: B,
@@ -41,9 +96,11 @@ pub struct UnwindTables<B> {
     debug: Option<B>,
     build_id: Option<BuildId>,
     arch: Option<Arch>,
+    is_big_endian: bool,
     eh_frame: Option<Place>,
     eh_frame_hdr: Option<Place>,
     debug_frame: Option<Place>,
+    exidx: Option<Place>,
     text: u64,
     got: u64,
     segments: Vec<Segment>,
@@ -64,39 +121,39 @@ impl<B: Deref<Target = [u8]>> UnwindTables<B> {
     ///
     /// # Errors
     ///
-    /// It is not sound ELF of 64 bits.
+    /// It is not sound ELF.
     pub fn new(image: B) -> Result<UnwindTables<B>, Error> {
-        let data = &*image;
-        if !matches!(FileKind::parse(data), Ok(FileKind::Elf64)) {
-            return Err(Error::NotElf);
+        match FileKind::parse(&*image) {
+            Ok(FileKind::Elf64) => Self::read::<FileHeader64<Endianness>>(image),
+            Ok(FileKind::Elf32) => Self::read::<FileHeader32<Endianness>>(image),
+            _ => Err(Error::NotElf),
         }
+    }
+
+    fn read<Elf: FileHeader<Endian = Endianness>>(image: B) -> Result<UnwindTables<B>, Error> {
+        let data = &*image;
         let damaged = |error: object::Error| Error::Damaged(error.to_string());
-        let header = FileHeader64::<Endianness>::parse(data).map_err(damaged)?;
+        let header = Elf::parse(data).map_err(damaged)?;
         let endian = header.endian().map_err(damaged)?;
-        let arch = match header.e_machine(endian) {
-            EM_X86_64 => Some(Arch::X86_64),
-            EM_AARCH64 => Some(Arch::Aarch64),
-            _ => None,
-        };
-        let arch = arch.filter(|_| endian == Endianness::Little);
+        let arch = Arch::of(header.e_machine(endian), header.is_type_64());
         let mut segments = Vec::new();
         for segment in header.program_headers(endian, data).map_err(damaged)? {
             if segment.p_type(endian) == PT_LOAD {
-                let (offset, address) = (segment.p_offset(endian), segment.p_vaddr(endian));
-                let in_file = segment.p_filesz(endian);
+                let (offset, address) = (segment.p_offset(endian).into(), segment.p_vaddr(endian).into());
+                let in_file = segment.p_filesz(endian).into();
                 // A debug file keeps the headers of removed segments, with a file size of 0.
-                let size = if in_file == 0 { segment.p_memsz(endian) } else { in_file };
+                let size = if in_file == 0 { segment.p_memsz(endian).into() } else { in_file };
                 segments.push(Segment { offset, size, address });
             }
         }
         let sections = header.section_headers(endian, data).map_err(damaged)?;
         let names = header.shstrndx(endian, data).ok().and_then(|index| sections.get(index as usize));
         let names = names.and_then(|section| section.data(endian, data).ok()).unwrap_or_default();
-        let [mut eh_frame, mut eh_frame_hdr, mut debug_frame] = [None, None, None];
+        let [mut eh_frame, mut eh_frame_hdr, mut debug_frame, mut exidx] = [None, None, None, None];
         let [mut text, mut got] = [0, 0];
         for section in sections {
             let name = names.get(section.sh_name(endian) as usize..).unwrap_or_default();
-            let address = section.sh_addr(endian);
+            let address = section.sh_addr(endian).into();
             // The NUL belongs to the name. Names are not searched for their ends, which may be far away.
             let is = |wanted: &[u8]| name.starts_with(wanted);
             let place = if is(b".eh_frame\0") {
@@ -105,6 +162,8 @@ impl<B: Deref<Target = [u8]>> UnwindTables<B> {
                 &mut eh_frame_hdr
             } else if is(b".debug_frame\0") {
                 &mut debug_frame
+            } else if is(b".ARM.exidx\0") {
+                &mut exidx
             } else {
                 if is(b".text\0") {
                     text = address;
@@ -117,22 +176,25 @@ impl<B: Deref<Target = [u8]>> UnwindTables<B> {
             if compressed || section.sh_type(endian) == SHT_NOBITS {
                 continue;
             }
-            section.data(endian, data).map_err(damaged)?;
-            let start = section.sh_offset(endian) as usize;
-            *place = Some(Place { address, range: start..start + section.sh_size(endian) as usize });
+            let bytes = section.data(endian, data).map_err(damaged)?;
+            let start = section.sh_offset(endian).into() as usize;
+            *place = Some(Place { address, range: start..start + bytes.len() });
         }
         // Byte 3 is the encoding of the search table, 0xff if there is none: then .eh_frame is indexed.
         eh_frame_hdr = eh_frame_hdr
             .filter(|hdr: &Place| data[hdr.range.clone()].get(3).is_some_and(|&encoding| encoding != 0xff));
         let build_id = build_id::from_elf(data)?;
+        let is_big_endian = endian == Endianness::Big;
         Ok(UnwindTables {
             image,
             debug: None,
             build_id,
             arch,
+            is_big_endian,
             eh_frame,
             eh_frame_hdr,
             debug_frame,
+            exidx,
             text,
             got,
             segments,
@@ -147,6 +209,11 @@ impl<B: Deref<Target = [u8]>> UnwindTables<B> {
     /// The architecture; `None` for all but those that can be unwound.
     pub fn arch(&self) -> Option<Arch> {
         self.arch
+    }
+
+    /// True if its numbers begin with their highest byte.
+    pub fn is_big_endian(&self) -> bool {
+        self.is_big_endian
     }
 
     /// `.eh_frame`.
@@ -164,14 +231,29 @@ impl<B: Deref<Target = [u8]>> UnwindTables<B> {
         section(self.debug.as_ref().unwrap_or(&self.image), self.debug_frame.as_ref()?)
     }
 
+    /// `.ARM.exidx`: the exception tables of 32-bit Arm.
+    pub fn exidx(&self) -> Option<Section<'_>> {
+        section(&self.image, self.exidx.as_ref()?)
+    }
+
+    /// The bytes of the file from this address of its own address space to the end of the segment.
+    pub fn memory(&self, address: u64) -> Option<&[u8]> {
+        let inside =
+            |segment: &&Segment| address >= segment.address && address - segment.address < segment.size;
+        let segment = self.segments.iter().find(inside)?;
+        let start = segment.offset.checked_add(address - segment.address)?;
+        let end = segment.offset.checked_add(segment.size)?;
+        self.image.get(usize::try_from(start).ok()?..usize::try_from(end).ok()?)
+    }
+
     /// The addresses of `.text` and `.got`, which tables may refer to; 0 if it does not have them.
     pub fn bases(&self) -> (u64, u64) {
         (self.text, self.got)
     }
 
-    /// True if it has call frame information.
+    /// True if it has call frame information, or the exception tables of 32-bit Arm.
     pub fn has_frames(&self) -> bool {
-        self.eh_frame.is_some() || self.debug_frame.is_some()
+        self.eh_frame.is_some() || self.debug_frame.is_some() || self.exidx.is_some()
     }
 
     /// Adds the `.debug_frame` of a debug file.
@@ -192,26 +274,19 @@ impl<B: Deref<Target = [u8]>> UnwindTables<B> {
         segment.address.checked_add(offset - segment.offset)
     }
 
-    /// True if the byte at this offset of the file is in the two instructions that return from a signal handler,
-    /// or right before them, where a call of them would end.
-    pub fn is_signal_return(&self, offset: u64) -> bool {
-        let code = match self.arch {
-            Some(Arch::X86_64) => &X86_64_RETURN[..],
-            Some(Arch::Aarch64) => &AARCH64_RETURN[..],
-            None => return false,
-        };
+    /// The frame of a signal handler, if the byte at this offset of the file is in the instructions that return from
+    /// one, or right before them, where a call of them would end.
+    pub fn signal_return(&self, offset: u64) -> Option<SignalFrame> {
         let end = usize::try_from(offset).unwrap_or(usize::MAX).saturating_add(1);
-        let starts = end.saturating_sub(code.len())..=end;
-        starts.into_iter().any(|at| self.image.get(at..).is_some_and(|bytes| bytes.starts_with(code)))
+        let is_near = |code: &[u8]| {
+            let mut starts = end.saturating_sub(code.len())..=end;
+            starts.any(|at| self.image.get(at..).is_some_and(|bytes| bytes.starts_with(code)))
+        };
+        let returns = self.arch?.signal_returns();
+        returns.iter().find(|(code, _)| is_near(code)).map(|&(_, frame)| frame)
     }
 }
 
 fn section<'a, B: Deref<Target = [u8]>>(image: &'a B, place: &Place) -> Option<Section<'a>> {
     Some(Section { address: place.address, bytes: image.get(place.range.clone())? })
 }
-
-/// `mov $15,%rax; syscall`: rt_sigreturn(2), which a signal handler returns to.
-const X86_64_RETURN: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
-
-/// `mov x8, #139; svc #0`.
-const AARCH64_RETURN: [u8; 8] = [0x68, 0x11, 0x80, 0xd2, 0x01, 0, 0, 0xd4];

@@ -1,16 +1,24 @@
-//! Formats numbers for people; the JSON output has the exact numbers.
+//! Formats numbers and tables for people; the JSON output has the exact numbers.
+
+use std::io::{IsTerminal as _, stdout};
+
+use rustix::termios::tcgetwinsize;
 
 /// `1.5 MB`: powers of 1000, one decimal; below 1000 exact bytes.
 pub(crate) fn size(bytes: u64) -> String {
     let mut value = bytes as f64;
-    let mut units = ["bytes", "kB", "MB", "GB", "TB"].into_iter();
-    let mut unit = units.next().unwrap_or_default();
+    let mut units = ["kB", "MB", "GB", "TB"].into_iter();
+    let mut unit = "";
     while value >= 1000.0 {
         let Some(next) = units.next() else { break };
         value /= 1000.0;
         unit = next;
     }
-    if unit == "bytes" { format!("{bytes} bytes") } else { format!("{value:.1} {unit}") }
+    match bytes {
+        1 => "1 byte".to_owned(),
+        0..1000 => format!("{bytes} bytes"),
+        _ => format!("{value:.1} {unit}"),
+    }
 }
 
 pub(crate) use perfx_pipeline::{count, wide_count};
@@ -54,13 +62,63 @@ pub(crate) fn table(rows: &[Vec<String>]) -> String {
     text
 }
 
+/// The same, as narrow as the terminal that standard output may be: of long cells in the first column, the middle is left
+/// out.
+pub(crate) fn fitted(rows: &[Vec<String>]) -> String {
+    table(&narrowed(rows, columns()))
+}
+
+/// The columns of the terminal that standard output is; without one there is no limit.
+pub(crate) fn columns() -> usize {
+    let size = stdout().is_terminal().then(|| tcgetwinsize(stdout()).ok()).flatten();
+    size.map(|size| usize::from(size.ws_col)).filter(|&columns| columns > 0).unwrap_or(usize::MAX)
+}
+
+/// The least width of a name.
+pub(crate) const NAME: usize = 16;
+
+fn narrowed(rows: &[Vec<String>], columns: usize) -> Vec<Vec<String>> {
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let others = 1..rows.iter().map(Vec::len).max().unwrap_or(0);
+    let room = columns.saturating_sub(others.map(|column| 2 + width(column)).sum()).max(NAME);
+    let narrow = |row: &Vec<String>| {
+        let (name, others) = row.split_first()?;
+        Some([&[without_middle(name, room)], others].concat())
+    };
+    rows.iter().map(|row| narrow(row).unwrap_or_default()).collect()
+}
+
+/// A text of at most `width` characters: of a longer one the middle is left out.
+pub(crate) fn without_middle(text: &str, width: usize) -> String {
+    let length = text.chars().count();
+    if length <= width {
+        return text.to_owned();
+    }
+    let kept = width.saturating_sub(1);
+    let (head, tail) = (text.chars().take(kept.div_ceil(2)), text.chars().skip(length - kept / 2));
+    head.chain(['…']).chain(tail).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
+    fn a_table_is_as_narrow_as_a_terminal() {
+        let rows =
+            [vec!["/usr/lib/x86_64-linux-gnu/libc.so.6".into(), "1,234".into()], vec![], vec!["a".into()]];
+        assert_eq!(table(&narrowed(&rows, usize::MAX)), table(&rows));
+        assert_eq!(table(&narrowed(&rows, 30)), "/usr/lib/x8…/libc.so.6  1,234\n\na\n");
+        assert_eq!(narrowed(&rows, 3)[0][0].chars().count(), NAME);
+    }
+
+    #[test]
     fn numbers_are_readable() {
-        assert_eq!([size(999), size(1000), size(1_550_000)], ["999 bytes", "1.0 kB", "1.6 MB"]);
+        assert_eq!([size(1), size(999), size(1000)], ["1 byte", "999 bytes", "1.0 kB"]);
+        assert_eq!([size(0), size(1_550_000)], ["0 bytes", "1.6 MB"]);
         assert_eq!(time(6_252_085_359_171), "6252.085359");
         let rows = [vec!["a".into(), "10".into()], vec![], vec!["bü".into(), "7".into(), "é".into()]];
         assert_eq!(table(&rows), "a   10\n\nbü   7  é\n");

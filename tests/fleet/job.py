@@ -3,14 +3,14 @@
 
 usage: job.py [--master MASTER] [--perfx PERFX] RECORDINGS OUT
 
-RECORDINGS has a folder for each date, with recordings of any machines: 2026-11-23/web1.data. Both folders are on a file
-system that all workers see. OUT/tables has the tables, in folders by host and date; OUT/manifest has a row for each
+RECORDINGS has recordings of any machines, or a folder of them for each date: 2026-11-23/web1.data. Without such a folder,
+the date is that of the first sample, if a recording knows it. Both folders are on a file system that all workers see. OUT/tables has the tables, in folders by host and date; OUT/manifest has a row for each
 recording: its path and bytes, the exit codes of inject and export, the SHA-256 of the recording with build-ids, which
 the `recording` in the tables begins, and the last message. perfx exits with 0 or 3 if the tables are there.
 
 A task that fails or is killed is run again by Spark and writes the same files again.
 """
-import argparse, glob, hashlib, os, subprocess
+import argparse, glob, hashlib, os, re, subprocess, sys
 
 
 def export(perfx, path, out):
@@ -26,7 +26,7 @@ def export(perfx, path, out):
         "said": inject.stderr.decode(errors="replace").strip().split("\n")[-1],
     }
     if inject.returncode in (0, 3):
-        keys = f"host,date={date}"
+        keys = f"host,date={date}" if re.fullmatch(r"\d{4}-\d\d-\d\d", date) else "host,date"
         command = [perfx, "export", "parquet", "-", "-q", "--no-files", "-@1", "--dir", out, "--partition-by", keys]
         done = subprocess.run(command, input=inject.stdout, capture_output=True)
         said = done.stderr.decode(errors="replace").strip().split("\n")[-1]
@@ -54,7 +54,9 @@ if __name__ == "__main__":
     parser.add_argument("out")
     args = parser.parse_args()
     # Not binaryFiles: it would descend into recordings that are directories, and hold each file in memory twice.
-    paths = sorted(glob.glob(os.path.join(args.recordings, "*", "*.data")))
+    paths = sorted(path for below in ("*.data", "*/*.data") for path in glob.glob(os.path.join(args.recordings, below)))
+    if not paths:
+        sys.exit(f"{args.recordings}: no recordings: neither *.data nor */*.data is there")
     perfx, tables = args.perfx, os.path.join(args.out, "tables")
     os.makedirs(args.out, exist_ok=True)
     spark = session(args.master)

@@ -387,6 +387,90 @@ fn a_process_is_chosen_in_its_table() {
     assert_eq!(browser.sums(), [total(&lines)]);
 }
 
+/// A frame of several processes.
+const FRAME: &str = "[[kernel.kallsyms]]";
+
+/// The line for screen readers kept the figures of the span and process in which the frame was selected.
+#[test]
+fn the_figures_of_a_selected_frame_follow_span_and_process() {
+    let (Some(root), Some(browser)) = (workloads(), Browser::start()) else { return };
+    let folder = temp();
+    let input = Fixture::new("recorded/buildid-default.p61.data").path;
+    browser.open(&page(&folder, &[&input], root));
+    let check = |more: &[&str]| {
+        let lines = folded(&input, root, more);
+        let own = |(stack, count): &(String, u64)| (stack.split(';').nth(1) == Some(FRAME)).then_some(*count);
+        let share = lines.iter().filter_map(own).sum::<u64>() as f64 * 100.0 / total(&lines) as f64;
+        let said = browser.text("flame-said");
+        assert!(
+            share > 0.0 && said.starts_with(&format!("{FRAME}: {share:.2}% (")),
+            "{share} {more:?}: {said}"
+        );
+        assert_eq!(browser.run("return document.querySelector('#path [aria-current]').textContent"), FRAME);
+        share
+    };
+    assert_eq!(browser.text("flame-said"), "");
+    // The frames below the root, from the widest on.
+    browser.change("document.getElementById('flame').focus()");
+    browser.keys(&['\u{e015}']);
+    for _ in 0..30 {
+        if browser.text("flame-said").starts_with(FRAME) {
+            break;
+        }
+        browser.keys(&['\u{e014}']);
+    }
+    let all = check(&[]);
+    let processes =
+        browser.run("return [...document.getElementById('process').options].map((one) => one.value)");
+    let process = processes.as_array().unwrap().iter().filter_map(Json::as_str);
+    let process = { process }.find(|name| name.starts_with("burn_id8 (")).unwrap();
+    browser.choose("process", process);
+    let pid = process.trim_end_matches(')').rsplit_once('(').unwrap().1;
+    assert_ne!(check(&["--pid", pid]), all);
+    browser.choose("process", "");
+    assert_eq!(check(&[]), all);
+    browser.choose("rows", "cpu");
+    browser.drag(".heat canvas", &[(0.15, 0.2), (0.3, 0.2), (0.45, 0.2)]);
+    let said = browser.text("heat-said");
+    let window = said.split_once("--time ").expect("the span is said").1;
+    assert_ne!(check(&["--time", window]), all);
+    browser.change("document.getElementById('whole').click()");
+    assert_eq!(check(&[]), all);
+}
+
+/// A click searched for the text: `read` took every function with these letters.
+#[test]
+fn a_click_on_a_function_takes_that_function_alone() {
+    let (Some(root), Some(browser)) = (workloads(), Browser::start()) else { return };
+    let folder = temp();
+    let input = Fixture::new("recorded/z-straddle.p61.data").path;
+    browser.open(&page(&folder, &[&input], root));
+    let lines = folded(&input, root, &[]);
+    let share = |takes: &dyn Fn(&str) -> bool| {
+        let found = lines.iter().filter(|(stack, _)| stack.split(';').skip(1).any(takes));
+        found.map(|(_, count)| count).sum::<u64>() as f64 * 100.0 / total(&lines) as f64
+    };
+    // Typed, `now` is also a part of `[unknown]`.
+    let (typed, clicked) = (share(&|name| name.contains("now")), share(&|name| name == "now"));
+    assert!(typed > clicked && clicked > 0.0, "{typed} {clicked}");
+    let click = |name: &str| {
+        browser.change(&format!(
+            "[...document.querySelectorAll('#panel-functions tbody button')].find((it) => it.textContent === '{name}').click()"
+        ));
+    };
+    click("now");
+    assert_eq!(browser.text("found"), format!("found in {clicked:.2}%"));
+    assert_eq!(browser.rows().len(), 1, "{:?}", browser.rows());
+    let search = |text: &str| {
+        browser.change(&format!(
+            "const it = document.getElementById('search'); it.value = '{text}'; it.dispatchEvent(new Event('input'))"
+        ));
+    };
+    search("no");
+    search("now");
+    assert_eq!(browser.text("found"), format!("found in {typed:.2}%"));
+}
+
 #[test]
 fn samples_of_a_tracepoint_are_counted_by_number_or_period() {
     let (Some(root), Some(browser)) = (workloads(), Browser::start()) else { return };

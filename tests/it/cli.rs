@@ -1083,3 +1083,92 @@ fn an_input_that_is_cut_short_while_it_is_read_leaves_no_temporary_file() {
     let names: Vec<String> = everything(folder.path()).into_keys().collect();
     assert_eq!(names, ["other", "perf.data"]);
 }
+
+/// A file was made beside the link, in a folder of the kernel's.
+#[test]
+fn every_output_can_be_an_open_file() {
+    let folder = place();
+    let path = |name: &str| folder.path().join(name);
+    let commands = ["copy", "export folded", "export html", "export pprof", "export firefox", "pack"];
+    for (number, command) in commands.into_iter().enumerate() {
+        let program = perfx_command().get_program().to_owned();
+        let line = format!("exec \"$0\" {command} perf.data -o /dev/fd/5 5>{number}");
+        let mut shell = Command::new("sh");
+        let ran = run(shell.current_dir(folder.path()).args(args!["-c", line, program]), Stdin::Null);
+        assert!(matches!(ran.code, Some(0 | 3)), "{command}: {}", ran.stderr);
+        assert_eq!(perfx(&folder, &format!("{command} -f perf.data -o given")).code, ran.code);
+        assert!(
+            fs::read(path(&number.to_string())).unwrap() == fs::read(path("given")).unwrap(),
+            "{command}"
+        );
+    }
+}
+
+/// "Bad magic" for a recording that only has to be decompressed.
+#[test]
+fn a_file_compressed_as_a_whole_is_called_that() {
+    let folder = temp();
+    let path = folder.path().join("perf.data.z");
+    for (magic, what) in [
+        (&b"\x1f\x8b\x08"[..], "compressed by gzip: decompress it first (gunzip)"),
+        (b"\xfd7zXZ\0", "compressed by xz: decompress it first (unxz)"),
+        (b"\x28\xb5\x2f\xfd", "compressed by zstd: decompress it first (unzstd; perfx unpack"),
+        (b"BZh9", "compressed by bzip2: decompress it first (bunzip2)"),
+    ] {
+        fs::write(&path, [magic, &[7; 200]].concat()).unwrap();
+        let ran = perfx(&folder, "info perf.data.z");
+        assert!(ran.code == Some(1) && ran.stderr.contains(what), "{}", ran.stderr);
+    }
+}
+
+#[test]
+fn an_unknown_field_is_answered_by_a_list_of_all() {
+    let ran = perfx(&place(), "view -F foo perf.data");
+    assert_eq!(ran.code, Some(2), "{}", ran.stderr);
+    assert!(ran.stderr.contains("unknown field `foo`; available: comm, pid, tid, cpu"), "{}", ran.stderr);
+}
+
+/// "No such file or directory (os error 2)", and nothing else.
+#[test]
+fn an_error_of_dir_names_the_folder() {
+    let folder = temp();
+    symlink(Fixture::new("recorded/plain.p61.data").path, folder.path().join("in")).unwrap();
+    fs::write(folder.path().join("file"), "").unwrap();
+    for command in ["man", "export csv in", "export parquet in"] {
+        for place in ["/proc/nope", "file"] {
+            let ran = perfx(&folder, &format!("{command} --dir {place}"));
+            assert!(ran.code == Some(1) && ran.stderr.contains(place), "{command}: {}", ran.stderr);
+        }
+    }
+}
+
+/// It was listed, and refused.
+#[test]
+fn join_does_not_offer_to_change_its_input() {
+    let folder = temp();
+    assert!(!perfx(&folder, "join --help").text().contains("--in-place"));
+    let ran = perfx(&folder, "join --in-place a b");
+    assert!(ran.code == Some(2) && ran.stderr.contains("give -o FILE"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_profile_is_not_compared_with_nothing() {
+    let [empty, full] = ["empty", "fp"].map(|name| Fixture::new(&format!("recorded/{name}.p61.data")).path);
+    for pair in [[&empty, &full], [&full, &empty]] {
+        let ran = crate::support::perfx(args!["diff", "--profile", "--no-files", pair[0], pair[1]]);
+        assert!(ran.code == Some(1) && ran.text().is_empty(), "{}", ran.stderr);
+        let what =
+            format!("{}: there is nothing to compare, because no samples are selected", empty.display());
+        assert!(ran.stderr.contains(&what), "{}", ran.stderr);
+    }
+}
+
+/// It gave `copy --to pipe` here and `normalize` there.
+#[test]
+fn doctor_has_one_way_out_of_a_newer_attr() {
+    let path = Fixture::new("recorded/plain.p73.data").path;
+    for line in [args!["doctor", "-v", "-@1", path], args!["doctor", "--for", "perf-6.1", path]] {
+        let ran = crate::support::perfx(line);
+        assert!(ran.text().contains("perfx normalize --for perf-6.1 "), "{}", ran.text());
+    }
+}

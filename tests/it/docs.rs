@@ -1,6 +1,7 @@
 //! The documents match the command line: docs/commands.md contains every `--help`, the README names every
 //! command, and the schemas describe the JSON.
 
+use std::collections::BTreeSet;
 use std::fs;
 
 use serde_json::{Value as Json, json};
@@ -64,6 +65,45 @@ fn the_readme_names_every_command() {
     for (words, _) in commands() {
         assert!(readme.contains(&format!("perfx {words}")), "the README does not tell of perfx {words}");
     }
+}
+
+/// `strip` had `--events`, and `man` no `-o`; docs/guide/common.md has the rules.
+#[test]
+fn an_option_has_one_word_in_all_commands() {
+    for (words, command) in commands() {
+        let named = |long: &str| command.get_arguments().find(|arg| arg.get_long() == Some(long));
+        assert!(named("events").is_none(), "{words}: --event");
+        let short = |long: &str| named(long).map(|arg| arg.get_short());
+        assert!(short("event").is_none_or(|short| short == Some('e')), "{words}: -e");
+        let outputs = ["output", "dir"].map(short);
+        let has_o = outputs.iter().any(|short| *short == Some(Some('o')));
+        assert!(has_o || outputs.iter().all(Option::is_none), "{words}: -o");
+    }
+}
+
+/// The README had other groups than --help, in another order.
+#[test]
+fn the_readme_groups_commands_as_the_help_does() {
+    let help = help("");
+    let (_, groups) = help.split_once("\n\n").unwrap().1.split_once("\n\n").unwrap();
+    let mut wanted: Vec<(String, Vec<String>)> = Vec::new();
+    for line in groups.lines().take_while(|line| *line != "Options:") {
+        if let Some(title) = line.strip_suffix(':') {
+            wanted.push((title.to_lowercase(), Vec::new()));
+        } else if let Some(command) = line.split_whitespace().next().filter(|name| *name != "help") {
+            wanted.last_mut().unwrap().1.push(command.to_owned());
+        }
+    }
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let rows = readme.lines().filter_map(|line| line.strip_prefix("| ")?.split_once(" | `perfx "));
+    let commands = |row: &str| {
+        let words = row.split('`').filter_map(|word| word.strip_prefix("perfx "));
+        // Those of a group of commands stand behind it.
+        words.filter(|word| !word.contains(' ')).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let listed: Vec<_> =
+        rows.map(|(title, row)| (title.to_owned(), commands(&format!("`perfx {row}")))).collect();
+    assert_eq!(listed, wanted);
 }
 
 #[test]
@@ -166,6 +206,66 @@ fn the_schemas_are_those_of_the_printed_types() {
     let mut found: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     found.sort();
     assert_eq!(found, files);
+}
+
+/// What is a string of decimal digits, because it may need more than 53 bits.
+const DECIMAL: [&str; 14] = [
+    "clock_ns",
+    "duration_ns",
+    "filtered_samples",
+    "first_ns",
+    "id",
+    "last_ns",
+    "lost_records",
+    "lost_samples",
+    "period",
+    "resolution_ns",
+    "time_ns",
+    "total_period",
+    "wall_ns",
+    "weight",
+];
+
+/// What is a string in hexadecimal.
+const HEXADECIMAL: [&str; 3] = ["length", "offset", "start"];
+
+/// The numeric properties of a schema, with how they are written.
+fn quantities(schema: &Json, found: &mut BTreeSet<(String, &'static str)>) {
+    let Json::Object(object) = schema else {
+        schema.as_array().into_iter().flatten().for_each(|item| quantities(item, found));
+        return;
+    };
+    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+        let types = |wanted: &str| property["type"] == wanted || property["type"][0] == wanted;
+        let pattern = property["pattern"].as_str().unwrap_or_default();
+        let written = match pattern {
+            "^[0-9]+$" => "decimal",
+            pattern if pattern.starts_with("^0x") => "hexadecimal",
+            _ if types("integer") || types("number") => "number",
+            _ => continue,
+        };
+        found.insert((name.clone(), written));
+    }
+    object.values().for_each(|inner| quantities(inner, found));
+}
+
+/// `records` was a number in stats and a string in doctor; times were `first` here and `first_ns` there.
+#[test]
+fn a_quantity_has_one_name_and_one_type_in_the_json_of_all_commands() {
+    let mut found = BTreeSet::new();
+    perfx::schemas().into_iter().for_each(|(_, schema)| quantities(&schema, &mut found));
+    let of = |kind: &str| {
+        let names = found.iter().filter(|(_, written)| *written == kind).map(|(name, _)| &**name);
+        names.collect::<Vec<&str>>()
+    };
+    let numbers = of("number");
+    assert_eq!(of("decimal"), DECIMAL);
+    assert_eq!(of("hexadecimal"), HEXADECIMAL);
+    assert!(numbers.contains(&"records") && numbers.contains(&"bytes"), "{numbers:?}");
+    for name in numbers {
+        assert!(!DECIMAL.contains(&name) && !HEXADECIMAL.contains(&name), "{name} is also a number");
+        assert!(!name.ends_with("_ns"), "{name}: times are strings");
+    }
 }
 
 pub(crate) fn schema(name: &str) -> jsonschema::Validator {

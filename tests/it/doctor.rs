@@ -32,7 +32,7 @@ fn ask(path: &Path) -> Said {
     let findings = file["findings"].as_array().unwrap().iter().map(|finding| {
         let text = |name: &str| finding[name].as_str().unwrap().to_owned();
         let place = finding["places"][0]["offset"].as_str().map(str::to_owned);
-        (text("code"), (text("severity") == "fault", text("count").parse().unwrap(), place))
+        (text("code"), (text("severity") == "fault", finding["count"].as_u64().unwrap(), place))
     });
     Said { exit: ran.code, findings: findings.collect() }
 }
@@ -584,12 +584,12 @@ fn a_changed_byte_is_survived() {
 
 /// Users try the command that is said to repair a fault, so it must.
 #[test]
-fn what_mends_a_fault_is_a_command() {
-    let mends: BTreeSet<_> =
-        codes().values().filter_map(|code| code["mend"].as_str().map(str::to_owned)).collect();
-    for mend in mends {
-        let command = mend.split(' ').next().unwrap();
-        assert_eq!(perfx(["help", command]).code, Some(0), "{mend}");
+fn what_repairs_a_fault_is_a_command() {
+    let repairs: BTreeSet<_> =
+        codes().values().filter_map(|code| code["repair"].as_str().map(str::to_owned)).collect();
+    for repair in repairs {
+        let command = repair.split(' ').next().unwrap();
+        assert_eq!(perfx(["help", command]).code, Some(0), "{repair}");
     }
 }
 

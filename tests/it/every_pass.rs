@@ -36,7 +36,7 @@ enum Shape {
 const SHAPES: [Shape; 4] = [Shape::AsItIs, Shape::OtherForm, Shape::Compressed, Shape::CutShort];
 
 /// A number that depends only on what is hashed.
-fn number(what: impl std::hash::Hash) -> usize {
+pub(crate) fn number(what: impl std::hash::Hash) -> usize {
     // Without random keys, so that it is the same in every run.
     let mut hasher = DefaultHasher::new();
     what.hash(&mut hasher);
@@ -340,7 +340,7 @@ pub(crate) fn commands() -> Vec<(String, Vec<String>)> {
 }
 
 /// Commands without a recording as input.
-const WITHOUT_INPUT: [&str; 3] = ["completion", "man", "passes"];
+pub(crate) const WITHOUT_INPUT: [&str; 3] = ["completion", "man", "passes"];
 
 /// The result of a command: exit code, output, messages, and files with their bytes.
 type Done = (Option<i32>, Vec<u8>, String, BTreeMap<String, Vec<u8>>);

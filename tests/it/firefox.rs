@@ -1,16 +1,18 @@
 //! `perfx export firefox`: its tables are sound, and its samples are those of folded lines, for every recording.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::io::Read as _;
 use std::path::Path;
 
+use perfx_format::RecordType;
 use serde_json::Value as Json;
 
 use crate::args;
 use crate::folded::samples_by;
 use crate::snapshots::same;
 use crate::support::{
-    Fixture, Ran, Stdin, each_fixture, perfx, perfx_command, recorded, run, temp, workloads,
+    Fixture, Ran, Stdin, each_fixture, perfx, perfx_command, recorded, rewritten, run, temp, workloads,
 };
 
 fn export(input: &Path, more: &[&str]) -> Ran {
@@ -77,6 +79,9 @@ const COLUMNS: &[(&str, &[(&str, &str)])] = &[
 
 const SAMPLES: &[(&str, &str)] = &[("stack", "stackTable"), ("timeDeltas", ""), ("weight", "")];
 
+/// The column that some threads have.
+const CPU: (&str, &str) = ("threadCPUDelta", "");
+
 const MARKERS: &[(&str, &str)] = &[
     ("category", "categories"),
     ("data", ""),
@@ -122,7 +127,9 @@ fn check(profile: &Json) -> Result<(), String> {
         check_table(profile, name, &profile["shared"][name], columns)?;
     }
     for thread in list(&profile["threads"]) {
-        check_table(profile, "samples", &thread["samples"], SAMPLES)?;
+        let has_cpu = !thread["samples"][CPU.0].is_null();
+        let columns: Vec<_> = SAMPLES.iter().copied().chain(has_cpu.then_some(CPU)).collect();
+        check_table(profile, "samples", &thread["samples"], &columns)?;
         check_table(profile, "markers", &thread["markers"], MARKERS)?;
         let first = list(&thread["samples"]["timeDeltas"]).iter().find(|delta| delta.as_f64().unwrap() < 0.0);
         first.map_or(Ok(()), |delta| Err(format!("time goes back by {delta}")))?;
@@ -201,7 +208,7 @@ fn counters_and_losses_are_those_of_stats() {
             *lost.entry(name).or_default() += data["count"].as_u64().unwrap();
         }
     }
-    for (name, count) in [("lost records", "records"), ("lost samples", "samples")] {
+    for (name, count) in [("lost records", "lost_records"), ("lost samples", "lost_samples")] {
         assert_eq!(lost[name].to_string(), stats_of["lost"][count].as_str().unwrap(), "{name}");
     }
     let sum = |counter: &Json| {
@@ -236,6 +243,64 @@ fn a_profile_does_not_depend_on_form_or_threads_and_recordings_are_side_by_side(
         }
     }
     assert_eq!(stacks(&both), sum);
+}
+
+/// `startTime` was 0 for all, so that the profiler showed no date.
+#[test]
+fn a_profile_begins_at_the_wall_clock_if_the_recording_has_it() {
+    let json = |command: &str, path: &Path| -> Json {
+        serde_json::from_slice(&perfx(args![command, "-q", "--json", path]).stdout).unwrap()
+    };
+    let number = |value: &Json| value.as_str().unwrap().parse::<u64>().unwrap();
+    let path = Fixture::new("recorded/clock-monotonic.p61.data").path;
+    let (clock, counts) = (&json("info", &path)["clock"]["reference"], json("stats", &path));
+    let first = number(&counts["time"]["samples"]["first_ns"]);
+    let wall = number(&clock["wall_ns"]) - number(&clock["clock_ns"]) + first;
+    let started = profile(&export(&path, &[]).stdout)["meta"]["startTime"].as_f64().unwrap();
+    assert!((started - wall as f64 / 1e6).abs() < 0.001, "{started} {wall}");
+    let path = Fixture::new("recorded/fp.p61.data").path;
+    assert_eq!(profile(&export(&path, &[]).stdout)["meta"]["startTime"], 0.0);
+}
+
+/// The profiler draws a thread without `threadCPUDelta` as busy from sample to sample, however far apart they are.
+#[test]
+fn a_thread_is_idle_where_it_has_no_samples() {
+    let folder = temp();
+    let path = folder.path().join("gap.data");
+    let samples = stats_samples(&Fixture::new("recorded/fp.p61.data").path);
+    let mut seen = 0;
+    let gap =
+        rewritten(&Fixture::new("recorded/fp.p61.data").path, Clone::clone, |record, layouts, bytes| {
+            seen += u64::from(record.kind() == RecordType::SAMPLE);
+            let layout = layouts.layout_of(record).filter(|_| seen > samples / 2);
+            if let Some((layout, time)) = layout.and_then(|layout| Some((layout, layout.time(record)?))) {
+                layout.set_time(bytes, time + 1_000_000_000, record.endian()).unwrap();
+            }
+            true
+        });
+    fs::write(&path, gap).unwrap();
+    let profile_of = |path: &Path| profile(&export(path, &[]).stdout);
+    let gap = profile_of(&path);
+    let interval = gap["meta"]["interval"].as_f64().unwrap();
+    let mut gaps = 0;
+    for thread in list(&gap["threads"]) {
+        let (times, cpu) =
+            (list(&thread["samples"]["timeDeltas"]), list(&thread["samples"]["threadCPUDelta"]));
+        for (time, cpu) in times.iter().zip(cpu) {
+            let (ms, cpu) = (time.as_f64().unwrap(), cpu.as_f64().unwrap() / 1000.0);
+            assert!(cpu <= ms + 1e-9 && cpu <= 2.0 * interval, "{cpu} of {ms} ms");
+            gaps += u32::from(ms > 900.0);
+        }
+    }
+    assert!(gaps > 0, "{gap}");
+    // Page faults do not tell how long a thread ran.
+    let tracepoint = profile_of(&Fixture::new("recorded/tracepoint.p61.data").path);
+    assert!(list(&tracepoint["threads"]).iter().all(|thread| thread["samples"]["threadCPUDelta"].is_null()));
+}
+
+fn stats_samples(path: &Path) -> u64 {
+    let counts: Json = serde_json::from_slice(&perfx(args!["stats", "-q", "--json", path]).stdout).unwrap();
+    list(&counts["events"]).iter().map(|event| event["samples"].as_u64().unwrap()).sum()
 }
 
 #[test]

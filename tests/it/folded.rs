@@ -17,6 +17,7 @@ use crate::support::{
     Fixture, Perf, Ran, Stdin, all, clean, each_fixture, perfs, perfx, perfx_command, perfx_with, recorded,
     run, same_lines, temp, workloads,
 };
+use crate::symbols::calls_at;
 
 fn folded(input: &Path, more: &[&str]) -> Ran {
     let mut command = perfx_command();
@@ -346,7 +347,6 @@ fn inlined_calls_are_those_of_addr2line() {
         |path: &Path| ids.image(&Object::File { path: path.to_owned(), inode: None, pid: None }, None, None);
     let stripped_path = stripped.clone();
     let (image, stripped) = (image(&program).unwrap(), image(&stripped).unwrap());
-    let (dwarf, separate) = (image.inlined().expect("DWARF"), stripped.inlined().expect("DWARF beside it"));
     let mut depths = BTreeMap::new();
     for at in (0x1000..0x1400).step_by(3) {
         let Some(symbol) = image.find(at).filter(|symbol| &*symbol.name == b"work") else { continue };
@@ -362,11 +362,11 @@ fn inlined_calls_are_those_of_addr2line() {
             let line = call.line.map_or("?".to_owned(), |line| line.to_string());
             format!("{} {}:{line}", call.name, call.file.as_deref().unwrap_or("??"))
         };
-        let ours: Vec<String> = dwarf.at(address).iter().map(shown).collect();
+        let ours: Vec<String> = calls_at(&image, address).expect("DWARF").iter().map(shown).collect();
         let theirs: Vec<&str> =
             theirs.iter().map(|line| line.split(" (discriminator").next().unwrap()).collect();
         assert_eq!(ours, theirs, "{} at {address:#x}", symbol.shown());
-        assert_eq!(separate.at(address), dwarf.at(address));
+        assert_eq!(calls_at(&stripped, address), calls_at(&image, address));
         *depths.entry(ours.len()).or_insert(0) += 1;
     }
     assert!(depths.contains_key(&3), "no inlined call was asked for: {depths:?}");
@@ -376,12 +376,8 @@ fn inlined_calls_are_those_of_addr2line() {
     let (at, _) = parsed.section_by_name(".debug_info").unwrap().file_range().unwrap();
     bytes[at as usize + 8..][..8].copy_from_slice(&0xffff_fffe_u64.to_le_bytes());
     fs::write(&debug, bytes).unwrap();
-    assert!(
-        ids.image(&Object::File { path: stripped_path, inode: None, pid: None }, None, None)
-            .unwrap()
-            .inlined()
-            .is_none()
-    );
+    let damaged = ids.image(&Object::File { path: stripped_path, inode: None, pid: None }, None, None);
+    assert_eq!(calls_at(&damaged.unwrap(), 0x1000), None);
 }
 
 #[test]

@@ -38,6 +38,7 @@ use perfx_format::{
     Bytes, Endian, Event, Feature, Kinds, Layouts, Origins, Record, RecordType, Result, Walker,
 };
 use perfx_jit::{Functions, Image, Target, arenas};
+use perfx_look::clock::Clock;
 use perfx_look::json::Fields;
 use perfx_look::render::{Style, indented, line, with_odd};
 use perfx_passes::{
@@ -46,6 +47,10 @@ use perfx_passes::{
     ReindexTimes, Split, SplitBy, in_time_order, parse_chain,
 };
 use perfx_pipeline::{Level, Outcome, OutputForm, Pass, Report};
+use perfx_trace::{
+    Blocks, Event as TraceEvent, Image as CodeImage, Mapping, Point, Sink, Space, Step, Switch, Trace,
+    intel_pt,
+};
 
 use crate::promises::{self, Holds, Input, temp_files, unnamed};
 
@@ -110,6 +115,7 @@ pub(crate) const PARTS: &[Body] = &[
     ("elf", elf),
     ("jitdump", jitdump),
     ("spe", spe),
+    ("intel_pt", intel_pt),
 ];
 
 fn open(bytes: &[u8]) -> Result<Recording> {
@@ -369,10 +375,11 @@ pub(crate) fn split(bytes: &[u8]) {
 /// The same, for one way to split.
 pub(crate) fn split_by(bytes: &[u8], by: SplitBy) {
     let Ok(mut recording) = open(bytes) else { return };
-    let Ok(split) = Split::new(&mut recording, by, bytes.len().is_multiple_of(3), 1) else { return };
+    let Ok(split) = Split::new(&mut recording, by, bytes.len().is_multiple_of(3), 10_000, 1) else { return };
     let parts: Vec<_> = split.parts().collect();
     // Writing all files takes too long, and the first ones are as good as the others.
-    let whole = Split::new(&mut recording, by, bytes.len().is_multiple_of(3), 1).expect("it was just split");
+    let whole =
+        Split::new(&mut recording, by, bytes.len().is_multiple_of(3), 10_000, 1).expect("it was just split");
     let whole = whole.passes(recording.try_clone().expect("it is in a file"));
     let passes = split.passes(recording).zip(whole);
     for (part, ((narrow, pass), (_, same))) in parts.iter().zip(passes).take(20) {
@@ -727,7 +734,8 @@ pub(crate) fn export(bytes: &[u8]) {
     let mut report = Report::default();
     let Ok(facts) = Facts::survey(&mut recording, 1, true) else { return };
     let all = Arc::new(FilterOptions::default());
-    let by = Grouping { comm: true, pid: true, tid: true, cpu: true, cgroup: true, time: true };
+    let by =
+        Grouping { comm: true, pid: true, tid: true, cpu: true, cgroup: true, time: true, own_address: true };
     let stacks = Stacks::collect(&mut recording, &facts, by, &all, 1, &mut report);
     if let Ok(stacks) = stacks {
         let samples = |_: &Row, weight: &Weight| Some(weight.samples);
@@ -744,7 +752,7 @@ pub(crate) fn export(bytes: &[u8]) {
         let mut firefox = FirefoxProfile::default();
         if let Some(mut again) = reread() {
             let lost = losses(&mut again, 1).unwrap_or_default();
-            firefox.add(&stacks, search, lost, None).expect("a thread starts");
+            firefox.add(&stacks, search, lost, None, Clock::of(&again)).expect("a thread starts");
             firefox.write(&mut std::io::sink()).expect("a sink takes all bytes");
         }
         let mut named = NamedStacks::new(1);
@@ -791,7 +799,7 @@ pub(crate) fn export(bytes: &[u8]) {
     let _ = view(recording, &ids, &all, &options, 1, &mut report, &mut std::io::sink());
     for what in [What::Events, What::BuildIds, What::Threads, What::Cgroups, What::Mappings] {
         let Some(mut recording) = reread() else { return };
-        let _ = list(&mut recording, what, 1, &mut report);
+        let _ = list(&mut recording, what, &all, 1, &mut report);
     }
     let Some(mut recording) = reread() else { return };
     let identity = parquet::Identity::of(&recording).expect("it is in memory");
@@ -927,6 +935,109 @@ pub(crate) fn spe(bytes: &[u8]) {
     assert_eq!((pieces, again.bad_bytes, again.broken), (whole, records.bad_bytes, records.broken));
 }
 
+/// The code of a trace of arbitrary bytes: its own bytes, at every page, and from time to time other ones.
+struct OwnBytes<'a>(&'a [u8]);
+
+impl CodeImage for OwnBytes<'_> {
+    fn code(&self, space: Option<Space>, ip: u64, time: u64) -> Option<Mapping<'_>> {
+        let turn = time >> 16 & 1;
+        let from = self.0.len() / 3 * turn as usize;
+        let bytes = &self.0[from..self.0.len().min(from + 4096)];
+        let page = Mapping {
+            id: ip >> 12 << 1 | turn,
+            start: ip & !4095,
+            bytes,
+            until: (time | 0xffff).saturating_add(1),
+        };
+        (space.is_some() || ip >> 63 != 0).then_some(page)
+    }
+}
+
+/// All that a decoder says, and how much.
+#[derive(Default)]
+struct Said {
+    hash: u64,
+    steps: u64,
+    others: u64,
+}
+
+impl Said {
+    fn add(&mut self, words: [u64; 4], point: &Point) {
+        let point =
+            [point.time, point.now, point.offset, point.space.map_or(u64::MAX, |Space(space)| space.into())];
+        for word in words.into_iter().chain(point) {
+            self.hash = (self.hash ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
+        }
+    }
+}
+
+impl Sink for Said {
+    fn step(&mut self, blocks: &Blocks, point: &Point, step: Step) {
+        let block = &blocks[step.block];
+        assert!(step.count <= block.count && (step.to.is_none() || step.count == block.count));
+        assert_eq!(blocks.nth(step.block, 0), (block.count > 0).then_some(block.start));
+        let to = step.to.map_or(0, |to| blocks[to].start);
+        self.steps += 1;
+        self.add([block.start, block.last, u64::from(step.count), to], point);
+    }
+
+    fn event(&mut self, blocks: &Blocks, point: &Point, event: TraceEvent) {
+        let words = match event {
+            TraceEvent::Begin { ip } => [1, ip, 0, 0],
+            TraceEvent::Resumed { ip } => [2, ip, 0, 0],
+            TraceEvent::Sync { ip } => [3, ip.unwrap_or(1), 0, 0],
+            TraceEvent::End { ip, block, to } => {
+                [4, ip, block.map_or(0, |block| blocks[block].start), to.unwrap_or(1)]
+            }
+            TraceEvent::Interrupt { from, to, aborts } => [5, from, to, aborts.into()],
+            TraceEvent::Ptwrite { ip, exact, value } => [6, ip.unwrap_or(1), exact.into(), value],
+            TraceEvent::Fault(fault) => [7, fault.reason as u64, fault.ip.unwrap_or(1), 0],
+            _ => [8, 0, 0, 0],
+        };
+        self.others += 1;
+        self.add(words, point);
+    }
+
+    fn time(&mut self, now: u64) {
+        self.others += 1;
+        self.hash = (self.hash ^ now).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(31);
+    }
+}
+
+/// An Intel PT trace says the same however it is cut, and what it says has a bound.
+pub(crate) fn intel_pt(bytes: &[u8]) {
+    let config =
+        intel_pt::Config { mtc_period: 6, tsc_per_ctc: Some((5, 2)), tsc_ratio: 20, ..Default::default() };
+    let switches: Vec<_> =
+        (0..4).map(|at| Switch { time: at << 14, space: (at != 2).then_some(Space(at as u32)) }).collect();
+    let code = OwnBytes(bytes);
+    let mut warm = intel_pt::Decoder::new(&code, config);
+    let said: Vec<Said> = [(u64::MAX, usize::MAX), (0, 7), (100, 1)]
+        .into_iter()
+        .map(|(size, piece)| {
+            let mut said = Said::default();
+            let trace = Trace::new(bytes.chunks(piece).collect(), switches.clone());
+            let mut end = None;
+            for unit in intel_pt::units(&trace, &config, size) {
+                assert!(
+                    unit.start < unit.end
+                        && unit.end <= trace.len()
+                        && end.is_none_or(|end| end == unit.start)
+                );
+                end = Some(unit.end);
+                warm.decode(&trace, &unit, &mut said);
+            }
+            assert!(end.is_none_or(|end| end == trace.len()));
+            said
+        })
+        .collect();
+    for said in &said {
+        assert!(said.others <= 4 * bytes.len() as u64, "{} events", said.others);
+        assert!(said.steps <= 300 * bytes.len() as u64 + (1 << 13), "{} steps", said.steps);
+    }
+    assert!(said.iter().all(|other| (other.hash, other.steps) == (said[0].hash, said[0].steps)));
+}
+
 /// Inputs for [`PARTS`] from a recording.
 pub(crate) fn parts_of(bytes: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     let mut parts = Vec::new();
@@ -951,6 +1062,7 @@ pub(crate) fn parts_of(bytes: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
         let _ = walk(&mut recording, false, |record, _| {
             if record.kind() == RecordType::AUXTRACE && parts.len() < 40 {
                 parts.push(("spe", record.payload().to_vec()));
+                parts.push(("intel_pt", record.payload().to_vec()));
             }
         });
     }

@@ -53,7 +53,7 @@ fn every_command_that_writes_in_place_finishes_an_interrupted_change() {
         fs::write(&path, interrupted(name)).unwrap();
         let found = doctor(&path);
         assert!(found.text().contains("in-place-interrupted"), "{found:?}");
-        assert!(found.text().contains("perfx repair --in-place fixes it"), "{found:?}");
+        assert!(found.text().contains("perfx repair --in-place repairs it"), "{found:?}");
         let mut words: Vec<_> = line.split(' ').map(std::ffi::OsString::from).collect();
         words.push(path.clone().into());
         let ran = perfx(words);

@@ -27,6 +27,9 @@ fn text(value: &Json) -> String {
 }
 
 fn number(value: &Json) -> u64 {
+    if let Some(number) = value.as_u64() {
+        return number;
+    }
     let text = text(value);
     match text.strip_prefix("0x") {
         Some(hex) => u64::from_str_radix(hex, 16).unwrap(),
@@ -205,7 +208,7 @@ fn expected(info: &Json, perf: &Perf) -> Vec<String> {
         line(format!("header version : {version}"));
     }
     line(format!("data offset    : {}", field("data", "offset")));
-    line(format!("data size      : {}", field("data", "size")));
+    line(format!("data size      : {}", field("data", "bytes")));
     line(format!("feat offset    : {}", field("feature_table", "offset")));
     for feature in list(&info["features"]) {
         let fields = &feature["fields"];

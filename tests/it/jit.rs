@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use linux_perf_data::jitdump::{JitDumpReader, JitDumpRecord};
 use object::{Object as _, ObjectSymbol as _};
 use perfx_format::features::{BuildIds, write_str};
-use perfx_format::jitdump::{Body, Damage, Dump, Load, Writer};
+use perfx_format::jitdump::{Body, Damage, Dump, Load, Move, Writer};
 use perfx_format::read::Recording;
 use perfx_format::record::cpumode;
 use perfx_format::write::RecordingWriter;
@@ -390,6 +390,47 @@ fn another_reader_finds_the_same_functions_in_the_dumps() {
     assert!(compared + 1 >= dumps.len(), "{compared} of {} dumps", dumps.len());
 }
 
+/// Writes a recording of a process that mapped the dump `jit-7.dump`, with samples at these addresses and times, and
+/// the dump. Returns the recording's path.
+fn with_dump(folder: &Path, endian: Endian, arch: &[u8], dump: Writer, samples: &[(u64, u64)]) -> PathBuf {
+    let (pid, tid) = (7, 7);
+    fs::write(folder.join("jit-7.dump"), dump.into_bytes()).unwrap();
+    // The CPU's clock, by CLOCK_MONOTONIC, and times in all records.
+    let mut attr = Attr::default();
+    (attr.type_, attr.sample_period, attr.sample_type) = (1, 1_000_000, st::IP | st::TID | st::TIME);
+    (attr.flags, attr.clockid) = (1 << 18 | 1 << 25, 1);
+    let event = Event::made(&attr, vec![1], endian);
+    let input = folder.join("in.data");
+    let mut writer = RecordingWriter::create(&input, std::slice::from_ref(&event), endian).unwrap();
+    let task = [endian.bytes_u32(pid); 2];
+    let trailer = [task.as_flattened(), &endian.bytes_u64(1)].concat();
+    let file = MappedFile::Inode(Inode { major: 8, minor: 1, inode: 7, generation: 0 });
+    let (start, len, pgoff, prot, flags) = (0x10_0000, 0x1000, 0, 5, 2);
+    let (misc, name, trailer) = (cpumode::USER, &b"/tmp/jit-7.dump"[..], &trailer[..]);
+    let mapping = Mmap2 { misc, pid, tid, start, len, pgoff, file, prot, flags, name, trailer };
+    writer.write(&mapping.write(endian).unwrap()).unwrap();
+    for &(ip, time) in samples {
+        let parts = [&endian.bytes_u64(ip)[..], task.as_flattened(), &endian.bytes_u64(time)];
+        writer.write_parts(RecordType::SAMPLE, cpumode::USER, &parts).unwrap();
+    }
+    writer.set_feature(Feature::ARCH, write_str(arch, endian)).unwrap();
+    writer.finish().unwrap();
+    input
+}
+
+/// Runs inject on a recording of [`with_dump`].
+fn inject_beside(input: &Path, output: &Path, more: &[&str]) -> Ran {
+    let folder = input.parent().unwrap();
+    let args = args!["inject", "-j", "--no-files", "--jit-dir", folder, "-i", input, "-o", output];
+    perfx(args.iter().cloned().chain(more.iter().map(Into::into)))
+}
+
+/// The sizes of all images beside an output, together.
+fn size_of_images(output: &Path) -> u64 {
+    let folder = PathBuf::from(format!("{}.jit", output.display()));
+    fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().metadata().unwrap().len()).sum()
+}
+
 /// A recording of s390 with a jitdump, both written by a big-endian machine.
 #[test]
 fn a_big_endian_recording_gets_big_endian_images() {
@@ -404,30 +445,9 @@ fn a_big_endian_recording_gets_big_endian_images() {
             &Load { pid, tid, address, size: 4, index, name, code: &[0x07, 0xfe, 0x07, 0x07] },
         );
     }
-    fs::write(path("jit-7.dump"), dump.into_bytes()).unwrap();
-    // The CPU's clock, by CLOCK_MONOTONIC, and times in all records.
-    let mut attr = Attr::default();
-    (attr.type_, attr.sample_period, attr.sample_type) = (1, 1_000_000, st::IP | st::TID | st::TIME);
-    (attr.flags, attr.clockid) = (1 << 18 | 1 << 25, 1);
-    let event = Event::made(&attr, vec![1], endian);
-    let mut writer = RecordingWriter::create(path("in.data"), std::slice::from_ref(&event), endian).unwrap();
-    let task = [endian.bytes_u32(pid); 2];
-    let trailer = [task.as_flattened(), &endian.bytes_u64(1)].concat();
-    let file = MappedFile::Inode(Inode { major: 8, minor: 1, inode: 7, generation: 0 });
-    let (start, len, pgoff, prot, flags) = (0x10_0000, 0x1000, 0, 5, 2);
-    let (misc, name, trailer) = (cpumode::USER, &b"/tmp/jit-7.dump"[..], &trailer[..]);
-    let mapping = Mmap2 { misc, pid, tid, start, len, pgoff, file, prot, flags, name, trailer };
-    writer.write(&mapping.write(endian).unwrap()).unwrap();
-    for (ip, time) in [(0x7000, 10), (0x7040, 11), (0x7042, 12)] {
-        let parts = [&endian.bytes_u64(ip)[..], task.as_flattened(), &endian.bytes_u64(time)];
-        writer.write_parts(RecordType::SAMPLE, cpumode::USER, &parts).unwrap();
-    }
-    writer.set_feature(Feature::ARCH, write_str(b"s390x", endian)).unwrap();
-    writer.finish().unwrap();
+    let input = with_dump(folder.path(), endian, b"s390x", dump, &[(0x7000, 10), (0x7040, 11), (0x7042, 12)]);
     let out = path("out.data");
-    let args =
-        args!["inject", "-j", "--no-files", "--jit-dir", folder.path(), "-i", path("in.data"), "-o", out];
-    let ran = perfx(args).done().unwrap();
+    let ran = inject_beside(&input, &out, &[]).done().unwrap();
     assert!(ran.stderr.contains("2 functions of 1 jitdump in 1 image"), "{}", ran.stderr);
     let image = fs::read(path("out.data.jit/jit-7-0.so")).unwrap();
     let image = object::File::parse(&*image).unwrap();
@@ -435,6 +455,93 @@ fn a_big_endian_recording_gets_big_endian_images() {
     for perf in perfs(&["perf", "perf-trixie", "perf-new"]) {
         assert_eq!(named(&perf, &out), ["inner", "outer"].map(str::to_owned).into(), "{}", perf.name);
     }
+}
+
+const X86_64: u32 = 62;
+
+/// A time that no other numbers in a record of a dump look like, ns.
+const LATER: u64 = 1 << 50;
+
+/// 1,500 MOVEs of 64 KiB of code made images of 96 MiB.
+#[test]
+fn moved_code_is_written_once_and_named_at_each_place() {
+    let folder = temp();
+    let mut dump = Writer::new(Endian::Little, X86_64, 7);
+    let (pid, tid, size, index) = (7, 7, 0x1_0000, 1);
+    let code = vec![0x90; size as usize];
+    dump.load(1, &Load { pid, tid, address: 0x10_0000, size, index, name: b"moved", code: &code });
+    let mut samples = vec![(0x10_0010, 10)];
+    for number in 1..1500 {
+        let (old_address, new_address) = (0x10_0000, 0x10_0000 + number * size);
+        dump.moved(1 + 10 * number, &Move { pid, tid, old_address, new_address, size, index });
+        samples.push((new_address + 0x20, 2 + 10 * number));
+    }
+    // Over the code that was moved last, and moved away from there.
+    let (address, index, name) = (0x10_0000 + 1499 * size, 2, b"over");
+    dump.load(20_000, &Load { pid, tid, address, size, index, name, code: &code });
+    samples.push((address + 0x20, 20_001));
+    dump.moved(30_000, &Move { pid, tid, old_address: address, new_address: 0x10_0000, size, index });
+    samples.push((0x10_0020, 30_001));
+    let input = with_dump(folder.path(), Endian::Little, b"x86_64", dump, &samples);
+    for layout in ["arena", "function"] {
+        let out = folder.path().join(layout);
+        let ran = inject_beside(&input, &out, &["--jit-layout", layout]);
+        assert_eq!(ran.code, Some(0), "{layout}: {}", ran.stderr);
+        assert!(ran.stderr.contains("1,502 functions of 1 jitdump in "), "{}", ran.stderr);
+        let len = size_of_images(&out);
+        assert!(len < 5 * size, "{layout}: {len} bytes");
+        for perf in perfs(&["perf", "perf-trixie", "perf-new"]) {
+            let ran = perf.run(Stdin::Null, args!["script", "--symfs", "/", "-f", "-F", "ip,sym", "-i", out]);
+            let text = ran.text();
+            let names: Vec<_> = text.lines().filter_map(|line| line.split_whitespace().nth(1)).collect();
+            let expected = [vec!["moved"; 1500], vec!["over"; 2]].concat();
+            assert!(names == expected, "{layout}: {}: {}", perf.name, ran.stderr);
+        }
+    }
+}
+
+/// 500 LOADs without code made images of 8 GiB.
+#[test]
+fn images_have_no_place_for_code_that_no_dump_holds() {
+    let folder = temp();
+    let mut dump = Writer::new(Endian::Little, X86_64, 7);
+    let (pid, tid, size) = (7, 7, 16 << 20);
+    let mut samples = Vec::new();
+    for index in 1..500 {
+        let (address, name) = (index * size, format!("absent{index}"));
+        dump.load(index, &Load { pid, tid, address, size, index, name: name.as_bytes(), code: &[] });
+        samples.push((address + 0x20, 1000 + index));
+    }
+    let input = with_dump(folder.path(), Endian::Little, b"x86_64", dump, &samples);
+    let out = folder.path().join("out.data");
+    let ran = inject_beside(&input, &out, &[]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(size_of_images(&out) < 1 << 20, "{}", size_of_images(&out));
+    for perf in perfs(&["perf", "perf-trixie", "perf-new"]) {
+        assert_eq!(named(&perf, &out).len(), 499, "{}", perf.name);
+    }
+    let folded = perfx(args!["export", "folded", out]).done().unwrap();
+    assert_eq!(folded.text().lines().filter(|line| line.contains("absent")).count(), 499);
+}
+
+#[test]
+fn functions_that_would_leave_too_large_gaps_in_images_are_said_to_be_lost() {
+    let folder = temp();
+    let mut dump = Writer::new(Endian::Little, X86_64, 7);
+    let (pid, tid, name) = (7, 7, b"apart");
+    for index in 1..100 {
+        // One byte of code, and 16 MiB that the dump does not hold right behind it.
+        let (address, time) = (index << 32, LATER + index);
+        dump.load(time, &Load { pid, tid, address, size: 1, index, name, code: &[0x90] });
+        dump.load(time, &Load { pid, tid, address: address + 1, size: 16 << 20, index, name, code: &[] });
+    }
+    let input = with_dump(folder.path(), Endian::Little, b"x86_64", dump, &[(1 << 32, LATER + 1000)]);
+    let out = folder.path().join("out.data");
+    let ran = inject_beside(&input, &out, &[]);
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    assert!(size_of_images(&out) < 257 << 20, "{}", size_of_images(&out));
+    let lost = "lost: 166 functions of JIT compilers, so far apart that their images would have more than 256 MiB of gaps";
+    assert!(ran.stderr.contains(lost) && ran.stderr.contains("32 functions of 1 jitdump"), "{}", ran.stderr);
 }
 
 /// The recording `plain` as if its program had written a perf map instead of a jitdump, and that map.

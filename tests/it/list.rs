@@ -105,7 +105,7 @@ fn lists_do_not_depend_on_form_or_threads() {
         fs::write(&large, Fixture::new(name).repeated(9 << 20)).unwrap();
         let pipe = folder.path().join("pipe.data");
         perfx(args!["copy", "-f", Fixture::new(name).path, "--to", "pipe", "-o", pipe]).done().unwrap();
-        for list in LISTS {
+        for list in LISTS.into_iter().chain(["functions", "stacks"]) {
             let one = perfx(args!["list", list, "-q", "-@1", large]).text();
             assert!(perfx(args!["list", list, "-q", "-@4", large]).text() == one, "{list} of {name}");
             let file = perfx(args!["list", list, "-q", Fixture::new(name).path]).text();

@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io::Read as _;
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
 use perfx_format::record::cpumode;
@@ -247,9 +247,22 @@ fn what_is_not_a_pack_leaves_nothing_behind() {
     fs::create_dir(&inside).unwrap();
     let long = "n".repeat(5000);
     let manifest = (FILE, "manifest.json", MANIFEST);
-    let cases: [(&str, &[Entry<'_>]); 23] = [
+    let [negative, text, fraction] = ["-1", r#""x""#, "1.5"]
+        .map(|schema| MANIFEST.replace(r#""schema":1,"#, &format!(r#""schema":{schema},"#)));
+    let cases: [(&str, &[Entry<'_>]); 28] = [
+        (
+            "manifest.json: its schema is -1, and this version of perfx reads",
+            &[(FILE, "manifest.json", &negative)],
+        ),
+        ("manifest.json: its schema is \"x\"", &[(FILE, "manifest.json", &text)]),
+        ("manifest.json: its schema is 1.5", &[(FILE, "manifest.json", &fraction)]),
+        ("missing field `schema`", &[(FILE, "manifest.json", r#"{"what":"pack","files":[],"missing":[]}"#)]),
+        ("a/b: File exists", &[(FILE, "a", "x"), (FILE, "a/b", "x")]),
         ("has no manifest.json", &[(FILE, "a", "x")]),
-        ("it has no perf.data", &[(FILE, "manifest.json", r#"{"what":"pack","files":[],"missing":[]}"#)]),
+        (
+            "it has no perf.data",
+            &[(FILE, "manifest.json", r#"{"schema":1,"what":"pack","files":[],"missing":[]}"#)],
+        ),
         ("a is missing", &[(FILE, "perf.data", ""), manifest]),
         ("a is damaged", &[(FILE, "perf.data", ""), (FILE, "a", "y"), manifest]),
         ("a is damaged", &[(FILE, "perf.data", ""), (FILE, "a", "xx"), manifest]),
@@ -282,6 +295,8 @@ fn what_is_not_a_pack_leaves_nothing_behind() {
         let ran = unpack(&pack_at, &inside.join("out"));
         assert_eq!(ran.code, Some(1), "{wrong}: {}", ran.stderr);
         assert!(ran.stderr.contains(wrong), "{wrong}: {}", ran.stderr);
+        // A temporary name changes with each run, and the folder is gone.
+        assert!(!ran.stderr.contains(".perfx-"), "{wrong}: {}", ran.stderr);
         assert_eq!(fs::read_dir(&inside).unwrap().count(), 0, "{wrong}");
     }
     assert!(!folder.path().join("a").exists());
@@ -297,6 +312,62 @@ fn what_is_not_a_pack_leaves_nothing_behind() {
     let ran = unpack(&good, &inside);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     assert_eq!(fs::read(inside.join("a")).unwrap(), b"x");
+}
+
+/// 673 kB became 20 GB on disk, and 2 kB 300,000 folders.
+#[test]
+fn a_small_pack_does_not_fill_the_disk() {
+    let folder = temp();
+    let (bomb, out) = (folder.path().join("p.tar.zst"), folder.path().join("out"));
+    let zeros = "\0".repeat(3 << 20);
+    let hash = "bbd05cf6097ac9b1f89ea29d2542c1b7b67ee46848393895f5a9e43fa1f621e5";
+    let manifest = format!(
+        r#"{{"schema":1,"what":"pack","files":[{{"path":"perf.data","bytes":{},"sha256":"{hash}"}}],"missing":[]}}"#,
+        zeros.len()
+    );
+    let entries = [(FILE, "perf.data", &*zeros), (FILE, "manifest.json", &*manifest)];
+    fs::write(&bomb, zstd::encode_all(&*archive(&entries), 1).unwrap()).unwrap();
+    let unpack = |more: &[&str]| {
+        let args = args!["unpack", bomb, "-o", out];
+        perfx(args.iter().cloned().chain(more.iter().map(Into::into)))
+    };
+    let ran = unpack(&["--max-size", "1M"]);
+    assert_eq!((ran.code, out.exists()), (Some(1), false), "{}", ran.stderr);
+    assert!(ran.stderr.contains("perf.data: the files have more than 1.0 MB, which --max-size allows"));
+    let ran = unpack(&["--max-size", "4M"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let file = out.join("perf.data").metadata().unwrap();
+    assert_eq!((file.len(), file.blocks()), (3 << 20, 0));
+    assert_eq!(unpack(&["--max-size", "much"]).code, Some(2));
+    let deep: Vec<String> = (0..60).map(|first| format!("{first}{}", "/a".repeat(40))).collect();
+    let entries: Vec<_> = deep.iter().map(|path| (FILE, &**path, "")).collect();
+    fs::write(&bomb, zstd::encode_all(&*archive(&entries), 1).unwrap()).unwrap();
+    fs::remove_dir_all(&out).unwrap();
+    let ran = unpack(&[]);
+    assert_eq!((ran.code, out.exists()), (Some(1), false), "{}", ran.stderr);
+    assert!(ran.stderr.contains("too many files and folders for its size"), "{}", ran.stderr);
+}
+
+/// The pack ended with 0, and could not be unpacked.
+#[test]
+fn programs_called_like_files_of_a_pack_are_packed() {
+    let Some(shop) = Workshop::new() else { return };
+    for name in ["/perf.data", "/perf.data/x", "/manifest.json", "/.build-id/aa", "/.build-id", "/by-id/aa"] {
+        let (named, out) = (shop.path("named.data"), shop.path("out.tar.zst"));
+        let path = format!("/nowhere/program={name}");
+        let ran = perfx(args!["remap", "-f", "--path", path, shop.recording(), "-o", named]);
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+        let options = args!["-f", "--no-files", "--buildid-dir", cache(&shop)];
+        assert!(pack(&named, &options, &out).stderr.contains("packed 3 files"), "{name}");
+        let folder = shop.path("unpacked");
+        let ran = unpack(&out, &folder);
+        assert_eq!(ran.code, Some(0), "{name}: {}", ran.stderr);
+        let folded = |cache: &Path| {
+            perfx(args!["export", "folded", "--no-files", "--buildid-dir", cache, named]).text()
+        };
+        assert_eq!(folded(&folder), folded(&cache(&shop)), "{name}");
+        fs::remove_dir_all(folder).unwrap();
+    }
 }
 
 #[test]

@@ -530,3 +530,24 @@ fn a_recording_or_a_device_is_not_a_list_of_recordings() {
         assert!(ran.stderr.contains("it is not a list of inputs"), "{}", ran.stderr);
     }
 }
+
+/// A query that joined `samples` with `events` or `threads` did not know whose `period` was meant.
+#[test]
+fn only_samples_have_a_period() {
+    let with_period =
+        TABLES.iter().filter(|table| table.columns.iter().any(|column| column.name == "period"));
+    assert_eq!(with_period.map(|table| table.name).collect::<Vec<_>>(), ["samples"]);
+}
+
+/// It found nothing in a folder of recordings without a folder for each date, and ended with exit code 0.
+#[test]
+fn the_job_for_spark_says_if_it_finds_no_recording() {
+    if !crate::support::is_installed("python3", "apt-get install python3") {
+        return;
+    }
+    let (empty, out) = (temp(), temp());
+    let mut job = crate::support::clean("python3");
+    let ran = run(job.arg(root().join("tests/fleet/job.py")).args([empty.path(), out.path()]), Stdin::Null);
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    assert!(ran.stderr.contains("no recordings: neither *.data nor */*.data is there"), "{}", ran.stderr);
+}

@@ -149,6 +149,44 @@ fn a_link_called_perf_inject_keeps_what_was_there_as_perf_does() {
     assert!(ran.text().contains("--buildid-all") && ran.code == Some(0), "{}", ran.stderr);
 }
 
+#[test]
+fn the_link_takes_the_words_that_perf_takes_and_refuses_those_that_perf_calls_ambiguous() {
+    let input = Fixture::new("recorded/plain.p61.data").path;
+    for perf in perfs(&["perf", "perf-new"]) {
+        let shim = Shim::new(perf.name);
+        fs::copy(&input, shim.path("in.data")).unwrap();
+        for (words, taken) in [
+            ("--in in.data --ou out --build-ids", true),
+            ("--inp=in.data --buildid --outp=out --forc", true),
+            ("--jit --no-jit --no-force --no-build-ids -i in.data -o out", true),
+            ("-bfi in.data -oout --no-ji --verb --no-verbose", true),
+            ("--guestmount nowhere --no-guestmo -i in.data -o out", true),
+            ("--guestmount nowhere -i in.data -o out -b", true),
+            ("--no-itrace --no-guest-data --no-known-build-ids --no-kallsyms -i in.data -o out", true),
+            ("--no-vmlinux --no-strip --no-sched-stat --no-input --no-vm-time -i in.data -o out", true),
+            ("-i in.data -o --jit", true),
+            ("--build -i in.data -o out", false),
+            ("--no-build -i in.data -o out", false),
+            ("--no -i in.data -o out", false),
+            ("--jit=3 -i in.data -o out", false),
+            ("--no-jit=3 -i in.data -o out", false),
+            ("--no-such -i in.data -o out", false),
+        ] {
+            // The shim is in the first two folders.
+            for program in ["perf-inject".to_owned(), format!("PATH=${{PATH#*:*:}} {} inject", perf.name)] {
+                let line = format!("rm -f -- out --jit; {program} {words}");
+                let ran = shim.run(Path::new(""), &line);
+                assert_eq!(ran.code == Some(0), taken, "{program} {words}: {}", ran.stderr);
+                let written = ["out", "--jit"].into_iter().find(|name| shim.path(name).exists());
+                assert_eq!(written.is_some(), taken, "{program} {words}: {written:?}");
+            }
+        }
+        let ran = shim.run(Path::new(""), "perf-inject --build -i in.data -o out");
+        assert_eq!(ran.code, Some(2), "{}", ran.stderr);
+        assert!(ran.stderr.contains("it could be --build-ids or --buildid-all"), "{}", ran.stderr);
+    }
+}
+
 /// As perf's own shell tests and others' scripts call it.
 #[test]
 fn scripts_that_call_perf_inject_work_through_the_link() {

@@ -6,13 +6,15 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use perfx_export::pprof::{Mapping, Profile};
+use perfx_format::record::id_index::{ANY, IdEntry, IdIndex, one_id_index};
 use prost::Message as _;
 
 use crate::args;
 use crate::folded::samples_by;
 use crate::snapshots::same;
 use crate::support::{
-    Fixture, Ran, Stdin, clean, each_fixture, perfx, perfx_command, recorded, run, skipped, temp, workloads,
+    Fixture, Ran, Stdin, clean, each_fixture, perfx, perfx_command, recorded, rewritten, run, skipped, temp,
+    workloads,
 };
 
 fn export(input: &Path, more: &[&str]) -> Ran {
@@ -57,6 +59,38 @@ fn check(profile: &Profile) -> Result<(), String> {
     }
     let odd = profile.sample.iter().find(|sample| sample.value.len() != profile.sample_type.len());
     odd.map_or(Ok(()), |sample| Err(format!("{sample:?}")))
+}
+
+/// The first file of a recording with -a is that of some daemon, and `go tool pprof` gave its name to the profile.
+#[test]
+fn the_main_program_of_a_recording_of_all_cpus_is_what_was_sampled_most() {
+    let folder = temp();
+    let input = Fixture::new("recorded/addresses.p61.data").path;
+    let all_cpus = folder.path().join("all-cpus.data");
+    let changed = rewritten(&input, Clone::clone, |record, _, bytes| {
+        if let Some(index) = IdIndex::of(record) {
+            let entries: Vec<_> = index.entries().map(|entry| IdEntry { tid: ANY, ..entry }).collect();
+            *bytes = one_id_index(&entries, index.has_machines(), record.endian());
+        }
+        true
+    });
+    fs::write(&all_cpus, changed).unwrap();
+    let sampled = |input: &Path| {
+        let profile = profile(&export(input, &[]).stdout);
+        check(&profile).unwrap();
+        let mut samples = vec![0; profile.mapping.len() + 1];
+        for sample in &profile.sample {
+            let leaf = sample.location_id.first();
+            let location = leaf.and_then(|id| profile.location.iter().find(|location| location.id == *id));
+            samples[location.map_or(0, |location| location.mapping_id as usize)] += sample.value[0];
+        }
+        let is_file = |mapping: &&Mapping| profile.string_table[mapping.filename as usize].starts_with('/');
+        let files = profile.mapping.iter().filter(is_file).map(|mapping| samples[mapping.id as usize]);
+        files.collect::<Vec<i64>>()
+    };
+    let (one, all) = (sampled(&input), sampled(&all_cpus));
+    assert!(all.is_sorted_by(|a, b| a >= b) && all.len() > 1, "{all:?}");
+    assert!(!one.is_sorted_by(|a, b| a >= b), "{one:?}");
 }
 
 #[test]

@@ -5,6 +5,8 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
+use perfx_format::record::id_index::{ANY, IdEntry, IdIndex, one_id_index};
+use perfx_format::{Endian, Event, RecordType, set_attr_flag, set_sample_period};
 use perfx_passes::parse_chain;
 use perfx_pipeline::OutputForm;
 
@@ -12,7 +14,7 @@ use crate::args;
 use crate::promises::{Input, run};
 use crate::snapshots::same;
 use crate::support::{
-    Fixture, Perf, Stdin, each, perf, perfs, perfx, perfx_with, root, same_bytes, same_lines, temp,
+    Fixture, Perf, Stdin, each, perf, perfs, perfx, perfx_with, rewritten, root, same_bytes, same_lines, temp,
 };
 
 /// Samples as perf shows them.
@@ -246,6 +248,97 @@ fn off_cpu_needs_no_switch_records_where_all_cpus_are_recorded() {
     }
 }
 
+/// Samples of a recording as `perfx view` shows these fields.
+fn shown(path: &Path, fields: &str) -> Vec<Vec<u64>> {
+    let text = perfx(args!["view", "-F", fields, path]).text();
+    let number = |word: &str| word.trim_end_matches(':').replace('.', "").parse().unwrap();
+    text.lines().map(|line| line.split_whitespace().map(number).collect()).collect()
+}
+
+fn sampled_event(event: &Event, frequency: u64) -> Event {
+    event.edited(Endian::Little, |raw| {
+        set_attr_flag(raw, 10, true, Endian::Little).unwrap();
+        set_sample_period(raw, frequency, Endian::Little);
+    })
+}
+
+/// With `perf record -F`, a task seemed to wait from a sampled switch to the next sampled one: 17 to 35 ms for usleep(1000).
+#[test]
+fn off_cpu_of_sampled_switches_gives_each_task_the_time_of_all_its_switches() {
+    let folder = temp();
+    let out = |name: &str| folder.path().join(name);
+    let input = Fixture::new("recorded/off-cpu.p61.data").path;
+    // Of each task only the last sample.
+    let mut last = HashMap::<u64, u64>::new();
+    for sample in shown(&input, "tid,time") {
+        last.entry(sample[0]).and_modify(|time| *time = sample[1].max(*time)).or_insert(sample[1]);
+    }
+    let few = rewritten(
+        &input,
+        |event| sampled_event(event, 99),
+        |record, layouts, bytes| {
+            if record.kind() != RecordType::SAMPLE {
+                return true;
+            }
+            let layout = layouts.layout_of(record).unwrap();
+            layout.set_period(bytes, 3, record.endian()).unwrap();
+            let (_, tid) = layout.pid_tid(record).unwrap();
+            // `view` shows µs.
+            layout.time(record).unwrap() / 1000 == last[&u64::from(tid)]
+        },
+    );
+    fs::write(out("few"), few).unwrap();
+    perfx(args!["off-cpu", &input, "-o", out("all-away")]).done().unwrap();
+    let ran = perfx(args!["off-cpu", out("few"), "-o", out("few-away")]);
+    assert!(
+        ran.stderr.contains("no sample, because the event was sampled (perf record -F)"),
+        "{}",
+        ran.stderr
+    );
+    let sums = |name: &str| {
+        let mut sums = HashMap::<u64, u64>::new();
+        shown(&out(name), "tid,period")
+            .iter()
+            .for_each(|sample| *sums.entry(sample[0]).or_default() += sample[1]);
+        sums
+    };
+    let (all, few) = (sums("all-away"), sums("few-away"));
+    assert!(few.len() > 2 && few.len() == all.len(), "{few:?} {all:?}");
+    for (tid, few) in few {
+        // The SWITCH record of a switch is some microseconds later than its sample.
+        let (few, all) = (few as f64, all[&tid] as f64);
+        assert!((few / all - 1.0).abs() < 0.02, "{tid}: {few} of {all} ns");
+    }
+}
+
+#[test]
+fn off_cpu_refuses_sampled_switches_if_nothing_shows_the_others() {
+    let folder = temp();
+    let (input, out) = (folder.path().join("in.data"), folder.path().join("out.data"));
+    let sampled = |period: u64| {
+        rewritten(
+            &crafted("sched-stat-le"),
+            |event| sampled_event(event, 99),
+            |record, layouts, bytes| {
+                if let Some(layout) =
+                    layouts.layout_of(record).filter(|_| record.kind() == RecordType::SAMPLE)
+                {
+                    layout.set_period(bytes, period, record.endian()).unwrap();
+                }
+                true
+            },
+        )
+    };
+    fs::write(&input, sampled(7)).unwrap();
+    let ran = perfx(args!["off-cpu", input, "-o", out]);
+    assert!(ran.code == Some(1) && !out.exists(), "{}", ran.stderr);
+    let what = "stands for 7 switches, because only some were sampled (perf record -F";
+    assert!(ran.stderr.contains(what) && ran.stderr.contains("--switch-events"), "{}", ran.stderr);
+    // With -c 10, too, kernels write a sample for each switch, if it has a period.
+    fs::write(&input, sampled(1)).unwrap();
+    perfx(args!["off-cpu", input, "-o", out]).done().unwrap();
+}
+
 /// In this recording of some tasks, nothing shows when they run again.
 #[test]
 fn off_cpu_says_how_to_record_what_is_missing() {
@@ -255,6 +348,37 @@ fn off_cpu_says_how_to_record_what_is_missing() {
     let ran = perfx(args!["off-cpu", input, "-o", out]);
     assert_eq!(ran.code, Some(3), "{}", ran.stderr);
     assert!(ran.stderr.contains("record all CPUs (-a) or with --switch-events"), "{}", ran.stderr);
+}
+
+/// ID_INDEX says that an event counts on a CPU, whatever runs there; without it, samples of the idle task do.
+#[test]
+fn off_cpu_does_not_advise_a_recording_of_all_cpus_to_record_all_cpus() {
+    let folder = temp();
+    let (input, out) = (folder.path().join("in.data"), folder.path().join("out.data"));
+    let advice = "when the task ran again: if records were lost, record with a larger buffer (-m), and if only some CPUs";
+    let recorded = Fixture::new("recorded/sched-stat.p73.data").path;
+    let all_cpus = rewritten(&recorded, Clone::clone, |record, _, bytes| {
+        if let Some(index) = IdIndex::of(record) {
+            let entries: Vec<_> = index.entries().map(|entry| IdEntry { tid: ANY, ..entry }).collect();
+            *bytes = one_id_index(&entries, index.has_machines(), record.endian());
+        }
+        true
+    });
+    fs::write(&input, all_cpus).unwrap();
+    let ran = perfx(args!["off-cpu", input, "-o", out]);
+    assert!(ran.code == Some(3) && ran.stderr.contains(advice), "{}", ran.stderr);
+    fs::remove_file(&out).unwrap();
+    // Without the switch from the idle task to task 101, which leaves its CPU again later.
+    let mut dropped = false;
+    let lost = rewritten(&crafted("sched-stat-le"), Clone::clone, |record, layouts, _| {
+        let layout = layouts.layout_of(record).filter(|_| record.kind() == RecordType::SAMPLE);
+        let is_idle = layout.and_then(|layout| layout.pid_tid(record)).is_some_and(|(_, tid)| tid == 0);
+        !is_idle || std::mem::replace(&mut dropped, true)
+    });
+    fs::write(&input, lost).unwrap();
+    let ran = perfx(args!["off-cpu", input, "-o", out]);
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    assert!(ran.stderr.contains(advice), "{}", ran.stderr);
 }
 
 /// Its output has the same events, so it looks like a recording.

@@ -108,7 +108,7 @@ fn expected(stats: &Json, attrs: &[Attr], perf: &str) -> Printed {
             Attr { by_thread: true, .. } if perf == NEW => &new_values["by_thread"],
             _ => &new_values["by_id"],
         };
-        let (lost, filtered) = (number(&event["lost"]), number(&event["filtered"]));
+        let (lost, filtered) = (number(&event["lost_samples"]), number(&event["filtered_samples"]));
         let lost = if perf == NEW { [lost, filtered] } else { [lost + filtered, 0] };
         let rows = [("SAMPLE", number(samples)), ("LOST_SAMPLES", lost[0]), ("LOST_SAMPLES (BPF)", lost[1])];
         let counts: Counts = rows
@@ -298,10 +298,10 @@ fn many_batches_are_counted_as_one() {
                 kind["kind"]
             );
             assert_eq!(number(&kind["bytes"]) * times, number(&of_many["bytes"]), "{name} {}", kind["kind"]);
-            assert_eq!(kind["largest"], of_many["largest"], "{name} {}", kind["kind"]);
+            assert_eq!(kind["largest_bytes"], of_many["largest_bytes"], "{name} {}", kind["kind"]);
         }
         for (event, of_many) in list(&one["events"]).iter().zip(list(&many["events"])) {
-            for field in ["samples", "lost", "period"] {
+            for field in ["samples", "lost_samples", "period"] {
                 assert_eq!(number(&event[field]) * times, number(&of_many[field]), "{name} {field}");
             }
         }

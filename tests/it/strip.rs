@@ -108,7 +108,10 @@ fn events_go_with_all_that_names_them() {
         let out = folder.path().join("out.data");
         for name in ["recorded/several.p61.data", "recorded/group.p61.data", "recorded/pipe-group.p61.data"] {
             let input = Fixture::new(name).path;
-            strip(&input, &out, &["--events", "page-faults,cs"]).unwrap();
+            strip(&input, &out, &["--event", "page-faults,cs"]).unwrap();
+            let again = folder.path().join("again.data");
+            strip(&input, &again, &["--events", "page-faults,cs"]).expect("the old spelling of --event");
+            assert!(fs::read(&out).unwrap() == fs::read(&again).unwrap());
             let (before, after) = (shown(&perf, &input), shown(&perf, &out));
             let stays = |line: &&String| !line.contains("page-faults") && !line.contains(" cs:");
             let wanted: Vec<String> = before.iter().filter(stays).cloned().collect();

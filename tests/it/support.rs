@@ -13,13 +13,16 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::io::Write as _;
+use std::io::{Cursor, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::{env, thread};
 
+use perfx_format::read::Recording;
+use perfx_format::write::RecordingWriter;
+use perfx_format::{Event, Layouts, Origin, Record};
 use tempfile::TempDir;
 
 use crate::parse::{self, Contents, Order};
@@ -302,6 +305,32 @@ pub(crate) fn same_bytes(what: &str, left: &[u8], right: &[u8]) -> Result<(), St
     }
     let at = left.iter().zip(right).position(|(a, b)| a != b).unwrap_or(left.len().min(right.len()));
     Err(format!("{what}: {} and {} bytes, which differ from {at:#x} on", left.len(), right.len()))
+}
+
+/// A recording as a file, with other events, and with other records: `change` gets each record with its layouts and its
+/// bytes, which it may change, and returns whether the record stays.
+pub(crate) fn rewritten(
+    path: &Path,
+    event: impl Fn(&Event) -> Event,
+    mut change: impl FnMut(&Record<'_>, &Layouts, &mut Vec<u8>) -> bool,
+) -> Vec<u8> {
+    let mut recording = Recording::open(path).unwrap();
+    let endian = recording.endian;
+    let layouts = Layouts::new(&recording.events);
+    let events: Vec<Event> = recording.events.iter().map(event).collect();
+    let mut writer = RecordingWriter::to_file(Cursor::new(Vec::new()), &events, endian).unwrap();
+    for (&feature, section) in &recording.features {
+        writer.set_feature(feature, section.clone()).unwrap();
+    }
+    let mut records = recording.records();
+    while let Some(record) = records.next_record().unwrap() {
+        let mut bytes = record.bytes().to_vec();
+        if change(&record, &layouts, &mut bytes) {
+            let record = Record::new(&bytes, record.payload(), Origin::Synthetic, endian).unwrap();
+            writer.write_record(&record).unwrap();
+        }
+    }
+    writer.finish().unwrap().into_inner()
 }
 
 /// True if these bytes are somewhere among the others.

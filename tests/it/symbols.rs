@@ -13,8 +13,8 @@ use perfx_format::features::write_str;
 use perfx_format::record::cpumode;
 use perfx_format::sample::NewSample;
 use perfx_format::write::RecordingWriter;
-use perfx_format::{Attr, Endian, Event, Feature, MappedFile, Mmap2, RecordType, sample_type as st};
-use symbols::{ElfFile, Image, Sources};
+use perfx_format::{Attr, Bytes, Endian, Event, Feature, MappedFile, Mmap2, RecordType, sample_type as st};
+use symbols::{Call, DwarfFiles, ElfFile, Image, Mapped, Sources};
 use tempfile::TempDir;
 
 use crate::args;
@@ -116,6 +116,13 @@ fn image(path: &Path) -> Image {
     sources.image(&Object::File { path: path.to_owned(), inode: None, pid: None }, None, None).unwrap()
 }
 
+/// The functions at an address, by DWARF; `None` if the image has none.
+pub(crate) fn calls_at(image: &Image, address: u64) -> Option<Vec<Call>> {
+    let files = DwarfFiles::new(|file| Some(Box::new(Bytes::map(file).ok()?) as Mapped));
+    let inlined = image.inlined(&files)?;
+    Some(inlined.at(address))
+}
+
 fn name_at(image: &Image, offset: u64) -> Option<String> {
     image.find(offset).map(|symbol| symbol.shown().into_owned())
 }
@@ -162,14 +169,58 @@ fn dwarf_that_dwz_moved_to_a_common_file_is_found() {
     fs::copy(shop.path("program"), shop.path("other")).unwrap();
     let plain = image(&shop.path("program"));
     let hidden = plain.address_of(shop.inside("hidden")).unwrap();
-    let wanted = plain.inlined().unwrap().at(hidden);
+    let wanted = calls_at(&plain, hidden).unwrap();
     assert!(wanted.iter().any(|call| call.name == "hidden"), "{wanted:?}");
     shop.tool("dwz", &args!["-m", "common.debug", "-M", "common.debug", "program", "other"]);
     assert!(shop.path("common.debug").exists(), "dwz moved nothing");
-    assert_eq!(image(&shop.path("program")).inlined().unwrap().at(hidden), wanted);
+    assert_eq!(calls_at(&image(&shop.path("program")), hidden).unwrap(), wanted);
     // Another file of that name is not the one that is meant.
     fs::copy(shop.path("program.debug"), shop.path("common.debug")).unwrap();
-    assert!(image(&shop.path("program")).inlined().is_none());
+    assert_eq!(calls_at(&image(&shop.path("program")), hidden), None);
+}
+
+/// DWARF of a function with 4,000 inlined calls that share a list of 4,000 ranges.
+const SHARED_RANGES: &str = "
+.section .debug_abbrev
+.byte 1, 0x11, 1, 0x11, 1, 0x12, 7, 0, 0, 2, 0x2e, 1, 0x11, 1, 0x12, 7, 0, 0, 3, 0x1d, 0, 0x55, 0x17, 0, 0, 0
+.section .debug_info
+.long end - start
+start: .short 4
+.long 0
+.byte 8, 1
+.quad 0x1000, 0x100000
+.byte 2
+.quad 0x1000, 0x100000
+.rept 4000
+.byte 3
+.long 0
+.endr
+.byte 0, 0
+end:
+.section .debug_ranges
+.rept 4000
+.quad 1, 0x90000
+.endr
+.quad 0, 0
+";
+
+#[test]
+fn dwarf_that_takes_more_work_than_its_size_allows_is_left_and_that_is_said() {
+    let Some(shop) = Workshop::new() else { return };
+    fs::write(shop.path("ranges.s"), SHARED_RANGES).unwrap();
+    shop.tool("gcc", &args!["-O1", "-Wl,--build-id", "-o", "program", "program.c", "ranges.s"]);
+    fs::create_dir_all(shop.path("root/nowhere")).unwrap();
+    fs::copy(shop.path("program"), shop.path("root/nowhere/program")).unwrap();
+    let said = "/nowhere/program: some inlined calls and source lines are not shown, because reading its DWARF was \
+                stopped: the same ranges, lines or names are used too often";
+    let root = shop.path("root");
+    let ran = shop.folded(&["--root", root.to_str().unwrap()], &[]);
+    assert_eq!((ran.code, ran.text()), (Some(0), ":7;hidden 1\n".to_owned()), "{}", ran.stderr);
+    assert!(ran.stderr.contains(said), "{}", ran.stderr);
+    let ran = perfx(&args!["view", "--root", root, shop.recording()]);
+    assert!(ran.text().contains("hidden+") && ran.stderr.contains(said), "{}\n{}", ran.text(), ran.stderr);
+    // Names alone do not need it.
+    assert!(!shop.folded(&["--no-inline", "--root", root.to_str().unwrap()], &[]).stderr.contains(said));
 }
 
 #[test]
@@ -442,4 +493,73 @@ fn modules_of_another_boot_are_named_by_their_files() {
         let theirs = perf.script(&recording, &path("root"), &fields).text();
         assert_eq!(view(&["--root", &root]), theirs, "{}", perf.name);
     }
+}
+
+/// The recorded mapping of the kernel ends with `_etext`, but `start_kernel` and other code of .init.text is behind that:
+/// these frames had no name. A symbol there makes an address the kernel's, as in perf; what nothing names stays unknown.
+#[test]
+fn code_of_the_kernel_behind_its_mapping_has_a_name() {
+    let (folder, endian) = (temp(), Endian::Little);
+    let path = |name: &str| folder.path().join(name);
+    let (kernel, module) = (0xffff_ffff_8100_0000_u64, 0xffff_ffff_c000_0000_u64);
+    let entry = path("cache/.build-id/07").join("07".repeat(19));
+    fs::create_dir_all(&entry).unwrap();
+    let symbols = [
+        (0, "T _text"),
+        (0x1000, "T do_idle"),
+        (0x2_0000, "T _etext"),
+        (0x5_0000, "T start_kernel"),
+        (0x5_0400, "t x86_64_start_kernel"),
+        (0x5_0800, "B _end"),
+    ];
+    // perf ends the last symbol of a table at the end of its page.
+    let lines = symbols.map(|(at, symbol)| format!("{:x} {symbol}\n", kernel + at));
+    fs::write(entry.join("kallsyms"), lines.concat()).unwrap();
+    let mut attr = Attr::default();
+    attr.sample_type = st::IP | st::TID | st::TIME;
+    // sample_id_all, mmap.
+    (attr.flags, attr.sample_period) = (1 << 18 | 1 << 8, 1000);
+    let event = Event::made(&attr, vec![1], endian);
+    let recording = path("in.data");
+    let mut writer = RecordingWriter::create(&recording, &[event], endian).unwrap();
+    let mappings = [
+        (kernel, 0x2_0000, kernel, "[kernel.kallsyms]_text", 7),
+        (module, 0x1000, 0, "/lib/modules/1/fake.ko", 8),
+    ];
+    for (start, len, pgoff, name, id) in mappings {
+        let mapping = Mmap2 {
+            misc: cpumode::KERNEL,
+            pid: u32::MAX,
+            tid: 0,
+            start,
+            len,
+            pgoff,
+            file: MappedFile::BuildId(&[id; 20]),
+            prot: 5,
+            flags: 2,
+            name: name.as_bytes(),
+            trailer: &[0; 16],
+        };
+        writer.write(&mapping.write(endian).unwrap()).unwrap();
+    }
+    let samples = [
+        (kernel + 0x1008, cpumode::KERNEL, "do_idle+0x8"),
+        (kernel + 0x5_0004, cpumode::KERNEL, "start_kernel+0x4"),
+        (kernel + 0x5_0402, cpumode::KERNEL, "x86_64_start_kernel+0x2"),
+        (module - 0x10_0000, cpumode::KERNEL, "[unknown]"),
+        // Behind the next mapping it can't be the kernel, nor can code of a process.
+        (module + 0x2000, cpumode::KERNEL, "[unknown]"),
+        (kernel + 0x5_0004, cpumode::USER, "[unknown]"),
+    ];
+    for ((ip, cpumode, _), time) in samples.iter().zip(1..) {
+        let sample = NewSample { cpumode: *cpumode, ip: *ip, pid: 1, tid: 1, time, ..NewSample::default() };
+        writer.write(&sample.build(&attr, endian).unwrap()).unwrap();
+    }
+    writer.finish().unwrap();
+    let view = ["view", "--no-files", "-F", "ip,sym,symoff,dso", "--buildid-dir"];
+    let ran = run(perfx_command().args(view).arg(path("cache")).arg(&recording), Stdin::Null);
+    let named: Vec<String> = ran.text().lines().map(|line| line.trim_start()[17..].to_owned()).collect();
+    let dso = |name: &str| if name == "[unknown]" { "([unknown])" } else { "([kernel.kallsyms])" };
+    let expected = samples.map(|(_, _, name)| format!("{name} {}", dso(name)));
+    assert_eq!(named[..], expected, "{}", ran.stderr);
 }

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
 use tempfile::TempDir;
 
 use crate::cli::{PIPE, everything, perfx, place};
@@ -20,11 +21,12 @@ enum Terminal {
     Stderr,
 }
 
-/// A terminal: the end that shows it, and the end for a program.
-fn terminal() -> (File, File) {
+/// A terminal with this number of columns, or an unknown one (0): the end that shows it, and the end for a program.
+fn terminal(columns: u16) -> (File, File) {
     let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&terminal).unwrap();
     unlockpt(&terminal).unwrap();
+    tcsetwinsize(&terminal, Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
     let name = ptsname(&terminal, Vec::new()).unwrap().into_string().unwrap();
     (File::from(terminal), File::options().read(true).write(true).open(name).unwrap())
 }
@@ -34,8 +36,13 @@ type Feed<'f> = &'f (dyn Fn(&mut ChildStdin) + Sync);
 
 /// Runs a command to its end; without `feed`, standard input is /dev/null. The terminal's contents take the
 /// place of the stream.
-fn show(mut command: Command, on: Terminal, feed: Option<Feed<'_>>) -> Ran {
-    let (mut shows, inner) = terminal();
+fn show(command: Command, on: Terminal, feed: Option<Feed<'_>>) -> Ran {
+    show_at(0, command, on, feed)
+}
+
+/// The same on a terminal with so many columns.
+fn show_at(columns: u16, mut command: Command, on: Terminal, feed: Option<Feed<'_>>) -> Ran {
+    let (mut shows, inner) = terminal(columns);
     let stdin = if feed.is_some() { Stdio::piped() } else { Stdio::null() };
     command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
     match on {
@@ -211,4 +218,45 @@ fn a_terminal_is_shown_how_far_it_has_come_after_two_seconds() {
             });
         }
     });
+}
+
+/// A name could turn the text around it, and hide parts of it.
+#[test]
+fn invisible_characters_of_names_are_escaped_on_a_terminal_only() {
+    let folder = place();
+    let mut bytes = Fixture::new("recorded/several.p61.data").bytes();
+    while let Some(at) = bytes.windows(4).position(|part| part == b"crew") {
+        bytes[at..at + 4].copy_from_slice("\u{202e}x".as_bytes());
+    }
+    fs::write(folder.path().join("named.data"), bytes).unwrap();
+    let line = "export folded --no-files named.data";
+    let shown = on_a_terminal(&folder, Stdin::Null, line);
+    assert_eq!(shown.code, Some(0), "{}", shown.stderr);
+    assert!(shown.text().contains("\n\\u{202e}x;") && !shown.text().contains('\u{202e}'), "{}", shown.text());
+    let piped = perfx(&folder, line).text();
+    assert!(piped.contains("\n\u{202e}x;"), "{piped}");
+    assert_eq!(shown.text().replace("\\u{202e}", "\u{202e}").replace("\r\n", "\n"), piped);
+}
+
+/// Lines of tables were broken on a terminal of 80 columns, so that their columns could not be read.
+#[test]
+fn tables_fit_a_terminal_and_are_whole_in_a_pipe() {
+    let input = Fixture::new("recorded/buildid-default.p61.data").path;
+    let command = || {
+        let mut command = perfx_command();
+        command.args(["list", "dsos"]).arg(&input);
+        command
+    };
+    let whole = crate::support::run(&mut command(), Stdin::Null).text();
+    let narrow = show_at(60, command(), Terminal::Stdout, None).text().replace('\r', "");
+    assert!(whole.lines().any(|line| line.chars().count() > 60) && !whole.contains('…'), "{whole}");
+    assert!(narrow.lines().all(|line| line.chars().count() <= 60), "{narrow}");
+    assert!(narrow.contains("/usr/lib/") && narrow.contains("…") && narrow.contains(".so"), "{narrow}");
+    let numbers = |text: &str| -> Vec<String> {
+        let words = |line: &str| line.split_whitespace().skip(1).collect::<Vec<_>>().join(" ");
+        text.lines().map(words).collect()
+    };
+    assert_eq!(numbers(&narrow), numbers(&whole));
+    // A terminal that does not say how wide it is.
+    assert_eq!(show(command(), Terminal::Stdout, None).text().replace('\r', ""), whole);
 }

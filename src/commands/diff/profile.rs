@@ -1,6 +1,6 @@
 //! `perfx diff --profile` compares the shares that functions have in the samples of two recordings.
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use clap::Args;
 use perfx_export::folded::Count;
 use perfx_export::shares::{MovedFunction, Profile, ProfileDiff, compare};
@@ -10,8 +10,9 @@ use perfx_pipeline::{Level, Report, counted};
 
 use crate::args::{ReadArgs, Usage};
 use crate::commands::export::input::{ChosenArgs, Collected, each_recording, say_read};
+use crate::commands::list::percentage;
 use crate::io::source::Source;
-use crate::term::units::table;
+use crate::term::units::fitted;
 
 /// The options of a comparison of profiles.
 #[derive(Args, Debug)]
@@ -31,12 +32,6 @@ pub(super) struct ProfileArgs {
     no_inline: bool,
     #[command(flatten)]
     chosen: ChosenArgs,
-}
-
-fn percentage(text: &str) -> Result<f64, String> {
-    let number = text.strip_suffix('%').unwrap_or(text).parse::<f64>().ok();
-    let number = number.filter(|number| (0.0..=100.0).contains(number));
-    number.ok_or_else(|| "a percentage is needed, such as 2%".to_owned())
 }
 
 impl ProfileArgs {
@@ -89,11 +84,12 @@ impl ProfileArgs {
         let threshold = self.threshold.unwrap_or(1.0);
         let found = compare(&named, [profile(0), profile(1)], count, threshold, self.total);
         for (source, side) in sources.iter().zip([&found.a, &found.b]) {
+            ensure!(
+                side.samples > 0,
+                "{source}: there is nothing to compare, because no samples are selected"
+            );
             let samples = counted(side.samples, "sample", "samples");
-            // A recording without any samples was reported already.
-            if side.samples > 0 {
-                report.say(Level::Info, format!("{source}: {samples} of {}", side.events.join(", ")));
-            }
+            report.say(Level::Info, format!("{source}: {samples} of {}", side.events.join(", ")));
         }
         let moved = match found.moved.len() {
             0 => "no function's share".to_owned(),
@@ -116,5 +112,5 @@ pub(super) fn text(found: &ProfileDiff) -> String {
     };
     let mut rows = vec![["function", "A", "B", "change"].map(str::to_owned).to_vec()];
     rows.extend(found.moved.iter().map(row));
-    table(&rows)
+    fitted(&rows)
 }

@@ -4,6 +4,7 @@ use anyhow::Result;
 use clap::Args;
 use perfx_export::firefox::{FirefoxProfile, losses};
 use perfx_export::{Grouping, ShownEvent};
+use perfx_look::clock::Clock;
 use perfx_pipeline::{Level, Report, counted};
 
 use super::input::{Collected, StackArgs, each_recording, say_read};
@@ -16,7 +17,8 @@ use crate::term::units::duration;
 /// The profile has a track for each thread, with functions, source lines and inlined calls inside, so it
 /// can be opened anywhere. Of several events, the stacks of the first one sampled with call chains are
 /// shown, unless --event selects some; the others are counters of their process. What the kernel lost is
-/// shown as markers.
+/// shown as markers. Where a thread has no samples for a while, it is shown as idle; times are those of the
+/// wall clock if the recording has it (perf record -k CLOCK_MONOTONIC).
 ///
 /// Examples:
 ///   perfx export firefox perf.data -o perf.json.gz
@@ -50,7 +52,7 @@ impl Firefox {
             let Collected { recording, stacks, facts, chooses_events, .. } = &collected;
             let shown = if *chooses_events { None } else { event.of(&recording.name, stacks, facts)? };
             let search = collected.search(&ids, !self.no_inline);
-            let named = profile.add(&collected.stacks, search, lost, shown)?;
+            let named = profile.add(&collected.stacks, search, lost, shown, Clock::of(recording))?;
             let Collected { recording, stacks, bar, .. } = collected;
             drop(bar);
             say_read(report, &recording, &stacks);

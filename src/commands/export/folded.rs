@@ -6,9 +6,9 @@ use anyhow::Result;
 use clap::{Args, ValueEnum};
 use perfx_export::folded::{Count, Folded as Lines, FoldedOptions};
 use perfx_export::{EventFacts, Facts, Grouping, Row, ShownEvent, Stacks, Weight};
-use perfx_pipeline::{Level, Report, count, counted};
+use perfx_pipeline::{Level, Report, counted};
 
-use super::input::{Collected, StackArgs, each_recording, say_read};
+use super::input::{Collected, StackArgs, each_recording, say_not_counted, say_read};
 use super::output::OutputArgs;
 use crate::io::source::InputsArgs;
 
@@ -170,13 +170,6 @@ impl Folded {
             let line = format!("{}: {}, counted by {by}", name(event), counted(samples, "sample", "samples"));
             report.say(Level::Info, line);
         }
-        let others: Vec<String> = samples
-            .iter()
-            .filter(|(event, _)| only.is_some_and(|only| only != **event))
-            .map(|(&event, &samples)| format!("{} ({})", name(event), count(samples)))
-            .collect();
-        if !others.is_empty() {
-            report.say(Level::Info, format!("not counted: {}; --event selects events", others.join(", ")));
-        }
+        say_not_counted(stacks, facts, only, report);
     }
 }

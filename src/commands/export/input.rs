@@ -1,14 +1,14 @@
 //! Reads the call stacks that an export prints, with the options that all such exports have.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anyhow::Result;
 use clap::Args;
 use perfx_export::{Facts, Grouping, Search, Stacks};
 use perfx_format::read::Recording;
-use perfx_format::{Layouts, sample_type};
 use perfx_passes::{ConvertCallchain, FilterOptions, IdOptions, SelectArgs, SymbolArgs};
-use perfx_pipeline::{Error, Job, Level, Output, OutputForm, Report};
+use perfx_pipeline::{Error, Job, Level, Output, OutputForm, Report, count};
 
 use crate::args::{ThreadArgs, usage};
 use crate::io::source::{Source, temp_files};
@@ -72,7 +72,7 @@ impl StackArgs {
     }
 
     /// Reads a recording that can be read again.
-    pub(super) fn collect(
+    pub(crate) fn collect(
         &self,
         recording: Recording,
         ids: &IdOptions,
@@ -89,8 +89,13 @@ impl ChosenArgs {
         self.search.is_given() || !self.filter().is_empty()
     }
 
+    /// True if the user said where to search for symbols.
+    pub(crate) fn searches(&self) -> bool {
+        self.search.is_given()
+    }
+
     /// The samples to take.
-    fn filter(&self) -> Arc<FilterOptions> {
+    pub(crate) fn filter(&self) -> Arc<FilterOptions> {
         Arc::new(self.select.clone().into())
     }
 
@@ -132,16 +137,16 @@ pub(crate) fn each_recording(
     Ok(())
 }
 
-/// The recording with call chains: stacks (perf record --call-graph dwarf) are unwound into a temporary file of about the
-/// size of the rest of the recording.
+/// The recording with complete call chains: stacks (perf record --call-graph dwarf) are unwound, and callers that only
+/// the link register of aarch64 tells are inserted, into a temporary file of about the size of the recording without
+/// its stacks.
 pub(crate) fn with_chains(
     recording: Recording,
     ids: &IdOptions,
     threads: usize,
     report: &mut Report,
 ) -> Result<Recording> {
-    let layouts = Layouts::new(&recording.events);
-    if !layouts.any_samples(sample_type::STACK_USER) {
+    if !ConvertCallchain::concerns(&recording) {
         return Ok(recording);
     }
     let name = recording.name.clone();
@@ -161,6 +166,23 @@ pub(crate) fn say_read(report: &mut Report, recording: &Recording, stacks: &Stac
     report.lines.insert(0, (Level::Info, format!("read {}: {}", recording.name, size(bytes))));
     if stacks.rows.is_empty() {
         say_no_samples(report);
+    }
+}
+
+/// Reports which sampled events were not counted, if only one was.
+pub(crate) fn say_not_counted(stacks: &Stacks, facts: &Facts, only: Option<u32>, report: &mut Report) {
+    let Some(only) = only else { return };
+    let mut samples: BTreeMap<u32, u64> = BTreeMap::new();
+    for (row, weight) in stacks.rows.iter().filter(|(row, _)| row.event != only) {
+        *samples.entry(row.event).or_default() += weight.samples;
+    }
+    let other = |(event, samples): (u32, u64)| {
+        let name = facts.events.get(event as usize).map_or(&b""[..], |event| &event.name);
+        format!("{} ({})", String::from_utf8_lossy(name), count(samples))
+    };
+    let others: Vec<String> = samples.into_iter().map(other).collect();
+    if !others.is_empty() {
+        report.say(Level::Info, format!("not counted: {}; --event selects events", others.join(", ")));
     }
 }
 

@@ -8,10 +8,11 @@ use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
 
 use crate::args::Usage;
-use crate::io::commit::{Existing, NewFile, OutputPath, is_empty, plain};
+use crate::io::commit::{Existing, NewFile, OutputPath, folder, is_empty, plain};
 use crate::io::signals::Unfinished;
 use crate::io::source::{Source, identity};
-use crate::io::target::{Named, refuse_dangling};
+use crate::io::target::{Named, Target};
+use crate::term::escape::Escaping;
 
 /// The output of an export.
 #[derive(Args, Debug, Clone)]
@@ -40,24 +41,25 @@ impl OutputArgs {
             }
             return Ok(Output::Stdout);
         };
-        match fs::metadata(path) {
-            Ok(metadata) if metadata.is_dir() => bail!("{} is a directory", path.display()),
-            Ok(metadata) if !metadata.is_file() => return Ok(Output::Device(path.to_owned())),
-            Ok(metadata) => {
-                for source in sources {
-                    let Source::Path(input) = source else { continue };
-                    let same = fs::metadata(input).is_ok_and(|input| identity(&input) == identity(&metadata));
-                    ensure!(!same, "{} is the input itself", path.display());
-                }
-                let kept = !self.force && !is_empty(path);
-                ensure!(!kept, "{} exists; -f overwrites it", path.display());
+        let at = match Target::named(path)? {
+            Target::Path { at, .. } => at,
+            Target::Device(path) => return Ok(Output::Device(path)),
+            Target::Stdout => return Ok(Output::Stdout),
+        };
+        if let Ok(metadata) = fs::metadata(&at) {
+            ensure!(!metadata.is_dir(), "{} is a directory", path.display());
+            for source in sources {
+                let Source::Path(input) = source else { continue };
+                let same = fs::metadata(input).is_ok_and(|input| identity(&input) == identity(&metadata));
+                ensure!(!same, "{} is the input itself", path.display());
             }
-            Err(error) => refuse_dangling(path, &error)?,
+            let kept = !self.force && !is_empty(path);
+            ensure!(!kept, "{} exists; -f overwrites it", path.display());
         }
-        let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
-        let new = NewFile::unfinished(folder).map_err(plain).with_context(|| path.display().to_string())?;
+        let new =
+            NewFile::unfinished(folder(&at)).map_err(plain).with_context(|| path.display().to_string())?;
         let existing = if self.force { Existing::Replace } else { Existing::Keep };
-        Ok(Output::File { path: path.to_owned(), existing, new })
+        Ok(Output::File { path: at, existing, new })
     }
 }
 
@@ -73,6 +75,9 @@ impl Output {
             Ok(out.flush()?)
         };
         match self {
+            Output::Stdout if io::stdout().is_terminal() => {
+                write("standard output".to_owned(), &mut Escaping::new(io::stdout().lock()))
+            }
             Output::Stdout => write("standard output".to_owned(), &mut io::stdout().lock()),
             Output::Device(path) => {
                 let name = path.display().to_string();

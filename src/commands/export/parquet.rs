@@ -14,7 +14,7 @@ use perfx_export::parquet::{
     BRANCHES, Identity, SPE, TABLES, Table, TableOptions, Written, short_hash, write_tables,
 };
 use perfx_passes::IdOptions;
-use perfx_pipeline::{Error, Level, Report, count, counted};
+use perfx_pipeline::{Context as _, Error, Level, Report, count, counted};
 
 use super::folder::{check_folder, refuse_inside, writable_above};
 use super::input::{StackArgs, with_chains};
@@ -229,7 +229,8 @@ impl Parquet {
             if self.dry_run {
                 return Ok(Some(Box::new(io::sink())));
             }
-            let new = NewFile::unfinished(above).map_err(plain)?;
+            let cannot = || format!("can't create {}", self.dir.display());
+            let new = NewFile::unfinished(above).map_err(plain).with_context(cannot)?;
             let path = self.dir.join(table.name).display().to_string();
             let out = BufWriter::with_capacity(1 << 16, Named::new(path, new.get().file().try_clone()?));
             files.borrow_mut().push((table, new));

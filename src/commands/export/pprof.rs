@@ -64,7 +64,7 @@ impl Pprof {
             tid: has(Label::Tid),
             cpu: has(Label::Cpu),
             cgroup: has(Label::Cgroup),
-            time: false,
+            ..Grouping::default()
         };
         let mut parts = Vec::new();
         each_recording(&sources, &mut report, |recording, report| {

@@ -4,21 +4,20 @@ use perfx_format::decode::{clock_name, decode_attr};
 use perfx_format::event_name::{EventName, NameSource};
 use perfx_format::features::{ClockData, GroupDesc, SampleTime, read_group_desc};
 use perfx_format::header::{self, Severity};
-use perfx_format::read::Form;
 use perfx_format::section::Section;
 use perfx_format::{Feature, Issue};
-use perfx_look::json::{ByteOrder, Decimal, Document, Fields, Hex, Text};
+use perfx_look::json::{ByteOrder, Decimal, Document, Fields, FormName, Hex, Text};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::facts::{self, InfoFacts, rfc3339};
 
 /// What is printed as JSON.
-pub(crate) type Output<'f> = Document<1, Printed<'f>>;
+pub(crate) type Output<'f> = Document<2, Printed<'f>>;
 
 /// # perfx info --format json, and each line of --format ndjson
 ///
-/// Numbers that can exceed 2^53 are strings; offsets and masks are strings in hexadecimal; text that is not UTF-8 is {"bytes": HEX}.
+/// Counts and sizes are numbers; ids and times are strings; offsets and masks are strings in hexadecimal; text that is not UTF-8 is {"bytes": HEX}.
 #[derive(Serialize, JsonSchema)]
 #[serde(tag = "what")]
 #[schemars(deny_unknown_fields)]
@@ -27,7 +26,7 @@ pub(crate) enum Printed<'f> {
     #[serde(rename = "info")]
     Info {
         header: Header<'f>,
-        count: Count,
+        counts: Count,
         clock: Clock,
         time: Option<Time>,
         events: Vec<Event<'f>>,
@@ -59,11 +58,8 @@ pub(crate) enum Printed<'f> {
 pub(crate) struct Header<'f> {
     /// The name that the user gave
     name: &'f str,
-    #[schemars(extend("enum" = ["file", "pipe", "directory"]))]
-    form: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Decimal<u64>")]
-    directory_version: Option<Decimal<u64>>,
+    #[serde(flatten)]
+    form: FormName,
     byte_order: ByteOrder,
     #[serde(flatten)]
     file: Option<FileHeader>,
@@ -76,8 +72,8 @@ struct FileHeader {
     /// 1: PERFFILE, 2: PERFILE2; not for pipes
     #[schemars(extend("enum" = [1, 2]))]
     version: u8,
-    /// Size of the file header, bytes
-    size: Decimal<u64>,
+    /// Size of the file header
+    header_bytes: u64,
     attrs: Place,
     data: Place,
     feature_table: TablePlace,
@@ -88,7 +84,7 @@ struct FileHeader {
 #[schemars(deny_unknown_fields)]
 struct Place {
     offset: Hex,
-    size: Decimal<u64>,
+    bytes: u64,
 }
 
 /// The table of the features' sections.
@@ -103,19 +99,19 @@ struct TablePlace {
 #[schemars(deny_unknown_fields)]
 pub(crate) struct Count {
     events: usize,
-    ids: Decimal<u64>,
+    ids: u64,
     features: usize,
     /// Entries of feature BUILD_ID
-    build_ids: Decimal<usize>,
+    build_ids: usize,
     /// Entries of feature AUXTRACE
-    auxtrace_index: Decimal<usize>,
+    auxtrace_index: usize,
     /// What made the AUX data, as AUXTRACE_INFO says; empty if there is none, and for pipe data
     aux_tracers: Vec<&'static str>,
     /// Files with records
     #[schemars(range(min = 1))]
     streams: usize,
     /// Bytes of records; null if unknown until the end
-    data_bytes: Option<Decimal<u64>>,
+    data_bytes: Option<u64>,
 }
 
 /// The clock of the records' times.
@@ -195,7 +191,7 @@ pub(crate) struct FeatureEntry<'f> {
     name: Option<&'static str>,
     /// null in pipe data
     offset: Option<Hex>,
-    size: Decimal<u64>,
+    bytes: u64,
     /// As in perfx dump
     fields: Fields<'f>,
     odd: Vec<Odd<'f>>,
@@ -216,7 +212,7 @@ pub(crate) struct Fault<'f> {
     code: &'static str,
     offset: Hex,
     #[schemars(extend("enum" = ["odd", "loss", "fatal"]))]
-    weight: &'static str,
+    severity: &'static str,
     // `what` is already the type of an NDJSON line.
     message: &'f str,
     hint: Option<&'static str>,
@@ -226,7 +222,7 @@ pub(crate) struct Fault<'f> {
 pub(super) fn document<'f>(facts: &'f InfoFacts<'_>) -> Output<'f> {
     Output::new(Printed::Info {
         header: Header::of(facts),
-        count: Count::of(facts),
+        counts: Count::of(facts),
         clock: Clock::of(facts),
         time: facts.times.map(|times| Time::of(facts, times)),
         events: events(facts).collect(),
@@ -252,20 +248,20 @@ pub(super) fn lines<'f>(facts: &'f InfoFacts<'_>) -> impl Iterator<Item = Output
 impl<'f> Header<'f> {
     fn of(facts: &'f InfoFacts<'_>) -> Header<'f> {
         let recording = facts.recording;
-        let place = |section: Section| Place { offset: Hex(section.offset), size: Decimal(section.size) };
-        let (form, directory_version) = match recording.form {
-            Form::File => ("file", None),
-            Form::Pipe => ("pipe", None),
-            Form::Directory { version } => ("directory", Some(Decimal(version))),
-        };
+        let place = |section: Section| Place { offset: Hex(section.offset), bytes: section.size };
         let file = recording.file.as_ref().map(|file| FileHeader {
             version: if file.magic.version1 { 1 } else { 2 },
-            size: Decimal(file.magic.size),
+            header_bytes: file.magic.size,
             attrs: place(file.attrs),
             data: place(file.data),
             feature_table: TablePlace { offset: Hex(file.data.end()) },
         });
-        Header { name: &recording.name, form, directory_version, byte_order: recording.endian.into(), file }
+        Header {
+            name: &recording.name,
+            form: FormName(recording.form),
+            byte_order: recording.endian.into(),
+            file,
+        }
     }
 }
 
@@ -274,13 +270,13 @@ impl Count {
         let recording = facts.recording;
         Count {
             events: recording.events.len(),
-            ids: Decimal(recording.events.iter().map(|event| event.ids.len() as u64).sum()),
+            ids: recording.events.iter().map(|event| event.ids.len() as u64).sum(),
             features: facts.features.len(),
-            build_ids: Decimal(facts.items(Feature::BUILD_ID, "dsos")),
-            auxtrace_index: Decimal(facts.items(Feature::AUXTRACE, "entries")),
+            build_ids: facts.items(Feature::BUILD_ID, "dsos"),
+            auxtrace_index: facts.items(Feature::AUXTRACE, "entries"),
             aux_tracers: facts.tracers.clone(),
             streams: recording.stream_count(),
-            data_bytes: recording.data_size().map(Decimal),
+            data_bytes: recording.data_size(),
         }
     }
 }
@@ -355,7 +351,7 @@ fn features<'f>(facts: &'f InfoFacts<'_>) -> impl Iterator<Item = FeatureEntry<'
             bit: section.feature.0,
             name: section.feature.name(),
             offset: place.map(|(_, place)| Hex(place.offset)),
-            size: Decimal(section.size),
+            bytes: section.size as u64,
             fields: (&section.decoded.fields).into(),
             odd: section.decoded.issues.iter().map(odd).collect(),
         }
@@ -366,13 +362,13 @@ fn faults<'f>(facts: &'f InfoFacts<'_>) -> impl Iterator<Item = Fault<'f>> {
     facts.recording.faults.iter().map(|fault: &header::Fault| Fault {
         code: fault.code,
         offset: Hex(fault.offset),
-        weight: weight(fault.severity),
+        severity: severity(fault.severity),
         message: &fault.what,
         hint: fault.hint,
     })
 }
 
-fn weight(severity: Severity) -> &'static str {
+fn severity(severity: Severity) -> &'static str {
     match severity {
         Severity::Odd => "odd",
         Severity::Loss => "loss",

@@ -41,7 +41,7 @@ function makeFront() {
     fact(doctor.verdict, doctor.verdict === 'sound' ? 'good' : 'bad');
     fact(count(side.samples.reduce((sum, samples) => sum + samples, 0)) + ' samples');
     if (side.span > 0) fact(duration(side.span));
-    const losses = +lost.records + +lost.samples;
+    const losses = +lost.lost_records + +lost.lost_samples;
     fact(losses ? `${count(losses)} lost while recording` : 'nothing lost while recording', losses ? 'bad' : '');
     if (said.length) fact(said.length === 1 ? '1 warning' : `${said.length} warnings`, 'bad');
     $('facts').append(list);

@@ -158,11 +158,11 @@ const recordingPanel = () => perSide((side) => [wall(side.about.info.filter(([, 
 const soundnessPanel = () => perSide((side) => {
   const { doctor, lost, said } = side.about;
   const rows = [['verdict', `${doctor.verdict}, ${count(+doctor.records)} records examined`],
-    ['lost', `${count(+lost.records)} records, ${count(+lost.samples)} samples; ${count(+lost.filtered)} dropped by a filter`],
+    ['lost', `${count(+lost.lost_records)} records, ${count(+lost.lost_samples)} samples; ${count(+lost.filtered_samples)} dropped by a filter`],
     ...said.map((line) => ['said', line])];
   const finding = (found) => {
     const places = found.places.map((place) => [[place.file, place.offset, place.kind].filter(Boolean).join(' '), place.what]);
-    const repair = found.mend ? ` perfx ${found.mend} repairs it.` : '';
+    const repair = found.repair ? ` perfx ${found.repair} repairs it.` : '';
     const reaction = `perf 6.1 ${found['perf_6.1']}, perf 7.3 ${found['perf_7.3']}.${repair}`;
     return [make('h3', {}, `${found.severity}: ${found.code}, ${count(+found.count)} times`), make('p', {}, `${found.about}. ${reaction}`), pairs(places)];
   };

@@ -126,7 +126,7 @@ pub const EVENTS: Table = Table {
         column("type", Kind::I64, "`attr.type`"),
         column("config", Kind::U64, "`attr.config`"),
         column("sample_type", Kind::I64, "`attr.sample_type`, bits"),
-        maybe("period", Kind::I64, "The fixed period"),
+        maybe("sample_period", Kind::I64, "The fixed period, if it has one"),
         maybe("freq", Kind::I64, "Samples a second that were asked for"),
         column("precise", Kind::I32, "`precise_ip`, 0 to 3"),
         column("exclude_user", Kind::Bool, "User code is not counted"),
@@ -285,7 +285,7 @@ pub const THREADS: Table = Table {
         maybe("to_ns", Kind::I64, "When it ended"),
         column("exec", Kind::Bool, "It executed a program"),
         column("samples", Kind::I64, "Its rows in `samples`"),
-        column("period", Kind::I64, "The sum of their periods, of all events"),
+        column("period_sum", Kind::I64, "The sum of their periods, of all events"),
     ],
 };
 

@@ -85,7 +85,7 @@ impl<'a> TracingData<'a> {
             out.extend_from_slice(cursor.bytes(title.len())?);
             let size = usize::try_from(cursor.u64()?).ok()?;
             let text = cursor.bytes(size)?;
-            let text = if goes(text) { b"\n" } else { text };
+            let text = if goes(text) { &b"\n"[..] } else { text };
             out.extend(self.endian.bytes_u64(text.len() as u64));
             out.extend_from_slice(text);
         }

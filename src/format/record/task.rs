@@ -10,6 +10,9 @@ pub const COMM_EXEC: u16 = 1 << 13;
 /// Bit 13 of the `misc` of SWITCH and SWITCH_CPU_WIDE: the thread leaves its CPU; otherwise it goes onto it.
 pub const SWITCH_OUT: u16 = 1 << 13;
 
+/// PERF_RECORD_MISC_SWITCH_OUT_PREEMPT: the task that leaves the CPU could have continued.
+pub const SWITCH_PREEMPT: u16 = 1 << 14;
+
 /// The offset of the name in a COMM.
 pub(crate) const COMM_NAME: usize = 16;
 

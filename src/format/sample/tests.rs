@@ -429,6 +429,26 @@ fn a_sample_without_parts_is_what_its_event_would_record_without_them() {
     }
 }
 
+/// The registers of frame pointer chains on aarch64 belong to attrs that go on to say that they are there.
+#[test]
+fn a_sample_with_another_call_chain_keeps_its_user_registers_if_its_event_does() {
+    for endian in BOTH {
+        let layout =
+            Layout { regs_user: 1 << 30, ..layout(st::IP | st::CALLCHAIN | st::REGS_USER | st::WEIGHT) };
+        let sample = |chain: &[u64], user: &[u64]| {
+            let words = [&[0x1000, chain.len() as u64], chain, user, &[7]].concat();
+            sealed(words.into_iter().fold(typed(endian), |typed, word| typed.u64s([word])))
+        };
+        let recorded = sample(&[0x1000, 0x2000], &[2, 0x3000]);
+        let record = view(&recorded.1, endian);
+        let parsed = Sample::parse(&record, &layout).unwrap();
+        let made = |user| with_callchain(&record, &layout, &parsed, &[0x1000], user).unwrap();
+        assert_eq!(made(UserParts::Kept), sample(&[0x1000], &[2, 0x3000]).1);
+        assert_eq!(made(UserParts::LeftOut), sample(&[0x1000], &[]).1);
+        assert_eq!(made(UserParts::Empty), sample(&[0x1000], &[0, 0]).1);
+    }
+}
+
 #[test]
 fn a_read_record_loses_only_the_numbers_of_lost_samples() {
     let attr = Attr { read_format: 0b10111, ..Attr::default() };

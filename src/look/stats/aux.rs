@@ -12,7 +12,6 @@ use serde::Serialize;
 
 use crate::Result;
 use crate::count::{Span, Tally, TimeSpan};
-use crate::json::Decimal;
 
 /// AUX data.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
@@ -22,7 +21,7 @@ pub struct AuxCount {
     /// In AUXTRACE records
     pub bytes: u64,
     /// From AUX records
-    pub written: Decimal<u128>,
+    pub written_bytes: u64,
     /// AUX records with the flag
     pub truncated: u64,
     /// What made the data, as AUXTRACE_INFO says
@@ -157,7 +156,8 @@ impl AuxData {
         };
         AuxCount {
             bytes: tally.aux_bytes,
-            written: Decimal(tally.aux_written),
+            // More than that is a false claim.
+            written_bytes: u64::try_from(tally.aux_written).unwrap_or(u64::MAX),
             truncated: tally.aux_truncated,
             tracers: self.tracers.iter().map(tracer).collect(),
             buffers: self.buffers.iter().map(buffer).collect(),

@@ -1,0 +1,224 @@
+//! `perfx list functions` and `perfx list stacks` answer what is slow, and what calls it.
+
+use anyhow::{Result, bail};
+use clap::{Args, ValueEnum};
+use perfx_export::ranking::{CallRow, Order, Ranked, Ranking, Shape};
+use perfx_export::{Grouping, ShownEvent};
+use perfx_look::json::Document;
+use perfx_look::render::printable;
+use perfx_pipeline::{Level, Report};
+use regex::Regex;
+
+use crate::args::{ReadArgs, Usage};
+use crate::commands::export::input::{ChosenArgs, Collected, each_recording, say_not_counted, say_read};
+use crate::io::source::InputsArgs;
+use crate::term::units::{NAME, columns, count, without_middle};
+
+/// How functions and stacks are listed.
+#[derive(Args, Debug)]
+pub(super) struct RankArgs {
+    /// List only the first N rows [default: all functions, 20 stacks]
+    #[arg(long, value_name = "N")]
+    head: Option<usize>,
+    /// Order of the functions [default: self]
+    #[arg(long, value_enum, value_name = "ORDER")]
+    sort: Option<SortKey>,
+    /// The same as --sort total
+    #[arg(long, conflicts_with = "sort")]
+    children: bool,
+    /// Show the callers of this function as a tree: its whole name, or a regular expression that matches it
+    #[arg(long, value_name = "FUNCTION", conflicts_with_all = ["callees", "sort", "children"])]
+    callers: Option<String>,
+    /// Show what this function calls as a tree
+    #[arg(long, value_name = "FUNCTION", conflicts_with_all = ["sort", "children"])]
+    callees: Option<String>,
+    /// The most calls between that function and a row of its tree [default: 10]
+    #[arg(long, value_name = "N")]
+    depth: Option<u32>,
+    /// Leave out the rows of a tree below this share [default: 0.5%]
+    #[arg(long, value_name = "PERCENT", value_parser = percentage)]
+    percent_limit: Option<f64>,
+    /// Take calls that the compiler inlined for functions of their own, unlike the totals of perf report
+    #[arg(long)]
+    inline: bool,
+}
+
+/// The order of functions.
+#[derive(ValueEnum, Clone, Copy, Debug)]
+enum SortKey {
+    /// What was sampled in the function
+    #[value(name = "self")]
+    Own,
+    /// What was sampled in the function and in what it called
+    Total,
+    /// The samples in the function
+    Samples,
+    /// The name
+    Name,
+    /// The DSO
+    Dso,
+}
+
+/// A percentage, with or without its sign.
+pub(crate) fn percentage(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').unwrap_or(text).parse::<f64>().ok();
+    let number = number.filter(|number| (0.0..=100.0).contains(number));
+    number.ok_or_else(|| "a percentage is needed, such as 2%".to_owned())
+}
+
+/// What is printed as JSON.
+pub(crate) type Output = Document<1, Ranked>;
+
+/// Rows of stacks without --head. Most recordings have thousands, and a line of each is long.
+const STACKS: usize = 20;
+
+impl RankArgs {
+    /// Refuses the options that have no meaning for other lists. The error is one of usage.
+    pub(super) fn refuse_all(&self) -> Result<()> {
+        self.refuse(&[("--head", self.head.is_some())], "functions and stacks")?;
+        self.refuse(&[("--inline", self.inline)], "functions and stacks")?;
+        self.refuse_trees()
+    }
+
+    /// Refuses those that have a meaning only for functions.
+    fn refuse_trees(&self) -> Result<()> {
+        let given = [
+            ("--sort", self.sort.is_some()),
+            ("--children", self.children),
+            ("--callers", self.callers.is_some()),
+            ("--callees", self.callees.is_some()),
+            ("--depth", self.depth.is_some()),
+            ("--percent-limit", self.percent_limit.is_some()),
+        ];
+        self.refuse(&given, "functions")
+    }
+
+    fn refuse(&self, options: &[(&str, bool)], of: &str) -> Result<()> {
+        match options.iter().find(|(_, given)| *given) {
+            Some((option, _)) => bail!(Usage(format!("{option} is for {of}"))),
+            None => Ok(()),
+        }
+    }
+
+    /// Lists functions, or those around one.
+    pub(super) fn functions(&self, inputs: &InputsArgs, chosen: &ChosenArgs, read: ReadArgs) -> Result<u8> {
+        let (around, calls) = (self.callers.as_ref().or(self.callees.as_ref()), self.callers.is_none());
+        if around.is_none() {
+            let given =
+                [("--depth", self.depth.is_some()), ("--percent-limit", self.percent_limit.is_some())];
+            self.refuse(&given, "--callers and --callees")?;
+        } else {
+            self.refuse(&[("--head", self.head.is_some())], "lists; a tree has --depth and --percent-limit")?;
+        }
+        let Some(around) = around else {
+            let order = match self.sort {
+                _ if self.children => Order::Total,
+                None | Some(SortKey::Own) => Order::Own,
+                Some(SortKey::Total) => Order::Total,
+                Some(SortKey::Samples) => Order::Samples,
+                Some(SortKey::Name) => Order::Name,
+                Some(SortKey::Dso) => Order::Dso,
+            };
+            let head = self.head.unwrap_or(usize::MAX);
+            return self.run(inputs, chosen, read, |ranking| ranking.functions(order, head));
+        };
+        let shape =
+            Shape { depth: self.depth.unwrap_or(10), percent_limit: self.percent_limit.unwrap_or(0.5) };
+        let pattern = Regex::new(&format!("^(?:{around})$")).ok();
+        let is = |name: &str| name == around || pattern.as_ref().is_some_and(|regex| regex.is_match(name));
+        self.run(inputs, chosen, read, |ranking| match calls {
+            true => ranking.callees(is, shape),
+            false => ranking.callers(is, shape),
+        })
+    }
+
+    /// Lists stacks.
+    pub(super) fn stacks(&self, inputs: &InputsArgs, chosen: &ChosenArgs, read: ReadArgs) -> Result<u8> {
+        self.refuse_trees()?;
+        self.run(inputs, chosen, read, |ranking| ranking.stacks(self.head.unwrap_or(STACKS)))
+    }
+
+    fn run(
+        &self,
+        inputs: &InputsArgs,
+        chosen: &ChosenArgs,
+        read: ReadArgs,
+        rank: impl Fn(&Ranking) -> Ranked,
+    ) -> Result<u8> {
+        let ids = chosen.ids()?;
+        let mut report = Report::default();
+        let mut ranking = Ranking::default();
+        let mut shown = ShownEvent::default();
+        let grouping = Grouping { own_address: true, ..Grouping::default() };
+        each_recording(&inputs.sources()?, &mut report, |recording, report| {
+            let threads = (read.threads.count(), read.verbosity);
+            let collected = chosen.collect(recording, &ids, grouping, threads, report)?;
+            let Collected { recording, facts, stacks, .. } = &collected;
+            let event = shown.of(&recording.name, stacks, facts)?;
+            let named = ranking.add(stacks, collected.search(&ids, self.inline), event)?;
+            say_read(report, recording, stacks);
+            named.say(report);
+            say_not_counted(stacks, facts, event, report);
+            Ok(())
+        })?;
+        let ranked = rank(&ranking);
+        if let Ranked::Callers { rows, .. } | Ranked::Callees { rows, .. } = &ranked
+            && rows.is_empty()
+        {
+            let name = self.callers.as_ref().or(self.callees.as_ref()).map_or("", String::as_str);
+            report.say(Level::Warning, format!("no function with a share of the samples matches `{name}`"));
+        }
+        read.format.print(|| text(&ranked, columns()), || Output::new(ranked.clone()))?;
+        Ok(read.verbosity.print(&report))
+    }
+}
+
+/// A list with lines of at most `columns` characters: wide names lose their middle, but
+/// keep 16 characters.
+pub(crate) fn text(ranked: &Ranked, columns: usize) -> String {
+    match ranked {
+        Ranked::Functions { rows, .. } => {
+            let file = |dso: &Option<String>| printable(dso.as_deref().map_or("[unknown]", last));
+            let files = rows.iter().map(|row| file(&row.dso).chars().count()).max().unwrap_or(0);
+            let width = files.clamp("DSO".len(), if columns == usize::MAX { files.max(3) } else { 24 });
+            let mut text = format!("   self    total     samples  {:width$}  function\n", "DSO");
+            for row in rows {
+                let file = without_middle(&file(&row.dso), width);
+                let name =
+                    without_middle(&printable(&row.function), columns.saturating_sub(width + 33).max(NAME));
+                let (own, total, samples) = (row.self_percent, row.total_percent, count(row.samples));
+                text += &format!("{own:6.2}%  {total:6.2}%  {samples:>10}  {file:width$}  {name}\n");
+            }
+            if rows.is_empty() { String::new() } else { text }
+        }
+        Ranked::Stacks { rows, .. } => {
+            let line = |percent: f64, samples: u64, stack: &[String]| {
+                let stack =
+                    without_middle(&printable(&stack.join(";")), columns.saturating_sub(21).max(NAME));
+                format!("{percent:6.2}%  {:>10}  {stack}\n", count(samples))
+            };
+            let lines = rows.iter().map(|row| line(row.percent, row.samples, &row.stack));
+            let title = if rows.is_empty() { "" } else { "  share     samples  stack\n" };
+            std::iter::once(title.to_owned()).chain(lines).collect()
+        }
+        Ranked::Callers { rows, .. } | Ranked::Callees { rows, .. } => {
+            let line = |row: &CallRow| {
+                let indent = 2 * row.depth as usize;
+                // A function without a symbol has the name of its file.
+                let file = row.dso.as_deref().map(last);
+                let name = match file.filter(|file| row.function != format!("[{file}]")) {
+                    Some(file) => printable(&format!("{} ({file})", row.function)),
+                    None => printable(&row.function),
+                };
+                let name = without_middle(&name, columns.saturating_sub(indent + 9).max(NAME));
+                format!("{:6.2}%  {:indent$}{name}\n", row.percent, "")
+            };
+            rows.iter().map(line).collect()
+        }
+    }
+}
+
+/// The last component of a path.
+fn last(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}

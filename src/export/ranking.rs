@@ -1,0 +1,393 @@
+//! Ranks the functions and the call stacks of recordings by what was sampled in them, and shows a function with its
+//! callers or with what it calls.
+//!
+//! Weights are sums of periods, as in `perf report`. A function is a symbol of a file.
+
+use std::cmp::Reverse;
+
+use foldhash::fast::RandomState;
+use indexmap::IndexSet;
+use perfx_look::json::Decimal;
+use perfx_pipeline::Result;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::chains::StackTree;
+use crate::functions::{FunctionTotal, NamedStacks};
+use crate::naming::{Named, Search};
+use crate::stacks::{Row, Stacks, Weight};
+
+/// A ranked list, the heaviest rows first.
+#[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
+#[serde(tag = "what", rename_all = "kebab-case")]
+#[schemars(deny_unknown_fields)]
+pub enum Ranked {
+    /// The functions.
+    Functions {
+        /// What is counted
+        counted: Counted,
+        /// In the order that was asked for
+        rows: Vec<FunctionRow>,
+    },
+    /// The call stacks.
+    Stacks {
+        /// What is counted
+        counted: Counted,
+        /// The heaviest first
+        rows: Vec<StackRow>,
+    },
+    /// Functions with their callers.
+    Callers {
+        /// What is counted
+        counted: Counted,
+        /// A tree: each function is followed by its callers, which are one deeper
+        rows: Vec<CallRow>,
+    },
+    /// Functions with what they call.
+    Callees {
+        /// What is counted
+        counted: Counted,
+        /// A tree: each function is followed by those that it calls, which are one deeper
+        rows: Vec<CallRow>,
+    },
+}
+
+/// The samples that shares are parts of.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct Counted {
+    /// The event; null if there are no samples
+    pub event: Option<String>,
+    /// Its samples
+    pub samples: u64,
+    /// The sum of their periods
+    pub period: Decimal<u64>,
+}
+
+/// A function.
+#[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct FunctionRow {
+    /// Its name; that of its file in brackets if no symbol was found
+    pub function: String,
+    /// The path of its file; null if its address was in no mapping
+    pub dso: Option<String>,
+    /// Percent of the period sampled in it
+    pub self_percent: f64,
+    /// Percent of the period sampled in it and in what it called
+    pub total_percent: f64,
+    /// Samples in it
+    pub samples: u64,
+    /// The sum of their periods
+    pub period: Decimal<u64>,
+    /// Samples in it and in what it called
+    pub total_samples: u64,
+    /// The sum of their periods
+    pub total_period: Decimal<u64>,
+}
+
+/// A call stack.
+#[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct StackRow {
+    /// Its functions, outermost first
+    pub stack: Vec<String>,
+    /// Percent of the period sampled in it
+    pub percent: f64,
+    /// Its samples
+    pub samples: u64,
+    /// The sum of their periods
+    pub period: Decimal<u64>,
+}
+
+/// A function in a tree of calls.
+#[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct CallRow {
+    /// Calls between it and the function that was asked for, which has 0
+    pub depth: u32,
+    /// Its name
+    pub function: String,
+    /// The path of its file; null if its address was in no mapping
+    pub dso: Option<String>,
+    /// Percent of the period of the whole list
+    pub percent: f64,
+    /// Samples of stacks with these calls
+    pub samples: u64,
+    /// The sum of their periods
+    pub period: Decimal<u64>,
+}
+
+/// The order of functions; equal ones are sorted by name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Order {
+    /// By the period sampled in it.
+    Own,
+    /// By the period sampled in it and in what it called.
+    Total,
+    /// By the number of samples in it.
+    Samples,
+    /// By name.
+    Name,
+    /// By file, then as [`Order::Own`].
+    Dso,
+}
+
+/// What a tree of calls shows.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Shape {
+    /// The most calls from the function that was asked for.
+    pub depth: u32,
+    /// The least percentage of the whole that a row has.
+    pub percent_limit: f64,
+}
+
+/// The stacks of one event in all recordings.
+#[derive(Debug)]
+pub struct Ranking {
+    named: NamedStacks,
+    /// What was sampled in the innermost function of each node.
+    of_nodes: Vec<Weight>,
+    /// What was sampled in all.
+    all: Weight,
+    event: Option<String>,
+}
+
+impl Default for Ranking {
+    fn default() -> Ranking {
+        Ranking { named: NamedStacks::new(1), of_nodes: Vec::new(), all: Weight::default(), event: None }
+    }
+}
+
+impl Ranking {
+    /// Adds the samples of an event of a recording. Returns how many DSOs have symbols.
+    ///
+    /// # Errors
+    ///
+    /// A thread cannot be started.
+    pub fn add(&mut self, stacks: &Stacks, search: Search<'_>, event: Option<u32>) -> Result<Named> {
+        let (placed, named) = self.named.add(stacks, search)?;
+        self.of_nodes.resize(self.named.nodes.len(), Weight::default());
+        let facts = search.facts.events.get(event.unwrap_or(u32::MAX) as usize);
+        let name = facts.map(|event| String::from_utf8_lossy(&event.name).into_owned());
+        self.event = self.event.take().or(name);
+        let of_event =
+            |row: &Row, weight: &Weight| if Some(row.event) == event { *weight } else { Weight::default() };
+        let of_nodes = self.named.of_nodes(stacks, &placed, of_event);
+        self.of_nodes.iter_mut().zip(of_nodes).for_each(|(sum, weight)| *sum += weight);
+        stacks.rows.iter().for_each(|(row, weight)| self.all += of_event(row, weight));
+        Ok(named)
+    }
+
+    /// The samples of which shares are parts.
+    pub fn counted(&self) -> Counted {
+        let Weight { samples, period } = self.all;
+        Counted { event: self.event.clone(), samples, period: Decimal(period) }
+    }
+
+    /// Percent of the period of all samples; of samples without periods, percent of their number.
+    fn percent(&self, part: Weight) -> f64 {
+        let (part, all) = match self.all.period {
+            0 => (part.samples, self.all.samples),
+            period => (part.period, period),
+        };
+        if all == 0 { 0.0 } else { part as f64 * 100.0 / all as f64 }
+    }
+
+    fn function(&self, number: u32) -> (&str, Option<&str>) {
+        let Some(function) = self.named.functions.get_index(number as usize) else { return ("", None) };
+        (&function.name, function.file.map(|file| &*self.named.files[file as usize].path))
+    }
+
+    /// The functions, at most `head` of them.
+    pub fn functions(&self, order: Order, head: usize) -> Ranked {
+        let totals = self.named.totals(self.of_nodes.clone());
+        let sampled = |total: &FunctionTotal| total.total.samples > 0;
+        let mut sorted: Vec<(u32, FunctionTotal)> = (0..).zip(totals).filter(|(_, of)| sampled(of)).collect();
+        let own = |of: &FunctionTotal| Reverse((of.own.period, of.own.samples, of.total.period));
+        let total = |of: &FunctionTotal| Reverse((of.total.period, of.total.samples, of.own.period));
+        sorted.sort_by(|(one, a), (other, b)| {
+            let (one, other) = (self.function(*one), self.function(*other));
+            let by_order = match order {
+                Order::Own => own(a).cmp(&own(b)),
+                Order::Total => total(a).cmp(&total(b)),
+                Order::Samples => (Reverse(a.own.samples), own(a)).cmp(&(Reverse(b.own.samples), own(b))),
+                Order::Name => std::cmp::Ordering::Equal,
+                Order::Dso => (one.1, own(a)).cmp(&(other.1, own(b))),
+            };
+            by_order.then(one.cmp(&other))
+        });
+        let rows = sorted.iter().take(head).map(|(number, FunctionTotal { own, total })| {
+            let (function, dso) = self.function(*number);
+            FunctionRow {
+                function: function.to_owned(),
+                dso: dso.map(str::to_owned),
+                self_percent: self.percent(*own),
+                total_percent: self.percent(*total),
+                samples: own.samples,
+                period: Decimal(own.period),
+                total_samples: total.samples,
+                total_period: Decimal(total.period),
+            }
+        });
+        Ranked::Functions { counted: self.counted(), rows: rows.collect() }
+    }
+
+    /// The stacks, at most `head` of them.
+    pub fn stacks(&self, head: usize) -> Ranked {
+        let mut sorted: Vec<(u32, Weight)> = (0..).zip(self.of_nodes.iter().copied()).collect();
+        sorted.retain(|(_, weight)| weight.samples > 0);
+        // Those of the same weight are in the order of the recording.
+        sorted.sort_by_key(|&(_, Weight { samples, period })| Reverse((period, samples)));
+        let rows = sorted.iter().take(head).map(|&(node, weight)| {
+            let functions = self.outwards(node).map(|function| self.function(function).0.to_owned());
+            let mut stack: Vec<String> = functions.collect();
+            stack.reverse();
+            let percent = self.percent(weight);
+            StackRow { stack, percent, samples: weight.samples, period: Decimal(weight.period) }
+        });
+        Ranked::Stacks { counted: self.counted(), rows: rows.collect() }
+    }
+
+    /// The functions of a stack, innermost first.
+    fn outwards(&self, node: u32) -> impl Iterator<Item = u32> {
+        let mut next = node;
+        std::iter::from_fn(move || {
+            let &(parent, function) = self.named.nodes.get_index(next as usize)?;
+            next = parent;
+            Some(function)
+        })
+    }
+
+    /// Which functions have a name that `is` accepts.
+    fn chosen(&self, is: impl Fn(&str) -> bool) -> Vec<bool> {
+        self.named.functions.iter().map(|function| is(&function.name)).collect()
+    }
+
+    /// What the functions that `is` accepts call. Of a function that calls itself, the outermost call counts.
+    pub fn callees(&self, is: impl Fn(&str) -> bool, shape: Shape) -> Ranked {
+        let chosen = self.chosen(is);
+        let mut tree = CallTree::default();
+        // The place of each node in the tree.
+        let mut places: Vec<u32> = Vec::with_capacity(self.of_nodes.len());
+        for (&(parent, function), &weight) in self.named.nodes.iter().zip(&self.of_nodes) {
+            let above = places.get(parent as usize).copied().unwrap_or(StackTree::ROOT);
+            let place = match above {
+                StackTree::ROOT if chosen[function as usize] => tree.child(StackTree::ROOT, function),
+                StackTree::ROOT => StackTree::ROOT,
+                above if tree.depth(above) >= shape.depth => above,
+                above => tree.child(above, function),
+            };
+            tree.add(place, weight);
+            places.push(place);
+        }
+        Ranked::Callees { counted: self.counted(), rows: self.rows(tree, shape) }
+    }
+
+    /// The callers of the functions that `is` accepts. Of a function that calls itself, the outermost call counts.
+    pub fn callers(&self, is: impl Fn(&str) -> bool, shape: Shape) -> Ranked {
+        let chosen = self.chosen(is);
+        // The outermost node with such a function above each node, or the node itself.
+        let mut outermost: Vec<u32> = Vec::with_capacity(self.of_nodes.len());
+        let mut weights = vec![Weight::default(); self.of_nodes.len()];
+        for (node, &(parent, function)) in self.named.nodes.iter().enumerate() {
+            let above = outermost.get(parent as usize).copied().unwrap_or(StackTree::ROOT);
+            let place = match above {
+                StackTree::ROOT if chosen[function as usize] => node as u32,
+                above => above,
+            };
+            if let Some(weight) = weights.get_mut(place as usize) {
+                *weight += self.of_nodes[node];
+            }
+            outermost.push(place);
+        }
+        let mut tree = CallTree::default();
+        for (node, &weight) in weights.iter().enumerate().filter(|(_, weight)| weight.samples > 0) {
+            let callers = self.outwards(node as u32).take(shape.depth as usize + 1);
+            let place = callers.fold(StackTree::ROOT, |place, function| tree.child(place, function));
+            tree.add(place, weight);
+        }
+        Ranked::Callers { counted: self.counted(), rows: self.rows(tree, shape) }
+    }
+
+    /// The rows of a tree: each function is followed by its children, the heaviest first.
+    fn rows(&self, tree: CallTree, shape: Shape) -> Vec<CallRow> {
+        let weights = tree.totals();
+        let mut children: Vec<Vec<u32>> = vec![Vec::new(); tree.nodes.len()];
+        let mut roots = Vec::new();
+        let shown = |number: usize| {
+            weights[number].samples > 0 && self.percent(weights[number]) >= shape.percent_limit
+        };
+        for (number, &(parent, _)) in tree.nodes.iter().enumerate().filter(|(number, _)| shown(*number)) {
+            children.get_mut(parent as usize).unwrap_or(&mut roots).push(number as u32);
+        }
+        let function = |number: u32| self.function(tree.nodes[number as usize].1);
+        // The lightest first, because the last one is taken first.
+        let sort = |of: &mut Vec<u32>| {
+            let weight = |number: u32| (weights[number as usize].period, weights[number as usize].samples);
+            let key = |number: &u32| (weight(*number), Reverse(function(*number)));
+            of.sort_by(|one, other| key(one).cmp(&key(other)));
+        };
+        sort(&mut roots);
+        let mut rows = Vec::new();
+        while let Some(number) = roots.pop() {
+            let (name, dso) = function(number);
+            let weight = weights[number as usize];
+            rows.push(CallRow {
+                depth: tree.depth(number),
+                function: name.to_owned(),
+                dso: dso.map(str::to_owned),
+                percent: self.percent(weight),
+                samples: weight.samples,
+                period: Decimal(weight.period),
+            });
+            let mut next = std::mem::take(&mut children[number as usize]);
+            sort(&mut next);
+            roots.append(&mut next);
+        }
+        rows
+    }
+}
+
+/// Calls from, or to, the functions that were asked for.
+#[derive(Default)]
+struct CallTree {
+    /// Parent, or [`StackTree::ROOT`], and function. A parent has a lower number than its children.
+    nodes: IndexSet<(u32, u32), RandomState>,
+    depths: Vec<u32>,
+    weights: Vec<Weight>,
+}
+
+impl CallTree {
+    fn child(&mut self, parent: u32, function: u32) -> u32 {
+        let (number, is_new) = self.nodes.insert_full((parent, function));
+        if is_new {
+            self.depths.push(self.depths.get(parent as usize).map_or(0, |depth| depth + 1));
+            self.weights.push(Weight::default());
+        }
+        number as u32
+    }
+
+    fn depth(&self, number: u32) -> u32 {
+        self.depths[number as usize]
+    }
+
+    /// Adds to a node; nothing happens if it is [`StackTree::ROOT`].
+    fn add(&mut self, number: u32, weight: Weight) {
+        if let Some(sum) = self.weights.get_mut(number as usize) {
+            *sum += weight;
+        }
+    }
+
+    /// The weight of each node and all below it.
+    fn totals(&self) -> Vec<Weight> {
+        let mut weights = self.weights.clone();
+        for (number, &(parent, _)) in self.nodes.iter().enumerate().rev() {
+            let weight = weights[number];
+            if let Some(sum) = weights.get_mut(parent as usize) {
+                *sum += weight;
+            }
+        }
+        weights
+    }
+}

@@ -1,0 +1,372 @@
+//! Blocks: straight runs of instructions up to a branch, each decoded once and then found by number.
+
+use std::hash::BuildHasher as _;
+
+use foldhash::fast::RandomState;
+use hashbrown::HashTable;
+use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction};
+
+use crate::image::Mapping;
+
+/// The number of a block of [`Blocks`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct BlockId(pub(crate) u32);
+
+impl BlockId {
+    /// None.
+    pub(crate) const NONE: BlockId = BlockId(u32::MAX);
+
+    /// The number, to index a table with. Blocks are numbered from 0 without gaps.
+    #[inline(always)]
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// How a block ends.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Kind {
+    /// A conditional branch.
+    Conditional,
+    /// A jump to a fixed address.
+    Jump,
+    /// A call of a fixed address.
+    Call,
+    /// A jump to an address that only execution tells.
+    IndirectJump,
+    /// A call of an address that only execution tells.
+    IndirectCall,
+    /// A near return.
+    Return,
+    /// A system call, a software interrupt, a far call, a call of the hypervisor.
+    FarCall,
+    /// Back from one: SYSRET, IRET, a far return, VMLAUNCH.
+    FarReturn,
+    /// A far jump.
+    FarJump,
+    /// No branch: the next instruction is in another block, because this one would be too long.
+    Next,
+    /// The code behind the last instruction is not known.
+    NoCode,
+    /// The bytes behind the last instruction are not an instruction.
+    BadCode,
+}
+
+/// Instructions that are executed one after the other, the last of which may be a branch.
+#[derive(Clone, Debug)]
+pub struct Block {
+    /// The address of the first instruction.
+    pub start: u64,
+    /// The address of the last instruction; `start` if there is none.
+    pub last: u64,
+    /// The address behind the last instruction.
+    pub next: u64,
+    /// Where the branch goes if it has a fixed target, else 0.
+    pub target: u64,
+    /// How many instructions there are; 0 if there is no code. One that is repeated (REP) counts once.
+    pub count: u32,
+    /// The block at `target` and the one at `next`, if they are known and in the same mapping.
+    pub(crate) taken: BlockId,
+    pub(crate) fall: BlockId,
+    /// Where its mapping is in `Blocks::mappings`.
+    mapping: u32,
+    /// Where the lengths of its instructions begin in `Blocks::lengths`.
+    lengths: u32,
+    /// The end.
+    pub kind: Kind,
+    /// The size of addresses, in bits: 16, 32 or 64.
+    bits: u8,
+}
+
+/// A longer run of instructions without a branch is several blocks, so that the work for a packet has a bound.
+const MOST_INSTRUCTIONS: u32 = 1 << 10;
+
+/// More blocks are not kept, nor more instructions in them.
+const MOST_BLOCKS: usize = 1 << 16;
+const MOST_LENGTHS: usize = 1 << 21;
+
+/// The blocks that were decoded, of all mappings.
+///
+/// Each thread has its own: to decode the code a program executes takes some milliseconds, and a lock would cost
+/// more than that at every branch. The bytes are shared, see [`Image`](crate::Image).
+#[derive(Debug, Default)]
+pub struct Blocks {
+    blocks: Vec<Block>,
+    /// The blocks by mapping, address and size of addresses.
+    index: HashTable<u32>,
+    /// The lengths of the instructions of all blocks, bytes.
+    lengths: Vec<u8>,
+    mappings: Vec<Known>,
+    mapping_index: HashTable<u32>,
+    hasher: RandomState,
+}
+
+/// A mapping that has blocks.
+#[derive(Debug)]
+struct Known {
+    id: u64,
+    start: u64,
+    end: u64,
+}
+
+/// Of blocks without code.
+const NO_MAPPING: u32 = u32::MAX;
+
+impl std::ops::Index<BlockId> for Blocks {
+    type Output = Block;
+
+    #[inline(always)]
+    fn index(&self, id: BlockId) -> &Block {
+        &self.blocks[id.index()]
+    }
+}
+
+impl Blocks {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// True if there are none.
+    pub fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+
+    /// The address of an instruction of a block: 0 is the first. `None` if the block has fewer.
+    pub fn nth(&self, id: BlockId, number: u32) -> Option<u64> {
+        let before = self.lengths(id).get(..number as usize).filter(|_| number < self[id].count)?;
+        Some(before.iter().fold(self[id].start, |ip, length| ip.wrapping_add(u64::from(*length))))
+    }
+
+    /// How many instructions of a block are in front of `ip`; `None` if none of them begins there.
+    pub(crate) fn before(&self, id: BlockId, ip: u64) -> Option<u32> {
+        let block = &self[id];
+        let distance = ip.wrapping_sub(block.start);
+        if distance > block.last.wrapping_sub(block.start) || block.count == 0 {
+            return None;
+        }
+        let (mut sum, mut count) = (0, 0);
+        for length in self.lengths(id) {
+            if sum >= distance {
+                break;
+            }
+            sum += u64::from(*length);
+            count += 1;
+        }
+        (sum == distance).then_some(count)
+    }
+
+    fn lengths(&self, id: BlockId) -> &[u8] {
+        let (start, count) = (self[id].lengths as usize, self[id].count as usize);
+        &self.lengths[start..start + count]
+    }
+
+    /// True if there are so many that they should be dropped.
+    #[inline(always)]
+    pub(crate) fn is_full(&self) -> bool {
+        self.blocks.len() >= MOST_BLOCKS || self.lengths.len() >= MOST_LENGTHS
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.blocks.clear();
+        self.index.clear();
+        self.lengths.clear();
+        self.mappings.clear();
+        self.mapping_index.clear();
+    }
+
+    /// True if an address is in the mapping of a block.
+    #[inline(always)]
+    pub(crate) fn is_near(&self, id: BlockId, ip: u64) -> bool {
+        self.mappings
+            .get(self[id].mapping as usize)
+            .is_some_and(|known| (known.start..known.end).contains(&ip))
+    }
+
+    pub(crate) fn link(&mut self, id: BlockId, to: BlockId, is_taken: bool) {
+        if self[id].mapping == self[to].mapping {
+            let block = &mut self.blocks[id.index()];
+            *(if is_taken { &mut block.taken } else { &mut block.fall }) = to;
+        }
+    }
+
+    /// The block that begins at `ip` of a mapping, or one without code.
+    pub(crate) fn at(&mut self, ip: u64, mapping: Option<&Mapping<'_>>, bits: u32) -> BlockId {
+        let number = mapping.map_or(NO_MAPPING, |mapping| self.mapping(mapping));
+        let bits = bits as u8;
+        let hash = self.hasher.hash_one((ip, number, bits));
+        let is_it = |at: &u32| {
+            let block = &self.blocks[*at as usize];
+            (block.start, block.mapping, block.bits) == (ip, number, bits)
+        };
+        if let Some(at) = self.index.find(hash, is_it) {
+            return BlockId(*at);
+        }
+        let mut block = Block {
+            start: ip,
+            last: ip,
+            next: ip,
+            target: 0,
+            count: 0,
+            taken: BlockId::NONE,
+            fall: BlockId::NONE,
+            mapping: number,
+            lengths: self.lengths.len() as u32,
+            kind: Kind::NoCode,
+            bits,
+        };
+        let code = mapping.and_then(|mapping| {
+            let begin = usize::try_from(ip.checked_sub(mapping.start)?).ok()?;
+            mapping.bytes.get(begin..)
+        });
+        self.decode(&mut block, code.unwrap_or_default());
+        let at = self.blocks.len() as u32;
+        self.blocks.push(block);
+        let Blocks { blocks, hasher, .. } = self;
+        let rehash = |at: &u32| {
+            let block = &blocks[*at as usize];
+            hasher.hash_one((block.start, block.mapping, block.bits))
+        };
+        self.index.insert_unique(hash, at, rehash);
+        BlockId(at)
+    }
+
+    fn mapping(&mut self, mapping: &Mapping<'_>) -> u32 {
+        let Blocks { mappings, mapping_index, hasher, .. } = self;
+        let hash = hasher.hash_one(mapping.id);
+        if let Some(at) = mapping_index.find(hash, |at| mappings[*at as usize].id == mapping.id) {
+            return *at;
+        }
+        let at = mappings.len() as u32;
+        let end = mapping.start.saturating_add(mapping.bytes.len() as u64);
+        mappings.push(Known { id: mapping.id, start: mapping.start, end });
+        mapping_index.insert_unique(hash, at, |at| hasher.hash_one(mappings[*at as usize].id));
+        at
+    }
+
+    /// Decodes the instructions of a block.
+    fn decode(&mut self, block: &mut Block, code: &[u8]) {
+        let mut decoder = Decoder::with_ip(u32::from(block.bits), code, block.start, DecoderOptions::NONE);
+        let mut instruction = Instruction::default();
+        while decoder.can_decode() {
+            let rest = decoder.max_position() - decoder.position();
+            decoder.decode_out(&mut instruction);
+            if instruction.is_invalid() {
+                // One that goes on behind the mapping's end is not known.
+                block.kind = if rest < LONGEST_INSTRUCTION { Kind::NoCode } else { Kind::BadCode };
+                return;
+            }
+            self.lengths.push(instruction.len() as u8);
+            block.count += 1;
+            block.last = instruction.ip();
+            block.next = instruction.next_ip();
+            if let Some((kind, target)) = branch(&instruction) {
+                (block.kind, block.target) = (kind, target);
+                return;
+            }
+            if block.count == MOST_INSTRUCTIONS {
+                block.kind = Kind::Next;
+                return;
+            }
+        }
+    }
+}
+
+/// Bytes.
+const LONGEST_INSTRUCTION: usize = 15;
+
+/// What kind of branch an instruction is, if it is one, and its target if that is fixed.
+fn branch(instruction: &Instruction) -> Option<(Kind, u64)> {
+    let target = || instruction.near_branch_target();
+    Some(match instruction.flow_control() {
+        // An exception comes with an interrupt in the trace; a transaction that is aborted, too.
+        FlowControl::Next | FlowControl::Exception | FlowControl::XbeginXabortXend => return None,
+        FlowControl::ConditionalBranch => (Kind::Conditional, target()),
+        FlowControl::UnconditionalBranch if instruction.is_jmp_short_or_near() => (Kind::Jump, target()),
+        FlowControl::Call if instruction.is_call_near() => (Kind::Call, target()),
+        FlowControl::IndirectBranch if instruction.is_jmp_near_indirect() => (Kind::IndirectJump, 0),
+        FlowControl::IndirectCall if instruction.is_call_near_indirect() => (Kind::IndirectCall, 0),
+        FlowControl::Return => match instruction.code() {
+            Code::Retnw | Code::Retnd | Code::Retnq => (Kind::Return, 0),
+            Code::Retnw_imm16 | Code::Retnd_imm16 | Code::Retnq_imm16 => (Kind::Return, 0),
+            _ => (Kind::FarReturn, 0),
+        },
+        FlowControl::Call => match instruction.code() {
+            Code::Vmlaunch | Code::Vmresume => (Kind::FarReturn, 0),
+            _ => (Kind::FarCall, 0),
+        },
+        FlowControl::IndirectCall | FlowControl::Interrupt => (Kind::FarCall, 0),
+        FlowControl::UnconditionalBranch | FlowControl::IndirectBranch => (Kind::FarJump, 0),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: u64 = 0x1000;
+
+    fn block(bits: u32, code: &[u8]) -> (Blocks, BlockId) {
+        let mut blocks = Blocks::default();
+        let mapping = Mapping { id: 1, start: START, bytes: code, until: u64::MAX };
+        let id = blocks.at(START, Some(&mapping), bits);
+        (blocks, id)
+    }
+
+    #[test]
+    fn a_block_ends_at_a_branch_of_its_kind() {
+        let cases: &[(&[u8], Kind, u64)] = &[
+            (&[0x75, 0xfe], Kind::Conditional, START),
+            (&[0xe3, 2], Kind::Conditional, START + 4),
+            (&[0xe2, 0xfe], Kind::Conditional, START),
+            (&[0xeb, 1], Kind::Jump, START + 3),
+            (&[0xe8, 0, 0, 0, 0], Kind::Call, START + 5),
+            (&[0xff, 0xe0], Kind::IndirectJump, 0),
+            (&[0x3e, 0xff, 0xe0], Kind::IndirectJump, 0),
+            (&[0xff, 0xd0], Kind::IndirectCall, 0),
+            (&[0xff, 0x18], Kind::FarCall, 0),
+            (&[0xff, 0x28], Kind::FarJump, 0),
+            (&[0xc3], Kind::Return, 0),
+            (&[0xf2, 0xc3], Kind::Return, 0),
+            (&[0xc2, 8, 0], Kind::Return, 0),
+            (&[0xcb], Kind::FarReturn, 0),
+            (&[0x48, 0xcf], Kind::FarReturn, 0),
+            (&[0x48, 0x0f, 7], Kind::FarReturn, 0),
+            (&[0x0f, 5], Kind::FarCall, 0),
+            (&[0x0f, 0x34], Kind::FarCall, 0),
+            (&[0xcd, 0x80], Kind::FarCall, 0),
+            (&[0xcc], Kind::FarCall, 0),
+            (&[0x0f, 1, 0xc2], Kind::FarReturn, 0),
+        ];
+        for (code, kind, target) in cases {
+            // A nop in front, and one behind.
+            let (blocks, id) = block(64, &[&[0x90][..], code, &[0x90]].concat());
+            let target = if *target == 0 { 0 } else { target + 1 };
+            let block = &blocks[id];
+            let next = START + 1 + code.len() as u64;
+            let found = (block.kind, block.target, block.count, block.last, block.next);
+            assert_eq!(found, (*kind, target, 2, START + 1, next), "{code:x?}");
+            assert_eq!([0, 1, 2].map(|at| blocks.nth(id, at)), [Some(START), Some(START + 1), None]);
+            let before = [START - 1, START, START + 1, START + 2].map(|ip| blocks.before(id, ip));
+            assert_eq!(before, [None, Some(0), Some(1), None], "{code:x?}");
+        }
+    }
+
+    #[test]
+    fn a_block_ends_where_the_code_does() {
+        let long = [0x90; 1100];
+        for (code, kind, count) in [
+            (&long[..], Kind::Next, 1024),
+            (&[0x90; 3], Kind::NoCode, 3),
+            (&[0x90, 0xe8, 0], Kind::NoCode, 1),
+            (&[], Kind::NoCode, 0),
+            (&[6; 16], Kind::BadCode, 0),
+        ] {
+            let (blocks, id) = block(64, code);
+            assert_eq!((blocks[id].kind, blocks[id].count), (kind, count));
+            assert_eq!(blocks.before(id, START + u64::from(count)), None, "nothing begins there");
+        }
+        let (blocks, id) = block(32, &[6, 0x66, 0xe9, 0, 0]);
+        assert_eq!((blocks[id].kind, blocks[id].count, blocks[id].target), (Kind::Jump, 2, START + 5));
+    }
+}

@@ -1,0 +1,175 @@
+//! The bytes of a trace, which may lie in several pieces: packets and points of synchronization go across their
+//! ends.
+
+use crate::image::Switch;
+
+/// The data of one buffer, of a CPU or thread, in order and without gaps, and who ran there. What is not
+/// contiguous is a trace of its own.
+#[derive(Clone, Debug, Default)]
+pub struct Trace<'a> {
+    /// None is empty.
+    pieces: Vec<&'a [u8]>,
+    /// The offset behind each piece.
+    ends: Vec<u64>,
+    pub(crate) switches: Vec<Switch>,
+}
+
+impl<'a> Trace<'a> {
+    /// The trace that consists of these pieces. The switches are sorted by time here, if they are not.
+    pub fn new(mut pieces: Vec<&'a [u8]>, mut switches: Vec<Switch>) -> Trace<'a> {
+        pieces.retain(|piece| !piece.is_empty());
+        let mut end = 0;
+        let ends = pieces.iter().map(|piece| {
+            end += piece.len() as u64;
+            end
+        });
+        let ends = ends.collect();
+        switches.sort_by_key(|switch| switch.time);
+        Trace { pieces, ends, switches }
+    }
+
+    /// Its length in bytes.
+    pub fn len(&self) -> u64 {
+        self.ends.last().copied().unwrap_or(0)
+    }
+
+    /// True if it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    /// A cursor at an offset.
+    pub(crate) fn cursor(&self, at: u64) -> Cursor<'_> {
+        let next = self.ends.partition_point(|end| *end <= at);
+        let Some(piece) = self.pieces.get(next) else {
+            return Cursor { rest: &[], next: &[], end: self.len() };
+        };
+        let end = self.ends[next];
+        let begin = piece.len().saturating_sub((end - at) as usize);
+        Cursor { rest: &piece[begin..], next: &self.pieces[next + 1..], end }
+    }
+
+    /// The first of `pattern` at or behind `at`.
+    pub(crate) fn find(&self, pattern: &[u8; LONGEST], at: u64) -> Option<u64> {
+        let mut cursor = self.cursor(at);
+        loop {
+            let (window, len) = cursor.window();
+            if len < LONGEST {
+                return None;
+            }
+            // Inside a piece, whole windows are skipped by their last byte.
+            if let Some(found) = search(cursor.rest, pattern) {
+                return Some(cursor.offset() + found as u64);
+            }
+            if cursor.rest.len() >= LONGEST {
+                cursor.advance(cursor.rest.len() - (LONGEST - 1));
+            } else if window == *pattern {
+                return Some(cursor.offset());
+            } else {
+                cursor.advance(1);
+            }
+        }
+    }
+}
+
+/// Where `pattern` is in `bytes`: 16 bytes that alternate between two values.
+fn search(bytes: &[u8], pattern: &[u8; LONGEST]) -> Option<usize> {
+    let mut at = 0;
+    loop {
+        let window: &[u8; LONGEST] = bytes.get(at..)?.first_chunk()?;
+        // The last byte determines the distance to the next place where one can begin.
+        at += match window[LONGEST - 1] {
+            _ if window == pattern => return Some(at),
+            last if last == pattern[1] => 2,
+            last if last == pattern[0] => 1,
+            _ => LONGEST,
+        };
+    }
+}
+
+/// No packet of a tracer has more bytes than this.
+pub(crate) const LONGEST: usize = 16;
+
+/// A place in a trace.
+#[derive(Clone, Debug)]
+pub(crate) struct Cursor<'a> {
+    /// What is left of the current piece; empty only at the end of the trace.
+    rest: &'a [u8],
+    next: &'a [&'a [u8]],
+    /// The offset behind the current piece.
+    end: u64,
+}
+
+impl Cursor<'_> {
+    pub(crate) fn offset(&self) -> u64 {
+        self.end - self.rest.len() as u64
+    }
+
+    /// The next bytes and how many of them there are; behind the end of the trace there are zeros.
+    #[inline(always)]
+    pub(crate) fn window(&self) -> ([u8; LONGEST], usize) {
+        match self.rest.first_chunk() {
+            Some(window) => (*window, LONGEST),
+            None => self.window_across(),
+        }
+    }
+
+    #[cold]
+    fn window_across(&self) -> ([u8; LONGEST], usize) {
+        let mut window = [0; LONGEST];
+        let bytes = self.rest.iter().chain(self.next.iter().copied().flatten());
+        let filled = window.iter_mut().zip(bytes).map(|(to, from)| *to = *from).count();
+        (window, filled)
+    }
+
+    #[inline(always)]
+    pub(crate) fn advance(&mut self, count: usize) {
+        if count < self.rest.len() {
+            self.rest = &self.rest[count..];
+        } else {
+            self.advance_across(count);
+        }
+    }
+
+    #[cold]
+    fn advance_across(&mut self, mut count: usize) {
+        while count >= self.rest.len() {
+            count -= self.rest.len();
+            let Some((piece, next)) = self.next.split_first() else {
+                self.rest = &[];
+                return;
+            };
+            (self.rest, self.next) = (piece, next);
+            self.end += piece.len() as u64;
+        }
+        self.rest = &self.rest[count..];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_is_found_across_pieces() {
+        let pattern: [u8; 16] = std::array::from_fn(|at| if at % 2 == 0 { 2 } else { 0x82 });
+        for before in 0..40 {
+            let mut data = vec![0x82; before];
+            data.extend(pattern);
+            data.extend([2, 0x82, 2, 2]);
+            data.extend(pattern);
+            for size in 1..40 {
+                let trace = Trace::new(data.chunks(size).collect(), Vec::new());
+                let found = trace.find(&pattern, 0);
+                assert_eq!(found, Some(before as u64), "{size}");
+                assert_eq!(trace.find(&pattern, found.unwrap() + 16), Some(before as u64 + 20), "{size}");
+                assert_eq!(trace.find(&pattern, before as u64 + 21), None);
+                let mut cursor = trace.cursor(3);
+                assert_eq!(cursor.offset(), 3);
+                cursor.advance(before + 5);
+                assert_eq!(cursor.offset(), before as u64 + 8);
+                assert_eq!(cursor.window().0[..8], data[before + 8..][..8]);
+            }
+        }
+    }
+}

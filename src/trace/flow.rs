@@ -1,0 +1,431 @@
+//! The walk through the code, from block to block, as the packets of any tracer lead it.
+
+use crate::block::{BlockId, Blocks, Kind};
+use crate::image::{Image, Space};
+use crate::sink::{Event, Fault, Point, Reason, Sink, Step};
+
+/// Blocks at recent addresses; a power of two.
+const RECENT: usize = 1 << 12;
+
+/// A block that was found at an address, valid in one generation.
+#[derive(Clone, Copy, Debug)]
+struct Recent {
+    ip: u64,
+    block: BlockId,
+    generation: u32,
+}
+
+/// The calls that compressed returns go back to.
+#[derive(Debug)]
+struct Stack {
+    calls: Box<[Recent; Stack::DEPTH]>,
+    /// The place of the next one.
+    top: usize,
+    depth: usize,
+}
+
+impl Stack {
+    /// Processors compress returns to so many calls.
+    const DEPTH: usize = 64;
+
+    #[inline(always)]
+    fn push(&mut self, call: Recent) {
+        self.calls[self.top % Stack::DEPTH] = call;
+        self.top = self.top.wrapping_add(1);
+        self.depth = Stack::DEPTH.min(self.depth + 1);
+    }
+
+    #[inline(always)]
+    fn pop(&mut self) -> Option<Recent> {
+        self.depth = self.depth.checked_sub(1)?;
+        self.top = self.top.wrapping_sub(1);
+        Some(self.calls[self.top % Stack::DEPTH])
+    }
+}
+
+/// Steps without a packet that a byte of the trace pays for, and the most that can be saved up: those that the 16 bytes
+/// of a PSB pay for.
+const STEPS_PER_BYTE: u32 = 1 << 8;
+const MOST_STEPS: u32 = 16 * STEPS_PER_BYTE;
+
+/// Where execution is, and how it got there.
+#[derive(Debug)]
+pub(crate) struct Flow<I> {
+    image: I,
+    blocks: Blocks,
+    recent: Box<[Recent]>,
+    /// Changes whenever another block may be at an address.
+    generation: u32,
+    /// The image may have changed then.
+    until: u64,
+    /// The size of addresses, in bits.
+    bits: u32,
+    /// Execution is at the start of this block; NONE if that is not known.
+    at: BlockId,
+    stack: Stack,
+    /// Steps without a packet that may still be taken.
+    steps: u32,
+    pub(crate) point: Point,
+}
+
+impl<I: Image> Flow<I> {
+    pub(crate) fn new(image: I) -> Flow<I> {
+        let none = Recent { ip: 0, block: BlockId::NONE, generation: 0 };
+        Flow {
+            image,
+            blocks: Blocks::default(),
+            recent: vec![none; RECENT].into(),
+            generation: 1,
+            until: u64::MAX,
+            bits: 64,
+            at: BlockId::NONE,
+            stack: Stack { calls: Box::new([none; Stack::DEPTH]), top: 0, depth: 0 },
+            steps: MOST_STEPS,
+            point: Point { time: 0, now: 0, space: None, offset: 0 },
+        }
+    }
+
+    /// Forgets where execution is; what was decoded is kept.
+    pub(crate) fn reset(&mut self, bits: u32, space: Option<Space>, now: u64) {
+        self.lose();
+        self.renew();
+        self.bits = bits;
+        (self.point.space, self.point.now) = (space, now);
+    }
+
+    /// A packet of so many bytes is next.
+    #[inline(always)]
+    pub(crate) fn begin_packet<S: Sink>(&mut self, len: u32, sink: &mut S) {
+        self.steps = MOST_STEPS.min(self.steps + len * STEPS_PER_BYTE);
+        if self.blocks.is_full() {
+            self.forget(sink);
+        }
+    }
+
+    #[cold]
+    fn forget<S: Sink>(&mut self, sink: &mut S) {
+        sink.forget(&self.blocks);
+        let ip = self.ip();
+        self.blocks.clear();
+        self.renew();
+        self.at = ip.map_or(BlockId::NONE, |ip| self.find(ip));
+    }
+
+    /// Another block may be at any address.
+    #[cold]
+    fn renew(&mut self) {
+        self.until = u64::MAX;
+        self.generation = self.generation.wrapping_add(1);
+        if self.generation == 0 {
+            self.recent.fill(Recent { ip: 0, block: BlockId::NONE, generation: 0 });
+            self.generation = 1;
+        }
+    }
+
+    /// The same, and execution goes on at its address.
+    #[cold]
+    fn look_again(&mut self) {
+        let ip = self.ip();
+        self.renew();
+        self.at = ip.map_or(BlockId::NONE, |ip| self.find(ip));
+    }
+
+    /// The time of the packets that were read.
+    #[inline(always)]
+    pub(crate) fn set_now(&mut self, now: u64) {
+        let is_earlier = now < self.point.now;
+        self.point.now = now;
+        if now >= self.until || is_earlier {
+            self.look_again();
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn set_space(&mut self, space: Option<Space>) {
+        if space != self.point.space {
+            self.point.space = space;
+            self.look_again();
+        }
+    }
+
+    /// The size of addresses in the code that is entered next.
+    #[inline(always)]
+    pub(crate) fn set_bits(&mut self, bits: u32) {
+        if bits != self.bits {
+            self.bits = bits;
+            self.at = BlockId::NONE;
+            self.renew();
+        }
+    }
+
+    /// The address of the next instruction, if it is known.
+    pub(crate) fn ip(&self) -> Option<u64> {
+        self.is_known().then(|| self.blocks[self.at].start)
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_known(&self) -> bool {
+        self.at != BlockId::NONE
+    }
+
+    /// Execution is at `ip` now, or is not known.
+    pub(crate) fn set_ip(&mut self, ip: Option<u64>) {
+        self.at = ip.map_or(BlockId::NONE, |ip| self.find(ip));
+    }
+
+    /// Execution is not known any more, nor the calls that it will return to.
+    pub(crate) fn lose(&mut self) {
+        self.at = BlockId::NONE;
+        self.stack.depth = 0;
+    }
+
+    /// At a point of synchronization, nothing counts that is in front of it but where execution is.
+    pub(crate) fn synchronize(&mut self) {
+        self.stack.depth = 0;
+        self.steps = MOST_STEPS;
+    }
+
+    #[inline(always)]
+    pub(crate) fn event<S: Sink>(&self, event: Event, sink: &mut S) {
+        sink.event(&self.blocks, &self.point, event);
+    }
+
+    /// Reports a fault where execution is, behind which it is not known.
+    #[cold]
+    pub(crate) fn fault<S: Sink>(&mut self, reason: Reason, sink: &mut S) {
+        let mut ip = self.ip();
+        if self.is_known() {
+            let block = &self.blocks[self.at];
+            if matches!(reason, Reason::NoCode | Reason::BadCode) {
+                ip = Some(block.next);
+                if block.count > 0 {
+                    self.step(block.count, None, sink);
+                }
+            }
+        }
+        self.event(Event::Fault(Fault { reason, ip }), sink);
+        self.lose();
+    }
+
+    /// The block at an address.
+    #[inline(always)]
+    fn find(&mut self, ip: u64) -> BlockId {
+        let recent = &self.recent[slot(ip)];
+        if recent.ip == ip && recent.generation == self.generation { recent.block } else { self.look_up(ip) }
+    }
+
+    #[cold]
+    fn look_up(&mut self, ip: u64) -> BlockId {
+        let mapping = self.image.code(self.point.space, ip, self.point.now);
+        let inside = mapping.filter(|mapping| {
+            usize::try_from(ip.wrapping_sub(mapping.start)).is_ok_and(|at| at < mapping.bytes.len())
+        });
+        let block = self.blocks.at(ip, inside.as_ref(), self.bits);
+        // Code that is not there now may be there later, so that this is not remembered.
+        if let Some(mapping) = inside {
+            self.until = self.until.min(mapping.until);
+            self.recent[slot(ip)] = Recent { ip, block, generation: self.generation };
+        }
+        block
+    }
+
+    /// The block at the target of a block's branch.
+    #[inline(always)]
+    fn taken(&mut self, id: BlockId) -> BlockId {
+        let linked = self.blocks[id].taken;
+        if linked != BlockId::NONE { linked } else { self.link(id, true) }
+    }
+
+    /// The block behind a block.
+    #[inline(always)]
+    fn fall(&mut self, id: BlockId) -> BlockId {
+        let linked = self.blocks[id].fall;
+        if linked != BlockId::NONE { linked } else { self.link(id, false) }
+    }
+
+    #[cold]
+    fn link(&mut self, id: BlockId, is_taken: bool) -> BlockId {
+        let block = &self.blocks[id];
+        let to = self.find(if is_taken { block.target } else { block.next });
+        self.blocks.link(id, to, is_taken);
+        to
+    }
+
+    #[inline(always)]
+    fn step<S: Sink>(&self, count: u32, to: Option<BlockId>, sink: &mut S) {
+        sink.step(&self.blocks, &self.point, Step { block: self.at, count, to });
+    }
+
+    /// Executes the current block, whose branch goes to a block.
+    #[inline(always)]
+    fn take<S: Sink>(&mut self, to: BlockId, sink: &mut S) {
+        self.step(self.blocks[self.at].count, Some(to), sink);
+        self.at = to;
+    }
+
+    /// Executes the current block, whose branch is not taken.
+    #[inline(always)]
+    pub(crate) fn pass<S: Sink>(&mut self, sink: &mut S) {
+        let to = self.fall(self.at);
+        self.step(self.blocks[self.at].count, None, sink);
+        self.at = to;
+    }
+
+    /// Remembers the call at the end of the current block.
+    #[inline(always)]
+    fn push_call(&mut self) {
+        let (id, generation) = (self.at, self.generation);
+        let (ip, mut block) = (self.blocks[id].next, self.blocks[id].fall);
+        if block == BlockId::NONE && self.blocks.is_near(id, ip) {
+            block = self.link(id, false);
+        }
+        self.stack.push(Recent { ip, block, generation });
+    }
+
+    /// Executes the current block, at whose end is a branch with a fixed target, or none.
+    #[inline(always)]
+    fn advance<S: Sink>(&mut self, kind: Kind, sink: &mut S) {
+        if kind == Kind::Next {
+            self.pass(sink);
+        } else {
+            let block = &self.blocks[self.at];
+            // A call of the next instruction, to learn its address, does not return.
+            if kind == Kind::Call && block.target != block.next {
+                self.push_call();
+            }
+            let to = self.taken(self.at);
+            self.take(to, sink);
+        }
+    }
+
+    /// Goes on to a block whose end needs a packet.
+    #[inline(always)]
+    pub(crate) fn run<S: Sink>(&mut self, sink: &mut S) -> Result<Kind, Reason> {
+        loop {
+            match self.blocks[self.at].kind {
+                kind @ (Kind::Jump | Kind::Call | Kind::Next) => {
+                    self.steps = self.steps.checked_sub(1).ok_or(Reason::Endless)?;
+                    self.advance(kind, sink);
+                }
+                Kind::NoCode => return Err(Reason::NoCode),
+                Kind::BadCode => return Err(Reason::BadCode),
+                kind => return Ok(kind),
+            }
+        }
+    }
+
+    /// Takes the conditional branch at the end of the current block.
+    #[inline(always)]
+    pub(crate) fn jump<S: Sink>(&mut self, sink: &mut S) {
+        let to = self.taken(self.at);
+        self.take(to, sink);
+    }
+
+    /// Executes the return at the end of the current block, to the call that was made last.
+    #[inline(always)]
+    pub(crate) fn go_back<S: Sink>(&mut self, sink: &mut S) -> Result<(), Reason> {
+        let call = self.stack.pop().ok_or(Reason::UnknownReturn)?;
+        let is_valid = call.block != BlockId::NONE && call.generation == self.generation;
+        let to = if is_valid { call.block } else { self.find(call.ip) };
+        self.take(to, sink);
+        Ok(())
+    }
+
+    /// Does to the stack what the branch at the end of the current block does.
+    #[inline(always)]
+    fn call_or_return(&mut self, kind: Kind) {
+        match kind {
+            Kind::IndirectCall => self.push_call(),
+            Kind::Return => drop(self.stack.pop()),
+            _ => {}
+        }
+    }
+
+    /// Executes the current block, whose branch of this kind goes to an address that a packet told.
+    #[inline(always)]
+    pub(crate) fn go<S: Sink>(&mut self, kind: Kind, ip: u64, bits: u32, sink: &mut S) {
+        self.call_or_return(kind);
+        if bits == self.bits {
+            let to = self.find(ip);
+            self.take(to, sink);
+        } else {
+            self.change_bits(ip, bits, sink);
+        }
+    }
+
+    #[cold]
+    fn change_bits<S: Sink>(&mut self, ip: u64, bits: u32, sink: &mut S) {
+        self.bits = bits;
+        self.renew();
+        let to = self.find(ip);
+        self.take(to, sink);
+    }
+
+    /// Goes on to `ip`, to which no packet may be needed.
+    pub(crate) fn run_to<S: Sink>(&mut self, ip: u64, sink: &mut S) -> Result<(), Reason> {
+        loop {
+            if let Some(count) = self.blocks.before(self.at, ip) {
+                if count > 0 {
+                    self.step(count, None, sink);
+                    self.at = self.find(ip);
+                }
+                return Ok(());
+            }
+            match self.blocks[self.at].kind {
+                kind @ (Kind::Jump | Kind::Call | Kind::Next) => {
+                    self.steps = self.steps.checked_sub(1).ok_or(Reason::Endless)?;
+                    self.advance(kind, sink);
+                }
+                Kind::NoCode if self.blocks[self.at].next == ip => {
+                    // The code in front of it was executed, and that at it is not known.
+                    let count = self.blocks[self.at].count;
+                    if count > 0 {
+                        self.step(count, None, sink);
+                        self.at = self.find(ip);
+                    }
+                    return Ok(());
+                }
+                Kind::NoCode => return Err(Reason::NoCode),
+                Kind::BadCode => return Err(Reason::BadCode),
+                _ => return Err(Reason::Mismatch),
+            }
+        }
+    }
+
+    /// Goes on to the branch that leaves the traced code, to `to` if the trace has that, and ends there.
+    /// The branch is executed at the time `now`.
+    pub(crate) fn run_out<S: Sink>(&mut self, to: Option<u64>, now: u64, sink: &mut S) -> Result<(), Reason> {
+        loop {
+            let block = &self.blocks[self.at];
+            let leaves = match block.kind {
+                Kind::Jump | Kind::Call => to == Some(block.target),
+                // With address filters, TIP.PGD stands for its TNT bit.
+                Kind::Conditional => to.is_some_and(|to| to == block.target || to == block.next),
+                Kind::Next => false,
+                Kind::NoCode => return Err(Reason::NoCode),
+                Kind::BadCode => return Err(Reason::BadCode),
+                _ => true,
+            };
+            let (kind, count, last) = (block.kind, block.count, block.last);
+            if leaves {
+                self.point.time = now;
+                self.call_or_return(kind);
+                self.step(count, None, sink);
+                self.event(Event::End { ip: last, block: Some(self.at), to }, sink);
+                self.at = BlockId::NONE;
+                return Ok(());
+            }
+            if kind == Kind::Conditional {
+                return Err(Reason::Mismatch);
+            }
+            self.steps = self.steps.checked_sub(1).ok_or(Reason::Endless)?;
+            self.advance(kind, sink);
+        }
+    }
+}
+
+/// Where the block at an address would be among the recent ones.
+#[inline(always)]
+fn slot(ip: u64) -> usize {
+    (ip.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - RECENT.ilog2())) as usize
+}

@@ -1,0 +1,56 @@
+//! Intel Processor Trace. Source: Intel SDM volume 3, chapter "Intel Processor Trace".
+
+mod clock;
+mod decoder;
+mod packet;
+mod schedule;
+mod units;
+
+pub use self::decoder::Decoder;
+pub use self::units::{Unit, units};
+
+/// What must be known of the processor and of how it was told to trace.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Config {
+    /// An MTC packet comes whenever bit `mtc_period` of the crystal clock (CTC) changes: MTCFreq, 0 to 15.
+    pub mtc_period: u8,
+    /// Ticks of the time-stamp counter for ticks of the crystal clock: CPUID 15H, EBX and EAX. `None` if not
+    /// known: MTC packets then tell no time.
+    pub tsc_per_ctc: Option<(u32, u32)>,
+    /// The ratio of the time-stamp counter's frequency to the bus clock, in the unit of CBR packets; 0 if not
+    /// known: CYC packets then tell the time only between two MTC packets.
+    pub tsc_ratio: u32,
+    /// True if returns may be compressed, unless RTIT_CTL.DisRETC was set.
+    pub compressed_returns: bool,
+    /// True if branches are traced (RTIT_CTL.BranchEn). Otherwise there is no flow, only events.
+    pub branches: bool,
+    /// A value of the whole time-stamp counter near to the trace, whose upper 8 bits TSC packets lack.
+    pub near: u64,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            mtc_period: 0,
+            tsc_per_ctc: None,
+            tsc_ratio: 0,
+            compressed_returns: true,
+            branches: true,
+            near: 0,
+        }
+    }
+}
+
+/// A change of the power state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Power {
+    /// MWAIT or UMWAIT was executed: its hints (bits 0-7) and extensions (bits 32-33).
+    Mwait(u64),
+    /// A C-state was entered: bits 15-12 the state, 11-8 the sub-state, 7 whether hardware asked for it.
+    Enter(u64),
+    /// Execution stopped.
+    Stop,
+    /// It went on: bits 3-0 the last, 7-4 the deepest core C-state, 11-8 why it woke up.
+    Exit(u64),
+}

@@ -1,0 +1,475 @@
+//! Packets to flow: what each packet says of where execution went.
+
+use super::packet::{PSB, Packet, Packets};
+use super::units::{Past, Unit, belongs_to_psb};
+use super::{Config, Power};
+use crate::block::Kind;
+use crate::bytes::Trace;
+use crate::flow::Flow;
+use crate::image::Image;
+use crate::sink::{Event, Reason, Sink};
+
+/// Decodes units, of any traces in any order. Each thread has its own.
+///
+/// Memory: up to 8 MiB of blocks, see [`Sink::forget`].
+#[derive(Debug)]
+pub struct Decoder<I> {
+    flow: Flow<I>,
+    config: Config,
+}
+
+impl<I: Image> Decoder<I> {
+    /// A decoder of traces of one processor, with the code that ran.
+    pub fn new(image: I, config: Config) -> Decoder<I> {
+        Decoder { flow: Flow::new(image), config }
+    }
+
+    /// Decodes a unit of `trace`, up to the address at which the next one goes on.
+    ///
+    /// Units, one after the other, give what they would give as one.
+    pub fn decode<S: Sink>(&mut self, trace: &Trace<'_>, unit: &Unit, sink: &mut S) {
+        let past = unit.past.clone();
+        self.flow.reset(64, past.schedule.space, past.clock.now);
+        self.flow.point.time = past.clock.flow;
+        let mut reader = Reader {
+            flow: &mut self.flow,
+            config: &self.config,
+            sink,
+            past,
+            is_lost: true,
+            bits: 0,
+            count: 0,
+            address_bits: 64,
+            psb_ip: None,
+            interrupted: None,
+            bound: Bound::default(),
+        };
+        reader.read(trace, unit);
+    }
+}
+
+/// What waits for the FUP packet that says where it happened.
+#[derive(Clone, Copy, Default, Debug)]
+struct Bound {
+    ptwrite: Option<u64>,
+    transaction: Option<Transaction>,
+    mwait: Option<u64>,
+    enter: Option<u64>,
+    stop: bool,
+    /// Something without an event.
+    other: bool,
+    /// An event that may also be an interrupt: a TIP packet may follow.
+    control: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Transaction {
+    inside: bool,
+    aborted: bool,
+}
+
+/// The state between two packets of a unit.
+struct Reader<'a, I, S> {
+    flow: &'a mut Flow<I>,
+    config: &'a Config,
+    sink: &'a mut S,
+    past: Past,
+    /// If the flow is not known: because of a fault, so that the next address is where it goes on. Otherwise
+    /// tracing is off.
+    is_lost: bool,
+    /// Branches that have not been reached, because an indirect one is in front of them whose TIP packet comes
+    /// later: the `count` lowest bits.
+    bits: u64,
+    count: u32,
+    /// The size of addresses from the next address packet on.
+    address_bits: u32,
+    /// The FUP packet of the PSB+ that is being read.
+    psb_ip: Option<u64>,
+    /// The FUP packet of an interrupt, and whether it may also be something else.
+    interrupted: Option<Interrupted>,
+    bound: Bound,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Interrupted {
+    from: u64,
+    is_certain: bool,
+    aborts: bool,
+}
+
+impl<I: Image, S: Sink> Reader<'_, I, S> {
+    fn read(&mut self, trace: &Trace<'_>, unit: &Unit) {
+        let mut packets = Packets::new(trace, unit.start);
+        let mut before = unit.start;
+        loop {
+            let offset = packets.offset();
+            let Some(packet) = packets.next() else { return };
+            let len = (packets.offset() - offset) as u32;
+            self.flow.begin_packet(len, self.sink);
+            self.flow.point.offset = offset;
+            if packet == Packet::Psb {
+                self.psb(packets.clone());
+                if offset == unit.end {
+                    return;
+                }
+            }
+            let was_in_psb = self.past.is_in_psb;
+            if self.past.read(&packet, &packets, self.config, trace) {
+                self.flow.set_now(self.past.clock.now);
+                self.sink.time(self.past.clock.now);
+            }
+            if was_in_psb && !self.past.is_in_psb && !ends_psb(&packet) {
+                self.fault(Reason::UnexpectedPacket);
+            }
+            self.read_one(packet);
+            self.past.end(&packet);
+            self.flow.point.time = self.past.clock.flow;
+            self.flow.set_space(self.past.schedule.space);
+            if matches!(packet, Packet::Bad | Packet::Cut) {
+                let Some(next) = trace.find(&PSB, before + 1) else { return };
+                packets = Packets::new(trace, next);
+            }
+            before = offset;
+        }
+    }
+
+    /// Goes on to where a PSB+ says that execution is; `packets` are those behind the PSB.
+    fn psb(&mut self, mut packets: Packets<'_>) {
+        if self.count > 0 || self.is_interrupted() {
+            self.fault(Reason::UnexpectedPacket);
+        }
+        let bound = std::mem::take(&mut self.bound);
+        self.events(bound, None);
+        (self.psb_ip, self.address_bits) = (None, 64);
+        self.flow.synchronize();
+        // Up to PSBEND.
+        self.is_lost = true;
+        if !self.flow.is_known() {
+            return;
+        }
+        let mut found = None;
+        loop {
+            match packets.next() {
+                Some(Packet::Fup(ip)) => found = ip,
+                Some(Packet::PsbEnd) => break,
+                Some(packet) if packet != Packet::Psb && belongs_to_psb(&packet) => {}
+                // It is reported when it is read.
+                _ => return self.flow.lose(),
+            }
+        }
+        let reached = match found {
+            Some(ip) => self.flow.run_to(ip, self.sink),
+            None => Err(Reason::UnexpectedPacket),
+        };
+        if let Err(reason) = reached {
+            self.fault(reason);
+        }
+    }
+
+    fn event(&mut self, event: Event) {
+        self.flow.event(event, self.sink);
+    }
+
+    #[cold]
+    fn fault(&mut self, reason: Reason) {
+        self.flow.fault(reason, self.sink);
+        self.is_lost = true;
+        self.count = 0;
+        self.interrupted = None;
+    }
+
+    /// After a fault execution is at `ip`.
+    fn resume(&mut self, ip: u64) {
+        self.is_lost = false;
+        self.flow.set_bits(self.address_bits);
+        self.flow.set_ip(Some(ip));
+        self.event(Event::Resumed { ip });
+    }
+
+    /// The time of what follows is that of the packet.
+    #[inline(always)]
+    fn arrive(&mut self) {
+        self.flow.point.time = self.past.clock.now;
+    }
+
+    #[inline(always)]
+    fn read_one(&mut self, packet: Packet) {
+        match packet {
+            Packet::Tnt { bits, count } => self.tnt(bits, count),
+            Packet::Tip(ip) => self.tip(ip),
+            Packet::Pge(ip) => self.pge(ip),
+            Packet::Pgd(ip) => self.pgd(ip),
+            Packet::Fup(ip) if !self.past.is_in_psb => self.fup(ip),
+            Packet::Overflow => self.broken(Reason::Overflow),
+            Packet::Bad => self.broken(Reason::BadPacket),
+            Packet::Cut => self.broken(Reason::CutPacket),
+            _ => self.read_other(packet),
+        }
+    }
+
+    /// Packets are lost.
+    fn broken(&mut self, reason: Reason) {
+        self.arrive();
+        self.fault(reason);
+        self.bound = Bound::default();
+        self.past.is_in_psb = false;
+    }
+
+    #[inline(always)]
+    fn tnt(&mut self, bits: u64, count: u32) {
+        if !self.flow.is_known() {
+            if !self.is_lost {
+                self.fault(Reason::UnexpectedPacket);
+            }
+            return;
+        }
+        if self.count > 0 || self.is_interrupted() {
+            self.fault(Reason::UnexpectedPacket);
+            return;
+        }
+        self.follow(bits, count);
+    }
+
+    /// True if only the address of a handler can follow.
+    #[inline(always)]
+    fn is_interrupted(&mut self) -> bool {
+        // One that may be something else is that if it is not followed by an address.
+        self.interrupted.take().is_some_and(|interrupted| interrupted.is_certain)
+    }
+
+    /// Takes branches until an indirect one, whose TIP packet comes later.
+    #[inline(always)]
+    fn follow(&mut self, bits: u64, mut count: u32) {
+        while count > 0 {
+            let is_taken = bits >> (count - 1) & 1 != 0;
+            match self.flow.run(self.sink) {
+                Ok(Kind::Conditional) => {
+                    self.arrive();
+                    if is_taken {
+                        self.flow.jump(self.sink);
+                    } else {
+                        self.flow.pass(self.sink);
+                    }
+                }
+                Ok(Kind::Return) => {
+                    let is_possible = is_taken && self.config.compressed_returns;
+                    let was = self.flow.point.time;
+                    self.arrive();
+                    let gone = if is_possible { self.flow.go_back(self.sink) } else { Err(Reason::Mismatch) };
+                    if let Err(reason) = gone {
+                        self.flow.point.time = was;
+                        return self.fault(reason);
+                    }
+                }
+                Ok(_) => {
+                    (self.bits, self.count) = (bits, count);
+                    return;
+                }
+                Err(reason) => return self.fault(reason),
+            }
+            count -= 1;
+        }
+    }
+
+    #[inline(always)]
+    fn tip(&mut self, ip: Option<u64>) {
+        let Some(ip) = ip else { return self.fault(Reason::NoAddress) };
+        if !self.flow.is_known() {
+            if !self.is_lost {
+                self.fault(Reason::UnexpectedPacket);
+            }
+            self.arrive();
+            return self.resume(ip);
+        }
+        if let Some(interrupted) = self.interrupted.take() {
+            return self.interrupt(interrupted, ip);
+        }
+        match self.flow.run(self.sink) {
+            Ok(Kind::Conditional) => self.mistaken(ip),
+            Ok(kind) => {
+                self.arrive();
+                self.flow.go(kind, ip, self.address_bits, self.sink);
+                let count = std::mem::take(&mut self.count);
+                self.follow(self.bits, count);
+            }
+            Err(reason) => {
+                self.fault(reason);
+                self.arrive();
+                self.resume(ip);
+            }
+        }
+    }
+
+    /// Where the code has a conditional branch, the trace has an address.
+    #[cold]
+    fn mistaken(&mut self, ip: u64) {
+        self.fault(Reason::Mismatch);
+        self.arrive();
+        self.resume(ip);
+    }
+
+    #[cold]
+    fn interrupt(&mut self, interrupted: Interrupted, to: u64) {
+        self.arrive();
+        self.event(Event::Interrupt { from: interrupted.from, to, aborts: interrupted.aborts });
+        self.flow.set_bits(self.address_bits);
+        self.flow.set_ip(Some(to));
+    }
+
+    fn pge(&mut self, ip: Option<u64>) {
+        if self.flow.is_known() {
+            self.fault(Reason::UnexpectedPacket);
+        }
+        self.arrive();
+        match ip {
+            Some(ip) => {
+                self.is_lost = false;
+                self.flow.set_bits(self.address_bits);
+                self.flow.set_ip(Some(ip));
+                self.event(Event::Begin { ip });
+            }
+            None => self.fault(Reason::NoAddress),
+        }
+    }
+
+    fn pgd(&mut self, to: Option<u64>) {
+        if !self.flow.is_known() {
+            if !self.is_lost {
+                self.fault(Reason::UnexpectedPacket);
+            }
+        } else if let Some(interrupted) = self.interrupted.take() {
+            self.arrive();
+            self.event(Event::End { ip: interrupted.from, block: None, to });
+        } else if self.count > 0 {
+            self.fault(Reason::UnexpectedPacket);
+        } else if let Err(reason) = self.flow.run_out(to, self.past.clock.now, self.sink) {
+            self.fault(reason);
+        }
+        self.flow.set_ip(None);
+        self.is_lost = false;
+    }
+
+    fn fup(&mut self, ip: Option<u64>) {
+        let bound = std::mem::take(&mut self.bound);
+        let Some(ip) = ip else {
+            self.events(bound, None);
+            return self.fault(Reason::NoAddress);
+        };
+        if !self.config.branches {
+            self.arrive();
+            return self.events(bound, Some(ip));
+        }
+        if self.flow.is_known() {
+            let is_expected = self.count == 0 && !self.is_interrupted();
+            let reached = match is_expected {
+                true => self.flow.run_to(ip, self.sink),
+                false => Err(Reason::UnexpectedPacket),
+            };
+            if let Err(reason) = reached {
+                self.fault(reason);
+                self.arrive();
+                self.resume(ip);
+            }
+        } else if self.is_lost {
+            // Without a cause, it says where execution goes on after lost packets.
+            self.arrive();
+            self.resume(ip);
+            if !bound.is_some() {
+                return;
+            }
+        } else {
+            self.fault(Reason::UnexpectedPacket);
+        }
+        if bound.is_some() {
+            self.arrive();
+            self.events(bound, Some(ip));
+        }
+        let aborts = bound.transaction.is_some_and(|transaction| transaction.aborted);
+        if !bound.is_some() || bound.control || aborts {
+            self.interrupted = Some(Interrupted { from: ip, is_certain: !bound.control, aborts });
+        }
+    }
+
+    /// Reports what happened at `ip`.
+    fn events(&mut self, bound: Bound, ip: Option<u64>) {
+        if let Some(value) = bound.ptwrite {
+            self.event(Event::Ptwrite { ip, exact: ip.is_some(), value });
+        }
+        if let Some(Transaction { inside, aborted: false }) = bound.transaction {
+            self.event(Event::Transaction { ip, inside });
+        }
+        let powers =
+            [bound.mwait.map(Power::Mwait), bound.enter.map(Power::Enter), bound.stop.then_some(Power::Stop)];
+        for what in powers.into_iter().flatten() {
+            self.event(Event::Power { ip, what });
+        }
+    }
+
+    fn read_other(&mut self, packet: Packet) {
+        let ip = self.flow.ip();
+        match packet {
+            Packet::Fup(ip) => self.psb_ip = ip,
+            Packet::PsbEnd => self.psb_end(),
+            Packet::Exec { bits } => self.address_bits = bits,
+            Packet::Tsx { inside, aborted } => {
+                // In PSB+ and without tracing it is a state, not an event.
+                if self.flow.is_known() && !self.past.is_in_psb {
+                    self.bound.transaction = Some(Transaction { inside, aborted });
+                }
+            }
+            Packet::Pip { cr3, guest } => self.event(Event::PageTable { cr3, guest }),
+            Packet::Cbr(ratio) if ratio != self.past.clock.told_ratio => {
+                self.event(Event::Frequency { ratio })
+            }
+            Packet::Ptwrite { value, has_fup: true } => self.bound.ptwrite = Some(value),
+            Packet::Ptwrite { value, has_fup: false } => {
+                self.arrive();
+                self.event(Event::Ptwrite { ip, exact: false, value });
+            }
+            Packet::Mwait(hints) => self.bound.mwait = Some(hints),
+            Packet::Pwre(state) if self.bound.mwait.is_some() => self.bound.enter = Some(state),
+            Packet::Pwre(state) => self.power(Power::Enter(state)),
+            Packet::Pwrx(state) => self.power(Power::Exit(state)),
+            Packet::Exstop { has_fup: true } => self.bound.stop = true,
+            Packet::Exstop { has_fup: false } => self.power(Power::Stop),
+            Packet::Bep { has_fup: true } => self.bound.other = true,
+            Packet::Cfe { has_fup: true } => self.bound.control = true,
+            Packet::TraceStop => {
+                if self.flow.is_known() {
+                    self.fault(Reason::UnexpectedPacket);
+                }
+                self.is_lost = false;
+            }
+            _ => {}
+        }
+    }
+
+    fn power(&mut self, what: Power) {
+        self.arrive();
+        let ip = self.flow.ip();
+        self.event(Event::Power { ip, what });
+    }
+
+    fn psb_end(&mut self) {
+        let ip = self.psb_ip.take();
+        self.is_lost = false;
+        if self.config.branches {
+            self.flow.set_bits(self.address_bits);
+            self.flow.set_ip(ip);
+        }
+        self.event(Event::Sync { ip });
+    }
+}
+
+/// True for packets that end PSB+, and that report what is wrong themselves.
+fn ends_psb(packet: &Packet) -> bool {
+    matches!(packet, Packet::PsbEnd | Packet::Overflow | Packet::Bad | Packet::Cut)
+}
+
+impl Bound {
+    fn is_some(&self) -> bool {
+        let Bound { ptwrite, transaction, mwait, enter, stop, other, control } = self;
+        let words = [ptwrite, mwait, enter].iter().any(|word| word.is_some());
+        words || transaction.is_some() || *stop || *other || *control
+    }
+}

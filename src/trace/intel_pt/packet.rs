@@ -1,0 +1,372 @@
+//! Packets of Intel PT, one at a time.
+//!
+//! The first byte, or the first two, determine a packet's kind and length. Little-endian throughout. Source: Intel
+//! SDM volume 3, "Intel Processor Trace", "Trace Packets and Data Types".
+//!
+//! | bytes | packet |
+//! |---|---|
+//! | 00 | PAD |
+//! | bit 0 clear, more than 2 | TNT: up to 6 branches below the stop bit, the oldest highest |
+//! | 02 a3, 6 bytes | TNT with up to 47 branches |
+//! | low 5 bits 0d, 11, 01, 1d; 0 to 8 bytes | TIP, TIP.PGE, TIP.PGD, FUP; the high 3 bits: how the IP is compressed |
+//! | 02 82, eight times | PSB |
+//! | 02 23, 02 f3, 02 83 | PSBEND, OVF, TraceStop |
+//! | 19, 7 bytes | TSC |
+//! | 02 73, 5 bytes | TMA: CTC (2), reserved (1), fast counter (9 bits) |
+//! | 59, 1 byte | MTC |
+//! | low 2 bits 11 | CYC: 5 bits, and 7 in each byte that follows while the lowest (in the first: third) bit is set |
+//! | 02 03, 2 bytes | CBR: ratio (1), reserved (1) |
+//! | 99, 1 byte | MODE: the high 3 bits 0 Exec, 1 TSX |
+//! | 02 43, 6 bytes | PIP: bit 0 guest, then bits 5-51 of CR3 |
+//! | 02 c8, 5 bytes | VMCS |
+//! | 02 and low 5 bits 12, 4 or 8 bytes | PTW; bit 5 the size, bit 7: FUP follows |
+//! | 02 c2, 8 bytes; 02 22, 2 bytes; 02 a2, 5 bytes | MWAIT, PWRE, PWRX |
+//! | 02 62 or 02 e2 | EXSTOP; the latter: FUP follows |
+//! | 02 63, 1 byte | BBP: begin of a block of items; bit 7: of 4 bytes instead of 8 |
+//! | low 3 bits 100 between BBP and BEP, 4 or 8 bytes | BIP |
+//! | 02 33 or 02 b3 | BEP; the latter: FUP follows |
+//! | 02 13, 2 bytes; 02 53, 9 bytes; 02 c3 88, 8 bytes | CFE, EVD, MNT |
+
+use crate::bytes::{Cursor, LONGEST, Trace};
+
+/// The PSB packet.
+pub(super) const PSB: [u8; LONGEST] =
+    [2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82];
+
+/// A packet. Addresses are `None` if the packet has none (out of context).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Packet {
+    /// The oldest branch is the highest of `count` bits, which is at least 1.
+    Tnt {
+        bits: u64,
+        count: u32,
+    },
+    Tip(Option<u64>),
+    Pge(Option<u64>),
+    Pgd(Option<u64>),
+    Fup(Option<u64>),
+    Psb,
+    PsbEnd,
+    Overflow,
+    Tsc(u64),
+    Tma {
+        ctc: u16,
+        fast: u16,
+    },
+    Mtc(u8),
+    Cyc(u64),
+    Cbr(u8),
+    Exec {
+        bits: u32,
+    },
+    Tsx {
+        inside: bool,
+        aborted: bool,
+    },
+    Pip {
+        cr3: u64,
+        guest: bool,
+    },
+    Ptwrite {
+        value: u64,
+        has_fup: bool,
+    },
+    Mwait(u64),
+    Pwre(u64),
+    Pwrx(u64),
+    Exstop {
+        has_fup: bool,
+    },
+    Bep {
+        has_fup: bool,
+    },
+    Cfe {
+        has_fup: bool,
+    },
+    TraceStop,
+    /// PAD, VMCS, BBP, BIP, EVD, MNT, and modes that are not known.
+    Other,
+    /// Not a packet.
+    Bad,
+    /// The trace ends within a packet.
+    Cut,
+}
+
+/// Reads packets.
+#[derive(Clone, Debug)]
+pub(super) struct Packets<'a> {
+    cursor: Cursor<'a>,
+    /// The last address, against which addresses are compressed.
+    last: u64,
+    /// Bytes of a BIP packet, between BBP and BEP.
+    item: Option<u8>,
+}
+
+impl<'a> Packets<'a> {
+    /// Those from an offset on, where a PSB should be.
+    pub(super) fn new(trace: &'a Trace<'_>, at: u64) -> Packets<'a> {
+        Packets { cursor: trace.cursor(at), last: 0, item: None }
+    }
+
+    pub(super) fn offset(&self) -> u64 {
+        self.cursor.offset()
+    }
+
+    /// The next packet; `None` at the end of the trace. After one that is bad or cut off, what follows is not to be
+    /// read.
+    #[inline(always)]
+    pub(super) fn next(&mut self) -> Option<Packet> {
+        let (window, available) = self.cursor.window();
+        if available == 0 {
+            return None;
+        }
+        let (packet, len) = self.read(&window);
+        if len > available {
+            return Some(Packet::Cut);
+        }
+        self.cursor.advance(len);
+        Some(packet)
+    }
+
+    #[inline(always)]
+    fn read(&mut self, window: &[u8; LONGEST]) -> (Packet, usize) {
+        let first = window[0];
+        if first & 1 == 0 && first > 2 {
+            if let Some(len) = self.item.filter(|_| first & 7 == 4) {
+                return (Packet::Other, usize::from(len));
+            }
+            self.item = None;
+            let count = 6 - first.leading_zeros();
+            let bits = (u64::from(first) >> 1) & ((1 << count) - 1);
+            return (Packet::Tnt { bits, count }, 1);
+        }
+        let kind: fn(Option<u64>) -> Packet = match first & 0x1f {
+            0x0d => Packet::Tip,
+            0x11 => Packet::Pge,
+            0x01 => Packet::Pgd,
+            0x1d => Packet::Fup,
+            _ => return self.read_other(window),
+        };
+        let value = word(window, 1, 8);
+        let (ip, len) = match first >> 5 {
+            0 => return (kind(None), 1),
+            1 => ((self.last & !0xffff) | (value & 0xffff), 3),
+            2 => ((self.last & !0xffff_ffff) | (value & 0xffff_ffff), 5),
+            3 => (((value << 16).cast_signed() >> 16).cast_unsigned(), 7),
+            4 => ((self.last & !(u64::MAX >> 16)) | (value & (u64::MAX >> 16)), 7),
+            6 => (value, 9),
+            _ => return (Packet::Bad, 1),
+        };
+        self.last = ip;
+        (kind(Some(ip)), len)
+    }
+
+    fn read_other(&mut self, window: &[u8; LONGEST]) -> (Packet, usize) {
+        match window[0] {
+            0 => (Packet::Other, 1),
+            2 => self.read_extended(window),
+            0x19 => (Packet::Tsc(word(window, 1, 7)), 8),
+            0x59 => (Packet::Mtc(window[1]), 2),
+            0x99 => match window[1] >> 5 {
+                0 => {
+                    let bits = match window[1] & 3 {
+                        0 => 16,
+                        2 => 32,
+                        _ => 64,
+                    };
+                    (Packet::Exec { bits }, 2)
+                }
+                1 => (Packet::Tsx { inside: window[1] & 1 != 0, aborted: window[1] & 2 != 0 }, 2),
+                _ => (Packet::Other, 2),
+            },
+            first if first & 3 == 3 => cyc(window),
+            _ => (Packet::Bad, 1),
+        }
+    }
+
+    fn read_extended(&mut self, window: &[u8; LONGEST]) -> (Packet, usize) {
+        let second = window[1];
+        match second {
+            0xa3 => {
+                let value = word(window, 2, 6);
+                // A stop bit without branches below it is not sent.
+                let Some(count) = value.checked_ilog2().filter(|count| *count > 0) else {
+                    return (Packet::Bad, 8);
+                };
+                self.item = None;
+                (Packet::Tnt { bits: value & ((1 << count) - 1), count }, 8)
+            }
+            0x82 => {
+                self.last = 0;
+                self.item = None;
+                let same = window.iter().zip(PSB).take_while(|(byte, expected)| **byte == *expected).count();
+                if same == LONGEST { (Packet::Psb, LONGEST) } else { (Packet::Bad, same + 1) }
+            }
+            0x23 => (Packet::PsbEnd, 2),
+            0xf3 => {
+                self.last = 0;
+                self.item = None;
+                (Packet::Overflow, 2)
+            }
+            0x03 => (Packet::Cbr(window[2]), 4),
+            0x43 => {
+                let value = word(window, 2, 6);
+                (Packet::Pip { cr3: (value & !1) << 4, guest: value & 1 != 0 }, 8)
+            }
+            0xc8 => (Packet::Other, 7),
+            0x73 => {
+                let fast = word(window, 5, 2) as u16 & 0x1ff;
+                (Packet::Tma { ctc: word(window, 2, 2) as u16, fast }, 7)
+            }
+            0x83 => (Packet::TraceStop, 2),
+            0xc2 => (Packet::Mwait(word(window, 2, 8)), 10),
+            0x22 => (Packet::Pwre(word(window, 2, 2)), 4),
+            0xa2 => (Packet::Pwrx(word(window, 2, 5)), 7),
+            0x62 | 0xe2 => (Packet::Exstop { has_fup: second & 0x80 != 0 }, 2),
+            0x63 => {
+                self.item = Some(if window[2] & 0x80 != 0 { 5 } else { 9 });
+                (Packet::Other, 3)
+            }
+            0x33 | 0xb3 => {
+                self.item = None;
+                (Packet::Bep { has_fup: second & 0x80 != 0 }, 2)
+            }
+            0x13 => (Packet::Cfe { has_fup: window[2] & 0x80 != 0 }, 4),
+            0x53 => (Packet::Other, 11),
+            0xc3 if window[2] == 0x88 => (Packet::Other, 11),
+            0xc3 => (Packet::Bad, 3),
+            _ if second & 0x1f == 0x12 && second & 0x40 == 0 => {
+                let len = if second & 0x20 != 0 { 8 } else { 4 };
+                (Packet::Ptwrite { value: word(window, 2, len), has_fup: second & 0x80 != 0 }, 2 + len)
+            }
+            _ => (Packet::Bad, 2),
+        }
+    }
+}
+
+/// `len` bytes at `at` as a number.
+#[inline(always)]
+fn word(window: &[u8; LONGEST], at: usize, len: usize) -> u64 {
+    let number = u128::from_le_bytes(*window) >> (8 * at);
+    (number & ((1 << (8 * len)) - 1)) as u64
+}
+
+/// The CYC packet, if its value fits 64 bits.
+fn cyc(window: &[u8; LONGEST]) -> (Packet, usize) {
+    let (mut value, mut shift, mut len) = (u128::from(window[0] >> 3), 5, 1);
+    let mut goes_on = window[0] & 4 != 0;
+    while goes_on {
+        let Some(byte) = window.get(len).filter(|_| shift < 64) else {
+            return (Packet::Bad, len);
+        };
+        value |= u128::from(byte >> 1) << shift;
+        goes_on = byte & 1 != 0;
+        (shift, len) = (shift + 7, len + 1);
+    }
+    (u64::try_from(value).map_or(Packet::Bad, Packet::Cyc), len)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(bytes: &[u8]) -> Vec<Packet> {
+        let trace = Trace::new(vec![bytes], Vec::new());
+        let mut packets = Packets::new(&trace, 0);
+        let mut found = Vec::new();
+        while let Some(packet) = packets.next() {
+            found.push(packet);
+            if matches!(packet, Packet::Bad | Packet::Cut) {
+                break;
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn each_packet_is_read_whole_or_cut() {
+        let cases: &[(&[u8], Packet)] = &[
+            (&[0], Packet::Other),
+            (&[4], Packet::Tnt { bits: 0, count: 1 }),
+            (&[0b1101_0110], Packet::Tnt { bits: 0b10_1011, count: 6 }),
+            (&[2, 0xa3, 5, 0, 0, 0, 0, 0x80], Packet::Tnt { bits: 5, count: 47 }),
+            (&PSB, Packet::Psb),
+            (&[2, 0x23], Packet::PsbEnd),
+            (&[2, 0xf3], Packet::Overflow),
+            (&[2, 0x83], Packet::TraceStop),
+            (&[0x19, 1, 2, 3, 4, 5, 6, 7], Packet::Tsc(0x07_0605_0403_0201)),
+            (&[2, 0x73, 1, 2, 0, 3, 0xff], Packet::Tma { ctc: 0x201, fast: 0x103 }),
+            (&[0x59, 7], Packet::Mtc(7)),
+            (&[0b1010_1011], Packet::Cyc(0b10101)),
+            (&[0b1010_1111, 0b11, 0b10], Packet::Cyc(0b1_0000_0011_0101)),
+            (&[2, 3, 9, 0], Packet::Cbr(9)),
+            (&[0x99, 1], Packet::Exec { bits: 64 }),
+            (&[0x99, 2], Packet::Exec { bits: 32 }),
+            (&[0x99, 0], Packet::Exec { bits: 16 }),
+            (&[0x99, 0x21], Packet::Tsx { inside: true, aborted: false }),
+            (&[0x99, 0x22], Packet::Tsx { inside: false, aborted: true }),
+            (&[2, 0x43, 3, 1, 0, 0, 0, 0], Packet::Pip { cr3: 0x1020, guest: true }),
+            (&[2, 0xc8, 1, 2, 3, 4, 5], Packet::Other),
+            (&[2, 0x12, 1, 2, 3, 4], Packet::Ptwrite { value: 0x0403_0201, has_fup: false }),
+            (&[2, 0xb2, 1, 0, 0, 0, 0, 0, 0, 8], Packet::Ptwrite { value: (8 << 56) + 1, has_fup: true }),
+            (&[2, 0xc2, 1, 0, 0, 0, 2, 0, 0, 0], Packet::Mwait(0x2_0000_0001)),
+            (&[2, 0x22, 1, 2], Packet::Pwre(0x201)),
+            (&[2, 0xa2, 1, 2, 0, 0, 0], Packet::Pwrx(0x201)),
+            (&[2, 0x62], Packet::Exstop { has_fup: false }),
+            (&[2, 0xe2], Packet::Exstop { has_fup: true }),
+            (&[2, 0x63, 0], Packet::Other),
+            (&[2, 0x33], Packet::Bep { has_fup: false }),
+            (&[2, 0xb3], Packet::Bep { has_fup: true }),
+            (&[2, 0x13, 0x81, 0], Packet::Cfe { has_fup: true }),
+            (&[2, 0x53, 0, 1, 2, 3, 4, 5, 6, 7, 8], Packet::Other),
+            (&[2, 0xc3, 0x88, 1, 2, 3, 4, 5, 6, 7, 8], Packet::Other),
+            (&[0x0d], Packet::Tip(None)),
+            (&[0x11], Packet::Pge(None)),
+            (&[0x21, 1, 2], Packet::Pgd(Some(0x201))),
+            (&[0x5d, 1, 2, 3, 4], Packet::Fup(Some(0x0403_0201))),
+            (&[0x6d, 1, 0, 0, 0, 0, 0x80], Packet::Tip(Some(0xffff_8000_0000_0001))),
+            (&[0x8d, 1, 0, 0, 0, 0, 0x80], Packet::Tip(Some(0x8000_0000_0001))),
+            (&[0xcd, 1, 0, 0, 0, 0, 0, 0, 8], Packet::Tip(Some((8 << 56) + 1))),
+        ];
+        for (bytes, packet) in cases {
+            assert_eq!(all(&[bytes, &[0][..]].concat()), [*packet, Packet::Other], "{bytes:x?}");
+            for len in 1..bytes.len() {
+                assert_eq!(all(&bytes[..len]), [Packet::Cut], "{bytes:x?} up to {len}");
+            }
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_not_a_packet_are_told() {
+        let long = [0xff; 16];
+        let cases: &[&[u8]] = &[
+            &[0x05],
+            &[0xad, 0, 0, 0, 0, 0, 0, 0, 0],
+            &[2, 0xa3, 0, 0, 0, 0, 0, 0],
+            &[2, 0xa3, 1, 0, 0, 0, 0, 0],
+            &[2, 0x82, 2, 0x82, 2, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+            &[2, 0xff],
+            &[2, 0x52],
+            &long,
+        ];
+        for bytes in cases {
+            assert_eq!(all(bytes), [Packet::Bad], "{bytes:x?}");
+        }
+    }
+
+    #[test]
+    fn addresses_are_compressed_against_the_last_one() {
+        let bytes = [0x6d, 1, 2, 3, 4, 5, 6, 0x2d, 9, 9, 0x4d, 8, 8, 8, 8, 2, 0xf3, 0x2d, 7, 7];
+        let [a, b, c] = [0x0605_0403_0201, 0x0605_0403_0909, 0x0605_0808_0808];
+        let tip = |ip| Packet::Tip(Some(ip));
+        assert_eq!(all(&bytes), [tip(a), tip(b), tip(c), Packet::Overflow, tip(0x0707)]);
+    }
+
+    #[test]
+    fn the_items_of_a_block_are_not_branches() {
+        let bytes = [2, 0x63, 0x80, 0x0c, 1, 2, 3, 4, 2, 0x33, 0x0c];
+        let expected = [Packet::Other, Packet::Other, Packet::Bep { has_fup: false }];
+        assert_eq!(all(&bytes)[..3], expected);
+        assert_eq!(all(&bytes)[3], Packet::Tnt { bits: 2, count: 2 });
+    }
+}

@@ -1,0 +1,45 @@
+//! Which address space is current at each packet. This is told by packets alone, so that it does not depend on
+//! where decoding began.
+
+use super::packet::Packet;
+use crate::image::{Space, Switch};
+
+/// The address space between two packets.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Schedule {
+    pub(super) space: Option<Space>,
+    /// The number of switches that have taken effect.
+    done: usize,
+    /// True if the last address is one of user code.
+    is_in_user: bool,
+}
+
+impl Schedule {
+    /// Takes into account what a packet says of where execution is, in PSB+ or not.
+    #[inline(always)]
+    pub(super) fn read(&mut self, packet: &Packet, is_in_psb: bool) {
+        match *packet {
+            Packet::Tip(ip) | Packet::Pge(ip) => self.is_in_user = ip.is_some_and(is_user),
+            Packet::Fup(ip) if is_in_psb => self.is_in_user = ip.is_some_and(is_user),
+            Packet::Pgd(_) | Packet::Overflow | Packet::Bad | Packet::Cut => self.is_in_user = false,
+            _ => {}
+        }
+    }
+
+    /// Lets the switches up to `now` take effect, but in user code, which cannot switch.
+    #[inline(always)]
+    pub(super) fn advance(&mut self, now: u64, switches: &[Switch]) {
+        while let Some(next) = switches.get(self.done)
+            && next.time <= now
+            && !self.is_in_user
+        {
+            self.space = next.space;
+            self.done += 1;
+        }
+    }
+}
+
+/// True for an address of user code.
+fn is_user(ip: u64) -> bool {
+    ip.cast_signed() >= 0
+}

@@ -1,0 +1,278 @@
+//! perfx-trace decodes the recordings with Intel PT in tests/data/trace to exactly what was executed, however the
+//! trace is cut.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use perfx_format::read::Recording;
+use perfx_format::record::aux::Auxtrace;
+use perfx_format::{KERNEL_PID, Mmap, RecordType};
+use perfx_trace::{Blocks, Event, Image, Mapping, Point, Reason, Sink, Space, Step, Switch, Trace, intel_pt};
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/trace")
+}
+
+/// The mappings of a recording, each with its pid.
+#[derive(Default)]
+struct Maps(Vec<(u32, u64, Vec<u8>)>);
+
+impl Image for Maps {
+    fn code(&self, space: Option<Space>, ip: u64, _time: u64) -> Option<Mapping<'_>> {
+        let mut maps = self.0.iter().enumerate();
+        let found = maps.find(|(_, (pid, start, bytes))| {
+            let is_its = *pid == KERNEL_PID || Some(Space(*pid)) == space;
+            is_its && ip.checked_sub(*start).is_some_and(|at| at < bytes.len() as u64)
+        });
+        let (at, (_, start, bytes)) = found?;
+        Some(Mapping { id: at as u64, start: *start, bytes, until: u64::MAX })
+    }
+}
+
+/// A recording's buffers, and what is needed to decode them.
+struct Traced {
+    maps: Maps,
+    config: intel_pt::Config,
+    buffers: Vec<Buffer>,
+}
+
+struct Buffer {
+    cpu: u32,
+    bytes: Vec<u8>,
+    switches: Vec<Switch>,
+}
+
+fn open(name: &str) -> Traced {
+    let mut recording = Recording::open(&folder().join(name).with_extension("data")).unwrap();
+    let mut maps = Maps::default();
+    let mut found: Vec<(Auxtrace, Vec<u8>)> = Vec::new();
+    let mut switches: Vec<(u32, Switch)> = Vec::new();
+    let mut records = recording.records();
+    while let Some(record) = records.next_record().unwrap() {
+        if let Some(mmap) = Mmap::of(&record) {
+            let is_kernel = mmap.is_of_kernel();
+            let name = mmap.name(record.layouts().trailer_size(&record));
+            let path = String::from_utf8_lossy(name).into_owned();
+            let path = if is_kernel { "/opt/perfx/trace/vmlinux" } else { &path };
+            let Ok(file) = fs::read(folder().join("root").join(path.trim_start_matches('/'))) else {
+                continue;
+            };
+            // The code of the kernel begins at the second page of its file.
+            let offset = if is_kernel { 0x1000 } else { mmap.pgoff() as usize };
+            let end = file.len().min(offset + mmap.len() as usize);
+            let pid = if is_kernel { KERNEL_PID } else { mmap.pid() };
+            maps.0.push((pid, mmap.start(), file[offset..end].to_vec()));
+        } else if let Some(aux) = Auxtrace::of(&record) {
+            found.push((aux, record.payload().to_vec()));
+        } else if [RecordType::SWITCH, RecordType::SWITCH_CPU_WIDE].contains(&record.kind())
+            && record.misc() & 0x2000 == 0
+        {
+            let (pid, _) = record.pid_tid().unwrap();
+            let switch = Switch { time: record.time().unwrap(), space: Some(Space(pid)) };
+            switches.push((record.cpu().unwrap(), switch));
+        }
+    }
+    let of_cpu = |aux: &Auxtrace| {
+        let own = switches.iter().filter(|(cpu, _)| *cpu == aux.cpu).map(|(_, switch)| *switch);
+        match aux.cpu {
+            Auxtrace::ANY => vec![Switch { time: 0, space: Some(Space(aux.tid)) }],
+            _ => own.collect(),
+        }
+    };
+    let buffers = found.iter().map(|(aux, bytes)| Buffer {
+        cpu: if aux.cpu == Auxtrace::ANY { 0 } else { aux.cpu },
+        bytes: bytes.clone(),
+        switches: of_cpu(aux),
+    });
+    let buffers = buffers.collect();
+    let config = intel_pt::Config {
+        mtc_period: 6,
+        tsc_per_ctc: Some((2, 1)),
+        tsc_ratio: 32,
+        compressed_returns: name != "noret",
+        near: 0x1234,
+        ..intel_pt::Config::default()
+    };
+    Traced { maps, config, buffers }
+}
+
+/// Branches of a process on a CPU, in order; 0 where tracing begins or ends.
+type Branches = BTreeMap<(u32, u32), Vec<(u64, u64)>>;
+
+#[derive(Default, PartialEq, Debug)]
+struct Happened {
+    branches: Branches,
+    instructions: u64,
+    values: Vec<u64>,
+    faults: BTreeMap<Reason, u64>,
+    /// When the branches happened.
+    times: BTreeMap<(u32, u32), Vec<u64>>,
+}
+
+#[derive(Default)]
+struct Collect {
+    cpu: u32,
+    happened: Happened,
+}
+
+impl Collect {
+    fn branch(&mut self, point: &Point, from: u64, to: u64) {
+        let Space(pid) = point.space.unwrap();
+        self.happened.branches.entry((pid, self.cpu)).or_default().push((from, to));
+        self.happened.times.entry((pid, self.cpu)).or_default().push(point.time);
+    }
+}
+
+impl Sink for Collect {
+    fn step(&mut self, blocks: &Blocks, point: &Point, step: Step) {
+        let block = &blocks[step.block];
+        assert!(step.count <= block.count);
+        self.happened.instructions += u64::from(step.count);
+        if let Some(to) = step.to {
+            assert_eq!(step.count, block.count);
+            self.branch(point, block.last, blocks[to].start);
+        }
+    }
+
+    fn event(&mut self, _blocks: &Blocks, point: &Point, event: Event) {
+        match event {
+            Event::Begin { ip } | Event::Resumed { ip } => self.branch(point, 0, ip),
+            Event::End { ip, to: None, .. } => self.branch(point, ip, 0),
+            Event::Interrupt { from, to, .. } => self.branch(point, from, to),
+            Event::Ptwrite { value, .. } => self.happened.values.push(value),
+            Event::Fault(fault) => *self.happened.faults.entry(fault.reason).or_default() += 1,
+            _ => {}
+        }
+    }
+}
+
+/// What a recording's buffers hold, if they are cut into units of `size` bytes and pieces of `piece` bytes.
+fn decode(traced: &Traced, size: u64, piece: usize) -> Happened {
+    let mut collect = Collect::default();
+    let mut decoder = intel_pt::Decoder::new(&traced.maps, traced.config);
+    for buffer in &traced.buffers {
+        collect.cpu = buffer.cpu;
+        let trace = Trace::new(buffer.bytes.chunks(piece).collect(), buffer.switches.clone());
+        for unit in intel_pt::units(&trace, &traced.config, size) {
+            decoder.decode(&trace, &unit, &mut collect);
+        }
+    }
+    collect.happened
+}
+
+fn truth(name: &str) -> Happened {
+    let mut truth = Happened::default();
+    let number = |word: &str| if word == "-" { 0 } else { u64::from_str_radix(word, 16).unwrap() };
+    for line in fs::read_to_string(folder().join(name).with_extension("truth")).unwrap().lines() {
+        match line.split(' ').collect::<Vec<_>>()[..] {
+            ["#", "ptw", value, ..] => truth.values.push(number(value)),
+            ["instructions", count] => truth.instructions = count.parse().unwrap(),
+            [from, to, _, pid, cpu] => {
+                let key = (pid.parse().unwrap(), cpu.parse().unwrap());
+                truth.branches.entry(key).or_default().push((number(from), number(to)));
+            }
+            _ => panic!("{line}"),
+        }
+    }
+    truth
+}
+
+const NAMES: [&str; 12] = [
+    "user", "noret", "times", "ptwrite", "defer", "overflow", "halve", "switch", "cpus", "threads", "kernel",
+    "cut",
+];
+
+#[test]
+fn each_recording_decodes_to_its_truth() {
+    for name in NAMES {
+        let happened = decode(&open(name), u64::MAX, usize::MAX);
+        let mut truth = truth(name);
+        let lost = match name {
+            // What ran between the last packet and the overflow is not known.
+            "overflow" => 2,
+            // The truth goes on behind the cut.
+            "cut" => {
+                for (key, branches) in &mut truth.branches {
+                    branches.truncate(happened.branches[key].len());
+                    assert!(branches.len() > 100);
+                }
+                truth.instructions - happened.instructions
+            }
+            _ => 0,
+        };
+        for (key, branches) in &truth.branches {
+            let found = &happened.branches[key];
+            let differs = found.iter().zip(branches).position(|(found, truth)| found != truth);
+            let around = |all: &[(u64, u64)]| {
+                let at = differs.unwrap_or(found.len().min(branches.len()));
+                format!("{:x?}", &all[at.saturating_sub(3).min(all.len())..(at + 3).min(all.len())])
+            };
+            assert!(
+                found == branches,
+                "{name} {key:?}, {:?}: at {differs:?}, {} instead of {}; {} and {}",
+                happened.faults,
+                around(found),
+                around(branches),
+                found.len(),
+                branches.len()
+            );
+        }
+        assert_eq!(happened.branches.len(), truth.branches.len(), "{name}");
+        assert_eq!(happened.values, truth.values, "{name}");
+        assert_eq!(happened.instructions, truth.instructions - lost, "{name}");
+        let faults = match name {
+            "overflow" => BTreeMap::from([(Reason::Overflow, 2)]),
+            _ => BTreeMap::new(),
+        };
+        assert_eq!(happened.faults, faults, "{name}");
+    }
+}
+
+#[test]
+fn the_result_does_not_depend_on_how_a_trace_is_cut() {
+    for name in NAMES {
+        let traced = open(name);
+        let whole = decode(&traced, u64::MAX, usize::MAX);
+        for (size, piece) in [(0, usize::MAX), (0, 7), (300, 100), (1000, 1), (u64::MAX, 3)] {
+            let happened = decode(&traced, size, piece);
+            assert!(happened == whole, "{name}: units of {size}, pieces of {piece}");
+        }
+    }
+}
+
+/// Both of perf's versions count cycles in the same way.
+#[test]
+fn times_are_those_of_perf() {
+    for perf in ["perf", "perf-new"] {
+        for name in ["user", "times", "cpus", "switch", "defer", "overflow"] {
+            let mut command = Command::new(perf);
+            command.arg("script").arg("-i").arg(folder().join(name).with_extension("data"));
+            command.arg("--symfs").arg(folder().join("root"));
+            command.args(["--itrace=b", "--ns", "-F", "pid,cpu,time,ip,addr"]);
+            let Ok(output) = command.output() else {
+                eprintln!("skipped: there is no {perf}");
+                return;
+            };
+            let mut times: BTreeMap<(u32, u32), Vec<u64>> = BTreeMap::new();
+            for line in String::from_utf8(output.stdout).unwrap().lines() {
+                let [pid, cpu, time, ..] = line.split_whitespace().collect::<Vec<_>>()[..] else {
+                    panic!("{line}")
+                };
+                let cpu = cpu.trim_matches(['[', ']']).parse().unwrap();
+                let time = time.replace(['.', ':'], "").parse().unwrap();
+                times.entry((pid.parse().unwrap(), cpu)).or_default().push(time);
+            }
+            let happened = decode(&open(name), u64::MAX, usize::MAX);
+            for (key, times) in &times {
+                let own = &happened.times[key];
+                let differs = own.iter().zip(times).position(|(own, perf)| own != perf);
+                let at = differs.unwrap_or(0);
+                assert!(differs.is_none(), "{perf} {name} {key:?} at {at}: {} {}", own[at], times[at]);
+                assert_eq!(own.len(), times.len(), "{perf} {name} {key:?}");
+            }
+            assert_eq!(happened.times.len(), times.len(), "{perf} {name}");
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! `perfx list functions` and `perfx list stacks`: their figures are those of `perf report`, and those of a function's
+//! callers and callees add up to its own.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde_json::Value as Json;
+
+use crate::args;
+use crate::stats::conforms;
+use crate::support::{
+    Fixture, Perf, Stdin, all, each_fixture, perf, perfx, perfx_command, recorded, root, run, temp, workloads,
+};
+
+fn listed(what: &str, input: &Path, more: &[&str]) -> Result<Json, String> {
+    let mut line = args!["list", what, "-q", "--json", "--no-files", input].to_vec();
+    line.extend(more.iter().map(std::ffi::OsString::from));
+    let ran = perfx(line);
+    let document: Json = serde_json::from_slice(&ran.stdout).map_err(|e| format!("{e}: {}", ran.stderr))?;
+    conforms("list-functions", &document)?;
+    Ok(document)
+}
+
+fn rows(document: &Json) -> &[Json] {
+    document["rows"].as_array().unwrap()
+}
+
+fn number(value: &Json) -> u64 {
+    value.as_u64().unwrap_or_else(|| value.as_str().unwrap().parse().unwrap())
+}
+
+/// A DSO as both name it: memory without a file is named after its JIT map, in two ways.
+fn short(dso: &str) -> String {
+    let last = dso.rsplit('/').next().unwrap();
+    let is_map = dso.starts_with("[JIT] tid") || last.starts_with("perf-") && last.ends_with(".map");
+    if is_map { "anon".to_owned() } else { last.to_owned() }
+}
+
+/// Rows by DSO and symbol. perf has one for each address without a symbol, perfx one for all of them in a DSO.
+type Rows = BTreeMap<(String, String), (u64, u64)>;
+
+fn add(rows: &mut Rows, dso: &str, symbol: &str, (samples, period): (u64, u64)) {
+    let dso = short(dso);
+    let is_address = symbol.trim_start_matches("0x").len() == 16
+        && symbol.trim_start_matches("0x").bytes().all(|digit| digit.is_ascii_hexdigit());
+    let symbol = if is_address || symbol.starts_with('[') { "" } else { symbol };
+    let sum = rows.entry((dso, symbol.to_owned())).or_default();
+    *sum = (sum.0 + samples, sum.1 + period);
+}
+
+/// The rows of the section of an event in `perf report`.
+fn of_perf(perf: &Perf, fixture: &Fixture, root: &Path, event: &str) -> Rows {
+    let line = "report --stdio --no-children --no-group -g none --no-branch-stack -F sample,period,dso,sym -t | --symfs";
+    let mut args: Vec<std::ffi::OsString> = line.split(' ').map(Into::into).collect();
+    args.extend(args![root, "--kallsyms", "/dev/null", "-i", fixture.path]);
+    let mut found = Rows::default();
+    let mut is_event = false;
+    for line in perf.run(Stdin::Null, args).text().lines() {
+        if let Some((_, name)) = line.split_once(" of event").and_then(|(_, rest)| rest.split_once(" '")) {
+            is_event = name.trim_end_matches('\'') == event;
+        }
+        let cells: Vec<&str> = line.splitn(4, '|').map(str::trim).collect();
+        let ([samples, period, dso, symbol], true) = (&cells[..], is_event) else { continue };
+        let (Ok(samples), Ok(period)) = (samples.parse(), period.parse()) else { continue };
+        let symbol = symbol.split_once("] ").map_or(*symbol, |(_, symbol)| symbol);
+        add(&mut found, dso, symbol, (samples, period));
+    }
+    found
+}
+
+#[test]
+fn functions_are_those_of_perf_report() {
+    let Some(root) = workloads() else { return };
+    for (name, version) in [("perf", "p61"), ("perf-new", "p73")] {
+        let Some(perf) = perf(name) else { continue };
+        let mut fixtures = recorded();
+        // A line feed in a name breaks the lines of perf report.
+        fixtures.retain(|fixture| {
+            fixture.recorded_by() == Some(version) && !fixture.name.contains("name-newline")
+        });
+        let compared = AtomicUsize::new(0);
+        each_fixture(&fixtures, |fixture| {
+            // What is shown of a recording without samples is compared elsewhere.
+            let Ok(document) = listed("functions", &fixture.path, &["--root", root.to_str().unwrap()]) else {
+                return Ok(());
+            };
+            let Some(event) = document["counted"]["event"].as_str() else { return Ok(()) };
+            let mut ours = Rows::default();
+            for row in rows(&document) {
+                let weight = (number(&row["samples"]), number(&row["period"]));
+                let dso = row["dso"].as_str().unwrap_or("[unknown]");
+                if weight.0 > 0 {
+                    add(&mut ours, dso, row["function"].as_str().unwrap(), weight);
+                }
+            }
+            let theirs = of_perf(&perf, fixture, root, event);
+            // perf shows nothing of a file that is cut off.
+            if ours != theirs && !theirs.is_empty() {
+                return Err(format!("{event}\n  perfx {ours:?}\n  perf  {theirs:?}"));
+            }
+            compared.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        });
+        assert!(compared.into_inner() > 40, "{name} was asked of too few recordings");
+    }
+}
+
+#[test]
+fn totals_are_those_of_perf_report_children() {
+    let Some(root) = workloads() else { return };
+    for (name, version) in [("fp", "p61"), ("fp-deep", "p61"), ("callgraph-user", "p61"), ("fp", "p73")] {
+        let (name, reader) =
+            (format!("{name}.{version}"), if version == "p61" { "perf" } else { "perf-new" });
+        let path = Fixture::new(&format!("recorded/{name}.data")).path;
+        let document = listed("functions", &path, &["--root", root.to_str().unwrap(), "--children"]).unwrap();
+        if let Some(perf) = perf(reader) {
+            let line = "report --stdio --children -g none -F overhead_children,overhead,dso,sym -t | --symfs";
+            let mut args: Vec<std::ffi::OsString> = line.split(' ').map(Into::into).collect();
+            args.extend(args![root, "--kallsyms", "/dev/null", "-i", path]);
+            let mut theirs = BTreeMap::new();
+            for line in perf.run(Stdin::Null, args).text().lines() {
+                let cells: Vec<&str> = line.splitn(4, '|').map(str::trim).collect();
+                let [total, own, dso, symbol] = cells[..] else { continue };
+                let symbol = symbol.split_once("] ").map_or(symbol, |(_, symbol)| symbol);
+                theirs.insert((short(dso), symbol.to_owned()), (total.to_owned(), own.to_owned()));
+            }
+            let with_symbol = |row: &&Json| !row["function"].as_str().unwrap().starts_with('[');
+            let mut compared = 0;
+            for row in rows(&document).iter().filter(with_symbol) {
+                let text = |key: &str| row[key].as_str().unwrap().to_owned();
+                let percent = |key: &str| format!("{:.2}%", row[key].as_f64().unwrap());
+                let ours = (percent("total_percent"), percent("self_percent"));
+                let key = (short(&text("dso")), text("function"));
+                assert_eq!(theirs.get(&key), Some(&ours), "{name}, {}: {key:?}", perf.name);
+                compared += 1;
+            }
+            assert!(compared > 0 && !theirs.is_empty(), "{name}");
+        }
+    }
+}
+
+#[test]
+fn lists_of_every_recording_add_up() {
+    each_fixture(&all(), |fixture| {
+        let Ok(functions) = listed("functions", &fixture.path, &[]) else { return Ok(()) };
+        let stacks = listed("stacks", &fixture.path, &["--head", "1000000"])?;
+        let sum = |document: &Json| -> u64 { rows(document).iter().map(|row| number(&row["samples"])).sum() };
+        let all = number(&functions["counted"]["samples"]);
+        if sum(&functions) != sum(&stacks)
+            || sum(&stacks) > all
+            || number(&stacks["counted"]["samples"]) != all
+        {
+            return Err(format!("{} in functions, {} in stacks, {all}", sum(&functions), sum(&stacks)));
+        }
+        for row in rows(&functions) {
+            if number(&row["samples"]) > number(&row["total_samples"]) {
+                return Err(format!("more samples in a function than in it and below: {row}"));
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn trees_of_calls_add_up() {
+    let root = root().join("tests/data/unstripped");
+    let path = Fixture::new("recorded/fp.p61.data").path;
+    let more = ["--root", root.to_str().unwrap()];
+    let with = |extra: &[&str]| listed("functions", &path, &[&more[..], extra].concat()).unwrap();
+    let functions = with(&[]);
+    let total = |name: &str| {
+        let row = rows(&functions).iter().find(|row| row["function"] == name).unwrap();
+        number(&row["total_samples"])
+    };
+    for side in ["--callers", "--callees"] {
+        for name in ["main", "down", "leaf_xor", "leaf_mul", "work_one"] {
+            let tree = with(&[side, name, "--depth", "1", "--percent-limit", "0"]);
+            let (first, calls) = rows(&tree).split_first().unwrap();
+            assert_eq!((&first["depth"], &first["function"]), (&0.into(), &name.into()));
+            assert_eq!(number(&first["samples"]), total(name), "{side} {name}");
+            assert!(calls.iter().all(|row| row["depth"] == 1));
+            let sum: u64 = calls.iter().map(|row| number(&row["samples"])).sum();
+            match side {
+                // Every stack has an outermost function, which is not one of these.
+                "--callers" => assert_eq!(sum, total(name), "{name}"),
+                _ => assert!(sum <= total(name), "{name}"),
+            }
+        }
+    }
+    // Both leaves in one tree each, and a function that calls itself once.
+    let leaves = with(&["--callers", "leaf_.*", "--depth", "0"]);
+    let names: Vec<&str> = rows(&leaves).iter().map(|row| row["function"].as_str().unwrap()).collect();
+    assert_eq!(names, ["leaf_xor", "leaf_mul"]);
+    assert_eq!(number(&rows(&with(&["--callees", "down", "--depth", "0"]))[0]["samples"]), total("down"));
+    let ran = perfx(args!["list", "functions", path, "--callers", "nothing"]);
+    assert_eq!((ran.code, ran.stdout.len()), (Some(3), 0), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("no function with a share of the samples matches `nothing`"),
+        "{}",
+        ran.stderr
+    );
+}
+
+#[test]
+fn several_recordings_add_up_and_selections_apply() {
+    let path = |name: &str| Fixture::new(&format!("recorded/{name}.data")).path;
+    let (one, two) = (path("fp.p61"), path("fp.p73"));
+    let both = listed("functions", &one, &[two.to_str().unwrap()]).unwrap();
+    let sum = [&one, &two].map(|path| number(&listed("functions", path, &[]).unwrap()["counted"]["samples"]));
+    assert_eq!(number(&both["counted"]["samples"]), sum[0] + sum[1]);
+    let faults = listed("functions", &path("several.p61"), &["--event", "page-faults"]).unwrap();
+    assert_eq!(
+        (&faults["counted"]["event"], number(&faults["counted"]["samples"])),
+        (&"page-faults".into(), 10)
+    );
+    let events = perfx(args!["list", "events", "-q", path("several.p61"), "--event", "page-faults"]).text();
+    assert!(events.contains("cpu-clock          0 ") && events.contains("page-faults       10 "), "{events}");
+}
+
+#[test]
+fn options_that_a_list_does_not_have_are_refused() {
+    let path = Fixture::new("recorded/fp.p61.data").path;
+    for (line, said) in [
+        ("events --head 3", "--head is for functions and stacks"),
+        ("dsos --inline", "--inline is for functions and stacks"),
+        ("stacks --callers main", "--callers is for functions"),
+        ("functions --depth 3", "--depth is for --callers and --callees"),
+        ("threads --no-files", "options that search for symbols"),
+        ("events again.data", "only functions and stacks are listed of several recordings"),
+    ] {
+        let mut words = args!["list"].to_vec();
+        words.extend(line.split(' ').map(std::ffi::OsString::from));
+        words.push(path.clone().into());
+        let ran = perfx(words);
+        assert_eq!((ran.code, ran.stdout.len()), (Some(2), 0), "{line}: {}", ran.stderr);
+        assert!(ran.stderr.contains(said), "{line}: {}", ran.stderr);
+    }
+}
+
+#[test]
+fn a_recording_in_place_of_a_command_is_shown_on_one_screen() {
+    let folder = temp();
+    let path = Fixture::new("recorded/fp.p61.data").path;
+    let root = root().join("tests/data/unstripped");
+    let options = args!["--no-files", "--root", root];
+    let ran = perfx([&args![path][..], &options].concat());
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let shown = ran.text();
+    for part in ["command ", "perf record", "cpu-clock", "leaf_xor", "lost ", "perfx export html "] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    assert!(shown.lines().count() <= 24, "{shown}");
+    assert_eq!(perfx([&args!["overview", path][..], &options].concat()).text(), shown);
+    // The commands that it prints work.
+    let line = shown.lines().find(|line| line.starts_with("perfx list functions ")).unwrap();
+    let line = line.replace("FUNCTION", "leaf_xor");
+    let words = line.split(' ').skip(1).map(std::ffi::OsString::from).collect::<Vec<_>>();
+    assert!(perfx([&words[..], &options].concat()).text().contains("leaf_xor"), "{line}");
+    // The name of a command wins, and the typo of a command is called that.
+    fs::copy(&path, folder.path().join("list")).unwrap();
+    let in_folder = |name: &str| run(perfx_command().arg(name).current_dir(folder.path()), Stdin::Null);
+    assert!(in_folder("list").stderr.contains("<WHAT>"), "{}", in_folder("list").stderr);
+    assert!(in_folder("./list").text().contains("cpu-clock"));
+    assert!(in_folder("lits").stderr.contains("a similar subcommand exists: 'list'"));
+    // What has no samples is shown, too.
+    each_fixture(&all(), |fixture| {
+        let ran = perfx(args![fixture.path, "--no-files"]);
+        match ran.code {
+            Some(0 | 3) if ran.text().contains("lost ") => Ok(()),
+            Some(1) if ran.stdout.is_empty() && ran.stderr.starts_with("perfx: ") => Ok(()),
+            code => Err(format!("{code:?}: {}", ran.stderr)),
+        }
+    });
+}

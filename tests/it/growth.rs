@@ -1,0 +1,480 @@
+//! Every command takes time and memory in proportion to its input, whatever that holds: each command of the table in
+//! [`crate::every_pass`] runs on each family of hostile recordings, with n items and with 4 n. A command that is in the
+//! table, or a pass in the registry, is covered.
+//!
+//! A run takes a fixed part of the product of commands and families: one of PERFX_GROWTH cases, by default one of 24.
+//! With 1 it takes all. `tests/bench/growth.sh` runs all of them at real sizes with the release build (PERFX_GROWTH_SCALE
+//! times as many items), and prints a table.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use perfx_format::header::Features;
+use perfx_format::jitdump::{Load, Move, Writer};
+use perfx_format::record::build_id::BuildIdEntry;
+use perfx_format::write::RecordingWriter;
+use perfx_format::{
+    Attr, COMM_EXEC, Endian, Event, Feature, Inode, MappedFile, Mmap2, RecordType as T, sample_type as st,
+};
+
+use crate::args;
+use crate::every_pass::{WITHOUT_INPUT, commands, number};
+use crate::support::{Stdin, each, perfx_command, run, temp};
+
+const LE: Endian = Endian::Little;
+
+/// The processor mode of user space in `misc`.
+const USER: u16 = 2;
+
+/// Makes a recording, one record at a time.
+struct Maker {
+    writer: RecordingWriter<File>,
+    /// The time of the next record, ns.
+    time: u64,
+    /// True if samples begin with an id.
+    identified: bool,
+}
+
+fn event(sample_type: u64, ids: Vec<u64>) -> Event {
+    let mut attr = Attr::default();
+    (attr.type_, attr.sample_period, attr.sample_type) = (1, 1000, sample_type);
+    // sample_id_all, CLOCK_MONOTONIC.
+    (attr.flags, attr.clockid) = (1 << 18 | 1 << 25, 1);
+    Event::made(&attr, ids, LE)
+}
+
+const PLAIN: u64 = st::IP | st::TID | st::TIME;
+
+impl Maker {
+    fn new(path: &Path, events: &[Event]) -> Maker {
+        let identified = events[0].attr().sample_type & st::IDENTIFIER != 0;
+        Maker { writer: RecordingWriter::create(path, events, LE).unwrap(), time: 1000, identified }
+    }
+
+    fn put(&mut self, kind: T, misc: u16, pid: u32, body: &[&[u8]]) {
+        let (pid, time) = (pid.to_le_bytes(), self.time.to_le_bytes());
+        let end = [&pid[..], &pid, &time];
+        self.writer.write_parts(kind, misc, &[body, &end].concat()).unwrap();
+        self.time += 1;
+    }
+
+    fn task(&mut self, kind: T, pid: u32, parent: u32) {
+        let words = [pid, parent, pid, parent].map(u32::to_le_bytes);
+        let time = self.time.to_le_bytes();
+        self.put(kind, 0, pid, &[words.as_flattened(), &time]);
+    }
+
+    fn fork(&mut self, pid: u32, parent: u32) {
+        self.task(T::FORK, pid, parent);
+    }
+
+    fn comm(&mut self, pid: u32, name: &str, misc: u16) {
+        let mut padded = name.as_bytes().to_vec();
+        padded.resize(16, 0);
+        self.put(T::COMM, misc, pid, &[&pid.to_le_bytes(), &pid.to_le_bytes(), &padded]);
+    }
+
+    fn mmap(&mut self, pid: u32, start: u64, len: u64, name: &str) {
+        let mut padded = name.as_bytes().to_vec();
+        padded.resize((name.len() + 8) / 8 * 8, 0);
+        let (pids, range) = ([pid; 2].map(u32::to_le_bytes), [start, len, 0].map(u64::to_le_bytes));
+        self.put(T::MMAP, USER, pid, &[pids.as_flattened(), range.as_flattened(), &padded]);
+    }
+
+    fn sample(&mut self, pid: u32, ip: u64) {
+        self.sample_of(0, pid, ip);
+    }
+
+    fn sample_of(&mut self, id: u64, pid: u32, ip: u64) {
+        let (id, ip) = (id.to_le_bytes(), ip.to_le_bytes());
+        let body: &[&[u8]] = if self.identified { &[&id, &ip] } else { &[&ip] };
+        self.put(T::SAMPLE, USER, pid, body);
+    }
+}
+
+/// Writes a recording with n items into a folder, as `in.data`.
+type Family = (&'static str, u64, fn(&Path, u64));
+
+fn plain(folder: &Path, records: impl FnOnce(&mut Maker)) {
+    let mut maker = Maker::new(&folder.join("in.data"), &[event(PLAIN, vec![1])]);
+    maker.comm(1, "first", 0);
+    (1..20).for_each(|page| maker.mmap(1, 0x10000 * page, 0x1000, "/nowhere/x"));
+    records(&mut maker);
+    maker.writer.finish().unwrap();
+}
+
+/// With events that each have as many ids, and a sample of each id.
+fn identified(folder: &Path, events: u64, ids: u64) {
+    let ids_of = |event| (1 + ids * event..=ids * (event + 1)).collect();
+    let events: Vec<_> = (0..events).map(|number| event(PLAIN | st::IDENTIFIER, ids_of(number))).collect();
+    let mut maker = Maker::new(&folder.join("in.data"), &events);
+    events.iter().flat_map(|event| &event.ids).for_each(|&id| maker.sample_of(id, 1, 0x10010));
+    maker.writer.finish().unwrap();
+}
+
+/// A recording of processes that mapped the dump `jit-7.dump`, and a process with a perf map, beside it.
+fn with_dump(folder: &Path, dump: Writer, map: &str, forks: u32) {
+    fs::write(folder.join("jit-7.dump"), dump.into_bytes()).unwrap();
+    fs::write(folder.join("perf-1.map"), map).unwrap();
+    plain(folder, |maker| {
+        let (pid, tid, start, len, pgoff, prot, flags) = (7, 7, 0x10_0000, 0x1000, 0, 5, 2);
+        let file = MappedFile::Inode(Inode { major: 8, minor: 1, inode: 7, generation: 0 });
+        let trailer = [&[7, 0, 0, 0, 7, 0, 0, 0][..], &maker.time.to_le_bytes()].concat();
+        let (misc, name, trailer) = (USER, &b"/tmp/jit-7.dump"[..], &trailer[..]);
+        let mapping = Mmap2 { misc, pid, tid, start, len, pgoff, file, prot, flags, name, trailer };
+        maker.writer.write(&mapping.write(LE).unwrap()).unwrap();
+        maker.mmap(1, 1 << 40, 1 << 46, "//anon");
+        for number in 0..forks {
+            maker.fork(8 + number, 7 + number);
+            maker.mmap(8 + number, 0x1000 * u64::from(number), 0x1000, "/nowhere/own");
+        }
+        maker.sample(7, 0x10_0010);
+    });
+}
+
+fn jit_load(pid: u32, index: u64, address: u64, size: u64, code: &[u8]) -> Load<'_> {
+    Load { pid, tid: pid, address, size, index, name: b"jitted", code }
+}
+
+/// The families, and n of each.
+const FAMILIES: [Family; 26] = [
+    ("one pid, again and again", 5000, |folder, n| {
+        plain(folder, |maker| {
+            for _ in 0..n {
+                maker.fork(7, 1);
+                maker.sample(7, 0x10010);
+                maker.task(T::EXIT, 7, 1);
+            }
+        });
+    }),
+    ("children of one process", 5000, |folder, n| {
+        plain(folder, |maker| {
+            for number in 0..n as u32 {
+                maker.fork(100 + number, 1);
+                maker.sample(100 + number, 0x10010);
+            }
+        });
+    }),
+    ("each forked by the one before", 5000, |folder, n| {
+        plain(folder, |maker| {
+            for number in 0..n as u32 {
+                maker.fork(100 + number, if number > 0 { 99 + number } else { 1 });
+                maker.mmap(100 + number, 0x1000_0000 + 0x2000 * u64::from(number), 0x1000, "/nowhere/own");
+            }
+            (0..n).for_each(|number| maker.sample(99 + n as u32, 0x10010 + 0x10000 * (number % 20)));
+        });
+    }),
+    ("each forked by the next at the same time", 5000, |folder, n| {
+        plain(folder, |maker| {
+            for number in 0..n as u32 {
+                maker.time = 1000;
+                maker.fork(100 + number, 101 + number);
+                maker.sample(100 + number, 0x10010);
+            }
+        });
+    }),
+    ("execs", 4000, |folder, n| {
+        plain(folder, |maker| {
+            for _ in 0..n {
+                maker.comm(7, "again", COMM_EXEC);
+                maker.mmap(7, 0x10000, 0x1000, "/nowhere/x");
+                maker.sample(7, 0x10010);
+            }
+        });
+    }),
+    ("mappings in one another", 3000, |folder, n| {
+        plain(folder, |maker| {
+            (0..n)
+                .for_each(|number| maker.mmap(1, 0x1000 * (number + 1), 0x2000 * (n - number), "/nowhere/x"));
+            (0..n).for_each(|number| maker.sample(1, 0x1000 * (1 + number * 7919 % (2 * n))));
+        });
+    }),
+    ("maps and forks in turns", 3000, |folder, n| {
+        plain(folder, |maker| {
+            for number in 0..n {
+                maker.mmap(1, 0x1000 * (number + 1), 0x1000, "/nowhere/x");
+                maker.fork(100 + number as u32, 1);
+                maker.sample(100 + number as u32, 0x1000 * (1 + number / 2));
+            }
+        });
+    }),
+    ("files", 2000, |folder, n| {
+        plain(folder, |maker| {
+            (0..n).for_each(|number| maker.mmap(1, 0x1000 * number, 0x1000, &format!("/nowhere/{number}")));
+            (0..n).for_each(|number| maker.sample(1, 0x1010 + 0x1000 * number));
+        });
+    }),
+    ("names of one thread", 5000, |folder, n| {
+        plain(folder, |maker| {
+            for number in 0..n {
+                maker.comm(7, &format!("name{number}"), 0);
+                maker.sample(7, 0x10010);
+            }
+        });
+    }),
+    ("processes with one sample", 5000, |folder, n| {
+        plain(folder, |maker| (0..n).for_each(|number| maker.sample(100 + number as u32, 0x10010)));
+    }),
+    ("samples of one time", 5000, |folder, n| {
+        plain(folder, |maker| {
+            for number in 0..n {
+                maker.time = 1000;
+                maker.sample(1 + number as u32 % 1000, number);
+            }
+        });
+    }),
+    ("the latest first", 5000, |folder, n| {
+        plain(folder, |maker| {
+            for number in 0..n {
+                maker.time = 1000 + n - number;
+                maker.sample(1, 0x10010);
+            }
+        });
+    }),
+    ("rounds", 5000, |folder, n| {
+        plain(folder, |maker| {
+            for _ in 0..n {
+                maker.sample(1, 0x10010);
+                maker.writer.write_parts(T::FINISHED_ROUND, 0, &[]).unwrap();
+            }
+        });
+    }),
+    ("processes in turns, and a mapping behind them", 3000, |folder, n| {
+        plain(folder, |maker| {
+            (0..100).for_each(|number| maker.sample(1 + number, 0x10010));
+            for number in 0..n {
+                maker.put(T::LOST, 0, 1 + number as u32 % 100, &[&1u64.to_le_bytes(), &1u64.to_le_bytes()]);
+            }
+            maker.mmap(1, 0x20000, 0x1000, "/last");
+        });
+    }),
+    ("events", 100, |folder, n| identified(folder, n, 1)),
+    ("ids of an event", 3000, |folder, n| identified(folder, 2, n / 2)),
+    ("ids of many events", 1500, |folder, n| identified(folder, 30, n / 30)),
+    ("build-ids of a file", 2000, |folder, n| {
+        let mut section = Vec::new();
+        for number in 0..n {
+            let mut id = [1; 20];
+            id[..8].copy_from_slice(&number.to_le_bytes());
+            let entry = BuildIdEntry { misc: USER, pid: -1, id: &id, filename: b"/nowhere/x" };
+            entry.write_section(LE, &mut section).unwrap();
+        }
+        let mut maker = Maker::new(&folder.join("in.data"), &[event(PLAIN, vec![1])]);
+        for number in 0..n as u32 {
+            maker.mmap(1 + number, 0x1000, 0x1000, "/nowhere/x");
+            maker.sample(1 + number, 0x1010);
+        }
+        maker.writer.set_feature(Feature::BUILD_ID, section).unwrap();
+        maker.writer.finish().unwrap();
+    }),
+    ("code that the kernel creates and removes", 3000, |folder, n| {
+        plain(folder, |maker| {
+            for number in 0..n {
+                let address = 0xffff_ffff_0000_0000 + 64 * number;
+                let (len, kind, unregister) = (64u32.to_le_bytes(), 1u16.to_le_bytes(), number as u16 % 2);
+                let mut name = format!("bpf_prog_{number}").into_bytes();
+                name.resize(24, 0);
+                let body = [&address.to_le_bytes()[..], &len, &kind, &unregister.to_le_bytes(), &name];
+                maker.put(T::KSYMBOL, 1, 1, &body);
+                maker.put(T::SAMPLE, 1, 1, &[&address.to_le_bytes()]);
+            }
+        });
+    }),
+    ("names of an event", 5000, |folder, n| {
+        plain(folder, |maker| {
+            for number in 0..n {
+                let words = [2, 1 + number % 7].map(u64::to_le_bytes);
+                let mut name = format!("name{number}").into_bytes();
+                name.resize(16, 0);
+                maker.writer.write_parts(T::EVENT_UPDATE, 0, &[words.as_flattened(), &name]).unwrap();
+                maker.sample(1, 0x10010);
+            }
+        });
+    }),
+    ("events among the records of a pipe", 100, |folder, n| {
+        let file = File::create(folder.join("in.data")).unwrap();
+        let first = [event(PLAIN, vec![1])];
+        let mut file =
+            RecordingWriter::to_pipe(file, &first, &Features::new(), LE).unwrap().finish().unwrap();
+        let mut put = |kind: T, body: &[u8]| {
+            let size = (8 + body.len()) as u16;
+            let header = [&kind.0.to_le_bytes()[..], &USER.to_le_bytes(), &size.to_le_bytes()];
+            file.write_all(&[&header.concat(), body].concat()).unwrap();
+        };
+        for id in 2..n + 2 {
+            put(T::HEADER_ATTR, &[event(PLAIN, Vec::new()).raw(), &id.to_le_bytes()].concat());
+            put(T::SAMPLE, [0x10010, 1 << 32 | 1, 1000 + id].map(u64::to_le_bytes).as_flattened());
+        }
+    }),
+    ("code without code", 400, |folder, n| {
+        let mut dump = Writer::new(LE, 62, 7);
+        (1..n).for_each(|index| dump.load(1000 + index, &jit_load(7, index, index << 24, 16 << 20, &[])));
+        let map: String =
+            (0..n).map(|number| format!("{:x} fffff {number}\n", (1u64 << 40) + (number << 20))).collect();
+        with_dump(folder, dump, &map, 0);
+    }),
+    ("code far apart", 2000, |folder, n| {
+        let mut dump = Writer::new(LE, 62, 7);
+        (1..n).for_each(|index| dump.load(1000 + index, &jit_load(7, index, index << 20, 1, &[0x90])));
+        with_dump(folder, dump, "", 0);
+    }),
+    ("code that moves", 2000, |folder, n| {
+        let mut dump = Writer::new(LE, 62, 7);
+        let (pid, tid, size, index, old_address) = (7, 7, 0x4000, 1, 0x10_0000);
+        dump.load(1000, &jit_load(pid, index, old_address, size, &[0x90; 0x4000]));
+        for number in 1..n {
+            let new_address = old_address + size * (number % 1000);
+            dump.moved(1000 + number, &Move { pid, tid, old_address, new_address, size, index });
+        }
+        with_dump(folder, dump, "", 0);
+    }),
+    ("code over code", 2000, |folder, n| {
+        let mut dump = Writer::new(LE, 62, 7);
+        let code: Vec<[u8; 8]> = (0..n).map(u64::to_le_bytes).collect();
+        for (index, code) in (0..n).zip(&code) {
+            dump.load(1000 + index, &jit_load(7, index, 0x10_0000 + index % 7, 8, code));
+        }
+        with_dump(folder, dump, "", 0);
+    }),
+    ("code of each in a chain of forks", 2000, |folder, n| {
+        let mut dump = Writer::new(LE, 62, 7);
+        for index in 0..n {
+            let pid = 7 + index as u32;
+            dump.load(1_000_000 + index, &jit_load(pid, index, 0x10_0000 + 64 * index, 1, &[0x90]));
+        }
+        with_dump(folder, dump, "", n as u32);
+    }),
+];
+
+/// Commands that need more than the table has, to do what they are for.
+const MORE: [(&str, &[&str]); 4] = [
+    ("inject", &["--jit", "--jit-map", "--no-files", "--jit-dir", "HERE", "-o", "OUT"]),
+    ("inject", &["--jit", "--jit-layout", "function", "--no-files", "--jit-dir", "HERE", "-o", "OUT"]),
+    ("split", &["--by", "event", "--max-parts", "100000", "-o", "OUT"]),
+    ("export", &["firefox", "--no-files", "-o", "OUT"]),
+];
+
+/// User and system time of a command, s; or what is wrong. It may use `memory` bytes of private memory.
+fn measured(command: &str, args: &[String], input: &Path, memory: u64) -> Result<f64, String> {
+    let folder = temp();
+    // Beside it, an index or a report may appear.
+    let here = folder.path().join("in.data");
+    fs::hard_link(input, &here).or_else(|_| fs::copy(input, &here).map(drop)).unwrap();
+    let place = |arg: &str| match arg {
+        "OUT" => folder.path().join("out").into(),
+        "OTHER" => here.clone().into(),
+        "HERE" => input.parent().unwrap().into(),
+        arg => OsString::from(arg),
+    };
+    let script = format!(
+        r#"ulimit -d {}; "$@" >/dev/null 2>err; code=$?; tail -c 300 err >&2; times; exit $code"#,
+        memory >> 10
+    );
+    let mut shell = Command::new("sh");
+    shell.current_dir(folder.path()).args(args!["-c", script, "sh", perfx_command().get_program(), command]);
+    shell.args(args.iter().map(|arg| place(arg)));
+    if !WITHOUT_INPUT.contains(&command) {
+        shell.arg(&here).args((command == "merge").then_some(&here));
+    }
+    let ran = run(&mut shell, Stdin::Null);
+    // Some commands refuse some of the families.
+    if !matches!(ran.code, Some(0 | 1 | 3))
+        || ran.stderr.contains("panicked")
+        || ran.stderr.contains("memory")
+    {
+        return Err(format!("exit code {:?}: {}", ran.code, ran.stderr));
+    }
+    // The second line is of the children: 0m1.230s 0m0.010s.
+    let text = ran.text();
+    let parse = |time: &str| {
+        let (minutes, seconds) = time.trim_end_matches('s').split_once('m')?;
+        Some(60.0 * minutes.parse::<f64>().ok()? + seconds.parse::<f64>().ok()?)
+    };
+    let times = text.lines().nth(1).and_then(|line| line.split_whitespace().map(parse).sum());
+    times.ok_or_else(|| format!("no times: {text}"))
+}
+
+/// The most times as long that 4 n items may take, of the time that is not the same for any number; s.
+const MOST_TIMES: f64 = 7.0;
+const ALWAYS: f64 = 0.1;
+
+/// Private memory that a command with two threads may use for any input, and for each byte of it. The code and the data
+/// of the program that are not shared, stacks, and what malloc keeps in reserve count as well.
+const MEMORY: u64 = (64 + 2 * 8 + 32) << 20;
+const MEMORY_OF_BYTE: u64 = 48;
+
+#[test]
+fn time_and_memory_grow_in_proportion_to_the_input() {
+    let from_env = |name, default| env::var(name).map_or(default, |number| number.parse().expect("a number"));
+    let (one_of, scale) = (from_env("PERFX_GROWTH", 24), from_env("PERFX_GROWTH_SCALE", 1));
+    let only = env::var("PERFX_GROWTH_ONLY").unwrap_or_default();
+    let more = MORE.iter().map(|(command, args)| {
+        ((*command).to_owned(), args.iter().map(|&arg| arg.to_owned()).collect::<Vec<_>>())
+    });
+    let commands: Vec<_> = commands().into_iter().chain(more).collect();
+    let cases: Vec<_> = FAMILIES
+        .iter()
+        .flat_map(|family| commands.iter().map(move |(command, args)| (family, command, args)))
+        .filter(|(family, command, args)| {
+            number((family.0, command, args)).is_multiple_of(one_of)
+                && format!("{}: {command} {}", family.0, args.join(" ")).contains(&only)
+        })
+        .collect();
+    let folder = temp();
+    let made = |(name, n, make): &Family, times: u64| -> PathBuf {
+        let place = folder.path().join(format!("{name} {times}"));
+        if !place.exists() {
+            fs::create_dir(&place).unwrap();
+            make(&place, n * times * scale as u64);
+        }
+        place.join("in.data")
+    };
+    for (family, ..) in &cases {
+        made(family, 1);
+        made(family, 4);
+    }
+    let table = env::var_os("PERFX_GROWTH_TABLE").map(|path| File::create(path).unwrap());
+    each(
+        &cases,
+        |(family, command, args)| format!("{}: {command} {}", family.0, args.join(" ")),
+        |(family, command, args)| {
+            let (few, many) = (made(family, 1), made(family, 4));
+            let time = |input: &Path| {
+                let sizes = fs::read_dir(input.parent().unwrap())
+                    .unwrap()
+                    .map(|file| file.unwrap().metadata().unwrap().len());
+                measured(command, args, input, MEMORY + MEMORY_OF_BYTE * sizes.sum::<u64>())
+            };
+            let (mut short, mut long) = (time(&few)?, time(&many)?);
+            let is_too_long = |short: f64, long: f64| long > MOST_TIMES * short + ALWAYS;
+            // Other load makes the caches cold, and the processor slow.
+            for _ in 0..3 {
+                if is_too_long(short, long) {
+                    (short, long) = (short.max(time(&few)?), long.min(time(&many)?));
+                }
+            }
+            if let Some(mut table) = table.as_ref() {
+                let args = args.join(" ");
+                let row = format!("| {} | {command} {args} | {short:.2} | {long:.2} |\n", family.0);
+                table.write_all(row.as_bytes()).unwrap();
+            }
+            let too_long = format!("{short:.2} s for n items, and {long:.2} s for 4 n");
+            if is_too_long(short, long) { Err(too_long) } else { Ok(()) }
+        },
+    );
+}
+
+#[test]
+fn families_are_recordings() {
+    let folder = temp();
+    for (name, _, make) in FAMILIES {
+        make(folder.path(), 60);
+        let input = folder.path().join("in.data");
+        let ran = run(perfx_command().arg("stats").arg(&input), Stdin::Null);
+        assert_eq!(ran.code, Some(0), "{name}: {}", ran.stderr);
+    }
+}
