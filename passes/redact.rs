@@ -18,7 +18,7 @@ use clap::{Args, ValueEnum};
 use perfx_format::decode::{MmapBuildId, mmap_build_id};
 use perfx_format::event_name::{OwnNames, names_of};
 use perfx_format::features::{
-    FeatureContext, NrCpus, TracingData, decode_feature, formats_by_id, is_probe_pmu, read_str,
+    FeatureContext, NrCpus, TracingData, decode_feature, formats_by_id, is_probe_pmu, pmu_names, read_str,
     trace_formats, trimmed_id,
 };
 use perfx_format::header::FileHeader;
@@ -197,6 +197,8 @@ struct Plan {
     systems: BTreeSet<Vec<u8>>,
     /// The names of events that stay.
     events: HashSet<Vec<u8>>,
+    /// The PMUs whose names every machine may have.
+    pmus: BTreeSet<Vec<u8>>,
     /// What the events count, in the words of perf.
     own_names: OwnNames,
     /// True if samples have the stacks out of which perf makes call chains.
@@ -349,6 +351,9 @@ impl Plan {
         let known = formats.iter().filter(|format| !by_users.contains(format.system));
         let mut events: HashSet<Vec<u8>> = known.map(TraceFormat::full_name).collect();
         events.extend([&b""[..], b"offcpu-time", b"__augmented_syscalls__"].map(<[u8]>::to_vec));
+        let pmus = pmu_names(section(Feature::PMU_MAPPINGS), endian).unwrap_or_default().into_iter();
+        let pmus = pmus.map(|(_, pmu)| pmu).filter(|pmu| is_pmu(pmu) && !is_probe_pmu(pmu));
+        let pmus = pmus.map(<[u8]>::to_vec).collect();
         let raw = raw.collect();
         let cuts_callers = parts & st::REGS_USER != 0 && callers_in_registers(session);
         let attrs = || session.events.iter().map(Event::attr);
@@ -358,7 +363,7 @@ impl Plan {
         // 47 bits, or as many as any other machine uses.
         let user_end = if arch == Some(b"x86_64") { 1 << 47 } else { 1 << 52 };
         let systems = by_users.into_iter().map(<[u8]>::to_vec).collect();
-        Plan { raw, parts, systems, events, own_names, has_stacks, cuts_callers, user_end, redact, key }
+        Plan { raw, parts, systems, events, pmus, own_names, has_stacks, cuts_callers, user_end, redact, key }
     }
 
     fn keeps(&self, category: Category) -> bool {
@@ -371,10 +376,7 @@ impl Plan {
         let tracepoint = [bare.next().unwrap_or_default(), bare.next().unwrap_or_default()].join(&b':');
         let pmu = name.iter().position(|&byte| byte == b'/').map(|at| name.split_at(at));
         let of_pmu = pmu.is_some_and(|(pmu, terms)| {
-            !pmu.is_empty()
-                && is_pmu(pmu)
-                && !is_probe_pmu(pmu)
-                && !terms.windows(5).any(|term| term == b"name=")
+            self.pmus.contains(pmu) && !terms.windows(5).any(|term| term == b"name=")
         });
         let is_own = || pmu.is_none() && self.own_names.contains(name);
         self.events.contains(name) || self.events.contains(&tracepoint) || of_pmu || is_own()
@@ -590,7 +592,7 @@ impl Remove {
     /// The id of a file as it is in the output.
     fn build_id<'i>(&mut self, path: &[u8], id: &'i [u8]) -> Cow<'i, [u8]> {
         let id = trimmed_id(id);
-        if id.is_empty() || is_public(path) || self.plan.keeps(Category::BuildIds) {
+        if id.is_empty() || !path.is_empty() && is_public(path) || self.plan.keeps(Category::BuildIds) {
             return id.into();
         }
         let new = names::build_id(&self.plan.key, id);

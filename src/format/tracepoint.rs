@@ -102,9 +102,13 @@ impl<'a> NamedField<'a> {
         let is_number = |word: &str| word.bytes().all(|byte| byte.is_ascii_digit());
         let is_plain = words.into_iter().flatten().all(|word| TYPE_WORDS.contains(&word) || is_number(word));
         let TraceField { offset, size } = self.field;
-        let declared = match is_plain {
-            true => format!("{}{name}{behind}", before.trim_start()),
-            false => format!("field:unsigned char {name}[{size}]"),
+        let declared = match self.kind {
+            _ if is_plain => format!("{}{name}{behind}", before.trim_start()),
+            TraceFieldKind::Numbers if matches!(size, 1 | 2 | 4 | 8) => format!("field:u{} {name}", size * 8),
+            TraceFieldKind::Numbers | TraceFieldKind::Bytes => format!("field:unsigned char {name}[{size}]"),
+            TraceFieldKind::Pointer => format!("field:void *{name}"),
+            TraceFieldKind::Located { relative: false } => format!("field:__data_loc char[] {name}"),
+            TraceFieldKind::Located { relative: true } => format!("field:__rel_loc char[] {name}"),
         };
         let signed = u8::from(line.contains("signed:1;"));
         format!("\t{declared};\toffset:{offset};\tsize:{size};\tsigned:{signed};\n")
@@ -143,20 +147,17 @@ impl<'a> TraceFormat<'a> {
     /// The text with another name of the tracepoint, with numbers as the names of its own fields, and without a format
     /// for printing or anything else.
     pub fn with_name(&self, name: &str) -> Vec<u8> {
-        let mut number = 0;
         let text = String::from_utf8_lossy(self.text);
-        let field = |line: &str| {
-            let field = NamedField::parse(line)?;
-            if field.is_common() {
-                return Some(field.with_name(line, field.name));
-            }
-            number += 1;
-            Some(field.with_name(line, &format!("field{number}")))
-        };
-        let id = self.id.map_or(String::new(), |id| format!("ID: {id}\n"));
         let lines = text.lines().take_while(|line| !line.starts_with("print fmt:"));
-        let fields: String = lines.filter_map(field).collect();
-        format!("name: {name}\n{id}format:\n{fields}\nprint fmt: \"\"\n").into_bytes()
+        let fields = lines.filter_map(|line| Some((line, NamedField::parse(line)?)));
+        let (common, own): (Vec<_>, Vec<_>) = fields.partition(|(_, field)| field.is_common());
+        let common: String = common.iter().map(|(line, field)| field.with_name(line, field.name)).collect();
+        let own = own.iter().enumerate();
+        let own: String =
+            own.map(|(at, (line, field))| field.with_name(line, &format!("field{}", at + 1))).collect();
+        let id = self.id.map_or(String::new(), |id| format!("ID: {id}\n"));
+        // Readers tell common fields from others by the empty line between them.
+        format!("name: {name}\n{id}format:\n{common}\n{own}\nprint fmt: \"\"\n").into_bytes()
     }
 
     /// Parses the text of a file `format`, which begins with the lines `name: NAME` and `ID: NUMBER`.

@@ -162,10 +162,17 @@ impl<'a> Decoded<'a> {
         self.fields.iter().find(|(n, _)| *n == name).map(|(_, v)| v)
     }
 
-    /// True if a number that decides what follows it has an unknown value: the kind of the record, or the type or
-    /// version of its contents.
+    /// True if decoding stopped at a number that decides what follows it: an unknown kind, type or version, or a count or
+    /// size for which there is no room.
     pub fn has_unknown_layout(&self) -> bool {
-        let codes = ["kind-unknown", "cpu-map-type", "update-type", "schedstat-version"];
+        let codes = [
+            "kind-unknown",
+            "cpu-map-type",
+            "update-type",
+            "schedstat-version",
+            "count-too-large",
+            "too-small",
+        ];
         self.issues.iter().any(|issue| codes.contains(&issue.code))
     }
 

@@ -702,3 +702,22 @@ fn a_sample_in_words() {
         assert!(shown.starts_with(expected) && shown.ends_with(" !count-too-large"), "{shown}");
     }
 }
+
+#[test]
+fn bytes_that_hold_no_field_are_gaps() {
+    for endian in BOTH {
+        let layouts = layouts(endian);
+        let gaps = |bytes: &[u8]| decode(&view(bytes, endian), &layouts).gaps;
+        let comm = typed(endian, RecordType::COMM, 0).u32(7).u32(7).text("sh").trailer().done();
+        // Behind the NUL, and behind the CPU of the trailer.
+        assert_eq!(gaps(&comm), [11..16, 52..56]);
+        let lost = typed(endian, RecordType::LOST, 0).u64s([11, 2]).raw([5; 8]).trailer().done();
+        assert_eq!(gaps(&lost), [16..24, 60..64]);
+        let sample = typed(endian, RecordType::SAMPLE, 0).u64s([11, 1, 2, 3, 11, 12, 3]).raw([5; 8]).done();
+        assert_eq!(gaps(&sample), [52..56, 56..64]);
+        let mut bytes = Cow::Borrowed(&lost[..]);
+        assert_eq!(clear_gaps(gaps(&lost), &mut bytes), 8);
+        assert_eq!(bytes[24..32], [0; 8]);
+        assert_eq!((&bytes[..24], &bytes[32..]), (&lost[..24], &lost[32..]));
+    }
+}

@@ -73,8 +73,8 @@ impl<'a> TracingData<'a> {
         TracingData { kallsyms: &[], printk: &[], tail, ..self }
     }
 
-    /// The head without those of its texts, `header_page` and `header_event`, that go; perf accepts empty ones. `None`
-    /// if the head does not have the magic and a version made of numbers.
+    /// The head with only a newline in place of those of its texts, `header_page` and `header_event`, that go: perf does
+    /// without them, but refuses an empty text. `None` if the head does not have the magic and a version made of numbers.
     pub fn head_without(&self, goes: impl Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
         let rest = self.head.strip_prefix(MAGIC)?;
         let nul = rest.iter().position(|&byte| byte == 0)?;
@@ -85,7 +85,7 @@ impl<'a> TracingData<'a> {
             out.extend_from_slice(cursor.bytes(title.len())?);
             let size = usize::try_from(cursor.u64()?).ok()?;
             let text = cursor.bytes(size)?;
-            let text = if goes(text) { &[] } else { text };
+            let text = if goes(text) { &b"\n"[..] } else { text };
             out.extend(self.endian.bytes_u64(text.len() as u64));
             out.extend_from_slice(text);
         }
