@@ -12,7 +12,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use clap::Args;
-use perfx_format::features::{TracingData, formats_by_id, is_probe_pmu, pmu_names, trace_formats};
+use perfx_format::decode::attr_tail;
+use perfx_format::features::{
+    FeatureContext, NrCpus, TracingData, decode_feature, formats_by_id, is_probe_pmu, pmu_names,
+    trace_formats,
+};
 use perfx_format::names::{Name, rename_event_types, rename_record};
 use perfx_format::read::Recording;
 use perfx_format::record::cpumode::{KERNEL_START, is_kernel};
@@ -22,7 +26,7 @@ use perfx_format::record::ksymbol::{Ksymbol, set_ksymbol_address};
 use perfx_format::sample::{raw_range, without_parts as sample_without};
 use perfx_format::tracepoint::{NamedField, TraceField, TraceFieldKind};
 use perfx_format::{
-    Attr, Endian, Feature, Kinds, Layout, Layouts, Mmap, Record, RecordType, clear_address,
+    Attr, Endian, Feature, Kinds, Layout, Layouts, Mmap, Record, RecordType, clear, clear_address,
     sample_type as st, set_mmap_place, without_parts,
 };
 use perfx_pipeline::{
@@ -37,6 +41,7 @@ use crate::support::features::{
     Fate, change_features, change_late_feature, changed_events, is_unknown, renamed,
 };
 use crate::support::options::PassOptions;
+use crate::support::scrub::{Zeroed, has_rest};
 use crate::support::text::by_kind;
 use crate::support::used_events::change_attrs;
 
@@ -268,6 +273,8 @@ struct Done {
     raw: u64,
     unknown: BTreeMap<RecordType, u64>,
     unreadable: u64,
+    /// Bytes in which perfx knows no field.
+    zeroed: Zeroed,
 }
 
 /// The rewrite.
@@ -277,6 +284,8 @@ struct Move {
     /// The sample that was moved last; its memory is used again.
     buffer: Vec<u8>,
     done: Done,
+    /// Feature NRCPUS, on which the layout of others depends.
+    cpus: Option<NrCpus>,
 }
 
 /// Records of AUX data, and of kernel text that was changed.
@@ -384,7 +393,7 @@ impl Gather {
         session.report.say(Level::Info, what);
         let plan = Arc::new(Plan::new(Moves { user, kernel }, session));
         let (mut movement, endian) = (
-            Move { plan, recent: Recent::default(), buffer: Vec::new(), done: Done::default() },
+            Move { plan, recent: Recent::default(), buffer: Vec::new(), done: Done::default(), cpus: None },
             session.endian,
         );
         session.leave_out_unnamed();
@@ -417,6 +426,24 @@ fn without_address(name: Name<'_>) -> Option<Vec<u8>> {
     (!new.is_empty()).then(|| [&new, rest].concat())
 }
 
+/// A word of a command line with 0 in place of what may be an address: numbers of more than four digits behind `0x`,
+/// as in the filters of hardware traces, and others that may be one by their size.
+fn without_addresses(word: &[u8], moves: &Moves) -> Vec<u8> {
+    let mut new = Vec::with_capacity(word.len());
+    for part in word.chunk_by(|one, other| one.is_ascii_alphanumeric() == other.is_ascii_alphanumeric()) {
+        let text = str::from_utf8(part).unwrap_or_default();
+        let behind_0x = text.strip_prefix("0x").or(text.strip_prefix("0X"));
+        let hex = u64::from_str_radix(behind_0x.unwrap_or(text), 16);
+        let may_be = |number: Result<u64, _>| number.is_ok_and(|number| moves.may_be(number));
+        match behind_0x {
+            Some(digits) if digits.len() > 4 && hex.is_ok() => new.extend(b"0x0"),
+            None if may_be(hex) || may_be(text.parse()) => new.extend(b"0"),
+            _ => new.extend(part),
+        }
+    }
+    new
+}
+
 impl Plan {
     fn new(moves: Moves, session: &Session) -> Plan {
         let endian = session.endian;
@@ -438,8 +465,8 @@ impl Plan {
             field.kind == TraceFieldKind::Pointer || named.contains(&field.name)
         };
         // Numbers of less than 8 bytes, what all tracepoints have, and names of tasks.
-        let is_harmless = |NamedField { name, field, kind }: &NamedField<'_>| match kind {
-            _ if name.starts_with("common_") => true,
+        let is_harmless = |named @ NamedField { name, field, kind }: &NamedField<'_>| match kind {
+            _ if named.is_common() => true,
             TraceFieldKind::Numbers => field.size < 8,
             TraceFieldKind::Bytes => name.ends_with("comm"),
             TraceFieldKind::Pointer | TraceFieldKind::Located { .. } => false,
@@ -458,6 +485,7 @@ impl Plan {
     /// Removes the parts of samples that go from an attr, and the address of a breakpoint or probe.
     fn change_attr(&self, raw: &mut [u8], endian: Endian) {
         let attr = Attr::decode(raw, endian);
+        clear(raw, attr_tail(raw, endian));
         without_parts(raw, PARTS, endian);
         if attr.is_breakpoint() || self.probes.contains(&attr.type_) {
             clear_address(raw, endian);
@@ -481,42 +509,95 @@ impl Plan {
             }
         }
     }
+
+    /// Passes a record other than a sample on, with its addresses moved.
+    fn record(&self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
+        let (moves, endian, layouts) = (&self.moves, record.endian(), out.layouts());
+        match record.kind() {
+            RecordType::CALLCHAIN_DEFERRED => {
+                let mut bytes = Cow::Borrowed(record.bytes());
+                change_frames(&record, None, &mut bytes, |_, address| Some(moves.address(address, false)));
+                out.replace(&record, &bytes)
+            }
+            RecordType::MMAP | RecordType::MMAP2 => {
+                let Some(mmap) = Mmap::of(&record) else { return out.keep(record) };
+                let of_kernel = mmap.is_of_kernel();
+                let name = mmap.name(layouts.trailer_size(&record));
+                let is_file = name.starts_with(b"/") && !name.starts_with(b"//");
+                let pgoff = match mmap.pgoff() {
+                    // The offset in a file or in shared memory is no address, but a kernel's file may have one.
+                    pgoff if is_file && !(of_kernel && pgoff >= KERNEL_START) => pgoff,
+                    pgoff => moves.address(pgoff, of_kernel),
+                };
+                let start = moves.address(mmap.start(), of_kernel);
+                out.patch(record, |bytes| {
+                    set_mmap_place(bytes, start, pgoff, endian);
+                })
+            }
+            RecordType::KSYMBOL => {
+                let Some(symbol) = Ksymbol::of(&record) else { return out.keep(record) };
+                let address = moves.address(symbol.address, true);
+                out.patch(record, |bytes| {
+                    set_ksymbol_address(bytes, address, endian);
+                })
+            }
+            RecordType::HEADER_ATTR => {
+                out.replace_if(record, with_attr(&record, |raw| self.change_attr(raw, endian)))
+            }
+            RecordType::EVENT_UPDATE | RecordType::HEADER_EVENT_TYPE => {
+                out.replace_if(record, rename_record(&record, layouts, without_address)?)
+            }
+            _ => out.keep(record),
+        }
+    }
 }
 
 impl Move {
     /// A feature without what it says about addresses.
-    fn feature(&mut self, feature: Feature, section: &[u8], endian: Endian) -> Fate {
+    fn feature(&mut self, feature: Feature, old: &[u8], endian: Endian) -> Fate {
+        if [Feature::BPF_PROG_INFO, Feature::BPF_BTF, Feature::AUXTRACE].contains(&feature) {
+            self.done.features.insert(feature);
+            return Fate::Goes;
+        }
+        if feature == Feature::NRCPUS {
+            self.cpus = NrCpus::read(old, endian);
+        }
+        let decoded = decode_feature(feature, old, endian, FeatureContext { cpus: self.cpus });
+        let mut section = old.to_vec();
+        self.done.zeroed.section(&decoded, &mut section);
+        let section = &section[..];
         let new = match feature {
             Feature::TRACING_DATA => TracingData::read(section).and_then(|data| data.without_texts().write()),
             Feature::EVENT_DESC => {
                 let attr = |raw: &mut Vec<u8>, endian| self.plan.change_attr(raw, endian);
                 changed_events(section, endian, without_address, attr)
             }
-            Feature::CMDLINE => renamed(feature, section, endian, without_address),
-            Feature::BPF_PROG_INFO | Feature::AUXTRACE => {
-                self.done.features.insert(feature);
-                return Fate::Goes;
+            Feature::GROUP_DESC => renamed(feature, section, endian, without_address),
+            Feature::CMDLINE => {
+                let moves = &self.plan.moves;
+                renamed(feature, section, endian, |word| Some(without_addresses(word.text, moves)))
             }
             _ if feature.name().is_none() => {
                 self.done.features.insert(feature);
                 return Fate::Goes;
             }
-            _ => return Fate::Stays,
+            _ => Some(section.to_vec()).filter(|_| !has_rest(&decoded)),
         };
         if new.is_none() {
             self.done.damaged.insert(feature);
         }
-        Fate::of(section, new)
+        Fate::of(old, new)
     }
 
     fn sample(&mut self, record: Record<'_>, layout: &Layout, event: Option<usize>) -> Result<Vec<u8>> {
-        let Move { plan, recent, done, buffer } = self;
+        let Move { plan, recent, done, buffer, .. } = self;
         let (plan, endian) = (&**plan, record.endian());
         let mut moved = |address, of_kernel| recent.address(&plan.moves, address, of_kernel);
         let of_kernel = is_kernel(record.cpumode());
         buffer.clear();
         buffer.extend_from_slice(record.bytes());
         let mut bytes: Cow<'_, [u8]> = Cow::Owned(std::mem::take(buffer));
+        done.zeroed.sample(&record, layout, &mut bytes);
         if let Some(ip) = layout.ip(&record) {
             layout.set_ip(bytes.to_mut(), moved(ip, of_kernel), endian);
         }
@@ -549,7 +630,6 @@ impl Move {
 impl Rewrite for Move {
     fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
         let (kind, endian, layouts) = (record.kind(), record.endian(), out.layouts());
-        let moves = &self.plan.moves;
         match kind {
             _ if DROPPED.contains(kind) => {
                 out.drop_record(record);
@@ -577,45 +657,21 @@ impl Rewrite for Move {
                     }
                 }
             }
-            RecordType::CALLCHAIN_DEFERRED => {
+            _ => {
                 let mut bytes = Cow::Borrowed(record.bytes());
-                change_frames(&record, None, &mut bytes, |_, address| Some(moves.address(address, false)));
-                out.replace(&record, &bytes)
+                let decoded = self.done.zeroed.record(&record, layouts, &mut bytes);
+                if decoded.has_unknown_layout() {
+                    *self.done.unknown.entry(kind).or_default() += 1;
+                    out.drop_record(record);
+                    return Ok(());
+                }
+                self.plan.record(Record::new(&bytes, record.payload(), record.origin(), endian)?, out)
             }
-            RecordType::MMAP | RecordType::MMAP2 => {
-                let Some(mmap) = Mmap::of(&record) else { return out.keep(record) };
-                let of_kernel = mmap.is_of_kernel();
-                let name = mmap.name(layouts.trailer_size(&record));
-                let is_file = name.starts_with(b"/") && !name.starts_with(b"//");
-                let pgoff = match mmap.pgoff() {
-                    // The offset in a file or in shared memory is no address, but a kernel's file may have one.
-                    pgoff if is_file && !(of_kernel && pgoff >= KERNEL_START) => pgoff,
-                    pgoff => moves.address(pgoff, of_kernel),
-                };
-                let start = moves.address(mmap.start(), of_kernel);
-                out.patch(record, |bytes| {
-                    set_mmap_place(bytes, start, pgoff, endian);
-                })
-            }
-            RecordType::KSYMBOL => {
-                let Some(symbol) = Ksymbol::of(&record) else { return out.keep(record) };
-                let address = moves.address(symbol.address, true);
-                out.patch(record, |bytes| {
-                    set_ksymbol_address(bytes, address, endian);
-                })
-            }
-            RecordType::HEADER_ATTR => {
-                out.replace_if(record, with_attr(&record, |raw| self.plan.change_attr(raw, endian)))
-            }
-            RecordType::EVENT_UPDATE | RecordType::HEADER_EVENT_TYPE => {
-                out.replace_if(record, rename_record(&record, layouts, without_address)?)
-            }
-            _ => out.keep(record),
         }
     }
 
     fn finish(&mut self, session: &mut Session, _out: &mut Emit<'_>) -> Result<()> {
-        let Done { features, damaged, cut, raw, unknown, unreadable } = &self.done;
+        let Done { features, damaged, cut, raw, unknown, unreadable, zeroed } = &self.done;
         let report = &mut session.report;
         for feature in features {
             match feature.name() {
@@ -642,6 +698,12 @@ impl Rewrite for Move {
         if !unknown.is_empty() {
             report.say(Level::Loss, format!("{} left out: they may hold anything", by_kind(unknown)));
         }
+        if let Some(padding) = zeroed.padding() {
+            report.say(Level::Info, format!("zeroed {padding}"));
+        }
+        if let Some(unknown) = zeroed.unknown() {
+            report.say(Level::Loss, format!("zeroed {unknown}: they may hold anything"));
+        }
         if *unreadable > 0 {
             let samples = counted(*unreadable, "sample", "samples");
             report.say(Level::Loss, format!("{samples} left out: they do not fit their event"));
@@ -652,7 +714,8 @@ impl Rewrite for Move {
 
 impl Fork for Move {
     fn fork(&self) -> Move {
-        Move { plan: self.plan.clone(), recent: Recent::default(), buffer: Vec::new(), done: Done::default() }
+        let (plan, cpus) = (self.plan.clone(), self.cpus);
+        Move { plan, recent: Recent::default(), buffer: Vec::new(), done: Done::default(), cpus }
     }
 
     fn absorb(&mut self, later: Move) -> Result<()> {
@@ -661,6 +724,7 @@ impl Fork for Move {
         self.done.cut += later.done.cut;
         self.done.raw += later.done.raw;
         self.done.unreadable += later.done.unreadable;
+        self.done.zeroed.join(later.done.zeroed);
         for (kind, count) in later.done.unknown {
             *self.done.unknown.entry(kind).or_default() += count;
         }

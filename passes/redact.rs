@@ -1,38 +1,40 @@
 //! `redact` removes from a recording what tells of its user and machine, so that it can be published: names become
 //! pseudonyms, and data that may hold anything is zeroed or cut out. Samples stay, with their addresses and times.
 //!
-//! What this version of perfx does not know is left out and reported as a loss, because it may hold anything.
+//! Every byte of the output is a value that was decoded and may stay, a pseudonym, or zero: bytes in which perfx knows
+//! no field become zeros, and records and features that it does not know are left out. Both are reported as a loss.
 
 mod key;
+mod known;
 mod names;
 mod raw;
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 use perfx_format::decode::{MmapBuildId, mmap_build_id};
-use perfx_format::event_name::{is_own_name, names_of};
+use perfx_format::event_name::{OwnNames, names_of};
 use perfx_format::features::{
-    FeatureContext, NrCpus, TracingData, decode_feature, formats_by_id, is_probe_pmu, pmu_names, read_str,
+    FeatureContext, NrCpus, TracingData, decode_feature, formats_by_id, is_probe_pmu, read_str,
     trace_formats, trimmed_id,
 };
 use perfx_format::header::FileHeader;
-use perfx_format::names::{
-    Name, NameKind, change_build_ids, rename_event_types, rename_record, without_bytes_behind_name,
-};
-use perfx_format::read::{Form, Recording};
+use perfx_format::names::{Name, NameKind, change_build_ids, rename_event_types, rename_record};
+use perfx_format::read::Recording;
 use perfx_format::record::bpf_event::{bpf_tag, set_bpf_tag};
 use perfx_format::record::build_id::{BuildIdEntry, set_build_id};
 use perfx_format::record::cpumode::is_kernel;
 use perfx_format::record::frames::change_frames;
 use perfx_format::record::header_records::with_attr;
 use perfx_format::record::namespaces::change_namespaces;
+use perfx_format::record::stat_config::without_unknown_tags;
 use perfx_format::sample::{raw_range, without_parts as sample_without};
 use perfx_format::tracepoint::TraceFormat;
 use perfx_format::{
-    Attr, Endian, Feature, Inode, Kinds, Layout, Layouts, Mmap, Record, RecordType, Value, hex,
+    Decoded, Endian, Event, Feature, Inode, Kinds, Layout, Layouts, Mmap, Record, RecordType, clear, hex,
     sample_type as st, set_mmap2_build_id, set_mmap2_inode, without_parts,
 };
 use perfx_pipeline::{
@@ -45,9 +47,11 @@ use crate::support::features::{
     Fate, change_features, change_late_feature, changed_events, is_unknown, renamed,
 };
 use crate::support::options::PassOptions;
+use crate::support::scrub::{Zeroed, has_rest};
 use crate::support::text::by_kind;
 use crate::support::used_events::change_attrs;
 pub(crate) use key::Key;
+use known::{is_ftrace, is_header, is_known, is_pmu, is_unit};
 use names::{CommandLine, HOST, is_public};
 use raw::{Stays, is_for_users, made_by_users, redacted, stays};
 
@@ -193,9 +197,10 @@ struct Plan {
     systems: BTreeSet<Vec<u8>>,
     /// The names of events that stay.
     events: HashSet<Vec<u8>>,
-    /// The names of PMUs.
-    pmus: BTreeSet<Vec<u8>>,
-    attrs: Vec<Attr>,
+    /// What the events count, in the words of perf.
+    own_names: OwnNames,
+    /// True if samples have the stacks out of which perf makes call chains.
+    has_stacks: bool,
     /// The registers that go complete call chains.
     cuts_callers: bool,
     /// No address of user code is as large.
@@ -223,6 +228,10 @@ struct Done {
     unreadable: u64,
     /// Bytes outside all sections.
     unnamed: u64,
+    /// Bytes in which perfx knows no field.
+    zeroed: Zeroed,
+    /// Settings of perf stat that are not known.
+    tags: u64,
 }
 
 /// The rewrite.
@@ -235,31 +244,24 @@ struct Remove {
     cpus: Option<NrCpus>,
 }
 
-/// Known kinds without names or data: addresses, numbers and times.
-const HARMLESS: [RecordType; 22] = [
-    RecordType::LOST,
-    RecordType::EXIT,
-    RecordType::THROTTLE,
-    RecordType::UNTHROTTLE,
-    RecordType::FORK,
-    RecordType::READ,
-    RecordType::LOST_SAMPLES,
-    RecordType::SWITCH,
-    RecordType::SWITCH_CPU_WIDE,
-    RecordType::TEXT_POKE,
-    RecordType::FINISHED_ROUND,
-    RecordType::ID_INDEX,
-    RecordType::CPU_MAP,
-    RecordType::STAT_CONFIG,
-    RecordType::STAT,
-    RecordType::STAT_ROUND,
-    RecordType::TIME_CONV,
-    RecordType::FINISHED_INIT,
-    RecordType::SCHEDSTAT_CPU,
-    RecordType::SCHEDSTAT_DOMAIN,
-    RecordType::COMPRESSED,
-    RecordType::COMPRESSED2,
-];
+/// Kinds whose texts and bytes have a rule of their own. Those of all others become zeros.
+const WITH_TEXTS: Kinds = Kinds::of(&[
+    RecordType::MMAP,
+    RecordType::MMAP2,
+    RecordType::COMM,
+    RecordType::CGROUP,
+    RecordType::KSYMBOL,
+    RecordType::BPF_EVENT,
+    RecordType::BPF_METADATA,
+    RecordType::THREAD_MAP,
+    RecordType::HEADER_ATTR,
+    RecordType::HEADER_BUILD_ID,
+    RecordType::HEADER_EVENT_TYPE,
+])
+.union(DROPPED);
+
+/// Records of AUX data, and of kernel code that was changed, without which they can't be decoded.
+const DROPPED: Kinds = Kinds::AUX.union(Kinds::of(&[RecordType::TEXT_POKE]));
 
 /// Records from whose contents the key is made.
 const KEYED: Kinds = Kinds::of(&[RecordType::MMAP, RecordType::MMAP2, RecordType::COMM, RecordType::CGROUP]);
@@ -347,16 +349,16 @@ impl Plan {
         let known = formats.iter().filter(|format| !by_users.contains(format.system));
         let mut events: HashSet<Vec<u8>> = known.map(TraceFormat::full_name).collect();
         events.extend([&b""[..], b"offcpu-time", b"__augmented_syscalls__"].map(<[u8]>::to_vec));
-        let pmus = pmu_names(section(Feature::PMU_MAPPINGS), endian).unwrap_or_default().into_iter();
-        let pmus = pmus.map(|(_, pmu)| pmu).filter(|pmu| !is_probe_pmu(pmu)).map(<[u8]>::to_vec).collect();
         let raw = raw.collect();
-        let attrs = session.events.iter().map(|event| *event.attr()).collect();
         let cuts_callers = parts & st::REGS_USER != 0 && callers_in_registers(session);
+        let attrs = || session.events.iter().map(Event::attr);
+        let has_stacks = attrs().any(|attr| has_stacks(attr.sample_type));
+        let own_names = OwnNames::new(attrs());
         let arch = read_str(section(Feature::ARCH), endian);
         // 47 bits, or as many as any other machine uses.
         let user_end = if arch == Some(b"x86_64") { 1 << 47 } else { 1 << 52 };
         let systems = by_users.into_iter().map(<[u8]>::to_vec).collect();
-        Plan { raw, parts, systems, events, pmus, attrs, cuts_callers, user_end, redact, key }
+        Plan { raw, parts, systems, events, own_names, has_stacks, cuts_callers, user_end, redact, key }
     }
 
     fn keeps(&self, category: Category) -> bool {
@@ -369,9 +371,12 @@ impl Plan {
         let tracepoint = [bare.next().unwrap_or_default(), bare.next().unwrap_or_default()].join(&b':');
         let pmu = name.iter().position(|&byte| byte == b'/').map(|at| name.split_at(at));
         let of_pmu = pmu.is_some_and(|(pmu, terms)| {
-            self.pmus.contains(pmu) && !terms.windows(5).any(|term| term == b"name=")
+            !pmu.is_empty()
+                && is_pmu(pmu)
+                && !is_probe_pmu(pmu)
+                && !terms.windows(5).any(|term| term == b"name=")
         });
-        let is_own = || self.attrs.iter().any(|attr| is_own_name(name, attr));
+        let is_own = || pmu.is_none() && self.own_names.contains(name);
         self.events.contains(name) || self.events.contains(&tracepoint) || of_pmu || is_own()
     }
 
@@ -424,12 +429,6 @@ impl Plan {
             (!is_kernel(cpumode) && entry >= end).then_some(0)
         })
     }
-
-    fn changes_samples(&self, layouts: &Layouts) -> bool {
-        let raw = self.raw.iter().any(|stays| *stays != Stays::All);
-        let chains = if self.keeps(Category::Stacks) { 0 } else { st::CALLCHAIN };
-        layouts.any_samples(self.parts | chains) || raw && layouts.any_samples(st::RAW)
-    }
 }
 
 impl Done {
@@ -454,6 +453,8 @@ impl Done {
         self.damaged.extend(later.damaged);
         self.entries += later.entries;
         self.unreadable += later.unreadable;
+        self.zeroed.join(later.zeroed);
+        self.tags += later.tags;
         for (category, count) in later.samples {
             *self.samples.entry(category).or_default() += count;
         }
@@ -464,8 +465,7 @@ impl Done {
 
     fn report(&self, plan: &Plan, session: &mut Session) {
         // The call chains of --call-graph dwarf are in them.
-        let unwinds = self.samples.contains_key(&Category::Stacks)
-            && plan.attrs.iter().any(|attr| has_stacks(attr.sample_type));
+        let unwinds = self.samples.contains_key(&Category::Stacks) && plan.has_stacks;
         let mut counts = self.samples.clone();
         let named = self.names.keys().map(|(category, _)| category);
         let numbered = self.numbers.iter().map(|(category, _)| category);
@@ -502,6 +502,9 @@ impl Done {
             let done = if checks { "" } else { ", now 0" };
             report.say(level, format!("stacks: {}{done}", counted(self.entries, one, many)));
         }
+        if let Some(padding) = self.zeroed.padding() {
+            report.say(level, format!("unknown: {padding}{}", if checks { "" } else { " zeroed" }));
+        }
         let done = if checks { "is there" } else { "left out" };
         for (category, feature) in self.features.iter().filter(|(category, _)| *category != Category::Unknown)
         {
@@ -518,6 +521,14 @@ impl Done {
         }
         if !self.unknown.is_empty() {
             report.say(level, format!("unknown: {}{done}: they may hold anything", by_kind(&self.unknown)));
+        }
+        if self.tags > 0 {
+            let tags = counted(self.tags, "setting of STAT_CONFIG", "settings of STAT_CONFIG");
+            report.say(level, format!("unknown: {tags}{done}: they may hold anything"));
+        }
+        if let Some(unknown) = self.zeroed.unknown() {
+            let done = if checks { "" } else { " zeroed" };
+            report.say(level, format!("unknown: {unknown}{done}: they may hold anything"));
         }
         if self.unnamed > 0 {
             let bytes = counted(self.unnamed, "byte", "bytes");
@@ -562,15 +573,18 @@ impl Remove {
         let mut event_types = std::mem::take(&mut session.event_types);
         rename_event_types(&mut event_types, |name| Some(self.plan.name(&mut self.done, name)));
         session.event_types = event_types;
-        let layouts = Layouts::new(&session.events);
-        let parts = self.plan.parts;
-        change_attrs(session, |raw, endian| without_parts(raw, parts, endian));
-        let mut kinds = HARMLESS.iter().fold(Kinds::ALL, |kinds, kind| kinds.without(*kind));
-        // Pipe data may define events after its head.
-        if session.input != Form::Pipe && !self.plan.changes_samples(&layouts) {
-            kinds = kinds.without(RecordType::SAMPLE);
-        }
-        session.want_only(kinds);
+        let plan = &self.plan;
+        let zeroed = Cell::new(self.done.zeroed);
+        change_attrs(session, |raw, endian| {
+            without_parts(raw, plan.parts, endian);
+            if !plan.keeps(Category::Unknown) {
+                zeroed.update(|mut zeroed| {
+                    zeroed.attr(raw, endian);
+                    zeroed
+                });
+            }
+        });
+        self.done.zeroed = zeroed.get();
     }
 
     /// The id of a file as it is in the output.
@@ -596,15 +610,25 @@ impl Remove {
     }
 
     fn feature(&mut self, feature: Feature, section: &[u8], endian: Endian) -> Fate {
-        let plan = self.plan.clone();
-        let new = match feature {
+        match feature {
             Feature::BPF_PROG_INFO | Feature::BPF_BTF => return self.leaves_out(Category::Bpf, feature),
             Feature::AUXTRACE => return self.leaves_out(Category::Aux, feature),
             Feature::CLOCK_DATA => return self.leaves_out(Category::Clock, feature),
+            Feature::NRCPUS => self.cpus = NrCpus::read(section, endian),
+            _ => {}
+        }
+        let (plan, old) = (self.plan.clone(), section);
+        let decoded = decode_feature(feature, old, endian, FeatureContext { cpus: self.cpus });
+        let mut section = old.to_vec();
+        if !plan.keeps(Category::Unknown) {
+            self.done.zeroed.section(&decoded, &mut section);
+        }
+        let section = &section[..];
+        let new = match feature {
             Feature::BUILD_ID => self.build_ids(section, endian),
-            Feature::TRACING_DATA if plan.keeps(Category::Events) => return Fate::Stays,
+            Feature::TRACING_DATA if plan.keeps(Category::Events) => Some(section.to_vec()),
             Feature::TRACING_DATA => self.tracing_data(section, endian),
-            Feature::CMDLINE if plan.keeps(Category::Cmdline) => return Fate::Stays,
+            Feature::CMDLINE if plan.keeps(Category::Cmdline) => Some(section.to_vec()),
             Feature::CMDLINE => {
                 let (mut line, done) = (CommandLine::default(), &mut self.done);
                 let is_event = |word: &[u8]| {
@@ -622,25 +646,35 @@ impl Remove {
             Feature::HOSTNAME | Feature::GROUP_DESC => {
                 renamed(feature, section, endian, |name| Some(plan.name(&mut self.done, name)))
             }
-            _ if feature.name().is_none() || self.has_unknown_bytes(feature, section, endian) => {
+            _ if feature.name().is_none() || has_rest(&decoded) => {
                 return self.leaves_out(Category::Unknown, feature);
             }
-            _ => return Fate::Stays,
+            _ => Some(self.texts(feature, &decoded, old, section.to_vec())),
         };
         if new.is_none() {
             self.done.damaged.insert(feature);
         }
-        Fate::of(section, new)
+        Fate::of(old, new)
     }
 
-    /// True if perfx does not know what some bytes of the section are: those of a newer perf, or of a damaged section.
-    fn has_unknown_bytes(&mut self, feature: Feature, section: &[u8], endian: Endian) -> bool {
-        if feature == Feature::NRCPUS {
-            self.cpus = NrCpus::read(section, endian);
+    /// A section with pseudonyms in place of the texts that not every machine may have. `old` is what was decoded, and
+    /// `new` has other bytes only in its gaps.
+    fn texts(&mut self, feature: Feature, decoded: &Decoded<'_>, old: &[u8], mut new: Vec<u8>) -> Vec<u8> {
+        for (field, place) in decoded.texts(old).into_iter().filter(|_| !self.plan.keeps(Category::Host)) {
+            let text = &old[place.clone()];
+            if is_known(feature, field, text) {
+                continue;
+            }
+            let gap = decoded.gaps.binary_search_by_key(&place.end, |gap| gap.start);
+            let end = gap.map_or(place.end, |gap| decoded.gaps[gap].end);
+            let mut pseudonym = known::replaced(&self.plan.key, feature, text);
+            // A part of a pseudonym is another name.
+            pseudonym.truncate(if pseudonym.len() < end - place.start { pseudonym.len() } else { 0 });
+            new[place.start..end].fill(0);
+            new[place.start..place.start + pseudonym.len()].copy_from_slice(&pseudonym);
+            self.done.note(Category::Host, text, pseudonym);
         }
-        let decoded = decode_feature(feature, section, endian, FeatureContext { cpus: self.cpus });
-        let rest = decoded.get("rest");
-        matches!(rest, Some(Value::Bytes(rest)) if rest.iter().any(|&byte| byte != 0))
+        new
     }
 
     /// Feature BUILD_ID with pseudonyms; `None` if it is damaged.
@@ -658,6 +692,7 @@ impl Remove {
     /// machine; `None` if it is damaged.
     fn tracing_data(&mut self, section: &[u8], endian: Endian) -> Option<Vec<u8>> {
         let data = TracingData::read(section)?.without_texts();
+        let head = data.head_without(|text| !is_header(text))?;
         let formats = trace_formats(section, endian);
         let by_users = made_by_users(&formats);
         let by_text: HashMap<&[u8], &TraceFormat<'_>> = formats
@@ -682,8 +717,11 @@ impl Remove {
             true => (&b"probe"[..], texts.by_ref().take(events.len()).collect()),
             false => (*system, events.clone()),
         });
+        let of_ftrace = formats.iter().filter(|format| format.system == b"ftrace" && is_ftrace(format.name));
+        let of_ftrace: HashSet<&[u8]> = of_ftrace.map(|format| format.text).collect();
+        let ftrace = data.ftrace.iter().copied().filter(|text| of_ftrace.contains(text)).collect();
         let mut new = data.clone();
-        new.systems = systems.collect();
+        (new.head, new.ftrace, new.systems) = (&head, ftrace, systems.collect());
         new.write()
     }
 
@@ -693,6 +731,9 @@ impl Remove {
         let layouts = out.layouts();
         let Some(layout) = layouts.layout_of(&record) else { return done.drop_sample(record, out) };
         let mut bytes = Cow::Borrowed(record.bytes());
+        if !plan.keeps(Category::Unknown) {
+            done.zeroed.sample(&record, layout, &mut bytes);
+        }
         let event = layouts.event_of(&record);
         let stays = event.and_then(|event| plan.raw.get(event));
         if layout.sample_type & st::RAW != 0 && stays != Some(&Stays::All) {
@@ -737,14 +778,61 @@ impl Remove {
         }
     }
 
-    /// A record with names or numbers that tell something.
-    fn renamed(&mut self, old: &Record<'_>, layouts: &Layouts) -> Result<Option<Vec<u8>>> {
-        let endian = old.endian();
-        let cleared = without_bytes_behind_name(old, layouts).filter(|_| !self.plan.keeps(Category::Unknown));
-        let record = &match &cleared {
-            Some(bytes) => Record::new(bytes, old.payload(), old.origin(), endian)?,
-            None => *old,
+    /// A record that is not a sample, without what tells something. `None` if its layout is not known.
+    fn changed<'r>(&mut self, record: &Record<'r>, layouts: &Layouts) -> Result<Option<Cow<'r, [u8]>>> {
+        let mut bytes = Cow::Borrowed(record.bytes());
+        if !self.plan.keeps(Category::Unknown) {
+            let decoded = self.done.zeroed.record(record, layouts, &mut bytes);
+            if decoded.has_unknown_layout() {
+                return Ok(None);
+            }
+            self.clear_texts(record, &decoded, &mut bytes);
+        }
+        let view = |bytes| Record::new(bytes, record.payload(), record.origin(), record.endian());
+        let new = match record.kind() {
+            RecordType::CALLCHAIN_DEFERRED => {
+                self.done.entries += self.plan.clear_memory(record, None, &mut bytes);
+                None
+            }
+            RecordType::HEADER_ATTR => {
+                with_attr(&view(&bytes)?, |raw| without_parts(raw, self.plan.parts, record.endian()))
+            }
+            RecordType::STAT_CONFIG if !self.plan.keeps(Category::Unknown) => {
+                let known = without_unknown_tags(&view(&bytes)?);
+                known.map(|(bytes, tags)| {
+                    self.done.tags += tags;
+                    bytes
+                })
+            }
+            _ => self.renamed(&view(&bytes)?, layouts)?,
         };
+        Ok(Some(new.map_or(bytes, Cow::Owned)))
+    }
+
+    /// Clears the texts and bytes for which no other rule says whether they may stay.
+    fn clear_texts(&mut self, record: &Record<'_>, decoded: &Decoded<'_>, bytes: &mut Cow<'_, [u8]>) {
+        if WITH_TEXTS.contains(record.kind()) {
+            return;
+        }
+        let is_update = record.kind() == RecordType::EVENT_UPDATE;
+        for (field, place) in decoded.texts(record.bytes()) {
+            let text = &record.bytes()[place.clone()];
+            let has_rule =
+                is_update && (field == "name" || is_unit(text) || self.plan.keeps(Category::Events));
+            if has_rule || text.iter().all(|&byte| byte == 0) {
+                continue;
+            }
+            let cleared = clear(bytes.to_mut(), place);
+            match is_update {
+                true => drop(self.done.note(Category::Events, text, Vec::new())),
+                false => self.done.zeroed.add_unknown(cleared),
+            }
+        }
+    }
+
+    /// A record with names or numbers that tell something; `None` if it stays.
+    fn renamed(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<Option<Vec<u8>>> {
+        let endian = record.endian();
         let mut new = rename_record(record, layouts, |name| Some(self.plan.name(&mut self.done, name)))?;
         let mut bytes = || new.take().unwrap_or_else(|| record.bytes().to_vec());
         let changed = match record.kind() {
@@ -798,9 +886,9 @@ impl Remove {
                 }
                 bytes
             }
-            _ => return Ok(new.or(cleared)),
+            _ => return Ok(new),
         };
-        Ok((changed != old.bytes()).then_some(changed))
+        Ok((changed != record.bytes()).then_some(changed))
     }
 
     /// Device and inode of a file as they are in the output: device 0, which no file has, and a number.
@@ -835,7 +923,7 @@ fn swapped(name: &[u8], from: u8, to: u8) -> Vec<u8> {
 impl Rewrite for Remove {
     fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
         let (plan, kind) = (&self.plan, record.kind());
-        let drops = Kinds::AUX.contains(kind) && !plan.keeps(Category::Aux)
+        let drops = DROPPED.contains(kind) && !plan.keeps(Category::Aux)
             || kind == RecordType::BPF_METADATA && !plan.keeps(Category::Bpf);
         if drops {
             out.drop_record(record);
@@ -848,20 +936,21 @@ impl Rewrite for Remove {
         }
         match kind {
             RecordType::SAMPLE => self.sample(record, out),
-            RecordType::CALLCHAIN_DEFERRED => {
-                let mut bytes = Cow::Borrowed(record.bytes());
-                self.done.entries += self.plan.clear_memory(&record, None, &mut bytes);
-                out.replace(&record, &bytes)
-            }
-            RecordType::HEADER_ATTR => out.replace_if(
-                record,
-                with_attr(&record, |raw| without_parts(raw, plan.parts, record.endian())),
-            ),
             RecordType::HEADER_FEATURE | RecordType::HEADER_TRACING_DATA => {
                 let endian = record.endian();
                 change_late_feature(record, out, |feature, section| self.feature(feature, section, endian))
             }
-            _ => out.replace_if(record, self.renamed(&record, out.layouts())?),
+            _ => match self.changed(&record, out.layouts())? {
+                Some(Cow::Borrowed(_)) => out.keep(record),
+                Some(Cow::Owned(bytes)) => {
+                    out.keep(Record::new(&bytes, record.payload(), record.origin(), record.endian())?)
+                }
+                None => {
+                    *self.done.unknown.entry(kind).or_default() += 1;
+                    out.drop_record(record);
+                    Ok(())
+                }
+            },
         }
     }
 

@@ -66,6 +66,7 @@ enum Command {
     List(commands::list::List),
     Man(commands::man::Man),
     Merge(commands::merge::Merge),
+    Overview(Box<commands::overview::Overview>),
     Pack(commands::pack::Pack),
     Passes(commands::passes::Passes),
     Recover(commands::recover::Recover),
@@ -92,7 +93,7 @@ const GROUPS: [(&str, &[&str]); 8] = [
     ("Inject and merge", &["inject", "merge"]),
     ("Cut and join", &["filter", "split", "join", "sort", "index"]),
     ("Check and repair", &["doctor", "repair", "recover", "reindex"]),
-    ("Look", &["info", "list", "stats", "du", "view", "dump", "diff", "watch"]),
+    ("Look", &["overview", "info", "list", "stats", "du", "view", "dump", "diff", "watch"]),
     ("Export", &["export"]),
     ("Share", &["redact", "pack", "unpack"]),
     ("Change the form", &["copy", "decompress"]),
@@ -308,11 +309,23 @@ fn as_perf_inject(mut args: Vec<OsString>) -> Result<Vec<OsString>> {
     Ok(["perfx", "inject", "--like-perf"].into_iter().map(OsString::from).chain(words).collect())
 }
 
+/// A recording in place of a command is shown. The name of a command wins over that of a file.
+fn as_overview(mut args: Vec<OsString>) -> Vec<OsString> {
+    let is_recording = |name: &OsString| {
+        Path::new(name).exists() && name != "help" && command_line().find_subcommand(name).is_none()
+    };
+    if args.get(1).is_some_and(is_recording) {
+        args.insert(1, "overview".into());
+    }
+    args
+}
+
 fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
     let args = match as_perf_inject(args.into_iter().collect()) {
         Ok(args) => args,
         Err(error) => return fail(&error),
     };
+    let args = as_overview(args);
     early_color(&args).apply();
     signals::survive_file_size_limit();
     let (color, asked) = match parse(&args) {
@@ -363,6 +376,7 @@ fn run_command(command: Command) -> Result<u8> {
         Command::List(command) => command.run(),
         Command::Man(command) => command.run(command_line()),
         Command::Merge(command) => command.run(),
+        Command::Overview(command) => command.run(),
         Command::Pack(command) => command.run(),
         Command::Passes(command) => command.run(),
         Command::Recover(command) => command.run(),

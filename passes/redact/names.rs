@@ -4,6 +4,7 @@ use perfx_format::PATH_MAX;
 use perfx_format::names::without_deleted;
 
 use super::key::{Key, is_word};
+use super::known::{Memory, is_symbol, thread};
 
 /// The pseudonym of the recorded machine.
 pub(super) const HOST: &[u8] = b"host";
@@ -53,38 +54,6 @@ const CGROUPS: [&[u8]; 10] = [
 /// What systemd puts at the end of the name of a cgroup.
 const UNITS: [&str; 6] = [".slice", ".scope", ".service", ".mount", ".socket", ".swap"];
 
-/// Threads of the kernel, by the beginning of their name, and perf itself.
-const THREADS: [&[u8]; 18] = [
-    b"swapper",
-    b"kthreadd",
-    b"kworker/",
-    b"ksoftirqd/",
-    b"migration/",
-    b"cpuhp/",
-    b"idle_inject/",
-    b"irq/",
-    b"rcu_",
-    b"rcuc/",
-    b"rcuop/",
-    b"rcuog/",
-    b"kswapd",
-    b"kcompactd",
-    b"khugepaged",
-    b"kauditd",
-    b"watchdog/",
-    b"oom_reaper",
-];
-
-/// Code that the kernel makes on every machine.
-const SYMBOLS: [&[u8]; 6] = [
-    b"bpf_trampoline_",
-    b"bpf_dispatcher_",
-    b"ftrace_trampoline",
-    b"kprobe_insn_page",
-    b"kprobe_optinsn_page",
-    b"__bpf_prog_",
-];
-
 /// What perf calls BPF programs: this, the tag in hex, and `_` with the name if there is one.
 const BPF: &[u8] = b"bpf_prog_";
 
@@ -101,8 +70,8 @@ pub(super) fn path(key: &Key, name: &[u8]) -> Option<Vec<u8>> {
     }
     let path = without_deleted(name);
     let gone = &name[path.len()..];
-    let new = if let Some((front, inner)) = named_memory(path) {
-        [front, &key.word("name", inner), b"]"].concat()
+    let new = if let Memory::Named(front, inner, end) = Memory::of(path) {
+        [front, &key.word("name", inner), end].concat()
     } else if let Some(inner) = path.strip_prefix(b"/memfd:") {
         [b"/memfd:", &file(key, inner)[..]].concat()
     } else if let Some(at) = end_of_release(path) {
@@ -122,26 +91,12 @@ pub(super) fn path(key: &Key, name: &[u8]) -> Option<Vec<u8>> {
 /// True if the file is the same on every machine with the same distribution, or if it is no file.
 pub(super) fn is_public(name: &[u8]) -> bool {
     let path = without_deleted(name);
-    let is_memory = path.is_empty()
-        || path.starts_with(b"//")
-        || path.starts_with(b"[") && named_memory(path).is_none()
-        || path.starts_with(b"anon_inode:")
-        || path == b"/anon_hugepage";
     let is_of_system = || {
         SYSTEM.iter().any(|folder| path.starts_with(folder))
             && !path.windows(4).any(|window| window == b"/../")
             && end_of_release(path).is_none()
     };
-    // Folders in /dev have names of users and disks.
-    let is_device = path.strip_prefix(b"/dev/").is_some_and(|name| !name.contains(&b'/'));
-    is_memory || is_device || is_of_system()
-}
-
-/// The parts of `[anon:NAME]` and `[anon_shmem:NAME]`, memory that a program has named.
-fn named_memory(path: &[u8]) -> Option<(&[u8], &[u8])> {
-    let start = path.iter().position(|&byte| byte == b':').filter(|_| path.starts_with(b"[anon"))? + 1;
-    let (front, inner) = path.split_at(start);
-    Some((front, inner.strip_suffix(b"]").unwrap_or(inner)))
+    matches!(Memory::of(path), Memory::Known) || is_of_system()
 }
 
 /// Where the kernel's release ends in the path of a module that did not come with the kernel:
@@ -211,9 +166,11 @@ pub(super) fn cgroup(key: &Key, path: &[u8]) -> Vec<u8> {
 /// The pseudonym of a thread's name, which has at most 15 bytes.
 pub(super) fn comm(key: &Key, name: &[u8]) -> Vec<u8> {
     let is_number = name.strip_prefix(b":").is_some_and(|tid| tid.iter().all(u8::is_ascii_digit));
-    let is_known = THREADS.iter().any(|thread| name.starts_with(thread));
-    let is_perf = name == b"perf" || name == b"perf-exec";
-    if name.is_empty() || is_number || is_known || is_perf { name.to_vec() } else { key.word("comm", name) }
+    match thread(name) {
+        Some(kept) => kept.to_vec(),
+        None if name.is_empty() || is_number => name.to_vec(),
+        None => key.word("comm", name),
+    }
 }
 
 /// The pseudonym of a BPF program's tag, which begins with four zeros.
@@ -226,7 +183,7 @@ pub(super) fn tag(key: &Key, tag: [u8; 8]) -> [u8; 8] {
 
 /// The pseudonym of code that the kernel makes at run time.
 pub(super) fn symbol(key: &Key, name: &[u8]) -> Vec<u8> {
-    if SYMBOLS.iter().any(|known| name.starts_with(known)) {
+    if is_symbol(name) {
         return name.to_vec();
     }
     let Some((hex, rest)) = name.strip_prefix(BPF).and_then(|program| program.split_at_checked(16)) else {
@@ -518,6 +475,13 @@ mod tests {
             ("[anon_shmem:secret]", "[anon_shmem:name~]"),
             ("/lib/modules/6.1.0/extra/acme.ko.xz", "/lib/modules/6.1.0/dir~/file~.ko.xz"),
             ("secret", "file~"),
+            // Names that only begin like those of the kernel.
+            ("//secret", "//file~"),
+            ("[secret]", "[name~]"),
+            ("[vdso]secret", "[name~"),
+            ("[kernel.kallsyms]secret", "[kernel.kallsyms]name~"),
+            ("anon_inode:secret", "anon_inode:name~"),
+            ("/dev/secret", "/dir~/file~"),
         ] {
             assert_eq!(new(path).as_deref(), Some(expected), "{path}");
             let once = super::path(&key, path.as_bytes()).unwrap();
@@ -580,6 +544,7 @@ mod tests {
             (":131", ":131"),
             ("server", "comm~"),
             ("perf.secret", "comm~"),
+            ("kworker/secret", "comm~"),
         ] {
             let new = comm(&key, name.as_bytes());
             assert!(new.len() <= 15);
@@ -595,6 +560,7 @@ mod tests {
         assert_eq!(program[9..25], *format!("{:016x}", u64::from_be_bytes(bytes)).as_bytes());
         assert_eq!(symbol(&key, b"bpf_trampoline_6442"), b"bpf_trampoline_6442");
         assert_eq!(shown(&symbol(&key, b"secret")), "symbol~");
+        assert_eq!(shown(&symbol(&key, b"bpf_trampoline_secret")), "symbol~");
         let id = build_id(&key, &[7; 20]);
         assert_eq!((build_id(&key, &id), &id[..12]), (id, &[0; 12][..]));
         assert_eq!((end(b".so"), end(b"a.so."), end(b"x.secret")), (&b""[..], &b""[..], &b""[..]));

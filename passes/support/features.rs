@@ -55,7 +55,12 @@ pub(crate) fn change_late_feature(
     // The mark after the last feature has no section.
     let Some(feature) = feature.filter(|_| !section.is_empty()) else { return out.keep(record) };
     let too_large = || record.error("it is larger than a record can be");
-    match change(feature, section) {
+    let fate = match change(feature, section) {
+        // The record may have more than the section.
+        Fate::Stays if feature == Feature::TRACING_DATA => Fate::Becomes(section.to_vec()),
+        fate => fate,
+    };
+    match fate {
         Fate::Stays => out.keep(record),
         Fate::Goes => {
             out.drop_record(record);

@@ -6,6 +6,7 @@ pub(crate) mod features;
 pub(crate) mod ids;
 pub(crate) mod options;
 pub(crate) mod sample_time;
+pub(crate) mod scrub;
 pub(crate) mod switched_out;
 pub(crate) mod text;
 pub(crate) mod tracepoints;

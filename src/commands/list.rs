@@ -73,7 +73,7 @@ enum What {
 /// What is printed as JSON.
 pub(crate) type Output = Document<2, Listing>;
 
-pub(crate) use self::functions::{Output as RankedOutput, percentage};
+pub(crate) use self::functions::{Output as RankedOutput, percentage, text as ranked_text};
 
 impl List {
     pub(crate) fn run(&self) -> Result<u8> {

@@ -17,6 +17,7 @@ pub(crate) mod join;
 pub(crate) mod list;
 pub(crate) mod man;
 pub(crate) mod merge;
+pub(crate) mod overview;
 pub(crate) mod pack;
 pub(crate) mod pass;
 pub(crate) mod passes;

@@ -1,6 +1,8 @@
 //! Names the functions of frames as `perf script` does.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
+use std::sync::Arc;
 use std::thread;
 
 use build_id::{Object, RecordedOn};
@@ -11,7 +13,9 @@ use perfx_jit::Functions;
 use perfx_model::address_space::{Dso, Machine};
 use perfx_passes::{IdOptions, PerfMaps, can_have_id, dso_name, object_of, recorded_on};
 use perfx_pipeline::{Context as _, Error, Level, Report, Result, counted};
-use symbols::{DWARF_STACK, DwarfFiles, Image, Inlined, Mapped, Sources, Symbol, SymbolFile, Symbols};
+use symbols::{
+    Call, DWARF_STACK, DwarfFiles, Image, Inlined, Mapped, ShownNames, Sources, Symbol, SymbolFile, Symbols,
+};
 
 use crate::chains::Frame;
 use crate::facts::Facts;
@@ -112,7 +116,9 @@ pub struct FrameName<'n> {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Function<'n> {
     /// Its name, demangled.
-    pub name: Cow<'n, str>,
+    pub name: Arc<str>,
+    /// Its name as the symbol table or DWARF has it.
+    pub symbol: Cow<'n, str>,
     /// True if it was inlined into its caller.
     pub inlined: bool,
     /// Its source file and line, if known: of an outer function where it calls the inlined one.
@@ -210,6 +216,7 @@ pub(crate) struct NamedPlace<'f> {
     number: Option<u32>,
     dso: Option<Cow<'f, [u8]>>,
     source: Option<NameSource<'f>>,
+    shown: RefCell<ShownNames>,
 }
 
 impl<'f> Names<'f> {
@@ -225,6 +232,7 @@ impl<'f> Names<'f> {
     {
         let (facts, number) = (self.images.facts, frame.dso);
         let dso = number.and_then(|number| self.images.dso(number)).map(dso_name);
+        let shown = RefCell::default();
         // perf names memory without a file after the perf map of its process, whether there is one or not.
         match frame.process {
             0 => {
@@ -234,13 +242,13 @@ impl<'f> Names<'f> {
                     let ksymbol = ksymbol.map(|&start| NameSource::Ksymbol(name(), start));
                     ksymbol.or_else(|| self.images.of(number).map(|image| self.source(image, files)))
                 });
-                NamedPlace { facts, number, dso: dso.map(Cow::Borrowed), source }
+                NamedPlace { facts, number, dso: dso.map(Cow::Borrowed), source, shown }
             }
             pid => {
                 let map = self.maps.open(pid).ok();
                 let dso = Some(PerfMaps::path(pid).into_bytes().into());
                 let source = map.map(|(text, _)| NameSource::Map(listed(&text, pid, self.endian)));
-                NamedPlace { facts, number, dso, source }
+                NamedPlace { facts, number, dso, source, shown }
             }
         }
     }
@@ -254,8 +262,9 @@ impl<'f> Names<'f> {
 impl NamedPlace<'_> {
     /// What is at an offset, as in [`Frame`].
     pub(crate) fn name(&self, at: u64) -> FrameName<'_> {
+        let shown = &mut self.shown.borrow_mut();
         let (functions, offset) =
-            self.source.as_ref().and_then(|source| source.functions(at)).unwrap_or_default();
+            self.source.as_ref().and_then(|source| source.functions(at, shown)).unwrap_or_default();
         let is_unmapped = || self.number.is_some_and(|number| self.facts.is_beyond_kernel(number, at));
         let dso = self.dso.clone().filter(|_| !functions.is_empty() || !is_unmapped());
         FrameName { dso, functions, offset }
@@ -313,10 +322,12 @@ impl NameSource<'_> {
     /// The functions at a place, and its distance from the start of the symbol. As in perf, the outermost has the
     /// name of the symbol table, and only what was inlined into it those of DWARF; without a symbol, DWARF is not
     /// searched.
-    fn functions(&self, at: u64) -> Option<(Vec<Function<'_>>, u64)> {
+    fn functions(&self, at: u64, shown: &mut ShownNames) -> Option<(Vec<Function<'_>>, u64)> {
         let (symbol, address, mut calls) = match self {
             NameSource::Ksymbol(name, start) => {
-                let function = Function { name: (&**name).into(), inlined: false, file: None, line: None };
+                let symbol = Cow::Borrowed(&**name);
+                let function =
+                    Function { name: (&**name).into(), symbol, inlined: false, file: None, line: None };
                 return Some((vec![function], at.wrapping_sub(*start)));
             }
             NameSource::Map(symbols) => (symbols.find(at)?, at, Vec::new()),
@@ -326,12 +337,15 @@ impl NameSource<'_> {
             }
         };
         let (file, line) = calls.pop().map_or((None, None), |outer| (outer.file, outer.line));
-        let mut functions = vec![Function { name: symbol.shown(), inlined: false, file, line }];
-        functions.extend(calls.into_iter().rev().map(|call| Function {
-            name: call.name.into(),
+        let name = shown.of(&symbol.name);
+        let raw = String::from_utf8_lossy(&symbol.name);
+        let mut functions = vec![Function { name, symbol: raw, inlined: false, file, line }];
+        functions.extend(calls.into_iter().rev().map(|Call { symbol, file, line }| Function {
+            name: shown.of(symbol.as_bytes()),
+            symbol: symbol.into(),
             inlined: true,
-            file: call.file,
-            line: call.line,
+            file,
+            line,
         }));
         Some((functions, address.wrapping_sub(symbol.start)))
     }

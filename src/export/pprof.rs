@@ -172,13 +172,16 @@ pub struct Function {
     /// Its name.
     #[prost(int64, tag = "2")]
     pub name: i64,
-    /// Its name in the symbol table.
+    /// Its name in the symbol table or in DWARF. Where it is equal to the name, pprof demangles it again.
     #[prost(int64, tag = "3")]
     pub system_name: i64,
     /// The source file.
     #[prost(int64, tag = "4")]
     pub filename: i64,
 }
+
+/// The numbers of a function's name, its name in the symbol table, and its file: pprof merges what has the same.
+type FunctionKey = [i64; 3];
 
 /// The mapping of each DSO, or of the memory of a process, and whether it is a file.
 type Mappings = IndexMap<(Option<u32>, u32), (bool, Mapping), RandomState>;
@@ -262,7 +265,7 @@ impl Profile {
         strings: &mut Strings,
     ) -> Result<(Vec<[u64; 2]>, Named)> {
         let mut mappings = Mappings::default();
-        let mut functions: IndexMap<(i64, i64), Function, RandomState> = IndexMap::default();
+        let mut functions: IndexMap<FunctionKey, Function, RandomState> = IndexMap::default();
         let mut of_frames = vec![[0; 2]; stacks.tree.frames().len()];
         let named = name_frames(stacks.tree.frames(), search, |number, frame, name| {
             let lines = lines(&name, &mut functions, strings);
@@ -418,8 +421,7 @@ struct Join {
     events: IndexSet<ValueType, RandomState>,
     /// By path and build-id.
     mappings: IndexMap<(i64, i64), Mapping, RandomState>,
-    /// By name and file.
-    functions: IndexMap<(i64, i64), Function, RandomState>,
+    functions: IndexMap<FunctionKey, Function, RandomState>,
     /// By mapping, address and functions.
     locations: IndexMap<(u64, u64, Vec<Line>), Location, RandomState>,
     samples: IndexMap<(Vec<u64>, Vec<PprofLabel>), Vec<i64>, RandomState>,
@@ -460,9 +462,10 @@ impl Join {
         let mut functions = HashMap::new();
         for function in part.function {
             let id = self.functions.len() as u64 + 1;
-            let (name, filename) = (string(function.name), string(function.filename));
-            let new = Function { id, name, filename, system_name: string(function.system_name) };
-            functions.insert(function.id, self.functions.entry((name, filename)).or_insert(new).id);
+            let key = [function.name, function.system_name, function.filename].map(&string);
+            let [name, system_name, filename] = key;
+            let new = Function { id, name, system_name, filename };
+            functions.insert(function.id, self.functions.entry(key).or_insert(new).id);
         }
         let mut locations = HashMap::new();
         for location in part.location {
@@ -523,15 +526,15 @@ fn is_kernel(frame: Frame) -> bool {
 /// The functions at a frame, innermost first.
 fn lines(
     name: &FrameName<'_>,
-    functions: &mut IndexMap<(i64, i64), Function, RandomState>,
+    functions: &mut IndexMap<FunctionKey, Function, RandomState>,
     strings: &mut Strings,
 ) -> Vec<Line> {
     let line = |function: &crate::naming::Function<'_>| {
-        let (text, file) =
-            (strings.number(&function.name), strings.number(function.file.as_deref().unwrap_or("")));
+        let file = function.file.as_deref().unwrap_or("");
+        let key = [&*function.name, &*function.symbol, file].map(|text| strings.number(text));
+        let [name, system_name, filename] = key;
         let id = functions.len() as u64 + 1;
-        let entry = functions.entry((text, file));
-        let made = entry.or_insert(Function { id, name: text, system_name: text, filename: file });
+        let made = functions.entry(key).or_insert(Function { id, name, system_name, filename });
         Line { function_id: made.id, line: function.line.map_or(0, i64::from) }
     };
     name.functions.iter().rev().map(line).collect()

@@ -125,15 +125,19 @@ const ALIASES: [(&str, &str); 7] = [
     ("idle-cycles-backend", "stalled-cycles-backend"),
 ];
 
-/// True if the name says what the attr counts, as perf writes it: `cycles`, `cs`, `cpu_core/cycles/P`.
-pub(crate) fn says_what_counts(name: &str, attr: &Attr) -> bool {
+/// What the attr counts, as perf writes it, without modifiers; `None` if its type and config do not say it.
+pub(crate) fn counted_name(attr: &Attr) -> Option<String> {
     // The PMU of a hybrid CPU is in the upper half.
     let attr = Attr { config: attr.config & u64::from(u32::MAX), ..*attr };
-    let made = made_name(&attr);
-    let made = made.split(':').next().unwrap_or_default();
+    let mut name = matches!(attr.type_, 0 | 1 | 3).then(|| made_name(&attr))?;
+    name.truncate(name.find(':').unwrap_or(name.len()));
+    Some(name)
+}
+
+/// The name that [`counted_name`] has for the event of this name: `cycles` for `cpu-cycles` and `cpu_core/cycles/P`.
+pub(crate) fn counted_event(name: &str) -> &str {
     let event = name.split_once('/').map_or(name, |(_, event)| event.split('/').next().unwrap_or_default());
-    let event = ALIASES.iter().find(|(alias, _)| *alias == event).map_or(event, |(_, event)| event);
-    matches!(attr.type_, 0 | 1 | 3) && event == made
+    ALIASES.iter().find(|(alias, _)| *alias == event).map_or(event, |(_, event)| event)
 }
 
 /// `:u`, `:kpp`, `:H`: the measured levels unless all are measured, the precision, then host or guest unless

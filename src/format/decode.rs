@@ -10,19 +10,21 @@ mod sample;
 mod tests;
 
 use std::borrow::Cow;
+use std::ops::Range;
 
-pub use attr::{BRANCH_SAMPLE_TYPE_NAMES, attr_as_perf, attr_issues, clock_name, decode_attr};
+pub use attr::{BRANCH_SAMPLE_TYPE_NAMES, attr_as_perf, attr_issues, attr_tail, clock_name, decode_attr};
 use reader::{Reader, any};
-use sample::{callchain, counters, sample, sample_id, sample_issues};
+use sample::{callchain, counters, sample, sample_gaps, sample_id, sample_issues};
 
 use crate::record::aux::AuxtraceInfo;
 use crate::record::compressed::is_piece_size;
 use crate::record::header_records::EVENT_TYPE_NAME;
+use crate::record::stat_config::STAT_TAGS;
 use crate::record::tracing_data::tracing_data;
 use crate::sample::{Read, Sample, U64s};
 use crate::{
-    ATTR_SIZE_MIN, Attr, Cursor, Decoded, Feature, Issue, Layout, Layouts, MMAP_BUILD_ID, Mmap, Record,
-    RecordType, Value, bit_names,
+    ATTR_SIZE_MIN, Attr, Cursor, Decoded, Feature, HEADER_SIZE, Issue, Layout, Layouts, MMAP_BUILD_ID, Mmap,
+    Record, RecordType, Value, bit_names, clear,
 };
 
 /// Decodes a record of any kind. Fields have the names and the order of the structs in
@@ -87,6 +89,25 @@ pub fn issues(record: &Record<'_>, layouts: &Layouts) -> Vec<Issue> {
     odd
 }
 
+/// The [gaps](Decoded::gaps) of a sample. For samples, the bulk of a recording, this builds no values.
+pub fn gaps_of_sample(record: &Record<'_>, layout: &Layout) -> impl Iterator<Item = Range<usize>> + use<> {
+    let (sample, _) = Sample::read(record, layout);
+    sample_gaps(record, layout, &sample)
+}
+
+/// Fills gaps of a record with zeros in `bytes`, which are those of the record, perhaps with other changes of the same
+/// size; they are copied only to be changed. Returns how many bytes were something else.
+pub fn clear_gaps(gaps: impl IntoIterator<Item = Range<usize>>, bytes: &mut Cow<'_, [u8]>) -> u64 {
+    let mut cleared = 0;
+    for gap in gaps {
+        let gap = gap.start + HEADER_SIZE..gap.end + HEADER_SIZE;
+        if bytes.get(gap.clone()).is_some_and(|gap| gap.iter().any(|&byte| byte != 0)) {
+            cleared += clear(bytes.to_mut(), gap);
+        }
+    }
+    cleared
+}
+
 /// Oddities that do not depend on the kind.
 fn frame_issues(record: &Record<'_>) -> impl Iterator<Item = Issue> {
     let (kind, size, payload) = (record.kind(), record.bytes().len(), record.payload().len());
@@ -109,7 +130,7 @@ fn kernel_record<'a>(record: &Record<'a>, layouts: &Layouts) -> Decoded<'a> {
     let mut decoded = match layout {
         Some(layout) if record.kind() == RecordType::SAMPLE => sample(record, layouts, layout),
         _ if record.kind() == RecordType::SAMPLE => {
-            Decoded { fields: vec![("bytes", Value::Bytes(record.body()))], issues: Vec::new() }
+            Decoded { fields: vec![("bytes", Value::Bytes(record.body()))], ..Decoded::default() }
         }
         Some(layout) if layout.trailer.size > 0 => match with_trailer(record, layouts, layout) {
             Some(decoded) => decoded,
@@ -151,7 +172,9 @@ fn with_trailer<'a>(record: &Record<'a>, layouts: &Layouts, layout: &Layout) -> 
             return None;
         }
     }
-    decoded.push("sample_id", Value::Map(sample_id(trailer, layout, record.endian())));
+    let id = sample_id(trailer, layout, record.endian());
+    decoded.push("sample_id", Value::Map(id.fields));
+    decoded.add_gaps(front.len(), id.gaps);
     Some(decoded)
 }
 
@@ -309,7 +332,7 @@ fn fields<'a>(
             let count = d.int::<u64>("nr")?;
             let all = d.left() / 8;
             let fitting = usize::try_from(count).unwrap_or(usize::MAX).min(all);
-            let chain = U64s::new(d.skip("ips", fitting * 8)?, d.endian());
+            let chain = U64s::new(d.take("ips", fitting * 8)?, d.endian());
             d.note("ips", callchain(chain));
             if count > fitting as u64 {
                 d.add_issue(
@@ -330,7 +353,7 @@ fn fields<'a>(
             d.number::<u32>("size")?;
             let inside = tracing_data(record).len();
             if record.payload().is_empty() && inside > 0 {
-                let data = d.skip("data", inside)?;
+                let data = d.take("data", inside)?;
                 d.note("data", Value::Bytes(data));
             }
             Some(())
@@ -353,7 +376,7 @@ fn fields<'a>(
             d.number::<u32>("idx")?;
             d.any::<u32>("tid")?;
             d.any::<u32>("cpu")?;
-            d.skip("reserved__", 4).map(drop)
+            d.skip("reserved__", 4)
         }
         T::AUXTRACE_ERROR => {
             d.named::<u32>("type", &[(1, "ITRACE")])?;
@@ -383,7 +406,7 @@ fn fields<'a>(
         T::STAT_CONFIG => {
             let count = d.int::<u64>("nr")?;
             d.list("data", count, 16, |d| {
-                d.named::<u64>("tag", &[(0, "AGGR_MODE"), (1, "INTERVAL"), (2, "SCALE"), (3, "AGGR_LEVEL")])?;
+                d.named::<u64>("tag", STAT_TAGS)?;
                 d.number::<u64>("val").map(drop)
             })
         }
@@ -438,7 +461,7 @@ fn fields<'a>(
         T::HEADER_FEATURE => {
             let number = d.number::<u64>("feat_id")?;
             let feature = u8::try_from(number).ok().map(Feature);
-            let payload = d.skip("payload", d.left())?;
+            let payload = d.take("payload", d.left())?;
             // These two are flags and have no bytes.
             let flag = feature == Some(Feature::BRANCH_STACK) || feature == Some(Feature::STAT);
             if payload.is_empty() && !flag {
@@ -456,7 +479,7 @@ fn fields<'a>(
         }
         T::COMPRESSED => {
             let size = d.left();
-            d.skip("size", size)?;
+            d.take("size", size)?;
             d.note("size", Value::Number(size as u64));
             if size == 0 {
                 d.add_issue("compressed-size", "it has no compressed data");
@@ -470,7 +493,7 @@ fn fields<'a>(
             if used.is_none() {
                 d.add_issue("compressed-size", format!("data_size is {size}, of {all} bytes"));
             }
-            d.skip("data", used.unwrap_or(all)).map(drop)
+            d.take("data", used.unwrap_or(all)).map(drop)
         }
         T::BPF_METADATA => {
             d.field_text("prog_name", 512)?;
@@ -573,7 +596,9 @@ fn mmap2_union(record: &Record<'_>, layouts: &Layouts, d: &mut Reader<'_>) -> Op
     let union = d.need("maj", union)?;
     let verdict = mmap_build_id(record, layouts)?;
     if let MmapBuildId::BuildId(id) = verdict {
-        d.skip("build_id", 24)?;
+        d.take("build_id", 24)?;
+        d.add_gap(1..4, 24);
+        d.add_gap(4 + id.len()..24, 24);
         d.note("build_id", Value::Bytes(&union[4..4 + id.len()]));
         return Some(());
     }
@@ -607,7 +632,8 @@ fn header_attr(d: &mut Reader<'_>) -> Option<()> {
         d.add_issue(odd.code, odd.what);
     }
     d.note("attr", Value::Map(decode_attr(raw, d.endian())));
-    d.skip("attr", raw.len())?;
+    d.take("attr", raw.len())?;
+    d.add_gap(attr_tail(raw, d.endian()), raw.len());
     let ids = d.left() / 8;
     d.list("ids", ids as u64, 8, |d| d.number::<u64>("").map(drop))
 }
@@ -616,19 +642,23 @@ fn header_attr(d: &mut Reader<'_>) -> Option<()> {
 /// by perf inject may end in a sample_id trailer, with the layout of the event whose sample caused it.
 fn header_build_id(record: &Record<'_>, layouts: &Layouts, d: &mut Reader<'_>) -> Option<()> {
     d.any::<u32>("pid")?;
-    let id = d.skip("build_id", 20)?;
+    let id = d.take("build_id", 20)?;
     let size = d.int::<u8>("size")?;
     let length =
         if record.misc() & crate::record::build_id::BUILD_ID_SIZE_VALID == 0 { 20 } else { size.into() };
     d.note("build_id", Value::Bytes(&id[..length.min(20)]));
+    d.add_gap(length.min(20)..20, 21);
     if !(1..=20).contains(&length) {
         d.add_issue("build-id-size", format!("a build-id of {length} bytes"));
     }
     d.skip("reserved", 3)?;
     d.text("filename")?;
     if let Some((layout, trailer)) = layouts.trailer_behind(d.rest()) {
-        d.note("sample_id", Value::Map(sample_id(trailer, layout, d.endian())));
-        d.skip("sample_id", d.left())?;
+        d.skip("padding", d.left() - trailer.len())?;
+        let id = sample_id(trailer, layout, d.endian());
+        d.note("sample_id", Value::Map(id.fields));
+        d.take("sample_id", trailer.len())?;
+        id.gaps.into_iter().for_each(|gap| d.add_gap(gap, trailer.len()));
     }
     Some(())
 }
@@ -661,7 +691,7 @@ fn id_index(layouts: &Layouts, d: &mut Reader<'_>) -> Option<()> {
     if let Some(id) = unknown.first() {
         d.add_issue("id-unknown", format!("no event has the id {id} ({} such ids)", unknown.len()));
     }
-    d.skip("machines", second.len()).map(drop)
+    d.take("machines", second.len()).map(drop)
 }
 
 /// `struct perf_record_cpu_map_data`: u16 type, then a list of CPUs, the words of a mask, or a range. -1 is

@@ -1,9 +1,9 @@
 //! Finds the name of an event: the one that the recording stores, or else the one that perf derives from type
 //! and config.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use crate::attr_name::{made_name, says_what_counts};
+use crate::attr_name::{counted_event, counted_name, made_name};
 use crate::features::{formats_by_id, read_event_desc, trace_formats};
 use crate::header::{EVENT_TYPE_SIZE, Features};
 use crate::read::Recording;
@@ -74,22 +74,40 @@ pub fn names_of(
     events.iter().enumerate().map(name).collect()
 }
 
-/// True if the name says only what the attr counts, in the words of perf, and nothing that a user chose:
-/// `cycles:u`, `r1a8`, `mem:0x1000:rw`. False for tracepoints and for events of other PMUs.
-pub fn is_own_name(name: &[u8], attr: &Attr) -> bool {
-    let Ok(name) = str::from_utf8(name) else { return false };
-    let hex = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    if attr.is_breakpoint() {
-        let address = name.strip_prefix("mem:0x").unwrap_or("-");
-        return address.bytes().all(|byte| byte.is_ascii_hexdigit() || b"x/:rwukhpPGH".contains(&byte));
+/// What events count, in the words of perf, and nothing that a user chose: `cycles:u`, `r1a8`, `mem:0x1000:rw`. Has
+/// no names of tracepoints and of events of other PMUs.
+#[derive(Clone, Default, Debug)]
+pub struct OwnNames {
+    made: HashSet<String>,
+    has_raw: bool,
+    has_breakpoint: bool,
+}
+
+impl OwnNames {
+    /// The names that events with these attrs can have.
+    pub fn new<'a>(attrs: impl IntoIterator<Item = &'a Attr>) -> OwnNames {
+        let mut names = OwnNames::default();
+        for attr in attrs {
+            names.has_raw |= attr.type_ == 4;
+            names.has_breakpoint |= attr.is_breakpoint();
+            names.made.extend(counted_name(attr));
+        }
+        names
     }
-    let (bare, modifiers) = name.split_once(':').unwrap_or((name, ""));
-    if !modifiers.bytes().all(|byte| MODIFIERS.contains(&byte)) {
-        return false;
-    }
-    match attr.type_ {
-        4 => bare.strip_prefix('r').is_some_and(hex) || bare.strip_prefix("raw 0x").is_some_and(hex),
-        _ => says_what_counts(bare, attr),
+
+    /// True if this is such a name.
+    pub fn contains(&self, name: &[u8]) -> bool {
+        let Ok(name) = str::from_utf8(name) else { return false };
+        let hex = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let address = name.strip_prefix("mem:0x").filter(|_| self.has_breakpoint);
+        let is_of_address = |byte: u8| byte.is_ascii_hexdigit() || b"x/:rwukhpPGH".contains(&byte);
+        if address.is_some_and(|address| address.bytes().all(is_of_address)) {
+            return true;
+        }
+        let (bare, modifiers) = name.split_once(':').unwrap_or((name, ""));
+        let raw = bare.strip_prefix("raw 0x").or(bare.strip_prefix('r')).filter(|_| self.has_raw);
+        let is_known = raw.is_some_and(hex) || self.made.contains(counted_event(bare));
+        is_known && modifiers.bytes().all(|byte| MODIFIERS.contains(&byte))
     }
 }
 

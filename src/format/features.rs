@@ -17,11 +17,12 @@ pub use mended::{Mended, mend};
 pub use numbered::{ListedBy, is_probe_pmu, numbered_entries, pmu_names, write_numbered};
 pub(crate) use section::put_str;
 use section::{Int, Section};
+use tracing_data::MAGIC;
 pub use tracing_data::TracingData;
 
 use std::collections::HashMap;
 
-use crate::decode::decode_attr;
+use crate::decode::{attr_tail, decode_attr};
 use crate::record::build_id::BUILD_ID_SIZE_VALID;
 use crate::tracepoint::TraceFormat;
 use crate::{ATTR_SIZE_MIN, Decoded, Endian, Feature, RecordType, Value, until_nul};
@@ -138,7 +139,7 @@ fn read<'a>(feature: Feature, s: &mut Section<'a>, context: FeatureContext) -> O
         Feature::BPF_BTF => s.counted("btfs", 8, |s| {
             s.number::<u32>("id")?;
             let size = s.number::<u32>("size")?;
-            s.skip("the type information", size)
+            s.take("the type information", size)
         }),
         Feature::COMPRESSED => Compressed::take(s).map(drop),
         Feature::CPU_PMU_CAPS => capabilities(s),
@@ -158,7 +159,7 @@ fn read<'a>(feature: Feature, s: &mut Section<'a>, context: FeatureContext) -> O
         }
         Feature::CLN_SIZE => s.number::<u32>("size").map(drop),
         _ => {
-            let bytes = s.skip("bytes", s.left() as u64)?;
+            let bytes = s.take("bytes", s.left() as u64)?;
             s.note("bytes", Value::Bytes(bytes));
             Some(())
         }
@@ -181,7 +182,7 @@ fn bpf_program(s: &mut Section<'_>) -> Option<()> {
     let data_size = s.number::<u32>("data_size")?;
     s.hex::<u64>("arrays")?;
     let endian = s.endian();
-    let info = s.skip("the info of the program", info_size)?;
+    let info = s.take("the info of the program", info_size)?;
     for (at, name) in [(0, "type"), (4, "id")] {
         if let Some(value) = endian.u32(info, at) {
             s.note(name, Value::Number(value.into()));
@@ -193,7 +194,7 @@ fn bpf_program(s: &mut Section<'_>) -> Option<()> {
     if let Some(name) = info.get(64..80) {
         s.note("name", Value::Text(until_nul(name)));
     }
-    let data = s.skip("the data of the program", data_size)?;
+    let data = s.take("the data of the program", data_size)?;
     let field = |at| endian.u32(info, at).unwrap_or(0) as usize;
     let at = |pointer, index: usize, size: usize| {
         let start = usize::try_from(endian.u64(info, pointer)?).ok()?;
@@ -270,7 +271,8 @@ fn cpu_domains(s: &mut Section<'_>, context: FeatureContext) -> Option<()> {
 /// section.
 fn build_ids(s: &mut Section<'_>) -> Option<()> {
     let mut ids = BuildIds::new(s.rest(), s.endian());
-    if ids.without_pid() {
+    let without_pid = ids.without_pid();
+    if without_pid {
         s.add_issue("build-id-without-pid", "made by perf before 2.6.34");
     }
     let endian = s.endian();
@@ -288,7 +290,9 @@ fn build_ids(s: &mut Section<'_>) -> Option<()> {
         s.note("pid", Value::Signed(entry.pid.into()));
         s.note("id", Value::Bytes(entry.id));
         s.note("filename", Value::Text(entry.filename));
-        s.skip("entry", bytes.len() as u64)
+        s.take("entry", bytes.len() as u64)?;
+        entry.gaps(bytes.len(), without_pid).into_iter().for_each(|gap| s.add_gap(gap, bytes.len()));
+        Some(())
     })?;
     if s.rest().iter().all(|&b| b == 0) {
         return Some(());
@@ -301,16 +305,16 @@ fn build_ids(s: &mut Section<'_>) -> Option<()> {
 /// "header_event" NUL text, a list of ftrace formats, a list of {system NUL, list of formats}, kallsyms and
 /// printk formats (u32 length), and since version 0.6 command names. Texts are counted, not noted.
 fn tracing_data<'a>(s: &mut Section<'a>, formats: &mut Vec<TraceFormat<'a>>) -> Option<()> {
-    if !s.rest().starts_with(b"\x17\x08\x44tracing") {
+    if !s.rest().starts_with(MAGIC) {
         s.add_issue("tracing-magic", "does not begin with 23 8 68 \"tracing\"");
         return None;
     }
-    s.skip("magic", 10u64)?;
+    s.take("magic", MAGIC.len() as u64)?;
     let version = s.c_str("version")?;
-    let big = s.skip("byte order", 1u64)?[0] != 0;
+    let big = s.take("byte order", 1u64)?[0] != 0;
     s.note("byte_order", Value::Name(if big { "big" } else { "little" }.into()));
     s.set_endian(if big { Endian::Big } else { Endian::Little });
-    let long = s.skip("size of a long", 1u64)?[0];
+    let long = s.take("size of a long", 1u64)?[0];
     s.note("long_size", Value::Number(long.into()));
     s.number::<u32>("page_size")?;
     for (title, name) in [("header_page\0", "header_page_size"), ("header_event\0", "header_event_size")] {
@@ -321,7 +325,7 @@ fn tracing_data<'a>(s: &mut Section<'a>, formats: &mut Vec<TraceFormat<'a>>) -> 
             );
             return None;
         }
-        s.skip(title, title.len() as u64)?;
+        s.take(title, title.len() as u64)?;
         counted_text::<u64>(s, name)?;
     }
     s.counted("ftrace", 8, |s| trace_format(s, b"ftrace", formats))?;
@@ -341,7 +345,7 @@ fn tracing_data<'a>(s: &mut Section<'a>, formats: &mut Vec<TraceFormat<'a>>) -> 
 /// A text preceded by its length; only the length is noted.
 fn counted_text<'a, T: Int>(s: &mut Section<'a>, name: &'static str) -> Option<&'a [u8]> {
     let size = s.number::<T>(name)?;
-    s.skip(name, size)
+    s.take(name, size)
 }
 
 /// A file `format` of tracefs. Notes the `attr.config` of its events, and the name.
@@ -447,8 +451,9 @@ fn event_desc<'a>(s: &mut Section<'a>) -> Option<Vec<EventDesc<'a>>> {
         return None;
     }
     s.list("events", count, attr_size as usize + 8, |s| {
-        let attr = s.skip("attr", attr_size)?;
+        let attr = s.take("attr", attr_size)?;
         s.note("attr", Value::Map(decode_attr(attr, s.endian())));
+        s.add_gap(attr_tail(attr, s.endian()), attr.len());
         let ids = s.int::<u32>("number of ids")?;
         let name = s.text("name")?;
         let ids = s.list("ids", ids, 8, |s| s.number::<u64>(""))?;

@@ -226,20 +226,6 @@ fn with_name(record: &Record<'_>, (at, end): (usize, usize), old: &[u8], new: &[
     Some(made)
 }
 
-/// The record with zeros between the name and the trailer, where a kernel may put new fields, or any program whatever
-/// its memory held. `None` if there is nothing else.
-pub fn without_bytes_behind_name(record: &Record<'_>, layouts: &Layouts) -> Option<Vec<u8>> {
-    let (_, at) = name_at(record)?;
-    let end = name_end(record, layouts, at);
-    let start = at + until_nul(record.bytes().get(at..end)?).len();
-    let behind = record.bytes().get(start..end)?;
-    behind.iter().any(|&byte| byte != 0).then(|| {
-        let mut bytes = record.bytes().to_vec();
-        bytes[start..end].fill(0);
-        bytes
-    })
-}
-
 /// The fields of a THREAD_MAP that hold names.
 fn thread_map_comms(record: &Record<'_>) -> Vec<(usize, usize)> {
     let entries = record.bytes().len().saturating_sub(THREAD_MAP_ENTRIES) / THREAD_MAP_ENTRY;
@@ -529,35 +515,6 @@ mod tests {
         assert_eq!(error.what(), "with its new name it would be larger than perf reads");
         let mmap = build(RecordType::MMAP, 0, &[&[0; 40]], endian).unwrap();
         assert!(rename_record(&view(&mmap, endian), &layouts, |_| Some(vec![b'x'; PATH_MAX])).is_err());
-    }
-
-    #[test]
-    fn bytes_behind_a_name_can_be_cleared() {
-        for endian in BOTH {
-            let layouts = trailed(endian);
-            let made = |name: &[u8]| {
-                let parts = [&[0; 8][..], name, &[7; 16]];
-                build(RecordType::COMM, 0, &parts, endian).unwrap()
-            };
-            let cleared = |bytes: &[u8]| without_bytes_behind_name(&view(bytes, endian), &layouts);
-            assert_eq!(
-                cleared(&made(b"sh\0secret in memory\0\0\0\0\0")),
-                Some(made(&[&b"sh"[..], &[0; 22]].concat()))
-            );
-            assert_eq!(cleared(&made(b"sh\0\0\0\0\0\0")), None);
-            let mut old = Vec::new();
-            for name in [b"/bin/a\0secret", b"/bin/b\0secret"] {
-                BuildIdEntry::new(2, -1, &[3; 20], name).write_section(endian, &mut old).unwrap();
-            }
-            let changed = change_build_ids(&old, endian, |entry| {
-                (entry.filename == b"/bin/a").then(|| (entry.filename.to_vec(), entry.id.to_vec()))
-            });
-            let half = old.len() / 2;
-            assert_eq!((&changed.section[half..], changed.whole), (&old[half..], true));
-            assert_eq!(changed.section[..half - 12], old[..half - 12]);
-            let parts = (&changed.section[36..half], changed.section.len());
-            assert_eq!(parts, (&[&b"/bin/a"[..], &[0; 10]].concat()[..], old.len()));
-        }
     }
 
     #[test]

@@ -19,6 +19,7 @@ pub mod lost;
 pub(crate) mod mmap;
 pub mod namespaces;
 pub mod spe_info;
+pub mod stat_config;
 pub(crate) mod task;
 #[cfg(test)]
 mod tests;

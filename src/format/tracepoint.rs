@@ -45,7 +45,7 @@ pub enum TraceFieldKind {
 /// A field of a tracepoint with its name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NamedField<'a> {
-    /// Its name. The fields that all tracepoints have begin with `common_`.
+    /// Its name.
     pub name: &'a str,
     /// Its place.
     pub field: TraceField,
@@ -53,7 +53,63 @@ pub struct NamedField<'a> {
     pub kind: TraceFieldKind,
 }
 
+/// Words out of which the types of fields that tell nothing are made.
+const TYPE_WORDS: [&str; 26] = [
+    "field",
+    "unsigned",
+    "signed",
+    "char",
+    "short",
+    "int",
+    "long",
+    "bool",
+    "const",
+    "volatile",
+    "u8",
+    "u16",
+    "u32",
+    "u64",
+    "s8",
+    "s16",
+    "s32",
+    "s64",
+    "__u8",
+    "__u16",
+    "__u32",
+    "__u64",
+    "__s64",
+    "__data_loc",
+    "__rel_loc",
+    "",
+];
+
 impl<'a> NamedField<'a> {
+    /// True for the fields that all tracepoints have, at the front: u16 type, u8 flags, u8 preempt_count, s32 pid.
+    pub fn is_common(&self) -> bool {
+        let TraceField { offset, size } = self.field;
+        let names = ["common_type", "common_flags", "common_preempt_count", "common_pid"];
+        names.contains(&self.name) && offset.saturating_add(size) <= 8
+    }
+
+    /// The line of the field with another name, and with a type out of [`TYPE_WORDS`].
+    fn with_name(&self, line: &str, name: &str) -> String {
+        let declared = line.split(';').next().unwrap_or_default();
+        let at = declared.rfind(self.name).unwrap_or(declared.len());
+        let (before, behind) = declared.split_at(at);
+        let behind = behind.get(self.name.len()..).unwrap_or_default();
+        let words = [before, behind]
+            .map(|part| part.split(|letter: char| !letter.is_alphanumeric() && letter != '_'));
+        let is_number = |word: &str| word.bytes().all(|byte| byte.is_ascii_digit());
+        let is_plain = words.into_iter().flatten().all(|word| TYPE_WORDS.contains(&word) || is_number(word));
+        let TraceField { offset, size } = self.field;
+        let declared = match is_plain {
+            true => format!("{}{name}{behind}", before.trim_start()),
+            false => format!("field:unsigned char {name}[{size}]"),
+        };
+        let signed = u8::from(line.contains("signed:1;"));
+        format!("\t{declared};\toffset:{offset};\tsize:{size};\tsigned:{signed};\n")
+    }
+
     /// Parses a line `field:TYPE NAME;offset:N;size:N;signed:0;`, where `[8]` may follow the name.
     fn parse(line: &'a str) -> Option<NamedField<'a>> {
         let mut parts = line.trim().strip_prefix("field:")?.split(';').map(str::trim);
@@ -85,29 +141,22 @@ impl<'a> TraceFormat<'a> {
     }
 
     /// The text with another name of the tracepoint, with numbers as the names of its own fields, and without a format
-    /// for printing.
+    /// for printing or anything else.
     pub fn with_name(&self, name: &str) -> Vec<u8> {
         let mut number = 0;
         let text = String::from_utf8_lossy(self.text);
-        let line = |line: &str| match NamedField::parse(line) {
-            _ if line.starts_with("name: ") => format!("name: {name}\n"),
-            _ if line.starts_with("print fmt:") => "print fmt: \"\"\n".to_owned(),
-            Some(field) if !field.name.starts_with("common_") => {
-                number += 1;
-                let end = line.find(';').unwrap_or(line.len());
-                let (declared, rest) = line.split_at(end);
-                let at = declared.rfind(field.name).unwrap_or(end);
-                let behind = &declared[at + field.name.len().min(end - at)..];
-                format!("{}field{number}{behind}{rest}\n", &declared[..at])
+        let field = |line: &str| {
+            let field = NamedField::parse(line)?;
+            if field.is_common() {
+                return Some(field.with_name(line, field.name));
             }
-            _ => format!("{line}\n"),
+            number += 1;
+            Some(field.with_name(line, &format!("field{number}")))
         };
-        // The condition of the format for printing may have several lines.
-        let mut lines: Vec<&str> = text.lines().collect();
-        let last =
-            lines.iter().position(|line| line.starts_with("print fmt:")).map_or(lines.len(), |at| at + 1);
-        lines.truncate(last);
-        lines.into_iter().map(line).collect::<String>().into_bytes()
+        let id = self.id.map_or(String::new(), |id| format!("ID: {id}\n"));
+        let lines = text.lines().take_while(|line| !line.starts_with("print fmt:"));
+        let fields: String = lines.filter_map(field).collect();
+        format!("name: {name}\n{id}format:\n{fields}\nprint fmt: \"\"\n").into_bytes()
     }
 
     /// Parses the text of a file `format`, which begins with the lines `name: NAME` and `ID: NUMBER`.

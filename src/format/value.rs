@@ -2,6 +2,7 @@
 //! show them.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 /// A decoded value.
 #[derive(Clone, Debug, PartialEq)]
@@ -140,6 +141,9 @@ pub struct Decoded<'a> {
     pub fields: Fields<'a>,
     /// Deviations from the format.
     pub issues: Vec<Issue>,
+    /// The bytes that hold none of the fields, counted from the start of the record's body or of the section: padding,
+    /// what is reserved, what follows a NUL, and everything from the first byte on that could not be decoded.
+    pub gaps: Vec<Range<usize>>,
 }
 
 impl<'a> Decoded<'a> {
@@ -157,6 +161,53 @@ impl<'a> Decoded<'a> {
     pub fn get(&self, name: &str) -> Option<&Value<'a>> {
         self.fields.iter().find(|(n, _)| *n == name).map(|(_, v)| v)
     }
+
+    /// True if a number that decides what follows it has an unknown value: the kind of the record, or the type or
+    /// version of its contents.
+    pub fn has_unknown_layout(&self) -> bool {
+        let codes = ["kind-unknown", "cpu-map-type", "update-type", "schedstat-version"];
+        self.issues.iter().any(|issue| codes.contains(&issue.code))
+    }
+
+    /// The texts and bytes among the values, at any depth: the name of each, which for an item of a list is that of the
+    /// list, and its place in `bytes`, which were decoded.
+    pub fn texts(&self, bytes: &[u8]) -> Vec<(&'static str, Range<usize>)> {
+        fn add(
+            name: &'static str,
+            value: &Value<'_>,
+            all: &mut Vec<(&'static str, Range<usize>)>,
+            start: usize,
+        ) {
+            match value {
+                Value::Text(text) | Value::Bytes(text) => {
+                    let at = text.as_ptr().addr().wrapping_sub(start);
+                    all.push((name, at..at.wrapping_add(text.len())));
+                }
+                Value::List(values) => values.iter().for_each(|value| add(name, value, all, start)),
+                Value::Map(fields) => fields.iter().for_each(|(name, value)| add(name, value, all, start)),
+                _ => {}
+            }
+        }
+        let mut all = Vec::new();
+        let start = bytes.as_ptr().addr();
+        self.fields.iter().for_each(|(name, value)| add(name, value, &mut all, start));
+        // Those of other bytes, such as a payload behind the record.
+        all.retain(|(_, place)| bytes.get(place.clone()).is_some());
+        all
+    }
+
+    /// Adds the gaps of a part that begins at this offset.
+    pub(crate) fn add_gaps(&mut self, at: usize, gaps: Vec<Range<usize>>) {
+        self.gaps.extend(gaps.into_iter().map(|gap| gap.start + at..gap.end + at));
+    }
+}
+
+/// Fills these of the bytes with zeros, and returns how many were something else.
+pub fn clear(bytes: &mut [u8], range: Range<usize>) -> u64 {
+    let bytes = bytes.get_mut(range).unwrap_or_default();
+    let count = bytes.iter().filter(|&&byte| byte != 0).count();
+    bytes.fill(0);
+    count as u64
 }
 
 /// The names of the set bits joined by `|`, unknown bits as `bitN`; `-` if none is set.

@@ -21,7 +21,7 @@ const FIRST: usize = 16;
 /// The fields of a decoded record or section, followed by its oddities, if any, as `odd`: a list of {code,
 /// what}.
 pub fn with_odd(decoded: Decoded<'_>) -> Fields<'_> {
-    let Decoded { mut fields, issues: odd } = decoded;
+    let Decoded { mut fields, issues: odd, .. } = decoded;
     if !odd.is_empty() {
         let odd = odd.into_iter().map(|odd| {
             Value::Map(vec![("code", Value::Name(odd.code.into())), ("what", Value::Name(odd.what.into()))])
@@ -342,7 +342,7 @@ pub(crate) mod tests {
     #[test]
     fn oddities_follow_the_fields() {
         let issues = vec![Issue { code: "section-short", what: "2 bytes left".to_owned() }];
-        let decoded = Decoded { fields: vec![("version", Value::Number(1))], issues };
+        let decoded = Decoded { fields: vec![("version", Value::Number(1))], issues, ..Decoded::default() };
         assert_eq!(
             line(&with_odd(decoded), Style::default()),
             r#"version=1 odd=[{code=section-short what="2 bytes left"}]"#

@@ -36,8 +36,8 @@ pub struct Inlined<'a> {
 /// A function at an address.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Call {
-    /// Its name, demangled.
-    pub name: String,
+    /// Its name in DWARF, possibly mangled; see [`ShownNames`](crate::ShownNames).
+    pub symbol: String,
     /// The source file.
     pub file: Option<String>,
     /// The line in it, from 1.
@@ -80,7 +80,7 @@ impl<'a> Inlined<'a> {
         let Ok(mut frames) = self.frames(address) else { return calls };
         while let Ok(Some(frame)) = frames.next() {
             let place = frame.location;
-            let name =
+            let symbol =
                 frame.function.as_ref().and_then(|function| Some(function.raw_name().ok()?.into_owned()));
             let file = place.as_ref().and_then(|place| place.file);
             if self.meter.count(1 + file.map_or(0, str::len) / 16).is_err() {
@@ -88,8 +88,7 @@ impl<'a> Inlined<'a> {
             }
             let file = file.map(str::to_owned);
             let line = place.and_then(|place| place.line).filter(|&line| line > 0);
-            let name = name.map_or_else(String::new, |name| crate::shown(name.as_bytes()).into_owned());
-            calls.push(Call { name, file, line });
+            calls.push(Call { symbol: symbol.unwrap_or_default(), file, line });
         }
         calls
     }

@@ -1,7 +1,7 @@
 //! Finds the symbol that `perf report` would show for an address: in ELF files, their debug files and
 //! /proc/kallsyms, with perf's choice among aliases. Also reads what unwinding needs from the same files.
 //!
-//! Well-kept crates read the tables and demangle the names (`object`, `cpp_demangle`, `rustc-demangle`).
+//! Well-kept crates read the tables and demangle Rust's names (`object`, `rustc-demangle`).
 //! Which symbol covers an address is decided here, because the complete symbolizers (blazesym, wholesym,
 //! addr2line) use DWARF first and choose differently among aliases, so totals would not agree with perf's.
 
@@ -12,12 +12,12 @@ mod inlined;
 mod kallsyms;
 mod name;
 mod plt;
+mod shown;
 mod sources;
 mod unwind;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::fmt::Write as _;
 
 pub use crate::debuginfod::Debuginfod;
 pub use crate::dwarf::{DWARF_STACK, DwarfFiles, Mapped};
@@ -25,6 +25,7 @@ pub use crate::elf::ElfFile;
 pub use crate::inlined::{Call, DwarfPlaces, Inlined};
 pub use crate::name::Name;
 pub use crate::plt::Stub;
+pub use crate::shown::ShownNames;
 pub use crate::sources::{Content, Image, Reference, Sources, SymbolFile};
 pub use crate::unwind::{Arch, Section, SignalFrame, UnwindTables};
 
@@ -48,48 +49,7 @@ pub struct Symbol {
 impl Symbol {
     /// The name as perf shows it: C++ and Rust names demangled, invalid UTF-8 replaced.
     pub fn shown(&self) -> Cow<'_, str> {
-        match self.name.strip_suffix(b"@plt") {
-            Some(function) => shown(function) + "@plt",
-            None => shown(&self.name),
-        }
-    }
-}
-
-/// A name as perf shows it.
-fn shown(name: &[u8]) -> Cow<'_, str> {
-    let text = String::from_utf8_lossy(name);
-    if let Ok(rust) = rustc_demangle::try_demangle(&text) {
-        let mut shown = Bounded(String::new());
-        return match write!(shown, "{rust:#}") {
-            Ok(()) => shown.0.into(),
-            Err(_) => text,
-        };
-    }
-    // All other mangled names begin with these; names that only look similar are left as they are.
-    if text.starts_with("_Z")
-        && let Ok(symbol) = cpp_demangle::Symbol::new(name)
-    {
-        let mut shown = Bounded(String::new());
-        if symbol.structured_demangle(&mut shown, &cpp_demangle::DemangleOptions::default()).is_ok() {
-            return shown.0.into();
-        }
-    }
-    text
-}
-
-/// Text of a bounded length: a short mangled name can stand for an endless one.
-struct Bounded(String);
-
-/// The longest demangled name, bytes: ten times the longest of libLLVM and node, and twice that of a debug build of perfx.
-const LONGEST_NAME: usize = 1 << 16;
-
-impl std::fmt::Write for Bounded {
-    fn write_str(&mut self, text: &str) -> std::fmt::Result {
-        if self.0.len() + text.len() > LONGEST_NAME {
-            return Err(std::fmt::Error);
-        }
-        self.0.push_str(text);
-        Ok(())
+        shown::shown(&self.name)
     }
 }
 
@@ -110,12 +70,12 @@ impl Symbols {
     pub fn new(mut symbols: Vec<Symbol>) -> Symbols {
         // The sort is stable: among equals the first in the table wins.
         symbols.sort_by_key(|symbol| symbol.start);
-        let mut aliases = HashMap::new();
+        let (mut aliases, mut names) = (HashMap::new(), ShownNames::default());
         symbols.dedup_by(|later, kept| {
             if later.start != kept.start {
                 return false;
             }
-            if is_better(later, kept) {
+            if is_better(later, kept, &mut names) {
                 std::mem::swap(later, kept);
             }
             aliases.entry(later.name.clone()).or_insert(later.start);
@@ -169,13 +129,15 @@ fn page_after(start: u64) -> u64 {
 
 /// perf's choice among symbols at one address: one with a size, one that is not weak, one that is global, the
 /// one with fewer leading underscores, the longer name; else the first.
-fn is_better(other: &Symbol, kept: &Symbol) -> bool {
-    let rank = |symbol: &Symbol| {
-        let name = symbol.shown();
+fn is_better(other: &Symbol, kept: &Symbol, names: &mut ShownNames) -> bool {
+    let rank = |symbol: &Symbol| (symbol.end > symbol.start, !symbol.weak, symbol.global);
+    let mut look = |symbol: &Symbol| {
+        let name = names.of(&symbol.name);
         let underscores = name.bytes().take_while(|&byte| byte == b'_').count();
-        (symbol.end > symbol.start, !symbol.weak, symbol.global, usize::MAX - underscores, name.len())
+        (usize::MAX - underscores, name.len())
     };
-    rank(other) > rank(kept)
+    // Few symbols have an equal, and only their names need be demangled.
+    rank(other).cmp(&rank(kept)).then_with(|| look(other).cmp(&look(kept))).is_gt()
 }
 
 #[cfg(test)]
@@ -225,41 +187,6 @@ mod tests {
         assert_eq!(choice(&[local("longer_but_local"), plain("f")]).unwrap(), "f");
         assert_eq!(choice(&[plain("__longer"), plain("_f")]).unwrap(), "_f");
         assert_eq!(choice(&[plain("f"), plain("fgh"), plain("xyz")]).unwrap(), "fgh");
-    }
-
-    #[test]
-    fn names_are_demangled() {
-        let shown = |name: &str| symbol(0, 1, name).shown().into_owned();
-        assert_eq!(shown("_ZN3foo3barEi"), "foo::bar(int)");
-        assert_eq!(
-            shown("_ZN4core3fmt9Formatter9write_str17h0123456789abcdefE"),
-            "core::fmt::Formatter::write_str"
-        );
-        assert_eq!(shown("_RNvC6_123foo3bar"), "123foo::bar");
-        assert_eq!(shown("_Zebra"), "_Zebra");
-        assert_eq!(shown("main"), "main");
-    }
-
-    #[test]
-    fn a_name_that_stands_for_an_endless_one_stays_mangled() {
-        let levels = "0123456789ABCDEFGHIJKLMNOPQRS".chars().map(|at| format!("S_IS{at}_S{at}_E"));
-        let name = format!("_Z1fSt4pairIiiE{}", levels.collect::<String>());
-        assert!(symbol(0, 1, &name).shown().len() <= LONGEST_NAME);
-    }
-
-    /// Some 100 bytes of a Rust name stood for 1 MB of text, which took 10 ms at each address.
-    #[test]
-    fn a_rust_name_that_stands_for_an_endless_one_stays_mangled() {
-        let base_62 = |place: usize| char::from(b"0123456789abcdefghijklmnopqrstuvwxyz"[place - 1]);
-        // Each tuple holds the one inside it twice, the second time by its place.
-        let nested = |depth: usize| {
-            let front = "T".repeat(depth);
-            let back: String = (0..depth).rev().map(|level| format!("B{}_E", base_62(level + 4))).collect();
-            format!("_RMC0{front}h{back}")
-        };
-        assert_eq!(symbol(0, 1, &nested(2)).shown(), "<((u8, u8), (u8, u8))>");
-        let name = nested(24);
-        assert_eq!(symbol(0, 1, &name).shown(), name);
     }
 
     #[test]

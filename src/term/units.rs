@@ -74,8 +74,8 @@ pub(crate) fn columns() -> usize {
     size.map(|size| usize::from(size.ws_col)).filter(|&columns| columns > 0).unwrap_or(usize::MAX)
 }
 
-/// The least width of the first column.
-const NAME: usize = 16;
+/// The least width of a name.
+pub(crate) const NAME: usize = 16;
 
 fn narrowed(rows: &[Vec<String>], columns: usize) -> Vec<Vec<String>> {
     let width = |column: usize| {

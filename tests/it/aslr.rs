@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use perfx_format::features::{EventDesc, write_event_desc, write_str};
+use perfx_format::features::{EventDesc, GroupDesc, write_event_desc, write_group_desc, write_str};
+use perfx_format::record::builder::build;
 use perfx_format::sample::raw_range;
 use perfx_format::write::{feature_record, tracing_data_record};
 use perfx_format::{Attr, Endian, Feature, Mmap, RecordType, sample_type as st};
@@ -192,21 +193,28 @@ fn late_features_lose_their_addresses_too() {
     let attr = attr.encode(endian);
     let event = EventDesc { attr: &attr, name: name.as_bytes(), ids: vec![1] };
     let events = write_event_desc(attr.len() as u32, &[event], endian).unwrap();
-    let words = ["perf", "record", "-e", &format!("cycles,{name}")];
+    let filter = format!("start {ADDRESS:#x} @ /bin/sh,{ADDRESS},{ADDRESS:x}");
+    let words = ["perf", "record", "-e", &format!("cycles,{name}"), "--filter", &filter];
     let words: Vec<u8> = words.iter().flat_map(|word| write_str(word.as_bytes(), endian)).collect();
-    let command_line = [&endian.bytes_u32(4)[..], &words].concat();
+    let command_line = [&endian.bytes_u32(6)[..], &words].concat();
+    let groups = write_group_desc(&[GroupDesc { name: name.as_bytes(), leader: 0, members: 1 }], endian);
     let address = [endian.bytes_u64(1), endian.bytes_u64(ADDRESS)].concat();
     let features = [
         (Feature::EVENT_DESC, &events[..]),
         (Feature::CMDLINE, &command_line),
         (Feature::AUXTRACE, &address),
         (Feature::BPF_PROG_INFO, &address),
+        (Feature::BPF_BTF, &address),
+        (Feature::GROUP_DESC, &groups),
         (Feature(200), &address),
     ];
     let mut bytes = Fixture::new("recorded/pipe.p61.data").bytes();
     for (feature, section) in features {
         bytes.extend(feature_record(feature, section, endian).unwrap());
     }
+    // Behind the fields, and in front of the trailer.
+    let lost = [&endian.bytes_u64(1)[..], &endian.bytes_u64(1), &endian.bytes_u64(ADDRESS), &[0; 64]];
+    bytes.extend(build(RecordType::LOST, 0, &lost, endian).unwrap());
     // A number that no file can have.
     let mut large = feature_record(Feature(0), &address, endian).unwrap();
     large[9] = 1;

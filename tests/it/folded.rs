@@ -360,7 +360,7 @@ fn inlined_calls_are_those_of_addr2line() {
         let theirs: Vec<String> = lines.chunks(2).map(|pair| format!("{} {}", pair[0], pair[1])).collect();
         let shown = |call: &Call| {
             let line = call.line.map_or("?".to_owned(), |line| line.to_string());
-            format!("{} {}:{line}", call.name, call.file.as_deref().unwrap_or("??"))
+            format!("{} {}:{line}", call.symbol, call.file.as_deref().unwrap_or("??"))
         };
         let ours: Vec<String> = calls_at(&image, address).expect("DWARF").iter().map(shown).collect();
         let theirs: Vec<&str> =

@@ -2,6 +2,7 @@
 //! callers and callees add up to its own.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -9,7 +10,9 @@ use serde_json::Value as Json;
 
 use crate::args;
 use crate::stats::conforms;
-use crate::support::{Fixture, Perf, Stdin, all, each_fixture, perf, perfx, recorded, root, workloads};
+use crate::support::{
+    Fixture, Perf, Stdin, all, each_fixture, perf, perfx, perfx_command, recorded, root, run, temp, workloads,
+};
 
 fn listed(what: &str, input: &Path, more: &[&str]) -> Result<Json, String> {
     let mut line = args!["list", what, "-q", "--json", "--no-files", input].to_vec();
@@ -234,4 +237,40 @@ fn options_that_a_list_does_not_have_are_refused() {
         assert_eq!((ran.code, ran.stdout.len()), (Some(2), 0), "{line}: {}", ran.stderr);
         assert!(ran.stderr.contains(said), "{line}: {}", ran.stderr);
     }
+}
+
+#[test]
+fn a_recording_in_place_of_a_command_is_shown_on_one_screen() {
+    let folder = temp();
+    let path = Fixture::new("recorded/fp.p61.data").path;
+    let root = root().join("tests/data/unstripped");
+    let options = args!["--no-files", "--root", root];
+    let ran = perfx([&args![path][..], &options].concat());
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let shown = ran.text();
+    for part in ["command ", "perf record", "cpu-clock", "leaf_xor", "lost ", "perfx export html "] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    assert!(shown.lines().count() <= 24, "{shown}");
+    assert_eq!(perfx([&args!["overview", path][..], &options].concat()).text(), shown);
+    // The commands that it prints work.
+    let line = shown.lines().find(|line| line.starts_with("perfx list functions ")).unwrap();
+    let line = line.replace("FUNCTION", "leaf_xor");
+    let words = line.split(' ').skip(1).map(std::ffi::OsString::from).collect::<Vec<_>>();
+    assert!(perfx([&words[..], &options].concat()).text().contains("leaf_xor"), "{line}");
+    // The name of a command wins, and the typo of a command is called that.
+    fs::copy(&path, folder.path().join("list")).unwrap();
+    let in_folder = |name: &str| run(perfx_command().arg(name).current_dir(folder.path()), Stdin::Null);
+    assert!(in_folder("list").stderr.contains("<WHAT>"), "{}", in_folder("list").stderr);
+    assert!(in_folder("./list").text().contains("cpu-clock"));
+    assert!(in_folder("lits").stderr.contains("a similar subcommand exists: 'list'"));
+    // What has no samples is shown, too.
+    each_fixture(&all(), |fixture| {
+        let ran = perfx(args![fixture.path, "--no-files"]);
+        match ran.code {
+            Some(0 | 3) if ran.text().contains("lost ") => Ok(()),
+            Some(1) if ran.stdout.is_empty() && ran.stderr.starts_with("perfx: ") => Ok(()),
+            code => Err(format!("{code:?}: {}", ran.stderr)),
+        }
+    });
 }

@@ -51,6 +51,7 @@ use perfx_trace::{
     Blocks, Event as TraceEvent, Image as CodeImage, Mapping, Point, Sink, Space, Step, Switch, Trace,
     intel_pt,
 };
+use symbols::ShownNames;
 
 use crate::promises::{self, Holds, Input, temp_files, unnamed};
 
@@ -116,6 +117,7 @@ pub(crate) const PARTS: &[Body] = &[
     ("jitdump", jitdump),
     ("spe", spe),
     ("intel_pt", intel_pt),
+    ("symbol_name", symbol_name),
 ];
 
 fn open(bytes: &[u8]) -> Result<Recording> {
@@ -1038,6 +1040,15 @@ pub(crate) fn intel_pt(bytes: &[u8]) {
     assert!(said.iter().all(|other| (other.hash, other.steps) == (said[0].hash, said[0].steps)));
 }
 
+/// A symbol: its name is text of a bounded length, and the same when it is asked for again.
+pub(crate) fn symbol_name(bytes: &[u8]) {
+    let mut names = ShownNames::default();
+    let name = names.of(bytes);
+    // Each damaged byte is three in UTF-8.
+    assert!(name.len() <= (1 << 16).max(3 * bytes.len()));
+    assert_eq!(name, names.of(bytes));
+}
+
 /// Inputs for [`PARTS`] from a recording.
 pub(crate) fn parts_of(bytes: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     let mut parts = Vec::new();
@@ -1085,6 +1096,14 @@ pub(crate) fn other_parts() -> Vec<(&'static str, Vec<u8>)> {
             parts.push(("elf", elf_with_id(class, order, &[0xb0, 0, 0, 0, 0, 0, 0, 4])));
         }
     }
+    let symbols = [
+        "_ZNSt8functionIFvRN4llvm16MachineIRBuilderEEEC2IZNS0_1AclEvEUlT_E_EEOS5_.isra.0",
+        "_Z1fIJifEEDTcl1gspclsr3stdE3fooIT_Efp_EEEDpT_",
+        "_ZN1AcvT_I1BIiEEEv@plt",
+        "_RNvMC0TThB4_h3foo",
+        "_ZN4core3fmt9Formatter9write_str17h0123456789abcdefE",
+    ];
+    parts.extend(symbols.iter().map(|symbol| ("symbol_name", symbol.as_bytes().to_vec())));
     let is_dump = |path: &PathBuf| path.extension().is_some_and(|end| end == "dump");
     let mut dumps: Vec<_> =
         fs::read_dir(promises::data().join("jit")).unwrap().map(|file| file.unwrap().path()).collect();

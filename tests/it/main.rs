@@ -58,6 +58,7 @@ mod repair;
 mod retime;
 mod sched;
 mod second_opinion;
+mod secrets;
 mod shares;
 mod snapshots;
 mod split;

@@ -287,26 +287,41 @@ fn the_same_seed_gives_the_same_pseudonyms_and_a_second_run_changes_nothing() {
 #[test]
 fn a_probe_has_neither_its_name_nor_its_arguments() {
     // A user can choose any name for the system.
-    ["probe_bank", "bank"].into_iter().for_each(neither_its_name_nor_its_arguments);
+    for (system, ip, argument) in [
+        ("probe_bank", "__probe_ip", "customer"),
+        ("bank", "__probe_ip", "customer"),
+        // Those of eprobes and of programs have no field by which they can be told.
+        ("bank", "ip", "customer"),
+        ("user_events_multi", "ip", "common_customer"),
+    ] {
+        neither_its_name_nor_its_arguments(system, ip, argument);
+    }
 }
 
-fn neither_its_name_nor_its_arguments(system: &str) {
+fn neither_its_name_nor_its_arguments(system: &str, ip: &str, argument: &str) {
     let folder = temp();
     let (input, out) = (folder.path().join("in.data"), folder.path().join("out.data"));
     let fixture = Fixture::new("recorded/tracepoint.p61.data");
     let bytes = fixture.bytes();
     let recording = Input::Bytes(&bytes).open().unwrap();
     let section = &recording.features[&Feature::TRACING_DATA];
-    let format = "name: handle_password\nID: 4321\nformat:\n\
+    let format = format!(
+        "name: handle_password\nID: 4321\nformat:\n\
         \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
         \tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;\n\
         \tfield:unsigned char common_preempt_count;\toffset:3;\tsize:1;\tsigned:0;\n\
         \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\
-        \tfield:unsigned long __probe_ip;\toffset:8;\tsize:8;\tsigned:0;\n\
-        \tfield:u64 customer;\toffset:16;\tsize:8;\tsigned:0;\n\n\
-        print fmt: \"(%lx) customer=%Lu\", REC->__probe_ip, REC->customer\n";
+        \tfield:unsigned long {ip};\toffset:8;\tsize:8;\tsigned:0;\n\
+        \tfield:u64 {argument};\toffset:16;\tsize:8;\tsigned:0;\n\n\
+        print fmt: \"(%lx) customer=%Lu\", REC->{ip}, REC->{argument}\n"
+    );
     let mut data = TracingData::read(section).unwrap();
     data.systems = vec![(system.as_bytes(), vec![format.as_bytes()])];
+    data.ftrace = vec![b"name: password\nID: 7\nformat:\n"];
+    let headers =
+        [&b"header_page\0\x08\0\0\0\0\0\0\0password"[..], b"header_event\0\x08\0\0\0\0\0\0\0password"];
+    let head = [&data.head[..20], &headers.concat()].concat();
+    data.head = &head;
     let endian = Endian::Little;
     let mut attr = Attr::default();
     (attr.type_, attr.config, attr.sample_period) = (2, 4321, 1);

@@ -170,7 +170,7 @@ fn dwarf_that_dwz_moved_to_a_common_file_is_found() {
     let plain = image(&shop.path("program"));
     let hidden = plain.address_of(shop.inside("hidden")).unwrap();
     let wanted = calls_at(&plain, hidden).unwrap();
-    assert!(wanted.iter().any(|call| call.name == "hidden"), "{wanted:?}");
+    assert!(wanted.iter().any(|call| call.symbol == "hidden"), "{wanted:?}");
     shop.tool("dwz", &args!["-m", "common.debug", "-M", "common.debug", "program", "other"]);
     assert!(shop.path("common.debug").exists(), "dwz moved nothing");
     assert_eq!(calls_at(&image(&shop.path("program")), hidden).unwrap(), wanted);

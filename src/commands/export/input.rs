@@ -72,7 +72,7 @@ impl StackArgs {
     }
 
     /// Reads a recording that can be read again.
-    pub(super) fn collect(
+    pub(crate) fn collect(
         &self,
         recording: Recording,
         ids: &IdOptions,

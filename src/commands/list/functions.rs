@@ -12,7 +12,7 @@ use regex::Regex;
 use crate::args::{ReadArgs, Usage};
 use crate::commands::export::input::{ChosenArgs, Collected, each_recording, say_not_counted, say_read};
 use crate::io::source::InputsArgs;
-use crate::term::units::{columns, count, without_middle};
+use crate::term::units::{NAME, columns, count, without_middle};
 
 /// How functions and stacks are listed.
 #[derive(Args, Debug)]
@@ -168,13 +168,14 @@ impl RankArgs {
             let name = self.callers.as_ref().or(self.callees.as_ref()).map_or("", String::as_str);
             report.say(Level::Warning, format!("no function with a share of the samples matches `{name}`"));
         }
-        read.format.print(|| text(&ranked, columns().max(40)), || Output::new(ranked.clone()))?;
+        read.format.print(|| text(&ranked, columns()), || Output::new(ranked.clone()))?;
         Ok(read.verbosity.print(&report))
     }
 }
 
-/// A list with lines of at most `columns` characters: wide names are cut in the middle.
-fn text(ranked: &Ranked, columns: usize) -> String {
+/// A list with lines of at most `columns` characters: wide names lose their middle, but
+/// keep 16 characters.
+pub(crate) fn text(ranked: &Ranked, columns: usize) -> String {
     match ranked {
         Ranked::Functions { rows, .. } => {
             let file = |dso: &Option<String>| printable(dso.as_deref().map_or("[unknown]", last));
@@ -183,7 +184,8 @@ fn text(ranked: &Ranked, columns: usize) -> String {
             let mut text = format!("   self    total     samples  {:width$}  function\n", "DSO");
             for row in rows {
                 let file = without_middle(&file(&row.dso), width);
-                let name = without_middle(&printable(&row.function), columns.saturating_sub(width + 33));
+                let name =
+                    without_middle(&printable(&row.function), columns.saturating_sub(width + 33).max(NAME));
                 let (own, total, samples) = (row.self_percent, row.total_percent, count(row.samples));
                 text += &format!("{own:6.2}%  {total:6.2}%  {samples:>10}  {file:width$}  {name}\n");
             }
@@ -191,7 +193,8 @@ fn text(ranked: &Ranked, columns: usize) -> String {
         }
         Ranked::Stacks { rows, .. } => {
             let line = |percent: f64, samples: u64, stack: &[String]| {
-                let stack = without_middle(&printable(&stack.join(";")), columns.saturating_sub(21));
+                let stack =
+                    without_middle(&printable(&stack.join(";")), columns.saturating_sub(21).max(NAME));
                 format!("{percent:6.2}%  {:>10}  {stack}\n", count(samples))
             };
             let lines = rows.iter().map(|row| line(row.percent, row.samples, &row.stack));
@@ -207,7 +210,7 @@ fn text(ranked: &Ranked, columns: usize) -> String {
                     Some(file) => printable(&format!("{} ({file})", row.function)),
                     None => printable(&row.function),
                 };
-                let name = without_middle(&name, columns.saturating_sub(indent + 9));
+                let name = without_middle(&name, columns.saturating_sub(indent + 9).max(NAME));
                 format!("{:6.2}%  {:indent$}{name}\n", row.percent, "")
             };
             rows.iter().map(line).collect()

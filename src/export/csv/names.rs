@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use perfx_passes::dso_name;
+use symbols::ShownNames;
 
 use super::cell::plain;
 use super::gather::Hits;
@@ -39,10 +40,11 @@ pub(super) fn name_hits(hits: &Hits, search: Search<'_>) -> Naming {
             None if dso.is_some() => naming.dsos.without.push(name.clone()),
             None => {}
         }
+        let mut shown = ShownNames::default();
         for (hit_key, count) in hits {
             let symbol = image.as_ref().and_then(|image| image.find(hit_key.address));
             let symbol = match symbol {
-                Some(symbol) => plain(symbol.shown().as_bytes()).into_owned(),
+                Some(symbol) => plain(shown.of(&symbol.name).as_bytes()).into_owned(),
                 None => format!("{:#x}", hit_key.address),
             };
             *naming.results.entry((hit_key.event, name.clone(), symbol)).or_default() += **count;

@@ -1,6 +1,7 @@
 //! Decodes the attr of an event, of any size, and reports what makes perf refuse it.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use super::reader::{Reader, named};
 use crate::attr_name::config_name;
@@ -55,9 +56,7 @@ const PRECISE_IP: u64 = 3 << 15;
 /// Decodes `struct perf_event_attr` (include/uapi/linux/perf_event.h; [`Attr`] has the offsets): the fields
 /// that `raw` is long enough for. Bytes after the known fields are in `tail`.
 pub fn decode_attr(raw: &[u8], endian: Endian) -> Fields<'_> {
-    let mut d = Reader::new(raw, endian);
-    // Stops at the end of an attr from a perf that knew fewer fields.
-    let _ = attr(&mut d, &Attr::decode(raw, endian));
+    let d = read_attr(raw, endian);
     let tail = d.rest();
     let (mut decoded, _) = d.finish(None);
     decoded.fields.retain(|(name, _)| *name != "rest");
@@ -65,6 +64,18 @@ pub fn decode_attr(raw: &[u8], endian: Endian) -> Fields<'_> {
         decoded.push("tail", Value::Bytes(tail));
     }
     decoded.fields
+}
+
+/// Where the bytes after the known fields of an attr are; empty if there are none.
+pub fn attr_tail(raw: &[u8], endian: Endian) -> Range<usize> {
+    raw.len() - read_attr(raw, endian).left()..raw.len()
+}
+
+fn read_attr(raw: &[u8], endian: Endian) -> Reader<'_> {
+    let mut d = Reader::new(raw, endian);
+    // Stops at the end of an attr from a perf that knew fewer fields.
+    let _ = attr(&mut d, &Attr::decode(raw, endian));
+    d
 }
 
 fn attr(d: &mut Reader<'_>, attr: &Attr) -> Option<()> {
@@ -75,7 +86,7 @@ fn attr(d: &mut Reader<'_>, attr: &Attr) -> Option<()> {
     d.number::<u64>(if flag("freq") { "sample_freq" } else { "sample_period" })?;
     d.bits::<u64>("sample_type", SAMPLE_TYPE_NAMES)?;
     d.bits::<u64>("read_format", READ_FORMAT_NAMES)?;
-    d.skip("flags", 8)?;
+    d.take("flags", 8)?;
     d.note("flags", Value::Name(bit_names(attr.flags & !PRECISE_IP, ATTR_FLAGS)));
     d.note("precise_ip", Value::Number(attr.precise_ip().into()));
     d.number::<u32>(if flag("watermark") { "wakeup_watermark" } else { "wakeup_events" })?;

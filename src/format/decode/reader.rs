@@ -2,6 +2,7 @@
 //! before it.
 
 use std::mem;
+use std::ops::Range;
 
 use crate::value::Fields;
 use crate::{Cursor, Decoded, Endian, Value, bit_names, until_nul};
@@ -128,22 +129,38 @@ impl<'a> Reader<'a> {
         self.noted(name, |value| Value::Name(bit_names(value, names)))
     }
 
-    /// Takes bytes without noting them.
-    pub(super) fn skip(&mut self, name: &str, length: usize) -> Option<&'a [u8]> {
+    /// Takes the bytes of a field without noting it.
+    pub(super) fn take(&mut self, name: &str, length: usize) -> Option<&'a [u8]> {
         let got = self.cursor.bytes(length);
         self.need(name, got)
     }
 
+    /// Takes bytes that hold no field.
+    pub(super) fn skip(&mut self, name: &str, length: usize) -> Option<()> {
+        self.take(name, length)?;
+        self.add_gap(0..length, length);
+        Some(())
+    }
+
+    /// Notes that these of the last `taken` bytes hold no field.
+    pub(super) fn add_gap(&mut self, gap: Range<usize>, taken: usize) {
+        if !gap.is_empty() {
+            self.decoded.add_gaps(self.cursor.at() - taken, vec![gap]);
+        }
+    }
+
     pub(super) fn bytes(&mut self, name: &'static str, length: usize) -> Option<&'a [u8]> {
-        let got = self.skip(name, length)?;
+        let got = self.take(name, length)?;
         self.note(name, Value::Bytes(got));
         Some(got)
     }
 
     /// A string in a field of `length` bytes; it ends at a NUL or fills the field.
     pub(super) fn field_text(&mut self, name: &'static str, length: usize) -> Option<()> {
-        let got = self.skip(name, length)?;
-        self.note(name, Value::Text(until_nul(got)));
+        let got = self.take(name, length)?;
+        let text = until_nul(got);
+        self.note(name, Value::Text(text));
+        self.add_gap(text.len()..length, length);
         Some(())
     }
 
@@ -214,6 +231,10 @@ impl<'a> Reader<'a> {
     /// What was decoded, and how many bytes are left. `done` is `Some` if reading reached the end.
     pub(super) fn finish(mut self, done: Option<()>) -> (Decoded<'a>, usize) {
         let rest = self.rest();
+        if !rest.is_empty() {
+            let start = self.cursor.at();
+            self.decoded.gaps.push(start..start + rest.len());
+        }
         if rest.iter().any(|&b| b != 0) {
             if done.is_some() && !(self.padded && rest.len() < 8) {
                 self.add_issue("rest", format!("{} bytes follow the known fields", rest.len()));

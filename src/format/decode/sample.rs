@@ -1,10 +1,12 @@
 //! Turns a parsed sample into named values.
 
+use std::ops::Range;
+
 use super::reader::{any, named};
 use crate::sample::{Branch, Branches, Marker, Read, Regs, Sample, Short, U64s, Weight};
 use crate::sample_type as st;
 use crate::value::Fields;
-use crate::{Decoded, Endian, Issue, Layout, Layouts, Record, Value, bit_names};
+use crate::{Decoded, Endian, HEADER_SIZE, Issue, Layout, Layouts, Record, Value, bit_names};
 
 use super::reader::Reader;
 
@@ -27,7 +29,7 @@ const TRANSACTION: &[(u32, &str)] = &[
 pub(super) fn sample<'a>(record: &Record<'a>, layouts: &Layouts, layout: &Layout) -> Decoded<'a> {
     let (sample, short) = Sample::read(record, layout);
     // Room for the usual parts.
-    let mut d = Decoded { fields: Vec::with_capacity(12), issues: Vec::new() };
+    let mut d = Decoded { fields: Vec::with_capacity(12), ..Decoded::default() };
     let mut add = |name, value: Option<Value<'a>>| d.fields.extend(value.map(|value| (name, value)));
     let number = |value: Option<u64>| value.map(Value::Number);
     let hex = |value: Option<u64>| value.map(Value::Hex);
@@ -66,10 +68,26 @@ pub(super) fn sample<'a>(record: &Record<'a>, layouts: &Layouts, layout: &Layout
     add("code_page_size", number(sample.code_page_size));
     add("aux", sample.aux.map(Value::Bytes));
     sample_issues(record, layouts, layout, &sample, short, &mut d.issues);
+    d.gaps = sample_gaps(record, layout, &sample).collect();
     if !sample.rest.is_empty() {
         d.push("rest", Value::Bytes(sample.rest));
     }
     d
+}
+
+/// What follows the CPU is reserved, and what follows the parts is not known.
+pub(super) fn sample_gaps(
+    record: &Record<'_>,
+    layout: &Layout,
+    sample: &Sample<'_>,
+) -> impl Iterator<Item = Range<usize>> + use<> {
+    let cpu = layout.sample.cpu.filter(|_| sample.cpu.is_some());
+    let reserved = cpu.map(|at| usize::from(at) + 4 - HEADER_SIZE);
+    let end = record.body().len();
+    // Parts that have no name yet are the last.
+    let is_rest = !sample.rest.is_empty() && layout.sample_type & st::UNNAMED == 0;
+    let rest = is_rest.then(|| end - sample.rest.len()..end);
+    reserved.map(|at| at..at + 4).into_iter().chain(rest)
 }
 
 /// PERF_SAMPLE_BRANCH_HW_INDEX of `branch_sample_type`.
@@ -197,7 +215,7 @@ fn transaction<'a>(word: u64) -> Value<'a> {
 }
 
 /// The sample_id trailer: the same fields for every kind, 8 bytes each.
-pub(super) fn sample_id<'a>(trailer: &'a [u8], layout: &Layout, endian: Endian) -> Fields<'a> {
+pub(super) fn sample_id<'a>(trailer: &'a [u8], layout: &Layout, endian: Endian) -> Decoded<'a> {
     let mut d = Reader::new(trailer, endian);
     let mut read = || {
         let has = |bit| layout.sample_type & bit != 0;
@@ -220,5 +238,5 @@ pub(super) fn sample_id<'a>(trailer: &'a [u8], layout: &Layout, endian: Endian) 
         Some(())
     };
     let done = read();
-    d.finish(done).0.fields
+    d.finish(done).0
 }

@@ -2,6 +2,7 @@
 //! before it.
 
 use std::mem;
+use std::ops::Range;
 
 use crate::value::Fields;
 use crate::{Cursor, Decoded, Endian, Value, until_nul};
@@ -105,8 +106,20 @@ impl<'a> Section<'a> {
         got
     }
 
-    /// Takes bytes without noting them.
-    pub(super) fn skip(&mut self, name: &str, length: impl Into<u64>) -> Option<&'a [u8]> {
+    /// How many bytes have been taken.
+    fn at(&self) -> usize {
+        self.size - self.left()
+    }
+
+    /// Notes that these of the last `taken` bytes hold no field.
+    pub(super) fn add_gap(&mut self, gap: Range<usize>, taken: usize) {
+        if !gap.is_empty() {
+            self.decoded.add_gaps(self.at() - taken, vec![gap]);
+        }
+    }
+
+    /// Takes the bytes of a field without noting it.
+    pub(super) fn take(&mut self, name: &str, length: impl Into<u64>) -> Option<&'a [u8]> {
         let got = usize::try_from(length.into()).ok().and_then(|length| self.cursor.bytes(length));
         self.need(name, got)
     }
@@ -145,6 +158,7 @@ impl<'a> Section<'a> {
             return self.short(format!("`{name}` says {length} bytes, {} are left", self.left() - 4));
         };
         let text = until_nul(bytes);
+        self.add_gap(text.len()..bytes.len(), bytes.len());
         if text.len() == bytes.len() {
             self.add_issue("string-unterminated", format!("the {length} bytes of `{name}` have no NUL"));
         }
@@ -156,7 +170,7 @@ impl<'a> Section<'a> {
     pub(super) fn c_str(&mut self, name: &'static str) -> Option<&'a [u8]> {
         let length = self.rest().iter().position(|&b| b == 0);
         let length = self.need(name, length)?;
-        let text = &self.skip(name, length as u64 + 1)?[..length];
+        let text = &self.take(name, length as u64 + 1)?[..length];
         self.note(name, Value::Text(text));
         Some(text)
     }
@@ -228,6 +242,10 @@ impl<'a> Section<'a> {
             self.add_issue("section-short", format!("section of {} bytes: {what}", self.size));
         }
         let rest = self.rest();
+        if !rest.is_empty() {
+            let start = self.at();
+            self.decoded.gaps.push(start..self.size);
+        }
         let padding = rest.iter().all(|&b| b == 0);
         if done.is_some() && !padding {
             self.add_issue(

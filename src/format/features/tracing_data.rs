@@ -2,6 +2,12 @@
 
 use crate::{Cursor, Endian};
 
+/// What the section begins with, before its version.
+pub(super) const MAGIC: &[u8] = b"\x17\x08\x44tracing";
+
+/// The titles of the texts in the head.
+const HEADERS: [&[u8]; 2] = [b"header_page\0", b"header_event\0"];
+
 /// A TRACING_DATA section, divided at the places where it can grow. The byte reference has its layout.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TracingData<'a> {
@@ -28,7 +34,7 @@ impl<'a> TracingData<'a> {
         let endian = if *section.get(version)? != 0 { Endian::Big } else { Endian::Little };
         let mut cursor = Cursor::new(section, endian);
         cursor.bytes(version + 6)?;
-        for title in [&b"header_page\0"[..], b"header_event\0"] {
+        for title in HEADERS {
             cursor.bytes(title.len()).filter(|found| *found == title)?;
             let size = usize::try_from(cursor.u64()?).ok()?;
             cursor.bytes(size)?;
@@ -65,6 +71,25 @@ impl<'a> TracingData<'a> {
         // The length of the command names, which the section has since version 0.6.
         let tail = if self.tail.len() >= 8 { &[0; 8][..] } else { &[] };
         TracingData { kallsyms: &[], printk: &[], tail, ..self }
+    }
+
+    /// The head without those of its texts, `header_page` and `header_event`, that go; perf accepts empty ones. `None`
+    /// if the head does not have the magic and a version made of numbers.
+    pub fn head_without(&self, goes: impl Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
+        let rest = self.head.strip_prefix(MAGIC)?;
+        let nul = rest.iter().position(|&byte| byte == 0)?;
+        let is_version = rest[..nul].iter().all(|byte| byte.is_ascii_digit() || *byte == b'.');
+        let (front, rest) = self.head.split_at_checked(MAGIC.len() + nul + 7).filter(|_| is_version)?;
+        let (mut out, mut cursor) = (front.to_vec(), Cursor::new(rest, self.endian));
+        for title in HEADERS {
+            out.extend_from_slice(cursor.bytes(title.len())?);
+            let size = usize::try_from(cursor.u64()?).ok()?;
+            let text = cursor.bytes(size)?;
+            let text = if goes(text) { &[] } else { text };
+            out.extend(self.endian.bytes_u64(text.len() as u64));
+            out.extend_from_slice(text);
+        }
+        Some(out)
     }
 
     /// The section's bytes; `None` if a list or text is too long.

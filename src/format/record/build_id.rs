@@ -1,6 +1,8 @@
 //! Reads and writes build-id entries of every perf, which have the same layout in a BUILD_ID section and in a
 //! HEADER_BUILD_ID record.
 
+use std::ops::Range;
+
 use super::builder::set_size;
 use super::cpumode;
 use crate::{Endian, RECORD_SIZE_MAX, Record, RecordType, until_nul};
@@ -60,6 +62,13 @@ impl<'a> BuildIdEntry<'a> {
     /// Size up to the NUL after the file name, header included, bytes.
     pub fn size(&self) -> usize {
         FIXED + self.filename.len() + 1
+    }
+
+    /// The bytes of an entry of `size` bytes that hold none of its fields.
+    pub(crate) fn gaps(&self, size: usize, without_pid: bool) -> [Range<usize>; 3] {
+        // Only the newer layout has a byte for the length of the id.
+        let (id, length, name) = if without_pid { (8, 0, 32) } else { (12, 1, FIXED) };
+        [id + self.id.len()..id + 20, id + 20 + length..name, name + self.filename.len()..size]
     }
 
     /// Appends the entry to a BUILD_ID section as perf does since 6.12: type 0, the name with its NUL padded

@@ -1,0 +1,848 @@
+//! Lists the words that recordings of every machine have: names that the kernel and perf give, and values of features.
+//! A list that lacks a word costs a name; a rule for the look of words would let those of a person through.
+
+use perfx_format::Feature;
+
+use super::key::{Key, is_word};
+
+/// Words of releases of kernels and perf.
+const RELEASE: &[&str] = &[
+    "",
+    "a",
+    "aarch",
+    "amd",
+    "amzn",
+    "android",
+    "arch",
+    "arm",
+    "armv",
+    "aws",
+    "azure",
+    "b",
+    "bpo",
+    "centos",
+    "cloud",
+    "coreos",
+    "d",
+    "deb",
+    "debian",
+    "debug",
+    "default",
+    "dirty",
+    "eks",
+    "el",
+    "fc",
+    "flatcar",
+    "gcp",
+    "generic",
+    "git",
+    "gke",
+    "hardened",
+    "hwe",
+    "i",
+    "intel",
+    "ist",
+    "k",
+    "kvm",
+    "l",
+    "le",
+    "linux",
+    "linuxkit",
+    "local",
+    "lowlatency",
+    "lp",
+    "lpae",
+    "lts",
+    "microsoft",
+    "mips",
+    "oracle",
+    "p",
+    "pae",
+    "powerpc",
+    "ppc",
+    "pve",
+    "raspi",
+    "rc",
+    "realtime",
+    "riscv",
+    "rpi",
+    "rpt",
+    "rt",
+    "s",
+    "server",
+    "smp",
+    "standard",
+    "tegra",
+    "u",
+    "ubuntu",
+    "uek",
+    "v",
+    "virt",
+    "virtual",
+    "wsl",
+    "x",
+    "xanmod",
+    "zen",
+];
+
+/// Machines of uname(2).
+const MACHINES: &[&str] = &[
+    "aarch64",
+    "aarch64_be",
+    "alpha",
+    "arc",
+    "arm",
+    "armv5tel",
+    "armv6l",
+    "armv7l",
+    "armv8l",
+    "csky",
+    "i386",
+    "i486",
+    "i586",
+    "i686",
+    "loongarch64",
+    "m68k",
+    "mips",
+    "mips64",
+    "parisc",
+    "parisc64",
+    "ppc",
+    "ppc64",
+    "ppc64le",
+    "riscv32",
+    "riscv64",
+    "s390",
+    "s390x",
+    "sh4",
+    "sparc",
+    "sparc64",
+    "x86_64",
+    "xtensa",
+];
+
+/// Words of CPU names. Beside them, words of two letters or less with a digit are numbers of models.
+const CPUS: &[&str] = &[
+    "",
+    "altra",
+    "ampere",
+    "amd",
+    "and",
+    "apple",
+    "arm",
+    "armv",
+    "athlon",
+    "atom",
+    "bit",
+    "broadwell",
+    "bronze",
+    "cascadelake",
+    "cavium",
+    "celeron",
+    "client",
+    "common",
+    "cooperlake",
+    "core",
+    "cortex",
+    "cpu",
+    "denverton",
+    "dhyana",
+    "dual",
+    "eight",
+    "emeraldrapids",
+    "epyc",
+    "family",
+    "genoa",
+    "genuine",
+    "gen",
+    "ghz",
+    "gold",
+    "granite",
+    "graniterapids",
+    "graphics",
+    "graviton",
+    "haswell",
+    "host",
+    "hygon",
+    "ibm",
+    "ibrs",
+    "icelake",
+    "intel",
+    "ivybridge",
+    "kunpeng",
+    "kvm",
+    "loongson",
+    "marvell",
+    "max",
+    "mhz",
+    "milan",
+    "mobile",
+    "model",
+    "naples",
+    "nehalem",
+    "neoverse",
+    "noTSX",
+    "notsx",
+    "opteron",
+    "pentium",
+    "phenom",
+    "phi",
+    "platinum",
+    "power",
+    "pro",
+    "processor",
+    "qemu",
+    "quad",
+    "qualcomm",
+    "r",
+    "radeon",
+    "rev",
+    "revision",
+    "riscv",
+    "rome",
+    "ryzen",
+    "sandybridge",
+    "sapphirerapids",
+    "server",
+    "sierraforest",
+    "sifive",
+    "silver",
+    "six",
+    "skylake",
+    "snapdragon",
+    "snowridge",
+    "stepping",
+    "threadripper",
+    "thunderx",
+    "tm",
+    "tsx",
+    "turin",
+    "ultra",
+    "unknown",
+    "v",
+    "version",
+    "virtual",
+    "westmere",
+    "with",
+    "x",
+    "xeon",
+    "zhaoxin",
+];
+
+/// Vendors in CPUID.
+const VENDORS: &[&str] =
+    &["GenuineIntel", "AuthenticAMD", "HygonGenuine", "CentaurHauls", "  Shanghai  ", "IBM", "g"];
+
+/// Words of the names of PMUs.
+const PMUS: &[&str] = &[
+    "",
+    "a",
+    "amd",
+    "arb",
+    "arm",
+    "armv",
+    "atom",
+    "b",
+    "bar",
+    "breakpoint",
+    "bts",
+    "c",
+    "cb",
+    "cbo",
+    "cbox",
+    "ccn",
+    "cci",
+    "ccpi",
+    "cf",
+    "cha",
+    "clock",
+    "clr",
+    "cmn",
+    "core",
+    "cortex",
+    "cpu",
+    "cpum",
+    "crypto",
+    "cs",
+    "cstate",
+    "cxl",
+    "cxlcm",
+    "cxldp",
+    "d",
+    "ddr",
+    "ddrc",
+    "default",
+    "df",
+    "diag",
+    "dmc",
+    "dsu",
+    "edkdsp",
+    "edram",
+    "etm",
+    "ext",
+    "fetch",
+    "free",
+    "gpci",
+    "ha",
+    "hbm",
+    "hha",
+    "hisi",
+    "hv",
+    "hwmon",
+    "i",
+    "ibox",
+    "ibs",
+    "iio",
+    "imc",
+    "imx",
+    "in",
+    "inst",
+    "intel",
+    "iommu",
+    "irp",
+    "iunit",
+    "kprobe",
+    "l",
+    "low",
+    "lowpower",
+    "m",
+    "mbox",
+    "mc",
+    "mchbm",
+    "mcs",
+    "mdf",
+    "mem",
+    "msr",
+    "neoverse",
+    "nest",
+    "node",
+    "ns",
+    "nvidia",
+    "op",
+    "p",
+    "pa",
+    "pai",
+    "pcie",
+    "pcu",
+    "pkg",
+    "pmcg",
+    "pmu",
+    "pmuv",
+    "power",
+    "pt",
+    "qpi",
+    "r",
+    "ras",
+    "rbox",
+    "riscv",
+    "rng",
+    "running",
+    "s",
+    "sbi",
+    "sbo",
+    "sbox",
+    "sccl",
+    "scf",
+    "sf",
+    "sicl",
+    "smmuv",
+    "software",
+    "spe",
+    "thread",
+    "tool",
+    "trace",
+    "trbe",
+    "tracepoint",
+    "ubox",
+    "uncore",
+    "uprobe",
+    "umc",
+    "upi",
+    "v",
+    "w",
+    "x",
+    "xe",
+    "xfi",
+    "xp",
+];
+
+/// Names of the capabilities of PMUs, and what they have as values beside numbers.
+const CAPABILITIES: &[&str] = &[
+    "branch_counter_nr",
+    "branch_counter_width",
+    "branches",
+    "max_precise",
+    "pmu_name",
+    "slots",
+    "threshold_max",
+    "fixed_counters",
+    "count_size",
+    "event_types",
+    "min_interval",
+    "align",
+    "ldlat",
+    "zen4_ibs_extensions",
+    "alderlake_hybrid",
+    "arrowlake_hybrid",
+    "atom",
+    "bonnell",
+    "broadwell",
+    "core",
+    "goldmont",
+    "goldmont_plus",
+    "grandridge",
+    "graniterapids",
+    "haswell",
+    "icelake",
+    "ivybridge",
+    "knights-landing",
+    "lunarlake_hybrid",
+    "meteorlake_hybrid",
+    "nehalem",
+    "sandybridge",
+    "sapphire_rapids",
+    "silvermont",
+    "skylake",
+    "tremont",
+    "westmere",
+];
+
+/// Levels of scheduling domains.
+const DOMAINS: &[&str] =
+    &["SMT", "CLS", "CLUSTER", "MC", "DIE", "PKG", "NODE", "NUMA", "BOOK", "DRAWER", "CACHE"];
+
+/// Units of counters, as perf and the kernel's PMUs write them.
+const UNITS: &[&[u8]] = &[
+    b"", b"msec", b"ms", b"ns", b"usec", b"sec", b"Joules", b"Bytes", b"bytes", b"KiB", b"MiB", b"GiB",
+    b"MB/s", b"MiB/s", b"GB/s", b"%", b"cycles", b"Cycles", b"W", b"C", b"V", b"A", b"RPM", b"Hz", b"MHz",
+];
+
+/// Formats that ftrace itself has.
+const FTRACE: &[&[u8]] = &[
+    b"bprint",
+    b"bputs",
+    b"branch",
+    b"context_switch",
+    b"func_repeats",
+    b"funcgraph_entry",
+    b"funcgraph_exit",
+    b"fgraph_retaddr_entry",
+    b"function",
+    b"hwlat",
+    b"kernel_stack",
+    b"mmiotrace_map",
+    b"mmiotrace_rw",
+    b"osnoise",
+    b"print",
+    b"raw_data",
+    b"timerlat",
+    b"user_stack",
+    b"wakeup",
+];
+
+/// Words of header_page and header_event.
+const HEADERS: &[&str] = &[
+    "",
+    "array",
+    "bits",
+    "char",
+    "commit",
+    "compressed",
+    "data",
+    "delta",
+    "entry",
+    "extend",
+    "field",
+    "header",
+    "int",
+    "len",
+    "local",
+    "long",
+    "max",
+    "offset",
+    "overwrite",
+    "padding",
+    "s",
+    "signed",
+    "size",
+    "stamp",
+    "t",
+    "time",
+    "timestamp",
+    "type",
+    "u",
+    "unsigned",
+];
+
+/// Memory with a name in brackets.
+const MEMORY: &[&[u8]] = &[
+    b"vdso",
+    b"vdso32",
+    b"vdsox32",
+    b"vsyscall",
+    b"vvar",
+    b"vvar_vclock",
+    b"heap",
+    b"stack",
+    b"uprobes",
+    b"vectors",
+    b"sigpage",
+    b"aio",
+    b"unknown",
+    b"kernel",
+    b"hypervisor",
+    b"guest.kernel",
+    b"timens",
+    b"mmap",
+    b"bpf",
+    b"kernel.vmlinux",
+    b"shadow stack",
+];
+
+/// What stands for the kernel, before the symbol from which it is measured, and for that of a guest with its pid.
+const KERNELS: &[&[u8]] = &[b"[kernel.kallsyms]", b"[guest.kernel.kallsyms]", b"[kernel.vmlinux]"];
+
+/// Files without a path, after `anon_inode:`.
+const ANON_INODES: &[&[u8]] = &[
+    b"[perf_event]",
+    b"[io_uring]",
+    b"[eventfd]",
+    b"[eventpoll]",
+    b"[timerfd]",
+    b"[signalfd]",
+    b"[userfaultfd]",
+    b"[fanotify]",
+    b"[pidfd]",
+    b"inotify",
+    b"bpf-map",
+    b"bpf-prog",
+    b"bpf_link",
+    b"btf",
+    b"kvm-vm",
+    b"kvm-vcpu",
+    b"i915.gem",
+    b"sync_file",
+    b"dmabuf",
+    b"[vfio-device]",
+    b"[secretmem]",
+];
+
+/// Devices that programs map.
+const DEVICES: &[&str] = &[
+    "zero",
+    "null",
+    "mem",
+    "kmem",
+    "kmsg",
+    "fuse",
+    "kvm",
+    "kfd",
+    "nvidia",
+    "nvidiactl",
+    "nvidia-uvm",
+    "hpet",
+];
+
+/// Workqueues, whose names follow those of the kernel's workers.
+const QUEUES: &[&str] = &[
+    "events",
+    "events_unbound",
+    "events_highpri",
+    "events_long",
+    "events_freezable",
+    "events_power_efficient",
+    "mm_percpu_wq",
+    "kblockd",
+    "writeback",
+    "netns",
+    "cgroup_destroy",
+    "cgroup_wq",
+    "rcu_gp",
+    "rcu_par_gp",
+    "slub_flushwq",
+    "kthrotld",
+    "ata_sff",
+    "inet_frag_wq",
+    "ipv6_addrconf",
+];
+
+/// Threads of which each CPU or node has one; its number follows.
+const NUMBERED_THREADS: &[&str] = &[
+    "swapper/",
+    "ksoftirqd/",
+    "migration/",
+    "cpuhp/",
+    "idle_inject/",
+    "irq/",
+    "rcub/",
+    "rcuc/",
+    "rcuop/",
+    "rcuos/",
+    "rcuog/",
+    "kswapd",
+    "kcompactd",
+    "watchdog/",
+    "watchdogd",
+];
+
+/// Other threads of the kernel, and perf itself.
+const THREADS: &[&str] = &[
+    "swapper",
+    "kthreadd",
+    "khugepaged",
+    "kauditd",
+    "oom_reaper",
+    "perf",
+    "perf-exec",
+    "rcu_preempt",
+    "rcu_sched",
+    "rcu_bh",
+    "rcu_gp",
+    "rcu_par_gp",
+    "rcu_exp_gp_kthr",
+    "rcu_exp_par_gp_",
+    "rcu_tasks_kthre",
+    "rcu_tasks_rude_",
+    "rcu_tasks_trace",
+];
+
+/// Code that the kernel makes at run time.
+const SYMBOLS: &[&str] = &[
+    "ftrace_trampoline",
+    "kprobe_insn_page",
+    "kprobe_optinsn_page",
+    "bpf_dispatcher_xdp",
+    "bpf_dispatcher_xdp_func",
+];
+
+/// Words behind `__bpf_prog_`.
+const BPF_WORDS: &[&str] =
+    &["enter", "exit", "recur", "sleepable", "lsm", "cgroup", "tramp", "run", "ret", "args", ""];
+
+fn is_digits(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// True if the letters between digits and signs are these words, or have what `or` requires of the word around them.
+fn has_words(text: &str, words: &[&str], or: impl Fn(&str) -> bool) -> bool {
+    text.split(|letter: char| !letter.is_ascii_alphanumeric()).all(|word| {
+        let mut parts = word.split(|letter: char| letter.is_ascii_digit());
+        or(word) || parts.all(|part| words.contains(&&*part.to_ascii_lowercase()))
+    }) && text.is_ascii()
+}
+
+/// True for the abbreviation of a commit, as git describes it.
+fn is_commit(word: &str) -> bool {
+    let digits = word.strip_prefix('g').unwrap_or_default();
+    (7..=16).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+fn is_model(word: &str) -> bool {
+    let mut parts = word.split(|letter: char| letter.is_ascii_digit());
+    word.len() <= 8 && parts.clone().count() > 1 && parts.all(|part| part.len() <= 2)
+}
+
+fn is_release(text: &str) -> bool {
+    has_words(text, RELEASE, is_commit)
+}
+
+/// True if every machine may have this text in this field of a feature.
+pub(super) fn is_known(feature: Feature, field: &str, text: &[u8]) -> bool {
+    let Ok(text) = str::from_utf8(text) else { return false };
+    let made_of = |signs: &str| text.chars().all(|sign| sign.is_ascii_digit() || signs.contains(sign));
+    let is_cpus = || made_of(",-") || made_of("abcdefABCDEFx,") && field == "mask";
+    is_word("name", text.as_bytes())
+        || text.is_empty()
+        || match feature {
+            Feature::OSRELEASE | Feature::VERSION => is_release(text),
+            Feature::ARCH => MACHINES.contains(&text),
+            Feature::CPUDESC => has_words(text, CPUS, is_model),
+            Feature::CPUID => text.split([',', '-']).all(|part| {
+                let digits = part.strip_prefix("0x").unwrap_or(part);
+                VENDORS.contains(&part)
+                    || digits.len() <= 18
+                        && digits.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'.')
+            }),
+            Feature::CPU_TOPOLOGY | Feature::NUMA_TOPOLOGY => is_cpus(),
+            Feature::CACHE if field == "type" => ["Data", "Instruction", "Unified"].contains(&text),
+            Feature::CACHE => made_of("KMG") || is_cpus(),
+            Feature::PMU_MAPPINGS => is_pmu(text.as_bytes()),
+            Feature::HYBRID_TOPOLOGY if field == "cpus" => is_cpus(),
+            Feature::HYBRID_TOPOLOGY => is_pmu(text.as_bytes()),
+            Feature::CPU_PMU_CAPS | Feature::PMU_CAPS => {
+                CAPABILITIES.contains(&text) || is_digits(text) || field == "name" && is_pmu(text.as_bytes())
+            }
+            Feature::CPU_DOMAIN_INFO if field == "name" => DOMAINS.contains(&text),
+            Feature::CPU_DOMAIN_INFO => is_cpus(),
+            _ => false,
+        }
+}
+
+/// What takes the place of a text that is not known. Of a release, the numbers in front stay.
+pub(super) fn replaced(key: &Key, feature: Feature, text: &[u8]) -> Vec<u8> {
+    let is_number = |byte: &u8| byte.is_ascii_digit() || *byte == b'.';
+    let numbers = text.iter().take_while(|byte| is_number(byte)).count();
+    match feature {
+        Feature::OSRELEASE | Feature::VERSION if numbers > 0 => [&text[..numbers], b"-local"].concat(),
+        _ => key.word("name", text),
+    }
+}
+
+/// True if the name of a PMU is one that the kernel or perf gives.
+pub(super) fn is_pmu(name: &[u8]) -> bool {
+    str::from_utf8(name).is_ok_and(|name| has_words(name, PMUS, |_| false))
+}
+
+/// True for a unit of counters.
+pub(super) fn is_unit(unit: &[u8]) -> bool {
+    UNITS.contains(&unit)
+}
+
+/// True for the name of a format of ftrace.
+pub(super) fn is_ftrace(name: &[u8]) -> bool {
+    FTRACE.contains(&name)
+}
+
+/// True for header_page and header_event of TRACING_DATA as kernels write them.
+pub(super) fn is_header(text: &[u8]) -> bool {
+    str::from_utf8(text).is_ok_and(|text| has_words(text, HEADERS, |_| false))
+}
+
+/// Memory whose name tells something: what is in front of that name, the name, and what follows it. `None` for a file.
+pub(super) enum Memory<'a> {
+    /// A name that every machine has.
+    Known,
+    /// The name tells something; these are what is before it, the name, and what is behind it.
+    Named(&'a [u8], &'a [u8], &'a [u8]),
+    /// A file.
+    File,
+}
+
+impl<'a> Memory<'a> {
+    /// What a path names.
+    pub(super) fn of(path: &'a [u8]) -> Memory<'a> {
+        let known = |is_known: bool, other: Memory<'a>| if is_known { Memory::Known } else { other };
+        if path.is_empty() || [&b"//anon"[..], b"//toolong", b"//enomem", b"/anon_hugepage"].contains(&path) {
+            return Memory::Known;
+        }
+        if let Some(name) = path.strip_prefix(b"/dev/") {
+            let name = str::from_utf8(name).unwrap_or("/");
+            let bare = name.trim_end_matches(|letter: char| letter.is_ascii_digit());
+            return known(DEVICES.contains(&bare), Memory::File);
+        }
+        if let Some(inner) = path.strip_prefix(b"anon_inode:") {
+            let bare = inner.split(|&byte| byte == b':').next().unwrap_or_default();
+            let number = inner.get(bare.len() + 1..).unwrap_or_default();
+            let is_known = ANON_INODES.contains(&bare) && number.iter().all(u8::is_ascii_digit);
+            return known(is_known, Memory::Named(&path[..11], inner, b""));
+        }
+        let Some(inner) = path.strip_prefix(b"[") else { return Memory::File };
+        if let Some(symbol) = KERNELS.iter().find_map(|kernel| path.strip_prefix(*kernel)) {
+            let is_known = [&b""[..], b"_text", b"_stext"].contains(&symbol);
+            let front = &path[..path.len() - symbol.len()];
+            return known(is_known, Memory::Named(front, symbol, b""));
+        }
+        let end: &[u8] = if inner.ends_with(b"]") { b"]" } else { b"" };
+        let inner = &inner[..inner.len() - end.len()];
+        let colon = inner.iter().position(|&byte| byte == b':').filter(|_| inner.starts_with(b"anon"));
+        if let Some(colon) = colon {
+            return Memory::Named(&path[..colon + 2], &inner[colon + 1..], end);
+        }
+        // `[stack:7]` and `[guest.kernel.kallsyms.7]`.
+        let is_numbered = [&b"stack:"[..], b"guest.kernel.kallsyms."].iter().any(|front| {
+            inner.strip_prefix(*front).is_some_and(|number| number.iter().all(u8::is_ascii_digit))
+        });
+        let is_known = !end.is_empty() && (MEMORY.contains(&inner) || is_numbered);
+        known(is_known, Memory::Named(&path[..1], inner, end))
+    }
+}
+
+/// The part of a thread's name that tells only which thread of the kernel, or of perf, it is.
+pub(super) fn thread(name: &[u8]) -> Option<&[u8]> {
+    let text = str::from_utf8(name).ok()?;
+    if THREADS.contains(&text) {
+        return Some(name);
+    }
+    if let Some(worker) = text.strip_prefix("kworker/") {
+        // `0:1H-events`, `u8:3+flush`, `R-rcu_g`.
+        let letters = |letter: char| letter.is_ascii_digit() || "uHIR:".contains(letter);
+        let queue = worker.trim_start_matches(letters);
+        let front = worker.len() - queue.len();
+        let is_known = front > 0
+            && (queue.len() <= 1
+                || queue.starts_with(['-', '+'])
+                    && QUEUES.iter().any(|known| known.starts_with(&queue[1..])));
+        let kept = if is_known { name.len() } else { name.len() - queue.len() };
+        return (front > 0).then_some(&name[..kept]);
+    }
+    let numbered = NUMBERED_THREADS.iter().find_map(|thread| text.strip_prefix(thread));
+    let rest = numbered?.trim_start_matches(|letter: char| letter.is_ascii_digit());
+    // The name of a device follows the number of an interrupt.
+    let is_thread = rest.len() < numbered?.len() && (rest.is_empty() || rest.starts_with('-'));
+    is_thread.then(|| &name[..name.len() - rest.len()])
+}
+
+/// True for code that the kernel makes at run time on every machine.
+pub(super) fn is_symbol(name: &[u8]) -> bool {
+    let Ok(name) = str::from_utf8(name) else { return false };
+    let number = name.strip_prefix("bpf_trampoline_").unwrap_or("x");
+    let words = name.strip_prefix("__bpf_prog_").unwrap_or("x");
+    SYMBOLS.contains(&name)
+        || number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'_')
+        || has_words(words, BPF_WORDS, |_| false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_machines_say_of_themselves_stays_and_what_people_add_does_not() {
+        for (feature, field, text) in [
+            (Feature::OSRELEASE, "text", "6.1.0-37-cloud-amd64"),
+            (Feature::OSRELEASE, "text", "5.14.0-427.13.1.el9_4.x86_64"),
+            (Feature::OSRELEASE, "text", "6.6.87.2-microsoft-standard-WSL2"),
+            (Feature::VERSION, "text", "6.9.rc3.g1a2b3c4d5e6f"),
+            (Feature::ARCH, "text", "ppc64le"),
+            (Feature::CPUDESC, "text", "Intel(R) Xeon(R) Platinum 8375C CPU @ 2.90GHz"),
+            (Feature::CPUDESC, "text", "AMD EPYC 7B13 64-Core Processor"),
+            (Feature::CPUDESC, "text", "13th Gen Intel(R) Core(TM) i7-13700K"),
+            (Feature::CPUID, "text", "GenuineIntel,6,106,6"),
+            (Feature::CPUID, "text", "0x00000000410fd0c0"),
+            (Feature::CPU_TOPOLOGY, "packages", "0-3,8"),
+            (Feature::CACHE, "type", "Unified"),
+            (Feature::CACHE, "size", "32768K"),
+            (Feature::PMU_MAPPINGS, "name", "uncore_imc_free_running_0"),
+            (Feature::PMU_MAPPINGS, "name", "cstate_pkg"),
+            (Feature::PMU_CAPS, "value", "32"),
+            (Feature::CPU_DOMAIN_INFO, "mask", "0000000f,ffffffff"),
+        ] {
+            assert!(is_known(feature, field, text.as_bytes()), "{feature} {text}");
+            assert!(!is_known(feature, field, b"MARKER of a host"), "{feature}");
+            let new = replaced(&Key::default(), feature, b"6.1-secret");
+            assert!(is_known(feature, field, &new), "{feature} {}", new.escape_ascii());
+        }
+        assert_eq!(replaced(&Key::default(), Feature::OSRELEASE, b"6.1.2-acme"), b"6.1.2-local");
+    }
+
+    #[test]
+    fn threads_of_the_kernel_lose_what_drivers_add() {
+        for (name, expected) in [
+            ("kworker/0:1-ev", Some("kworker/0:1-ev")),
+            ("kworker/u8:3+fl", Some("kworker/u8:3")),
+            ("kworker/R-rcu_g", Some("kworker/R-rcu_g")),
+            ("kworker/secret", None),
+            ("swapper/11", Some("swapper/11")),
+            ("swapper-of-bob", None),
+            ("irq/27-secret", Some("irq/27")),
+            ("rcu_secret", None),
+            ("rcu_preempt", Some("rcu_preempt")),
+            ("kswapd0", Some("kswapd0")),
+            ("perf-secret", None),
+        ] {
+            assert_eq!(thread(name.as_bytes()), expected.map(str::as_bytes), "{name}");
+        }
+        assert!(is_symbol(b"bpf_trampoline_6442_1") && is_symbol(b"__bpf_prog_enter_sleepable_recur"));
+        assert!(!is_symbol(b"bpf_trampoline_secret") && !is_symbol(b"__bpf_prog_secret"));
+    }
+}

@@ -1,0 +1,87 @@
+//! Fills bytes with zeros in which perfx knows no field, of records, attrs and features, because they may hold anything.
+
+use std::borrow::Cow;
+
+use perfx_format::decode::{attr_tail, clear_gaps, decode, gaps_of_sample};
+use perfx_format::{Decoded, Endian, Layout, Layouts, Record, Value, clear};
+use perfx_pipeline::counted;
+
+/// How many bytes were not zero.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Zeroed {
+    /// In padding, in what is reserved, and behind a NUL.
+    padding: u64,
+    /// Behind the known fields, where a newer kernel or perf may have others.
+    unknown: u64,
+}
+
+impl Zeroed {
+    /// Clears the bytes of a record other than a sample. Returns what was decoded of it, from which the caller can see
+    /// that its layout is not known.
+    pub(crate) fn record<'r>(
+        &mut self,
+        record: &Record<'r>,
+        layouts: &Layouts,
+        bytes: &mut Cow<'r, [u8]>,
+    ) -> Decoded<'r> {
+        let mut decoded = decode(record, layouts);
+        let cleared = clear_gaps(std::mem::take(&mut decoded.gaps), bytes);
+        let codes = ["rest", "too-small", "count-too-large"];
+        match decoded.issues.iter().any(|issue| codes.contains(&issue.code)) {
+            true => self.unknown += cleared,
+            false => self.padding += cleared,
+        }
+        decoded
+    }
+
+    /// Clears the bytes of a sample.
+    pub(crate) fn sample(&mut self, record: &Record<'_>, layout: &Layout, bytes: &mut Cow<'_, [u8]>) {
+        let end = record.body().len();
+        for gap in gaps_of_sample(record, layout) {
+            let is_last = gap.end == end;
+            let cleared = clear_gaps([gap], bytes);
+            *(if is_last { &mut self.unknown } else { &mut self.padding }) += cleared;
+        }
+    }
+
+    /// Clears the bytes of an attr behind those that are known.
+    pub(crate) fn attr(&mut self, raw: &mut [u8], endian: Endian) {
+        self.unknown += clear(raw, attr_tail(raw, endian));
+    }
+
+    /// Clears the bytes of a feature section, if all of it is known; returns false if not.
+    pub(crate) fn section(&mut self, decoded: &Decoded<'_>, section: &mut [u8]) -> bool {
+        let is_known = !has_rest(decoded);
+        if is_known {
+            self.padding += decoded.gaps.iter().map(|gap| clear(section, gap.clone())).sum::<u64>();
+        }
+        is_known
+    }
+
+    /// Counts bytes that the caller has cleared because they are not known.
+    pub(crate) fn add_unknown(&mut self, bytes: u64) {
+        self.unknown += bytes;
+    }
+
+    pub(crate) fn join(&mut self, later: Zeroed) {
+        self.padding += later.padding;
+        self.unknown += later.unknown;
+    }
+
+    /// `3 bytes of padding`, if there are any.
+    pub(crate) fn padding(&self) -> Option<String> {
+        let bytes = || counted(self.padding, "byte", "bytes") + " of padding";
+        (self.padding > 0).then(bytes)
+    }
+
+    /// `3 bytes without a known field`, if there are any.
+    pub(crate) fn unknown(&self) -> Option<String> {
+        let bytes = || counted(self.unknown, "byte", "bytes") + " without a known field";
+        (self.unknown > 0).then(bytes)
+    }
+}
+
+/// True if perfx does not know what some bytes of the section are: those of a newer perf, or of a damaged section.
+pub(crate) fn has_rest(decoded: &Decoded<'_>) -> bool {
+    matches!(decoded.get("rest"), Some(Value::Bytes(rest)) if rest.iter().any(|&byte| byte != 0))
+}

@@ -1,0 +1,110 @@
+//! `perfx overview`, or `perfx` with only a recording, shows on one screen what a person wants to know first.
+
+use std::io::Write as _;
+
+use anyhow::Result;
+use clap::Args;
+use perfx_export::ranking::{Order, Ranking};
+use perfx_export::{Grouping, ShownEvent};
+use perfx_format::Value;
+use perfx_look::render::{Style, readable, value};
+use perfx_look::{Stats, stats};
+use perfx_pipeline::Report;
+
+use super::export::input::{Collected, StackArgs, say_not_counted};
+use super::info::headings;
+use super::list::ranked_text;
+use crate::io::source::{InputArgs, Source};
+use crate::io::target::stdout;
+use crate::term::units::{columns, count, fitted, wide_count};
+
+/// Show what was recorded, the events, ten functions and the losses on one screen
+///
+/// `perfx FILE` does the same. The functions are those of `perfx list functions`.
+///
+/// Examples:
+///   perfx overview perf.data
+///   perfx perf.data
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Overview {
+    #[command(flatten)]
+    input: InputArgs,
+    #[command(flatten)]
+    stacks: StackArgs,
+}
+
+/// What was recorded, from the lines of `perfx info`.
+const FACTS: [(&str, &[&str]); 4] = [
+    ("command", &["command"]),
+    ("machine", &["architecture", "kernel", "CPUs"]),
+    ("first sample", &["first sample"]),
+    ("duration", &["duration"]),
+];
+
+/// The number of functions.
+const FUNCTIONS: usize = 10;
+
+impl Overview {
+    pub(crate) fn run(&self) -> Result<u8> {
+        let ids = self.stacks.ids()?;
+        let source = Source::of(&self.input);
+        let mut recording = source.open_indexed()?;
+        let facts = headings(&mut recording);
+        let mut report = Report::default();
+        // What is said here is said again when the stacks are read.
+        let counts = stats(&mut recording, self.stacks.threads(), &mut Report::default())?;
+        let grouping = Grouping { own_address: true, ..Grouping::default() };
+        let collected = self.stacks.collect(recording, &ids, grouping, &mut report)?;
+        let Collected { recording, facts: meanings, stacks, .. } = &collected;
+        let event = ShownEvent::default().of(&recording.name, stacks, meanings)?;
+        let mut ranking = Ranking::default();
+        let named = ranking.add(stacks, collected.search(&ids, false), event)?;
+        named.say(&mut report);
+        say_not_counted(stacks, meanings, event, &mut report);
+
+        let mut text = String::new();
+        for (label, of) in FACTS {
+            let rows = facts.iter().flat_map(|(_, rows)| rows);
+            let found: Vec<&str> =
+                rows.filter(|(label, _)| of.contains(&&**label)).map(|(_, text)| &**text).collect();
+            if !found.is_empty() {
+                text += &format!("{label:<14} {}\n", found.join(", "));
+            }
+        }
+        text += &format!("{:<14} {}\n\n", "lost", losses(&counts));
+        text += &events(&counts);
+        if event.is_some() {
+            text += "\n";
+            text += &ranked_text(&ranking.functions(Order::Own, FUNCTIONS), columns());
+        }
+        // Quoted where a shell needs it.
+        let name = value(&Value::Text(source.to_string().as_bytes()), Style::default());
+        text += &format!(
+            "\nperfx list functions {name} --callers FUNCTION\n\
+             perfx export html {name} -o report.html\n\
+             perfx info {name}\n"
+        );
+        let mut out = stdout();
+        out.write_all(text.as_bytes())?;
+        out.flush()?;
+        Ok(self.stacks.verbosity.print(&report))
+    }
+}
+
+fn losses(counts: &Stats) -> String {
+    let lost = counts.lost;
+    match (lost.lost_records.0, lost.lost_samples.0) {
+        (0, 0) => "nothing, as far as the recording says".to_owned(),
+        (records, samples) => format!("{} records and {} samples", wide_count(records), wide_count(samples)),
+    }
+}
+
+fn events(counts: &Stats) -> String {
+    let mut rows = vec![["event", "samples", "period"].map(str::to_owned).to_vec()];
+    rows.extend(counts.events.iter().map(|event| {
+        let period = event.period.map_or_else(|| "-".to_owned(), |period| wide_count(period.0));
+        vec![readable(&event.name.0), count(event.samples), period]
+    }));
+    fitted(&rows)
+}
