@@ -33,6 +33,8 @@ pub(super) struct Images {
 pub(super) enum Loaded {
     /// It is in no file, such as that of a JIT compiler.
     Memory,
+    /// It is the stack or the heap, where no code is.
+    Data,
     /// There is no file that is the recorded one, for these reasons.
     Missing(String),
     /// It is in a file.
@@ -75,6 +77,9 @@ impl Images {
 
     fn load(&self, number: usize) -> Loaded {
         let (dso, flags) = &self.spaces.dsos()[number];
+        if matches!(dso_name(dso), b"[stack]" | b"[heap]") {
+            return Loaded::Data;
+        }
         if dso.kernel || !can_have_id(dso, *flags) {
             return Loaded::Memory;
         }

@@ -28,6 +28,8 @@ pub(super) enum Rule {
     Uncovered,
     /// There are no tables: follow the frame pointer.
     FramePointer,
+    /// There is no code.
+    NoCode,
     /// The code returns from a signal handler, to what this frame says.
     SignalReturn(SignalFrame),
     /// It is the outermost frame.

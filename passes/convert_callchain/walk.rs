@@ -141,6 +141,13 @@ impl Walker {
                 Some(hit) => known.get(images, hit, at, context),
                 None => &Rule::FramePointer,
             };
+            if matches!(rule, Rule::NoCode) {
+                // An instruction pointer is code wherever it is.
+                match frame.is_next {
+                    true => rule = &Rule::FramePointer,
+                    false => return End::Broken,
+                }
+            }
             // Without tables, the innermost function may have no frame of its own.
             let is_uncovered = matches!(rule, Rule::Uncovered);
             if frame.is_next && (is_uncovered || matches!(rule, Rule::FramePointer) && !arch.call_pushes) {
@@ -192,7 +199,7 @@ impl Walker {
         let is_linked = match rule {
             Rule::Simple { saved, .. } => saved[0] == SAME,
             Rule::Complex(complex) => complex.keeps_return_address(arch),
-            Rule::Uncovered | Rule::FramePointer => true,
+            Rule::Uncovered | Rule::FramePointer | Rule::NoCode => true,
             Rule::SignalReturn(_) | Rule::Outermost | Rule::Refused => false,
             Rule::Missing => return hit.map_or(Caller::NotLinked, |hit| Caller::Missing(hit.dso)),
         };
@@ -275,7 +282,7 @@ fn caller(
             let cfa = arch.cfa_of_leaf(sp).ok_or(End::Broken)?;
             restore(cfa, &saved, frame, regs, arch, stack)
         }
-        Rule::Uncovered | Rule::FramePointer => {
+        Rule::Uncovered | Rule::FramePointer | Rule::NoCode => {
             let (fp, record) = regs.get(arch.fp).zip(arch.frame_record).ok_or(End::Broken)?;
             if fp == 0 {
                 return Err(End::Outermost);
@@ -398,6 +405,7 @@ impl Known {
         let everywhere = start..u64::MAX;
         let (rule, range) = match images.get(hit) {
             Loaded::Memory => (Rule::FramePointer, everywhere),
+            Loaded::Data => (Rule::NoCode, everywhere),
             Loaded::Missing(_) => (Rule::Missing, everywhere),
             Loaded::Image(rules) => rules.get(offset, context),
         };
