@@ -237,3 +237,36 @@ impl Recorded {
         lineage.spans.iter().flat_map(of).copied().chain(lineage.unknown()).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each process forks the next one, and the first one has mapped a file.
+    fn chain(processes: u32) -> Recorded {
+        let begin = |pid: u32| Begin { pid, moment: u64::from(pid), parent: Some(pid - 1) };
+        let mut recorded = Recorded { begins: (1..processes).map(begin).collect(), ..Recorded::default() };
+        let (start, end, origin) = (0x1000, 0x2000, Origin::Synthetic);
+        recorded.maps.push(Map { pid: 0, moment: 0, start, end, origin, is_memory: false });
+        recorded.sort();
+        recorded
+    }
+
+    fn files(processes: u32, range: Range<u64>) -> Vec<(u64, u64)> {
+        let recorded = chain(processes);
+        let lineage = recorded.lineage(recorded.span(processes - 1, u64::MAX));
+        assert_eq!(lineage.spans.len(), GENERATIONS.min(processes as usize));
+        recorded.files(&lineage, &range).iter().map(|map| (map.start, map.end)).collect()
+    }
+
+    #[test]
+    fn a_file_of_ancestors_is_found_and_of_remote_ones_supposed_everywhere() {
+        for processes in [2, GENERATIONS as u32] {
+            assert_eq!(files(processes, 0x1800..0x3000), [(0x1000, 0x2000)]);
+            assert_eq!(files(processes, 0x2000..0x3000), []);
+        }
+        for processes in [GENERATIONS as u32 + 1, 10_000] {
+            assert_eq!(files(processes, 0x2000..0x3000), [(0, u64::MAX)]);
+        }
+    }
+}

@@ -14,12 +14,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use perfx_format::header::Features;
-use perfx_format::jitdump::{Load, Move, Writer};
+use perfx_format::jitdump::{Dump, Line, Load, Move, Writer};
 use perfx_format::record::build_id::BuildIdEntry;
 use perfx_format::write::RecordingWriter;
 use perfx_format::{
     Attr, COMM_EXEC, Endian, Event, Feature, Inode, MappedFile, Mmap2, RecordType as T, sample_type as st,
 };
+use perfx_jit::{Functions, Image, Target, arenas};
 
 use crate::args;
 use crate::every_pass::{WITHOUT_INPUT, commands, number};
@@ -136,12 +137,42 @@ fn with_dump(folder: &Path, dump: Writer, map: &str, forks: u32) {
     });
 }
 
+/// A recording of a program with these functions, beside it, and samples at each of them.
+fn with_program(folder: &Path, n: u64, name: impl Fn(u64) -> String) {
+    let (mut dump, base) = (Writer::new(LE, 62, 7), 0x10_0000);
+    for index in 0..n {
+        let (address, name) = (base + 16 * index, name(index));
+        dump.debug_info(
+            1,
+            address,
+            &[Line { address, line: 1 + index as u32, column: 1, file: b"/src/a.c" }],
+        );
+        dump.load(1, &Load { name: name.as_bytes(), ..jit_load(7, index, address, 16, &[0x90; 16]) });
+    }
+    let bytes = dump.into_bytes();
+    let functions = Functions::of(&Dump::new(&bytes).unwrap());
+    let [arena] = &arenas(&functions.list)[..] else { panic!("one arena") };
+    let image = Image::new(&functions, arena, Target::of(functions.header, None));
+    fs::create_dir_all(folder.join("nowhere")).unwrap();
+    let file = File::create(folder.join("nowhere/program")).unwrap();
+    let written = image.write(&file, 0).unwrap();
+    plain(folder, |maker| {
+        let trailer = [&[1, 0, 0, 0, 1, 0, 0, 0][..], &maker.time.to_le_bytes()].concat();
+        let (misc, pid, tid, start, len, pgoff, prot, flags) = (USER, 1, 1, 1 << 40, written.len, 0, 5, 2);
+        let (file, name, trailer) =
+            (MappedFile::BuildId(&written.build_id), &b"/nowhere/program"[..], &trailer[..]);
+        let mapping = Mmap2 { misc, pid, tid, start, len, pgoff, file, prot, flags, name, trailer };
+        maker.writer.write(&mapping.write(LE).unwrap()).unwrap();
+        (0..n).for_each(|index| maker.sample(1, start + image.place_of(base) + 16 * index));
+    });
+}
+
 fn jit_load(pid: u32, index: u64, address: u64, size: u64, code: &[u8]) -> Load<'_> {
     Load { pid, tid: pid, address, size, index, name: b"jitted", code }
 }
 
 /// The families, and n of each.
-const FAMILIES: [Family; 26] = [
+const FAMILIES: [Family; 28] = [
     ("one pid, again and again", 5000, |folder, n| {
         plain(folder, |maker| {
             for _ in 0..n {
@@ -340,6 +371,13 @@ const FAMILIES: [Family; 26] = [
         }
         with_dump(folder, dump, "", 0);
     }),
+    ("functions of a program", 2000, |folder, n| with_program(folder, n, |index| format!("function{index}"))),
+    ("long names of C++ functions", 500, |folder, n| {
+        // a::a::…::b<int, int, …>(int, int, …)
+        with_program(folder, n, |index| {
+            format!("_ZN{}1bI{}E{index}Ev{}", "1a".repeat(20), "i".repeat(40), "i".repeat(40))
+        });
+    }),
     ("code of each in a chain of forks", 2000, |folder, n| {
         let mut dump = Writer::new(LE, 62, 7);
         for index in 0..n {
@@ -351,11 +389,17 @@ const FAMILIES: [Family; 26] = [
 ];
 
 /// Commands that need more than the table has, to do what they are for.
-const MORE: [(&str, &[&str]); 4] = [
+const MORE: [(&str, &[&str]); 10] = [
     ("inject", &["--jit", "--jit-map", "--no-files", "--jit-dir", "HERE", "-o", "OUT"]),
     ("inject", &["--jit", "--jit-layout", "function", "--no-files", "--jit-dir", "HERE", "-o", "OUT"]),
     ("split", &["--by", "event", "--max-parts", "100000", "-o", "OUT"]),
-    ("export", &["firefox", "--no-files", "-o", "OUT"]),
+    ("export", &["firefox", "--no-files", "--root", "HERE", "-o", "OUT"]),
+    ("export", &["folded", "--no-files", "--root", "HERE", "-o", "OUT"]),
+    ("export", &["pprof", "--no-files", "--root", "HERE", "-o", "OUT"]),
+    ("export", &["html", "--no-files", "--root", "HERE", "-o", "OUT"]),
+    ("export", &["parquet", "--no-files", "--root", "HERE", "--dir", "OUT"]),
+    ("view", &["--no-files", "--root", "HERE"]),
+    ("pack", &["--no-files", "--root", "HERE", "-o", "OUT"]),
 ];
 
 /// User and system time of a command, s; or what is wrong. It may use `memory` bytes of private memory.
