@@ -18,7 +18,7 @@ use perfx_format::record::cpumode;
 use perfx_format::{Endian, Feature, Kinds, Layouts, Record, RecordType, hex, set_mmap2_build_id};
 use perfx_model::address_space::{Dso, Identity, Machine, Mapping};
 use perfx_pipeline::{Context as _, LISTED, Level, Report, Result, Session, counted, ensure};
-use symbols::Debuginfod;
+use symbols::{Debuginfod, KernelFile};
 
 /// The places to look for files that a recording names.
 #[derive(Args, Clone, Debug)]
@@ -58,26 +58,37 @@ pub struct SymbolArgs {
     /// Download missing files and their symbols from the servers in DEBUGINFOD_URLS
     #[arg(help_heading = "Where to search for files", long)]
     debuginfod: bool,
+    /// Take the kernel's symbols from this copy of /proc/kallsyms, or this System.map
+    #[arg(help_heading = "Where to search for files", long, value_name = "FILE", conflicts_with = "vmlinux")]
+    kallsyms: Option<PathBuf>,
+    /// Take the kernel's symbols from this file
+    #[arg(help_heading = "Where to search for files", long, value_name = "FILE")]
+    vmlinux: Option<PathBuf>,
 }
 
 impl SymbolArgs {
     /// True if the user named a place.
     pub fn is_given(&self) -> bool {
-        self.search.is_given() || self.debuginfod
+        self.search.is_given() || self.debuginfod || self.kallsyms.is_some() || self.vmlinux.is_some()
     }
 
     /// The places to search.
     ///
     /// # Errors
     ///
-    /// A folder does not exist, no server is set, or no client is installed.
+    /// A folder does not exist, no server is set, no client is installed, or a file has no symbols of a kernel.
     pub fn options(self) -> Result<IdOptions> {
         let options = self.search.options(None)?;
+        let kernel = self.kallsyms.map(KernelFile::Kallsyms).or(self.vmlinux.map(KernelFile::Vmlinux));
+        if let Some(kernel) = &kernel {
+            let option = if matches!(kernel, KernelFile::Kallsyms(_)) { "--kallsyms" } else { "--vmlinux" };
+            kernel.check().with_context(|| format!("{option} {}", kernel.path().display()))?;
+        }
         let debuginfod = match self.debuginfod {
             true => Some(Debuginfod::download().context("--debuginfod")?),
             false => (!options.no_files).then(Debuginfod::cache),
         };
-        Ok(IdOptions { debuginfod, ..options })
+        Ok(IdOptions { debuginfod, kernel, ..options })
     }
 }
 
@@ -116,6 +127,7 @@ pub struct IdOptions {
     caches: Vec<PathBuf>,
     no_files: bool,
     debuginfod: Option<Debuginfod>,
+    kernel: Option<KernelFile>,
 }
 
 impl IdOptions {
@@ -203,6 +215,11 @@ impl IdOptions {
         self.debuginfod.as_ref()
     }
 
+    /// The file with the kernel's symbols.
+    pub fn kernel(&self) -> Option<&KernelFile> {
+        self.kernel.as_ref()
+    }
+
     /// True if the files of this machine are not the recorded ones.
     pub fn no_files(&self) -> bool {
         self.no_files
@@ -229,7 +246,7 @@ impl IdOptions {
             let there = std::fs::metadata(folder).with_context(|| format!("{what} {}", folder.display()))?;
             ensure!(there.is_dir(), "{what} {} is not a directory", folder.display());
         }
-        Ok(IdOptions { known, roots, caches, no_files, debuginfod: None })
+        Ok(IdOptions { known, roots, caches, no_files, debuginfod: None, kernel: None })
     }
 }
 

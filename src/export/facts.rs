@@ -143,7 +143,8 @@ impl Facts {
         let endian = recording.endian;
         let mut names = HashMap::new();
         let mut changes = Changes::default();
-        let (mut files, mut guests, mut reference) = (MappedFiles::default(), Guests::default(), None);
+        let (mut files, mut guests) = (MappedFiles::default(), Guests::default());
+        let mut reference: Option<Reference> = None;
         let mut task_changes = TaskChanges::new(true);
         let mut cgroups = HashMap::new();
         let mut ksymbols = HashMap::new();
@@ -222,6 +223,9 @@ impl Facts {
         for record in &recorded_ids {
             BuildIdEntry::read(record, endian).iter().for_each(|entry| ids.learn(entry));
         }
+        if let (Some(reference), Some((dso, _))) = (&mut reference, kernel) {
+            reference.kernel = spaces.dsos().get(dso as usize).and_then(|(dso, _)| ids.get(dso));
+        }
         let beyond_kernel = kernel.map(|(dso, end)| {
             let next = modules.values().flatten().copied().filter(|&start| start >= end).min();
             (dso, end..next.unwrap_or(u64::MAX))
@@ -277,5 +281,9 @@ fn is_memory(name: &[u8]) -> bool {
 fn kernel_reference(mapping: &Mapping<'_>) -> Option<Reference> {
     let end = mapping.name.iter().position(|&byte| byte == b']')?;
     let name = mapping.name.get(end + 1..).filter(|name| !name.is_empty())?;
-    mapping.name.starts_with(b"[kernel.").then(|| Reference { name: name.to_vec(), address: mapping.pgoff })
+    mapping.name.starts_with(b"[kernel.").then(|| Reference {
+        name: name.to_vec(),
+        address: mapping.pgoff,
+        kernel: None,
+    })
 }

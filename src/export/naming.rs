@@ -107,6 +107,13 @@ impl<'f> Images<'f> {
         let image = self.guest_sources.image(&object, Some(id?), None);
         image.or_else(|| module(&self.guest_sources))
     }
+
+    /// Why the kernel of the host has no symbols; `None` for other DSOs.
+    fn why_no_kernel(&self, number: u32) -> Option<String> {
+        let (dso, object) = self.object(number)?;
+        let is_kernel = object == Object::Kernel && dso.machine == Machine::Host;
+        is_kernel.then(|| self.sources.why_no_kernel(self.facts.ids.get(dso), self.facts.reference.as_ref()))
+    }
 }
 
 /// The places to search; with `files`, also this machine.
@@ -115,7 +122,7 @@ pub(crate) fn sources(ids: &IdOptions, files: bool, recorded_on: &RecordedOn) ->
     let own = build_id::home().filter(|_| !ids.no_files()).map(|home| home.join(".debug"));
     let caches: Vec<_> = ids.caches().iter().cloned().chain(own.filter(|own| own.is_dir())).collect();
     let sources = Sources::new(files, ids.roots(), &caches, recorded_on);
-    sources.with_debuginfod(ids.debuginfod().cloned())
+    sources.with_debuginfod(ids.debuginfod().cloned()).with_kernel(ids.kernel().cloned())
 }
 
 /// The functions of one frame: that of the symbol table, and the calls that the compiler inlined into it.
@@ -151,8 +158,9 @@ pub struct Named {
     pub with_symbols: u64,
     /// The names of DSOs without symbols.
     pub without: Vec<String>,
-    /// DSOs of which not all DWARF was read, with the reasons.
-    pub unread: Vec<String>,
+    /// What else there is to say of DSOs: why not all of their DWARF was read, or why the kernel's functions have no
+    /// names.
+    pub said: Vec<(Level, String)>,
 }
 
 impl Named {
@@ -161,12 +169,12 @@ impl Named {
         let dsos = counted(self.with_symbols + self.without.len() as u64, "DSO", "DSOs");
         report.say(Level::Info, format!("found symbols of {} of {dsos}", self.with_symbols));
         self.without.iter().for_each(|name| report.say(Level::Detail, format!("no symbols: {name}")));
-        self.say_unread(report);
+        self.say_reasons(report);
     }
 
-    /// Adds to the report which DSOs lack inlined calls and source lines.
-    pub(crate) fn say_unread(&self, report: &mut Report) {
-        self.unread.iter().for_each(|what| report.say(Level::Warning, what));
+    /// Adds to the report why names of DSOs are missing, where a user can help.
+    pub(crate) fn say_reasons(&self, report: &mut Report) {
+        self.said.iter().for_each(|(level, what)| report.say(*level, what));
     }
 }
 
@@ -234,6 +242,8 @@ pub(crate) struct NamedPlace<'f> {
     dso: Option<Cow<'f, [u8]>>,
     source: Option<NameSource<'f>>,
     shown: RefCell<ShownNames>,
+    /// Why the kernel has no symbols.
+    why: Option<String>,
 }
 
 impl<'f> Names<'f> {
@@ -259,13 +269,15 @@ impl<'f> Names<'f> {
                     let ksymbol = ksymbol.map(|&start| NameSource::Ksymbol(name(), start));
                     ksymbol.or_else(|| self.images.of(number).map(|image| self.source(image, files)))
                 });
-                NamedPlace { facts, number, dso: dso.map(Cow::Borrowed), source, shown }
+                let why =
+                    number.filter(|_| source.is_none()).and_then(|number| self.images.why_no_kernel(number));
+                NamedPlace { facts, number, dso: dso.map(Cow::Borrowed), source, shown, why }
             }
             pid => {
                 let map = self.maps.open(pid).ok();
                 let dso = Some(PerfMaps::path(pid).into_bytes().into());
                 let source = map.map(|(text, _)| NameSource::Map(listed(&text, pid, self.endian)));
-                NamedPlace { facts, number, dso, source, shown }
+                NamedPlace { facts, number, dso, source, shown, why: None }
             }
         }
     }
@@ -314,9 +326,14 @@ impl Named {
             && let Some(why) = dwarf.stopped()
         {
             let name = String::from_utf8_lossy(place.dso().unwrap_or_default());
-            self.unread.push(format!(
-                "{name}: some inlined calls and source lines are not shown, because reading its DWARF was stopped: {why}"
-            ));
+            let what =
+                "some inlined calls and source lines are not shown, because reading its DWARF was stopped";
+            self.said.push((Level::Warning, format!("{name}: {what}: {why}")));
+        }
+        if let Some(why) = &place.why {
+            let what = "the kernel's functions have no names";
+            let help = "--kallsyms FILE or --vmlinux FILE names a file that has them";
+            self.said.push((Level::Info, format!("{what}: {why}; {help}")));
         }
         match (&place.source, &place.dso) {
             (Some(_), _) => self.with_symbols += 1,

@@ -378,7 +378,7 @@ impl<'f, 'o> Printer<'f, 'o> {
         let mut places: Vec<_> = self.places.iter().collect();
         places.sort_unstable_by_key(|(key, _)| **key);
         places.iter().for_each(|(_, place)| named.count(place));
-        named.say_unread(report);
+        named.say_reasons(report);
         Ok(self.viewed)
     }
 

@@ -26,7 +26,7 @@ pub use crate::inlined::{Call, DwarfPlaces, Inlined};
 pub use crate::name::Name;
 pub use crate::plt::Stub;
 pub use crate::shown::ShownNames;
-pub use crate::sources::{Content, Image, Reference, Sources, SymbolFile};
+pub use crate::sources::{Content, Image, KernelFile, Reference, Sources, SymbolFile};
 pub use crate::unwind::{Arch, Section, SignalFrame, UnwindTables};
 
 /// A function, or any other symbol that a sample may hit.

@@ -38,6 +38,61 @@ pub struct Sources {
     /// Folders of debug packages.
     debug: Vec<DebugFolder>,
     debuginfod: Option<Debuginfod>,
+    kernel: Option<KernelFile>,
+}
+
+/// The file with the kernel's symbols that the user names. No other is searched for then.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum KernelFile {
+    /// A copy of `/proc/kallsyms`, or a System.map. It has no build-id, so it is taken to be the right one.
+    Kallsyms(PathBuf),
+    /// An ELF file; if the recording has a build-id of the kernel, the file must have the same.
+    Vmlinux(PathBuf),
+}
+
+impl KernelFile {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        match self {
+            KernelFile::Kallsyms(path) | KernelFile::Vmlinux(path) => path,
+        }
+    }
+
+    /// Fails if it names no code of a kernel.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read, or has no symbols with addresses.
+    pub fn check(&self) -> io::Result<()> {
+        let (symbols, what) = match self {
+            KernelFile::Kallsyms(_) => (
+                self.symbols(None)?,
+                "it names no code of a kernel; unless root reads it, /proc/kallsyms has zeros for addresses",
+            ),
+            KernelFile::Vmlinux(_) => (self.symbols(None)?, "it has no symbols"),
+        };
+        if symbols.is_empty() { Err(io::Error::other(what)) } else { Ok(()) }
+    }
+
+    /// Its symbols of the kernel, or of one module.
+    fn symbols(&self, module: Option<&[u8]>) -> io::Result<Symbols> {
+        match self {
+            KernelFile::Kallsyms(path) => kallsyms::read(path, module),
+            KernelFile::Vmlinux(_) if module.is_some() => Ok(Symbols::default()),
+            KernelFile::Vmlinux(path) => {
+                let elf = ElfFile::read(path).map_err(io::Error::other)?;
+                Ok(Symbols::new(elf.symbols))
+            }
+        }
+    }
+
+    /// True if it can be that of a kernel with this build-id.
+    fn fits(&self, id: Option<BuildId>) -> bool {
+        match self {
+            KernelFile::Kallsyms(_) => true,
+            KernelFile::Vmlinux(path) => fits(id, build_id::of_file(path).ok().flatten()),
+        }
+    }
 }
 
 /// `/usr/lib/debug` of this machine or of a root.
@@ -65,6 +120,8 @@ pub struct Reference {
     pub name: Vec<u8>,
     /// Its recorded address.
     pub address: u64,
+    /// The build-id of the kernel, if known.
+    pub kernel: Option<BuildId>,
 }
 
 /// The symbols of an object.
@@ -147,13 +204,19 @@ impl Sources {
             debug.push(DebugFolder { root: PathBuf::from("/") });
         }
         let running = files.then(|| Finder::new(Places { running_kernel: true, ..places() }));
-        Sources { finders, running, caches: caches.to_vec(), debug, debuginfod: None }
+        Sources { finders, running, caches: caches.to_vec(), debug, debuginfod: None, kernel: None }
     }
 
     /// Also searches the cache of debuginfod's clients, and the servers if `debuginfod` downloads.
     #[must_use]
     pub fn with_debuginfod(self, debuginfod: Option<Debuginfod>) -> Sources {
         Sources { debuginfod, ..self }
+    }
+
+    /// Takes the kernel's symbols from this file.
+    #[must_use]
+    pub fn with_kernel(self, kernel: Option<KernelFile>) -> Sources {
+        Sources { kernel, ..self }
     }
 
     /// The symbols of an object; `id` is its build-id, if known.
@@ -169,7 +232,7 @@ impl Sources {
                 let file = self.file(object, Path::new("[vdso]"), id);
                 file.or_else(|| self.running_vdso(object, id))
             }
-            Object::Kernel => self.kernel(id, reference?),
+            Object::Kernel => self.kernel(id, reference),
             Object::Module(path) => self.module(object, path, id, reference?),
         }
     }
@@ -217,6 +280,11 @@ impl Sources {
 
     /// The symbols of a kernel as a file: those that perf has cached, vmlinux, or those of the running kernel.
     fn kernel_file(&self, id: BuildId) -> Option<SymbolFile> {
+        if let Some(given) = &self.kernel {
+            let entry = if matches!(given, KernelFile::Kallsyms(_)) { "kallsyms" } else { "elf" };
+            let content = Content::File(given.path().to_owned());
+            return given.fits(Some(id)).then_some(SymbolFile { id, entry, content });
+        }
         let cached = self.cached(Some(id), &["kallsyms", ""]).into_iter();
         let mut cached = cached
             .filter(|file| kallsyms::read(file, None).is_ok_and(|symbols| !symbols.is_empty()))
@@ -225,11 +293,12 @@ impl Sources {
         let mut found = found
             .filter(|file| ElfFile::read(file).is_ok_and(|elf| elf.has_symtab))
             .map(|file| ("elf", Content::File(file)));
+        let root = || Some(("kallsyms", Content::File(self.in_roots(Some(id)).into_iter().next()?)));
         let running = || {
             self.running(&Object::Kernel, Some(id), None)?;
             Some(("kallsyms", Content::Bytes(std::fs::read(kallsyms::RUNNING).ok()?)))
         };
-        let (entry, content) = cached.next().or_else(|| found.next()).or_else(running)?;
+        let (entry, content) = cached.next().or_else(|| found.next()).or_else(running).or_else(root)?;
         Some(SymbolFile { id, entry, content })
     }
 
@@ -443,19 +512,67 @@ impl Sources {
             })
     }
 
-    fn kernel(&self, id: Option<BuildId>, reference: &Reference) -> Option<Image> {
-        let cached = self.cached(id, &["kallsyms", ""]).into_iter();
-        let mut tables: Vec<Symbols> = cached.filter_map(|file| kallsyms::read(&file, None).ok()).collect();
-        if tables.iter().all(Symbols::is_empty) {
-            let files = self.found(&Object::Kernel, id).into_iter();
-            tables =
-                files.filter_map(|file| Some(Symbols::new(ElfFile::read(&file).ok()?.symbols))).collect();
+    fn kernel(&self, id: Option<BuildId>, reference: Option<&Reference>) -> Option<Image> {
+        let placed = |symbols: Symbols| {
+            let shift = match reference {
+                Some(Reference { name, address, .. }) => symbols.address_of(name)?.wrapping_sub(*address),
+                None => 0,
+            };
+            (!symbols.is_empty()).then_some(Image::Kernel { symbols, shift })
+        };
+        if let Some(given) = &self.kernel {
+            return given.fits(id).then(|| given.symbols(None).ok()).flatten().and_then(placed);
         }
-        tables.extend(self.running(&Object::Kernel, id, None));
-        tables.into_iter().find_map(|symbols| {
-            let shift = symbols.address_of(&reference.name)?.wrapping_sub(reference.address);
-            Some(Image::Kernel { symbols, shift })
-        })
+        reference?;
+        let cached = self.cached(id, &["kallsyms", ""]).into_iter();
+        let cached = cached.filter_map(|file| kallsyms::read(&file, None).ok());
+        let found = std::iter::once_with(|| self.found(&Object::Kernel, id)).flatten();
+        let found = found.filter_map(|file| Some(Symbols::new(ElfFile::read(&file).ok()?.symbols)));
+        let roots = std::iter::once_with(|| self.in_roots(id)).flatten();
+        let roots = roots.filter_map(|file| kallsyms::read(&file, None).ok());
+        let running = std::iter::once_with(|| self.running(&Object::Kernel, id, None)).flatten();
+        cached.chain(found).chain(roots).chain(running).find_map(placed)
+    }
+
+    /// Why [`Sources::image`] has no symbols of the kernel.
+    pub fn why_no_kernel(&self, id: Option<BuildId>, reference: Option<&Reference>) -> String {
+        let given = self.kernel.as_ref();
+        match (given, reference, id) {
+            (Some(given), _, Some(id)) if !given.fits(Some(id)) => {
+                let own = build_id::of_file(given.path()).ok().flatten();
+                let own = own.map_or_else(|| "no build-id".to_owned(), |own| format!("build-id {own}"));
+                format!("{} has {own}, the recording says {id}", given.path().display())
+            }
+            (Some(given), Some(reference), _) => {
+                let name = String::from_utf8_lossy(&reference.name);
+                format!("{} has no symbol {name}, by which addresses are compared", given.path().display())
+            }
+            (_, None, _) => "the recording does not say where its symbols are".to_owned(),
+            (_, _, Some(id)) => format!("nothing with its build-id, {id}, was found"),
+            (_, _, None) => {
+                let here = self.running.as_ref().map(|running| running.find(&Object::Kernel));
+                let reason = match here {
+                    Some(Answer::Missing { mut tried }) => {
+                        tried.pop().map(|(_, reason)| format!(": {reason}"))
+                    }
+                    _ => None,
+                };
+                format!("the recording has no build-id of it{}", reason.unwrap_or_default())
+            }
+        }
+    }
+
+    /// The lists of kernel symbols in the folders that replace `/`, if their kernel has this build-id.
+    fn in_roots(&self, id: Option<BuildId>) -> Vec<PathBuf> {
+        let of_root = |folder: &DebugFolder| {
+            let (notes, _) = build_id::open(&folder.anywhere(Path::new("sys/kernel/notes"))?).ok()?;
+            let mut text = Vec::new();
+            notes.take(MOST_NOTES).read_to_end(&mut text).ok()?;
+            let orders = [build_id::Endianness::Little, build_id::Endianness::Big];
+            let found = orders.iter().find_map(|&order| build_id::from_notes(&text, order))?;
+            fits(Some(id?), Some(found)).then(|| folder.anywhere(Path::new("proc/kallsyms")))?
+        };
+        self.debug.iter().filter_map(of_root).collect()
     }
 
     /// The symbols of a kernel module, by its file with this build-id: `start` is where the kernel loaded its `.text`.
@@ -477,12 +594,23 @@ impl Sources {
         id: Option<BuildId>,
         reference: &Reference,
     ) -> Option<Image> {
-        let kernel = self.running(&Object::Kernel, None, None)?;
-        if kernel.address_of(&reference.name) != Some(reference.address) {
-            return None;
-        }
         let name = build_id::module_name(path);
-        let symbols = self.running(object, id, Some(name.as_bytes()))?;
+        let name = Some(name.as_bytes());
+        let is_of_boot = |kernel: &Symbols| kernel.address_of(&reference.name) == Some(reference.address);
+        let symbols = match &self.kernel {
+            Some(given) => is_of_boot(&given.symbols(None).ok()?).then(|| given.symbols(name).ok())?,
+            None => self
+                .running(&Object::Kernel, None, None)
+                .filter(is_of_boot)
+                .and_then(|_| self.running(object, id, name)),
+        };
+        let of_root = || {
+            let lists = self.in_roots(reference.kernel).into_iter().filter(|_| self.kernel.is_none());
+            let mut lists =
+                lists.filter(|list| kallsyms::read(list, None).is_ok_and(|kernel| is_of_boot(&kernel)));
+            kallsyms::read(&lists.next()?, name).ok()
+        };
+        let symbols = symbols.or_else(of_root).filter(|symbols| !symbols.is_empty())?;
         Some(Image::Kernel { symbols, shift: 0 })
     }
 
@@ -492,6 +620,9 @@ impl Sources {
         fits(id, Some(answer.id()?)).then(symbols).flatten().filter(|symbols| !symbols.is_empty())
     }
 }
+
+/// The most that is read of the notes of a kernel, which have some hundred bytes.
+const MOST_NOTES: u64 = 1 << 16;
 
 /// True if the file has the recorded id. Old versions of perf always recorded 20 bytes, and padded shorter
 /// ids with zeros.

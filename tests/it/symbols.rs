@@ -215,7 +215,7 @@ fn dwarf_that_takes_more_work_than_its_size_allows_is_left_and_that_is_said() {
                 stopped: the same ranges, lines or names are used too often";
     let root = shop.path("root");
     let ran = shop.folded(&["--root", root.to_str().unwrap()], &[]);
-    assert_eq!((ran.code, ran.text()), (Some(0), ":7;hidden 1\n".to_owned()), "{}", ran.stderr);
+    assert_eq!((ran.code, ran.text()), (Some(3), ":7;hidden 1\n".to_owned()), "{}", ran.stderr);
     assert!(ran.stderr.contains(said), "{}", ran.stderr);
     let ran = perfx(&args!["view", "--root", root, shop.recording()]);
     assert!(ran.text().contains("hidden+") && ran.stderr.contains(said), "{}\n{}", ran.text(), ran.stderr);
