@@ -199,6 +199,45 @@ fn without_the_file_the_innermost_frame_is_kept_and_the_rest_counted_as_lost() {
     }
 }
 
+/// A program without `.debug_frame` has only the exception tables. They lead to the same callers, and damaged ones to
+/// the end of the chain.
+#[test]
+fn exception_tables_of_arm_lead_to_the_callers_that_dwarf_leads_to() {
+    let (temp, folder) = (temp(), folder("armhf"));
+    let place = temp.path().join("usr/bin");
+    fs::create_dir_all(&place).unwrap();
+    let mut program = fs::read(folder.join("usr/bin/wl-tiny")).unwrap();
+    let name = program.windows(13).position(|name| name == b".debug_frame\0").unwrap();
+    program[name..name + 6].copy_from_slice(b".other");
+    let convert = |root: &Path| {
+        let (data, out) = (folder.join("dwarf.data"), temp.path().join("out.data"));
+        let ran = perfx(args![
+            "inject",
+            "--convert-callchain",
+            "-f",
+            "--no-files",
+            "--root",
+            root,
+            data,
+            "-o",
+            out
+        ]);
+        assert!(matches!(ran.code, Some(0 | 3)), "{:?} {}", ran.code, ran.stderr);
+        chains(&out)
+    };
+    fs::write(place.join("wl-tiny"), &program).unwrap();
+    assert_eq!(convert(temp.path()), convert(&folder));
+
+    let file = object::File::parse(&*program).unwrap();
+    let (start, size) = file.section_by_name(".ARM.exidx").unwrap().file_range().unwrap();
+    for at in (start..start + size).step_by(3) {
+        let mut bytes = program.clone();
+        bytes[at as usize] ^= 0xff;
+        fs::write(place.join("wl-tiny"), bytes).unwrap();
+        convert(temp.path());
+    }
+}
+
 #[test]
 fn damaged_unwind_tables_of_any_architecture_end_the_chain() {
     let temp = temp();
