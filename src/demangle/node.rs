@@ -1,6 +1,6 @@
 //! Holds a parsed name: nodes that refer to each other by number, so that a substitution costs no copy.
 
-use crate::operators::Operator;
+use crate::operators::{Literal, Operator};
 
 /// The number of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -21,19 +21,6 @@ impl List {
     pub(crate) fn without_last(self) -> List {
         List { to: self.to.saturating_sub(1).max(self.from), ..self }
     }
-}
-
-/// How the value of a literal is written.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Literal {
-    /// The value and this suffix: `1ul`.
-    Suffix(&'static str),
-    /// `true` and `false`.
-    Bool,
-    /// The bytes in brackets behind the type: `(float)[3f800000]`.
-    Float,
-    /// The value behind the type: `(short)1`.
-    Cast,
 }
 
 /// A part of a name. In braces is what is printed.

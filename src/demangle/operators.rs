@@ -1,6 +1,17 @@
 //! Lists the operators and the builtin types of the Itanium C++ ABI with their codes.
 
-use crate::node::Literal;
+/// How the value of a literal is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Literal {
+    /// The value and this suffix: `1ul`.
+    Suffix(&'static str),
+    /// `true` and `false`.
+    Bool,
+    /// The bytes in brackets behind the type: `(float)[3f800000]`.
+    Float,
+    /// The value behind the type: `(short)1`.
+    Cast,
+}
 
 /// An operator.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! Reads names and types into a tree, each byte once.
 
-use crate::node::{Id, List, Literal, Node, Tree};
-use crate::operators::{abbreviation, builtin, builtin_d, find};
+use crate::node::{Id, List, Node, Tree};
+use crate::operators::{Literal, abbreviation, builtin, builtin_d, find};
 
 /// How deep names, types and expressions may be inside each other. The deepest of 640,000 symbols (LLVM, Clang, Node,
 /// GCC, OpenJDK) is 44.

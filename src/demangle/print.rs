@@ -6,8 +6,8 @@
 
 use std::collections::HashMap;
 
-use crate::node::{Id, List, Literal, Node, Tree};
-use crate::operators::Operator;
+use crate::node::{Id, List, Node, Tree};
+use crate::operators::{Literal, Operator};
 use crate::parse::{CV, DEEPEST};
 
 /// The text of a tree, if it is no longer than `longest` bytes.

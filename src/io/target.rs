@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Args, ValueEnum};
+use perfx_format::Endian;
 use perfx_format::header::INTERRUPTED;
 use perfx_format::read::{Form, Recording};
 use perfx_format::write::{Changes, replace_sections};
@@ -110,6 +111,10 @@ impl fmt::Display for Target {
         }
     }
 }
+
+/// perf swaps the records of files, and not all fields of those of pipe data.
+const SWAPPED_PIPE: &str = "the recording is big-endian: perf on a little-endian machine misreads big-endian pipe data, so \
+                            write a file for it (--to file)";
 
 impl WriteArgs {
     /// The input, after checking that --in-place can change it: opening a FIFO would wait for a writer.
@@ -276,6 +281,7 @@ impl WriteArgs {
         let name = recording.name.clone();
         let is_directory = matches!(recording.form, Form::Directory { .. });
         let extras = recording.extras.clone();
+        let is_big_endian_file = recording.endian == Endian::Big && recording.form != Form::Pipe;
         let job = Job { recording, passes, threads: self.threads.count(), temp_files: temp_files() };
         let some_extras = directory || !extras.is_empty();
         let kept_extras = some_extras && self.to.is_none() && matches!(target, Target::Path { .. });
@@ -337,6 +343,9 @@ impl WriteArgs {
                 let name = name.to_string_lossy();
                 report.say(Level::Loss, format!("{name}: only a directory can hold it"));
             }
+        }
+        if is_big_endian_file && form == OutputForm::Pipe {
+            report.say(Level::Info, SWAPPED_PIPE);
         }
         for (kind, count) in &report.dropped.clone() {
             let kind = kind.name().map_or_else(|| kind.to_string(), str::to_owned);

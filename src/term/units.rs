@@ -111,7 +111,7 @@ mod tests {
         let rows =
             [vec!["/usr/lib/x86_64-linux-gnu/libc.so.6".into(), "1,234".into()], vec![], vec!["a".into()]];
         assert_eq!(table(&narrowed(&rows, usize::MAX)), table(&rows));
-        assert_eq!(table(&narrowed(&rows, 30)), "/usr/lib/x8…/libc.so.6  1,234\n\na\n");
+        assert_eq!(table(&narrowed(&rows, 30)), "/usr/lib/x8…u/libc.so.6  1,234\n\na\n");
         assert_eq!(narrowed(&rows, 3)[0][0].chars().count(), NAME);
     }
 

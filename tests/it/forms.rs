@@ -903,3 +903,15 @@ fn events_whose_ids_are_at_different_places_are_reported_where_they_become_a_fil
     let ran = perfx(args!["copy", "-f", "--to", "file", "-o", out, named("pipe-stat.p61")[0].path]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
 }
+
+/// perf of x86 reads big-endian files, but not big-endian pipe data.
+#[test]
+fn big_endian_pipe_data_is_said_to_be_misread_elsewhere() {
+    let folder = temp();
+    let said = |name: &str, to: &str| {
+        let input = Fixture::new(&format!("crafted/{name}.data")).path;
+        let ran = perfx(args!["copy", input, "--to", to, "-f", "-o", folder.path().join("out")]);
+        ran.stderr.contains("misreads big-endian pipe data")
+    };
+    assert!(said("attr-128-be", "pipe") && !said("attr-128-be", "file") && !said("attr-128-le", "pipe"));
+}

@@ -500,6 +500,22 @@ fn moved_code_is_written_once_and_named_at_each_place() {
     }
 }
 
+/// perf report had a row for each place where the code was: 56 and 16 % of one function.
+#[test]
+fn a_moved_function_is_one_row_of_perf_report() {
+    let folder = temp();
+    for layout in ["arena", "function"] {
+        let out = folder.path().join(layout);
+        inject(&recording("move"), &out, &["--jit-layout", layout]).done().unwrap();
+        for perf in perfs(&["perf", "perf-trixie", "perf-new"]) {
+            let line = args!["report", "--symfs", "/", "-f", "-F", "overhead,sym,dso", "--stdio", "-i", out];
+            let text = perf.run(Stdin::Null, line).text();
+            let rows: Vec<_> = text.lines().filter(|line| line.contains("[.] first_")).collect();
+            assert!(rows.len() == 3 && rows[0].contains("72.00%"), "{layout}: {}: {rows:?}", perf.name);
+        }
+    }
+}
+
 /// 500 LOADs without code made images of 8 GiB.
 #[test]
 fn images_have_no_place_for_code_that_no_dump_holds() {
