@@ -76,7 +76,7 @@ fn an_option_has_one_word_in_all_commands() {
         let short = |long: &str| named(long).map(|arg| arg.get_short());
         assert!(short("event").is_none_or(|short| short == Some('e')), "{words}: -e");
         let outputs = ["output", "dir"].map(short);
-        let has_o = outputs.iter().any(|short| *short == Some(Some('o')));
+        let has_o = outputs.contains(&Some(Some('o')));
         assert!(has_o || outputs.iter().all(Option::is_none), "{words}: -o");
     }
 }

@@ -351,7 +351,7 @@ fn features<'f>(facts: &'f InfoFacts<'_>) -> impl Iterator<Item = FeatureEntry<'
             bit: section.feature.0,
             name: section.feature.name(),
             offset: place.map(|(_, place)| Hex(place.offset)),
-            bytes: section.size as u64,
+            bytes: section.size,
             fields: (&section.decoded.fields).into(),
             odd: section.decoded.issues.iter().map(odd).collect(),
         }
