@@ -7,6 +7,7 @@
 //! kernel text that was changed, and what this version of perfx does not know.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -399,7 +400,11 @@ impl Gather {
         session.leave_out_unnamed();
         change_features(session, |feature, section| movement.feature(feature, section, endian));
         rename_event_types(&mut session.event_types, without_address);
-        change_attrs(session, |raw, endian| movement.plan.change_attr(raw, endian));
+        let cleared = Cell::new(0);
+        change_attrs(session, |raw, endian| {
+            cleared.update(|bytes| bytes + movement.plan.change_attr(raw, endian));
+        });
+        movement.done.zeroed.add_unknown(cleared.get());
         movement
     }
 
@@ -482,14 +487,16 @@ impl Plan {
         Plan { raw: raw.collect(), moves, probes, cuts_callers: callers_in_registers(session) }
     }
 
-    /// Removes the parts of samples that go from an attr, and the address of a breakpoint or probe.
-    fn change_attr(&self, raw: &mut [u8], endian: Endian) {
+    /// Removes the parts of samples that go from an attr, and the address of a breakpoint or probe. Returns how many
+    /// bytes behind the known fields it cleared.
+    fn change_attr(&self, raw: &mut [u8], endian: Endian) -> u64 {
         let attr = Attr::decode(raw, endian);
-        clear(raw, attr_tail(raw, endian));
+        let cleared = clear(raw, attr_tail(raw, endian));
         without_parts(raw, PARTS, endian);
         if attr.is_breakpoint() || self.probes.contains(&attr.type_) {
             clear_address(raw, endian);
         }
+        cleared
     }
 
     /// Clears the addresses in the raw data of a sample.
@@ -541,9 +548,12 @@ impl Plan {
                     set_ksymbol_address(bytes, address, endian);
                 })
             }
-            RecordType::HEADER_ATTR => {
-                out.replace_if(record, with_attr(&record, |raw| self.change_attr(raw, endian)))
-            }
+            RecordType::HEADER_ATTR => out.replace_if(
+                record,
+                with_attr(&record, |raw| {
+                    self.change_attr(raw, endian);
+                }),
+            ),
             RecordType::EVENT_UPDATE | RecordType::HEADER_EVENT_TYPE => {
                 out.replace_if(record, rename_record(&record, layouts, without_address)?)
             }
@@ -569,7 +579,9 @@ impl Move {
         let new = match feature {
             Feature::TRACING_DATA => TracingData::read(section).and_then(|data| data.without_texts().write()),
             Feature::EVENT_DESC => {
-                let attr = |raw: &mut Vec<u8>, endian| self.plan.change_attr(raw, endian);
+                let attr = |raw: &mut Vec<u8>, endian| {
+                    self.plan.change_attr(raw, endian);
+                };
                 changed_events(section, endian, without_address, attr)
             }
             Feature::GROUP_DESC => renamed(feature, section, endian, without_address),

@@ -331,9 +331,8 @@ impl Named {
             self.said.push((Level::Warning, format!("{name}: {what}: {why}")));
         }
         if let Some(why) = &place.why {
-            let what = "the kernel's functions have no names";
-            let help = "--kallsyms FILE or --vmlinux FILE names a file that has them";
-            self.said.push((Level::Info, format!("{what}: {why}; {help}")));
+            let what = format!("functions of the kernel have no names: {why} (--kallsyms, --vmlinux)");
+            self.said.push((Level::Info, what));
         }
         match (&place.source, &place.dso) {
             (Some(_), _) => self.with_symbols += 1,

@@ -145,7 +145,7 @@ pub(crate) fn check_abbreviations(dwarf: &Dwarf<'_>) -> Result<()> {
         if !checked.insert(unit.debug_abbrev_offset()) {
             continue;
         }
-        let mut table = dwarf.debug_abbrev.reader().clone();
+        let mut table = *dwarf.debug_abbrev.reader();
         table.skip(unit.debug_abbrev_offset().0)?;
         // DWARF 5, 7.5.3: a code, a tag, whether there are children, and pairs of a name and a form.
         while table.read_uleb128()? != 0 {

@@ -110,6 +110,7 @@ impl<'a> Inlined<'a> {
     }
 
     /// The DWARF of a unit that is in another file; `None` if that file is not found.
+    #[expect(clippy::arc_with_non_send_sync, reason = "addr2line takes it in an Arc")]
     fn split(&self, unit: &SplitDwarfLoad<Metered<'a>>) -> Result<Option<Arc<Dwarf<'a>>>> {
         if let Some(package) = &self.package
             && let Some(dwarf) = package.find_cu(unit.dwo_id, &unit.parent)?

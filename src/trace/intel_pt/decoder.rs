@@ -413,7 +413,8 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
             Packet::Exec { bits } => self.address_bits = bits,
             Packet::Tsx { inside, aborted } => {
                 // In PSB+ and without tracing it is a state, not an event.
-                if self.flow.is_known() && !self.past.is_in_psb {
+                let is_event = self.flow.is_known() && !self.past.is_in_psb;
+                if is_event {
                     self.bound.transaction = Some(Transaction { inside, aborted });
                 }
             }

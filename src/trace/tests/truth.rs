@@ -45,7 +45,7 @@ struct Buffer {
 }
 
 fn open(name: &str) -> Traced {
-    let mut recording = Recording::open(&folder().join(name).with_extension("data")).unwrap();
+    let mut recording = Recording::open(folder().join(name).with_extension("data")).unwrap();
     let mut maps = Maps::default();
     let mut found: Vec<(Auxtrace, Vec<u8>)> = Vec::new();
     let mut switches: Vec<(u32, Switch)> = Vec::new();
