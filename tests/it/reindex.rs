@@ -605,7 +605,7 @@ fn diagnosed(path: &Path) -> (Vec<String>, Vec<String>) {
     let ran = perfx(args!["doctor", "--format", "ndjson", path]);
     let said: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();
     let findings = said["findings"].as_array().unwrap().iter();
-    let (ours, others): (Vec<_>, Vec<_>) = findings.partition(|finding| finding["mend"] == "reindex");
+    let (ours, others): (Vec<_>, Vec<_>) = findings.partition(|finding| finding["repair"] == "reindex");
     let codes = |findings: Vec<&serde_json::Value>| {
         findings.iter().map(|finding| finding["code"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
