@@ -37,7 +37,8 @@ const SYSTEMS: [&[u8]; 27] = [
     b"workqueue",
 ];
 
-/// The other systems of tracepoints that kernels have (include/trace/events, and the TRACE_SYSTEM of drivers, 7.0).
+/// The other systems of tracepoints that kernels have: folders of events/ in tracefs, and names of drivers. One that is
+/// missing here only costs a pseudonym.
 const OTHERS: &[&str] = &[
     "9p",
     "ae4dma",
@@ -92,6 +93,7 @@ const OTHERS: &[&str] = &[
     "fscache",
     "fsi",
     "ftrace",
+    "fuse",
     "gfs2",
     "gpio",
     "gpu_mem",
@@ -136,9 +138,9 @@ const OTHERS: &[&str] = &[
     "kcov",
     "ksm",
     "kvm",
-    "kvmmmu",
     "kvm_hv",
     "kvm_pr",
+    "kvmmmu",
     "kyber",
     "libata",
     "liquidio",
@@ -194,6 +196,7 @@ const OTHERS: &[&str] = &[
     "qrtr",
     "ras",
     "rdma_core",
+    "readahead",
     "regmap",
     "regulator",
     "resctrl",
@@ -238,8 +241,8 @@ const OTHERS: &[&str] = &[
     "tmigr",
     "udp",
     "ufs",
-    "vb2",
     "v4l2",
+    "vb2",
     "virtio_gpu",
     "vmalloc",
     "vmbus",
