@@ -18,7 +18,8 @@ build)
     mkdir -p "$arch/usr/bin"
     pages=4096; [ "$arch" = ppc64el ] && pages=65536
     "${triplet[$arch]}-gcc" -O2 -g1 -fno-omit-frame-pointer -fno-optimize-sibling-calls -fasynchronous-unwind-tables \
-        -ffreestanding -fno-stack-protector -fno-pie -no-pie -static -nostdlib -Wl,--build-id=sha1,--eh-frame-hdr \
+        -ffreestanding -ffile-prefix-map="$PWD=." -fno-stack-protector -fno-pie -no-pie -static -nostdlib \
+        -Wl,--build-id=sha1,--eh-frame-hdr \
         -Wl,-z,norelro,-z,max-page-size=$pages -o "$arch/usr/bin/wl-tiny" tiny.c ;;
 take)
     for name in dwarf fp; do
