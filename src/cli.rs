@@ -333,6 +333,7 @@ fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
         Ok(asked) => asked,
         Err(error) => {
             // Help and version arrive as errors, too; a closed pipe is not a failure.
+            #[expect(clippy::let_underscore_must_use, reason = "a closed pipe is not a failure")]
             let _ = error.print();
             return error.exit_code().try_into().unwrap_or(2);
         }

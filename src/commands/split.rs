@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::ffi::OsString;
-use std::fmt::Write as _;
+
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -328,7 +328,7 @@ fn paths(prefix: &Path, parts: &[Part]) -> Vec<PathBuf> {
             PartName::Event(name) => name.iter().take(LABEL_MAX).map(|&byte| in_a_name(byte)).collect(),
         };
         while !taken.insert(label.clone()) {
-            let _ = write!(label, ".{number}");
+            label += &format!(".{number}");
         }
         named(prefix, &label)
     };
