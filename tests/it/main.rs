@@ -67,6 +67,7 @@ mod split;
 mod stats;
 mod strip;
 mod support;
+mod svg;
 mod symbols;
 mod terminal;
 mod thin;
