@@ -1,6 +1,6 @@
 //! Draws call stacks as one flame graph in SVG, with names as text that a viewer can search, and the colours of the page.
 //!
-//! Frames are drawn from the bottom up, below them the threads' names, as in the flame graphs of flamegraph.pl. Width is
+//! Callers are on top, below the names of threads: what is above all is seen at once, however deep a stack is. Width is
 //! weight; neighbours are in the order of their names. The picture has no script.
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use crate::stacks::Stacks;
 /// The width of the picture, the height of a frame, and the width of the narrowest frame that is drawn, pixels.
 const WIDTH: f64 = 1200.0;
 const LINE: usize = 17;
-const LEAST: f64 = 0.1;
+const LEAST: f64 = 0.5;
 /// Around the frames.
 const MARGIN: usize = 10;
 const TITLE: usize = 30;
@@ -100,7 +100,7 @@ pub fn write(picture: Picture<'_>, out: &mut dyn Write) -> io::Result<Drawn> {
         let Frame { name, colour: [red, green, blue], weight, .. } = &frames[at];
         let (name, share) = (escaped(name), 100.0 * *weight as f64 / all);
         let x = MARGIN as f64 + start as f64 * scale;
-        let y = MARGIN + TITLE + (lines - 1 - line) * LINE;
+        let y = MARGIN + TITLE + line * LINE;
         let wide = *weight as f64 * scale;
         // An inner picture cuts its text off.
         writeln!(

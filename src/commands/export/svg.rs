@@ -13,8 +13,8 @@ use crate::io::source::{InputArgs, Source};
 /// Draw call stacks as one flame graph, a picture that a ticket can hold
 ///
 /// Names are text that a browser can search, and the colours are those of export html. The picture shows one
-/// event, the first one of the recording with samples, unless --event selects another. Frames narrower than a
-/// tenth of a pixel are left out.
+/// event, the first one of the recording with samples, unless --event selects another. Frames narrower than half
+/// a pixel are left out.
 ///
 /// Examples:
 ///   perfx export svg perf.data -o flame.svg
