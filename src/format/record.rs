@@ -1,6 +1,7 @@
 //! A record is a `Copy` view of bytes owned elsewhere, with their origin.
 
 pub mod aux;
+pub mod aux_error;
 pub mod bpf_event;
 pub mod build_id;
 pub mod builder;
