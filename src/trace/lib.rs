@@ -58,9 +58,11 @@ mod bytes;
 mod flow;
 mod image;
 pub mod intel_pt;
+mod path;
 mod sink;
 
 pub use self::block::{Block, BlockId, Blocks, Kind};
 pub use self::bytes::Trace;
 pub use self::image::{Image, Mapping, Space, Switch};
+pub use self::path::{Path, PathId};
 pub use self::sink::{Event, Fault, Point, Reason, Sink, Step};
