@@ -103,8 +103,13 @@ impl<I: Image> Flow<I> {
         }
     }
 
+    pub(crate) fn blocks(&self) -> &Blocks {
+        &self.blocks
+    }
+
+    /// Drops all blocks.
     #[cold]
-    fn forget<S: Sink>(&mut self, sink: &mut S) {
+    pub(crate) fn forget<S: Sink>(&mut self, sink: &mut S) {
         sink.forget(&self.blocks);
         let ip = self.ip();
         self.blocks.clear();

@@ -22,6 +22,10 @@ const MOST_KEPT_STEPS: usize = 1 << 18;
 pub struct PathId(u32);
 
 impl PathId {
+    pub(crate) fn new(number: usize) -> PathId {
+        PathId(number as u32)
+    }
+
     /// The number, to index a table with. Paths are numbered from 0 without gaps.
     #[inline(always)]
     pub fn index(self) -> usize {
@@ -38,6 +42,8 @@ pub struct Path {
     pub first: Option<BlockId>,
     /// The last branch that is taken, or any blocks if none is.
     pub last: (BlockId, BlockId),
+    /// The last block and the number of its instructions, if its branch is not taken.
+    pub rest: Option<(BlockId, u32)>,
     /// The steps in front of the first conditional branch: they happened at [`Point::time`](crate::Point::time), the
     /// others at [`Point::now`](crate::Point::now).
     pub lead: u8,
@@ -148,7 +154,7 @@ impl Paths {
 
     /// Remembers a path that is not there yet.
     pub(crate) fn insert(&mut self, key: Key, draft: &Draft) -> PathId {
-        let id = PathId(self.list.len() as u32);
+        let id = PathId::new(self.list.len());
         let mut taken = draft.steps.iter().filter_map(|step| Some((step.block, step.to?)));
         let first = taken.next();
         let last = taken.next_back().or(first);
@@ -156,6 +162,7 @@ impl Paths {
             instructions: draft.steps.iter().map(|step| step.count).sum(),
             first: first.map(|(from, _)| from),
             last: last.unwrap_or((key.at, key.at)),
+            rest: draft.steps.last().filter(|step| step.to.is_none()).map(|step| (step.block, step.count)),
             lead: draft.lead,
             bits: draft.bits,
             free: draft.free,
