@@ -18,6 +18,7 @@ pub mod ksymbol;
 pub mod lost;
 pub(crate) mod mmap;
 pub mod namespaces;
+pub mod pt_info;
 pub mod spe_info;
 pub mod stat_config;
 pub(crate) mod task;
