@@ -167,9 +167,7 @@ impl<F: FnMut(Run, u64)> Counter<F> {
         }
         match self.state {
             State::None | State::Begins => None,
-            State::First(to, before) => {
-                Some(Going { begin: to.map(|to| (None, to)), last: last.or(before) })
-            }
+            State::First(to, before) => Some(Going { begin: to.map(|to| (None, to)), last: last.or(before) }),
             State::Kept(going) => Some(Going { last: last.or(going.last), ..going }),
         }
     }

@@ -107,10 +107,6 @@ impl<I: Image> Flow<I> {
         }
     }
 
-    pub(crate) fn blocks(&self) -> &Blocks {
-        &self.blocks
-    }
-
     /// Drops all blocks.
     #[cold]
     pub(crate) fn forget<S: Sink>(&mut self, sink: &mut S) {
@@ -352,7 +348,8 @@ impl<I: Image> Flow<I> {
     #[cold]
     fn make_path(&mut self, key: Key) -> PathId {
         let count = key.bits.ilog2() as u8;
-        let mut draft = Draft { end: key.at, steps: Vec::new(), calls: Vec::new(), lead: 0, bits: 0, free: 0 };
+        let mut draft =
+            Draft { end: key.at, steps: Vec::new(), calls: Vec::new(), lead: 0, bits: 0, free: 0 };
         while draft.steps.len() < MOST_STEPS && (draft.bits < count || count == 0) {
             let at = draft.end;
             let block = &self.blocks[at];

@@ -30,6 +30,11 @@ impl<I: Image> Decoder<I> {
         self.flow.blocks()
     }
 
+    /// Drops the blocks, of which `sink` is told.
+    pub fn forget<S: Sink>(&mut self, sink: &mut S) {
+        self.flow.forget(sink);
+    }
+
     /// Decodes a unit of `trace`, up to the address at which the next one goes on.
     ///
     /// Units, one after the other, give what they would give as one.
