@@ -450,7 +450,7 @@ fn event_desc<'a>(s: &mut Section<'a>) -> Option<Vec<EventDesc<'a>>> {
         s.add_issue("attr-size", format!("attrs of {attr_size} bytes; the smallest is {ATTR_SIZE_MIN}"));
         return None;
     }
-    s.list("events", count, attr_size as usize + 8, |s| {
+    s.list("events", count, (attr_size as usize).saturating_add(8), |s| {
         let attr = s.take("attr", attr_size)?;
         s.note("attr", Value::Map(decode_attr(attr, s.endian())));
         s.add_gap(attr_tail(attr, s.endian()), attr.len());

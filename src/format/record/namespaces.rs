@@ -17,8 +17,9 @@ pub fn change_namespaces(record: &mut [u8], endian: Endian, mut change: impl FnM
     if endian.u32(record, 0) != Some(RecordType::NAMESPACES.0) {
         return;
     }
-    let said = endian.u64(record, 16).and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
-    let count = said.min(record.len().saturating_sub(ENTRIES) / ENTRY);
+    let said = endian.u64(record, 16).unwrap_or(0);
+    let fitting = record.len().saturating_sub(ENTRIES) / ENTRY;
+    let count = usize::try_from(said).unwrap_or(usize::MAX).min(fitting);
     for entry in record.get_mut(ENTRIES..).unwrap_or_default().chunks_exact_mut(ENTRY).take(count) {
         if let Some((device, inode)) = endian.u64(entry, 0).zip(endian.u64(entry, 8)) {
             let (device, inode) = change(device, inode);
