@@ -34,9 +34,9 @@ use perfx_pipeline::{
     Begin, Damage, Emit, Fork, Level, Needs, OutputForm, Pass, Result, Rewrite, Session, Stage, Survey, bail,
     counted,
 };
+use perfx_resolve::pid_in;
 
 use crate::convert_callchain::{CALLERS_LOST, callers_in_registers};
-use crate::jit::pid_in;
 use crate::redact::Key;
 use crate::support::features::{
     Fate, change_features, change_late_feature, changed_events, is_unknown, renamed,

@@ -27,13 +27,13 @@ use perfx_model::guests::Guests;
 use perfx_model::mapped_files::MappedFiles;
 use perfx_pipeline::{Level, Needs, Pass, Result, Session, Stage, Survey, ensure};
 
-use crate::support::ids::{IdOptions, RecordedIds, SearchArgs, recorded_on};
 use crate::support::options::PassOptions;
 use crate::support::used_events::change_attrs;
 use arch::Architectures;
 pub(crate) use convert::has_stacks;
 use convert::{Convert, has_link_register, has_only_link_register};
 use images::Images;
+use perfx_resolve::{IdOptions, RecordedIds, SearchArgs, recorded_on};
 use walk::Shared;
 
 /// The options on the command line.

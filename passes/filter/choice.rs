@@ -10,8 +10,8 @@ use perfx_pipeline::{Context as _, Error, Level, Report, Result, ensure};
 use regex::bytes::Regex;
 
 use super::time::Window;
-use crate::support::ids::dso_name;
 use crate::support::text;
+use perfx_resolve::dso_name;
 
 /// A value is selected if it is in `only`, unless that is empty, and not in `not`.
 #[derive(Clone, Debug)]

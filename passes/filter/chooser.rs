@@ -22,7 +22,7 @@ use super::hints::Hints;
 use super::kept_kinds::OF_PROCESS;
 use super::time::{Window, Windows};
 use super::unused::Unused;
-use crate::support::ids::dso_name;
+use perfx_resolve::dso_name;
 
 /// A thread's caches for finding the process and the file of a sample.
 #[derive(Debug)]

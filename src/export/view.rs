@@ -17,15 +17,15 @@ use perfx_format::sample::{Branch, BranchFlags, Sample, Weight, cookie_of, frame
 use perfx_format::{Event, Kinds, Layouts, Record, RecordType, named_pid, sample_type};
 use perfx_look::render::readable;
 use perfx_model::address_space::moment;
-use perfx_passes::{FilterOptions, IdOptions, SelectedSamples};
+use perfx_passes::{FilterOptions, SelectedSamples};
 use perfx_pipeline::{Level, Report, Result, bail};
+use perfx_resolve::{
+    Facts, Frame, IdOptions, Named, NamedPlace, Names, Search, dwarf_files, frame_at, with_deep_stack,
+};
 use symbols::DwarfFiles;
 
-use crate::chains::{Frame, frame_at};
 use crate::counters::{Reading, event_of, period, readings};
-use crate::facts::Facts;
 use crate::losses::{Losses, say_faults};
-use crate::naming::{Named, NamedPlace, Names, Search, dwarf_files, with_deep_stack};
 
 /// A field of a sample, by perf's name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
