@@ -12,6 +12,7 @@ mod choice;
 mod chooser;
 mod chosen;
 mod cut;
+mod functions;
 mod gathered;
 mod hints;
 mod kept_kinds;
@@ -27,11 +28,13 @@ use std::sync::Arc;
 use perfx_format::read::{Batch, Recording};
 use perfx_format::{Kinds, Layouts, Record, RecordType};
 use perfx_pipeline::{Fork, Level, Needs, Pass, Place, Result, Session, Stage, Survey};
+use perfx_resolve::FactsSurvey;
 
 use crate::support::options::PassOptions;
 use chooser::{Chooser, Lookups};
 use chosen::ChosenSamples;
 use cut::{CutRecords, FilterPlan};
+use functions::LearnFacts;
 use gathered::Gathered;
 
 pub use choice::{FilterArgs, FilterOptions, SelectArgs};
@@ -78,10 +81,12 @@ impl PassOptions for FilterArgs {
         "event=.*clock.*:drop-unused",
         "machine=host:exclude-cgroup=/.*",
         "kind=SAMPLE:exclude-kind=EXIT:drop-unused",
+        "symbol=.*a.*:no-files",
+        "leaf=main,.*read.*:exclude-symbol=.*lock.*:no-files",
     ];
 
     fn pass(self) -> Result<Box<dyn Pass>> {
-        Ok(Box::new(Filter::new(self.into())))
+        Ok(Box::new(Filter::new(self.try_into()?)))
     }
 }
 
@@ -91,7 +96,11 @@ impl Pass for Filter {
     }
 
     fn needs(&self, _input: &Recording) -> Needs {
-        let surveys = vec![Gathered::kinds(&self.options), Kinds::of(&[RecordType::SAMPLE])];
+        let mut surveys = vec![Gathered::kinds(&self.options)];
+        if self.options.chooses_functions() {
+            surveys.extend(functions::kinds());
+        }
+        surveys.push(Kinds::of(&[RecordType::SAMPLE]));
         Needs { surveys, ..CutRecords::needs() }
     }
 
@@ -119,6 +128,9 @@ impl Survey for Gather {
         let chooser = Arc::new(chooser.map_err(|error| error.in_file(&session.name))?);
         if let Some(doubt) = &chooser.doubt {
             session.report.say(Level::Warning, doubt.clone());
+        }
+        if self.options.chooses_functions() {
+            return Ok(Stage::survey_in_order(LearnFacts { chooser, facts: FactsSurvey::new(false) }));
         }
         Ok(Stage::survey(Choose { lookups: chooser.lookups(), chooser, chosen: ChosenSamples::default() }))
     }

@@ -1,7 +1,7 @@
 //! Decides which samples are kept.
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use perfx_format::event_name::names_of;
 use perfx_format::features::{ClockData, SampleTime};
@@ -17,6 +17,7 @@ use regex::bytes::Regex;
 
 use super::aux::Chunks;
 use super::choice::{self, FilterOptions};
+use super::functions::{FunctionLookup, Functions};
 use super::gathered::Gathered;
 use super::hints::Hints;
 use super::kept_kinds::OF_PROCESS;
@@ -29,6 +30,8 @@ use perfx_resolve::dso_name;
 pub(super) struct Lookups {
     /// Only with `--dso`.
     files: Option<Lookup>,
+    /// Only with `--symbol` or `--leaf`, and when functions are named.
+    functions: Option<FunctionLookup>,
     /// The process of the record before.
     last: Option<Process>,
 }
@@ -51,6 +54,8 @@ pub(super) struct Chooser {
     pub(super) batches: BTreeMap<Place, Arc<SampleSpan>>,
     pub(super) has_time: bool,
     pub(super) hints: Hints,
+    /// Set when the functions are named, if samples are selected by them. Until then, all functions are taken.
+    functions: OnceLock<Arc<Functions>>,
     /// Why the recording's own statement about the times of its samples is not believed.
     pub(super) doubt: Option<String>,
 }
@@ -149,12 +154,25 @@ impl Chooser {
             has_time: layouts.has_time(),
             options: options.clone(),
             hints,
+            functions: OnceLock::new(),
             doubt,
         })
     }
 
     pub(super) fn lookups(&self) -> Lookups {
-        Lookups { files: self.spaces.clone().map(Lookup::new), last: None }
+        let functions = self.functions.get().cloned().map(FunctionLookup::new);
+        Lookups { files: self.spaces.clone().map(Lookup::new), functions, last: None }
+    }
+
+    /// Decides by these functions from now on.
+    pub(super) fn set_functions(&self, functions: Functions) {
+        let set = self.functions.set(Arc::new(functions));
+        debug_assert!(set.is_ok(), "they are named once");
+    }
+
+    /// What the options that match nothing could have meant.
+    pub(super) fn all_hints(&self) -> impl Iterator<Item = &Hints> {
+        std::iter::once(&self.hints).chain(self.functions.get().map(|functions| &functions.hints))
     }
 
     /// The samples of a batch; `None` if it has none.
@@ -226,6 +244,9 @@ impl Chooser {
             let cgroup = Sample::parse(record, layout).ok().and_then(|sample| sample.cgroup);
             let nowhere = || options.cgroup.allows(|_| false);
             cgroup.map_or_else(nowhere, |id| self.cgroups.contains(&id)).then_some(())?;
+        }
+        if is_sample && let Some(functions) = &mut lookups.functions {
+            functions.allows((record, layouts), layout, time, options).then_some(())?;
         }
         Some((process, time))
     }

@@ -60,7 +60,7 @@ impl View {
             count_only: self.count,
         };
         let mut report = Report::default();
-        let (filter, threads) = (self.stacks.filter(), self.stacks.threads());
+        let (filter, threads) = (self.stacks.filter()?, self.stacks.threads());
         let recording = Source::of(&self.input).open_indexed()?;
         let recording = with_chains(recording, &ids, threads, &mut report)?;
         // Not locked, because another thread prints.

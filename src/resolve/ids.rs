@@ -21,7 +21,7 @@ use perfx_pipeline::{Context as _, LISTED, Level, Report, Result, Session, count
 use symbols::{Debuginfod, KernelFile};
 
 /// The places to look for files that a recording names.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Default, Debug)]
 pub struct SearchArgs {
     /// Also look in this sysroot or container image; repeatable
     #[arg(help_heading = "Where to search for files", long, value_name = "DIR")]
@@ -51,7 +51,7 @@ impl SearchArgs {
 }
 
 /// The places to look for symbols.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Default, Debug)]
 pub struct SymbolArgs {
     #[command(flatten)]
     search: SearchArgs,
@@ -93,7 +93,7 @@ impl SymbolArgs {
 }
 
 /// The sources of build-ids.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Default, Debug)]
 pub struct IdArgs {
     /// Build-ids that override those of the recording: `HEX PATH[,HEX PATH…]`, or file://NAME with one such
     /// pair per line

@@ -217,8 +217,8 @@ impl Parquet {
         let identity = Identity::of(&recording)?;
         let mut report = Report::default();
         let mut recording = with_chains(recording, ids, self.stacks.threads(), &mut report)?;
-        let filter = self.stacks.filter();
-        let readings = 2 + u64::from(!filter.is_empty()) + u64::from(self.is_wanted(&SPE));
+        let filter = self.stacks.filter()?;
+        let readings = 2 + filter.readings() + u64::from(self.is_wanted(&SPE));
         recording.progress().expect(readings);
         let bar = self.stacks.verbosity.progress(&recording);
         let files: RefCell<Vec<(&Table, Unfinished<NewFile>)>> = RefCell::default();
