@@ -470,7 +470,7 @@ impl Plan {
             field.kind == TraceFieldKind::Pointer || named.contains(&field.name)
         };
         // Numbers of less than 8 bytes, what all tracepoints have, and names of tasks.
-        let is_harmless = |named @ NamedField { name, field, kind }: &NamedField<'_>| match kind {
+        let is_harmless = |named @ NamedField { name, field, kind, .. }: &NamedField<'_>| match kind {
             _ if named.is_common() => true,
             TraceFieldKind::Numbers => field.size < 8,
             TraceFieldKind::Bytes => name.ends_with("comm"),

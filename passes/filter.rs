@@ -12,6 +12,7 @@ mod choice;
 mod chooser;
 mod chosen;
 mod cut;
+mod fields;
 mod functions;
 mod gathered;
 mod hints;
@@ -81,6 +82,7 @@ impl PassOptions for FilterArgs {
         "event=.*clock.*:drop-unused",
         "machine=host:exclude-cgroup=/.*",
         "kind=SAMPLE:exclude-kind=EXIT:drop-unused",
+        "where=common_pid > 1",
         "symbol=.*a.*:no-files",
         "leaf=main,.*read.*:exclude-symbol=.*lock.*:no-files",
     ];

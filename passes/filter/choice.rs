@@ -9,6 +9,7 @@ use perfx_model::address_space::{Dso, Machine};
 use perfx_pipeline::{Context as _, Error, Level, Report, Result, ensure};
 use regex::bytes::Regex;
 
+use super::fields::Condition;
 use super::time::Window;
 use crate::support::text;
 use perfx_resolve::{IdOptions, SymbolArgs, dso_name};
@@ -114,6 +115,10 @@ pub struct SelectArgs {
     /// Keep samples of which the innermost function matches
     #[arg(long, value_name = "REGEX,…", value_parser = regexes)]
     leaf: Vec<List<Regex>>,
+    /// Keep samples of tracepoints whose own fields fulfil a condition: FIELD OPERATOR VALUE, with the operators ==, !=,
+    /// <, <=, >, >=, and ~ for texts with *, ? and [a-z]; several with &&, || and parentheses
+    #[arg(id = "where", long = "where", value_name = "CONDITION", value_parser = Condition::parse)]
+    conditions: Vec<Condition>,
     #[command(flatten)]
     search: SymbolArgs,
 }
@@ -175,6 +180,8 @@ pub struct FilterOptions {
     pub(super) symbol: Selection<Regex>,
     /// The innermost function.
     pub(super) leaf: Selection<Regex>,
+    /// What the fields of tracepoints must fulfil.
+    pub(super) conditions: Vec<Condition>,
     /// Where to search for symbols.
     pub(super) search: IdOptions,
     /// True to keep mappings, names and forks of all processes, including ended ones.
@@ -201,6 +208,7 @@ impl TryFrom<SelectArgs> for FilterOptions {
             machine: Selection::new(args.machine, args.exclude_machine),
             symbol: Selection::new(args.symbol, args.exclude_symbol),
             leaf: Selection::new(args.leaf, Vec::new()),
+            conditions: args.conditions,
             search: args.search.options()?,
             ..FilterOptions::default()
         })
@@ -249,7 +257,7 @@ impl FilterOptions {
     pub(super) fn chooses_samples(&self) -> bool {
         let by_name = self.comm.is_set() || self.event.is_set() || self.dso.is_set() || self.cgroup.is_set();
         let by_number = self.pid.is_set() || self.tid.is_set() || self.cpu.is_set() || self.machine.is_set();
-        by_number || by_name || self.chooses_functions()
+        by_number || by_name || self.chooses_functions() || !self.conditions.is_empty()
     }
 
     /// True if samples are selected by their functions.

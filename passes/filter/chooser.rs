@@ -17,6 +17,7 @@ use regex::bytes::Regex;
 
 use super::aux::Chunks;
 use super::choice::{self, FilterOptions};
+use super::fields::{Condition, EventCondition};
 use super::functions::{FunctionLookup, Functions};
 use super::gathered::Gathered;
 use super::hints::Hints;
@@ -47,6 +48,8 @@ pub(super) struct Chooser {
     /// Indexed by the DSO's number in `spaces`.
     pub(super) dsos: Vec<bool>,
     pub(super) events: Vec<bool>,
+    /// Only with `--where`.
+    conditions: Vec<EventCondition>,
     pub(super) cgroups: HashSet<u64>,
     pub(super) chunks: Chunks,
     pub(super) unused: Unused,
@@ -111,6 +114,7 @@ impl Chooser {
         };
         let clock = features.get(&Feature::CLOCK_DATA).and_then(|section| ClockData::read(section, endian));
         let windows = Windows::new(&options.windows, range, clock)?;
+        let events_of = events;
         let names = names_of(events, features, &[], endian, &gathered.names);
         let mut hints = Hints::default();
         hints.of_times(&windows, range);
@@ -139,7 +143,12 @@ impl Chooser {
         let dsos = spaces.iter().flat_map(|spaces| spaces.dsos());
         let dsos = dsos.map(|(dso, _)| options.dso.allows(|regex| choice::is_dso(regex, dso)));
         let chosen = |name: &[u8]| options.cgroup.allows(|regex| regex.is_match(name));
+        let conditions = match options.conditions.is_empty() {
+            true => Vec::new(),
+            false => Condition::for_events(&options.conditions, events_of, features, endian)?,
+        };
         Ok(Chooser {
+            conditions,
             windows,
             tasks,
             guests: gathered.guests,
@@ -244,6 +253,11 @@ impl Chooser {
             let cgroup = Sample::parse(record, layout).ok().and_then(|sample| sample.cgroup);
             let nowhere = || options.cgroup.allows(|_| false);
             cgroup.map_or_else(nowhere, |id| self.cgroups.contains(&id)).then_some(())?;
+        }
+        if is_sample && !options.conditions.is_empty() {
+            let condition = self.conditions.get(layouts.event_of(record)?)?;
+            let raw = Sample::parse(record, layout).ok()?.raw?;
+            condition.is_true(raw, record.endian()).then_some(())?;
         }
         if is_sample && let Some(functions) = &mut lookups.functions {
             functions.allows((record, layouts), layout, time, options).then_some(())?;
