@@ -40,6 +40,7 @@ use gathered::Gathered;
 
 pub use choice::{FilterArgs, FilterOptions, SelectArgs};
 pub(crate) use choice::{List, named_events, regexes};
+pub use owner::Property;
 pub use select::{KeptRecords, SampleChooser, SelectedSamples};
 pub use split::{Part, PartName, Split, SplitBy, parse_bytes};
 

@@ -36,7 +36,7 @@ pub use compress::{Compress, CompressOptions};
 pub use convert_callchain::{ConvertCallchain, ConvertCallchainArgs};
 pub use decompress::{Decompress, DecompressOptions};
 pub use filter::{
-    Filter, FilterArgs, FilterOptions, KeptRecords, Part, PartName, SampleChooser, SelectArgs,
+    Filter, FilterArgs, FilterOptions, KeptRecords, Part, PartName, Property, SampleChooser, SelectArgs,
     SelectedSamples, Split, SplitBy, parse_bytes,
 };
 pub use itrace::{Itrace, ItraceArgs, say_spe_losses, say_unknown_threads};

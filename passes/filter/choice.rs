@@ -190,6 +190,8 @@ pub struct FilterOptions {
     pub(super) drop_unused: bool,
     /// True for the parts of a recording that is split by event: each drops the events of which others have samples.
     pub(super) drop_others: bool,
+    /// True for the parts of a recording that is split by the names of threads.
+    pub(super) names_threads: bool,
 }
 
 impl TryFrom<SelectArgs> for FilterOptions {
