@@ -675,3 +675,107 @@ impl<'p> Parser<'p> {
         Ok(names)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIELDS: &str = "name: made\nID: 1\nformat:\n\
+        \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\n\
+        \tfield:char comm[8];\toffset:8;\tsize:8;\tsigned:0;\n\
+        \tfield:int pid;\toffset:16;\tsize:4;\tsigned:1;\n\
+        \tfield:__data_loc char[] text;\toffset:20;\tsize:4;\tsigned:0;\n\
+        \tfield:unsigned long args[2];\toffset:24;\tsize:16;\tsigned:0;\n\
+        \tfield:void * ptr;\toffset:40;\tsize:8;\tsigned:0;\n\n\
+        print fmt: ";
+
+    /// Raw data with comm `sh`, pid -2, text `hi`, args 5 and 0x10, ptr 0.
+    fn raw() -> Vec<u8> {
+        let mut raw = vec![0; 51];
+        raw[8..10].copy_from_slice(b"sh");
+        raw[16..20].copy_from_slice(&(-2i32).to_le_bytes());
+        raw[20..24].copy_from_slice(&(3u32 << 16 | 48).to_le_bytes());
+        raw[24] = 5;
+        raw[32] = 0x10;
+        raw[48..50].copy_from_slice(b"hi");
+        raw
+    }
+
+    fn shown(print_fmt: &str) -> Result<String, String> {
+        let text = format!("{FIELDS}{print_fmt}\n");
+        let format = TraceFormat { system: b"s", name: b"made", id: Some(1), text: text.as_bytes() };
+        let printer = TracePrinter::new(&format, Endian::Little);
+        let shown = printer.text(&raw());
+        match printer.why_by_field() {
+            Some(why) => Err(format!("{why}; {shown}")),
+            None => Ok(shown),
+        }
+    }
+
+    #[test]
+    fn expressions_of_c_are_evaluated() {
+        for (format, text) in [
+            (r#""%s %d", REC->comm, REC->pid"#, "sh -2"),
+            (r#""%s|%5s|%-5s|%.1s|", __get_str(text), REC->comm, REC->comm, REC->comm"#, "hi|   sh|sh   |s|"),
+            (r#""%u %x %ld", REC->pid, REC->pid, REC->pid"#, "4294967294 fffffffe 4294967294"),
+            (r#""%08lx %#lx %lu%%", REC->args[1], REC->args[1], REC->args[0] * 2 + 1"#, "00000010 0x10 11%"),
+            (r#""%p %p", REC->ptr, (void *)REC->args[1]"#, "(nil) 0x10"),
+            (r#""%s", REC->args[0] & 4 ? "yes" : "no""#, "yes"),
+            (
+                r#""%s", __print_flags(REC->args[0], "|", { 1, "A" }, { (1 << 1), "B" }, { 0x4UL, "C" })"#,
+                "A|C",
+            ),
+            (r#""%s", __print_flags(REC->args[1], "|", { 1, "A" })"#, "0x10"),
+            (
+                r#""%s %s", __print_symbolic(REC->args[0], { 5, "FIVE" }), __print_symbolic(REC->pid, { 5, "FIVE" })"#,
+                "FIVE 0xfffffffe",
+            ),
+            (r#""%d %d", (u8)REC->pid, (int)REC->pid < 0"#, "254 1"),
+            (r#""a" "b\n""#, "ab\n"),
+            (r#""%d", 1 + 2 * 3 == 7 && !0 || 0"#, "1"),
+            (r#""%c%+d% d%03d", 'x', 1, 2, 3"#, "x+1 2003"),
+        ] {
+            assert_eq!(shown(format).as_deref(), Ok(text), "{format}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_printed_is_shown_field_by_field() {
+        let fields = "comm=sh pid=-2 text=hi args=05000000000000001000000000000000 ptr=0x0";
+        let deep = format!("\"%d\", {}1{}", "(".repeat(1000), ")".repeat(1000));
+        let long = format!("\"%d\", 1{}", "+1".repeat(5000));
+        let endless = format!("\"{}\"", "x".repeat(1 << 20));
+        for (format, why) in [
+            (r#""%pS", REC->ptr"#, "`%pS` is not known"),
+            (r#""%s", REC->ptr"#, "a text is at an address"),
+            (r#""%s", REC->other"#, "it names no field `other`"),
+            (r#""%d", vmemmap_base"#, "`vmemmap_base` is not understood"),
+            (r#""%d""#, "it has too few values"),
+            (r#""%99999999999999999999d", 1"#, "is not known"),
+            (r#""%"#, "does not end"),
+            ("", "is not understood"),
+            (&deep, "too deep"),
+            (&long, "too many operators"),
+            (&endless, "too long"),
+        ] {
+            let said = shown(format).unwrap_err();
+            assert!(
+                said.contains(why) && said.ends_with(fields),
+                "{said}"
+            );
+        }
+        // A division by 0, or a number that is not there.
+        for format in [r#""%d", 1 / 0"#, r#""%d", REC->args[2]"#, r#""%d", 1 << 64"#] {
+            assert_eq!(shown(format).as_deref(), Ok(fields), "{format}");
+        }
+    }
+
+    #[test]
+    fn raw_data_that_is_too_short_shows_what_is_there() {
+        let text = format!("{FIELDS}\"%s %d\", REC->comm, REC->pid\n");
+        let format = TraceFormat { system: b"s", name: b"made", id: Some(1), text: text.as_bytes() };
+        let printer = TracePrinter::new(&format, Endian::Little);
+        assert_eq!(printer.text(&raw()[..18]), "comm=sh");
+        assert_eq!(printer.text(&[]), "");
+    }
+}
