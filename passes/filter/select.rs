@@ -12,7 +12,7 @@ use super::choice::FilterOptions;
 use super::chooser::{Chooser, Lookups};
 use super::chosen::ChosenSamples;
 use super::cut::{FilterPlan, with_part};
-use super::functions;
+use super::find_functions;
 use super::gathered::Gathered;
 use super::kept_kinds::told;
 
@@ -88,7 +88,7 @@ impl SelectedSamples {
             report.say(Level::Warning, doubt.clone());
         }
         if options.chooses_functions() {
-            functions::survey(recording, &chooser, threads, report)?;
+            find_functions::survey(recording, &chooser, threads, report)?;
         }
         let exclusions = chooser.all_hints().flat_map(|hints| hints.exclusions(&recording.name));
         exclusions.for_each(|hint| report.say(Level::Warning, hint));

@@ -759,10 +759,7 @@ mod tests {
             (&endless, "too long"),
         ] {
             let said = shown(format).unwrap_err();
-            assert!(
-                said.contains(why) && said.ends_with(fields),
-                "{said}"
-            );
+            assert!(said.contains(why) && said.ends_with(fields), "{said}");
         }
         // A division by 0, or a number that is not there.
         for format in [r#""%d", 1 / 0"#, r#""%d", REC->args[2]"#, r#""%d", 1 << 64"#] {

@@ -64,12 +64,20 @@ impl PerfMaps {
 
 impl Places {
     /// Opens the perf map of a process.
+    ///
+    /// # Errors
+    ///
+    /// Why there is none that can be used.
     pub fn perf_map(&self, pid: u32) -> Result<(Bytes, PathBuf), String> {
         self.open(PerfMaps::path(pid).as_bytes(), None)
     }
 
     /// Opens the dump that was mapped at this path; if that fails, the error is the reason. `mapped` is the
     /// inode of the mapped file, if the recording contains it.
+    ///
+    /// # Errors
+    ///
+    /// Why there is none that can be used.
     pub fn open(&self, path: &[u8], mapped: Option<Inode>) -> Result<(Bytes, PathBuf), String> {
         let path = Path::new(OsStr::from_bytes(without_deleted(path)));
         let name = path.file_name().unwrap_or_default();

@@ -110,7 +110,7 @@ fn a_function_selects_the_same_samples_in_every_form() {
         written[0].0
     );
     let line = args!["filter", "--no-files", "--root", root, "--symbol", "work_.*"];
-    let piped = perfx_with(Stdin::Bytes(&fs::read(at("pipe.data")).unwrap()), line);
+    let piped = perfx_with(Stdin::Pipe(&fs::read(at("pipe.data")).unwrap()), line);
     assert_eq!(piped.code, Some(0), "{}", piped.stderr);
 }
 
@@ -122,7 +122,10 @@ fn a_function_that_is_missing_is_an_error_that_names_similar_ones() {
         perfx(args!["view", "--count", "--no-files", "--root", root, option, name, input]).stderr
     };
     let nothing = said("--symbol", "work");
-    assert!(nothing.contains("nothing in the recording matches --symbol; it has"), "{nothing}");
+    assert!(
+        nothing.contains("nothing in the recording matches --symbol; similar names: `work_one`"),
+        "{nothing}"
+    );
     assert!(said("--symbol", "LEAF_xor").contains("did you mean `leaf_xor`?"));
     assert!(said("--exclude-symbol", "LEAF_xor").contains("--exclude-symbol `LEAF_xor` matches nothing"));
 }

@@ -353,7 +353,7 @@ fn what_split_says() {
         "split --size 99999999999G forks.data -o x",
         "split --size 2k forks.data -o x",
         "split --samples many forks.data -o x",
-        "split --by comm forks.data -o x",
+        "split --by thread forks.data -o x",
         "split --samples 1 forks.data -o -",
         "split --samples 1 forks.data -o /dev/full",
         "split --samples 1 forks.data -o none/x",
