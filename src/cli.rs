@@ -18,6 +18,7 @@ use crate::args::{ThreadArgs, Usage};
 use crate::commands;
 use crate::commands::inject::PERF_ONLY;
 use crate::commands::inject::perf_words::from_perf;
+use crate::first_page::first_page;
 use crate::io::signals;
 use crate::term::report::{ColorWhen, HEADING, LITERAL, STYLES, VerbosityArgs, tell_failure};
 
@@ -31,7 +32,7 @@ Exit codes:
 
 /// Read, transform and write Linux perf.data recordings at the speed of a copy, losing nothing.
 #[derive(Parser, Debug)]
-#[command(name = "perfx", version, long_version = env!("PERFX_VERSION"), arg_required_else_help = true, args_override_self = true, styles = STYLES)]
+#[command(name = "perfx", version, long_version = env!("PERFX_VERSION"), args_override_self = true, styles = STYLES)]
 struct Cli {
     /// Use colours: auto (on a terminal, unless NO_COLOR is set), always or never
     #[arg(
@@ -310,8 +311,11 @@ fn as_perf_inject(mut args: Vec<OsString>) -> Result<Vec<OsString>> {
     Ok(["perfx", "inject", "--like-perf"].into_iter().map(OsString::from).chain(words).collect())
 }
 
-/// A recording in place of a command is shown. The name of a command wins over that of a file.
+/// A recording in place of a command is shown. The name of a command wins over that of a file. `help all` is `--help`.
 fn as_overview(mut args: Vec<OsString>) -> Vec<OsString> {
+    if args.len() == 3 && args[1] == "help" && args[2] == "all" {
+        args.splice(1.., ["--help".into()]);
+    }
     let is_recording = |name: &OsString| {
         Path::new(name).exists() && name != "help" && command_line().find_subcommand(name).is_none()
     };
@@ -328,11 +332,15 @@ fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
     };
     let args = as_overview(args);
     early_color(&args).apply();
+    if let Some(code) = first_page(&args) {
+        return code;
+    }
     signals::survive_file_size_limit();
     let (color, asked) = match parse(&args) {
         Ok(asked) => asked,
         Err(error) => {
             // Help and version arrive as errors, too; a closed pipe is not a failure.
+            #[expect(clippy::let_underscore_must_use, reason = "a closed pipe is not a failure")]
             let _ = error.print();
             return error.exit_code().try_into().unwrap_or(2);
         }

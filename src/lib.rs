@@ -3,12 +3,14 @@
 mod args;
 mod cli;
 mod commands;
+mod first_page;
 mod io;
 mod term;
 
 use perfx_look::json::schema;
 
 pub use cli::{command_line, main};
+pub use first_page::FIRST_COMMANDS;
 
 /// The JSON schemas of what perfx prints, by name. The files in `schemas/` are these.
 pub fn schemas() -> Vec<(&'static str, serde_json::Value)> {

@@ -1,7 +1,7 @@
 //! `perfx doctor` reports what is wrong with recordings, where, and which perf is affected.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
+
 use std::io::{self, Write as _};
 use std::sync::Arc;
 
@@ -325,14 +325,14 @@ fn text(diagnosis: &Diagnosis, notes: bool) -> String {
         [(FindingKind::Fault, "fault", "faults"), (FindingKind::Note, "note", "notes")]
     {
         if sum(severity) > 0 && (notes || severity == FindingKind::Fault) {
-            let _ = write!(text, ", {}", counted(sum(severity), one, many));
+            text += &format!(", {}", counted(sum(severity), one, many));
         }
     }
     let records = count(diagnosis.records);
-    let _ = if unfinished {
-        writeln!(text, "; perfx recover restores all {records} records")
+    text += &if unfinished {
+        format!("; perfx recover restores all {records} records\n")
     } else {
-        writeln!(text, " in {records} records")
+        format!(" in {records} records\n")
     };
     for finding in &diagnosis.findings {
         if notes || finding.code.kind == FindingKind::Fault {
@@ -364,7 +364,7 @@ fn finding_text(diagnosis: &Diagnosis, finding: &Finding) -> String {
         place.extend(location.kind.map(|kind| kind.to_string()));
         let place = place.join(" ");
         let colon = if place.is_empty() { "" } else { ": " };
-        let _ = writeln!(text, "    {place}{colon}{}", location.what);
+        text += &format!("    {place}{colon}{}\n", location.what);
     }
     text
 }
@@ -384,7 +384,7 @@ impl ReaderEntry {
         }
         let mut text = format!("{file}: {reader} refuses or misreads\n");
         for ObstacleEntry { what, count: number } in obstacles {
-            let _ = writeln!(text, "  {}: {}", printable(what), count(*number));
+            text += &format!("  {}: {}\n", printable(what), count(*number));
         }
         text + &format!("    perfx normalize --for {reader} takes this away\n")
     }

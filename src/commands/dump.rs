@@ -497,8 +497,10 @@ impl Records {
         // Writing to memory cannot fail.
         if self.format == Format::Json {
             text.extend_from_slice(b",\n");
+            #[expect(clippy::let_underscore_must_use, reason = "writing to memory cannot fail")]
             let _ = write_json(text, &entry, false);
         } else {
+            #[expect(clippy::let_underscore_must_use, reason = "writing to memory cannot fail")]
             let _ = write_json(&mut *text, &Output::new(Printed::Record(entry)), false);
             text.push(b'\n');
         }

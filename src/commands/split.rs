@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::ffi::OsString;
-use std::fmt::Write as _;
+
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -333,7 +333,7 @@ fn paths(prefix: &Path, parts: &[Part]) -> Vec<PathBuf> {
             PartName::Cpu(cpu) => format!("cpu{}", cpu.cast_signed()),
         };
         while !taken.insert(label.clone()) {
-            let _ = write!(label, ".{number}");
+            label += &format!(".{number}");
         }
         named(prefix, &label)
     };

@@ -8,7 +8,7 @@ use crate::losses::say_faults;
 
 /// Calls `work` for each batch, those of the head first, then `join` in the order of the file. Returns the bytes of
 /// the records behind the head, decompressed.
-pub(crate) fn each_batch<R: Send>(
+pub(crate) fn each_batch<R: Send + 'static>(
     recording: &mut Recording,
     threads: usize,
     report: &mut Report,

@@ -31,18 +31,21 @@ const TEMPLATE: &str = include_str!("html/page.html");
 const STYLE: &str = include_str!("html/page.css");
 const SCRIPT: &str = concat!(
     include_str!("html/data.js"),
+    include_str!("html/shape.js"),
     include_str!("html/sums.js"),
     include_str!("html/colours.js"),
     include_str!("html/time.js"),
     include_str!("html/stacks.js"),
+    include_str!("html/flame.js"),
     include_str!("html/tables.js"),
+    include_str!("html/link.js"),
     include_str!("html/front.js"),
 );
 
 /// SHA-256 of the script and of the style, in base64: the page lets a browser use no other. A test prints them after a
 /// change.
-const SCRIPT_HASH: &str = "vjooiA0kK6JgkG5IdRmvBSkyqJ2XwED5Xs35tyh+I8U=";
-const STYLE_HASH: &str = "8ilmySPpwL5s0P7RDd5zSeyKFVrSJHSJPWnzojeOzWk=";
+const SCRIPT_HASH: &str = "WNugn5qenZqSZaTfHpuMrs1JZr1js36TD0CyivoRg0c=";
+const STYLE_HASH: &str = "uAjd29H/8siBISLkupCPkKwpbIvewMcRmPZPt3GMrqY=";
 
 /// What the data begins with.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]

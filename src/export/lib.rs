@@ -1,7 +1,7 @@
 //! Writes what a recording holds in the formats of other programs, and shows and lists it.
 //!
 //! There are tables ([`csv`], [`parquet`]), call stacks ([`folded`] lines, profiles of [`pprof`] and [`firefox`], a page
-//! of [`html`]), and branches for compilers ([`branches`] of a program, [`branch_files`] of all programs).
+//! of [`html`], a picture of [`svg`]), and branches for compilers ([`branches`] of a program, [`branch_files`] of all programs).
 //! [`list::list`] lists what a recording names, [`ranking`] its functions, and [`view::view`] shows each sample.
 //!
 //! A recording is read twice: first for what its records mean ([`Facts`]: events, mappings, names), then for
@@ -28,6 +28,7 @@ pub mod shares;
 mod shown;
 mod sorted;
 mod stacks;
+pub mod svg;
 pub mod view;
 
 pub use chains::StackTree;

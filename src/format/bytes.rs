@@ -39,7 +39,7 @@ impl Bytes {
         // bytes; or the process gets SIGBUS, which `reset_bus_signal` lets the program report. read(2) was
         // rejected: it costs one more copy of everything, and private memory for it.
         let map = unsafe { Mmap::map(file) }.map_err(io)?;
-        // Only a hint, so an error does not matter.
+        #[expect(clippy::let_underscore_must_use, reason = "only a hint")]
         let _ = map.advise(Advice::Sequential);
         let range = 0..map.len();
         Ok(Bytes { owner: Arc::new(Owner::Map(map)), range })

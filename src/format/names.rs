@@ -483,6 +483,7 @@ mod tests {
             for cut in 8..bytes.len() {
                 let mut short = bytes[..cut].to_vec();
                 set_size(&mut short, endian);
+                #[expect(clippy::let_underscore_must_use, reason = "it must not panic")]
                 let _ = rename_record(&view(&short, endian), &trailed(endian), |_| Some(b"another".to_vec()));
             }
         }

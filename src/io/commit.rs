@@ -231,7 +231,7 @@ fn claim_empty(path: &Path) -> io::Result<Option<File>> {
     // Non-blocking, because it may be a FIFO by now.
     let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = openat(CWD, path, flags, Mode::empty()).map(File::from).map_err(|_| taken())?;
-    // A file system without locks offers no better way.
+    #[expect(clippy::let_underscore_must_use, reason = "a file system without locks offers no better way")]
     let _ = fcntl_lock(&file, FlockOperation::LockExclusive);
     let locked = file.metadata()?;
     let named = path.symlink_metadata().map_err(|_| taken())?;
@@ -475,6 +475,7 @@ pub(crate) fn with_folder<T>(folder: &Path, write: impl FnOnce() -> Result<T>) -
     let written = write();
     if written.is_err() {
         // Removes those that are still empty.
+        #[expect(clippy::let_underscore_must_use, reason = "the error that is returned is that of `write`")]
         let _ = made.into_iter().try_for_each(fs::remove_dir);
     }
     written

@@ -30,6 +30,10 @@ pub(crate) fn use_index(recording: &mut Recording, path: &Path) {
             let renews =
                 is_replaceable(&place).then(|| format!("; perfx index {} renews it", path.display()));
             let what = format!("{} is not used: {why}{}", place.display(), renews.unwrap_or_default());
+            #[expect(
+                clippy::let_underscore_must_use,
+                reason = "without standard error, nobody reads the warning"
+            )]
             let _ = writeln!(anstream::stderr(), "perfx: {}", printable(&what));
         }
     }

@@ -103,6 +103,10 @@ impl<T> Drop for Unfinished<T> {
 /// Turns a file that exceeds its size limit (ulimit -f) into an error of write(2), like a full disk, instead
 /// of a silent death.
 pub(crate) fn survive_file_size_limit() {
+    #[expect(
+        clippy::let_underscore_must_use,
+        reason = "without the handler, the process is killed as any other"
+    )]
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
 }
 
@@ -147,6 +151,10 @@ pub(crate) fn watch() {
                     printable(name)
                 );
                 // Not through std's stream, which the faulting thread may have locked.
+                #[expect(
+                    clippy::let_underscore_must_use,
+                    reason = "if standard error is closed, the message is lost"
+                )]
                 let _ = rustix::io::write(io::stderr(), what.as_bytes());
             }
             // The faulting thread may also hold this lock, and then never releases it.
@@ -155,12 +163,20 @@ pub(crate) fn watch() {
             if !shrunk.is_empty() {
                 exit(1);
             }
+            #[expect(
+                clippy::let_underscore_must_use,
+                reason = "if the process survives, there is nothing else to do"
+            )]
             let _ = emulate_default_handler(signal);
         });
         // Without this thread, a SIGBUS would repeat for ever. Without the signals, temporary files may stay,
         // which is not a reason to refuse the output.
         if spawned.is_ok() {
             reset_bus_signal();
+            #[expect(
+                clippy::let_underscore_must_use,
+                reason = "without the signals, only temporary files may stay"
+            )]
             let _ = Signals::new(deadly.chain([SIGBUS])).map(|signals| sender.send(signals));
         }
     });
@@ -225,6 +241,7 @@ fn remove(path: &Path) {
 /// Handles a closed pipe in the middle of a recording: ends as Unix filters do, by the signal, so that the
 /// incomplete recording is not mistaken for a whole one.
 pub(crate) fn die_of_closed_pipe() -> u8 {
+    #[expect(clippy::let_underscore_must_use, reason = "if the process survives, its exit code is 1")]
     let _ = emulate_default_handler(SIGPIPE);
     1
 }

@@ -220,6 +220,7 @@ impl Source {
                 let stdin =
                     io::stdin().as_fd().try_clone_to_owned().context("standard input can't be used")?;
                 // If it is a pipe, it need not run empty while we work on what came.
+                #[expect(clippy::let_underscore_must_use, reason = "a small pipe works, too")]
                 let _ = fcntl_setpipe_size(&stdin, PIPE_SIZE);
                 Recording::from_file(File::from(stdin), STDIN.into(), temp_files())?
             }

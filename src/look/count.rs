@@ -443,7 +443,7 @@ pub(crate) fn count(recording: &mut Recording, threads: usize, report: &mut Repo
 }
 
 /// Like [`count`]; `work` also sees each batch, on any thread, and `join` gets its results in file order.
-pub(crate) fn count_with<R: Send>(
+pub(crate) fn count_with<R: Send + 'static>(
     recording: &mut Recording,
     threads: usize,
     report: &mut Report,
@@ -455,7 +455,7 @@ pub(crate) fn count_with<R: Send>(
 
 /// Like [`count_with`], but `work` also counts what it wants of each batch; compressed records are counted only
 /// if `stored`.
-pub(crate) fn count_by<R: Send>(
+pub(crate) fn count_by<R: Send + 'static>(
     recording: &mut Recording,
     threads: usize,
     report: &mut Report,

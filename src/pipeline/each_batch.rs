@@ -13,7 +13,7 @@ use crate::ordered::{ordered, started};
 use crate::speculate::{self, Open};
 
 /// A stage that may have a worker for each batch.
-pub(crate) trait Work: Sized + Send {
+pub(crate) trait Work: Sized + Send + 'static {
     /// Creates a worker for one batch; `None` if batches must come in order.
     fn fork(&self) -> Option<Self>;
 
@@ -49,17 +49,14 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
-    fn open(self) -> Open<impl FnMut(&Batch) + Send> {
-        match self.open {
-            true => Open::Yes { salvage: self.salvage, stored: |_: &Batch| {} },
-            false => Open::No,
-        }
+    fn open(self) -> Open<'static> {
+        if self.open { Open::Yes { salvage: self.salvage, stored: None } } else { Open::No }
     }
 }
 
 /// Calls `work` for every batch, then `done` on the calling thread in file order. A batch that is not
 /// `touched` gets an empty chain.
-pub(crate) fn each_batch<W: Work, R: Send>(
+pub(crate) fn each_batch<W: Work, R: Send + 'static>(
     recording: &mut Recording,
     chain: &mut [W],
     reading: Reading,
@@ -88,7 +85,7 @@ pub(crate) fn each_batch<W: Work, R: Send>(
 }
 
 /// The same for stages that can take the batches in any order.
-fn each_in_any_order<W: Work, R: Send>(
+fn each_in_any_order<W: Work, R: Send + 'static>(
     recording: &mut Recording,
     chain: &mut [W],
     reading: Reading,
@@ -191,7 +188,7 @@ impl PrescannedBatch {
 /// Finds and prescans the batches on any thread, calls `lead` for them in file order, `work` for its results on
 /// `workers` threads, and `done` on the calling thread in file order. With one thread, everything runs on the
 /// calling thread.
-fn each_led<L: Send, R: Send>(
+fn each_led<L: Send, R: Send + 'static>(
     recording: &mut Recording,
     prescans: Prescans,
     reading: Reading,

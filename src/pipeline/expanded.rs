@@ -6,6 +6,9 @@ use perfx_format::read::{Batch, DecodeUnits, Expand, Recording, expand_alone};
 use crate::error::{Error, Result};
 use crate::ordered::mapped;
 
+/// Sees batches as stored.
+pub(crate) type Stored<'a> = &'a mut (dyn FnMut(&Batch) + Send);
+
 /// Calls `then` with the expanded batches of a recording. Up to `threads` threads expand them, if the zstd
 /// frames allow it. The batches do not depend on that number.
 pub(crate) fn expanded<O, E: From<Error>>(
@@ -14,7 +17,7 @@ pub(crate) fn expanded<O, E: From<Error>>(
     salvage: bool,
     then: impl FnOnce(Box<dyn Iterator<Item = perfx_format::Result<Batch>> + Send + '_>) -> Result<O, E>,
 ) -> Result<O, E> {
-    expanded_seen(recording, threads, salvage, |_| {}, then)
+    expanded_seen(recording, threads, salvage, None, then)
 }
 
 /// The same; `stored` sees every batch as stored, in file order.
@@ -22,14 +25,14 @@ pub(crate) fn expanded_seen<O, E: From<Error>>(
     recording: &mut Recording,
     threads: usize,
     salvage: bool,
-    mut stored: impl FnMut(&Batch) + Send,
+    mut stored: Option<Stored<'_>>,
     then: impl FnOnce(Box<dyn Iterator<Item = perfx_format::Result<Batch>> + Send + '_>) -> Result<O, E>,
 ) -> Result<O, E> {
     let (endian, chain) = (recording.endian, recording.chain.clone());
     let mmap_len = recording.compressed().map_or(0, |compressed| compressed.mmap_len);
     let alone = threads <= 1 || !recording.is_compressed();
     let batches = recording.batches().inspect(|batch| {
-        if let Ok(batch) = batch {
+        if let (Ok(batch), Some(stored)) = (batch, &mut stored) {
             stored(batch);
         }
     });

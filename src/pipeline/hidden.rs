@@ -36,7 +36,10 @@ impl Hidden {
             Some(at_work) => at_work,
             none => none.insert(start(self.endian, self.mmap_len)?),
         };
-        // A closed channel means that something was found, which is reported at the end.
+        #[expect(
+            clippy::let_underscore_must_use,
+            reason = "a closed channel means that something was found, which is reported at the end"
+        )]
         let _ = sender.send(batch.clone());
         Ok(())
     }

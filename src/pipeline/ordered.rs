@@ -1,11 +1,15 @@
 //! Runs work on many threads and returns the results in the order of the items, with a bounded number of
 //! items in memory.
+//!
+//! What does not depend on the types of items and results ([`Turns`], [`run`]) is compiled once: with a generic
+//! queue and generic threads, a third of the build was spent on their copies.
 
 use std::io;
 use std::panic::resume_unwind;
-use std::thread::{self, JoinHandle};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle, Scope, ScopedJoinHandle};
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::bounded;
 
 use crate::error::{Context as _, Error, Result};
 
@@ -29,52 +33,223 @@ pub fn ordered<T: Send, R: Send, W: Send, E: From<Error>>(
         }
         return Ok(());
     }
-    mapped(items, workers, work, |mut results| results.try_for_each(&mut done))
+    mapped(items, workers, work, |results| {
+        for result in results {
+            done(result)?;
+        }
+        Ok(())
+    })
 }
 
 /// Calls `then`, on the calling thread, with an iterator over the results of `work`, which runs on the
 /// `workers` (one thread each); the results are in the order of the items. Uses fewer threads if not all can
 /// be started.
-pub(crate) fn mapped<'a, T: Send, R: Send + 'a, W: Send, O, E: From<Error>>(
-    items: impl Iterator<Item = T> + Send,
+pub(crate) fn mapped<T: Send, R: Send, W: Send, O, E: From<Error>>(
+    mut items: impl Iterator<Item = T> + Send,
     workers: &mut [W],
     work: impl Fn(&mut W, T) -> R + Sync,
-    then: impl FnOnce(Box<dyn Iterator<Item = R> + Send + 'a>) -> Result<O, E>,
+    then: impl FnOnce(&mut (dyn Iterator<Item = R> + Send)) -> Result<O, E>,
 ) -> Result<O, E> {
-    // A job carries the sender of a channel for its single result. The calling thread gets the receivers in
-    // the order of the items, so it waits for the oldest result, whichever worker produces it. The bounds are
-    // the back-pressure.
-    let (job_in, job_out) = bounded::<(T, Sender<R>)>(workers.len());
-    let (order_in, order_out) = bounded::<Receiver<R>>(workers.len());
-    thread::scope(|scope| {
-        started(thread::Builder::new().spawn_scoped(scope, move || {
-            for item in items {
-                let (result_in, result_out) = bounded(1);
-                // Either end is closed when no more results are needed.
-                if order_in.send(result_out).is_err() || job_in.send((item, result_in)).is_err() {
-                    break;
-                }
+    // One item is produced while each worker has one and the calling thread uses a result.
+    let slots: Vec<Mutex<Slot<T, R>>> = (0..workers.len() + 2).map(|_| Mutex::new(Slot::Empty)).collect();
+    let (slots, work) = (&slots[..], &work);
+    let mut produce = |slot: usize| {
+        let item = items.next();
+        let is_item = item.is_some();
+        *locked(&slots[slot]) = item.map_or(Slot::Empty, Slot::Item);
+        is_item
+    };
+    let workers = workers.iter_mut().map(|worker| -> Box<dyn FnMut(usize) + Send> {
+        Box::new(move |slot| {
+            let item = std::mem::replace(&mut *locked(&slots[slot]), Slot::Empty);
+            if let Slot::Item(item) = item {
+                let result = work(worker, item);
+                *locked(&slots[slot]) = Slot::Result(result);
             }
-        }))?;
-        for (number, worker) in workers.iter_mut().enumerate() {
-            let jobs = job_out.clone();
-            let work = &work;
-            let spawned = thread::Builder::new().spawn_scoped(scope, move || {
-                for (item, result) in jobs {
-                    // After `then` has returned, no code receives the result.
-                    let _ = result.send(work(worker, item));
+        })
+    });
+    let workers = workers.collect();
+    let (mut then, mut output) = (Some(then), None);
+    run(slots.len(), &mut produce, workers, &mut |turns| {
+        let mut results = std::iter::from_fn(|| {
+            let slot = turns.next()?;
+            let result = std::mem::replace(&mut *locked(&slots[slot]), Slot::Empty);
+            turns.free();
+            if let Slot::Result(result) = result { Some(result) } else { None }
+        });
+        output = then.take().map(|then| then(&mut results));
+    })?;
+    output.unwrap_or_else(|| Err(Error::new("no thread ran").into()))
+}
+
+/// An item on its way from its producer to the one who uses its result.
+enum Slot<T, R> {
+    Empty,
+    Item(T),
+    Result(R),
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing panics while it holds one of these locks.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whose turn it is at each of some slots, which are used in turn: item `n` has slot `n` modulo their number.
+struct Turns {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// How many items were produced, begun by a worker, and used.
+    produced: usize,
+    begun: usize,
+    used: usize,
+    /// Whether the result is in the slot.
+    finished: Vec<bool>,
+    /// No more items are produced.
+    has_ended: bool,
+    /// No more results are needed, or a thread has panicked.
+    has_stopped: bool,
+}
+
+impl Turns {
+    fn new(slots: usize) -> Turns {
+        let state = State { finished: vec![false; slots], ..State::default() };
+        Turns { state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    /// Waits until `ready` returns something, or nothing is needed any more.
+    fn wait<T>(&self, ready: impl Fn(&mut State) -> Option<Option<T>>) -> Option<T> {
+        let mut state = locked(&self.state);
+        loop {
+            if state.has_stopped {
+                return None;
+            }
+            if let Some(found) = ready(&mut state) {
+                return found;
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        change(&mut locked(&self.state));
+        self.changed.notify_all();
+    }
+
+    /// An empty slot for the next item.
+    fn empty(&self) -> Option<usize> {
+        self.wait(|state| {
+            let slots = state.finished.len();
+            (state.produced - state.used < slots).then(|| Some(state.produced % slots))
+        })
+    }
+
+    /// The slot of the next item without a worker; `None` at the end.
+    fn begin(&self) -> Option<usize> {
+        self.wait(|state| {
+            if state.begun < state.produced {
+                state.begun += 1;
+                return Some(Some((state.begun - 1) % state.finished.len()));
+            }
+            state.has_ended.then_some(None)
+        })
+    }
+
+    /// The slot of the next result; `None` at the end.
+    fn next(&self) -> Option<usize> {
+        self.wait(|state| {
+            let slot = state.used % state.finished.len();
+            if state.used < state.produced && state.finished[slot] {
+                return Some(Some(slot));
+            }
+            (state.has_ended && state.used == state.produced).then_some(None)
+        })
+    }
+
+    /// The slot of that result is empty again.
+    fn free(&self) {
+        self.change(|state| {
+            let slot = state.used % state.finished.len();
+            state.finished[slot] = false;
+            state.used += 1;
+        });
+    }
+}
+
+/// Ends all waiting when it is dropped, also by a panic.
+struct Stop<'a>(&'a Turns);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.change(|state| state.has_stopped = true);
+    }
+}
+
+/// Calls `produce` with the slots in turn until it returns false, a worker with each slot that it filled, and
+/// `then` on the calling thread.
+fn run(
+    slots: usize,
+    produce: &mut (dyn FnMut(usize) -> bool + Send),
+    workers: Vec<Box<dyn FnMut(usize) + Send + '_>>,
+    then: &mut dyn FnMut(&Turns),
+) -> Result<()> {
+    let turns = &Turns::new(slots);
+    thread::scope(|scope| {
+        // Dropped before the scope waits for its threads.
+        let _stop = Stop(turns);
+        spawn(
+            scope,
+            Box::new(move || {
+                let panics = Stop(turns);
+                while let Some(slot) = turns.empty() {
+                    let is_item = produce(slot);
+                    turns.change(|state| match is_item {
+                        true => state.produced += 1,
+                        false => state.has_ended = true,
+                    });
+                    if !is_item {
+                        break;
+                    }
                 }
-            });
-            match started(spawned) {
-                Err(error) if number == 0 => return Err(error.into()),
+                std::mem::forget(panics);
+            }),
+        )?;
+        for (number, mut worker) in workers.into_iter().enumerate() {
+            let spawned = spawn(
+                scope,
+                Box::new(move || {
+                    let panics = Stop(turns);
+                    while let Some(slot) = turns.begin() {
+                        worker(slot);
+                        turns.change(|state| state.finished[slot] = true);
+                    }
+                    std::mem::forget(panics);
+                }),
+            );
+            match spawned {
+                Err(error) if number == 0 => return Err(error),
                 Err(_) => break,
                 Ok(_) => {}
             }
         }
-        drop(job_out);
-        // A worker that panics drops its result's sender; the scope propagates the panic.
-        then(Box::new(order_out.into_iter().flatten()))
+        then(turns);
+        Ok(())
     })
+}
+
+/// Starts a thread of a scope.
+///
+/// # Errors
+///
+/// The thread cannot be started.
+pub(crate) fn spawn<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    run: Box<dyn FnOnce() -> T + Send + 'scope>,
+) -> Result<ScopedJoinHandle<'scope, T>> {
+    started(thread::Builder::new().spawn_scoped(scope, run))
 }
 
 /// Returns the thread, or an error where `spawn` of std would panic.

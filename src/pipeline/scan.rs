@@ -20,7 +20,7 @@ use crate::speculate::{self, Open};
 /// # Errors
 ///
 /// The first error of `work`, `done` or the reader, with the file's name.
-pub fn scan<R: Send>(
+pub fn scan<R: Send + 'static>(
     recording: &mut Recording,
     threads: usize,
     open: bool,
@@ -41,14 +41,14 @@ pub fn scan<R: Send>(
 /// # Errors
 ///
 /// The first error of `done`, or the recording is cut short.
-pub fn scan_past<R: Send>(
+pub fn scan_past<R: Send + 'static>(
     recording: &mut Recording,
     threads: usize,
     open: bool,
     work: impl Fn(&Batch) -> R + Sync,
     done: impl FnMut(perfx_format::Result<(&Batch, R)>) -> Result<()>,
 ) -> Result<()> {
-    let open = if open { Open::Yes { salvage: false, stored: |_: &Batch| {} } } else { Open::No };
+    let open = if open { Open::Yes { salvage: false, stored: None } } else { Open::No };
     each(recording, threads, open, work, done)
 }
 
@@ -58,24 +58,24 @@ pub fn scan_past<R: Send>(
 /// # Errors
 ///
 /// As for [`scan`].
-pub fn scan_both<R: Send>(
+pub fn scan_both<R: Send + 'static>(
     recording: &mut Recording,
     threads: usize,
-    stored: impl FnMut(&Batch) + Send,
+    mut stored: impl FnMut(&Batch) + Send,
     work: impl Fn(&Batch) -> Result<R> + Sync,
     mut done: impl FnMut(&Batch, R) -> Result<()>,
 ) -> Result<()> {
     let work = |batch: &Batch| work(batch).map_err(|e| e.in_file(&batch.name));
-    each(recording, threads, Open::Yes { salvage: false, stored }, work, |read| {
+    each(recording, threads, Open::Yes { salvage: false, stored: Some(&mut stored) }, work, |read| {
         let (batch, result) = read?;
         done(batch, result?)
     })
 }
 
-fn each<R: Send>(
+fn each<R: Send + 'static>(
     recording: &mut Recording,
     threads: usize,
-    open: Open<impl FnMut(&Batch) + Send>,
+    open: Open<'_>,
     work: impl Fn(&Batch) -> R + Sync,
     mut done: impl FnMut(perfx_format::Result<(&Batch, R)>) -> Result<()>,
 ) -> Result<()> {

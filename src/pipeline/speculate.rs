@@ -5,15 +5,18 @@
 //! Rejected: one thread that walks all headers to cut batches for the others. It takes as long as they do,
 //! and takes all page faults.
 
+use std::any::Any;
+use std::sync::{Mutex, PoisonError};
+
 use perfx_format::read::{Batch, Batches, Recording, SpeculativeBatch, expand_alone};
 use perfx_format::{Endian, Kinds};
 
-use crate::error::Result;
-use crate::expanded::expanded_seen;
+use crate::error::{Context as _, Result};
+use crate::expanded::{Stored, expanded_seen};
 use crate::ordered::ordered;
 
 /// How COMPRESSED records are read.
-pub(crate) enum Open<S> {
+pub(crate) enum Open<'a> {
     /// As stored.
     No,
     /// Replaced with their contents.
@@ -21,32 +24,63 @@ pub(crate) enum Open<S> {
         /// True if data that cannot be expanded is dropped and reported; otherwise it is an error.
         salvage: bool,
         /// Sees every batch that may hold compressed records as stored, in file order.
-        stored: S,
+        stored: Option<Stored<'a>>,
     },
 }
 
 /// Calls `step` for every batch, with one of the `threads` workers made by `worker`, then `done` on the
 /// calling thread, in file order. With one thread, everything runs on the calling thread. The batches do not
 /// depend on the number of threads. Stops at the first error of `done`.
-pub(crate) fn each<W: Send, R: Send>(
+pub(crate) fn each<W: Send, R: Send + 'static>(
     recording: &mut Recording,
     threads: usize,
-    open: Open<impl FnMut(&Batch) + Send>,
+    open: Open<'_>,
     worker: impl Fn() -> W,
     step: impl Fn(&mut W, perfx_format::Result<Batch>) -> R + Sync,
     mut done: impl FnMut(R) -> Result<()>,
 ) -> Result<()> {
-    let mut workers: Vec<W> = (0..threads.max(1)).map(|_| worker()).collect();
-    let alone = threads <= 1;
+    // The last worker is the calling thread's.
+    let workers: Vec<Mutex<W>> = (0..=threads.max(1)).map(|_| Mutex::new(worker())).collect();
+    let step = |number: usize, batch: perfx_format::Result<Batch>| -> AnyResult {
+        let mut worker = workers[number].lock().unwrap_or_else(PoisonError::into_inner);
+        Box::new(step(&mut worker, batch))
+    };
+    let mut done = |result: AnyResult| {
+        let result = result.downcast().ok().context("internal error: a result of another type")?;
+        done(*result)
+    };
+    each_erased(recording, threads.max(1), open, &step, &mut done)
+}
+
+/// The result of a step without its type. The threads and the search for batches are compiled once for all types:
+/// a package with ten callers was built twice as long with a copy for each.
+type AnyResult = Box<dyn Any + Send>;
+
+/// Calls what a worker does with a batch, by the worker's number.
+type Step<'a> = &'a (dyn Fn(usize, perfx_format::Result<Batch>) -> AnyResult + Sync);
+
+/// Takes the results in file order.
+type Done<'a> = &'a mut dyn FnMut(AnyResult) -> Result<()>;
+
+fn each_erased(
+    recording: &mut Recording,
+    threads: usize,
+    open: Open<'_>,
+    step: Step<'_>,
+    done: Done<'_>,
+) -> Result<()> {
+    let mut workers: Vec<usize> = (0..threads).collect();
+    let alone = threads == 1;
     if let Some((batches, drafts)) = drafts(recording, threads) {
         let (batches, open, endian) = (Some(batches), Some(open), recording.endian);
-        let in_order = InOrder { endian, open, batches, worker: worker(), step: &step };
+        let in_order = InOrder { endian, open, batches, worker: threads, step };
         return in_order.check(drafts, &mut workers, done);
     }
+    let work = |worker: &mut usize, batch| step(*worker, batch);
     match open {
-        Open::No => ordered(recording.batches(), &mut workers, alone, step, done),
+        Open::No => ordered(recording.batches(), &mut workers, alone, work, done),
         Open::Yes { salvage, stored } => expanded_seen(recording, threads, salvage, stored, |batches| {
-            ordered(batches, &mut workers, alone, step, &mut done)
+            ordered(batches, &mut workers, alone, work, done)
         }),
     }
 }
@@ -66,34 +100,29 @@ fn drafts(
 }
 
 /// Consumes batches in order, so it knows each true start and accepts or rejects the guess.
-struct InOrder<'a, W, F, S> {
+struct InOrder<'s, 'o> {
     endian: Endian,
     /// `None` after a record has been expanded, because later ones may continue it.
-    open: Option<Open<S>>,
+    open: Option<Open<'o>>,
     /// `None` after the end.
     batches: Option<Batches>,
-    worker: W,
-    step: &'a F,
+    /// The number of the calling thread's worker.
+    worker: usize,
+    step: Step<'s>,
 }
 
-impl<W, R, F, S> InOrder<'_, W, F, S>
-where
-    W: Send,
-    R: Send,
-    F: Fn(&mut W, perfx_format::Result<Batch>) -> R + Sync,
-    S: FnMut(&Batch) + Send,
-{
+impl InOrder<'_, '_> {
     fn check(
         mut self,
         drafts: impl Iterator<Item = SpeculativeBatch> + Send,
-        workers: &mut [W],
-        mut done: impl FnMut(R) -> Result<()>,
+        workers: &mut [usize],
+        done: Done<'_>,
     ) -> Result<()> {
         let (opens, step) = (matches!(self.open, Some(Open::Yes { .. })), self.step);
-        let draft = |worker: &mut W, draft: SpeculativeBatch| {
+        let draft = |worker: &mut usize, draft: SpeculativeBatch| {
             let window = draft.window;
             let batch = draft.batch().filter(|(_, batch)| !(opens && is_compressed(batch)));
-            (window, batch.map(|(cut, batch)| (cut, step(worker, Ok(batch)))))
+            (window, batch.map(|(cut, batch)| (cut, step(*worker, Ok(batch)))))
         };
         ordered(drafts, workers, false, draft, |(window, drafted)| {
             if let (Some(batches), Some((cut, result))) = (&mut self.batches, drafted)
@@ -102,33 +131,37 @@ where
                 return done(result);
             }
             while self.batches.as_ref().is_some_and(|batches| !batches.is_past(window)) {
-                self.next(&mut done)?;
+                self.next(done)?;
             }
             Ok(())
         })?;
         // The extents are stored only when the end is reached.
         while self.batches.is_some() {
-            self.next(&mut done)?;
+            self.next(done)?;
         }
         Ok(())
     }
 
     /// Reads the next batch itself, or the whole rest if that must be expanded although the header does not
     /// announce it.
-    fn next(&mut self, done: &mut impl FnMut(R) -> Result<()>) -> Result<()> {
+    fn next(&mut self, done: Done<'_>) -> Result<()> {
         let Some(next) = self.batches.as_mut().and_then(Iterator::next) else {
             self.batches = None;
             return Ok(());
         };
         let opens = matches!(self.open, Some(Open::Yes { .. })) && next.as_ref().is_ok_and(is_compressed);
         if !opens {
-            return done((self.step)(&mut self.worker, next));
+            return done((self.step)(self.worker, next));
         }
         if let Some(Open::Yes { salvage, mut stored }) = self.open.take() {
             let rest = std::iter::once(next).chain(self.batches.take().into_iter().flatten());
-            let rest = rest.inspect(|batch| batch.iter().for_each(&mut stored));
+            let rest = rest.inspect(|batch| {
+                if let (Ok(batch), Some(stored)) = (batch, &mut stored) {
+                    stored(batch);
+                }
+            });
             let mut opened = expand_alone(rest, self.endian, 0, salvage);
-            opened.try_for_each(|batch| done((self.step)(&mut self.worker, batch)))?;
+            opened.try_for_each(|batch| done((self.step)(self.worker, batch)))?;
         }
         Ok(())
     }

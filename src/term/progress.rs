@@ -66,7 +66,7 @@ impl Drop for Bar {
     fn drop(&mut self) {
         if let Some((ended, thread)) = self.running.take() {
             drop(ended);
-            // A failing display does not fail the command.
+            #[expect(clippy::let_underscore_must_use, reason = "a failing display does not fail the command")]
             let _ = thread.join();
         }
     }

@@ -96,7 +96,10 @@ impl VerbosityArgs {
             let line = if most == Level::Detail { line.replace(LISTED, "") } else { line.clone() };
             text += &format!("perfx: {prefix}{}\n", printable(&line));
         }
-        // If standard error is closed, the message is lost.
+        #[expect(
+            clippy::let_underscore_must_use,
+            reason = "if standard error is closed, the message is lost"
+        )]
         let _ = anstream::stderr().write_all(text.as_bytes());
         if report.lines.iter().any(|(level, _)| *level <= Level::Warning) { 3 } else { 0 }
     }
@@ -119,6 +122,7 @@ pub(crate) fn tell_failure(error: &anyhow::Error) {
     // Not `eprintln!`, which panics if standard error is closed.
     let what = printable(&message(error));
     let way_out = if what.contains("perfx recover") { "" } else { way_out(error) };
+    #[expect(clippy::let_underscore_must_use, reason = "if standard error is closed, the message is lost")]
     let _ = writeln!(anstream::stderr(), "{BAD}perfx:{BAD:#} {what}{way_out}");
 }
 

@@ -1,4 +1,5 @@
-//! Blocks: straight runs of instructions up to a branch, each decoded once and then found by number.
+//! Blocks: straight runs of instructions up to a branch, each decoded once and then found by number, and the paths
+//! through them that are remembered.
 
 use std::hash::BuildHasher as _;
 
@@ -7,6 +8,8 @@ use hashbrown::HashTable;
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction};
 
 use crate::image::Mapping;
+use crate::path::{Path, PathId, Paths};
+use crate::sink::Step;
 
 /// The number of a block of [`Blocks`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -99,6 +102,7 @@ pub struct Blocks {
     mappings: Vec<Known>,
     mapping_index: HashTable<u32>,
     hasher: RandomState,
+    pub(crate) paths: Paths,
 }
 
 /// A mapping that has blocks.
@@ -130,6 +134,23 @@ impl Blocks {
     /// True if there are none.
     pub fn is_empty(&self) -> bool {
         self.blocks.is_empty()
+    }
+
+    /// A path.
+    #[inline(always)]
+    pub fn path(&self, id: PathId) -> &Path {
+        &self.paths[id]
+    }
+
+    /// The steps of a path.
+    #[inline(always)]
+    pub fn steps(&self, id: PathId) -> &[Step] {
+        self.paths.steps(id)
+    }
+
+    /// The mapping that a block is in, by its [`Mapping::id`]; `None` if its code is not known.
+    pub fn mapping_of(&self, id: BlockId) -> Option<u64> {
+        self.mappings.get(self[id].mapping as usize).map(|known| known.id)
     }
 
     /// The address of an instruction of a block: 0 is the first. `None` if the block has fewer.
@@ -164,7 +185,7 @@ impl Blocks {
     /// True if there are so many that they should be dropped.
     #[inline(always)]
     pub(crate) fn is_full(&self) -> bool {
-        self.blocks.len() >= MOST_BLOCKS || self.lengths.len() >= MOST_LENGTHS
+        self.blocks.len() >= MOST_BLOCKS || self.lengths.len() >= MOST_LENGTHS || self.paths.is_full()
     }
 
     pub(crate) fn clear(&mut self) {
@@ -173,6 +194,7 @@ impl Blocks {
         self.lengths.clear();
         self.mappings.clear();
         self.mapping_index.clear();
+        self.paths.clear();
     }
 
     /// True if an address is in the mapping of a block.

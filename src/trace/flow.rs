@@ -2,6 +2,7 @@
 
 use crate::block::{BlockId, Blocks, Kind};
 use crate::image::{Image, Space};
+use crate::path::{Draft, Key, MOST_STEPS, PathId};
 use crate::sink::{Event, Fault, Point, Reason, Sink, Step};
 
 /// Blocks at recent addresses; a power of two.
@@ -46,7 +47,7 @@ impl Stack {
 /// Steps without a packet that a byte of the trace pays for, and the most that can be saved up: those that the 16 bytes
 /// of a PSB pay for.
 const STEPS_PER_BYTE: u32 = 1 << 8;
-const MOST_STEPS: u32 = 16 * STEPS_PER_BYTE;
+const MOST_SAVED: u32 = 16 * STEPS_PER_BYTE;
 
 /// Where execution is, and how it got there.
 #[derive(Debug)]
@@ -80,9 +81,13 @@ impl<I: Image> Flow<I> {
             bits: 64,
             at: BlockId::NONE,
             stack: Stack { calls: Box::new([none; Stack::DEPTH]), top: 0, depth: 0 },
-            steps: MOST_STEPS,
+            steps: MOST_SAVED,
             point: Point { time: 0, now: 0, space: None, offset: 0 },
         }
+    }
+
+    pub(crate) fn blocks(&self) -> &Blocks {
+        &self.blocks
     }
 
     /// Forgets where execution is; what was decoded is kept.
@@ -96,14 +101,15 @@ impl<I: Image> Flow<I> {
     /// A packet of so many bytes is next.
     #[inline(always)]
     pub(crate) fn begin_packet<S: Sink>(&mut self, len: u32, sink: &mut S) {
-        self.steps = MOST_STEPS.min(self.steps + len * STEPS_PER_BYTE);
+        self.steps = MOST_SAVED.min(self.steps + len * STEPS_PER_BYTE);
         if self.blocks.is_full() {
             self.forget(sink);
         }
     }
 
+    /// Drops all blocks.
     #[cold]
-    fn forget<S: Sink>(&mut self, sink: &mut S) {
+    pub(crate) fn forget<S: Sink>(&mut self, sink: &mut S) {
         sink.forget(&self.blocks);
         let ip = self.ip();
         self.blocks.clear();
@@ -182,7 +188,7 @@ impl<I: Image> Flow<I> {
     /// At a point of synchronization, nothing counts that is in front of it but where execution is.
     pub(crate) fn synchronize(&mut self) {
         self.stack.depth = 0;
-        self.steps = MOST_STEPS;
+        self.steps = MOST_SAVED;
     }
 
     #[inline(always)]
@@ -312,6 +318,77 @@ impl<I: Image> Flow<I> {
                 kind => return Ok(kind),
             }
         }
+    }
+
+    /// Takes a path that is remembered, of the branches below a stop bit; without one, it goes on to a block whose end
+    /// needs a packet. Returns the number of branches that were taken: what is left, and where there is no path, is to
+    /// be taken step by step.
+    #[inline(always)]
+    pub(crate) fn take_path<S: Sink>(&mut self, bits: u32, sink: &mut S) -> u32 {
+        let key = Key { at: self.at, bits };
+        let id = match self.blocks.paths.find(key) {
+            Some(id) => id,
+            None => self.make_path(key),
+        };
+        let path = &self.blocks.paths[id];
+        let Some(left) = self.steps.checked_sub(u32::from(path.free)) else { return 0 };
+        let (count, end) = (u32::from(path.bits), path.end);
+        if end == self.at && count == 0 {
+            return 0;
+        }
+        self.steps = left;
+        sink.path(&self.blocks, &self.point, id);
+        for &(ip, block) in self.blocks.paths.calls(id) {
+            self.stack.push(Recent { ip, block, generation: self.generation });
+        }
+        self.at = end;
+        count
+    }
+
+    #[cold]
+    fn make_path(&mut self, key: Key) -> PathId {
+        let count = key.bits.ilog2() as u8;
+        let mut draft =
+            Draft { end: key.at, steps: Vec::new(), calls: Vec::new(), lead: 0, bits: 0, free: 0 };
+        while draft.steps.len() < MOST_STEPS && (draft.bits < count || count == 0) {
+            let at = draft.end;
+            let block = &self.blocks[at];
+            let (kind, call) = (block.kind, (block.target != block.next).then_some(block.next));
+            let is_taken = match kind {
+                Kind::Jump | Kind::Call => true,
+                Kind::Next => false,
+                Kind::Conditional if draft.bits < count => key.bits >> (count - draft.bits - 1) & 1 != 0,
+                _ => break,
+            };
+            let Some(to) = self.linked(at, is_taken) else { break };
+            if let (Kind::Call, Some(ip)) = (kind, call) {
+                let Some(back) = self.linked(at, false) else { break };
+                draft.calls.push((ip, back));
+            }
+            let block = &self.blocks[at];
+            draft.steps.push(Step { block: at, count: block.count, to: is_taken.then_some(to) });
+            draft.end = to;
+            if kind == Kind::Conditional {
+                draft.bits += 1;
+            } else {
+                draft.free += 1;
+                draft.lead += u8::from(draft.bits == 0);
+            }
+        }
+        // Steps behind the last branch belong to the next packet.
+        self.blocks.paths.insert(key, &draft)
+    }
+
+    /// The block at the target of a block's branch, or behind it, if it always is the same.
+    fn linked(&mut self, id: BlockId, is_taken: bool) -> Option<BlockId> {
+        let block = &self.blocks[id];
+        let ip = if is_taken { block.target } else { block.next };
+        if !self.blocks.is_near(id, ip) {
+            return None;
+        }
+        let to = if is_taken { self.taken(id) } else { self.fall(id) };
+        let block = &self.blocks[id];
+        (to == if is_taken { block.taken } else { block.fall }).then_some(to)
     }
 
     /// Takes the conditional branch at the end of the current block.

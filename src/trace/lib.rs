@@ -55,12 +55,16 @@
 
 mod block;
 mod bytes;
+mod count;
 mod flow;
 mod image;
 pub mod intel_pt;
+mod path;
 mod sink;
 
 pub use self::block::{Block, BlockId, Blocks, Kind};
 pub use self::bytes::Trace;
+pub use self::count::{Counter, Ends, Joint, Place, Run};
 pub use self::image::{Image, Mapping, Space, Switch};
+pub use self::path::{Path, PathId};
 pub use self::sink::{Event, Fault, Point, Reason, Sink, Step};

@@ -2,6 +2,7 @@
 
 use crate::block::{BlockId, Blocks};
 use crate::image::Space;
+use crate::path::PathId;
 
 /// Takes what happened, in the order in which it was executed.
 ///
@@ -9,6 +10,17 @@ use crate::image::Space;
 pub trait Sink {
     /// A block was executed.
     fn step(&mut self, blocks: &Blocks, point: &Point, step: Step);
+
+    /// The steps of a path were executed, those behind its lead at the time `now`.
+    ///
+    /// A sink that does not have to look at each step can take them at once.
+    #[inline(always)]
+    fn path(&mut self, blocks: &Blocks, point: &Point, path: PathId) {
+        let (lead, others) = blocks.steps(path).split_at(usize::from(blocks.path(path).lead));
+        lead.iter().for_each(|step| self.step(blocks, point, *step));
+        let point = Point { time: point.now, ..*point };
+        others.iter().for_each(|step| self.step(blocks, &point, *step));
+    }
 
     /// Something other than a step.
     fn event(&mut self, blocks: &Blocks, point: &Point, event: Event);

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use crate::args;
 use crate::html::hostile;
-use crate::support::{Fixture, clean, perfx, skipped, temp, workloads};
+use crate::support::{Fixture, Stdin, clean, perfx, run, skipped, temp, workloads};
 
 /// A browser with one window.
 struct Browser {
@@ -304,15 +304,10 @@ fn a_page_shows_what_was_counted_and_follows_pointer_and_keys() {
     browser.keys(&['\u{e00c}']);
     for view in ["flame", "inverted", "icicle"] {
         browser.choose("view", view);
-        assert_eq!(
-            browser.run("return flame.levels[0][0].values[0]").as_u64(),
-            Some(total(&lines)),
-            "{view}"
-        );
+        assert_eq!(browser.run("return flame.root.values[0]").as_u64(), Some(total(&lines)), "{view}");
     }
     let inverted = browser.run(
-        "document.getElementById('view').value = 'inverted'; layOut(); \
-        return flame.levels[1].map((box) => [nameOf(box), box.values[0]])",
+        "state.view = 'inverted'; layOut(); return flame.lines[1].map((box) => [nameOf(box), box.values[0]])",
     );
     for entry in inverted.as_array().unwrap() {
         assert_eq!(entry[1].as_u64(), own.get(entry[0].as_str().unwrap()).copied(), "{entry}");
@@ -410,6 +405,7 @@ fn the_figures_of_a_selected_frame_follow_span_and_process() {
         share
     };
     assert_eq!(browser.text("flame-said"), "");
+    browser.choose("root", "");
     // The frames below the root, from the widest on.
     browser.change("document.getElementById('flame').focus()");
     browser.keys(&['\u{e015}']);
@@ -469,6 +465,160 @@ fn a_click_on_a_function_takes_that_function_alone() {
     search("no");
     search("now");
     assert_eq!(browser.text("found"), format!("found in {typed:.2}%"));
+}
+
+/// The weight of the lines with a frame, all of whose frames are `frames`.
+fn weight(lines: &[(String, u64)], takes: impl Fn(&[&str]) -> bool) -> u64 {
+    let frames = |stack: &str| takes(&stack.split(';').skip(1).collect::<Vec<_>>());
+    lines.iter().filter(|(stack, _)| frames(stack)).map(|(_, count)| count).sum()
+}
+
+#[test]
+fn stacks_begin_with_their_process_if_there_are_several() {
+    let (Some(root), Some(browser)) = (workloads(), Browser::start()) else { return };
+    let folder = temp();
+    let input = Fixture::new("recorded/buildid-default.p61.data").path;
+    browser.open(&page(&folder, &[&input], root));
+    let roots = browser.run("return flame.lines[1].map((box) => [nameOf(box), box.values[0]])");
+    let roots: Vec<(String, u64)> = serde_json::from_value(roots).unwrap();
+    assert!(roots.len() > 1, "{roots:?}");
+    for (name, sum) in &roots {
+        let pid = name.trim_end_matches(')').rsplit_once('(').unwrap().1;
+        assert_eq!(*sum, total(&folded(&input, root, &["--pid", pid])), "{name}");
+    }
+    // Below a process are its functions, not those of all.
+    let shares = browser.run(
+        "const box = flame.lines[1][0]; return [box.values[0], below(box).reduce((sum, kid) => sum + kid.values[0], 0)]",
+    );
+    assert_eq!(shares[0], shares[1]);
+    browser.choose("view", "inverted");
+    let inverted = browser.run("return flame.root.groups.map((box) => box.values[0])");
+    assert_eq!(
+        inverted.as_array().unwrap().iter().filter_map(Json::as_u64).sum::<u64>(),
+        total(&folded(&input, root, &[]))
+    );
+    assert!(browser.rows().len() > 1);
+}
+
+#[test]
+fn callers_and_callees_of_a_function_have_its_weight() {
+    let (Some(root), Some(browser)) = (workloads(), Browser::start()) else { return };
+    let folder = temp();
+    let input = Fixture::new("recorded/fp-deep.p61.data").path;
+    browser.open(&page(&folder, &[&input], root));
+    let lines = folded(&input, root, &[]);
+    // A function that is called and calls.
+    let middle = browser.run(
+        "return nameOf(flame.lines.flat().find((box) => box.depth > 1 && isFunction(box.index) && below(box).length))",
+    );
+    let name = middle.as_str().unwrap();
+    browser.change(&format!("showCallers(functions.indexOf('{name}'))"));
+    let (all, callers, callees) = (
+        browser.run("return flame.root.values[0]").as_u64().unwrap(),
+        "return below(flame.root).filter((box) => box.up).map((box) => [nameOf(box), box.values[0]])",
+        "return below(flame.root).filter((box) => !box.up).map((box) => [nameOf(box), box.values[0]])",
+    );
+    assert_eq!(all, weight(&lines, |frames| frames.contains(&name)));
+    for (script, step) in [(callers, -1_isize), (callees, 1)] {
+        let boxes: Vec<(String, u64)> = serde_json::from_value(browser.run(script)).unwrap();
+        assert!(!boxes.is_empty());
+        for (other, sum) in boxes {
+            let next_to = |frames: &[&str]| {
+                let at = frames.iter().position(|frame| *frame == name);
+                at.and_then(|at| frames.get(at.checked_add_signed(step)?)) == Some(&&*other)
+            };
+            assert_eq!(sum, weight(&lines, next_to), "{other} beside {name}");
+        }
+    }
+    assert_eq!(browser.run("return document.getElementById('view').value"), "callers");
+}
+
+#[test]
+fn stacks_are_reshaped_and_the_address_has_what_was_chosen() {
+    let (Some(root), Some(browser)) = (workloads(), Browser::start()) else { return };
+    let folder = temp();
+    let input = Fixture::new("recorded/fp-deep.p61.data").path;
+    let page = page(&folder, &[&input], root);
+    browser.open(&page);
+    let lines = folded(&input, root, &[]);
+    let name = browser.run("return functions[heaviest()]").as_str().unwrap().to_owned();
+    let has = |frames: &[&str]| frames.contains(&&*name);
+    let select = || {
+        browser.change(
+            "zoom(flame.root); select(flame.lines.flat().find((box) => box.index === functions.indexOf(NAME)))"
+                .replace("NAME", &format!("'{name}'"))
+                .as_str(),
+        );
+    };
+    let press = |what: &str| {
+        browser.change(&format!(
+            "[...document.querySelectorAll('#actions button, #changes button')].find((it) => it.textContent === '{what}').click()"
+        ));
+    };
+    select();
+    press("Only stacks with it");
+    assert_eq!(browser.sums(), [weight(&lines, has)]);
+    press("Undo");
+    assert_eq!(browser.sums(), [total(&lines)]);
+    select();
+    press("Hide stacks with it");
+    assert_eq!(browser.sums(), [total(&lines) - weight(&lines, has)]);
+    // A reload and "back" show what was chosen.
+    let address = browser.run("return location.hash");
+    assert!(address.as_str().unwrap().contains("hide="), "{address}");
+    browser.call("POST", "/refresh", &json!({}));
+    let ready = || browser.run("return document.body.dataset.ready") == "true";
+    while !ready() {
+        sleep(Duration::from_millis(20));
+    }
+    assert_eq!(browser.sums(), [total(&lines) - weight(&lines, has)]);
+    press("Undo");
+    assert_eq!(browser.sums(), [total(&lines)]);
+    select();
+    press("Merge into callers");
+    assert_eq!(browser.sums(), [total(&lines)]);
+    let own = browser.run(&format!("return sides[0].totalOf[functions.indexOf('{name}')]"));
+    assert_eq!(own.as_f64(), Some(0.0));
+    sleep(Duration::from_millis(800));
+    browser.choose("unit", "samples");
+    browser.call("POST", "/back", &json!({}));
+    browser.change("");
+    assert_eq!(browser.run("return [state.unit, state.merge.length]"), json!(["period", 1]));
+    browser.change("document.getElementById('recursion').click()");
+    let deepest = browser.run(
+        "return flame.lines.flat().some((box) => box.above && isFunction(box.index) && box.above.index === box.index)",
+    );
+    assert_eq!(deepest, false);
+}
+
+/// axe-core is the reference for what a screen reader needs.
+#[test]
+fn axe_finds_nothing() {
+    let python = std::env::var("PERFX_PYTHON").unwrap_or("python3".to_owned());
+    let script = "import axe_core_python as it; print(open(it.__path__[0] + '/axe.min.js').read())";
+    let axe = run(clean(&python).args(["-c", script]), Stdin::Null);
+    if axe.code != Some(0) {
+        assert!(std::env::var_os("PERFX_PYTHON").is_none(), "PERFX_PYTHON has no axe-core-python");
+        skipped("what a screen reader needs (pip install axe-core-python, and PERFX_PYTHON)");
+        return;
+    }
+    let (Some(root), Some(browser)) = (workloads(), Browser::start()) else { return };
+    let folder = temp();
+    let inputs = ["fp.p61", "fp-deep.p61"].map(|name| Fixture::new(&format!("recorded/{name}.data")).path);
+    for inputs in [&[&*inputs[0]][..], &[&inputs[0], &inputs[1]]] {
+        browser.open(&page(&folder, inputs, root));
+        browser.run(&axe.text());
+        for tab in ["functions", "processes", "files", "bytes", "recording", "soundness"] {
+            browser.change(&format!("document.getElementById('tab-{tab}').click()"));
+            let found = browser.call(
+                "POST",
+                "/execute/async",
+                &json!({ "script": "axe.run().then((all) => arguments[0](all.violations.map((one) => \
+                    [one.id, one.nodes.map((node) => node.html)])))", "args": [] }),
+            );
+            assert_eq!(found, json!([]), "{tab}");
+        }
+    }
 }
 
 #[test]

@@ -1089,7 +1089,8 @@ fn an_input_that_is_cut_short_while_it_is_read_leaves_no_temporary_file() {
 fn every_output_can_be_an_open_file() {
     let folder = place();
     let path = |name: &str| folder.path().join(name);
-    let commands = ["copy", "export folded", "export html", "export pprof", "export firefox", "pack"];
+    let commands =
+        ["copy", "export folded", "export html", "export svg", "export pprof", "export firefox", "pack"];
     for (number, command) in commands.into_iter().enumerate() {
         let program = perfx_command().get_program().to_owned();
         let line = format!("exec \"$0\" {command} perf.data -o /dev/fd/5 5>{number}");
@@ -1171,4 +1172,21 @@ fn doctor_has_one_way_out_of_a_newer_attr() {
         let ran = crate::support::perfx(line);
         assert!(ran.text().contains("perfx normalize --for perf-6.1 "), "{}", ran.text());
     }
+}
+
+#[test]
+fn the_first_page_fits_a_terminal_and_its_commands_work() {
+    let folder = place_with(&[("perf.data", "recorded/fp.p61.data")]);
+    let page = perfx(&folder, "-h").done().unwrap().text();
+    assert!(page.lines().count() <= 20 && page.lines().all(|line| line.chars().count() <= 80), "{page}");
+    let without_arguments = perfx(&folder, "");
+    assert_eq!((without_arguments.code, &without_arguments.stderr), (Some(2), &page));
+    for (command, _) in perfx::FIRST_COMMANDS {
+        assert!(page.contains(command));
+        let ran = perfx(&folder, command.strip_prefix("perfx ").unwrap());
+        assert!(matches!(ran.code, Some(0 | 3)), "{command}: {}", ran.stderr);
+    }
+    let all = perfx(&folder, "help all").done().unwrap().text();
+    assert_eq!(all, perfx(&folder, "--help").done().unwrap().text());
+    assert!(all.contains("Cut and join:"));
 }

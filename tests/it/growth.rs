@@ -389,7 +389,7 @@ const FAMILIES: [Family; 28] = [
 ];
 
 /// Commands that need more than the table has, to do what they are for.
-const MORE: [(&str, &[&str]); 10] = [
+const MORE: [(&str, &[&str]); 11] = [
     ("inject", &["--jit", "--jit-map", "--no-files", "--jit-dir", "HERE", "-o", "OUT"]),
     ("inject", &["--jit", "--jit-layout", "function", "--no-files", "--jit-dir", "HERE", "-o", "OUT"]),
     ("split", &["--by", "event", "--max-parts", "100000", "-o", "OUT"]),
@@ -397,6 +397,7 @@ const MORE: [(&str, &[&str]); 10] = [
     ("export", &["folded", "--no-files", "--root", "HERE", "-o", "OUT"]),
     ("export", &["pprof", "--no-files", "--root", "HERE", "-o", "OUT"]),
     ("export", &["html", "--no-files", "--root", "HERE", "-o", "OUT"]),
+    ("export", &["svg", "--no-files", "--root", "HERE", "-o", "OUT"]),
     ("export", &["parquet", "--no-files", "--root", "HERE", "--dir", "OUT"]),
     ("view", &["--no-files", "--root", "HERE"]),
     ("pack", &["--no-files", "--root", "HERE", "-o", "OUT"]),

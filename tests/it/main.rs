@@ -1,6 +1,8 @@
 //! The integration tests, in one binary: the promises of the whole program, on the recordings of
 //! `tests/data`.
 
+#![allow(clippy::let_underscore_must_use, reason = "tests clean up, and look for panics")]
+
 mod aslr;
 mod branches;
 mod browser;
@@ -66,6 +68,7 @@ mod split;
 mod stats;
 mod strip;
 mod support;
+mod svg;
 mod symbols;
 mod terminal;
 mod thin;

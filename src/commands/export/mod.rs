@@ -10,6 +10,7 @@ pub(crate) mod input;
 pub(crate) mod output;
 mod parquet;
 mod pprof;
+mod svg;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
@@ -32,6 +33,7 @@ enum Form {
     Parquet(Box<parquet::Parquet>),
     Pprof(Box<pprof::Pprof>),
     Profgen(Box<branches::Profgen>),
+    Svg(Box<svg::Svg>),
 }
 
 impl Export {
@@ -46,6 +48,7 @@ impl Export {
             Form::Html(html) => html.run(),
             Form::Parquet(parquet) => parquet.run(),
             Form::Pprof(pprof) => pprof.run(),
+            Form::Svg(svg) => svg.run(),
         }
     }
 }

@@ -2,11 +2,17 @@
 // describes its format. Names come from the recording and are only ever set as text, never as markup.
 'use strict';
 
-
 const $ = (id) => document.getElementById(id);
 const NONE = -1;
-let functions, files, functionFile, functionKind, parent, nodeFunction, childStart, childNodes, repeated, sides, compare;
-const state = { event: '', unit: 'period', process: '', thread: '', zoom: [], focus: [], tab: 'functions' };
+let functions, files, functionFile, functionKind, sides, compare;
+// The stacks as they are recorded, and as they are shown: see shape.js.
+let recorded, parent, nodeFunction, childStart, childNodes, repeated;
+// What the user chose. The address of the page has it, too: see link.js.
+const state = {
+  event: '', unit: 'period', process: '', thread: '', rows: 'parts', spans: [],
+  root: '', view: 'icicle', width: '1', centre: NONE, zoom: [], focus: [],
+  merge: [], only: [], hide: [], recursion: false, search: '', kind: 'part', clicked: NONE, tab: 'functions',
+};
 
 function make(tag, properties, ...children) {
   const element = Object.assign(document.createElement(tag), properties);
@@ -59,16 +65,7 @@ function load({ head, next }) {
   ({ functions, files } = head);
   functionFile = next(Int32Array).map((file) => file - 1);
   functionKind = next(Uint8Array);
-  parent = next(Int32Array).map((distance, node) => (distance ? node - distance : NONE));
-  nodeFunction = next(Uint32Array);
-  // The children of each node, one after the other; those without a parent come first.
-  childStart = new Uint32Array(parent.length + 2);
-  for (const above of parent) childStart[above + 2]++;
-  for (let at = 1; at < childStart.length; at++) childStart[at] += childStart[at - 1];
-  childNodes = new Uint32Array(parent.length);
-  const free = childStart.slice();
-  parent.forEach((above, node) => (childNodes[free[above + 1]++] = node));
-  findRepeated();
+  recorded = { parent: next(Int32Array).map((distance, node) => (distance ? node - distance : NONE)), nodeFunction: next(Uint32Array) };
   sides = head.recordings.map((recording) => {
     const time = next(Float64Array);
     for (let at = 0, now = 0; at < time.length; at++) time[at] = now += time[at] * recording.step;
@@ -80,26 +77,6 @@ function load({ head, next }) {
   });
   compare = sides.length > 1;
   sides.forEach(nameTasks);
-}
-
-// For each node, whether one of its callers is the same function: totals of functions count such a node once.
-function findRepeated() {
-  repeated = new Uint8Array(parent.length);
-  const open = new Uint32Array(functions.length);
-  const path = [];
-  const next = [childStart[0]];
-  while (next.length) {
-    const above = path.length ? path[path.length - 1] : NONE;
-    if (next[next.length - 1] < childStart[above + 2]) {
-      const node = childNodes[next[next.length - 1]++];
-      repeated[node] = open[nodeFunction[node]]++ ? 1 : 0;
-      path.push(node);
-      next.push(childStart[node + 1]);
-    } else {
-      next.pop();
-      if (path.length) open[nodeFunction[path.pop()]]--;
-    }
-  }
 }
 
 // Processes and threads of labels. Those of two recordings are compared by name, because they have other numbers.
@@ -115,4 +92,19 @@ function nameTasks(side) {
     const name = (comm, number) => (compare || number == null ? comm || '(no name)' : `${comm || '(no name)'} (${number | 0})`);
     return { process: name(best.get(pid).comm, pid), thread: name(comm, tid), pid, tid, cpu, comm: best.get(pid).comm };
   });
+}
+
+// The processes or threads that stacks begin with, the heaviest first. They have the numbers behind those of functions.
+const roots = { '': [] };
+function rootNames() {
+  if (roots[state.root]) return roots[state.root];
+  const sums = new Map();
+  for (const side of sides) {
+    side.label.forEach((label, row) => {
+      const name = side.tasks[label][state.root];
+      sums.set(name, (sums.get(name) ?? 0) + side.samples[row]);
+    });
+  }
+  const byWeight = (a, b) => sums.get(b) - sums.get(a) || (a < b ? -1 : 1);
+  return (roots[state.root] = [...sums.keys()].sort(byWeight));
 }

@@ -24,8 +24,19 @@ function fillTasks() {
 }
 
 // An event is counted as in folded lines, unless the user chooses otherwise.
-function chooseUnit() {
-  $('unit').value = state.unit = currentEvent().by_period === false ? 'samples' : 'period';
+const chooseUnit = () => (state.unit = currentEvent().by_period === false ? 'samples' : 'period');
+
+// The lists whose choice has the name of the list.
+const CHOICES = ['event', 'unit', 'process', 'thread', 'rows', 'root', 'view', 'width', 'kind'];
+
+// Shows what was chosen, wherever that happened.
+function showChoices() {
+  for (const id of CHOICES) $(id).value = state[id];
+  if ($('search').value !== state.search) $('search').value = state.search;
+  $('recursion').checked = state.recursion;
+  $('unzoom').disabled = !state.zoom.length;
+  $('whole').disabled = sides.every((side) => side.from == null);
+  showChanges();
 }
 
 function makeFront() {
@@ -54,6 +65,8 @@ function makeFront() {
   state.event = sides.map((side) => side.events[side.first_event]?.name).find((name) => name != null) ?? '';
   fill($('event'), [...sums].map(([name, sum]) => [name, `${name}: ${count(sum)}`]), state.event);
   chooseUnit();
+  const processes = new Set(sides.flatMap((side) => side.tasks.map((task) => task.process)));
+  if (processes.size > 1) state.root = 'process';
   fillTasks();
   const swatch = (colour, text) => {
     const made = make('span', {}, text);
@@ -65,22 +78,32 @@ function makeFront() {
   $('width-label').hidden = !compare;
   sides.forEach(makeHeat);
   makeTabs();
+  makeActions();
 }
 
 function listen() {
   const on = (id, kind, action) => $(id).addEventListener(kind, action);
-  const changed = (key) => () => { state[key] = $(key).value; refresh(); };
-  on('event', 'change', () => { state.event = $('event').value; chooseUnit(); refresh(); });
-  on('unit', 'change', changed('unit'));
-  on('thread', 'change', changed('thread'));
-  on('process', 'change', () => { Object.assign(state, { process: $('process').value, thread: '' }); fillTasks(); refresh(); });
+  const choice = (id, also = () => {}) => on(id, 'change', () => { state[id] = $(id).value; also(); refresh(); });
+  choice('event', chooseUnit);
+  choice('unit');
+  choice('thread');
+  choice('process', () => { state.thread = ''; fillTasks(); });
   on('filters', 'submit', (event) => event.preventDefault());
-  on('rows', 'change', () => { sides.forEach((side) => side.heat && (side.heat.cursor = null)); drawHeats(); });
+  choice('rows', () => sides.forEach((side) => side.heat && (side.heat.cursor = null)));
   on('whole', 'click', () => sides.forEach((side) => side.heat && setSpan(side, null, null)));
-  $('whole').disabled = true;
-  on('view', 'change', () => { Object.assign(state, { zoom: [], focus: [] }); refresh(); if (flame.view === 'flame') $('flame-box').scrollTop = 1e9; });
-  on('width', 'change', refresh);
-  on('search', 'input', refreshSoon);
+  choice('root', () => Object.assign(state, { zoom: [], focus: [] }));
+  on('view', 'change', () => {
+    const { index } = flame.focus;
+    const isCentred = $('view').value === 'callers';
+    Object.assign(state, { view: $('view').value, zoom: [], focus: [] });
+    if (isCentred) state.centre = isFunction(index) ? index : state.clicked;
+    refresh();
+    if (flame.view === 'flame') $('flame-box').scrollTop = 1e9;
+  });
+  choice('width');
+  choice('kind', () => (state.clicked = NONE));
+  on('recursion', 'change', () => { Object.assign(state, { recursion: $('recursion').checked, zoom: [], focus: [] }); refresh(); });
+  on('search', 'input', () => { state.search = $('search').value; if (state.kind === 'whole' && state.clicked !== NONE) state.kind = 'part'; refreshSoon(); });
   on('unzoom', 'click', () => zoom(flame.root));
   on('flame-box', 'scroll', drawFlame);
   on('flame', 'click', (event) => { const box = boxAt(event); if (box) zoom(box); });
@@ -91,6 +114,7 @@ function listen() {
   const redraw = () => { readColours(); layOut(); drawHeats(); drawFlame(); };
   window.addEventListener('resize', redraw);
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', redraw);
+  window.addEventListener('popstate', recall);
   document.addEventListener('keydown', (event) => {
     if (event.key !== '/' || /^(INPUT|SELECT)$/.test(document.activeElement.tagName)) return;
     event.preventDefault();
@@ -98,18 +122,19 @@ function listen() {
   });
 }
 
-async function start() {
+async function showPage() {
   load(await unpack($('data').textContent));
   $('data').remove();
   $('page').hidden = false;
   makeFront();
   readColours();
+  begin();
   listen();
-  refresh();
+  recall();
   document.body.dataset.ready = 'true';
 }
 
-start().catch((error) => {
+showPage().catch((error) => {
   $('failure').textContent = `This page can't be shown: ${error.message}. It needs a browser of 2023 or later.`;
   $('failure').hidden = false;
 });

@@ -1,24 +1,27 @@
-// Draws call stacks as icicles, flames or inverted, with search, zoom and keys.
+// Lays out call stacks as boxes: icicles, flames, inverted, or the callers and callees of one function.
 
-const LINE = 19, LEAST = 0.6;
-const flame = { levels: [], focus: null, most: 0 };
+const LEAST = 0.6;
+// `lines` has the boxes of each line from the top, from left to right.
+const flame = { lines: [], root: null, focus: null, most: 0 };
 let matches = null;
-// The function that was clicked; a search that is typed takes every name with the text in it.
-let clicked = null;
 
+// Finds what the search means: a whole name, a part of names, or an expression.
 function search() {
-  const text = $('search').value.trim();
+  const text = state.search.trim();
   matches = null;
-  if (clicked != null && functions[clicked].trim() !== text) clicked = null;
-  $('search').setCustomValidity('');
+  if (state.clicked !== NONE && functions[state.clicked].trim() !== text) state.clicked = NONE;
   if (!text) return;
+  const expression = /^\/(.+)$/.exec(text);
+  if (expression) state.kind = 'expression';
   let test = (name) => name.toLowerCase().includes(text.toLowerCase());
-  const expression = /^\/(.+)\/?$/.exec(text);
-  if (clicked != null) {
-    test = (_, index) => index === clicked;
-  } else if (expression) {
+  if (state.clicked !== NONE) {
+    state.kind = 'whole';
+    test = (_, index) => index === state.clicked;
+  } else if (state.kind === 'whole') {
+    test = (name) => name === text;
+  } else if (state.kind === 'expression') {
     try {
-      const pattern = new RegExp(expression[1].replace(/\/$/, ''), 'i');
+      const pattern = new RegExp(expression ? expression[1].replace(/\/$/, '') : text, 'i');
       test = (name) => pattern.test(name);
     } catch (error) {
       $('found').textContent = 'not a regular expression';
@@ -38,205 +41,163 @@ function search() {
   $('found').textContent = compare ? `found in ${shares[0]} before, ${shares[1]} after` : `found in ${shares[0]}`;
 }
 
-// The boxes called from a box: of the tree, or of the inverted tree, in which a box has the nodes it stands for.
+const of = (sums, node) => (sums instanceof Map ? sums.get(node) ?? 0 : sums[node]);
+
+// A box stands for nodes. Below it are the functions that were called there (`up` false), or those that called it. A box
+// of callers has for each node the one whose weight it shares.
+function boxOf(index, above, up, sums = above.sums) {
+  return { index, depth: above ? above.depth + 1 : 0, above, up, sums, values: sides.map(() => 0), nodes: [], from: [] };
+}
+
+// The boxes next to a box, the largest first.
 function below(box) {
   if (box.kids) return box.kids;
   const kids = new Map();
-  const kid = (index) => {
-    if (!kids.has(index)) kids.set(index, { index, depth: box.depth + 1, up: box, values: sides.map(() => 0), nodes: [] });
-    return kids.get(index);
+  const kid = (index, up) => {
+    const key = up ? -2 - index : index;
+    if (!kids.has(key)) kids.set(key, boxOf(index, box, up));
+    return kids.get(key);
   };
-  if (flame.view === 'inverted') {
-    box.nodes.forEach(([node, from]) => {
-      if (node < 0) return;
-      const next = kid(nodeFunction[node]);
-      sides.forEach((side, at) => (next.values[at] += side.own[from]));
-      next.nodes.push([parent[node], from]);
-    });
-  } else {
-    for (let at = childStart[box.node + 1]; at < childStart[box.node + 2]; at++) {
-      const node = childNodes[at];
-      if (sides.every((side) => !side.total[node])) continue;
-      const next = kid(nodeFunction[node]);
-      next.node = node;
-      next.values = sides.map((side) => side.total[node]);
+  const call = (at) => {
+    const node = childNodes[at];
+    if (box.sums.every((sums) => !of(sums.total, node))) return;
+    const next = kid(nodeFunction[node], false);
+    next.nodes.push(node);
+    box.sums.forEach((sums, side) => (next.values[side] += of(sums.total, node)));
+  };
+  const calledBy = (node, from) => {
+    if (node === NONE) return;
+    const next = kid(nodeFunction[node], true);
+    next.nodes.push(parent[node]);
+    next.from.push(from);
+    box.sums.forEach((sums, side) => (next.values[side] += of(box.weight === 'total' ? sums.total : sums.own, from)));
+  };
+  if (box.groups) box.groups.forEach((group) => kids.set(group.index, group));
+  else {
+    if (!box.up) box.nodes.forEach((node) => { for (let at = childStart[node + 1]; at < childStart[node + 2]; at++) call(at); });
+    if (box.up || box.isCentre) {
+      const [nodes, from] = box.isCentre ? [box.nodes.map((node) => parent[node]), box.nodes] : [box.nodes, box.from];
+      nodes.forEach((node, at) => calledBy(node, from[at]));
     }
   }
+  for (const next of kids.values()) next.weight = box.weight;
   const size = (box) => Math.max(...box.values.map((value, at) => ratio(value, sides[at].sum)));
-  box.kids = [...kids.values()].sort((a, b) => size(b) - size(a) || (functions[a.index] < functions[b.index] ? -1 : 1));
+  box.kids = [...kids.values()].sort((a, b) => size(b) - size(a) || (nameOf(a) < nameOf(b) ? -1 : 1));
   return box.kids;
 }
 
+// The box that all others hang on.
+function rootBox() {
+  const root = boxOf(NONE, null, flame.view === 'inverted', sides);
+  root.values = sides.map((side) => side.sum);
+  if (flame.view === 'callers') return centreBox(root);
+  root.weight = flame.view === 'inverted' ? 'own' : 'total';
+  fillBox(root);
+  if (!state.root) return root;
+  root.groups = rootNames().map((_, place) => {
+    const group = boxOf(functions.length + place, root, root.up, sides.map((side) => sumsBelow(side, side.byRoot[place])));
+    group.values = sides.map((side) => side.byRoot[place].sum);
+    fillBox(group);
+    return group;
+  }).filter((group) => group.values.some((value) => value));
+  return root;
+}
+
+// The nodes that a box at the top stands for.
+function fillBox(box) {
+  if (!box.up) box.nodes = [NONE];
+  else {
+    const own = box.sums.map((sums) => (sums.own instanceof Map ? [...sums.own.keys()] : Array.from(parent.keys()).filter((node) => sums.own[node])));
+    box.nodes = box.from = [...new Set(own.flat())];
+  }
+}
+
+// A function between its callers and what it called. A call of itself is one of these, and is not counted again.
+function centreBox(all) {
+  const index = state.centre === NONE ? heaviest() : state.centre;
+  const box = boxOf(index, null, false, sides);
+  Object.assign(box, { isCentre: true, weight: 'total', values: all.values.map(() => 0) });
+  nodeFunction.forEach((called, node) => {
+    if (called !== index || repeated[node]) return;
+    box.nodes.push(node);
+    sides.forEach((side, at) => (box.values[at] += side.total[node]));
+  });
+  return box;
+}
+
+function heaviest() {
+  let best = 0;
+  const own = sides[sides.length - 1].ownOf;
+  own.forEach((weight, index) => { if (weight > own[best]) best = index; });
+  return best;
+}
+
 function layOut() {
-  flame.view = $('view').value;
-  const shown = compare ? +$('width').value : 0;
-  const root = { index: NONE, depth: 0, up: null, node: NONE, values: sides.map((side) => side.sum), x: 0, width: 1, onZoom: true };
-  root.nodes = flame.view !== 'inverted' ? [] : Array.from(parent.keys())
-    .filter((node) => sides.some((side) => side.own[node])).map((node) => [node, node]);
+  flame.view = state.view;
+  const shown = compare ? +state.width : 0;
+  const root = rootBox();
+  Object.assign(root, { x: 0, width: 1, onZoom: true, line: 0 });
   const least = LEAST / Math.max(1, $('flame-box').clientWidth);
-  const open = [root];
-  Object.assign(flame, { levels: [], focus: null, root, most: 0 });
+  const [open, all] = [[root], []];
+  Object.assign(flame, { lines: [], focus: null, root, most: 0 });
   while (open.length) {
     const box = open.pop();
-    (flame.levels[box.depth] ??= []).push(box);
-    if (box.depth) flame.most = Math.max(flame.most, Math.abs(change(box)));
+    all.push(box);
+    if (box.above) flame.most = Math.max(flame.most, Math.abs(change(box)));
     const only = state.zoom[box.depth];
     const within = only != null && box.onZoom;
     const kids = within ? below(box).filter((kid) => kid.index === only) : below(box);
-    let x = box.x;
+    const x = [box.x, box.x];
     const placed = [];
     for (const kid of kids) {
       kid.width = within ? box.width : box.width * ratio(kid.values[shown], box.values[shown]);
-      kid.x = x;
-      x += kid.width;
+      kid.x = x[+kid.up];
+      x[+kid.up] += kid.width;
       kid.onZoom = within;
+      kid.line = box.line + (root.isCentre && kid.up ? -1 : 1);
       if (kid.width >= least) placed.push(kid);
     }
     open.push(...placed.reverse());
   }
-  flame.levels.forEach((level) => level.sort((a, b) => a.x - b.x));
-  const wanted = state.focus;
+  const most = all.reduce((most, box) => Math.max(most, box.line), 0);
+  const first = all.reduce((first, box) => Math.min(first, box.line), 0);
+  for (const box of all) {
+    box.line = flame.view === 'flame' ? most - box.line : box.line - first;
+    (flame.lines[box.line] ??= []).push(box);
+  }
+  flame.lines.forEach((line) => line.sort((a, b) => a.x - b.x));
   flame.focus = root;
-  for (const index of wanted) {
-    const next = flame.levels[flame.focus.depth + 1]?.find((box) => box.up === flame.focus && box.index === index);
+  for (const index of state.focus) {
+    const next = all.find((box) => box.above === flame.focus && box.index === index);
     if (!next) break;
     flame.focus = next;
   }
-  $('unzoom').disabled = !state.zoom.length;
 }
 
 // The functions of a box and of those above it, outermost first.
 function pathOf(box) {
   const path = [];
-  for (let at = box; at.up; at = at.up) path.push(at.index);
+  for (let at = box; at.above; at = at.above) path.push(at.index);
   return path.reverse();
 }
 
 const share = (box, at) => ratio(box.values[at], sides[at].sum);
 const change = (box) => (compare ? share(box, 1) - share(box, 0) : 0);
-const nameOf = (box) => (box.index === NONE ? 'all' : functions[box.index]);
+const isFunction = (index) => index !== NONE && index < functions.length;
+const nameOf = ({ index }) => (index === NONE ? 'all' : functions[index] ?? rootNames()[index - functions.length]);
 const fileOf = (index) => (functionFile[index] >= 0 ? files[functionFile[index]].path : 'no file');
-const flameTop = (depth) => (flame.view === 'flame' ? flame.levels.length - 1 - depth : depth) * LINE;
-
-function drawFlame() {
-  const holder = $('flame-box');
-  const height = flame.levels.length * LINE;
-  const seen = Math.min(height, Math.max(240, Math.min(620, Math.round(window.innerHeight * 0.62))));
-  holder.style.height = seen + 2 + 'px';
-  const width = holder.clientWidth;
-  const pen = surface($('flame'), width, seen);
-  // The canvas stays where it is seen, and only what is seen is drawn.
-  $('flame-tall').style.height = height + 'px';
-  pen.font = '12px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace';
-  pen.textBaseline = 'middle';
-  const char = pen.measureText('0').width;
-  const searching = matches != null;
-  flame.levels.forEach((level, depth) => {
-    const top = flameTop(depth) - holder.scrollTop;
-    if (top < -LINE || top > seen) return;
-    for (const box of level) {
-      const [x, wide] = [box.x * width, box.width * width];
-      const found = searching && box.index !== NONE && matches[box.index];
-      const ancestor = box.depth < state.zoom.length;
-      pen.globalAlpha = (searching && !found ? 0.4 : 1) * (ancestor ? 0.7 : 1);
-      pen.fillStyle = found ? colours['--mark'] : box.index === NONE ? colours['--line'] : compare ? changeColour(change(box)) : colourOf(box.index);
-      pen.fillRect(x, top, Math.max(wide - (wide > 3 ? 1 : 0), 0.5), LINE - 1);
-      if (box === flame.focus && document.activeElement === $('flame')) {
-        pen.globalAlpha = 1;
-        pen.strokeStyle = colours['--text'];
-        pen.lineWidth = 2;
-        pen.strokeRect(x + 1, top + 1, Math.max(1, wide - 3), LINE - 3);
-      }
-      const room = Math.floor((wide - 8) / char);
-      if (room < 2) continue;
-      pen.globalAlpha = 1;
-      pen.fillStyle = found ? '#fff' : box.index === NONE ? colours['--text'] : colours['--ink'];
-      const name = box.index === NONE ? `all: ${state.event}` : nameOf(box);
-      pen.fillText(shortened(name, room), x + 4, top + LINE / 2);
-    }
-  });
-  pen.globalAlpha = 1;
-}
-
-function boxAt(event) {
-  const place = $('flame').getBoundingClientRect();
-  const line = Math.floor((event.clientY - place.top + $('flame-box').scrollTop) / LINE);
-  const depth = flame.view === 'flame' ? flame.levels.length - 1 - line : line;
-  const x = (event.clientX - place.left) / place.width;
-  return flame.levels[depth]?.find((box) => x >= box.x && x < box.x + box.width);
-}
 
 // What a box says about itself, in lines.
 function lines(box) {
-  const own = (at) => (box.index === NONE || flame.view === 'inverted' ? null : sides[at].own[box.node]);
+  const isTree = isFunction(box.index) && !box.up && box.weight === 'total';
+  const own = (at) => box.nodes.reduce((sum, node) => sum + of(box.sums[at].own, node), 0);
   const numbers = sides.map((side, at) => {
-    const alone = own(at) == null ? '' : `, itself ${percent(ratio(own(at), side.sum))}`;
+    const alone = isTree && !box.isCentre ? `, itself ${percent(ratio(own(at), side.sum))}` : '';
     return `${compare ? side.title + ': ' : ''}${percent(share(box, at))} (${amount(box.values[at])})${alone}`;
   });
   if (compare) numbers.push(`change: ${points(change(box))}`);
-  if (box.index === NONE) return numbers;
+  if (!isFunction(box.index)) return numbers;
   const kind = functionKind[box.index];
   const where = [fileOf(box.index), kind & 4 ? 'inlined' : '', kind & 8 ? 'no symbol' : ''].filter(Boolean);
   return [...numbers, where.join(', ')];
-}
-
-// Selects a box. The focus stays where it is; the text below says what was selected.
-function showFocus(say = true) {
-  const box = flame.focus;
-  if (say) $('flame-said').textContent = `${nameOf(box)}: ${lines(box).join('; ')}`;
-  const chain = [];
-  for (let at = box; at; at = at.up) chain.unshift(at);
-  $('path').replaceChildren(...chain.map((at) => {
-    const button = make('button', { type: 'button', onclick: () => zoom(at) }, nameOf(at));
-    if (at === box) button.setAttribute('aria-current', 'true');
-    return make('li', {}, button);
-  }));
-}
-
-function select(box) {
-  if (!box) return;
-  flame.focus = box;
-  state.focus = pathOf(box);
-  const [holder, top] = [$('flame-box'), flameTop(box.depth)];
-  if (top < holder.scrollTop) holder.scrollTop = top;
-  if (top + LINE > holder.scrollTop + holder.clientHeight) holder.scrollTop = top + LINE - holder.clientHeight;
-  drawFlame();
-  showFocus();
-}
-
-function zoom(box) {
-  state.zoom = state.focus = pathOf(box);
-  layOut();
-  if (flame.view === 'flame') $('flame-box').scrollTop = flame.levels.length * LINE;
-  select(flame.focus);
-}
-
-function flameKey(event) {
-  const box = flame.focus;
-  const level = flame.levels[box.depth];
-  const deeper = () => flame.levels[box.depth + 1]?.filter((kid) => kid.up === box).sort((a, b) => b.width - a.width)[0];
-  const [down, up] = flame.view === 'flame' ? ['ArrowUp', 'ArrowDown'] : ['ArrowDown', 'ArrowUp'];
-  const action = {
-    [down]: () => select(deeper()),
-    [up]: () => select(box.up),
-    ArrowRight: () => select(level[level.indexOf(box) + 1]),
-    ArrowLeft: () => select(level[level.indexOf(box) - 1]),
-    Home: () => select(flame.root),
-    Enter: () => zoom(box),
-    Escape: () => zoom(flame.root),
-  }[event.key];
-  if (!action) return;
-  event.preventDefault();
-  action();
-}
-
-function showTip(event) {
-  const box = boxAt(event);
-  const tip = $('tip');
-  tip.hidden = !box;
-  if (!box) return;
-  tip.replaceChildren(make('b', {}, nameOf(box)), ...lines(box).map((line) => make('span', {}, line)));
-  tip.style.left = Math.max(4, Math.min(event.clientX + 14, window.innerWidth - tip.offsetWidth - 8)) + 'px';
-  const low = event.clientY + 18 + tip.offsetHeight > window.innerHeight;
-  tip.style.top = (low ? event.clientY - tip.offsetHeight - 10 : event.clientY + 18) + 'px';
 }

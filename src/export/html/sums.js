@@ -23,14 +23,25 @@ function addUp(side) {
   side.byLabel = new Float64Array(side.labels.length);
   side.samplesByLabel = new Float64Array(side.labels.length);
   const { event: events, label: labels, node: nodes, samples, period, byLabel, samplesByLabel } = side;
+  const places = new Map(rootNames().map((name, at) => [name, at]));
+  const rootOf = state.root ? side.tasks.map((task) => places.get(task[state.root])) : null;
+  side.byRoot = rootNames().map(() => ({ sum: 0, nodes: [], weights: [] }));
   for (let row = first; row < end; row++) {
     const label = labels[row];
-    if (events[row] !== event || !takes[label]) continue;
+    if (events[row] !== event || !takes[label] || !isKept(nodes[row])) continue;
     // As in folded lines: a sample without a period counts 1.
     const weight = (periods && period[row]) || samples[row];
-    if (nodes[row] >= 0) own[nodes[row]] += weight;
+    const node = nodeOf && nodes[row] !== NONE ? nodeOf[nodes[row]] : nodes[row];
+    if (node !== NONE) own[node] += weight;
     byLabel[label] += weight;
     samplesByLabel[label] += samples[row];
+    if (!rootOf) continue;
+    const root = side.byRoot[rootOf[label]];
+    root.sum += weight;
+    if (node !== NONE) {
+      root.nodes.push(node);
+      root.weights.push(weight);
+    }
   }
   const sum = (numbers) => numbers.reduce((sum, number) => sum + number, 0);
   Object.assign(side, { sum: sum(byLabel), sampleSum: sum(samplesByLabel) });
@@ -44,7 +55,18 @@ function addUp(side) {
   Object.assign(side, { own, total, ownOf, totalOf });
 }
 
+// The sums of the nodes below a process or thread.
+function sumsBelow(side, root) {
+  const [own, total] = [new Map(), new Map()];
+  root.nodes.forEach((node, at) => own.set(node, (own.get(node) ?? 0) + root.weights[at]));
+  for (const [node, weight] of own) {
+    for (let at = node; at !== NONE; at = parent[at]) total.set(at, (total.get(at) ?? 0) + weight);
+  }
+  return { own, total };
+}
+
 function refresh() {
+  shape();
   sides.forEach(addUp);
   const [last] = sides.slice(-1);
   const said = sides.map((side) => count(side.sampleSum) + ' samples');
@@ -59,6 +81,8 @@ function refresh() {
   // The figures of a selected box follow what is counted; before one is selected, nothing is said.
   showFocus($('flame-said').textContent !== '');
   showPanel();
+  showChoices();
+  remember();
 }
 
 let pending = 0;

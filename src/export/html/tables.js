@@ -2,6 +2,13 @@
 
 const sorting = {};
 
+// What is too wide can be scrolled, also with keys.
+function scroll(name, ...children) {
+  const box = make('div', { className: 'scroll', tabIndex: 0, ariaLabel: name }, ...children);
+  box.setAttribute('role', 'group');
+  return box;
+}
+
 // A table whose columns sort it: a column has a title, a value of a row, and how it is shown.
 function table(key, caption, columns, rows, most = 100) {
   const sorted = (sorting[key] ??= { column: columns.findIndex((column) => column.first), down: true, most });
@@ -29,7 +36,7 @@ function table(key, caption, columns, rows, most = 100) {
     type: 'button',
     onclick: () => { sorted.most += 1000; showPanel(); },
   }, `Show more: ${count(rows.length - sorted.most)} rows left`);
-  return make('div', { className: 'scroll' }, all, more);
+  return scroll(caption, all, more);
 }
 
 function cell(column, row) {
@@ -62,8 +69,7 @@ function weights(title, of, first) {
 }
 
 function find(index) {
-  clicked = index;
-  $('search').value = functions[index];
+  Object.assign(state, { clicked: index, search: functions[index] });
   refresh();
   $('flame-title').scrollIntoView({ block: 'start' });
 }
@@ -94,7 +100,7 @@ function processesPanel() {
     row.samples += side.samplesByLabel[label];
     row.sums[at] += side.byLabel[label];
   }));
-  const only = (row) => { $('process').value = state.process = row.key; state.thread = ''; fillTasks(); refresh(); };
+  const only = (row) => { Object.assign(state, { process: row.key, thread: '' }); fillTasks(); refresh(); };
   const numbers = compare ? [] : [
     { title: 'Samples', kind: 'count', value: (row) => row.samples },
     { title: 'PID', value: (row) => (row.pid == null ? '' : row.pid | 0) },
@@ -144,16 +150,17 @@ const bytesPanel = () => perSide((side) => [wall(side.about.bytes.map(({ title, 
   ].filter((column, at) => at < 2 || rows.some((row) => column.value(row) != null));
   const head = columns.map((column) => make('th', { scope: 'col', className: column.kind === 'name' ? '' : 'number' }, column.title));
   const body = rows.map((row) => make('tr', {}, ...columns.map((column) => cell(column, row))));
-  return make('div', { className: 'scroll' }, make('table', {}, make('thead', {}, make('tr', {}, ...head)), make('tbody', {}, ...body)));
+  return scroll(title, make('table', {}, make('thead', {}, make('tr', {}, ...head)), make('tbody', {}, ...body)));
 }))]);
 
-function pairs(rows) {
-  const line = ([label, text]) => make('tr', {}, make('th', { scope: 'row' }, label), make('td', {}, text));
-  return make('div', { className: 'scroll' }, make('table', { className: 'pair' }, make('tbody', {}, ...rows.map(line))));
+function pairs(title, rows) {
+  const head = (label) => (label ? make('th', { scope: 'row' }, label) : make('td', {}));
+  const line = ([label, text]) => make('tr', {}, head(label), make('td', {}, text));
+  return scroll(title, make('table', { className: 'pair' }, make('tbody', {}, ...rows.map(line))));
 }
 
 const recordingPanel = () => perSide((side) => [wall(side.about.info.filter(([, rows]) => rows.length)
-  .map(([heading, rows]) => make('div', {}, make('h3', {}, heading), pairs(rows))))]);
+  .map(([heading, rows]) => make('div', {}, make('h3', {}, heading), pairs(heading, rows))))]);
 
 const soundnessPanel = () => perSide((side) => {
   const { doctor, lost, said } = side.about;
@@ -164,9 +171,9 @@ const soundnessPanel = () => perSide((side) => {
     const places = found.places.map((place) => [[place.file, place.offset, place.kind].filter(Boolean).join(' '), place.what]);
     const repair = found.repair ? ` perfx ${found.repair} repairs it.` : '';
     const reaction = `perf 6.1 ${found['perf_6.1']}, perf 7.3 ${found['perf_7.3']}.${repair}`;
-    return [make('h3', {}, `${found.severity}: ${found.code}, ${count(+found.count)} times`), make('p', {}, `${found.about}. ${reaction}`), pairs(places)];
+    return [make('h3', {}, `${found.severity}: ${found.code}, ${count(+found.count)} times`), make('p', {}, `${found.about}. ${reaction}`), pairs(found.code, places)];
   };
-  return [pairs(rows), ...doctor.findings.flatMap(finding)];
+  return [pairs('Soundness', rows), ...doctor.findings.flatMap(finding)];
 });
 
 const TABS = { functions: ['Functions', functionsPanel], processes: ['Processes', processesPanel], files: ['Files', filesPanel],
@@ -175,13 +182,14 @@ const TABS = { functions: ['Functions', functionsPanel], processes: ['Processes'
 function makeTabs() {
   const names = Object.keys(TABS);
   for (const name of names) {
-    const tab = make('button', { type: 'button', id: 'tab-' + name, role: 'tab', onclick: () => { state.tab = name; showPanel(); } }, TABS[name][0]);
+    const tab = make('button', { type: 'button', id: 'tab-' + name, role: 'tab', onclick: () => { state.tab = name; showPanel(); remember(); } }, TABS[name][0]);
     tab.setAttribute('aria-controls', 'panel-' + name);
     tab.addEventListener('keydown', (event) => {
       const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
       if (!by) return;
       state.tab = names[(names.indexOf(name) + by + names.length) % names.length];
       showPanel();
+      remember();
       $('tab-' + state.tab).focus();
     });
     const panel = make('div', { id: 'panel-' + name, role: 'tabpanel' });

@@ -12,8 +12,8 @@ function columnWidth(span, most) {
 
 // Counts the samples of each cell, if something else is counted than before.
 function heatOf(side) {
-  const mode = $('rows').value;
-  const counted = JSON.stringify([mode, state.event, state.process, state.thread]);
+  const mode = state.rows;
+  const counted = JSON.stringify([mode, state.event, state.process, state.thread, state.only, state.hide]);
   if (side.heat.counted === counted) return;
   side.heat.counted = counted;
   const unit = Math.max(side.step, columnWidth(side.span, mode === 'parts' ? 240 : 400));
@@ -45,7 +45,7 @@ function heatOf(side) {
   const { event: events, label: labels, time, samples } = side;
   for (let row = 0; row < side.timed; row++) {
     const label = labels[row];
-    if (events[row] !== event || !takes[label]) continue;
+    if (events[row] !== event || !takes[label] || !isKept(side.node[row])) continue;
     const column = Math.floor(time[row] / unit);
     const part = rowOf ? rowOf[label] : Math.floor(((time[row] - column * unit) / unit) * heat.rows);
     bins[column * heat.rows + part] += samples[row];
@@ -67,7 +67,7 @@ function drawHeats() {
 
 function drawHeat(side) {
   const { heat } = side;
-  const height = heat.names ? Math.max(20, Math.min(18, 320 / heat.rows) * heat.rows) : 200;
+  const height = heat.names ? Math.max(20, Math.min(18, 320 / heat.rows) * heat.rows) : Math.max(100, Math.min(200, Math.round(window.innerHeight * 0.15)));
   const width = heat.canvas.clientWidth;
   // Room for the names of rows.
   const margin = width < 600 ? 70 : 130;
@@ -133,7 +133,6 @@ function choose(side, from, to) {
 function setSpan(side, from, to) {
   Object.assign(side, { from, to });
   sayCell(side, null);
-  $('whole').disabled = sides.every((side) => side.from == null);
   refreshSoon();
 }
 

@@ -206,10 +206,17 @@ impl Batches {
             self.at += 1;
         }
         if let Some(extents) = self.new_extents.take() {
-            // Another reading may have set the extents first; they are the same.
+            #[expect(
+                clippy::let_underscore_must_use,
+                reason = "another reading may have set them first; they are the same"
+            )]
             let _ = self.extents.set(extents);
         }
         if let Some((events, of_head)) = &self.pipe {
+            #[expect(
+                clippy::let_underscore_must_use,
+                reason = "another reading may have set them first; they are the same"
+            )]
             let _ = self.late_events.set(events[*of_head..].to_vec());
         }
         Ok(None)

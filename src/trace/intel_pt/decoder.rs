@@ -3,10 +3,11 @@
 use super::packet::{PSB, Packet, Packets};
 use super::units::{Past, Unit, belongs_to_psb};
 use super::{Config, Power};
-use crate::block::Kind;
+use crate::block::{Blocks, Kind};
 use crate::bytes::Trace;
 use crate::flow::Flow;
 use crate::image::Image;
+use crate::path::MOST_BITS;
 use crate::sink::{Event, Reason, Sink};
 
 /// Decodes units, of any traces in any order. Each thread has its own.
@@ -22,6 +23,16 @@ impl<I: Image> Decoder<I> {
     /// A decoder of traces of one processor, with the code that ran.
     pub fn new(image: I, config: Config) -> Decoder<I> {
         Decoder { flow: Flow::new(image), config }
+    }
+
+    /// The blocks of the code that was decoded so far.
+    pub fn blocks(&self) -> &Blocks {
+        self.flow.blocks()
+    }
+
+    /// Drops the blocks, of which `sink` is told.
+    pub fn forget<S: Sink>(&mut self, sink: &mut S) {
+        self.flow.forget(sink);
     }
 
     /// Decodes a unit of `trace`, up to the address at which the next one goes on.
@@ -241,6 +252,16 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
     #[inline(always)]
     fn follow(&mut self, bits: u64, mut count: u32) {
         while count > 0 {
+            let some = count.min(MOST_BITS);
+            let next = (bits >> (count - some)) as u32 & ((1 << some) - 1);
+            let taken = self.flow.take_path(1 << some | next, self.sink);
+            if taken > 0 {
+                self.arrive();
+                count -= taken;
+                if taken == some {
+                    continue;
+                }
+            }
             let is_taken = bits >> (count - 1) & 1 != 0;
             match self.flow.run(self.sink) {
                 Ok(Kind::Conditional) => {
@@ -284,6 +305,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         if let Some(interrupted) = self.interrupted.take() {
             return self.interrupt(interrupted, ip);
         }
+        self.flow.take_path(1, self.sink);
         match self.flow.run(self.sink) {
             Ok(Kind::Conditional) => self.mistaken(ip),
             Ok(kind) => {

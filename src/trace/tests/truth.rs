@@ -9,7 +9,10 @@ use std::process::Command;
 use perfx_format::read::Recording;
 use perfx_format::record::aux::Auxtrace;
 use perfx_format::{KERNEL_PID, Mmap, RecordType};
-use perfx_trace::{Blocks, Event, Image, Mapping, Point, Reason, Sink, Space, Step, Switch, Trace, intel_pt};
+use perfx_trace::{
+    Blocks, Counter, Event, Image, Joint, Mapping, Point, Reason, Run, Sink, Space, Step, Switch, Trace,
+    intel_pt,
+};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/trace")
@@ -238,6 +241,123 @@ fn the_result_does_not_depend_on_how_a_trace_is_cut() {
         for (size, piece) in [(0, usize::MAX), (0, 7), (300, 100), (1000, 1), (u64::MAX, 3)] {
             let happened = decode(&traced, size, piece);
             assert!(happened == whole, "{name}: units of {size}, pieces of {piece}");
+        }
+    }
+}
+
+/// A run: the branch to it, its first and its last instruction.
+type Ips = (Option<u64>, u64, Option<u64>);
+
+/// Finds runs by looking at every step.
+#[derive(Default)]
+struct Runs {
+    found: BTreeMap<Ips, u64>,
+    /// The run that goes on, and its last instruction.
+    run: Option<(Option<u64>, u64)>,
+    last: Option<u64>,
+}
+
+impl Runs {
+    fn end(&mut self, end: Option<u64>) {
+        if let Some((from, to)) = self.run.take() {
+            *self.found.entry((from, to, end)).or_default() += 1;
+        }
+        self.last = None;
+    }
+}
+
+impl Sink for Runs {
+    fn step(&mut self, blocks: &Blocks, _point: &Point, step: Step) {
+        let block = &blocks[step.block];
+        self.run = self.run.or(Some((None, block.start)));
+        if let Some(to) = step.to {
+            self.end(Some(block.last));
+            self.run = Some((Some(block.last), blocks[to].start));
+        } else if step.count > 0 {
+            self.last = blocks.nth(step.block, step.count - 1);
+        }
+    }
+
+    fn event(&mut self, _blocks: &Blocks, _point: &Point, event: Event) {
+        match event {
+            Event::Begin { ip } | Event::Resumed { ip } => {
+                self.end(None);
+                self.run = Some((None, ip));
+            }
+            Event::End { ip, block: Some(_), to } => {
+                self.end(Some(ip));
+                self.run = to.map(|to| (Some(ip), to));
+                self.end(None);
+            }
+            Event::End { block: None, .. } | Event::Interrupt { .. } => self.end(self.last),
+            Event::Fault(_) | Event::Sync { ip: None } => self.end(None),
+            Event::Sync { ip: Some(ip) } => self.run = self.run.or(Some((None, ip))),
+            _ => {}
+        }
+    }
+}
+
+/// The runs of a recording, counted by paths. With `forgets`, blocks are forgotten after every unit.
+fn count(traced: &Traced, size: u64, forgets: bool) -> BTreeMap<Ips, u64> {
+    let mut runs = BTreeMap::new();
+    let mut add = |run: Run, count: u64| {
+        let key = (run.from.map(|from| from.ip), run.to.ip, run.end.map(|end| end.ip));
+        *runs.entry(key).or_default() += count;
+    };
+    let (mut joined, mut counter) = (Vec::new(), Counter::new(&mut add));
+    let mut decoder = intel_pt::Decoder::new(&traced.maps, traced.config);
+    for buffer in &traced.buffers {
+        let trace = Trace::new(vec![&buffer.bytes], buffer.switches.clone());
+        let mut joint = Joint::default();
+        for unit in intel_pt::units(&trace, &traced.config, size) {
+            decoder.decode(&trace, &unit, &mut counter);
+            if forgets {
+                decoder.forget(&mut counter);
+            }
+            joined.extend(joint.join(&counter.end_unit(decoder.blocks())));
+        }
+        joined.extend(joint.end());
+    }
+    decoder.forget(&mut counter);
+    joined.into_iter().for_each(|run| add(run, 1));
+    runs
+}
+
+#[test]
+fn runs_are_counted_by_paths_as_by_steps() {
+    for name in NAMES {
+        let traced = open(name);
+        let mut steps = Runs::default();
+        let mut decoder = intel_pt::Decoder::new(&traced.maps, traced.config);
+        for buffer in &traced.buffers {
+            let trace = Trace::new(vec![&buffer.bytes], buffer.switches.clone());
+            for unit in intel_pt::units(&trace, &traced.config, u64::MAX) {
+                decoder.decode(&trace, &unit, &mut steps);
+            }
+            steps.end(None);
+        }
+        for size in [0, 500, u64::MAX] {
+            for forgets in [false, true] {
+                let counted = count(&traced, size, forgets);
+                assert!(counted == steps.found, "{name}, units of {size}, forgotten: {forgets}");
+            }
+        }
+        let mut branches: BTreeMap<(u64, u64), u64> = BTreeMap::new();
+        for (from, to) in truth(name).branches.into_values().flatten().filter(|(from, to)| *from.min(to) != 0)
+        {
+            *branches.entry((from, to)).or_default() += 1;
+        }
+        for ((from, to, _), count) in steps.found {
+            if let Some(left) = from.and_then(|from| branches.get_mut(&(from, to))) {
+                *left -= count;
+            }
+        }
+        branches.retain(|_, left| *left > 0);
+        match name {
+            "cut" => {}
+            // Interrupts do not come from a branch.
+            "kernel" => assert_eq!(branches.len(), 1, "{branches:x?}"),
+            _ => assert_eq!(branches, BTreeMap::new(), "{name}"),
         }
     }
 }

@@ -1,0 +1,71 @@
+//! `perfx export svg` draws the call stacks of a recording as one flame graph, a picture for a ticket.
+
+use anyhow::Result;
+use clap::Args;
+use perfx_export::svg::{Drawn, Picture, write};
+use perfx_export::{Grouping, NamedStacks, ShownEvent};
+use perfx_pipeline::{Level, Report, count, counted};
+
+use super::input::{Collected, StackArgs, say_not_counted, say_read};
+use super::output::OutputArgs;
+use crate::io::source::{InputArgs, Source};
+
+/// Draw call stacks as one flame graph, a picture that a ticket can hold
+///
+/// Names are text that a browser can search, and the colours are those of export html. The picture shows one
+/// event, the first one of the recording with samples, unless --event selects another. Frames narrower than half
+/// a pixel are left out.
+///
+/// Examples:
+///   perfx export svg perf.data -o flame.svg
+///   perfx export svg perf.data --comm nginx --time 20%-40% -o flame.svg
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Svg {
+    #[command(flatten)]
+    input: InputArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+    /// Leave out calls that the compiler inlined, and don't read DWARF
+    #[arg(help_heading = "Picture", long)]
+    no_inline: bool,
+    #[command(flatten)]
+    stacks: StackArgs,
+}
+
+impl Svg {
+    pub(crate) fn run(&self) -> Result<u8> {
+        let ids = self.stacks.ids()?;
+        let source = Source::of(&self.input);
+        let output = self.output.open(std::slice::from_ref(&source), true)?;
+        let mut report = Report::default();
+        let grouping = Grouping { comm: true, ..Grouping::default() };
+        let collected = self.stacks.collect(source.open_indexed()?, &ids, grouping, &mut report)?;
+        let mut named = NamedStacks::new(1);
+        let (placed, found) = named.add(&collected.stacks, collected.search(&ids, !self.no_inline))?;
+        let Collected { recording, facts, stacks, bar, .. } = collected;
+        drop(bar);
+        say_read(&mut report, &recording, &stacks);
+        found.say(&mut report);
+        let event = ShownEvent::default().of(&recording.name, &stacks, &facts)?;
+        say_not_counted(&stacks, &facts, event, &mut report);
+        let name = event.and_then(|event| facts.events.get(event as usize));
+        let name = String::from_utf8_lossy(name.map_or(&b"no samples"[..], |event| &event.name));
+        // The picture does not tell where the recording was.
+        let title = format!("{}: {name}", recording.name.rsplit('/').next().unwrap_or_default());
+        let mut drawn = Drawn { frames: 0, left_out: 0 };
+        let picture =
+            Picture { named: &named, stacks: &stacks, facts: &facts, placed: &placed, event, title: &title };
+        output.write(|out| {
+            drawn = write(picture, out)?;
+            Ok::<_, std::io::Error>(())
+        })?;
+        let narrow = match drawn.left_out {
+            0 => String::new(),
+            narrow => format!("; {} too narrow", count(narrow)),
+        };
+        let frames = counted(drawn.frames, "frame", "frames");
+        report.say(Level::Info, format!("drew {frames}{narrow}"));
+        Ok(self.stacks.verbosity.print(&report))
+    }
+}

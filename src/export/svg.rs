@@ -1,0 +1,222 @@
+//! Draws call stacks as one flame graph in SVG, with names as text that a viewer can search, and the colours of the page.
+//!
+//! Callers are on top, below the names of threads: what is above all is seen at once, however deep a stack is. Width is
+//! weight; neighbours are in the order of their names. The picture has no script.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use perfx_resolve::Facts;
+
+use crate::chains::StackTree;
+use crate::folded::Count;
+use crate::functions::{CodePlace, FunctionId, NamedStacks};
+use crate::stacks::Stacks;
+
+/// The width of the picture, the height of a frame, and the width of the narrowest frame that is drawn, pixels.
+const WIDTH: f64 = 1200.0;
+const LINE: usize = 17;
+const LEAST: f64 = 0.5;
+/// Around the frames.
+const MARGIN: usize = 10;
+const TITLE: usize = 30;
+/// A name is cut there; a frame shows fewer characters.
+const LONGEST: usize = 500;
+
+/// What is drawn.
+#[derive(Clone, Copy, Debug)]
+pub struct Picture<'s> {
+    /// The functions of the stacks.
+    pub named: &'s NamedStacks,
+    /// The stacks, grouped by the name of the thread.
+    pub stacks: &'s Stacks,
+    /// What the records mean.
+    pub facts: &'s Facts,
+    /// The node of each stack.
+    pub placed: &'s [u32],
+    /// The event.
+    pub event: Option<u32>,
+    /// What it is about.
+    pub title: &'s str,
+}
+
+/// A frame with what it called.
+#[derive(Default)]
+struct Frame<'s> {
+    name: &'s str,
+    colour: [u8; 3],
+    weight: u64,
+    /// By name and the number of the function.
+    called: BTreeMap<(&'s str, u32), usize>,
+}
+
+/// What was drawn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Drawn {
+    /// The frames in the picture.
+    pub frames: u64,
+    /// Those that are too narrow.
+    pub left_out: u64,
+}
+
+/// Writes the picture.
+///
+/// # Errors
+///
+/// Those of `out`.
+pub fn write(picture: Picture<'_>, out: &mut dyn Write) -> io::Result<Drawn> {
+    let comms: Vec<String> = picture.stacks.labels.iter().map(comm).collect();
+    let frames = frames(picture, &comms);
+    let scale = WIDTH / frames[0].weight.max(1) as f64;
+    // The frames from the outermost on: number, line, and where they begin.
+    let (mut shown, mut open, mut left_out) = (Vec::new(), vec![(0, 0, 0)], 0);
+    while let Some((at, line, start)) = open.pop() {
+        let frame = &frames[at];
+        if frame.weight as f64 * scale < LEAST {
+            left_out += 1;
+            continue;
+        }
+        shown.push((at, line, start));
+        let mut next = start;
+        for &kid in frame.called.values() {
+            open.push((kid, line + 1, next));
+            next += frames[kid].weight;
+        }
+    }
+    let lines = shown.iter().map(|(_, line, _)| line + 1).max().unwrap_or(1);
+    let (width, height) = (WIDTH as usize + 2 * MARGIN, lines * LINE + TITLE + 2 * MARGIN);
+    writeln!(
+        out,
+        r##"<?xml version="1.0" encoding="UTF-8"?>
+<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img">
+<title>{title}</title>
+<style>text {{ font: 12px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; fill: #20242b; dominant-baseline: central }}</style>
+<rect width="{width}" height="{height}" fill="#ffffff"/>
+<text x="{MARGIN}" y="{middle}" style="font-size: 16px">{title}</text>"##,
+        title = escaped(picture.title),
+        middle = MARGIN + TITLE / 3,
+    )?;
+    let all = frames[0].weight.max(1) as f64;
+    for &(at, line, start) in &shown {
+        let Frame { name, colour: [red, green, blue], weight, .. } = &frames[at];
+        let (name, share) = (escaped(name), 100.0 * *weight as f64 / all);
+        let x = MARGIN as f64 + start as f64 * scale;
+        let y = MARGIN + TITLE + line * LINE;
+        let wide = *weight as f64 * scale;
+        // An inner picture cuts its text off.
+        writeln!(
+            out,
+            r##"<svg x="{x:.1}" y="{y}" width="{wide:.1}" height="{LINE}"><title>{name} ({share:.2}%)</title><rect width="{inner:.1}" height="{high}" fill="#{red:02x}{green:02x}{blue:02x}"/><text x="3" y="{half}">{name}</text></svg>"##,
+            inner = (wide - 0.5).max(LEAST),
+            high = LINE - 1,
+            half = LINE / 2,
+        )?;
+    }
+    writeln!(out, "</svg>")?;
+    out.flush()?;
+    Ok(Drawn { frames: shown.len() as u64, left_out })
+}
+
+fn comm(label: &crate::stacks::Label) -> String {
+    String::from_utf8_lossy(label.comm.as_deref().unwrap_or_default()).into_owned()
+}
+
+/// All frames; the first one stands for all samples.
+fn frames<'s>(picture: Picture<'s>, comms: &'s [String]) -> Vec<Frame<'s>> {
+    let Picture { named, stacks, facts, placed, event, .. } = picture;
+    let mut sums: BTreeMap<(u32, Option<u32>), u64> = BTreeMap::new();
+    for (row, weight) in stacks.rows.iter().filter(|(row, _)| event.is_none_or(|event| event == row.event)) {
+        let weight = Count::Shown.of(facts.events.get(row.event as usize), weight);
+        *sums.entry((row.label, placed.get(row.stack as usize).copied())).or_default() += weight;
+    }
+    let functions: Vec<&FunctionId> = named.functions.iter().collect();
+    let mut frames = vec![Frame { name: "all", colour: PLAIN, ..Frame::default() }];
+    let mut path = Vec::new();
+    for ((label, node), weight) in sums {
+        let mut at = node.filter(|node| *node != StackTree::ROOT);
+        while let Some(&(parent, function)) = at.and_then(|node| named.nodes.get_index(node as usize)) {
+            path.push(function);
+            at = (parent != StackTree::ROOT).then_some(parent);
+        }
+        let comm = comms.get(label as usize).map_or("", |comm| comm.as_str());
+        let mut frame = 0;
+        frames[0].weight = frames[0].weight.saturating_add(weight);
+        let functions =
+            path.drain(..).rev().map(|function| (functions[function as usize].name.as_ref(), function));
+        for key in std::iter::once((comm, u32::MAX)).chain(functions) {
+            let next = frames.len();
+            let kid = *frames[frame].called.entry(key).or_insert(next);
+            if kid == next {
+                let colour = named.functions.get_index(key.1 as usize).map_or(PLAIN, colour);
+                frames.push(Frame { name: key.0, colour, ..Frame::default() });
+            }
+            frames[kid].weight = frames[kid].weight.saturating_add(weight);
+            frame = kid;
+        }
+    }
+    frames
+}
+
+/// The colour of frames that are not functions.
+const PLAIN: [u8; 3] = [0xd9, 0xdd, 0xe3];
+
+/// The colour of a function on the page, see `html/colours.js` and `html/page.css`.
+fn colour(function: &FunctionId) -> [u8; 3] {
+    let (hue, saturation, light): (f64, u8, f64) = match (function.nameless, function.inlined, function.place)
+    {
+        (true, ..) => (220.0, 8, 80.0),
+        (_, true, _) => (174.0, 40, 72.0),
+        (.., CodePlace::User) => (32.0, 78, 68.0),
+        (.., CodePlace::Kernel) => (214.0, 62, 76.0),
+        (.., CodePlace::Jit) => (138.0, 42, 70.0),
+    };
+    let hash = function.name.chars().fold(7_u32, |hash, c| hash.wrapping_mul(31).wrapping_add(u32::from(c)));
+    rgb(hue + f64::from(hash % 23) - 11.0, saturation, light + f64::from((hash >> 8) % 9) - 4.0)
+}
+
+/// A colour of CSS's hsl(): degrees, and parts in a hundred.
+fn rgb(hue: f64, saturation: u8, light: f64) -> [u8; 3] {
+    let light = light / 100.0;
+    let range = f64::from(saturation) / 100.0 * light.min(1.0 - light);
+    [0.0, 8.0, 4.0].map(|part| {
+        let at = (part + hue.rem_euclid(360.0) / 30.0) % 12.0;
+        (255.0 * (light - range * (at - 3.0).min(9.0 - at).clamp(-1.0, 1.0))).round() as u8
+    })
+}
+
+/// Text between tags. Characters that XML does not have, and those that turn the direction of text, are replaced.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::new();
+    for c in text.chars().take(LONGEST) {
+        match c {
+            '&' => escaped += "&amp;",
+            '<' => escaped += "&lt;",
+            '>' => escaped += "&gt;",
+            '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}' => {
+                escaped.push(char::REPLACEMENT_CHARACTER);
+            }
+            '\u{fffe}' | '\u{ffff}' => escaped.push(char::REPLACEMENT_CHARACTER),
+            c if c.is_control() => escaped.push(char::REPLACEMENT_CHARACTER),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colours_are_those_of_css() {
+        assert_eq!(rgb(0.0, 100, 50.0), [255, 0, 0]);
+        assert_eq!(rgb(120.0, 100, 25.0), [0, 128, 0]);
+        assert_eq!(rgb(220.0, 8, 80.0), [0xc8, 0xcb, 0xd0]);
+    }
+
+    #[test]
+    fn names_stay_text() {
+        assert_eq!(escaped("a<b>&\u{202e}\u{1}"), "a&lt;b&gt;&amp;\u{fffd}\u{fffd}");
+        assert_eq!(escaped(&"x".repeat(9999)).len(), LONGEST);
+    }
+}

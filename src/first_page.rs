@@ -1,0 +1,52 @@
+//! What `perfx` and `perfx -h` print: on 20 lines, what perfx is, what to try first, and where the rest is.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+
+use crate::term::report::{HEADING, LITERAL};
+
+/// Commands to begin with. A test runs each of them.
+pub const FIRST_COMMANDS: [(&str, &str); 5] = [
+    ("perfx perf.data", "a summary on one screen"),
+    ("perfx list functions perf.data", "the slowest functions"),
+    ("perfx export html perf.data -o page.html", "a page with a flame graph"),
+    ("perfx inject --buildids perf.data -o out.data", "add build-ids"),
+    ("perfx filter --time 40%-60% perf.data -o cut.data", "cut out a part"),
+];
+
+/// Where the rest is.
+const MORE: [(&str, &str); 4] = [
+    ("perfx --help, perfx help all", "all commands"),
+    ("perfx help COMMAND", "a command with its options"),
+    ("perfx man -o DIR", "manual pages"),
+    ("perfx completion SHELL", "completion for your shell"),
+];
+
+/// Prints the page if the command line asks for it, and returns the exit code.
+pub(crate) fn first_page(args: &[OsString]) -> Option<u8> {
+    match args {
+        [] | [_] => Some(print(&mut anstream::stderr(), 2)),
+        [_, flag] if flag == "-h" => Some(print(&mut anstream::stdout(), 0)),
+        _ => None,
+    }
+}
+
+fn print(to: &mut dyn Write, code: u8) -> u8 {
+    match write(to) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => 1,
+        _ => code,
+    }
+}
+
+fn write(to: &mut dyn Write) -> io::Result<()> {
+    writeln!(to, "Read, transform and write Linux perf.data recordings, losing nothing\n")?;
+    writeln!(to, "{HEADING}Usage:{HEADING:#} perfx [OPTIONS] <COMMAND>, or perfx RECORDING\n")?;
+    for (title, commands) in [("To begin with", &FIRST_COMMANDS[..]), ("More", &MORE)] {
+        writeln!(to, "{HEADING}{title}:{HEADING:#}")?;
+        for (command, what) in commands {
+            writeln!(to, "  {LITERAL}{command:<50}{LITERAL:#} {what}")?;
+        }
+        writeln!(to)?;
+    }
+    writeln!(to, "Exit codes: 0 done, 1 failed, 2 wrong command line, 3 something was lost.")
+}

@@ -1,0 +1,425 @@
+//! Counts how often each branch was taken and how far execution ran straight on behind it, without looking at each
+//! branch by itself.
+//!
+//! A path is counted by its number, but its first branch ends a run that began before it: that is counted in a hash
+//! table. What a path consists of is worked out when blocks are forgotten and at the end.
+
+use crate::block::{BlockId, Blocks};
+use crate::path::PathId;
+use crate::sink::{Event, Point, Sink, Step};
+
+/// An address of a mapping.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Place {
+    /// The mapping's [`Mapping::id`](crate::Mapping::id); `None` if there is no code.
+    pub mapping: Option<u64>,
+    /// The address.
+    pub ip: u64,
+}
+
+/// Code that ran straight on, and the branch to it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Run {
+    /// The branch to it. `None` if execution came in another way: tracing began, or an interrupt came or ended.
+    pub from: Option<Place>,
+    /// The first instruction.
+    pub to: Place,
+    /// The last instruction: a branch that was taken or led out of the traced code, or what an interrupt came behind.
+    /// `None` if it is not known or no instruction was executed.
+    pub end: Option<Place>,
+}
+
+/// The runs that a unit shares with the units around it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ends {
+    /// What ran first, and where the run ended that was going on at the beginning; `None` if it still goes on.
+    first: Option<(Option<Place>, Stop)>,
+    /// The run that goes on at the end.
+    last: Option<Going>,
+}
+
+/// Where a run ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stop {
+    At(Place),
+    /// In front of what is next.
+    Here,
+    Unknown,
+}
+
+/// A run that has not ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Going {
+    /// The branch to it, and what ran first; `None` if that is what was going on at the beginning.
+    begin: Option<(Option<Place>, Place)>,
+    /// The last instruction so far.
+    last: Option<Place>,
+}
+
+/// Joins the ends of the units of a trace, in order. A default one is in front of the first unit.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Joint(Option<Going>);
+
+impl Joint {
+    /// Takes the next unit. Returns the run that ended in it and began before it.
+    pub fn join(&mut self, next: &Ends) -> Option<Run> {
+        let Some((to, stop)) = next.first else {
+            // It goes on through the whole unit.
+            if let Some(Going { begin, last }) = next.last {
+                let before = self.0.take();
+                let begin = before.and_then(|before| before.begin).or(begin);
+                self.0 = Some(Going { begin, last: last.or(before.and_then(|before| before.last)) });
+            }
+            return None;
+        };
+        let before = std::mem::replace(&mut self.0, next.last);
+        let last = before.and_then(|before| before.last);
+        let (from, to) = before.and_then(|before| before.begin).or(to.map(|to| (None, to)))?;
+        Some(Run { from, to, end: stop.resolve(last) })
+    }
+
+    /// The run that goes on at the end of the trace. Where it ends is not known.
+    pub fn end(self) -> Option<Run> {
+        let (from, to) = self.0?.begin?;
+        Some(Run { from, to, end: None })
+    }
+}
+
+impl Stop {
+    /// The last instruction, or else the one before.
+    fn resolve(self, before: Option<Place>) -> Option<Place> {
+        match self {
+            Stop::At(place) => Some(place),
+            Stop::Here => before,
+            Stop::Unknown => None,
+        }
+    }
+}
+
+/// A run by its blocks: that of the branch to it, or NONE, and its first.
+type Edge = (BlockId, BlockId);
+
+/// Counts [`Run`]s: `add` gets each, as often as blocks are forgotten or more often, with a number to add to its count.
+///
+/// The decoder's [`forget`](crate::intel_pt::Decoder::forget) hands out what is left at the end.
+#[derive(Debug)]
+pub struct Counter<F> {
+    add: F,
+    runs: Table,
+    /// How often each path was taken, by number.
+    paths: Vec<u64>,
+    /// The run that goes on. Without a second block, it is `state`.
+    edge: Edge,
+    state: State,
+    /// The block whose first instructions were executed last in the run, and their number.
+    last: Option<(BlockId, u32)>,
+    /// What ended the run that was going on at the beginning of the unit.
+    first: Option<(Option<Place>, Stop)>,
+}
+
+/// The run that goes on, if it is not known by its blocks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    /// None does.
+    None,
+    /// It begins with the next block.
+    Begins,
+    /// It was going on at the beginning of the unit: what ran first in this, and last before blocks were forgotten.
+    First(Option<Place>, Option<Place>),
+    /// Its blocks were forgotten.
+    Kept(Going),
+}
+
+const NOWHERE: Edge = (BlockId::NONE, BlockId::NONE);
+
+impl<F: FnMut(Run, u64)> Counter<F> {
+    /// One that counts nothing yet.
+    pub fn new(add: F) -> Counter<F> {
+        Counter {
+            add,
+            runs: Table::default(),
+            paths: Vec::new(),
+            edge: NOWHERE,
+            state: State::First(None, None),
+            last: None,
+            first: None,
+        }
+    }
+
+    /// What `add` is.
+    pub fn into_inner(self) -> F {
+        self.add
+    }
+
+    /// A unit has been decoded; another one is next.
+    pub fn end_unit(&mut self, blocks: &Blocks) -> Ends {
+        let last = self.going(blocks);
+        (self.edge, self.state, self.last) = (NOWHERE, State::First(None, None), None);
+        Ends { first: self.first.take(), last }
+    }
+
+    /// The run that goes on, by its places.
+    fn going(&self, blocks: &Blocks) -> Option<Going> {
+        let last = self.last(blocks);
+        if self.edge.1 != BlockId::NONE {
+            let (from, to) = (branch(blocks, self.edge.0), start(blocks, self.edge.1));
+            return Some(Going { begin: Some((from, to)), last });
+        }
+        match self.state {
+            State::None | State::Begins => None,
+            State::First(to, before) => Some(Going { begin: to.map(|to| (None, to)), last: last.or(before) }),
+            State::Kept(going) => Some(Going { last: last.or(going.last), ..going }),
+        }
+    }
+
+    /// The instruction that was executed last in the run.
+    fn last(&self, blocks: &Blocks) -> Option<Place> {
+        let (block, count) = self.last?;
+        let ip = blocks.nth(block, count.checked_sub(1)?)?;
+        Some(Place { mapping: blocks.mapping_of(block), ip })
+    }
+
+    /// A block is next, without a known run.
+    #[cold]
+    fn begin(&mut self, blocks: &Blocks, block: BlockId) {
+        match &mut self.state {
+            State::None | State::Begins => self.edge = (BlockId::NONE, block),
+            State::First(to, _) => *to = to.or(Some(start(blocks, block))),
+            State::Kept(_) => {}
+        }
+    }
+
+    /// The run ends with a block's branch.
+    #[inline(always)]
+    fn end(&mut self, blocks: &Blocks, block: BlockId) {
+        if self.edge.1 == BlockId::NONE {
+            self.stop(blocks, branch(blocks, block).map_or(Stop::Unknown, Stop::At));
+        } else if !self.runs.add(self.edge, block) {
+            self.make_room(blocks, block);
+        }
+    }
+
+    #[cold]
+    fn make_room(&mut self, blocks: &Blocks, block: BlockId) {
+        if self.runs.is_full() {
+            self.hand_out(blocks);
+        } else {
+            self.runs.grow();
+        }
+        self.runs.add(self.edge, block);
+    }
+
+    /// The run ends in front of the next instruction, at the last one that was executed.
+    #[cold]
+    fn stop_here(&mut self, blocks: &Blocks) {
+        self.stop(blocks, self.last(blocks).map_or(Stop::Here, Stop::At));
+    }
+
+    /// The run ends, if there is one.
+    #[cold]
+    fn stop(&mut self, blocks: &Blocks, stop: Stop) {
+        self.last = None;
+        let (edge, state) =
+            (std::mem::replace(&mut self.edge, NOWHERE), std::mem::replace(&mut self.state, State::None));
+        let (from, to, before) = match state {
+            _ if edge.1 != BlockId::NONE => (branch(blocks, edge.0), start(blocks, edge.1), None),
+            State::None | State::Begins => return,
+            State::First(to, before) => {
+                let stop = if stop == Stop::Here { before.map_or(stop, Stop::At) } else { stop };
+                return self.first = Some((to, stop));
+            }
+            State::Kept(Going { begin, last: before }) => match begin {
+                Some((from, to)) => (from, to, before),
+                None => return,
+            },
+        };
+        (self.add)(Run { from, to, end: stop.resolve(before) }, 1);
+    }
+
+    /// Hands out the counts.
+    fn hand_out(&mut self, blocks: &Blocks) {
+        for ((from, to), end, count) in self.runs.drain() {
+            let run = Run { from: branch(blocks, from), to: start(blocks, to), end: branch(blocks, end) };
+            (self.add)(run, count);
+        }
+        for (number, count) in self.paths.iter_mut().enumerate().filter(|(_, count)| **count > 0) {
+            let count = std::mem::take(count);
+            let mut before: Option<Edge> = None;
+            for step in blocks.steps(PathId::new(number)) {
+                let Some(to) = step.to else { continue };
+                if let Some((from, to)) = before.replace((step.block, to)) {
+                    let end = branch(blocks, step.block);
+                    (self.add)(Run { from: branch(blocks, from), to: start(blocks, to), end }, count);
+                }
+            }
+        }
+    }
+}
+
+/// The branch at the end of a block.
+fn branch(blocks: &Blocks, block: BlockId) -> Option<Place> {
+    (block != BlockId::NONE).then(|| Place { mapping: blocks.mapping_of(block), ip: blocks[block].last })
+}
+
+fn start(blocks: &Blocks, block: BlockId) -> Place {
+    Place { mapping: blocks.mapping_of(block), ip: blocks[block].start }
+}
+
+impl<F: FnMut(Run, u64)> Sink for Counter<F> {
+    #[inline(always)]
+    fn step(&mut self, blocks: &Blocks, _point: &Point, step: Step) {
+        if self.edge.1 == BlockId::NONE {
+            self.begin(blocks, step.block);
+        }
+        match step.to {
+            Some(to) => {
+                self.end(blocks, step.block);
+                (self.edge, self.last) = ((step.block, to), None);
+            }
+            None => self.last = Some((step.block, step.count)),
+        }
+    }
+
+    #[inline(always)]
+    fn path(&mut self, blocks: &Blocks, _point: &Point, id: PathId) {
+        if self.edge.1 == BlockId::NONE {
+            self.begin(blocks, blocks.steps(id)[0].block);
+        }
+        match self.paths.get_mut(id.index()) {
+            Some(count) => *count += 1,
+            None => self.paths.resize(id.index() + 1, 1),
+        }
+        let path = blocks.path(id);
+        if let Some(first) = path.first {
+            self.end(blocks, first);
+            self.edge = path.last;
+        }
+        self.last = path.rest;
+    }
+
+    fn event(&mut self, blocks: &Blocks, _point: &Point, event: Event) {
+        match event {
+            Event::Begin { .. } | Event::Resumed { .. } => {
+                self.stop(blocks, Stop::Unknown);
+                self.state = State::Begins;
+            }
+            Event::Interrupt { .. } => {
+                self.stop_here(blocks);
+                self.state = State::Begins;
+            }
+            Event::End { block: Some(block), to, .. } => {
+                self.end(blocks, block);
+                (self.edge, self.state, self.last) = (NOWHERE, State::None, None);
+                if let (Some(ip), from) = (to, branch(blocks, block)) {
+                    (self.add)(Run { from, to: Place { mapping: None, ip }, end: None }, 1);
+                }
+            }
+            Event::End { block: None, .. } => self.stop_here(blocks),
+            Event::Fault(_) | Event::Sync { ip: None } => self.stop(blocks, Stop::Unknown),
+            Event::Sync { ip: Some(_) } if self.edge == NOWHERE && self.state == State::None => {
+                self.state = State::Begins;
+            }
+            _ => {}
+        }
+    }
+
+    fn forget(&mut self, blocks: &Blocks) {
+        self.hand_out(blocks);
+        self.paths.clear();
+        self.state = match (self.going(blocks), self.state) {
+            (Some(Going { last, .. }), State::First(to, _)) if self.edge == NOWHERE => State::First(to, last),
+            (Some(going), _) => State::Kept(going),
+            (None, state) => state,
+        };
+        (self.edge, self.last) = (NOWHERE, None);
+    }
+}
+
+/// Counts of runs by their blocks: a hash table of which at most half is used.
+#[derive(Debug)]
+struct Table {
+    /// A power of two.
+    slots: Vec<Slot>,
+    used: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    edge: Edge,
+    end: BlockId,
+    count: u64,
+}
+
+impl Slot {
+    const EMPTY: Slot = Slot { edge: NOWHERE, end: BlockId::NONE, count: 0 };
+}
+
+impl Default for Table {
+    fn default() -> Table {
+        Table { slots: vec![Slot::EMPTY; 1 << 10], used: 0 }
+    }
+}
+
+impl Table {
+    /// More are handed out.
+    const MOST: usize = 1 << 17;
+
+    fn is_full(&self) -> bool {
+        self.slots.len() >= Table::MOST
+    }
+
+    /// Where the search for a run begins.
+    #[inline(always)]
+    fn home(&self, (from, to): Edge, end: BlockId) -> usize {
+        let ends = u64::from(from.0) << 32 | u64::from(end.0);
+        let mixed = (ends ^ u64::from(to.0).rotate_left(20)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        (mixed >> 40) as usize & (self.slots.len() - 1)
+    }
+
+    /// Counts a run once; false if there is not enough room.
+    #[inline(always)]
+    fn add(&mut self, edge: Edge, end: BlockId) -> bool {
+        let mut at = self.home(edge, end);
+        loop {
+            let slot = &mut self.slots[at];
+            if slot.edge == edge && slot.end == end {
+                slot.count += 1;
+                return true;
+            }
+            if slot.end == BlockId::NONE {
+                return self.insert(at, edge, end);
+            }
+            at = (at + 1) & (self.slots.len() - 1);
+        }
+    }
+
+    #[cold]
+    fn insert(&mut self, at: usize, edge: Edge, end: BlockId) -> bool {
+        let has_room = self.used * 2 < self.slots.len();
+        if has_room {
+            self.slots[at] = Slot { edge, end, count: 1 };
+            self.used += 1;
+        }
+        has_room
+    }
+
+    fn grow(&mut self) {
+        let larger = vec![Slot::EMPTY; self.slots.len() * 2];
+        for slot in std::mem::replace(&mut self.slots, larger) {
+            if slot.end != BlockId::NONE {
+                let mut at = self.home(slot.edge, slot.end);
+                while self.slots[at].end != BlockId::NONE {
+                    at = (at + 1) & (self.slots.len() - 1);
+                }
+                self.slots[at] = slot;
+            }
+        }
+    }
+
+    /// Takes all of them out.
+    fn drain(&mut self) -> impl Iterator<Item = (Edge, BlockId, u64)> {
+        self.used = 0;
+        let taken = self.slots.iter_mut().map(|slot| std::mem::replace(slot, Slot::EMPTY));
+        taken.filter(|slot| slot.count > 0).map(|slot| (slot.edge, slot.end, slot.count))
+    }
+}
