@@ -62,7 +62,7 @@ impl Frames {
                     all.insert(frame);
                     Ok::<_, ()>(())
                 };
-                let _ = cache.get(facts, space(mode), time, (mode, address), learn);
+                cache.get(facts, space(mode), time, (mode, address), learn).unwrap_or_default();
             });
             return;
         }

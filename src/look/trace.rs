@@ -1,10 +1,8 @@
 //! Shows the raw data of tracepoints as `perf script` does: by the format for printing that the recorded kernel gave
 //! each, a format of printf with expressions of C.
 
-use std::fmt::Write as _;
-
-use perfx_format::Endian;
 use perfx_format::tracepoint::{NamedField, TraceFieldKind, TraceFormat, TraceValue};
+use perfx_format::{Endian, hex};
 
 use crate::render::readable;
 
@@ -38,10 +36,7 @@ pub fn value_text(value: TraceValue<'_>) -> String {
             let is_text = str::from_utf8(text).is_ok_and(|text| !text.contains(char::is_control));
             match is_text && (bytes.is_empty() || text.len() < bytes.len()) {
                 true => readable(text),
-                false => bytes.iter().fold(String::new(), |mut all, byte| {
-                    let _ = write!(all, "{byte:02x}");
-                    all
-                }),
+                false => hex(bytes),
             }
         }
     }
@@ -139,7 +134,7 @@ impl<'t> TracePrinter<'t> {
         for field in self.fields.iter().filter(|field| !field.is_common()) {
             let Some(value) = field.value(raw, self.endian) else { continue };
             let space = if text.is_empty() { "" } else { " " };
-            let _ = write!(text, "{space}{}={}", field.name, value_text(value));
+            text += &format!("{space}{}={}", field.name, value_text(value));
             if text.len() > TEXT_MAX {
                 break;
             }
@@ -225,14 +220,14 @@ impl Values<'_> {
                 }
                 if value != 0 {
                     out.push_str(if out.len() > before { between } else { "" });
-                    let _ = write!(out, "{value:#x}");
+                    *out += &format!("{value:#x}");
                 }
             }
             Expr::Symbolic(value, names) => {
                 let value = self.number(value)?;
                 match names.iter().find(|(number, _)| *number == value) {
                     Some((_, name)) => out.push_str(name),
-                    None => write!(out, "{value:#x}").ok()?,
+                    None => *out += &format!("{value:#x}"),
                 }
             }
             _ => return None,
