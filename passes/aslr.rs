@@ -34,9 +34,9 @@ use perfx_pipeline::{
     Begin, Damage, Emit, Fork, Level, Needs, OutputForm, Pass, Result, Rewrite, Session, Stage, Survey, bail,
     counted,
 };
+use perfx_resolve::pid_in;
 
 use crate::convert_callchain::{CALLERS_LOST, callers_in_registers};
-use crate::jit::pid_in;
 use crate::redact::Key;
 use crate::support::features::{
     Fate, change_features, change_late_feature, changed_events, is_unknown, renamed,
@@ -470,7 +470,7 @@ impl Plan {
             field.kind == TraceFieldKind::Pointer || named.contains(&field.name)
         };
         // Numbers of less than 8 bytes, what all tracepoints have, and names of tasks.
-        let is_harmless = |named @ NamedField { name, field, kind }: &NamedField<'_>| match kind {
+        let is_harmless = |named @ NamedField { name, field, kind, .. }: &NamedField<'_>| match kind {
             _ if named.is_common() => true,
             TraceFieldKind::Numbers => field.size < 8,
             TraceFieldKind::Bytes => name.ends_with("comm"),

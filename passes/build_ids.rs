@@ -16,10 +16,10 @@ use perfx_pipeline::{
     Survey, counted,
 };
 
-use crate::support::ids::{Correction, IdArgs, IdOptions, Ids, MappedIds, cpumode_of, dso_name};
 use crate::support::options::PassOptions;
 use perfx_model::guests::Guests;
 use perfx_model::hits::{FirstUse, Hits, Mapped};
+use perfx_resolve::{Correction, IdArgs, IdOptions, Ids, MappedIds, cpumode_of, dso_name};
 
 /// The pass.
 #[derive(Debug)]

@@ -16,24 +16,26 @@ use std::sync::Arc;
 
 use build_id::RecordedOn;
 use clap::Args;
+use perfx_format::header::Features;
 use perfx_format::read::Recording;
 use perfx_format::record::build_id::BuildIdEntry;
 use perfx_format::{
-    Attr, Kinds, Layouts, Record, RecordType, named_pid, sample_type as st, with_user_callchains,
-    without_parts,
+    Attr, Endian, Event, Kinds, Layouts, Record, RecordType, named_pid, sample_type as st,
+    with_user_callchains, without_parts,
 };
 use perfx_model::address_space::{AddressSpaces, Changes, KERNEL, Mapping};
 use perfx_model::guests::Guests;
 use perfx_model::mapped_files::MappedFiles;
-use perfx_pipeline::{Level, Needs, Pass, Result, Session, Stage, Survey, ensure};
+use perfx_pipeline::{Level, Made, Needs, Pass, Result, Session, Stage, Survey, ensure};
 
-use crate::support::ids::{IdOptions, RecordedIds, SearchArgs, recorded_on};
 use crate::support::options::PassOptions;
 use crate::support::used_events::change_attrs;
 use arch::Architectures;
+pub(crate) use convert::Convert;
 pub(crate) use convert::has_stacks;
-use convert::{Convert, has_link_register, has_only_link_register};
+use convert::{has_link_register, has_only_link_register};
 use images::Images;
+use perfx_resolve::{Facts, IdOptions, RecordedIds, SearchArgs, recorded_on};
 use walk::Shared;
 
 /// The options on the command line.
@@ -105,9 +107,14 @@ pub(crate) fn callers_in_registers(session: &Session) -> bool {
 impl ConvertCallchain {
     /// True if the recording has anything for this pass to do: user stacks, or link registers of aarch64.
     pub fn concerns(input: &Recording) -> bool {
-        let arch = recorded_on(&input.features, input.endian).arch;
+        ConvertCallchain::concerns_events(&input.events, &input.features, input.endian)
+    }
+
+    /// The same, of a recording with these events and features.
+    pub(crate) fn concerns_events(events: &[Event], features: &Features, endian: Endian) -> bool {
+        let arch = recorded_on(features, endian).arch;
         let archs = Architectures::of_machine(&arch.unwrap_or_default());
-        input.events.iter().map(|event| event.attr()).any(|attr| {
+        events.iter().map(|event| event.attr()).any(|attr| {
             has_stacks(attr.sample_type)
                 || archs.has_link_register() && has_link_register(attr.sample_type, attr.sample_regs_user)
         })
@@ -206,6 +213,33 @@ impl Mapped {
             });
             Ok(Stage::rewrite(Convert::new(Arc::new(Shared::new(images)), Arc::new(guests), keep)))
         })
+    }
+}
+
+/// Completes the call chains of samples for another pass, which does not write them.
+pub(crate) struct Unwinder {
+    shared: Arc<Shared>,
+    guests: Arc<Guests>,
+}
+
+impl Unwinder {
+    /// For a recording of which these facts, and its features, are known; `made` are the files of earlier passes.
+    pub(crate) fn new(
+        facts: &Facts,
+        ids: &IdOptions,
+        (features, endian): (&Features, Endian),
+        made: Vec<Made>,
+    ) -> Unwinder {
+        let recorded_on = recorded_on(features, endian);
+        let archs = Architectures::of_machine(recorded_on.arch.as_deref().unwrap_or_default());
+        let (files, recorded, spaces) = (facts.files.clone(), facts.ids.clone(), facts.spaces.clone());
+        let images = Images::new((archs, endian), spaces, files, recorded, ids.clone(), &recorded_on, made);
+        Unwinder { shared: Arc::new(Shared::new(images)), guests: Arc::new(facts.guests.clone()) }
+    }
+
+    /// What works on one thread.
+    pub(crate) fn on_thread(&self) -> Convert {
+        Convert::new(self.shared.clone(), self.guests.clone(), false)
     }
 }
 

@@ -9,9 +9,13 @@
 
 mod aux;
 mod choice;
+mod choose;
 mod chooser;
 mod chosen;
 mod cut;
+mod fields;
+mod find_functions;
+mod functions;
 mod gathered;
 mod hints;
 mod kept_kinds;
@@ -26,16 +30,18 @@ use std::sync::Arc;
 
 use perfx_format::read::{Batch, Recording};
 use perfx_format::{Kinds, Layouts, Record, RecordType};
-use perfx_pipeline::{Fork, Level, Needs, Pass, Place, Result, Session, Stage, Survey};
+use perfx_pipeline::{Fork, Level, Needs, Pass, Result, Session, Stage, Survey};
 
 use crate::support::options::PassOptions;
-use chooser::{Chooser, Lookups};
-use chosen::ChosenSamples;
-use cut::{CutRecords, FilterPlan};
+use choose::Choose;
+use chooser::Chooser;
+use cut::CutRecords;
+use find_functions::LearnFacts;
 use gathered::Gathered;
 
 pub use choice::{FilterArgs, FilterOptions, SelectArgs};
 pub(crate) use choice::{List, named_events, regexes};
+pub use owner::Property;
 pub use select::{KeptRecords, SampleChooser, SelectedSamples};
 pub use split::{Part, PartName, Split, SplitBy, parse_bytes};
 
@@ -49,13 +55,6 @@ pub struct Filter {
 struct Gather {
     options: Arc<FilterOptions>,
     gathered: Gathered,
-}
-
-/// The second survey: which samples are kept, and what they need.
-struct Choose {
-    chooser: Arc<Chooser>,
-    lookups: Lookups,
-    chosen: ChosenSamples,
 }
 
 impl Filter {
@@ -78,10 +77,13 @@ impl PassOptions for FilterArgs {
         "event=.*clock.*:drop-unused",
         "machine=host:exclude-cgroup=/.*",
         "kind=SAMPLE:exclude-kind=EXIT:drop-unused",
+        "where=common_pid > 1",
+        "symbol=.*a.*:no-files",
+        "leaf=.*read.*:exclude-symbol=.*lock.*:no-files",
     ];
 
     fn pass(self) -> Result<Box<dyn Pass>> {
-        Ok(Box::new(Filter::new(self.into())))
+        Ok(Box::new(Filter::new(self.try_into()?)))
     }
 }
 
@@ -91,7 +93,11 @@ impl Pass for Filter {
     }
 
     fn needs(&self, _input: &Recording) -> Needs {
-        let surveys = vec![Gathered::kinds(&self.options), Kinds::of(&[RecordType::SAMPLE])];
+        let mut surveys = vec![Gathered::kinds(&self.options)];
+        if self.options.chooses_functions() {
+            surveys.extend(find_functions::kinds());
+        }
+        surveys.push(Kinds::of(&[RecordType::SAMPLE]));
         Needs { surveys, ..CutRecords::needs() }
     }
 
@@ -120,7 +126,10 @@ impl Survey for Gather {
         if let Some(doubt) = &chooser.doubt {
             session.report.say(Level::Warning, doubt.clone());
         }
-        Ok(Stage::survey(Choose { lookups: chooser.lookups(), chooser, chosen: ChosenSamples::default() }))
+        if self.options.chooses_functions() {
+            return Ok(Stage::survey_in_order(LearnFacts::new(chooser)));
+        }
+        Ok(Stage::survey(Choose::new(chooser)))
     }
 }
 
@@ -131,36 +140,6 @@ impl Fork for Gather {
 
     fn absorb(&mut self, later: Gather) -> Result<()> {
         self.gathered.join(later.gathered);
-        Ok(())
-    }
-}
-
-impl Survey for Choose {
-    fn begin_batch(&mut self, batch: &Batch, declared: Kinds) -> Kinds {
-        self.chosen.turn_to(Place::of_batch(batch));
-        if self.chooser.may_choose_of(batch) { declared } else { Kinds::NONE }
-    }
-
-    fn record(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
-        self.chosen.look_at(record, layouts, &self.chooser, &mut self.lookups);
-        Ok(())
-    }
-
-    fn end(mut self, session: &mut Session) -> Result<Stage> {
-        self.chosen.turn_to(None);
-        let cut = CutRecords::new(FilterPlan::new(self.chooser, self.chosen, None, &session.events));
-        Ok(Stage::begin(|begin| Ok(cut.begin(begin))))
-    }
-}
-
-impl Fork for Choose {
-    fn fork(&self) -> Choose {
-        let chooser = self.chooser.clone();
-        Choose { lookups: chooser.lookups(), chooser, chosen: ChosenSamples::default() }
-    }
-
-    fn absorb(&mut self, later: Choose) -> Result<()> {
-        self.chosen.join(later.chosen);
         Ok(())
     }
 }

@@ -22,8 +22,8 @@ use perfx_pipeline::{Level, Needs, Pass, Result, Session, Stage, Survey, bail};
 
 use self::options::ItraceOptions;
 pub use self::spe::{say_spe_losses, say_unknown_threads};
-use crate::support::ids::{IdOptions, RecordedIds, SymbolArgs};
 use crate::support::options::PassOptions;
+use perfx_resolve::{IdOptions, RecordedIds, SymbolArgs};
 
 /// The options of `itrace`.
 #[derive(Args, Clone, Debug)]

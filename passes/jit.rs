@@ -5,7 +5,6 @@
 //! the dump was mapped. Only code that was loaded over older code needs a mapping of its own, at the time
 //! when it was loaded.
 
-mod dumps;
 mod maps;
 mod options;
 mod plan;
@@ -22,8 +21,6 @@ use perfx_format::{Kinds, Layouts, Origin, Record};
 use perfx_pipeline::{Emit, Fork, Needs, Pass, Place, Result, Rewrite, Session, Stage, Survey};
 
 use crate::support::options::PassOptions;
-pub use dumps::PerfMaps;
-pub(crate) use dumps::pid_in;
 pub use options::{JitLayout, JitOptions};
 use plan::{Plan, Planner};
 use recorded::Recorded;

@@ -36,16 +36,17 @@ pub use compress::{Compress, CompressOptions};
 pub use convert_callchain::{ConvertCallchain, ConvertCallchainArgs};
 pub use decompress::{Decompress, DecompressOptions};
 pub use filter::{
-    Filter, FilterArgs, FilterOptions, KeptRecords, Part, PartName, SampleChooser, SelectArgs,
+    Filter, FilterArgs, FilterOptions, KeptRecords, Part, PartName, Property, SampleChooser, SelectArgs,
     SelectedSamples, Split, SplitBy, parse_bytes,
 };
 pub use itrace::{Itrace, ItraceArgs, say_spe_losses, say_unknown_threads};
-pub use jit::{Jit, JitArgs, JitLayout, JitOptions, PerfMaps};
+pub use jit::{Jit, JitArgs, JitLayout, JitOptions};
 pub use join::{JoinArgs, join};
 pub use merge::{GuestSpec, Merge, MergeArgs, MergeOptions};
 pub use mmap2_build_ids::{Mmap2BuildIds, Mmap2BuildIdsArgs, Mmap2BuildIdsOptions};
 pub use normalize::NormalizeArgs;
 pub use off_cpu::OffCpu;
+pub use perfx_resolve::{IdArgs, IdOptions, SymbolArgs};
 pub use recover::{Recover, RecoverOptions};
 pub use redact::{Category, Redact, RedactArgs};
 pub use reindex::{ReindexAux, ReindexBuildIds, ReindexIds, ReindexTimes};
@@ -55,9 +56,6 @@ pub use retime::Retime;
 pub use sched_stat::{SchedStatArgs, sched_stat};
 pub use sort::{SortArgs, sort};
 pub use strip::{Strip, StripArgs};
-pub use support::ids::{
-    IdArgs, IdOptions, RecordedIds, SymbolArgs, can_have_id, dso_name, object_of, recorded_on,
-};
 pub use support::options::{PassCommand, PassOptions, PassSpec};
 pub use thin::ThinArgs;
 

@@ -34,11 +34,11 @@ use perfx_format::{Event, Feature, Kinds, Layouts, Record, RecordType, sample_ty
 use perfx_model::address_space::Machine;
 use perfx_pipeline::{Fork, Needs, Pass, Result, Session, Stage, Survey, ensure};
 
-use crate::support::ids::MappedIds;
 use crate::support::options::PassOptions;
 use machines::Machines;
 use merging::Merging;
 use offset::{Found, find_clocks, follow_clocks, windows};
+use perfx_resolve::MappedIds;
 use placed::{Opened, open_guests};
 pub use spec::{GuestSpec, MergeOptions};
 use switches::{VcpuRunLog, timed_kinds};

@@ -28,9 +28,9 @@ use perfx_pipeline::{
     Begin, Emit, Fork, Level, Needs, OutputForm, Pass, Result, Rewrite, Session, Stage, Survey, bail, counted,
 };
 
-use crate::support::ids::MappedIds;
 use crate::support::options::{PassCommand, PassOptions};
 use crate::support::used_events::{change_attrs, changed_event_desc};
+use perfx_resolve::MappedIds;
 
 /// The options of `normalize`.
 #[derive(Args, Clone, Debug, Default)]

@@ -14,8 +14,8 @@ use perfx_format::{Endian, Event, KERNEL_PID, Kinds, Layouts, Mmap, Record, Reco
 use perfx_pipeline::{Result, ahead, bail, scan};
 
 use super::index::Indexed;
-use crate::support::ids::MappedIds;
 use perfx_format::read::sort::{PreparedBatch, Ready, Sorter, time_of, watermarks};
+use perfx_resolve::MappedIds;
 
 /// True for records that a file has in its header, and pipe data among its records. Build-ids are valid in
 /// both places.

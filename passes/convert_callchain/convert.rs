@@ -7,7 +7,7 @@ use std::sync::Arc;
 use perfx_format::record::cpumode::{GUEST_USER, USER};
 use perfx_format::sample::registers::{ABI_64, ABI_NONE, ARM64_LR};
 use perfx_format::sample::{Marker, Sample, UserParts, with_callchain};
-use perfx_format::{Layout, Record, sample_type as st};
+use perfx_format::{Layout, Layouts, Record, sample_type as st};
 use perfx_model::address_space::{Space, moment};
 use perfx_model::guests::Guests;
 use perfx_pipeline::{Emit, Fork, LISTED, Level, Report, Result, Rewrite, Session, counted};
@@ -96,7 +96,7 @@ struct Counts {
 }
 
 /// The rewrite.
-pub(super) struct Convert {
+pub(crate) struct Convert {
     walker: Walker,
     guests: Arc<Guests>,
     keep_unresolved: bool,
@@ -123,7 +123,7 @@ impl Convert {
         sample: &Sample<'_>,
         record: &Record<'_>,
         layout: &Layout,
-        out: &Emit<'_>,
+        layouts: &Layouts,
     ) -> Option<Unresolved> {
         let regs = sample.regs_user?;
         let ip = sample.ip.filter(|_| !record.is_of_kernel());
@@ -137,7 +137,7 @@ impl Convert {
             return Some(Unresolved::Registers);
         };
         let stack = sample.stack_user.filter(|stack| !stack.used().is_empty());
-        let space = self.space(sample, record, out);
+        let space = self.space(sample, record, layouts);
         let Some((stack, space)) = stack.zip(space) else {
             self.chain.push(pc);
             return Some(Unresolved::Stack);
@@ -145,7 +145,7 @@ impl Convert {
         let bytes = stack.used();
         let is_cut = bytes.len() == stack.bytes.len();
         let stack = Stack { start: sp, bytes, is_cut, endian: record.endian(), word: arch.word };
-        let time = moment(record, Some(layout), out.layouts());
+        let time = moment(record, Some(layout), layouts);
         match self.walker.walk((space, time), arch, pc, start, stack, &mut self.chain) {
             End::Outermost => None,
             End::StackCut => {
@@ -167,15 +167,46 @@ impl Convert {
 
 impl Convert {
     /// The user address space of a sample.
-    fn space(&self, sample: &Sample<'_>, record: &Record<'_>, out: &Emit<'_>) -> Option<Space> {
+    fn space(&self, sample: &Sample<'_>, record: &Record<'_>, layouts: &Layouts) -> Option<Space> {
         let pid = sample.pid_tid.map(|(pid, _)| pid);
         let cpumode = if record.is_of_guest() { GUEST_USER } else { USER };
-        self.guests.space(record, out.layouts(), pid, cpumode)
+        self.guests.space(record, layouts, pid, cpumode)
     }
 
-    /// Converts a sample with a user stack.
-    fn convert_stack(&mut self, record: Record<'_>, layout: &Layout, out: &mut Emit<'_>) -> Result<()> {
-        let sample = Sample::parse(&record, layout)?;
+    /// The complete call chain of a sample; `None` if the recorded one can't be completed.
+    ///
+    /// # Errors
+    ///
+    /// The sample does not have the fields of its event.
+    pub(crate) fn chain_of(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<Option<&[u64]>> {
+        let Some(layout) = layouts.layout_of(record) else { return Ok(None) };
+        let (stack, linked) = (has_stacks(layout.sample_type), self.has_link_register(layout));
+        if !stack && !linked {
+            return Ok(None);
+        }
+        let sample = Sample::parse(record, layout)?;
+        if stack {
+            self.chain_by_stack(&sample, record, layout, layouts);
+        } else {
+            self.chain_by_link_register(&sample, record, layout, layouts);
+        }
+        Ok(Some(&self.chain))
+    }
+
+    /// True if samples of this layout may lack the caller of their innermost function.
+    fn has_link_register(&self, layout: &Layout) -> bool {
+        self.inserts_callers && has_link_register(layout.sample_type, layout.regs_user)
+    }
+
+    /// Makes the call chain of a sample with a user stack. Returns the number of its user frames, and why some are
+    /// missing.
+    fn chain_by_stack(
+        &mut self,
+        sample: &Sample<'_>,
+        record: &Record<'_>,
+        layout: &Layout,
+        layouts: &Layouts,
+    ) -> (usize, Option<Unresolved>) {
         self.chain.clear();
         self.recorded.clear();
         let mut has_marker = false;
@@ -191,32 +222,40 @@ impl Convert {
             self.chain.push(Marker::USER.0);
         }
         let before = self.chain.len();
-        let unresolved = if is_done { None } else { self.unwind(&sample, &record, layout, out) };
+        let unresolved = if is_done { None } else { self.unwind(sample, record, layout, layouts) };
         if let Some(unresolved) = unresolved {
             *self.counts.unresolved.entry(unresolved).or_default() += 1;
-            if self.keep_unresolved {
-                return out.keep(record);
-            }
             if self.recorded.len() > self.chain.len() - before {
                 self.chain.truncate(before);
                 self.chain.append(&mut self.recorded);
             }
         }
+        (self.chain.len() - before, unresolved)
+    }
+
+    /// Converts a sample with a user stack.
+    fn convert_stack(&mut self, record: Record<'_>, layout: &Layout, out: &mut Emit<'_>) -> Result<()> {
+        let sample = Sample::parse(&record, layout)?;
+        let (frames, unresolved) = self.chain_by_stack(&sample, &record, layout, out.layouts());
+        if unresolved.is_some() && self.keep_unresolved {
+            return out.keep(record);
+        }
         self.counts.converted += 1;
-        self.counts.frames += (self.chain.len() - before) as u64;
+        self.counts.frames += frames as u64;
         let parts = if self.keep_unresolved { UserParts::Empty } else { UserParts::LeftOut };
         out.replace(&record, &with_callchain(&record, layout, &sample, &self.chain, parts)?)
     }
 
-    /// Inserts the caller of the innermost function into a call chain by frame pointers, where the link register leads
-    /// to it and the chain goes on behind it, as perf script does.
-    fn insert_caller(&mut self, record: Record<'_>, layout: &Layout, out: &mut Emit<'_>) -> Result<()> {
-        let sample = Sample::parse(&record, layout)?;
-        let parts =
-            match self.keep_unresolved || !has_only_link_register(layout.sample_type, layout.regs_user) {
-                true => UserParts::Kept,
-                false => UserParts::LeftOut,
-            };
+    /// Makes the call chain of a sample that has one by frame pointers: where the link register leads to the caller of
+    /// the innermost function and the chain goes on behind it, inserts that caller, as perf script does. Returns false
+    /// if the chain is the recorded one and no file is missing.
+    fn chain_by_link_register(
+        &mut self,
+        sample: &Sample<'_>,
+        record: &Record<'_>,
+        layout: &Layout,
+        layouts: &Layouts,
+    ) -> bool {
         self.chain.clear();
         self.chain.extend(sample.callchain.iter().flat_map(|chain| chain.iter()));
         let user = self.chain.iter().position(|&entry| entry == Marker::USER.0);
@@ -226,10 +265,10 @@ impl Convert {
         self.counts.linked[0] += 1;
         let mut found = Caller::NotLinked;
         if let Some(((_, &[pc, _]), lr)) = frames.zip(lr)
-            && let Some(space) = self.space(&sample, &record, out)
+            && let Some(space) = self.space(sample, record, layouts)
             && let Some(arch) = self.walker.shared.images.archs.of_task(ABI_64)
         {
-            let time = moment(&record, Some(layout), out.layouts());
+            let time = moment(record, Some(layout), layouts);
             found = self.walker.linked((space, time), arch, pc, lr);
         }
         match (found, frames) {
@@ -237,15 +276,41 @@ impl Convert {
             (Caller::Linked(caller), Some((place, &[_, next]))) if caller != next => {
                 self.counts.linked[1] += 1;
                 self.chain.insert(place, caller);
+                true
             }
             (Caller::Missing(dso), _) => {
                 self.counts.files.insert(dso);
                 *self.counts.unresolved.entry(Unresolved::LinkedFile).or_default() += 1;
+                true
             }
-            _ if parts == UserParts::Kept => return out.keep(record),
-            _ => {}
+            _ => false,
+        }
+    }
+
+    /// Completes the call chain of a sample by its link register.
+    fn insert_caller(&mut self, record: Record<'_>, layout: &Layout, out: &mut Emit<'_>) -> Result<()> {
+        let sample = Sample::parse(&record, layout)?;
+        let parts =
+            match self.keep_unresolved || !has_only_link_register(layout.sample_type, layout.regs_user) {
+                true => UserParts::Kept,
+                false => UserParts::LeftOut,
+            };
+        let is_new = self.chain_by_link_register(&sample, &record, layout, out.layouts());
+        if !is_new && parts == UserParts::Kept {
+            return out.keep(record);
         }
         out.replace(&record, &with_callchain(&record, layout, &sample, &self.chain, parts)?)
+    }
+
+    /// Reports why call chains are not complete, and for each file that was missing the reasons.
+    pub(crate) fn say_unresolved(&self, level: Level, what: &str, report: &mut Report) {
+        for (reason, count) in &self.counts.unresolved {
+            report.say(level, format!("{what}{}", reason.line(*count, &self.counts.files)));
+        }
+        for &dso in &self.counts.files {
+            let (name, reasons) = self.walker.shared.images.missing(dso);
+            report.say(Level::Detail, format!("not unwound: {}; {reasons}", name.escape_ascii()));
+        }
     }
 }
 
@@ -253,18 +318,13 @@ impl Rewrite for Convert {
     fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
         match out.layouts().layout_of(&record) {
             Some(layout) if has_stacks(layout.sample_type) => self.convert_stack(record, layout, out),
-            Some(layout)
-                if self.inserts_callers && has_link_register(layout.sample_type, layout.regs_user) =>
-            {
-                self.insert_caller(record, layout, out)
-            }
+            Some(layout) if self.has_link_register(layout) => self.insert_caller(record, layout, out),
             _ => out.keep(record),
         }
     }
 
     fn finish(&mut self, session: &mut Session, _out: &mut Emit<'_>) -> Result<()> {
-        let Counts { converted, frames, linked: [chains, inserted], cut, broken, unresolved, files } =
-            &self.counts;
+        let Counts { converted, frames, linked: [chains, inserted], cut, broken, .. } = &self.counts;
         let report: &mut Report = &mut session.report;
         if *converted > 0 || *chains == 0 {
             let samples = counted(*converted, "sample", "samples");
@@ -285,16 +345,9 @@ impl Rewrite for Convert {
             let chains = counted(*broken, "call chain ends", "call chains end");
             report.say(Level::Info, format!("{chains} where the unwind tables do not fit the stack"));
         }
-        for (reason, count) in unresolved {
-            let line = reason.line(*count, files);
-            match self.keep_unresolved {
-                true => report.say(Level::Warning, format!("not converted: {line}")),
-                false => report.say(Level::Loss, line),
-            }
-        }
-        for &dso in files {
-            let (name, reasons) = self.walker.shared.images.missing(dso);
-            report.say(Level::Detail, format!("not unwound: {}; {reasons}", name.escape_ascii()));
+        match self.keep_unresolved {
+            true => self.say_unresolved(Level::Warning, "not converted: ", report),
+            false => self.say_unresolved(Level::Loss, "", report),
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use symbols::{Sources, UnwindTables};
 
 use super::arch::Architectures;
 use super::rules::Rules;
-use crate::support::ids::{IdOptions, RecordedIds, can_have_id, dso_name, object_of};
+use perfx_resolve::{IdOptions, RecordedIds, can_have_id, dso_name, object_of};
 
 /// The unwind tables of each DSO.
 pub(super) struct Images {

@@ -434,7 +434,7 @@ mod tests {
 
     use super::super::arch::{AARCH64, Architectures, X86_64};
     use super::*;
-    use crate::support::ids::{IdOptions, RecordedIds};
+    use perfx_resolve::{IdOptions, RecordedIds};
 
     /// Walks a stack in code that is in no file.
     fn walk(arch: &'static Architecture, mask: u64, values: &[u64], words: &[u64]) -> (Vec<u64>, End) {

@@ -9,9 +9,10 @@ use perfx_model::address_space::{Dso, Machine};
 use perfx_pipeline::{Context as _, Error, Level, Report, Result, ensure};
 use regex::bytes::Regex;
 
+use super::fields::Condition;
 use super::time::Window;
-use crate::support::ids::dso_name;
 use crate::support::text;
+use perfx_resolve::{IdOptions, SymbolArgs, dso_name};
 
 /// A value is selected if it is in `only`, unless that is empty, and not in `not`.
 #[derive(Clone, Debug)]
@@ -104,6 +105,43 @@ pub struct SelectArgs {
     /// Exclude samples of the host, or of the guest run by this host process
     #[arg(long, value_name = "host|PID,…", value_parser = machines)]
     exclude_machine: Vec<List<Machine>>,
+    /// Keep samples with a matching function on their stack: the function itself, or one that it called, was running.
+    /// Inlined calls and callers in recorded stacks (perf record --call-graph dwarf) count, too
+    #[arg(long, value_name = "REGEX,…", value_parser = regexes)]
+    symbol: Vec<List<Regex>>,
+    /// Exclude samples with a matching function on their stack
+    #[arg(long, value_name = "REGEX,…", value_parser = regexes)]
+    exclude_symbol: Vec<List<Regex>>,
+    /// Keep samples of which the innermost function matches
+    #[arg(long, value_name = "REGEX,…", value_parser = regexes)]
+    leaf: Vec<List<Regex>>,
+    /// Keep samples of tracepoints whose own fields fulfil a condition: FIELD OPERATOR VALUE, with the operators ==, !=,
+    /// <, <=, >, >=, and ~ for texts with *, ? and [a-z]; several with &&, || and parentheses
+    #[arg(id = "where", long = "where", value_name = "CONDITION", value_parser = Condition::parse)]
+    conditions: Vec<Condition>,
+    #[command(flatten)]
+    search: SymbolArgs,
+}
+
+impl SelectArgs {
+    /// True if the user said where to search for symbols.
+    pub fn searches(&self) -> bool {
+        self.search.is_given()
+    }
+
+    /// True if samples are selected by their functions.
+    pub fn chooses_functions(&self) -> bool {
+        !(self.symbol.is_empty() && self.exclude_symbol.is_empty() && self.leaf.is_empty())
+    }
+
+    /// The places where symbols are searched for.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`SymbolArgs::options`].
+    pub fn ids(&self) -> Result<IdOptions> {
+        self.search.clone().options()
+    }
 }
 
 /// What to cut out.
@@ -138,17 +176,29 @@ pub struct FilterOptions {
     pub(super) cgroup: Selection<Regex>,
     pub(super) kind: Selection<RecordType>,
     pub(super) machine: Selection<Machine>,
+    /// The functions on the stack.
+    pub(super) symbol: Selection<Regex>,
+    /// The innermost function.
+    pub(super) leaf: Selection<Regex>,
+    /// What the fields of tracepoints must fulfil.
+    pub(super) conditions: Vec<Condition>,
+    /// Where to search for symbols.
+    pub(super) search: IdOptions,
     /// True to keep mappings, names and forks of all processes, including ended ones.
     pub(super) keep_all_sideband: bool,
     /// True to drop events without samples, and build-ids of files that no process maps.
     pub(super) drop_unused: bool,
     /// True for the parts of a recording that is split by event: each drops the events of which others have samples.
     pub(super) drop_others: bool,
+    /// True for the parts of a recording that is split by the names of threads.
+    pub(super) names_threads: bool,
 }
 
-impl From<SelectArgs> for FilterOptions {
-    fn from(args: SelectArgs) -> FilterOptions {
-        FilterOptions {
+impl TryFrom<SelectArgs> for FilterOptions {
+    type Error = Error;
+
+    fn try_from(args: SelectArgs) -> Result<FilterOptions> {
+        Ok(FilterOptions {
             windows: united(args.time),
             pid: Selection::new(args.pid, args.exclude_pid),
             tid: Selection::new(args.tid, args.exclude_tid),
@@ -158,19 +208,25 @@ impl From<SelectArgs> for FilterOptions {
             dso: Selection::new(args.dso, args.exclude_dso),
             cgroup: Selection::new(args.cgroup, args.exclude_cgroup),
             machine: Selection::new(args.machine, args.exclude_machine),
+            symbol: Selection::new(args.symbol, args.exclude_symbol),
+            leaf: Selection::new(args.leaf, Vec::new()),
+            conditions: args.conditions,
+            search: args.search.options()?,
             ..FilterOptions::default()
-        }
+        })
     }
 }
 
-impl From<FilterArgs> for FilterOptions {
-    fn from(args: FilterArgs) -> FilterOptions {
-        FilterOptions {
+impl TryFrom<FilterArgs> for FilterOptions {
+    type Error = Error;
+
+    fn try_from(args: FilterArgs) -> Result<FilterOptions> {
+        Ok(FilterOptions {
             kind: Selection::new(args.kind, args.exclude_kind),
             keep_all_sideband: args.keep_all_sideband,
             drop_unused: args.drop_unused,
-            ..args.select.into()
-        }
+            ..args.select.try_into()?
+        })
     }
 }
 
@@ -202,7 +258,22 @@ impl FilterOptions {
     /// True if a filter selects samples, so processes without kept samples can go.
     pub(super) fn chooses_samples(&self) -> bool {
         let by_name = self.comm.is_set() || self.event.is_set() || self.dso.is_set() || self.cgroup.is_set();
-        self.pid.is_set() || self.tid.is_set() || self.cpu.is_set() || self.machine.is_set() || by_name
+        let by_number = self.pid.is_set() || self.tid.is_set() || self.cpu.is_set() || self.machine.is_set();
+        by_number || by_name || self.chooses_functions() || !self.conditions.is_empty()
+    }
+
+    /// True if samples are selected by their functions.
+    pub fn chooses_functions(&self) -> bool {
+        self.symbol.is_set() || self.leaf.is_set()
+    }
+
+    /// How often a recording is read before it is known which samples are selected.
+    pub fn readings(&self) -> u64 {
+        match self.is_empty() {
+            true => 0,
+            false if self.chooses_functions() => 3,
+            false => 1,
+        }
     }
 
     pub(super) fn needs_task(&self) -> bool {
@@ -299,6 +370,11 @@ pub(crate) fn named_events(events: &[EventName], chosen: &[List<Regex>], report:
         report.say(Level::Warning, what);
     }
     events.iter().map(|event| regexes().any(|regex| is_event(regex, &event.name))).collect()
+}
+
+/// Matches a function's name, or is it: the names of C++ have parentheses.
+pub(super) fn is_function(regex: &Regex, name: &[u8]) -> bool {
+    regex.is_match(name) || written(regex).as_bytes() == name
 }
 
 /// Matches a DSO's name in the recording, or the name under which it is shown and has its build-id.

@@ -1,7 +1,7 @@
 //! Decides which samples are kept.
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use perfx_format::event_name::names_of;
 use perfx_format::features::{ClockData, SampleTime};
@@ -17,18 +17,22 @@ use regex::bytes::Regex;
 
 use super::aux::Chunks;
 use super::choice::{self, FilterOptions};
+use super::fields::{Condition, EventCondition};
+use super::functions::{FunctionLookup, Functions};
 use super::gathered::Gathered;
 use super::hints::Hints;
 use super::kept_kinds::OF_PROCESS;
 use super::time::{Window, Windows};
 use super::unused::Unused;
-use crate::support::ids::dso_name;
+use perfx_resolve::dso_name;
 
 /// A thread's caches for finding the process and the file of a sample.
 #[derive(Debug)]
 pub(super) struct Lookups {
     /// Only with `--dso`.
     files: Option<Lookup>,
+    /// Only with `--symbol` or `--leaf`, and when functions are named.
+    functions: Option<FunctionLookup>,
     /// The process of the record before.
     last: Option<Process>,
 }
@@ -44,6 +48,8 @@ pub(super) struct Chooser {
     /// Indexed by the DSO's number in `spaces`.
     pub(super) dsos: Vec<bool>,
     pub(super) events: Vec<bool>,
+    /// Only with `--where`.
+    conditions: Vec<EventCondition>,
     pub(super) cgroups: HashSet<u64>,
     pub(super) chunks: Chunks,
     pub(super) unused: Unused,
@@ -51,6 +57,8 @@ pub(super) struct Chooser {
     pub(super) batches: BTreeMap<Place, Arc<SampleSpan>>,
     pub(super) has_time: bool,
     pub(super) hints: Hints,
+    /// Set when the functions are named, if samples are selected by them. Until then, all functions are taken.
+    functions: OnceLock<Arc<Functions>>,
     /// Why the recording's own statement about the times of its samples is not believed.
     pub(super) doubt: Option<String>,
 }
@@ -106,6 +114,7 @@ impl Chooser {
         };
         let clock = features.get(&Feature::CLOCK_DATA).and_then(|section| ClockData::read(section, endian));
         let windows = Windows::new(&options.windows, range, clock)?;
+        let events_of = events;
         let names = names_of(events, features, &[], endian, &gathered.names);
         let mut hints = Hints::default();
         hints.of_times(&windows, range);
@@ -134,7 +143,12 @@ impl Chooser {
         let dsos = spaces.iter().flat_map(|spaces| spaces.dsos());
         let dsos = dsos.map(|(dso, _)| options.dso.allows(|regex| choice::is_dso(regex, dso)));
         let chosen = |name: &[u8]| options.cgroup.allows(|regex| regex.is_match(name));
+        let conditions = match options.conditions.is_empty() {
+            true => Vec::new(),
+            false => Condition::for_events(&options.conditions, events_of, features, endian)?,
+        };
         Ok(Chooser {
+            conditions,
             windows,
             tasks,
             guests: gathered.guests,
@@ -149,12 +163,25 @@ impl Chooser {
             has_time: layouts.has_time(),
             options: options.clone(),
             hints,
+            functions: OnceLock::new(),
             doubt,
         })
     }
 
     pub(super) fn lookups(&self) -> Lookups {
-        Lookups { files: self.spaces.clone().map(Lookup::new), last: None }
+        let functions = self.functions.get().cloned().map(FunctionLookup::new);
+        Lookups { files: self.spaces.clone().map(Lookup::new), functions, last: None }
+    }
+
+    /// Decides by these functions from now on.
+    pub(super) fn set_functions(&self, functions: Functions) {
+        let set = self.functions.set(Arc::new(functions));
+        debug_assert!(set.is_ok(), "they are named once");
+    }
+
+    /// What the options that match nothing could have meant.
+    pub(super) fn all_hints(&self) -> impl Iterator<Item = &Hints> {
+        std::iter::once(&self.hints).chain(self.functions.get().map(|functions| &functions.hints))
     }
 
     /// The samples of a batch; `None` if it has none.
@@ -226,6 +253,14 @@ impl Chooser {
             let cgroup = Sample::parse(record, layout).ok().and_then(|sample| sample.cgroup);
             let nowhere = || options.cgroup.allows(|_| false);
             cgroup.map_or_else(nowhere, |id| self.cgroups.contains(&id)).then_some(())?;
+        }
+        if is_sample && !options.conditions.is_empty() {
+            let condition = self.conditions.get(layouts.event_of(record)?)?;
+            let raw = Sample::parse(record, layout).ok()?.raw?;
+            condition.is_true(raw, record.endian()).then_some(())?;
+        }
+        if is_sample && let Some(functions) = &mut lookups.functions {
+            functions.allows((record, layouts), layout, time, options).then_some(())?;
         }
         Some((process, time))
     }

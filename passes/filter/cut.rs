@@ -196,8 +196,10 @@ impl CutRecords {
         let asked = cut.owner.is_some() || !chooser.options.kind.allows(|kind| *kind == RecordType::SAMPLE);
         let suspect = kept == 0 && all > 0 && !asked;
         session.report.say(if suspect { Level::Warning } else { Level::Info }, line);
-        let hints: Vec<String> = chooser.hints.lines(&session.name).filter(|_| suspect).collect();
-        let exclusions = chooser.hints.exclusions(&session.name).filter(|_| cut.owner.is_none());
+        let hints = chooser.all_hints().flat_map(|hints| hints.lines(&session.name));
+        let hints: Vec<String> = hints.filter(|_| suspect).collect();
+        let exclusions = chooser.all_hints().flat_map(|hints| hints.exclusions(&session.name));
+        let exclusions = exclusions.filter(|_| cut.owner.is_none());
         let hints: Vec<String> = exclusions.chain(hints).collect();
         hints.into_iter().for_each(|hint| session.report.say(Level::Warning, hint));
         if kept == all && cut.owner.is_none() && chooser.options.excludes_numbers() {

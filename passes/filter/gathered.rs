@@ -42,7 +42,7 @@ impl Gathered {
     pub(super) fn new(options: &FilterOptions) -> Gathered {
         let changes = options.dso.is_set().then(Changes::default);
         // If a pid or tid keeps nothing, the report lists the names of the existing ones.
-        let named = options.needs_task();
+        let named = options.needs_task() || options.names_threads;
         let has_windows = !options.windows.is_empty();
         Gathered { changes, has_windows, tasks: TaskChanges::new(named), ..Gathered::default() }
     }

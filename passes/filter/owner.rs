@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
+use perfx_format::sample::Sample;
 use perfx_format::{Layouts, Record, named_pid};
 use perfx_model::address_space::moment;
 use perfx_pipeline::Place;
 
-use super::kept_kinds::OF_PROCESS;
+use super::chooser::Chooser;
+use super::kept_kinds::{CHOSEN, OF_PROCESS};
 use super::time::Windows;
 
 /// Finds the part that a record belongs to.
@@ -20,6 +22,48 @@ pub(super) enum Rule {
     Pids(BTreeMap<u32, usize>),
     /// By event.
     Events(Vec<usize>),
+    /// By another property. Records without it are in the first part.
+    Keys { of: Property, parts: BTreeMap<Key, usize>, chooser: Arc<Chooser> },
+}
+
+/// A property of samples that a recording is split by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Property {
+    /// The thread.
+    Tid,
+    /// The name of the thread at that time.
+    Comm,
+    /// The CPU.
+    Cpu,
+    /// The cgroup.
+    Cgroup,
+}
+
+/// Its value.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Key {
+    /// A thread, a CPU, or the id of a cgroup.
+    Number(u64),
+    Name(Box<[u8]>),
+}
+
+impl Property {
+    /// The value of a record; `None` if it has none.
+    pub(super) fn of(self, record: &Record<'_>, layouts: &Layouts, chooser: &Chooser) -> Option<Key> {
+        let layout = layouts.layout_of(record)?;
+        let task = || layout.pid_tid(record);
+        Some(match self {
+            Property::Tid => Key::Number(task()?.1.into()),
+            Property::Cpu => Key::Number(layout.cpu(record)?.into()),
+            Property::Cgroup => Key::Number(Sample::parse(record, layout).ok()?.cgroup?),
+            Property::Comm => {
+                let (pid, tid) = task()?;
+                let machine = chooser.guests.machine(record, layouts, Some(pid));
+                let time = moment(record, Some(layout), layouts);
+                Key::Name(chooser.tasks.name(machine, tid, time).into())
+            }
+        })
+    }
 }
 
 impl Rule {
@@ -38,6 +82,11 @@ impl Rule {
             }
             Rule::Events(parts) => {
                 layouts.event_of(record).and_then(|event| parts.get(event).copied()).unwrap_or(0)
+            }
+            Rule::Keys { of, parts, chooser } => {
+                let is_event_record = CHOSEN.contains(&record.kind());
+                let key = is_event_record.then(|| of.of(record, layouts, chooser)).flatten();
+                key.and_then(|key| parts.get(&key).copied()).unwrap_or(0)
             }
         }
     }

@@ -12,6 +12,7 @@ use super::choice::FilterOptions;
 use super::chooser::{Chooser, Lookups};
 use super::chosen::ChosenSamples;
 use super::cut::{FilterPlan, with_part};
+use super::find_functions;
 use super::gathered::Gathered;
 use super::kept_kinds::told;
 
@@ -86,7 +87,11 @@ impl SelectedSamples {
         if let Some(doubt) = &chooser.doubt {
             report.say(Level::Warning, doubt.clone());
         }
-        chooser.hints.exclusions(&recording.name).for_each(|hint| report.say(Level::Warning, hint));
+        if options.chooses_functions() {
+            find_functions::survey(recording, &chooser, threads, report)?;
+        }
+        let exclusions = chooser.all_hints().flat_map(|hints| hints.exclusions(&recording.name));
+        exclusions.for_each(|hint| report.say(Level::Warning, hint));
         Ok(SelectedSamples { chooser: Arc::new(chooser) })
     }
 
@@ -140,7 +145,9 @@ impl Chooser {
         }
         let line = format!("selected {} of {}", count(0), counted(self.samples, "sample", "samples"));
         report.say(Level::Warning, line);
-        self.hints.lines(recording).for_each(|hint| report.say(Level::Warning, hint));
+        self.all_hints()
+            .flat_map(|hints| hints.lines(recording))
+            .for_each(|hint| report.say(Level::Warning, hint));
     }
 }
 

@@ -14,7 +14,7 @@ use perfx_format::features::{GroupDesc, read_group_desc};
 use perfx_format::header::{FileFront, FileHeader};
 use perfx_format::read::{Batch, Form, Recording};
 use perfx_format::record::header_records::HeaderRecord;
-use perfx_format::{Event, Feature, HEADER_SIZE, Kinds, Layouts, Record, RecordType};
+use perfx_format::{Event, Feature, HEADER_SIZE, Kinds, Layouts, Record, RecordType, sample_type};
 use perfx_model::address_space::moment;
 use perfx_pipeline::{
     Context as _, Error, Pass, Place, Result, bail, count, counted as plural, ensure, scan, zeros_before_data,
@@ -26,7 +26,7 @@ use super::chosen::ChosenSamples;
 use super::cut::{CutRecords, FilterPlan};
 use super::gathered::Gathered;
 use super::kept_kinds::CHOSEN;
-use super::owner::{OfParts, Owner, Rule};
+use super::owner::{Key, OfParts, Owner, Property, Rule};
 use super::sideband::{BatchNeeders, SideBand};
 use super::time::parse_duration;
 
@@ -44,11 +44,13 @@ pub enum SplitBy {
     Pid,
     /// A part for each event that has samples.
     Event,
+    /// A part for each value of another property that samples have.
+    Property(Property),
 }
 
 impl SplitBy {
     /// Parses the value of an option with this name: `time` a duration (`10s`, `500ms`), `size` bytes
-    /// (`100M`, `64KiB`), `samples` a number, `by` `pid` or `event`.
+    /// (`100M`, `64KiB`), `samples` a number, `by` a property of samples.
     ///
     /// # Errors
     ///
@@ -60,7 +62,11 @@ impl SplitBy {
             ("samples", number) => number.parse().context("it is not a number").map(SplitBy::Samples),
             ("by", "pid") => Ok(SplitBy::Pid),
             ("by", "event") => Ok(SplitBy::Event),
-            _ => Err(Error::new("expected `pid` or `event`")),
+            ("by", "tid") => Ok(SplitBy::Property(Property::Tid)),
+            ("by", "comm") => Ok(SplitBy::Property(Property::Comm)),
+            ("by", "cpu") => Ok(SplitBy::Property(Property::Cpu)),
+            ("by", "cgroup") => Ok(SplitBy::Property(Property::Cgroup)),
+            _ => Err(Error::new("expected `pid`, `tid`, `comm`, `cpu`, `cgroup` or `event`")),
         };
         let nothing = |by: &SplitBy| matches!(by, SplitBy::Time(0) | SplitBy::Size(0) | SplitBy::Samples(0));
         let by = by
@@ -110,6 +116,14 @@ pub enum PartName {
     Pid(u32),
     /// The name of the event.
     Event(Vec<u8>),
+    /// The thread.
+    Tid(u32),
+    /// The name of the threads.
+    Comm(Vec<u8>),
+    /// The CPU.
+    Cpu(u32),
+    /// The path of the cgroup; if no record names it, its id.
+    Cgroup(Vec<u8>),
 }
 
 /// The division of a recording into parts.
@@ -176,7 +190,7 @@ impl Counted {
                     self.samples[event] += 1;
                 }
             }
-            SplitBy::Pid | SplitBy::Event => {}
+            SplitBy::Pid | SplitBy::Event | SplitBy::Property(_) => {}
         }
     }
 
@@ -220,6 +234,7 @@ impl Split {
             keep_all_sideband: by == SplitBy::Event,
             drop_unused,
             drop_others: by == SplitBy::Event,
+            names_threads: by == SplitBy::Property(Property::Comm),
             ..FilterOptions::default()
         });
         let (gathered, counted) = first_look(recording, by, &options, threads)?;
@@ -228,9 +243,13 @@ impl Split {
         let check = if by == SplitBy::Event { layouts.check_ids() } else { layouts.check_layouts() };
         check.map_err(|e| e.file(&recording.name))?;
         let has_task = layouts.all().iter().any(|layout| layout.sample.tid.is_some());
+        let has_cpu = layouts.all().iter().any(|layout| layout.sample.cpu.is_some());
+        let has_cgroup = layouts.all().iter().any(|layout| layout.sample_type & sample_type::CGROUP != 0);
         let missing = match by {
             SplitBy::Time(_) if !layouts.has_time() => "the time (perf record --timestamp)",
-            SplitBy::Pid if !has_task => "pid and tid",
+            SplitBy::Pid | SplitBy::Property(Property::Tid | Property::Comm) if !has_task => "pid and tid",
+            SplitBy::Property(Property::Cpu) if !has_cpu => "the CPU (perf record --sample-cpu)",
+            SplitBy::Property(Property::Cgroup) if !has_cgroup => "the cgroup (perf record --all-cgroups)",
             _ => "",
         };
         if !missing.is_empty() {
@@ -252,21 +271,23 @@ impl Split {
             group.leader as usize..end.min(events.len())
         };
         let groups = groups.iter().map(members).collect();
+        let (names, cgroups) = (gathered.names.clone(), gathered.cgroups.clone());
+        let known = (&events[..], &recording.features, recording.endian);
+        let chooser = Arc::new(Chooser::new(gathered, &options, known)?);
         let (rule, parts) = match by {
             SplitBy::Pid => by_pid(counted),
-            SplitBy::Event => by_event(recording, &events, &gathered.names, &counted),
+            SplitBy::Event => by_event(recording, &events, &names, &counted),
             SplitBy::Time(duration) => {
                 by_time(recording, counted.first.unwrap_or(0), duration, most, threads)?
             }
             SplitBy::Size(_) | SplitBy::Samples(_) => by_moment(recording, &events, by, counted)?,
+            SplitBy::Property(of) => by_property(recording, of, &chooser, &cgroups, (most, threads))?,
         };
         ensure!(
             parts.len() <= most,
             "would create more than {}: --max-parts allows more",
             plural(most as u64, "part", "parts")
         );
-        let known = (&events[..], &recording.features, recording.endian);
-        let chooser = Arc::new(Chooser::new(gathered, &options, known)?);
         let mut parts: Vec<_> = parts.into_iter().map(|part| (part, ChosenSamples::default())).collect();
         let sideband = second_look(recording, &rule, &chooser, &mut parts, threads)?;
         let cookies = parts.iter().flat_map(|(_, chosen)| chosen.cookies.iter().copied()).collect();
@@ -475,7 +496,7 @@ fn by_moment(
             );
             fill(&moments, most - fixed, weight, &mut starts);
         }
-        SplitBy::Time(_) | SplitBy::Pid | SplitBy::Event => {}
+        SplitBy::Time(_) | SplitBy::Pid | SplitBy::Event | SplitBy::Property(_) => {}
     }
     Ok(numbered(starts))
 }
@@ -509,6 +530,49 @@ fn by_time(
         Ok(())
     })?;
     Ok(numbered(sampled.into_iter().skip(1).map(|part| first + part * duration).collect()))
+}
+
+/// Reads the recording once more, because only then all names are known.
+fn by_property(
+    recording: &mut Recording,
+    of: Property,
+    chooser: &Arc<Chooser>,
+    cgroups: &BTreeMap<u64, Box<[u8]>>,
+    (most, threads): (usize, usize),
+) -> Result<(Rule, Vec<PartName>)> {
+    let work = |batch: &Batch| -> Result<BTreeSet<Key>> {
+        let (mut keys, mut last) = (BTreeSet::new(), None);
+        let mut walker = batch.walk();
+        while let Some(record) = walker.next_wanted(Kinds::of(&[RecordType::SAMPLE]), usize::MAX)? {
+            let key = of.of(&record, &batch.layouts, chooser);
+            if key != last && keys.len() <= most {
+                keys.extend(key.clone());
+            }
+            last = key;
+        }
+        Ok(keys)
+    };
+    let mut keys = BTreeSet::new();
+    scan(recording, threads, true, work, |_, more| {
+        if keys.len() <= most {
+            keys.extend(more);
+        }
+        Ok(())
+    })?;
+    let name = |key: &Key| match (of, key) {
+        (_, Key::Name(name)) => PartName::Comm(name.to_vec()),
+        (Property::Cpu, Key::Number(cpu)) => PartName::Cpu(*cpu as u32),
+        (Property::Cgroup, Key::Number(id)) => {
+            PartName::Cgroup(cgroups.get(id).map_or_else(|| id.to_string().into(), |path| path.to_vec()))
+        }
+        (_, Key::Number(tid)) => PartName::Tid(*tid as u32),
+    };
+    let mut names: Vec<PartName> = keys.iter().map(name).collect();
+    if names.is_empty() {
+        names.push(PartName::Number);
+    }
+    let parts = keys.into_iter().zip(0..).collect();
+    Ok((Rule::Keys { of, parts, chooser: chooser.clone() }, names))
 }
 
 fn numbered(starts: Vec<u64>) -> (Rule, Vec<PartName>) {
@@ -548,6 +612,7 @@ mod tests {
         assert_eq!(by("time", "250ms"), Some(SplitBy::Time(250_000_000)));
         assert_eq!(by("samples", "7"), Some(SplitBy::Samples(7)));
         assert_eq!(by("by", "event"), Some(SplitBy::Event));
+        assert_eq!(by("by", "tid"), Some(SplitBy::Property(Property::Tid)));
         for (name, value) in [
             ("size", ""),
             ("size", "M"),
@@ -557,7 +622,7 @@ mod tests {
             ("time", "0ms"),
             ("samples", "1e3"),
             ("samples", "0"),
-            ("by", "tid"),
+            ("by", "thread"),
         ] {
             assert_eq!(by(name, value), None, "{name} {value}");
         }

@@ -21,8 +21,8 @@ use self::losses::Counts;
 use super::step::{Decode, Decoder};
 use super::{Found, Itrace, ItraceArgs};
 use crate::combine::{Batches, Combine};
-use crate::support::ids::{IdOptions, RecordedIds, can_have_id, object_of, recorded_on};
 use crate::support::options::PassOptions as _;
+use perfx_resolve::{IdOptions, RecordedIds, can_have_id, object_of, recorded_on};
 
 /// The stage that decodes the recording.
 pub(super) fn stage(pass: &Itrace, found: Found, stored: &StoredBytes, session: &Session) -> Result<Stage> {

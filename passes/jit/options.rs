@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 use perfx_pipeline::{Context as _, Result, ensure};
 
-use super::dumps::Places;
+use perfx_resolve::Places;
 
 /// The options of the pass, checked.
 #[derive(Clone, Debug)]

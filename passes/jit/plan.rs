@@ -17,7 +17,7 @@ use perfx_pipeline::{Cached, Context as _, LISTED, Level, Made, Report, Result, 
 
 use super::options::{JitLayout, JitOptions};
 use super::recorded::{Lineage, Map, Marker, Recorded, Span};
-use crate::support::ids::recorded_on;
+use perfx_resolve::recorded_on;
 
 /// The changes of the recording, and the files to write beside it.
 #[derive(Debug, Default)]

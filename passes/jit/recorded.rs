@@ -8,7 +8,7 @@ use perfx_format::{COMM_EXEC, Inode, Kinds, Layout, Layouts, Origin, Record, Rec
 use perfx_model::address_space::{Identity, Mapping, moment};
 use perfx_model::hits::FirstUse;
 
-use super::dumps::pid_in;
+use perfx_resolve::pid_in;
 
 /// A marker: the record of a jitdump that a process mapped.
 #[derive(Clone, Debug)]

@@ -18,8 +18,8 @@ use super::chosen::MergedKinds;
 use super::clock::TimeConv;
 use super::moments::{Moment, Moments, VcpuRef};
 use crate::sort::sort;
-use crate::support::ids::{MappedIds, dso_name, object_of, recorded_on};
 use perfx_format::read::sort::watermarks;
+use perfx_resolve::{MappedIds, dso_name, object_of, recorded_on};
 
 /// The earliest and the latest time of the merged records in a batch (the earliest is the larger one if there
 /// are none), and their bytes.

@@ -314,7 +314,7 @@ pub(super) fn stays(attr: &Attr, name: &[u8], format: Option<&TraceFormat<'_>>) 
     let is_known = SYSTEMS.contains(&format.system);
     let by_users = is_made_by_users(format);
     let kept = |named: NamedField<'_>| {
-        let NamedField { name, field, kind } = named;
+        let NamedField { name, field, kind, .. } = named;
         let is_comm = name.ends_with("comm") && !by_users;
         match kind {
             _ if named.is_common() => Some(Kept::Bytes(field)),

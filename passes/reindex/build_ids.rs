@@ -13,9 +13,9 @@ use perfx_model::address_space::{Identity, Mapping};
 use perfx_pipeline::{Emit, Fork, Level, Needs, Pass, Result, Rewrite, Session, Stage, Survey, counted};
 
 use super::{counts, tell};
-use crate::support::ids::{cpumode_of, dso_name};
 use crate::support::options::PassOptions;
 use perfx_model::guests::Guests;
+use perfx_resolve::{cpumode_of, dso_name};
 
 /// The pass and its options.
 #[derive(Args, Clone, Copy, Debug, Default)]

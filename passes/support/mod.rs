@@ -3,7 +3,6 @@
 pub(crate) mod event_desc;
 pub(crate) mod event_ids;
 pub(crate) mod features;
-pub(crate) mod ids;
 pub(crate) mod options;
 pub(crate) mod sample_time;
 pub(crate) mod scrub;

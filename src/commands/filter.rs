@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 use perfx_passes::{Filter as Pass, FilterArgs, FilterOptions};
 
-use crate::args::Usage;
+use crate::args::{Usage, usage};
 use crate::io::target::WriteArgs;
 
 /// Cut a smaller recording out of a large one
@@ -30,7 +30,7 @@ pub(crate) struct Filter {
 
 impl Filter {
     pub(crate) fn run(&self) -> Result<u8> {
-        let options = FilterOptions::from(self.filter.clone());
+        let options = FilterOptions::try_from(self.filter.clone()).map_err(usage)?;
         if options.is_empty() {
             bail!(Usage("no filter given; see --help".into()));
         }

@@ -15,7 +15,7 @@ use perfx_pipeline::{Level, Pass, Report};
 
 use super::merge::{guest_pass, has_kcore};
 use crate::args::{Usage, usage};
-use crate::io::source::Source;
+use crate::io::source::{InputArgs, InputsArgs, Source, each_input};
 use crate::io::target::WriteArgs;
 
 /// Options that only perf inject has, and why perfx refuses them.
@@ -56,7 +56,8 @@ pub(crate) const PERF_ONLY: [(&str, &str); 1] = [(
 ///   perfx inject --jit perf.data -o injected.data
 ///   perfx inject -b --root /srv/container perf.data -o injected.data
 ///   perfx inject --buildid-all --in-place perf.data
-#[derive(Args, Debug)]
+///   perfx inject --buildids --in-place night/*.data
+#[derive(Args, Debug, Clone)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Inject {
     /// Add the build-ids of DSOs that samples hit, by their address or in their call chains
@@ -129,12 +130,15 @@ pub(crate) struct Inject {
     like_perf: bool,
     #[command(flatten)]
     write: WriteArgs,
+    /// With --in-place, more recordings; @FILE is a list of recordings, one per line
+    #[arg(help_heading = "Input", value_name = "INPUT")]
+    more: Vec<PathBuf>,
 }
 
 const IDLE: &str = "Without effect, for scripts that run perf inject";
 
 /// Options with which perf inject finds and reads symbols. perfx does not need symbols, so it ignores them.
-#[derive(Args, Debug)]
+#[derive(Args, Debug, Clone)]
 struct IdleArgs {
     /// perfx reads a kernel image only if it is told to
     #[arg(help_heading = IDLE, long)]
@@ -164,7 +168,27 @@ impl IdleArgs {
 }
 
 impl Inject {
-    pub(crate) fn run(mut self) -> Result<u8> {
+    pub(crate) fn run(self) -> Result<u8> {
+        if let (false, Some(more)) = (self.write.in_place, self.more.first()) {
+            let more = more.display();
+            bail!(Usage(format!(
+                "unexpected argument '{more}': give -o {more} to name the output; --in-place takes several inputs"
+            )));
+        }
+        if !self.write.in_place {
+            return self.inject();
+        }
+        let named = self.write.input.all().chain(&self.more).cloned().collect();
+        let sources = InputsArgs::of(named).sources()?;
+        each_input(&sources, "are unchanged", |source| {
+            let input = InputArgs::of(source);
+            let write = WriteArgs { input, ..self.write.clone() };
+            Inject { write, more: Vec::new(), ..self.clone() }.inject()
+        })
+    }
+
+    /// Injects into one recording.
+    fn inject(mut self) -> Result<u8> {
         self.write.backup |= self.like_perf && self.write.output.as_ref().is_some_and(|path| path.is_file());
         let mut report = Report::default();
         let without_guest = self.guestmount.is_some() && self.guest_data.is_empty();

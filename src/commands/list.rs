@@ -89,8 +89,11 @@ impl List {
             What::Mappings => list::What::Mappings,
         };
         self.rank.refuse_all()?;
-        if self.chosen.searches() {
-            bail!(Usage("options that search for symbols are for functions and stacks".into()));
+        let filter = self.chosen.filter()?;
+        if self.chosen.searches() && !filter.chooses_functions() {
+            bail!(Usage(
+                "options that search for symbols are for functions and stacks, or go with --symbol".into()
+            ));
         }
         let sources = self.inputs.sources()?;
         let [source] = &sources[..] else {
@@ -98,8 +101,7 @@ impl List {
         };
         let mut recording = source.open_indexed()?;
         let mut report = Report::default();
-        let filter = self.chosen.filter();
-        recording.progress().expect(if filter.is_empty() { 2 } else { 3 });
+        recording.progress().expect(2 + filter.readings());
         let bar = self.read.verbosity.progress(&recording);
         let listing = list(&mut recording, what, &filter, self.read.threads.count(), &mut report)?;
         drop(bar);

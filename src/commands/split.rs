@@ -29,8 +29,8 @@ use crate::term::units::size;
 /// READ, LOST). Each part is a complete recording: it has the mappings, names and forks that its
 /// samples need, including those from earlier parts, as `perfx filter` selects them. `perfx join` puts
 /// the parts together again. Parts are uncompressed files; those of --time, --size and --samples are
-/// named PREFIX.0001.data and so on, in time order, those of --by PREFIX.PID.data or
-/// PREFIX.EVENT.data. If PREFIX is a directory or ends with /, the parts are written into it and named
+/// named PREFIX.0001.data and so on, in time order, those of --by PREFIX.PID.data,
+/// PREFIX.EVENT.data and so on. If PREFIX is a directory or ends with /, the parts are written into it and named
 /// after the input; the directory is created if necessary. A part of --by event does not have the
 /// events of the other parts.
 ///
@@ -54,8 +54,8 @@ pub(crate) struct Split {
     /// Parts of this many samples; samples with the same time stay together
     #[arg(long, value_name = "N", group = "how")]
     samples: Option<String>,
-    /// One part per process, or per event, that has samples
-    #[arg(long, value_name = "pid|event", group = "how")]
+    /// One part for each process, thread, name of threads, CPU, cgroup or event that has samples
+    #[arg(long, value_name = "pid|tid|comm|cpu|cgroup|event", group = "how")]
     by: Option<String>,
     /// Prefix of the parts' names, or the directory to write them into [default: the input's path without .data]
     #[arg(short, long, value_name = "PREFIX")]
@@ -253,7 +253,7 @@ impl Older {
     fn find(prefix: &Path, paths: &[PathBuf], by: SplitBy, whole: &Recording) -> Result<Older> {
         let mut older = Older::default();
         let named = |number: usize| named(prefix, &format!("{number:04}"));
-        if !matches!(by, SplitBy::Pid | SplitBy::Event) {
+        if !matches!(by, SplitBy::Pid | SplitBy::Event | SplitBy::Property(_)) {
             // Parts are numbered without gaps, so files after a gap or after a different recording are not
             // parts.
             let rest = (paths.len() + 1..).map(named).take_while(|path| is_part(path, whole));
@@ -267,7 +267,8 @@ impl Older {
             let label = name.strip_prefix(start).and_then(|rest| rest.strip_prefix(b"."));
             let label = label.and_then(|rest| rest.strip_suffix(b".data"));
             let digits = |label: &[u8]| label.iter().all(u8::is_ascii_digit);
-            let is_label = label.is_some_and(|label| by == SplitBy::Event || digits(label));
+            let is_label = label
+                .is_some_and(|label| matches!(by, SplitBy::Event | SplitBy::Property(_)) || digits(label));
             let known = |other: &PathBuf| other.file_name() == path.file_name();
             if is_label && !paths.iter().chain(&older.parts).any(known) && is_recording(&path) {
                 older.unrelated.push(path);
@@ -325,7 +326,11 @@ fn paths(prefix: &Path, parts: &[Part]) -> Vec<PathBuf> {
             PartName::Number => format!("{number:04}"),
             // As perf shows the pid of samples without a process.
             PartName::Pid(pid) => pid.cast_signed().to_string(),
-            PartName::Event(name) => name.iter().take(LABEL_MAX).map(|&byte| in_a_name(byte)).collect(),
+            PartName::Event(name) | PartName::Comm(name) | PartName::Cgroup(name) => {
+                name.iter().take(LABEL_MAX).map(|&byte| in_a_name(byte)).collect()
+            }
+            PartName::Tid(tid) => tid.cast_signed().to_string(),
+            PartName::Cpu(cpu) => format!("cpu{}", cpu.cast_signed()),
         };
         while !taken.insert(label.clone()) {
             label += &format!(".{number}");
@@ -354,7 +359,11 @@ fn about(part: &Part) -> String {
     match &part.name {
         PartName::Number => {}
         PartName::Pid(pid) => text += &format!(" of process {}", pid.cast_signed()),
-        PartName::Event(name) => text += &format!(" of {}", String::from_utf8_lossy(name)),
+        PartName::Tid(tid) => text += &format!(" of thread {}", tid.cast_signed()),
+        PartName::Cpu(cpu) => text += &format!(" of CPU {}", cpu.cast_signed()),
+        PartName::Event(name) | PartName::Comm(name) | PartName::Cgroup(name) => {
+            text += &format!(" of {}", String::from_utf8_lossy(name));
+        }
     }
     if let Some((first, last)) = part.times {
         text += &format!(", from {} to {}", seconds(first), seconds(last));

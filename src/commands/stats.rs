@@ -1,8 +1,6 @@
 //! `perfx stats` counts the contents of a recording: records by kind, samples by event, losses, compressed
 //! and AUX data.
 
-use std::sync::Arc;
-
 use anyhow::Result;
 use clap::Args;
 use perfx_format::read::Batch;
@@ -10,12 +8,13 @@ use perfx_format::{Record, RecordType};
 use perfx_look::json::Document;
 use perfx_look::render::{self, kind_name};
 use perfx_look::{AuxCount, Count, Stats as Counts, TimeSpan, stats, stats_of};
-use perfx_passes::{FilterOptions, SelectArgs, SelectedSamples};
+use perfx_passes::{SelectArgs, SelectedSamples};
 use perfx_pipeline::Report;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::args::ReadArgs;
+use crate::commands::export::input::filter_of;
 use crate::io::source::{InputArgs, Source};
 use crate::term::units::{self, fitted, percent};
 
@@ -62,10 +61,10 @@ const SHOWN: usize = 16;
 
 impl Stats {
     pub(crate) fn run(&self) -> Result<u8> {
-        let options = Arc::new(FilterOptions::from(self.select.clone()));
+        let options = filter_of(&self.select)?;
         let source = Source::of(&self.input);
         let mut recording = if options.is_empty() { source.open()? } else { source.open_indexed()? };
-        recording.progress().expect(if options.is_empty() { 1 } else { 3 });
+        recording.progress().expect(if options.is_empty() { 1 } else { 2 + options.readings() });
         let (mut report, threads) = (Report::default(), self.read.threads.count());
         let bar = self.read.verbosity.progress(&recording);
         let counts = match SelectedSamples::if_any(&mut recording, &options, threads, &mut report)? {

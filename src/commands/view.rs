@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum as _};
 use perfx_export::view::{Field, FieldChoice, ViewOptions, view};
-use perfx_pipeline::{Level, Report, did_you_mean};
+use perfx_pipeline::{Report, did_you_mean};
 
 use super::export::input::{StackArgs, say_no_samples, with_chains};
 use crate::args::Usage;
@@ -16,8 +16,8 @@ use crate::io::target::Named;
 /// Show the samples of a recording one after the other, as perf script does
 ///
 /// Samples come in the order of their times: a line with the fields, then a line for each frame of a
-/// call chain. The lines are those of perf script 7.3 with the same -F; the fields of tracepoints
-/// (trace) are not shown.
+/// call chain. The lines are those of perf script 7.3 with the same -F. The own fields of tracepoints (trace) are
+/// shown as their kernel prints them; what that needs more than the recording for is shown field by field.
 ///
 /// Examples:
 ///   perfx view perf.data --head 20
@@ -60,7 +60,7 @@ impl View {
             count_only: self.count,
         };
         let mut report = Report::default();
-        let (filter, threads) = (self.stacks.filter(), self.stacks.threads());
+        let (filter, threads) = (self.stacks.filter()?, self.stacks.threads());
         let recording = Source::of(&self.input).open_indexed()?;
         let recording = with_chains(recording, &ids, threads, &mut report)?;
         // Not locked, because another thread prints.
@@ -73,9 +73,6 @@ impl View {
         }
         if viewed.samples == 0 && self.head != Some(0) {
             say_no_samples(&mut report);
-        }
-        if viewed.tracepoints && !self.count && self.fields.is_none() {
-            report.say(Level::Detail, "the fields of tracepoints (trace) are not shown");
         }
         Ok(self.stacks.verbosity.print(&report))
     }

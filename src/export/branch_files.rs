@@ -8,12 +8,11 @@ use build_id::{BuildId, Object, RecordedOn};
 use indexmap::IndexMap;
 use perfx_format::read::Recording;
 use perfx_model::address_space::{Dso, Machine};
-use perfx_passes::{FilterOptions, IdOptions, can_have_id, dso_name, object_of};
+use perfx_passes::FilterOptions;
 use perfx_pipeline::{Level, Report, Result, counted};
+use perfx_resolve::{Facts, IdOptions, can_have_id, dso_name, object_of, sources};
 
 use crate::branches::{BranchCounts, BranchProfile, Files, Program, SumFormat, say_runs, survey};
-use crate::facts::Facts;
-use crate::naming::sources;
 
 /// The branches of all programs and libraries, over all samples of all recordings.
 #[derive(Default, Debug)]

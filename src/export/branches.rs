@@ -23,13 +23,13 @@ use perfx_format::record::cpumode::{KERNEL_START, USER};
 use perfx_format::sample::{Sample, frames};
 use perfx_format::{Kinds, Layout, Layouts, Record, RecordType, sample_type};
 use perfx_model::address_space::{Lookup, Machine, Space, moment};
-use perfx_passes::{FilterOptions, SampleChooser, SelectedSamples, dso_name};
+use perfx_passes::{FilterOptions, SampleChooser, SelectedSamples};
 use perfx_pipeline::{Error, Level, Report, Result, counted};
+use perfx_resolve::{Facts, dso_name};
 use symbols::{ElfFile, Symbols};
 
 use crate::batches::each_batch;
 use crate::counters::event_of;
-use crate::facts::Facts;
 use crate::losses::Losses;
 
 /// The program whose branches are collected.

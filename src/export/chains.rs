@@ -1,8 +1,6 @@
-//! Resolves the addresses of samples and their call chains to places in files, and keeps each distinct frame and
-//! chain once.
+//! Resolves the addresses of samples and their call chains, and keeps each distinct frame and chain once.
 
 use std::collections::HashMap;
-use std::ops::Range;
 
 use foldhash::fast::RandomState;
 use indexmap::IndexSet;
@@ -10,49 +8,9 @@ use perfx_format::record::cpumode::USER;
 use perfx_format::record::deferred::CallchainDeferred;
 use perfx_format::sample::{callchain, cookie_of, frames};
 use perfx_format::{Layout, Layouts, Record, sample_type};
-use perfx_model::address_space::{Machine, Space, moment};
+use perfx_model::address_space::{Space, moment};
 use perfx_pipeline::{Context as _, Result};
-
-use crate::facts::Facts;
-
-/// An address in a chain, resolved.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Frame {
-    /// The DSO that was mapped there; `None` if none was.
-    pub dso: Option<u32>,
-    /// The offset in its file, bytes; in a kernel, in no mapping and in memory without a file, the address.
-    pub at: u64,
-    /// The cpumode of the code.
-    pub mode: u16,
-    /// In memory without a file, where JIT compilers put their code: the process, else 0.
-    pub process: u32,
-}
-
-/// The frame at an address of a space, and from when until when it is there.
-fn frame_in(facts: &Facts, space: Space, time: u64, (mode, address): (u16, u64)) -> (Frame, Range<u64>) {
-    let (hit, valid) = facts.spaces.find(space, address, time);
-    let process = if hit.is_some_and(|hit| facts.has_jit(hit.dso, space)) { space.pid } else { 0 };
-    let at = match hit {
-        Some(hit) if process == 0 => facts.files.offset(hit, address),
-        _ => address,
-    };
-    let dso = hit.map(|hit| hit.dso).or_else(|| facts.beyond_kernel(space.machine, mode, address));
-    (Frame { dso, at, mode, process }, valid)
-}
-
-/// The frame at an address, given after its cpumode, when a record of process `pid` was written.
-pub(crate) fn frame_at(
-    facts: &Facts,
-    (record, layouts): (&Record<'_>, &Layouts),
-    pid: Option<u32>,
-    time: u64,
-    (mode, address): (u16, u64),
-) -> Frame {
-    match facts.guests.space(record, layouts, pid, mode) {
-        Some(space) => frame_in(facts, space, time, (mode, address)).0,
-        None => Frame { dso: None, at: address, mode, process: 0 },
-    }
-}
+use perfx_resolve::{Facts, Frame, FrameCache};
 
 /// Distinct stacks as a tree: a node is a frame that was called from the stack of its parent.
 #[derive(Clone, Default, Debug)]
@@ -149,7 +107,7 @@ pub(crate) fn numbered(index: usize) -> Result<u32> {
 /// Resolves the addresses of one batch.
 pub(crate) struct Resolver<'f> {
     facts: &'f Facts,
-    known: Box<[Known]>,
+    known: FrameCache<u32>,
     /// The distinct frames and stacks so far.
     pub(crate) tree: StackTree,
     /// For each frame the lowest address at which it was found.
@@ -159,19 +117,6 @@ pub(crate) struct Resolver<'f> {
     /// The frames of the previous stack with their nodes, outermost first.
     previous: Vec<(u32, u32)>,
 }
-
-/// The frame at an address of a space between two changes.
-#[derive(Clone, Copy)]
-struct Known {
-    space: Space,
-    address: u64,
-    from: u64,
-    until: u64,
-    frame: u32,
-}
-
-/// The number of known frames, a power of two.
-const KNOWN: usize = 1 << 13;
 
 /// The record whose addresses are resolved, and what decides about its address space.
 #[derive(Clone, Copy)]
@@ -196,12 +141,9 @@ pub(crate) enum Lack {
 
 impl<'f> Resolver<'f> {
     pub(crate) fn new(facts: &'f Facts) -> Resolver<'f> {
-        let space = Space { machine: Machine::Host, pid: 0 };
-        // `from` above `until` matches no time.
-        let empty = Known { space, address: 0, from: 1, until: 0, frame: 0 };
         Resolver {
             facts,
-            known: vec![empty; KNOWN].into(),
+            known: FrameCache::default(),
             tree: StackTree::default(),
             lowest: Vec::new(),
             chain: Vec::new(),
@@ -288,27 +230,15 @@ impl<'f> Resolver<'f> {
         time: u64,
         (mode, address): (u16, u64),
     ) -> Result<u32> {
-        let Some(space) = space else {
-            return self.numbered(Frame { dso: None, at: address, mode, process: 0 }, address);
-        };
-        let slot = (address ^ address >> 13 ^ u64::from(space.pid) << 4) as usize % KNOWN;
-        let known = self.known[slot];
-        if known.address == address && known.space == space && known.from <= time && time < known.until {
-            return Ok(known.frame);
-        }
-        let (frame, valid) = frame_in(self.facts, space, time, (mode, address));
-        let frame = self.numbered(frame, address)?;
-        self.known[slot] = Known { space, address, from: valid.start, until: valid.end, frame };
-        Ok(frame)
-    }
-
-    fn numbered(&mut self, frame: Frame, address: u64) -> Result<u32> {
-        let number = self.tree.frame(frame)?;
-        match self.lowest.get_mut(number as usize) {
-            Some(lowest) => *lowest = address.min(*lowest),
-            None => self.lowest.push(address),
-        }
-        Ok(number)
+        let (tree, lowest) = (&mut self.tree, &mut self.lowest);
+        self.known.get(self.facts, space, time, (mode, address), |frame| {
+            let number = tree.frame(frame)?;
+            match lowest.get_mut(number as usize) {
+                Some(lowest) => *lowest = address.min(*lowest),
+                None => lowest.push(address),
+            }
+            Ok(number)
+        })
     }
 }
 

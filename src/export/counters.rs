@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use perfx_format::sample::{Count, Read};
 use perfx_format::{Layout, Layouts, Record, sample_type};
+use perfx_resolve::{EventFacts, Facts};
 
-use crate::facts::{EventFacts, Facts};
 use crate::losses::Losses;
 
 /// Counters that samples read (`attr.sample_type` READ): the sample's weight is what its counters gained

@@ -12,15 +12,13 @@ use ::csv::Writer;
 use perfx_format::RecordType;
 use perfx_format::read::Recording;
 use perfx_look::render::kind_name;
-use perfx_passes::IdOptions;
 use perfx_pipeline::{Error, Report, Result};
 
-use crate::facts::{EventFacts, Facts};
 use crate::losses::say_cut_off;
-use crate::naming::Search;
 use cell::plain;
 use gather::Gathered;
 use names::Naming;
+use perfx_resolve::{EventFacts, Facts, IdOptions, Search};
 
 /// The tables, in the order in which [`write_tables`] returns their sizes.
 pub const TABLES: [&str; 4] = [STAT, OVERVIEW, PROCESSES, RESULTS];

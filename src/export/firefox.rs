@@ -18,13 +18,11 @@ use perfx_format::record::lost::Lost;
 use perfx_format::{Endian, Feature, Kinds, RecordType};
 use perfx_look::clock::Clock;
 use perfx_model::address_space::{KERNEL as KERNEL_PID, Machine};
-use perfx_passes::dso_name;
 use perfx_pipeline::{Result, scan};
+use perfx_resolve::{Facts, Frame, FrameName, Named, Search, dso_name, name_frames};
 use serde::Serialize;
 
-use crate::chains::{Frame, StackTree};
-use crate::facts::Facts;
-use crate::naming::{FrameName, Named, Search, name_frames};
+use crate::chains::StackTree;
 use crate::stacks::{Row, Stacks, Weight};
 
 /// A profile of any number of recordings.

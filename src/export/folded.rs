@@ -13,11 +13,10 @@ use foldhash::fast::RandomState;
 use indexmap::IndexSet;
 use perfx_format::record::cpumode::{GUEST_KERNEL, KERNEL};
 use perfx_pipeline::{Report, Result};
+use perfx_resolve::{EventFacts, Frame, FrameName, Named, Search, name_frames};
 
-use crate::chains::{Frame, StackTree};
-use crate::facts::EventFacts;
+use crate::chains::StackTree;
 use crate::losses::say_cut_off;
-use crate::naming::{FrameName, Named, Search, name_frames};
 use crate::stacks::{Grouping, Label, Row, Stacks, Weight};
 
 /// What the lines hold.

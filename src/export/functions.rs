@@ -7,10 +7,10 @@ use foldhash::fast::RandomState;
 use indexmap::{IndexMap, IndexSet};
 use perfx_format::record::cpumode::{GUEST_KERNEL, KERNEL};
 use perfx_pipeline::Result;
+use perfx_resolve::{Named, Search, name_frames};
 
 use crate::chains::StackTree;
 use crate::folded::{FoldedOptions, functions, whole};
-use crate::naming::{Named, Search, name_frames};
 use crate::stacks::{Row, Stacks, Weight};
 
 /// A function, by what identifies it.

@@ -19,10 +19,10 @@ use std::io::{self, Write};
 
 use flate2::{Compression, GzBuilder};
 use perfx_format::event_name::without_modifiers;
+use perfx_resolve::Facts;
 use serde::{Deserialize, Serialize};
 
 use crate::chains::StackTree;
-use crate::facts::Facts;
 use crate::folded::Count;
 use crate::functions::{CodePlace, NamedStacks};
 use crate::stacks::{Row, Stacks, Weight};
@@ -216,7 +216,7 @@ fn recording(side: Side<'_>, columns: &mut Columns) -> RecordingHead {
         (text(label.comm.as_deref().unwrap_or_default()), [label.pid, label.tid, label.cpu])
     };
     let one = Weight { samples: 1, period: 2 };
-    let event = |event: &crate::facts::EventFacts| EventHead {
+    let event = |event: &perfx_resolve::EventFacts| EventHead {
         name: text(&event.name),
         is_time: event.counts_time(),
         by_period: Count::Shown.of(Some(event), &one) == one.period,

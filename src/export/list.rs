@@ -12,14 +12,14 @@ use perfx_format::sample::Sample;
 use perfx_format::{Comm, Kinds, Layout, Layouts, Mmap, Record, RecordType, Task};
 use perfx_look::json::{Decimal, Hex, Text};
 use perfx_model::address_space::{Dso, Identity, KERNEL, Machine, Mapping, Space, moment};
-use perfx_passes::{FilterOptions, SelectedSamples, dso_name};
+use perfx_passes::{FilterOptions, SelectedSamples};
 use perfx_pipeline::{Level, Report, Result, counted};
+use perfx_resolve::{EventFacts, Facts, dso_name};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::batches::each_batch;
 use crate::counters::{Counters, event_of};
-use crate::facts::{EventFacts, Facts};
 use crate::losses::say_cut_off;
 use crate::stacks::Weight;
 

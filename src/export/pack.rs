@@ -7,10 +7,9 @@ use std::path::{Component, Path};
 
 use build_id::BuildId;
 use perfx_format::Bytes;
-use perfx_passes::{PerfMaps, dso_name};
+use perfx_resolve::{Images, Lack, PerfMaps, Search, dso_name};
 use symbols::{Content, SymbolFile};
 
-use crate::naming::{Images, Lack, Search};
 use crate::stacks::Stacks;
 
 /// The files of a pack besides the recording.

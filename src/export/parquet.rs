@@ -21,15 +21,14 @@ use perfx_format::sample::BranchFlags;
 use perfx_format::{Bytes, Event, Feature, hex};
 use perfx_look::clock::Clock;
 use perfx_model::address_space::{Dso, Machine};
-use perfx_passes::{FilterOptions, IdOptions, dso_name};
+use perfx_passes::FilterOptions;
 use perfx_pipeline::{Context as _, Error, Report, Result};
 use sha2::{Digest as _, Sha256};
 
-use crate::chains::{Frame, Resolver, StackTree};
-use crate::facts::Facts;
-use crate::naming::{FrameName, Named, Search, name_frames};
+use crate::chains::{Resolver, StackTree};
 use gather::{BranchRow, Gathered, Texts, gather};
 use history::{History, signed};
+use perfx_resolve::{Facts, Frame, FrameName, IdOptions, Named, Search, dso_name, name_frames};
 use row::{Part, SampleRow};
 pub use schema::{
     BRANCHES, COMMS, Column, DSOS, EVENTS, FRAMES, Kind, MAPPINGS, RECORDINGS, SAMPLES, SPE, STACKS, TABLES,

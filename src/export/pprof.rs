@@ -13,14 +13,12 @@ use indexmap::{IndexMap, IndexSet};
 use perfx_format::Feature;
 use perfx_format::features::{read_cmdline, read_str};
 use perfx_format::record::cpumode::{GUEST_KERNEL, KERNEL};
-use perfx_passes::dso_name;
 use perfx_pipeline::{Report, Result};
+use perfx_resolve::{Facts, Frame, FrameName, Named, Search, dso_name, name_frames};
 use prost::Message;
 
-use crate::chains::{Frame, StackTree};
-use crate::facts::Facts;
+use crate::chains::StackTree;
 use crate::losses::say_cut_off;
-use crate::naming::{FrameName, Named, Search, name_frames};
 use crate::stacks::{Label, Stacks};
 
 /// A profile.
@@ -529,7 +527,7 @@ fn lines(
     functions: &mut IndexMap<FunctionKey, Function, RandomState>,
     strings: &mut Strings,
 ) -> Vec<Line> {
-    let line = |function: &crate::naming::Function<'_>| {
+    let line = |function: &perfx_resolve::Function<'_>| {
         let file = function.file.as_deref().unwrap_or("");
         let key = [&*function.name, &*function.symbol, file].map(|text| strings.number(text));
         let [name, system_name, filename] = key;

@@ -9,12 +9,12 @@ use foldhash::fast::RandomState;
 use indexmap::IndexSet;
 use perfx_look::json::Decimal;
 use perfx_pipeline::Result;
+use perfx_resolve::{Named, Search};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::chains::StackTree;
 use crate::functions::{FunctionTotal, NamedStacks};
-use crate::naming::{Named, Search};
 use crate::stacks::{Row, Stacks, Weight};
 
 /// A ranked list, the heaviest rows first.

@@ -2,8 +2,8 @@
 
 use perfx_format::event_name::without_modifiers;
 use perfx_pipeline::{Result, bail};
+use perfx_resolve::Facts;
 
-use crate::facts::Facts;
 use crate::stacks::Stacks;
 
 /// The event that is shown, as chosen in the first recording that has samples.

@@ -17,11 +17,11 @@ use perfx_format::{Kinds, Layout, Layouts, Record, RecordType, named_pid};
 use perfx_model::address_space::moment;
 use perfx_passes::{FilterOptions, SampleChooser, SelectedSamples};
 use perfx_pipeline::{Report, Result};
+use perfx_resolve::Facts;
 
 use crate::batches::each_batch;
 use crate::chains::{At, Deferred, Lack, Resolver, StackTree, Waiting, numbered};
 use crate::counters::{Counters, event_of};
-use crate::facts::Facts;
 use crate::losses::say_cut_off;
 
 /// How much samples count for.

@@ -6,8 +6,9 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
+use perfx_resolve::Facts;
+
 use crate::chains::StackTree;
-use crate::facts::Facts;
 use crate::folded::Count;
 use crate::functions::{CodePlace, FunctionId, NamedStacks};
 use crate::stacks::Stacks;

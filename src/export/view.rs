@@ -10,22 +10,25 @@ use std::sync::Arc;
 
 use clap::ValueEnum;
 use foldhash::fast::RandomState;
+use perfx_format::features::{formats_by_id, trace_formats};
 use perfx_format::read::Recording;
 use perfx_format::record::cpumode::{KERNEL, USER};
 use perfx_format::record::deferred::CallchainDeferred;
 use perfx_format::sample::{Branch, BranchFlags, Sample, Weight, cookie_of, frames};
-use perfx_format::{Event, Kinds, Layouts, Record, RecordType, named_pid, sample_type};
+use perfx_format::tracepoint::TraceFormat;
+use perfx_format::{Endian, Event, Feature, Kinds, Layouts, Record, RecordType, named_pid, sample_type};
 use perfx_look::render::readable;
+use perfx_look::trace::TracePrinter;
 use perfx_model::address_space::moment;
-use perfx_passes::{FilterOptions, IdOptions, SelectedSamples};
-use perfx_pipeline::{Level, Report, Result, bail};
+use perfx_passes::{FilterOptions, SelectedSamples};
+use perfx_pipeline::{LISTED, Level, Report, Result, bail, counted};
+use perfx_resolve::{
+    Facts, Frame, IdOptions, Named, NamedPlace, Names, Search, dwarf_files, frame_at, with_deep_stack,
+};
 use symbols::DwarfFiles;
 
-use crate::chains::{Frame, frame_at};
 use crate::counters::{Reading, event_of, period, readings};
-use crate::facts::Facts;
 use crate::losses::{Losses, say_faults};
-use crate::naming::{Named, NamedPlace, Names, Search, dwarf_files, with_deep_stack};
 
 /// A field of a sample, by perf's name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -39,6 +42,7 @@ pub enum Field {
     Time,
     Period,
     Event,
+    Trace,
     Addr,
     Weight,
     Cgroup,
@@ -61,6 +65,7 @@ impl Field {
             Field::Pid | Field::Tid => (sample_type::TID, "the process"),
             Field::Cpu => (sample_type::CPU, "the CPU (perf record --sample-cpu)"),
             Field::Time => (sample_type::TIME, "the time (perf record --timestamp)"),
+            Field::Trace => (sample_type::RAW, "raw data (perf record -R, and tracepoints always)"),
             Field::Addr => (sample_type::ADDR, "the address (perf record --data)"),
             Field::Weight => {
                 (sample_type::WEIGHT | sample_type::WEIGHT_STRUCT, "the weight (perf record --weight)")
@@ -82,14 +87,15 @@ impl Field {
     }
 }
 
-/// The fields that perf prints by default, except those of tracepoints.
-const DEFAULT: [Field; 10] = [
+/// The fields that perf prints by default.
+const DEFAULT: [Field; 11] = [
     Field::Comm,
     Field::Tid,
     Field::Cpu,
     Field::Time,
     Field::Period,
     Field::Event,
+    Field::Trace,
     Field::Ip,
     Field::Sym,
     Field::Symoff,
@@ -117,6 +123,7 @@ impl FieldChoice {
         let (trace, chain) = (attr.is_tracepoint(), attr.sample_type & sample_type::CALLCHAIN != 0);
         let by_default = |field: &&Field| match field {
             Field::Period => !trace,
+            Field::Trace => trace,
             Field::Ip | Field::Sym | Field::Symoff | Field::Dso => !trace || chain,
             _ => true,
         };
@@ -171,8 +178,6 @@ pub struct ViewOptions {
 pub struct Viewed {
     /// The number of samples.
     pub samples: u64,
-    /// True if tracepoints were printed, whose own fields are not.
-    pub tracepoints: bool,
 }
 
 /// Prints the samples that `filter` selects; if that is empty, all.
@@ -205,7 +210,10 @@ pub fn view(
         let inlined = options.inlined || options.fields.names(Field::Srcline);
         let search = Search { facts: &facts, features: &features, endian, ids, inlined };
         let files = dwarf_files();
-        Printer::new(&facts, &events, (Names::new(search), &files), options, out).print(
+        let section = features.get(&Feature::TRACING_DATA);
+        let formats = section.map(|section| trace_formats(section, endian)).unwrap_or_default();
+        let formats = (&formats_by_id(&formats), endian);
+        Printer::new(&facts, &events, (Names::new(search), &files), formats, options, out).print(
             recording,
             selected.as_ref(),
             report,
@@ -218,8 +226,12 @@ pub fn view(
 }
 
 /// How the samples of an event are printed.
-struct Form {
+struct Form<'t> {
     name: String,
+    /// Prints the raw data of a tracepoint.
+    trace: Option<TracePrinter<'t>>,
+    /// True if a sample was printed.
+    printed: bool,
     fields: Vec<Field>,
     has_chain: bool,
     /// perf also shows which symbol the address is in, for events whose address is one of code or data that they
@@ -227,13 +239,18 @@ struct Form {
     names_address: bool,
 }
 
-impl Form {
+impl<'t> Form<'t> {
     fn has(&self, field: Field) -> bool {
         self.fields.contains(&field)
     }
 
     /// The forms of all events.
-    fn all(facts: &Facts, events: &[Event], choice: &FieldChoice) -> Vec<Form> {
+    fn all(
+        facts: &Facts,
+        events: &[Event],
+        choice: &FieldChoice,
+        (formats, endian): (&HashMap<u64, TraceFormat<'t>>, Endian),
+    ) -> Vec<Form<'t>> {
         let form = |(facts, event): (&crate::EventFacts, &Event)| {
             let attr = event.attr();
             // PERF_TYPE_SOFTWARE: page-faults, minor-faults, major-faults; PERF_TYPE_HARDWARE: branch-instructions of
@@ -243,14 +260,17 @@ impl Form {
                 0 => attr.config == 4 && attr.sample_period == 1,
                 _ => false,
             };
+            let format = formats.get(&attr.config).filter(|_| attr.is_tracepoint());
             Form {
                 name: readable(&facts.name),
+                trace: format.map(|format| TracePrinter::new(format, endian)),
+                printed: false,
                 fields: choice.of(event),
                 has_chain: facts.has_chains,
                 names_address,
             }
         };
-        let mut forms: Vec<Form> = facts.events.iter().zip(events).map(form).collect();
+        let mut forms: Vec<Form<'_>> = facts.events.iter().zip(events).map(form).collect();
         let width = forms.iter().map(|form| form.name.len()).max().unwrap_or(0);
         forms
             .iter_mut()
@@ -292,7 +312,7 @@ struct Block {
 
 struct Printer<'f, 'o> {
     facts: &'f Facts,
-    forms: Vec<Form>,
+    forms: Vec<Form<'f>>,
     names: Names<'f>,
     files: &'f DwarfFiles,
     options: &'o ViewOptions,
@@ -316,12 +336,13 @@ impl<'f, 'o> Printer<'f, 'o> {
         facts: &'f Facts,
         events: &[Event],
         (names, files): (Names<'f>, &'f DwarfFiles),
+        formats: (&HashMap<u64, TraceFormat<'f>>, Endian),
         options: &'o ViewOptions,
         out: &'o mut (dyn Write + Send),
     ) -> Printer<'f, 'o> {
         Printer {
             facts,
-            forms: Form::all(facts, events, &options.fields),
+            forms: Form::all(facts, events, &options.fields, formats),
             names,
             files,
             options,
@@ -374,12 +395,28 @@ impl<'f, 'o> Printer<'f, 'o> {
         }
         self.out.flush()?;
         self.losses.say("not shown", report);
+        self.say_by_field(report);
         let mut named = Named::default();
         let mut places: Vec<_> = self.places.iter().collect();
         places.sort_unstable_by_key(|(key, _)| **key);
         places.iter().for_each(|(_, place)| named.count(place));
         named.say_reasons(report);
         Ok(self.viewed)
+    }
+
+    /// Reports the printed tracepoints whose kernel's format for printing is not used.
+    fn say_by_field(&self, report: &mut Report) {
+        let printed = self.forms.iter().filter(|form| form.has(Field::Trace) && form.printed);
+        let why = |form: &Form<'f>| {
+            Some((form.name.trim().to_owned(), form.trace.as_ref()?.why_by_field()?.to_owned()))
+        };
+        let all: Vec<(String, String)> = printed.filter_map(why).collect();
+        if !all.is_empty() {
+            let events = counted(all.len() as u64, "tracepoint", "tracepoints");
+            let what = "are shown one by one: perfx does not print as the kernel's format for printing says";
+            report.say(Level::Info, format!("the fields of {events} {what}{LISTED}"));
+            all.iter().for_each(|(name, why)| report.say(Level::Detail, format!("{name} {why}")));
+        }
     }
 
     /// Prints a sample, or each counter that it read and that has gained.
@@ -449,7 +486,6 @@ impl<'f, 'o> Printer<'f, 'o> {
                 break;
             }
             self.viewed.samples += 1;
-            self.viewed.tracepoints |= self.facts.events[event].is_tracepoint();
             if self.options.count_only {
                 continue;
             }
@@ -458,6 +494,7 @@ impl<'f, 'o> Printer<'f, 'o> {
                     self.frame_lines(&mut before, event, address, frame)?;
                 }
             }
+            self.forms[event].printed = true;
             self.out.write_all(&before)?;
             self.out.write_all(&after)?;
         }
@@ -513,6 +550,9 @@ impl<'f, 'o> Printer<'f, 'o> {
         }
         if form.has(Field::Event) {
             out.extend(form.name.as_bytes());
+        }
+        if let Some((trace, raw)) = form.trace.as_ref().zip(parts.raw).filter(|_| form.has(Field::Trace)) {
+            out.extend(trace.text(raw).as_bytes());
         }
         if let Some(address) = parts.addr.filter(|_| form.has(Field::Addr)) {
             write!(out, "{address:16x}")?;

@@ -129,9 +129,17 @@ impl Marker {
 
 /// The addresses of a call chain, innermost first, each with its cpumode; markers and the cookie of a
 /// deferred chain are left out. `cpumode` is the record's, for addresses before the first marker.
-pub fn frames<'a>(chain: U64s<'a>, mut cpumode: u16) -> impl Iterator<Item = (u16, u64)> + use<'a> {
+pub fn frames<'a>(chain: U64s<'a>, cpumode: u16) -> impl Iterator<Item = (u16, u64)> + use<'a> {
+    frames_of(chain.iter(), cpumode)
+}
+
+/// The same of a call chain that is not the recorded one.
+pub fn frames_of<E: Iterator<Item = u64>>(
+    entries: E,
+    mut cpumode: u16,
+) -> impl Iterator<Item = (u16, u64)> + use<E> {
     let mut cookie = false;
-    chain.iter().filter_map(move |entry| {
+    entries.filter_map(move |entry| {
         if std::mem::take(&mut cookie) {
             return None;
         }

@@ -51,6 +51,31 @@ pub struct NamedField<'a> {
     pub field: TraceField,
     /// What it holds.
     pub kind: TraceFieldKind,
+    /// True if its numbers are signed.
+    pub signed: bool,
+    /// The size of one of its numbers, bytes.
+    pub number_size: usize,
+}
+
+/// The value of a field.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TraceValue<'r> {
+    /// A signed number.
+    Signed(i64),
+    /// An unsigned number.
+    Unsigned(u64),
+    /// The address of something.
+    Pointer(u64),
+    /// Bytes, often text that ends with a 0.
+    Bytes(&'r [u8]),
+}
+
+impl<'r> TraceValue<'r> {
+    /// The bytes before the first 0; `None` for numbers.
+    pub fn text(self) -> Option<&'r [u8]> {
+        let TraceValue::Bytes(bytes) = self else { return None };
+        Some(bytes.split(|&byte| byte == 0).next().unwrap_or_default())
+    }
 }
 
 /// Words out of which the types of fields that tell nothing are made.
@@ -124,7 +149,10 @@ impl<'a> NamedField<'a> {
         let named = if located { declared } else { before.map_or(declared, |(before, _)| before) };
         let name = named.rsplit([' ', '*']).next()?;
         let mut number = |title| parts.next()?.strip_prefix(title)?.parse().ok();
-        let (offset, size) = (number("offset:")?, number("size:")?);
+        let (offset, size): (usize, usize) = (number("offset:")?, number("size:")?);
+        let signed = parts.next() == Some("signed:1");
+        let count = before.and_then(|(_, count)| count.split(']').next()?.parse::<usize>().ok());
+        let number_size = count.and_then(|count| size.checked_div(count)).unwrap_or(size);
         let words = || named.split([' ', '*']);
         let bytes = ["char", "u8", "__u8", "uint8_t", "s8", "bool"];
         let kind = match () {
@@ -134,7 +162,34 @@ impl<'a> NamedField<'a> {
             () if before.is_some() || matches!(size, 1 | 2 | 4 | 8) => TraceFieldKind::Numbers,
             () => TraceFieldKind::Bytes,
         };
-        Some(NamedField { name, field: TraceField { offset, size }, kind })
+        Some(NamedField { name, field: TraceField { offset, size }, kind, signed, number_size })
+    }
+
+    /// The value in the raw data of a sample; of several numbers their bytes. `None` if the raw data ends before it.
+    pub fn value<'r>(&self, raw: &'r [u8], endian: Endian) -> Option<TraceValue<'r>> {
+        let bytes = |field: TraceField| raw.get(field.offset..field.offset.checked_add(field.size)?);
+        match self.kind {
+            TraceFieldKind::Numbers if self.number_size == self.field.size => self.number(0, raw, endian),
+            TraceFieldKind::Pointer => self.field.number(raw, endian).map(TraceValue::Pointer),
+            TraceFieldKind::Numbers | TraceFieldKind::Bytes => bytes(self.field).map(TraceValue::Bytes),
+            TraceFieldKind::Located { relative } => {
+                self.field.located(relative, raw, endian).and_then(bytes).map(TraceValue::Bytes)
+            }
+        }
+    }
+
+    /// One of its numbers.
+    pub fn number<'r>(&self, index: usize, raw: &[u8], endian: Endian) -> Option<TraceValue<'r>> {
+        let size = self.number_size;
+        let (from, end) = (index.checked_mul(size)?, index.checked_add(1)?.checked_mul(size)?);
+        let offset = self.field.offset.checked_add(from).filter(|_| end <= self.field.size)?;
+        let number = TraceField { offset, size }.number(raw, endian)?;
+        // Moves the sign to the highest bit and back.
+        let unused = 64 - 8 * size as u32;
+        Some(match self.signed {
+            true => TraceValue::Signed((number << unused).cast_signed() >> unused),
+            false => TraceValue::Unsigned(number),
+        })
     }
 }
 

@@ -14,10 +14,12 @@ use anyhow::{Context as _, Result, bail};
 use clap::builder::Resettable;
 use clap::{Arg, ArgAction, Args};
 use perfx_format::read::{Recording, TempFiles};
+use perfx_pipeline::{count, counted};
 use rustix::pipe::fcntl_setpipe_size;
 
 use crate::args::Usage;
 use crate::io::index_file::use_index;
+use crate::term::report::tell_failure;
 
 /// Which recording to read.
 #[derive(Args, Debug, Clone)]
@@ -31,6 +33,15 @@ pub(crate) struct InputArgs {
 }
 
 impl InputArgs {
+    /// This one.
+    pub(crate) fn of(source: &Source) -> InputArgs {
+        let path = match source {
+            Source::Path(path) => path.clone(),
+            Source::Stdin => PathBuf::from("-"),
+        };
+        InputArgs { positional: Some(path), input: Vec::new() }
+    }
+
     /// The path that the user gave.
     pub(crate) fn path(&self) -> Option<&PathBuf> {
         self.all().next()
@@ -133,6 +144,31 @@ pub(crate) fn refuse_twice(sources: &[Source]) -> Result<()> {
         return Err(Usage("standard input is given twice, but it can be read only once".into()).into());
     }
     Ok(())
+}
+
+/// Does the same with each input. Of several, one that fails does not stop the others; `failed` says what those that do
+/// are left with. Returns the exit code.
+pub(crate) fn each_input(
+    sources: &[Source],
+    failed: &str,
+    mut work: impl FnMut(&Source) -> Result<u8>,
+) -> Result<u8> {
+    let (mut failures, mut suspect) = (0, false);
+    for source in sources {
+        match work(source) {
+            Ok(code) => suspect |= code > 0,
+            Err(error) if sources.len() == 1 => return Err(error),
+            Err(error) => {
+                tell_failure(&error);
+                failures += 1;
+            }
+        }
+    }
+    if failures > 0 {
+        let all = counted(sources.len() as u64, "recording", "recordings");
+        bail!("{} of {all} failed and {failed}", count(failures));
+    }
+    Ok(if suspect { 3 } else { 0 })
 }
 
 /// Where a recording comes from.

@@ -21,6 +21,7 @@ pub mod json;
 mod live;
 pub mod render;
 mod stats;
+pub mod trace;
 
 pub use count::{Count, TimeSpan};
 pub use diff::{Diff, Difference, FirstRecord, RecordPlace, Shown, Side, diff};

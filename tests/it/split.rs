@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use perfx_passes::SplitBy;
+use perfx_passes::{Property, SplitBy};
 
 use crate::args;
 use crate::filter::{Line, records, samples, seconds};
@@ -32,6 +32,8 @@ fn a_part_needs_no_batch_that_is_left_out() {
         SplitBy::Time(1_000_000_000),
         SplitBy::Pid,
         SplitBy::Event,
+        SplitBy::Property(Property::Tid),
+        SplitBy::Property(Property::Comm),
         SplitBy::Size(2_000_000),
     ];
     for by in ways {
@@ -54,6 +56,8 @@ fn ways(lines: &[Line]) -> Vec<[String; 2]> {
         way("--samples", &(lines.len() / 3).max(1).to_string()),
         way("--by", "pid"),
         way("--by", "event"),
+        way("--by", "tid"),
+        way("--by", "comm"),
     ]
 }
 
@@ -349,7 +353,7 @@ fn what_split_says() {
         "split --size 99999999999G forks.data -o x",
         "split --size 2k forks.data -o x",
         "split --samples many forks.data -o x",
-        "split --by comm forks.data -o x",
+        "split --by thread forks.data -o x",
         "split --samples 1 forks.data -o -",
         "split --samples 1 forks.data -o /dev/full",
         "split --samples 1 forks.data -o none/x",

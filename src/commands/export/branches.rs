@@ -8,11 +8,11 @@ use clap::Args;
 use perfx_export::branch_files::BranchFiles;
 use perfx_export::branches::{BranchProfile, Program, SumFormat, say_branches, say_runs};
 use perfx_format::read::Recording;
-use perfx_passes::{FilterOptions, SelectArgs, SymbolArgs};
+use perfx_passes::{FilterOptions, SelectArgs};
 use perfx_pipeline::{Level, Report, counted};
 
 use super::folder::{check, writable_above, write_files};
-use super::input::each_recording;
+use super::input::{each_recording, filter_of};
 use super::output::OutputArgs;
 use crate::args::{ThreadArgs, Usage, usage};
 use crate::io::source::{InputsArgs, Source};
@@ -68,8 +68,6 @@ struct SumArgs {
     #[arg(help_heading = "Output", long, value_name = "DIR", conflicts_with_all = ["binary", "output"])]
     dir: Option<PathBuf>,
     #[command(flatten)]
-    search: SymbolArgs,
-    #[command(flatten)]
     branches: BranchArgs,
 }
 
@@ -122,7 +120,7 @@ impl Bolt {
 impl SumArgs {
     fn run(&self, format: SumFormat) -> Result<u8> {
         match (&self.binary, &self.dir) {
-            (Some(_), _) if self.search.is_given() => {
+            (Some(_), _) if self.branches.select.searches() && !self.branches.select.chooses_functions() => {
                 bail!(Usage("with --binary, no other file is searched for".into()))
             }
             (Some(binary), _) => self.branches.run(binary, Some(format)),
@@ -134,7 +132,7 @@ impl SumArgs {
     /// Writes the profiles of all programs and libraries.
     fn files(&self, dir: &Path, format: SumFormat) -> Result<u8> {
         let BranchArgs { output, threads, verbosity, .. } = &self.branches;
-        let ids = self.search.clone().options().map_err(usage)?;
+        let ids = self.branches.select.ids().map_err(usage)?;
         let sources = self.branches.inputs.sources()?;
         check(dir, &[], &sources, output.force)?;
         writable_above(dir)?;
@@ -168,11 +166,11 @@ impl BranchArgs {
         sources: &[Source],
         mut add: impl FnMut(&mut Recording, &Arc<FilterOptions>, &mut Report) -> perfx_pipeline::Result<bool>,
     ) -> Result<Report> {
-        let filter: Arc<FilterOptions> = Arc::new(self.select.clone().into());
+        let filter = filter_of(&self.select)?;
         let mut report = Report::default();
         let mut with_branches = 0;
         each_recording(sources, &mut report, |mut recording, report| {
-            recording.progress().expect(if filter.is_empty() { 2 } else { 3 });
+            recording.progress().expect(2 + filter.readings());
             let bar = self.verbosity.progress(&recording);
             let has_branches = add(&mut recording, &filter, report)?;
             drop(bar);

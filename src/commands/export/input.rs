@@ -7,7 +7,7 @@ use anyhow::Result;
 use clap::Args;
 use perfx_export::{Facts, Grouping, Search, Stacks};
 use perfx_format::read::Recording;
-use perfx_passes::{ConvertCallchain, FilterOptions, IdOptions, SelectArgs, SymbolArgs};
+use perfx_passes::{ConvertCallchain, FilterOptions, IdOptions, SelectArgs};
 use perfx_pipeline::{Error, Job, Level, Output, OutputForm, Report, count};
 
 use crate::args::{ThreadArgs, usage};
@@ -32,8 +32,6 @@ pub(crate) struct StackArgs {
 pub(crate) struct ChosenArgs {
     #[command(flatten, next_help_heading = "Samples")]
     select: SelectArgs,
-    #[command(flatten, next_help_heading = "Symbols")]
-    search: SymbolArgs,
 }
 
 /// What such an export prints from.
@@ -61,8 +59,8 @@ impl StackArgs {
         self.chosen.ids()
     }
 
-    /// The samples to take.
-    pub(crate) fn filter(&self) -> Arc<FilterOptions> {
+    /// The samples to take. The error is one of usage.
+    pub(crate) fn filter(&self) -> Result<Arc<FilterOptions>> {
         self.chosen.filter()
     }
 
@@ -86,22 +84,22 @@ impl StackArgs {
 impl ChosenArgs {
     /// True if the user chose something.
     pub(crate) fn is_given(&self) -> bool {
-        self.search.is_given() || !self.filter().is_empty()
+        self.select.searches() || self.filter().map_or(true, |filter| !filter.is_empty())
     }
 
     /// True if the user said where to search for symbols.
     pub(crate) fn searches(&self) -> bool {
-        self.search.is_given()
+        self.select.searches()
     }
 
-    /// The samples to take.
-    pub(crate) fn filter(&self) -> Arc<FilterOptions> {
-        Arc::new(self.select.clone().into())
+    /// The samples to take. The error is one of usage.
+    pub(crate) fn filter(&self) -> Result<Arc<FilterOptions>> {
+        filter_of(&self.select)
     }
 
     /// The places where symbols are searched for. The error is one of usage.
     pub(crate) fn ids(&self) -> Result<IdOptions> {
-        self.search.clone().options().map_err(usage)
+        self.select.ids().map_err(usage)
     }
 
     /// Reads a recording that can be read again.
@@ -114,13 +112,18 @@ impl ChosenArgs {
         report: &mut Report,
     ) -> Result<Collected> {
         let mut recording = with_chains(recording, ids, threads, report)?;
-        let filter = self.filter();
-        recording.progress().expect(if filter.is_empty() { 2 } else { 3 });
+        let filter = self.filter()?;
+        recording.progress().expect(2 + filter.readings());
         let bar = verbosity.progress(&recording);
         let facts = Facts::survey(&mut recording, threads, true)?;
         let stacks = Stacks::collect(&mut recording, &facts, grouping, &filter, threads, report)?;
         Ok(Collected { recording, facts, stacks, chooses_events: filter.chooses_events(), bar })
     }
+}
+
+/// The samples to take. The error is one of usage.
+pub(crate) fn filter_of(select: &SelectArgs) -> Result<Arc<FilterOptions>> {
+    Ok(Arc::new(select.clone().try_into().map_err(usage)?))
 }
 
 /// Opens the recordings one after the other; what is reported of each follows what was reported before.

@@ -14,16 +14,15 @@ use perfx_export::parquet::{
     BRANCHES, Identity, SPE, TABLES, Table, TableOptions, Written, short_hash, write_tables,
 };
 use perfx_passes::IdOptions;
-use perfx_pipeline::{Context as _, Error, Level, Report, count, counted};
+use perfx_pipeline::{Context as _, Error, Level, Report, count};
 
 use super::folder::{check_folder, refuse_inside, writable_above};
 use super::input::{StackArgs, with_chains};
 use crate::args::Usage;
 use crate::io::commit::{Existing, NewFile, Outputs, plain, with_folder};
 use crate::io::signals::Unfinished;
-use crate::io::source::{InputsArgs, Source, temp_files};
+use crate::io::source::{InputsArgs, Source, each_input, temp_files};
 use crate::io::target::Named;
-use crate::term::report::tell_failure;
 use crate::term::units::size;
 
 /// Write recordings as tables in Parquet files, for DuckDB, Spark and pandas
@@ -180,22 +179,7 @@ impl Parquet {
         }
         let sources = self.inputs.sources()?;
         check_folder(&self.dir)?;
-        let (mut failed, mut suspect) = (0, false);
-        for source in &sources {
-            match self.export(source, &ids, &keys) {
-                Ok(code) => suspect |= code > 0,
-                Err(error) if sources.len() == 1 => return Err(error),
-                Err(error) => {
-                    tell_failure(&error);
-                    failed += 1;
-                }
-            }
-        }
-        if failed > 0 {
-            let all = counted(sources.len() as u64, "recording", "recordings");
-            anyhow::bail!("{} of {all} failed and have no tables", count(failed));
-        }
-        Ok(if suspect { 3 } else { 0 })
+        each_input(&sources, "have no tables", |source| self.export(source, &ids, &keys))
     }
 
     fn is_wanted(&self, table: &Table) -> bool {
@@ -217,8 +201,8 @@ impl Parquet {
         let identity = Identity::of(&recording)?;
         let mut report = Report::default();
         let mut recording = with_chains(recording, ids, self.stacks.threads(), &mut report)?;
-        let filter = self.stacks.filter();
-        let readings = 2 + u64::from(!filter.is_empty()) + u64::from(self.is_wanted(&SPE));
+        let filter = self.stacks.filter()?;
+        let readings = 2 + filter.readings() + u64::from(self.is_wanted(&SPE));
         recording.progress().expect(readings);
         let bar = self.stacks.verbosity.progress(&recording);
         let files: RefCell<Vec<(&Table, Unfinished<NewFile>)>> = RefCell::default();

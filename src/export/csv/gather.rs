@@ -12,12 +12,12 @@ use perfx_format::{Comm, Layouts, Record, RecordType, Task, Value, named_pid};
 use perfx_look::render::{self, Style, kind_name};
 use perfx_model::address_space::{KERNEL, Lookup, moment, name_of_nameless};
 use perfx_pipeline::{Report, Result};
+use perfx_resolve::Facts;
 
 use super::cell::plain;
 use super::overview::Rows;
 use crate::batches::each_batch;
 use crate::counters::{Counters, event_of, period};
-use crate::facts::Facts;
 use crate::sorted::Sorted;
 use crate::stacks::Weight;
 

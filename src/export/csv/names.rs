@@ -2,12 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use perfx_passes::dso_name;
+use perfx_resolve::{Images, Named as Tally, Search, dso_name};
 use symbols::ShownNames;
 
 use super::cell::plain;
 use super::gather::Hits;
-use crate::naming::{Images, Named as Tally, Search};
 use crate::stacks::Weight;
 
 /// A row of `results.csv`: event, DSO, symbol or address.

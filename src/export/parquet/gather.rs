@@ -16,13 +16,13 @@ use perfx_format::{Kinds, Layout, Layouts, Record, RecordType, sample_type as st
 use perfx_model::address_space::{Machine, moment};
 use perfx_passes::{FilterOptions, SampleChooser, SelectedSamples};
 use perfx_pipeline::{Report, Result};
+use perfx_resolve::Facts;
 
 use super::history::{Thread, signed};
 use super::row::{Part, SampleRow, renumber};
 use crate::batches::each_batch;
 use crate::chains::{At, Deferred, Lack, Resolver, StackTree, Waiting, numbered};
 use crate::counters::{event_of, period};
-use crate::facts::Facts;
 use crate::losses::{Losses, say_cut_off};
 use crate::sorted::{RowEnd, Sorted, rows_mut, sorted};
 use crate::stacks::Weight;

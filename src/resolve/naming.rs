@@ -6,20 +6,21 @@ use std::fmt;
 use std::sync::Arc;
 use std::thread;
 
+use crate::dumps::PerfMaps;
+use crate::ids::{IdOptions, can_have_id, dso_name, object_of, recorded_on};
 use build_id::{Object, RecordedOn};
 use perfx_format::header::Features;
 use perfx_format::jitdump::Header;
 use perfx_format::{Bytes, Endian};
 use perfx_jit::Functions;
 use perfx_model::address_space::{Dso, Machine};
-use perfx_passes::{IdOptions, PerfMaps, can_have_id, dso_name, object_of, recorded_on};
 use perfx_pipeline::{Context as _, Error, Level, Report, Result, counted};
 use symbols::{
     Call, DWARF_STACK, DwarfFiles, Image, Inlined, Mapped, ShownNames, Sources, Symbol, SymbolFile, Symbols,
 };
 
-use crate::chains::Frame;
 use crate::facts::Facts;
+use crate::frames::Frame;
 
 /// The recording whose code is named, and where symbols are searched for.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +39,7 @@ pub struct Search<'s> {
 
 /// Finds the symbols of a recording's DSOs.
 #[derive(Debug)]
-pub(crate) struct Images<'f> {
+pub struct Images<'f> {
     facts: &'f Facts,
     sources: Sources,
     /// Those of guests: this machine has none of their files.
@@ -47,8 +48,10 @@ pub(crate) struct Images<'f> {
 
 /// Why no file of a DSO can be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Lack {
+pub enum Lack {
+    /// The recording has no build-id of it.
     BuildId,
+    /// No file has its build-id.
     File,
 }
 
@@ -62,14 +65,15 @@ impl fmt::Display for Lack {
 }
 
 impl<'f> Images<'f> {
-    pub(crate) fn new(Search { facts, features, endian, ids, .. }: Search<'f>) -> Images<'f> {
+    /// Those of a recording.
+    pub fn new(Search { facts, features, endian, ids, .. }: Search<'f>) -> Images<'f> {
         let recorded_on = recorded_on(features, endian);
         let sources = |files| sources(ids, files, &recorded_on);
         Images { facts, sources: sources(!ids.no_files()), guest_sources: sources(false) }
     }
 
     /// A DSO of the recording.
-    pub(crate) fn dso(&self, number: u32) -> Option<&'f Dso> {
+    pub fn dso(&self, number: u32) -> Option<&'f Dso> {
         self.facts.spaces.dsos().get(number as usize).map(|(dso, _)| dso)
     }
 
@@ -81,7 +85,7 @@ impl<'f> Images<'f> {
     }
 
     /// The files of its symbols; `None` if it needs none. The error says why none can be used.
-    pub(crate) fn files(&self, number: u32) -> Option<Result<Vec<SymbolFile>, Lack>> {
+    pub fn files(&self, number: u32) -> Option<Result<Vec<SymbolFile>, Lack>> {
         let is_named_by_records = self.facts.ksymbols.contains_key(&number);
         let (dso, object) = self.object(number).filter(|_| !is_named_by_records)?;
         let Some(id) = self.facts.ids.get(dso) else {
@@ -93,7 +97,7 @@ impl<'f> Images<'f> {
     }
 
     /// Its symbols, if they can be found.
-    pub(crate) fn of(&self, number: u32) -> Option<Image> {
+    pub fn of(&self, number: u32) -> Option<Image> {
         let (dso, object) = self.object(number)?;
         let (id, reference) = (self.facts.ids.get(dso), self.facts.reference.as_ref());
         let module = |sources: &Sources| {
@@ -117,7 +121,7 @@ impl<'f> Images<'f> {
 }
 
 /// The places to search; with `files`, also this machine.
-pub(crate) fn sources(ids: &IdOptions, files: bool, recorded_on: &RecordedOn) -> Sources {
+pub fn sources(ids: &IdOptions, files: bool, recorded_on: &RecordedOn) -> Sources {
     // perf searches its own cache without being told.
     let own = build_id::home().filter(|_| !ids.no_files()).map(|home| home.join(".debug"));
     let caches: Vec<_> = ids.caches().iter().cloned().chain(own.filter(|own| own.is_dir())).collect();
@@ -173,7 +177,7 @@ impl Named {
     }
 
     /// Adds to the report why names of DSOs are missing, where a user can help.
-    pub(crate) fn say_reasons(&self, report: &mut Report) {
+    pub fn say_reasons(&self, report: &mut Report) {
         self.said.iter().for_each(|(level, what)| report.say(*level, what));
     }
 }
@@ -198,7 +202,7 @@ pub fn name_frames(
 /// # Errors
 ///
 /// The thread cannot be started.
-pub(crate) fn with_deep_stack<R: Send>(work: impl FnOnce() -> R + Send) -> Result<R> {
+pub fn with_deep_stack<R: Send>(work: impl FnOnce() -> R + Send) -> Result<R> {
     thread::scope(|scope| {
         let spawned = thread::Builder::new().stack_size(DWARF_STACK).spawn_scoped(scope, work);
         let spawned = spawned.context("can't start a thread")?;
@@ -207,7 +211,7 @@ pub(crate) fn with_deep_stack<R: Send>(work: impl FnOnce() -> R + Send) -> Resul
 }
 
 /// No DWARF yet.
-pub(crate) fn dwarf_files() -> DwarfFiles {
+pub fn dwarf_files() -> DwarfFiles {
     DwarfFiles::new(|file| Some(Box::new(Bytes::map(file).ok()?) as Mapped))
 }
 
@@ -228,7 +232,7 @@ fn named(frames: Vec<Frame>, names: &Names<'_>, mut visit: impl FnMut(u32, Frame
 }
 
 /// Finds the names of DSOs and of the functions in them.
-pub(crate) struct Names<'f> {
+pub struct Names<'f> {
     images: Images<'f>,
     maps: PerfMaps,
     endian: Endian,
@@ -236,7 +240,7 @@ pub(crate) struct Names<'f> {
 }
 
 /// A DSO, or the memory of a process, with its functions.
-pub(crate) struct NamedPlace<'f> {
+pub struct NamedPlace<'f> {
     facts: &'f Facts,
     number: Option<u32>,
     dso: Option<Cow<'f, [u8]>>,
@@ -246,14 +250,27 @@ pub(crate) struct NamedPlace<'f> {
     why: Option<String>,
 }
 
+impl fmt::Debug for Names<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Names").field("inlined", &self.inlined).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for NamedPlace<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NamedPlace").field("dso", &self.dso).finish_non_exhaustive()
+    }
+}
+
 impl<'f> Names<'f> {
-    pub(crate) fn new(search: Search<'f>) -> Names<'f> {
+    /// Those of a recording.
+    pub fn new(search: Search<'f>) -> Names<'f> {
         let Search { endian, ids, inlined, .. } = search;
         Names { images: Images::new(search), maps: PerfMaps::new(ids), endian, inlined }
     }
 
     /// The DSO of a frame, or the memory of its process.
-    pub(crate) fn place<'n>(&self, frame: Frame, files: &'n DwarfFiles) -> NamedPlace<'n>
+    pub fn place<'n>(&self, frame: Frame, files: &'n DwarfFiles) -> NamedPlace<'n>
     where
         'f: 'n,
     {
@@ -290,7 +307,7 @@ impl<'f> Names<'f> {
 
 impl NamedPlace<'_> {
     /// What is at an offset, as in [`Frame`].
-    pub(crate) fn name(&self, at: u64) -> FrameName<'_> {
+    pub fn name(&self, at: u64) -> FrameName<'_> {
         let shown = &mut self.shown.borrow_mut();
         let (functions, offset) =
             self.source.as_ref().and_then(|source| source.functions(at, shown)).unwrap_or_default();
@@ -300,28 +317,29 @@ impl NamedPlace<'_> {
     }
 
     /// The source file and line of the code at an offset, inlined or not.
-    pub(crate) fn line(&self, at: u64) -> Option<(String, u32)> {
+    pub fn line(&self, at: u64) -> Option<(String, u32)> {
         let Some(NameSource::Image(image, Some(dwarf))) = &self.source else { return None };
         let innermost = dwarf.at(image.address_of(at)?).into_iter().next()?;
         innermost.file.zip(innermost.line)
     }
 
     /// The virtual address in its file of the code at an offset, if the file was found.
-    pub(crate) fn address(&self, at: u64) -> Option<u64> {
+    pub fn address(&self, at: u64) -> Option<u64> {
         match &self.source {
             Some(NameSource::Image(image, _)) => image.address_of(at),
             _ => None,
         }
     }
 
-    pub(crate) fn dso(&self) -> Option<&[u8]> {
+    /// Its name; `None` if the address is in no mapping.
+    pub fn dso(&self) -> Option<&[u8]> {
         self.dso.as_deref()
     }
 }
 
 impl Named {
     /// Counts a DSO when all its frames have names.
-    pub(crate) fn count(&mut self, place: &NamedPlace<'_>) {
+    pub fn count(&mut self, place: &NamedPlace<'_>) {
         if let Some(NameSource::Image(_, Some(dwarf))) = &place.source
             && let Some(why) = dwarf.stopped()
         {

@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::ids::RecordedIds;
 use perfx_format::event_name::names_of;
+use perfx_format::header::Features;
 use perfx_format::read::{Batch, Recording};
 use perfx_format::record::build_id::BuildIdEntry;
 use perfx_format::record::cgroup::Cgroup;
@@ -12,12 +14,11 @@ use perfx_format::record::cpumode::KERNEL;
 use perfx_format::record::event_update::name_update;
 use perfx_format::record::id_index::{ANY, IdIndex};
 use perfx_format::record::ksymbol::Ksymbol;
-use perfx_format::{Event, Kinds, Layouts, Record, RecordType, named_pid, sample_type};
+use perfx_format::{Endian, Event, Kinds, Layouts, Record, RecordType, named_pid, sample_type};
 use perfx_model::address_space::{AddressSpaces, Changes, Machine, Mapping, Space};
 use perfx_model::guests::Guests;
 use perfx_model::mapped_files::MappedFiles;
 use perfx_model::tasks::{TaskChanges, Tasks};
-use perfx_passes::RecordedIds;
 use perfx_pipeline::{Result, scan};
 use symbols::Reference;
 
@@ -26,26 +27,30 @@ use symbols::Reference;
 pub struct Facts {
     /// The events, in the order of the recording.
     pub events: Vec<EventFacts>,
-    pub(crate) spaces: Arc<AddressSpaces>,
-    pub(crate) files: MappedFiles,
-    pub(crate) guests: Guests,
+    /// What was mapped when.
+    pub spaces: Arc<AddressSpaces>,
+    /// The offsets of mappings in their files.
+    pub files: MappedFiles,
+    /// The events of guests.
+    pub guests: Guests,
     /// Empty unless tasks were asked for.
-    pub(crate) tasks: Tasks,
+    pub tasks: Tasks,
     /// Names of cgroups, by id.
-    pub(crate) cgroups: HashMap<u64, Box<[u8]>>,
-    pub(crate) ids: RecordedIds,
+    pub cgroups: HashMap<u64, Box<[u8]>>,
+    /// The build-ids in the recording.
+    pub ids: RecordedIds,
     /// The position of the recorded kernel.
-    pub(crate) reference: Option<Reference>,
+    pub reference: Option<Reference>,
     /// True if ID_INDEX says that events count on CPUs, whatever runs there (`perf record -a`).
-    pub(crate) whole_cpus: bool,
+    pub whole_cpus: bool,
     /// For each DSO, whether it is memory of a process without a file.
     memory: Vec<bool>,
     /// Where kernel modules were loaded; `None` for those that were at several addresses.
-    pub(crate) modules: HashMap<u32, Option<u64>>,
+    pub modules: HashMap<u32, Option<u64>>,
     /// The kernel of the host, and the addresses from its end up to the next mapping.
     beyond_kernel: Option<(u32, Range<u64>)>,
     /// The addresses of the DSOs that KSYMBOL records name: BPF programs and other code that the kernel loads.
-    pub(crate) ksymbols: HashMap<u32, u64>,
+    pub ksymbols: HashMap<u32, u64>,
 }
 
 /// An event.
@@ -54,8 +59,9 @@ pub struct EventFacts {
     /// Its name in the recording, which may hold any bytes.
     pub name: Vec<u8>,
     /// The weight of a sample without a period.
-    pub(crate) period: u64,
-    pub(crate) inherit: bool,
+    pub period: u64,
+    /// True if threads that its thread creates are counted, too.
+    pub inherit: bool,
     tracepoint: bool,
     clock: bool,
     /// The period of all of its samples; `None` if it varies.
@@ -65,9 +71,9 @@ pub struct EventFacts {
     /// True if it counts while a CPU works: time, or an event of the hardware.
     counts_work: bool,
     /// True if its samples have call chains.
-    pub(crate) has_chains: bool,
+    pub has_chains: bool,
     /// The most frames in a call chain.
-    pub(crate) max_stack: usize,
+    pub max_stack: usize,
 }
 
 impl EventFacts {
@@ -103,7 +109,7 @@ impl EventFacts {
 
     /// The time between its samples while a CPU works, ns, if the event says it: a clock by its period, others by the
     /// frequency that was asked for.
-    pub(crate) fn interval(&self) -> Option<u64> {
+    pub fn interval(&self) -> Option<u64> {
         let period = self.fixed_period.filter(|_| self.clock);
         period
             .or_else(|| 1_000_000_000_u64.checked_div(self.frequency?))
@@ -112,13 +118,143 @@ impl EventFacts {
 
     /// True if it counts while a CPU works: time, or an event of the hardware. Other events, such as page faults, do
     /// not tell by their samples how long a thread ran.
-    pub(crate) fn counts_work(&self) -> bool {
+    pub fn counts_work(&self) -> bool {
         self.counts_work
     }
 
     /// The period of all of its samples; `None` if it varies.
     pub fn fixed_period(&self) -> Option<u64> {
         self.fixed_period
+    }
+}
+
+/// Learns the facts, record by record in the order of the file.
+#[derive(Debug, Default)]
+pub struct FactsSurvey {
+    /// True to learn the names of threads and cgroups, too.
+    tasks: bool,
+    task_changes: TaskChanges,
+    changes: Changes,
+    files: MappedFiles,
+    guests: Guests,
+    reference: Option<Reference>,
+    /// Names from EVENT_UPDATE records, by event id.
+    names: HashMap<u64, Vec<u8>>,
+    cgroups: HashMap<u64, Box<[u8]>>,
+    ksymbols: HashMap<u32, u64>,
+    modules: HashMap<u32, Option<u64>>,
+    /// The kernel of the host, and the end of its mapping.
+    kernel: Option<(u32, u64)>,
+    whole_cpus: bool,
+    /// HEADER_BUILD_ID records.
+    recorded_ids: Vec<Vec<u8>>,
+}
+
+impl FactsSurvey {
+    /// Nothing is known. With `tasks`, the names of threads and cgroups are learned, too.
+    pub fn new(tasks: bool) -> FactsSurvey {
+        FactsSurvey { tasks, task_changes: TaskChanges::new(true), ..FactsSurvey::default() }
+    }
+
+    /// The kinds of records that it learns from.
+    pub fn kinds(tasks: bool) -> Kinds {
+        let kinds = Changes::kinds().union(Kinds::of(&[
+            RecordType::KSYMBOL,
+            RecordType::ID_INDEX,
+            RecordType::HEADER_BUILD_ID,
+            RecordType::EVENT_UPDATE,
+        ]));
+        match tasks {
+            true => kinds.union(TaskChanges::kinds()).union(Kinds::of(&[RecordType::CGROUP])),
+            false => kinds,
+        }
+    }
+
+    /// Takes in a record of these kinds. `look` gets it if it changes address spaces or tasks: with its machine, and
+    /// the number of the DSO that it maps.
+    pub fn learn(
+        &mut self,
+        record: &Record<'_>,
+        layouts: &Layouts,
+        look: impl FnOnce(&Record<'_>, &Layouts, Machine, Option<u32>),
+    ) {
+        if self.tasks && TaskChanges::kinds().contains(record.kind()) {
+            self.task_changes.add(record, layouts);
+        }
+        match record.kind() {
+            RecordType::ID_INDEX => {
+                self.guests.learn(record);
+                let mut entries = IdIndex::of(record).into_iter().flat_map(|index| index.entries());
+                self.whole_cpus |= entries.any(|entry| entry.tid == ANY);
+            }
+            RecordType::HEADER_BUILD_ID => self.recorded_ids.push(record.bytes().to_vec()),
+            RecordType::CGROUP => {
+                self.cgroups.extend(Cgroup::of(record).map(|cgroup| (cgroup.id, cgroup.path.into())));
+            }
+            RecordType::EVENT_UPDATE => {
+                self.names.extend(name_update(record).map(|(id, name)| (id, name.to_vec())));
+            }
+            _ => {
+                let machine = self.guests.machine(record, layouts, named_pid(record));
+                let dso = self.changes.add(record, layouts, machine);
+                look(record, layouts, machine, dso);
+                if let Some(dso) = dso {
+                    self.learn_mapping(record, layouts, machine, dso);
+                }
+            }
+        }
+    }
+
+    fn learn_mapping(&mut self, record: &Record<'_>, layouts: &Layouts, machine: Machine, dso: u32) {
+        self.ksymbols.extend(Ksymbol::of(record).map(|symbol| (dso, symbol.address)));
+        let mapping = Mapping::read(record, layouts);
+        let is_of_kernel = mapping.is_none_or(|mapping| mapping.kernel);
+        self.files.learn(dso, mapping.as_ref(), is_of_kernel);
+        let Some(mapping) = mapping.filter(|_| is_of_kernel) else { return };
+        let start = self.modules.entry(dso).or_insert(Some(mapping.start));
+        *start = start.filter(|start| *start == mapping.start);
+        if let Some(found) = kernel_reference(&mapping).filter(|_| machine == Machine::Host) {
+            self.reference.get_or_insert(found);
+            self.kernel.get_or_insert((dso, mapping.start.saturating_add(mapping.len)));
+        }
+    }
+
+    /// What the records mean in a recording with these events and features.
+    pub fn finish(self, all: &[Event], features: &Features, event_types: &[u8], endian: Endian) -> Facts {
+        let FactsSurvey { task_changes, changes, files, guests, mut reference, names, cgroups, .. } = self;
+        let FactsSurvey { ksymbols, modules, kernel, whole_cpus, recorded_ids, .. } = self;
+        let names = names_of(all, features, event_types, endian, &names);
+        let mut events: Vec<EventFacts> = all.iter().map(EventFacts::new).collect();
+        events.iter_mut().zip(names).for_each(|(event, name)| event.name = name.name);
+        let tasks = Tasks::new(task_changes, &guests);
+        let spaces = Arc::new(AddressSpaces::new(changes));
+        let mut ids = RecordedIds::new(features, endian, spaces.dsos());
+        for record in &recorded_ids {
+            BuildIdEntry::read(record, endian).iter().for_each(|entry| ids.learn(entry));
+        }
+        if let (Some(reference), Some((dso, _))) = (&mut reference, kernel) {
+            reference.kernel = spaces.dsos().get(dso as usize).and_then(|(dso, _)| ids.get(dso));
+        }
+        let beyond_kernel = kernel.map(|(dso, end)| {
+            let next = modules.values().flatten().copied().filter(|&start| start >= end).min();
+            (dso, end..next.unwrap_or(u64::MAX))
+        });
+        let memory = spaces.dsos().iter().map(|(dso, _)| !dso.kernel && is_memory(&dso.name)).collect();
+        Facts {
+            events,
+            spaces,
+            files,
+            guests,
+            tasks,
+            cgroups,
+            ids,
+            reference,
+            whole_cpus,
+            memory,
+            modules,
+            beyond_kernel,
+            ksymbols,
+        }
     }
 }
 
@@ -134,72 +270,21 @@ impl Facts {
 
     /// The same; `look` gets each record that changes address spaces, or with `tasks` tasks: with its machine, and
     /// the number of the DSO that it maps.
-    pub(crate) fn survey_with(
+    ///
+    /// # Errors
+    ///
+    /// The recording cannot be read or decompressed.
+    pub fn survey_with(
         recording: &mut Recording,
         threads: usize,
         tasks: bool,
         mut look: impl FnMut(&Record<'_>, &Layouts, Machine, Option<u32>),
     ) -> Result<Facts> {
-        let endian = recording.endian;
-        let mut names = HashMap::new();
-        let mut changes = Changes::default();
-        let (mut files, mut guests) = (MappedFiles::default(), Guests::default());
-        let mut reference: Option<Reference> = None;
-        let mut task_changes = TaskChanges::new(true);
-        let mut cgroups = HashMap::new();
-        let mut ksymbols = HashMap::new();
-        let mut modules: HashMap<u32, Option<u64>> = HashMap::new();
-        let (mut kernel, mut whole_cpus) = (None, false);
-        let mut recorded_ids: Vec<Vec<u8>> = Vec::new();
-        let mut wanted = Changes::kinds().union(Kinds::of(&[
-            RecordType::KSYMBOL,
-            RecordType::ID_INDEX,
-            RecordType::HEADER_BUILD_ID,
-            RecordType::EVENT_UPDATE,
-        ]));
-        if tasks {
-            wanted = wanted.union(TaskChanges::kinds()).union(Kinds::of(&[RecordType::CGROUP]));
-        }
+        let (mut survey, wanted) = (FactsSurvey::new(tasks), FactsSurvey::kinds(tasks));
         let mut read = |batch: &Batch| -> Result<()> {
             let mut walker = batch.walk();
             while let Some(record) = walker.next_wanted(wanted, usize::MAX)? {
-                if tasks && TaskChanges::kinds().contains(record.kind()) {
-                    task_changes.add(&record, &batch.layouts);
-                }
-                match record.kind() {
-                    RecordType::ID_INDEX => {
-                        guests.learn(&record);
-                        let mut entries = IdIndex::of(&record).into_iter().flat_map(|index| index.entries());
-                        whole_cpus |= entries.any(|entry| entry.tid == ANY);
-                    }
-                    RecordType::HEADER_BUILD_ID => recorded_ids.push(record.bytes().to_vec()),
-                    RecordType::CGROUP => {
-                        cgroups.extend(Cgroup::of(&record).map(|cgroup| (cgroup.id, cgroup.path.into())));
-                    }
-                    RecordType::EVENT_UPDATE => {
-                        names.extend(name_update(&record).map(|(id, name)| (id, name.to_vec())));
-                    }
-                    _ => {
-                        let machine = guests.machine(&record, &batch.layouts, named_pid(&record));
-                        let dso = changes.add(&record, &batch.layouts, machine);
-                        look(&record, &batch.layouts, machine, dso);
-                        let Some(dso) = dso else { continue };
-                        ksymbols.extend(Ksymbol::of(&record).map(|symbol| (dso, symbol.address)));
-                        let mapping = Mapping::read(&record, &batch.layouts);
-                        let is_of_kernel = mapping.is_none_or(|mapping| mapping.kernel);
-                        files.learn(dso, mapping.as_ref(), is_of_kernel);
-                        if let Some(mapping) = mapping.as_ref().filter(|_| is_of_kernel) {
-                            let start = modules.entry(dso).or_insert(Some(mapping.start));
-                            *start = start.filter(|start| *start == mapping.start);
-                        }
-                        if let Some(mapping) = mapping.filter(|_| is_of_kernel && machine == Machine::Host)
-                            && let Some(found) = kernel_reference(&mapping)
-                        {
-                            reference.get_or_insert(found);
-                            kernel.get_or_insert((dso, mapping.start.saturating_add(mapping.len)));
-                        }
-                    }
-                }
+                survey.learn(&record, &batch.layouts, &mut look);
             }
             Ok(())
         };
@@ -214,59 +299,28 @@ impl Facts {
             },
         )?;
         let all = [&recording.events[..], recording.late_events()].concat();
-        let names = names_of(&all, &recording.features, &recording.event_types, endian, &names);
-        let mut events: Vec<EventFacts> = all.iter().map(EventFacts::new).collect();
-        events.iter_mut().zip(names).for_each(|(event, name)| event.name = name.name);
-        let tasks = Tasks::new(task_changes, &guests);
-        let spaces = Arc::new(AddressSpaces::new(changes));
-        let mut ids = RecordedIds::new(&recording.features, endian, spaces.dsos());
-        for record in &recorded_ids {
-            BuildIdEntry::read(record, endian).iter().for_each(|entry| ids.learn(entry));
-        }
-        if let (Some(reference), Some((dso, _))) = (&mut reference, kernel) {
-            reference.kernel = spaces.dsos().get(dso as usize).and_then(|(dso, _)| ids.get(dso));
-        }
-        let beyond_kernel = kernel.map(|(dso, end)| {
-            let next = modules.values().flatten().copied().filter(|&start| start >= end).min();
-            (dso, end..next.unwrap_or(u64::MAX))
-        });
-        let memory = spaces.dsos().iter().map(|(dso, _)| !dso.kernel && is_memory(&dso.name)).collect();
-        Ok(Facts {
-            events,
-            spaces,
-            files,
-            guests,
-            tasks,
-            cgroups,
-            ids,
-            reference,
-            whole_cpus,
-            memory,
-            modules,
-            beyond_kernel,
-            ksymbols,
-        })
+        Ok(survey.finish(&all, &recording.features, &recording.event_types, recording.endian))
     }
 
     /// True if it is memory of a process without a file.
-    pub(crate) fn is_memory(&self, dso: u32) -> bool {
+    pub fn is_memory(&self, dso: u32) -> bool {
         self.memory.get(dso as usize).is_some_and(|&memory| memory)
     }
 
     /// The kernel, if code of it may be at an address that nothing maps. Its mapping ends with `_etext`, but the code
     /// that starts the kernel (`start_kernel`) is behind that. As in perf, only a symbol there makes it the kernel's.
-    pub(crate) fn beyond_kernel(&self, machine: Machine, mode: u16, address: u64) -> Option<u32> {
+    pub fn beyond_kernel(&self, machine: Machine, mode: u16, address: u64) -> Option<u32> {
         let (dso, range) = self.beyond_kernel.as_ref()?;
         (machine == Machine::Host && mode == KERNEL && range.contains(&address)).then_some(*dso)
     }
 
     /// True if a DSO is the kernel, but the address is not in its mapping.
-    pub(crate) fn is_beyond_kernel(&self, dso: u32, address: u64) -> bool {
+    pub fn is_beyond_kernel(&self, dso: u32, address: u64) -> bool {
         self.beyond_kernel.as_ref().is_some_and(|(kernel, range)| *kernel == dso && range.contains(&address))
     }
 
     /// True if code of a JIT compiler may be there: in memory of a process of the host, without a file.
-    pub(crate) fn has_jit(&self, dso: u32, space: Space) -> bool {
+    pub fn has_jit(&self, dso: u32, space: Space) -> bool {
         space.machine == Machine::Host && self.is_memory(dso)
     }
 }

@@ -11,14 +11,14 @@ use perfx_format::{Bytes, Inode};
 use rustix::fs::OFlags;
 use rustix::process::geteuid;
 
-use crate::support::ids::IdOptions;
+use crate::ids::IdOptions;
 
 /// The largest dump that is read, bytes. A larger one is from a process that ran for days, or is meant to
 /// exhaust memory.
 const DUMP_MAX: u64 = 4 << 30;
 
 /// The pid in the name of a dump, `…/jit-4711.dump`. perf recognises a mapped dump by this name.
-pub(crate) fn pid_in(path: &[u8]) -> Option<u32> {
+pub fn pid_in(path: &[u8]) -> Option<u32> {
     let path = without_deleted(path);
     let slash = path.iter().rposition(|&byte| byte == b'/')?;
     let digits = path[slash + 1..].strip_prefix(b"jit-")?.strip_suffix(b".dump")?;
@@ -28,13 +28,13 @@ pub(crate) fn pid_in(path: &[u8]) -> Option<u32> {
 
 /// The places where dumps are searched for.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Places {
+pub struct Places {
     /// Folders with dumps, which are found by their name alone.
-    pub(super) folders: Vec<PathBuf>,
+    pub folders: Vec<PathBuf>,
     /// Folders that replace `/` of the recorded machine.
-    pub(super) roots: Vec<PathBuf>,
+    pub roots: Vec<PathBuf>,
     /// True if the files of this machine are not the recorded ones.
-    pub(super) no_files: bool,
+    pub no_files: bool,
 }
 
 /// Finds perf maps, in which JIT compilers list their code, and opens them only if that is safe.
@@ -64,13 +64,21 @@ impl PerfMaps {
 
 impl Places {
     /// Opens the perf map of a process.
-    pub(super) fn perf_map(&self, pid: u32) -> Result<(Bytes, PathBuf), String> {
+    ///
+    /// # Errors
+    ///
+    /// Why there is none that can be used.
+    pub fn perf_map(&self, pid: u32) -> Result<(Bytes, PathBuf), String> {
         self.open(PerfMaps::path(pid).as_bytes(), None)
     }
 
     /// Opens the dump that was mapped at this path; if that fails, the error is the reason. `mapped` is the
     /// inode of the mapped file, if the recording contains it.
-    pub(super) fn open(&self, path: &[u8], mapped: Option<Inode>) -> Result<(Bytes, PathBuf), String> {
+    ///
+    /// # Errors
+    ///
+    /// Why there is none that can be used.
+    pub fn open(&self, path: &[u8], mapped: Option<Inode>) -> Result<(Bytes, PathBuf), String> {
         let path = Path::new(OsStr::from_bytes(without_deleted(path)));
         let name = path.file_name().unwrap_or_default();
         let below_root = path.strip_prefix("/").unwrap_or(path);

@@ -21,8 +21,8 @@ use perfx_pipeline::{Context as _, LISTED, Level, Report, Result, Session, count
 use symbols::{Debuginfod, KernelFile};
 
 /// The places to look for files that a recording names.
-#[derive(Args, Clone, Debug)]
-pub(crate) struct SearchArgs {
+#[derive(Args, Clone, Default, Debug)]
+pub struct SearchArgs {
     /// Also look in this sysroot or container image; repeatable
     #[arg(help_heading = "Where to search for files", long, value_name = "DIR")]
     root: Vec<PathBuf>,
@@ -36,7 +36,7 @@ pub(crate) struct SearchArgs {
 
 impl SearchArgs {
     /// True if the user named a place.
-    pub(crate) fn is_given(&self) -> bool {
+    pub fn is_given(&self) -> bool {
         !self.root.is_empty() || !self.buildid_dir.is_empty() || self.no_files
     }
 
@@ -45,13 +45,13 @@ impl SearchArgs {
     /// # Errors
     ///
     /// The list cannot be read, or a folder does not exist.
-    pub(crate) fn options(self, known: Option<&str>) -> Result<IdOptions> {
+    pub fn options(self, known: Option<&str>) -> Result<IdOptions> {
         IdOptions::new(known, self.root, self.buildid_dir, self.no_files)
     }
 }
 
 /// The places to look for symbols.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Default, Debug)]
 pub struct SymbolArgs {
     #[command(flatten)]
     search: SearchArgs,
@@ -93,7 +93,7 @@ impl SymbolArgs {
 }
 
 /// The sources of build-ids.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Default, Debug)]
 pub struct IdArgs {
     /// Build-ids that override those of the recording: `HEX PATH[,HEX PATH…]`, or file://NAME with one such
     /// pair per line
@@ -132,7 +132,7 @@ pub struct IdOptions {
 
 impl IdOptions {
     /// The kinds of records that can contradict the user's list.
-    pub(crate) fn correctable(&self) -> Kinds {
+    pub fn correctable(&self) -> Kinds {
         if self.known.is_empty() {
             return Kinds::NONE;
         }
@@ -140,7 +140,7 @@ impl IdOptions {
     }
 
     /// The user's id for the object of a record of these kinds, if the record has a different one.
-    pub(crate) fn correction(&self, record: &Record<'_>, layouts: &Layouts) -> Option<Correction> {
+    pub fn correction(&self, record: &Record<'_>, layouts: &Layouts) -> Option<Correction> {
         if !self.correctable().contains(record.kind()) {
             return None;
         }
@@ -162,7 +162,7 @@ impl IdOptions {
     }
 
     /// Sets the user's ids in entries of feature BUILD_ID; of entries that become equal, one is kept.
-    pub(crate) fn correct_feature(&self, session: &mut Session, corrections: &mut BTreeSet<Correction>) {
+    pub fn correct_feature(&self, session: &mut Session, corrections: &mut BTreeSet<Correction>) {
         let Some(section) = session.feature(Feature::BUILD_ID).cloned() else { return };
         let mut entries = BuildIds::new(&section, session.endian);
         // Such entries have another layout, and no program has written them since 2010.
@@ -196,7 +196,7 @@ impl IdOptions {
     }
 
     /// The user's id of a DSO.
-    pub(crate) fn known_id(&self, dso: &Dso) -> Option<BuildId> {
+    pub fn known_id(&self, dso: &Dso) -> Option<BuildId> {
         self.known.get(Path::new(OsStr::from_bytes(dso_name(dso))))
     }
 
@@ -342,7 +342,7 @@ pub fn object_of(dso: &Dso, pid: Option<u32>) -> Object {
 
 /// A build-id from the user that replaces a different one in the recording.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Correction {
+pub struct Correction {
     name: Box<[u8]>,
     own: Box<[u8]>,
     id: BuildId,
@@ -351,7 +351,7 @@ pub(crate) struct Correction {
 impl Correction {
     /// Sets the id in an MMAP2 record with another one, or in an entry of feature BUILD_ID or a
     /// HEADER_BUILD_ID record.
-    pub(crate) fn apply(&self, kind: RecordType, bytes: &mut [u8], endian: Endian) {
+    pub fn apply(&self, kind: RecordType, bytes: &mut [u8], endian: Endian) {
         match kind {
             RecordType::MMAP2 => set_mmap2_build_id(bytes, self.id.as_bytes(), endian),
             _ => set_build_id(bytes, self.id.as_bytes(), endian),
@@ -376,20 +376,20 @@ impl Correction {
 ///
 /// If a file has the feature, perf 7 lists only its build-ids, so a new feature must contain these, too.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct MappedIds {
+pub struct MappedIds {
     dsos: BTreeSet<Dso>,
 }
 
 impl MappedIds {
     /// Takes in a DSO, if its mapping has a build-id.
-    pub(crate) fn learn(&mut self, dso: &Dso) {
+    pub fn learn(&mut self, dso: &Dso) {
         if dso.tells_id() && !self.dsos.contains(dso) {
             self.dsos.insert(dso.clone());
         }
     }
 
     /// Takes in a record, if it is an MMAP2 of the host.
-    pub(crate) fn learn_record(&mut self, record: &Record<'_>, layouts: &Layouts) {
+    pub fn learn_record(&mut self, record: &Record<'_>, layouts: &Layouts) {
         if record.kind() == RecordType::MMAP2
             && !record.is_of_guest()
             && let Some(mapping) = Mapping::read(record, layouts)
@@ -399,12 +399,12 @@ impl MappedIds {
     }
 
     /// Adds the ids of a later batch.
-    pub(crate) fn join(&mut self, later: MappedIds) {
+    pub fn join(&mut self, later: MappedIds) {
         self.dsos.extend(later.dsos);
     }
 
     /// The entries; the host's are assigned to `machine`.
-    pub(crate) fn entries(&self, machine: Machine, endian: Endian) -> Vec<u8> {
+    pub fn entries(&self, machine: Machine, endian: Endian) -> Vec<u8> {
         let mut entries = Vec::new();
         for dso in &self.dsos {
             let of_host = dso.machine == Machine::Host;
@@ -420,7 +420,7 @@ impl MappedIds {
 
     /// Adds entries to feature BUILD_ID; if that creates the feature, adds these, too. Returns the number of
     /// new entries.
-    pub(crate) fn add_with(&self, entries: &[u8], session: &mut Session) -> u64 {
+    pub fn add_with(&self, entries: &[u8], session: &mut Session) -> u64 {
         let makes = session.feature(Feature::BUILD_ID).is_none();
         let added = session.add_build_ids(entries);
         if !makes || added == 0 {
@@ -435,7 +435,7 @@ type Sourced = (BuildId, Cow<'static, str>);
 
 /// Finds build-ids and counts their sources.
 #[derive(Debug)]
-pub(crate) struct Ids {
+pub struct Ids {
     recorded: RecordedIds,
     finder: Finder,
     /// For guests: this machine has none of their files.
@@ -455,7 +455,7 @@ pub(crate) struct Ids {
 
 impl Ids {
     /// `dsos` are those of the recording, if they are known in advance.
-    pub(crate) fn new(options: &IdOptions, session: &Session, dsos: &[(Dso, u32)]) -> Ids {
+    pub fn new(options: &IdOptions, session: &Session, dsos: &[(Dso, u32)]) -> Ids {
         let known = options.known.clone();
         let places = Places {
             known: KnownIds::clone(&known),
@@ -482,14 +482,14 @@ impl Ids {
     }
 
     /// Takes in a HEADER_BUILD_ID record.
-    pub(crate) fn learn(&mut self, entry: &BuildIdEntry<'_>) {
+    pub fn learn(&mut self, entry: &BuildIdEntry<'_>) {
         self.recorded.learn(entry);
     }
 
     /// The build-id of a DSO; `pid` is a process that has mapped it. `None` for DSOs that cannot have one
     /// (such as anonymous memory). Missing ones are noted for the report. A DSO is searched and noted once,
     /// however often it is requested.
-    pub(crate) fn find(&mut self, dso: &Dso, flags: u32, pid: Option<u32>) -> Option<BuildId> {
+    pub fn find(&mut self, dso: &Dso, flags: u32, pid: Option<u32>) -> Option<BuildId> {
         if !can_have_id(dso, flags) {
             return None;
         }
@@ -507,7 +507,7 @@ impl Ids {
     }
 
     /// The same for a DSO that is requested once.
-    pub(crate) fn find_once(&mut self, dso: &Dso, flags: u32, pid: Option<u32>) -> Option<BuildId> {
+    pub fn find_once(&mut self, dso: &Dso, flags: u32, pid: Option<u32>) -> Option<BuildId> {
         if !can_have_id(dso, flags) {
             return None;
         }
@@ -571,13 +571,7 @@ impl Ids {
 
     /// Reports the sources of ids and the missing ones. `done` says what was done, and how often. If `any` is
     /// false, no id was found, which is suspect unless no DSO could have one.
-    pub(crate) fn report(
-        &mut self,
-        done: &str,
-        any: bool,
-        corrections: &BTreeSet<Correction>,
-        report: &mut Report,
-    ) {
+    pub fn report(&mut self, done: &str, any: bool, corrections: &BTreeSet<Correction>, report: &mut Report) {
         let sources: Vec<_> =
             self.sources.iter().map(|(source, count)| format!("{count} from {source}")).collect();
         let sources = if sources.is_empty() { String::new() } else { format!(" ({})", sources.join(", ")) };
@@ -660,7 +654,7 @@ pub fn dso_name(dso: &Dso) -> &[u8] {
 }
 
 /// Bits 0-2 of a HEADER_BUILD_ID's `misc`: those of the DSO, whatever the cpumode of the sample that hit it.
-pub(crate) fn cpumode_of(dso: &Dso) -> u16 {
+pub fn cpumode_of(dso: &Dso) -> u16 {
     match (dso.machine, dso.kernel) {
         (Machine::Host, true) => cpumode::KERNEL,
         (Machine::Host, false) => cpumode::USER,

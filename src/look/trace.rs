@@ -1,0 +1,773 @@
+//! Shows the raw data of tracepoints as `perf script` does: by the format for printing that the recorded kernel gave
+//! each, a format of printf with expressions of C.
+
+use perfx_format::tracepoint::{NamedField, TraceFieldKind, TraceFormat, TraceValue};
+use perfx_format::{Endian, hex};
+
+use crate::render::readable;
+
+/// The most fields that are shown of a tracepoint: more than any kernel's has.
+const FIELDS_MAX: usize = 256;
+
+/// The longest format, bytes: the text of a sample takes time in proportion to it.
+const FORMAT_MAX: usize = 1 << 14;
+
+/// The deepest expression, and the most operators in one.
+const DEPTH_MAX: u32 = 64;
+const OPERATORS_MAX: usize = 1 << 10;
+
+/// The longest text of a sample, bytes, and the widest number in it.
+const TEXT_MAX: usize = 1 << 16;
+const WIDTH_MAX: usize = 256;
+
+/// The fields of a tracepoint, without those that all have.
+pub fn own_fields<'t>(format: &TraceFormat<'t>) -> impl Iterator<Item = NamedField<'t>> + use<'t> {
+    format.fields().filter(|field| !field.is_common()).take(FIELDS_MAX)
+}
+
+/// A value as text.
+pub fn value_text(value: TraceValue<'_>) -> String {
+    match value {
+        TraceValue::Signed(number) => number.to_string(),
+        TraceValue::Unsigned(number) => number.to_string(),
+        TraceValue::Pointer(number) => format!("{number:#x}"),
+        TraceValue::Bytes(bytes) => {
+            let text = value.text().unwrap_or_default();
+            let is_text = str::from_utf8(text).is_ok_and(|text| !text.contains(char::is_control));
+            match is_text && (bytes.is_empty() || text.len() < bytes.len()) {
+                true => readable(text),
+                false => hex(bytes),
+            }
+        }
+    }
+}
+
+/// Shows the samples of a tracepoint.
+#[derive(Clone, Debug)]
+pub struct TracePrinter<'t> {
+    fields: Vec<NamedField<'t>>,
+    /// The parts of the text; the error says why the format can't be used.
+    parts: Result<Vec<Part>, String>,
+    endian: Endian,
+}
+
+/// A part of the text.
+#[derive(Clone, Debug)]
+enum Part {
+    Literal(String),
+    Number { width: Width, bits: u32, style: Style, of: Expr },
+    Text { width: Width, of: Expr },
+}
+
+/// How a number is shown.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Style {
+    Signed,
+    Unsigned,
+    Hex { upper: bool },
+    Octal,
+    Char,
+    Pointer,
+}
+
+/// Flags, width and precision of a format.
+#[derive(Clone, Copy, Default, Debug)]
+struct Width {
+    left: bool,
+    zeros: bool,
+    alternate: bool,
+    plus: bool,
+    space: bool,
+    width: usize,
+    precision: Option<usize>,
+}
+
+/// An expression.
+#[derive(Clone, Debug)]
+enum Expr {
+    Number(i64),
+    Text(String),
+    /// A field, by its number, and which of its numbers.
+    Field(usize, Option<Box<Expr>>),
+    Unary(u8, Box<Expr>),
+    Binary(&'static str, Box<[Expr; 2]>),
+    Either(Box<[Expr; 3]>),
+    Cast {
+        bytes: usize,
+        signed: bool,
+        of: Box<Expr>,
+    },
+    /// `__print_flags`: the names of the bits that are set, with a text between them.
+    Flags(Box<Expr>, String, Vec<(i64, String)>),
+    /// `__print_symbolic`: the name of a number.
+    Symbolic(Box<Expr>, Vec<(i64, String)>),
+}
+
+impl<'t> TracePrinter<'t> {
+    /// For samples of this tracepoint, in recordings of this byte order.
+    pub fn new(format: &TraceFormat<'t>, endian: Endian) -> TracePrinter<'t> {
+        let fields: Vec<NamedField<'t>> = format.fields().take(FIELDS_MAX).collect();
+        let text = str::from_utf8(format.text).ok().and_then(|text| text.split_once("print fmt:"));
+        let parts = match text {
+            Some((_, text)) if text.len() <= FORMAT_MAX => parse(text, &fields),
+            Some(_) => Err("the format is too long".to_owned()),
+            None => Err("there is no format".to_owned()),
+        };
+        TracePrinter { fields, parts, endian }
+    }
+
+    /// Why the kernel's format for printing can't be used, so that each field is shown with its name.
+    pub fn why_by_field(&self) -> Option<&str> {
+        self.parts.as_ref().err().map(String::as_str)
+    }
+
+    /// The text of a sample with this raw data.
+    pub fn text(&self, raw: &[u8]) -> String {
+        let mut text = String::new();
+        if let Ok(parts) = &self.parts {
+            let values = Values { fields: &self.fields, raw, endian: self.endian };
+            if parts.iter().try_for_each(|part| values.part(part, &mut text)).is_some() {
+                return text;
+            }
+            text.clear();
+        }
+        for field in self.fields.iter().filter(|field| !field.is_common()) {
+            let Some(value) = field.value(raw, self.endian) else { continue };
+            let space = if text.is_empty() { "" } else { " " };
+            text += &format!("{space}{}={}", field.name, value_text(value));
+            if text.len() > TEXT_MAX {
+                break;
+            }
+        }
+        text
+    }
+}
+
+/// The values of a sample.
+struct Values<'a> {
+    fields: &'a [NamedField<'a>],
+    raw: &'a [u8],
+    endian: Endian,
+}
+
+impl Values<'_> {
+    /// Adds a part; `None` if the raw data lacks a field, or the text is too long.
+    fn part(&self, part: &Part, out: &mut String) -> Option<()> {
+        match part {
+            Part::Literal(text) => out.push_str(text),
+            Part::Text { width, of } => {
+                let mut text = String::new();
+                self.text(of, &mut text)?;
+                if let Some(precision) = width.precision {
+                    text = text.chars().take(precision).collect();
+                }
+                padded(out, &text, *width);
+            }
+            Part::Number { width, bits, style, of } => {
+                let unused = 64 - bits;
+                let number = self.number(of)?;
+                let unsigned = number.cast_unsigned() << unused >> unused;
+                let signed = number << unused >> unused;
+                let sign = match (signed < 0, width.plus, width.space) {
+                    (true, ..) => "-",
+                    (false, true, _) => "+",
+                    (false, false, true) => " ",
+                    _ => "",
+                };
+                let prefix = |text| if width.alternate && unsigned != 0 { text } else { "" };
+                let (prefix, digits) = match style {
+                    Style::Signed => (sign, signed.unsigned_abs().to_string()),
+                    Style::Unsigned => ("", unsigned.to_string()),
+                    Style::Hex { upper: false } => (prefix("0x"), format!("{unsigned:x}")),
+                    Style::Hex { upper: true } => (prefix("0X"), format!("{unsigned:X}")),
+                    Style::Octal => (prefix("0"), format!("{unsigned:o}")),
+                    Style::Char => ("", readable(&[unsigned as u8])),
+                    Style::Pointer if number == 0 => ("", "(nil)".to_owned()),
+                    Style::Pointer => ("0x", format!("{unsigned:x}")),
+                };
+                let wanted = match width.precision {
+                    Some(precision) => precision,
+                    None if width.zeros && !width.left => width.width.saturating_sub(prefix.len()),
+                    None => 0,
+                };
+                let zeros = "0".repeat(wanted.saturating_sub(digits.len()));
+                padded(out, &format!("{prefix}{zeros}{digits}"), *width);
+            }
+        }
+        (out.len() <= TEXT_MAX).then_some(())
+    }
+
+    fn text(&self, of: &Expr, out: &mut String) -> Option<()> {
+        match of {
+            Expr::Text(text) => out.push_str(text),
+            Expr::Field(field, None) => {
+                out.push_str(&readable(self.fields[*field].value(self.raw, self.endian)?.text()?));
+            }
+            Expr::Either(parts) => {
+                let [condition, yes, no] = &**parts;
+                return self.text(if self.number(condition)? != 0 { yes } else { no }, out);
+            }
+            Expr::Flags(value, between, names) => {
+                let (mut value, before) = (self.number(value)?, out.len());
+                let zero = names.iter().find(|(flag, _)| value == 0 && *flag == 0);
+                out.push_str(zero.map_or("", |(_, name)| name));
+                for (flag, name) in names.iter().filter(|(flag, _)| *flag != 0) {
+                    if value & flag == *flag {
+                        out.push_str(if out.len() > before { between } else { "" });
+                        out.push_str(name);
+                        value &= !flag;
+                    }
+                }
+                if value != 0 {
+                    out.push_str(if out.len() > before { between } else { "" });
+                    *out += &format!("{value:#x}");
+                }
+            }
+            Expr::Symbolic(value, names) => {
+                let value = self.number(value)?;
+                match names.iter().find(|(number, _)| *number == value) {
+                    Some((_, name)) => out.push_str(name),
+                    None => *out += &format!("{value:#x}"),
+                }
+            }
+            _ => return None,
+        }
+        (out.len() <= TEXT_MAX).then_some(())
+    }
+
+    /// A number, of 64 bits as in perf.
+    fn number(&self, of: &Expr) -> Option<i64> {
+        Some(match of {
+            Expr::Number(number) => *number,
+            Expr::Field(field, at) => {
+                let field = &self.fields[*field];
+                let index = at.as_ref().map_or(Some(0), |at| usize::try_from(self.number(at)?).ok())?;
+                match field.number(index, self.raw, self.endian)? {
+                    // perf reads fields without their sign.
+                    TraceValue::Signed(number) => {
+                        let unused = 64 - 8 * field.number_size as u32;
+                        (number.cast_unsigned() << unused >> unused).cast_signed()
+                    }
+                    TraceValue::Unsigned(number) | TraceValue::Pointer(number) => number.cast_signed(),
+                    TraceValue::Bytes(_) => return None,
+                }
+            }
+            Expr::Unary(sign, of) => {
+                let number = self.number(of)?;
+                match sign {
+                    b'-' => number.wrapping_neg(),
+                    b'~' => !number,
+                    b'!' => i64::from(number == 0),
+                    _ => number,
+                }
+            }
+            Expr::Binary(sign, sides) => binary(sign, self.number(&sides[0])?, self.number(&sides[1])?)?,
+            Expr::Either(parts) => {
+                let [condition, yes, no] = &**parts;
+                self.number(if self.number(condition)? != 0 { yes } else { no })?
+            }
+            Expr::Cast { bytes, signed, of } => {
+                let (number, unused) = (self.number(of)?, 64 - 8 * *bytes as u32);
+                match signed {
+                    true => number << unused >> unused,
+                    false => (number.cast_unsigned() << unused >> unused).cast_signed(),
+                }
+            }
+            Expr::Text(_) | Expr::Flags(..) | Expr::Symbolic(..) => return None,
+        })
+    }
+}
+
+fn binary(sign: &str, left: i64, right: i64) -> Option<i64> {
+    let shift = u32::try_from(right).ok().filter(|&by| by < 64);
+    Some(match sign {
+        "*" => left.wrapping_mul(right),
+        "/" => left.checked_div(right)?,
+        "%" => left.checked_rem(right)?,
+        "+" => left.wrapping_add(right),
+        "-" => left.wrapping_sub(right),
+        "<<" => left << shift?,
+        ">>" => (left.cast_unsigned() >> shift?).cast_signed(),
+        "<" => i64::from(left < right),
+        ">" => i64::from(left > right),
+        "<=" => i64::from(left <= right),
+        ">=" => i64::from(left >= right),
+        "==" => i64::from(left == right),
+        "!=" => i64::from(left != right),
+        "&" => left & right,
+        "^" => left ^ right,
+        "|" => left | right,
+        "&&" => i64::from(left != 0 && right != 0),
+        _ => i64::from(left != 0 || right != 0),
+    })
+}
+
+fn padded(out: &mut String, text: &str, width: Width) {
+    let blanks = " ".repeat(width.width.saturating_sub(text.chars().count()));
+    match width.left {
+        true => *out += &format!("{text}{blanks}"),
+        false => *out += &format!("{blanks}{text}"),
+    }
+}
+
+/// The operators of C with two sides, those that bind most first; longer ones before those that they begin with.
+const OPERATORS: [&[&str]; 10] = [
+    &["*", "/", "%"],
+    &["+", "-"],
+    &["<<", ">>"],
+    &["<=", ">=", "<", ">"],
+    &["==", "!="],
+    &["&"],
+    &["^"],
+    &["|"],
+    &["&&"],
+    &["||"],
+];
+
+/// Reads a format for printing.
+struct Parser<'p> {
+    rest: &'p str,
+    fields: &'p [NamedField<'p>],
+    /// The operators of the current value.
+    operators: usize,
+}
+
+fn parse(text: &str, fields: &[NamedField<'_>]) -> Result<Vec<Part>, String> {
+    let mut parser = Parser { rest: text, fields, operators: 0 };
+    let format = parser.string()?;
+    let mut args = Vec::new();
+    while parser.takes(",") {
+        parser.operators = 0;
+        args.push(parser.expr(0)?);
+    }
+    match parser.rest.trim() {
+        "" => split(&format, args, fields),
+        rest => Err(format!("`{}` is not understood", first(rest))),
+    }
+}
+
+/// The beginning of a text, for a message.
+fn first(text: &str) -> String {
+    let word: String = text.chars().take(20).take_while(|letter| !letter.is_whitespace()).collect();
+    readable(word.as_bytes())
+}
+
+/// Divides a format of printf into its parts.
+fn split(format: &str, args: Vec<Expr>, fields: &[NamedField<'_>]) -> Result<Vec<Part>, String> {
+    let (mut parts, mut args) = (Vec::new(), args.into_iter());
+    let mut rest = format;
+    while let Some(at) = rest.find('%') {
+        let (before, from) = rest.split_at(at);
+        if !before.is_empty() {
+            parts.push(Part::Literal(before.to_owned()));
+        }
+        rest = &from[1..];
+        if let Some(behind) = rest.strip_prefix('%') {
+            parts.push(Part::Literal("%".to_owned()));
+            rest = behind;
+            continue;
+        }
+        let unknown = || format!("`{}` is not known", first(from));
+        let mut width = Width::default();
+        let flags = rest.len() - rest.trim_start_matches(['-', '0', '#', '+', ' ']).len();
+        for flag in rest[..flags].chars() {
+            match flag {
+                '-' => width.left = true,
+                '0' => width.zeros = true,
+                '#' => width.alternate = true,
+                '+' => width.plus = true,
+                _ => width.space = true,
+            }
+        }
+        rest = &rest[flags..];
+        width.width = digits(&mut rest).unwrap_or(0);
+        if let Some(behind) = rest.strip_prefix('.') {
+            rest = behind;
+            width.precision = Some(digits(&mut rest).unwrap_or(0));
+        }
+        if width.width.max(width.precision.unwrap_or(0)) > WIDTH_MAX {
+            return Err(unknown());
+        }
+        let length = rest.len() - rest.trim_start_matches(['h', 'l', 'L', 'z', 't', 'q', 'j']).len();
+        let bits = match &rest[..length] {
+            "" => 32,
+            "h" => 16,
+            "hh" => 8,
+            _ => 64,
+        };
+        let mut behind = rest[length..].chars();
+        let letter = behind.next().ok_or_else(unknown)?;
+        rest = behind.as_str();
+        let of = args.next().ok_or("it has too few values")?;
+        let style = match letter {
+            's' => {
+                if !of.is_text(fields) {
+                    return Err("a text is at an address".to_owned());
+                }
+                parts.push(Part::Text { width, of });
+                continue;
+            }
+            'd' | 'i' => Style::Signed,
+            'u' => Style::Unsigned,
+            'x' => Style::Hex { upper: false },
+            'X' => Style::Hex { upper: true },
+            'o' => Style::Octal,
+            'c' => Style::Char,
+            // %pS and others show what is at an address.
+            'p' if !rest.starts_with(|letter: char| letter.is_ascii_alphanumeric()) => Style::Pointer,
+            _ => return Err(unknown()),
+        };
+        let bits = if style == Style::Pointer { 64 } else { bits };
+        parts.push(Part::Number { width, bits, style, of });
+    }
+    if !rest.is_empty() {
+        parts.push(Part::Literal(rest.to_owned()));
+    }
+    Ok(parts)
+}
+
+fn digits(rest: &mut &str) -> Option<usize> {
+    let count = rest.len() - rest.trim_start_matches(|digit: char| digit.is_ascii_digit()).len();
+    let (number, behind) = rest.split_at(count);
+    *rest = behind;
+    if number.is_empty() { None } else { Some(number.parse().unwrap_or(usize::MAX)) }
+}
+
+impl Expr {
+    fn is_text(&self, fields: &[NamedField<'_>]) -> bool {
+        match self {
+            Expr::Text(_) | Expr::Flags(..) | Expr::Symbolic(..) => true,
+            Expr::Either(parts) => parts[1].is_text(fields) && parts[2].is_text(fields),
+            Expr::Field(field, None) => {
+                matches!(fields[*field].kind, TraceFieldKind::Bytes | TraceFieldKind::Located { .. })
+            }
+            _ => false,
+        }
+    }
+}
+
+impl<'p> Parser<'p> {
+    fn takes(&mut self, sign: &str) -> bool {
+        self.rest = self.rest.trim_start();
+        match self.rest.strip_prefix(sign) {
+            Some(rest) => {
+                self.rest = rest;
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn must(&mut self, sign: &str) -> Result<(), String> {
+        match self.takes(sign) {
+            true => Ok(()),
+            false => Err(format!("`{}` is not understood", first(self.rest))),
+        }
+    }
+
+    /// A name; empty if there is none.
+    fn word(&mut self) -> &'p str {
+        self.rest = self.rest.trim_start();
+        let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+        let (word, rest) = self.rest.split_at(self.rest.len() - self.rest.trim_start_matches(is_part).len());
+        self.rest = rest;
+        word
+    }
+
+    /// Literals of text, one after the other.
+    fn string(&mut self) -> Result<String, String> {
+        let mut text = String::new();
+        self.must("\"")?;
+        loop {
+            let mut letters = self.rest.chars();
+            match letters.next().ok_or("a text does not end")? {
+                '"' => {
+                    self.rest = letters.as_str();
+                    if !self.takes("\"") {
+                        return Ok(text);
+                    }
+                    continue;
+                }
+                '\\' => match letters.next().ok_or("a text does not end")? {
+                    'n' => text.push('\n'),
+                    't' => text.push('\t'),
+                    other => text.push(other),
+                },
+                letter => text.push(letter),
+            }
+            self.rest = letters.as_str();
+        }
+    }
+
+    /// An expression; `depth` counts those that it is part of.
+    fn expr(&mut self, depth: u32) -> Result<Expr, String> {
+        let condition = self.operation(OPERATORS.len(), depth + 1)?;
+        if !self.takes("?") {
+            return Ok(condition);
+        }
+        let yes = self.expr(depth + 1)?;
+        self.must(":")?;
+        let no = self.expr(depth + 1)?;
+        Ok(Expr::Either(Box::new([condition, yes, no])))
+    }
+
+    /// Values with the operators of the first `levels` levels between them.
+    fn operation(&mut self, levels: usize, depth: u32) -> Result<Expr, String> {
+        let Some(level) = levels.checked_sub(1) else { return self.value(depth) };
+        let mut left = self.operation(level, depth)?;
+        while let Some(sign) = self.operator(OPERATORS[level]) {
+            let right = self.operation(level, depth)?;
+            left = Expr::Binary(sign, Box::new([left, right]));
+            self.operators += 1;
+            if self.operators > OPERATORS_MAX {
+                return Err("it has too many operators".to_owned());
+            }
+        }
+        Ok(left)
+    }
+
+    fn operator(&mut self, of: &[&'static str]) -> Option<&'static str> {
+        self.rest = self.rest.trim_start();
+        let found = *of.iter().find(|sign| self.rest.starts_with(**sign))?;
+        // `&` is not `&&`, nor `<` the beginning of `<<`.
+        let longer = ["&&", "||", "<<", ">>"]
+            .iter()
+            .any(|sign| sign.len() > found.len() && sign.starts_with(found) && self.rest.starts_with(sign));
+        if longer {
+            return None;
+        }
+        self.rest = &self.rest[found.len()..];
+        Some(found)
+    }
+
+    fn value(&mut self, depth: u32) -> Result<Expr, String> {
+        if depth > DEPTH_MAX {
+            return Err("its expressions are too deep".to_owned());
+        }
+        self.rest = self.rest.trim_start();
+        for sign in *b"-~!+" {
+            if self.rest.as_bytes().first() == Some(&sign) {
+                self.rest = &self.rest[1..];
+                return Ok(Expr::Unary(sign, Box::new(self.value(depth + 1)?)));
+            }
+        }
+        if self.rest.starts_with('"') {
+            return self.string().map(Expr::Text);
+        }
+        if let Some(rest) = self.rest.strip_prefix('\'') {
+            let mut letters = rest.chars();
+            let letter = letters.next().filter(|letter| *letter != '\\').ok_or("a character is missing")?;
+            self.rest = letters.as_str();
+            self.must("'")?;
+            return Ok(Expr::Number(i64::from(u32::from(letter))));
+        }
+        if self.takes("(") {
+            if let Some((bytes, signed)) = self.cast() {
+                return Ok(Expr::Cast { bytes, signed, of: Box::new(self.value(depth + 1)?) });
+            }
+            let inner = self.expr(depth + 1)?;
+            self.must(")")?;
+            return Ok(inner);
+        }
+        match self.word() {
+            "REC" => {
+                self.must("->")?;
+                let field = self.field()?;
+                if !self.takes("[") {
+                    return Ok(Expr::Field(field, None));
+                }
+                let index = self.expr(depth + 1)?;
+                self.must("]")?;
+                Ok(Expr::Field(field, Some(Box::new(index))))
+            }
+            "__get_str" | "__get_rel_str" => {
+                self.must("(")?;
+                let field = self.field()?;
+                self.must(")")?;
+                Ok(Expr::Field(field, None))
+            }
+            "__print_flags" => {
+                self.must("(")?;
+                let value = self.expr(depth + 1)?;
+                self.must(",")?;
+                let between = self.string()?;
+                Ok(Expr::Flags(Box::new(value), between, self.names(depth)?))
+            }
+            "__print_symbolic" => {
+                self.must("(")?;
+                let value = self.expr(depth + 1)?;
+                Ok(Expr::Symbolic(Box::new(value), self.names(depth)?))
+            }
+            number if number.starts_with(|digit: char| digit.is_ascii_digit()) => {
+                let digits = number.trim_end_matches(['u', 'U', 'l', 'L']);
+                let parsed = match (digits.strip_prefix("0x").or(digits.strip_prefix("0X")), digits) {
+                    (Some(hex), _) => u64::from_str_radix(hex, 16),
+                    (None, octal) if octal.len() > 1 && octal.starts_with('0') => {
+                        u64::from_str_radix(octal, 8)
+                    }
+                    (None, decimal) => decimal.parse(),
+                };
+                let parsed = parsed.map_err(|_| format!("`{}` is not a number", first(number)))?;
+                Ok(Expr::Number(parsed.cast_signed()))
+            }
+            "" => Err(format!("`{}` is not understood", first(self.rest))),
+            other => Err(format!("`{}` is not understood", first(other))),
+        }
+    }
+
+    /// The number of a field, by its name.
+    fn field(&mut self) -> Result<usize, String> {
+        let name = self.word();
+        let found = self.fields.iter().position(|field| field.name == name);
+        found.ok_or_else(|| format!("it names no field `{}`", first(name)))
+    }
+
+    /// The type of a cast, without the parenthesis before it: its size, and whether it is signed.
+    fn cast(&mut self) -> Option<(usize, bool)> {
+        let (inner, rest) = self.rest.split_once(')')?;
+        let is_type = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '_' | ' ' | '*');
+        let words: Vec<&str> = inner.split([' ', '*']).filter(|word| !word.is_empty()).collect();
+        let starts = words.first()?.starts_with(|letter: char| letter.is_ascii_alphabetic() || letter == '_');
+        if !starts || !inner.chars().all(is_type) {
+            return None;
+        }
+        self.rest = rest;
+        let has = |word: &str| words.contains(&word);
+        let unsigned =
+            has("unsigned") || has("bool") || words.iter().any(|word| word.starts_with(['u', 'U']));
+        let bytes = match words.iter().map(|word| word.trim_start_matches("__")).collect::<Vec<_>>()[..] {
+            _ if inner.contains('*') => return Some((8, false)),
+            _ if has("char") || has("bool") => 1,
+            _ if has("short") => 2,
+            _ if has("long") => 8,
+            _ if has("int") || has("unsigned") => 4,
+            ["u8" | "s8"] => 1,
+            ["u16" | "s16"] => 2,
+            ["u32" | "s32"] => 4,
+            _ => 8,
+        };
+        let signed = !unsigned && !words.iter().any(|word| word.trim_start_matches("__").starts_with('u'));
+        Some((bytes, signed))
+    }
+
+    /// Numbers with their names, `, { 1, "ONE" }, …)`.
+    fn names(&mut self, depth: u32) -> Result<Vec<(i64, String)>, String> {
+        let mut names = Vec::new();
+        let before = self.operators;
+        let nothing = Values { fields: &[], raw: &[], endian: Endian::Little };
+        while self.takes(",") {
+            self.must("{")?;
+            // Only its number is kept.
+            self.operators = 0;
+            let number = self.expr(depth + 1)?;
+            self.must(",")?;
+            let name = self.string()?;
+            self.must("}")?;
+            names.push((nothing.number(&number).ok_or("the number of a name is not one")?, name));
+        }
+        self.operators = before;
+        self.must(")")?;
+        Ok(names)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIELDS: &str = "name: made\nID: 1\nformat:\n\
+        \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\n\
+        \tfield:char comm[8];\toffset:8;\tsize:8;\tsigned:0;\n\
+        \tfield:int pid;\toffset:16;\tsize:4;\tsigned:1;\n\
+        \tfield:__data_loc char[] text;\toffset:20;\tsize:4;\tsigned:0;\n\
+        \tfield:unsigned long args[2];\toffset:24;\tsize:16;\tsigned:0;\n\
+        \tfield:void * ptr;\toffset:40;\tsize:8;\tsigned:0;\n\n\
+        print fmt: ";
+
+    /// Raw data with comm `sh`, pid -2, text `hi`, args 5 and 0x10, ptr 0.
+    fn raw() -> Vec<u8> {
+        let mut raw = vec![0; 51];
+        raw[8..10].copy_from_slice(b"sh");
+        raw[16..20].copy_from_slice(&(-2i32).to_le_bytes());
+        raw[20..24].copy_from_slice(&(3u32 << 16 | 48).to_le_bytes());
+        raw[24] = 5;
+        raw[32] = 0x10;
+        raw[48..50].copy_from_slice(b"hi");
+        raw
+    }
+
+    fn shown(print_fmt: &str) -> Result<String, String> {
+        let text = format!("{FIELDS}{print_fmt}\n");
+        let format = TraceFormat { system: b"s", name: b"made", id: Some(1), text: text.as_bytes() };
+        let printer = TracePrinter::new(&format, Endian::Little);
+        let shown = printer.text(&raw());
+        match printer.why_by_field() {
+            Some(why) => Err(format!("{why}; {shown}")),
+            None => Ok(shown),
+        }
+    }
+
+    #[test]
+    fn expressions_of_c_are_evaluated() {
+        for (format, text) in [
+            (r#""%s %d", REC->comm, REC->pid"#, "sh -2"),
+            (r#""%s|%5s|%-5s|%.1s|", __get_str(text), REC->comm, REC->comm, REC->comm"#, "hi|   sh|sh   |s|"),
+            (r#""%u %x %ld", REC->pid, REC->pid, REC->pid"#, "4294967294 fffffffe 4294967294"),
+            (r#""%08lx %#lx %lu%%", REC->args[1], REC->args[1], REC->args[0] * 2 + 1"#, "00000010 0x10 11%"),
+            (r#""%p %p", REC->ptr, (void *)REC->args[1]"#, "(nil) 0x10"),
+            (r#""%s", REC->args[0] & 4 ? "yes" : "no""#, "yes"),
+            (
+                r#""%s", __print_flags(REC->args[0], "|", { 1, "A" }, { (1 << 1), "B" }, { 0x4UL, "C" })"#,
+                "A|C",
+            ),
+            (r#""%s", __print_flags(REC->args[1], "|", { 1, "A" })"#, "0x10"),
+            (
+                r#""%s %s", __print_symbolic(REC->args[0], { 5, "FIVE" }), __print_symbolic(REC->pid, { 5, "FIVE" })"#,
+                "FIVE 0xfffffffe",
+            ),
+            (r#""%d %d", (u8)REC->pid, (int)REC->pid < 0"#, "254 1"),
+            (r#""a" "b\n""#, "ab\n"),
+            (r#""%d", 1 + 2 * 3 == 7 && !0 || 0"#, "1"),
+            (r#""%c%+d% d%03d", 'x', 1, 2, 3"#, "x+1 2003"),
+        ] {
+            assert_eq!(shown(format).as_deref(), Ok(text), "{format}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_printed_is_shown_field_by_field() {
+        let fields = "comm=sh pid=-2 text=hi args=05000000000000001000000000000000 ptr=0x0";
+        let deep = format!("\"%d\", {}1{}", "(".repeat(1000), ")".repeat(1000));
+        let long = format!("\"%d\", 1{}", "+1".repeat(5000));
+        let endless = format!("\"{}\"", "x".repeat(1 << 20));
+        for (format, why) in [
+            (r#""%pS", REC->ptr"#, "`%pS` is not known"),
+            (r#""%s", REC->ptr"#, "a text is at an address"),
+            (r#""%s", REC->other"#, "it names no field `other`"),
+            (r#""%d", vmemmap_base"#, "`vmemmap_base` is not understood"),
+            (r#""%d""#, "it has too few values"),
+            (r#""%99999999999999999999d", 1"#, "is not known"),
+            (r#""%"#, "does not end"),
+            ("", "is not understood"),
+            (&deep, "too deep"),
+            (&long, "too many operators"),
+            (&endless, "too long"),
+        ] {
+            let said = shown(format).unwrap_err();
+            assert!(said.contains(why) && said.ends_with(fields), "{said}");
+        }
+        // A division by 0, or a number that is not there.
+        for format in [r#""%d", 1 / 0"#, r#""%d", REC->args[2]"#, r#""%d", 1 << 64"#] {
+            assert_eq!(shown(format).as_deref(), Ok(fields), "{format}");
+        }
+    }
+
+    #[test]
+    fn raw_data_that_is_too_short_shows_what_is_there() {
+        let text = format!("{FIELDS}\"%s %d\", REC->comm, REC->pid\n");
+        let format = TraceFormat { system: b"s", name: b"made", id: Some(1), text: text.as_bytes() };
+        let printer = TracePrinter::new(&format, Endian::Little);
+        assert_eq!(printer.text(&raw()[..18]), "comm=sh");
+        assert_eq!(printer.text(&[]), "");
+    }
+}

@@ -1,0 +1,128 @@
+//! Finds the file or the kernel, and the place in it, that an address of a sample leads to.
+
+use std::ops::Range;
+
+use perfx_format::record::cpumode::USER;
+use perfx_format::sample::frames_of;
+use perfx_format::{Layout, Layouts, Record};
+use perfx_model::address_space::{Machine, Space};
+
+use crate::facts::Facts;
+
+/// An address in a chain, resolved.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Frame {
+    /// The DSO that was mapped there; `None` if none was.
+    pub dso: Option<u32>,
+    /// The offset in its file, bytes; in a kernel, in no mapping and in memory without a file, the address.
+    pub at: u64,
+    /// The cpumode of the code.
+    pub mode: u16,
+    /// In memory without a file, where JIT compilers put their code: the process, else 0.
+    pub process: u32,
+}
+
+impl Frame {
+    /// An address in no address space.
+    fn nowhere(mode: u16, address: u64) -> Frame {
+        Frame { dso: None, at: address, mode, process: 0 }
+    }
+}
+
+/// The frame at an address of a space, and from when until when it is there.
+fn frame_in(facts: &Facts, space: Space, time: u64, (mode, address): (u16, u64)) -> (Frame, Range<u64>) {
+    let (hit, valid) = facts.spaces.find(space, address, time);
+    let process = if hit.is_some_and(|hit| facts.has_jit(hit.dso, space)) { space.pid } else { 0 };
+    let at = match hit {
+        Some(hit) if process == 0 => facts.files.offset(hit, address),
+        _ => address,
+    };
+    let dso = hit.map(|hit| hit.dso).or_else(|| facts.beyond_kernel(space.machine, mode, address));
+    (Frame { dso, at, mode, process }, valid)
+}
+
+/// The frame at an address, given after its cpumode, when a record of process `pid` was written.
+pub fn frame_at(
+    facts: &Facts,
+    (record, layouts): (&Record<'_>, &Layouts),
+    pid: Option<u32>,
+    time: u64,
+    (mode, address): (u16, u64),
+) -> Frame {
+    match facts.guests.space(record, layouts, pid, mode) {
+        Some(space) => frame_in(facts, space, time, (mode, address)).0,
+        None => Frame::nowhere(mode, address),
+    }
+}
+
+/// The addresses of a sample as `perf report` counts it, with their cpumodes, innermost first: its own one in place of
+/// the first of its call chain. Before the first marker of the chain, perf takes addresses for those of a process.
+pub fn stack_of(
+    sample: &Record<'_>,
+    layout: &Layout,
+    chain: impl Iterator<Item = u64>,
+) -> impl Iterator<Item = (u16, u64)> {
+    let own = layout.ip(sample).map(|ip| (sample.cpumode(), ip));
+    let mut chain = frames_of(chain, USER).peekable();
+    // The chain of a sample of the kernel may begin in user mode (exclude_callchain_kernel).
+    if let Some((mode, _)) = own {
+        chain.next_if(|(first, _)| *first == mode);
+    }
+    own.into_iter().chain(chain)
+}
+
+/// Remembers what is known of the frames at addresses: most samples have frames of those before them.
+#[derive(Clone, Debug)]
+pub struct FrameCache<T> {
+    known: Box<[Known<T>]>,
+}
+
+/// What is known of the frame at an address of a space between two changes.
+#[derive(Clone, Copy, Debug)]
+struct Known<T> {
+    space: Space,
+    address: u64,
+    from: u64,
+    until: u64,
+    value: T,
+}
+
+/// The number of known frames, a power of two.
+const KNOWN: usize = 1 << 13;
+
+impl<T: Copy + Default> Default for FrameCache<T> {
+    fn default() -> Self {
+        let space = Space { machine: Machine::Host, pid: 0 };
+        // `from` above `until` matches no time.
+        let empty = Known { space, address: 0, from: 1, until: 0, value: T::default() };
+        FrameCache { known: vec![empty; KNOWN].into() }
+    }
+}
+
+impl<T: Copy> FrameCache<T> {
+    /// What is known of the frame at an address of a space, given after its cpumode; in no space, nothing is mapped. If
+    /// nothing is known, `learn` says it; it may be called several times for the same frame.
+    ///
+    /// # Errors
+    ///
+    /// Those of `learn`.
+    pub fn get<E>(
+        &mut self,
+        facts: &Facts,
+        space: Option<Space>,
+        time: u64,
+        (mode, address): (u16, u64),
+        learn: impl FnOnce(Frame) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let Some(space) = space else { return learn(Frame::nowhere(mode, address)) };
+        let slot = (address ^ address >> 13 ^ u64::from(space.pid) << 4) as usize % KNOWN;
+        let known = self.known[slot];
+        if known.address == address && known.space == space && known.from <= time && time < known.until {
+            return Ok(known.value);
+        }
+        let (frame, valid) = frame_in(facts, space, time, (mode, address));
+        let value = learn(frame)?;
+        self.known[slot] = Known { space, address, from: valid.start, until: valid.end, value };
+        Ok(value)
+    }
+}

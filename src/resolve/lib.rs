@@ -1,0 +1,22 @@
+//! Finds what is at the addresses of a recording: files, their build-ids, and functions.
+//!
+//! [`Facts`] are learnt in one reading. With these, [`FrameCache`] finds the [`Frame`] of an address, and
+//! [`name_frames`] the functions of frames.
+
+mod dumps;
+mod facts;
+mod frames;
+mod ids;
+mod naming;
+
+pub use dumps::{PerfMaps, Places, pid_in};
+pub use facts::{EventFacts, Facts, FactsSurvey};
+pub use frames::{Frame, FrameCache, frame_at, stack_of};
+pub use ids::{
+    Correction, IdArgs, IdOptions, Ids, MappedIds, RecordedIds, SearchArgs, SymbolArgs, can_have_id,
+    cpumode_of, dso_name, object_of, recorded_on,
+};
+pub use naming::{
+    FrameName, Function, Images, Lack, Named, NamedPlace, Names, Search, dwarf_files, name_frames, sources,
+    with_deep_stack,
+};
