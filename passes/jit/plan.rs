@@ -275,14 +275,18 @@ impl<'r> Planner<'r> {
         let damage = functions.damage;
         if damage.broken > 0 {
             let records = counted(damage.broken, "broken record", "broken records");
-            self.damaged.push(format!("{shown}: skipped {records} ({} bytes)", damage.skipped));
+            self.damaged
+                .push(format!("{shown}: skipped {records} ({})", counted(damage.skipped, "byte", "bytes")));
         }
         if functions.impossible > 0 {
             let records = counted(functions.impossible, "impossible record", "impossible records");
             self.damaged.push(format!("{shown}: skipped {records}, so their code is missing"));
         }
         if damage.unfinished > 0 {
-            let line = format!("{shown}: its last record is incomplete ({} bytes)", damage.unfinished);
+            let line = format!(
+                "{shown}: its last record is incomplete ({})",
+                counted(damage.unfinished, "byte", "bytes")
+            );
             self.plan.report.say(Level::Detail, line);
         }
         if damage.unknown > 0 {

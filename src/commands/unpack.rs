@@ -9,6 +9,7 @@ use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
+use perfx_format::bytes_of;
 use perfx_passes::parse_bytes;
 use perfx_pipeline::{Level, Report, count};
 use serde::Deserialize;
@@ -164,7 +165,9 @@ fn unpack(pack: impl Read, folder: &Path, max_size: Option<u64>) -> Result<Manif
             files.remove(path).with_context(|| format!("the pack is incomplete: {path} is missing"))?;
         ensure!(
             (size, &hash) == (*bytes, sha256),
-            "{path} is damaged: {size} bytes with SHA-256 {hash}; the manifest says {bytes} bytes with {sha256}"
+            "{path} is damaged: {} with SHA-256 {hash}; the manifest says {} with {sha256}",
+            bytes_of(size),
+            bytes_of(*bytes)
         );
     }
     if let Some(path) = files.keys().next() {

@@ -1,8 +1,8 @@
 //! Checks what perf requires of a COMPRESSED record besides valid zstd data.
 
-use perfx_format::RecordType;
 use perfx_format::features::Compressed;
 use perfx_format::read::Opened;
+use perfx_format::{RecordType, bytes_of, bytes_that};
 
 use crate::finding::{Findings, Location};
 
@@ -19,7 +19,7 @@ pub(crate) fn check(opened: &Opened, feature: Option<&Option<Compressed>>, findi
         add("kind-newer", "perf 6.1 does not know it".to_owned());
     }
     if expanded == 0 && opened.issues.iter().all(|odd| odd.code != "compressed-size") {
-        add("compressed-empty", format!("{} bytes that expand to nothing", opened.size));
+        add("compressed-empty", bytes_that(opened.size, " that expands", " that expand") + " to nothing");
     }
     if opened.frame_inside {
         add("compressed-frames", "a zstd frame ends inside the record and another follows".to_owned());
@@ -28,7 +28,8 @@ pub(crate) fn check(opened: &Opened, feature: Option<&Option<Compressed>>, findi
         Some(None) => add("compressed-feature", "there is no feature COMPRESSED before it".to_owned()),
         // A value of 0 is reported as a fault of the feature.
         Some(Some(feature)) if feature.mmap_len > 0 && expanded > feature.mmap_len.into() => {
-            let what = format!("expands to {expanded} bytes, more than the {} of mmap_len", feature.mmap_len);
+            let what =
+                format!("expands to {}, more than the {} of mmap_len", bytes_of(expanded), feature.mmap_len);
             add("compressed-large", what);
         }
         _ => {}

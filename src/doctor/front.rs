@@ -10,7 +10,7 @@ use perfx_format::features::{
 use perfx_format::header::{FILE_HEADER_SIZE, FileHeader};
 use perfx_format::read::{Form, Recording};
 use perfx_format::section::Section;
-use perfx_format::{Endian, Feature, Layouts, Origin};
+use perfx_format::{Endian, Feature, Layouts, Origin, bytes_of, bytes_that};
 
 use crate::finding::{Findings, Location};
 use crate::records::{Aux, Times};
@@ -125,11 +125,11 @@ fn sections(file: &FileHeader, findings: &mut Findings) {
         }
     }
     if !file.trailing.is_empty() && !file.sections.is_empty() {
-        let what = format!("{} bytes follow the last section", file.trailing.len());
+        let what = bytes_that(file.trailing.len(), " follows", " follow") + " the last section";
         findings.add("trailing-bytes", Location::at(file.len - file.trailing.len() as u64, what));
     }
     for hole in &file.holes {
-        let what = format!("{} bytes outside all sections", hole.size);
+        let what = bytes_of(hole.size) + " outside all sections";
         findings.add("hole", Location::at(hole.offset, what));
     }
 }
@@ -191,7 +191,8 @@ fn agree(recording: &Recording, findings: &mut Findings) {
             }
         }
         if !entries.rest().is_empty() {
-            let what = format!("{} bytes at its end are not an entry", entries.rest().len());
+            let what =
+                bytes_that(entries.rest().len(), " at its end is", " at its end are") + " not an entry";
             add("build-id-entry", Feature::BUILD_ID, what);
         }
     }

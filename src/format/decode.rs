@@ -22,6 +22,7 @@ use crate::record::header_records::EVENT_TYPE_NAME;
 use crate::record::stat_config::STAT_TAGS;
 use crate::record::tracing_data::tracing_data;
 use crate::sample::{Read, Sample, U64s};
+use crate::value::bytes_of;
 use crate::{
     ATTR_SIZE_MIN, Attr, Cursor, Decoded, Feature, HEADER_SIZE, Issue, Layout, Layouts, MMAP_BUILD_ID, Mmap,
     Record, RecordType, Value, bit_names, clear,
@@ -116,7 +117,7 @@ fn frame_issues(record: &Record<'_>) -> impl Iterator<Item = Issue> {
         format!("a size of {size} bytes is not a multiple of 8")
     });
     let payload = oddity(!payload.is_multiple_of(8), "payload-unaligned", &|| {
-        format!("a payload of {payload} bytes is not a multiple of 8")
+        format!("a payload of {} is not a multiple of 8", bytes_of(payload))
     });
     // perf before 3.x sent HEADER_ATTR with uninitialised memory in `misc`.
     let code = if kind == RecordType::HEADER_ATTR { "attr-misc" } else { "cpumode-unknown" };
@@ -318,7 +319,7 @@ fn fields<'a>(
                 if usize::from(length) > d.left() {
                     d.add_issue(
                         "count-too-large",
-                        format!("{length} bytes of `{name}` do not fit in the {} bytes left", d.left()),
+                        format!("`{name}` says {}, {} are left", bytes_of(length), d.left()),
                     );
                     return None;
                 }
@@ -611,8 +612,9 @@ fn mmap2_union(record: &Record<'_>, layouts: &Layouts, d: &mut Reader<'_>) -> Op
         d.add_issue(
             "mmap-build-id-bit",
             format!(
-                "misc claims a build-id, which would have {size} bytes; the bytes read as inode {inode} of \
-                device {major}:{minor}"
+                "misc claims a build-id, which would have {}; the bytes read as inode {inode} of \
+                device {major}:{minor}",
+                bytes_of(size)
             ),
         );
         d.note("build_id_size", Value::Number(size.into()));
@@ -649,7 +651,7 @@ fn header_build_id(record: &Record<'_>, layouts: &Layouts, d: &mut Reader<'_>) -
     d.note("build_id", Value::Bytes(&id[..length.min(20)]));
     d.add_gap(length.min(20)..20, 21);
     if !(1..=20).contains(&length) {
-        d.add_issue("build-id-size", format!("a build-id of {length} bytes"));
+        d.add_issue("build-id-size", format!("a build-id of {}", bytes_of(length)));
     }
     d.skip("reserved", 3)?;
     d.text("filename")?;
@@ -711,7 +713,7 @@ fn cpu_map(d: &mut Reader<'_>) -> Option<()> {
                     d.list("mask", count, 8, |d| d.hex::<u64>("").map(drop))
                 }
                 size => {
-                    d.add_issue("cpu-map-type", format!("words of {size} bytes"));
+                    d.add_issue("cpu-map-type", format!("words of {}", bytes_of(size)));
                     None
                 }
             }

@@ -25,6 +25,7 @@ use std::collections::HashMap;
 use crate::decode::{attr_tail, decode_attr};
 use crate::record::build_id::BUILD_ID_SIZE_VALID;
 use crate::tracepoint::TraceFormat;
+use crate::value::bytes_of;
 use crate::{ATTR_SIZE_MIN, Decoded, Endian, Feature, RecordType, Value, until_nul};
 
 /// The most possible CPUs that perf 7 accepts.
@@ -284,7 +285,7 @@ fn build_ids(s: &mut Section<'_>) -> Option<()> {
             s.add_issue("build-id-type", format!("an entry has type {kind}"));
         }
         if entry.misc & BUILD_ID_SIZE_VALID != 0 && !(1..=20).contains(&length) {
-            s.add_issue("build-id-size", format!("an id of {length} bytes"));
+            s.add_issue("build-id-size", format!("an id of {}", bytes_of(length)));
         }
         s.note("misc", Value::Hex(entry.misc.into()));
         s.note("pid", Value::Signed(entry.pid.into()));
@@ -447,7 +448,10 @@ fn event_desc<'a>(s: &mut Section<'a>) -> Option<Vec<EventDesc<'a>>> {
     let count = s.int::<u32>("number of events")?;
     let attr_size = s.number::<u32>("attr_size")?;
     if (attr_size as usize) < ATTR_SIZE_MIN {
-        s.add_issue("attr-size", format!("attrs of {attr_size} bytes; the smallest is {ATTR_SIZE_MIN}"));
+        s.add_issue(
+            "attr-size",
+            format!("attrs of {}; the smallest is {ATTR_SIZE_MIN}", bytes_of(attr_size)),
+        );
         return None;
     }
     s.list("events", count, attr_size as usize + 8, |s| {

@@ -8,6 +8,7 @@ use std::os::unix::fs::FileExt as _;
 
 use crate::journal::Journal;
 use crate::section::{SLOT_SIZE, Section, feature_bitmap, feature_bits};
+use crate::value::{bytes_of, bytes_that};
 use crate::{ATTR_SIZE_MAX, ATTR_SIZE_MIN, Bytes, Endian, Error, Event, Feature, Result, until_nul};
 
 /// Size of the header of a pipe: u64 magic, u64 size.
@@ -111,7 +112,7 @@ impl Magic {
     /// The bytes are not the start of a recording.
     pub fn read(bytes: &[u8]) -> Result<Magic> {
         let Some(head) = bytes.first_chunk::<PIPE_HEADER_SIZE>() else {
-            let what = format!("{} bytes are too few for a perf.data header", bytes.len());
+            let what = bytes_that(bytes.len(), " is", " are") + " too few for a perf.data header";
             return Err(Error::at(0, what).code("header-cut"));
         };
         let (endian, version1) = match &head[..8] {
@@ -298,8 +299,8 @@ impl FileHeader {
         }
         let Some(range) = self.attrs.inside(file.len()) else {
             let Section { offset, size } = self.attrs;
-            let what =
-                format!("the attrs section ({size} bytes at {offset:#x}) reaches past the end of the file");
+            let size = bytes_of(size);
+            let what = format!("the attrs section ({size} at {offset:#x}) reaches past the end of the file");
             return Err(Error::at(24, what).code("attrs-outside").hint(NO_EVENTS));
         };
         let section = &file[range];
@@ -325,8 +326,8 @@ impl FileHeader {
         let entries = if better { by_attr } else { by_header };
         let Some(entries) = entries else {
             let what = format!(
-                "the attrs section of {} bytes is not a multiple of {entry_size}, the size of an event",
-                self.attrs.size
+                "the attrs section of {} is not a multiple of {entry_size}, the size of an event",
+                bytes_of(self.attrs.size)
             );
             return Err(Error::at(16, what).code("attrs-size"));
         };
@@ -336,10 +337,9 @@ impl FileHeader {
         }
         let used: usize = entries.iter().map(|(_, attr, _)| attr.len() + 16).sum();
         if used < section.len() {
-            let what = format!(
-                "{} bytes at the end of the attrs section are not an event and are ignored",
-                section.len() - used
-            );
+            let one = " at the end of the attrs section is not an event and is ignored";
+            let many = " at the end of the attrs section are not an event and are ignored";
+            let what = bytes_that(section.len() - used, one, many);
             self.fault(Severity::Odd, "attrs-size", 32, what);
         }
         // In a file from perf each event has its own ids. If all entries pointed to the same ids, a small
@@ -353,7 +353,8 @@ impl FileHeader {
             let Some(range) = ids.inside(file.len()).filter(|_| ids.size.is_multiple_of(8)) else {
                 let Section { offset, size } = ids;
                 let wrong = if size.is_multiple_of(8) { "inside the file" } else { "a multiple of 8 bytes" };
-                let what = format!("the ids of event {index} ({size} bytes at {offset:#x}) are not {wrong}");
+                let what =
+                    format!("the ids of event {index} ({} at {offset:#x}) are not {wrong}", bytes_of(size));
                 return Err(Error::at(self.attrs.offset + (at + attr.len()) as u64, what)
                     .code("ids-outside")
                     .hint(NO_EVENTS));
@@ -421,7 +422,8 @@ impl FileHeader {
             None => {
                 let Section { offset, size } = section;
                 let what = format!(
-                    "the section of {feature} ({size} bytes at {offset:#x}) reaches past the end of the file"
+                    "the section of {feature} ({} at {offset:#x}) reaches past the end of the file",
+                    bytes_of(size)
                 );
                 self.fault(Severity::Loss, "feature-outside", at, what);
             }
@@ -458,10 +460,10 @@ impl FileHeader {
             self.data.size = len - self.data.offset;
         } else if self.data.end() > len {
             let what = format!(
-                "the data section ({} bytes at {:#x}) reaches past the end of the file ({len} bytes): {} bytes are missing",
-                self.data.size,
+                "the data section ({} at {:#x}) reaches past the end of the file ({len} bytes): {} missing",
+                bytes_of(self.data.size),
                 self.data.offset,
-                self.data.end() - len
+                bytes_that(self.data.end() - len, " is", " are")
             );
             self.fault(Severity::Fatal, "data-cut", 48, what);
             self.faults.retain(|fault| fault.code != "feature-table-cut");

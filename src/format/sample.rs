@@ -16,6 +16,7 @@ pub use made::{BRANCH_HW_INDEX, NewSample};
 
 use crate::record::builder::build;
 use crate::sample_type as st;
+use crate::value::bytes_of;
 use crate::{Cursor, Endian, HEADER_SIZE, Layout, Record, RecordType, Result};
 
 /// An array of u64 in the recording's byte order.
@@ -440,8 +441,10 @@ impl fmt::Display for Short {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Short { part, says, left } = self;
         match says {
-            Some(says) => write!(f, "`{part}` says {says}, which does not fit in the {left} bytes left"),
-            None => write!(f, "`{part}` does not fit in the {left} bytes left"),
+            Some(says) => {
+                write!(f, "`{part}` says {says}, which does not fit in the {} left", bytes_of(*left))
+            }
+            None => write!(f, "`{part}` does not fit in the {} left", bytes_of(*left)),
         }
     }
 }

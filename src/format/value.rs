@@ -37,6 +37,19 @@ const DIGITS: [[u8; 2]; 256] = {
     all
 };
 
+/// A number of bytes in a message: `1 byte`, `7 bytes`.
+pub fn bytes_of(count: impl TryInto<u64>) -> String {
+    bytes_that(count, "", "")
+}
+
+/// A number of bytes with its verb: `1 byte is left`, `7 bytes are left`.
+pub fn bytes_that(count: impl TryInto<u64>, one: &str, many: &str) -> String {
+    match count.try_into().unwrap_or(u64::MAX) {
+        1 => format!("1 byte{one}"),
+        count => format!("{count} bytes{many}"),
+    }
+}
+
 /// Bytes as hex digits without separators.
 pub fn hex(bytes: &[u8]) -> String {
     let mut text = Vec::new();
@@ -240,6 +253,13 @@ pub fn bit_names(mut bits: u64, names: &[(u32, &'static str)]) -> Cow<'static, s
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_byte_is_not_called_bytes() {
+        assert_eq!([bytes_of(0_u64), bytes_of(1_usize), bytes_of(7_u32)], ["0 bytes", "1 byte", "7 bytes"]);
+        let left = |bytes: u64| bytes_that(bytes, " is left", " are left");
+        assert_eq!([left(1), left(2)], ["1 byte is left", "2 bytes are left"]);
+    }
 
     #[test]
     fn hex_numbers_are_those_of_fmt() {

@@ -118,16 +118,15 @@ impl<'a> Writer<'a> {
             session.report.say(Level::Loss, what);
         };
         for Section { offset, size } in file.map_or(&[][..], |file| &file.holes) {
-            lose(Error::at(*offset, format!("{size} bytes outside all sections were left out")));
+            let bytes = counted(*size, "byte", "bytes");
+            lose(Error::at(*offset, format!("left out {bytes} outside all sections")));
         }
         let in_pipe =
             [("after the last section", &self.trailing[..]), ("after the feature table", &self.spare_slots)];
         for (place, bytes) in in_pipe.into_iter().filter(|_| form == OutputForm::Pipe) {
             if bytes.iter().any(|&byte| byte != 0) {
-                lose(Error::new(format!(
-                    "{} bytes {place} were dropped, because pipe data has no place for them",
-                    bytes.len()
-                )));
+                let bytes = counted(bytes.len() as u64, "byte", "bytes");
+                lose(Error::new(format!("left out {bytes} {place}, for which pipe data has no place")));
             }
         }
     }

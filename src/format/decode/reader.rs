@@ -4,7 +4,7 @@
 use std::mem;
 use std::ops::Range;
 
-use crate::value::Fields;
+use crate::value::{Fields, bytes_of, bytes_that};
 use crate::{Cursor, Decoded, Endian, Value, bit_names, until_nul};
 
 /// An unsigned integer of a record.
@@ -87,7 +87,10 @@ impl<'a> Reader<'a> {
     /// Notes a missing field.
     pub(super) fn need<T>(&mut self, name: &str, got: Option<T>) -> Option<T> {
         if got.is_none() {
-            self.add_issue("too-small", format!("`{name}` does not fit in the {} bytes left", self.left()));
+            self.add_issue(
+                "too-small",
+                format!("`{name}` does not fit in the {} left", bytes_of(self.left())),
+            );
         }
         got
     }
@@ -173,7 +176,10 @@ impl<'a> Reader<'a> {
         self.note(name, Value::Text(text));
         let terminated = text.len() < all.len();
         if !terminated {
-            self.add_issue("string-unterminated", format!("the {} bytes of `{name}` have no NUL", all.len()));
+            self.add_issue(
+                "string-unterminated",
+                format!("no NUL in the {} of `{name}`", bytes_of(all.len())),
+            );
         }
         self.padded = terminated;
         self.cursor.bytes(text.len() + usize::from(terminated)).map(drop)
@@ -192,7 +198,7 @@ impl<'a> Reader<'a> {
         if fitting < count {
             self.add_issue(
                 "count-too-large",
-                format!("{count} items of `{name}` do not fit in the {} bytes left", self.left()),
+                format!("{count} items of `{name}` do not fit in the {} left", bytes_of(self.left())),
             );
         }
         let mut values = Vec::new();
@@ -237,7 +243,7 @@ impl<'a> Reader<'a> {
         }
         if rest.iter().any(|&b| b != 0) {
             if done.is_some() && !(self.padded && rest.len() < 8) {
-                self.add_issue("rest", format!("{} bytes follow the known fields", rest.len()));
+                self.add_issue("rest", bytes_that(rest.len(), " follows", " follow") + " the known fields");
             }
             self.note("rest", Value::Bytes(rest));
         }

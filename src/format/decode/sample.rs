@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::reader::{any, named};
 use crate::sample::{Branch, Branches, Marker, Read, Regs, Sample, Short, U64s, Weight};
 use crate::sample_type as st;
-use crate::value::Fields;
+use crate::value::{Fields, bytes_of, bytes_that};
 use crate::{Decoded, Endian, HEADER_SIZE, Issue, Layout, Layouts, Record, Value, bit_names};
 
 use super::reader::Reader;
@@ -116,7 +116,11 @@ pub(super) fn sample_issues(
     if let Some((stack, size)) = sample.stack_user.and_then(|stack| Some((stack, stack.dyn_size?)))
         && size > stack.bytes.len() as u64
     {
-        note("stack-size", format!("{size} bytes of a user stack of {} bytes are used", stack.bytes.len()));
+        note(
+            "stack-size",
+            bytes_that(size, " is", " are")
+                + &format!(" used of a user stack of {}", bytes_of(stack.bytes.len())),
+        );
     }
     if sample.read.is_some_and(|read| read.group && read.counts().next().is_none()) {
         note("read-group-empty", "a group of no counters".to_owned());
@@ -134,12 +138,15 @@ pub(super) fn sample_issues(
     if let Some(raw) = sample.raw.filter(|raw| raw.len() < TRACEPOINT_MIN)
         && layouts.is_tracepoint(record)
     {
-        note("raw-short", format!("{} bytes are not the data of a tracepoint", raw.len()));
+        note("raw-short", bytes_that(raw.len(), " is", " are") + " not the data of a tracepoint");
     }
     match &short {
         Some(short) => note(short.code(), short.to_string()),
         None if !sample.rest.is_empty() => {
-            note("rest", format!("{} bytes follow what attr.sample_type asks for", sample.rest.len()));
+            note(
+                "rest",
+                bytes_that(sample.rest.len(), " follows", " follow") + " what attr.sample_type asks for",
+            );
         }
         None => {}
     }

@@ -4,7 +4,7 @@
 use std::mem;
 use std::ops::Range;
 
-use crate::value::Fields;
+use crate::value::{Fields, bytes_of, bytes_that};
 use crate::{Cursor, Decoded, Endian, Value, until_nul};
 
 /// An integer of a section.
@@ -101,7 +101,7 @@ impl<'a> Section<'a> {
     fn need<T>(&mut self, name: &str, got: Option<T>) -> Option<T> {
         if got.is_none() {
             let left = self.left();
-            self.short::<()>(format!("`{name}` does not fit in the {left} bytes left"));
+            self.short::<()>(format!("`{name}` does not fit in the {} left", bytes_of(left)));
         }
         got
     }
@@ -155,12 +155,12 @@ impl<'a> Section<'a> {
         let length = self.int::<u32>(name)?;
         let Some(bytes) = self.cursor.bytes(length as usize) else {
             self.cursor = before;
-            return self.short(format!("`{name}` says {length} bytes, {} are left", self.left() - 4));
+            return self.short(format!("`{name}` says {}, {} are left", bytes_of(length), self.left() - 4));
         };
         let text = until_nul(bytes);
         self.add_gap(text.len()..bytes.len(), bytes.len());
         if text.len() == bytes.len() {
-            self.add_issue("string-unterminated", format!("the {length} bytes of `{name}` have no NUL"));
+            self.add_issue("string-unterminated", format!("no NUL in the {} of `{name}`", bytes_of(length)));
         }
         self.note(name, Value::Text(text));
         Some(text)
@@ -214,7 +214,7 @@ impl<'a> Section<'a> {
         let fitting = count.min((self.left() / smallest) as u64);
         if fitting < count {
             let left = self.left();
-            self.short::<()>(format!("{count} items of `{name}` do not fit in the {left} bytes left"));
+            self.short::<()>(format!("{count} items of `{name}` do not fit in the {} left", bytes_of(left)));
         }
         let mut read = Vec::new();
         let mut values = Vec::new();
@@ -239,7 +239,7 @@ impl<'a> Section<'a> {
     /// What was decoded. `done` is `Some` if the whole section was read.
     pub(super) fn finish(mut self, done: Option<()>) -> Decoded<'a> {
         if let Some(what) = self.short.take() {
-            self.add_issue("section-short", format!("section of {} bytes: {what}", self.size));
+            self.add_issue("section-short", format!("section of {}: {what}", bytes_of(self.size)));
         }
         let rest = self.rest();
         if !rest.is_empty() {
@@ -250,7 +250,7 @@ impl<'a> Section<'a> {
         if done.is_some() && !padding {
             self.add_issue(
                 "section-rest",
-                format!("{} bytes follow the known part of the section", rest.len()),
+                bytes_that(rest.len(), " follows", " follow") + " the known part of the section",
             );
         }
         if !rest.is_empty() && (done.is_none() || !padding) {

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use crate::header::{FILE_HEADER_SIZE, Magic, PERF_MESSAGE, PIPE_HEADER_SIZE};
+use crate::value::bytes_that;
 use crate::{Error, HEADER_SIZE, Origin, RecordType};
 
 /// Bytes that are not a whole record: the front of a record whose end is missing, or the bytes between the
@@ -100,9 +101,14 @@ impl Fragment {
             return Error::new(what).origin(origin).code(code);
         }
         let what = match needs {
-            _ if resumes => format!("{bytes} bytes are not a record; more records follow them"),
-            0 if bytes < HEADER_SIZE as u64 => format!("only {bytes} bytes are left, too few for a record"),
-            0 => format!("{bytes} bytes are not a record, and none follows"),
+            _ if resumes => {
+                let one = " is not a record; more records follow it";
+                bytes_that(bytes, one, " are not a record; more records follow them")
+            }
+            0 if bytes < HEADER_SIZE as u64 => {
+                format!("only {} left, too few for a record", bytes_that(bytes, " is", " are"))
+            }
+            0 => bytes_that(bytes, " is", " are") + " not a record, and none follows",
             needs => format!("the record takes {needs} bytes, but only {bytes} are left"),
         };
         let error = Error::new(what).origin(origin).code("torn");

@@ -12,6 +12,7 @@ use crate::features::read_event_desc;
 use crate::header::{EVENTS_MAX, Fault, Features, Severity};
 use crate::record::event_update::name_update;
 use crate::record::header_records::HeaderRecord;
+use crate::value::bytes_that;
 use crate::{Endian, Error, Feature, Layouts, Origin, Record, Result};
 
 /// State while the leading records of pipe data are read.
@@ -68,7 +69,10 @@ impl Recording {
                     }
                     cutter.layouts = Arc::new(Layouts::new(&recording.events));
                     let Some(bytes) = cutter.step_over() else { return Err(error) };
-                    recording.faults.push(left_out(&error, &format!("{bytes} bytes here are left out")));
+                    recording.faults.push(left_out(
+                        &error,
+                        &bytes_that(bytes, " here is left out", " here are left out"),
+                    ));
                     recording.left_out += bytes as u64;
                     continue;
                 }
@@ -110,7 +114,8 @@ impl Recording {
                 break;
             }
             if let (Some(fragment), Some(bytes)) = (fragment, skipped) {
-                let what = format!("{bytes} bytes here are left out, because records follow them");
+                let one = " here is left out, because records follow it";
+                let what = bytes_that(bytes, one, " here are left out, because records follow them");
                 recording.faults.push(left_out(&fragment.to_error(), &what));
                 recording.left_out += bytes as u64;
             } else if let Some(fragment) = fragment {
@@ -172,7 +177,13 @@ fn end_of_pipe(fragment: &Fragment) -> Fault {
         Some(_) => (error.fault_code().unwrap_or("torn"), error.what().to_owned()),
         None => {
             let bytes = fragment.bytes;
-            ("torn", format!("the pipe ends inside a record of its header: {bytes} bytes are lost"))
+            (
+                "torn",
+                format!(
+                    "the pipe ends inside a record of its header: {} lost",
+                    bytes_that(bytes, " is", " are")
+                ),
+            )
         }
     };
     let offset = fragment.origin.stored_at().map_or(0, |(_, offset)| offset);

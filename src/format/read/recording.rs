@@ -16,6 +16,7 @@ use crate::features::Compressed;
 use crate::header::{Fault, Features, FileHeader, Magic, PIPE_HEADER_SIZE, Severity, TEXT_MAX};
 use crate::record::compressed::begins_frame;
 use crate::section::Section;
+use crate::value::bytes_that;
 use crate::{Bytes, Endian, Error, Event, Feature, Kinds, Layouts, Origin, RecordType, Result};
 
 /// The form a recording was stored in.
@@ -309,9 +310,9 @@ impl Recording {
             let pipe = Recording::from_pipe(source, magic.endian, name.clone());
             let mut pipe = pipe.map_err(|e| e.file(&name))?;
             if text > 0 {
-                let what = format!(
-                    "{text} bytes of text before the recording are left out: standard error went into the pipe"
-                );
+                let what =
+                    bytes_that(text, " of text before the recording is", " of text before the recording are")
+                        + " left out: standard error went into the pipe";
                 let (code, severity) = ("perf-message", Severity::Loss);
                 pipe.faults.insert(0, Fault { code, offset: 0, what, severity, hint: None });
             }

@@ -2,6 +2,7 @@
 
 use super::tracing_data::holds_payload;
 use super::{HEADER_SIZE, Record};
+use crate::value::bytes_of;
 use crate::{Endian, Error, Kinds, Origin, Origins, RecordType, Result};
 
 /// The extent of a record, from its header.
@@ -227,7 +228,8 @@ impl<'a> Walker<'a> {
     #[cold]
     fn cut(&self, kind: Option<RecordType>) -> Error {
         let left = self.bytes.len() - self.at;
-        let error = Error::new(format!("the record reaches past the end of its data ({left} bytes left)"));
+        let error =
+            Error::new(format!("the record reaches past the end of its data ({} left)", bytes_of(left)));
         let error = error.origin(self.origins.at(self.at));
         match kind {
             Some(kind) => error.record(kind),

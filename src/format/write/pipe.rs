@@ -3,6 +3,7 @@
 use crate::features::{BuildIds, read_event_desc};
 use crate::header::{Features, Magic};
 use crate::record::event_update::EVENT_UPDATE_NAME;
+use crate::value::bytes_that;
 use crate::{Endian, Error, Event, Feature, HEADER_SIZE, RECORD_SIZE_MAX, RecordType, Result};
 
 /// Features that describe offsets in a file or the form of a directory; pipe data has neither.
@@ -86,7 +87,7 @@ pub fn pipe_front(events: &[Event], features: &Features, endian: Endian) -> Resu
         unsaid.push((Feature::BUILD_ID, format!("{too_long} of its entries do not fit in a record")));
     }
     if !ids.rest().is_empty() {
-        let why = format!("the last {} bytes of it are not an entry", ids.rest().len());
+        let why = bytes_that(ids.rest().len(), " at its end is", " at its end are") + " not an entry";
         unsaid.push((Feature::BUILD_ID, why));
     }
     Ok((out, unsaid))

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use perfx_format::{Value, ValueFields};
+use perfx_format::{Value, ValueFields, bytes_of};
 use perfx_pipeline::count;
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
@@ -48,7 +48,7 @@ impl Shown {
 
     /// A number of bytes that are not shown.
     pub(super) fn bytes(bytes: usize) -> Shown {
-        Shown { text: format!("{bytes} bytes"), json: bytes.into() }
+        Shown { text: bytes_of(bytes), json: bytes.into() }
     }
 
     pub(super) fn number(number: u64) -> Shown {
