@@ -799,7 +799,10 @@ fn what_no_section_names_is_kept_or_its_loss_is_said() {
             "crafted/val-tail.data",
             "left out 1,000 bytes after the last section, for which pipe data has no place",
         ),
-        ("crafted/val-spare-slots.data", "32 bytes after the feature table were dropped"),
+        (
+            "crafted/val-spare-slots.data",
+            "left out 32 bytes after the feature table, for which pipe data has no place",
+        ),
     ] {
         let fixture = Fixture::new(name);
         let (code, stderr, file) = copied(&fixture.path, "file");
