@@ -44,7 +44,9 @@ pub(crate) const PERF_ONLY: [(&str, &str); 1] = [(
 ///
 /// --itrace decodes Arm SPE as perf 7.3 does: f first-level cache, m last-level cache, t TLB, b
 /// branches, a remote accesses, M memory, i instructions (i100i: one record in 100), l branch stacks.
-/// For Intel PT and others, the error shows the perf command that decodes them.
+/// Of Intel PT it decodes i instructions (i1000i, i100us, i10t), l64 last branches for i, b branches,
+/// c calls, r returns, e errors; code is found as -b finds files, and only if it is the recorded one.
+/// For others, the error shows the perf command that decodes them.
 ///
 /// Without an option that says what to inject, the recording is copied unchanged, as perf inject
 /// does. A link to perfx called perf-inject accepts the options of perf inject, also shortened or as

@@ -3,8 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 
-use crate::support::{perfs, root};
+use perfx_format::read::Recording;
+
+use crate::args;
+use crate::support::{Ran, perfs, perfx, root, temp};
 
 /// Branches by process, in order: from where to where; `-` where tracing begins or ends.
 type Branches = BTreeMap<String, Vec<(String, String)>>;
@@ -56,5 +60,117 @@ fn perf_decodes_each_recording_to_its_truth() {
             assert!(decoded.values().map(Vec::len).sum::<usize>() > 100, "{name}");
             assert!(decoded == truth, "{name}: {} decodes something else", perf.path().display());
         }
+    }
+}
+
+/// The branches of the samples in the output of `inject --itrace=b`, by process.
+fn branches(path: &Path) -> Branches {
+    let mut recording = Recording::open(path).unwrap();
+    let mut records = recording.records();
+    let mut all = Branches::new();
+    let place = |ip: u64| if ip == 0 { "-".to_owned() } else { format!("{ip:x}") };
+    while let Some(record) = records.next_record().unwrap() {
+        if let Some(sample) = record.sample().unwrap() {
+            let ends = (place(sample.ip.unwrap()), place(sample.addr.unwrap()));
+            all.entry(record.pid_tid().unwrap().0.to_string()).or_default().push(ends);
+        }
+    }
+    all
+}
+
+/// Runs `inject` with the code of the recordings.
+fn inject(letters: &str, threads: &str, input: &Path, output: &Path) -> Ran {
+    let root = root().join("tests/data/trace/root");
+    let vmlinux = root.join("opt/perfx/trace/vmlinux");
+    let letters = format!("--itrace={letters}");
+    perfx(args![
+        "inject",
+        letters,
+        "-f",
+        "-@",
+        threads,
+        "-k",
+        vmlinux,
+        "--root",
+        root,
+        "--no-files",
+        input,
+        "-o",
+        output
+    ])
+}
+
+#[test]
+fn inject_makes_a_sample_of_each_branch_of_the_truth() {
+    let (data, folder) = (root().join("tests/data/trace"), temp());
+    let output = folder.path().join("out.data");
+    for name in NAMES.into_iter().chain(["kernel"]).filter(|name| *name != "cut") {
+        let input = data.join(name).with_extension("data");
+        let ran = inject("b", "2", &input, &output);
+        assert_eq!(ran.code, Some(if name == "overflow" { 3 } else { 0 }), "{name}: {}", ran.stderr);
+        let mut decoded = branches(&output);
+        let mut truth = truth(&fs::read_to_string(input.with_extension("truth")).unwrap());
+        // A process that moves between CPUs has several lists in the truth.
+        if name == "cpus" {
+            decoded.values_mut().chain(truth.values_mut()).for_each(|branches| branches.sort());
+        }
+        assert!(decoded == truth, "{name}");
+    }
+}
+
+#[test]
+fn the_samples_do_not_depend_on_the_number_of_threads() {
+    let (data, folder) = (root().join("tests/data/trace"), temp());
+    let path = |name: &str| folder.path().join(name);
+    for name in NAMES.into_iter().chain(["kernel"]) {
+        let input = data.join(name).with_extension("data");
+        for letters in ["i100ibl4e", "i64nsle"] {
+            for threads in ["1", "2", "5"] {
+                inject(letters, threads, &input, &path(threads));
+            }
+            let [one, two, five] = ["1", "2", "5"].map(|threads| fs::read(path(threads)).unwrap());
+            assert!(one == two && one == five, "{name} {letters}");
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_decoded_is_counted_and_nothing_else_is_lost() {
+    let folder = temp();
+    let output = folder.path().join("out.data");
+    let input = root().join("tests/data/trace/user.data");
+    // Without the code.
+    let ran = perfx(args!["inject", "--itrace=be", "--no-files", input, "-o", output]);
+    assert_eq!(ran.code, Some(3));
+    assert!(ran.stderr.contains("the code is not known"), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("the code of 1 file was not found, of /opt/perfx/trace/loop"),
+        "{}",
+        ran.stderr
+    );
+    // With a byte of the trace flipped, no branch is wrong up to there, and errors are counted.
+    let whole = truth(&fs::read_to_string(input.with_extension("truth")).unwrap());
+    let bytes = fs::read(&input).unwrap();
+    let data = perfx_format::intel_pt::psbs(&bytes).next().unwrap().at;
+    let damaged = folder.path().join("damaged.data");
+    for at in (data + 60..data + 1000).step_by(37) {
+        let mut bytes = bytes.clone();
+        bytes[at] ^= 0xff;
+        fs::write(&damaged, bytes).unwrap();
+        let ran = inject("be", "2", &damaged, &output);
+        assert!(matches!(ran.code, Some(0 | 3)), "{at}: {}", ran.stderr);
+        assert!(branches(&output).len() <= whole.len(), "{at}");
+    }
+}
+
+#[test]
+fn letters_that_are_not_decoded_are_refused_by_name() {
+    let folder = temp();
+    let input = root().join("tests/data/trace/user.data");
+    for (letters, letter) in [("i1ig", 'g'), ("bp", 'p'), ("w", 'w'), ("iL", 'L'), ("bq", 'q'), ("y1i", 'y')]
+    {
+        let ran = inject(letters, "1", &input, &folder.path().join("out.data"));
+        assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+        assert!(ran.stderr.contains(&format!("`{letter}` is not decoded yet")), "{}", ran.stderr);
     }
 }
