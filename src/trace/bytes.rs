@@ -105,6 +105,12 @@ impl Cursor<'_> {
         self.end - self.rest.len() as u64
     }
 
+    /// The next bytes, up to the end of a piece.
+    #[inline(always)]
+    pub(crate) fn rest(&self) -> &[u8] {
+        self.rest
+    }
+
     /// The next bytes and how many of them there are; behind the end of the trace there are zeros.
     #[inline(always)]
     pub(crate) fn window(&self) -> ([u8; LONGEST], usize) {

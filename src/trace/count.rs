@@ -4,6 +4,9 @@
 //! A path is counted by its number, but its first branch ends a run that began before it: that is counted in a hash
 //! table. What a path consists of is worked out when blocks are forgotten and at the end.
 
+use std::collections::HashMap;
+use std::hash::BuildHasher;
+
 use crate::block::{BlockId, Blocks};
 use crate::path::PathId;
 use crate::sink::{Event, Point, Sink, Step};
@@ -99,12 +102,24 @@ impl Stop {
 /// A run by its blocks: that of the branch to it, or NONE, and its first.
 type Edge = (BlockId, BlockId);
 
-/// Counts [`Run`]s: `add` gets each, as often as blocks are forgotten or more often, with a number to add to its count.
+/// Takes counts of runs.
+pub trait Sums {
+    /// Adds to the count of a run.
+    fn add(&mut self, run: Run, count: u64);
+}
+
+impl<S: BuildHasher> Sums for HashMap<Run, u64, S> {
+    fn add(&mut self, run: Run, count: u64) {
+        *self.entry(run).or_default() += count;
+    }
+}
+
+/// Counts [`Run`]s. Each is added to the sums whenever blocks are forgotten, or more often.
 ///
 /// The decoder's [`forget`](crate::intel_pt::Decoder::forget) hands out what is left at the end.
 #[derive(Debug)]
-pub struct Counter<F> {
-    add: F,
+pub struct Counter<S> {
+    sums: S,
     runs: Table,
     /// How often each path was taken, by number.
     paths: Vec<u64>,
@@ -132,11 +147,11 @@ enum State {
 
 const NOWHERE: Edge = (BlockId::NONE, BlockId::NONE);
 
-impl<F: FnMut(Run, u64)> Counter<F> {
-    /// One that counts nothing yet.
-    pub fn new(add: F) -> Counter<F> {
+impl<S: Sums> Counter<S> {
+    /// One that adds to these sums.
+    pub fn new(sums: S) -> Counter<S> {
         Counter {
-            add,
+            sums,
             runs: Table::default(),
             paths: Vec::new(),
             edge: NOWHERE,
@@ -146,9 +161,9 @@ impl<F: FnMut(Run, u64)> Counter<F> {
         }
     }
 
-    /// What `add` is.
-    pub fn into_inner(self) -> F {
-        self.add
+    /// The sums.
+    pub fn into_inner(self) -> S {
+        self.sums
     }
 
     /// A unit has been decoded; another one is next.
@@ -233,14 +248,14 @@ impl<F: FnMut(Run, u64)> Counter<F> {
                 None => return,
             },
         };
-        (self.add)(Run { from, to, end: stop.resolve(before) }, 1);
+        self.sums.add(Run { from, to, end: stop.resolve(before) }, 1);
     }
 
     /// Hands out the counts.
     fn hand_out(&mut self, blocks: &Blocks) {
         for ((from, to), end, count) in self.runs.drain() {
             let run = Run { from: branch(blocks, from), to: start(blocks, to), end: branch(blocks, end) };
-            (self.add)(run, count);
+            self.sums.add(run, count);
         }
         for (number, count) in self.paths.iter_mut().enumerate().filter(|(_, count)| **count > 0) {
             let count = std::mem::take(count);
@@ -249,7 +264,7 @@ impl<F: FnMut(Run, u64)> Counter<F> {
                 let Some(to) = step.to else { continue };
                 if let Some((from, to)) = before.replace((step.block, to)) {
                     let end = branch(blocks, step.block);
-                    (self.add)(Run { from: branch(blocks, from), to: start(blocks, to), end }, count);
+                    self.sums.add(Run { from: branch(blocks, from), to: start(blocks, to), end }, count);
                 }
             }
         }
@@ -265,7 +280,7 @@ fn start(blocks: &Blocks, block: BlockId) -> Place {
     Place { mapping: blocks.mapping_of(block), ip: blocks[block].start }
 }
 
-impl<F: FnMut(Run, u64)> Sink for Counter<F> {
+impl<S: Sums> Sink for Counter<S> {
     #[inline(always)]
     fn step(&mut self, blocks: &Blocks, _point: &Point, step: Step) {
         if self.edge.1 == BlockId::NONE {
@@ -311,7 +326,7 @@ impl<F: FnMut(Run, u64)> Sink for Counter<F> {
                 self.end(blocks, block);
                 (self.edge, self.state, self.last) = (NOWHERE, State::None, None);
                 if let (Some(ip), from) = (to, branch(blocks, block)) {
-                    (self.add)(Run { from, to: Place { mapping: None, ip }, end: None }, 1);
+                    self.sums.add(Run { from, to: Place { mapping: None, ip }, end: None }, 1);
                 }
             }
             Event::End { block: None, .. } => self.stop_here(blocks),

@@ -64,7 +64,7 @@ mod sink;
 
 pub use self::block::{Block, BlockId, Blocks, Kind};
 pub use self::bytes::Trace;
-pub use self::count::{Counter, Ends, Joint, Place, Run};
+pub use self::count::{Counter, Ends, Joint, Place, Run, Sums};
 pub use self::image::{Image, Mapping, Space, Switch};
 pub use self::path::{Path, PathId};
 pub use self::sink::{Event, Fault, Point, Reason, Sink, Step};

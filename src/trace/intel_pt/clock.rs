@@ -134,6 +134,13 @@ impl Clock {
         has_told
     }
 
+    /// What [`Clock::read`] does with a TNT packet, which tells of the flow but no time.
+    #[inline(always)]
+    pub(super) fn branches(&mut self) {
+        self.is_behind_cyc = false;
+        self.flow = self.now;
+    }
+
     fn tsc(&mut self, low: u64, is_behind_cyc: bool, config: &Config) -> bool {
         self.crystal = None;
         if self.now == 0 {

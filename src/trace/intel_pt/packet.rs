@@ -128,6 +128,15 @@ impl<'a> Packets<'a> {
         Some(packet)
     }
 
+    /// Skips the TNT packets of one byte that follow. Returns the offset of the last of them.
+    #[inline(always)]
+    pub(super) fn skip_branches(&mut self) -> Option<u64> {
+        let rest = if self.item.is_none() { self.cursor.rest() } else { &[] };
+        let count = rest.iter().take_while(|byte| **byte & 1 == 0 && **byte > 2).count();
+        self.cursor.advance(count);
+        (count > 0).then(|| self.offset() - 1)
+    }
+
     #[inline(always)]
     fn read(&mut self, window: &[u8; LONGEST]) -> (Packet, usize) {
         let first = window[0];

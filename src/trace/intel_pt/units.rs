@@ -135,6 +135,11 @@ impl Cutter<'_, '_> {
         let (start, past) = (self.start, self.past.clone());
         let mut before = start;
         self.start = loop {
+            if let Some(last) = self.packets.skip_branches() {
+                self.past.is_in_psb = false;
+                self.past.clock.branches();
+                before = last;
+            }
             let offset = self.packets.offset();
             let Some(packet) = self.packets.next() else { break offset };
             if packet == Packet::Psb && offset > start && offset - start >= self.size {

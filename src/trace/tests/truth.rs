@@ -1,7 +1,7 @@
 //! perfx-trace decodes the recordings with Intel PT in tests/data/trace to exactly what was executed, however the
 //! trace is cut.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -299,12 +299,7 @@ impl Sink for Runs {
 
 /// The runs of a recording, counted by paths. With `forgets`, blocks are forgotten after every unit.
 fn count(traced: &Traced, size: u64, forgets: bool) -> BTreeMap<Ips, u64> {
-    let mut runs = BTreeMap::new();
-    let mut add = |run: Run, count: u64| {
-        let key = (run.from.map(|from| from.ip), run.to.ip, run.end.map(|end| end.ip));
-        *runs.entry(key).or_default() += count;
-    };
-    let (mut joined, mut counter) = (Vec::new(), Counter::new(&mut add));
+    let (mut joined, mut counter) = (Vec::new(), Counter::new(HashMap::<Run, u64>::new()));
     let mut decoder = intel_pt::Decoder::new(&traced.maps, traced.config);
     for buffer in &traced.buffers {
         let trace = Trace::new(vec![&buffer.bytes], buffer.switches.clone());
@@ -319,7 +314,12 @@ fn count(traced: &Traced, size: u64, forgets: bool) -> BTreeMap<Ips, u64> {
         joined.extend(joint.end());
     }
     decoder.forget(&mut counter);
-    joined.into_iter().for_each(|run| add(run, 1));
+    let counted = counter.into_inner().into_iter();
+    let mut runs = BTreeMap::new();
+    for (run, count) in counted.chain(joined.into_iter().map(|run| (run, 1))) {
+        let key = (run.from.map(|from| from.ip), run.to.ip, run.end.map(|end| end.ip));
+        *runs.entry(key).or_default() += count;
+    }
     runs
 }
 
