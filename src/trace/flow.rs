@@ -1,6 +1,8 @@
 //! The walk through the code, from block to block, as the packets of any tracer lead it.
 
-use crate::block::{BlockId, Blocks, Kind};
+mod atoms;
+
+use crate::block::{BlockId, Blocks, InstructionSet, Kind};
 use crate::image::{Image, Space};
 use crate::sink::{Event, Fault, Point, Reason, Sink, Step};
 
@@ -69,11 +71,11 @@ pub(crate) struct Flow<I> {
 }
 
 impl<I: Image> Flow<I> {
-    pub(crate) fn new(image: I) -> Flow<I> {
+    pub(crate) fn new(image: I, set: InstructionSet) -> Flow<I> {
         let none = Recent { ip: 0, block: BlockId::NONE, generation: 0 };
         Flow {
             image,
-            blocks: Blocks::default(),
+            blocks: Blocks::new(set),
             recent: vec![none; RECENT].into(),
             generation: 1,
             until: u64::MAX,

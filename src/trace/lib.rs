@@ -53,8 +53,10 @@
 //! assert_eq!(taken.0, [(0x1002, 0x1000), (0x1004, 0x1000), (0x1002, 0x1000)]);
 //! ```
 
+mod a64;
 mod block;
 mod bytes;
+pub mod coresight;
 mod flow;
 mod image;
 pub mod intel_pt;

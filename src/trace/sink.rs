@@ -168,11 +168,15 @@ pub enum Reason {
     UnknownReturn,
     /// More code without a packet than any program has: a loop that cannot end.
     Endless,
+    /// The processor executed instructions of a set that is not decoded: T32 or A32.
+    InstructionSet,
+    /// The trace says how many instructions were executed, but not which.
+    NoPath,
 }
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Reason; 10] = [
+    pub const ALL: [Reason; 12] = [
         Reason::Overflow,
         Reason::BadPacket,
         Reason::CutPacket,
@@ -183,6 +187,8 @@ impl Reason {
         Reason::Mismatch,
         Reason::UnknownReturn,
         Reason::Endless,
+        Reason::InstructionSet,
+        Reason::NoPath,
     ];
 
     /// In words, for a list of counts.
@@ -198,6 +204,8 @@ impl Reason {
             Reason::Mismatch => "the trace does not match the code",
             Reason::UnknownReturn => "a return to a call that was lost",
             Reason::Endless => "a loop without an end",
+            Reason::InstructionSet => "32-bit Arm code",
+            Reason::NoPath => "the trace does not tell which instructions were executed",
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::packet::{PSB, Packet, Packets};
 use super::units::{Past, Unit, belongs_to_psb};
 use super::{Config, Power};
-use crate::block::Kind;
+use crate::block::{InstructionSet, Kind};
 use crate::bytes::Trace;
 use crate::flow::Flow;
 use crate::image::Image;
@@ -21,7 +21,7 @@ pub struct Decoder<I> {
 impl<I: Image> Decoder<I> {
     /// A decoder of traces of one processor, with the code that ran.
     pub fn new(image: I, config: Config) -> Decoder<I> {
-        Decoder { flow: Flow::new(image), config }
+        Decoder { flow: Flow::new(image, InstructionSet::X86), config }
     }
 
     /// Decodes a unit of `trace`, up to the address at which the next one goes on.
