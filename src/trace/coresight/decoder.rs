@@ -188,8 +188,8 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
 
     fn check(&mut self, done: Result<(), Wrong>) {
         if done.is_err() {
+            self.drop_speculative();
             self.fault(Reason::UnexpectedPacket);
-            self.speculation.clear();
         }
     }
 
@@ -238,22 +238,28 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
             self.speculation.commit_all();
             self.execute();
             self.sync = if is_last { Sync::Last } else { Sync::None };
-        } else if self.speculation.is_empty() {
-            self.check_push(Element::Unseen(speculative));
+            self.element(Element::Info);
+            return;
         }
-        self.add(Element::Info);
-    }
-
-    fn check_push(&mut self, element: Element) {
-        let done = self.speculation.push(element, self.config.most_speculative.max(1));
-        self.check(done);
+        if self.speculation.is_empty() {
+            let done =
+                self.speculation.push(Element::Unseen(speculative), self.config.most_speculative.max(1));
+            self.check(done);
+        }
+        self.add_speculative(Element::Info);
     }
 
     /// Packets are lost.
     fn broken(&mut self, reason: Reason) {
-        self.speculation.clear();
+        self.drop_speculative();
         self.pending = None;
         self.fault(reason);
+    }
+
+    /// Drops what was neither committed nor cancelled, but for the time.
+    fn drop_speculative(&mut self) {
+        let time = self.speculation.clear();
+        self.held.time = time.or(self.held.time);
     }
 
     fn event(&mut self, event: Event) {
@@ -293,6 +299,8 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
             Element::Info => {
                 self.flow.synchronize();
                 self.is_a64 = true;
+                // Whatever was in front of it, the address is where the flow is known again.
+                self.is_lost |= !self.flow.is_known();
                 if self.sync != Sync::Last {
                     self.sync = Sync::Begun;
                 }
@@ -401,6 +409,11 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         self.apply_held();
         self.is_a64 &= address.is_a64();
         if !self.is_a64 {
+            if sync == Sync::Begun {
+                // As if nothing were in front of it.
+                self.flow.lose();
+                self.is_lost = false;
+            }
             return self.check_set();
         }
         if !self.flow.is_known() {

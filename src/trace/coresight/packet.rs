@@ -200,7 +200,9 @@ impl<'a> Packets<'a> {
             0x04 => Packet::On,
             0x06 => self.exception()?,
             0x09 if is_ete => {
-                self.little(9)?;
+                // The exception level, and the value.
+                self.byte()?;
+                self.little(8)?;
                 Packet::Other
             }
             0x0a | 0x0b if is_ete => Packet::Other,

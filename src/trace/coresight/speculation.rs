@@ -15,9 +15,15 @@ pub(super) enum Element {
     Context(Context),
     Source(Address),
     /// Before the instruction at the address something else was executed. `is_target`: the branch before went there.
-    Exception { at: Address, is_target: bool },
+    Exception {
+        at: Address,
+        is_target: bool,
+    },
     Reset,
-    Q { count: Option<u32>, to: Address },
+    Q {
+        count: Option<u32>,
+        to: Address,
+    },
     Timestamp(u64),
     /// So many elements were traced in front of the first point of synchronization.
     Unseen(u32),
@@ -81,19 +87,21 @@ impl Speculation {
         self.elements.is_empty()
     }
 
-    pub(super) fn clear(&mut self) {
-        *self = Speculation::default();
+    /// Drops all elements; what is left is the last time that they told.
+    pub(super) fn clear(&mut self) -> Option<u64> {
+        let dropped = std::mem::take(self);
+        dropped.elements.iter().rev().find_map(|element| match element {
+            Element::Timestamp(now) => Some(*now),
+            _ => None,
+        })
     }
 
     /// Adds the youngest. More than `most` cannot be outstanding: the oldest are committed.
     pub(super) fn push(&mut self, element: Element, most: u32) -> Result<(), Wrong> {
-        if self.elements.len() == MOST {
-            return Err(Wrong);
-        }
         self.weight = self.weight.saturating_add(element.weight());
         self.elements.push_back(element);
         self.committed = self.committed.max(self.weight.saturating_sub(most));
-        Ok(())
+        if self.elements.len() > MOST { Err(Wrong) } else { Ok(()) }
     }
 
     pub(super) fn commit(&mut self, count: u32) -> Result<(), Wrong> {

@@ -41,9 +41,14 @@ fn is_complete(mut packets: Packets<'_>) -> bool {
 /// not depend on `size`.
 ///
 /// [`Decoder::decode`]: super::Decoder::decode
-pub fn units<'a>(trace: &'a Trace<'_>, config: &'a Config, size: u64) -> impl Iterator<Item = Unit> + use<'a> {
+pub fn units<'a>(
+    trace: &'a Trace<'_>,
+    config: &'a Config,
+    size: u64,
+) -> impl Iterator<Item = Unit> + use<'a> {
     let start = find_sync(trace, 0).unwrap_or(trace.len());
-    let mut cutter = Cutter { trace, config, size, packets: Packets::new(trace, config, start), start, time: 0 };
+    let mut cutter =
+        Cutter { trace, config, size, packets: Packets::new(trace, config, start), start, time: 0 };
     std::iter::from_fn(move || cutter.next())
 }
 

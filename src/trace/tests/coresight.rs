@@ -65,7 +65,8 @@ fn open(name: &str) -> (Maps, Vec<Written>) {
             }
         } else if let Some(mmap) = Mmap::of(&record) {
             let is_kernel = mmap.is_of_kernel();
-            let path = String::from_utf8_lossy(mmap.name(record.layouts().trailer_size(&record))).into_owned();
+            let path =
+                String::from_utf8_lossy(mmap.name(record.layouts().trailer_size(&record))).into_owned();
             let path = if is_kernel { "/opt/perfx/trace/vmlinux64" } else { &path };
             let file = fs::read(folder().join("root").join(path.trim_start_matches('/'))).unwrap();
             // The code of the kernel begins at the second page of its file.
@@ -86,7 +87,6 @@ fn open(name: &str) -> (Maps, Vec<Written>) {
             };
             for (id, bytes) in streams {
                 let (cpu, config) = configs[&id];
-                let cpu = if aux.cpu == Auxtrace::ANY { 0 } else { cpu };
                 written.push(Written { cpu, bytes, switches: switches.clone(), config });
             }
         }
@@ -115,7 +115,7 @@ struct Collect {
 
 impl Collect {
     fn branch(&mut self, point: &Point, from: u64, to: u64) {
-        let Space(pid) = point.space.unwrap();
+        let Space(pid) = point.space.unwrap_or(Space(0));
         self.happened.branches.entry((pid, self.cpu)).or_default().push((from, to));
         self.happened.times.push(point.time);
     }
@@ -181,9 +181,22 @@ fn truth(name: &str) -> Happened {
     truth
 }
 
-const NAMES: [&str; 14] = [
-    "etm-user", "etm-signal", "etm-raw", "etm-ete", "etm-stack", "etm-times", "etm-cycles", "etm-context",
-    "etm-speculation", "etm-interrupt", "etm-kernel", "etm-cpus", "etm-overflow", "etm-cut",
+const NAMES: [&str; 15] = [
+    "etm-user",
+    "etm-signal",
+    "etm-raw",
+    "etm-ete",
+    "etm-stack",
+    "etm-times",
+    "etm-cycles",
+    "etm-context",
+    "etm-speculation",
+    "etm-interrupt",
+    "etm-kernel",
+    "etm-cpus",
+    "etm-threads",
+    "etm-overflow",
+    "etm-cut",
 ];
 
 #[test]
@@ -193,7 +206,7 @@ fn each_recording_decodes_to_its_truth() {
         let mut truth = truth(name);
         let lost = match name {
             // What ran between the last packet and the overflow is not known, nor behind the last branch.
-            "etm-overflow" | "etm-cpus" => truth.instructions - happened.instructions,
+            "etm-overflow" | "etm-cpus" | "etm-threads" => truth.instructions - happened.instructions,
             // The truth goes on behind the cut.
             "etm-cut" => {
                 for (key, branches) in &mut truth.branches {
@@ -243,6 +256,40 @@ fn the_result_does_not_depend_on_how_a_trace_is_cut() {
         for (size, piece) in [(0, usize::MAX), (0, 7), (300, 100), (1000, 1), (u64::MAX, 3)] {
             let happened = decode(&opened, size, piece);
             assert!(happened == whole, "{name}: units of {size}, pieces of {piece}");
+        }
+    }
+}
+
+#[test]
+fn damaged_traces_say_the_same_however_they_are_cut() {
+    let mut state = 0x1234_5678_9abc_def1u64;
+    let mut random = |below: usize| {
+        state = state.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
+        (state >> 33) as usize % below
+    };
+    for name in NAMES {
+        let (maps, all) = open(name);
+        for _ in 0..30 {
+            let mut damaged = Vec::new();
+            for written in &all {
+                let mut bytes = written.bytes.clone();
+                for _ in 0..1 + random(8) {
+                    let at = random(bytes.len());
+                    match random(4) {
+                        0 => bytes[at] = random(256) as u8,
+                        1 => bytes.truncate(at + 1),
+                        2 => drop(bytes.drain(at..(at + random(40)).min(bytes.len() - 1).max(at))),
+                        _ => bytes[at] ^= 1 << random(8),
+                    }
+                }
+                damaged.push(Written { bytes, switches: written.switches.clone(), ..*written });
+            }
+            let damaged = (Maps(maps.0.clone()), damaged);
+            let whole = decode(&damaged, u64::MAX, usize::MAX);
+            for (size, piece) in [(0, usize::MAX), (100, 7), (300, 1)] {
+                let happened = decode(&damaged, size, piece);
+                assert!(happened == whole, "{name}: units of {size}, pieces of {piece}");
+            }
         }
     }
 }

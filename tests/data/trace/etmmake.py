@@ -153,7 +153,7 @@ class Unit:
 
 clock = [1000]; executed = 0
 truth = open(O.truth or O.out + '.truth', 'w')
-def line(a, b, kind, pid, unit): truth.write('%s %s %s %d %d\n' % ('-' if a is None else '%x' % a, '-' if b is None else '%x' % b, kind, pid, unit.cpu if O.cpus and not O.per_thread else 0))
+def line(a, b, kind, pid, unit): truth.write('%s %s %s %d %d\n' % ('-' if a is None else '%x' % a, '-' if b is None else '%x' % b, kind, pid, unit.cpu))
 
 class Process:
     def __init__(self, n, text):
@@ -234,6 +234,7 @@ while any(p.n < len(p.ips) for p in processes):
     for n, p in enumerate(processes):
         if p.n >= len(p.ips): continue
         u = units[(turn + n) % len(units)] if O.cpus else units[0]; start = len(u.b)
+        if O.per_thread: u.synced = False  # The unit is switched on for each slice.
         run(p, u, O.slice if O.cpus or len(processes) > 1 else 1 << 60)
         key = p.pid if O.per_thread or not O.cpus else u.cpu
         buffers.setdefault(key, []).append((u.id, start, u))
