@@ -21,10 +21,19 @@ pub(super) struct ItraceOptions {
     pub(super) instructions: bool,
     /// The number after `i`: one in so many records is used.
     pub(super) every: Option<u64>,
-    /// The number after `i` with a unit that Arm SPE does not have.
-    time: Option<(u64, &'static str)>,
+    /// The number after `i` with a unit of time; without a unit it is ns.
+    pub(super) time: Option<(u64, &'static str)>,
     /// `l`: the most entries of a branch stack; 0 without it.
     pub(super) stack: u64,
+    /// `c` and `r`: of branches only calls, and only returns.
+    pub(super) calls: bool,
+    pub(super) returns: bool,
+    /// `e`: AUXTRACE_ERROR records, but not for lost packets (`e-o`) or lost data (`e-l`).
+    pub(super) errors: bool,
+    pub(super) no_overflows: bool,
+    pub(super) no_lost: bool,
+    /// The first of the letters that mean something for Intel PT only, and are not decoded.
+    pub(super) undecoded: Option<char>,
 }
 
 /// The most entries of a branch stack or call chain that perf accepts.
@@ -78,6 +87,7 @@ impl ItraceOptions {
             remote: true,
             memory: true,
             instructions: true,
+            undecoded: Some('p'),
             ..ItraceOptions::default()
         }
     }
@@ -95,32 +105,49 @@ impl ItraceOptions {
             match letter {
                 'i' | 'y' => {
                     options.instructions |= letter == 'i';
+                    options.leave(letter == 'y', letter);
                     options.period(&mut letters)?;
                 }
-                'b' | 'c' | 'r' => options.branches = true,
+                'b' | 'c' | 'r' => {
+                    options.branches = true;
+                    options.calls |= letter == 'c';
+                    options.returns |= letter == 'r';
+                }
                 'f' => options.first_level = true,
                 'm' => options.last_level = true,
                 't' => options.tlb = true,
                 'a' => options.remote = true,
                 'M' => options.memory = true,
                 'l' => options.stack = letters.entries(letter)?,
-                'L' | 'g' | 'G' => drop(letters.entries(letter)?),
+                'L' | 'g' | 'G' => {
+                    letters.entries(letter)?;
+                    options.leave(true, letter);
+                }
                 's' => {
+                    options.leave(true, letter);
                     let skipped = letters.number();
                     ensure!(skipped.is_some(), "--itrace: `s` needs a number: how many events to skip");
                 }
                 'e' | 'd' => {
+                    options.errors |= letter == 'e';
                     // Flags: + or - and a letter each.
                     while letters.0.starts_with(['+', '-']) {
-                        letters.next();
-                        letters.next();
+                        let flag = (letter, letters.next(), letters.next());
+                        options.no_overflows |= flag == ('e', Some('-'), Some('o'));
+                        options.no_lost |= flag == ('e', Some('-'), Some('l'));
                     }
                 }
-                'x' | 'w' | 'p' | 'o' | 'q' | 'A' | 'Z' | 'T' | 'I' | ' ' | ',' => {}
+                'x' | 'w' | 'p' | 'o' | 'q' | 'A' | 'Z' | 'T' | 'I' => options.leave(true, letter),
+                ' ' | ',' => {}
                 other => bail!("--itrace={text}: unknown letter `{other}`; Arm SPE has ibfmtaMl"),
             }
         }
         Ok(options)
+    }
+
+    /// Notes a letter that Intel PT has, but that is not decoded.
+    fn leave(&mut self, is_undecoded: bool, letter: char) {
+        self.undecoded = self.undecoded.or(is_undecoded.then_some(letter));
     }
 
     /// The number and unit after `i`.
@@ -141,6 +168,21 @@ impl ItraceOptions {
         } else {
             self.time = Some((number, unit));
         }
+        Ok(())
+    }
+
+    /// Refuses what is not decoded of Intel PT.
+    pub(super) fn check_for_pt(&self, letters: &str) -> Result<()> {
+        if letters.is_empty() {
+            bail!("--itrace needs letters for Intel PT: i b c r l e are decoded");
+        }
+        if let Some(letter) = self.undecoded {
+            bail!("--itrace={letters}: `{letter}` is not decoded yet; of Intel PT, i b c r l e are");
+        }
+        ensure!(
+            self.instructions || self.branches || self.errors,
+            "--itrace={letters} selects no event: Intel PT has i b c r e, and l adds branch stacks to i"
+        );
         Ok(())
     }
 

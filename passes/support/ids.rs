@@ -200,6 +200,14 @@ impl IdOptions {
         self.known.get(Path::new(OsStr::from_bytes(dso_name(dso))))
     }
 
+    /// Also searches the cache of debuginfod's clients, unless this machine's files are not used, and takes the kernel
+    /// from this file.
+    #[must_use]
+    pub fn with_code(self, vmlinux: Option<PathBuf>) -> IdOptions {
+        let debuginfod = (!self.no_files).then(Debuginfod::cache);
+        IdOptions { debuginfod, kernel: vmlinux.map(KernelFile::Vmlinux), ..self }
+    }
+
     /// Folders that replace `/` of the recorded machine.
     pub fn roots(&self) -> &[PathBuf] {
         &self.roots

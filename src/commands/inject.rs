@@ -98,9 +98,13 @@ pub(crate) struct Inject {
     /// Merge sched_stat_* samples with the sched_switch samples before them: where tasks slept, and how long
     #[arg(short = 's', long)]
     sched_stat: bool,
-    /// Decode the AUX data of Arm SPE into samples; letters as for perf script --itrace [default: all events]
+    /// Decode the AUX data of Arm SPE or Intel PT into samples; letters as for perf script --itrace [default of Arm
+    /// SPE: all events]
     #[arg(long, value_name = "LETTERS", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     itrace: Option<String>,
+    /// With --itrace of Intel PT, take the kernel's code from this file
+    #[arg(short = 'k', long, value_name = "FILE")]
+    vmlinux: Option<PathBuf>,
     /// With --itrace, or of its output, leave out the recorded events, as perfx strip --recorded does
     #[arg(long)]
     strip: bool,
@@ -132,10 +136,7 @@ const IDLE: &str = "Without effect, for scripts that run perf inject";
 /// Options with which perf inject finds and reads symbols. perfx does not need symbols, so it ignores them.
 #[derive(Args, Debug)]
 struct IdleArgs {
-    /// perfx reads no kernel image
-    #[arg(help_heading = IDLE, short = 'k', long, value_name = "FILE")]
-    vmlinux: Option<PathBuf>,
-    /// perfx reads no kernel image
+    /// perfx reads a kernel image only if it is told to
     #[arg(help_heading = IDLE, long)]
     ignore_vmlinux: bool,
     /// perfx reads no symbols of the kernel
@@ -148,10 +149,10 @@ struct IdleArgs {
 
 impl IdleArgs {
     /// Reports each given option as having no effect. Without a guest there is nothing to look for below --guestmount.
-    fn tell(&self, guestmount: bool, report: &mut Report) {
+    fn tell(&self, guestmount: bool, vmlinux: bool, report: &mut Report) {
         let options = [
             ("--guestmount without --guest-data", guestmount),
-            ("--vmlinux", self.vmlinux.is_some()),
+            ("--vmlinux without --itrace", vmlinux),
             ("--ignore-vmlinux", self.ignore_vmlinux),
             ("--kallsyms", self.kallsyms.is_some()),
             ("--unwind-style", self.unwind_style.is_some()),
@@ -166,7 +167,8 @@ impl Inject {
     pub(crate) fn run(mut self) -> Result<u8> {
         self.write.backup |= self.like_perf && self.write.output.as_ref().is_some_and(|path| path.is_file());
         let mut report = Report::default();
-        self.idle.tell(self.guestmount.is_some() && self.guest_data.is_empty(), &mut report);
+        let without_guest = self.guestmount.is_some() && self.guest_data.is_empty();
+        self.idle.tell(without_guest, self.vmlinux.is_some() && self.itrace.is_none(), &mut report);
         let ids = self.ids.clone().options().map_err(usage)?;
         let mmap2 = self.mmap2_buildids || self.mmap2_buildid_all;
         let build_ids = self.build_ids || self.buildid_all;
@@ -209,7 +211,10 @@ impl Inject {
         }
         let mut passes: Vec<Box<dyn Pass>> = Vec::new();
         if let Some(options) = &self.itrace {
-            passes.push(Box::new(Itrace::new(options, self.strip).map_err(usage)?));
+            passes.push(Box::new(
+                Itrace::new(options, self.strip, ids.clone().with_code(self.vmlinux.clone()))
+                    .map_err(usage)?,
+            ));
         }
         if self.strip {
             passes.push(Box::new(Strip::recorded()));

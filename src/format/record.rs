@@ -1,6 +1,7 @@
 //! A record is a `Copy` view of bytes owned elsewhere, with their origin.
 
 pub mod aux;
+pub mod aux_error;
 pub mod bpf_event;
 pub mod build_id;
 pub mod builder;
@@ -19,6 +20,7 @@ pub mod ksymbol;
 pub mod lost;
 pub(crate) mod mmap;
 pub mod namespaces;
+pub mod pt_info;
 pub mod spe_info;
 pub mod stat_config;
 pub(crate) mod task;

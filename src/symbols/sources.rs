@@ -247,6 +247,36 @@ impl Sources {
         })
     }
 
+    /// The bytes of an object itself, not of its debug file, with their build-id; `id` is that of the object, if known.
+    /// Of a kernel or module this is not the code that runs.
+    pub fn code(&self, object: &Object, id: Option<BuildId>) -> Option<(Content, Option<BuildId>)> {
+        let files = self.cached(id, &["elf", "vdso", ""]).into_iter().chain(self.found(object, id));
+        let mut files = files.chain(std::iter::once_with(|| self.served(id, Artifact::Executable)).flatten());
+        let file = files.find_map(|place| {
+            let found = build_id::of_file(&place).ok()?;
+            fits(id, found).then_some((Content::File(place), found))
+        });
+        file.or_else(|| {
+            let image = self.running.as_ref().filter(|_| *object == Object::Vdso)?.vdso_image()?;
+            let found = build_id::from_elf(&image).ok()?;
+            fits(id, found).then_some((Content::Bytes(image), found))
+        })
+    }
+
+    /// A kernel's file with code, and what is added to a recorded address to get that in the file; wraps.
+    pub fn kernel_code(&self, id: Option<BuildId>, reference: &Reference) -> Option<(PathBuf, ElfFile, u64)> {
+        let places = match &self.kernel {
+            Some(KernelFile::Vmlinux(given)) => vec![given.clone()],
+            _ => self.found(&Object::Kernel, id),
+        };
+        places.into_iter().find_map(|place| {
+            let mut elf = ElfFile::read(&place).ok()?;
+            let symbols = Symbols::new(std::mem::take(&mut elf.symbols));
+            let shift = symbols.address_of(&reference.name)?.wrapping_sub(reference.address);
+            (fits(id, elf.build_id) && !elf.code.is_empty()).then_some((place, elf, shift))
+        })
+    }
+
     /// The files that another machine needs to name the functions of an object: its own, which comes first, its
     /// debug file, and what dwz(1) moved to a common file. Only files with the right build-id; none if its own is
     /// not found.

@@ -87,6 +87,10 @@ impl<I: Image> Flow<I> {
         }
     }
 
+    pub(crate) fn blocks(&self) -> &Blocks {
+        &self.blocks
+    }
+
     /// Forgets where execution is; what was decoded is kept.
     pub(crate) fn reset(&mut self, bits: u32, space: Option<Space>, now: u64) {
         self.lose();

@@ -21,6 +21,8 @@ pub struct NewSample<'a> {
     pub period: u64,
     /// The last branches, newest first.
     pub branches: &'a [Branch],
+    /// The index of the newest branch in the hardware; `u64::MAX` if that is not known.
+    pub branch_index: u64,
     pub weight: u64,
     pub data_src: u64,
     pub phys_addr: u64,
@@ -59,9 +61,7 @@ impl NewSample<'_> {
         let has = |bit| attr.sample_type & bit != 0;
         if has(st::BRANCH_STACK) {
             words.push(self.branches.len() as u64);
-            // -1: the CPU does not report the index.
-            let unknown = if self.branches.is_empty() { 0 } else { u64::MAX };
-            words.extend((attr.branch_sample_type & BRANCH_HW_INDEX != 0).then_some(unknown));
+            words.extend((attr.branch_sample_type & BRANCH_HW_INDEX != 0).then_some(self.branch_index));
             let branch = |branch: &Branch| [branch.from, branch.to, branch.flags.to_word(endian)];
             words.extend(self.branches.iter().flat_map(branch));
         }
@@ -95,6 +95,7 @@ mod tests {
                 cpu: 3,
                 period: 12,
                 branches: &branches,
+                branch_index: 0,
                 weight: 13,
                 data_src: 14,
                 phys_addr: 15,

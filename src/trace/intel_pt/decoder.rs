@@ -3,7 +3,7 @@
 use super::packet::{PSB, Packet, Packets};
 use super::units::{Past, Unit, belongs_to_psb};
 use super::{Config, Power};
-use crate::block::{InstructionSet, Kind};
+use crate::block::{Blocks, InstructionSet, Kind};
 use crate::bytes::Trace;
 use crate::flow::Flow;
 use crate::image::Image;
@@ -22,6 +22,11 @@ impl<I: Image> Decoder<I> {
     /// A decoder of traces of one processor, with the code that ran.
     pub fn new(image: I, config: Config) -> Decoder<I> {
         Decoder { flow: Flow::new(image, InstructionSet::X86), config }
+    }
+
+    /// The blocks of the code that was decoded so far.
+    pub fn blocks(&self) -> &Blocks {
+        self.flow.blocks()
     }
 
     /// Decodes a unit of `trace`, up to the address at which the next one goes on.

@@ -1,19 +1,19 @@
 //! Makes samples of decoded records, in their order.
 
-use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use perfx_format::Endian;
 use perfx_format::read::sort::PreparedBatch;
 use perfx_format::record::aux::Auxtrace;
 use perfx_format::record::cpumode;
 use perfx_format::record::time_conv::TimeConv;
 use perfx_format::sample::NewSample;
-use perfx_format::{Bytes, Endian, Origin, Origins, Record};
 use perfx_model::spe::{SpeCounts, SpeRecords, TracedRecord};
 use perfx_pipeline::{Context as _, Result};
 
 use super::events::Events;
 use super::stack::Stack;
+use crate::itrace::made::Made;
 
 /// The constant inputs of decoding.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub(super) type Counts = (SpeCounts, u64);
 
 /// Makes samples of records; yields batches of them for the sorter.
 #[derive(Debug)]
-pub(super) struct Decoder {
+pub(super) struct Samples {
     context: Arc<Context>,
     records: SpeRecords,
     /// For each buffer, the records since the last one that was used.
@@ -40,29 +40,29 @@ pub(super) struct Decoder {
 /// The approximate size of a batch, bytes.
 const BATCH: usize = 1 << 20;
 
-impl Decoder {
+impl Samples {
     /// Makes samples of these records, and writes what it found to `total` at the end.
-    pub(super) fn new(context: Arc<Context>, records: SpeRecords, total: Arc<Mutex<Counts>>) -> Decoder {
-        Decoder { context, records, skipped: Vec::new(), samples: 0, total }
+    pub(super) fn new(context: Arc<Context>, records: SpeRecords, total: Arc<Mutex<Counts>>) -> Samples {
+        Samples { context, records, skipped: Vec::new(), samples: 0, total }
     }
 
     /// The next batch; `None` at the end.
     fn batch(&mut self) -> Result<Option<PreparedBatch>> {
-        let mut made = Made::default();
+        let mut made = Made::new(self.context.endian);
         let mut is_done = false;
-        while made.bytes.len() < BATCH && !is_done {
+        while made.len() < BATCH && !is_done {
             match self.records.next() {
                 Some(record) => self.sample(&record, &mut made)?,
                 None => is_done = true,
             }
         }
-        if made.samples.is_empty() && is_done {
+        if made.count() == 0 && is_done {
             let mut total = self.total.lock().unwrap_or_else(PoisonError::into_inner);
             *total = (self.records.counts(), self.samples);
             return Ok(None);
         }
-        self.samples += made.samples.len() as u64;
-        made.prepared(self.context.endian).map(Some)
+        self.samples += made.count();
+        made.prepared().map(Some)
     }
 
     /// Makes the samples of a record.
@@ -81,9 +81,10 @@ impl Decoder {
         let source = traced.data_source();
         let stack = Stack::of(record, events.stack);
         let ip = record.pc.unwrap_or(0);
-        for event in events.of_record(record) {
-            let is_of_code = event.kind.is_of_code();
-            let physical = record.physical_address.filter(|_| event.kind.has_data_source());
+        for (kind, event) in events.of_record(record) {
+            let is_of_code = kind.is_of_code();
+            let physical = record.physical_address.filter(|_| kind.has_data_source());
+            let branches = if is_of_code { stack.branches() } else { &[] };
             let addr = if is_of_code { record.target } else { record.virtual_address };
             let sample = NewSample {
                 cpumode: if ip >= cpumode::KERNEL_START { cpumode::KERNEL } else { cpumode::USER },
@@ -95,9 +96,11 @@ impl Decoder {
                 id: event.id,
                 cpu: traced.cpu,
                 period: events.period,
-                branches: if is_of_code { stack.branches() } else { &[] },
+                branches,
+                // The CPU does not report it.
+                branch_index: if branches.is_empty() { 0 } else { u64::MAX },
                 weight: record.latency.unwrap_or(0).into(),
-                data_src: if event.kind.has_data_source() { source } else { 0 },
+                data_src: if kind.has_data_source() { source } else { 0 },
                 phys_addr: physical.unwrap_or(0),
             };
             let bytes = sample.build(&event.attr, context.endian);
@@ -107,35 +110,10 @@ impl Decoder {
     }
 }
 
-impl Iterator for Decoder {
+impl Iterator for Samples {
     type Item = Result<PreparedBatch>;
 
     fn next(&mut self) -> Option<Result<PreparedBatch>> {
         self.batch().transpose()
-    }
-}
-
-/// Samples, and the times by which they are sorted.
-#[derive(Default)]
-struct Made {
-    bytes: Vec<u8>,
-    samples: Vec<(Range<usize>, u64)>,
-}
-
-impl Made {
-    fn push(&mut self, sample: &[u8], key: u64) {
-        let start = self.bytes.len();
-        self.bytes.extend_from_slice(sample);
-        self.samples.push((start..self.bytes.len(), key));
-    }
-
-    fn prepared(self, endian: Endian) -> Result<PreparedBatch> {
-        let bytes = Bytes::from(self.bytes);
-        let mut prepared = PreparedBatch::new(bytes.clone(), Origins::default());
-        for (range, key) in self.samples {
-            let sample = Record::new(&bytes[range], &[], Origin::Synthetic, endian)?;
-            prepared.push(&sample, Some(key))?;
-        }
-        Ok(prepared.done())
     }
 }

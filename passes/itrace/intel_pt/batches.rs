@@ -1,0 +1,125 @@
+//! Decodes all buffers on threads, and merges the samples of their parts in the order of time.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use perfx_auxtrace::{Part, decode};
+use perfx_format::Endian;
+use perfx_format::read::sort::PreparedBatch;
+use perfx_pipeline::{Context as _, Error, Result};
+
+use super::Context;
+use super::losses::Counts;
+use super::sampler::{Made, lost};
+use super::turns::Turns;
+use crate::combine::Batches;
+
+/// The approximate size of a batch, bytes.
+const BATCH: usize = 1 << 20;
+
+/// Batches of samples. They are made on a thread of their own, which ends early if the batches are dropped; it writes
+/// what it found to `counts`.
+pub(super) fn of(context: Arc<Context>, counts: Arc<Mutex<Counts>>) -> Batches {
+    let (sender, receiver) = sync_channel(2);
+    let spawned = thread::Builder::new().spawn(move || {
+        let turns = Turns::new(&context);
+        let mut merge = Merge::new(&context, sender);
+        let Context { recorded, code, threads, .. } = &*context;
+        let buffers = (&recorded.tracer, &recorded.buffers[..]);
+        let clock = recorded.clock();
+        let decoded = decode(buffers, code, *threads, &&turns, |part, made| {
+            merge.release(if clock.conv.is_some() { clock.time(part.time) } else { 0 })?;
+            merge.add(part, made);
+            Ok(())
+        });
+        let ended = decoded.map(drop).and_then(|()| merge.release(u64::MAX)).and_then(|()| merge.flush());
+        *counts.lock().unwrap_or_else(PoisonError::into_inner) = turns.counts();
+        if let Err(error) = ended {
+            // The receiver is gone if it needs no more batches.
+            let _ = merge.sender.send(Err(error));
+        }
+    });
+    match spawned.context("can't start a thread") {
+        Ok(_) => Box::new(receiver.into_iter()),
+        Err(error) => Box::new(std::iter::once(Err(error))),
+    }
+}
+
+/// A sample that is next in its part: its time, its buffer, and the part's number there.
+type Next = Reverse<(u64, usize, u64)>;
+
+/// Samples that wait until no earlier ones can come.
+struct Merge {
+    waiting: HashMap<(usize, u64), Waiting>,
+    order: BinaryHeap<Next>,
+    out: Made,
+    endian: Endian,
+    sender: SyncSender<Result<PreparedBatch>>,
+}
+
+struct Waiting {
+    made: Made,
+    /// The number of samples that wait no more.
+    done: usize,
+}
+
+impl Merge {
+    fn new(context: &Context, sender: SyncSender<Result<PreparedBatch>>) -> Merge {
+        let endian = context.endian;
+        let mut merge = Merge {
+            waiting: HashMap::new(),
+            order: BinaryHeap::new(),
+            out: Made::new(endian),
+            endian,
+            sender,
+        };
+        if context.events.lost {
+            let mut made = Made::new(endian);
+            let mut errors: Vec<_> = context.recorded.lost.iter().collect();
+            errors.sort_by_key(|error| error.time);
+            errors.iter().for_each(|error| made.push(&lost(error, endian), error.time));
+            merge.add(Part { buffer: usize::MAX, number: 0, time: 0 }, made);
+        }
+        merge
+    }
+
+    fn add(&mut self, part: Part, made: Made) {
+        if let Some((_, key)) = made.get(0) {
+            self.order.push(Reverse((key, part.buffer, part.number)));
+            self.waiting.insert((part.buffer, part.number), Waiting { made, done: 0 });
+        }
+    }
+
+    /// Nothing that is added later is earlier than this time.
+    fn release(&mut self, time: u64) -> Result<()> {
+        while let Some(&Reverse((key, buffer, number))) = self.order.peek()
+            && key < time
+        {
+            self.order.pop();
+            let Some(waiting) = self.waiting.get_mut(&(buffer, number)) else { continue };
+            if let Some((sample, _)) = waiting.made.get(waiting.done) {
+                self.out.push(sample, key);
+            }
+            waiting.done += 1;
+            match waiting.made.get(waiting.done) {
+                Some((_, key)) => self.order.push(Reverse((key, buffer, number))),
+                None => drop(self.waiting.remove(&(buffer, number))),
+            }
+            if self.out.len() >= BATCH {
+                self.flush()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        let out = std::mem::replace(&mut self.out, Made::new(self.endian));
+        if out.count() == 0 {
+            return Ok(());
+        }
+        self.sender.send(out.prepared()).map_err(|_| Error::new("no more samples are needed"))
+    }
+}

@@ -1,0 +1,88 @@
+//! Counts what was made, and what could not be decoded and why.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use perfx_pipeline::{LISTED, Level, Report, count, counted};
+use perfx_trace::Reason;
+
+use super::Context;
+
+/// What decoding found.
+#[derive(Clone, Default, Debug)]
+pub(super) struct Counts {
+    pub(super) samples: u64,
+    pub(super) instructions: u64,
+    /// The faults, by their reason and by the file at whose code they happened; no file if there is none.
+    pub(super) faults: BTreeMap<(Reason, Option<Box<[u8]>>), u64>,
+    /// Samples whose thread is not known.
+    pub(super) unknown: u64,
+}
+
+impl Counts {
+    /// Adds what was found elsewhere.
+    pub(super) fn add(&mut self, other: &Counts) {
+        self.samples += other.samples;
+        self.instructions += other.instructions;
+        self.unknown += other.unknown;
+        for (what, count) in &other.faults {
+            *self.faults.entry(what.clone()).or_default() += count;
+        }
+    }
+
+    /// Reports what could not be decoded.
+    pub(super) fn say(&self, context: &Context, report: &mut Report) {
+        let mut reasons: BTreeMap<Reason, u64> = BTreeMap::new();
+        for ((reason, _), count) in &self.faults {
+            *reasons.entry(*reason).or_default() += count;
+        }
+        let total: u64 = reasons.values().sum();
+        if total > 0 {
+            let reasons: Vec<String> = reasons
+                .iter()
+                .map(|(reason, times)| format!("{} × {}", count(*times), reason.text()))
+                .collect();
+            let what = format!(
+                "the flow is unknown from {} on, up to where the trace tells it again: {}",
+                counted(total, "place", "places"),
+                reasons.join(", ")
+            );
+            report.say(Level::Loss, what);
+        }
+        let mut files: BTreeMap<&[u8], u64> = BTreeMap::new();
+        for ((reason, name), count) in &self.faults {
+            if let (Reason::NoCode, Some(name)) = (reason, name) {
+                *files.entry(name).or_default() += count;
+            }
+        }
+        if let Some((name, times)) = files.iter().max_by_key(|(name, times)| (**times, Reverse(**name))) {
+            let all = counted(files.len() as u64, "file", "files");
+            let times = counted(*times, "place", "places");
+            let name = String::from_utf8_lossy(name);
+            let what = format!(
+                "the code of {all} was not found, of {name} at {times}; --root and --buildid-dir say where it \
+                 is{LISTED}"
+            );
+            report.say(Level::Info, what);
+        }
+        for ((reason, name), times) in &self.faults {
+            let name = name.as_deref().map_or_else(|| "no file".into(), String::from_utf8_lossy);
+            report.say(Level::Detail, format!("{name}: {} × {}", count(*times), reason.text()));
+        }
+        let lost = context.recorded.lost.len() as u64;
+        if lost > 0 {
+            let times = counted(lost, "time", "times");
+            report.say(Level::Loss, format!("the kernel lost data of the traces {times}: a buffer was full"));
+        }
+        if context.recorded.unreadable > 0 {
+            let chunks = counted(context.recorded.unreadable, "piece", "pieces");
+            report
+                .say(Level::Loss, format!("{chunks} of AUX data inside compressed records can't be decoded"));
+        }
+        if self.unknown > 0 {
+            let samples = counted(self.unknown, "sample", "samples");
+            let what = format!("the threads of {samples} are unknown: no record says who ran there");
+            report.say(Level::Warning, what);
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! Makes samples of what was decoded of a buffer, as perf 7.3 does (tools/perf/util/intel-pt.c and
+//! intel-pt-decoder.c).
+
+use perfx_auxtrace::Task;
+use perfx_format::Endian;
+use perfx_format::record::aux::Auxtrace;
+use perfx_format::record::aux_error::AuxtraceError;
+use perfx_format::record::cpumode;
+use perfx_format::sample::{BranchFlags, NewSample};
+use perfx_trace::{Blocks, Event, Fault, Kind, Reason, Space, Step};
+
+use super::Context;
+use super::events::Period;
+use super::log::{Entry, Log};
+use super::losses::Counts;
+use super::stacks::Stacks;
+use crate::itrace::events::Decoded;
+pub(super) use crate::itrace::made::Made;
+
+/// What is known of a buffer at a place, from the beginning up to there.
+#[derive(Debug)]
+pub(super) struct Sampler<'c> {
+    context: &'c Context,
+    cpu: u32,
+    stacks: Stacks,
+    space: Option<Space>,
+    task: Task,
+    /// The time of samples, in ticks; it does not go back. And in ns.
+    ticks: u64,
+    time: u64,
+    /// True if the flow is known.
+    is_known: bool,
+    instructions: u64,
+    /// The instructions up to the last sample.
+    sampled: u64,
+    due: Due,
+    counts: Counts,
+}
+
+/// When the next sample of an instruction is due.
+#[derive(Debug)]
+struct Due {
+    period: Option<Period>,
+    /// Instructions since the last sample.
+    since: u64,
+    /// The time that a packet told, and the instructions since then, each of which takes a tick.
+    now: u64,
+    behind: u64,
+    /// The last multiple of the period that has a sample, or from which on it is counted.
+    last: u64,
+    /// False until tracing has begun again.
+    is_continuous: bool,
+}
+
+impl Due {
+    /// The number of instructions up to the next sample; `None` if there is none.
+    fn next(&mut self) -> Option<u64> {
+        match self.period? {
+            Period::Instructions(period) => Some(period.saturating_sub(self.since).max(1)),
+            Period::Ticks(period) => {
+                let mask = !(period - 1);
+                let mut time = self.now.wrapping_add(self.behind);
+                if self.is_continuous {
+                    if time & mask > self.last {
+                        return Some(1);
+                    }
+                } else {
+                    time = time.wrapping_add(1);
+                    if time & mask > self.last {
+                        self.last = time & mask;
+                        self.is_continuous = true;
+                    }
+                }
+                Some(if time & mask < self.last { period } else { period - (time - (time & mask)) })
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn count(&mut self, instructions: u64) {
+        self.since += instructions;
+        self.behind += instructions;
+    }
+
+    fn sampled(&mut self) {
+        self.since = 0;
+        if let Some(Period::Ticks(period)) = self.period {
+            let time = self.now.wrapping_add(self.behind) & !(period - 1);
+            self.last = if time > self.last { time } else { self.last.wrapping_add(period) };
+        }
+    }
+}
+
+/// What perf knows of a branch, for `c` and `r`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Class {
+    Call,
+    Return,
+    /// Tracing begins, or ends.
+    Begin,
+    End,
+    Other,
+}
+
+impl Class {
+    fn of(kind: Kind) -> Class {
+        match kind {
+            Kind::Call | Kind::IndirectCall | Kind::FarCall => Class::Call,
+            Kind::Return | Kind::FarReturn => Class::Return,
+            _ => Class::Other,
+        }
+    }
+}
+
+impl<'c> Sampler<'c> {
+    /// At the beginning of a buffer.
+    pub(super) fn new(context: &'c Context, buffer: usize) -> Sampler<'c> {
+        let events = &context.events;
+        let due = Due {
+            period: events.instructions.as_ref().map(|_| events.period),
+            since: 0,
+            now: 0,
+            behind: 0,
+            last: 0,
+            is_continuous: false,
+        };
+        Sampler {
+            context,
+            cpu: context.recorded.buffers[buffer].cpu,
+            stacks: Stacks::new(events.stack),
+            space: None,
+            task: UNKNOWN,
+            ticks: 0,
+            time: context.recorded.clock().time(0),
+            is_known: false,
+            instructions: 0,
+            sampled: 0,
+            due,
+            counts: Counts::default(),
+        }
+    }
+
+    /// What was found so far.
+    pub(super) fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// Makes the samples of what has been noted.
+    pub(super) fn make(&mut self, log: &mut Log<'_>, blocks: &Blocks) {
+        let before = log.made.count();
+        for entry in &log.entries {
+            match *entry {
+                Entry::Step(step) => self.step(step, blocks, &mut log.made),
+                Entry::Time(ticks) => self.at(ticks),
+                Entry::Now(now) => (self.due.now, self.due.behind) = (now, 0),
+                Entry::Space(space) => self.switch(space),
+                Entry::Event(number) => self.event(log.events[number as usize], blocks, &mut log.made),
+            }
+        }
+        log.entries.clear();
+        log.events.clear();
+        self.counts.samples += log.made.count() - before;
+        self.counts.instructions = self.instructions;
+    }
+
+    fn at(&mut self, ticks: u64) {
+        if ticks > self.ticks {
+            self.ticks = ticks;
+            self.time = self.context.recorded.clock().time(ticks);
+        }
+    }
+
+    fn switch(&mut self, space: Option<Space>) {
+        self.space = space;
+        let task = space.and_then(|space| self.context.recorded.tasks.get(space.0 as usize));
+        self.task = task.copied().unwrap_or(UNKNOWN);
+        self.stacks.switch(self.task.tid, space);
+    }
+
+    #[inline(always)]
+    fn step(&mut self, step: Step, blocks: &Blocks, made: &mut Made) {
+        self.instructions += u64::from(step.count);
+        if self.due.period.is_some() {
+            self.sample(step, blocks, made);
+        }
+        if let Some(to) = step.to {
+            let block = &blocks[step.block];
+            self.branch(block.last, blocks[to].start, 0, Class::of(block.kind), made);
+        }
+    }
+
+    /// Makes the samples of the instructions of a step.
+    #[inline(always)]
+    fn sample(&mut self, step: Step, blocks: &Blocks, made: &mut Made) {
+        let mut done = 0;
+        while done < step.count {
+            let rest = u64::from(step.count - done);
+            let next = self.due.next().unwrap_or(u64::MAX);
+            if next > rest {
+                self.due.count(rest);
+                return;
+            }
+            self.due.count(next);
+            self.due.sampled();
+            done += next as u32;
+            let ip = blocks.nth(step.block, done - 1).unwrap_or_default();
+            let total = self.instructions - u64::from(step.count - done);
+            self.instruction(ip, total, made);
+        }
+    }
+
+    /// A sample of the instruction at `ip`, the last of so many.
+    #[cold]
+    fn instruction(&mut self, ip: u64, total: u64, made: &mut Made) {
+        let period = total - std::mem::replace(&mut self.sampled, total);
+        let branches = self.stacks.get();
+        if let Some(event) = &self.context.events.instructions {
+            let sample = NewSample { ip, period, branches: &branches, ..self.new_sample(event, ip) };
+            self.push(sample, event, made);
+        }
+    }
+
+    fn branch(&mut self, from: u64, to: u64, flags: u64, class: Class, made: &mut Made) {
+        self.stacks.push(from, to, flags);
+        let events = &self.context.events;
+        let Some(event) = &events.branches else { return };
+        let is_selected = match class {
+            _ if !events.calls && !events.returns => true,
+            Class::Call | Class::End => events.calls,
+            Class::Return | Class::Begin => events.returns,
+            Class::Other => false,
+        };
+        if is_selected {
+            let sample = self.new_sample(event, if from != 0 { from } else { to });
+            self.push(NewSample { ip: from, addr: to, period: 1, ..sample }, event, made);
+        }
+    }
+
+    /// The parts of a sample that do not depend on its kind; `code` is an address that tells the level.
+    fn new_sample(&self, event: &Decoded, code: u64) -> NewSample<'static> {
+        NewSample {
+            cpumode: if code >= cpumode::KERNEL_START { cpumode::KERNEL } else { cpumode::USER },
+            pid: self.task.pid,
+            tid: self.task.tid,
+            time: self.time,
+            id: event.id,
+            cpu: self.cpu,
+            ..NewSample::default()
+        }
+    }
+
+    fn push(&mut self, sample: NewSample<'_>, event: &Decoded, made: &mut Made) {
+        self.counts.unknown += u64::from(sample.tid == Auxtrace::ANY);
+        // An event records only what a new sample has.
+        let bytes = sample.build(&event.attr, self.context.endian).unwrap_or_default();
+        made.push(&bytes, self.key());
+    }
+
+    /// The time by which records are sorted; those without times come last, as perf decodes them.
+    fn key(&self) -> u64 {
+        if self.context.recorded.clock().conv.is_some() { self.time } else { u64::MAX - 1 }
+    }
+
+    fn event(&mut self, event: Event, blocks: &Blocks, made: &mut Made) {
+        match event {
+            Event::Begin { ip } | Event::Resumed { ip } => self.begin(ip, made),
+            Event::Sync { ip: Some(ip) } if !self.is_known => self.begin(ip, made),
+            Event::End { ip, block, to } => {
+                let class = block.map_or(Class::End, |block| Class::of(blocks[block].kind));
+                let class =
+                    if class == Class::Return && self.context.events.returns { class } else { Class::End };
+                self.branch(ip, to.unwrap_or(0), 0, class, made);
+                self.due.is_continuous = false;
+                self.is_known = false;
+            }
+            Event::Interrupt { from, to, aborts } => {
+                let (flags, class) =
+                    if aborts { (BranchFlags::ABORT, Class::Other) } else { (0, Class::Call) };
+                self.branch(from, to, flags, class, made);
+            }
+            Event::Fault(fault) => self.fault(fault, made),
+            _ => {}
+        }
+    }
+
+    fn begin(&mut self, ip: u64, made: &mut Made) {
+        self.is_known = true;
+        self.branch(0, ip, 0, Class::Begin, made);
+    }
+
+    fn fault(&mut self, Fault { reason, ip }: Fault, made: &mut Made) {
+        self.is_known = false;
+        let code = &self.context.code;
+        let name = ip.and_then(|ip| code.name(self.space, ip, self.ticks));
+        *self.counts.faults.entry((reason, name.map(Into::into))).or_default() += 1;
+        match reason {
+            Reason::Overflow => self.due.behind = 0,
+            Reason::BadPacket | Reason::CutPacket => self.due.is_continuous = false,
+            _ => {}
+        }
+        let events = &self.context.events;
+        let is_wanted = if reason == Reason::Overflow { events.overflows } else { events.errors };
+        if is_wanted {
+            let error = error(reason, self.cpu, self.task, ip.unwrap_or(0), self.time, self.context.endian);
+            made.push(&error, self.key());
+        }
+    }
+}
+
+/// A thread that no record names.
+const UNKNOWN: Task = Task { pid: Auxtrace::ANY, tid: Auxtrace::ANY };
+
+/// A record of an error in a trace, with perf's code and words for it.
+fn error(reason: Reason, cpu: u32, Task { pid, tid }: Task, ip: u64, time: u64, endian: Endian) -> Vec<u8> {
+    let (code, message) = match reason {
+        Reason::Overflow => (7, "Overflow packet"),
+        Reason::BadPacket | Reason::CutPacket => (3, "Bad packet"),
+        Reason::NoCode | Reason::BadCode => (5, "Failed to get instruction"),
+        Reason::Endless => (10, "Never-ending loop"),
+        _ => (6, "Trace doesn't match instruction"),
+    };
+    AuxtraceError { code, cpu, pid, tid, ip, time, message }.write(endian)
+}
+
+/// The record of data that the kernel lost.
+pub(super) fn lost(lost: &perfx_auxtrace::Lost, endian: Endian) -> Vec<u8> {
+    let perfx_auxtrace::Lost { time, cpu, task: Task { pid, tid } } = *lost;
+    AuxtraceError { code: 8, cpu, pid, tid, ip: 0, time, message: "Lost trace data" }.write(endian)
+}

@@ -1,0 +1,53 @@
+//! Collects decoded samples as a batch that can be sorted among the records of a recording.
+
+use std::ops::Range;
+
+use perfx_format::read::sort::PreparedBatch;
+use perfx_format::{Bytes, Endian, Origin, Origins, Record};
+use perfx_pipeline::Result;
+
+/// Samples, and the times by which they are sorted.
+#[derive(Debug)]
+pub(super) struct Made {
+    bytes: Vec<u8>,
+    samples: Vec<(Range<usize>, u64)>,
+    endian: Endian,
+}
+
+impl Made {
+    pub(super) fn new(endian: Endian) -> Made {
+        Made { bytes: Vec::new(), samples: Vec::new(), endian }
+    }
+
+    /// The size of them, bytes.
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> u64 {
+        self.samples.len() as u64
+    }
+
+    /// A sample, and its time.
+    pub(super) fn get(&self, number: usize) -> Option<(&[u8], u64)> {
+        let (range, key) = self.samples.get(number)?;
+        Some((&self.bytes[range.clone()], *key))
+    }
+
+    pub(super) fn push(&mut self, sample: &[u8], key: u64) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(sample);
+        self.samples.push((start..self.bytes.len(), key));
+    }
+
+    pub(super) fn prepared(self) -> Result<PreparedBatch> {
+        let bytes = Bytes::from(self.bytes);
+        let mut prepared = PreparedBatch::new(bytes.clone(), Origins::default());
+        for (range, key) in self.samples {
+            let sample = Record::new(&bytes[range], &[], Origin::Synthetic, self.endian)?;
+            prepared.push(&sample, Some(key))?;
+        }
+        Ok(prepared.done())
+    }
+}

@@ -1,0 +1,133 @@
+//! Makes samples of the records of Arm SPE.
+//!
+//! perf 7.3 is the model: its events, ids and names, and its samples. A record of a branch is not taken for
+//! one of memory, as perf 7.3 does if the branch is a call or a return, because it tests a bit that means
+//! something else there.
+
+mod decode;
+mod events;
+mod stack;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use perfx_format::read::StoredBytes;
+use perfx_format::record::aux::Auxtrace;
+use perfx_format::{Feature, Layouts, Record};
+use perfx_model::spe::{Running, SpeCounts, SpeRecords, TaskChange};
+use perfx_pipeline::{
+    Begin, Context as _, Emit, Level, Report, Result, Session, Stage, bail, count, counted,
+};
+
+use self::decode::{Context, Counts, Samples};
+use self::events::Events;
+use super::options::ItraceOptions;
+use super::step::{Decode, Decoder};
+use super::{Found, ItraceArgs};
+use crate::combine::{Batches, Combine};
+use crate::support::options::PassOptions as _;
+
+/// The stage that decodes the recording.
+pub(super) fn stage(
+    options: &ItraceOptions,
+    found: Found,
+    stored: StoredBytes,
+    session: &Session,
+) -> Result<Stage> {
+    let Some(spe) = found.spe.spe() else { bail!("internal error: no AUX data of Arm SPE") };
+    let events = options.check_for_spe();
+    let events = events.and_then(|()| Events::of(options, spe.pmu_type, &session.events));
+    let events = events.with_context(|| session.name.to_string())?;
+    let context = Context { conv: found.spe.conv(), endian: session.endian, events };
+    let has_time = context.events.has_time;
+    let cpuid = session.feature(Feature::CPUID).map(|section| &section[..]);
+    let records = found.spe.records(stored, cpuid, session.endian, has_time);
+    let decoded = context.events.decoded();
+    let spe = Spe {
+        context: Arc::new(context),
+        records: Some(records),
+        running: Running::default(),
+        unknown: 0,
+        counts: Arc::default(),
+    };
+    Ok(Combine::with_step(ItraceArgs::NAME, Decode::new(spe, decoded, found.names)).stage())
+}
+
+/// Makes samples, and gives them their threads.
+#[derive(Debug)]
+struct Spe {
+    context: Arc<Context>,
+    records: Option<SpeRecords>,
+    running: Running,
+    /// The number of samples whose thread is not known.
+    unknown: u64,
+    counts: Arc<Mutex<Counts>>,
+}
+
+impl Decoder for Spe {
+    fn begin(&mut self, session: &mut Begin<'_>) {
+        if self.context.conv.is_none() && self.context.events.has_time {
+            let what =
+                "there is no TIME_CONV record, so the times of decoded samples are unknown: they are 0";
+            session.report.say(Level::Warning, what);
+        }
+    }
+
+    fn samples(&mut self) -> Option<Batches> {
+        let samples = Samples::new(self.context.clone(), self.records.take()?, self.counts.clone());
+        Some(Box::new(samples))
+    }
+
+    /// Gives a decoded sample its process and thread.
+    fn sample(&mut self, record: Record<'_>, layouts: &Layouts, out: &mut Emit<'_>) -> Result<()> {
+        let endian = record.endian();
+        let Some(layout) = layouts.layout_of(&record).copied() else { return out.keep(record) };
+        let cpu = layout.cpu(&record).unwrap_or(Auxtrace::ANY);
+        let (_, tid) = layout.pid_tid(&record).unwrap_or((Auxtrace::ANY, Auxtrace::ANY));
+        let (pid, tid) = self.running.task(cpu, tid);
+        self.unknown += u64::from(tid == Auxtrace::ANY);
+        out.patch(record, |bytes| {
+            layout.set_pid_tid(bytes, pid, tid, endian);
+        })
+    }
+
+    fn see(&mut self, record: &Record<'_>, layouts: &Layouts) {
+        if let Some(change) = TaskChange::of(record, layouts) {
+            self.running.learn(change);
+        }
+    }
+
+    fn finish(&mut self, report: &mut Report) {
+        let (counts, samples) = *self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let samples = counted(samples, "sample", "samples");
+        let records = counted(counts.records, "record", "records");
+        report.say(Level::Info, format!("made {samples} of {records} of Arm SPE"));
+        say_spe_losses(counts, report);
+        say_unknown_threads(self.unknown, "samples", report);
+    }
+}
+
+/// Reports how many decoded `samples`, or what else they are called, belong to threads that are not known.
+pub fn say_unknown_threads(unknown: u64, samples: &str, report: &mut Report) {
+    if unknown > 0 {
+        let what = format!(
+            "the threads of {} {samples} are unknown: neither CONTEXT packets nor SWITCH records name them",
+            count(unknown)
+        );
+        report.say(Level::Warning, what);
+    }
+}
+
+/// Reports what could not be decoded.
+pub fn say_spe_losses(counts: SpeCounts, report: &mut Report) {
+    let SpeCounts { bad_bytes, broken, unreadable, .. } = counts;
+    if bad_bytes + broken > 0 {
+        let bytes = counted(bad_bytes, "byte of the AUX data is", "bytes of the AUX data are");
+        let broken = counted(broken, "record", "records");
+        let what = format!("{bytes} no packet of Arm SPE; {broken} with such damage were left out");
+        report.say(Level::Loss, what);
+    }
+    if unreadable > 0 {
+        let chunks = counted(unreadable, "piece", "pieces");
+        report.say(Level::Loss, format!("{chunks} of AUX data inside compressed records can't be decoded"));
+    }
+}

@@ -1,0 +1,151 @@
+//! Makes the events of decoded samples, with perf's names, and selects those that a record has.
+
+use perfx_format::sample::BRANCH_HW_INDEX;
+use perfx_format::spe::{SpeRecord, events};
+use perfx_format::{Event, sample_type as st};
+use perfx_model::spe::is_of_memory;
+use perfx_pipeline::Result;
+
+use crate::itrace::events::{Decoded, Traced};
+use crate::itrace::options::ItraceOptions;
+
+/// What an event counts. The order is that of perf.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Kind {
+    L1dMiss,
+    L1dAccess,
+    LlcMiss,
+    LlcAccess,
+    TlbMiss,
+    TlbAccess,
+    Branch,
+    RemoteAccess,
+    Memory,
+    Instructions,
+}
+
+impl Kind {
+    const ALL: [Kind; 10] = [
+        Kind::L1dMiss,
+        Kind::L1dAccess,
+        Kind::LlcMiss,
+        Kind::LlcAccess,
+        Kind::TlbMiss,
+        Kind::TlbAccess,
+        Kind::Branch,
+        Kind::RemoteAccess,
+        Kind::Memory,
+        Kind::Instructions,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            Kind::L1dMiss => "l1d-miss",
+            Kind::L1dAccess => "l1d-access",
+            Kind::LlcMiss => "llc-miss",
+            Kind::LlcAccess => "llc-access",
+            Kind::TlbMiss => "tlb-miss",
+            Kind::TlbAccess => "tlb-access",
+            Kind::Branch => "branch",
+            Kind::RemoteAccess => "remote-access",
+            Kind::Memory => "memory",
+            Kind::Instructions => "instructions",
+        }
+    }
+
+    fn is_selected(self, options: &ItraceOptions) -> bool {
+        match self {
+            Kind::L1dMiss | Kind::L1dAccess => options.first_level,
+            Kind::LlcMiss | Kind::LlcAccess => options.last_level,
+            Kind::TlbMiss | Kind::TlbAccess => options.tlb,
+            Kind::Branch => options.branches,
+            Kind::RemoteAccess => options.remote,
+            Kind::Memory => options.memory,
+            Kind::Instructions => options.instructions,
+        }
+    }
+
+    /// True if the record is one of its samples.
+    fn has(self, record: &SpeRecord) -> bool {
+        let happened = |event| record.events & event != 0;
+        match self {
+            Kind::L1dMiss => happened(events::L1D_REFILL),
+            Kind::L1dAccess => happened(events::L1D_ACCESS),
+            Kind::LlcMiss => happened(events::LLC_MISS),
+            Kind::LlcAccess => happened(events::LLC_ACCESS),
+            Kind::TlbMiss => happened(events::TLB_WALK),
+            Kind::TlbAccess => happened(events::TLB_ACCESS),
+            Kind::Branch => record.operation.is_branch,
+            Kind::RemoteAccess => happened(events::REMOTE_ACCESS),
+            Kind::Memory => is_of_memory(record),
+            Kind::Instructions => true,
+        }
+    }
+
+    /// True if its address is that of code, and its samples have branches.
+    pub(super) fn is_of_code(self) -> bool {
+        matches!(self, Kind::Branch | Kind::Instructions)
+    }
+
+    /// True if its samples say where data came from.
+    pub(super) fn has_data_source(self) -> bool {
+        self != Kind::Branch
+    }
+}
+
+/// The selected events.
+#[derive(Clone, Debug)]
+pub(super) struct Events {
+    kinds: Vec<(Kind, Decoded)>,
+    /// The period of each sample: one record in so many is used.
+    pub(super) period: u64,
+    /// The most branches of a sample.
+    pub(super) stack: u64,
+    /// True if samples have a time.
+    pub(super) has_time: bool,
+}
+
+/// The parts of its samples that decoded events take from the recorded one, beside those that all tracers do.
+const TAKEN: u64 = st::PHYS_ADDR;
+
+/// `attr.config` of the hardware event that counts instructions.
+const INSTRUCTIONS: u64 = 1;
+
+impl Events {
+    /// Makes the events of the data that the event of this PMU type recorded.
+    pub(super) fn of(options: &ItraceOptions, pmu_type: u64, recorded: &[Event]) -> Result<Events> {
+        let traced = Traced::of(pmu_type, recorded)?;
+        let has_time = recorded.iter().any(|event| event.attr().sample_type & st::TIME != 0);
+        let period = options.every.unwrap_or(1);
+        let mut attr = traced.attr(TAKEN);
+        attr.sample_period = period;
+        attr.sample_type |= st::IP | st::TID | st::PERIOD | st::DATA_SRC | st::WEIGHT | st::ADDR;
+        attr.sample_type |= if has_time { st::TIME } else { 0 };
+        let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(|kind| kind.is_selected(options)).collect();
+        let ids = traced.ids(kinds.len(), recorded);
+        let kinds = kinds.into_iter().zip(ids).map(|(kind, id)| {
+            let mut attr = attr;
+            if options.stack > 0 && kind >= Kind::Branch {
+                attr.sample_type |= st::BRANCH_STACK;
+                attr.branch_sample_type = BRANCH_HW_INDEX;
+            }
+            attr.config = if kind == Kind::Instructions { INSTRUCTIONS } else { 0 };
+            (kind, Decoded { name: kind.name().into(), id, attr })
+        });
+        Ok(Events { kinds: kinds.collect(), period, stack: options.stack, has_time })
+    }
+
+    /// The events of which the record is a sample, in perf's order.
+    pub(super) fn of_record<'e>(
+        &'e self,
+        record: &'e SpeRecord,
+    ) -> impl Iterator<Item = (Kind, &'e Decoded)> {
+        let kinds = self.kinds.iter().filter(|(kind, _)| kind.has(record));
+        kinds.map(|(kind, decoded)| (*kind, decoded))
+    }
+
+    /// All of them.
+    pub(super) fn decoded(&self) -> Vec<Decoded> {
+        self.kinds.iter().map(|(_, decoded)| decoded.clone()).collect()
+    }
+}

@@ -1,0 +1,144 @@
+//! Decodes the traces of a recording on many threads, part by part in the order of their times.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use perfx_pipeline::{Result, ordered};
+use perfx_trace::{Blocks, Image, Sink, Trace};
+
+use crate::survey::Buffer;
+
+/// A kind of trace, which can be cut into units that are decoded by themselves.
+pub trait Tracer: Sync {
+    /// A unit: from one point of synchronization to another.
+    type Unit: Send;
+    /// What decodes units; each thread has its own.
+    type Decoder<I: Image + Send>: Send;
+
+    /// Cuts a trace into units of at least `size` bytes.
+    fn units<'a>(&'a self, trace: &'a Trace<'_>, size: u64) -> impl Iterator<Item = Self::Unit> + Send + 'a;
+    /// The time in front of a unit, in ticks of the trace.
+    fn time(unit: &Self::Unit) -> u64;
+    /// A decoder with the code that ran.
+    fn decoder<I: Image + Send>(&self, image: I) -> Self::Decoder<I>;
+    /// Decodes a unit.
+    fn decode<I: Image + Send>(
+        decoder: &mut Self::Decoder<I>,
+        trace: &Trace<'_>,
+        unit: &Self::Unit,
+        sink: &mut impl Sink,
+    );
+    /// The blocks of which the sink knows the numbers.
+    fn blocks<I: Image + Send>(decoder: &Self::Decoder<I>) -> &Blocks;
+}
+
+/// A part of a trace.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Part {
+    /// The buffer.
+    pub buffer: usize,
+    /// The number of the part among those of its buffer, from 0 without gaps.
+    pub number: u64,
+    /// A time in ticks: nothing in this part, nor in those that come after it, is earlier.
+    ///
+    /// A trace may go back in time. Then its parts have the time at which it was before.
+    pub time: u64,
+}
+
+/// What is made of the parts.
+pub trait Work: Sync {
+    /// Takes what is decoded; each thread has its own for all the parts it gets.
+    type Sink: Sink + Send;
+    /// What is made of a part.
+    type Done: Send;
+
+    /// The sink of a thread.
+    fn sink(&self) -> Self::Sink;
+    /// A part comes next.
+    fn begin(&self, sink: &mut Self::Sink, part: &Part);
+    /// The part has been decoded. Parts that come earlier have begun, but may not have ended.
+    fn end(&self, sink: &mut Self::Sink, blocks: &Blocks, part: &Part) -> Self::Done;
+}
+
+/// Units have at least so many bytes of a trace.
+const UNIT: u64 = 32 << 10;
+
+/// Decodes all buffers on `threads` threads, and calls `done` with what `work` makes of each part: in the order of the
+/// parts' times, those of a buffer in their order. Returns the sinks of the threads.
+///
+/// # Errors
+///
+/// The first error of `done`, or a thread cannot be started.
+pub fn decode<T: Tracer, W: Work>(
+    (tracer, buffers): (&T, &[Buffer]),
+    image: &(impl Image + Sync),
+    threads: usize,
+    work: &W,
+    mut done: impl FnMut(Part, W::Done) -> Result<()>,
+) -> Result<Vec<W::Sink>> {
+    let threads = threads.max(1);
+    let traces: Vec<(usize, Trace<'_>)> = buffers
+        .iter()
+        .enumerate()
+        .flat_map(|(buffer, data)| data.traces().map(move |trace| (buffer, trace)))
+        .collect();
+    let mut workers: Vec<(W::Sink, Option<T::Decoder<_>>)> =
+        (0..threads).map(|_| (work.sink(), None)).collect();
+    let each = |(sink, decoder): &mut (W::Sink, Option<T::Decoder<_>>),
+                (at, unit, part): (usize, T::Unit, Part)| {
+        let decoder = decoder.get_or_insert_with(|| tracer.decoder(image));
+        work.begin(sink, &part);
+        T::decode(decoder, &traces[at].1, &unit, sink);
+        (part, work.end(sink, T::blocks(decoder), &part))
+    };
+    let parts = parts(tracer, &traces, buffers.len());
+    ordered(parts, &mut workers, threads == 1, each, |(part, made)| done(part, made))?;
+    Ok(workers.into_iter().map(|(sink, _)| sink).collect())
+}
+
+/// The units of a buffer that have not been handed out.
+struct Queue<'a, U> {
+    rest: Box<dyn Iterator<Item = (usize, U)> + Send + 'a>,
+    next: Option<(usize, U)>,
+    /// The number and the time of the next part.
+    number: u64,
+    time: u64,
+}
+
+/// The parts of all traces, each with the buffer it belongs to, in the order of their times.
+fn parts<'a, T: Tracer>(
+    tracer: &'a T,
+    traces: &'a [(usize, Trace<'a>)],
+    buffers: usize,
+) -> impl Iterator<Item = (usize, T::Unit, Part)> + Send + 'a {
+    let mut order = BinaryHeap::new();
+    let mut queues: Vec<Queue<'a, T::Unit>> = Vec::new();
+    for buffer in 0..buffers {
+        let own = traces.iter().enumerate().filter(move |(_, (number, _))| *number == buffer);
+        let units =
+            own.flat_map(move |(at, (_, trace))| tracer.units(trace, UNIT).map(move |unit| (at, unit)));
+        let mut queue = Queue { rest: Box::new(units), next: None, number: 0, time: 0 };
+        queue.next = queue.rest.next();
+        order.extend(queue.advance::<T>(buffer));
+        queues.push(queue);
+    }
+    std::iter::from_fn(move || {
+        let Reverse((time, buffer)) = order.pop()?;
+        let queue = &mut queues[buffer];
+        let (at, unit) = queue.next.take()?;
+        let part = Part { buffer, number: queue.number, time };
+        queue.number += 1;
+        queue.next = queue.rest.next();
+        order.extend(queue.advance::<T>(buffer));
+        Some((at, unit, part))
+    })
+}
+
+impl<U> Queue<'_, U> {
+    /// The turn of the next unit.
+    fn advance<T: Tracer<Unit = U>>(&mut self, buffer: usize) -> Option<Reverse<(u64, usize)>> {
+        let (_, unit) = self.next.as_ref()?;
+        self.time = self.time.max(T::time(unit));
+        Some(Reverse((self.time, buffer)))
+    }
+}

@@ -1,0 +1,312 @@
+//! The code that ran: what was mapped at an address at a time, and the file with its bytes.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use build_id::{BuildId, Object};
+use perfx_format::Bytes;
+use perfx_format::record::cpumode::KERNEL_START;
+use perfx_model::address_space::{
+    AddressSpaces, Dso, Hit, KERNEL, Machine, Mapping as Mapped, Space as MappedSpace,
+};
+use perfx_trace::{Image, Mapping, Space};
+use symbols::{Content, ElfFile, Reference, Sources};
+
+use crate::clock::Clock;
+use crate::running::Task;
+use crate::survey::Recorded;
+
+/// The mappings of a recording over time.
+#[derive(Debug, Default)]
+pub(crate) struct Mappings {
+    pub(crate) spaces: AddressSpaces,
+    /// By the number of the mapping.
+    places: Vec<Place>,
+    /// For each DSO, the first process that mapped it.
+    pids: Vec<Option<u32>>,
+    /// The position of the kernel, from its first mapping.
+    reference: Option<Reference>,
+    /// Where mappings begin and end, ascending, from the first use on.
+    bounds: OnceLock<Vec<u64>>,
+}
+
+/// What a mapping maps.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct Place {
+    start: u64,
+    end: u64,
+    /// The offset in the file of an address of it; wraps.
+    shift: u64,
+}
+
+impl Mappings {
+    /// Takes in the next mapping, of this DSO; `None` for a symbol of the kernel.
+    pub(crate) fn learn(&mut self, dso: u32, mapping: Option<&Mapped<'_>>, machine: Machine) {
+        if dso as usize == self.pids.len() {
+            self.pids.push(mapping.filter(|mapping| !mapping.kernel).map(|mapping| mapping.pid));
+        }
+        self.places.push(mapping.map_or(Place { start: 0, end: 0, shift: 0 }, |mapping| Place {
+            start: mapping.start,
+            end: mapping.start.saturating_add(mapping.len),
+            shift: mapping.pgoff.wrapping_sub(mapping.start),
+        }));
+        if let Some(mapping) = mapping.filter(|mapping| mapping.kernel && machine == Machine::Host) {
+            self.reference = self.reference.take().or_else(|| reference(mapping));
+        }
+    }
+
+    pub(crate) fn dsos(&self) -> impl ExactSizeIterator<Item = (&Dso, u32, Option<u32>)> {
+        let dsos = self.spaces.dsos().iter().zip(&self.pids);
+        dsos.map(|((dso, flags), pid)| (dso, *flags, *pid))
+    }
+}
+
+/// The kernel's mapping has a symbol at the end of its name, and that symbol's address in place of an offset.
+fn reference(mapping: &Mapped<'_>) -> Option<Reference> {
+    let end = mapping.name.iter().position(|&byte| byte == b']')?;
+    let name = mapping.name.get(end + 1..).filter(|name| !name.is_empty())?;
+    mapping.name.starts_with(b"[kernel.").then(|| Reference {
+        name: name.to_vec(),
+        address: mapping.pgoff,
+        kernel: None,
+    })
+}
+
+/// What a DSO is searched as.
+#[derive(Clone, Debug)]
+pub struct Known {
+    /// The object.
+    pub object: Object,
+    /// Its build-id in the recording, if that has one.
+    pub id: Option<BuildId>,
+}
+
+/// A file whose code was decoded.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Used {
+    /// The name of the DSO in the recording.
+    pub name: Box<[u8]>,
+    /// Where it was found; `None` for the vdso of the running kernel.
+    pub path: Option<PathBuf>,
+    /// Its build-id, if it has one.
+    pub id: Option<BuildId>,
+}
+
+/// The code of a recording.
+#[derive(Debug)]
+pub struct Code {
+    mappings: Mappings,
+    tasks: Vec<Task>,
+    clock: Clock,
+    known: Vec<Option<Known>>,
+    sources: Sources,
+    /// For each DSO, its file, from the first use on.
+    files: Vec<OnceLock<Option<CodeFile>>>,
+    /// What names a piece of code to the decoder: its file, and its addresses with their offsets.
+    ids: Mutex<HashMap<(u32, Place), u64>>,
+    /// The memory of the kernel, if the recording has a copy or it is still running.
+    kcore: Option<PathBuf>,
+    memory: OnceLock<Option<CodeFile>>,
+}
+
+/// The bytes of a file.
+#[derive(Debug)]
+struct CodeFile {
+    path: Option<PathBuf>,
+    id: Option<BuildId>,
+    content: FileContent,
+}
+
+#[derive(Debug)]
+enum FileContent {
+    /// By offset in the file.
+    Whole(Bytes),
+    /// By address, ascending: a kernel.
+    Segments(Vec<(u64, Bytes)>),
+}
+
+/// In the place of the number of a DSO: the memory of the kernel.
+const MEMORY: u32 = u32::MAX;
+
+/// A mapping of which so many others begin or end inside is cut there.
+const MOST_BOUNDS: usize = 64;
+
+impl Code {
+    /// The code of a recording. `known` says of each of [`Recorded::dsos`] what it is searched as, `None` if it has no
+    /// file; `kcore` is a copy of the kernel's memory that belongs to the recording.
+    pub fn new(
+        recorded: &mut Recorded,
+        known: Vec<Option<Known>>,
+        sources: Sources,
+        kcore: Option<PathBuf>,
+    ) -> Code {
+        let clock = recorded.clock();
+        let mappings = std::mem::take(&mut recorded.mappings);
+        Code {
+            tasks: recorded.tasks.clone(),
+            clock,
+            files: mappings.spaces.dsos().iter().map(|_| OnceLock::new()).collect(),
+            mappings,
+            known,
+            sources,
+            ids: Mutex::default(),
+            kcore,
+            memory: OnceLock::new(),
+        }
+    }
+
+    /// The files whose code was used, in the order in which the recording maps them.
+    pub fn used(&self) -> Vec<Used> {
+        let used =
+            |name: &[u8], file: &CodeFile| Used { name: name.into(), path: file.path.clone(), id: file.id };
+        let dsos = self.mappings.dsos().zip(&self.files);
+        let files = dsos.filter_map(|((dso, ..), file)| Some(used(&dso.name, file.get()?.as_ref()?)));
+        let memory = self.memory.get().and_then(|memory| memory.as_ref());
+        memory.map(|memory| used(b"[kernel]", memory)).into_iter().chain(files).collect()
+    }
+
+    /// The name of what was mapped at an address; `None` if nothing was.
+    pub fn name(&self, space: Option<Space>, ip: u64, ticks: u64) -> Option<&[u8]> {
+        let (hit, _) = self.hit(space, ip, ticks);
+        let (dso, _) = self.mappings.spaces.dsos().get(hit?.dso as usize)?;
+        Some(&dso.name)
+    }
+
+    fn hit(&self, space: Option<Space>, ip: u64, ticks: u64) -> (Option<Hit>, Range<u64>) {
+        let Some(space) = self.space(space, ip) else { return (None, 0..u64::MAX) };
+        self.mappings.spaces.find(space, ip, self.clock.moment(ticks))
+    }
+
+    fn space(&self, space: Option<Space>, ip: u64) -> Option<MappedSpace> {
+        let pid = match ip {
+            KERNEL_START.. => KERNEL,
+            _ => self.tasks.get(space?.0 as usize)?.pid,
+        };
+        Some(MappedSpace { machine: Machine::Host, pid })
+    }
+
+    /// The part of a mapping around an address that no other mapping covers at that time.
+    fn visible(&self, space: MappedSpace, ip: u64, ticks: u64, hit: Hit) -> Option<Place> {
+        let place = *self.mappings.places.get(hit.mapping as usize)?;
+        let time = self.clock.moment(ticks);
+        let bounds = self.mappings.bounds.get_or_init(|| {
+            let places = self.mappings.places.iter();
+            let mut bounds: Vec<u64> = places.flat_map(|place| [place.start, place.end]).collect();
+            bounds.sort_unstable();
+            bounds.dedup();
+            bounds
+        });
+        let is_own = |at: u64| self.mappings.spaces.find(space, at, time).0 == Some(hit);
+        let behind = bounds.partition_point(|bound| *bound <= ip);
+        let later = bounds[behind..].iter().take_while(|bound| **bound < place.end);
+        let end = later.zip(1..).find(|(bound, count)| *count > MOST_BOUNDS || !is_own(**bound));
+        let earlier = bounds[..behind].iter().rev().take_while(|bound| **bound > place.start);
+        let start = earlier.zip(1..).find(|(bound, count)| *count > MOST_BOUNDS || !is_own(**bound - 1));
+        Some(Place {
+            start: start.map_or(place.start, |(bound, _)| *bound),
+            end: end.map_or(place.end, |(bound, _)| *bound),
+            ..place
+        })
+    }
+
+    fn file(&self, dso: u32) -> Option<&CodeFile> {
+        let file = self.files.get(dso as usize)?.get_or_init(|| {
+            let Known { object, id } = self.known.get(dso as usize)?.as_ref()?;
+            match object {
+                Object::Kernel => self.kernel(*id),
+                // A module is relocated when it is loaded.
+                Object::Module(_) => None,
+                _ => {
+                    let (content, id) = self.sources.code(object, *id)?;
+                    let (path, bytes) = match content {
+                        Content::File(path) => {
+                            let bytes = Bytes::map(&build_id::open(&path).ok()?.0).ok()?;
+                            (Some(path), bytes)
+                        }
+                        Content::Bytes(bytes) => (None, Bytes::from(bytes)),
+                    };
+                    Some(CodeFile { path, id, content: FileContent::Whole(bytes) })
+                }
+            }
+        });
+        file.as_ref()
+    }
+
+    /// The code of the kernel, from its file.
+    fn kernel(&self, id: Option<BuildId>) -> Option<CodeFile> {
+        let reference = self.mappings.reference.as_ref()?;
+        let (path, elf, shift) = self.sources.kernel_code(id, reference)?;
+        let bytes = Bytes::map(&build_id::open(&path).ok()?.0).ok()?;
+        let segments = segments(&elf, &bytes, shift);
+        Some(CodeFile { path: Some(path), id: elf.build_id, content: FileContent::Segments(segments) })
+    }
+
+    /// The memory of the kernel.
+    fn memory(&self) -> Option<&CodeFile> {
+        let memory = self.memory.get_or_init(|| {
+            let path = self.kcore.clone()?;
+            let (file, _) = build_id::open(&path).ok()?;
+            let bytes = Bytes::map(&file).ok()?;
+            let elf = ElfFile::read(&path).ok()?;
+            let segments = segments(&elf, &bytes, 0);
+            Some(CodeFile { path: Some(path), id: elf.build_id, content: FileContent::Segments(segments) })
+        });
+        memory.as_ref()
+    }
+
+    /// What names code to the decoder.
+    fn id(&self, dso: u32, place: Place) -> u64 {
+        let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = ids.len() as u64;
+        *ids.entry((dso, place)).or_insert(next)
+    }
+
+    fn of_segments<'a>(&self, dso: u32, file: &'a CodeFile, ip: u64) -> Option<Mapping<'a>> {
+        let FileContent::Segments(segments) = &file.content else { return None };
+        let at = segments.partition_point(|(start, _)| *start <= ip).checked_sub(1)?;
+        let (start, bytes) = segments.get(at)?;
+        let end = start.saturating_add(bytes.len() as u64);
+        let id = self.id(dso, Place { start: *start, end, shift: 0 });
+        (ip < end).then_some(Mapping { id, start: *start, bytes, until: u64::MAX })
+    }
+}
+
+/// The segments with code, at their recorded addresses: `shift` is the distance of those in the file; wraps.
+fn segments(elf: &ElfFile, bytes: &Bytes, shift: u64) -> Vec<(u64, Bytes)> {
+    let segment = |(offset, size, address): &(u64, u64, u64)| {
+        let (start, end) =
+            (usize::try_from(*offset).ok()?, usize::try_from(offset.checked_add(*size)?).ok()?);
+        Some((address.wrapping_sub(shift), bytes.slice(start..end)))
+    };
+    let mut segments: Vec<(u64, Bytes)> = elf.code.iter().filter_map(segment).collect();
+    segments.sort_by_key(|(start, _)| *start);
+    segments
+}
+
+impl Image for Code {
+    fn code(&self, space: Option<Space>, ip: u64, time: u64) -> Option<Mapping<'_>> {
+        if ip >= KERNEL_START
+            && let Some(found) = self.memory().and_then(|memory| self.of_segments(MEMORY, memory, ip))
+        {
+            return Some(found);
+        }
+        let (hit, times) = self.hit(space, ip, time);
+        let hit = hit?;
+        let file = self.file(hit.dso)?;
+        let until = if times.end == u64::MAX { u64::MAX } else { self.clock.ticks(times.end) };
+        match &file.content {
+            FileContent::Segments(_) => Some(Mapping { until, ..self.of_segments(hit.dso, file, ip)? }),
+            FileContent::Whole(bytes) => {
+                let Place { start, end, shift } = self.visible(self.space(space, ip)?, ip, time, hit)?;
+                let offset = usize::try_from(start.wrapping_add(shift)).ok()?;
+                let len = usize::try_from(end - start).unwrap_or(usize::MAX);
+                let bytes = bytes.get(offset..)?;
+                let bytes = &bytes[..len.min(bytes.len())];
+                let id = self.id(hit.dso, Place { start, end, shift });
+                Some(Mapping { id, start, bytes, until })
+            }
+        }
+    }
+}

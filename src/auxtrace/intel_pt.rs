@@ -1,0 +1,86 @@
+//! Intel PT as a tracer: its description in the recording, and its decoder.
+
+use perfx_format::Event;
+use perfx_format::record::pt_info::PtInfo;
+use perfx_format::record::time_conv::TimeConv;
+use perfx_pipeline::{Result, bail, ensure};
+use perfx_trace::{Blocks, Image, Sink, Trace, intel_pt};
+
+use crate::clock::Clock;
+use crate::decode::Tracer;
+
+/// What must be known of the processor and of the event.
+#[derive(Clone, Copy, Debug)]
+pub struct IntelPt {
+    /// What the recording says.
+    pub info: PtInfo,
+    /// What the decoder needs of it.
+    pub config: intel_pt::Config,
+}
+
+impl IntelPt {
+    /// With the event that made the data; `near` is a time of the recording at about the traces', ns.
+    ///
+    /// # Errors
+    ///
+    /// There is no such event, or the traces are of a kind that is not decoded.
+    pub(crate) fn new(info: PtInfo, events: &[Event], near: u64) -> Result<IntelPt> {
+        let event = events.iter().find(|event| u64::from(event.attr().type_) == info.pmu_type);
+        let Some(event) = event else {
+            bail!("AUXTRACE_INFO says that PMU {} made the AUX data, but no event is of it", info.pmu_type)
+        };
+        ensure!(
+            !info.is_snapshot,
+            "the AUX data are snapshots of Intel PT, which may overlap; decode them with perf inject"
+        );
+        let config = event.attr().config;
+        let config = intel_pt::Config {
+            mtc_period: info.mtc_period(config),
+            tsc_per_ctc: info.tsc_per_ctc,
+            tsc_ratio: ratio(&info),
+            compressed_returns: config & info.no_return_compression_bit == 0,
+            branches: PtInfo::traces_branches(config),
+            near: Clock { conv: info.conv }.ticks(near),
+        };
+        Ok(IntelPt { info, config })
+    }
+}
+
+/// The frequency of the time-stamp counter in units of 100 MHz.
+fn ratio(info: &PtInfo) -> u32 {
+    if info.max_non_turbo_ratio > 0 {
+        return info.max_non_turbo_ratio;
+    }
+    let a_second = Clock { conv: info.conv.map(|conv| TimeConv { zero: 0, ..conv }) };
+    u32::try_from((a_second.ticks(1_000_000_000) + 50_000_000) / 100_000_000).unwrap_or(0)
+}
+
+impl Tracer for IntelPt {
+    type Unit = intel_pt::Unit;
+    type Decoder<I: Image + Send> = intel_pt::Decoder<I>;
+
+    fn units<'a>(&'a self, trace: &'a Trace<'_>, size: u64) -> impl Iterator<Item = Self::Unit> + Send + 'a {
+        intel_pt::units(trace, &self.config, size)
+    }
+
+    fn time(unit: &Self::Unit) -> u64 {
+        unit.time()
+    }
+
+    fn decoder<I: Image + Send>(&self, image: I) -> Self::Decoder<I> {
+        intel_pt::Decoder::new(image, self.config)
+    }
+
+    fn decode<I: Image + Send>(
+        decoder: &mut Self::Decoder<I>,
+        trace: &Trace<'_>,
+        unit: &Self::Unit,
+        sink: &mut impl Sink,
+    ) {
+        decoder.decode(trace, unit, sink);
+    }
+
+    fn blocks<I: Image + Send>(decoder: &Self::Decoder<I>) -> &Blocks {
+        decoder.blocks()
+    }
+}

@@ -1,0 +1,24 @@
+//! The instruction traces of a recording, with all that is needed to decode them: finds the AUX data, who ran where
+//! and when, and the code; decodes the traces on many threads, with results in the order of time.
+//!
+//! 1. A [`Survey`] takes in the records of [`Survey::KINDS`] in file order, and ends as a [`Recorded`].
+//! 2. [`Code`] is the [`Image`](perfx_trace::Image) that `perfx-trace` decodes with. Its caller names what a DSO is
+//!    searched as and its build-id, see [`Known`].
+//! 3. [`decode`] cuts the traces at points of synchronization, gives the parts to threads in the order of their
+//!    times, and hands on what these make of them in that order.
+//!
+//! What is particular to Intel PT is in one module. Another tracer becomes a [`Tracer`].
+
+mod clock;
+mod decode;
+mod image;
+mod intel_pt;
+mod running;
+mod survey;
+
+pub use self::clock::Clock;
+pub use self::decode::{Part, Tracer, Work, decode};
+pub use self::image::{Code, Known, Used};
+pub use self::intel_pt::IntelPt;
+pub use self::running::Task;
+pub use self::survey::{Buffer, Lost, Recorded, Survey};

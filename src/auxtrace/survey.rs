@@ -1,0 +1,198 @@
+//! Finds in a recording what is needed to decode its traces.
+
+use std::collections::{BTreeSet, HashMap};
+
+use perfx_format::read::StoredBytes;
+use perfx_format::record::aux::{Aux, Auxtrace, AuxtraceInfo};
+use perfx_format::record::pt_info::PtInfo;
+use perfx_format::{Bytes, Event, Kinds, Layouts, Origin, Record, RecordType, named_pid};
+use perfx_model::address_space::{AddressSpaces, Changes, Dso, Mapping};
+use perfx_model::guests::Guests;
+use perfx_model::spe::TaskChange;
+use perfx_pipeline::{Result, bail};
+use perfx_trace::{Switch, Trace};
+
+use crate::clock::Clock;
+use crate::image::Mappings;
+use crate::intel_pt::IntelPt;
+use crate::running::{Running, Task};
+
+/// Collects in file order what the traces of a recording need.
+#[derive(Debug, Default)]
+pub struct Survey {
+    tracers: BTreeSet<Option<&'static str>>,
+    pt: Option<PtInfo>,
+    chunks: Vec<(Auxtrace, Origin, usize)>,
+    lost: Vec<Lost>,
+    running: Running,
+    changes: Changes,
+    mappings: Mappings,
+    guests: Guests,
+    /// A time at which something was traced.
+    near: Option<u64>,
+}
+
+/// The kernel lost data of a trace, because a buffer was full (AUX record).
+#[derive(Clone, Copy, Debug)]
+pub struct Lost {
+    /// When.
+    pub time: u64,
+    /// Where.
+    pub cpu: u32,
+    /// The thread that ran.
+    pub task: Task,
+}
+
+/// A buffer of a CPU or a thread.
+#[derive(Clone, Debug)]
+pub struct Buffer {
+    /// The CPU, or [`Auxtrace::ANY`].
+    pub cpu: u32,
+    /// The thread, or [`Auxtrace::ANY`].
+    pub tid: u32,
+    /// Its data, contiguous in each of these lists.
+    traces: Vec<Vec<Bytes>>,
+    switches: Vec<Switch>,
+}
+
+impl Buffer {
+    /// Its traces, in order. Data is lost between two of them.
+    pub(crate) fn traces(&self) -> impl Iterator<Item = Trace<'_>> {
+        self.traces.iter().map(|pieces| {
+            let pieces = pieces.iter().map(|piece| &piece[..]).collect();
+            Trace::new(pieces, self.switches.clone())
+        })
+    }
+}
+
+/// What was found.
+#[derive(Debug)]
+pub struct Recorded {
+    /// What made the traces.
+    pub tracer: IntelPt,
+    /// In the order of their first AUXTRACE records.
+    pub buffers: Vec<Buffer>,
+    /// The thread of each [`Space`](perfx_trace::Space).
+    pub tasks: Vec<Task>,
+    /// What the kernel lost, in file order.
+    pub lost: Vec<Lost>,
+    /// The number of AUXTRACE records whose data cannot be read again.
+    pub unreadable: u64,
+    pub(crate) mappings: Mappings,
+}
+
+impl Survey {
+    /// The kinds of records that [`Survey::add`] reads.
+    pub const KINDS: Kinds = TaskChange::KINDS.union(Kinds::of(&[
+        RecordType::AUXTRACE_INFO,
+        RecordType::AUXTRACE,
+        RecordType::AUX,
+        RecordType::ITRACE_START,
+        RecordType::ID_INDEX,
+        RecordType::KSYMBOL,
+    ]));
+
+    /// Takes in a record.
+    pub fn add(&mut self, record: &Record<'_>, layouts: &Layouts) {
+        let layout = layouts.layout_of(record);
+        let time = layout.and_then(|layout| layout.time(record));
+        match record.kind() {
+            RecordType::AUXTRACE_INFO => {
+                self.tracers.extend(AuxtraceInfo::of(record).map(|info| info.tracer()));
+                self.pt = self.pt.or_else(|| PtInfo::of(record));
+            }
+            RecordType::AUXTRACE => {
+                let place = (record.origin(), record.bytes().len());
+                self.chunks.extend(Auxtrace::of(record).map(|chunk| (chunk, place.0, place.1)));
+            }
+            RecordType::AUX => {
+                self.near = self.near.or(time);
+                let is_cut = Aux::of(record).is_some_and(|aux| aux.flags & Aux::TRUNCATED != 0);
+                if let Some(layout) = layout.filter(|_| is_cut) {
+                    let (pid, tid) = layout.pid_tid(record).unwrap_or((Auxtrace::ANY, Auxtrace::ANY));
+                    let cpu = layout.cpu(record).unwrap_or(Auxtrace::ANY);
+                    self.lost.push(Lost { time: time.unwrap_or(0), cpu, task: Task { pid, tid } });
+                }
+            }
+            RecordType::ITRACE_START => {
+                let traced = layout.and_then(|layout| layout.pid_tid(record).zip(layout.cpu(record)));
+                if let Some(((pid, tid), cpu)) = traced {
+                    self.running.learn(TaskChange::Runs { cpu, pid, tid }, time.unwrap_or(0));
+                }
+                self.near = self.near.or(time);
+            }
+            RecordType::ID_INDEX => self.guests.learn(record),
+            _ => {
+                if let Some(change) = TaskChange::of(record, layouts) {
+                    self.running.learn(change, time.unwrap_or(0));
+                }
+                if Changes::kinds().contains(record.kind()) || record.kind() == RecordType::KSYMBOL {
+                    let machine = self.guests.machine(record, layouts, named_pid(record));
+                    let dso = self.changes.add(record, layouts, machine);
+                    if let Some(dso) = dso {
+                        self.mappings.learn(dso, Mapping::read(record, layouts).as_ref(), machine);
+                    }
+                }
+            }
+        }
+    }
+
+    /// True if there are no traces.
+    pub fn is_empty(&self) -> bool {
+        self.tracers.is_empty() && self.chunks.is_empty()
+    }
+
+    /// True if all AUX data is of Intel PT.
+    pub fn is_pt(&self) -> bool {
+        self.pt.is_some() && self.tracers.len() == 1
+    }
+
+    /// Ends the survey of a recording with these events, whose AUX data is of Intel PT.
+    ///
+    /// # Errors
+    ///
+    /// The AUX data is of another kind, or cannot be decoded.
+    pub fn done(self, stored: &StoredBytes, events: &[Event]) -> Result<Recorded> {
+        let Survey { pt, chunks, lost, running, changes, mut mappings, near, .. } = self;
+        let Some(info) = pt else { bail!("the AUX data is not of Intel PT") };
+        let tracer = IntelPt::new(info, events, near.unwrap_or(0))?;
+        let clock = Clock { conv: tracer.info.conv };
+        let mut ran = running.done(&clock);
+        let (mut buffers, mut numbers, mut unreadable) = (Vec::new(), HashMap::new(), 0);
+        // Where the data of each buffer ends so far.
+        let mut ends: Vec<u64> = Vec::new();
+        for (Auxtrace { size, offset, idx, tid, cpu, .. }, origin, header) in chunks {
+            let number = *numbers.entry((idx, cpu, tid)).or_insert_with(|| {
+                let switches = ran.switches(cpu, tid);
+                buffers.push(Buffer { cpu, tid, traces: Vec::new(), switches });
+                ends.push(0);
+                buffers.len() - 1
+            });
+            let data = usize::try_from(size).ok().and_then(|len| stored.get(origin, header, len));
+            let Some(data) = data else {
+                unreadable += 1;
+                continue;
+            };
+            let traces = &mut buffers[number].traces;
+            match traces.last_mut().filter(|_| ends[number] == offset) {
+                Some(pieces) => pieces.push(data),
+                None => traces.push(vec![data]),
+            }
+            ends[number] = offset.wrapping_add(size);
+        }
+        mappings.spaces = AddressSpaces::new(changes);
+        Ok(Recorded { tracer, buffers, tasks: ran.tasks, lost, unreadable, mappings })
+    }
+}
+
+impl Recorded {
+    /// The DSOs of the recording, and the process that mapped each first, `None` for those of a kernel.
+    pub fn dsos(&self) -> impl ExactSizeIterator<Item = (&Dso, u32, Option<u32>)> {
+        self.mappings.dsos()
+    }
+
+    /// How the ticks of the traces become times.
+    pub fn clock(&self) -> Clock {
+        Clock { conv: self.tracer.info.conv }
+    }
+}

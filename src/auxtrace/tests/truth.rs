@@ -1,0 +1,133 @@
+//! perfx-auxtrace decodes the recordings with Intel PT in tests/data/trace to exactly what was executed, on any
+//! number of threads.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use build_id::{Object, RecordedOn};
+use perfx_auxtrace::{Code, Known, Part, Recorded, Survey, Work, decode};
+use perfx_format::read::Recording;
+use perfx_trace::{Blocks, Event, Point, Sink, Space, Step};
+use symbols::{KernelFile, Sources};
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/trace")
+}
+
+fn open(name: &str) -> (Recorded, Code) {
+    let mut recording = Recording::open(folder().join(name).with_extension("data")).unwrap();
+    let (stored, events) = (recording.stored_bytes(), recording.events.clone());
+    let mut survey = Survey::default();
+    let mut records = recording.records();
+    while let Some(record) = records.next_record().unwrap() {
+        survey.add(&record, record.layouts());
+    }
+    assert!(survey.is_pt() && !survey.is_empty());
+    let mut recorded = survey.done(&stored, &events).unwrap();
+    let known = recorded.dsos().map(|(dso, ..)| {
+        let path = PathBuf::from(String::from_utf8_lossy(&dso.name).into_owned());
+        let object = match &*dso.name {
+            b"[vdso]" => return None,
+            _ if dso.kernel => Object::Kernel,
+            _ => Object::File { path, inode: None, pid: None },
+        };
+        Some(Known { object, id: None })
+    });
+    let known = known.collect();
+    let root = folder().join("root");
+    let vmlinux = KernelFile::Vmlinux(root.join("opt/perfx/trace/vmlinux"));
+    let sources = Sources::new(false, &[root], &[], &RecordedOn::default()).with_kernel(Some(vmlinux));
+    let code = Code::new(&mut recorded, known, sources, None);
+    (recorded, code)
+}
+
+/// Lists the branches of parts, each with the number of its thread.
+struct List;
+
+impl Work for List {
+    type Sink = Branches;
+    type Done = Vec<(u32, u64, u64)>;
+
+    fn sink(&self) -> Branches {
+        Branches(Vec::new())
+    }
+
+    fn begin(&self, _sink: &mut Branches, _part: &Part) {}
+
+    fn end(&self, sink: &mut Branches, _blocks: &Blocks, _part: &Part) -> Vec<(u32, u64, u64)> {
+        std::mem::take(&mut sink.0)
+    }
+}
+
+struct Branches(Vec<(u32, u64, u64)>);
+
+impl Branches {
+    fn push(&mut self, point: &Point, from: u64, to: u64) {
+        let Space(number) = point.space.unwrap();
+        self.0.push((number, from, to));
+    }
+}
+
+impl Sink for Branches {
+    fn step(&mut self, blocks: &Blocks, point: &Point, step: Step) {
+        if let Some(to) = step.to {
+            self.push(point, blocks[step.block].last, blocks[to].start);
+        }
+    }
+
+    fn event(&mut self, _blocks: &Blocks, point: &Point, event: Event) {
+        match event {
+            Event::Begin { ip } | Event::Resumed { ip } => self.push(point, 0, ip),
+            Event::End { ip, .. } => self.push(point, ip, 0),
+            Event::Interrupt { from, to, .. } => self.push(point, from, to),
+            _ => {}
+        }
+    }
+}
+
+type Flow = BTreeMap<(u32, u32), Vec<(u64, u64)>>;
+
+fn flow(name: &str, threads: usize) -> Flow {
+    let (recorded, code) = open(name);
+    let mut flow = Flow::new();
+    let buffers = (&recorded.tracer, &recorded.buffers[..]);
+    let done = decode(buffers, &code, threads, &List, |part, branches| {
+        let cpu = recorded.buffers[part.buffer].cpu;
+        for (task, from, to) in branches {
+            let key = (recorded.tasks[task as usize].pid, if cpu == u32::MAX { 0 } else { cpu });
+            flow.entry(key).or_default().push((from, to));
+        }
+        Ok(())
+    });
+    assert_eq!(done.unwrap().len(), threads);
+    assert!(!code.used().is_empty());
+    flow
+}
+
+fn truth(name: &str) -> Flow {
+    let mut truth = Flow::new();
+    let number = |word: &str| if word == "-" { 0 } else { u64::from_str_radix(word, 16).unwrap() };
+    for line in fs::read_to_string(folder().join(name).with_extension("truth")).unwrap().lines() {
+        if let [from, to, _, pid, cpu] = line.split(' ').collect::<Vec<_>>()[..]
+            && from != "#"
+        {
+            let key = (pid.parse().unwrap(), cpu.parse().unwrap());
+            truth.entry(key).or_default().push((number(from), number(to)));
+        }
+    }
+    truth
+}
+
+#[test]
+fn each_recording_decodes_to_its_truth_on_any_number_of_threads() {
+    let names = [
+        "user", "noret", "times", "ptwrite", "defer", "overflow", "halve", "switch", "cpus", "threads",
+        "kernel",
+    ];
+    for name in names {
+        let flow = flow(name, 1);
+        assert!(flow == truth(name), "{name}");
+        assert!(flow == self::flow(name, 3), "{name}");
+    }
+}

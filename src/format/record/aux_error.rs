@@ -1,0 +1,49 @@
+//! AUXTRACE_ERROR records say where AUX data could not be decoded.
+
+use super::builder::build;
+use crate::{Endian, RecordType};
+
+/// An AUXTRACE_ERROR record (tools/lib/perf/include/perf/event.h, `perf_record_auxtrace_error`).
+///
+/// | byte | |
+/// |---|---|
+/// | 8 | u32 type, u32 code, u32 CPU, u32 pid, u32 tid, u32 format: 1 |
+/// | 32 | u64 address, u64 time, the message with a NUL, up to 64 bytes |
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AuxtraceError<'a> {
+    /// What is wrong, in the numbers of the tracer.
+    pub code: u32,
+    /// The CPU.
+    pub cpu: u32,
+    /// The process.
+    pub pid: u32,
+    /// The thread.
+    pub tid: u32,
+    /// The address up to which the flow is known.
+    pub ip: u64,
+    /// When, ns.
+    pub time: u64,
+    /// The code in words.
+    pub message: &'a str,
+}
+
+/// `PERF_AUXTRACE_ERROR_ITRACE`.
+const OF_TRACES: u32 = 1;
+/// The record has a time.
+const WITH_TIME: u32 = 1;
+/// The most bytes of a message, with its NUL.
+const MESSAGE: usize = 64;
+
+impl AuxtraceError<'_> {
+    /// The record, as perf 6.1 and 7.3 write it.
+    pub fn write(&self, endian: Endian) -> Vec<u8> {
+        let words = [OF_TRACES, self.code, self.cpu, self.pid, self.tid, WITH_TIME];
+        let mut body: Vec<u8> = words.into_iter().flat_map(|word| endian.bytes_u32(word)).collect();
+        body.extend([self.ip, self.time].into_iter().flat_map(|word| endian.bytes_u64(word)));
+        let message = self.message.as_bytes();
+        body.extend(&message[..message.len().min(MESSAGE - 1)]);
+        body.push(0);
+        body.resize(body.len().next_multiple_of(8), 0);
+        build(RecordType::AUXTRACE_ERROR, 0, &[&body], endian).unwrap_or_default()
+    }
+}

@@ -1,0 +1,78 @@
+//! The AUXTRACE_INFO record of Intel PT describes the processor, and what the bits of `attr.config` mean on it.
+
+use super::aux::AuxtraceInfo;
+use super::time_conv::TimeConv;
+use crate::Record;
+
+/// The private part of an AUXTRACE_INFO record of Intel PT (tools/perf/util/intel-pt.h). Older versions of perf
+/// wrote less of it; what is missing is 0.
+///
+/// | byte | |
+/// |---|---|
+/// | 16 | u64 PMU type, time shift, time multiplier, time zero, 1 if times can be converted |
+/// | 56 | u64 TSC bit, NoRETComp bit, who runs (see [`PtInfo::switches`]), 1 for snapshots, 1 for a buffer per CPU |
+/// | 96 | u64 MTC bit, MTC frequency bits, TSC/CTC ratio's numerator and denominator, CYC bit |
+/// | 136 | u64 maximum non-turbo ratio |
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct PtInfo {
+    /// `attr.type` of the event that made the data.
+    pub pmu_type: u64,
+    /// How the time-stamp counter converts to the time of the recording, if it does.
+    pub conv: Option<TimeConv>,
+    /// The bit of `attr.config` for times in the trace.
+    pub tsc_bit: u64,
+    /// That for returns that are not compressed.
+    pub no_return_compression_bit: u64,
+    /// How it is recorded which thread runs: 0 not at all, 1 by `sched:sched_switch`, 2 by SWITCH records of the
+    /// traced threads, 3 by those of CPUs.
+    pub switches: u64,
+    /// True if the buffers were read now and then, and may overlap.
+    pub is_snapshot: bool,
+    /// True if there is a buffer for each CPU.
+    pub is_per_cpu: bool,
+    /// The bits of `attr.config` for the distance between two MTC packets.
+    pub mtc_freq_bits: u64,
+    /// Ticks of the time-stamp counter for ticks of the crystal clock.
+    pub tsc_per_ctc: Option<(u32, u32)>,
+    /// The frequency of the time-stamp counter in units of the bus clock; 0 if not known.
+    pub max_non_turbo_ratio: u32,
+}
+
+/// Where the private part begins, bytes.
+const PRIVATE: usize = 16;
+
+impl PtInfo {
+    /// Parses an AUXTRACE_INFO record of Intel PT; `None` for other records, and for one that is too short.
+    pub fn of(record: &Record<'_>) -> Option<PtInfo> {
+        AuxtraceInfo::of(record).filter(AuxtraceInfo::is_pt)?;
+        let word = |number: usize| record.u64(PRIVATE + 8 * number);
+        let later = |number: usize| word(number).unwrap_or(0);
+        let ratio = |number: usize| u32::try_from(later(number)).ok().filter(|&value| value > 0);
+        Some(PtInfo {
+            pmu_type: word(0)?,
+            conv: AuxtraceInfo::pt_time(record),
+            tsc_bit: word(5)?,
+            no_return_compression_bit: word(6)?,
+            switches: word(7)?,
+            is_snapshot: word(8)? != 0,
+            is_per_cpu: word(9)? != 0,
+            mtc_freq_bits: later(11),
+            tsc_per_ctc: ratio(12).zip(ratio(13)),
+            max_non_turbo_ratio: ratio(15).unwrap_or(0),
+        })
+    }
+
+    /// The distance between two MTC packets that `attr.config` asks for, as a power of two.
+    pub fn mtc_period(&self, config: u64) -> u8 {
+        let shift = self.mtc_freq_bits.trailing_zeros();
+        (config & self.mtc_freq_bits).checked_shr(shift).unwrap_or(0) as u8
+    }
+
+    /// True unless `attr.config` asks for other packets than those of branches.
+    pub fn traces_branches(config: u64) -> bool {
+        const PASS_THROUGH: u64 = 1;
+        const BRANCHES: u64 = 1 << 13;
+        config & PASS_THROUGH == 0 || config & BRANCHES != 0
+    }
+}
