@@ -25,9 +25,18 @@ pub(super) struct Sampler<'c> {
     stacks: Stacks,
     space: Option<Space>,
     task: Task,
-    /// The time of samples, in ticks; it does not go back. And in ns.
+    /// The time at the last packet that told of the flow, and the instructions since the packet that told it.
+    told: u64,
+    told_behind: u64,
+    /// The time of the branch at the end of the next step. The instructions in front of it are at the time before.
+    arriving: Option<u64>,
+    /// The ratio of the core's frequency to the bus clock; 0 if it is not known.
+    ratio: u8,
+    /// The time of samples, in ticks, and in ns.
     ticks: u64,
     time: u64,
+    /// The latest one, by which records are sorted.
+    latest: u64,
     /// True if the flow is known.
     is_known: bool,
     instructions: u64,
@@ -130,8 +139,13 @@ impl<'c> Sampler<'c> {
             stacks: Stacks::new(events.stack),
             space: None,
             task: UNKNOWN,
+            told: 0,
+            told_behind: 0,
+            arriving: None,
+            ratio: 0,
             ticks: 0,
             time: context.recorded.clock().time(0),
+            latest: 0,
             is_known: false,
             instructions: 0,
             sampled: 0,
@@ -151,8 +165,13 @@ impl<'c> Sampler<'c> {
         for entry in &log.entries {
             match *entry {
                 Entry::Step(step) => self.step(step, blocks, &mut log.made),
-                Entry::Time(ticks) => self.at(ticks),
-                Entry::Now(now) => (self.due.now, self.due.behind) = (now, 0),
+                Entry::Time(ticks) => self.arriving = Some(ticks),
+                Entry::Now(now) => {
+                    (self.due.now, self.due.behind) = (now, 0);
+                    if now == self.told {
+                        self.told_behind = 0;
+                    }
+                }
                 Entry::Space(space) => self.switch(space),
                 Entry::Event(number) => self.event(log.events[number as usize], blocks, &mut log.made),
             }
@@ -163,10 +182,40 @@ impl<'c> Sampler<'c> {
         self.counts.instructions = self.instructions;
     }
 
+    /// The packet has been reached whose time is that of the next branch.
+    #[inline(always)]
+    fn arrive(&mut self) {
+        if let Some(ticks) = self.arriving.take() {
+            self.at(ticks);
+        }
+    }
+
     fn at(&mut self, ticks: u64) {
+        (self.told, self.told_behind) = (ticks, self.due.behind);
         if ticks > self.ticks {
-            self.ticks = ticks;
-            self.time = self.context.recorded.clock().time(ticks);
+            self.set_ticks(ticks);
+        }
+    }
+
+    fn set_ticks(&mut self, ticks: u64) {
+        self.ticks = ticks;
+        self.time = self.context.recorded.clock().time(ticks);
+        self.latest = self.latest.max(self.time);
+    }
+
+    /// For a branch to user code that the kernel or the beginning of the trace makes, perf estimates the time: two
+    /// cycles for each instruction since the packet that told it.
+    #[inline(always)]
+    fn estimate(&mut self, from: u64, to: u64) {
+        let is_in = (from == 0 || from >= cpumode::KERNEL_START) && to != 0 && to < cpumode::KERNEL_START;
+        if is_in {
+            let (cycles, tsc_ratio) = (self.told_behind << 1, self.context.recorded.tracer.config.tsc_ratio);
+            let ticks = match self.ratio {
+                0 => cycles,
+                _ if tsc_ratio == 0 => cycles,
+                ratio => cycles.wrapping_mul(tsc_ratio.into()) / u64::from(ratio),
+            };
+            self.set_ticks(self.told.wrapping_add(ticks));
         }
     }
 
@@ -179,19 +228,27 @@ impl<'c> Sampler<'c> {
 
     #[inline(always)]
     fn step(&mut self, step: Step, blocks: &Blocks, made: &mut Made) {
-        self.instructions += u64::from(step.count);
-        if self.due.period.is_some() {
-            self.sample(step, blocks, made);
+        let block = &blocks[step.block];
+        if self.arriving.is_some() && (step.count < block.count || !needs_packet(block.kind)) {
+            self.arrive();
         }
-        if let Some(to) = step.to {
-            let block = &blocks[step.block];
-            self.branch(block.last, blocks[to].start, 0, Class::of(block.kind), made);
+        self.instructions += u64::from(step.count);
+        self.told_behind += u64::from(step.count);
+        let to = step.to.map(|to| blocks[to].start);
+        if self.due.period.is_some() {
+            self.sample(step, to, blocks, made);
+        } else {
+            self.due.behind += u64::from(step.count);
+        }
+        self.arrive();
+        if let Some(to) = to {
+            self.branch(block.last, to, 0, Class::of(block.kind), made);
         }
     }
 
-    /// Makes the samples of the instructions of a step.
+    /// Makes the samples of the instructions of a step, the last of which is a branch if there is `to`.
     #[inline(always)]
-    fn sample(&mut self, step: Step, blocks: &Blocks, made: &mut Made) {
+    fn sample(&mut self, step: Step, to: Option<u64>, blocks: &Blocks, made: &mut Made) {
         let mut done = 0;
         while done < step.count {
             let rest = u64::from(step.count - done);
@@ -204,6 +261,10 @@ impl<'c> Sampler<'c> {
             self.due.sampled();
             done += next as u32;
             let ip = blocks.nth(step.block, done - 1).unwrap_or_default();
+            if done == step.count {
+                self.arrive();
+                self.estimate(ip, to.unwrap_or(0));
+            }
             let total = self.instructions - u64::from(step.count - done);
             self.instruction(ip, total, made);
         }
@@ -220,7 +281,9 @@ impl<'c> Sampler<'c> {
         }
     }
 
+    #[inline(always)]
     fn branch(&mut self, from: u64, to: u64, flags: u64, class: Class, made: &mut Made) {
+        self.estimate(from, to);
         self.stacks.push(from, to, flags);
         let events = &self.context.events;
         let Some(event) = &events.branches else { return };
@@ -258,10 +321,11 @@ impl<'c> Sampler<'c> {
 
     /// The time by which records are sorted; those without times come last, as perf decodes them.
     fn key(&self) -> u64 {
-        if self.context.recorded.clock().conv.is_some() { self.time } else { u64::MAX - 1 }
+        if self.context.recorded.clock().conv.is_some() { self.latest } else { u64::MAX - 1 }
     }
 
     fn event(&mut self, event: Event, blocks: &Blocks, made: &mut Made) {
+        self.arrive();
         match event {
             Event::Begin { ip } | Event::Resumed { ip } => self.begin(ip, made),
             Event::Sync { ip: Some(ip) } if !self.is_known => self.begin(ip, made),
@@ -279,7 +343,11 @@ impl<'c> Sampler<'c> {
                 self.branch(from, to, flags, class, made);
             }
             Event::Fault(fault) => self.fault(fault, made),
+            Event::Frequency { ratio } => self.ratio = ratio,
             _ => {}
+        }
+        if matches!(event, Event::Sync { .. } | Event::Frequency { .. } | Event::Power { .. }) {
+            self.at(self.due.now);
         }
     }
 
@@ -305,6 +373,11 @@ impl<'c> Sampler<'c> {
             made.push(&error, self.key());
         }
     }
+}
+
+/// True if a packet says where a branch goes, or whether it is taken.
+fn needs_packet(kind: Kind) -> bool {
+    !matches!(kind, Kind::Jump | Kind::Call | Kind::Next | Kind::NoCode | Kind::BadCode)
 }
 
 /// A thread that no record names.
