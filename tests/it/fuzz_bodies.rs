@@ -1061,12 +1061,12 @@ pub(crate) fn coresight(bytes: &[u8]) {
     };
     let config = coresight::Config::new(&registers, has(6) != 0);
     let code = OwnBytes(bytes);
-    let mut warm = coresight::Decoder::new(&code, config);
+    let mut warm = coresight::Decoder::new(&code, &config);
     however_cut(bytes, |trace, size, said| {
         let mut before = None;
         for unit in coresight::units(trace, &config, size) {
             check_unit(unit.start, unit.end, &mut before, trace);
-            warm.decode(trace, &unit, said);
+            warm.decode(&config, trace, &unit, said);
         }
         assert!(before.is_none_or(|end| end == trace.len()));
     });

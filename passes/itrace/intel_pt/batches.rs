@@ -12,7 +12,7 @@ use perfx_format::read::sort::PreparedBatch;
 use perfx_pipeline::{Context as _, Error, Result};
 
 use super::Context;
-use super::losses::Counts;
+use crate::itrace::losses::Counts;
 use super::sampler::{Made, lost};
 use super::turns::Turns;
 use crate::combine::Batches;

@@ -12,7 +12,7 @@ use perfx_trace::{Blocks, Event, Fault, Kind, Reason, Space, Step};
 use super::Context;
 use super::events::Period;
 use super::log::{Entry, Log};
-use super::losses::Counts;
+use crate::itrace::losses::Counts;
 use super::stacks::Stacks;
 use crate::itrace::events::Decoded;
 pub(super) use crate::itrace::made::Made;

@@ -8,7 +8,7 @@ use perfx_trace::Blocks;
 
 use super::Context;
 use super::log::Log;
-use super::losses::Counts;
+use crate::itrace::losses::Counts;
 use super::sampler::{Made, Sampler};
 
 /// The state of each buffer.

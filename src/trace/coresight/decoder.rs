@@ -10,31 +10,31 @@ use crate::flow::Flow;
 use crate::image::{Image, Space, Switch};
 use crate::sink::{Event, Reason, Sink};
 
-/// Decodes units, of any traces of one trace unit in any order. Each thread has its own.
+/// Decodes units, of any traces in any order. Each thread has its own.
 ///
 /// Memory: up to 8 MiB of blocks, see [`Sink::forget`].
 #[derive(Debug)]
 pub struct Decoder<I> {
     flow: Flow<I>,
-    config: Config,
 }
 
 impl<I: Image> Decoder<I> {
-    /// A decoder of traces of one trace unit, with the code that ran.
-    pub fn new(image: I, config: Config) -> Decoder<I> {
-        Decoder { flow: Flow::new(image, InstructionSet::A64 { waits: config.waits }), config }
+    /// A decoder of the traces of trace units, with the code that ran. `config` is that of any of them: all take WFI and
+    /// WFE for branches, or none does.
+    pub fn new(image: I, config: &Config) -> Decoder<I> {
+        Decoder { flow: Flow::new(image, InstructionSet::A64 { waits: config.waits }) }
     }
 
     /// Decodes a unit of `trace`, up to the address at which the next one goes on.
     ///
     /// Units, one after the other, give what they would give as one.
-    pub fn decode<S: Sink>(&mut self, trace: &Trace<'_>, unit: &Unit, sink: &mut S) {
+    pub fn decode<S: Sink>(&mut self, config: &Config, trace: &Trace<'_>, unit: &Unit, sink: &mut S) {
         self.flow.reset(64, None, unit.time);
         self.flow.synchronize();
         self.flow.point.time = unit.time;
         let mut reader = Reader {
             flow: &mut self.flow,
-            config: &self.config,
+            config,
             sink,
             switches: &trace.switches,
             speculation: Speculation::default(),

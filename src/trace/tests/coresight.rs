@@ -155,11 +155,11 @@ impl Sink for Collect {
 fn decode((maps, all): &(Maps, Vec<Written>), size: u64, piece: usize) -> Happened {
     let mut collect = Collect::default();
     for written in all {
-        let mut decoder = Decoder::new(maps, written.config);
+        let mut decoder = Decoder::new(maps, &written.config);
         collect.cpu = written.cpu;
         let trace = Trace::new(written.bytes.chunks(piece).collect(), written.switches.clone());
         for unit in units(&trace, &written.config, size) {
-            decoder.decode(&trace, &unit, &mut collect);
+            decoder.decode(&written.config, &trace, &unit, &mut collect);
         }
     }
     collect.happened
