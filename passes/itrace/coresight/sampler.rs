@@ -46,10 +46,10 @@ pub(super) struct Sampler<'c> {
 /// What perf knows of a branch, for `c` and `r`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Class {
-    /// A call, or the end of tracing.
     Call,
-    /// A return, or the beginning of tracing.
     Return,
+    /// Tracing begins or ends.
+    Edge,
     Other,
 }
 
@@ -131,7 +131,7 @@ impl<'c> Sampler<'c> {
     fn instruction(&mut self, ip: u64, period: u64) {
         if let Some(event) = &self.events.instructions {
             let branches = &*self.stack.make_contiguous();
-            let sample = NewSample { ip, period, branches, branch_index: u64::MAX, ..NewSample::default() };
+            let sample = NewSample { ip, period, branches, ..NewSample::default() };
             let bytes = fill(sample, ip, event, self.at.as_ref(), self.task).build(&event.attr, self.endian);
             self.push(&bytes.unwrap_or_default());
         }
@@ -151,6 +151,7 @@ impl<'c> Sampler<'c> {
             _ if !self.events.calls && !self.events.returns => true,
             Class::Call => self.events.calls,
             Class::Return => self.events.returns,
+            Class::Edge => true,
             Class::Other => false,
         };
         if is_selected {
@@ -180,18 +181,18 @@ impl<'c> Sampler<'c> {
     }
 
     /// Tracing ended, or what follows is not known.
-    fn end(&mut self, class: Class) {
+    fn end(&mut self) {
         self.send_branch();
         self.rest();
         if let Some(last) = self.last.take() {
-            self.branch_sample(last, 0, class);
+            self.branch_sample(last, 0, Class::Edge);
         }
         self.stack.clear();
     }
 
     fn begin(&mut self, ip: u64) {
-        self.end(Class::Call);
-        self.branch = Some((0, ip, Class::Return));
+        self.end();
+        self.branch = Some((0, ip, Class::Edge));
     }
 
     fn fault(&mut self, Fault { reason, ip }: Fault) {
@@ -245,7 +246,7 @@ impl Sink for Sampler<'_> {
         match event {
             Event::Begin { ip } | Event::Resumed { ip } => self.begin(ip),
             Event::Sync { ip: Some(ip) } if self.last.is_none() && self.branch.is_none() => self.begin(ip),
-            Event::End { .. } => self.end(Class::Call),
+            Event::End { .. } => self.end(),
             Event::Interrupt { to, .. } => {
                 if let Some(last) = self.last {
                     self.taken(last, to, Class::Call);
@@ -253,7 +254,7 @@ impl Sink for Sampler<'_> {
             }
             Event::Fault(fault) => {
                 self.fault(fault);
-                self.end(Class::Call);
+                self.end();
             }
             _ => {}
         }
