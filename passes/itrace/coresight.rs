@@ -32,7 +32,8 @@ pub(super) fn stage(pass: &Itrace, found: Found, stored: &StoredBytes, session: 
     let in_file = || session.name.to_string();
     pass.options.check_for_code(&pass.letters, "CoreSight").with_context(in_file)?;
     let mut recorded = found.traces.done_coresight(stored).with_context(in_file)?;
-    let events = Events::of(&pass.options, recorded.tracer.pmu_type, &session.events).with_context(in_file)?;
+    let events =
+        Events::of(&pass.options, recorded.tracer.pmu_type, &session.events).with_context(in_file)?;
     let code = code::of(pass, &mut recorded, Clock { conv: None }, &found.build_ids, session);
     let decoded = events.branches.iter().chain(&events.instructions).cloned().collect();
     let context = Arc::new(Context { recorded, code, events, endian: session.endian });

@@ -7,13 +7,15 @@ use perfx_auxtrace::Recorded;
 use perfx_pipeline::{LISTED, Level, Report, count, counted};
 use perfx_trace::Reason;
 
+/// How often the flow was lost, by the reason and by the file at whose code it was; no file if there is none.
+type Faults = BTreeMap<(Reason, Option<Box<[u8]>>), u64>;
+
 /// What decoding found.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Counts {
     pub(super) samples: u64,
     pub(super) instructions: u64,
-    /// The faults, by their reason and by the file at whose code they happened; no file if there is none.
-    pub(super) faults: BTreeMap<(Reason, Option<Box<[u8]>>), u64>,
+    pub(super) faults: Faults,
     /// Samples whose thread is not known.
     pub(super) unknown: u64,
     /// Traces in frames whose id is not that of a trace unit.

@@ -165,13 +165,16 @@ impl Written {
             let (registers, is_ete) = match unit.kind {
                 TraceUnitKind::Etm4(registers) => (registers, false),
                 TraceUnitKind::Ete(registers) => (registers, true),
-                _ => bail!("the trace unit of CPU {cpu} is not an ETMv4 or ETE; decode its AUX data with perf"),
+                _ => {
+                    bail!("the trace unit of CPU {cpu} is not an ETMv4 or ETE; decode its AUX data with perf")
+                }
             };
             let EtmRegisters { config, id0, id2, id8, .. } = registers;
-            let config =
-                coresight::Config::new(&coresight::Registers { config, id0, id2, id8 }, is_ete);
+            let config = coresight::Config::new(&coresight::Registers { config, id0, id2, id8 }, is_ete);
             let told = self.ids.iter().find(|(_, on)| *on == cpu).map(|(id, _)| *id);
-            let Some(id) = told.or(u8::try_from(unit.trace_id).ok()).filter(|id| *id < 0x80) else { continue };
+            let Some(id) = told.or(u8::try_from(unit.trace_id).ok()).filter(|id| *id < 0x80) else {
+                continue;
+            };
             units.insert(id, TraceUnit { cpu, config });
         }
         ensure!(!units.is_empty(), "AUXTRACE_INFO tells the id of no trace unit, nor does AUX_OUTPUT_HW_ID");

@@ -87,7 +87,8 @@ impl Ran {
 
     /// The threads that records name, each as a space of its own.
     pub(crate) fn spaces(&mut self) -> HashMap<u32, Space> {
-        let mut known: Vec<_> = self.processes.iter().map(|(tid, pid)| Task { pid: *pid, tid: *tid }).collect();
+        let mut known: Vec<_> =
+            self.processes.iter().map(|(tid, pid)| Task { pid: *pid, tid: *tid }).collect();
         known.sort_unstable_by_key(|task| task.tid);
         known.into_iter().map(|task| (task.tid, Space(self.add(task)))).collect()
     }

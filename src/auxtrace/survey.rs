@@ -212,7 +212,6 @@ impl<T> Recorded<T> {
     pub fn dsos(&self) -> impl ExactSizeIterator<Item = (&Dso, u32, Option<u32>)> {
         self.mappings.dsos()
     }
-
 }
 
 impl Recorded {

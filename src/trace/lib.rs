@@ -6,11 +6,11 @@
 //! [`Step`] for each [`Block`] that was executed, and an [`Event`] for everything else. The caller describes
 //! - the bytes: a [`Trace`], the pieces of one buffer of a CPU or thread in order, with a sorted list of
 //!   [`Switch`]es that says who ran there;
-//! - the processor: an [`intel_pt::Config`];
+//! - the processor: an [`intel_pt::Config`] or a [`coresight::Config`];
 //! - the code: an [`Image`], asked for the mapping at an address of a [`Space`] at a time.
 //!
-//! Intel PT comes first ([`intel_pt`]); what packets of other tracers say of the flow is the same (atoms are TNT
-//! bits, addresses are TIP packets), so [`Blocks`] and the walk through them are not part of it.
+//! What packets say of the flow is much the same in both: CoreSight's atoms are TNT bits, though also jumps have one, and
+//! its addresses are TIP packets. So [`Blocks`] and the walk through them are part of neither.
 //!
 //! ```
 //! use perfx_trace::{Blocks, Event, Image, Mapping, Point, Sink, Space, Step, Trace, intel_pt};

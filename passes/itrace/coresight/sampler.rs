@@ -157,7 +157,8 @@ impl<'c> Sampler<'c> {
         if is_selected {
             let sample = NewSample { ip: from, addr: to, period: 1, ..NewSample::default() };
             let code = if from != 0 { from } else { to };
-            let bytes = fill(sample, code, event, self.at.as_ref(), self.task).build(&event.attr, self.endian);
+            let bytes =
+                fill(sample, code, event, self.at.as_ref(), self.task).build(&event.attr, self.endian);
             self.push(&bytes.unwrap_or_default());
         }
     }
@@ -248,6 +249,8 @@ impl Sink for Sampler<'_> {
             Event::Sync { ip: Some(ip) } if self.last.is_none() && self.branch.is_none() => self.begin(ip),
             Event::End { .. } => self.end(),
             Event::Interrupt { to, .. } => {
+                // perf omits a branch behind which nothing was executed.
+                self.send_branch();
                 if let Some(last) = self.last {
                     self.taken(last, to, Class::Call);
                 }

@@ -77,11 +77,11 @@ impl Cutter<'_, '_> {
             let offset = self.packets.offset();
             let Some(packet) = self.packets.next() else { break self.trace.len() };
             match packet {
-                Packet::Sync if offset > start && offset - start >= self.size => {
-                    if is_complete(self.packets.clone()) {
-                        self.packets = Packets::new(self.trace, self.config, offset);
-                        break offset;
-                    }
+                Packet::Sync
+                    if offset > start && offset - start >= self.size && is_complete(self.packets.clone()) =>
+                {
+                    self.packets = Packets::new(self.trace, self.config, offset);
+                    break offset;
                 }
                 Packet::Timestamp(now) => self.time = now,
                 Packet::Bad | Packet::Cut => {
