@@ -3,7 +3,7 @@
 //! Source: Arm Architecture Reference Manual (DDI 0487), "A64 instruction set encoding", "Branches, Exception Generating
 //! and System instructions". All of these have 101 in bits 28-26.
 
-use crate::block::Kind;
+use crate::kind::Kind;
 
 /// The size of an instruction, bytes.
 pub(crate) const SIZE: usize = 4;

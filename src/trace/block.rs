@@ -8,6 +8,7 @@ use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction};
 
 use crate::a64;
 use crate::image::Mapping;
+use crate::kind::Kind;
 
 /// The number of a block of [`Blocks`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -22,37 +23,6 @@ impl BlockId {
     pub fn index(self) -> usize {
         self.0 as usize
     }
-}
-
-/// How a block ends.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Kind {
-    /// A conditional branch.
-    Conditional,
-    /// A jump to a fixed address.
-    Jump,
-    /// A call of a fixed address.
-    Call,
-    /// A jump to an address that only execution tells.
-    IndirectJump,
-    /// A call of an address that only execution tells.
-    IndirectCall,
-    /// A near return.
-    Return,
-    /// A system call, a software interrupt, a far call, a call of the hypervisor.
-    FarCall,
-    /// Back from one: SYSRET, IRET, a far return, VMLAUNCH.
-    FarReturn,
-    /// A far jump.
-    FarJump,
-    /// Not a branch, but traced like one: AArch64's ISB, and WFI and WFE if the processor does so.
-    Barrier,
-    /// No branch: the next instruction is in another block, because this one would be too long.
-    Next,
-    /// The code behind the last instruction is not known.
-    NoCode,
-    /// The bytes behind the last instruction are not an instruction.
-    BadCode,
 }
 
 /// How the bytes of code are read.

@@ -2,8 +2,9 @@
 
 mod atoms;
 
-use crate::block::{BlockId, Blocks, InstructionSet, Kind};
+use crate::block::{BlockId, Blocks, InstructionSet};
 use crate::image::{Image, Space};
+use crate::kind::Kind;
 use crate::sink::{Event, Fault, Point, Reason, Sink, Step};
 
 /// Blocks at recent addresses; a power of two.

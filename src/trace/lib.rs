@@ -60,9 +60,11 @@ pub mod coresight;
 mod flow;
 mod image;
 pub mod intel_pt;
+mod kind;
 mod sink;
 
-pub use self::block::{Block, BlockId, Blocks, Kind};
+pub use self::block::{Block, BlockId, Blocks};
 pub use self::bytes::Trace;
 pub use self::image::{Image, Mapping, Space, Switch};
+pub use self::kind::Kind;
 pub use self::sink::{Event, Fault, Point, Reason, Sink, Step};

@@ -1109,7 +1109,7 @@ pub(crate) fn parts_of(bytes: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
                 parts.push(("spe", record.payload().to_vec()));
                 parts.push(("intel_pt", record.payload().to_vec()));
                 for (number, (_, stream)) in coresight::deformat(record.payload()).iter().enumerate() {
-                    parts.push(("coresight", [&[number as u8 * 37][..], stream].concat()));
+                    parts.push(("coresight", [&[(number as u8).wrapping_mul(37)][..], stream].concat()));
                 }
             }
         });

@@ -3,10 +3,11 @@
 use super::packet::{PSB, Packet, Packets};
 use super::units::{Past, Unit, belongs_to_psb};
 use super::{Config, Power};
-use crate::block::{Blocks, InstructionSet, Kind};
+use crate::block::{Blocks, InstructionSet};
 use crate::bytes::Trace;
 use crate::flow::Flow;
 use crate::image::Image;
+use crate::kind::Kind;
 use crate::sink::{Event, Reason, Sink};
 
 /// Decodes units, of any traces in any order. Each thread has its own.
