@@ -171,10 +171,10 @@ impl Written {
             };
             let EtmRegisters { config, id0, id2, id8, .. } = registers;
             let config = coresight::Config::new(&coresight::Registers { config, id0, id2, id8 }, is_ete);
+            // Kernels that tell ids tell that of each CPU that traced. Older ones use what AUXTRACE_INFO has.
             let told = self.ids.iter().find(|(_, on)| *on == cpu).map(|(id, _)| *id);
-            let Some(id) = told.or(u8::try_from(unit.trace_id).ok()).filter(|id| *id < 0x80) else {
-                continue;
-            };
+            let id = if self.ids.is_empty() { Some((unit.trace_id & 0x7f) as u8) } else { told };
+            let Some(id) = id else { continue };
             units.insert(id, TraceUnit { cpu, config });
         }
         ensure!(!units.is_empty(), "AUXTRACE_INFO tells the id of no trace unit, nor does AUX_OUTPUT_HW_ID");

@@ -16,7 +16,7 @@ type Branch = (String, String);
 /// timestamp (etm-times, etm-cycles), mixes what two CPUs did (etm-cpus), goes on after an overflow at the next
 /// synchronization only (etm-overflow), and omits a branch if nothing was executed between it and an interrupt
 /// (etm-interrupt, etm-threads).
-const NAMES: [&str; 8] = [
+const NAMES: [&str; 9] = [
     "etm-user",
     "etm-signal",
     "etm-raw",
@@ -24,6 +24,7 @@ const NAMES: [&str; 8] = [
     "etm-stack",
     "etm-context",
     "etm-speculation",
+    "etm-ids",
     "etm-cut",
 ];
 

@@ -91,9 +91,12 @@ impl<'c> Sampler<'c> {
         self.space = None;
     }
 
-    /// Ends a piece: with branch stacks, perf makes a sample there of the instructions since the last one.
+    /// Ends a piece: with branch stacks, perf makes a sample there of the instructions since the last one. It does not
+    /// count a branch behind which nothing was executed.
     pub(super) fn end_piece(&mut self) {
-        self.send_branch();
+        if self.branch.take().is_some_and(|(from, ..)| from != 0) {
+            self.stack.pop_front();
+        }
         self.rest();
     }
 

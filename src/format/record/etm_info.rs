@@ -30,8 +30,7 @@ pub struct EtmInfo {
 pub struct TraceUnit {
     /// The number of its CPU.
     pub cpu: u64,
-    /// Its id in frames: 0x01 to 0x6f. Newer kernels tell it in AUX_OUTPUT_HW_ID instead; then it is 0 or has high
-    /// bits.
+    /// Its id in frames: 0x01 to 0x6f. Newer kernels tell it in AUX_OUTPUT_HW_ID instead; then bit 31 is set.
     pub trace_id: u64,
     /// What kind it is.
     pub kind: TraceUnitKind,

@@ -20,6 +20,7 @@
     --cpus N         a buffer for each CPU; the programs move (implies --context, --timestamps)
     --per-thread     a buffer for each program, which moves: several ids in its frames (with --cpus)
     --slice N        a program runs for so many instructions (default 3000)
+    --hw-id          the kernel tells the ids of the trace units, in AUX_OUTPUT_HW_ID
     --copies N       the programs run N times
 
 Packets as in Arm IHI 0064, frames as in IHI 0029. Without --kernel only user code is traced."""
@@ -29,7 +30,7 @@ from elftools.elf.elffile import ELFFile
 
 A = argparse.ArgumentParser()
 A.add_argument('out'); A.add_argument('programs', nargs='+'); A.add_argument('--truth'); A.add_argument('--path')
-for name in ('raw', 'ete', 'return-stack', 'cycles', 'context', 'speculation', 'per-thread'):
+for name in ('raw', 'ete', 'return-stack', 'cycles', 'context', 'speculation', 'per-thread', 'hw-id'):
     A.add_argument('--' + name, action='store_true')
 for name, value in dict(sync=1024, overflow=0, cut=0, timestamps=0, interrupt=0, cpus=0, slice=3000, copies=1).items():
     A.add_argument('--' + name, type=int, default=value)
@@ -59,7 +60,7 @@ class Code:
 class Unit:
     """A trace unit, which belongs to a CPU."""
     def __init__(self, cpu):
-        self.id = 0x10 + cpu; self.b = bytearray(); self.atoms = []; self.last = [0] * 3; self.context = None
+        self.id = (0x25 if O.hw_id else 0x10) + cpu; self.b = bytearray(); self.atoms = []; self.last = [0] * 3; self.context = None
         self.on = False; self.at = 0; self.syncs = 0; self.stack = []; self.branches = 0; self.time = 0; self.cpu = cpu
         self.waiting = 0; self.pid = None; self.el = 0; self.count = 0; self.next_loss = O.overflow or 1 << 60; self.synced = False
     def flush(self):
@@ -286,7 +287,7 @@ configr = (O.context and 1 << 6) | (O.timestamps and 1 << 11) | (O.return_stack 
 id8 = 16 if O.speculation else 0
 priv = [1, 8 << 32 | len(units), 0]
 for u in units:
-    regs = [configr, u.id, 0x28000ea1, 0xffff if O.ete else 0x4100f422, 0x20001088, id8, 0xcc]
+    regs = [configr, 1 << 31 | 0x10 + 2 * u.cpu if O.hw_id else u.id, 0x28000ea1, 0xffff if O.ete else 0x4100f422, 0x20001088, id8, 0xcc]
     if O.ete: regs = regs[:3] + [0x4100fff3] + regs[4:] + [0x47705a13, 0xffffffffffffffff]
     else: regs += [0xffffffffffffffff]
     priv += [0x5050505050505050 if O.ete else 0x4040404040404040, u.cpu, len(regs)] + regs
@@ -298,6 +299,7 @@ for p in processes:
     data += rec(3, 1 << 13, struct.pack('<II', p.pid, p.pid) + name('prog') + trailer(p.pid, T0))
     for v, o, d in p.code.segments:
         base = v & ~4095; data += rec(10, 2, struct.pack('<IIQQQIIQQII', p.pid, p.pid, base, (v + len(d) - base + 4095) & ~4095, o & ~4095, 0, 0, 0, 0, 5, 2) + name(p.path) + trailer(p.pid, T0 + 1))
+if O.hw_id: data += b''.join(rec(21, 0, struct.pack('<Q', u.id) + trailer(PID, T0 + 2, u.cpu, 100)) for u in units)
 for n, (key, d) in enumerate(aux):
     pid, cpu = (PID, key) if per_cpu else (key, 0)
     data += rec(12, 0, struct.pack('<II', pid, pid) + trailer(pid, T0 + 2, cpu, ids[n]))

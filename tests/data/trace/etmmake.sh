@@ -19,8 +19,8 @@ build() {
 }
 build -DROUNDS=40 -Wl,--build-id=0xc4 -o small64 "$here/small64.c"
 build -DROUNDS=25 -DSIGNALS -Wl,--build-id=0xc5 -o signal64 "$here/small64.c"
-aarch64-linux-gnu-gcc -nostdlib -static -Wl,-Ttext=0xffff800080000000,-e,_text,--build-id=0xc6 \
-    -Wl,-z,max-page-size=4096 -o vmlinux64 "$here/kernel64.S"
+aarch64-linux-gnu-as -o kernel64.o "$here/kernel64.S"
+aarch64-linux-gnu-ld --build-id=0xc6 -z max-page-size=4096 -Ttext 0xffff800080000000 -e _text -o vmlinux64 kernel64.o
 cp small64 signal64 vmlinux64 "$here/root$programs/"
 for program in small64 signal64; do
     qemu-aarch64-static -singlestep -d exec,nochain -D $program.log ./$program
@@ -48,4 +48,5 @@ make etm-overflow $small --sync 200 --overflow 2
 make etm-kernel $small --sync 200 --kernel vmlinux64 --interrupt 700 --return-stack
 make etm-cpus $small $signal --sync 200 --cpus 2 --slice 2000
 make etm-threads $small --sync 200 --cpus 2 --per-thread --slice 2000
+make etm-ids $small --sync 200 --hw-id
 make etm-cut $small --sync 200 --cut 704

@@ -66,7 +66,7 @@ FAR void work(unsigned n) {
 #ifdef SIGNALS
         if (i % 13 == 0) call(KILL, call(PID, 0, 0, 0, 0), 10, 0, 0);
 #endif
-        if (i % 19 == 0) s += call(PARENT, 0, 0, 0, 0) & 1;
+        if (i % 19 == 0) sink = call(PARENT, 0, 0, 0, 0);
         if (i % 29 == 0) __asm__ volatile("isb" ::: "memory");
     }
     sink = s;
