@@ -94,9 +94,7 @@ impl<'c> Sampler<'c> {
     /// Ends a piece: with branch stacks, perf makes a sample there of the instructions since the last one. It does not
     /// count a branch behind which nothing was executed.
     pub(super) fn end_piece(&mut self) {
-        if self.branch.take().is_some_and(|(from, ..)| from != 0) {
-            self.stack.pop_front();
-        }
+        self.branch = None;
         self.rest();
     }
 
@@ -174,14 +172,13 @@ impl<'c> Sampler<'c> {
         self.made.push(sample, if self.events.timed { time } else { u64::MAX - 1 });
     }
 
-    /// A branch was taken.
+    /// Puts the last branch on the stack, when something is executed behind it.
     #[inline(always)]
-    fn taken(&mut self, from: u64, to: u64, class: Class) {
-        if self.events.stack > 0 {
+    fn push_branch(&mut self) {
+        if let Some((from, to, _)) = self.branch.filter(|(from, ..)| *from != 0 && self.events.stack > 0) {
             self.stack.truncate(self.events.stack - 1);
             self.stack.push_front(Branch { from, to, flags: BranchFlags(0) });
         }
-        self.branch = Some((from, to, class));
     }
 
     /// Tracing ended, or what follows is not known.
@@ -232,6 +229,7 @@ impl Sink for Sampler<'_> {
         let count = u64::from(step.count);
         self.counts.instructions += count;
         if step.count > 0 {
+            self.push_branch();
             self.since += count;
             if self.since >= self.events.period {
                 self.sample(blocks, step.block, count);
@@ -241,7 +239,7 @@ impl Sink for Sampler<'_> {
         }
         if let Some(to) = step.to {
             let block = &blocks[step.block];
-            self.taken(block.last, blocks[to].start, Class::of(block.kind));
+            self.branch = Some((block.last, blocks[to].start, Class::of(block.kind)));
         }
     }
 
@@ -255,7 +253,7 @@ impl Sink for Sampler<'_> {
                 // perf omits a branch behind which nothing was executed.
                 self.send_branch();
                 if let Some(last) = self.last {
-                    self.taken(last, to, Class::Call);
+                    self.branch = Some((last, to, Class::Call));
                 }
             }
             Event::Fault(fault) => {
