@@ -1,10 +1,14 @@
 //! `itrace` decodes AUX data into samples, as `perf inject --itrace` does: that of Arm SPE, whose data needs no
-//! program to decode it, and that of Intel PT, with the code that ran. Data of other tracers is left to perf.
+//! program to decode it, and those of Intel PT and CoreSight, with the code that ran. Data of other tracers is left to
+//! perf.
 //!
 //! perf 7.3 is the model: its events, ids and names, and its samples.
 
+mod code;
+mod coresight;
 mod events;
 mod intel_pt;
+mod losses;
 mod made;
 mod options;
 mod spe;
@@ -37,7 +41,7 @@ pub struct ItraceArgs {
 
 impl PassOptions for ItraceArgs {
     const NAME: &'static str = "itrace";
-    const ABOUT: &'static str = "decode the AUX data of Arm SPE or Intel PT into samples";
+    const ABOUT: &'static str = "decode the AUX data of Arm SPE, Intel PT or CoreSight into samples";
     const EXAMPLES: &'static [&'static str] = &["", "events=i2ibl2M", "events=i100ibcrle:no-files"];
 
     fn pass(self) -> Result<Box<dyn Pass>> {
@@ -139,6 +143,9 @@ impl Survey for Find {
         }
         if found.traces.is_pt() {
             return intel_pt::stage(&pass, found, &stored, session);
+        }
+        if found.traces.is_coresight() {
+            return coresight::stage(&pass, found, &stored, session);
         }
         let like_perf = pass.like_perf;
         bail!(

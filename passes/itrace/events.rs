@@ -18,6 +18,20 @@ pub(super) struct Decoded {
     pub(super) attr: Attr,
 }
 
+/// `attr.config` of the hardware events that count instructions and branches.
+pub(super) const INSTRUCTIONS: u64 = 1;
+pub(super) const BRANCHES: u64 = 4;
+
+/// What perf adds to the name of an event that does not count everything: the levels at which it counts.
+pub(super) fn modifier(attr: &Attr) -> String {
+    const EXCLUDED: [(u32, char); 3] = [(5, 'k'), (4, 'u'), (6, 'h')];
+    if EXCLUDED.iter().all(|(bit, _)| !attr.flag(*bit)) {
+        return String::new();
+    }
+    let levels = EXCLUDED.iter().filter(|(bit, _)| !attr.flag(*bit));
+    std::iter::once(':').chain(levels.map(|(_, level)| *level)).collect()
+}
+
 /// The event that made the AUX data.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Traced<'e>(&'e Event);

@@ -41,6 +41,18 @@ const STACK_MAX: u64 = 1024;
 /// The entries of a branch stack if none are given.
 const STACK: u64 = 64;
 
+/// perf's period if none is given, ns.
+pub(super) const DEFAULT: u64 = 100_000;
+
+/// Nanoseconds of a unit; a number without one is ns.
+pub(super) fn scale(unit: &str) -> u64 {
+    match unit {
+        "ms" => 1_000_000,
+        "us" => 1000,
+        _ => 1,
+    }
+}
+
 /// The rest of the text.
 struct Letters<'a>(&'a str);
 
@@ -171,17 +183,17 @@ impl ItraceOptions {
         Ok(())
     }
 
-    /// Refuses what is not decoded of Intel PT.
-    pub(super) fn check_for_pt(&self, letters: &str) -> Result<()> {
+    /// Refuses what is not decoded of a tracer whose data needs the code.
+    pub(super) fn check_for_code(&self, letters: &str, tracer: &str) -> Result<()> {
         if letters.is_empty() {
-            bail!("--itrace needs letters for Intel PT: i b c r l e are decoded");
+            bail!("--itrace needs letters for {tracer}: i b c r l e are decoded");
         }
         if let Some(letter) = self.undecoded {
-            bail!("--itrace={letters}: `{letter}` is not decoded yet; of Intel PT, i b c r l e are");
+            bail!("--itrace={letters}: `{letter}` is not decoded yet; of {tracer}, i b c r l e are");
         }
         ensure!(
             self.instructions || self.branches || self.errors,
-            "--itrace={letters} selects no event: Intel PT has i b c r e, and l adds branch stacks to i"
+            "--itrace={letters} selects no event: {tracer} has i b c r e, and l adds branch stacks to i"
         );
         Ok(())
     }

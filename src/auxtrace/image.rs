@@ -135,14 +135,14 @@ const MOST_BOUNDS: usize = 64;
 
 impl Code {
     /// The code of a recording. `known` says of each of [`Recorded::dsos`] what it is searched as, `None` if it has no
-    /// file; `kcore` is a copy of the kernel's memory that belongs to the recording.
-    pub fn new(
-        recorded: &mut Recorded,
+    /// file; `clock` is that of the traces, and `kcore` a copy of the kernel's memory that belongs to the recording.
+    pub fn new<T>(
+        recorded: &mut Recorded<T>,
+        clock: Clock,
         known: Vec<Option<Known>>,
         sources: Sources,
         kcore: Option<PathBuf>,
     ) -> Code {
-        let clock = recorded.clock();
         let mappings = std::mem::take(&mut recorded.mappings);
         Code {
             tasks: recorded.tasks.clone(),

@@ -7,9 +7,11 @@
 //! 3. [`decode`] cuts the traces at points of synchronization, gives the parts to threads in the order of their
 //!    times, and hands on what these make of them in that order.
 //!
-//! What is particular to Intel PT is in one module. Another tracer becomes a [`Tracer`].
+//! What is particular to Intel PT is in one module. Another tracer becomes a [`Tracer`]. [`CoreSight`] is decoded piece
+//! by piece instead, since the data of several trace units is mixed in a buffer.
 
 mod clock;
+mod coresight;
 mod decode;
 mod image;
 mod intel_pt;
@@ -17,6 +19,7 @@ mod running;
 mod survey;
 
 pub use self::clock::Clock;
+pub use self::coresight::{CoreSight, Piece, TraceUnit};
 pub use self::decode::{Part, Tracer, Work, decode};
 pub use self::image::{Code, Known, Used};
 pub use self::intel_pt::IntelPt;

@@ -85,6 +85,14 @@ impl Ran {
         (self.tasks.len() - 1) as u32
     }
 
+    /// The threads that records name, each as a space of its own.
+    pub(crate) fn spaces(&mut self) -> HashMap<u32, Space> {
+        let mut known: Vec<_> =
+            self.processes.iter().map(|(tid, pid)| Task { pid: *pid, tid: *tid }).collect();
+        known.sort_unstable_by_key(|task| task.tid);
+        known.into_iter().map(|task| (task.tid, Space(self.add(task)))).collect()
+    }
+
     /// The switches of a buffer.
     pub(crate) fn switches(&mut self, cpu: u32, tid: u32) -> Vec<Switch> {
         if cpu != Auxtrace::ANY {

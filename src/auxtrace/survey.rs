@@ -13,6 +13,7 @@ use perfx_pipeline::{Result, bail};
 use perfx_trace::{Switch, Trace};
 
 use crate::clock::Clock;
+use crate::coresight::{CoreSight, Written};
 use crate::image::Mappings;
 use crate::intel_pt::IntelPt;
 use crate::running::{Running, Task};
@@ -22,6 +23,7 @@ use crate::running::{Running, Task};
 pub struct Survey {
     tracers: BTreeSet<Option<&'static str>>,
     pt: Option<PtInfo>,
+    written: Written,
     chunks: Vec<(Auxtrace, Origin, usize)>,
     lost: Vec<Lost>,
     running: Running,
@@ -67,9 +69,9 @@ impl Buffer {
 
 /// What was found.
 #[derive(Debug)]
-pub struct Recorded {
+pub struct Recorded<T = IntelPt> {
     /// What made the traces.
-    pub tracer: IntelPt,
+    pub tracer: T,
     /// In the order of their first AUXTRACE records.
     pub buffers: Vec<Buffer>,
     /// The thread of each [`Space`](perfx_trace::Space).
@@ -87,6 +89,7 @@ impl Survey {
         RecordType::AUXTRACE_INFO,
         RecordType::AUXTRACE,
         RecordType::AUX,
+        RecordType::AUX_OUTPUT_HW_ID,
         RecordType::ITRACE_START,
         RecordType::ID_INDEX,
         RecordType::KSYMBOL,
@@ -96,6 +99,7 @@ impl Survey {
     pub fn add(&mut self, record: &Record<'_>, layouts: &Layouts) {
         let layout = layouts.layout_of(record);
         let time = layout.and_then(|layout| layout.time(record));
+        self.written.add(record, layout);
         match record.kind() {
             RecordType::AUXTRACE_INFO => {
                 self.tracers.extend(AuxtraceInfo::of(record).map(|info| info.tracer()));
@@ -147,6 +151,24 @@ impl Survey {
         self.pt.is_some() && self.tracers.len() == 1
     }
 
+    /// True if all AUX data is of CoreSight.
+    pub fn is_coresight(&self) -> bool {
+        self.written.has_info() && self.tracers.len() == 1
+    }
+
+    /// Ends the survey of a recording whose AUX data is of CoreSight. Its buffers are those of the tracer.
+    ///
+    /// # Errors
+    ///
+    /// The AUX data is of another kind, or of trace units that are not decoded.
+    pub fn done_coresight(self, stored: &StoredBytes) -> Result<Recorded<CoreSight>> {
+        let Survey { written, chunks, lost, running, changes, mut mappings, .. } = self;
+        let mut ran = running.done(&Clock { conv: None });
+        let (tracer, unreadable) = written.done(&chunks, stored, &mut ran)?;
+        mappings.spaces = AddressSpaces::new(changes);
+        Ok(Recorded { tracer, buffers: Vec::new(), tasks: ran.tasks, lost, unreadable, mappings })
+    }
+
     /// Ends the survey of a recording with these events, whose AUX data is of Intel PT.
     ///
     /// # Errors
@@ -185,12 +207,14 @@ impl Survey {
     }
 }
 
-impl Recorded {
+impl<T> Recorded<T> {
     /// The DSOs of the recording, and the process that mapped each first, `None` for those of a kernel.
     pub fn dsos(&self) -> impl ExactSizeIterator<Item = (&Dso, u32, Option<u32>)> {
         self.mappings.dsos()
     }
+}
 
+impl Recorded {
     /// How the ticks of the traces become times.
     pub fn clock(&self) -> Clock {
         Clock { conv: self.tracer.info.conv }

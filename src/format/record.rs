@@ -9,6 +9,7 @@ pub mod cgroup;
 pub mod compressed;
 pub mod cpumode;
 pub mod deferred;
+pub mod etm_info;
 pub mod event_update;
 pub mod frames;
 pub mod header_records;

@@ -7,52 +7,19 @@ use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction};
 
+use crate::a64;
 use crate::image::Mapping;
-use crate::path::{Path, PathId, Paths};
-use crate::sink::Step;
+use crate::kind::Kind;
+use crate::path::{Path, Paths};
+use crate::step::{BlockId, PathId, Step};
 
-/// The number of a block of [`Blocks`].
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct BlockId(pub(crate) u32);
-
-impl BlockId {
-    /// None.
-    pub(crate) const NONE: BlockId = BlockId(u32::MAX);
-
-    /// The number, to index a table with. Blocks are numbered from 0 without gaps.
-    #[inline(always)]
-    pub fn index(self) -> usize {
-        self.0 as usize
-    }
-}
-
-/// How a block ends.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Kind {
-    /// A conditional branch.
-    Conditional,
-    /// A jump to a fixed address.
-    Jump,
-    /// A call of a fixed address.
-    Call,
-    /// A jump to an address that only execution tells.
-    IndirectJump,
-    /// A call of an address that only execution tells.
-    IndirectCall,
-    /// A near return.
-    Return,
-    /// A system call, a software interrupt, a far call, a call of the hypervisor.
-    FarCall,
-    /// Back from one: SYSRET, IRET, a far return, VMLAUNCH.
-    FarReturn,
-    /// A far jump.
-    FarJump,
-    /// No branch: the next instruction is in another block, because this one would be too long.
-    Next,
-    /// The code behind the last instruction is not known.
-    NoCode,
-    /// The bytes behind the last instruction are not an instruction.
-    BadCode,
+/// How the bytes of code are read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum InstructionSet {
+    /// x86 with addresses of 16, 32 and 64 bits.
+    X86,
+    /// AArch64. `waits` tells that WFI and WFE are traced as branches are.
+    A64 { waits: bool },
 }
 
 /// Instructions that are executed one after the other, the last of which may be a branch.
@@ -92,8 +59,9 @@ const MOST_LENGTHS: usize = 1 << 21;
 ///
 /// Each thread has its own: to decode the code a program executes takes some milliseconds, and a lock would cost
 /// more than that at every branch. The bytes are shared, see [`Image`](crate::Image).
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Blocks {
+    set: InstructionSet,
     blocks: Vec<Block>,
     /// The blocks by mapping, address and size of addresses.
     index: HashTable<u32>,
@@ -126,6 +94,19 @@ impl std::ops::Index<BlockId> for Blocks {
 }
 
 impl Blocks {
+    pub(crate) fn new(set: InstructionSet) -> Blocks {
+        Blocks {
+            set,
+            blocks: Vec::new(),
+            index: HashTable::new(),
+            lengths: Vec::new(),
+            mappings: Vec::new(),
+            mapping_index: HashTable::new(),
+            hasher: RandomState::default(),
+            paths: Paths::default(),
+        }
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.blocks.len()
@@ -241,7 +222,11 @@ impl Blocks {
             let begin = usize::try_from(ip.checked_sub(mapping.start)?).ok()?;
             mapping.bytes.get(begin..)
         });
-        self.decode(&mut block, code.unwrap_or_default());
+        let code = code.unwrap_or_default();
+        match self.set {
+            InstructionSet::X86 => self.decode_x86(&mut block, code),
+            InstructionSet::A64 { waits } => self.decode_a64(&mut block, code, waits),
+        }
         let at = self.blocks.len() as u32;
         self.blocks.push(block);
         let Blocks { blocks, hasher, .. } = self;
@@ -266,8 +251,31 @@ impl Blocks {
         at
     }
 
-    /// Decodes the instructions of a block.
-    fn decode(&mut self, block: &mut Block, code: &[u8]) {
+    /// Decodes the instructions of a block of AArch64.
+    fn decode_a64(&mut self, block: &mut Block, code: &[u8], waits: bool) {
+        for bytes in code.as_chunks::<{ a64::SIZE }>().0 {
+            let word = u32::from_le_bytes(*bytes);
+            if a64::is_undefined(word) {
+                block.kind = Kind::BadCode;
+                return;
+            }
+            self.lengths.push(a64::SIZE as u8);
+            block.count += 1;
+            block.last = block.next;
+            block.next = block.last.wrapping_add(a64::SIZE as u64);
+            if let Some((kind, target)) = a64::branch(word, block.last, waits) {
+                (block.kind, block.target) = (kind, target);
+                return;
+            }
+            if block.count == MOST_INSTRUCTIONS {
+                block.kind = Kind::Next;
+                return;
+            }
+        }
+    }
+
+    /// Decodes the instructions of a block of x86.
+    fn decode_x86(&mut self, block: &mut Block, code: &[u8]) {
         let mut decoder = Decoder::with_ip(u32::from(block.bits), code, block.start, DecoderOptions::NONE);
         let mut instruction = Instruction::default();
         while decoder.can_decode() {
@@ -329,7 +337,7 @@ mod tests {
     const START: u64 = 0x1000;
 
     fn block(bits: u32, code: &[u8]) -> (Blocks, BlockId) {
-        let mut blocks = Blocks::default();
+        let mut blocks = Blocks::new(InstructionSet::X86);
         let mapping = Mapping { id: 1, start: START, bytes: code, until: u64::MAX };
         let id = blocks.at(START, Some(&mapping), bits);
         (blocks, id)

@@ -137,6 +137,14 @@ impl Cursor<'_> {
         }
     }
 
+    /// Reads a byte; `None` at the end.
+    #[inline(always)]
+    pub(crate) fn byte(&mut self) -> Option<u8> {
+        let byte = *self.rest.first()?;
+        self.advance(1);
+        Some(byte)
+    }
+
     #[cold]
     fn advance_across(&mut self, mut count: usize) {
         while count >= self.rest.len() {

@@ -1,9 +1,13 @@
 //! The walk through the code, from block to block, as the packets of any tracer lead it.
 
-use crate::block::{BlockId, Blocks, Kind};
+mod atoms;
+
+use crate::block::{Blocks, InstructionSet};
 use crate::image::{Image, Space};
-use crate::path::{Draft, Key, MOST_STEPS, PathId};
-use crate::sink::{Event, Fault, Point, Reason, Sink, Step};
+use crate::kind::Kind;
+use crate::path::{Draft, Key, MOST_STEPS};
+use crate::sink::{Event, Fault, Point, Reason, Sink};
+use crate::step::{BlockId, PathId, Step};
 
 /// Blocks at recent addresses; a power of two.
 const RECENT: usize = 1 << 12;
@@ -70,11 +74,11 @@ pub(crate) struct Flow<I> {
 }
 
 impl<I: Image> Flow<I> {
-    pub(crate) fn new(image: I) -> Flow<I> {
+    pub(crate) fn new(image: I, set: InstructionSet) -> Flow<I> {
         let none = Recent { ip: 0, block: BlockId::NONE, generation: 0 };
         Flow {
             image,
-            blocks: Blocks::default(),
+            blocks: Blocks::new(set),
             recent: vec![none; RECENT].into(),
             generation: 1,
             until: u64::MAX,

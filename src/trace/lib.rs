@@ -6,11 +6,11 @@
 //! [`Step`] for each [`Block`] that was executed, and an [`Event`] for everything else. The caller describes
 //! - the bytes: a [`Trace`], the pieces of one buffer of a CPU or thread in order, with a sorted list of
 //!   [`Switch`]es that says who ran there;
-//! - the processor: an [`intel_pt::Config`];
+//! - the processor: an [`intel_pt::Config`] or a [`coresight::Config`];
 //! - the code: an [`Image`], asked for the mapping at an address of a [`Space`] at a time.
 //!
-//! Intel PT comes first ([`intel_pt`]); what packets of other tracers say of the flow is the same (atoms are TNT
-//! bits, addresses are TIP packets), so [`Blocks`] and the walk through them are not part of it.
+//! What packets say of the flow is much the same in both: CoreSight's atoms are TNT bits, though also jumps have one, and
+//! its addresses are TIP packets. So [`Blocks`] and the walk through them are part of neither.
 //!
 //! ```
 //! use perfx_trace::{Blocks, Event, Image, Mapping, Point, Sink, Space, Step, Trace, intel_pt};
@@ -53,18 +53,24 @@
 //! assert_eq!(taken.0, [(0x1002, 0x1000), (0x1004, 0x1000), (0x1002, 0x1000)]);
 //! ```
 
+mod a64;
 mod block;
 mod bytes;
+pub mod coresight;
 mod count;
 mod flow;
 mod image;
 pub mod intel_pt;
+mod kind;
 mod path;
 mod sink;
+mod step;
 
-pub use self::block::{Block, BlockId, Blocks, Kind};
+pub use self::block::{Block, Blocks};
 pub use self::bytes::Trace;
 pub use self::count::{Counter, Ends, Joint, Place, Run, Sums};
 pub use self::image::{Image, Mapping, Space, Switch};
-pub use self::path::{Path, PathId};
-pub use self::sink::{Event, Fault, Point, Reason, Sink, Step};
+pub use self::kind::Kind;
+pub use self::path::Path;
+pub use self::sink::{Event, Fault, Point, Reason, Sink};
+pub use self::step::{BlockId, PathId, Step};

@@ -4,8 +4,7 @@
 //! same ones are taken from the same block, one look-up is enough. A path ends in front of a return, which depends on
 //! the calls before it, and of a branch to another mapping, which may lead elsewhere later.
 
-use crate::block::BlockId;
-use crate::sink::Step;
+use crate::step::{BlockId, PathId, Step};
 
 /// Branches of a path, at most.
 pub(crate) const MOST_BITS: u32 = 6;
@@ -16,22 +15,6 @@ pub(crate) const MOST_STEPS: usize = 32;
 /// More paths are not kept, nor more steps of them.
 const MOST_PATHS: usize = 1 << 15;
 const MOST_KEPT_STEPS: usize = 1 << 18;
-
-/// The number of a path of [`Blocks`](crate::Blocks).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct PathId(u32);
-
-impl PathId {
-    pub(crate) fn new(number: usize) -> PathId {
-        PathId(number as u32)
-    }
-
-    /// The number, to index a table with. Paths are numbered from 0 without gaps.
-    #[inline(always)]
-    pub fn index(self) -> usize {
-        self.0 as usize
-    }
-}
 
 /// Steps that follow from up to six conditional branches.
 #[derive(Clone, Debug)]

@@ -1,8 +1,8 @@
 //! What a decoder found, as its caller gets it: steps from block to block, and events between them.
 
-use crate::block::{BlockId, Blocks};
+use crate::block::Blocks;
 use crate::image::Space;
-use crate::path::PathId;
+use crate::step::{BlockId, PathId, Step};
 
 /// Takes what happened, in the order in which it was executed.
 ///
@@ -38,19 +38,6 @@ pub trait Sink {
     fn forget(&mut self, blocks: &Blocks) {
         let _ = blocks;
     }
-}
-
-/// Instructions of a block that were executed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Step {
-    /// Its first `count` instructions were executed.
-    pub block: BlockId,
-    /// At least 0 (an interrupt came before the first), at most the block's.
-    pub count: u32,
-    /// The block that the branch at the end of `block` went to; then `count` is the block's. `None` if a
-    /// conditional branch was not taken, if the block has no branch at its end, and if an event follows that
-    /// says where execution went.
-    pub to: Option<BlockId>,
 }
 
 /// Where the trace was when something happened.
@@ -180,11 +167,15 @@ pub enum Reason {
     UnknownReturn,
     /// More code without a packet than any program has: a loop that cannot end.
     Endless,
+    /// The processor executed instructions of a set that is not decoded: T32 or A32.
+    InstructionSet,
+    /// The trace says how many instructions were executed, but not which.
+    NoPath,
 }
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Reason; 10] = [
+    pub const ALL: [Reason; 12] = [
         Reason::Overflow,
         Reason::BadPacket,
         Reason::CutPacket,
@@ -195,6 +186,8 @@ impl Reason {
         Reason::Mismatch,
         Reason::UnknownReturn,
         Reason::Endless,
+        Reason::InstructionSet,
+        Reason::NoPath,
     ];
 
     /// In words, for a list of counts.
@@ -210,6 +203,8 @@ impl Reason {
             Reason::Mismatch => "the trace does not match the code",
             Reason::UnknownReturn => "a return to a call that was lost",
             Reason::Endless => "a loop without an end",
+            Reason::InstructionSet => "32-bit Arm code",
+            Reason::NoPath => "the trace does not tell which instructions were executed",
         }
     }
 }

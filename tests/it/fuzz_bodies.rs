@@ -49,7 +49,7 @@ use perfx_passes::{
 use perfx_pipeline::{Level, Outcome, OutputForm, Pass, Report};
 use perfx_trace::{
     Blocks, Event as TraceEvent, Image as CodeImage, Mapping, Point, Sink, Space, Step, Switch, Trace,
-    intel_pt,
+    coresight, intel_pt,
 };
 use symbols::ShownNames;
 
@@ -117,6 +117,7 @@ pub(crate) const PARTS: &[Body] = &[
     ("jitdump", jitdump),
     ("spe", spe),
     ("intel_pt", intel_pt),
+    ("coresight", coresight),
     ("symbol_name", symbol_name),
 ];
 
@@ -1007,30 +1008,15 @@ impl Sink for Said {
     }
 }
 
-/// An Intel PT trace says the same however it is cut, and what it says has a bound.
-pub(crate) fn intel_pt(bytes: &[u8]) {
-    let config =
-        intel_pt::Config { mtc_period: 6, tsc_per_ctc: Some((5, 2)), tsc_ratio: 20, ..Default::default() };
+/// A trace says the same however it is cut, and what it says has a bound.
+fn however_cut(bytes: &[u8], mut decode: impl FnMut(&Trace<'_>, u64, &mut Said)) {
     let switches: Vec<_> =
         (0..4).map(|at| Switch { time: at << 14, space: (at != 2).then_some(Space(at as u32)) }).collect();
-    let code = OwnBytes(bytes);
-    let mut warm = intel_pt::Decoder::new(&code, config);
     let said: Vec<Said> = [(u64::MAX, usize::MAX), (0, 7), (100, 1)]
         .into_iter()
         .map(|(size, piece)| {
             let mut said = Said::default();
-            let trace = Trace::new(bytes.chunks(piece).collect(), switches.clone());
-            let mut end = None;
-            for unit in intel_pt::units(&trace, &config, size) {
-                assert!(
-                    unit.start < unit.end
-                        && unit.end <= trace.len()
-                        && end.is_none_or(|end| end == unit.start)
-                );
-                end = Some(unit.end);
-                warm.decode(&trace, &unit, &mut said);
-            }
-            assert!(end.is_none_or(|end| end == trace.len()));
+            decode(&Trace::new(bytes.chunks(piece).collect(), switches.clone()), size, &mut said);
             said
         })
         .collect();
@@ -1039,6 +1025,53 @@ pub(crate) fn intel_pt(bytes: &[u8]) {
         assert!(said.steps <= 300 * bytes.len() as u64 + (1 << 13), "{} steps", said.steps);
     }
     assert!(said.iter().all(|other| (other.hash, other.steps) == (said[0].hash, said[0].steps)));
+}
+
+/// Units follow each other up to the end of a trace.
+fn check_unit(start: u64, end: u64, before: &mut Option<u64>, trace: &Trace<'_>) {
+    assert!(start < end && end <= trace.len() && before.is_none_or(|before| before == start));
+    *before = Some(end);
+}
+
+/// An Intel PT trace.
+pub(crate) fn intel_pt(bytes: &[u8]) {
+    let config =
+        intel_pt::Config { mtc_period: 6, tsc_per_ctc: Some((5, 2)), tsc_ratio: 20, ..Default::default() };
+    let code = OwnBytes(bytes);
+    let mut warm = intel_pt::Decoder::new(&code, config);
+    however_cut(bytes, |trace, size, said| {
+        let mut before = None;
+        for unit in intel_pt::units(trace, &config, size) {
+            check_unit(unit.start, unit.end, &mut before, trace);
+            warm.decode(trace, &unit, said);
+        }
+        assert!(before.is_none_or(|end| end == trace.len()));
+    });
+}
+
+/// A CoreSight trace, behind a byte that says of what trace unit.
+pub(crate) fn coresight(bytes: &[u8]) {
+    let Some((how, bytes)) = bytes.split_first() else { return };
+    let has = |bit: u8| u64::from(how >> bit & 1);
+    let registers = coresight::Registers {
+        config: has(0) << 12 | has(1) << 6 | has(2) << 15 | has(2) << 7,
+        id0: has(3) << 29,
+        id2: 4 << 5 | 4 << 10 | has(4) << 31,
+        id8: has(5) * 20,
+    };
+    let config = coresight::Config::new(&registers, has(6) != 0);
+    let code = OwnBytes(bytes);
+    let mut warm = coresight::Decoder::new(&code, &config);
+    however_cut(bytes, |trace, size, said| {
+        let mut before = None;
+        for unit in coresight::units(trace, &config, size) {
+            check_unit(unit.start, unit.end, &mut before, trace);
+            warm.decode(&config, trace, &unit, said);
+        }
+        assert!(before.is_none_or(|end| end == trace.len()));
+    });
+    let streams = coresight::deformat(bytes);
+    assert!(streams.iter().map(|(_, bytes)| bytes.len()).sum::<usize>() <= bytes.len());
 }
 
 /// A symbol: its name is text of a bounded length, and the same when it is asked for again.
@@ -1075,6 +1108,9 @@ pub(crate) fn parts_of(bytes: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
             if record.kind() == RecordType::AUXTRACE && parts.len() < 40 {
                 parts.push(("spe", record.payload().to_vec()));
                 parts.push(("intel_pt", record.payload().to_vec()));
+                for (number, (_, stream)) in coresight::deformat(record.payload()).iter().enumerate() {
+                    parts.push(("coresight", [&[(number as u8).wrapping_mul(37)][..], stream].concat()));
+                }
             }
         });
     }

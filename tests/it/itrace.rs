@@ -24,7 +24,7 @@ fn letters(letters: &str) -> OsString {
 }
 
 /// All parts of all samples of decoded events, in order.
-fn samples(path: &Path) -> Vec<String> {
+pub(crate) fn samples(path: &Path) -> Vec<String> {
     let mut recording = Recording::open(path).unwrap();
     let names = event_names(&recording, &HashMap::new());
     let decoded = recording.events.iter().position(|event| event.ids.iter().all(|&id| id > 1_000_000_000));
@@ -45,7 +45,7 @@ fn samples(path: &Path) -> Vec<String> {
 }
 
 /// The attrs of decoded events with their names and ids; perf's attrs are larger.
-fn events(path: &Path) -> Vec<String> {
+pub(crate) fn events(path: &Path) -> Vec<String> {
     let recording = Recording::open(path).unwrap();
     let names = event_names(&recording, &HashMap::new());
     let decoded = recording.events.iter().zip(names);

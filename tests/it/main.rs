@@ -9,6 +9,7 @@ mod browser;
 mod callchain;
 mod cli;
 mod compress;
+mod coresight;
 mod diff;
 mod docs;
 mod doctor;

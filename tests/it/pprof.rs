@@ -160,28 +160,6 @@ fn what_a_profile_holds() {
     same("export", "pprof", &shown);
 }
 
-/// pprof took the names for symbols, demangled them and cut `<rs::Ci as rs::Shape>::area` to `::area`.
-#[test]
-fn the_system_name_of_a_function_is_its_symbol_in_the_file() {
-    let folder = temp();
-    let program = folder.path().join("tmp/perfx-data/work/burn");
-    fs::create_dir_all(program.parent().unwrap()).unwrap();
-    let mut bytes = fs::read(root().join("tests/data/unstripped/tmp/perfx-data/work/burn")).unwrap();
-    while let Some(at) = bytes.windows(8).position(|part| part == b"leaf_xor") {
-        bytes[at..at + 8].copy_from_slice(b"_Z4leafv");
-    }
-    fs::write(&program, bytes).unwrap();
-    let fixture = Fixture::new("recorded/fp.p61.data");
-    let profile = profile(&export(&fixture.path, &["--root", folder.path().to_str().unwrap()]).stdout);
-    let text = |number: i64| &*profile.string_table[number as usize];
-    let names: Vec<_> =
-        profile.function.iter().map(|function| (text(function.name), text(function.system_name))).collect();
-    assert!(
-        names.contains(&("leaf()", "_Z4leafv")) && names.contains(&("leaf_mul", "leaf_mul")),
-        "{names:?}"
-    );
-}
-
 /// Go, if it is installed: Debian has each version in a folder of its own.
 /// pprof took the names for symbols, demangled them and cut `<rs::Ci as rs::Shape>::area` to `::area`.
 #[test]

@@ -12,10 +12,10 @@ use perfx_format::read::sort::PreparedBatch;
 use perfx_pipeline::{Context as _, Error, Result};
 
 use super::Context;
-use super::losses::Counts;
 use super::sampler::{Made, lost};
 use super::turns::Turns;
 use crate::combine::Batches;
+use crate::itrace::losses::Counts;
 
 /// The approximate size of a batch, bytes.
 const BATCH: usize = 1 << 20;

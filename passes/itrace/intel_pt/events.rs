@@ -5,8 +5,8 @@ use perfx_format::sample::BRANCH_HW_INDEX;
 use perfx_format::{Attr, Event, sample_type as st};
 use perfx_pipeline::Result;
 
-use crate::itrace::events::{Decoded, Traced};
-use crate::itrace::options::ItraceOptions;
+use crate::itrace::events::{BRANCHES, Decoded, INSTRUCTIONS, Traced, modifier};
+use crate::itrace::options::{DEFAULT, ItraceOptions, scale};
 
 /// The selected events, and what belongs to their samples.
 #[derive(Clone, Debug)]
@@ -33,13 +33,6 @@ pub(super) enum Period {
     /// At multiples of a power of two of ticks.
     Ticks(u64),
 }
-
-/// `attr.config` of the hardware events that count instructions and branches.
-const INSTRUCTIONS: u64 = 1;
-const BRANCHES: u64 = 4;
-
-/// perf's period if none is given, ns.
-const DEFAULT: u64 = 100_000;
 
 impl Events {
     /// Makes the events.
@@ -105,29 +98,10 @@ impl Events {
     }
 }
 
-/// Nanoseconds of a unit; a number without one is ns.
-fn scale(unit: &str) -> u64 {
-    match unit {
-        "ms" => 1_000_000,
-        "us" => 1000,
-        _ => 1,
-    }
-}
-
 /// A period of ticks is rounded down to a power of two; without ticks there is a sample of every instruction.
 fn ticks_of(ticks: u64) -> Period {
     match ticks.checked_ilog2() {
         Some(log) => Period::Ticks(1 << log),
         None => Period::Instructions(1),
     }
-}
-
-/// What perf adds to the name of an event that does not count everything: the levels at which it counts.
-fn modifier(attr: &Attr) -> String {
-    const EXCLUDED: [(u32, char); 3] = [(5, 'k'), (4, 'u'), (6, 'h')];
-    if EXCLUDED.iter().all(|(bit, _)| !attr.flag(*bit)) {
-        return String::new();
-    }
-    let levels = EXCLUDED.iter().filter(|(bit, _)| !attr.flag(*bit));
-    std::iter::once(':').chain(levels.map(|(_, level)| *level)).collect()
 }

@@ -12,9 +12,9 @@ use perfx_trace::{Blocks, Event, Fault, Kind, Reason, Space, Step};
 use super::Context;
 use super::events::Period;
 use super::log::{Entry, Log};
-use super::losses::Counts;
 use super::stacks::Stacks;
 use crate::itrace::events::Decoded;
+use crate::itrace::losses::Counts;
 pub(super) use crate::itrace::made::Made;
 
 /// What is known of a buffer at a place, from the beginning up to there.

@@ -8,8 +8,8 @@ use perfx_trace::Blocks;
 
 use super::Context;
 use super::log::Log;
-use super::losses::Counts;
 use super::sampler::{Made, Sampler};
+use crate::itrace::losses::Counts;
 
 /// The state of each buffer.
 #[derive(Debug)]

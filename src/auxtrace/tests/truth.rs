@@ -38,7 +38,8 @@ fn open(name: &str) -> (Recorded, Code) {
     let root = folder().join("root");
     let vmlinux = KernelFile::Vmlinux(root.join("opt/perfx/trace/vmlinux"));
     let sources = Sources::new(false, &[root], &[], &RecordedOn::default()).with_kernel(Some(vmlinux));
-    let code = Code::new(&mut recorded, known, sources, None);
+    let clock = recorded.clock();
+    let code = Code::new(&mut recorded, clock, known, sources, None);
     (recorded, code)
 }
 

@@ -27,6 +27,9 @@ impl Aux {
     /// Bit 0 of the flags: data was lost because the buffer was full.
     pub const TRUNCATED: u64 = 1;
 
+    /// Bit 8: the data is that of one CoreSight trace unit. Otherwise CoreSight's data is in frames of 16 bytes.
+    pub const RAW: u64 = 0x100;
+
     /// Parses an AUX record; `None` for other kinds, and for a record that is too short.
     pub fn of(record: &Record<'_>) -> Option<Aux> {
         let word = |at| record.u64(at).filter(|_| record.kind() == RecordType::AUX);
@@ -127,6 +130,11 @@ impl AuxtraceInfo {
         self.kind == ARM_SPE
     }
 
+    /// True if the data is of CoreSight.
+    pub fn is_coresight(&self) -> bool {
+        self.kind == CORESIGHT
+    }
+
     /// The name of the tracer.
     pub fn tracer(&self) -> Option<&'static str> {
         Some(match self.kind {
@@ -144,4 +152,5 @@ impl AuxtraceInfo {
 
 /// Types of tracers.
 const INTEL_PT: u32 = 1;
+const CORESIGHT: u32 = 3;
 const ARM_SPE: u32 = 4;

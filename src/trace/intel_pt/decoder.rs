@@ -3,10 +3,11 @@
 use super::packet::{PSB, Packet, Packets};
 use super::units::{Past, Unit, belongs_to_psb};
 use super::{Config, Power};
-use crate::block::{Blocks, Kind};
+use crate::block::{Blocks, InstructionSet};
 use crate::bytes::Trace;
 use crate::flow::Flow;
 use crate::image::Image;
+use crate::kind::Kind;
 use crate::path::MOST_BITS;
 use crate::sink::{Event, Reason, Sink};
 
@@ -22,7 +23,7 @@ pub struct Decoder<I> {
 impl<I: Image> Decoder<I> {
     /// A decoder of traces of one processor, with the code that ran.
     pub fn new(image: I, config: Config) -> Decoder<I> {
-        Decoder { flow: Flow::new(image), config }
+        Decoder { flow: Flow::new(image, InstructionSet::X86), config }
     }
 
     /// The blocks of the code that was decoded so far.

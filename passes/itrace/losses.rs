@@ -3,20 +3,23 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use perfx_auxtrace::Recorded;
 use perfx_pipeline::{LISTED, Level, Report, count, counted};
 use perfx_trace::Reason;
 
-use super::Context;
+/// How often the flow was lost, by the reason and by the file at whose code it was; no file if there is none.
+type Faults = BTreeMap<(Reason, Option<Box<[u8]>>), u64>;
 
 /// What decoding found.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Counts {
     pub(super) samples: u64,
     pub(super) instructions: u64,
-    /// The faults, by their reason and by the file at whose code they happened; no file if there is none.
-    pub(super) faults: BTreeMap<(Reason, Option<Box<[u8]>>), u64>,
+    pub(super) faults: Faults,
     /// Samples whose thread is not known.
     pub(super) unknown: u64,
+    /// Traces in frames whose id is not that of a trace unit.
+    pub(super) unknown_units: u64,
 }
 
 impl Counts {
@@ -25,13 +28,14 @@ impl Counts {
         self.samples += other.samples;
         self.instructions += other.instructions;
         self.unknown += other.unknown;
+        self.unknown_units += other.unknown_units;
         for (what, count) in &other.faults {
             *self.faults.entry(what.clone()).or_default() += count;
         }
     }
 
     /// Reports what could not be decoded.
-    pub(super) fn say(&self, context: &Context, report: &mut Report) {
+    pub(super) fn say<T>(&self, recorded: &Recorded<T>, report: &mut Report) {
         let mut reasons: BTreeMap<Reason, u64> = BTreeMap::new();
         for ((reason, _), count) in &self.faults {
             *reasons.entry(*reason).or_default() += count;
@@ -69,15 +73,20 @@ impl Counts {
             let name = name.as_deref().map_or_else(|| "no file".into(), String::from_utf8_lossy);
             report.say(Level::Detail, format!("{name}: {} × {}", count(*times), reason.text()));
         }
-        let lost = context.recorded.lost.len() as u64;
+        let lost = recorded.lost.len() as u64;
         if lost > 0 {
             let times = counted(lost, "time", "times");
             report.say(Level::Loss, format!("the kernel lost data of the traces {times}: a buffer was full"));
         }
-        if context.recorded.unreadable > 0 {
-            let chunks = counted(context.recorded.unreadable, "piece", "pieces");
+        if recorded.unreadable > 0 {
+            let chunks = counted(recorded.unreadable, "piece", "pieces");
             report
                 .say(Level::Loss, format!("{chunks} of AUX data inside compressed records can't be decoded"));
+        }
+        if self.unknown_units > 0 {
+            let traces = counted(self.unknown_units, "trace", "traces");
+            let what = format!("{traces} have an id in frames that no record ties to a CPU");
+            report.say(Level::Loss, what);
         }
         if self.unknown > 0 {
             let samples = counted(self.unknown, "sample", "samples");

@@ -1,0 +1,51 @@
+//! The code that ran, as the pass finds it.
+
+use std::path::Path;
+
+use perfx_auxtrace::{Clock, Code, Known, Recorded};
+use perfx_format::read::KCORE_DIR;
+use perfx_pipeline::{Level, Report, Session};
+
+use super::Itrace;
+use perfx_resolve::{IdOptions, RecordedIds, can_have_id, object_of, recorded_on};
+
+/// The code of a recording. `build_ids` are its HEADER_BUILD_ID records.
+pub(super) fn of<T>(
+    pass: &Itrace,
+    recorded: &mut Recorded<T>,
+    clock: Clock,
+    build_ids: &[Vec<u8>],
+    session: &Session,
+) -> Code {
+    let dsos: Vec<_> = recorded.dsos().map(|(dso, flags, _)| (dso.clone(), flags)).collect();
+    let mut ids = RecordedIds::new(session.features(), session.endian, &dsos);
+    super::learn_ids(&mut ids, build_ids, session.endian);
+    let known = recorded.dsos().map(|(dso, flags, pid)| {
+        let is_file = can_have_id(dso, flags);
+        is_file.then(|| Known { object: object_of(dso, pid), id: ids.get(dso) })
+    });
+    let known = known.collect();
+    let kcore = Some(Path::new(&*session.name).join(KCORE_DIR).join("kcore")).filter(|kcore| kcore.is_file());
+    Code::new(recorded, clock, known, sources(&pass.ids, session), kcore)
+}
+
+/// Reports the files whose code was used.
+pub(super) fn say_used(code: &Code, report: &mut Report) {
+    for used in code.used() {
+        let name = String::from_utf8_lossy(&used.name);
+        let id = used.id.map_or_else(|| "no build-id".to_owned(), |id| format!("build-id {id}"));
+        let path = used.path.as_ref().map(|path| path.to_string_lossy());
+        let place = path.filter(|path| *path != name).map_or_else(String::new, |path| format!(": {path}"));
+        report.say(Level::Info, format!("used the code of {name}, {id}{place}"));
+    }
+}
+
+/// The places in which code is searched for.
+fn sources(ids: &IdOptions, session: &Session) -> symbols::Sources {
+    let recorded_on = recorded_on(session.features(), session.endian);
+    // perf searches its own cache without being told.
+    let own = build_id::home().filter(|_| !ids.no_files()).map(|home| home.join(".debug"));
+    let caches: Vec<_> = ids.caches().iter().cloned().chain(own.filter(|own| own.is_dir())).collect();
+    let sources = symbols::Sources::new(!ids.no_files(), ids.roots(), &caches, &recorded_on);
+    sources.with_debuginfod(ids.debuginfod().cloned()).with_kernel(ids.kernel().cloned())
+}

@@ -1,0 +1,226 @@
+//! Makes samples of the traces of CoreSight, as perf 7.3 does.
+//!
+//! The pieces of the AUX data are decoded one after the other: each holds the traces of several CPUs, and is what one
+//! AUX record wrote. perf gives samples the time of the last record that it read; here they have that of the AUX record.
+//! If the trace has no timestamps, perf decodes each thread by itself, and samples have no time.
+
+mod sampler;
+
+use std::collections::HashMap;
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use perfx_auxtrace::{Clock, Code, CoreSight, Recorded};
+use perfx_format::read::StoredBytes;
+use perfx_format::{Attr, Endian, Event, Layouts, Record, sample_type as st};
+use perfx_pipeline::{Begin, Context as _, Emit, Error, Level, Report, Result, Session, Stage, counted};
+use perfx_trace::{Image, Mapping, Space, Trace, coresight};
+
+use self::sampler::{At, Sampler};
+use super::events::{BRANCHES, Decoded, INSTRUCTIONS, Traced, modifier};
+use super::losses::Counts;
+use super::made::Made;
+use super::options::{DEFAULT, ItraceOptions, scale};
+use super::step::{Decode, Decoder};
+use super::{Found, Itrace, ItraceArgs, code};
+use crate::combine::{Batches, Combine};
+use crate::support::options::PassOptions as _;
+
+/// The stage that decodes the recording.
+pub(super) fn stage(pass: &Itrace, found: Found, stored: &StoredBytes, session: &Session) -> Result<Stage> {
+    let in_file = || session.name.to_string();
+    pass.options.check_for_code(&pass.letters, "CoreSight").with_context(in_file)?;
+    let mut recorded = found.traces.done_coresight(stored).with_context(in_file)?;
+    let events =
+        Events::of(&pass.options, recorded.tracer.pmu_type, &session.events).with_context(in_file)?;
+    let code = code::of(pass, &mut recorded, Clock { conv: None }, &found.build_ids, session);
+    let decoded = events.branches.iter().chain(&events.instructions).cloned().collect();
+    let context = Arc::new(Context { recorded, code, events, endian: session.endian });
+    let etm = Etm { context, counts: Arc::default() };
+    Ok(Combine::with_step(ItraceArgs::NAME, Decode::new(etm, decoded, found.names)).stage())
+}
+
+/// The selected events, and what belongs to their samples.
+#[derive(Debug)]
+struct Events {
+    branches: Option<Decoded>,
+    instructions: Option<Decoded>,
+    /// There is a sample after so many instructions.
+    period: u64,
+    /// The most branches of a sample.
+    stack: usize,
+    /// Of the branches only calls, only returns; both or neither.
+    calls: bool,
+    returns: bool,
+    /// Whether samples have a time.
+    timed: bool,
+}
+
+/// Bit 28 of `attr.config` of an event of CoreSight: the trace has timestamps.
+const TIMESTAMPS: u64 = 1 << 28;
+
+impl Events {
+    fn of(options: &ItraceOptions, pmu_type: u32, all: &[Event]) -> Result<Events> {
+        let traced = Traced::of(pmu_type.into(), all)?;
+        let mut attr = traced.attr(0);
+        let is_of_pmu = |event: &&Event| event.attr().type_ == pmu_type;
+        let timed = all.iter().filter(is_of_pmu).any(|event| event.attr().config & TIMESTAMPS != 0);
+        attr.sample_type |= st::IP | st::TID | st::PERIOD | st::TIME;
+        if !timed {
+            attr.sample_type &= !st::TIME;
+        }
+        let mut ids = traced.ids(2, all).into_iter();
+        let mut event = |is_selected: bool, name: &str, change: &dyn Fn(&mut Attr)| {
+            let mut attr = attr;
+            change(&mut attr);
+            let name = format!("{name}{}", modifier(&attr));
+            is_selected.then(|| Some(Decoded { name, id: ids.next()?, attr })).flatten()
+        };
+        let branches = event(options.branches, "branches", &|attr| {
+            attr.config = BRANCHES;
+            attr.sample_type |= st::ADDR;
+            attr.sample_period = 1;
+        });
+        // perf takes nanoseconds for a number of instructions.
+        let given = options.time.map_or(DEFAULT, |(number, unit)| number.saturating_mul(scale(unit)));
+        let period = options.every.unwrap_or(given).max(1);
+        let instructions = event(options.instructions, "instructions", &|attr| {
+            attr.config = INSTRUCTIONS;
+            attr.sample_type &= !st::ADDR;
+            attr.sample_period = period;
+            if options.stack > 0 {
+                attr.sample_type |= st::BRANCH_STACK;
+                attr.branch_sample_type = perfx_format::sample::BRANCH_HW_INDEX;
+            }
+        });
+        Ok(Events {
+            branches,
+            instructions,
+            period,
+            stack: usize::try_from(options.stack).unwrap_or(0),
+            calls: options.calls,
+            returns: options.returns,
+            timed,
+        })
+    }
+}
+
+/// The constant inputs of decoding.
+#[derive(Debug)]
+struct Context {
+    recorded: Recorded<CoreSight>,
+    code: Code,
+    events: Events,
+    endian: Endian,
+}
+
+/// The code, for a trace whose spaces are the numbers of threads.
+struct ByThread<'a> {
+    code: &'a Code,
+    spaces: &'a HashMap<u32, Space>,
+}
+
+impl Image for ByThread<'_> {
+    fn code(&self, space: Option<Space>, ip: u64, time: u64) -> Option<Mapping<'_>> {
+        let space = space.and_then(|Space(tid)| self.spaces.get(&tid).copied());
+        self.code.code(space, ip, time)
+    }
+}
+
+/// The approximate size of a batch, bytes.
+const BATCH: usize = 1 << 20;
+
+/// Decodes all, and hands on what is made, in batches.
+fn decode(context: &Context, mut done: impl FnMut(Made) -> Result<()>) -> Result<Counts> {
+    let Context { recorded: Recorded { tracer, .. }, code, endian, .. } = context;
+    let mut counts = Counts::default();
+    let Some(first) = tracer.units.values().next() else { return Ok(counts) };
+    let by_thread = ByThread { code, spaces: &tracer.spaces };
+    let mut named = coresight::Decoder::new(&by_thread, &first.config);
+    let mut switched = coresight::Decoder::new(code, &first.config);
+    // The state of each trace; in the buffer of a thread, those of all CPUs are one.
+    let mut samplers: HashMap<(usize, Option<u8>), Sampler<'_>> = HashMap::new();
+    for piece in &tracer.pieces {
+        for (id, bytes) in piece.streams() {
+            let Some(unit) = tracer.units.get(&id) else {
+                counts.unknown_units += 1;
+                continue;
+            };
+            let is_named = unit.config.context().is_some();
+            let of_cpu = (piece.cpu != perfx_format::record::aux::Auxtrace::ANY).then_some(id);
+            let sampler = samplers
+                .entry((piece.buffer, of_cpu))
+                .or_insert_with(|| Sampler::new(&context.events, context.endian));
+            sampler.turn(At { context, cpu: unit.cpu, time: piece.time, is_named });
+            let trace = Trace::new(vec![&bytes], piece.switches.clone());
+            for part in coresight::units(&trace, &unit.config, u64::MAX) {
+                match is_named {
+                    true => named.decode(&unit.config, &trace, &part, sampler),
+                    false => switched.decode(&unit.config, &trace, &part, sampler),
+                }
+            }
+            sampler.end_piece();
+            if sampler.made.len() >= BATCH {
+                done(std::mem::replace(&mut sampler.made, Made::new(*endian)))?;
+            }
+        }
+    }
+    let mut last: Vec<_> = samplers.into_iter().collect();
+    last.sort_unstable_by_key(|(key, _)| *key);
+    for (_, sampler) in last {
+        counts.add(&sampler.counts);
+        done(sampler.made)?;
+    }
+    Ok(counts)
+}
+
+/// Makes samples.
+#[derive(Debug)]
+struct Etm {
+    context: Arc<Context>,
+    counts: Arc<Mutex<Counts>>,
+}
+
+impl Decoder for Etm {
+    fn begin(&mut self, session: &mut Begin<'_>) {
+        if !self.context.events.timed {
+            let what = "the trace has no timestamps, so decoded samples have no time";
+            session.report.say(Level::Info, what);
+        }
+    }
+
+    fn samples(&mut self) -> Option<Batches> {
+        let (sender, receiver) = sync_channel(2);
+        let (context, counts) = (self.context.clone(), self.counts.clone());
+        let spawned = thread::Builder::new().spawn(move || {
+            let decoded = decode(&context, |made| {
+                sender.send(made.prepared()).map_err(|_| Error::new("no more samples are needed"))
+            });
+            match decoded {
+                Ok(found) => *counts.lock().unwrap_or_else(PoisonError::into_inner) = found,
+                // The receiver is gone if it needs no more batches.
+                Err(error) => drop(sender.send(Err(error))),
+            }
+        });
+        Some(match spawned.context("can't start a thread") {
+            Ok(_) => Box::new(receiver.into_iter()),
+            Err(error) => Box::new(std::iter::once(Err(error))),
+        })
+    }
+
+    fn sample(&mut self, record: Record<'_>, _layouts: &Layouts, out: &mut Emit<'_>) -> Result<()> {
+        out.keep(record)
+    }
+
+    fn see(&mut self, _record: &Record<'_>, _layouts: &Layouts) {}
+
+    fn finish(&mut self, report: &mut Report) {
+        let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let samples = counted(counts.samples, "sample", "samples");
+        let instructions = counted(counts.instructions, "instruction", "instructions");
+        report.say(Level::Info, format!("made {samples} of {instructions} that CoreSight traced"));
+        code::say_used(&self.context.code, report);
+        counts.say(&self.context.recorded, report);
+    }
+}

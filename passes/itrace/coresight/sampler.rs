@@ -1,0 +1,286 @@
+//! Makes samples of what is decoded of a trace, as perf 7.3 does (tools/perf/util/cs-etm.c).
+
+use std::collections::VecDeque;
+
+use perfx_auxtrace::Task;
+use perfx_format::Endian;
+use perfx_format::record::aux::Auxtrace;
+use perfx_format::record::cpumode;
+use perfx_format::sample::{Branch, BranchFlags, NewSample};
+use perfx_trace::{BlockId, Blocks, Event, Fault, Kind, Point, Sink, Space, Step};
+
+use super::{Context, Events};
+use crate::itrace::events::Decoded;
+use crate::itrace::losses::Counts;
+use crate::itrace::made::Made;
+
+/// Where the trace that comes next is from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct At<'c> {
+    pub(super) context: &'c Context,
+    pub(super) cpu: u32,
+    pub(super) time: u64,
+    /// True if spaces are the numbers of threads.
+    pub(super) is_named: bool,
+}
+
+/// What is known of a trace at a place, from the beginning up to there.
+pub(super) struct Sampler<'c> {
+    events: &'c Events,
+    endian: Endian,
+    at: Option<At<'c>>,
+    task: Task,
+    space: Option<Space>,
+    /// The last branches, newest first.
+    stack: VecDeque<Branch>,
+    /// The last instruction that was executed, if tracing has not ended behind it.
+    last: Option<u64>,
+    /// Instructions since the last sample.
+    since: u64,
+    /// A branch whose sample comes behind those of the instructions at its target.
+    branch: Option<(u64, u64, Class)>,
+    pub(super) made: Made,
+    pub(super) counts: Counts,
+}
+
+/// What perf knows of a branch, for `c` and `r`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Class {
+    Call,
+    Return,
+    /// Tracing begins or ends.
+    Edge,
+    Other,
+}
+
+impl Class {
+    fn of(kind: Kind) -> Class {
+        match kind {
+            Kind::Call | Kind::IndirectCall | Kind::FarCall => Class::Call,
+            Kind::Return | Kind::FarReturn => Class::Return,
+            _ => Class::Other,
+        }
+    }
+}
+
+/// A thread that no record names.
+const UNKNOWN: Task = Task { pid: Auxtrace::ANY, tid: Auxtrace::ANY };
+
+impl<'c> Sampler<'c> {
+    /// At the beginning of a trace.
+    pub(super) fn new(events: &'c Events, endian: Endian) -> Sampler<'c> {
+        Sampler {
+            events,
+            endian,
+            at: None,
+            task: UNKNOWN,
+            space: None,
+            stack: VecDeque::new(),
+            last: None,
+            since: 0,
+            branch: None,
+            made: Made::new(endian),
+            counts: Counts::default(),
+        }
+    }
+
+    /// A piece comes next.
+    pub(super) fn turn(&mut self, at: At<'c>) {
+        self.at = Some(at);
+        // Another piece may name another thread by the same number.
+        self.space = None;
+    }
+
+    /// Ends a piece: with branch stacks, perf makes a sample there of the instructions since the last one. It does not
+    /// count a branch behind which nothing was executed.
+    pub(super) fn end_piece(&mut self) {
+        self.branch = None;
+        self.rest();
+    }
+
+    /// Makes a sample of the last instruction, with the branches in front of it, which would be lost.
+    fn rest(&mut self) {
+        if let Some(last) = self.last.filter(|_| self.events.stack > 0) {
+            let period = std::mem::take(&mut self.since);
+            self.instruction(last, period);
+        }
+    }
+
+    #[inline(always)]
+    fn look(&mut self, point: &Point) {
+        if point.space != self.space {
+            self.switch(point.space);
+        }
+    }
+
+    #[cold]
+    fn switch(&mut self, space: Option<Space>) {
+        self.space = space;
+        let Some(At { context, is_named, .. }) = self.at else { return };
+        let recorded = &context.recorded;
+        let known = match is_named {
+            true => space.and_then(|Space(tid)| recorded.tracer.spaces.get(&tid).copied()),
+            false => space,
+        };
+        let task = known.and_then(|Space(number)| recorded.tasks.get(number as usize)).copied();
+        let unnamed = space.filter(|_| is_named).map(|Space(tid)| Task { pid: Auxtrace::ANY, tid });
+        self.task = task.or(unnamed).unwrap_or(UNKNOWN);
+    }
+
+    /// The sample of an instruction.
+    #[cold]
+    fn instruction(&mut self, ip: u64, period: u64) {
+        if let Some(event) = &self.events.instructions {
+            let branches = &*self.stack.make_contiguous();
+            let sample = NewSample { ip, period, branches, ..NewSample::default() };
+            let bytes = fill(sample, ip, event, self.at.as_ref(), self.task).build(&event.attr, self.endian);
+            self.push(&bytes.unwrap_or_default());
+        }
+    }
+
+    /// Makes the sample of the last branch.
+    #[inline(always)]
+    fn send_branch(&mut self) {
+        if let Some((from, to, class)) = self.branch.take() {
+            self.branch_sample(from, to, class);
+        }
+    }
+
+    fn branch_sample(&mut self, from: u64, to: u64, class: Class) {
+        let Some(event) = &self.events.branches else { return };
+        let is_selected = match class {
+            _ if !self.events.calls && !self.events.returns => true,
+            Class::Call => self.events.calls,
+            Class::Return => self.events.returns,
+            Class::Edge => true,
+            Class::Other => false,
+        };
+        if is_selected {
+            let sample = NewSample { ip: from, addr: to, period: 1, ..NewSample::default() };
+            let code = if from != 0 { from } else { to };
+            let bytes =
+                fill(sample, code, event, self.at.as_ref(), self.task).build(&event.attr, self.endian);
+            self.push(&bytes.unwrap_or_default());
+        }
+    }
+
+    fn push(&mut self, sample: &[u8]) {
+        self.counts.samples += 1;
+        self.counts.unknown += u64::from(self.task == UNKNOWN);
+        // Samples without a time come last.
+        let time = self.at.as_ref().map_or(0, |at| at.time);
+        self.made.push(sample, if self.events.timed { time } else { u64::MAX - 1 });
+    }
+
+    /// Puts the last branch on the stack, when something is executed behind it.
+    #[inline(always)]
+    fn push_branch(&mut self) {
+        if let Some((from, to, _)) = self.branch.filter(|(from, ..)| *from != 0 && self.events.stack > 0) {
+            self.stack.truncate(self.events.stack - 1);
+            self.stack.push_front(Branch { from, to, flags: BranchFlags(0) });
+        }
+    }
+
+    /// Tracing ended, or what follows is not known.
+    fn end(&mut self) {
+        self.send_branch();
+        self.rest();
+        if let Some(last) = self.last.take() {
+            self.branch_sample(last, 0, Class::Edge);
+        }
+        self.stack.clear();
+    }
+
+    fn begin(&mut self, ip: u64) {
+        self.end();
+        self.branch = Some((0, ip, Class::Edge));
+    }
+
+    fn fault(&mut self, Fault { reason, ip }: Fault) {
+        let code = self.at.map(|at| &at.context.code);
+        let name = ip.and_then(|ip| code?.name(self.space, ip, 0));
+        *self.counts.faults.entry((reason, name.map(Into::into))).or_default() += 1;
+    }
+}
+
+/// The parts of a sample that do not depend on its kind; `code` is an address that tells the level.
+fn fill<'a>(
+    sample: NewSample<'a>,
+    code: u64,
+    event: &Decoded,
+    at: Option<&At<'_>>,
+    task: Task,
+) -> NewSample<'a> {
+    NewSample {
+        cpumode: if code >= cpumode::KERNEL_START { cpumode::KERNEL } else { cpumode::USER },
+        pid: task.pid,
+        tid: task.tid,
+        time: at.map_or(0, |at| at.time),
+        id: event.id,
+        cpu: at.map_or(Auxtrace::ANY, |at| at.cpu),
+        ..sample
+    }
+}
+
+impl Sink for Sampler<'_> {
+    #[inline(always)]
+    fn step(&mut self, blocks: &Blocks, point: &Point, step: Step) {
+        self.look(point);
+        let count = u64::from(step.count);
+        self.counts.instructions += count;
+        if step.count > 0 {
+            self.push_branch();
+            self.since += count;
+            if self.since >= self.events.period {
+                self.sample(blocks, step.block, count);
+            }
+            self.send_branch();
+            self.last = blocks.nth(step.block, step.count - 1);
+        }
+        if let Some(to) = step.to {
+            let block = &blocks[step.block];
+            self.branch = Some((block.last, blocks[to].start, Class::of(block.kind)));
+        }
+    }
+
+    fn event(&mut self, _blocks: &Blocks, point: &Point, event: Event) {
+        self.look(point);
+        match event {
+            Event::Begin { ip } | Event::Resumed { ip } => self.begin(ip),
+            Event::Sync { ip: Some(ip) } if self.last.is_none() && self.branch.is_none() => self.begin(ip),
+            Event::End { .. } => self.end(),
+            Event::Interrupt { to, .. } => {
+                // perf omits a branch behind which nothing was executed.
+                self.send_branch();
+                if let Some(last) = self.last {
+                    self.branch = Some((last, to, Class::Call));
+                }
+            }
+            Event::Fault(fault) => {
+                self.fault(fault);
+                self.end();
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Sampler<'_> {
+    /// Makes the samples of the instructions of a block, the first `count` of which were executed.
+    #[cold]
+    fn sample(&mut self, blocks: &Blocks, block: BlockId, count: u64) {
+        let period = self.events.period;
+        if self.events.instructions.is_none() {
+            self.since %= period;
+            return;
+        }
+        // The number in the block of the instruction with the next sample.
+        let mut next = period.saturating_sub(self.since - count);
+        while self.since >= period {
+            let ip = blocks.nth(block, next.saturating_sub(1) as u32).unwrap_or_default();
+            self.instruction(ip, period);
+            next += period;
+            self.since -= period;
+        }
+    }
+}

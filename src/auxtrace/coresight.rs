@@ -1,0 +1,183 @@
+//! CoreSight as a tracer: the trace units of the CPUs, and what each AUX record wrote.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+
+use perfx_format::read::StoredBytes;
+use perfx_format::record::aux::{Aux, Auxtrace};
+use perfx_format::record::etm_info::{EtmHwId, EtmInfo, EtmRegisters, TraceUnitKind};
+use perfx_format::{Bytes, Layout, Origin, Record};
+use perfx_pipeline::{Result, bail, ensure};
+use perfx_trace::{Space, Switch, coresight};
+
+use crate::running::Ran;
+
+/// What must be known of the trace units, and what they wrote.
+#[derive(Debug)]
+pub struct CoreSight {
+    /// `attr.type` of the event that made the data.
+    pub pmu_type: u32,
+    /// By their ids in frames.
+    pub units: BTreeMap<u8, TraceUnit>,
+    /// In file order.
+    pub pieces: Vec<Piece>,
+    /// The threads that context ids name.
+    pub spaces: HashMap<u32, Space>,
+}
+
+/// The trace unit of a CPU.
+#[derive(Clone, Copy, Debug)]
+pub struct TraceUnit {
+    /// The CPU.
+    pub cpu: u32,
+    /// What is needed to decode its trace.
+    pub config: coresight::Config,
+}
+
+/// What an AUX record says was written into a buffer. The trace units were switched on for it, so that it is decoded by
+/// itself.
+#[derive(Debug)]
+pub struct Piece {
+    /// The number of the buffer.
+    pub buffer: usize,
+    /// The CPU of the buffer, or [`Auxtrace::ANY`] for that of a thread.
+    pub cpu: u32,
+    /// The time of the AUX record, ns; 0 if there is none.
+    pub time: u64,
+    /// Who ran, if context ids do not tell.
+    pub switches: Vec<Switch>,
+    /// The bytes.
+    data: Bytes,
+    /// The bytes are of this trace unit; `None` if they are frames with ids.
+    raw: Option<u8>,
+}
+
+impl Piece {
+    /// The trace of each trace unit, by its id.
+    pub fn streams(&self) -> Vec<(u8, Vec<u8>)> {
+        match self.raw {
+            Some(id) => vec![(id, self.data.to_vec())],
+            None => coresight::deformat(&self.data),
+        }
+    }
+}
+
+/// What records say, in file order.
+#[derive(Debug, Default)]
+pub(crate) struct Written {
+    info: Option<EtmInfo>,
+    /// The ids of trace units that the kernel tells, with their CPUs.
+    ids: Vec<(u8, u32)>,
+    records: Vec<Recorded>,
+}
+
+/// An AUX record, with its CPU, thread and time.
+#[derive(Clone, Copy, Debug)]
+struct Recorded {
+    aux: Aux,
+    cpu: u32,
+    tid: u32,
+    time: u64,
+}
+
+impl Written {
+    /// Takes in a record.
+    pub(crate) fn add(&mut self, record: &Record<'_>, layout: Option<&Layout>) {
+        self.info = self.info.take().or_else(|| EtmInfo::of(record));
+        let cpu = || layout.and_then(|layout| layout.cpu(record)).unwrap_or(Auxtrace::ANY);
+        if let Some(id) = EtmHwId::of(record) {
+            self.ids.push((id.trace_id, cpu()));
+        } else if let Some(aux) = Aux::of(record) {
+            let tid = layout.and_then(|layout| layout.pid_tid(record)).map_or(Auxtrace::ANY, |(_, tid)| tid);
+            let time = layout.and_then(|layout| layout.time(record)).unwrap_or(0);
+            self.records.push(Recorded { aux, cpu: cpu(), tid, time });
+        }
+    }
+
+    pub(crate) fn has_info(&self) -> bool {
+        self.info.is_some()
+    }
+
+    /// The tracer of what these AUXTRACE records hold, and the number of those that cannot be read again.
+    pub(crate) fn done(
+        self,
+        chunks: &[(Auxtrace, Origin, usize)],
+        stored: &StoredBytes,
+        ran: &mut Ran,
+    ) -> Result<(CoreSight, u64)> {
+        let Some(info) = &self.info else { bail!("the AUX data is not of CoreSight") };
+        let units = self.units(info)?;
+        // A buffer is that of a thread, or of a CPU; the records of each, by their offsets.
+        let is_of_thread = chunks.iter().any(|(chunk, ..)| chunk.cpu == Auxtrace::ANY);
+        let mut records: HashMap<u32, BTreeMap<u64, Vec<Recorded>>> = HashMap::new();
+        for record in &self.records {
+            let owner = if is_of_thread { record.tid } else { record.cpu };
+            records.entry(owner).or_default().entry(record.aux.offset).or_default().push(*record);
+        }
+        let (mut pieces, mut numbers, mut unreadable) = (Vec::new(), HashMap::new(), 0);
+        for (chunk, origin, header) in chunks {
+            let Auxtrace { size, offset, idx, tid, cpu, .. } = *chunk;
+            let next = numbers.len();
+            let (buffer, switches) =
+                numbers.entry((idx, cpu, tid)).or_insert_with(|| (next, ran.switches(cpu, tid)));
+            let data = usize::try_from(size).ok().and_then(|len| stored.get(*origin, *header, len));
+            let Some(data) = data else {
+                unreadable += 1;
+                continue;
+            };
+            let mut add = |time, range: Range<usize>, raw| {
+                let data = data.slice(range);
+                pieces.push(Piece { buffer: *buffer, cpu, time, switches: switches.clone(), data, raw });
+            };
+            let mut own = records.get_mut(if is_of_thread { &tid } else { &cpu });
+            let mut is_told = false;
+            while let Some(own) = own.as_mut()
+                && let Some((&at, _)) = own.range(offset..offset.saturating_add(size)).next()
+            {
+                is_told = true;
+                for Recorded { aux, cpu: on, time, .. } in own.remove(&at).unwrap_or_default() {
+                    let start = (at - offset) as usize;
+                    let len = usize::try_from(aux.size).unwrap_or(usize::MAX);
+                    let end = data.len().min(start.saturating_add(len));
+                    let raw = match aux.flags & Aux::RAW {
+                        0 => None,
+                        _ => Some(units.iter().find(|(_, unit)| unit.cpu == on).map(|(id, _)| *id)),
+                    };
+                    ensure!(
+                        raw != Some(None),
+                        "AUX data is of CPU {on}, whose trace unit is not in AUXTRACE_INFO"
+                    );
+                    add(time, start..end, raw.flatten());
+                }
+            }
+            if !is_told {
+                add(0, 0..data.len(), None);
+            }
+        }
+        let spaces = ran.spaces();
+        Ok((CoreSight { pmu_type: info.pmu_type, units, pieces, spaces }, unreadable))
+    }
+
+    fn units(&self, info: &EtmInfo) -> Result<BTreeMap<u8, TraceUnit>> {
+        let mut units = BTreeMap::new();
+        for unit in &info.units {
+            let cpu = unit.cpu as u32;
+            let (registers, is_ete) = match unit.kind {
+                TraceUnitKind::Etm4(registers) => (registers, false),
+                TraceUnitKind::Ete(registers) => (registers, true),
+                _ => {
+                    bail!("the trace unit of CPU {cpu} is not an ETMv4 or ETE; decode its AUX data with perf")
+                }
+            };
+            let EtmRegisters { config, id0, id2, id8, .. } = registers;
+            let config = coresight::Config::new(&coresight::Registers { config, id0, id2, id8 }, is_ete);
+            // Kernels that tell ids tell that of each CPU that traced. Older ones use what AUXTRACE_INFO has.
+            let told = self.ids.iter().find(|(_, on)| *on == cpu).map(|(id, _)| *id);
+            let id = if self.ids.is_empty() { Some((unit.trace_id & 0x7f) as u8) } else { told };
+            let Some(id) = id else { continue };
+            units.insert(id, TraceUnit { cpu, config });
+        }
+        ensure!(!units.is_empty(), "AUXTRACE_INFO tells the id of no trace unit, nor does AUX_OUTPUT_HW_ID");
+        Ok(units)
+    }
+}

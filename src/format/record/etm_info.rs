@@ -1,0 +1,187 @@
+//! The AUXTRACE_INFO record of CoreSight describes the trace unit of each CPU; AUX_OUTPUT_HW_ID tells its id.
+
+use super::aux::AuxtraceInfo;
+use crate::{Record, RecordType};
+
+/// The private part of an AUXTRACE_INFO record of CoreSight (tools/perf/util/cs-etm.h).
+///
+/// | byte | |
+/// |---|---|
+/// | 16 | u64 version (0 or 1), u64 PMU type (high half) and number of CPUs (low half), u64 1 for snapshots |
+/// | 40 | for each CPU: u64 magic, u64 CPU, in version 1 u64 number of words behind, then the registers, u64 each |
+///
+/// | magic | registers |
+/// |---|---|
+/// | 0x3030303030303030 ETMv3 | ETMCR, ETMTRACEIDR, ETMCCER, ETMIDR |
+/// | 0x4040404040404040 ETMv4 | TRCCONFIGR, TRCTRACEIDR, TRCIDR0, 1, 2, 8, TRCAUTHSTATUS; in version 1 the source of timestamps |
+/// | 0x5050505050505050 ETE | as ETMv4, with TRCDEVARCH in front of the source of timestamps |
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct EtmInfo {
+    /// `attr.type` of the event that made the data.
+    pub pmu_type: u32,
+    /// The trace units, each of a CPU.
+    pub units: Vec<TraceUnit>,
+}
+
+/// What is known about a trace unit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct TraceUnit {
+    /// The number of its CPU.
+    pub cpu: u64,
+    /// Its id in frames: 0x01 to 0x6f. Newer kernels tell it in AUX_OUTPUT_HW_ID instead; then bit 31 is set.
+    pub trace_id: u64,
+    /// What kind it is.
+    pub kind: TraceUnitKind,
+}
+
+/// Kinds of trace units, with the registers that a decoder needs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum TraceUnitKind {
+    /// Of 32-bit processors.
+    Etm3,
+    /// Embedded trace macrocell, version 4.
+    Etm4(EtmRegisters),
+    /// Embedded trace extension.
+    Ete(EtmRegisters),
+}
+
+/// Registers of an ETMv4 or ETE.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct EtmRegisters {
+    /// TRCCONFIGR: what is traced.
+    pub config: u64,
+    /// TRCIDR0, TRCIDR1, TRCIDR2 and TRCIDR8: what the unit can do.
+    pub id0: u64,
+    /// TRCIDR1.
+    pub id1: u64,
+    /// TRCIDR2.
+    pub id2: u64,
+    /// TRCIDR8.
+    pub id8: u64,
+}
+
+/// Where the private part begins, bytes.
+const PRIVATE: usize = 16;
+
+const ETM3: u64 = 0x3030_3030_3030_3030;
+const ETM4: u64 = 0x4040_4040_4040_4040;
+const ETE: u64 = 0x5050_5050_5050_5050;
+
+impl EtmInfo {
+    /// Parses an AUXTRACE_INFO record of CoreSight; `None` for other records, for other versions, and for one that is
+    /// too short or has a unit of an unknown kind.
+    pub fn of(record: &Record<'_>) -> Option<EtmInfo> {
+        AuxtraceInfo::of(record).filter(AuxtraceInfo::is_coresight)?;
+        let mut words = record.bytes().get(PRIVATE..)?.chunks_exact(8).enumerate();
+        let mut word = || words.next().and_then(|(number, _)| record.u64(PRIVATE + 8 * number));
+        let (version, packed, _is_snapshot) = (word()?, word()?, word()?);
+        if version > 1 {
+            return None;
+        }
+        let mut units = Vec::new();
+        for _ in 0..packed as u32 {
+            let (magic, cpu) = (word()?, word()?);
+            // Of version 0.
+            let known = if magic == ETM3 { 4 } else { 7 };
+            let count = if version == 0 { known } else { word()? };
+            let mut registers = [0; 7];
+            for at in 0..count {
+                let value = word()?;
+                if let Some(register) = registers.get_mut(usize::try_from(at).ok()?) {
+                    *register = value;
+                }
+            }
+            let [config, trace_id, id0, id1, id2, id8, _] = registers;
+            let registers = EtmRegisters { config, id0, id1, id2, id8 };
+            let kind = match magic {
+                ETM3 => TraceUnitKind::Etm3,
+                ETM4 => TraceUnitKind::Etm4(registers),
+                ETE => TraceUnitKind::Ete(registers),
+                _ => return None,
+            };
+            units.push(TraceUnit { cpu, trace_id, kind });
+        }
+        Some(EtmInfo { pmu_type: (packed >> 32) as u32, units })
+    }
+}
+
+/// The hardware id that an AUX_OUTPUT_HW_ID record of CoreSight tells (include/linux/coresight-pmu.h).
+///
+/// | bit | |
+/// |---|---|
+/// | 0-7 | trace id of the CPU in the record's trailer |
+/// | 8-39 | in version 0.1: which sink its data goes to |
+/// | 56-59, 60-63 | minor and major version |
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct EtmHwId {
+    /// The id of the trace unit in frames.
+    pub trace_id: u8,
+    /// In frames of one sink each id is one trace unit's. `None` if all go to one sink, or that is not known.
+    pub sink: Option<u32>,
+}
+
+impl EtmHwId {
+    /// Parses an AUX_OUTPUT_HW_ID record; `None` for other kinds, for one that is too short, and for other versions.
+    pub fn of(record: &Record<'_>) -> Option<EtmHwId> {
+        let id = record.u64(8).filter(|_| record.kind() == RecordType::AUX_OUTPUT_HW_ID)?;
+        let sink = match id >> 56 {
+            0 => None,
+            1 => Some((id >> 8) as u32),
+            _ => return None,
+        };
+        Some(EtmHwId { trace_id: id as u8, sink })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::builder::build;
+    use super::*;
+    use crate::{Endian, Origin};
+
+    fn record<T>(kind: RecordType, front: &[u8], words: &[u64], read: fn(&Record<'_>) -> T) -> T {
+        let words: Vec<u8> = words.iter().flat_map(|&word| Endian::Big.bytes_u64(word)).collect();
+        let bytes = build(kind, 0, &[front, &words], Endian::Big).unwrap();
+        read(&Record::new(&bytes, &[], Origin::Synthetic, Endian::Big).unwrap())
+    }
+
+    fn info(kind: u8, words: &[u64]) -> Option<EtmInfo> {
+        record(RecordType::AUXTRACE_INFO, &[0, 0, 0, kind, 0, 0, 0, 0], words, EtmInfo::of)
+    }
+
+    #[test]
+    fn both_versions_are_read() {
+        let registers = EtmRegisters { config: 1, id0: 2, id1: 3, id2: 4, id8: 5 };
+        let unit = |cpu, trace_id, kind| TraceUnit { cpu, trace_id, kind };
+        let (four, three) = (TraceUnitKind::Etm4(registers), TraceUnitKind::Etm3);
+        let old = [0, 8 << 32 | 2, 0, ETM4, 7, 1, 0x10, 2, 3, 4, 5, 6, ETM3, 9, 1, 0x11, 3, 4];
+        let units = vec![unit(7, 0x10, four), unit(9, 0x11, three)];
+        assert_eq!(info(3, &old), Some(EtmInfo { pmu_type: 8, units }));
+        let new = [1, 8 << 32 | 2, 0, ETE, 7, 9, 1, 0x10, 2, 3, 4, 5, 6, 7, 8, ETM3, 9, 4, 1, 0x11, 3, 4];
+        let units = vec![unit(7, 0x10, TraceUnitKind::Ete(registers)), unit(9, 0x11, three)];
+        assert_eq!(info(3, &new), Some(EtmInfo { pmu_type: 8, units }));
+    }
+
+    #[test]
+    fn a_wrong_count_is_refused() {
+        assert_eq!(info(1, &[0, 8 << 32, 0]), None);
+        assert_eq!(info(3, &[2, 8 << 32, 0]), None);
+        assert_eq!(info(3, &[0, 8 << 32 | 1, 0, ETM4, 7, 1, 2, 3]), None);
+        assert_eq!(info(3, &[1, 8 << 32 | 1, 0, ETM4, 7, u64::MAX, 1, 2, 3, 4]), None);
+        assert_eq!(info(3, &[1, u64::MAX, 0, ETM4, 7, 0]), None);
+        assert_eq!(info(3, &[0, 8 << 32 | 1, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0]), None);
+    }
+
+    #[test]
+    fn a_hardware_id_has_two_versions() {
+        let id = |word| record(RecordType::AUX_OUTPUT_HW_ID, &[], &[word], EtmHwId::of);
+        assert_eq!(id(0x10), Some(EtmHwId { trace_id: 0x10, sink: None }));
+        assert_eq!(id(1 << 56 | 0x3_0000_0511), Some(EtmHwId { trace_id: 0x11, sink: Some(0x300_0005) }));
+        assert_eq!(id(1 << 60 | 0x10), None);
+    }
+}

@@ -1,0 +1,88 @@
+//! Trace units of Arm processors: ETMv4 and ETE, whose data CoreSight collects. Source: Arm IHI 0064 and IHI 0029.
+//!
+//! AArch64 is decoded. Where a processor executes T32 or A32 instructions, the flow is lost with
+//! [`Reason::InstructionSet`](crate::Reason::InstructionSet).
+
+mod decoder;
+mod frames;
+mod packet;
+mod speculation;
+mod units;
+
+pub use self::decoder::Decoder;
+pub use self::frames::deformat;
+pub use self::units::{Unit, units};
+
+/// Registers of a trace unit, as Linux reports them.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Registers {
+    /// TRCCONFIGR: what is traced.
+    pub config: u64,
+    /// TRCIDR0, TRCIDR2 and TRCIDR8: what the unit can do.
+    pub id0: u64,
+    /// TRCIDR2.
+    pub id2: u64,
+    /// TRCIDR8.
+    pub id8: u64,
+}
+
+/// Which packet of a context names the process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ContextId {
+    /// Linux at EL1 writes it to CONTEXTIDR_EL1.
+    El1,
+    /// Linux at EL2 writes it to CONTEXTIDR_EL2, which takes the place of the VMID.
+    El2,
+}
+
+/// What must be known of a trace unit and of how it was told to trace.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Config {
+    is_ete: bool,
+    /// Indirect branches without an address go back to the last call.
+    return_stack: bool,
+    /// The sizes of a context id and of a VMID.
+    context_id_bytes: u8,
+    vmid_bytes: u8,
+    /// Cycle counts commit elements.
+    commits_with_cycles: bool,
+    /// So many elements at most are neither committed nor cancelled.
+    most_speculative: u32,
+    /// WFI and WFE are traced as branches.
+    waits: bool,
+    context: Option<ContextId>,
+}
+
+impl Config {
+    /// An ETMv4, or with `is_ete` an ETE.
+    pub fn new(registers: &Registers, is_ete: bool) -> Config {
+        let Registers { config, id0, id2, id8 } = *registers;
+        let has = |register: u64, bit: u32| register >> bit & 1 != 0;
+        let size = |code: u64| match code & 0x1f {
+            1 => 1,
+            2 => 2,
+            4 => 4,
+            _ => 0,
+        };
+        Config {
+            is_ete,
+            return_stack: has(config, 12),
+            context_id_bytes: size(id2 >> 5),
+            vmid_bytes: size(id2 >> 10),
+            commits_with_cycles: !has(id0, 29),
+            most_speculative: u32::try_from(id8).unwrap_or(u32::MAX),
+            waits: has(id2, 31),
+            context: match (has(config, 6), has(config, 7) && has(config, 15)) {
+                (_, true) => Some(ContextId::El2),
+                (true, false) => Some(ContextId::El1),
+                _ => None,
+            },
+        }
+    }
+
+    /// What names the process that runs. Then the spaces of a trace are the numbers of its threads, and the switches of
+    /// the [`Trace`](crate::Trace) are not used.
+    pub fn context(&self) -> Option<ContextId> {
+        self.context
+    }
+}

@@ -1,0 +1,564 @@
+//! Packets to flow: what each element says of where execution went.
+
+use super::packet::{Address, Atoms, Context, Packet, Packets, find_sync};
+use super::speculation::{Element, Speculation, Wrong};
+use super::units::Unit;
+use super::{Config, ContextId};
+use crate::block::InstructionSet;
+use crate::bytes::Trace;
+use crate::flow::Flow;
+use crate::image::{Image, Space, Switch};
+use crate::sink::{Event, Reason, Sink};
+
+/// Decodes units, of any traces in any order. Each thread has its own.
+///
+/// Memory: up to 8 MiB of blocks, see [`Sink::forget`].
+#[derive(Debug)]
+pub struct Decoder<I> {
+    flow: Flow<I>,
+}
+
+impl<I: Image> Decoder<I> {
+    /// A decoder of the traces of trace units, with the code that ran. `config` is that of any of them: all take WFI and
+    /// WFE for branches, or none does.
+    pub fn new(image: I, config: &Config) -> Decoder<I> {
+        Decoder { flow: Flow::new(image, InstructionSet::A64 { waits: config.waits }) }
+    }
+
+    /// Decodes a unit of `trace`, up to the address at which the next one goes on.
+    ///
+    /// Units, one after the other, give what they would give as one.
+    pub fn decode<S: Sink>(&mut self, config: &Config, trace: &Trace<'_>, unit: &Unit, sink: &mut S) {
+        self.flow.reset(64, None, unit.time);
+        self.flow.synchronize();
+        self.flow.point.time = unit.time;
+        let mut reader = Reader {
+            flow: &mut self.flow,
+            config,
+            sink,
+            switches: &trace.switches,
+            speculation: Speculation::default(),
+            pending: None,
+            is_lost: true,
+            is_a64: true,
+            waiting: Waiting::None,
+            held: Held::default(),
+            sync: Sync::None,
+        };
+        reader.read(trace, unit);
+    }
+}
+
+/// What lacks the address that follows.
+#[derive(Clone, Copy, Debug)]
+enum Pending {
+    Exception { is_target: bool },
+    Q { count: Option<u32> },
+}
+
+/// What the next address says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Waiting {
+    /// Where execution is.
+    None,
+    /// Where the branch at the end of the current block goes.
+    Target,
+    /// The same of a system call.
+    Call,
+    /// The handler of what came in place of this instruction.
+    Handler(u64),
+}
+
+/// What takes effect behind the next address.
+#[derive(Clone, Copy, Default, Debug)]
+struct Held {
+    context: Option<Context>,
+    time: Option<u64>,
+}
+
+/// If a point of synchronization is being read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Sync {
+    None,
+    /// Its address is to follow.
+    Begun,
+    /// The same, and it belongs to the next unit.
+    Last,
+    /// That address was read.
+    Done,
+}
+
+/// The state between two packets of a unit.
+struct Reader<'a, I, S> {
+    flow: &'a mut Flow<I>,
+    config: &'a Config,
+    sink: &'a mut S,
+    switches: &'a [Switch],
+    speculation: Speculation,
+    pending: Option<Pending>,
+    /// If the flow is not known: because of a fault, so that the next address is where it goes on. Otherwise
+    /// tracing is off.
+    is_lost: bool,
+    /// False if the processor executes T32 or A32 instructions.
+    is_a64: bool,
+    waiting: Waiting,
+    held: Held,
+    sync: Sync,
+}
+
+impl<I: Image, S: Sink> Reader<'_, I, S> {
+    fn read(&mut self, trace: &Trace<'_>, unit: &Unit) {
+        let mut packets = Packets::new(trace, self.config, unit.start);
+        let mut is_last = false;
+        loop {
+            let offset = packets.offset();
+            let Some(packet) = packets.next() else { break };
+            let len = (packets.offset() - offset) as u32;
+            self.flow.begin_packet(len.min(LONGEST), self.sink);
+            self.flow.point.offset = offset;
+            if packet == Packet::Sync && offset == unit.end {
+                is_last = true;
+            }
+            self.read_one(packet, is_last);
+            if self.sync == Sync::Done {
+                return;
+            }
+            if matches!(packet, Packet::Bad | Packet::Cut) {
+                let Some(next) = find_sync(trace, offset + 1) else { break };
+                packets = Packets::new(trace, self.config, next);
+            }
+        }
+        if matches!(self.waiting, Waiting::Target | Waiting::Call) {
+            self.flow.leave(self.sink);
+        }
+    }
+
+    #[inline(always)]
+    fn read_one(&mut self, packet: Packet, is_last: bool) {
+        match packet {
+            Packet::Atoms(atoms) => self.add(Element::Atoms(atoms)),
+            Packet::Address { address, context } => {
+                if let Some(context) = context {
+                    self.add(Element::Context(context));
+                }
+                match self.pending.take() {
+                    None => self.add(Element::Address(address)),
+                    Some(Pending::Exception { is_target }) => {
+                        self.add(Element::Exception { at: address, is_target });
+                    }
+                    Some(Pending::Q { count }) => self.add(Element::Q { count, to: address }),
+                }
+            }
+            _ => self.read_other(packet, is_last),
+        }
+    }
+
+    fn read_other(&mut self, packet: Packet, is_last: bool) {
+        match packet {
+            Packet::Info { speculative } => self.info(speculative, is_last),
+            Packet::Timestamp(now) => self.add(Element::Timestamp(now)),
+            Packet::On => self.add(Element::On),
+            Packet::Context(context) => self.add(Element::Context(context)),
+            Packet::Source(address) => self.add(Element::Source(address)),
+            Packet::Reset => self.add(Element::Reset),
+            Packet::Exception { is_target } => self.wait(Pending::Exception { is_target }),
+            Packet::Q { count, to: None } => self.wait(Pending::Q { count }),
+            Packet::Q { count, to: Some(to) } => self.add(Element::Q { count, to }),
+            Packet::Commit(count) => {
+                let done = self.speculation.commit(count);
+                // A unit that is never ahead commits what it has told already.
+                if self.config.most_speculative > 0 {
+                    self.check(done);
+                }
+                self.execute();
+            }
+            Packet::Cancel { count, mispredicted, atoms } => self.cancel(count, mispredicted, atoms),
+            Packet::Overflow | Packet::Discard => self.broken(Reason::Overflow),
+            Packet::Bad => self.broken(Reason::BadPacket),
+            Packet::Cut => self.broken(Reason::CutPacket),
+            _ => {}
+        }
+    }
+
+    fn wait(&mut self, pending: Pending) {
+        if self.pending.replace(pending).is_some() {
+            self.fault(Reason::NoAddress);
+        }
+    }
+
+    fn check(&mut self, done: Result<(), Wrong>) {
+        if done.is_err() {
+            self.drop_speculative();
+            self.fault(Reason::UnexpectedPacket);
+        }
+    }
+
+    /// An element was traced.
+    #[inline(always)]
+    fn add(&mut self, element: Element) {
+        if self.config.most_speculative == 0 && self.speculation.is_empty() {
+            self.element(element);
+        } else {
+            self.add_speculative(element);
+        }
+    }
+
+    fn add_speculative(&mut self, element: Element) {
+        if self.sync != Sync::None && self.speculation.is_empty() {
+            return self.element(element);
+        }
+        let done = self.speculation.push(element, self.config.most_speculative);
+        self.check(done);
+        self.execute();
+    }
+
+    fn execute(&mut self) {
+        while let Some(element) = self.speculation.next() {
+            self.element(element);
+        }
+    }
+
+    fn cancel(&mut self, count: u32, mispredicted: bool, atoms: Atoms) {
+        if atoms.count > 0 {
+            self.add(Element::Atoms(atoms));
+        }
+        let cancelled = self.speculation.cancel(count);
+        self.check(cancelled);
+        if mispredicted {
+            let done = self.speculation.mispredict();
+            self.check(done);
+        }
+    }
+
+    fn info(&mut self, speculative: u32, is_last: bool) {
+        if self.pending.take().is_some() {
+            self.fault(Reason::NoAddress);
+        }
+        if speculative == 0 {
+            self.speculation.commit_all();
+            self.execute();
+            self.sync = if is_last { Sync::Last } else { Sync::None };
+            self.element(Element::Info);
+            return;
+        }
+        if self.speculation.is_empty() {
+            let done =
+                self.speculation.push(Element::Unseen(speculative), self.config.most_speculative.max(1));
+            self.check(done);
+        }
+        self.add_speculative(Element::Info);
+    }
+
+    /// Packets are lost.
+    fn broken(&mut self, reason: Reason) {
+        self.drop_speculative();
+        self.pending = None;
+        self.fault(reason);
+    }
+
+    /// Drops what was neither committed nor cancelled, but for the time.
+    fn drop_speculative(&mut self) {
+        let time = self.speculation.clear();
+        self.held.time = time.or(self.held.time);
+    }
+
+    fn event(&mut self, event: Event) {
+        self.flow.event(event, self.sink);
+    }
+
+    #[cold]
+    fn fault(&mut self, reason: Reason) {
+        if matches!(self.waiting, Waiting::Target | Waiting::Call) {
+            self.flow.leave(self.sink);
+        }
+        self.flow.fault(reason, self.sink);
+        self.forget();
+        self.is_lost = true;
+    }
+
+    /// Nothing waits for an address any more.
+    fn forget(&mut self) {
+        self.waiting = Waiting::None;
+        self.apply_held();
+        if self.sync == Sync::Begun {
+            self.sync = Sync::None;
+        }
+    }
+
+    #[inline(always)]
+    fn element(&mut self, element: Element) {
+        match element {
+            Element::Atoms(atoms) => self.atoms(atoms),
+            Element::Address(address) => self.address(address),
+            _ => self.other_element(element),
+        }
+    }
+
+    fn other_element(&mut self, element: Element) {
+        match element {
+            Element::Info => {
+                self.flow.synchronize();
+                self.is_a64 = true;
+                // Whatever was in front of it, the address is where the flow is known again.
+                self.is_lost |= !self.flow.is_known();
+                if self.sync != Sync::Last {
+                    self.sync = Sync::Begun;
+                }
+            }
+            Element::On => self.on(),
+            Element::Context(context) => {
+                self.held.context = Some(context);
+                self.settle();
+            }
+            Element::Timestamp(now) => {
+                self.held.time = Some(now);
+                self.settle();
+            }
+            Element::Source(address) => self.source(address),
+            Element::Exception { at, is_target } => self.exception(at, is_target),
+            Element::Reset => {
+                if let Some(ip) = self.flow.ip() {
+                    self.exception_at(ip);
+                }
+            }
+            Element::Q { count, to } => self.q(count, to),
+            _ => {}
+        }
+    }
+
+    /// Applies what was told if it does not belong behind the next address.
+    fn settle(&mut self) {
+        if self.waiting == Waiting::None && self.sync == Sync::None {
+            self.apply_held();
+        }
+    }
+
+    fn apply_held(&mut self) {
+        let held = std::mem::take(&mut self.held);
+        if let Some(now) = held.time {
+            self.flow.point.time = now;
+            self.flow.set_now(now);
+            self.sink.time(now);
+        }
+        if let Some(context) = held.context {
+            self.is_a64 = context.is_64;
+        }
+        let space = match self.config.context {
+            None => {
+                let done = self.switches.partition_point(|switch| switch.time <= self.flow.point.now);
+                done.checked_sub(1).and_then(|at| self.switches[at].space)
+            }
+            Some(which) => {
+                let named = held.context.and_then(|context| match which {
+                    ContextId::El1 => context.id,
+                    ContextId::El2 => context.vmid,
+                });
+                named.map(Space).or(self.flow.point.space)
+            }
+        };
+        self.flow.set_space(space);
+    }
+
+    /// Where execution is said to be, `address` is.
+    #[inline(always)]
+    fn address(&mut self, address: Address) {
+        match (self.waiting, address.ip) {
+            (Waiting::Target, Some(ip)) if address.is_a64() && self.sync == Sync::None => {
+                self.flow.arrive(ip, self.sink);
+                self.waiting = Waiting::None;
+                if self.held.context.is_some() || self.held.time.is_some() {
+                    self.apply_held();
+                    self.check_set();
+                }
+            }
+            _ => self.other_address(address),
+        }
+    }
+
+    fn other_address(&mut self, address: Address) {
+        let Some(ip) = address.ip else { return self.fault(Reason::NoAddress) };
+        let was_known = self.flow.is_known();
+        match std::mem::replace(&mut self.waiting, Waiting::None) {
+            Waiting::Target | Waiting::Call => self.flow.arrive(ip, self.sink),
+            Waiting::Handler(from) => {
+                self.event(Event::Interrupt { from, to: ip, aborts: false });
+                self.flow.set_ip(Some(ip));
+            }
+            Waiting::None if was_known => {
+                let reached = match self.flow.reach(ip, self.sink) {
+                    Ok(false) => Ok(()),
+                    Ok(true) => Err(Reason::Mismatch),
+                    Err(reason) => Err(reason),
+                };
+                if let Err(reason) = reached {
+                    self.flow.fault(reason, self.sink);
+                    self.is_lost = true;
+                }
+            }
+            Waiting::None => {}
+        }
+        let sync = std::mem::replace(&mut self.sync, Sync::None);
+        if sync == Sync::Last {
+            self.sync = Sync::Done;
+            return;
+        }
+        if sync == Sync::Begun && self.config.context.is_some() {
+            // The context of what follows does not depend on what is in front of it.
+            self.flow.set_space(None);
+        }
+        self.apply_held();
+        self.is_a64 &= address.is_a64();
+        if !self.is_a64 {
+            if sync == Sync::Begun {
+                // As if nothing were in front of it.
+                self.flow.lose();
+                self.is_lost = false;
+            }
+            return self.check_set();
+        }
+        if !self.flow.is_known() {
+            self.flow.set_ip(Some(ip));
+            if !self.is_lost {
+                self.event(Event::Begin { ip });
+            } else if sync == Sync::None {
+                self.event(Event::Resumed { ip });
+            }
+            self.is_lost = false;
+        }
+        if sync == Sync::Begun {
+            self.event(Event::Sync { ip: Some(ip) });
+        }
+    }
+
+    /// The flow is lost where the instruction set is another one.
+    fn check_set(&mut self) {
+        if !self.is_a64 {
+            if self.flow.is_known() || !self.is_lost {
+                self.fault(Reason::InstructionSet);
+            }
+            self.is_lost = true;
+        }
+    }
+
+    /// Tracing begins anew.
+    fn on(&mut self) {
+        match std::mem::replace(&mut self.waiting, Waiting::None) {
+            Waiting::Target | Waiting::Call => {
+                let (ip, block) = (self.flow.last(), self.flow.block());
+                self.flow.leave(self.sink);
+                self.event(Event::End { ip, block, to: None });
+            }
+            Waiting::Handler(ip) => self.event(Event::End { ip, block: None, to: None }),
+            Waiting::None => {
+                if let Some(ip) = self.flow.ip() {
+                    self.event(Event::End { ip, block: None, to: None });
+                }
+            }
+        }
+        self.flow.lose();
+        self.is_lost = false;
+        self.settle();
+    }
+
+    #[inline(always)]
+    fn atoms(&mut self, atoms: Atoms) {
+        if !self.flow.is_known() {
+            if !self.is_lost {
+                self.fault(Reason::NoAddress);
+            }
+            return;
+        }
+        let Atoms { mut bits, count } = atoms;
+        for _ in 0..count {
+            if self.waiting != Waiting::None && !self.go_back() {
+                return;
+            }
+            match self.flow.atom(bits & 1 != 0, self.sink) {
+                Ok(false) => {}
+                Ok(true) => self.waiting = Waiting::Target,
+                Err(reason) => return self.fault(reason),
+            }
+            bits >>= 1;
+        }
+    }
+
+    /// An indirect branch without an address goes back to the last call. False if it can't.
+    #[inline(always)]
+    fn go_back(&mut self) -> bool {
+        let gone = match self.waiting {
+            Waiting::Target if self.config.return_stack => self.flow.go_back(self.sink),
+            _ => Err(Reason::NoAddress),
+        };
+        match gone {
+            Ok(()) => self.forget(),
+            Err(reason) => self.fault(reason),
+        }
+        gone.is_ok()
+    }
+
+    fn exception(&mut self, at: Address, is_target: bool) {
+        if !self.flow.is_known() {
+            return;
+        }
+        let Some(ip) = at.ip else { return self.fault(Reason::NoAddress) };
+        match self.waiting {
+            _ if is_target => self.address(at),
+            Waiting::None => {}
+            _ => {
+                if !self.go_back() {
+                    return;
+                }
+            }
+        }
+        if self.flow.is_known() {
+            self.exception_at(ip);
+        }
+    }
+
+    /// In front of the instruction at `ip` something else was executed.
+    fn exception_at(&mut self, ip: u64) {
+        match self.flow.reach(ip, self.sink) {
+            Ok(true) => self.waiting = Waiting::Call,
+            Ok(false) => self.waiting = Waiting::Handler(ip),
+            Err(reason) => {
+                self.fault(reason);
+                self.is_lost = false;
+                self.flow.set_ip(Some(ip));
+                self.event(Event::Resumed { ip });
+                self.waiting = Waiting::Handler(ip);
+            }
+        }
+    }
+
+    fn source(&mut self, address: Address) {
+        let Some(ip) = address.ip else { return self.fault(Reason::NoAddress) };
+        if self.waiting != Waiting::None && !self.go_back() || !self.is_a64 {
+            return;
+        }
+        if self.flow.is_known()
+            && let Err(reason) = self.flow.reach_branch(ip, self.sink)
+        {
+            self.fault(reason);
+        }
+        if !self.flow.is_known() {
+            self.flow.set_ip(Some(ip));
+            self.event(if self.is_lost { Event::Resumed { ip } } else { Event::Begin { ip } });
+            self.is_lost = false;
+        }
+        self.atoms(Atoms { bits: 1, count: 1 });
+    }
+
+    fn q(&mut self, count: Option<u32>, to: Address) {
+        let Some(ip) = to.ip else { return self.fault(Reason::NoAddress) };
+        if self.waiting != Waiting::None && !self.go_back() || !self.flow.is_known() {
+            return;
+        }
+        if !count.is_some_and(|count| self.flow.count_to(count, ip, self.sink)) {
+            self.fault(Reason::NoPath);
+            self.address(to);
+        }
+    }
+}
+
+/// More bytes than a packet of the flow has: longer ones only repeat zeros.
+const LONGEST: u32 = 32;

@@ -1,0 +1,129 @@
+//! The walk through the code where every branch is told, also one with a fixed target: by atoms, as CoreSight does.
+
+use super::{BlockId, Flow, Image, Kind, Reason, Sink};
+
+impl<I: Image> Flow<I> {
+    /// Goes on to the branch that the next atom tells of, and executes it. True if it goes to an address that a packet
+    /// tells: then it is executed by [`Flow::arrive`] or [`Flow::go_back`].
+    #[inline(always)]
+    pub(crate) fn atom<S: Sink>(&mut self, is_taken: bool, sink: &mut S) -> Result<bool, Reason> {
+        loop {
+            let kind = self.blocks[self.at].kind;
+            match kind {
+                Kind::Conditional if is_taken => self.jump(sink),
+                Kind::Conditional | Kind::Barrier => self.pass(sink),
+                Kind::Jump if is_taken => self.jump(sink),
+                Kind::Call if is_taken => {
+                    self.push_call();
+                    self.jump(sink);
+                }
+                Kind::IndirectCall if is_taken => {
+                    self.push_call();
+                    return Ok(true);
+                }
+                Kind::IndirectJump | Kind::Return | Kind::FarReturn if is_taken => return Ok(true),
+                Kind::Next | Kind::FarCall => {
+                    self.pay()?;
+                    self.pass(sink);
+                    continue;
+                }
+                Kind::NoCode => return Err(Reason::NoCode),
+                Kind::BadCode => return Err(Reason::BadCode),
+                // Some trace units do not take a jump to the next instruction for one.
+                Kind::Jump if self.blocks[self.at].target == self.blocks[self.at].next => self.pass(sink),
+                _ => return Err(Reason::Mismatch),
+            }
+            return Ok(false);
+        }
+    }
+
+    /// Executes the current block, whose branch goes to `ip`.
+    #[inline(always)]
+    pub(crate) fn arrive<S: Sink>(&mut self, ip: u64, sink: &mut S) {
+        let to = self.find(ip);
+        self.take(to, sink);
+    }
+
+    /// Executes the current block, whose branch goes somewhere.
+    pub(crate) fn leave<S: Sink>(&mut self, sink: &mut S) {
+        self.step(self.blocks[self.at].count, None, sink);
+        self.set_ip(None);
+    }
+
+    /// The current block.
+    pub(crate) fn block(&self) -> Option<BlockId> {
+        self.is_known().then_some(self.at)
+    }
+
+    /// The address of the branch at the end of the current block.
+    pub(crate) fn last(&self) -> u64 {
+        self.blocks[self.at].last
+    }
+
+    /// Goes straight on to `ip`, in front of which there is not a branch. True if the instruction in front of it is a
+    /// system call, which is not executed here.
+    pub(crate) fn reach<S: Sink>(&mut self, ip: u64, sink: &mut S) -> Result<bool, Reason> {
+        loop {
+            if let Some(count) = self.blocks.before(self.at, ip) {
+                self.partly(count, ip, sink);
+                return Ok(false);
+            }
+            let block = &self.blocks[self.at];
+            match block.kind {
+                Kind::FarCall if block.next == ip => return Ok(true),
+                Kind::NoCode | Kind::BadCode if block.next == ip => {
+                    let count = block.count;
+                    self.partly(count, ip, sink);
+                    return Ok(false);
+                }
+                Kind::Next | Kind::FarCall => {
+                    self.pay()?;
+                    self.pass(sink);
+                }
+                Kind::NoCode => return Err(Reason::NoCode),
+                Kind::BadCode => return Err(Reason::BadCode),
+                _ => return Err(Reason::Mismatch),
+            }
+        }
+    }
+
+    /// Goes on to the branch at `ip`, in front of which none was taken. The atom of the branch is to follow.
+    pub(crate) fn reach_branch<S: Sink>(&mut self, ip: u64, sink: &mut S) -> Result<(), Reason> {
+        loop {
+            let block = &self.blocks[self.at];
+            match block.kind {
+                Kind::NoCode => return Err(Reason::NoCode),
+                Kind::BadCode => return Err(Reason::BadCode),
+                Kind::Next => {}
+                _ if block.last == ip => return Ok(()),
+                Kind::Conditional | Kind::Barrier | Kind::FarCall => {}
+                _ => return Err(Reason::Mismatch),
+            }
+            self.pay()?;
+            self.pass(sink);
+        }
+    }
+
+    /// Executes `count` instructions in front of `ip`, if there isn't a branch among them; else none.
+    pub(crate) fn count_to<S: Sink>(&mut self, count: u32, ip: u64, sink: &mut S) -> bool {
+        let is_straight = self.blocks.before(self.at, ip) == Some(count);
+        if is_straight {
+            self.partly(count, ip, sink);
+        }
+        is_straight
+    }
+
+    /// Executes the first instructions of the current block, up to `ip`.
+    fn partly<S: Sink>(&mut self, count: u32, ip: u64, sink: &mut S) {
+        if count > 0 {
+            self.step(count, None, sink);
+            self.at = self.find(ip);
+        }
+    }
+
+    /// A step that no packet tells of is taken.
+    fn pay(&mut self) -> Result<(), Reason> {
+        self.steps = self.steps.checked_sub(1).ok_or(Reason::Endless)?;
+        Ok(())
+    }
+}

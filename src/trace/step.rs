@@ -1,0 +1,45 @@
+//! A step from block to block, and the numbers that stand for blocks and paths.
+
+/// The number of a block of [`Blocks`](crate::Blocks).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct BlockId(pub(crate) u32);
+
+impl BlockId {
+    /// None.
+    pub(crate) const NONE: BlockId = BlockId(u32::MAX);
+
+    /// The number, to index a table with. Blocks are numbered from 0 without gaps.
+    #[inline(always)]
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// The number of a path of [`Blocks`](crate::Blocks).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct PathId(pub(crate) u32);
+
+impl PathId {
+    pub(crate) fn new(number: usize) -> PathId {
+        PathId(number as u32)
+    }
+
+    /// The number, to index a table with. Paths are numbered from 0 without gaps.
+    #[inline(always)]
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Instructions of a block that were executed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Step {
+    /// Its first `count` instructions were executed.
+    pub block: BlockId,
+    /// At least 0 (an interrupt came before the first), at most the block's.
+    pub count: u32,
+    /// The block that the branch at the end of `block` went to; then `count` is the block's. `None` if a
+    /// conditional branch was not taken, if the block has no branch at its end, and if an event follows that
+    /// says where execution went.
+    pub to: Option<BlockId>,
+}

@@ -1,0 +1,52 @@
+#!/bin/bash
+# etmmake.sh: makes the recordings with CoreSight in this folder, and the truth beside each.
+#
+# No Arm processor is needed: qemu-user notes what a program executes, and etmmake.py encodes that. perf (7.3, with
+# OpenCSD) decodes each recording to its truth, but for what tests/it/coresight.rs lists. The programs are in root/,
+# below the paths in the recordings. Needs gcc-aarch64-linux-gnu, qemu-user-static, and a python3 with capstone and
+# pyelftools (PYTHON).
+set -e
+here=$(cd "$(dirname "$0")" && pwd)
+python=${PYTHON:-python3}
+programs=/opt/perfx/trace
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir -p "$here/root$programs"
+cd "$work"
+build() {
+    aarch64-linux-gnu-gcc -O1 -ffreestanding -nostdlib -static -s -fno-stack-protector -fno-pic -no-pie \
+        -Wl,-z,norelro,-z,max-page-size=4096 "$@"
+}
+build -DROUNDS=40 -Wl,--build-id=0xc4 -o small64 "$here/small64.c"
+build -DROUNDS=25 -DSIGNALS -Wl,--build-id=0xc5 -o signal64 "$here/small64.c"
+aarch64-linux-gnu-as -o kernel64.o "$here/kernel64.S"
+aarch64-linux-gnu-ld --build-id=0xc6 -z max-page-size=4096 -Ttext 0xffff800080000000 -e _text -o vmlinux64 kernel64.o
+cp small64 signal64 vmlinux64 "$here/root$programs/"
+for program in small64 signal64; do
+    qemu-aarch64-static -singlestep -d exec,nochain -D $program.log ./$program
+done
+small=small64.log:small64
+signal=signal64.log:signal64
+
+# make NAME OPTIONS: NAME.data and NAME.truth
+make() {
+    name=$1
+    shift
+    "$python" "$here/etmmake.py" "$here/$name.data" "$@" --path $programs --truth "$here/$name.truth"
+}
+make etm-user $small --sync 200
+make etm-signal $signal --sync 200
+make etm-raw $small --sync 200 --raw
+make etm-ete $small --sync 200 --ete --raw
+make etm-stack $small --sync 200 --return-stack
+make etm-times $small --sync 200 --timestamps 20
+make etm-cycles $small --sync 200 --cycles --timestamps 30
+make etm-context $small --sync 200 --context
+make etm-speculation $small --sync 200 --speculation
+make etm-interrupt $small --sync 200 --interrupt 500
+make etm-overflow $small --sync 200 --overflow 2
+make etm-kernel $small --sync 200 --kernel vmlinux64 --interrupt 700 --return-stack
+make etm-cpus $small $signal --sync 200 --cpus 2 --slice 2000
+make etm-threads $small --sync 200 --cpus 2 --per-thread --slice 2000
+make etm-ids $small --sync 200 --hw-id
+make etm-cut $small --sync 200 --cut 704

@@ -1,0 +1,135 @@
+//! The recordings with CoreSight in tests/data/trace: perf, with OpenCSD, decodes each to the branches in its truth, so
+//! that they can be used to test a decoder.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+
+use crate::args;
+use crate::itrace::{events, samples};
+use crate::support::{Stdin, perf, perfs, perfx, root, same_lines, temp};
+
+/// From where to where; `-` where tracing begins or ends.
+type Branch = (String, String);
+
+/// perf cannot be asked about the others: it does not look for a vmlinux below --symfs (etm-kernel), ends at the last
+/// timestamp (etm-times, etm-cycles), mixes what two CPUs did (etm-cpus), goes on after an overflow at the next
+/// synchronization only (etm-overflow), and omits a branch if nothing was executed between it and an interrupt
+/// (etm-interrupt, etm-threads).
+const NAMES: [&str; 9] = [
+    "etm-user",
+    "etm-signal",
+    "etm-raw",
+    "etm-ete",
+    "etm-stack",
+    "etm-context",
+    "etm-speculation",
+    "etm-ids",
+    "etm-cut",
+];
+
+fn truth(text: &str) -> Vec<Branch> {
+    let words = text.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    words.filter(|words| words.len() == 5).map(|words| (words[0].into(), words[1].into())).collect()
+}
+
+/// Lines of `perf script -F ip,addr`: FROM, `=>`, TO; or without the arrow.
+fn decoded(text: &str) -> Vec<Branch> {
+    let place = |word: &str| if word == "0" { "-".to_owned() } else { word.to_owned() };
+    let lines = text.lines().filter_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().filter(|word| *word != "=>").collect();
+        let [from, to] = words[..] else { return None };
+        Some((place(from), place(to)))
+    });
+    lines.collect()
+}
+
+#[test]
+fn perf_decodes_each_recording_to_its_truth() {
+    let folder = root().join("tests/data/trace");
+    for perf in perfs(&["perf-new"]) {
+        for name in NAMES {
+            let input = folder.join(name).with_extension("data");
+            let options = ["--itrace=b", "-F", "ip,addr"];
+            let mut decoded = decoded(&perf.script(&input, &folder.join("root"), &options).text());
+            let mut truth = truth(&fs::read_to_string(input.with_extension("truth")).unwrap());
+            // perf does not show the last line, which is that the program ended.
+            assert!(truth.pop().is_some_and(|(_, to)| to == "-"), "{name}");
+            if name == "etm-cut" {
+                // The truth goes on behind the cut, where perf ends tracing.
+                decoded.truncate(500);
+                truth.truncate(500);
+            }
+            assert!(decoded.len() >= 500, "{name}: {}", decoded.len());
+            assert!(decoded == truth, "{name}: {} decodes something else", perf.path().display());
+        }
+    }
+}
+
+/// A folder with a name of a given length that leads to another one.
+struct Alias(PathBuf);
+
+impl Drop for Alias {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// `perf inject` looks for code at the paths in the recording only, so that these become others of the same length.
+#[test]
+fn inject_makes_the_samples_of_perf() {
+    let Some(perf) = perf("perf-new") else { return };
+    const PLACE: &str = "/opt/perfx/trace";
+    let folder = root().join("tests/data/trace");
+    let alias = Alias(format!("/tmp/etm{:08}", std::process::id()).into());
+    assert_eq!(alias.0.as_os_str().len(), PLACE.len());
+    symlink(folder.join("root").join(&PLACE[1..]), &alias.0).unwrap();
+    let dir = temp();
+    let path = |name: &str| dir.path().join(name);
+    for name in NAMES {
+        let bytes = fs::read(folder.join(name).with_extension("data")).unwrap();
+        let place = bytes.windows(PLACE.len()).position(|window| window == PLACE.as_bytes()).unwrap();
+        let moved = alias.0.as_os_str().as_encoded_bytes();
+        fs::write(path("in"), [&bytes[..place], moved, &bytes[place + PLACE.len()..]].concat()).unwrap();
+        for letters in ["b", "c", "i1000i", "i100il", "i7il4", "i100ib"] {
+            // A range of ETE has several blocks: samples of one place come in another order.
+            if (name, letters) == ("etm-ete", "i100ib") {
+                continue;
+            }
+            let (what, itrace) = (format!("{name} {letters}"), format!("--itrace={letters}"));
+            perf.run(Stdin::Null, args!["inject", "-f", &itrace, "-i", path("in"), "-o", path("perf")]);
+            perfx(args!["inject", "-f", &itrace, path("in"), "-o", path("ours")]).done().unwrap();
+            same_lines(&what, &events(&path("perf")), &events(&path("ours"))).unwrap();
+            same_lines(&what, &samples(&path("perf")), &samples(&path("ours"))).unwrap();
+        }
+    }
+}
+
+/// What perf cannot be asked about, or gets wrong: the branches are those of the truth.
+#[test]
+fn inject_makes_the_branches_that_were_taken() {
+    let folder = root().join("tests/data/trace");
+    let (dir, kernel) = (temp(), folder.join("root/opt/perfx/trace/vmlinux64"));
+    let out = dir.path().join("out");
+    for name in ["etm-kernel", "etm-times", "etm-cycles", "etm-interrupt"] {
+        let input = folder.join(name).with_extension("data");
+        let (root, itrace) = (folder.join("root"), "--itrace=b");
+        perfx(args!["inject", "-f", itrace, "--root", root, "-k", &kernel, input, "-o", &out])
+            .done()
+            .unwrap();
+        let truth = truth(&fs::read_to_string(folder.join(name).with_extension("truth")).unwrap());
+        let place = |at: &str| u64::from_str_radix(at, 16).unwrap_or(0);
+        let branches: Vec<_> = truth.iter().map(|(from, to)| (place(from), place(to))).collect();
+        let mut recording = perfx_format::read::Recording::open(&out).unwrap();
+        let mut records = recording.records();
+        let mut made = Vec::new();
+        while let Some(record) = records.next_record().unwrap() {
+            if let Some(sample) = record.sample().unwrap() {
+                made.push((sample.ip.unwrap(), sample.addr.unwrap()));
+            }
+        }
+        // Nothing tells where a trace ends.
+        assert_eq!(made.len(), branches.len() - 1, "{name}");
+        assert!(made == branches[..made.len()], "{name}");
+    }
+}
