@@ -9,16 +9,19 @@
 //!
 //! What is particular to Intel PT is in one module. Another tracer becomes a [`Tracer`].
 
+mod buffer;
 mod clock;
 mod decode;
 mod image;
 mod intel_pt;
+mod mappings;
 mod running;
 mod survey;
 
+pub use self::buffer::Buffer;
 pub use self::clock::Clock;
 pub use self::decode::{Part, Tracer, Work, decode};
 pub use self::image::{Code, Known, Used};
 pub use self::intel_pt::IntelPt;
 pub use self::running::Task;
-pub use self::survey::{Buffer, Lost, Recorded, Survey};
+pub use self::survey::{Lost, Recorded, Survey};

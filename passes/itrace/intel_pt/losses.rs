@@ -8,13 +8,16 @@ use perfx_trace::Reason;
 
 use super::Context;
 
+/// The name of a file in the recording; `None` if nothing was mapped.
+type FileName = Option<Box<[u8]>>;
+
 /// What decoding found.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Counts {
     pub(super) samples: u64,
     pub(super) instructions: u64,
     /// The faults, by their reason and by the file at whose code they happened; no file if there is none.
-    pub(super) faults: BTreeMap<(Reason, Option<Box<[u8]>>), u64>,
+    pub(super) faults: BTreeMap<(Reason, FileName), u64>,
     /// Samples whose thread is not known.
     pub(super) unknown: u64,
 }
