@@ -18,33 +18,39 @@ use perfx_pipeline::{Begin, Context as _, Emit, Level, Report, Result, Session, 
 
 use self::events::Events;
 use self::losses::Counts;
+use super::found::{Found, NAME, learn_ids};
+use super::options::ItraceOptions;
 use super::step::{Decode, Decoder};
-use super::{Found, Itrace, ItraceArgs};
 use crate::combine::{Batches, Combine};
 use crate::support::ids::{IdOptions, RecordedIds, can_have_id, object_of, recorded_on};
-use crate::support::options::PassOptions as _;
 
 /// The stage that decodes the recording.
-pub(super) fn stage(pass: &Itrace, found: Found, stored: &StoredBytes, session: &Session) -> Result<Stage> {
+pub(super) fn stage(
+    (options, letters): (&ItraceOptions, &str),
+    places: &IdOptions,
+    found: Found,
+    stored: &StoredBytes,
+    session: &Session,
+) -> Result<Stage> {
     let in_file = || session.name.to_string();
-    pass.options.check_for_pt(&pass.letters).with_context(in_file)?;
+    options.check_for_pt(letters).with_context(in_file)?;
     let mut recorded = found.traces.done(stored, &session.events).with_context(in_file)?;
-    let events = Events::of(&pass.options, &recorded, &session.events).with_context(in_file)?;
+    let events = Events::of(options, &recorded, &session.events).with_context(in_file)?;
     let dsos: Vec<_> = recorded.dsos().map(|(dso, flags, _)| (dso.clone(), flags)).collect();
     let mut ids = RecordedIds::new(session.features(), session.endian, &dsos);
-    super::learn_ids(&mut ids, &found.build_ids, session.endian);
+    learn_ids(&mut ids, &found.build_ids, session.endian);
     let known = recorded.dsos().map(|(dso, flags, pid)| {
         let is_file = can_have_id(dso, flags);
         is_file.then(|| Known { object: object_of(dso, pid), id: ids.get(dso) })
     });
     let known = known.collect();
-    let sources = sources(&pass.ids, session);
+    let sources = sources(places, session);
     let kcore = Some(Path::new(&*session.name).join(KCORE_DIR).join("kcore")).filter(|kcore| kcore.is_file());
     let code = Code::new(&mut recorded, known, sources, kcore);
     let decoded = events.decoded();
     let context = Context { recorded, code, events, endian: session.endian, threads: session.threads };
     let pt = Pt { context: Arc::new(context), counts: Arc::default() };
-    Ok(Combine::with_step(ItraceArgs::NAME, Decode::new(pt, decoded, found.names)).stage())
+    Ok(Combine::with_step(NAME, Decode::new(pt, decoded, found.names)).stage())
 }
 
 /// The places in which code is searched for.
