@@ -1,6 +1,7 @@
 //! Makes samples of the traces of Intel PT, as perf 7.3 does.
 
 mod batches;
+mod context;
 mod events;
 mod log;
 mod losses;
@@ -11,11 +12,12 @@ mod turns;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use perfx_auxtrace::{Code, Known, Recorded};
+use perfx_auxtrace::{Code, Known};
 use perfx_format::read::{KCORE_DIR, StoredBytes};
-use perfx_format::{Endian, Layouts, Record};
+use perfx_format::{Layouts, Record};
 use perfx_pipeline::{Begin, Context as _, Emit, Level, Report, Result, Session, Stage, counted};
 
+use self::context::Context;
 use self::events::Events;
 use self::losses::Counts;
 use super::found::{Found, NAME, learn_ids};
@@ -61,16 +63,6 @@ fn sources(ids: &IdOptions, session: &Session) -> symbols::Sources {
     let caches: Vec<_> = ids.caches().iter().cloned().chain(own.filter(|own| own.is_dir())).collect();
     let sources = symbols::Sources::new(!ids.no_files(), ids.roots(), &caches, &recorded_on);
     sources.with_debuginfod(ids.debuginfod().cloned()).with_kernel(ids.kernel().cloned())
-}
-
-/// The constant inputs of decoding.
-#[derive(Debug)]
-struct Context {
-    recorded: Recorded,
-    code: Code,
-    events: Events,
-    endian: Endian,
-    threads: usize,
 }
 
 /// Makes samples.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use perfx_pipeline::{LISTED, Level, Report, count, counted};
 use perfx_trace::Reason;
 
-use super::Context;
+use super::context::Context;
 
 /// The name of a file in the recording; `None` if nothing was mapped.
 type FileName = Option<Box<[u8]>>;

@@ -6,7 +6,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use perfx_auxtrace::{Part, Work};
 use perfx_trace::Blocks;
 
-use super::Context;
+use super::context::Context;
 use super::log::Log;
 use super::losses::Counts;
 use super::sampler::{Made, Sampler};
