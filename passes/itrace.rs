@@ -7,6 +7,7 @@
 mod code;
 mod coresight;
 mod events;
+mod found;
 mod intel_pt;
 mod losses;
 mod made;
@@ -14,20 +15,18 @@ mod options;
 mod spe;
 mod step;
 
-use std::collections::HashMap;
-
 use clap::Args;
 use perfx_format::read::{Recording, StoredBytes};
-use perfx_format::record::build_id::BuildIdEntry;
 use perfx_format::record::event_update::name_update;
-use perfx_format::{Endian, Kinds, Layouts, Record, RecordType};
+use perfx_format::{Kinds, Layouts, Record, RecordType};
 use perfx_model::spe::AuxData;
 use perfx_pipeline::{Level, Needs, Pass, Result, Session, Stage, Survey, bail};
 
+use self::found::{Found, NAME};
 use self::options::ItraceOptions;
 pub use self::spe::{say_spe_losses, say_unknown_threads};
 use crate::support::options::PassOptions;
-use perfx_resolve::{IdOptions, RecordedIds, SymbolArgs};
+use perfx_resolve::{IdOptions, SymbolArgs};
 
 /// The options of `itrace`.
 #[derive(Args, Clone, Debug)]
@@ -40,7 +39,7 @@ pub struct ItraceArgs {
 }
 
 impl PassOptions for ItraceArgs {
-    const NAME: &'static str = "itrace";
+    const NAME: &'static str = NAME;
     const ABOUT: &'static str = "decode the AUX data of Arm SPE, Intel PT or CoreSight into samples";
     const EXAMPLES: &'static [&'static str] = &["", "events=i2ibl2M", "events=i100ibcrle:no-files"];
 
@@ -81,16 +80,6 @@ struct Find {
     pass: Itrace,
     stored: StoredBytes,
     found: Found,
-}
-
-#[derive(Debug, Default)]
-struct Found {
-    spe: AuxData,
-    traces: perfx_auxtrace::Survey,
-    /// The names in EVENT_UPDATE records.
-    names: HashMap<u64, Vec<u8>>,
-    /// HEADER_BUILD_ID records.
-    build_ids: Vec<Vec<u8>>,
 }
 
 impl Pass for Itrace {
@@ -142,10 +131,10 @@ impl Survey for Find {
             return spe::stage(&pass.options, found, stored, session);
         }
         if found.traces.is_pt() {
-            return intel_pt::stage(&pass, found, &stored, session);
+            return intel_pt::stage((&pass.options, &pass.letters), &pass.ids, found, &stored, session);
         }
         if found.traces.is_coresight() {
-            return coresight::stage(&pass, found, &stored, session);
+            return coresight::stage((&pass.options, &pass.letters), &pass.ids, found, &stored, session);
         }
         let like_perf = pass.like_perf;
         bail!(
@@ -153,12 +142,5 @@ impl Survey for Find {
              perfx strip --aux leaves the data out",
             found.spe.tracers()
         );
-    }
-}
-
-/// Takes in HEADER_BUILD_ID records.
-fn learn_ids(ids: &mut RecordedIds, records: &[Vec<u8>], endian: Endian) {
-    for record in records {
-        BuildIdEntry::read(record, endian).iter().for_each(|entry| ids.learn(entry));
     }
 }

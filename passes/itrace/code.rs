@@ -6,12 +6,12 @@ use perfx_auxtrace::{Clock, Code, Known, Recorded};
 use perfx_format::read::KCORE_DIR;
 use perfx_pipeline::{Level, Report, Session};
 
-use super::Itrace;
+use super::found::learn_ids;
 use perfx_resolve::{IdOptions, RecordedIds, can_have_id, object_of, recorded_on};
 
 /// The code of a recording. `build_ids` are its HEADER_BUILD_ID records.
 pub(super) fn of<T>(
-    pass: &Itrace,
+    places: &IdOptions,
     recorded: &mut Recorded<T>,
     clock: Clock,
     build_ids: &[Vec<u8>],
@@ -19,14 +19,14 @@ pub(super) fn of<T>(
 ) -> Code {
     let dsos: Vec<_> = recorded.dsos().map(|(dso, flags, _)| (dso.clone(), flags)).collect();
     let mut ids = RecordedIds::new(session.features(), session.endian, &dsos);
-    super::learn_ids(&mut ids, build_ids, session.endian);
+    learn_ids(&mut ids, build_ids, session.endian);
     let known = recorded.dsos().map(|(dso, flags, pid)| {
         let is_file = can_have_id(dso, flags);
         is_file.then(|| Known { object: object_of(dso, pid), id: ids.get(dso) })
     });
     let known = known.collect();
     let kcore = Some(Path::new(&*session.name).join(KCORE_DIR).join("kcore")).filter(|kcore| kcore.is_file());
-    Code::new(recorded, clock, known, sources(&pass.ids, session), kcore)
+    Code::new(recorded, clock, known, sources(places, session), kcore)
 }
 
 /// Reports the files whose code was used.

@@ -15,30 +15,36 @@ use perfx_auxtrace::{Clock, Code, CoreSight, Recorded};
 use perfx_format::read::StoredBytes;
 use perfx_format::{Attr, Endian, Event, Layouts, Record, sample_type as st};
 use perfx_pipeline::{Begin, Context as _, Emit, Error, Level, Report, Result, Session, Stage, counted};
+use perfx_resolve::IdOptions;
 use perfx_trace::{Image, Mapping, Space, Trace, coresight};
 
 use self::sampler::{At, Sampler};
+use super::code;
 use super::events::{BRANCHES, Decoded, INSTRUCTIONS, Traced, modifier};
+use super::found::{Found, NAME};
 use super::losses::Counts;
 use super::made::Made;
 use super::options::{DEFAULT, ItraceOptions, scale};
 use super::step::{Decode, Decoder};
-use super::{Found, Itrace, ItraceArgs, code};
 use crate::combine::{Batches, Combine};
-use crate::support::options::PassOptions as _;
 
 /// The stage that decodes the recording.
-pub(super) fn stage(pass: &Itrace, found: Found, stored: &StoredBytes, session: &Session) -> Result<Stage> {
+pub(super) fn stage(
+    (options, letters): (&ItraceOptions, &str),
+    places: &IdOptions,
+    found: Found,
+    stored: &StoredBytes,
+    session: &Session,
+) -> Result<Stage> {
     let in_file = || session.name.to_string();
-    pass.options.check_for_code(&pass.letters, "CoreSight").with_context(in_file)?;
+    options.check_for_code(letters, "CoreSight").with_context(in_file)?;
     let mut recorded = found.traces.done_coresight(stored).with_context(in_file)?;
-    let events =
-        Events::of(&pass.options, recorded.tracer.pmu_type, &session.events).with_context(in_file)?;
-    let code = code::of(pass, &mut recorded, Clock { conv: None }, &found.build_ids, session);
+    let events = Events::of(options, recorded.tracer.pmu_type, &session.events).with_context(in_file)?;
+    let code = code::of(places, &mut recorded, Clock { conv: None }, &found.build_ids, session);
     let decoded = events.branches.iter().chain(&events.instructions).cloned().collect();
     let context = Arc::new(Context { recorded, code, events, endian: session.endian });
     let etm = Etm { context, counts: Arc::default() };
-    Ok(Combine::with_step(ItraceArgs::NAME, Decode::new(etm, decoded, found.names)).stage())
+    Ok(Combine::with_step(NAME, Decode::new(etm, decoded, found.names)).stage())
 }
 
 /// The selected events, and what belongs to their samples.

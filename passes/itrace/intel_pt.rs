@@ -1,6 +1,7 @@
 //! Makes samples of the traces of Intel PT, as perf 7.3 does.
 
 mod batches;
+mod context;
 mod events;
 mod log;
 mod sampler;
@@ -9,40 +10,38 @@ mod turns;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use perfx_auxtrace::{Code, Recorded};
 use perfx_format::read::StoredBytes;
-use perfx_format::{Endian, Layouts, Record};
+use perfx_format::{Layouts, Record};
 use perfx_pipeline::{Begin, Context as _, Emit, Level, Report, Result, Session, Stage, counted};
 
+use self::context::Context;
 use self::events::Events;
+use super::code;
+use super::found::{Found, NAME};
 use super::losses::Counts;
+use super::options::ItraceOptions;
 use super::step::{Decode, Decoder};
-use super::{Found, Itrace, ItraceArgs, code};
 use crate::combine::{Batches, Combine};
-use crate::support::options::PassOptions as _;
+use perfx_resolve::IdOptions;
 
 /// The stage that decodes the recording.
-pub(super) fn stage(pass: &Itrace, found: Found, stored: &StoredBytes, session: &Session) -> Result<Stage> {
+pub(super) fn stage(
+    (options, letters): (&ItraceOptions, &str),
+    places: &IdOptions,
+    found: Found,
+    stored: &StoredBytes,
+    session: &Session,
+) -> Result<Stage> {
     let in_file = || session.name.to_string();
-    pass.options.check_for_code(&pass.letters, "Intel PT").with_context(in_file)?;
+    options.check_for_code(letters, "Intel PT").with_context(in_file)?;
     let mut recorded = found.traces.done(stored, &session.events).with_context(in_file)?;
-    let events = Events::of(&pass.options, &recorded, &session.events).with_context(in_file)?;
+    let events = Events::of(options, &recorded, &session.events).with_context(in_file)?;
     let clock = recorded.clock();
-    let code = code::of(pass, &mut recorded, clock, &found.build_ids, session);
+    let code = code::of(places, &mut recorded, clock, &found.build_ids, session);
     let decoded = events.decoded();
     let context = Context { recorded, code, events, endian: session.endian, threads: session.threads };
     let pt = Pt { context: Arc::new(context), counts: Arc::default() };
-    Ok(Combine::with_step(ItraceArgs::NAME, Decode::new(pt, decoded, found.names)).stage())
-}
-
-/// The constant inputs of decoding.
-#[derive(Debug)]
-struct Context {
-    recorded: Recorded,
-    code: Code,
-    events: Events,
-    endian: Endian,
-    threads: usize,
+    Ok(Combine::with_step(NAME, Decode::new(pt, decoded, found.names)).stage())
 }
 
 /// Makes samples.

@@ -20,11 +20,10 @@ use perfx_pipeline::{
 
 use self::decode::{Context, Counts, Samples};
 use self::events::Events;
+use super::found::{Found, NAME};
 use super::options::ItraceOptions;
 use super::step::{Decode, Decoder};
-use super::{Found, ItraceArgs};
 use crate::combine::{Batches, Combine};
-use crate::support::options::PassOptions as _;
 
 /// The stage that decodes the recording.
 pub(super) fn stage(
@@ -49,7 +48,7 @@ pub(super) fn stage(
         unknown: 0,
         counts: Arc::default(),
     };
-    Ok(Combine::with_step(ItraceArgs::NAME, Decode::new(spe, decoded, found.names)).stage())
+    Ok(Combine::with_step(NAME, Decode::new(spe, decoded, found.names)).stage())
 }
 
 /// Makes samples, and gives them their threads.

@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 use perfx_pipeline::{Result, ordered};
 use perfx_trace::{Blocks, Image, Sink, Trace};
 
-use crate::survey::Buffer;
+use crate::buffer::Buffer;
 
 /// A kind of trace, which can be cut into units that are decoded by themselves.
 pub trait Tracer: Sync {

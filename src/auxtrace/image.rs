@@ -8,71 +8,14 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use build_id::{BuildId, Object};
 use perfx_format::Bytes;
 use perfx_format::record::cpumode::KERNEL_START;
-use perfx_model::address_space::{
-    AddressSpaces, Dso, Hit, KERNEL, Machine, Mapping as Mapped, Space as MappedSpace,
-};
+use perfx_model::address_space::{Hit, KERNEL, Machine, Space as MappedSpace};
 use perfx_trace::{Image, Mapping, Space};
-use symbols::{Content, ElfFile, Reference, Sources};
+use symbols::{Content, ElfFile, Sources};
 
 use crate::clock::Clock;
+use crate::mappings::{Mappings, Place};
 use crate::running::Task;
 use crate::survey::Recorded;
-
-/// The mappings of a recording over time.
-#[derive(Debug, Default)]
-pub(crate) struct Mappings {
-    pub(crate) spaces: AddressSpaces,
-    /// By the number of the mapping.
-    places: Vec<Place>,
-    /// For each DSO, the first process that mapped it.
-    pids: Vec<Option<u32>>,
-    /// The position of the kernel, from its first mapping.
-    reference: Option<Reference>,
-    /// Where mappings begin and end, ascending, from the first use on.
-    bounds: OnceLock<Vec<u64>>,
-}
-
-/// What a mapping maps.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-struct Place {
-    start: u64,
-    end: u64,
-    /// The offset in the file of an address of it; wraps.
-    shift: u64,
-}
-
-impl Mappings {
-    /// Takes in the next mapping, of this DSO; `None` for a symbol of the kernel.
-    pub(crate) fn learn(&mut self, dso: u32, mapping: Option<&Mapped<'_>>, machine: Machine) {
-        if dso as usize == self.pids.len() {
-            self.pids.push(mapping.filter(|mapping| !mapping.kernel).map(|mapping| mapping.pid));
-        }
-        self.places.push(mapping.map_or(Place { start: 0, end: 0, shift: 0 }, |mapping| Place {
-            start: mapping.start,
-            end: mapping.start.saturating_add(mapping.len),
-            shift: mapping.pgoff.wrapping_sub(mapping.start),
-        }));
-        if let Some(mapping) = mapping.filter(|mapping| mapping.kernel && machine == Machine::Host) {
-            self.reference = self.reference.take().or_else(|| reference(mapping));
-        }
-    }
-
-    pub(crate) fn dsos(&self) -> impl ExactSizeIterator<Item = (&Dso, u32, Option<u32>)> {
-        let dsos = self.spaces.dsos().iter().zip(&self.pids);
-        dsos.map(|((dso, flags), pid)| (dso, *flags, *pid))
-    }
-}
-
-/// The kernel's mapping has a symbol at the end of its name, and that symbol's address in place of an offset.
-fn reference(mapping: &Mapped<'_>) -> Option<Reference> {
-    let end = mapping.name.iter().position(|&byte| byte == b']')?;
-    let name = mapping.name.get(end + 1..).filter(|name| !name.is_empty())?;
-    mapping.name.starts_with(b"[kernel.").then(|| Reference {
-        name: name.to_vec(),
-        address: mapping.pgoff,
-        kernel: None,
-    })
-}
 
 /// What a DSO is searched as.
 #[derive(Clone, Debug)]

@@ -10,18 +10,21 @@
 //! What is particular to Intel PT is in one module. Another tracer becomes a [`Tracer`]. [`CoreSight`] is decoded piece
 //! by piece instead, since the data of several trace units is mixed in a buffer.
 
+mod buffer;
 mod clock;
 mod coresight;
 mod decode;
 mod image;
 mod intel_pt;
+mod mappings;
 mod running;
 mod survey;
 
+pub use self::buffer::Buffer;
 pub use self::clock::Clock;
 pub use self::coresight::{CoreSight, Piece, TraceUnit};
 pub use self::decode::{Part, Tracer, Work, decode};
 pub use self::image::{Code, Known, Used};
 pub use self::intel_pt::IntelPt;
 pub use self::running::Task;
-pub use self::survey::{Buffer, Lost, Recorded, Survey};
+pub use self::survey::{Lost, Recorded, Survey};

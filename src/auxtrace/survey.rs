@@ -5,17 +5,17 @@ use std::collections::{BTreeSet, HashMap};
 use perfx_format::read::StoredBytes;
 use perfx_format::record::aux::{Aux, Auxtrace, AuxtraceInfo};
 use perfx_format::record::pt_info::PtInfo;
-use perfx_format::{Bytes, Event, Kinds, Layouts, Origin, Record, RecordType, named_pid};
+use perfx_format::{Event, Kinds, Layouts, Origin, Record, RecordType, named_pid};
 use perfx_model::address_space::{AddressSpaces, Changes, Dso, Mapping};
 use perfx_model::guests::Guests;
 use perfx_model::spe::TaskChange;
 use perfx_pipeline::{Result, bail};
-use perfx_trace::{Switch, Trace};
 
+use crate::buffer::Buffer;
 use crate::clock::Clock;
 use crate::coresight::{CoreSight, Written};
-use crate::image::Mappings;
 use crate::intel_pt::IntelPt;
+use crate::mappings::Mappings;
 use crate::running::{Running, Task};
 
 /// Collects in file order what the traces of a recording need.
@@ -43,28 +43,6 @@ pub struct Lost {
     pub cpu: u32,
     /// The thread that ran.
     pub task: Task,
-}
-
-/// A buffer of a CPU or a thread.
-#[derive(Clone, Debug)]
-pub struct Buffer {
-    /// The CPU, or [`Auxtrace::ANY`].
-    pub cpu: u32,
-    /// The thread, or [`Auxtrace::ANY`].
-    pub tid: u32,
-    /// Its data, contiguous in each of these lists.
-    traces: Vec<Vec<Bytes>>,
-    switches: Vec<Switch>,
-}
-
-impl Buffer {
-    /// Its traces, in order. Data is lost between two of them.
-    pub(crate) fn traces(&self) -> impl Iterator<Item = Trace<'_>> {
-        self.traces.iter().map(|pieces| {
-            let pieces = pieces.iter().map(|piece| &piece[..]).collect();
-            Trace::new(pieces, self.switches.clone())
-        })
-    }
 }
 
 /// What was found.

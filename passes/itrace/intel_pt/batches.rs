@@ -11,7 +11,7 @@ use perfx_format::Endian;
 use perfx_format::read::sort::PreparedBatch;
 use perfx_pipeline::{Context as _, Error, Result};
 
-use super::Context;
+use super::context::Context;
 use super::sampler::{Made, lost};
 use super::turns::Turns;
 use crate::combine::Batches;

@@ -4,8 +4,7 @@ use perfx_auxtrace::Part;
 use perfx_format::Endian;
 use perfx_trace::{Blocks, Event, Point, Sink, Space, Step};
 
-use super::sampler::Made;
-use super::turns::Turns;
+use crate::itrace::made::Made;
 
 /// What was decoded.
 #[derive(Clone, Copy, Debug)]
@@ -21,10 +20,15 @@ pub(super) enum Entry {
     Event(u32),
 }
 
+/// Makes samples of what a log holds when a part's turn has come, and empties it.
+pub(super) trait Maker: std::fmt::Debug + Sync {
+    fn make(&self, log: &mut Log<'_>, blocks: &Blocks);
+}
+
 /// The log of a part, and the samples that were made of its front.
 #[derive(Debug)]
 pub(super) struct Log<'t> {
-    pub(super) turns: &'t Turns<'t>,
+    maker: &'t dyn Maker,
     pub(super) part: Part,
     pub(super) entries: Vec<Entry>,
     pub(super) events: Vec<Event>,
@@ -34,9 +38,9 @@ pub(super) struct Log<'t> {
 }
 
 impl<'t> Log<'t> {
-    pub(super) fn new(turns: &'t Turns<'t>, endian: Endian) -> Log<'t> {
+    pub(super) fn new(maker: &'t dyn Maker, endian: Endian) -> Log<'t> {
         Log {
-            turns,
+            maker,
             part: Part { buffer: 0, number: 0, time: 0 },
             entries: Vec::new(),
             events: Vec::new(),
@@ -87,6 +91,6 @@ impl Sink for Log<'_> {
     }
 
     fn forget(&mut self, blocks: &Blocks) {
-        self.turns.make(self, blocks);
+        self.maker.make(self, blocks);
     }
 }

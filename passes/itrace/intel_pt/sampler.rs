@@ -9,7 +9,7 @@ use perfx_format::record::cpumode;
 use perfx_format::sample::{BranchFlags, NewSample};
 use perfx_trace::{Blocks, Event, Fault, Kind, Reason, Space, Step};
 
-use super::Context;
+use super::context::Context;
 use super::events::Period;
 use super::log::{Entry, Log};
 use super::stacks::Stacks;

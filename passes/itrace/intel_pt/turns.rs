@@ -6,8 +6,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use perfx_auxtrace::{Part, Work};
 use perfx_trace::Blocks;
 
-use super::Context;
-use super::log::Log;
+use super::context::Context;
+use super::log::{Log, Maker};
 use super::sampler::{Made, Sampler};
 use crate::itrace::losses::Counts;
 
@@ -53,9 +53,10 @@ impl<'c> Turns<'c> {
         }
         (turn, changed)
     }
+}
 
-    /// Makes the samples of what has been noted of a part so far.
-    pub(super) fn make(&self, log: &mut Log<'_>, blocks: &Blocks) {
+impl Maker for Turns<'_> {
+    fn make(&self, log: &mut Log<'_>, blocks: &Blocks) {
         let (mut turn, _) = self.wait(&log.part);
         turn.sampler.make(log, blocks);
     }
@@ -66,7 +67,7 @@ impl<'c> Work for &'c Turns<'c> {
     type Done = Made;
 
     fn sink(&self) -> Log<'c> {
-        Log::new(self, self.context.endian)
+        Log::new(*self, self.context.endian)
     }
 
     fn begin(&self, log: &mut Log<'c>, part: &Part) {

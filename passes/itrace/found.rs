@@ -1,0 +1,30 @@
+//! What the survey of `itrace` found.
+
+use std::collections::HashMap;
+
+use perfx_format::Endian;
+use perfx_format::record::build_id::BuildIdEntry;
+use perfx_model::spe::AuxData;
+
+use perfx_resolve::RecordedIds;
+
+/// The name of the pass.
+pub(super) const NAME: &str = "itrace";
+
+/// What is needed to decode the AUX data.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub(super) spe: AuxData,
+    pub(super) traces: perfx_auxtrace::Survey,
+    /// The names in EVENT_UPDATE records.
+    pub(super) names: HashMap<u64, Vec<u8>>,
+    /// HEADER_BUILD_ID records.
+    pub(super) build_ids: Vec<Vec<u8>>,
+}
+
+/// Takes in HEADER_BUILD_ID records.
+pub(super) fn learn_ids(ids: &mut RecordedIds, records: &[Vec<u8>], endian: Endian) {
+    for record in records {
+        BuildIdEntry::read(record, endian).iter().for_each(|entry| ids.learn(entry));
+    }
+}

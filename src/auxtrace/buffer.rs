@@ -1,0 +1,26 @@
+//! The data of one buffer, and who ran there.
+
+use perfx_format::Bytes;
+use perfx_trace::{Switch, Trace};
+
+/// A buffer of a CPU or a thread.
+#[derive(Clone, Debug)]
+pub struct Buffer {
+    /// The CPU, or [`Auxtrace::ANY`].
+    pub cpu: u32,
+    /// The thread, or [`Auxtrace::ANY`].
+    pub tid: u32,
+    /// Its data, contiguous in each of these lists.
+    pub(crate) traces: Vec<Vec<Bytes>>,
+    pub(crate) switches: Vec<Switch>,
+}
+
+impl Buffer {
+    /// Its traces, in order. Data is lost between two of them.
+    pub(crate) fn traces(&self) -> impl Iterator<Item = Trace<'_>> {
+        self.traces.iter().map(|pieces| {
+            let pieces = pieces.iter().map(|piece| &piece[..]).collect();
+            Trace::new(pieces, self.switches.clone())
+        })
+    }
+}

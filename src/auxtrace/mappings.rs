@@ -1,0 +1,62 @@
+//! What was mapped, collected in file order.
+
+use std::sync::OnceLock;
+
+use perfx_model::address_space::{AddressSpaces, Dso, Machine, Mapping as Mapped};
+use symbols::Reference;
+
+/// The mappings of a recording over time.
+#[derive(Debug, Default)]
+pub(crate) struct Mappings {
+    pub(crate) spaces: AddressSpaces,
+    /// By the number of the mapping.
+    pub(crate) places: Vec<Place>,
+    /// For each DSO, the first process that mapped it.
+    pids: Vec<Option<u32>>,
+    /// The position of the kernel, from its first mapping.
+    pub(crate) reference: Option<Reference>,
+    /// Where mappings begin and end, ascending, from the first use on.
+    pub(crate) bounds: OnceLock<Vec<u64>>,
+}
+
+/// What a mapping maps.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Place {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    /// The offset in the file of an address of it; wraps.
+    pub(crate) shift: u64,
+}
+
+impl Mappings {
+    /// Takes in the next mapping, of this DSO; `None` for a symbol of the kernel.
+    pub(crate) fn learn(&mut self, dso: u32, mapping: Option<&Mapped<'_>>, machine: Machine) {
+        if dso as usize == self.pids.len() {
+            self.pids.push(mapping.filter(|mapping| !mapping.kernel).map(|mapping| mapping.pid));
+        }
+        self.places.push(mapping.map_or(Place { start: 0, end: 0, shift: 0 }, |mapping| Place {
+            start: mapping.start,
+            end: mapping.start.saturating_add(mapping.len),
+            shift: mapping.pgoff.wrapping_sub(mapping.start),
+        }));
+        if let Some(mapping) = mapping.filter(|mapping| mapping.kernel && machine == Machine::Host) {
+            self.reference = self.reference.take().or_else(|| reference(mapping));
+        }
+    }
+
+    pub(crate) fn dsos(&self) -> impl ExactSizeIterator<Item = (&Dso, u32, Option<u32>)> {
+        let dsos = self.spaces.dsos().iter().zip(&self.pids);
+        dsos.map(|((dso, flags), pid)| (dso, *flags, *pid))
+    }
+}
+
+/// The kernel's mapping has a symbol at the end of its name, and that symbol's address in place of an offset.
+fn reference(mapping: &Mapped<'_>) -> Option<Reference> {
+    let end = mapping.name.iter().position(|&byte| byte == b']')?;
+    let name = mapping.name.get(end + 1..).filter(|name| !name.is_empty())?;
+    mapping.name.starts_with(b"[kernel.").then(|| Reference {
+        name: name.to_vec(),
+        address: mapping.pgoff,
+        kernel: None,
+    })
+}
