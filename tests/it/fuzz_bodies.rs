@@ -12,7 +12,7 @@ use build_id::{Endianness, KnownIds, from_elf, from_notes};
 use perfx_doctor::{FindingKind, Verdict, examine};
 use perfx_export::branch_files::BranchFiles;
 use perfx_export::branches::{BranchProfile, Program, SumFormat};
-use perfx_export::changes::{ChangeOptions, Run, compare};
+use perfx_export::changes::{self, ChangeOptions, compare};
 use perfx_export::csv::write_tables;
 use perfx_export::firefox::{FirefoxProfile, losses};
 use perfx_export::folded::{Folded, FoldedOptions};
@@ -761,7 +761,7 @@ pub(crate) fn export(bytes: &[u8]) {
         let mut named = NamedStacks::new(1);
         let (placed, _) = named.add(&stacks, search).expect("a thread starts");
         let samples = |_: &Row, weight: &Weight| Some(weight.samples);
-        let run = [Run::new(&named, &stacks, &placed, true, samples)];
+        let run = [changes::Run::new(&named, &stacks, &placed, true, samples)];
         let options = ChangeOptions { threshold: 0.0, trusts_one_run: true, total: true, shares: false };
         let same = compare(&named, [&run, &run], options);
         assert!(!same.changed && same.functions.is_empty(), "{same:?}");
