@@ -70,6 +70,7 @@ pub struct ProfileSide {
 
 /// What a part of the samples weighs in a run of each side, on average.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 pub struct Change {
     /// Weight in a run of one side
     pub a: f64,
@@ -89,17 +90,18 @@ pub struct Change {
 
 /// How the weight of the threads with a name changed.
 #[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct CommChange {
     /// The name
     pub comm: String,
     /// What changed
-    #[serde(flatten)]
     pub change: Change,
 }
 
 /// How a function changed.
 #[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct FunctionChange {
     /// Its name
@@ -107,7 +109,6 @@ pub struct FunctionChange {
     /// The path of its file, in the first recording that has it; null if it is unknown
     pub file: Option<String>,
     /// What changed
-    #[serde(flatten)]
     pub change: Change,
 }
 

@@ -71,9 +71,9 @@ for kind in ("equal", "one", "all"):
         said["changed"] += found["changed"]
         said["the total"] += found["all"]["beyond_noise"]
         for function in found["functions"]:
-            said[function["function"]] += function["beyond_noise"]
+            said[function["function"]] += function["change"]["beyond_noise"]
             if function["function"] == "hash":
-                hash_share.append(function["share_a"])
+                hash_share.append(function["change"]["share_a"])
         samples.append(found["a"]["samples"] / args.runs)
     mean = sum(samples) / len(samples)
     print(f"{kind:6}: {said['changed']:2} of {args.pairs} pairs changed; {mean:.0f} samples a run, hash", end=" ")

@@ -227,7 +227,7 @@ fn profiles_are_compared_by_the_shares_of_folded_lines() {
         let mut moved = BTreeMap::new();
         for function in document["functions"].as_array().unwrap() {
             let [a, b, change] =
-                ["share_a", "share_b", "change"].map(|field| function[field].as_f64().unwrap());
+                ["share_a", "share_b", "change"].map(|field| function["change"][field].as_f64().unwrap());
             assert!((b - a - change).abs() < 1e-9);
             moved.insert(function["function"].as_str().unwrap(), [a, b]);
         }
