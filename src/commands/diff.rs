@@ -66,6 +66,12 @@ Exit codes:
   3  different, or damaged; with --profile, something was lost or is suspect
   4  with --profile: changed";
 
+/// The exit code if a profile changed.
+const CHANGED: u8 = 4;
+
+/// The exit code if something was lost or is suspect.
+const SUSPECT: u8 = 3;
+
 /// What is printed as JSON.
 pub(crate) type Output<'f> = Document<3, Printed<'f>>;
 
@@ -94,7 +100,10 @@ impl Diff {
         }
         self.profile.check()?;
         if self.profile.profile {
-            return self.profile.run(&self.recordings, self.read);
+            let (found, report) = self.profile.run(&self.recordings, self.read)?;
+            self.read.format.print(|| profile::text(&found), || Output::new(Printed::Profile(&found)))?;
+            let code = self.read.verbosity.print(&report);
+            return Ok(if found.changed && code != SUSPECT { CHANGED } else { code });
         }
         let [a, b] = &*self.recordings else { bail!(Usage("give two recordings to compare".into())) };
         let sources = [a, b].map(|path| Source::named(path));

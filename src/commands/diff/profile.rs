@@ -45,12 +45,6 @@ pub(super) struct ProfileArgs {
     chosen: ChosenArgs,
 }
 
-/// The exit code if a profile changed.
-const CHANGED: u8 = 4;
-
-/// The exit code if something was lost or is suspect.
-const SUSPECT: u8 = 3;
-
 impl ProfileArgs {
     /// Refuses options that have no effect.
     pub(super) fn check(&self) -> Result<()> {
@@ -60,8 +54,8 @@ impl ProfileArgs {
         Ok(())
     }
 
-    /// Compares the recordings, and prints what changed.
-    pub(super) fn run(&self, recordings: &[PathBuf], read: ReadArgs) -> Result<u8> {
+    /// Compares the recordings. The report says what was read and found.
+    pub(super) fn run(&self, recordings: &[PathBuf], read: ReadArgs) -> Result<(ProfileDiff, Report)> {
         let [a, b] = match (recordings, &*self.vs) {
             ([a, b], []) => [vec![a.clone()], vec![b.clone()]],
             (a, b) if !b.is_empty() => [a.to_vec(), b.to_vec()],
@@ -74,12 +68,10 @@ impl ProfileArgs {
         refuse_twice(&sources)?;
         let (mut found, report) = self.compare(&sources, a.len(), read)?;
         found.functions.truncate(self.head.unwrap_or(usize::MAX));
-        read.format.print(|| text(&found), || super::Output::new(super::Printed::Profile(&found)))?;
-        let code = read.verbosity.print(&report);
-        Ok(if found.changed && code != SUSPECT { CHANGED } else { code })
+        Ok((found, report))
     }
 
-    /// Compares the first `split` recordings with the others. The report says what was read and found.
+    /// Compares the first `split` recordings with the others.
     fn compare(&self, sources: &[Source], split: usize, read: ReadArgs) -> Result<(ProfileDiff, Report)> {
         let ids = self.chosen.ids()?;
         let mut report = Report::default();
@@ -161,7 +153,7 @@ fn say(found: &ProfileDiff, report: &mut Report) {
 }
 
 /// What was compared as a table.
-fn text(found: &ProfileDiff) -> String {
+pub(super) fn text(found: &ProfileDiff) -> String {
     let weight = |weight: f64| if found.time { duration(weight as u64) } else { count(weight as u64) };
     let row = |name: String, of: &Change| {
         let said = match (of.probability, of.beyond_noise) {
