@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use perfx_export::shares::ProfileDiff;
+use perfx_export::changes::ProfileDiff;
 use perfx_format::Feature;
 use perfx_format::read::Recording;
 use perfx_look::json::Document;
@@ -28,24 +28,27 @@ use crate::io::source::{Source, refuse_twice, temp_files};
 /// attrs, features AUXTRACE, COMPRESSED and DIR_FORMAT, and whether names and build-ids are stored
 /// in the header or among the records. If they are equal, nothing is printed to standard output.
 ///
-/// With --profile, functions are listed whose share of the samples moved by at least --threshold: those
-/// in the function itself, or with --total also those in what it called. Of several events the first
-/// one sampled with call chains is compared, unless --event selects some.
+/// With --profile, the weight of all samples (the sum of their periods; of cpu-clock, time) and of each
+/// function is compared, per run. What changed by --threshold or more is listed, and counts as changed if
+/// it is more than two kinds of noise: that of sampling (a binomial test), and that between runs
+/// (Student's t test with the variance of both sides pooled). The probability that anything is taken for a
+/// change where none is, is 5 %: half for the total, and half for the functions, for each in proportion to
+/// its share (Holm). Several runs a side are given with --vs; five do well. With one run a side, only the
+/// noise of sampling is known, and the exit code says changed only if --threshold is given. Of several
+/// events the first one sampled with call chains is compared, unless --event selects some.
 ///
 /// Examples:
 ///   perfx diff a.data b.data
 ///   perfx diff --ignore HOSTNAME,CMDLINE expected.data new.data
 ///   perfx inject -b perf.data | perfx diff --json perf.data -
 ///   perfx diff --profile --threshold 2% before.data after.data
+///   perfx diff --profile before-*.data --vs after-*.data
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment, after_help = EXIT_CODES)]
 pub(crate) struct Diff {
-    /// Recording to compare; - is standard input
-    #[arg(help_heading = "Input", value_name = "A")]
-    a: PathBuf,
-    /// The recording to compare it with
-    #[arg(help_heading = "Input", value_name = "B")]
-    b: PathBuf,
+    /// The two recordings to compare; - is standard input. With --vs, the recordings of one side
+    #[arg(help_heading = "Input", value_name = "A", required = true)]
+    recordings: Vec<PathBuf>,
     /// Features that may differ
     #[arg(long, value_name = "FEATURE,…", value_delimiter = ',')]
     ignore: Vec<String>,
@@ -57,13 +60,20 @@ pub(crate) struct Diff {
 
 const EXIT_CODES: &str = "\
 Exit codes:
-  0  equal; with --profile, no share moved
-  1  failed: one of them can't be read
+  0  equal; with --profile, not changed
+  1  failed: one of them can't be read, or has no samples to compare
   2  invalid command line
-  3  different, or damaged; with --profile, the share of some function moved";
+  3  different, or damaged; with --profile, something was lost or is suspect
+  4  with --profile: changed";
+
+/// The exit code if a profile changed.
+const CHANGED: u8 = 4;
+
+/// The exit code if something was lost or is suspect.
+const SUSPECT: u8 = 3;
 
 /// What is printed as JSON.
-pub(crate) type Output<'f> = Document<2, Printed<'f>>;
+pub(crate) type Output<'f> = Document<3, Printed<'f>>;
 
 /// # perfx diff --format json
 ///
@@ -88,12 +98,16 @@ impl Diff {
             };
             ignored.insert(*feature);
         }
-        let sources = [&self.a, &self.b].map(|path| Source::named(path));
-        refuse_twice(&sources)?;
         self.profile.check()?;
         if self.profile.profile {
-            return self.compare_profiles(&sources);
+            let (found, report) = self.profile.run(&self.recordings, self.read)?;
+            self.read.format.print(|| profile::text(&found), || Output::new(Printed::Profile(&found)))?;
+            let code = self.read.verbosity.print(&report);
+            return Ok(if found.changed && code != SUSPECT { CHANGED } else { code });
         }
+        let [a, b] = &*self.recordings else { bail!(Usage("give two recordings to compare".into())) };
+        let sources = [a, b].map(|path| Source::named(path));
+        refuse_twice(&sources)?;
         let (mut a, mut b) = (open(&sources[0])?, open(&sources[1])?);
         let mut report = Report::default();
         let bar = self.read.verbosity.progress(&a);
@@ -116,15 +130,6 @@ impl Diff {
         );
         let code = self.read.verbosity.print(&report);
         Ok(if found.equal { code } else { 3 })
-    }
-}
-
-impl Diff {
-    fn compare_profiles(&self, sources: &[Source; 2]) -> Result<u8> {
-        let (found, report) = self.profile.compare(sources, self.read)?;
-        self.read.format.print(|| profile::text(&found), || Output::new(Printed::Profile(&found)))?;
-        let code = self.read.verbosity.print(&report);
-        Ok(if found.moved.is_empty() { code } else { 3 })
     }
 }
 

@@ -12,6 +12,7 @@ use build_id::{Endianness, KnownIds, from_elf, from_notes};
 use perfx_doctor::{FindingKind, Verdict, examine};
 use perfx_export::branch_files::BranchFiles;
 use perfx_export::branches::{BranchProfile, Program, SumFormat};
+use perfx_export::changes::{self, ChangeOptions, compare};
 use perfx_export::csv::write_tables;
 use perfx_export::firefox::{FirefoxProfile, losses};
 use perfx_export::folded::{Folded, FoldedOptions};
@@ -19,7 +20,6 @@ use perfx_export::html::{Side, pack};
 use perfx_export::list::{What, list};
 use perfx_export::parquet;
 use perfx_export::pprof::Profile;
-use perfx_export::shares::{Profile as Profiled, compare};
 use perfx_export::view::{ViewOptions, view};
 use perfx_export::{Facts, Grouping, NamedStacks, Row, Search, Stacks, Weight};
 use perfx_format::decode::{decode, decode_attr, issues, misc_names, mmap_build_id};
@@ -761,10 +761,11 @@ pub(crate) fn export(bytes: &[u8]) {
         }
         let mut named = NamedStacks::new(1);
         let (placed, _) = named.add(&stacks, search).expect("a thread starts");
-        let profile = || Profiled { stacks: &stacks, placed: &placed, events: Vec::new() };
-        let samples = |_: usize, _: &Row, weight: &Weight| Some(weight.samples);
-        let same = compare(&named, [profile(), profile()], samples, 0.0, true);
-        assert!(same.moved.is_empty(), "{same:?}");
+        let samples = |_: &Row, weight: &Weight| Some(weight.samples);
+        let run = [changes::Run::new(&named, &stacks, &placed, true, samples)];
+        let options = ChangeOptions { threshold: 0.0, trusts_one_run: true, total: true, shares: false };
+        let same = compare(&named, [&run, &run], options);
+        assert!(!same.changed && same.functions.is_empty(), "{same:?}");
         let about = serde_json::Value::Null;
         pack(
             &named,

@@ -1,30 +1,41 @@
-//! `perfx diff --profile` compares the shares that functions have in the samples of two recordings.
+//! `perfx diff --profile` compares what functions weigh in the samples of the runs of two programs.
+
+use std::path::PathBuf;
 
 use anyhow::{Result, bail, ensure};
 use clap::Args;
+use perfx_export::changes::{Change, ChangeOptions, Noise, ProfileDiff, Run, compare};
 use perfx_export::folded::Count;
-use perfx_export::shares::{MovedFunction, Profile, ProfileDiff, compare};
-use perfx_export::{Facts, Grouping, NamedStacks, Row, ShownEvent, Stacks, Weight};
+use perfx_export::{EventFacts, Grouping, NamedStacks, ShownEvent};
 use perfx_look::render::readable;
 use perfx_pipeline::{Level, Report, counted};
 
 use crate::args::{ReadArgs, Usage};
 use crate::commands::export::input::{ChosenArgs, Collected, each_recording, say_read};
 use crate::commands::list::percentage;
-use crate::io::source::Source;
-use crate::term::units::fitted;
+use crate::io::source::{InputsArgs, Source, refuse_twice};
+use crate::term::units::{count, duration, fitted};
 
 /// The options of a comparison of profiles.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Profiles")]
 pub(super) struct ProfileArgs {
-    /// Compare the shares that functions have in the samples, instead of the contents
+    /// Compare what functions weigh in the samples, instead of the contents
     #[arg(long, conflicts_with = "ignore")]
     pub(super) profile: bool,
-    /// List functions whose share moved by at least so many percentage points [default: 1%]
+    /// Runs of the other side, of which there may be several; @FILE is a list of them, one per line
+    #[arg(long, value_name = "B", num_args = 1.., requires = "profile")]
+    vs: Vec<PathBuf>,
+    /// Changes below so many percent of the weight of a run of A do not count [default: 1%]
     #[arg(long, value_name = "PERCENT", value_parser = percentage, requires = "profile")]
     threshold: Option<f64>,
-    /// Compare shares of the samples in a function and in what it called
+    /// List only the first N functions
+    #[arg(long, value_name = "N", requires = "profile")]
+    head: Option<usize>,
+    /// Compare shares of the samples instead of weights: for recordings of a service, whose weight tells its load
+    #[arg(long, requires = "profile")]
+    shares: bool,
+    /// Compare the samples in a function and in what it called
     #[arg(long, requires = "profile")]
     total: bool,
     /// Leave out calls that the compiler inlined, and don't read DWARF
@@ -44,17 +55,35 @@ impl ProfileArgs {
     }
 
     /// Compares the recordings. The report says what was read and found.
-    pub(super) fn compare(&self, sources: &[Source; 2], read: ReadArgs) -> Result<(ProfileDiff, Report)> {
+    pub(super) fn run(&self, recordings: &[PathBuf], read: ReadArgs) -> Result<(ProfileDiff, Report)> {
+        let [a, b] = match (recordings, &*self.vs) {
+            ([a, b], []) => [vec![a.clone()], vec![b.clone()]],
+            (a, b) if !b.is_empty() => [a.to_vec(), b.to_vec()],
+            _ => {
+                bail!(Usage("give two recordings, or several and --vs before those of the other side".into()))
+            }
+        };
+        let (a, b) = (InputsArgs::of(a).sources()?, InputsArgs::of(b).sources()?);
+        let sources = [&a[..], &b[..]].concat();
+        refuse_twice(&sources)?;
+        let (mut found, report) = self.compare(&sources, a.len(), read)?;
+        found.functions.truncate(self.head.unwrap_or(usize::MAX));
+        Ok((found, report))
+    }
+
+    /// Compares the first `split` recordings with the others.
+    fn compare(&self, sources: &[Source], split: usize, read: ReadArgs) -> Result<(ProfileDiff, Report)> {
         let ids = self.chosen.ids()?;
         let mut report = Report::default();
-        let mut named = NamedStacks::new(2);
-        let mut sides: Vec<(Stacks, Facts, Vec<u32>, Option<u32>)> = Vec::new();
+        let mut named = NamedStacks::new(sources.len());
+        let mut runs: Vec<Run> = Vec::new();
         let mut shown = ShownEvent::default();
+        let grouping = Grouping { comm: true, ..Grouping::default() };
         each_recording(sources, &mut report, |recording, said| {
             let collected = self.chosen.collect(
                 recording,
                 &ids,
-                Grouping::default(),
+                grouping,
                 (read.threads.count(), read.verbosity),
                 said,
             )?;
@@ -65,52 +94,84 @@ impl ProfileArgs {
             found.say(said);
             // Like folded lines: of several events only the first one, unless some are chosen.
             let only = if chooses_events { None } else { shown.of(&recording.name, &stacks, &facts)? };
-            sides.push((stacks, facts, placed, only));
+            let of = |event: u32| {
+                facts.events.get(event as usize).filter(|_| only.is_none_or(|only| only == event))
+            };
+            let mut run = Run::new(&named, &stacks, &placed, self.total, |row, weight| {
+                of(row.event).map(|event| Count::Shown.of(Some(event), weight))
+            });
+            let events = || stacks.times.keys().filter_map(|&event| of(event));
+            run.events = events().map(|event| String::from_utf8_lossy(&event.name).into_owned()).collect();
+            run.time = events().all(EventFacts::counts_time);
+            ensure!(
+                run.samples > 0,
+                "{}: there is nothing to compare, because no samples are selected",
+                recording.name
+            );
+            let samples = counted(run.samples, "sample", "samples");
+            said.say(Level::Info, format!("{}: {samples} of {}", recording.name, run.events.join(", ")));
+            runs.push(run);
             Ok(())
         })?;
-        let counts = |at: usize, event: u32| {
-            let (_, facts, _, only) = &sides[at];
-            facts.events.get(event as usize).filter(|_| only.is_none_or(|only| only == event))
+        let options = ChangeOptions {
+            threshold: self.threshold.unwrap_or(1.0),
+            trusts_one_run: self.threshold.is_some(),
+            total: self.total,
+            shares: self.shares,
         };
-        let profile = |at: usize| {
-            let (stacks, _, placed, _) = &sides[at];
-            let events = stacks.times.keys().filter_map(|&event| counts(at, event));
-            let events = events.map(|event| String::from_utf8_lossy(&event.name).into_owned()).collect();
-            Profile { stacks, placed, events }
-        };
-        let count = |at: usize, row: &Row, weight: &Weight| {
-            counts(at, row.event).map(|event| Count::Shown.of(Some(event), weight))
-        };
-        let threshold = self.threshold.unwrap_or(1.0);
-        let found = compare(&named, [profile(0), profile(1)], count, threshold, self.total);
-        for (source, side) in sources.iter().zip([&found.a, &found.b]) {
-            ensure!(
-                side.samples > 0,
-                "{source}: there is nothing to compare, because no samples are selected"
-            );
-            let samples = counted(side.samples, "sample", "samples");
-            report.say(Level::Info, format!("{source}: {samples} of {}", side.events.join(", ")));
-        }
-        let moved = match found.moved.len() {
-            0 => "no function's share".to_owned(),
-            moved => format!("the share of {}", counted(moved as u64, "function", "functions")),
-        };
-        report.say(Level::Info, format!("{moved} moved by {threshold}% or more"));
+        let (a, b) = runs.split_at(split);
+        let found = compare(&named, [a, b], options);
+        say(&found, &mut report);
         Ok((found, report))
     }
 }
 
-/// The functions as a table.
-pub(super) fn text(found: &ProfileDiff) -> String {
-    if found.moved.is_empty() {
-        return String::new();
-    }
-    let row = |moved: &MovedFunction| {
-        let file = moved.file.as_deref().map_or("no file", |file| file.rsplit('/').next().unwrap_or(file));
-        let name = format!("{} ({})", moved.function, readable(file.as_bytes()));
-        vec![name, format!("{:.2}%", moved.a), format!("{:.2}%", moved.b), format!("{:+.2}%", moved.change)]
+/// Says what changed, and what was tested.
+fn say(found: &ProfileDiff, report: &mut Report) {
+    let beyond = found.functions.iter().filter(|function| function.change.beyond_noise).count();
+    let what = match (found.all.beyond_noise, beyond) {
+        (false, 0) => "nothing".to_owned(),
+        (true, 0) => "the total".to_owned(),
+        (false, beyond) => counted(beyond as u64, "function", "functions"),
+        (true, beyond) => format!("the total and {}", counted(beyond as u64, "function", "functions")),
     };
-    let mut rows = vec![["function", "A", "B", "change"].map(str::to_owned).to_vec()];
-    rows.extend(found.moved.iter().map(row));
+    let noise = match found.noise {
+        Noise::Sampling => "the noise of sampling",
+        Noise::SamplingAndRuns => "the noise of sampling and of runs",
+    };
+    let moved = format!("{what} changed by {}% or more, and by more than {noise}", found.threshold);
+    report.say(Level::Info, moved);
+    if found.noise == Noise::Sampling {
+        let so = if found.changed || !(found.all.beyond_noise || beyond > 0) {
+            ""
+        } else {
+            "; without --threshold, that is not taken for a change"
+        };
+        let what = "how much one run differs from the next can't be told from one run a side (--vs)";
+        report.say(Level::Info, format!("{what}{so}"));
+    }
+}
+
+/// What was compared as a table.
+pub(super) fn text(found: &ProfileDiff) -> String {
+    let weight = |weight: f64| if found.time { duration(weight as u64) } else { count(weight as u64) };
+    let row = |name: String, of: &Change| {
+        let said = match (of.probability, of.beyond_noise) {
+            (_, true) => "changed",
+            (Some(_), false) if of.change.abs() >= found.threshold && of.change != 0.0 => "noise",
+            (_, false) => "",
+        };
+        let percent = |share: f64| format!("{share:.2}%");
+        let shares = [percent(of.share_a), percent(of.share_b)];
+        let change = format!("{:+.2}%", of.change);
+        [vec![name, weight(of.a), weight(of.b)], shares.into(), vec![change, said.to_owned()]].concat()
+    };
+    let header = ["", "A", "B", "share A", "share B", "change", ""];
+    let mut rows = vec![header.map(str::to_owned).to_vec(), row("total".to_owned(), &found.all)];
+    rows.extend(found.comms.iter().map(|of| row(format!("comm {}", of.comm), &of.change)));
+    rows.extend(found.functions.iter().map(|of| {
+        let file = of.file.as_deref().map_or("no file", |file| file.rsplit('/').next().unwrap_or(file));
+        row(format!("{} ({})", of.function, readable(file.as_bytes())), &of.change)
+    }));
     fitted(&rows)
 }

@@ -1,0 +1,170 @@
+//! Tells a change from noise: that of sampling, and that between runs of the same program.
+//!
+//! Special functions are calculated here, because two of a dozen lines are needed, and the crates that have them bring
+//! a library of distributions. The results are as exact as an error probability needs to be, about ten digits.
+
+/// The probability that sampling alone makes two numbers of samples differ so much or more, if equally many samples
+/// are expected for each unit of exposure.
+///
+/// If samples come independently of each other, the share of the second number in the sum of both has a binomial
+/// distribution, which is exact for small numbers, too. The numbers need not be whole: of samples with different
+/// periods, they are the number of equal samples that are as exact.
+pub(crate) fn sampling([a, b]: [f64; 2], exposures: [f64; 2]) -> f64 {
+    let expected = exposures[1] / (exposures[0] + exposures[1]);
+    if !(expected > 0.0 && expected < 1.0) {
+        return 1.0;
+    }
+    let at_least_b = if b <= 0.0 { 1.0 } else { beta_below(b, a + 1.0, expected) };
+    let at_least_a = if a <= 0.0 { 1.0 } else { beta_below(a, b + 1.0, 1.0 - expected) };
+    (2.0 * at_least_a.min(at_least_b)).min(1.0)
+}
+
+/// The probability that the means of two sets of runs differ so much or more, if all runs vary alike: Student's test
+/// with the variance of both sides pooled. `None` if no side has two runs.
+pub(crate) fn between_runs(a: &[f64], b: &[f64]) -> Option<f64> {
+    let of = |side: &[f64]| {
+        let mean = side.iter().sum::<f64>() / side.len() as f64;
+        (mean, side.iter().map(|value| (value - mean).powi(2)).sum::<f64>())
+    };
+    let freedom = (a.len() + b.len()).checked_sub(2).filter(|&freedom| freedom > 0)? as f64;
+    let ((mean_a, squares_a), (mean_b, squares_b)) = (of(a), of(b));
+    let variance = (squares_a + squares_b) / freedom * (1.0 / a.len() as f64 + 1.0 / b.len() as f64);
+    let difference = (mean_a - mean_b).powi(2);
+    match (difference == 0.0, variance == 0.0) {
+        (true, _) => Some(1.0),
+        (false, true) => Some(0.0),
+        // The probability of |t| or more.
+        (false, false) => Some(beta_below(freedom / 2.0, 0.5, freedom / (freedom + difference / variance))),
+    }
+}
+
+/// Which of many tests, each a probability and a weight, show more than noise, if the probability that any is wrong is
+/// at most `error`: Holm's method, with weights. A test with a larger weight may have a larger part of the error.
+pub(crate) fn beyond_noise(tests: &[(f64, f64)], error: f64) -> Vec<bool> {
+    let mut order: Vec<usize> = (0..tests.len()).filter(|&test| tests[test].1 > 0.0).collect();
+    order.sort_by(|&one, &other| {
+        (tests[one].0 / tests[one].1).total_cmp(&(tests[other].0 / tests[other].1)).then(one.cmp(&other))
+    });
+    let mut rest: f64 = order.iter().map(|&test| tests[test].1).sum();
+    let mut beyond = vec![false; tests.len()];
+    for test in order {
+        let (probability, weight) = tests[test];
+        if probability > error * weight / rest {
+            break;
+        }
+        beyond[test] = true;
+        rest -= weight;
+    }
+    beyond
+}
+
+/// The regularised incomplete beta function: the part of the beta distribution with these parameters that is below `x`.
+fn beta_below(a: f64, b: f64, x: f64) -> f64 {
+    if x <= 0.0 {
+        return 0.0;
+    }
+    if x >= 1.0 {
+        return 1.0;
+    }
+    // The fraction converges fast on one side of the mean.
+    if x > (a + 1.0) / (a + b + 2.0) {
+        return 1.0 - beta_below_mean(b, a, 1.0 - x);
+    }
+    beta_below_mean(a, b, x)
+}
+
+/// The same below about the mean: a continued fraction (NIST Handbook of Mathematical Functions, 8.17.22), from its
+/// front (Lentz).
+fn beta_below_mean(a: f64, b: f64, x: f64) -> f64 {
+    const TINY: f64 = 1e-300;
+    let away_from_zero = |value: f64| if value.abs() < TINY { TINY } else { value };
+    let logarithm = ln_gamma(a + b) - ln_gamma(a) - ln_gamma(b) + a * x.ln() + b * (-x).ln_1p();
+    let (mut value, mut c, mut d) = (1.0, 1.0, 0.0);
+    // It takes about the square root of the larger parameter; with 10^10 samples it is exact enough.
+    for step in 0..200_000_u32 {
+        let m = f64::from(step / 2);
+        let numerator = match step {
+            0 => 1.0,
+            _ if step % 2 == 0 => m * (b - m) * x / ((a + 2.0 * m - 1.0) * (a + 2.0 * m)),
+            _ => -(a + m) * (a + b + m) * x / ((a + 2.0 * m) * (a + 2.0 * m + 1.0)),
+        };
+        d = 1.0 / away_from_zero(1.0 + numerator * d);
+        c = away_from_zero(1.0 + numerator / c);
+        value *= c * d;
+        if (c * d - 1.0).abs() < 1e-13 {
+            break;
+        }
+    }
+    // The fraction begins with 1/(1 + …), and `value` with 1 + 1/(1 + …).
+    (logarithm.exp() / a * (value - 1.0)).clamp(0.0, 1.0)
+}
+
+/// The logarithm of the gamma function of a positive number, by Stirling's series.
+fn ln_gamma(x: f64) -> f64 {
+    let (mut x, mut below) = (x, 0.0);
+    while x < 10.0 {
+        below += x.ln();
+        x += 1.0;
+    }
+    let square = x * x;
+    let series =
+        (1.0 / 12.0 - (1.0 / 360.0 - (1.0 / 1260.0 - 1.0 / (1680.0 * square)) / square) / square) / x;
+    (x - 0.5) * x.ln() - x + 0.5 * std::f64::consts::TAU.ln() + series - below
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn near(found: f64, expected: f64) {
+        assert!((found / expected - 1.0).abs() < 1e-6, "{found} is not {expected}");
+    }
+
+    /// Tables of Student's distribution: two-sided probabilities of t.
+    #[test]
+    fn runs_are_compared_by_students_distribution() {
+        for (freedom, t, probability) in [
+            (1.0, 12.706_204_736, 0.05),
+            (2.0, 4.302_652_730, 0.05),
+            (8.0, 2.306_004_135, 0.05),
+            (8.0, 5.041_305_433, 0.001),
+            (30.0, 2.042_272_456, 0.05),
+            (1000.0, 2.580_754_697, 0.01),
+        ] {
+            near(beta_below(freedom / 2.0, 0.5, freedom / (freedom + t * t)), probability);
+        }
+        // Student's own data on sleep (1908): t = -1.8608, 18 degrees of freedom.
+        let one = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0];
+        let other = [1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4];
+        near(between_runs(&one, &other).unwrap(), 0.079_186_71);
+        assert_eq!(between_runs(&[1.0], &[2.0]), None);
+        assert_eq!(between_runs(&[1.0, 1.0], &[2.0]), Some(0.0));
+        assert_eq!(between_runs(&[1.0, 3.0], &[2.0, 2.0]), Some(1.0));
+    }
+
+    /// Sums of binomial coefficients.
+    #[test]
+    fn samples_are_compared_by_the_binomial_distribution() {
+        near(sampling([0.0, 5.0], [1.0, 1.0]), 2.0 / 32.0);
+        near(sampling([2.0, 8.0], [3.0, 3.0]), 2.0 * 56.0 / 1024.0);
+        near(sampling([4.0, 0.0], [1.0, 2.0]), 2.0 / 81.0);
+        assert_eq!(sampling([5.0, 5.0], [1.0, 1.0]), 1.0);
+        assert_eq!(sampling([0.0, 0.0], [1.0, 1.0]), 1.0);
+        assert_eq!(sampling([1.0, 2.0], [0.0, 0.0]), 1.0);
+        // Nearly the normal distribution: 4.9 standard deviations.
+        let probability = sampling([1e10 - 3.46e5, 1e10 + 3.46e5], [1.0, 1.0]);
+        assert!((9e-7..1.1e-6).contains(&probability), "{probability}");
+        assert!(sampling([1e12, 2e12], [1.0, 1.0]) < 1e-12);
+    }
+
+    #[test]
+    fn many_tests_share_the_error() {
+        let alike = |found: &[f64]| found.iter().map(|&found| (found, 1.0)).collect::<Vec<_>>();
+        // Holm's own method: 0.05/4, 0.05/3, 0.05/2, 0.05.
+        assert_eq!(beyond_noise(&alike(&[0.01, 0.04, 0.03, 0.005]), 0.05), [true, false, false, true]);
+        assert_eq!(beyond_noise(&alike(&[0.012, 0.016, 0.024, 0.05]), 0.05), [true; 4]);
+        assert_eq!(beyond_noise(&[(0.02, 1.0), (0.02, 1.0), (0.0, 0.0)], 0.05), [true, true, false]);
+        assert_eq!(beyond_noise(&[(0.03, 9.0), (0.006, 1.0)], 0.05), [true, true]);
+        assert_eq!(beyond_noise(&[(0.046, 9.0), (0.006, 1.0)], 0.05), [false, false]);
+    }
+}
