@@ -7,24 +7,9 @@ use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction};
 
+use crate::id::BlockId;
 use crate::image::Mapping;
-use crate::path::{Path, PathId, Paths};
-use crate::sink::Step;
-
-/// The number of a block of [`Blocks`].
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct BlockId(pub(crate) u32);
-
-impl BlockId {
-    /// None.
-    pub(crate) const NONE: BlockId = BlockId(u32::MAX);
-
-    /// The number, to index a table with. Blocks are numbered from 0 without gaps.
-    #[inline(always)]
-    pub fn index(self) -> usize {
-        self.0 as usize
-    }
-}
+use crate::path::{Path, PathId, Paths, Step};
 
 /// How a block ends.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -7,9 +7,10 @@
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 
-use crate::block::{BlockId, Blocks};
-use crate::path::PathId;
-use crate::sink::{Event, Point, Sink, Step};
+use crate::block::Blocks;
+use crate::id::BlockId;
+use crate::path::{PathId, Step};
+use crate::sink::{Event, Point, Sink};
 
 /// An address of a mapping.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

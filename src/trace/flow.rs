@@ -1,9 +1,10 @@
 //! The walk through the code, from block to block, as the packets of any tracer lead it.
 
-use crate::block::{BlockId, Blocks, Kind};
+use crate::block::{Blocks, Kind};
+use crate::id::BlockId;
 use crate::image::{Image, Space};
-use crate::path::{Draft, Key, MOST_STEPS, PathId};
-use crate::sink::{Event, Fault, Point, Reason, Sink, Step};
+use crate::path::{Draft, Key, MOST_STEPS, PathId, Step};
+use crate::sink::{Event, Fault, Point, Reason, Sink};
 
 /// Blocks at recent addresses; a power of two.
 const RECENT: usize = 1 << 12;
@@ -350,6 +351,7 @@ impl<I: Image> Flow<I> {
         let count = key.bits.ilog2() as u8;
         let mut draft =
             Draft { end: key.at, steps: Vec::new(), calls: Vec::new(), lead: 0, bits: 0, free: 0 };
+        // Steps behind the last branch belong to the next packet.
         while draft.steps.len() < MOST_STEPS && (draft.bits < count || count == 0) {
             let at = draft.end;
             let block = &self.blocks[at];
@@ -375,7 +377,6 @@ impl<I: Image> Flow<I> {
                 draft.lead += u8::from(draft.bits == 0);
             }
         }
-        // Steps behind the last branch belong to the next packet.
         self.blocks.paths.insert(key, &draft)
     }
 

@@ -4,8 +4,7 @@
 //! same ones are taken from the same block, one look-up is enough. A path ends in front of a return, which depends on
 //! the calls before it, and of a branch to another mapping, which may lead elsewhere later.
 
-use crate::block::BlockId;
-use crate::sink::Step;
+use crate::id::BlockId;
 
 /// Branches of a path, at most.
 pub(crate) const MOST_BITS: u32 = 6;
@@ -31,6 +30,19 @@ impl PathId {
     pub fn index(self) -> usize {
         self.0 as usize
     }
+}
+
+/// Instructions of a block that were executed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Step {
+    /// Its first `count` instructions were executed.
+    pub block: BlockId,
+    /// At least 0 (an interrupt came before the first), at most the block's.
+    pub count: u32,
+    /// The block that the branch at the end of `block` went to; then `count` is the block's. `None` if a
+    /// conditional branch was not taken, if the block has no branch at its end, and if an event follows that
+    /// says where execution went.
+    pub to: Option<BlockId>,
 }
 
 /// Steps that follow from up to six conditional branches.

@@ -1,8 +1,9 @@
 //! What a decoder found, as its caller gets it: steps from block to block, and events between them.
 
-use crate::block::{BlockId, Blocks};
+use crate::block::Blocks;
+use crate::id::BlockId;
 use crate::image::Space;
-use crate::path::PathId;
+use crate::path::{PathId, Step};
 
 /// Takes what happened, in the order in which it was executed.
 ///
@@ -38,19 +39,6 @@ pub trait Sink {
     fn forget(&mut self, blocks: &Blocks) {
         let _ = blocks;
     }
-}
-
-/// Instructions of a block that were executed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Step {
-    /// Its first `count` instructions were executed.
-    pub block: BlockId,
-    /// At least 0 (an interrupt came before the first), at most the block's.
-    pub count: u32,
-    /// The block that the branch at the end of `block` went to; then `count` is the block's. `None` if a
-    /// conditional branch was not taken, if the block has no branch at its end, and if an event follows that
-    /// says where execution went.
-    pub to: Option<BlockId>,
 }
 
 /// Where the trace was when something happened.

@@ -12,7 +12,7 @@ use crate::sink::{Event, Reason, Sink};
 
 /// Decodes units, of any traces in any order. Each thread has its own.
 ///
-/// Memory: up to 8 MiB of blocks, see [`Sink::forget`].
+/// Memory: up to 16 MiB of blocks and paths, see [`Sink::forget`].
 #[derive(Debug)]
 pub struct Decoder<I> {
     flow: Flow<I>,
