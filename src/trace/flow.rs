@@ -354,6 +354,7 @@ impl<I: Image> Flow<I> {
         let count = key.bits.ilog2() as u8;
         let mut draft =
             Draft { end: key.at, steps: Vec::new(), calls: Vec::new(), lead: 0, bits: 0, free: 0 };
+        // Steps behind the last branch belong to the next packet.
         while draft.steps.len() < MOST_STEPS && (draft.bits < count || count == 0) {
             let at = draft.end;
             let block = &self.blocks[at];
@@ -379,7 +380,6 @@ impl<I: Image> Flow<I> {
                 draft.lead += u8::from(draft.bits == 0);
             }
         }
-        // Steps behind the last branch belong to the next packet.
         self.blocks.paths.insert(key, &draft)
     }
 

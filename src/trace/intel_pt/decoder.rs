@@ -13,7 +13,7 @@ use crate::sink::{Event, Reason, Sink};
 
 /// Decodes units, of any traces in any order. Each thread has its own.
 ///
-/// Memory: up to 8 MiB of blocks, see [`Sink::forget`].
+/// Memory: up to 16 MiB of blocks and paths, see [`Sink::forget`].
 #[derive(Debug)]
 pub struct Decoder<I> {
     flow: Flow<I>,
@@ -115,20 +115,22 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         let mut before = unit.start;
         loop {
             let offset = packets.offset();
-            let Some(packet) = packets.next() else { return };
-            let len = (packets.offset() - offset) as u32;
-            self.flow.begin_packet(len, self.sink);
-            self.flow.point.offset = offset;
             // What a trace has most needs the least work.
-            if let Packet::Tnt { bits, count } = packet
-                && !self.past.is_in_psb
+            if !self.past.is_in_psb
+                && let Some((bits, count)) = packets.next_branches()
             {
+                self.flow.begin_packet(1, self.sink);
+                self.flow.point.offset = offset;
                 self.past.clock.branches();
                 self.tnt(bits, count);
                 self.flow.point.time = self.past.clock.flow;
                 before = offset;
                 continue;
             }
+            let Some(packet) = packets.next() else { return };
+            let len = (packets.offset() - offset) as u32;
+            self.flow.begin_packet(len, self.sink);
+            self.flow.point.offset = offset;
             if packet == Packet::Psb {
                 self.psb(packets.clone());
                 if offset == unit.end {

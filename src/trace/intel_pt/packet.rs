@@ -128,6 +128,18 @@ impl<'a> Packets<'a> {
         Some(packet)
     }
 
+    /// The next packet, if it is a TNT packet of one byte: its branches and their count.
+    #[inline(always)]
+    pub(super) fn next_branches(&mut self) -> Option<(u64, u32)> {
+        let first = *self.cursor.rest().first()?;
+        if first & 1 != 0 || first <= 2 || self.item.is_some() {
+            return None;
+        }
+        self.cursor.advance(1);
+        let count = 6 - first.leading_zeros();
+        Some(((u64::from(first) >> 1) & ((1 << count) - 1), count))
+    }
+
     /// Skips the TNT packets of one byte that follow. Returns the offset of the last of them.
     #[inline(always)]
     pub(super) fn skip_branches(&mut self) -> Option<u64> {
