@@ -38,6 +38,7 @@ impl Shell {
         std::os::unix::fs::symlink(root().join("tests/data/sysroot"), here("sysroot")).unwrap();
         std::os::unix::fs::symlink(root().join("tests/data/unstripped"), here("unstripped")).unwrap();
         std::os::unix::fs::symlink(root().join("tests/data/jit"), here("dumps")).unwrap();
+        std::os::unix::fs::symlink(root().join("tests/data/trace/root"), here("traced")).unwrap();
         fs::write(here("program"), "#!/bin/sh\ntrue\n").unwrap();
         let records = |options: &str| {
             let line = format!("chmod +x program && perf record {options} -o /dev/null ./program");
@@ -61,7 +62,7 @@ impl Shell {
         let names = line.split([' ', ',']).map(|word| word.split('/').next().unwrap_or(word));
         for name in names.filter(|name| name.ends_with(".data")) {
             let here = self.folder.path().join(name);
-            let places = ["recorded", "crafted", "parts"].map(|kind| data.join(kind).join(name));
+            let places = ["recorded", "crafted", "parts", "trace"].map(|kind| data.join(kind).join(name));
             let packed = data.join(format!("guests/{name}.zst"));
             match places.iter().find(|place| place.exists()) {
                 _ if here.exists() => {}
