@@ -22,7 +22,9 @@ use perfx_format::{Kinds, Layouts, Record, RecordType};
 use perfx_model::spe::AuxData;
 use perfx_pipeline::{Level, Needs, Pass, Result, Session, Stage, Survey, bail};
 
+pub use self::code::{say_used, traced_code};
 use self::found::{Found, NAME};
+pub use self::losses::say_faults;
 use self::options::ItraceOptions;
 pub use self::spe::{say_spe_losses, say_unknown_threads};
 use crate::support::options::PassOptions;

@@ -39,7 +39,9 @@ pub use filter::{
     Filter, FilterArgs, FilterOptions, KeptRecords, Part, PartName, Property, SampleChooser, SelectArgs,
     SelectedSamples, Split, SplitBy, parse_bytes,
 };
-pub use itrace::{Itrace, ItraceArgs, say_spe_losses, say_unknown_threads};
+pub use itrace::{
+    Itrace, ItraceArgs, say_faults, say_spe_losses, say_unknown_threads, say_used, traced_code,
+};
 pub use jit::{Jit, JitArgs, JitLayout, JitOptions};
 pub use join::{JoinArgs, join};
 pub use merge::{GuestSpec, Merge, MergeArgs, MergeOptions};

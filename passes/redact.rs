@@ -184,6 +184,27 @@ struct MakeKey {
     key: Key,
 }
 
+/// True for the modifiers of an event (perf-list(1)), such as `u` and `ppp`.
+fn are_modifiers(text: &[u8]) -> bool {
+    text.len() <= 16 && text.iter().all(|byte| b"ukhGHpPSDIeWRb".contains(byte))
+}
+
+/// True for what follows the name of a PMU: terms with numbers, then `/` and modifiers. The value of `name=` is a person's
+/// word.
+fn are_terms(text: &[u8]) -> bool {
+    let Some(end) = text.iter().rposition(|&byte| byte == b'/') else { return false };
+    let (terms, modifiers) = (&text[..end], &text[end + 1..]);
+    let is_number = |value: &[u8]| {
+        let digits = value.strip_prefix(b"0x").unwrap_or(value);
+        !digits.is_empty() && digits.iter().all(u8::is_ascii_hexdigit)
+    };
+    let is_term = |term: &[u8]| match term.iter().position(|&byte| byte == b'=') {
+        Some(at) => is_number(&term[at + 1..]),
+        None => true,
+    };
+    are_modifiers(modifiers) && terms.split(|&byte| byte == b',').all(is_term)
+}
+
 /// What the rewrite needs to know.
 #[derive(Debug)]
 struct Plan {
@@ -372,14 +393,13 @@ impl Plan {
 
     /// True if the name of an event says only what it counts.
     fn is_known_event(&self, name: &[u8]) -> bool {
-        let mut bare = name.split(|&byte| byte == b':');
-        let tracepoint = [bare.next().unwrap_or_default(), bare.next().unwrap_or_default()].join(&b':');
-        let pmu = name.iter().position(|&byte| byte == b'/').map(|at| name.split_at(at));
-        let of_pmu = pmu.is_some_and(|(pmu, terms)| {
-            self.pmus.contains(pmu) && !terms.windows(5).any(|term| term == b"name=")
-        });
+        let mut parts = name.splitn(3, |&byte| byte == b':');
+        let tracepoint = [parts.next().unwrap_or_default(), parts.next().unwrap_or_default()].join(&b':');
+        let is_bare = parts.next().is_none_or(are_modifiers);
+        let pmu = name.iter().position(|&byte| byte == b'/').map(|at| (&name[..at], &name[at + 1..]));
+        let of_pmu = pmu.is_some_and(|(pmu, terms)| self.pmus.contains(pmu) && are_terms(terms));
         let is_own = || pmu.is_none() && self.own_names.contains(name);
-        self.events.contains(name) || self.events.contains(&tracepoint) || of_pmu || is_own()
+        self.events.contains(name) || is_bare && self.events.contains(&tracepoint) || of_pmu || is_own()
     }
 
     /// The pseudonym of an event's name.
@@ -970,5 +990,30 @@ impl Fork for Remove {
     fn absorb(&mut self, later: Remove) -> Result<()> {
         self.done.join(later.done);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_behind_the_name_of_an_event_are_modifiers_and_numbers() {
+        for (text, expected) in
+            [("", true), ("u", true), ("ppp", true), ("SECRET", false), ("pppppppppppppppppp", false)]
+        {
+            assert_eq!(are_modifiers(text.as_bytes()), expected, "{text}");
+        }
+        for (text, expected) in [
+            ("event=0x3c,umask=0/", true),
+            ("cache-misses/u", true),
+            ("tsc,noretcomp=0/u", true),
+            ("event=0x3c,name=word/", false),
+            ("event=0x3c/SECRET", false),
+            ("event=secret/", false),
+            ("event=1", false),
+        ] {
+            assert_eq!(are_terms(text.as_bytes()), expected, "{text}");
+        }
     }
 }

@@ -2,7 +2,10 @@
 
 use std::path::Path;
 
+use build_id::RecordedOn;
 use perfx_auxtrace::{Clock, Code, Known, Recorded};
+use perfx_format::Endian;
+use perfx_format::header::Features;
 use perfx_format::read::KCORE_DIR;
 use perfx_pipeline::{Level, Report, Session};
 
@@ -20,17 +23,28 @@ pub(super) fn of<T>(
     let dsos: Vec<_> = recorded.dsos().map(|(dso, flags, _)| (dso.clone(), flags)).collect();
     let mut ids = RecordedIds::new(session.features(), session.endian, &dsos);
     learn_ids(&mut ids, build_ids, session.endian);
+    traced_code(places, recorded, clock, &ids, (session.features(), session.endian, &session.name))
+}
+
+/// The code of a recording with these build-ids, features, byte order and name, searched for in the places of `places`.
+pub fn traced_code<T>(
+    places: &IdOptions,
+    recorded: &mut Recorded<T>,
+    clock: Clock,
+    ids: &RecordedIds,
+    (features, endian, name): (&Features, Endian, &str),
+) -> Code {
     let known = recorded.dsos().map(|(dso, flags, pid)| {
         let is_file = can_have_id(dso, flags);
         is_file.then(|| Known { object: object_of(dso, pid), id: ids.get(dso) })
     });
     let known = known.collect();
-    let kcore = Some(Path::new(&*session.name).join(KCORE_DIR).join("kcore")).filter(|kcore| kcore.is_file());
-    Code::new(recorded, clock, known, sources(places, session), kcore)
+    let kcore = Some(Path::new(name).join(KCORE_DIR).join("kcore")).filter(|kcore| kcore.is_file());
+    Code::new(recorded, clock, known, sources(places, &recorded_on(features, endian)), kcore)
 }
 
 /// Reports the files whose code was used.
-pub(super) fn say_used(code: &Code, report: &mut Report) {
+pub fn say_used(code: &Code, report: &mut Report) {
     for used in code.used() {
         let name = String::from_utf8_lossy(&used.name);
         let id = used.id.map_or_else(|| "no build-id".to_owned(), |id| format!("build-id {id}"));
@@ -41,11 +55,10 @@ pub(super) fn say_used(code: &Code, report: &mut Report) {
 }
 
 /// The places in which code is searched for.
-fn sources(ids: &IdOptions, session: &Session) -> symbols::Sources {
-    let recorded_on = recorded_on(session.features(), session.endian);
+fn sources(ids: &IdOptions, recorded_on: &RecordedOn) -> symbols::Sources {
     // perf searches its own cache without being told.
     let own = build_id::home().filter(|_| !ids.no_files()).map(|home| home.join(".debug"));
     let caches: Vec<_> = ids.caches().iter().cloned().chain(own.filter(|own| own.is_dir())).collect();
-    let sources = symbols::Sources::new(!ids.no_files(), ids.roots(), &caches, &recorded_on);
+    let sources = symbols::Sources::new(!ids.no_files(), ids.roots(), &caches, recorded_on);
     sources.with_debuginfod(ids.debuginfod().cloned()).with_kernel(ids.kernel().cloned())
 }

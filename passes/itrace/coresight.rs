@@ -4,6 +4,7 @@
 //! AUX record wrote. perf gives samples the time of the last record that it read; here they have that of the AUX record.
 //! If the trace has no timestamps, perf decodes each thread by itself, and samples have no time.
 
+mod context;
 mod sampler;
 
 use std::collections::HashMap;
@@ -11,20 +12,20 @@ use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use perfx_auxtrace::{Clock, Code, CoreSight, Recorded};
+use perfx_auxtrace::{Clock, Code, Recorded};
 use perfx_format::read::StoredBytes;
-use perfx_format::{Attr, Endian, Event, Layouts, Record, sample_type as st};
+use perfx_format::{Layouts, Record};
 use perfx_pipeline::{Begin, Context as _, Emit, Error, Level, Report, Result, Session, Stage, counted};
 use perfx_resolve::IdOptions;
 use perfx_trace::{Image, Mapping, Space, Trace, coresight};
 
+use self::context::{Context, Events};
 use self::sampler::{At, Sampler};
 use super::code;
-use super::events::{BRANCHES, Decoded, INSTRUCTIONS, Traced, modifier};
 use super::found::{Found, NAME};
 use super::losses::Counts;
 use super::made::Made;
-use super::options::{DEFAULT, ItraceOptions, scale};
+use super::options::ItraceOptions;
 use super::step::{Decode, Decoder};
 use crate::combine::{Batches, Combine};
 
@@ -45,80 +46,6 @@ pub(super) fn stage(
     let context = Arc::new(Context { recorded, code, events, endian: session.endian });
     let etm = Etm { context, counts: Arc::default() };
     Ok(Combine::with_step(NAME, Decode::new(etm, decoded, found.names)).stage())
-}
-
-/// The selected events, and what belongs to their samples.
-#[derive(Debug)]
-struct Events {
-    branches: Option<Decoded>,
-    instructions: Option<Decoded>,
-    /// There is a sample after so many instructions.
-    period: u64,
-    /// The most branches of a sample.
-    stack: usize,
-    /// Of the branches only calls, only returns; both or neither.
-    calls: bool,
-    returns: bool,
-    /// Whether samples have a time.
-    timed: bool,
-}
-
-/// Bit 28 of `attr.config` of an event of CoreSight: the trace has timestamps.
-const TIMESTAMPS: u64 = 1 << 28;
-
-impl Events {
-    fn of(options: &ItraceOptions, pmu_type: u32, all: &[Event]) -> Result<Events> {
-        let traced = Traced::of(pmu_type.into(), all)?;
-        let mut attr = traced.attr(0);
-        let is_of_pmu = |event: &&Event| event.attr().type_ == pmu_type;
-        let timed = all.iter().filter(is_of_pmu).any(|event| event.attr().config & TIMESTAMPS != 0);
-        attr.sample_type |= st::IP | st::TID | st::PERIOD | st::TIME;
-        if !timed {
-            attr.sample_type &= !st::TIME;
-        }
-        let mut ids = traced.ids(2, all).into_iter();
-        let mut event = |is_selected: bool, name: &str, change: &dyn Fn(&mut Attr)| {
-            let mut attr = attr;
-            change(&mut attr);
-            let name = format!("{name}{}", modifier(&attr));
-            is_selected.then(|| Some(Decoded { name, id: ids.next()?, attr })).flatten()
-        };
-        let branches = event(options.branches, "branches", &|attr| {
-            attr.config = BRANCHES;
-            attr.sample_type |= st::ADDR;
-            attr.sample_period = 1;
-        });
-        // perf takes nanoseconds for a number of instructions.
-        let given = options.time.map_or(DEFAULT, |(number, unit)| number.saturating_mul(scale(unit)));
-        let period = options.every.unwrap_or(given).max(1);
-        let instructions = event(options.instructions, "instructions", &|attr| {
-            attr.config = INSTRUCTIONS;
-            attr.sample_type &= !st::ADDR;
-            attr.sample_period = period;
-            if options.stack > 0 {
-                attr.sample_type |= st::BRANCH_STACK;
-                attr.branch_sample_type = perfx_format::sample::BRANCH_HW_INDEX;
-            }
-        });
-        Ok(Events {
-            branches,
-            instructions,
-            period,
-            stack: usize::try_from(options.stack).unwrap_or(0),
-            calls: options.calls,
-            returns: options.returns,
-            timed,
-        })
-    }
-}
-
-/// The constant inputs of decoding.
-#[derive(Debug)]
-struct Context {
-    recorded: Recorded<CoreSight>,
-    code: Code,
-    events: Events,
-    endian: Endian,
 }
 
 /// The code, for a trace whose spaces are the numbers of threads.

@@ -40,19 +40,7 @@ impl Counts {
         for ((reason, _), count) in &self.faults {
             *reasons.entry(*reason).or_default() += count;
         }
-        let total: u64 = reasons.values().sum();
-        if total > 0 {
-            let reasons: Vec<String> = reasons
-                .iter()
-                .map(|(reason, times)| format!("{} × {}", count(*times), reason.text()))
-                .collect();
-            let what = format!(
-                "the flow is unknown from {} on, up to where the trace tells it again: {}",
-                counted(total, "place", "places"),
-                reasons.join(", ")
-            );
-            report.say(Level::Loss, what);
-        }
+        say_faults(&reasons, report);
         let mut files: BTreeMap<&[u8], u64> = BTreeMap::new();
         for ((reason, name), count) in &self.faults {
             if let (Reason::NoCode, Some(name)) = (reason, name) {
@@ -94,4 +82,20 @@ impl Counts {
             report.say(Level::Warning, what);
         }
     }
+}
+
+/// Reports how often the flow was lost, by reason.
+pub fn say_faults(reasons: &BTreeMap<Reason, u64>, report: &mut Report) {
+    let total: u64 = reasons.values().sum();
+    if total == 0 {
+        return;
+    }
+    let each = reasons.iter().map(|(reason, times)| format!("{} × {}", count(*times), reason.text()));
+    let reasons: Vec<String> = each.collect();
+    let what = format!(
+        "the flow is unknown from {} on, up to where the trace tells it again: {}",
+        counted(total, "place", "places"),
+        reasons.join(", ")
+    );
+    report.say(Level::Loss, what);
 }

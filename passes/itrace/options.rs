@@ -227,7 +227,17 @@ mod tests {
             ("", ItraceOptions::all()),
             ("i1i", ItraceOptions { every: Some(1), ..instructions }),
             ("i 1000 i l64", ItraceOptions { every: Some(1000), stack: 64, ..instructions }),
-            ("bl2,fe+o-l", ItraceOptions { branches: true, stack: 2, first_level: true, ..none }),
+            (
+                "bl2,fe+o-l",
+                ItraceOptions {
+                    branches: true,
+                    stack: 2,
+                    first_level: true,
+                    errors: true,
+                    no_lost: true,
+                    ..none
+                },
+            ),
             ("i0ic", ItraceOptions { every: Some(1), branches: true, ..instructions }),
             ("mtaMs5xwpI", ItraceOptions { last_level: true, tlb: true, remote: true, memory: true, ..none }),
             ("i", instructions),

@@ -37,6 +37,8 @@ pub trait Tracer: Sync {
 pub struct Part {
     /// The buffer.
     pub buffer: usize,
+    /// The trace, of all traces of all buffers: data is lost between two of a buffer.
+    pub trace: usize,
     /// The number of the part among those of its buffer, from 0 without gaps.
     pub number: u64,
     /// A time in ticks: nothing in this part, nor in those that come after it, is earlier.
@@ -58,13 +60,15 @@ pub trait Work: Sync {
     fn begin(&self, sink: &mut Self::Sink, part: &Part);
     /// The part has been decoded. Parts that come earlier have begun, but may not have ended.
     fn end(&self, sink: &mut Self::Sink, blocks: &Blocks, part: &Part) -> Self::Done;
+    /// All parts have been decoded; the blocks are dropped.
+    fn finish(&self, _sink: &mut Self::Sink, _blocks: &Blocks) {}
 }
 
 /// Units have at least so many bytes of a trace.
 const UNIT: u64 = 32 << 10;
 
 /// Decodes all buffers on `threads` threads, and calls `done` with what `work` makes of each part: in the order of the
-/// parts' times, those of a buffer in their order. Returns the sinks of the threads.
+/// parts' times, those of a buffer in their order. Returns the sinks of the threads, which know no blocks any more.
 ///
 /// # Errors
 ///
@@ -93,7 +97,13 @@ pub fn decode<T: Tracer, W: Work>(
     };
     let parts = parts(tracer, &traces, buffers.len());
     ordered(parts, &mut workers, threads == 1, each, |(part, made)| done(part, made))?;
-    Ok(workers.into_iter().map(|(sink, _)| sink).collect())
+    let end = |(mut sink, decoder): (W::Sink, Option<T::Decoder<_>>)| {
+        if let Some(decoder) = decoder {
+            work.finish(&mut sink, T::blocks(&decoder));
+        }
+        sink
+    };
+    Ok(workers.into_iter().map(end).collect())
 }
 
 /// The units of a buffer that have not been handed out.
@@ -126,7 +136,7 @@ fn parts<'a, T: Tracer>(
         let Reverse((time, buffer)) = order.pop()?;
         let queue = &mut queues[buffer];
         let (at, unit) = queue.next.take()?;
-        let part = Part { buffer, number: queue.number, time };
+        let part = Part { buffer, trace: at, number: queue.number, time };
         queue.number += 1;
         queue.next = queue.rest.next();
         order.extend(queue.advance::<T>(buffer));

@@ -110,6 +110,14 @@ impl Code {
         memory.map(|memory| used(b"[kernel]", memory)).into_iter().chain(files).collect()
     }
 
+    /// For each [`Mapping::id`] of a file's code: the number of its DSO, and what is added to an address to make it an
+    /// offset in the file; wraps.
+    pub fn files(&self) -> HashMap<u64, (u32, u64)> {
+        let ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_file = ids.iter().filter(|((dso, _), _)| *dso != MEMORY);
+        of_file.map(|(&(dso, place), &id)| (id, (dso, place.shift))).collect()
+    }
+
     /// The name of what was mapped at an address; `None` if nothing was.
     pub fn name(&self, space: Option<Space>, ip: u64, ticks: u64) -> Option<&[u8]> {
         let (hit, _) = self.hit(space, ip, ticks);

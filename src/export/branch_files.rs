@@ -13,6 +13,7 @@ use perfx_pipeline::{Level, Report, Result, counted};
 use perfx_resolve::{Facts, IdOptions, can_have_id, dso_name, object_of, sources};
 
 use crate::branches::{BranchCounts, BranchProfile, Files, Program, SumFormat, say_runs, survey};
+use crate::traced::Traced;
 
 /// The branches of all programs and libraries, over all samples of all recordings.
 #[derive(Default, Debug)]
@@ -46,32 +47,47 @@ pub struct SumProfiles {
 }
 
 impl BranchFiles {
-    /// Adds the samples of a recording that `filter` selects; if that is empty, all. Returns false if no event of the
-    /// recording records branches.
+    /// Adds the branches of a recording, as [`BranchProfile::add`] does.
     ///
     /// # Errors
     ///
-    /// The recording cannot be read or decompressed, or its samples lack what they are selected by.
+    /// Those of [`BranchProfile::add`].
     pub fn add(
         &mut self,
         recording: &mut Recording,
         filter: &Arc<FilterOptions>,
+        ids: &IdOptions,
         threads: usize,
         report: &mut Report,
     ) -> Result<bool> {
-        let Some(facts) = survey(recording, threads)? else { return Ok(false) };
+        let (facts, has_branches) = survey(recording, threads)?;
+        let traced = if has_branches { None } else { Traced::read(recording, filter, threads, report)? };
+        if !has_branches && traced.is_none() {
+            return Ok(false);
+        }
         let mut mapped: IndexMap<Key, BTreeMap<Box<[u8]>, Object>> = IndexMap::new();
-        let owner = |(number, (dso, flags)): (usize, &(Dso, u32))| {
-            let key = key_of(dso, *flags, &facts)?;
+        let owner = |(dso, flags, process): (&Dso, u32, Option<u32>)| {
+            let key = key_of(dso, flags, &facts)?;
             let entry = mapped.entry(key);
             let owner = u32::try_from(entry.index()).ok();
-            let object = object_of(dso, facts.files.process(number));
+            let object = object_of(dso, process);
             entry.or_default().entry(dso_name(dso).into()).or_insert(object);
             owner
         };
-        let owners: Vec<Option<u32>> = facts.spaces.dsos().iter().enumerate().map(owner).collect();
+        let owners: Vec<Option<u32>> = match &traced {
+            Some(traced) => traced.dsos().map(owner).collect(),
+            None => {
+                let dsos = facts.spaces.dsos().iter().enumerate();
+                dsos.map(|(number, (dso, flags))| (dso, *flags, facts.files.process(number)))
+                    .map(owner)
+                    .collect()
+            }
+        };
         let files = Files { facts: &facts, owners: &owners, elf: None, keeps_stacks: false };
-        let read = files.read(recording, filter, threads, report)?;
+        let read = match traced {
+            Some(traced) => files.count(&traced.decode(recording, (&facts.ids, ids), threads, report)?),
+            None => files.read(recording, filter, threads, report)?,
+        };
         self.counts.add(read.counts);
         for (owner, profile) in read.profiles {
             let Some((key, objects)) = mapped.get_index_mut(owner as usize) else { continue };

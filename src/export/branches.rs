@@ -22,15 +22,17 @@ use perfx_format::read::{Batch, Recording};
 use perfx_format::record::cpumode::{KERNEL_START, USER};
 use perfx_format::sample::{Sample, frames};
 use perfx_format::{Kinds, Layout, Layouts, Record, RecordType, sample_type};
-use perfx_model::address_space::{Lookup, Machine, Space, moment};
+use perfx_model::address_space::{Dso, Lookup, Machine, Space, moment};
 use perfx_passes::{FilterOptions, SampleChooser, SelectedSamples};
 use perfx_pipeline::{Error, Level, Report, Result, counted};
-use perfx_resolve::{Facts, dso_name};
+use perfx_resolve::{Facts, IdOptions, RecordedIds, dso_name};
+use perfx_trace::Run;
 use symbols::{ElfFile, Symbols};
 
 use crate::batches::each_batch;
 use crate::counters::event_of;
 use crate::losses::Losses;
+use crate::traced::{Ran, Traced};
 
 /// The program whose branches are collected.
 #[derive(Debug)]
@@ -67,15 +69,15 @@ impl Program {
     }
 
     /// Whether each DSO of a recording is this program, and the ids of those of its name that are not.
-    fn among(&self, facts: &Facts) -> (Vec<bool>, Vec<String>) {
+    fn among<'d>(&self, dsos: impl Iterator<Item = &'d Dso>, ids: &RecordedIds) -> (Vec<bool>, Vec<String>) {
         let own_name = self.path.file_name().unwrap_or_default();
         let mut others = Vec::new();
-        let is_own = facts.spaces.dsos().iter().map(|(dso, _)| {
+        let is_own = dsos.map(|dso| {
             let name = Path::new(OsStr::from_bytes(dso_name(dso))).file_name().unwrap_or_default();
             if dso.kernel || dso.machine != Machine::Host {
                 return false;
             }
-            match (facts.ids.get(dso), self.elf.build_id) {
+            match (ids.get(dso), self.elf.build_id) {
                 (Some(recorded), Some(own)) if recorded == own => true,
                 (Some(recorded), Some(_)) => {
                     others.extend((name == own_name).then(|| recorded.to_string()));
@@ -142,6 +144,8 @@ struct Stack {
 #[derive(Clone, Default, Debug)]
 pub struct BranchProfile {
     traces: HashMap<Trace, Taken, RandomState>,
+    /// Code that ran straight on, where a hardware trace does not tell how execution came there.
+    runs: HashMap<(u64, u64), u64, RandomState>,
     stacks: HashMap<Stack, u64, RandomState>,
     keeps_stacks: bool,
     counts: BranchCounts,
@@ -152,6 +156,8 @@ pub struct BranchProfile {
 pub struct BranchCounts {
     /// Samples with branches.
     pub samples: u64,
+    /// Recordings with a hardware trace that was decoded.
+    pub traced: u64,
     /// Their branches.
     pub branches: u64,
     /// Those with neither end in the program.
@@ -163,6 +169,7 @@ pub struct BranchCounts {
 impl BranchCounts {
     pub(crate) fn add(&mut self, other: BranchCounts) {
         self.samples += other.samples;
+        self.traced += other.traced;
         self.branches += other.branches;
         self.outside += other.outside;
         self.kernel += other.kernel;
@@ -175,22 +182,36 @@ impl BranchProfile {
         BranchProfile { keeps_stacks, ..BranchProfile::default() }
     }
 
-    /// Adds the samples of a recording that `filter` selects; if that is empty, all. Returns false if no event of the
-    /// recording records branches.
+    /// Adds the samples of a recording that `filter` selects; if that is empty, all. If no event records branches, adds
+    /// those of a hardware trace (Intel PT), whose code is searched for in the places of `ids`. Returns false if the
+    /// recording has neither.
     ///
     /// # Errors
     ///
-    /// The recording cannot be read or decompressed, or its samples lack what they are selected by.
+    /// The recording cannot be read or decompressed, its samples lack what they are selected by, or its trace cannot be
+    /// decoded.
     pub fn add(
         &mut self,
         recording: &mut Recording,
         program: &Program,
         filter: &Arc<FilterOptions>,
+        ids: &IdOptions,
         threads: usize,
         report: &mut Report,
     ) -> Result<bool> {
-        let Some(facts) = survey(recording, threads)? else { return Ok(false) };
-        let (is_own, others) = program.among(&facts);
+        let (facts, has_branches) = survey(recording, threads)?;
+        let traced = if has_branches || self.keeps_stacks {
+            None
+        } else {
+            Traced::read(recording, filter, threads, report)?
+        };
+        if !has_branches && traced.is_none() {
+            return Ok(false);
+        }
+        let (is_own, others) = match &traced {
+            Some(traced) => program.among(traced.dsos().map(|(dso, ..)| dso), &facts.ids),
+            None => program.among(facts.spaces.dsos().iter().map(|(dso, _)| dso), &facts.ids),
+        };
         if !is_own.contains(&true) {
             let ids = if others.is_empty() {
                 String::new()
@@ -209,7 +230,10 @@ impl BranchProfile {
             elf: Some(&program.elf),
             keeps_stacks: self.keeps_stacks,
         };
-        let read = files.read(recording, filter, threads, report)?;
+        let read = match traced {
+            Some(traced) => files.count(&traced.decode(recording, (&facts.ids, ids), threads, report)?),
+            None => files.read(recording, filter, threads, report)?,
+        };
         self.counts.add(read.counts);
         read.profiles.into_values().for_each(|profile| self.join(profile));
         Ok(true)
@@ -217,6 +241,7 @@ impl BranchProfile {
 
     pub(crate) fn join(&mut self, other: BranchProfile) {
         other.traces.into_iter().for_each(|(trace, taken)| self.take(trace, taken));
+        other.runs.into_iter().for_each(|((start, end), count)| self.run(start, end, count));
         for (stack, count) in other.stacks {
             *self.stacks.entry(stack).or_default() += count;
         }
@@ -253,7 +278,30 @@ impl BranchProfile {
                 moved.take(Trace { from, to, end }, *taken);
             }
         }
+        for (&(start, end), &count) in &self.runs {
+            if let (Some(start), Some(end)) = (address(Some(start)), address(Some(end))) {
+                moved.run(start, end, count);
+            }
+        }
         moved
+    }
+
+    /// Adds code that ran straight on.
+    fn run(&mut self, start: u64, end: u64, count: u64) {
+        *self.runs.entry((start, end)).or_default() += count;
+    }
+
+    /// Adds a branch that a hardware trace tells of, and the code behind its target; or only that code. Nothing is added
+    /// if no place is in the program.
+    pub(crate) fn add_traced(&mut self, from: Option<Place>, to: Place, end: Place, count: u64) {
+        let end = end.filter(|_| to.is_some());
+        match (from, to, end) {
+            (Some(from), ..) if from.or(to).is_some() => {
+                self.take(Trace { from, to, end }, Taken { count, mispredicted: 0 });
+            }
+            (None, Some(start), Some(end)) => self.run(start, end, count),
+            _ => {}
+        }
     }
 
     fn take(&mut self, trace: Trace, taken: Taken) {
@@ -312,6 +360,15 @@ impl BranchProfile {
                 *branches.entry((from, to)).or_default() += count;
             }
         }
+        for (&(start, end), count) in &self.runs {
+            if let (Some(start), Some(end)) = (offset(Some(start)), offset(Some(end)))
+                && end.checked_sub(start).is_some_and(|size| size <= LONGEST_RANGE)
+            {
+                *ranges.entry((start, end)).or_default() += count;
+            } else {
+                left_out += count;
+            }
+        }
         writeln!(out, "{}", ranges.len())?;
         for ((start, end), count) in ranges {
             writeln!(out, "{start:x}-{end:x}:{count}")?;
@@ -338,6 +395,9 @@ impl BranchProfile {
                 let is_inside = from.is_some_and(|from| program.same_function(from, start));
                 *runs.entry((start, end, is_inside)).or_default() += taken.count;
             }
+        }
+        for (&(start, end), count) in &self.runs {
+            *runs.entry((start, end, false)).or_default() += count;
         }
         let shown = |place: Place| place.map_or_else(|| "X:0".to_owned(), |address| format!("{address:x}"));
         for ((from, to), Taken { count, mispredicted }) in branches {
@@ -383,16 +443,16 @@ impl BranchProfile {
     }
 }
 
-/// Learns what the records of a recording mean; `None` if none of its events records branches.
+/// Learns what the records of a recording mean, and whether an event of it records branches.
 ///
 /// # Errors
 ///
 /// The recording cannot be read or decompressed.
-pub(crate) fn survey(recording: &mut Recording, threads: usize) -> Result<Option<Facts>> {
+pub(crate) fn survey(recording: &mut Recording, threads: usize) -> Result<(Facts, bool)> {
     let facts = Facts::survey(recording, threads, true)?;
     let events = [&recording.events[..], recording.late_events()].concat();
     let has_branches = events.is_empty() || Layouts::new(&events).any_samples(sample_type::BRANCH_STACK);
-    Ok(has_branches.then_some(facts))
+    Ok((facts, has_branches))
 }
 
 /// The files whose branches are collected from a recording.
@@ -447,6 +507,42 @@ impl Files<'_> {
             selected.say_none(&recording.name, report);
         }
         Ok(all)
+    }
+}
+
+impl Files<'_> {
+    /// Adds up what a hardware trace says of the files.
+    pub(crate) fn count(&self, ran: &Ran) -> Collected {
+        let mut all = Collected::default();
+        all.counts.traced = 1;
+        let place = |place| {
+            let (dso, offset) = ran.in_file(place)?;
+            let owner = self.owners.get(dso as usize).copied().flatten()?;
+            Some((owner, self.elf.map_or(Some(offset), |elf| elf.address_of(offset))?))
+        };
+        let is_of_kernel = |place: &perfx_trace::Place| place.ip >= KERNEL_START;
+        for (&Run { from, to, end }, &count) in &ran.runs {
+            let is_to_kernel = is_of_kernel(&to);
+            if let Some(from) = &from {
+                let kernel = is_to_kernel || is_of_kernel(from);
+                let outside = !kernel && place(*from).or(place(to)).is_none();
+                all.counts.branches += count;
+                all.counts.kernel += if kernel { count } else { 0 };
+                all.counts.outside += if outside { count } else { 0 };
+            }
+            // Branches from and to the kernel are left out, as those of samples are; the code behind them ran.
+            let from = from.filter(|from| !is_to_kernel && !is_of_kernel(from)).map(place);
+            let (to, end) = (place(to), end.and_then(place));
+            let mut owners: Vec<u32> =
+                [from.flatten(), to].into_iter().flatten().map(|(owner, _)| owner).collect();
+            owners.dedup();
+            for owner in owners {
+                let own = |place: Option<(u32, u64)>| place.filter(|&(of, _)| of == owner).map(|(_, at)| at);
+                let profile = all.profiles.entry(owner).or_default();
+                profile.add_traced(from.map(own), own(to), own(end), count);
+            }
+        }
+        all
     }
 }
 
@@ -538,16 +634,19 @@ impl Worker<'_> {
 
 /// Adds to the report what was read; `program` names what is not outside.
 pub fn say_branches(counts: BranchCounts, program: &str, report: &mut Report) {
-    let BranchCounts { samples, branches, outside, kernel } = counts;
+    let BranchCounts { samples, traced, branches, outside, kernel } = counts;
     let all = counted(branches, "branch", "branches");
-    let mut line = format!("{} with {all}", counted(samples, "sample", "samples"));
+    let mut line = match (samples, traced) {
+        (0, 1..) => format!("{all} in {}", counted(traced, "hardware trace", "hardware traces")),
+        _ => format!("{} with {all}", counted(samples, "sample", "samples")),
+    };
     let outside_of = format!("outside of {program}");
     for (count, what) in [(outside, &*outside_of), (kernel, "of the kernel")] {
         if count > 0 {
             line += &format!(", {} {what}", perfx_pipeline::count(count));
         }
     }
-    report.say(if samples == 0 { Level::Warning } else { Level::Info }, line);
+    report.say(if samples == 0 && traced == 0 { Level::Warning } else { Level::Info }, line);
 }
 
 /// Reports how often code was left out that cannot have run straight on; see [`BranchProfile::sums`].

@@ -30,6 +30,7 @@ mod shown;
 mod sorted;
 mod stacks;
 pub mod svg;
+mod traced;
 pub mod view;
 
 pub use chains::StackTree;

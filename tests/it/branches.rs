@@ -19,7 +19,9 @@ use regex::Regex;
 use crate::args;
 use crate::snapshots::same;
 
-use crate::support::{Fixture, Ran, Stdin, clean, perf, perfx, perfx_command, run, skipped, temp, workloads};
+use crate::support::{
+    Fixture, Ran, Stdin, clean, perf, perfx, perfx_command, root, run, skipped, temp, workloads,
+};
 
 const PROGRAM: &str = "
 volatile unsigned long sink;
@@ -500,4 +502,87 @@ fn what_cannot_be_exported_is_said() {
         "export bolt branches.data --dir dir",
     ];
     same("export", "branches-refusals", &lines.map(say).join("\n"));
+}
+
+/// The branches of a truth beside a recording with Intel PT, with both ends in the program.
+fn true_branches(name: &str) -> BTreeMap<(u64, u64), u64> {
+    let text = fs::read_to_string(root().join(format!("tests/data/trace/{name}.truth"))).unwrap();
+    let mut branches = BTreeMap::new();
+    for line in text.lines() {
+        if let [from, to, ..] = line.split(' ').collect::<Vec<_>>()[..]
+            && let (Ok(from), Ok(to)) = (u64::from_str_radix(from, 16), u64::from_str_radix(to, 16))
+            && [from, to].iter().all(|place| (0x40_0000..0x50_0000).contains(place))
+        {
+            *branches.entry((from, to)).or_default() += 1;
+        }
+    }
+    branches
+}
+
+/// The lines of a kind, by the two addresses that begin them, with their counts.
+fn counted_lines(text: &str, kind: &str) -> BTreeMap<(u64, u64), u64> {
+    let line = |line: &str| {
+        let [of, one, other, count, ..] = line.split(' ').collect::<Vec<_>>()[..] else { return None };
+        let address = |text| u64::from_str_radix(text, 16).ok();
+        (of == kind).then_some(((address(one)?, address(other)?), count.parse().unwrap()))
+    };
+    text.lines().filter_map(line).collect()
+}
+
+#[test]
+fn every_branch_of_a_trace_counts() {
+    let root = root().join("tests/data/trace");
+    for (name, program) in [
+        ("user", "loop"),
+        ("noret", "loop"),
+        ("times", "loop"),
+        ("defer", "loop"),
+        ("halve", "halve"),
+        ("switch", "loop"),
+    ] {
+        let input = root.join(format!("{name}.data"));
+        let program = root.join("root/opt/perfx/trace").join(program);
+        let export = |form: &str, threads: &str, inputs: &[&Path]| {
+            let mut line = args![
+                "export",
+                form,
+                "-@",
+                threads,
+                "--no-files",
+                "--root",
+                root.join("root"),
+                "--binary",
+                program
+            ]
+            .to_vec();
+            line.extend(inputs.iter().map(Into::into));
+            perfx(line).done().unwrap().text()
+        };
+        let bolt = export("bolt", "1", &[&input]);
+        let truth = true_branches(name);
+        assert!(truth.len() > 10);
+        assert_eq!(counted_lines(&bolt, "B"), truth, "{name}");
+        assert_eq!(export("bolt", "3", &[&input]), bolt, "{name}");
+        let twice = counted_lines(&export("bolt", "2", &[&input, &input]), "B");
+        assert!(twice.iter().all(|(branch, count)| *count == 2 * truth[branch]), "{name}");
+        // Addresses of the other form begin with those of the file.
+        let autofdo = export("autofdo", "2", &[&input]);
+        let line = |line: &str| {
+            let (branch, count) = line.rsplit_once(':')?;
+            let (from, to) = branch.split_once("->")?;
+            let address = |text| Some(u64::from_str_radix(text, 16).ok()? + 0x40_0000);
+            Some(((address(from)?, address(to)?), count.parse().ok()?))
+        };
+        assert_eq!(autofdo.lines().filter_map(line).collect::<BTreeMap<_, u64>>(), truth, "{name}");
+    }
+}
+
+#[test]
+fn a_trace_without_its_code_is_a_loss() {
+    let root = root().join("tests/data/trace");
+    let (input, program) = (root.join("user.data"), root.join("root/opt/perfx/trace/loop"));
+    let ran = perfx(args!["export", "bolt", "--no-files", input, "--binary", program]);
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    assert!(ran.stderr.contains("the code is not known"), "{}", ran.stderr);
+    assert_eq!(counted_lines(&ran.text(), "B"), BTreeMap::new());
 }

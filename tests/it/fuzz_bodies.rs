@@ -787,7 +787,7 @@ pub(crate) fn export(bytes: &[u8]) {
     let _ = write_tables(&mut recording, &ids, spill(), table, 1, &mut report);
     if let (Ok(program), Some(mut recording)) = (Program::open(Path::new("/bin/true")), reread()) {
         let mut profile = BranchProfile::new(true);
-        if profile.add(&mut recording, &program, &all, 1, &mut report).is_ok() {
+        if profile.add(&mut recording, &program, &all, &ids, 1, &mut report).is_ok() {
             for format in [SumFormat::Autofdo, SumFormat::Bolt] {
                 profile.sums(format, &program, &mut std::io::sink()).expect("a sink takes all bytes");
             }
@@ -796,7 +796,7 @@ pub(crate) fn export(bytes: &[u8]) {
     }
     let Some(mut recording) = reread() else { return };
     let mut files = BranchFiles::default();
-    if files.add(&mut recording, &all, 1, &mut report).is_ok() {
+    if files.add(&mut recording, &all, &ids, 1, &mut report).is_ok() {
         files.into_profiles(SumFormat::Bolt, &ids, &mut report).expect("memory takes all bytes");
     }
     let Some(recording) = reread() else { return };

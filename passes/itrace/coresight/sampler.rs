@@ -9,7 +9,7 @@ use perfx_format::record::cpumode;
 use perfx_format::sample::{Branch, BranchFlags, NewSample};
 use perfx_trace::{BlockId, Blocks, Event, Fault, Kind, Point, Sink, Space, Step};
 
-use super::{Context, Events};
+use super::context::{Context, Events};
 use crate::itrace::events::Decoded;
 use crate::itrace::losses::Counts;
 use crate::itrace::made::Made;

@@ -81,7 +81,7 @@ impl Merge {
             let mut errors: Vec<_> = context.recorded.lost.iter().collect();
             errors.sort_by_key(|error| error.time);
             errors.iter().for_each(|error| made.push(&lost(error, endian), error.time));
-            merge.add(Part { buffer: usize::MAX, number: 0, time: 0 }, made);
+            merge.add(Part { buffer: usize::MAX, trace: usize::MAX, number: 0, time: 0 }, made);
         }
         merge
     }

@@ -41,7 +41,7 @@ impl<'t> Log<'t> {
     pub(super) fn new(maker: &'t dyn Maker, endian: Endian) -> Log<'t> {
         Log {
             maker,
-            part: Part { buffer: 0, number: 0, time: 0 },
+            part: Part { buffer: 0, trace: 0, number: 0, time: 0 },
             entries: Vec::new(),
             events: Vec::new(),
             made: Made::new(endian),

@@ -27,6 +27,9 @@ use crate::term::units::size;
 /// With --dir, one reading gives a profile of each program and library that has a build-id in the
 /// recording and whose file is found.
 ///
+/// The branches are those of branch stacks (perf record -b). Of a recording with a trace of Intel PT, every
+/// branch of the trace counts; the code of all files that ran must be found.
+///
 /// Examples:
 ///   perfx export autofdo perf.data --binary ./server -o server.autofdo
 ///   create_llvm_prof --profiler=text --profile=server.autofdo --binary=./server --out=server.prof
@@ -44,6 +47,9 @@ pub(crate) struct Autofdo {
 /// any number of recordings. Branches of other programs and of the kernel are left out. With
 /// --dir, one reading gives a profile of each program and library that has a build-id in the
 /// recording and whose file is found.
+///
+/// The branches are those of branch stacks (perf record -b). Of a recording with a trace of Intel PT, every
+/// branch of the trace counts; the code of all files that ran must be found.
 ///
 /// Examples:
 ///   perfx export bolt perf.data --binary ./server -o server.preagg
@@ -120,9 +126,6 @@ impl Bolt {
 impl SumArgs {
     fn run(&self, format: SumFormat) -> Result<u8> {
         match (&self.binary, &self.dir) {
-            (Some(_), _) if self.branches.select.searches() && !self.branches.select.chooses_functions() => {
-                bail!(Usage("with --binary, no other file is searched for".into()))
-            }
             (Some(binary), _) => self.branches.run(binary, Some(format)),
             (None, Some(dir)) => self.files(dir, format),
             (None, None) => bail!(Usage("give --binary FILE or --dir DIR".into())),
@@ -138,7 +141,7 @@ impl SumArgs {
         writable_above(dir)?;
         let mut files = BranchFiles::default();
         let mut report = self.branches.read(&sources, |recording, filter, report| {
-            files.add(recording, filter, threads.count(), report)
+            files.add(recording, filter, &ids, threads.count(), report)
         })?;
         let counts = files.counts();
         let made = files.into_profiles(format, &ids, &mut report)?;
@@ -179,7 +182,7 @@ impl BranchArgs {
                 with_branches += 1;
                 report.say(Level::Info, format!("read {name}: {}", size(report.bytes)));
             } else {
-                let what = "left out, as none of its events records branches (perf record -b)";
+                let what = "left out, as it has neither branches (perf record -b) nor a trace of Intel PT";
                 report.say(Level::Loss, format!("{name}: {what}"));
             }
             Ok(())
@@ -195,10 +198,11 @@ impl BranchArgs {
     fn run(&self, binary: &Path, sums: Option<SumFormat>) -> Result<u8> {
         let sources = self.inputs.sources()?;
         let output = self.output.open(&sources, true)?;
+        let ids = self.select.ids().map_err(usage)?;
         let program = Program::open(binary)?;
         let mut profile = BranchProfile::new(sums.is_none());
         let mut report = self.read(&sources, |recording, filter, report| {
-            profile.add(recording, &program, filter, self.threads.count(), report)
+            profile.add(recording, &program, filter, &ids, self.threads.count(), report)
         })?;
         let mut left_out = 0;
         output.write(|out| match sums {

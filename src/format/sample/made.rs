@@ -95,7 +95,7 @@ mod tests {
                 cpu: 3,
                 period: 12,
                 branches: &branches,
-                branch_index: 0,
+                branch_index: u64::MAX,
                 weight: 13,
                 data_src: 14,
                 phys_addr: 15,

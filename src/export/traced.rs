@@ -1,0 +1,173 @@
+//! Counts every branch that a hardware trace (Intel PT) of a recording tells of, by file, on all threads.
+//!
+//! Samples stand for the branches between them; a trace has all of them, so each counts. No sample is made.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use foldhash::fast::RandomState;
+use perfx_auxtrace::{Part, Recorded, Survey, Work, decode};
+use perfx_format::read::Recording;
+use perfx_model::address_space::Dso;
+use perfx_passes::{FilterOptions, say_faults, say_used, traced_code};
+use perfx_pipeline::{Report, Result, ensure};
+use perfx_resolve::{IdOptions, RecordedIds};
+use perfx_trace::{
+    Blocks, Counter, Ends, Event, Joint, PathId, Place, Point, Reason, Run, Sink, Step, Sums as _,
+};
+
+use crate::batches::each_batch;
+
+/// How often code ran straight on from one place to another.
+type Runs = HashMap<Run, u64, RandomState>;
+
+/// The trace of a recording.
+pub(crate) struct Traced(Recorded);
+
+impl Traced {
+    /// Finds the trace of a recording; `None` if it has none of Intel PT.
+    ///
+    /// # Errors
+    ///
+    /// The recording cannot be read, samples are selected, which do not select parts of a trace, or the trace is of a
+    /// kind that is not decoded.
+    pub(crate) fn read(
+        recording: &mut Recording,
+        filter: &Arc<FilterOptions>,
+        threads: usize,
+        report: &mut Report,
+    ) -> Result<Option<Traced>> {
+        let mut survey = Survey::default();
+        let kinds = Survey::KINDS;
+        report.bytes += each_batch(
+            recording,
+            threads,
+            report,
+            |_| Ok(()),
+            |batch, ()| {
+                batch.each(kinds, |record| {
+                    survey.add(record, &batch.layouts);
+                    Ok(())
+                })
+            },
+        )?;
+        if !survey.is_pt() {
+            return Ok(None);
+        }
+        let name = &recording.name;
+        ensure!(
+            filter.is_empty(),
+            "{name}: options that select samples do not select parts of its hardware trace"
+        );
+        let events = [&recording.events[..], recording.late_events()].concat();
+        Ok(Some(Traced(survey.done(&recording.stored_bytes(), &events)?)))
+    }
+
+    /// The DSOs of the recording with their flags, and the process that mapped each first.
+    pub(crate) fn dsos(&self) -> impl ExactSizeIterator<Item = (&Dso, u32, Option<u32>)> {
+        self.0.dsos()
+    }
+
+    /// Decodes the trace. `known` are the build-ids of the recording; code is searched for in the places of `ids`.
+    ///
+    /// # Errors
+    ///
+    /// A thread cannot be started.
+    pub(crate) fn decode(
+        self,
+        recording: &Recording,
+        (known, ids): (&RecordedIds, &IdOptions),
+        threads: usize,
+        report: &mut Report,
+    ) -> Result<Ran> {
+        let Traced(mut recorded) = self;
+        let clock = recorded.clock();
+        let about = (&recording.features, recording.endian, &*recording.name);
+        let code = traced_code(ids, &mut recorded, clock, known, about);
+        let mut joints: HashMap<usize, Joint> = HashMap::new();
+        let mut runs = Runs::default();
+        let joined = |part: Part, ends: Ends| {
+            if let Some(run) = joints.entry(part.trace).or_default().join(&ends) {
+                runs.add(run, 1);
+            }
+            Ok(())
+        };
+        let sinks = decode((&recorded.tracer, &recorded.buffers), &code, threads, &Count, joined)?;
+        joints.into_values().filter_map(Joint::end).for_each(|run| runs.add(run, 1));
+        let mut faults: BTreeMap<Reason, u64> = BTreeMap::new();
+        for Counting { counter, faults: of_thread } in sinks {
+            counter.into_inner().into_iter().for_each(|(run, count)| runs.add(run, count));
+            of_thread.into_iter().for_each(|(reason, count)| *faults.entry(reason).or_default() += count);
+        }
+        say_used(&code, report);
+        say_faults(&faults, report);
+        Ok(Ran { runs, files: code.files() })
+    }
+}
+
+/// What ran.
+pub(crate) struct Ran {
+    /// How often each piece of code ran straight on, and the branch to it.
+    pub(crate) runs: Runs,
+    /// For each mapping with code of a file: the number of its DSO, and the distance from addresses to offsets.
+    files: HashMap<u64, (u32, u64)>,
+}
+
+impl Ran {
+    /// The number of the DSO, and the offset in its file.
+    pub(crate) fn in_file(&self, place: Place) -> Option<(u32, u64)> {
+        let &(dso, shift) = self.files.get(&place.mapping?)?;
+        Some((dso, place.ip.wrapping_add(shift)))
+    }
+}
+
+/// Counts runs.
+struct Count;
+
+/// The runs of a thread, and what was wrong with its parts.
+struct Counting {
+    counter: Counter<Runs>,
+    faults: BTreeMap<Reason, u64>,
+}
+
+impl Work for Count {
+    type Sink = Counting;
+    type Done = Ends;
+
+    fn sink(&self) -> Counting {
+        Counting { counter: Counter::new(Runs::default()), faults: BTreeMap::new() }
+    }
+
+    fn begin(&self, _sink: &mut Counting, _part: &Part) {}
+
+    fn end(&self, sink: &mut Counting, blocks: &Blocks, _part: &Part) -> Ends {
+        sink.counter.end_unit(blocks)
+    }
+
+    fn finish(&self, sink: &mut Counting, blocks: &Blocks) {
+        sink.counter.forget(blocks);
+    }
+}
+
+impl Sink for Counting {
+    #[inline(always)]
+    fn step(&mut self, blocks: &Blocks, point: &Point, step: Step) {
+        self.counter.step(blocks, point, step);
+    }
+
+    #[inline(always)]
+    fn path(&mut self, blocks: &Blocks, point: &Point, id: PathId) {
+        self.counter.path(blocks, point, id);
+    }
+
+    fn event(&mut self, blocks: &Blocks, point: &Point, event: Event) {
+        if let Event::Fault(fault) = event {
+            *self.faults.entry(fault.reason).or_default() += 1;
+        }
+        self.counter.event(blocks, point, event);
+    }
+
+    fn forget(&mut self, blocks: &Blocks) {
+        self.counter.forget(blocks);
+    }
+}
