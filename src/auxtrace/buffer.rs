@@ -6,9 +6,9 @@ use perfx_trace::{Switch, Trace};
 /// A buffer of a CPU or a thread.
 #[derive(Clone, Debug)]
 pub struct Buffer {
-    /// The CPU, or [`Auxtrace::ANY`].
+    /// The CPU, or [`Auxtrace::ANY`](perfx_format::record::aux::Auxtrace::ANY).
     pub cpu: u32,
-    /// The thread, or [`Auxtrace::ANY`].
+    /// The thread, or [`Auxtrace::ANY`](perfx_format::record::aux::Auxtrace::ANY).
     pub tid: u32,
     /// Its data, contiguous in each of these lists.
     pub(crate) traces: Vec<Vec<Bytes>>,

@@ -38,7 +38,7 @@ pub(super) fn of(context: Arc<Context>, counts: Arc<Mutex<Counts>>) -> Batches {
         let ended = decoded.map(drop).and_then(|()| merge.release(u64::MAX)).and_then(|()| merge.flush());
         *counts.lock().unwrap_or_else(PoisonError::into_inner) = turns.counts();
         if let Err(error) = ended {
-            // The receiver is gone if it needs no more batches.
+            #[expect(clippy::let_underscore_must_use, reason = "no more batches are needed")]
             let _ = merge.sender.send(Err(error));
         }
     });
