@@ -238,8 +238,18 @@ mod tests {
                     ..none
                 },
             ),
-            ("i0ic", ItraceOptions { every: Some(1), branches: true, ..instructions }),
-            ("mtaMs5xwpI", ItraceOptions { last_level: true, tlb: true, remote: true, memory: true, ..none }),
+            ("i0ic", ItraceOptions { every: Some(1), branches: true, calls: true, ..instructions }),
+            (
+                "mtaMs5xwpI",
+                ItraceOptions {
+                    last_level: true,
+                    tlb: true,
+                    remote: true,
+                    memory: true,
+                    undecoded: Some('s'),
+                    ..none
+                },
+            ),
             ("i", instructions),
         ];
         for (text, expected) in cases {
