@@ -28,7 +28,7 @@ prepare() {
         apt-get update -qq
         DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${packages[@]}" > /dev/null
     fi
-    rustup target add "$1" > /dev/null 2>&1 || true
+    [ -d "$(rustc --print target-libdir --target "$1")" ] || rustup target add "$1"
     local name=${1//-/_}
     local upper=${name^^}
     export "CC_$name=$compiler" "CARGO_TARGET_${upper}_LINKER=$compiler"
@@ -81,21 +81,20 @@ export work
 
 cargo build --locked
 failed=0
-for target in "${@:-aarch64-unknown-linux-gnu s390x-unknown-linux-gnu i686-unknown-linux-gnu}"; do
-    for target in $target; do
-        prepare "$target"
-        echo "== $target"
-        cargo test --locked --target "$target" --lib -p perfx-format -p perfx-model -p perfx-pipeline
-        cargo build --locked --target "$target"
-        program="$runner $root/target/$target/debug/perfx"
-        find tests/data -name '*.data' | sort | awk -v part="$part" 'NR % part == 0' > "$work/inputs"
-        declare -p commands > "$work/commands"
-        xargs -P "$(nproc)" -I INPUT bash -c '. "$work/commands"; compare "$0" "$1" "$2/$3"' \
-            "$root/target/debug/perfx" "$program" "$root" INPUT < "$work/inputs" > "$work/report"
-        runs=$(($(wc -l < "$work/inputs") * ${#commands[@]}))
-        cat "$work/report"
-        echo "$target: $runs runs, $(grep -c DIFFERS "$work/report" || true) differences"
-        if grep -q DIFFERS "$work/report"; then failed=1; fi
-    done
+[ $# -gt 0 ] || set -- aarch64-unknown-linux-gnu s390x-unknown-linux-gnu i686-unknown-linux-gnu
+for target; do
+    prepare "$target"
+    echo "== $target"
+    cargo test --locked --target "$target" --lib -p perfx-format -p perfx-model -p perfx-pipeline
+    cargo build --locked --target "$target"
+    program="$runner $root/target/$target/debug/perfx"
+    find tests/data -name '*.data' | sort | awk -v part="$part" 'NR % part == 0' > "$work/inputs"
+    declare -p commands > "$work/commands"
+    xargs -P "$(nproc)" -I INPUT bash -c '. "$work/commands"; compare "$0" "$1" "$2/$3"' \
+        "$root/target/debug/perfx" "$program" "$root" INPUT < "$work/inputs" > "$work/report"
+    runs=$(($(wc -l < "$work/inputs") * ${#commands[@]}))
+    cat "$work/report"
+    echo "$target: $runs runs, $(grep -c DIFFERS "$work/report" || true) differences"
+    if grep -q DIFFERS "$work/report"; then failed=1; fi
 done
 exit $failed
