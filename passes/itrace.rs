@@ -24,7 +24,7 @@ use perfx_pipeline::{Level, Needs, Pass, Result, Session, Stage, Survey, bail};
 
 pub use self::code::{say_used, traced_code};
 use self::found::{Found, NAME};
-pub use self::losses::say_faults;
+pub use self::losses::{say_faults, say_missing};
 use self::options::ItraceOptions;
 pub use self::spe::{say_spe_losses, say_unknown_threads};
 use crate::support::options::PassOptions;

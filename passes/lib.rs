@@ -40,7 +40,7 @@ pub use filter::{
     SelectedSamples, Split, SplitBy, parse_bytes,
 };
 pub use itrace::{
-    Itrace, ItraceArgs, say_faults, say_spe_losses, say_unknown_threads, say_used, traced_code,
+    Itrace, ItraceArgs, say_faults, say_missing, say_spe_losses, say_unknown_threads, say_used, traced_code,
 };
 pub use jit::{Jit, JitArgs, JitLayout, JitOptions};
 pub use join::{JoinArgs, join};

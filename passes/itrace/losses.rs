@@ -61,16 +61,7 @@ impl Counts {
             let name = name.as_deref().map_or_else(|| "no file".into(), String::from_utf8_lossy);
             report.say(Level::Detail, format!("{name}: {} × {}", count(*times), reason.text()));
         }
-        let lost = recorded.lost.len() as u64;
-        if lost > 0 {
-            let times = counted(lost, "time", "times");
-            report.say(Level::Loss, format!("the kernel lost data of the traces {times}: a buffer was full"));
-        }
-        if recorded.unreadable > 0 {
-            let chunks = counted(recorded.unreadable, "piece", "pieces");
-            report
-                .say(Level::Loss, format!("{chunks} of AUX data inside compressed records can't be decoded"));
-        }
+        say_missing(recorded, report);
         if self.unknown_units > 0 {
             let traces = counted(self.unknown_units, "trace", "traces");
             let what = format!("{traces} have an id in frames that no record ties to a CPU");
@@ -98,4 +89,17 @@ pub fn say_faults(reasons: &BTreeMap<Reason, u64>, report: &mut Report) {
         reasons.join(", ")
     );
     report.say(Level::Loss, what);
+}
+
+/// Reports what of the traces is not in the recording, or cannot be read.
+pub fn say_missing<T>(recorded: &Recorded<T>, report: &mut Report) {
+    let lost = recorded.lost.len() as u64;
+    if lost > 0 {
+        let times = counted(lost, "time", "times");
+        report.say(Level::Loss, format!("the kernel lost data of the traces {times}: a buffer was full"));
+    }
+    if recorded.unreadable > 0 {
+        let chunks = counted(recorded.unreadable, "piece", "pieces");
+        report.say(Level::Loss, format!("{chunks} of AUX data inside compressed records can't be decoded"));
+    }
 }

@@ -9,7 +9,7 @@ use foldhash::fast::RandomState;
 use perfx_auxtrace::{Part, Recorded, Survey, Work, decode};
 use perfx_format::read::Recording;
 use perfx_model::address_space::Dso;
-use perfx_passes::{FilterOptions, say_faults, say_used, traced_code};
+use perfx_passes::{FilterOptions, say_faults, say_missing, say_used, traced_code};
 use perfx_pipeline::{Report, Result, ensure};
 use perfx_resolve::{IdOptions, RecordedIds};
 use perfx_trace::{
@@ -101,6 +101,7 @@ impl Traced {
         }
         say_used(&code, report);
         say_faults(&faults, report);
+        say_missing(&recorded, report);
         Ok(Ran { runs, files: code.files() })
     }
 }
