@@ -30,6 +30,7 @@ use perfx_format::record::cpumode::is_kernel;
 use perfx_format::record::frames::change_frames;
 use perfx_format::record::header_records::with_attr;
 use perfx_format::record::namespaces::change_namespaces;
+use perfx_format::record::off_cpu::{OFF_CPU_NAME, changed_off_cpu};
 use perfx_format::record::stat_config::without_unknown_tags;
 use perfx_format::sample::{raw_range, without_parts as sample_without};
 use perfx_format::tracepoint::TraceFormat;
@@ -371,7 +372,7 @@ impl Plan {
         let by_users = made_by_users(&formats);
         let known = formats.iter().filter(|format| !by_users.contains(format.system));
         let mut events: HashSet<Vec<u8>> = known.map(TraceFormat::full_name).collect();
-        events.extend([&b""[..], b"offcpu-time", b"__augmented_syscalls__"].map(<[u8]>::to_vec));
+        events.extend([&b""[..], OFF_CPU_NAME, b"__augmented_syscalls__"].map(<[u8]>::to_vec));
         let pmus = pmu_names(section(Feature::PMU_MAPPINGS), endian).unwrap_or_default().into_iter();
         let pmus = pmus.map(|(_, pmu)| pmu).filter(|pmu| is_pmu(pmu) && !is_probe_pmu(pmu));
         let pmus = pmus.map(<[u8]>::to_vec).collect();
@@ -440,16 +441,15 @@ impl Plan {
         if self.keeps(category) { text.to_vec() } else { done.note(category, text, new) }
     }
 
-    /// Clears the entries of a call chain that are no addresses of user code. In code without frame pointers, the
-    /// kernel takes parts of the stack for return addresses.
+    /// What takes the place of an entry of a call chain, if that is not an address of user code. In code without frame
+    /// pointers, the kernel takes parts of the stack for return addresses.
+    fn cleared(&self, cpumode: u16, entry: u64) -> Option<u64> {
+        (!is_kernel(cpumode) && entry >= self.user_end).then_some(0).filter(|_| !self.keeps(Category::Stacks))
+    }
+
+    /// Clears such entries of a record.
     fn clear_memory(&self, record: &Record<'_>, layout: Option<&Layout>, bytes: &mut Cow<'_, [u8]>) -> u64 {
-        if self.keeps(Category::Stacks) {
-            return 0;
-        }
-        let end = self.user_end;
-        change_frames(record, layout, bytes, |cpumode, entry| {
-            (!is_kernel(cpumode) && entry >= end).then_some(0)
-        })
+        change_frames(record, layout, bytes, |cpumode, entry| self.cleared(cpumode, entry))
     }
 }
 
@@ -760,19 +760,24 @@ impl Remove {
         let stays = event.and_then(|event| plan.raw.get(event));
         if layout.sample_type & st::RAW != 0 && stays != Some(&Stays::All) {
             let Some(range) = raw_range(&record, layout) else { return done.drop_sample(record, out) };
-            let old = &record.bytes()[range.clone()];
-            let kept = match stays {
-                Some(Stays::Fields(kept)) => &kept[..],
-                _ => &[],
-            };
-            let new = redacted(old, kept, record.endian(), |name| {
-                // The pseudonyms of tasks are in every sample of some tracepoints.
-                if let Some(known) = comms.get(name) {
-                    return known.clone();
+            let (old, endian) = (&record.bytes()[range.clone()], record.endian());
+            let new = match stays {
+                Some(Stays::OffCpu) => {
+                    let changed = changed_off_cpu(old, endian, |cpumode, entry| plan.cleared(cpumode, entry));
+                    let (new, entries) = changed.unwrap_or_else(|| (vec![0; old.len()], 0));
+                    done.entries += entries;
+                    new
                 }
-                let new = plan.name(done, Name { kind: NameKind::Comm, text: name, build_id: None });
-                comms.entry(name.to_vec()).or_insert(new).clone()
-            });
+                Some(Stays::Fields(kept)) => redacted(old, kept, endian, |name| {
+                    // The pseudonyms of tasks are in every sample of some tracepoints.
+                    if let Some(known) = comms.get(name) {
+                        return known.clone();
+                    }
+                    let new = plan.name(done, Name { kind: NameKind::Comm, text: name, build_id: None });
+                    comms.entry(name.to_vec()).or_insert(new).clone()
+                }),
+                _ => vec![0; old.len()],
+            };
             if new != old {
                 *done.samples.entry(Category::Raw).or_default() += 1;
                 bytes.to_mut()[range].copy_from_slice(&new);
