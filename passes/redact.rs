@@ -250,6 +250,8 @@ struct Done {
     unknown: BTreeMap<RecordType, u64>,
     /// Samples that do not fit their attr.
     unreadable: u64,
+    /// True if an attr had settings of parts that samples lose.
+    asked: bool,
     /// Bytes outside all sections.
     unnamed: u64,
     /// Bytes in which perfx knows no field.
@@ -441,6 +443,13 @@ impl Plan {
         if self.keeps(category) { text.to_vec() } else { done.note(category, text, new) }
     }
 
+    /// Removes the parts that samples lose from an attr. Returns true if it had any of their settings.
+    fn cut_parts(&self, raw: &mut [u8], endian: Endian) -> bool {
+        let old = raw.to_vec();
+        without_parts(raw, self.parts, endian);
+        *raw != old
+    }
+
     /// What takes the place of an entry of a call chain, if that is not an address of user code. In code without frame
     /// pointers, the kernel takes parts of the stack for return addresses.
     fn cleared(&self, cpumode: u16, entry: u64) -> Option<u64> {
@@ -477,6 +486,7 @@ impl Done {
         self.unreadable += later.unreadable;
         self.zeroed.join(later.zeroed);
         self.tags += later.tags;
+        self.asked |= later.asked;
         for (category, count) in later.samples {
             *self.samples.entry(category).or_default() += count;
         }
@@ -523,6 +533,13 @@ impl Done {
             let (one, many) = ("entry of call chains is memory", "entries of call chains are memory");
             let done = if checks { "" } else { ", now 0" };
             report.say(level, format!("stacks: {}{done}", counted(self.entries, one, many)));
+        }
+        let cut = [Category::Stacks, Category::Aux, Category::Unknown];
+        if self.asked && cut.iter().all(|category| !self.samples.contains_key(category)) {
+            let done = if checks { "" } else { ", cleared" };
+            let what =
+                "stacks: events ask for registers, stacks, AUX data or unknown parts, which no sample has";
+            report.say(level, format!("{what}{done}"));
         }
         if let Some(padding) = self.zeroed.padding() {
             report.say(level, format!("unknown: {padding}{}", if checks { "" } else { " zeroed" }));
@@ -596,9 +613,9 @@ impl Remove {
         rename_event_types(&mut event_types, |name| Some(self.plan.name(&mut self.done, name)));
         session.event_types = event_types;
         let plan = &self.plan;
-        let zeroed = Cell::new(self.done.zeroed);
+        let (zeroed, asked) = (Cell::new(self.done.zeroed), Cell::new(self.done.asked));
         change_attrs(session, |raw, endian| {
-            without_parts(raw, plan.parts, endian);
+            asked.set(plan.cut_parts(raw, endian) || asked.get());
             if !plan.keeps(Category::Unknown) {
                 zeroed.update(|mut zeroed| {
                     zeroed.attr(raw, endian);
@@ -606,7 +623,7 @@ impl Remove {
                 });
             }
         });
-        self.done.zeroed = zeroed.get();
+        (self.done.zeroed, self.done.asked) = (zeroed.get(), asked.get());
     }
 
     /// The id of a file as it is in the output.
@@ -662,8 +679,11 @@ impl Remove {
                 })
             }
             Feature::EVENT_DESC => {
-                let attr = |raw: &mut Vec<u8>, endian| without_parts(raw, plan.parts, endian);
-                changed_events(section, endian, |name| Some(plan.name(&mut self.done, name)), attr)
+                let asked = Cell::new(self.done.asked);
+                let attr = |raw: &mut Vec<u8>, endian| asked.set(plan.cut_parts(raw, endian) || asked.get());
+                let new = changed_events(section, endian, |name| Some(plan.name(&mut self.done, name)), attr);
+                self.done.asked = asked.get();
+                new
             }
             Feature::HOSTNAME | Feature::GROUP_DESC => {
                 renamed(feature, section, endian, |name| Some(plan.name(&mut self.done, name)))
@@ -822,7 +842,8 @@ impl Remove {
                 None
             }
             RecordType::HEADER_ATTR => {
-                with_attr(&view(&bytes)?, |raw| without_parts(raw, self.plan.parts, record.endian()))
+                let (plan, asked) = (&self.plan, &mut self.done.asked);
+                with_attr(&view(&bytes)?, |raw| *asked |= plan.cut_parts(raw, record.endian()))
             }
             RecordType::STAT_CONFIG if !self.plan.keeps(Category::Unknown) => {
                 let known = without_unknown_tags(&view(&bytes)?);

@@ -46,13 +46,17 @@ mod tests {
     #[test]
     fn only_what_perf_lays_out_is_known() {
         for endian in [Endian::Little, Endian::Big] {
-            let words = |words: &[u64]| words.iter().flat_map(|&word| endian.bytes_u64(word)).collect::<Vec<u8>>();
-            let raw = |nr: u64, first: u64| [&words(&[7, 5_000_000, nr, first, 0x40, 0x80, 9])[..], b"abcd"].concat();
+            let words =
+                |words: &[u64]| words.iter().flat_map(|&word| endian.bytes_u64(word)).collect::<Vec<u8>>();
+            let raw = |nr: u64, first: u64| {
+                [&words(&[7, 5_000_000, nr, first, 0x40, 0x80, 9])[..], b"abcd"].concat()
+            };
             let user = Marker::USER.0;
             let change = |cpumode, address| (cpumode == USER && address > 0x40).then_some(0);
             let expected = [&words(&[7, 5_000_000, 3, user, 0x40, 0, 9])[..], &[0; 4]].concat();
             assert_eq!(changed_off_cpu(&raw(3, user), endian, change), Some((expected, 1)));
-            for (nr, first) in [(2, user), (4, user), (3, 0x40), (0, user), (u64::MAX, user), (1 << 61, user)] {
+            for (nr, first) in [(2, user), (4, user), (3, 0x40), (0, user), (u64::MAX, user), (1 << 61, user)]
+            {
                 assert_eq!(changed_off_cpu(&raw(nr, first), endian, change), None, "{nr} {first:#x}");
             }
             for end in 0..raw(3, user).len() - 4 {
