@@ -10,7 +10,7 @@ mod names;
 mod raw;
 
 use std::borrow::Cow;
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
@@ -443,13 +443,6 @@ impl Plan {
         if self.keeps(category) { text.to_vec() } else { done.note(category, text, new) }
     }
 
-    /// Removes the parts that samples lose from an attr. Returns true if it had any of their settings.
-    fn cut_parts(&self, raw: &mut [u8], endian: Endian) -> bool {
-        let old = raw.to_vec();
-        without_parts(raw, self.parts, endian);
-        *raw != old
-    }
-
     /// What takes the place of an entry of a call chain, if that is not an address of user code. In code without frame
     /// pointers, the kernel takes parts of the stack for return addresses.
     fn cleared(&self, cpumode: u16, entry: u64) -> Option<u64> {
@@ -469,6 +462,16 @@ impl Done {
             self.names.entry((category, old.to_vec())).or_insert_with(|| new.clone());
         }
         new
+    }
+
+    /// Removes the parts that samples lose from an attr, and what is not known.
+    fn change_attr(&mut self, plan: &Plan, raw: &mut [u8], endian: Endian) {
+        let old = raw.to_vec();
+        without_parts(raw, plan.parts, endian);
+        self.asked |= *raw != old;
+        if !plan.keeps(Category::Unknown) {
+            self.zeroed.attr(raw, endian);
+        }
     }
 
     fn drop_sample(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
@@ -612,18 +615,8 @@ impl Remove {
         let mut event_types = std::mem::take(&mut session.event_types);
         rename_event_types(&mut event_types, |name| Some(self.plan.name(&mut self.done, name)));
         session.event_types = event_types;
-        let plan = &self.plan;
-        let (zeroed, asked) = (Cell::new(self.done.zeroed), Cell::new(self.done.asked));
-        change_attrs(session, |raw, endian| {
-            asked.set(plan.cut_parts(raw, endian) || asked.get());
-            if !plan.keeps(Category::Unknown) {
-                zeroed.update(|mut zeroed| {
-                    zeroed.attr(raw, endian);
-                    zeroed
-                });
-            }
-        });
-        (self.done.zeroed, self.done.asked) = (zeroed.get(), asked.get());
+        let (plan, done) = (&self.plan, RefCell::new(&mut self.done));
+        change_attrs(session, |raw, endian| done.borrow_mut().change_attr(plan, raw, endian));
     }
 
     /// The id of a file as it is in the output.
@@ -679,11 +672,11 @@ impl Remove {
                 })
             }
             Feature::EVENT_DESC => {
-                let asked = Cell::new(self.done.asked);
-                let attr = |raw: &mut Vec<u8>, endian| asked.set(plan.cut_parts(raw, endian) || asked.get());
-                let new = changed_events(section, endian, |name| Some(plan.name(&mut self.done, name)), attr);
-                self.done.asked = asked.get();
-                new
+                let done = RefCell::new(&mut self.done);
+                let name = |name: Name<'_>| Some(plan.name(&mut done.borrow_mut(), name));
+                changed_events(section, endian, name, |raw, endian| {
+                    done.borrow_mut().change_attr(&plan, raw, endian);
+                })
             }
             Feature::HOSTNAME | Feature::GROUP_DESC => {
                 renamed(feature, section, endian, |name| Some(plan.name(&mut self.done, name)))
@@ -842,8 +835,8 @@ impl Remove {
                 None
             }
             RecordType::HEADER_ATTR => {
-                let (plan, asked) = (&self.plan, &mut self.done.asked);
-                with_attr(&view(&bytes)?, |raw| *asked |= plan.cut_parts(raw, record.endian()))
+                let (plan, done) = (&self.plan, &mut self.done);
+                with_attr(&view(&bytes)?, |raw| done.change_attr(plan, raw, record.endian()))
             }
             RecordType::STAT_CONFIG if !self.plan.keeps(Category::Unknown) => {
                 let known = without_unknown_tags(&view(&bytes)?);
