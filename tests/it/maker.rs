@@ -16,7 +16,7 @@ pub(crate) struct Maker {
     pub(crate) writer: RecordingWriter<File>,
     /// The time of the next record, ns.
     pub(crate) time: u64,
-    /// True if samples begin with an id.
+    /// True if the events have ids, the first of which is 1.
     identified: bool,
 }
 
@@ -37,10 +37,16 @@ impl Maker {
     }
 
     pub(crate) fn put(&mut self, kind: T, misc: u16, pid: u32, body: &[&[u8]]) {
-        let (pid, time) = (pid.to_le_bytes(), self.time.to_le_bytes());
-        let end = [&pid[..], &pid, &time];
-        self.writer.write_parts(kind, misc, &[body, &end].concat()).unwrap();
+        let end = self.trailer(kind, pid);
+        self.writer.write_parts(kind, misc, &[body, &[&end]].concat()).unwrap();
         self.time += 1;
+    }
+
+    /// The end of a record: who ran when, and with ids that of the first event, which precedes all else in samples.
+    pub(crate) fn trailer(&self, kind: T, pid: u32) -> Vec<u8> {
+        let has_id = self.identified && kind != T::SAMPLE;
+        let id: &[u8] = if has_id { &1_u64.to_le_bytes() } else { &[] };
+        [&[pid; 2].map(u32::to_le_bytes).concat()[..], &self.time.to_le_bytes(), id].concat()
     }
 
     pub(crate) fn task(&mut self, kind: T, pid: u32, parent: u32) {
@@ -79,7 +85,7 @@ impl Maker {
     /// A file with a build-id or an inode.
     pub(crate) fn mmap2(&mut self, pid: u32, start: u64, len: u64, file: MappedFile<'_>, name: &str) {
         let (tid, pgoff, prot, flags) = (pid, 0, 5, 2);
-        let trailer = [&[pid; 2].map(u32::to_le_bytes).concat()[..], &self.time.to_le_bytes()].concat();
+        let trailer = self.trailer(T::MMAP2, pid);
         let (misc, name, trailer) = (USER, name.as_bytes(), &trailer[..]);
         let mapping = Mmap2 { misc, pid, tid, start, len, pgoff, file, prot, flags, name, trailer };
         self.writer.write(&mapping.write(LE).unwrap()).unwrap();
