@@ -36,6 +36,7 @@ const SCRIPT: &str = concat!(
     include_str!("html/colours.js"),
     include_str!("html/time.js"),
     include_str!("html/stacks.js"),
+    include_str!("html/chart.js"),
     include_str!("html/flame.js"),
     include_str!("html/tables.js"),
     include_str!("html/link.js"),
@@ -44,8 +45,8 @@ const SCRIPT: &str = concat!(
 
 /// SHA-256 of the script and of the style, in base64: the page lets a browser use no other. A test prints them after a
 /// change.
-const SCRIPT_HASH: &str = "WNugn5qenZqSZaTfHpuMrs1JZr1js36TD0CyivoRg0c=";
-const STYLE_HASH: &str = "uAjd29H/8siBISLkupCPkKwpbIvewMcRmPZPt3GMrqY=";
+const SCRIPT_HASH: &str = "FQxtW6QYmyWEN4Tv36ijrmA/6KCB+SBJxRwMbfYBcr0=";
+const STYLE_HASH: &str = "RnDJoyrxgymqp9wUL8cCbFvt2L8IvQ9V8XZGzSLnekc=";
 
 /// What the data begins with.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -78,8 +79,8 @@ pub struct RecordingHead {
     pub events: Vec<EventHead>,
     /// The event shown first.
     pub first_event: Option<u32>,
-    /// The name of the thread; process, thread and CPU.
-    pub labels: Vec<(String, [Option<u32>; 3])>,
+    /// The name of the thread; process, thread and CPU; path of the cgroup.
+    pub labels: Vec<(String, [Option<u32>; 3], Option<String>)>,
     /// The earliest time of a row, ns, in decimal: browsers lose digits of large numbers.
     pub first_time: String,
     /// The unit of times, ns.
@@ -213,7 +214,8 @@ fn recording(side: Side<'_>, columns: &mut Columns) -> RecordingHead {
     columns.add(sums.iter().map(|(_, weight)| weight.period));
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let label = |label: &crate::stacks::Label| {
-        (text(label.comm.as_deref().unwrap_or_default()), [label.pid, label.tid, label.cpu])
+        let comm = text(label.comm.as_deref().unwrap_or_default());
+        (comm, [label.pid, label.tid, label.cpu], label.cgroup.as_deref().map(text))
     };
     let one = Weight { samples: 1, period: 2 };
     let event = |event: &perfx_resolve::EventFacts| EventHead {

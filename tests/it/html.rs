@@ -178,6 +178,22 @@ fn a_page_counts_what_folded_lines_and_stats_count() {
 }
 
 #[test]
+fn labels_have_the_cgroup_of_the_samples() {
+    let path = Fixture::new("recorded/cgroups.p61.data").path;
+    let data = Data::of(&export(&[&path], &[]).stdout);
+    let mut sums = BTreeMap::<&str, u64>::new();
+    for (_, label, _, _, samples, _) in data.rows(0) {
+        let cgroup = data.head.recordings[0].labels[label].2.as_deref();
+        *sums.entry(cgroup.expect("each sample has a cgroup")).or_default() += samples;
+    }
+    for (cgroup, samples) in sums {
+        let cgroup = format!("^{cgroup}$");
+        let theirs = Data::of(&export(&[&path], &["--cgroup", &cgroup]).stdout);
+        assert_eq!(theirs.rows(0).iter().map(|row| row.4).sum::<u64>(), samples, "{cgroup}");
+    }
+}
+
+#[test]
 fn a_page_does_not_depend_on_threads_form_or_folder() {
     let folder = temp();
     let large = folder.path().join("fp.p61.data");

@@ -126,8 +126,15 @@ impl Html {
             said: Vec::new(),
             name,
         };
-        let grouping =
-            Grouping { comm: true, pid: true, tid: true, cpu: true, time: true, ..Grouping::default() };
+        let grouping = Grouping {
+            comm: true,
+            pid: true,
+            tid: true,
+            cpu: true,
+            cgroup: true,
+            time: true,
+            own_address: false,
+        };
         let collected = self.stacks.collect(recording, ids, grouping, report)?;
         let (placed, found) = named.add(&collected.stacks, collected.search(ids, !self.no_inline))?;
         let Collected { recording, facts, stacks, bar, .. } = collected;

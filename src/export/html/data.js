@@ -9,7 +9,7 @@ let functions, files, functionFile, functionKind, sides, compare;
 let recorded, parent, nodeFunction, childStart, childNodes, repeated;
 // What the user chose. The address of the page has it, too: see link.js.
 const state = {
-  event: '', unit: 'period', process: '', thread: '', rows: 'parts', spans: [],
+  event: '', unit: 'period', process: '', thread: '', cpu: '', cgroup: '', rows: 'parts', spans: [],
   root: '', view: 'icicle', width: '1', centre: NONE, zoom: [], focus: [],
   merge: [], only: [], hide: [], recursion: false, search: '', kind: 'part', clicked: NONE, tab: 'functions',
 };
@@ -79,6 +79,9 @@ function load({ head, next }) {
   sides.forEach(nameTasks);
 }
 
+// What a label says, and what samples can be chosen by.
+const KINDS = ['process', 'thread', 'cpu', 'cgroup'];
+
 // Processes and threads of labels. Those of two recordings are compared by name, because they have other numbers.
 function nameTasks(side) {
   const weight = new Float64Array(side.labels.length);
@@ -88,13 +91,20 @@ function nameTasks(side) {
     const rank = (pid === tid ? 1e18 : 0) + weight[label];
     if (!best.has(pid) || best.get(pid).rank < rank) best.set(pid, { rank, comm });
   });
-  side.tasks = side.labels.map(([comm, [pid, tid, cpu]]) => {
+  side.tasks = side.labels.map(([comm, [pid, tid, cpu], path]) => {
     const name = (comm, number) => (compare || number == null ? comm || '(no name)' : `${comm || '(no name)'} (${number | 0})`);
-    return { process: name(best.get(pid).comm, pid), thread: name(comm, tid), pid, tid, cpu, comm: best.get(pid).comm };
+    const places = { cpu: cpu == null ? 'no CPU' : 'CPU ' + cpu, cgroup: path ?? 'no cgroup' };
+    return { process: name(best.get(pid).comm, pid), thread: name(comm, tid), ...places, pid, tid, comm: best.get(pid).comm };
   });
 }
 
-// The processes or threads that stacks begin with, the heaviest first. They have the numbers behind those of functions.
+// Names of processes, threads, CPUs or cgroups with their sums: CPUs by number, others the heaviest first.
+function ranked(kind, sums) {
+  const compared = kind === 'cpu' ? (a, b) => a.localeCompare(b, 'en', { numeric: true }) : (a, b) => sums.get(b) - sums.get(a) || (a < b ? -1 : 1);
+  return [...sums.keys()].sort(compared);
+}
+
+// What stacks begin with. These names have the numbers behind those of functions.
 const roots = { '': [] };
 function rootNames() {
   if (roots[state.root]) return roots[state.root];
@@ -105,6 +115,5 @@ function rootNames() {
       sums.set(name, (sums.get(name) ?? 0) + side.samples[row]);
     });
   }
-  const byWeight = (a, b) => sums.get(b) - sums.get(a) || (a < b ? -1 : 1);
-  return (roots[state.root] = [...sums.keys()].sort(byWeight));
+  return (roots[state.root] = ranked(state.root, sums));
 }

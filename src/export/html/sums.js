@@ -1,6 +1,6 @@
 // Adds up the samples that the user chose, and draws everything that shows them.
 
-const taken = (task) => (!state.process || task.process === state.process) && (!state.thread || task.thread === state.thread);
+const taken = (task) => KINDS.every((kind) => !state[kind] || task[kind] === state[kind]);
 
 // The first row at or after a time.
 function rowAt(side, time) {
@@ -55,7 +55,7 @@ function addUp(side) {
   Object.assign(side, { own, total, ownOf, totalOf });
 }
 
-// The sums of the nodes below a process or thread.
+// The sums of the nodes below a process, thread, CPU or cgroup.
 function sumsBelow(side, root) {
   const [own, total] = [new Map(), new Map()];
   root.nodes.forEach((node, at) => own.set(node, (own.get(node) ?? 0) + root.weights[at]));
@@ -68,10 +68,10 @@ function sumsBelow(side, root) {
 function refresh() {
   shape();
   sides.forEach(addUp);
-  const [last] = sides.slice(-1);
-  const said = sides.map((side) => count(side.sampleSum) + ' samples');
-  const about = state.unit === 'period' ? `, ${amount(last.sum)}` : '';
-  $('shown').textContent = compare ? `before ${said[0]}, after ${said[1]}` : said[0] + about;
+  const said = sides.map((side) => count(side.sampleSum) + ' samples' + (state.unit === 'period' ? `, ${amount(side.sum)}` : ''));
+  const [before, after] = sides.map((side) => side.sum);
+  const grown = before > 0 ? ` (${points(after / before - 1)})` : '';
+  $('shown').textContent = compare ? `before ${said[0]}; after ${said[1]}${grown}` : said[0];
   $('shown').dataset.sums = sides.map((side) => side.sum).join(' ');
   $('found').textContent = '';
   search();
