@@ -626,6 +626,32 @@ fn the_name_of_a_row_chooses_it() {
 }
 
 #[test]
+fn instructions_have_the_weight_of_the_chosen_samples() {
+    let (Some(root), Some(browser)) = (workloads(), Browser::start()) else { return };
+    let folder = temp();
+    let input = Fixture::new("recorded/fp.p61.data").path;
+    let page = folder.path().join("page.html");
+    let line = args!["export", "html", "--no-files", "--root", root, "--annotate", "3", input, "-o", page];
+    perfx(line).done().unwrap();
+    browser.open(&page);
+    browser.change("showCode(functions.indexOf('leaf_xor'))");
+    let check = |more: &[&str]| {
+        let lines = folded(&input, root, more);
+        let own = weight(&lines, |frames| frames.last() == Some(&"leaf_xor"));
+        let shown = browser.rows().iter().map(|row| row[0].parse::<u64>().unwrap()).sum::<u64>();
+        assert!(own > 0 && own == shown, "{own} {shown}");
+    };
+    check(&[]);
+    // The first half of its samples.
+    browser.change("const at = sides[0].time; setSpan(sides[0], at[0], at[at.length >> 1])");
+    let said = browser.text("heat-said");
+    check(&["--time", said.split_once("--time ").unwrap().1]);
+    browser.change("showCode(functions.indexOf('[[kernel.kallsyms]]'))");
+    assert!(browser.text("panel-code").contains("does not have the code of this function"));
+    browser.check_silent(&page);
+}
+
+#[test]
 fn stacks_over_time_are_those_of_the_samples() {
     let (Some(root), Some(browser)) = (workloads(), Browser::start()) else { return };
     let folder = temp();
@@ -673,7 +699,7 @@ fn axe_finds_nothing() {
     for inputs in [&[&*inputs[0]][..], &[&inputs[0], &inputs[1]]] {
         browser.open(&page(&folder, inputs, root));
         browser.run(&axe.text());
-        for tab in ["functions", "processes", "files", "bytes", "recording", "soundness"] {
+        for tab in ["functions", "processes", "files", "code", "bytes", "recording", "soundness"] {
             browser.change(&format!("document.getElementById('tab-{tab}').click()"));
             let found = browser.call(
                 "POST",

@@ -4,14 +4,14 @@
 
 const $ = (id) => document.getElementById(id);
 const NONE = -1;
-let functions, files, functionFile, functionKind, sides, compare;
+let functions, files, code, functionFile, functionKind, sides, compare;
 // The stacks as they are recorded, and as they are shown: see shape.js.
 let recorded, parent, nodeFunction, childStart, childNodes, repeated;
 // What the user chose. The address of the page has it, too: see link.js.
 const state = {
   event: '', unit: 'period', process: '', thread: '', cpu: '', cgroup: '', rows: 'parts', spans: [],
   root: '', view: 'icicle', width: '1', centre: NONE, zoom: [], focus: [],
-  merge: [], only: [], hide: [], recursion: false, search: '', kind: 'part', clicked: NONE, tab: 'functions',
+  merge: [], only: [], hide: [], recursion: false, search: '', kind: 'part', clicked: NONE, tab: 'functions', listed: 0,
 };
 
 function make(tag, properties, ...children) {
@@ -62,7 +62,8 @@ function numbers(bytes, Type) {
 }
 
 function load({ head, next }) {
-  ({ functions, files } = head);
+  ({ functions, files, code } = head);
+  code.reduce((sum, { instructions }, at) => (codeStart[at] = sum) + instructions.length, 0);
   functionFile = next(Int32Array).map((file) => file - 1);
   functionKind = next(Uint8Array);
   recorded = { parent: next(Int32Array).map((distance, node) => (distance ? node - distance : NONE)), nodeFunction: next(Uint32Array) };
@@ -72,7 +73,7 @@ function load({ head, next }) {
     const [label, event, node] = [next(Uint32Array), next(Uint32Array), next(Int32Array).map((node) => node - 1)];
     const timed = recording.rows - recording.timeless;
     const span = timed ? time[timed - 1] + recording.step : 0;
-    const side = { ...recording, time, label, event, node, samples: next(Float64Array), period: next(Float64Array) };
+    const side = { ...recording, time, label, event, node, samples: next(Float64Array), period: next(Float64Array), spot: next(Int32Array) };
     return Object.assign(side, { timed, span, from: null, to: null });
   });
   compare = sides.length > 1;

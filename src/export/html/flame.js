@@ -147,6 +147,7 @@ function makeActions() {
   $('actions').append(
     button('Callers and callees', ({ index }) => showCallers(index)),
     ...shapes,
+    ...(code.length ? [button('Code', ({ index }) => showCode(index))] : []),
     button('Copy name', (box) => copy(nameOf(box))),
     button('Copy stack', (box) => copy(stack(box))),
   );

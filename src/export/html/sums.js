@@ -25,6 +25,7 @@ function addUp(side) {
   const { event: events, label: labels, node: nodes, samples, period, byLabel, samplesByLabel } = side;
   const places = new Map(rootNames().map((name, at) => [name, at]));
   const rootOf = state.root ? side.tasks.map((task) => places.get(task[state.root])) : null;
+  side.bySpot = new Float64Array(code.reduce((sum, { instructions }) => sum + instructions.length, 0));
   side.byRoot = rootNames().map(() => ({ sum: 0, nodes: [], weights: [] }));
   for (let row = first; row < end; row++) {
     const label = labels[row];
@@ -33,6 +34,7 @@ function addUp(side) {
     const weight = (periods && period[row]) || samples[row];
     const node = nodeOf && nodes[row] !== NONE ? nodeOf[nodes[row]] : nodes[row];
     if (node !== NONE) own[node] += weight;
+    if (side.spot[row]) side.bySpot[side.spot[row] - 1] += weight;
     byLabel[label] += weight;
     samplesByLabel[label] += samples[row];
     if (!rootOf) continue;
