@@ -377,7 +377,7 @@ fn done(command: &str, args: &[&str], threads: &str, input: &Path) -> Done {
         all.push(input.clone().into());
         all.extend((command == "merge").then(|| other.into()));
     }
-    let command_line = perfx::command_line();
+    let command_line = perfx::Program::default().command_line();
     let takes = |short| {
         let command = command_line.find_subcommand(command).expect("it is there");
         command.get_arguments().any(|arg| arg.get_short() == Some(short))
@@ -454,7 +454,7 @@ fn keeps_its_word(command: &str, args: &[&str], input: &Path) -> Result<(), Stri
 #[test]
 fn every_command_is_in_the_table() {
     let known: BTreeSet<String> = commands().into_iter().map(|(command, _)| command).collect();
-    let command_line = perfx::command_line();
+    let command_line = perfx::Program::default().command_line();
     let there: BTreeSet<String> =
         command_line.get_subcommands().map(|command| command.get_name().to_owned()).collect();
     assert_eq!(known, there);

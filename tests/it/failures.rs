@@ -50,7 +50,7 @@ fn runs(args: &[String], fail: Option<(&str, usize)>) -> (Ran, BTreeMap<String, 
 fn writers() -> Vec<Vec<String>> {
     let of_table = commands().into_iter().filter(|(_, args)| args.iter().any(|arg| arg == "OUT"));
     let mut writers: Vec<Vec<String>> = Vec::new();
-    let command_line = perfx::command_line();
+    let command_line = perfx::Program::default().command_line();
     for (name, args) in of_table {
         let command = command_line.find_subcommand(&name).expect("it is there");
         if !command.get_arguments().any(|arg| arg.get_short() == Some('@')) {
