@@ -19,7 +19,7 @@ use crate::args;
 use crate::house::packages;
 use crate::promises::unnamed;
 use crate::support::{
-    Fixture, Stdin, clean, each_fixture, perf, perfs, perfx, recorded, root, run, skipped, temp,
+    Fixture, Stdin, clean, each_fixture, perf, perfs, perfx, recorded, root, run, skipped, target, temp,
 };
 
 #[allow(dead_code, reason = "main is for cargo run")]
@@ -331,11 +331,9 @@ fn program_with_example_pass() -> PathBuf {
         update.args(["update", "--workspace", "--offline", "--manifest-path"]);
         run(update.arg(package.join("Cargo.toml")), Stdin::Null).done().unwrap();
     }
-    let program = Path::new(env!("CARGO_BIN_EXE_perfx"));
-    let target = program.ancestors().nth(2).expect("target/PROFILE/perfx");
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["build", "--locked", "--offline", "--message-format", "json", "--manifest-path"]);
-    cargo.arg(package.join("Cargo.toml")).arg("--target-dir").arg(target);
+    cargo.arg(package.join("Cargo.toml")).arg("--target-dir").arg(target());
     // As in this workspace, whose dependencies are compiled already; but what is compiled anew need not be fast.
     let settings = ["debug='line-tables-only'".to_owned(), "package.'*'.opt-level=2".to_owned()];
     let own = packages().into_iter().map(|folder| match folder.rsplit('/').next() {
