@@ -379,6 +379,11 @@ fn with_command_tip(mut error: clap::Error) -> clap::Error {
             error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(meant));
         }
     }
+    if given.contains(['.', '/']) {
+        let what =
+            format!("there is no file {given}; the name of a recording that exists is enough to show it");
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![what.into()]));
+    }
     if PERF_COMMANDS.contains(&&given[..]) {
         let what = if ["list", "record", "stat", "top", "trace"].contains(&&given[..]) {
             format!("use perf {given}: perfx only works on existing recordings")
