@@ -354,7 +354,7 @@ const COMMANDS: &[(&str, &[&str])] = &[
 
 /// The command that a line of the table runs: `perfx export folded` of `export` and its arguments.
 pub(crate) fn command_of(name: &str, args: &[impl AsRef<str>]) -> clap::Command {
-    let command_line = perfx::command_line();
+    let command_line = perfx::Program::default().command_line();
     let command = command_line.find_subcommand(name).expect("it is there");
     let below = args.first().and_then(|arg| command.find_subcommand(arg.as_ref()));
     below.unwrap_or(command).clone()
@@ -496,7 +496,7 @@ fn every_command_is_in_the_table() {
         })
         .collect();
     let mut there = BTreeSet::new();
-    for command in perfx::command_line().get_subcommands() {
+    for command in perfx::Program::default().command_line().get_subcommands() {
         let below =
             command.get_subcommands().map(|below| format!("{} {}", command.get_name(), below.get_name()));
         let before = there.len();

@@ -3,6 +3,7 @@
 
 #![allow(clippy::let_underscore_must_use, reason = "tests clean up, and look for panics")]
 
+mod api;
 mod aslr;
 mod branches;
 mod browser;
