@@ -5,7 +5,6 @@ use crate::Endian;
 
 /// A tracepoint, as the file `format` of tracefs described it where it was recorded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
 pub struct TraceFormat<'a> {
     /// Its system: `sched`.
     pub system: &'a [u8],

@@ -140,7 +140,6 @@ impl<'a> Value<'a> {
 
 /// A deviation from the format that did not stop decoding.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Issue {
     /// A short stable name, e.g. `string-unterminated`.
     pub code: &'static str,
@@ -150,7 +149,6 @@ pub struct Issue {
 
 /// A decoded record or feature section.
 #[derive(Clone, Debug, Default, PartialEq)]
-#[non_exhaustive]
 pub struct Decoded<'a> {
     /// The fields that were decoded.
     pub fields: Fields<'a>,

@@ -769,6 +769,7 @@ pub(crate) fn export(bytes: &[u8]) {
         pack(
             &named,
             vec![Side {
+                annotated: perfx_export::annotate::Annotated::default(),
                 stacks: &stacks,
                 facts: &facts,
                 placed: &placed,

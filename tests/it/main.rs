@@ -28,6 +28,7 @@ mod forms;
 mod functions;
 mod fuzz_bodies;
 mod growth;
+mod hostile;
 mod house;
 mod html;
 mod identity;
@@ -42,6 +43,9 @@ mod join;
 mod library;
 mod list;
 mod losses;
+#[path = "../../src/symbols/made.rs"]
+mod made;
+mod maker;
 mod merge;
 mod normalize;
 mod oracle;
