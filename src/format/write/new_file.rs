@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, linkat, openat, renameat_with};
+use rustix::fs::{AtFlags, CWD, RenameFlags, linkat, renameat_with};
 use rustix::io::Errno;
 use tempfile::{Builder, NamedTempFile};
 
@@ -15,7 +15,7 @@ use tempfile::{Builder, NamedTempFile};
 pub enum NewFile {
     /// A file without any name, of which nothing remains however the process ends.
     Nameless(File),
-    /// For file systems without nameless files (NFS), and without /proc to name them.
+    /// For file systems without nameless files (NFS), without /proc to name them, and on other systems than Linux.
     Temporary(NamedTempFile),
 }
 
@@ -29,10 +29,9 @@ impl NewFile {
     ///
     /// The folder does not exist or can't be written to.
     pub fn in_folder(folder: &Path) -> io::Result<NewFile> {
-        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-        match openat(CWD, folder, flags, Mode::RUSR | Mode::WUSR).map(File::from) {
-            Ok(file) if by_descriptor(&file).exists() => Ok(NewFile::Nameless(file)),
-            _ => temporary().tempfile_in(folder).map(NewFile::Temporary),
+        match nameless(folder) {
+            Some(file) => Ok(NewFile::Nameless(file)),
+            None => temporary().tempfile_in(folder).map(NewFile::Temporary),
         }
     }
 
@@ -96,6 +95,21 @@ fn temporary() -> Builder<'static, 'static> {
     let mut builder = Builder::new();
     builder.prefix(NewFile::PREFIX);
     builder
+}
+
+/// A file without a name on the file system of this folder, if there can be one that gets a name later.
+#[cfg(target_os = "linux")]
+fn nameless(folder: &Path) -> Option<File> {
+    use rustix::fs::{Mode, OFlags, openat};
+
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let file = openat(CWD, folder, flags, Mode::RUSR | Mode::WUSR).ok().map(File::from)?;
+    by_descriptor(&file).exists().then_some(file)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn nameless(_folder: &Path) -> Option<File> {
+    None
 }
 
 fn by_descriptor(file: &File) -> PathBuf {
