@@ -120,7 +120,6 @@ compare() {
     rm -rf "$folder" "$folder.one"
 }
 export -f said differs_rightly compare
-
 export root work target
 
 cargo build --locked
