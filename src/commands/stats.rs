@@ -58,6 +58,7 @@ pub(crate) type Output<'c> = Document<2, Printed<'c>>;
 /// with the exceptions in docs/guide/look.md.
 #[derive(Serialize, JsonSchema)]
 #[serde(tag = "what", rename_all = "kebab-case")]
+#[schemars(deny_unknown_fields)]
 pub(crate) enum Printed<'c> {
     Stats(&'c Counts),
     StatsOfFiles { files: &'c [FileCounts] },

@@ -139,9 +139,8 @@ impl WriteArgs {
     pub(crate) fn each(&self, more: &MoreArgs, work: impl Fn(&WriteArgs) -> Result<u8>) -> Result<u8> {
         if !self.in_place {
             let Some(more) = more.more.first().map(|more| more.display()) else { return work(self) };
-            bail!(Usage(format!(
-                "unexpected argument '{more}': give -o {more} to name the output; --in-place takes several inputs"
-            )));
+            // Who means the output must not be led to --in-place, which would change it.
+            bail!(Usage(format!("unexpected argument '{more}': to write to {more}, give -o {more}")));
         }
         let named = self.input.all().chain(&more.more).cloned().collect();
         let sources = InputsArgs::of(named).sources()?;
