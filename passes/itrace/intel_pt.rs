@@ -6,6 +6,7 @@ mod events;
 mod log;
 mod sampler;
 mod stacks;
+mod turn;
 mod turns;
 
 use std::sync::{Arc, Mutex, PoisonError};

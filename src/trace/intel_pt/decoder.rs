@@ -1,7 +1,7 @@
 //! Packets to flow: what each packet says of where execution went.
 
-use super::packet::{PSB, Packet, Packets};
-use super::units::{Past, Unit, belongs_to_psb};
+use super::packet::{Packet, Packets};
+use super::units::{Past, Unit, behind_damage, belongs_to_psb};
 use super::{Config, Power};
 use crate::block::{Blocks, InstructionSet};
 use crate::bytes::Trace;
@@ -112,7 +112,6 @@ struct Interrupted {
 impl<I: Image, S: Sink> Reader<'_, I, S> {
     fn read(&mut self, trace: &Trace<'_>, unit: &Unit) {
         let mut packets = Packets::new(trace, unit.start);
-        let mut before = unit.start;
         loop {
             let offset = packets.offset();
             // What a trace has most needs the least work.
@@ -124,7 +123,6 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
                 self.past.clock.branches();
                 self.tnt(bits, count);
                 self.flow.point.time = self.past.clock.flow;
-                before = offset;
                 continue;
             }
             let Some(packet) = packets.next() else { return };
@@ -150,10 +148,9 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
             self.flow.point.time = self.past.clock.flow;
             self.flow.set_space(self.past.schedule.space);
             if matches!(packet, Packet::Bad | Packet::Cut) {
-                let Some(next) = trace.find(&PSB, before + 1) else { return };
-                packets = Packets::new(trace, next);
+                let Some(next) = behind_damage(trace, offset) else { return };
+                packets = next;
             }
-            before = offset;
         }
     }
 

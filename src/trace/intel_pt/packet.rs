@@ -140,13 +140,13 @@ impl<'a> Packets<'a> {
         Some(((u64::from(first) >> 1) & ((1 << count) - 1), count))
     }
 
-    /// Skips the TNT packets of one byte that follow. Returns the offset of the last of them.
+    /// Skips the TNT packets of one byte that follow. True if there are any.
     #[inline(always)]
-    pub(super) fn skip_branches(&mut self) -> Option<u64> {
+    pub(super) fn skip_branches(&mut self) -> bool {
         let rest = if self.item.is_none() { self.cursor.rest() } else { &[] };
         let count = rest.iter().take_while(|byte| **byte & 1 == 0 && **byte > 2).count();
         self.cursor.advance(count);
-        (count > 0).then(|| self.offset() - 1)
+        count > 0
     }
 
     #[inline(always)]

@@ -96,6 +96,13 @@ pub(super) fn belongs_to_psb(packet: &Packet) -> bool {
     )
 }
 
+/// The packets from the PSB on that is next behind a bad packet, or around it: what was read in front of it may not have
+/// been packets, but the first bytes of a PSB.
+pub(super) fn behind_damage<'a>(trace: &'a Trace<'_>, bad: u64) -> Option<Packets<'a>> {
+    let next = trace.find(&PSB, bad.saturating_sub(PSB.len() as u64 - 1))?;
+    Some(Packets::new(trace, next))
+}
+
 /// Cuts a trace into units of at least `size` bytes, in order. What is in front of the first PSB cannot be
 /// decoded: the first unit's `start` says how much that is; without a PSB there is no unit.
 ///
@@ -133,12 +140,10 @@ impl Cutter<'_, '_> {
             return None;
         }
         let (start, past) = (self.start, self.past.clone());
-        let mut before = start;
         self.start = loop {
-            if let Some(last) = self.packets.skip_branches() {
+            if self.packets.skip_branches() {
                 self.past.is_in_psb = false;
                 self.past.clock.branches();
-                before = last;
             }
             let offset = self.packets.offset();
             let Some(packet) = self.packets.next() else { break offset };
@@ -149,10 +154,9 @@ impl Cutter<'_, '_> {
             self.past.read(&packet, &self.packets, &self.config, self.trace);
             self.past.end(&packet);
             if matches!(packet, Packet::Bad | Packet::Cut) {
-                let Some(next) = self.trace.find(&PSB, before + 1) else { break self.trace.len() };
-                self.packets = Packets::new(self.trace, next);
+                let Some(next) = behind_damage(self.trace, offset) else { break self.trace.len() };
+                self.packets = next;
             }
-            before = offset;
         };
         Some(Unit { start, end: self.start, past })
     }
