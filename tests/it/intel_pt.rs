@@ -2,20 +2,26 @@
 //! can be used to test a decoder.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 
+use perfx_format::RecordType;
 use perfx_format::read::Recording;
+use perfx_format::record::aux_error::AuxtraceError;
 
 use crate::args;
-use crate::support::{Ran, perfs, perfx, root, temp};
+use crate::itrace::{events, samples};
+use crate::support::{Ran, Stdin, clean, perfs, perfx, root, run, same_lines, temp};
 
 /// Branches by process, in order: from where to where; `-` where tracing begins or ends.
 type Branches = BTreeMap<String, Vec<(String, String)>>;
 
 /// kernel.data is not among them, because perf does not look for a vmlinux below --symfs.
-const NAMES: [&str; 11] =
-    ["user", "noret", "times", "ptwrite", "defer", "overflow", "halve", "switch", "cpus", "threads", "cut"];
+const NAMES: [&str; 12] = [
+    "user", "noret", "times", "ptwrite", "defer", "overflow", "halve", "switch", "cpus", "threads", "snapshots",
+    "cut",
+];
 
 fn truth(text: &str) -> Branches {
     let mut all = Branches::new();
@@ -115,6 +121,69 @@ fn inject_makes_a_sample_of_each_branch_of_the_truth() {
             decoded.values_mut().chain(truth.values_mut()).for_each(|branches| branches.sort());
         }
         assert!(decoded == truth, "{name}");
+    }
+}
+
+/// Puts the programs of the recordings at their recorded paths, where only the command that follows sees them: `perf inject`
+/// has no option for other places. What is in /opt stays.
+const AT_RECORDED_PATHS: &str = "mount -t tmpfs tmpfs /mnt && mkdir /mnt/upper /mnt/work && \
+    mount -t overlay overlay -o lowerdir=/opt,upperdir=/mnt/upper,workdir=/mnt/work /opt && \
+    mkdir -p /opt/perfx/trace && cp \"$0\"/* /opt/perfx/trace/ && exec \"$@\"";
+
+/// Runs a program that finds those of the recordings at their recorded paths. `None` if this machine does not let it, which
+/// is reported.
+fn at_recorded_paths(program: &Path, args: &[OsString]) -> Option<Ran> {
+    let programs = root().join("tests/data/trace/root/opt/perfx/trace");
+    let mut command = clean("unshare");
+    command.args(["-m", "sh", "-c", AT_RECORDED_PATHS]).args([&programs, program]).args(args);
+    command.env("HOME", "/nonexistent").env("PERF_CONFIG_NOSYSTEM", "1").env("DEBUGINFOD_URLS", "");
+    let ran = run(&mut command, Stdin::Null);
+    let is_refused = ran.stderr.contains("unshare") || ran.stderr.contains("mount:");
+    if is_refused {
+        eprintln!("skipped: no mount namespace for perf inject: {}", ran.stderr);
+    }
+    (!is_refused).then_some(ran)
+}
+
+/// The records of errors.
+fn errors(path: &Path) -> Vec<String> {
+    let mut recording = Recording::open(path).unwrap();
+    let mut records = recording.records();
+    let mut lines = Vec::new();
+    while let Some(record) = records.next_record().unwrap() {
+        if record.kind() == RecordType::AUXTRACE_ERROR {
+            lines.push(format!("{:?}", AuxtraceError::of(&record)));
+        }
+    }
+    lines
+}
+
+#[test]
+fn inject_makes_the_samples_events_and_errors_of_perf_inject() {
+    let (data, folder) = (root().join("tests/data/trace"), temp());
+    let (theirs, ours) = (folder.path().join("theirs"), folder.path().join("ours"));
+    for perf in perfs(&["perf", "perf-new"]) {
+        for name in NAMES {
+            let input = data.join(name).with_extension("data");
+            for letters in ["b", "i100ile", "cr", "i64nsl8e", "i10usbe"] {
+                let itrace = format!("--itrace={letters}");
+                let args = args!["inject", "-f", itrace, "-i", input, "-o", theirs];
+                let Some(ran) = at_recorded_paths(perf.path(), &args) else { return };
+                assert_eq!(ran.code, Some(0), "{} {name}: {}", perf.name, ran.stderr);
+                inject(letters, "2", &input, &ours);
+                let [mut theirs, mut ours] = [&theirs, &ours].map(|path| {
+                    [events(path), samples(path), errors(path)].concat()
+                });
+                // Samples of one time on several CPUs are in another order.
+                if name == "cpus" {
+                    theirs.sort();
+                    ours.sort();
+                }
+                let what = format!("{} {name} {letters}", perf.name);
+                same_lines(&what, &theirs, &ours).unwrap();
+                assert!(theirs.len() > 2, "{what}: {theirs:?}");
+            }
+        }
     }
 }
 

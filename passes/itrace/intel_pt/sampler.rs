@@ -37,8 +37,8 @@ pub(super) struct Sampler<'c> {
     time: u64,
     /// The latest one, by which records are sorted.
     latest: u64,
-    /// True if the flow is known.
-    is_known: bool,
+    /// The number of the trace: data is lost between two of a buffer.
+    trace: usize,
     instructions: u64,
     /// The instructions up to the last sample.
     sampled: u64,
@@ -146,7 +146,7 @@ impl<'c> Sampler<'c> {
             ticks: 0,
             time: context.recorded.clock().time(0),
             latest: 0,
-            is_known: false,
+            trace: 0,
             instructions: 0,
             sampled: 0,
             due,
@@ -162,6 +162,9 @@ impl<'c> Sampler<'c> {
     /// Makes the samples of what has been noted.
     pub(super) fn make(&mut self, log: &mut Log<'_>, blocks: &Blocks) {
         let before = log.made.count();
+        if std::mem::replace(&mut self.trace, log.part.trace) != log.part.trace {
+            self.stacks.forget();
+        }
         for entry in &log.entries {
             match *entry {
                 Entry::Step(step) => self.step(step, blocks, &mut log.made),
@@ -327,15 +330,13 @@ impl<'c> Sampler<'c> {
     fn event(&mut self, event: Event, blocks: &Blocks, made: &mut Made) {
         self.arrive();
         match event {
-            Event::Begin { ip } | Event::Resumed { ip } => self.begin(ip, made),
-            Event::Sync { ip: Some(ip) } if !self.is_known => self.begin(ip, made),
+            Event::Begin { ip } | Event::Resumed { ip } => self.branch(0, ip, 0, Class::Begin, made),
             Event::End { ip, block, to } => {
                 let class = block.map_or(Class::End, |block| Class::of(blocks[block].kind));
                 let class =
                     if class == Class::Return && self.context.events.returns { class } else { Class::End };
                 self.branch(ip, to.unwrap_or(0), 0, class, made);
                 self.due.is_continuous = false;
-                self.is_known = false;
             }
             Event::Interrupt { from, to, aborts } => {
                 let (flags, class) =
@@ -351,13 +352,7 @@ impl<'c> Sampler<'c> {
         }
     }
 
-    fn begin(&mut self, ip: u64, made: &mut Made) {
-        self.is_known = true;
-        self.branch(0, ip, 0, Class::Begin, made);
-    }
-
     fn fault(&mut self, Fault { reason, ip }: Fault, made: &mut Made) {
-        self.is_known = false;
         let code = &self.context.code;
         let name = ip.and_then(|ip| code.name(self.space, ip, self.ticks));
         *self.counts.faults.entry((reason, name.map(Into::into))).or_default() += 1;

@@ -127,6 +127,7 @@ fn each_recording_decodes_to_its_truth_on_any_number_of_threads() {
     let names = [
         "user", "noret", "times", "ptwrite", "defer", "overflow", "halve", "switch", "cpus", "threads",
         "kernel",
+        "snapshots",
     ];
     for name in names {
         let flow = flow(name, 1);
