@@ -8,18 +8,27 @@ use std::path::Path;
 
 use perfx_format::RecordType;
 use perfx_format::read::Recording;
-use perfx_format::record::aux_error::AuxtraceError;
 
 use crate::args;
 use crate::itrace::{events, samples};
-use crate::support::{Ran, Stdin, clean, perfs, perfx, root, run, same_lines, temp};
+use crate::support::{Ran, Stdin, clean, perfs, perfx, root, run, same_lines, skipped, temp};
 
 /// Branches by process, in order: from where to where; `-` where tracing begins or ends.
 type Branches = BTreeMap<String, Vec<(String, String)>>;
 
 /// kernel.data is not among them, because perf does not look for a vmlinux below --symfs.
 const NAMES: [&str; 12] = [
-    "user", "noret", "times", "ptwrite", "defer", "overflow", "halve", "switch", "cpus", "threads", "snapshots",
+    "user",
+    "noret",
+    "times",
+    "ptwrite",
+    "defer",
+    "overflow",
+    "halve",
+    "switch",
+    "cpus",
+    "threads",
+    "snapshots",
     "cut",
 ];
 
@@ -140,7 +149,7 @@ fn at_recorded_paths(program: &Path, args: &[OsString]) -> Option<Ran> {
     let ran = run(&mut command, Stdin::Null);
     let is_refused = ran.stderr.contains("unshare") || ran.stderr.contains("mount:");
     if is_refused {
-        eprintln!("skipped: no mount namespace for perf inject: {}", ran.stderr);
+        skipped(&format!("perf inject, as this machine allows no mount namespace: {}", ran.stderr));
     }
     (!is_refused).then_some(ran)
 }
@@ -152,7 +161,7 @@ fn errors(path: &Path) -> Vec<String> {
     let mut lines = Vec::new();
     while let Some(record) = records.next_record().unwrap() {
         if record.kind() == RecordType::AUXTRACE_ERROR {
-            lines.push(format!("{:?}", AuxtraceError::of(&record)));
+            lines.push(format!("{:x?}", record.bytes()));
         }
     }
     lines
@@ -171,9 +180,8 @@ fn inject_makes_the_samples_events_and_errors_of_perf_inject() {
                 let Some(ran) = at_recorded_paths(perf.path(), &args) else { return };
                 assert_eq!(ran.code, Some(0), "{} {name}: {}", perf.name, ran.stderr);
                 inject(letters, "2", &input, &ours);
-                let [mut theirs, mut ours] = [&theirs, &ours].map(|path| {
-                    [events(path), samples(path), errors(path)].concat()
-                });
+                let [mut theirs, mut ours] =
+                    [&theirs, &ours].map(|path| [events(path), samples(path), errors(path)].concat());
                 // Samples of one time on several CPUs are in another order.
                 if name == "cpus" {
                     theirs.sort();

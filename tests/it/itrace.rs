@@ -45,7 +45,7 @@ pub(crate) fn samples(path: &Path) -> Vec<String> {
 }
 
 /// The attrs of decoded events with their names and ids; perf's attrs are larger.
-pub(crate) pub(crate) fn events(path: &Path) -> Vec<String> {
+pub(crate) fn events(path: &Path) -> Vec<String> {
     let recording = Recording::open(path).unwrap();
     let names = event_names(&recording, &HashMap::new());
     let decoded = recording.events.iter().zip(names);

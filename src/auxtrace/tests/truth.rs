@@ -125,7 +125,16 @@ fn truth(name: &str) -> Flow {
 #[test]
 fn each_recording_decodes_to_its_truth_on_any_number_of_threads() {
     let names = [
-        "user", "noret", "times", "ptwrite", "defer", "overflow", "halve", "switch", "cpus", "threads",
+        "user",
+        "noret",
+        "times",
+        "ptwrite",
+        "defer",
+        "overflow",
+        "halve",
+        "switch",
+        "cpus",
+        "threads",
         "kernel",
         "snapshots",
     ];
