@@ -35,7 +35,7 @@ fn line(offset: u64, packet: &Packet) -> Option<String> {
         Packet::Exstop { has_fup } => ("exstop", has_fup.into(), 0),
         Packet::TraceStop => ("stop", 0, 0),
         Packet::Pwre(_) | Packet::Pwrx(_) => ("power", 0, 0),
-        Packet::Exec { bits } => ("exec", [64, 32, 16].iter().position(|size| *size == bits)? as u64, 0),
+        Packet::Exec { bits } => ("exec", [0, 16, 32, 64].iter().position(|size| *size == bits)? as u64, 0),
         Packet::Tsx { inside, aborted } => ("tsx", inside.into(), aborted.into()),
         Packet::Other => ("other", 0, 0),
         Packet::Bad | Packet::Cut => ("bad", 0, 0),
@@ -85,14 +85,27 @@ fn libipt_reads_the_same_packets() {
                 // The first one is not damaged.
                 bytes[at] ^= if at == 0 { 0 } else { (at % 255 + 1) as u8 };
                 let (ours, theirs) = (ours(&bytes), libipt.lines(&bytes, &[]));
-                let differs = ours.iter().zip(&theirs).position(|(ours, theirs)| ours != theirs);
-                assert!(
-                    ours == theirs,
-                    "{name} at {at}: {:?} and {:?}",
-                    differs.map(|at| &ours[at]),
-                    differs.map(|at| &theirs[at])
-                );
+                assert_eq!(parts(&ours).len(), parts(&theirs).len(), "{name} at {at}");
+                for (ours, theirs) in parts(&ours).into_iter().zip(parts(&theirs)) {
+                    if let Some((ours, theirs)) =
+                        ours.iter().zip(theirs).find(|(ours, theirs)| ours != theirs)
+                    {
+                        let is_stricter =
+                            theirs.contains(" bad ") && LENIENT.iter().any(|kind| ours.contains(kind));
+                        assert!(is_stricter, "{name} at {at}: {ours} and {theirs}");
+                    } else {
+                        assert_eq!(ours.len(), theirs.len(), "{name} at {at}");
+                    }
+                }
             }
         }
     }
+}
+
+/// Packets with reserved bits: libipt wants them to be 0, perf and perfx do not look at them.
+const LENIENT: [&str; 6] = [" tma ", " cbr ", " exec ", " tsx ", " power ", " other "];
+
+/// From each PSB to the next.
+fn parts(lines: &[String]) -> Vec<&[String]> {
+    lines.chunk_by(|_, next| !next.contains(" psb ")).collect()
 }

@@ -41,18 +41,13 @@ fn theirs(libipt: &Libipt, traced: &Traced, bytes: &[u8]) -> Vec<Option<u64>> {
     lines.iter().map(|line| u64::from_str_radix(line, 16).ok()).collect()
 }
 
+/// Not ptwrite.data: its program has no PTWRITE, which libipt looks for.
 #[test]
 fn libipt_executes_the_same_instructions() {
     let Some(libipt) = Libipt::build("insns") else { return };
-    for (name, step) in [
-        ("user", 40),
-        ("noret", 90),
-        ("times", 90),
-        ("ptwrite", 90),
-        ("defer", 60),
-        ("halve", 20),
-        ("kernel", 90),
-    ] {
+    for (name, step) in
+        [("user", 40), ("noret", 90), ("times", 90), ("defer", 60), ("halve", 20), ("kernel", 90)]
+    {
         let traced = open(name);
         let buffer = traced.buffers.iter().find(|buffer| buffer.cpu == 0).unwrap();
         let whole = ours(&traced, buffer, &buffer.bytes);

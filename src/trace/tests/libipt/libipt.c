@@ -50,8 +50,11 @@ static void packet(uint64_t at, const struct pt_packet *p) {
   case ppt_stop: line(at, "stop", 0, 0); break;
   case ppt_pwre: case ppt_pwrx: line(at, "power", 0, 0); break;
   case ppt_mode:
-    if (p->payload.mode.leaf == pt_mol_exec) line(at, "exec", pt_get_exec_mode(&p->payload.mode.bits.exec), 0);
-    else line(at, "tsx", p->payload.mode.bits.tsx.intx, p->payload.mode.bits.tsx.abrt);
+    if (p->payload.mode.leaf == pt_mol_exec) {
+      enum pt_exec_mode mode = pt_get_exec_mode(&p->payload.mode.bits.exec);
+      // The reserved one is taken for that of 64 bits.
+      line(at, "exec", mode == ptem_unknown ? ptem_64bit : mode, 0);
+    } else line(at, "tsx", p->payload.mode.bits.tsx.intx, p->payload.mode.bits.tsx.abrt);
     break;
   default: line(at, "other", 0, 0);
   }
@@ -82,8 +85,9 @@ static void instructions(const struct pt_config *config, char **code) {
   for (; code[0] && code[1]; code += 2)
     pt_image_add_file(image, code[0], 0, UINT64_MAX >> 1, NULL, strtoull(code[1], NULL, 16));
   pt_insn_set_image(decoder, image);
-  while (pt_insn_sync_forward(decoder) >= 0) {
-    for (int status = 0;;) {
+  int status;
+  while ((status = pt_insn_sync_forward(decoder)) >= 0) {
+    for (;;) {
       while (status >= 0 && (status & pts_event_pending)) {
         struct pt_event event;
         status = pt_insn_event(decoder, &event, sizeof event);

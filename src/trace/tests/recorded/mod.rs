@@ -14,7 +14,7 @@ pub(crate) fn folder() -> PathBuf {
 
 /// The mappings of a recording, each with its pid.
 #[derive(Default)]
-pub(crate) struct Maps(Vec<(u32, u64, Vec<u8>)>);
+pub(crate) struct Maps(pub(crate) Vec<(u32, u64, Vec<u8>)>);
 
 impl Image for Maps {
     fn code(&self, space: Option<Space>, ip: u64, _time: u64) -> Option<Mapping<'_>> {
