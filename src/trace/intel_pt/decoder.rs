@@ -115,20 +115,26 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         loop {
             let offset = packets.offset();
             // What a trace has most needs the least work.
-            if !self.past.is_in_psb
-                && let Some((bits, count)) = packets.next_branches()
-            {
-                self.flow.begin_packet(1, self.sink);
-                self.flow.point.offset = offset;
-                self.past.clock.branches();
-                self.tnt(bits, count);
-                self.flow.point.time = self.past.clock.flow;
-                continue;
+            if !self.past.is_in_psb {
+                if let Some((bits, count)) = packets.next_branches() {
+                    self.begin_packet(offset, &packets);
+                    self.past.clock.branches();
+                    self.tnt(bits, count);
+                    self.flow.point.time = self.past.clock.flow;
+                    continue;
+                }
+                if let Some(ip) = packets.next_target() {
+                    self.begin_packet(offset, &packets);
+                    self.past.clock.branches();
+                    self.past.read_target(ip, trace);
+                    self.tip(Some(ip));
+                    self.flow.point.time = self.past.clock.flow;
+                    self.flow.set_space(self.past.schedule.space);
+                    continue;
+                }
             }
             let Some(packet) = packets.next() else { return };
-            let len = (packets.offset() - offset) as u32;
-            self.flow.begin_packet(len, self.sink);
-            self.flow.point.offset = offset;
+            self.begin_packet(offset, &packets);
             if packet == Packet::Psb {
                 self.psb(packets.clone());
                 if offset == unit.end {
@@ -152,6 +158,13 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
                 packets = next;
             }
         }
+    }
+
+    /// The packet at this offset is read; `packets` are those behind it.
+    #[inline(always)]
+    fn begin_packet(&mut self, offset: u64, packets: &Packets<'_>) {
+        self.flow.begin_packet((packets.offset() - offset) as u32, self.sink);
+        self.flow.point.offset = offset;
     }
 
     /// Goes on to where a PSB+ says that execution is; `packets` are those behind the PSB.

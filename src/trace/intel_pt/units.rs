@@ -58,6 +58,13 @@ impl Past {
         has_told_time
     }
 
+    /// What [`Past::read`] does with a TIP packet outside of PSB+.
+    #[inline(always)]
+    pub(super) fn read_target(&mut self, ip: u64, trace: &Trace<'_>) {
+        self.schedule.target(ip);
+        self.schedule.advance(self.clock.now, &trace.switches);
+    }
+
     /// Ends what [`Past::read`] began, when the code that the packet leads through has been walked.
     #[inline(always)]
     pub(super) fn end(&mut self, packet: &Packet) {
@@ -141,9 +148,11 @@ impl Cutter<'_, '_> {
         }
         let (start, past) = (self.start, self.past.clone());
         self.start = loop {
-            if self.packets.skip_branches() {
-                self.past.is_in_psb = false;
-                self.past.clock.branches();
+            if !self.past.is_in_psb {
+                // What a trace has most needs the least work.
+                while self.packets.next_branches().is_some() || self.skip_target() {
+                    self.past.clock.branches();
+                }
             }
             let offset = self.packets.offset();
             let Some(packet) = self.packets.next() else { break offset };
@@ -159,5 +168,15 @@ impl Cutter<'_, '_> {
             }
         };
         Some(Unit { start, end: self.start, past })
+    }
+
+    /// Skips the next packet if it is a TIP packet with an address.
+    #[inline(always)]
+    fn skip_target(&mut self) -> bool {
+        let target = self.packets.next_target();
+        if let Some(ip) = target {
+            self.past.read_target(ip, self.trace);
+        }
+        target.is_some()
     }
 }
