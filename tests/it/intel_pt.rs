@@ -195,6 +195,35 @@ fn inject_makes_the_samples_events_and_errors_of_perf_inject() {
     }
 }
 
+/// The lines of decoded samples with a time from `first` to `last`, ns.
+fn samples_between(path: &Path, first: u64, last: u64) -> Vec<String> {
+    let time = |line: &str| -> Option<u64> {
+        let (_, rest) = line.split_once(" time: Some(")?;
+        rest.split_once(')')?.0.parse().ok()
+    };
+    let mut lines = samples(path);
+    lines.retain(|line| time(line).is_some_and(|time| (first..=last).contains(&time)));
+    lines
+}
+
+#[test]
+fn a_window_is_decoded_by_itself() {
+    let (data, folder) = (root().join("tests/data/trace"), temp());
+    let path = |name: &str| folder.path().join(name);
+    for name in ["times", "switch"] {
+        let input = data.join(name).with_extension("data");
+        perfx(args!["filter", "-f", "--time", "1.000002,1.000004", input, "-o", path("window")])
+            .done()
+            .unwrap();
+        let [whole, window] = [&input, &path("window")].map(|from| {
+            assert_eq!(inject("b", "2", from, &path("out")).code, Some(0), "{name}");
+            (samples(&path("out")).len(), samples_between(&path("out"), 1_000_002_000, 1_000_004_000))
+        });
+        assert!(window.1.len() > 100 && whole.1 == window.1, "{name}: {} {}", whole.1.len(), window.1.len());
+        assert!(window.0 * 3 < whole.0 * 2, "{name}: {} of {}", window.0, whole.0);
+    }
+}
+
 #[test]
 fn the_samples_do_not_depend_on_the_number_of_threads() {
     let (data, folder) = (root().join("tests/data/trace"), temp());

@@ -7,7 +7,7 @@ use perfx_format::record::aux::Auxtrace;
 use perfx_format::record::aux_error::AuxtraceError;
 use perfx_format::record::cpumode;
 use perfx_format::sample::{BranchFlags, NewSample};
-use perfx_trace::{Blocks, Event, Fault, Kind, Reason, Space, Step};
+use perfx_trace::{Blocks, Event, Fault, Kind, PathId, Reason, Space, Step};
 
 use super::context::Context;
 use super::events::Period;
@@ -30,6 +30,8 @@ pub(super) struct Sampler<'c> {
     told_behind: u64,
     /// The time of the branch at the end of the next step. The instructions in front of it are at the time before.
     arriving: Option<u64>,
+    /// The same for the steps of the next path that are not its lead.
+    behind_lead: Option<u64>,
     /// The ratio of the core's frequency to the bus clock; 0 if it is not known.
     ratio: u8,
     /// The time of samples, in ticks, and in ns.
@@ -47,7 +49,7 @@ pub(super) struct Sampler<'c> {
 }
 
 /// When the next sample of an instruction is due.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Due {
     period: Option<Period>,
     /// Instructions since the last sample.
@@ -142,6 +144,7 @@ impl<'c> Sampler<'c> {
             told: 0,
             told_behind: 0,
             arriving: None,
+            behind_lead: None,
             ratio: 0,
             ticks: 0,
             time: context.recorded.clock().time(0),
@@ -168,6 +171,8 @@ impl<'c> Sampler<'c> {
         for entry in &log.entries {
             match *entry {
                 Entry::Step(step) => self.step(step, blocks, &mut log.made),
+                Entry::Path(id) => self.path(id, blocks, &mut log.made),
+                Entry::Behind(ticks) => self.behind_lead = Some(ticks),
                 Entry::Time(ticks) => self.arriving = Some(ticks),
                 Entry::Now(now) => {
                     (self.due.now, self.due.behind) = (now, 0);
@@ -227,6 +232,38 @@ impl<'c> Sampler<'c> {
         let task = space.and_then(|space| self.context.recorded.tasks.get(space.0 as usize));
         self.task = task.copied().unwrap_or(UNKNOWN);
         self.stacks.switch(self.task.tid, space);
+    }
+
+    fn path(&mut self, id: PathId, blocks: &Blocks, made: &mut Made) {
+        let path = blocks.path(id);
+        let (lead, others) = blocks.steps(id).split_at(usize::from(path.lead));
+        let (behind, instructions) = (self.behind_lead.take(), u64::from(path.instructions));
+        let mut due = self.due;
+        let has_samples =
+            self.context.events.branches.is_some() || due.next().is_some_and(|next| next <= instructions);
+        if has_samples {
+            lead.iter().for_each(|step| self.step(*step, blocks, made));
+            self.arriving = behind.or(self.arriving);
+            others.iter().for_each(|step| self.step(*step, blocks, made));
+            return;
+        }
+        // Without a sample in it, only what is known at its end counts.
+        self.instructions += instructions;
+        self.due = due;
+        self.due.count(instructions);
+        self.told_behind += instructions;
+        if !lead.is_empty() {
+            self.arrive();
+        }
+        self.arriving = behind.or(self.arriving);
+        if !others.is_empty() {
+            self.arrive();
+        }
+        for step in lead.iter().chain(others) {
+            if let Some(to) = step.to {
+                self.stacks.push(blocks[step.block].last, blocks[to].start, 0);
+            }
+        }
     }
 
     #[inline(always)]
