@@ -1,7 +1,7 @@
 //! Decodes all buffers on threads, and merges the samples of their parts in the order of time.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{BinaryHeap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use perfx_auxtrace::{Part, decode};
@@ -37,17 +37,13 @@ pub(super) fn of(context: Arc<Context>, counts: Arc<Mutex<Counts>>) -> Batches {
     })
 }
 
-/// The next sample of a buffer: its time.
-type Next = Reverse<(u64, usize)>;
+/// A sample that is next in its part: its time, its buffer, and the part's number there.
+type Next = Reverse<(u64, usize, u64)>;
 
 /// Samples that wait until no earlier ones can come.
 struct Merge<'h> {
-    /// Of each buffer, the samples of its parts.
-    waiting: HashMap<usize, VecDeque<Waiting>>,
-    /// The buffers with samples, but not that whose sample was the last one. Of samples of one time, its next one comes
-    /// first, as in perf, which decodes a buffer up to the time of the next one.
+    waiting: HashMap<(usize, u64), Waiting>,
     order: BinaryHeap<Next>,
-    current: Option<usize>,
     out: Made,
     endian: Endian,
     hand_out: &'h mut HandOut<'h>,
@@ -65,7 +61,6 @@ impl<'h> Merge<'h> {
         let mut merge = Merge {
             waiting: HashMap::new(),
             order: BinaryHeap::new(),
-            current: None,
             out: Made::new(endian),
             endian,
             hand_out,
@@ -81,46 +76,26 @@ impl<'h> Merge<'h> {
     }
 
     fn add(&mut self, part: Part, made: Made) {
-        let Some((_, key)) = made.get(0) else { return };
-        let parts = self.waiting.entry(part.buffer).or_default();
-        if parts.is_empty() && self.current != Some(part.buffer) {
-            self.order.push(Reverse((key, part.buffer)));
+        if let Some((_, key)) = made.get(0) {
+            self.order.push(Reverse((key, part.buffer, part.number)));
+            self.waiting.insert((part.buffer, part.number), Waiting { made, done: 0 });
         }
-        parts.push_back(Waiting { made, done: 0 });
-    }
-
-    /// The time of the next sample of a buffer.
-    fn next(&self, buffer: usize) -> Option<u64> {
-        let waiting = self.waiting.get(&buffer)?.front()?;
-        Some(waiting.made.get(waiting.done)?.1)
-    }
-
-    /// The buffer whose sample is next, if that is earlier than `time`.
-    fn choose(&mut self, time: u64) -> Option<usize> {
-        let own = self.current.and_then(|current| self.next(current));
-        let other = self.order.peek().map(|Reverse((key, _))| *key);
-        if own.into_iter().chain(other).min()? >= time {
-            return None;
-        }
-        if own.is_none_or(|own| other.is_some_and(|other| other < own)) {
-            let Reverse((_, buffer)) = self.order.pop()?;
-            let before = self.current.replace(buffer);
-            self.order.extend(own.zip(before).map(Reverse));
-        }
-        self.current
     }
 
     /// Nothing that is added later is earlier than this time.
     fn release(&mut self, time: u64) -> Result<()> {
-        while let Some(buffer) = self.choose(time) {
-            let parts = self.waiting.entry(buffer).or_default();
-            let Some(waiting) = parts.front_mut() else { continue };
-            if let Some((sample, key)) = waiting.made.get(waiting.done) {
+        while let Some(&Reverse((key, buffer, number))) = self.order.peek()
+            && key < time
+        {
+            self.order.pop();
+            let Some(waiting) = self.waiting.get_mut(&(buffer, number)) else { continue };
+            if let Some((sample, _)) = waiting.made.get(waiting.done) {
                 self.out.push(sample, key);
             }
             waiting.done += 1;
-            if waiting.made.get(waiting.done).is_none() {
-                parts.pop_front();
+            match waiting.made.get(waiting.done) {
+                Some((_, key)) => self.order.push(Reverse((key, buffer, number))),
+                None => drop(self.waiting.remove(&(buffer, number))),
             }
             if self.out.len() >= BATCH {
                 self.flush()?;
