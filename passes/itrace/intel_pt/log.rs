@@ -29,6 +29,9 @@ pub(super) trait Maker: std::fmt::Debug + Sync {
     fn make(&self, log: &mut Log<'_>, blocks: &Blocks);
 }
 
+/// The most entries of a log, some megabytes. A trace without points of synchronization is one part, however long.
+const MOST: usize = 1 << 19;
+
 /// The log of a part, and the samples that were made of its front.
 #[derive(Debug)]
 pub(super) struct Log<'t> {
@@ -63,6 +66,14 @@ impl<'t> Log<'t> {
         self.entries.push(Entry::Space(None));
     }
 
+    /// Makes samples if there are many entries.
+    #[inline(always)]
+    fn make_room(&mut self, blocks: &Blocks) {
+        if self.entries.len() >= MOST {
+            self.maker.make(self, blocks);
+        }
+    }
+
     #[inline(always)]
     fn at(&mut self, time: u64, space: Option<Space>) {
         if self.is_new(time) {
@@ -83,13 +94,15 @@ impl<'t> Log<'t> {
 
 impl Sink for Log<'_> {
     #[inline(always)]
-    fn step(&mut self, _blocks: &Blocks, point: &Point, step: Step) {
+    fn step(&mut self, blocks: &Blocks, point: &Point, step: Step) {
+        self.make_room(blocks);
         self.at(point.time, point.space);
         self.entries.push(Entry::Step(step));
     }
 
     #[inline(always)]
     fn path(&mut self, blocks: &Blocks, point: &Point, id: PathId) {
+        self.make_room(blocks);
         let lead = usize::from(blocks.path(id).lead);
         self.at(if lead > 0 { point.time } else { self.time }, point.space);
         if lead < blocks.steps(id).len() && self.is_new(point.now) {
