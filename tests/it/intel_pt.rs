@@ -6,8 +6,8 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 
-use perfx_format::RecordType;
 use perfx_format::read::Recording;
+use perfx_format::{RecordType, sample_type as st};
 
 use crate::args;
 use crate::itrace::{events, samples};
@@ -276,6 +276,24 @@ fn what_cannot_be_decoded_is_counted_and_nothing_else_is_lost() {
         counted += u32::from(ran.code == Some(3));
     }
     assert!(counted > 15, "{counted}");
+}
+
+#[test]
+fn a_trace_in_samples_is_refused_with_the_command_that_decodes_it() {
+    let folder = temp();
+    let input = folder.path().join("samples.data");
+    let mut bytes = fs::read(root().join("tests/data/trace/user.data")).unwrap();
+    let parts = st::IP | st::TID | st::TIME | st::CPU | st::IDENTIFIER;
+    let at = bytes.windows(8).position(|window| window == parts.to_le_bytes()).unwrap();
+    bytes[at..at + 8].copy_from_slice(&(parts | st::AUX).to_le_bytes());
+    fs::write(&input, bytes).unwrap();
+    let ran = inject("b", "1", &input, &folder.path().join("out.data"));
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("is in samples") && ran.stderr.contains("perf inject --itrace"),
+        "{}",
+        ran.stderr
+    );
 }
 
 #[test]
