@@ -131,15 +131,20 @@ impl<'t> TracePrinter<'t> {
             }
             text.clear();
         }
-        for field in self.fields.iter().filter(|field| !field.is_common()) {
-            let Some(value) = field.value(raw, self.endian) else { continue };
+        for (name, value) in self.values(raw) {
             let space = if text.is_empty() { "" } else { " " };
-            text += &format!("{space}{}={}", field.name, value_text(value));
+            text += &format!("{space}{name}={value}");
             if text.len() > TEXT_MAX {
                 break;
             }
         }
         text
+    }
+
+    /// The names and values of the fields that only this tracepoint has, as far as the raw data has them.
+    pub fn values<'r>(&'r self, raw: &'r [u8]) -> impl Iterator<Item = (&'t str, String)> + use<'r, 't> {
+        let own = self.fields.iter().filter(|field| !field.is_common());
+        own.filter_map(|field| Some((field.name, value_text(field.value(raw, self.endian)?))))
     }
 }
 
