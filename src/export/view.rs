@@ -18,9 +18,9 @@ use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use perfx_format::features::{formats_by_id, trace_formats};
 use perfx_format::read::{Batch, Recording};
-use perfx_format::{Feature, Kinds, RecordType};
+use perfx_format::{Kinds, RecordType};
+use perfx_look::trace::printers;
 use perfx_passes::{FilterOptions, SelectedSamples};
 use perfx_pipeline::{Level, Report, Result, ordered};
 use perfx_resolve::{Facts, IdOptions, Search};
@@ -68,9 +68,7 @@ pub fn view(
     let (features, endian) = (recording.features.clone(), recording.endian);
     let inlined = options.reads_dwarf();
     let search = Search { facts: &facts, features: &features, endian, ids, inlined };
-    let section = features.get(&Feature::TRACING_DATA);
-    let formats = section.map(|section| trace_formats(section, endian)).unwrap_or_default();
-    let forms = Form::all(&facts, &events, &options.fields, (&formats_by_id(&formats), endian));
+    let forms = Form::all(&facts, &events, &options.fields, printers(&events, &features, endian));
     let (printed, named) = with_names(search, options.inlined, |names| {
         print(recording, (&facts, &forms, names), selected.as_ref(), options, threads, report, out)
     })?;

@@ -42,6 +42,7 @@ mod library;
 mod list;
 mod losses;
 mod merge;
+mod namespaces;
 mod normalize;
 mod oracle;
 mod pack;

@@ -1,9 +1,6 @@
 //! Decides how the samples of each event are shown.
 
-use std::collections::HashMap;
-
-use perfx_format::tracepoint::TraceFormat;
-use perfx_format::{Endian, Event};
+use perfx_format::Event;
 use perfx_look::render::readable;
 use perfx_look::trace::TracePrinter;
 use perfx_resolve::{EventFacts, Facts};
@@ -38,14 +35,14 @@ impl<'t> Form<'t> {
         FrameForm { sym, symoff, dso, srcline: self.has(Field::Srcline) }
     }
 
-    /// The forms of all events.
+    /// The forms of all events; `traces` shows the samples of tracepoints.
     pub(super) fn all(
         facts: &Facts,
         events: &[Event],
         choice: &FieldChoice,
-        (formats, endian): (&HashMap<u64, TraceFormat<'t>>, Endian),
+        traces: Vec<Option<TracePrinter<'t>>>,
     ) -> Vec<Form<'t>> {
-        let form = |(facts, event): (&EventFacts, &Event)| {
+        let form = |((facts, event), trace): ((&EventFacts, &Event), Option<TracePrinter<'t>>)| {
             let attr = event.attr();
             // PERF_TYPE_SOFTWARE: page-faults, minor-faults, major-faults; PERF_TYPE_HARDWARE: branch-instructions of
             // period 1, which is BTS.
@@ -54,17 +51,16 @@ impl<'t> Form<'t> {
                 0 => attr.config == 4 && attr.sample_period == 1,
                 _ => false,
             };
-            let format = formats.get(&attr.config).filter(|_| attr.is_tracepoint());
             Form {
                 event: facts.name.to_vec(),
                 name: readable(&facts.name),
-                trace: format.map(|format| TracePrinter::new(format, endian)),
+                trace,
                 fields: choice.of(event).into_iter().fold(0, |bits, field| bits | 1 << field as u32),
                 has_chain: facts.has_chains,
                 names_address,
             }
         };
-        let mut forms: Vec<Form<'_>> = facts.events.iter().zip(events).map(form).collect();
+        let mut forms: Vec<Form<'_>> = facts.events.iter().zip(events).zip(traces).map(form).collect();
         let width = forms.iter().map(|form| form.name.len()).max().unwrap_or(0);
         forms
             .iter_mut()

@@ -52,7 +52,8 @@ pub struct SampleLine<'s> {
     /// The own fields of a tracepoint, as its kernel prints them
     #[serde(skip_serializing_if = "Option::is_none")]
     trace: Option<String>,
-    /// The same by name: numbers in decimal, addresses in hexadecimal, text, or the hex digits of other bytes
+    /// The same by name: numbers in decimal (several as a list), addresses in hexadecimal, text, or the hex digits of
+    /// other bytes
     #[serde(skip_serializing_if = "Option::is_none")]
     fields: Option<OwnFields<'s>>,
     /// The address of data or of a branch target
@@ -85,6 +86,7 @@ pub struct SampleLine<'s> {
     /// The call chain, innermost first; without one, the place of `ip`
     // The last field: `Items` writes what is in it.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Vec<FrameObject<'s>>>")]
     frames: Option<[FrameObject<'s>; 0]>,
 }
 
