@@ -102,7 +102,7 @@ fn print(
     let writer = || SampleWriter::new(facts, forms, options, names);
     let reader = || {
         let chooser = selected.map(SelectedSamples::chooser);
-        Reader { writer: writer(), chooser, counts_only: options.count_only }
+        Reader { writer: writer(), chooser, counts_only: options.count_only, room: 0 }
     };
     let mut readers: Vec<Reader<'_>> = (0..threads).map(|_| reader()).collect();
     let mut printer = Printer::new(writer(), options, out);

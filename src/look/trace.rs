@@ -171,7 +171,11 @@ impl<'t> TracePrinter<'t> {
         let own = self.fields.iter().filter(|field| !field.is_common());
         let mut bytes = 0;
         let values = own.filter_map(|field| Some((field.name, self.value(field, raw)?)));
-        values.take_while(move |(_, value)| std::mem::replace(&mut bytes, bytes + value.len()) <= TEXT_MAX)
+        values.take_while(move |(_, value)| {
+            let before = bytes;
+            bytes += value.len();
+            before <= TEXT_MAX
+        })
     }
 
     fn value(&self, field: &NamedField<'_>, raw: &[u8]) -> Option<String> {

@@ -89,6 +89,8 @@ pub(super) struct Reader<'v> {
     pub(super) chooser: Option<SampleChooser>,
     /// Only counts samples.
     pub(super) counts_only: bool,
+    /// The size of the last text, which the next one will have, too.
+    pub(super) room: usize,
 }
 
 impl Reader<'_> {
@@ -164,13 +166,14 @@ impl Reader<'_> {
         period: u64,
     ) -> Result<u64> {
         if !matches!(pieces.last(), Some(Piece::Written { .. })) {
-            pieces.push(Piece::Written { text: Vec::new(), samples: Vec::new() });
+            pieces.push(Piece::Written { text: Vec::with_capacity(self.room), samples: Vec::new() });
         }
         if let Some(Piece::Written { text, samples }) = pieces.last_mut() {
             if !self.counts_only {
                 self.writer.write(text, Shown { record, layouts, parts, event, period, user: &[] })?;
             }
             samples.push((text.len(), event));
+            self.room = text.len();
         }
         Ok(1)
     }

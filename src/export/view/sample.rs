@@ -95,7 +95,10 @@ impl<'v> SampleWriter<'v> {
         match (form.has(Field::Pid), form.has(Field::Tid)) {
             (true, true) => {
                 push_wide(out, 7, |out| push_number(out, pid));
-                out.extend_from_slice(format!("/{tid:<7} ").as_bytes());
+                out.push(b'/');
+                let from = out.len();
+                push_number(out, tid);
+                out.resize(out.len().max(from + 7) + 1, b' ');
             }
             (true, false) => push_wide(out, 7, |out| push_number(out, pid)),
             (false, true) => push_wide(out, 7, |out| push_number(out, tid)),
@@ -105,7 +108,11 @@ impl<'v> SampleWriter<'v> {
             out.push(b' ');
         }
         if let Some(cpu) = parts.cpu.filter(|_| form.has(Field::Cpu)) {
-            out.extend_from_slice(format!("[{:03}] ", cpu as i32).as_bytes());
+            let cpu = cpu as i32;
+            out.extend_from_slice(if (0..100).contains(&cpu) { b"[0" } else { b"[" });
+            out.extend_from_slice(if (0..10).contains(&cpu) { b"0" } else { b"" });
+            push_number(out, cpu);
+            out.extend_from_slice(b"] ");
         }
         if form.has(Field::Time) {
             push_time(out, parts.time.unwrap_or(0), self.options.nanoseconds);

@@ -11,12 +11,16 @@ pub(super) fn padding(text: &str, width: usize) -> String {
     " ".repeat(width.saturating_sub(text.len()))
 }
 
-/// Appends text that is at least so wide, with blanks before it. `format!` takes three times as long.
+/// Appends text with blanks before it up to a width. `format!` takes three times as long.
 pub(super) fn push_wide(out: &mut Vec<u8>, width: usize, push: impl FnOnce(&mut Vec<u8>)) {
     let from = out.len();
     push(out);
-    let blanks = width.saturating_sub(out.len() - from);
-    out.splice(from..from, std::iter::repeat_n(b' ', blanks));
+    let (end, wide) = (out.len(), from + width);
+    if end < wide {
+        out.resize(wide, b' ');
+        out.copy_within(from..end, from + wide - end);
+        out[from..from + wide - end].fill(b' ');
+    }
 }
 
 /// Appends a time, ns, in seconds with nine or six digits after the point.
