@@ -16,7 +16,7 @@ use super::fields::{Field, ViewOptions, weight};
 use super::form::{Form, FrameForm};
 use super::json::{self, SampleLine};
 use super::names::{Lines, SharedNames};
-use super::text::{page_size, push_address, push_call, push_time, push_wide, shown_flags};
+use super::text::{page_size, push_address, push_call, push_cpu, push_time, push_wide, shown_flags};
 use crate::chains::At;
 
 /// A sample with its event and what it counts for.
@@ -108,11 +108,7 @@ impl<'v> SampleWriter<'v> {
             out.push(b' ');
         }
         if let Some(cpu) = parts.cpu.filter(|_| form.has(Field::Cpu)) {
-            let cpu = cpu as i32;
-            out.extend_from_slice(if (0..100).contains(&cpu) { b"[0" } else { b"[" });
-            out.extend_from_slice(if (0..10).contains(&cpu) { b"0" } else { b"" });
-            push_number(out, cpu);
-            out.extend_from_slice(b"] ");
+            push_cpu(out, cpu as i32);
         }
         if form.has(Field::Time) {
             push_time(out, parts.time.unwrap_or(0), self.options.nanoseconds);

@@ -23,6 +23,20 @@ pub(super) fn push_wide(out: &mut Vec<u8>, width: usize, push: impl FnOnce(&mut 
     }
 }
 
+/// Appends a CPU in brackets, with at least three digits.
+pub(super) fn push_cpu(out: &mut Vec<u8>, cpu: i32) {
+    match cpu {
+        0..1000 => {
+            // Four digits, of which the first is a 1 in place of the bracket.
+            let bracket = out.len();
+            push_number(out, 1000 + cpu);
+            out[bracket] = b'[';
+        }
+        _ => out.extend_from_slice(format!("[{cpu:03}").as_bytes()),
+    }
+    out.extend_from_slice(b"] ");
+}
+
 /// Appends a time, ns, in seconds with nine or six digits after the point.
 pub(super) fn push_time(out: &mut Vec<u8>, time: u64, nanoseconds: bool) {
     let (seconds, rest) = (time / 1_000_000_000, time % 1_000_000_000);
@@ -106,4 +120,25 @@ pub(super) fn page_size(mut bytes: u64) -> String {
         unit = Some(next);
     }
     format!("{bytes}{}", unit.unwrap_or('B'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_as_wide_as_those_of_format() {
+        for number in [0, 7, 99, 100, 999, 1000, 123_456_789_012, u64::MAX] {
+            let mut text = Vec::new();
+            push_wide(&mut text, 7, |out| push_number(out, number));
+            push_cpu(&mut text, number as i32);
+            push_address(&mut text, number);
+            push_time(&mut text, number, false);
+            push_time(&mut text, number, true);
+            let (seconds, rest, cpu) = (number / 1_000_000_000, number % 1_000_000_000, number as i32);
+            let micro = format!("{seconds}.{:06}", rest / 1000);
+            let expected = format!("{number:>7}[{cpu:03}] {number:16x}{micro:>12}: {seconds:5}.{rest:09}: ");
+            assert_eq!(String::from_utf8(text).unwrap(), expected);
+        }
+    }
 }
