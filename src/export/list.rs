@@ -349,8 +349,8 @@ pub fn list(
     report: &mut Report,
 ) -> Result<Listing> {
     let selected = SelectedSamples::if_any(recording, filter, threads, report)?;
-    let mut named = Named::default();
-    named.tasks = (what == What::Namespaces).then(|| TaskChanges::new(false).with_namespaces());
+    let tasks = (what == What::Namespaces).then(|| TaskChanges::new(false).with_namespaces());
+    let mut named = Named { tasks, ..Named::default() };
     let facts = Facts::survey_with(recording, threads, true, |record, layouts, machine, _| {
         named.learn(record, layouts, machine);
     })?;

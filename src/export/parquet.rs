@@ -160,7 +160,7 @@ pub fn write_tables(
     let (events, features) =
         ([&recording.events[..], recording.late_events()].concat(), recording.features.clone());
     let traces = printers(&events, &features, recording.endian);
-    let mut gathered = gather(recording, &facts, &traces, filter, spill()?, wanted, *threads, report)?;
+    let mut gathered = gather(recording, (&facts, &traces), filter, spill()?, wanted, *threads, report)?;
     written.first_wall_ns = gathered.times.and_then(|(first, _)| clock.wall_ns(first));
     let mut done = |table: &Table, rows: u64| written.rows.push((table.name, rows));
     if let Some(branches) = branches {

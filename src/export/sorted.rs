@@ -126,6 +126,9 @@ impl Sorted {
     }
 }
 
+/// The number of the record, its time and its row.
+pub(crate) type Row<'r> = (u64, Option<u64>, &'r [u8]);
+
 /// The rows of all batches, which are being merged.
 pub(crate) struct Merge {
     runs: Vec<SortedRows>,
@@ -136,8 +139,8 @@ pub(crate) struct Merge {
 }
 
 impl Merge {
-    /// The next row: the number of the record, its time and the row.
-    pub(crate) fn next_row(&mut self) -> Result<Option<(u64, Option<u64>, &[u8])>> {
+    /// The next row.
+    pub(crate) fn next_row(&mut self) -> Result<Option<Row<'_>>> {
         let Merge { runs, next, is_read } = self;
         if std::mem::replace(is_read, true)
             && let Some(mut first) = next.peek_mut()

@@ -91,8 +91,7 @@ pub(super) struct BranchRow {
 /// the order of the file. `spill` is an empty file.
 pub(super) fn gather(
     recording: &mut Recording,
-    facts: &Facts,
-    traces: &[Option<TracePrinter<'_>>],
+    (facts, traces): (&Facts, &[Option<TracePrinter<'_>>]),
     filter: &Arc<FilterOptions>,
     spill: File,
     branch: Option<&mut dyn FnMut(BranchRow) -> Result<()>>,

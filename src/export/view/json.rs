@@ -200,7 +200,7 @@ pub(super) fn text(bytes: &[u8]) -> Text<&[u8]> {
 pub(super) fn frame(form: FrameForm, address: u64, call: &Called) -> FrameObject<'_> {
     FrameObject {
         ip: Hex(address),
-        sym: form.sym.then(|| call.name.as_deref()),
+        sym: form.sym.then_some(call.name.as_deref()),
         symoff: (form.symoff && call.name.is_some()).then_some(Hex(call.offset)),
         dso: form.dso.then(|| call.dso.as_deref().map(text)),
         srcline: form.srcline.then_some(call.line.as_deref()),

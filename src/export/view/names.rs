@@ -89,7 +89,7 @@ pub(super) fn with_names<R: Send>(
             let worker = worker.context("can't start a thread")?;
             for (key, answer) in asked {
                 // The thread that asked may have died; then `join` says why.
-                let _ = answer.send(namer.calls(key));
+                drop(answer.send(namer.calls(key)));
             }
             Ok(worker.join().unwrap_or_else(|panic| resume_unwind(panic)))
         });

@@ -38,7 +38,7 @@ pub(super) enum Piece {
 /// A sample that cannot be written yet.
 pub(super) struct OpenSample {
     /// A batch of its own.
-    record: Batch,
+    record: Box<Batch>,
     /// The events whose sample it is.
     pub(super) counted: Vec<(usize, Counted)>,
     /// The thread and the cookie of the user part that its chain waits for.
@@ -63,7 +63,7 @@ impl OpenSample {
         counted: Vec<(usize, Counted)>,
         waits_for: Option<(u32, u64)>,
     ) -> Self {
-        OpenSample { record: batch.with_only(record), counted, waits_for }
+        OpenSample { record: Box::new(batch.with_only(record)), counted, waits_for }
     }
 
     /// Appends the sample of an event.
