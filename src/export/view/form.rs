@@ -6,7 +6,6 @@ use perfx_look::trace::TracePrinter;
 use perfx_resolve::{EventFacts, Facts};
 
 use super::fields::{Field, FieldChoice};
-use super::text::padding;
 
 /// How the samples of an event are shown.
 pub(super) struct Form<'t> {
@@ -61,10 +60,11 @@ impl<'t> Form<'t> {
             }
         };
         let mut forms: Vec<Form<'_>> = facts.events.iter().zip(events).zip(traces).map(form).collect();
+        // In bytes, as in perf.
         let width = forms.iter().map(|form| form.name.len()).max().unwrap_or(0);
-        forms
-            .iter_mut()
-            .for_each(|form| form.name = format!("{}{}: ", padding(&form.name, width), form.name));
+        for Form { name, .. } in &mut forms {
+            *name = format!("{}{name}: ", " ".repeat(width - name.len()));
+        }
         forms
     }
 }

@@ -88,7 +88,9 @@ impl<'v, 'o> Printer<'v, 'o> {
         if let Some(&(end, _)) = samples.last() {
             self.out.write_all(&text[..end])?;
         }
-        samples.iter().for_each(|&(_, event)| self.printed[event] = true);
+        if !self.options.count_only {
+            samples.iter().for_each(|&(_, event)| self.printed[event] = true);
+        }
         self.samples += samples.len() as u64;
         Ok(())
     }

@@ -6,11 +6,6 @@ use perfx_look::render::{push_number, readable};
 use super::form::FrameForm;
 use super::names::Called;
 
-/// What fills text up to a width, in bytes as in perf.
-pub(super) fn padding(text: &str, width: usize) -> String {
-    " ".repeat(width.saturating_sub(text.len()))
-}
-
 /// Appends text with blanks before it up to a width. `format!` takes three times as long.
 pub(super) fn push_wide(out: &mut Vec<u8>, width: usize, push: impl FnOnce(&mut Vec<u8>)) {
     let from = out.len();
