@@ -1,5 +1,5 @@
-//! `perfx list` lists what a recording names: events, DSOs, build-ids, processes, threads, cgroups or mappings, and ranks
-//! its functions and call stacks.
+//! `perfx list` lists what a recording names: events, DSOs, build-ids, processes, threads, cgroups, namespaces or
+//! mappings, and ranks its functions and call stacks.
 
 mod functions;
 
@@ -16,7 +16,7 @@ use crate::commands::export::input::{ChosenArgs, each_recording};
 use crate::io::source::InputsArgs;
 use crate::term::units::{count, fitted};
 
-/// List the functions, stacks, events, DSOs, build-ids, processes, threads, cgroups or mappings of a recording
+/// List the functions, stacks, events, DSOs, build-ids, processes, threads, cgroups, namespaces or mappings
 ///
 /// Functions are listed with the shares that perf report shows: of the samples in a function (self), and of
 /// those in it and in what it called (total). Of several events, the first one sampled with call chains is
@@ -68,6 +68,8 @@ enum What {
     Threads,
     /// Cgroups (perf record --all-cgroups)
     Cgroups,
+    /// Namespaces of threads (perf record --namespaces), by their inodes
+    Namespaces,
     /// Mappings, with their addresses
     Mappings,
 }
@@ -88,6 +90,7 @@ impl List {
             What::Processes => list::What::Processes,
             What::Threads => list::What::Threads,
             What::Cgroups => list::What::Cgroups,
+            What::Namespaces => list::What::Namespaces,
             What::Mappings => list::What::Mappings,
         };
         self.rank.refuse_all()?;
@@ -147,6 +150,9 @@ fn text(listing: &Listing) -> String {
             let path =
                 row.path.as_ref().map_or_else(|| format!("(id {})", row.id.0), |path| shown(path, None));
             vec![path, count(row.samples), count(row.period.0)]
+        }),
+        Listing::Namespaces { rows } => lines(&["namespace", "inode", "samples", "period"], rows, |row| {
+            vec![row.kind.to_owned(), row.inode.0.to_string(), count(row.samples), count(row.period.0)]
         }),
         Listing::Mappings { rows } => {
             lines(&["mapping", "process", "start", "size", "offset", "access", "samples"], rows, |row| {

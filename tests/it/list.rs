@@ -10,7 +10,8 @@ use crate::snapshots::same;
 use crate::stats::conforms;
 use crate::support::{Fixture, Stdin, all, each_fixture, perfs, perfx, recorded, temp};
 
-const LISTS: [&str; 7] = ["events", "dsos", "build-ids", "processes", "threads", "cgroups", "mappings"];
+const LISTS: [&str; 8] =
+    ["events", "dsos", "build-ids", "processes", "threads", "cgroups", "namespaces", "mappings"];
 
 fn rows(list: &str, fixture: &Fixture) -> Result<Option<Vec<Json>>, String> {
     let ran = perfx(args!["list", list, "-q", "--json", fixture.path]);
@@ -122,6 +123,7 @@ fn lists_as_text() {
     };
     let mut text: String = LISTS.iter().map(|list| say(list, "recorded/forks.p73.data") + "\n").collect();
     text += &say("cgroups", "recorded/cgroups.p61.data");
+    text += &("\n".to_owned() + &say("namespaces", "recorded/namespaces.p61.data"));
     same("list", "text", &text);
 }
 
