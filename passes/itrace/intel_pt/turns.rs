@@ -6,7 +6,8 @@ use perfx_trace::Blocks;
 
 use super::context::Context;
 use super::log::{Log, Maker};
-use super::sampler::{Made, Sampler};
+use super::sampler::Sampler;
+use super::spool::Spool;
 use super::turn::Turn;
 use crate::itrace::losses::Counts;
 
@@ -47,19 +48,19 @@ impl Maker for Turns<'_> {
 
 impl<'c> Work for &'c Turns<'c> {
     type Sink = Log<'c>;
-    type Done = Made;
+    type Done = Spool;
 
     fn sink(&self) -> Log<'c> {
-        Log::new(*self, self.context.endian)
+        Log::new(*self, self.context.spool())
     }
 
     fn begin(&self, log: &mut Log<'c>, part: &Part) {
         log.begin(*part);
     }
 
-    fn end(&self, log: &mut Log<'c>, blocks: &Blocks, _part: &Part) -> Made {
+    fn end(&self, log: &mut Log<'c>, blocks: &Blocks, _part: &Part) -> Spool {
         self.make_in_turn(log, blocks, true);
-        std::mem::replace(&mut log.made, Made::new(self.context.endian))
+        std::mem::replace(&mut log.made, self.context.spool())
     }
 
     fn abandon(&self) {
