@@ -505,7 +505,7 @@ fn what_cannot_be_exported_is_said() {
 }
 
 /// The branches of a truth beside a recording with Intel PT, with both ends in the program.
-fn true_branches(name: &str) -> BTreeMap<(u64, u64), u64> {
+fn true_branches(name: &str) -> Counts {
     let text = fs::read_to_string(root().join(format!("tests/data/trace/{name}.truth"))).unwrap();
     let mut branches = BTreeMap::new();
     for line in text.lines() {
@@ -520,7 +520,7 @@ fn true_branches(name: &str) -> BTreeMap<(u64, u64), u64> {
 }
 
 /// The lines of a kind, by the two addresses that begin them, with their counts.
-fn counted_lines(text: &str, kind: &str) -> BTreeMap<(u64, u64), u64> {
+fn counted_lines(text: &str, kind: &str) -> Counts {
     let line = |line: &str| {
         let [of, one, other, count, ..] = line.split(' ').collect::<Vec<_>>()[..] else { return None };
         let address = |text| u64::from_str_radix(text, 16).ok();
@@ -529,10 +529,13 @@ fn counted_lines(text: &str, kind: &str) -> BTreeMap<(u64, u64), u64> {
     text.lines().filter_map(line).collect()
 }
 
+/// How often there is something between two addresses.
+type Counts = BTreeMap<(u64, u64), u64>;
+
 /// The branches and the code behind them in a text for llvm-profgen whose stacks consist of one branch and of one that leaves
 /// the program, where the code behind the former ends.
-fn stacks_of_one_branch(text: &str) -> (BTreeMap<(u64, u64), u64>, BTreeMap<(u64, u64), u64>) {
-    let (mut branches, mut runs, mut count) = (BTreeMap::new(), BTreeMap::new(), 0);
+fn stacks_of_one_branch(text: &str) -> (Counts, Counts) {
+    let (mut branches, mut runs, mut count) = (Counts::new(), Counts::new(), 0);
     let address = |text: &str| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok();
     for line in text.lines() {
         count = line.parse().unwrap_or(count);
