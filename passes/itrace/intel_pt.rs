@@ -7,6 +7,7 @@ mod log;
 mod sampler;
 mod spool;
 mod stacks;
+mod turn;
 mod turns;
 
 use std::sync::{Arc, Mutex, PoisonError};

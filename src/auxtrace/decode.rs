@@ -62,6 +62,17 @@ pub trait Work: Sync {
     fn end(&self, sink: &mut Self::Sink, blocks: &Blocks, part: &Part) -> Self::Done;
     /// All parts have been decoded; the blocks are dropped.
     fn finish(&self, _sink: &mut Self::Sink, _blocks: &Blocks) {}
+    /// A thread has panicked: the part that it had may never end, and no other thread may wait for it.
+    fn abandon(&self) {}
+}
+
+/// Abandons the work when it is dropped by a panic.
+struct Panics<'w, W: Work>(&'w W);
+
+impl<W: Work> Drop for Panics<'_, W> {
+    fn drop(&mut self) {
+        self.0.abandon();
+    }
 }
 
 /// Units have at least so many bytes of a trace.
@@ -90,10 +101,13 @@ pub fn decode<T: Tracer, W: Work>(
         (0..threads).map(|_| (work.sink(), None)).collect();
     let each = |(sink, decoder): &mut (W::Sink, Option<T::Decoder<_>>),
                 (at, unit, part): (usize, T::Unit, Part)| {
+        let panics = Panics(work);
         let decoder = decoder.get_or_insert_with(|| tracer.decoder(image));
         work.begin(sink, &part);
         T::decode(decoder, &traces[at].1, &unit, sink);
-        (part, work.end(sink, T::blocks(decoder), &part))
+        let made = work.end(sink, T::blocks(decoder), &part);
+        std::mem::forget(panics);
+        (part, made)
     };
     let parts = parts(tracer, &traces, buffers.len());
     ordered(parts, &mut workers, threads == 1, each, |(part, made)| done(part, made))?;

@@ -20,6 +20,7 @@ use perfx_format::record::cpumode;
 use perfx_format::sample::BranchFlags;
 use perfx_format::{Bytes, Event, Feature, hex};
 use perfx_look::clock::Clock;
+use perfx_look::trace::{TracePrinter, printers};
 use perfx_model::address_space::{Dso, Machine};
 use perfx_passes::FilterOptions;
 use perfx_pipeline::{Context as _, Error, Report, Result, ensure};
@@ -161,7 +162,10 @@ pub fn write_tables(
     let spill = || temp_files().map_err(Error::from);
     let spe = open_spe.map(|out| Traced::survey(recording, spill()?, *threads).map(|traced| (out, traced)));
     let spe = spe.transpose()?;
-    let mut gathered = gather(recording, &facts, filter, spill()?, wanted, *threads, report)?;
+    let (events, features) =
+        ([&recording.events[..], recording.late_events()].concat(), recording.features.clone());
+    let traces = printers(&events, &features, recording.endian);
+    let mut gathered = gather(recording, (&facts, &traces), filter, spill()?, wanted, *threads, report)?;
     written.first_wall_ns = gathered.times.and_then(|(first, _)| clock.wall_ns(first));
     let mut done = |table: &Table, rows: u64| written.rows.push((table.name, rows));
     if let Some(branches) = branches {
@@ -199,7 +203,7 @@ pub fn write_tables(
         }
     }
     if let Some(mut out) = open(&SAMPLES)? {
-        write_samples(&mut out, clock, gathered)?;
+        write_samples(&mut out, clock, &traces, gathered)?;
         done(&SAMPLES, out.close()?);
     }
     written.rows.sort_by_key(|(name, _)| TABLES.iter().position(|table| table.name == *name));
@@ -455,13 +459,19 @@ fn write_branch(out: &mut TableWriter, row: &BranchRow) -> Result<()> {
     out.end_row()
 }
 
-fn write_samples(out: &mut TableWriter, clock: Clock, gathered: Gathered) -> Result<()> {
+fn write_samples(
+    out: &mut TableWriter,
+    clock: Clock,
+    traces: &[Option<TracePrinter<'_>>],
+    gathered: Gathered,
+) -> Result<()> {
     let Gathered { samples, chains, comms, cgroups, tree, lowest, .. } = gathered;
     // Sorting takes the memory.
     drop((tree, lowest));
     let offset = clock.wall_offset();
     samples.each(|number, time, row| {
-        let row = SampleRow::unpack(row).context("a temporary file has changed")?;
+        let (row, raw) = SampleRow::unpack(row).context("a temporary file has changed")?;
+        let trace = traces.get(row.event as usize).and_then(Option::as_ref);
         let wall = time
             .zip(offset)
             .and_then(|(time, offset)| i64::try_from((i128::from(time) + offset).div_euclid(1000)).ok());
@@ -493,7 +503,8 @@ fn write_samples(out: &mut TableWriter, clock: Clock, gathered: Gathered) -> Res
             .number(row.get_i32(Part::MachinePid))
             .number(row.get_i32(Part::Vcpu))
             .number(row.amount(Part::CodePageSize))
-            .number(row.amount(Part::DataPageSize));
+            .number(row.amount(Part::DataPageSize))
+            .text_map(trace.into_iter().flat_map(|trace| trace.values(raw)));
         out.end_row()
     })
 }

@@ -10,7 +10,7 @@ use perfx_auxtrace::{Part, Recorded, Survey, Work, decode};
 use perfx_format::read::Recording;
 use perfx_model::address_space::Dso;
 use perfx_passes::{FilterOptions, say_faults, say_missing, say_used, traced_code};
-use perfx_pipeline::{Report, Result, ensure};
+use perfx_pipeline::{Context as _, Report, Result, ensure};
 use perfx_resolve::{IdOptions, RecordedIds};
 use perfx_trace::{
     Blocks, Counter, Ends, Event, Joint, PathId, Place, Point, Reason, Run, Sink, Step, Sums as _,
@@ -60,7 +60,9 @@ impl Traced {
             "{name}: options that select samples do not select parts of its hardware trace"
         );
         let events = [&recording.events[..], recording.late_events()].concat();
-        Ok(Some(Traced(survey.done(&recording.stored_bytes(), &events)?)))
+        let recorded =
+            survey.done(&recording.stored_bytes(), &events).with_context(|| recording.name.to_string())?;
+        Ok(Some(Traced(recorded)))
     }
 
     /// The DSOs of the recording with their flags, and the process that mapped each first.

@@ -10,7 +10,8 @@ use crate::snapshots::same;
 use crate::stats::conforms;
 use crate::support::{Fixture, Stdin, all, each_fixture, perfs, perfx, recorded, temp};
 
-const LISTS: [&str; 7] = ["events", "dsos", "build-ids", "processes", "threads", "cgroups", "mappings"];
+const LISTS: [&str; 8] =
+    ["events", "dsos", "build-ids", "processes", "threads", "cgroups", "namespaces", "mappings"];
 
 fn rows(list: &str, fixture: &Fixture) -> Result<Option<Vec<Json>>, String> {
     let ran = perfx(args!["list", list, "-q", "--json", fixture.path]);
@@ -122,6 +123,7 @@ fn lists_as_text() {
     };
     let mut text: String = LISTS.iter().map(|list| say(list, "recorded/forks.p73.data") + "\n").collect();
     text += &say("cgroups", "recorded/cgroups.p61.data");
+    text += &("\n".to_owned() + &say("namespaces", "recorded/namespaces.p61.data"));
     same("list", "text", &text);
 }
 
@@ -134,7 +136,7 @@ fn the_lists_of_several_recordings_add_up() {
         let mut line = args!["list", list, "-q", "--json"].to_vec();
         line.extend(inputs.iter().map(|input| input.path.clone().into_os_string()));
         let ran = perfx(line);
-        if ["processes", "threads", "mappings"].contains(&list) {
+        if ["processes", "threads", "namespaces", "mappings"].contains(&list) {
             assert_eq!(ran.code, Some(2), "{list}");
             continue;
         }

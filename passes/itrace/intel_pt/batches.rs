@@ -2,14 +2,11 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
-use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
 
 use perfx_auxtrace::{Part, decode};
 use perfx_format::Endian;
-use perfx_format::read::sort::PreparedBatch;
-use perfx_pipeline::{Context as _, Error, Result};
+use perfx_pipeline::Result;
 
 use super::context::Context;
 use super::sampler::lost;
@@ -18,49 +15,40 @@ use super::turns::Turns;
 use crate::combine::Batches;
 use crate::itrace::losses::Counts;
 use crate::itrace::made::Made;
+use crate::itrace::producer::{HandOut, made_by};
 
 /// The approximate size of a batch, bytes.
 const BATCH: usize = 1 << 20;
 
-/// Batches of samples. They are made on a thread of their own, which ends early if the batches are dropped; it writes
-/// what it found to `counts`.
+/// Batches of samples, in the order of time. What was found is in `counts` when they are complete.
 pub(super) fn of(context: Arc<Context>, counts: Arc<Mutex<Counts>>) -> Batches {
-    let (sender, receiver) = sync_channel(2);
-    let spawned = thread::Builder::new().spawn(move || {
+    made_by(move |hand_out| {
         let turns = Turns::new(&context);
-        let mut merge = Merge::new(context.endian, sender);
+        let mut merge = Merge::new(context.endian, hand_out);
+        merge.add_lost(&context)?;
         let Context { recorded, code, threads, .. } = &*context;
         let buffers = (&recorded.tracer, &recorded.buffers[..]);
         let clock = recorded.clock();
-        let decoded = merge.add_lost(&context).and_then(|()| {
-            decode(buffers, code, *threads, &&turns, |part, made| {
-                merge.release(if clock.conv.is_some() { clock.time(part.time) } else { 0 })?;
-                merge.add(part, made)
-            })
-        });
-        let ended = decoded.map(drop).and_then(|()| merge.release(u64::MAX)).and_then(|()| merge.flush());
+        decode(buffers, code, *threads, &&turns, |part, made| {
+            merge.release(if clock.conv.is_some() { clock.time(part.time) } else { 0 })?;
+            merge.add(part, made)
+        })?;
         *counts.lock().unwrap_or_else(PoisonError::into_inner) = turns.counts();
-        if let Err(error) = ended {
-            #[expect(clippy::let_underscore_must_use, reason = "no more batches are needed")]
-            let _ = merge.sender.send(Err(error));
-        }
-    });
-    match spawned.context("can't start a thread") {
-        Ok(_) => Box::new(receiver.into_iter()),
-        Err(error) => Box::new(std::iter::once(Err(error))),
-    }
+        merge.release(u64::MAX)?;
+        merge.flush()
+    })
 }
 
 /// A sample that is next in its part: its time, its buffer, and the part's number there.
 type Next = Reverse<(u64, usize, u64)>;
 
 /// Samples that wait until no earlier ones can come.
-struct Merge {
+struct Merge<'h> {
     waiting: HashMap<(usize, u64), Waiting>,
     order: BinaryHeap<Next>,
     out: Made,
     endian: Endian,
-    sender: SyncSender<Result<PreparedBatch>>,
+    hand_out: &'h mut HandOut<'h>,
 }
 
 struct Waiting {
@@ -71,10 +59,10 @@ struct Waiting {
     rest: Spool,
 }
 
-impl Merge {
-    fn new(endian: Endian, sender: SyncSender<Result<PreparedBatch>>) -> Merge {
+impl<'h> Merge<'h> {
+    fn new(endian: Endian, hand_out: &'h mut HandOut<'h>) -> Merge<'h> {
         let (waiting, order) = (HashMap::new(), BinaryHeap::new());
-        Merge { waiting, order, out: Made::new(endian), endian, sender }
+        Merge { waiting, order, out: Made::new(endian), endian, hand_out }
     }
 
     /// Adds the records of data that the kernel lost, if they are wanted.
@@ -128,6 +116,6 @@ impl Merge {
         if out.count() == 0 {
             return Ok(());
         }
-        self.sender.send(out.prepared()).map_err(|_| Error::new("no more samples are needed"))
+        (self.hand_out)(out.prepared()?)
     }
 }
