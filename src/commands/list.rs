@@ -25,7 +25,7 @@ use crate::term::units::{count, fitted};
 /// The rows of the other lists have the number of samples and the sum of their periods, as counted by
 /// perf report -n. The most sampled come first; events and mappings come in the order of the recording.
 ///
-/// Several recordings add up; processes, threads and mappings are those of one.
+/// Several recordings add up; processes, threads, namespaces and mappings are those of one.
 ///
 /// Examples:
 ///   perfx list functions perf.data --head 10
@@ -102,7 +102,9 @@ impl List {
         }
         let sources = self.inputs.sources()?;
         if sources.len() > 1 && !what.adds_up() {
-            bail!(Usage("processes, threads and mappings are those of one recording: give one".into()));
+            bail!(Usage(
+                "processes, threads, namespaces and mappings are those of one recording: give one".into()
+            ));
         }
         let mut report = Report::default();
         let mut sum: Option<Listing> = None;
