@@ -690,7 +690,7 @@ impl Combining {
             let records = counted(dropped, "record", "records");
             report.say(
                 Level::Info,
-                format!("dropped {records} that are also in another input: {}", by_kind(&all)),
+                format!("left out {records} that are also in another input: {}", by_kind(&all)),
             );
         }
         let others: BTreeMap<_, _> = deduplicator
@@ -700,7 +700,7 @@ impl Combining {
             .map(|(kind, others)| (*kind, *others))
             .collect();
         if !others.is_empty() {
-            report.say(Level::Info, format!("dropped {} (perf uses one of each kind)", by_kind(&others)));
+            report.say(Level::Info, format!("left out {} (perf uses one of each kind)", by_kind(&others)));
         }
         if deduplicator.doubled > 0 {
             let what = counted(deduplicator.doubled, "record occurs", "records occur");

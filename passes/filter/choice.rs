@@ -149,16 +149,16 @@ impl SelectArgs {
 pub struct FilterArgs {
     #[command(flatten)]
     select: SelectArgs,
-    /// Of the records that belong to events (SAMPLE, SWITCH, THROTTLE, READ, LOST), keep only these types
+    /// Of the records that belong to events (SAMPLE, SWITCH, THROTTLE, READ, LOST), keep only these kinds
     #[arg(long, value_name = "KIND,…", value_parser = kinds)]
     kind: Vec<List<RecordType>>,
-    /// Exclude all records of these types
+    /// Exclude all records of these kinds
     #[arg(long, value_name = "KIND,…", value_parser = kinds)]
     exclude_kind: Vec<List<RecordType>>,
     /// Keep mappings, names and forks of all processes
     #[arg(long)]
     keep_all_sideband: bool,
-    /// Drop events without samples, and build-ids of files that no process maps
+    /// Leave out events without samples, and build-ids of files that no process maps
     #[arg(long)]
     drop_unused: bool,
 }
@@ -312,7 +312,7 @@ fn cpus(text: &str) -> Result<List<RangeInclusive<u32>>> {
 fn kinds(text: &str) -> Result<List<RecordType>> {
     list(text, |text| {
         RecordType::parse(text)
-            .with_context(|| format!("`{text}` is not a record type; `perfx dump` shows their names"))
+            .with_context(|| format!("`{text}` is not a kind of record; `perfx dump` shows their names"))
     })
 }
 
