@@ -59,7 +59,7 @@ impl Traced {
             filter.is_empty(),
             "{name}: options that select samples do not select parts of its hardware trace"
         );
-        let events = [&recording.events[..], recording.late_events()].concat();
+        let events = recording.all_events();
         Ok(Some(Traced(survey.done(&recording.stored_bytes(), &events)?)))
     }
 
