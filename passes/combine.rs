@@ -687,11 +687,8 @@ impl Combining {
         }
         let dropped: u64 = all.values().sum();
         if dropped > 0 {
-            let records = counted(dropped, "record", "records");
-            report.say(
-                Level::Info,
-                format!("left out {records} that are also in another input: {}", by_kind(&all)),
-            );
+            let records = counted(dropped, "record that is", "records that are");
+            report.say(Level::Info, format!("left out {records} also in another input: {}", by_kind(&all)));
         }
         let others: BTreeMap<_, _> = deduplicator
             .once

@@ -334,8 +334,8 @@ pub(super) fn written(regex: &Regex) -> &str {
 fn parts(text: &str) -> Vec<&str> {
     let (mut parts, mut from, mut depth) = (Vec::new(), 0, 0u32);
     for (at, char) in text.char_indices() {
-        // What makes `<` and `>` a part of an operator or of an expression.
-        let operators = ["operator", "operator<", "operator>", "-", "\\"];
+        // Behind these, `<` and `>` are not brackets.
+        let operators = ["operator", "operator<", "operator>", "-"];
         match char {
             '<' | '>' if operators.iter().any(|before| text[..at].ends_with(before)) => {}
             '(' | '[' | '{' | '<' => depth += 1,
@@ -426,7 +426,7 @@ mod tests {
             assert_eq!(list.len(), 3, "{name}");
             assert!(is_function(&list[1], name.as_bytes()), "{name}");
         }
-        assert!(regexes("a{1,2},[b,c],d->e,(f|g,h)").unwrap().0.len() == 5);
+        assert!(regexes("a{1,2},[b,c],d->e,(f|g,h)").unwrap().0.len() == 4);
         assert!(regexes("[a").is_err());
     }
 }
