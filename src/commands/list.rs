@@ -12,7 +12,7 @@ use perfx_pipeline::Report;
 
 use self::functions::RankArgs;
 use crate::args::{ReadArgs, Usage};
-use crate::commands::export::input::ChosenArgs;
+use crate::commands::export::input::{ChosenArgs, each_recording};
 use crate::io::source::InputsArgs;
 use crate::term::units::{count, fitted};
 
@@ -20,10 +20,12 @@ use crate::term::units::{count, fitted};
 ///
 /// Functions are listed with the shares that perf report shows: of the samples in a function (self), and of
 /// those in it and in what it called (total). Of several events, the first one sampled with call chains is
-/// taken, unless --event selects another. Several recordings add up.
+/// taken, unless --event selects another.
 ///
 /// The rows of the other lists have the number of samples and the sum of their periods, as counted by
 /// perf report -n. The most sampled come first; events and mappings come in the order of the recording.
+///
+/// Several recordings add up; processes, threads and mappings are those of one.
 ///
 /// Examples:
 ///   perfx list functions perf.data --head 10
@@ -96,15 +98,23 @@ impl List {
             ));
         }
         let sources = self.inputs.sources()?;
-        let [source] = &sources[..] else {
-            bail!(Usage("only functions and stacks are listed of several recordings at once".into()));
-        };
-        let mut recording = source.open_indexed()?;
+        if sources.len() > 1 && !what.adds_up() {
+            bail!(Usage("processes, threads and mappings are those of one recording: give one".into()));
+        }
         let mut report = Report::default();
-        recording.progress().expect(2 + filter.readings());
-        let bar = self.read.verbosity.progress(&recording);
-        let listing = list(&mut recording, what, &filter, self.read.threads.count(), &mut report)?;
-        drop(bar);
+        let mut sum: Option<Listing> = None;
+        each_recording(&sources, &mut report, |mut recording, report| {
+            recording.progress().expect(2 + filter.readings());
+            let bar = self.read.verbosity.progress(&recording);
+            let listing = list(&mut recording, what, &filter, self.read.threads.count(), report)?;
+            drop(bar);
+            match &mut sum {
+                Some(sum) => sum.add(listing),
+                None => sum = Some(listing),
+            }
+            Ok(())
+        })?;
+        let Some(listing) = sum else { bail!(Usage("give a recording".into())) };
         self.read.format.print(|| text(&listing), || Output::new(listing.clone()))?;
         Ok(self.read.verbosity.print(&report))
     }

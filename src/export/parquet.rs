@@ -22,7 +22,7 @@ use perfx_format::{Bytes, Feature, hex};
 use perfx_look::clock::Clock;
 use perfx_model::address_space::{Dso, Machine};
 use perfx_passes::FilterOptions;
-use perfx_pipeline::{Context as _, Error, Report, Result};
+use perfx_pipeline::{Context as _, Error, Report, Result, ensure};
 use sha2::{Digest as _, Sha256};
 
 use crate::chains::{Resolver, StackTree};
@@ -113,7 +113,7 @@ pub struct Written {
 ///
 /// # Errors
 ///
-/// The recording cannot be read or decompressed, or a table cannot be written.
+/// The recording cannot be read or decompressed, or a table cannot be written: on a big-endian machine none can.
 pub fn write_tables(
     recording: &mut Recording,
     identity: &Identity,
@@ -122,6 +122,11 @@ pub fn write_tables(
     mut create: impl FnMut(&'static Table) -> Result<Option<Box<dyn Write + Send>>>,
     report: &mut Report,
 ) -> Result<Written> {
+    // The crate parquet writes numbers in the byte order of the machine, so that no program could read the files.
+    ensure!(
+        cfg!(target_endian = "little"),
+        "Parquet files can't be written on a big-endian machine: use perfx export csv, or a little-endian machine"
+    );
     let TableOptions { filter, ids, inlined, threads } = options;
     let mut history = History::default();
     let facts = Facts::survey_with(recording, *threads, true, |record, layouts, machine, dso| {

@@ -124,3 +124,35 @@ fn lists_as_text() {
     text += &say("cgroups", "recorded/cgroups.p61.data");
     same("list", "text", &text);
 }
+
+#[test]
+fn the_lists_of_several_recordings_add_up() {
+    let inputs = ["forks.p61", "several.p61", "cgroups.p61", "forks.p61"]
+        .map(|name| Fixture::new(&format!("recorded/{name}.data")));
+    let number = |value: &Json| value.as_u64().unwrap_or_else(|| value.as_str().unwrap().parse().unwrap());
+    for list in LISTS {
+        let mut line = args!["list", list, "-q", "--json"].to_vec();
+        line.extend(inputs.iter().map(|input| input.path.clone().into_os_string()));
+        let ran = perfx(line);
+        if ["processes", "threads", "mappings"].contains(&list) {
+            assert_eq!(ran.code, Some(2), "{list}");
+            continue;
+        }
+        let document: Json = serde_json::from_slice(&ran.stdout).unwrap();
+        conforms("list", &document).unwrap();
+        let key =
+            |row: &Json| format!("{} {} {} {}", row["name"], row["build_id"], row["guest"], row["path"]);
+        let sums = |rows: &[Json]| {
+            let mut sums: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+            for row in rows {
+                let sum = sums.entry(key(row)).or_default();
+                *sum = (sum.0 + number(&row["samples"]), sum.1 + number(&row["period"]));
+            }
+            sums
+        };
+        let found = document["rows"].as_array().unwrap();
+        let each: Vec<Json> = inputs.iter().flat_map(|input| rows(list, input).unwrap().unwrap()).collect();
+        assert_eq!(sums(found), sums(&each), "{list}");
+        assert_eq!(found.len(), sums(found).len(), "{list}: a row stands twice");
+    }
+}

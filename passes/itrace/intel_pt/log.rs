@@ -1,10 +1,9 @@
 //! Notes what was decoded, in a few bytes for each step, until the samples of all that is in front of it are made.
 
 use perfx_auxtrace::Part;
-use perfx_format::Endian;
 use perfx_trace::{Blocks, Event, Point, Sink, Space, Step};
 
-use crate::itrace::made::Made;
+use super::spool::Spool;
 
 /// What was decoded.
 #[derive(Clone, Copy, Debug)]
@@ -35,19 +34,19 @@ pub(super) struct Log<'t> {
     pub(super) part: Part,
     pub(super) entries: Vec<Entry>,
     pub(super) events: Vec<Event>,
-    pub(super) made: Made,
+    pub(super) made: Spool,
     time: u64,
     space: Option<Space>,
 }
 
 impl<'t> Log<'t> {
-    pub(super) fn new(maker: &'t dyn Maker, endian: Endian) -> Log<'t> {
+    pub(super) fn new(maker: &'t dyn Maker, made: Spool) -> Log<'t> {
         Log {
             maker,
             part: Part { buffer: 0, trace: 0, number: 0, time: 0 },
             entries: Vec::new(),
             events: Vec::new(),
-            made: Made::new(endian),
+            made,
             time: 0,
             space: None,
         }

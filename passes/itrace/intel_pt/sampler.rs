@@ -12,10 +12,10 @@ use perfx_trace::{Blocks, Event, Fault, Kind, Reason, Space, Step};
 use super::context::Context;
 use super::events::Period;
 use super::log::{Entry, Log};
+use super::spool::Spool;
 use super::stacks::Stacks;
 use crate::itrace::events::Decoded;
 use crate::itrace::losses::Counts;
-pub(super) use crate::itrace::made::Made;
 
 /// What is known of a buffer at a place, from the beginning up to there.
 #[derive(Debug)]
@@ -227,7 +227,7 @@ impl<'c> Sampler<'c> {
     }
 
     #[inline(always)]
-    fn step(&mut self, step: Step, blocks: &Blocks, made: &mut Made) {
+    fn step(&mut self, step: Step, blocks: &Blocks, made: &mut Spool) {
         let block = &blocks[step.block];
         if self.arriving.is_some() && (step.count < block.count || !needs_packet(block.kind)) {
             self.arrive();
@@ -248,7 +248,7 @@ impl<'c> Sampler<'c> {
 
     /// Makes the samples of the instructions of a step, the last of which is a branch if there is `to`.
     #[inline(always)]
-    fn sample(&mut self, step: Step, to: Option<u64>, blocks: &Blocks, made: &mut Made) {
+    fn sample(&mut self, step: Step, to: Option<u64>, blocks: &Blocks, made: &mut Spool) {
         let mut done = 0;
         while done < step.count {
             let rest = u64::from(step.count - done);
@@ -272,7 +272,7 @@ impl<'c> Sampler<'c> {
 
     /// A sample of the instruction at `ip`, the last of so many.
     #[cold]
-    fn instruction(&mut self, ip: u64, total: u64, made: &mut Made) {
+    fn instruction(&mut self, ip: u64, total: u64, made: &mut Spool) {
         let period = total - std::mem::replace(&mut self.sampled, total);
         let branches = self.stacks.get();
         if let Some(event) = &self.context.events.instructions {
@@ -282,7 +282,7 @@ impl<'c> Sampler<'c> {
     }
 
     #[inline(always)]
-    fn branch(&mut self, from: u64, to: u64, flags: u64, class: Class, made: &mut Made) {
+    fn branch(&mut self, from: u64, to: u64, flags: u64, class: Class, made: &mut Spool) {
         self.estimate(from, to);
         self.stacks.push(from, to, flags);
         let events = &self.context.events;
@@ -312,7 +312,7 @@ impl<'c> Sampler<'c> {
         }
     }
 
-    fn push(&mut self, sample: NewSample<'_>, event: &Decoded, made: &mut Made) {
+    fn push(&mut self, sample: NewSample<'_>, event: &Decoded, made: &mut Spool) {
         self.counts.unknown += u64::from(sample.tid == Auxtrace::ANY);
         // An event records only what a new sample has.
         let bytes = sample.build(&event.attr, self.context.endian).unwrap_or_default();
@@ -324,7 +324,7 @@ impl<'c> Sampler<'c> {
         if self.context.recorded.clock().conv.is_some() { self.latest } else { u64::MAX - 1 }
     }
 
-    fn event(&mut self, event: Event, blocks: &Blocks, made: &mut Made) {
+    fn event(&mut self, event: Event, blocks: &Blocks, made: &mut Spool) {
         self.arrive();
         match event {
             Event::Begin { ip } | Event::Resumed { ip } => self.begin(ip, made),
@@ -351,12 +351,12 @@ impl<'c> Sampler<'c> {
         }
     }
 
-    fn begin(&mut self, ip: u64, made: &mut Made) {
+    fn begin(&mut self, ip: u64, made: &mut Spool) {
         self.is_known = true;
         self.branch(0, ip, 0, Class::Begin, made);
     }
 
-    fn fault(&mut self, Fault { reason, ip }: Fault, made: &mut Made) {
+    fn fault(&mut self, Fault { reason, ip }: Fault, made: &mut Spool) {
         self.is_known = false;
         let code = &self.context.code;
         let name = ip.and_then(|ip| code.name(self.space, ip, self.ticks));

@@ -8,7 +8,8 @@ use perfx_trace::Blocks;
 
 use super::context::Context;
 use super::log::{Log, Maker};
-use super::sampler::{Made, Sampler};
+use super::sampler::Sampler;
+use super::spool::Spool;
 use crate::itrace::losses::Counts;
 
 /// The state of each buffer.
@@ -64,21 +65,21 @@ impl Maker for Turns<'_> {
 
 impl<'c> Work for &'c Turns<'c> {
     type Sink = Log<'c>;
-    type Done = Made;
+    type Done = Spool;
 
     fn sink(&self) -> Log<'c> {
-        Log::new(*self, self.context.endian)
+        Log::new(*self, self.context.spool())
     }
 
     fn begin(&self, log: &mut Log<'c>, part: &Part) {
         log.begin(*part);
     }
 
-    fn end(&self, log: &mut Log<'c>, blocks: &Blocks, part: &Part) -> Made {
+    fn end(&self, log: &mut Log<'c>, blocks: &Blocks, part: &Part) -> Spool {
         let (mut turn, changed) = self.wait(part);
         turn.sampler.make(log, blocks);
         turn.number += 1;
         changed.notify_all();
-        std::mem::replace(&mut log.made, Made::new(self.context.endian))
+        std::mem::replace(&mut log.made, self.context.spool())
     }
 }
