@@ -687,11 +687,8 @@ impl Combining {
         }
         let dropped: u64 = all.values().sum();
         if dropped > 0 {
-            let records = counted(dropped, "record", "records");
-            report.say(
-                Level::Info,
-                format!("dropped {records} that are also in another input: {}", by_kind(&all)),
-            );
+            let records = counted(dropped, "record that is", "records that are");
+            report.say(Level::Info, format!("left out {records} also in another input: {}", by_kind(&all)));
         }
         let others: BTreeMap<_, _> = deduplicator
             .once
@@ -700,7 +697,7 @@ impl Combining {
             .map(|(kind, others)| (*kind, *others))
             .collect();
         if !others.is_empty() {
-            report.say(Level::Info, format!("dropped {} (perf uses one of each kind)", by_kind(&others)));
+            report.say(Level::Info, format!("left out {} (perf uses one of each kind)", by_kind(&others)));
         }
         if deduplicator.doubled > 0 {
             let what = counted(deduplicator.doubled, "record occurs", "records occur");

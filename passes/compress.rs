@@ -325,7 +325,7 @@ impl Pass for Compress {
             let mut this = *self;
             ensure!(LEVELS.contains(&this.options.level), "the level must be from 1 to 22");
             // perf reads features in the order of their numbers, so it must get past all before this one.
-            begin.mend_features(Feature::COMPRESSED);
+            begin.repair_features(Feature::COMPRESSED);
             this.before = begin.feature(Feature::COMPRESSED).cloned();
             let section = this.feature(begin.form).write(begin.endian);
             begin.set_feature(Feature::COMPRESSED, section);

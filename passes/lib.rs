@@ -53,7 +53,7 @@ pub use recover::{Recover, RecoverOptions};
 pub use redact::{Category, Redact, RedactArgs};
 pub use reindex::{ReindexAux, ReindexBuildIds, ReindexIds, ReindexTimes};
 pub use remap::RemapArgs;
-pub use repair::{Mend, Repair, RepairOptions};
+pub use repair::{Fault, Repair, RepairOptions};
 pub use retime::Retime;
 pub use sched_stat::{SchedStatArgs, sched_stat};
 pub use sort::{SortArgs, sort};

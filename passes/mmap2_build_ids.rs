@@ -33,7 +33,7 @@ pub struct Mmap2BuildIdsOptions {
 /// The options on the command line.
 #[derive(Args, Clone, Debug)]
 pub struct Mmap2BuildIdsArgs {
-    /// Drop mappings that samples neither hit nor need for unwinding or decoding
+    /// Leave out mappings that samples neither hit nor need for unwinding or decoding
     #[arg(long)]
     hit: bool,
     #[command(flatten)]

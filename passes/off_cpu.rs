@@ -309,13 +309,14 @@ impl Step for MeasureAway {
         report.say(Level::Info, format!("set the period of {measured} to the time off the CPU"));
         if self.preempted > 0 {
             let preempted = counted(self.preempted, "sample was", "samples were");
-            report.say(Level::Info, format!("{preempted} dropped, because the task was preempted"));
+            report.say(Level::Info, format!("{preempted} left out, because the task was preempted"));
         }
         let still = self.switched_out.len() as u64;
         if still > 0 {
-            let sample = "sched_switch sample was dropped, because its task did not run again before the end";
+            let sample =
+                "sched_switch sample was left out, because its task did not run again before the end";
             let samples =
-                "sched_switch samples were dropped, because their tasks did not run again before the end";
+                "sched_switch samples were left out, because their tasks did not run again before the end";
             report.say(Level::Info, counted(still, sample, samples));
         }
         if self.again > 0 {
@@ -327,7 +328,7 @@ impl Step for MeasureAway {
                 "record all CPUs (-a) or with --switch-events, and if records were lost, with a larger buffer (-m)"
             };
             let what = format!(
-                "{samples} dropped, because the recording does not show when the task ran again: {how}"
+                "{samples} left out, because the recording does not show when the task ran again: {how}"
             );
             report.say(Level::Loss, what);
         }

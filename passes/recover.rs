@@ -43,7 +43,7 @@ pub struct RecoverOptions {
 
 impl PassOptions for RecoverOptions {
     const NAME: &'static str = "recover";
-    const ABOUT: &'static str = "drop what can't be read, and rebuild EVENT_DESC and the flags that only a \
+    const ABOUT: &'static str = "leave out what can't be read, and rebuild EVENT_DESC and the flags that only a \
         finished recording has";
     const EXAMPLES: &'static [&'static str] = &["", "guess"];
 
@@ -111,7 +111,7 @@ impl Proof {
             traced.iter().map(|(_, name)| regex::escape(&String::from_utf8_lossy(&name.name))).collect();
         let names = names.into_iter().collect::<Vec<_>>().join(",");
         format!(
-            "{what}; `perfx filter --exclude-event '{names}' --drop-unused` on the output drops them, and perfx recover \
+            "{what}; `perfx filter --exclude-event '{names}' --drop-unused` on the output leaves them out, and perfx recover \
              --like OTHER takes the formats from another recording of the same command"
         )
     }

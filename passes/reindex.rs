@@ -18,8 +18,8 @@ pub use ids::ReindexIds;
 pub use times::ReindexTimes;
 
 /// Reports what was changed in an index.
-fn tell(session: &mut Session, index: &str, mended: &[String]) {
-    let line = if mended.is_empty() { "nothing to repair".to_owned() } else { mended.join(", ") };
+fn tell(session: &mut Session, index: &str, repaired: &[String]) {
+    let line = if repaired.is_empty() { "nothing to repair".to_owned() } else { repaired.join(", ") };
     session.report.say(Level::Info, format!("{index}: {line}"));
 }
 

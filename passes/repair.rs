@@ -4,9 +4,9 @@
 //! | code | written by | repair |
 //! |---|---|---|
 //! | `auxtrace-index` | programs that move records | every AUXTRACE record is listed once |
-//! | `compressed-size` | perf 6.16 to 7.1 with `--aio` | `data_size` is set to what zstd reads; empty records are dropped |
+//! | `compressed-size` | perf 6.16 to 7.1 with `--aio` | `data_size` is set to what zstd reads; empty records are left out |
 //! | `dir-format` | perf inject before 7 from a directory | the feature is removed |
-//! | `id-unknown` | manual joins | entries of ID_INDEX and records about such an event are dropped, a trailer gets the id 0; samples are dropped, unless there is only one event |
+//! | `id-unknown` | manual joins | entries of ID_INDEX and records about such an event are left out, a trailer gets the id 0; samples are left out, unless there is only one event |
 //! | `mmap-build-id-bit` | kernels (seen with 6.18) | bit 14 of `misc` is cleared |
 //! | `mmap-len` | every perf stat record | the feature is removed if nothing is compressed, else set to the next multiple of 4096 |
 //! | `size-unaligned` | perf inject 6.1 and before | zeros before the trailer, or at the end |
@@ -41,7 +41,7 @@ use crate::support::options::PassOptions;
 /// A fault that can be repaired.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[allow(missing_docs, reason = "the names are the codes of the table above")]
-pub enum Mend {
+pub enum Fault {
     AuxtraceIndex,
     CompressedSize,
     DirFormat,
@@ -52,30 +52,30 @@ pub enum Mend {
     StringUnterminated,
 }
 
-impl Mend {
+impl Fault {
     /// All of them.
-    pub const ALL: [Mend; 8] = [
-        Mend::AuxtraceIndex,
-        Mend::CompressedSize,
-        Mend::DirFormat,
-        Mend::IdUnknown,
-        Mend::MmapBuildIdBit,
-        Mend::MmapLen,
-        Mend::SizeUnaligned,
-        Mend::StringUnterminated,
+    pub const ALL: [Fault; 8] = [
+        Fault::AuxtraceIndex,
+        Fault::CompressedSize,
+        Fault::DirFormat,
+        Fault::IdUnknown,
+        Fault::MmapBuildIdBit,
+        Fault::MmapLen,
+        Fault::SizeUnaligned,
+        Fault::StringUnterminated,
     ];
 
     /// Its code in `perfx doctor`.
     pub const fn code(self) -> &'static str {
         match self {
-            Mend::AuxtraceIndex => "auxtrace-index",
-            Mend::CompressedSize => "compressed-size",
-            Mend::DirFormat => "dir-format",
-            Mend::IdUnknown => "id-unknown",
-            Mend::MmapBuildIdBit => "mmap-build-id-bit",
-            Mend::MmapLen => "mmap-len",
-            Mend::SizeUnaligned => "size-unaligned",
-            Mend::StringUnterminated => "string-unterminated",
+            Fault::AuxtraceIndex => "auxtrace-index",
+            Fault::CompressedSize => "compressed-size",
+            Fault::DirFormat => "dir-format",
+            Fault::IdUnknown => "id-unknown",
+            Fault::MmapBuildIdBit => "mmap-build-id-bit",
+            Fault::MmapLen => "mmap-len",
+            Fault::SizeUnaligned => "size-unaligned",
+            Fault::StringUnterminated => "string-unterminated",
         }
     }
 
@@ -84,10 +84,10 @@ impl Mend {
     /// # Errors
     ///
     /// No fault that can be repaired has this code; the error lists all.
-    pub fn parse(code: &str) -> Result<Mend> {
-        let known = Mend::ALL.into_iter().find(|mend| mend.code() == code);
+    pub fn parse(code: &str) -> Result<Fault> {
+        let known = Fault::ALL.into_iter().find(|fault| fault.code() == code);
         known.ok_or_else(|| {
-            let codes = Mend::ALL.map(Mend::code).join(", ");
+            let codes = Fault::ALL.map(Fault::code).join(", ");
             Error::new(format!("unknown fault `{code}`; those that can be repaired are {codes}"))
         })
     }
@@ -97,8 +97,8 @@ impl Mend {
 #[derive(Args, Clone, Debug, Default)]
 pub struct RepairOptions {
     /// Repair only this fault; repeatable
-    #[arg(long, value_name = "CODE", value_parser = Mend::parse)]
-    pub fault: Vec<Mend>,
+    #[arg(long, value_name = "CODE", value_parser = Fault::parse)]
+    pub fault: Vec<Fault>,
 }
 
 impl PassOptions for RepairOptions {
@@ -114,7 +114,7 @@ impl PassOptions for RepairOptions {
 /// What was repaired in a recording.
 #[derive(Clone, Default, Debug)]
 struct Done {
-    mended: BTreeMap<Mend, u64>,
+    repaired: BTreeMap<Fault, u64>,
     lost_samples: u64,
     /// Samples whose size is not a multiple of 8.
     unaligned_samples: u64,
@@ -124,13 +124,13 @@ struct Done {
 }
 
 impl Done {
-    fn mend(&mut self, mend: Mend) {
-        *self.mended.entry(mend).or_default() += 1;
+    fn count(&mut self, fault: Fault) {
+        *self.repaired.entry(fault).or_default() += 1;
     }
 
     fn add(&mut self, other: Done) {
-        for (mend, count) in other.mended {
-            *self.mended.entry(mend).or_default() += count;
+        for (fault, count) in other.repaired {
+            *self.repaired.entry(fault).or_default() += count;
         }
         self.lost_samples += other.lost_samples;
         self.unaligned_samples += other.unaligned_samples;
@@ -142,7 +142,7 @@ impl Done {
 #[derive(Debug, Default)]
 pub struct Repair {
     /// Sorted.
-    mends: Arc<[Mend]>,
+    faults: Arc<[Fault]>,
     /// Offset and size of the AUXTRACE records.
     aux: BTreeMap<u64, u64>,
     /// The ids of feature BUILD_ID.
@@ -163,14 +163,14 @@ const PERF_MMAP_LEN: u64 = 528_384;
 
 impl Repair {
     /// Repairs these faults; all of them if none is given.
-    pub fn new(mends: &[Mend]) -> Repair {
-        let mut mends = if mends.is_empty() { Mend::ALL.to_vec() } else { mends.to_vec() };
-        mends.sort_unstable();
-        Repair { mends: mends.into(), ..Repair::default() }
+    pub fn new(faults: &[Fault]) -> Repair {
+        let mut faults = if faults.is_empty() { Fault::ALL.to_vec() } else { faults.to_vec() };
+        faults.sort_unstable();
+        Repair { faults: faults.into(), ..Repair::default() }
     }
 
-    fn has(&self, mend: Mend) -> bool {
-        self.mends.contains(&mend)
+    fn has(&self, fault: Fault) -> bool {
+        self.faults.contains(&fault)
     }
 
     /// Repairs features, and creates the rewrite that repairs records.
@@ -188,7 +188,7 @@ impl Repair {
                 self.pieces = Some(Pieces::default());
             }
         }
-        if self.has(Mend::CompressedSize) && session.feature(Feature::COMPRESSED).is_some() {
+        if self.has(Fault::CompressedSize) && session.feature(Feature::COMPRESSED).is_some() {
             self.pieces = Some(Pieces::default());
         }
         // A zstd stream runs through all batches.
@@ -196,22 +196,22 @@ impl Repair {
     }
 
     fn checks_index(&self, input: &Recording) -> bool {
-        self.has(Mend::AuxtraceIndex) && input.features.contains_key(&Feature::AUXTRACE)
+        self.has(Fault::AuxtraceIndex) && input.features.contains_key(&Feature::AUXTRACE)
     }
 
     /// The fault of an oddity, if it is to be repaired.
-    fn mend_of(&self, odd: &Issue) -> Option<Mend> {
-        self.mends.iter().copied().find(|mend| mend.code() == odd.code)
+    fn fault_of(&self, odd: &Issue) -> Option<Fault> {
+        self.faults.iter().copied().find(|fault| fault.code() == odd.code)
     }
 
     /// Repairs the features that do not depend on records.
     fn features(&mut self, session: &mut Session) {
         let is_file = !matches!(session.input, Form::Directory { .. }) && session.form != OutputForm::Pipe;
-        if self.has(Mend::DirFormat) && is_file && session.feature(Feature::DIR_FORMAT).is_some() {
+        if self.has(Fault::DirFormat) && is_file && session.feature(Feature::DIR_FORMAT).is_some() {
             session.clear_feature(Feature::DIR_FORMAT);
-            self.done.mend(Mend::DirFormat);
+            self.done.count(Fault::DirFormat);
         }
-        if self.has(Mend::StringUnterminated) {
+        if self.has(Fault::StringUnterminated) {
             let texts = [
                 Feature::HOSTNAME,
                 Feature::OSRELEASE,
@@ -225,7 +225,7 @@ impl Repair {
                 let Some(text) = read_unterminated_str(section, session.endian) else { continue };
                 let section = write_str(text, session.endian);
                 session.set_feature(feature, section);
-                self.done.mend(Mend::StringUnterminated);
+                self.done.count(Fault::StringUnterminated);
             }
         }
     }
@@ -233,7 +233,7 @@ impl Repair {
     /// Rebuilds an index that does not list each AUXTRACE record once. An empty index is fine: readers then
     /// search for the records themselves.
     fn index(&mut self, session: &mut Begin<'_>) {
-        let section = session.feature(Feature::AUXTRACE).filter(|_| self.has(Mend::AuxtraceIndex));
+        let section = session.feature(Feature::AUXTRACE).filter(|_| self.has(Fault::AuxtraceIndex));
         let index = section.and_then(|section| read_auxtrace_index(section, session.endian));
         let Some(index) = index.filter(|index| !index.is_empty() && session.form != OutputForm::Pipe) else {
             return;
@@ -246,7 +246,7 @@ impl Repair {
             index.iter().filter(wrong).count() + self.aux.keys().filter(|at| !listed.contains(at)).count();
         if wrong > 0 {
             session.list_aux();
-            self.done.mended.insert(Mend::AuxtraceIndex, wrong as u64);
+            self.done.repaired.insert(Fault::AuxtraceIndex, wrong as u64);
         }
     }
 
@@ -254,7 +254,7 @@ impl Repair {
         let section = session.feature(Feature::COMPRESSED)?;
         let feature = Compressed::read(section, session.endian)?;
         let wrong = feature.mmap_len == 0 || !feature.mmap_len.is_multiple_of(PAGE);
-        (self.has(Mend::MmapLen) && wrong).then_some(feature)
+        (self.has(Fault::MmapLen) && wrong).then_some(feature)
     }
 
     /// Sets `mmap_len` for the size of the largest piece.
@@ -268,19 +268,19 @@ impl Repair {
             }
             Err(_) => return,
         }
-        self.done.mend(Mend::MmapLen);
+        self.done.count(Fault::MmapLen);
     }
 
     fn sample(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
         let layouts = out.layouts();
         let id = layouts.layout_of(&record).and_then(|layout| layout.id(&record));
         let nobodys = id.map_or(layouts.event_of(&record).is_none(), |id| !layouts.knows(id));
-        if self.has(Mend::IdUnknown) && nobodys && layouts.check_ids().is_ok() {
+        if self.has(Fault::IdUnknown) && nobodys && layouts.check_ids().is_ok() {
             match layouts.all() {
                 [] => return out.keep(record),
                 // There is only one event it can belong to.
                 [only] if only.sample.id.is_some() => {
-                    self.done.mend(Mend::IdUnknown);
+                    self.done.count(Fault::IdUnknown);
                     let endian = record.endian();
                     return out.patch(record, |bytes| {
                         only.set_id(bytes, 0, endian);
@@ -293,7 +293,7 @@ impl Repair {
                 }
             }
         }
-        if self.has(Mend::SizeUnaligned) && !record.bytes().len().is_multiple_of(8) {
+        if self.has(Fault::SizeUnaligned) && !record.bytes().len().is_multiple_of(8) {
             self.done.unaligned_samples += 1;
         }
         out.keep(record)
@@ -301,51 +301,51 @@ impl Repair {
 
     /// The repaired record: repairs until nothing is left to repair, because a record may parse differently
     /// after a change of its size. `None` if the record must be dropped.
-    fn mended(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<Option<Vec<u8>>> {
+    fn repaired(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<Option<Vec<u8>>> {
         let mut done = BTreeSet::new();
         let mut bytes = record.bytes().to_vec();
-        for _ in Mend::ALL {
+        for _ in Fault::ALL {
             let now = Record::new(&bytes, record.payload(), record.origin(), record.endian())?;
             let mut odd = issues(&now, layouts);
-            odd.retain(|odd| odd.code != Mend::MmapBuildIdBit.code() || !self.named.prove(&now));
-            let next = self.mended_once(&now, &odd, layouts, &mut done);
+            odd.retain(|odd| odd.code != Fault::MmapBuildIdBit.code() || !self.named.prove(&now));
+            let next = self.repaired_once(&now, &odd, layouts, &mut done);
             match next {
                 Some(next) if next == bytes => break,
                 Some(next) => bytes = next,
                 None => {
-                    done.into_iter().for_each(|mend| self.done.mend(mend));
+                    done.into_iter().for_each(|fault| self.done.count(fault));
                     return Ok(None);
                 }
             }
         }
         if bytes != record.bytes() {
-            done.into_iter().for_each(|mend| self.done.mend(mend));
+            done.into_iter().for_each(|fault| self.done.count(fault));
         }
         Ok(Some(bytes))
     }
 
-    fn mended_once(
+    fn repaired_once(
         &mut self,
         record: &Record<'_>,
         odd: &[Issue],
         layouts: &Layouts,
-        done: &mut BTreeSet<Mend>,
+        done: &mut BTreeSet<Fault>,
     ) -> Option<Vec<u8>> {
         let endian = record.endian();
         let mut bytes = record.bytes().to_vec();
         let mut short = 0;
-        for mend in odd.iter().filter_map(|odd| self.mend_of(odd)) {
-            match mend {
-                Mend::MmapBuildIdBit => {
+        for fault in odd.iter().filter_map(|odd| self.fault_of(odd)) {
+            match fault {
+                Fault::MmapBuildIdBit => {
                     set_misc(&mut bytes, record.misc() & !MMAP_BUILD_ID, endian);
                 }
-                Mend::IdUnknown => match record.kind() {
+                Fault::IdUnknown => match record.kind() {
                     RecordType::ID_INDEX => {
                         let index = IdIndex::of(record)?;
                         let known = |entry: &IdEntry| layouts.event_of_id(entry.id).is_some();
                         let kept: Vec<IdEntry> = index.entries().filter(known).collect();
                         if kept.is_empty() {
-                            done.insert(mend);
+                            done.insert(fault);
                             return None;
                         }
                         bytes = one_id_index(&kept, index.has_machines(), endian);
@@ -354,15 +354,15 @@ impl Repair {
                         layouts.all().first().and_then(|layout| layout.set_id(&mut bytes, 0, endian));
                     }
                     _ => {
-                        done.insert(mend);
+                        done.insert(fault);
                         return None;
                     }
                 },
-                Mend::StringUnterminated => short = 8 - bytes.len() % 8,
-                Mend::SizeUnaligned if short == 0 => short = (8 - bytes.len() % 8) % 8,
+                Fault::StringUnterminated => short = 8 - bytes.len() % 8,
+                Fault::SizeUnaligned if short == 0 => short = (8 - bytes.len() % 8) % 8,
                 _ => {}
             }
-            done.insert(mend);
+            done.insert(fault);
         }
         if short > 0 {
             let trailer = decode(record, layouts).get("sample_id").and(layouts.all().first());
@@ -381,8 +381,8 @@ impl Repair {
         if record.bytes().len() < record.kind().min_size() {
             return out.keep(record);
         }
-        if self.has(Mend::CompressedSize) && compressed_part(&record).0.is_empty() {
-            self.done.mend(Mend::CompressedSize);
+        if self.has(Fault::CompressedSize) && compressed_part(&record).0.is_empty() {
+            self.done.count(Fault::CompressedSize);
             out.drop_record(record);
             return Ok(());
         }
@@ -400,10 +400,10 @@ impl Repair {
         self.largest = self.largest.max(expanded);
         let length = length as u64;
         let wrong = claimed_length(&record).is_some_and(|claimed| claimed != length);
-        if !wrong || !self.has(Mend::CompressedSize) {
+        if !wrong || !self.has(Fault::CompressedSize) {
             return out.keep(record);
         }
-        self.done.mend(Mend::CompressedSize);
+        self.done.count(Fault::CompressedSize);
         let endian = record.endian();
         out.patch(record, |bytes| claim_length(bytes, length, endian))
     }
@@ -411,10 +411,10 @@ impl Repair {
     fn tell(&mut self, session: &mut Session) {
         let mut say = |level, line: String| session.report.say(level, line);
         let done = &self.done;
-        for (mend, count) in &done.mended {
-            say(Level::Info, format!("repaired {}: {}", mend.code(), counted(*count, "place", "places")));
+        for (fault, count) in &done.repaired {
+            say(Level::Info, format!("repaired {}: {}", fault.code(), counted(*count, "place", "places")));
         }
-        if done.mended.is_empty() && done.lost_samples == 0 {
+        if done.repaired.is_empty() && done.lost_samples == 0 {
             say(Level::Info, "nothing to repair".to_owned());
         }
         if self.closed {
@@ -498,11 +498,11 @@ impl Rewrite for Repair {
         let layouts = out.layouts();
         // For a record with a payload, only the size could be wrong, and perf finds the payload by that size.
         if !record.payload().is_empty()
-            || issues(&record, layouts).iter().all(|odd| self.mend_of(odd).is_none())
+            || issues(&record, layouts).iter().all(|odd| self.fault_of(odd).is_none())
         {
             return out.keep(record);
         }
-        match self.mended(&record, layouts)? {
+        match self.repaired(&record, layouts)? {
             Some(bytes) if bytes == record.bytes() => out.keep(record),
             Some(bytes) => out.replace(&record, &bytes),
             None => {
@@ -527,7 +527,7 @@ impl Rewrite for Repair {
 
 impl Fork for Repair {
     fn fork(&self) -> Repair {
-        Repair { mends: self.mends.clone(), named: self.named.clone(), ..Repair::default() }
+        Repair { faults: self.faults.clone(), named: self.named.clone(), ..Repair::default() }
     }
 
     fn absorb(&mut self, later: Repair) -> Result<()> {

@@ -137,17 +137,17 @@ impl Step for MergeStats {
         let merged = counted(self.merged, "sched_stat_* sample was", "sched_stat_* samples were");
         let what = format!("{merged} merged with the sched_switch samples of their tasks");
         report.say(Level::Info, what);
-        let dropped = |count, why| {
+        let left_out = |count, why| {
             let samples = counted(count, "sched_stat_* sample was", "sched_stat_* samples were");
-            format!("{samples} dropped, because {why}")
+            format!("{samples} left out, because {why}")
         };
         if self.early > 0 {
             let why = "the task left its CPU before the recording began";
-            report.say(Level::Info, dropped(self.early, why));
+            report.say(Level::Info, left_out(self.early, why));
         }
         if self.alone > 0 {
             let why = "the sched_switch sample of the task is missing: it was lost or not recorded";
-            report.say(Level::Loss, dropped(self.alone, why));
+            report.say(Level::Loss, left_out(self.alone, why));
         }
         self.switched_out.report(report);
     }

@@ -1,4 +1,4 @@
-//! `thin` keeps fewer samples of each event and CPU, and adds the periods of dropped samples to the next one that is
+//! `thin` keeps fewer samples of each event and CPU, and adds the periods of those that are left out to the next one that is
 //! kept, so that sums of periods, which perf report shows, stay the same.
 //!
 //! The last sample of each event and CPU is always kept, so no period is left over. Rejected: multiplying the
@@ -55,8 +55,8 @@ impl PassOptions for ThinArgs {
         group: "Cut and join",
         about: "Keep fewer samples, as if the recording had been made at a lower rate",
         help: "\
-Samples are counted for each event and CPU. The period of a dropped sample is added to the next one
-that is kept, so perf report shows the same sums. Events say their new period or frequency. If the
+Samples are counted for each event and CPU. The period of a sample that is left out is added to the next
+one that is kept, so perf report shows the same sums. Events say their new period or frequency. If the
 samples of an event have no period, only that of the event becomes longer, and sums are estimates.
 
 Records other than samples stay.

@@ -322,13 +322,11 @@ impl Program {
 }
 
 /// Other commands of perf that perfx does not have: perf runs them on any recording.
-const PERF_COMMANDS: [&str; 17] = [
+const PERF_COMMANDS: [&str; 15] = [
     "annotate",
     "buildid-cache",
-    "buildid-list",
     "c2c",
     "data",
-    "evlist",
     "kmem",
     "kvm",
     "kwork",
@@ -343,7 +341,7 @@ const PERF_COMMANDS: [&str; 17] = [
 ];
 
 /// What perfx has for names that people know from perf and from other programs.
-const INSTEAD: [(&str, &str); 8] = [
+const INSTEAD: [(&str, &str); 10] = [
     ("archive", "perfx pack puts a recording and the files that name its functions into one file"),
     (
         "report",
@@ -355,6 +353,8 @@ const INSTEAD: [(&str, &str); 8] = [
         "perfx export html has a flame graph, and perfx export folded is the input of flamegraph.pl",
     ),
     ("convert", "perfx export writes other formats, perfx copy --to pipe or file the other form"),
+    ("evlist", "perfx list events shows the events, and perfx info their attributes"),
+    ("buildid-list", "perfx list build-ids shows them"),
     ("speedscope", "speedscope reads what perfx export pprof writes"),
     ("perfetto", "perfx export firefox writes stacks over time, for profiler.firefox.com"),
     ("chrome", "perfx export firefox writes stacks over time, for profiler.firefox.com"),

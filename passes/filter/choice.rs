@@ -130,13 +130,13 @@ pub struct SelectArgs {
     exclude_machine: Vec<List<Machine>>,
     /// Keep samples with a matching function on their stack: the function itself, or one that it called, was running.
     /// Inlined calls and callers in recorded stacks (perf record --call-graph dwarf) count, too
-    #[arg(long, value_name = "REGEX,…", value_parser = regexes)]
+    #[arg(long, value_name = "REGEX,…", value_parser = functions)]
     symbol: Vec<List<Regex>>,
     /// Exclude samples with a matching function on their stack
-    #[arg(long, value_name = "REGEX,…", value_parser = regexes)]
+    #[arg(long, value_name = "REGEX,…", value_parser = functions)]
     exclude_symbol: Vec<List<Regex>>,
     /// Keep samples of which the innermost function matches
-    #[arg(long, value_name = "REGEX,…", value_parser = regexes)]
+    #[arg(long, value_name = "REGEX,…", value_parser = functions)]
     leaf: Vec<List<Regex>>,
     /// Keep samples of tracepoints whose own fields fulfil a condition: FIELD OPERATOR VALUE, with the operators ==, !=,
     /// <, <=, >, >=, and ~ for texts with *, ? and [a-z]; several with &&, || and parentheses
@@ -172,16 +172,16 @@ impl SelectArgs {
 pub struct FilterArgs {
     #[command(flatten)]
     select: SelectArgs,
-    /// Of the records that belong to events (SAMPLE, SWITCH, THROTTLE, READ, LOST), keep only these types
+    /// Of the records that belong to events (SAMPLE, SWITCH, THROTTLE, READ, LOST), keep only these kinds
     #[arg(long, value_name = "KIND,…", value_parser = kinds)]
     kind: Vec<List<RecordType>>,
-    /// Exclude all records of these types
+    /// Exclude all records of these kinds
     #[arg(long, value_name = "KIND,…", value_parser = kinds)]
     exclude_kind: Vec<List<RecordType>>,
     /// Keep mappings, names and forks of all processes
     #[arg(long)]
     keep_all_sideband: bool,
-    /// Drop events without samples, and build-ids of files that no process maps
+    /// Leave out events without samples, and build-ids of files that no process maps
     #[arg(long)]
     drop_unused: bool,
 }
@@ -354,7 +354,7 @@ fn cpus(text: &str) -> Result<List<RangeInclusive<u32>>> {
 fn kinds(text: &str) -> Result<List<RecordType>> {
     list(text, |text| {
         RecordType::parse(text)
-            .with_context(|| format!("`{text}` is not a record type; `perfx dump` shows their names"))
+            .with_context(|| format!("`{text}` is not a kind of record; `perfx dump` shows their names"))
     })
 }
 
@@ -372,30 +372,50 @@ pub(super) fn written(regex: &Regex) -> &str {
     regex.as_str().trim_start_matches("^(?:").trim_end_matches(")$")
 }
 
-/// Parses a list of regular expressions; a comma separates them unless it is inside brackets.
-pub(crate) fn regexes(text: &str) -> Result<List<Regex>> {
-    let mut depth = 0u32;
-    let parts = text.split(|char: char| {
+/// The parts of a list; a comma separates them unless it is inside brackets, also those of templates.
+fn parts(text: &str) -> Vec<&str> {
+    let (mut parts, mut from, mut depth) = (Vec::new(), 0, 0u32);
+    for (at, char) in text.char_indices() {
+        // Behind these, `<` and `>` are not brackets.
+        let operators = ["operator", "operator<", "operator>", "-"];
         match char {
-            '(' | '[' | '{' => depth += 1,
-            ')' | ']' | '}' => depth = depth.saturating_sub(1),
+            '<' | '>' if operators.iter().any(|before| text[..at].ends_with(before)) => {}
+            '(' | '[' | '{' | '<' => depth += 1,
+            ')' | ']' | '}' | '>' => depth = depth.saturating_sub(1),
+            ',' if depth == 0 => {
+                parts.push(&text[from..at]);
+                from = at + 1;
+            }
             _ => {}
         }
-        char == ',' && depth == 0
-    });
-    let whole = |part: &str| {
-        // `[kernel.kallsyms]` is a name; as a regular expression it would match a single character.
-        let inner = part.strip_prefix('[').and_then(|part| part.strip_suffix(']'));
-        let named = inner.is_some_and(|inner| inner.len() > 1 && !inner.contains(['[', ']', '\\', '^', '-']));
-        let pattern = if named { regex::escape(part) } else { part.to_owned() };
-        // The parser's message draws a picture; its last line says what is wrong.
-        Regex::new(&format!("^(?:{pattern})$")).map_err(|error| {
-            let error = error.to_string();
-            let what = error.lines().last().unwrap_or_default().trim_start_matches("error: ");
-            Error::new(format!("`{part}` is not a regular expression: {what}"))
-        })
-    };
-    Ok(List(parts.map(whole).collect::<Result<_>>()?))
+    }
+    parts.push(&text[from..]);
+    parts
+}
+
+/// Parses a list of regular expressions.
+pub(crate) fn regexes(text: &str) -> Result<List<Regex>> {
+    Ok(List(parts(text).into_iter().map(whole).collect::<Result<_>>()?))
+}
+
+/// The same, but what is not a regular expression is the name of a function: `operator[](int)`.
+fn functions(text: &str) -> Result<List<Regex>> {
+    let function = |part| whole(part).or_else(|_| whole(&regex::escape(part)));
+    Ok(List(parts(text).into_iter().map(function).collect::<Result<_>>()?))
+}
+
+/// Matches a whole name.
+fn whole(part: &str) -> Result<Regex> {
+    // `[kernel.kallsyms]` is a name; as a regular expression it would match a single character.
+    let inner = part.strip_prefix('[').and_then(|part| part.strip_suffix(']'));
+    let named = inner.is_some_and(|inner| inner.len() > 1 && !inner.contains(['[', ']', '\\', '^', '-']));
+    let pattern = if named { regex::escape(part) } else { part.to_owned() };
+    // The parser's message draws a picture; its last line says what is wrong.
+    Regex::new(&format!("^(?:{pattern})$")).map_err(|error| {
+        let error = error.to_string();
+        let what = error.lines().last().unwrap_or_default().trim_start_matches("error: ");
+        Error::new(format!("`{part}` is not a regular expression: {what}"))
+    })
 }
 
 /// Matches an event's name, with or without the modifiers after its last colon.
@@ -428,4 +448,27 @@ pub(super) fn is_dso(regex: &Regex, dso: &Dso) -> bool {
 pub(super) fn is_file(regex: &Regex, name: &[u8]) -> bool {
     let last = name.rsplit(|&byte| byte == b'/').next().unwrap_or(name);
     regex.is_match(name) || regex.is_match(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// perfx listed `Tab<int, 1u>::fast(long)`, and as a filter that was `Tab<int` and ` 1u>::fast(long)`.
+    #[test]
+    fn functions_of_cpp_are_taken_as_they_are_listed() {
+        for name in [
+            "Tab<int, 1u>::fast(long)",
+            "std::vector<int, std::allocator<int> >::operator[](unsigned long)",
+            "bool operator< <char, A>(A const&, A const&)",
+            "A::operator->() const",
+            "f(int, std::function<void (int, int)>)",
+        ] {
+            let List(list) = functions(&format!("main,{name},f")).unwrap();
+            assert_eq!(list.len(), 3, "{name}");
+            assert!(is_function(&list[1], name.as_bytes()), "{name}");
+        }
+        assert!(regexes("a{1,2},[b,c],d->e,(f|g,h)").unwrap().0.len() == 4);
+        assert!(regexes("[a").is_err());
+    }
 }

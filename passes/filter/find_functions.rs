@@ -235,7 +235,7 @@ pub(super) fn survey(
     report: &mut Report,
 ) -> Result<()> {
     let facts = Arc::new(Facts::survey(recording, threads, false)?);
-    let events = [&recording.events[..], recording.late_events()].concat();
+    let events = recording.all_events();
     let (features, endian) = (recording.features.clone(), recording.endian);
     let unwinder = unwinder(&facts, &chooser.options, &events, (&features, endian), Vec::new());
     let read = |batch: &Batch| -> Result<Frames> {

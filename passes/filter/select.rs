@@ -81,7 +81,7 @@ impl SelectedSamples {
         };
         recording.head().iter().try_for_each(|batch| join(batch, read(batch)?))?;
         scan(recording, threads, true, read, join)?;
-        let events = [&recording.events[..], recording.late_events()].concat();
+        let events = recording.all_events();
         let known = (&events[..], &recording.features, recording.endian);
         let chooser = Chooser::new(all, options, known).map_err(|error| error.in_file(&recording.name))?;
         if let Some(doubt) = &chooser.doubt {

@@ -238,7 +238,7 @@ impl Split {
             ..FilterOptions::default()
         });
         let (gathered, counted) = first_look(recording, by, &options, threads)?;
-        let events = [&recording.events[..], recording.late_events()].concat();
+        let events = recording.all_events();
         let layouts = Layouts::new(&events);
         let check = if by == SplitBy::Event { layouts.check_ids() } else { layouts.check_layouts() };
         check.map_err(|e| e.file(&recording.name))?;

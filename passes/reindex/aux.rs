@@ -93,7 +93,7 @@ impl AuxRecords {
         let missing = self.elsewhere + listed.values().filter(|(_, times)| *times == 0).count() as u64;
         let twice = listed.values().map(|(_, times)| times.saturating_sub(1)).sum();
         let disordered = old.windows(2).filter(|pair| pair[0].offset > pair[1].offset).count() as u64;
-        let mended = [
+        let repaired = [
             (
                 astray,
                 "entry replaced that pointed at no AUXTRACE record",
@@ -104,7 +104,7 @@ impl AuxRecords {
             (disordered, "entry out of order", "entries out of order"),
             (missing, "AUXTRACE record added", "AUXTRACE records added"),
         ];
-        tell(session, index, &counts(&mended));
+        tell(session, index, &counts(&repaired));
     }
 }
 

@@ -91,9 +91,9 @@ impl RecordSurvey {
     }
 }
 
-/// The result of [`mend_section`].
+/// The result of [`repaired_section`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct Mended {
+struct Repaired {
     /// Entries rewritten.
     rewritten: u64,
     /// Bytes that are not an entry.
@@ -102,24 +102,24 @@ struct Mended {
 
 /// A BUILD_ID section that every perf reads, if this one is not: its names are terminated and fit, its ids
 /// have at most 20 bytes, and nothing follows the entries. Correct entries are kept verbatim.
-fn mend_section(section: &[u8], endian: Endian) -> Option<(Vec<u8>, Mended)> {
+fn repaired_section(section: &[u8], endian: Endian) -> Option<(Vec<u8>, Repaired)> {
     let mut entries = BuildIds::new(section, endian);
     // Every perf reads the form without pids.
     if entries.without_pid() {
         return None;
     }
-    let (mut new, mut mended) = (Vec::new(), Mended::default());
+    let (mut new, mut repaired) = (Vec::new(), Repaired::default());
     while let Some((bytes, entry)) = entries.split() {
         if entries.every_perf_reads(bytes, &entry) {
             new.extend(bytes);
         } else if entry.filename.len() < PATH_MAX && entry.write_section(endian, &mut new).is_some() {
-            mended.rewritten += 1;
+            repaired.rewritten += 1;
         } else {
-            mended.lost += bytes.len() as u64;
+            repaired.lost += bytes.len() as u64;
         }
     }
-    mended.lost += entries.rest().len() as u64;
-    (mended != Mended::default()).then_some((new, mended))
+    repaired.lost += entries.rest().len() as u64;
+    (repaired != Repaired::default()).then_some((new, repaired))
 }
 
 impl Pass for ReindexBuildIds {
@@ -208,9 +208,10 @@ impl Align {
     fn stage(named: Option<RecordSurvey>) -> Stage {
         Stage::begin(move |begin| {
             let section = begin.feature(Feature::BUILD_ID).cloned();
-            let mended = section.and_then(|section| mend_section(&section, begin.endian));
-            let Mended { rewritten, lost } = mended.as_ref().map_or(Mended::default(), |(_, mended)| *mended);
-            if let Some((section, _)) = mended {
+            let repaired = section.and_then(|section| repaired_section(&section, begin.endian));
+            let Repaired { rewritten, lost } =
+                repaired.as_ref().map_or(Repaired::default(), |(_, repaired)| *repaired);
+            if let Some((section, _)) = repaired {
                 begin.set_feature(Feature::BUILD_ID, section);
                 if lost > 0 {
                     let bytes = counted(lost, "byte", "bytes");
@@ -220,7 +221,7 @@ impl Align {
                 }
             }
             let added = named.map_or(0, |named| named.complete(begin));
-            let mended = [
+            let repaired = [
                 (
                     rewritten,
                     "entry rewritten that some perf refuses",
@@ -229,7 +230,7 @@ impl Align {
                 (lost, "byte left out", "bytes left out"),
                 (added, "entry added from the records", "entries added from the records"),
             ];
-            tell(begin, "feature BUILD_ID", &counts(&mended));
+            tell(begin, "feature BUILD_ID", &counts(&repaired));
             Ok(Stage::rewrite(Align::default()))
         })
     }
@@ -278,7 +279,7 @@ mod tests {
         let endian = Endian::Big;
         let mut right = Vec::new();
         BuildIdEntry::new(1, -1, &[1; 20], b"[kernel.kallsyms]").write_section(endian, &mut right).unwrap();
-        assert_eq!(mend_section(&right, endian), None);
+        assert_eq!(repaired_section(&right, endian), None);
         let mut wrong = right.clone();
         BuildIdEntry::new(2, -1, &[2; 16], b"/bin/x").write_section(endian, &mut wrong).unwrap();
         let mut expected = wrong.clone();
@@ -286,9 +287,9 @@ mod tests {
         wrong[second + 32] = 200;
         expected[second + 32] = 20;
         wrong.extend(b"rest");
-        let (new, mended) = mend_section(&wrong, endian).unwrap();
-        assert_eq!(mended, Mended { rewritten: 1, lost: 4 });
+        let (new, repaired) = repaired_section(&wrong, endian).unwrap();
+        assert_eq!(repaired, Repaired { rewritten: 1, lost: 4 });
         assert_eq!(new, expected);
-        assert_eq!(mend_section(&new, endian), None);
+        assert_eq!(repaired_section(&new, endian), None);
     }
 }

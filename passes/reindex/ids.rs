@@ -407,13 +407,13 @@ impl ReindexIds {
             session.report.say(Level::Warning, what);
             return Stage::copy();
         }
-        let mended = [
+        let repaired = [
             (
                 broken,
                 "record that claimed more entries than it has rewritten",
                 "records that claimed more entries than they have rewritten",
             ),
-            (dropped, "id dropped that no event has", "ids dropped that no event has"),
+            (dropped, "id left out that no event has", "ids left out that no event has"),
             (
                 moved,
                 "record moved between attrs and AUXTRACE_INFO",
@@ -422,7 +422,7 @@ impl ReindexIds {
             (added.len() as u64, "id added", "ids added"),
             (unknown, "whose CPU and thread are unknown", "whose CPU and thread are unknown"),
         ];
-        tell(session, "ID_INDEX", &counts(&mended));
+        tell(session, "ID_INDEX", &counts(&repaired));
         WriteIndexes::stage(edits)
     }
 }

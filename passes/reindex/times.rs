@@ -75,14 +75,14 @@ impl Times {
             Some(None) => true,
             Some(Some(_)) | None => self.add && is != unknown,
         };
-        let mut mended = Vec::new();
+        let mut repaired = Vec::new();
         if wrong {
             session.set_feature(Feature::SAMPLE_TIME, is.write(session.endian));
-            mended.push(format!(
+            repaired.push(format!(
                 "set to {first_ns} ns and {last_ns} ns, the times of the first and the last sample"
             ));
         }
-        tell(session, "feature SAMPLE_TIME", &mended);
+        tell(session, "feature SAMPLE_TIME", &repaired);
     }
 }
 

@@ -96,7 +96,7 @@ impl SwitchedOut {
             let samples = counted(self.forgotten, "sched_switch sample was", "sched_switch samples were");
             let mib = HELD_MAX >> 20;
             let what =
-                format!("{samples} dropped, because those of all tasks would take more than {mib} MiB");
+                format!("{samples} left out, because those of all tasks would take more than {mib} MiB");
             report.say(Level::Loss, what);
         }
     }

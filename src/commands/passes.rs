@@ -71,7 +71,7 @@ pub(crate) struct PassNeeds {
     decompressed: bool,
     /// It needs the event of every record to be known
     tells_events: bool,
-    /// Features that are dropped after it unless it sets them
+    /// Features that are left out after it unless it sets them
     stale: Vec<String>,
 }
 

@@ -20,7 +20,7 @@ use crate::io::target::{MoreArgs, WriteArgs};
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Reindex {
-    /// Rebuild ID_INDEX: drop ids that no event has, add missing ids, move it before AUXTRACE_INFO
+    /// Rebuild ID_INDEX: leave out ids that no event has, add missing ids, move it before AUXTRACE_INFO
     #[arg(long)]
     ids: bool,
     /// Rebuild feature AUXTRACE: list every AUXTRACE record once, in file order

@@ -10,7 +10,7 @@ use crate::io::target::{MoreArgs, WriteArgs};
 /// Repair faults that programs and kernels are known to write into recordings
 ///
 /// Faults have the codes of `perfx doctor --list`. Nothing else changes. Samples whose id belongs to
-/// no event are dropped and reported. The contents of compressed records are not checked, and the
+/// no event are left out and reported. The contents of compressed records are not checked, and the
 /// report says so. --in-place finishes an interrupted change in place.
 ///
 /// Examples:

@@ -60,7 +60,7 @@ pub(crate) struct Split {
     /// Prefix of the parts' names, or the directory to write them into [default: the input's path without .data]
     #[arg(short, long, value_name = "PREFIX")]
     output: Option<PathBuf>,
-    /// In each part, drop events without samples and build-ids of files that no process maps
+    /// In each part, leave out events without samples and build-ids of files that no process maps
     #[arg(long)]
     drop_unused: bool,
     /// Refuse to write more parts than this; each has its own copy of what several need

@@ -160,9 +160,9 @@ pub static CODES: &[Code] = codes! {
      found";
     "record-cut" Fault Varies Varies RECOVER, "A record reaches past the end of its data";
     "torn" Fault Varies Varies RECOVER, "A pipe or a compressed stream ends inside a record";
-    "kind-unknown" Fault Aborts Varies None, "Unknown record type";
-    "kind-newer" Note Aborts Reads None, "A record type that older perfs do not know (perfx decompress opens \
-     COMPRESSED2, perfx filter --exclude-kind drops others)";
+    "kind-unknown" Fault Aborts Varies None, "Unknown kind of record";
+    "kind-newer" Note Aborts Reads None, "A kind of record that older perfs do not know (perfx decompress opens \
+     COMPRESSED2, perfx filter --exclude-kind leaves out others)";
     "header-record" Fault Varies Varies None, "HEADER_ATTR, HEADER_EVENT_TYPE, HEADER_FEATURE or HEADER_TRACING_DATA among the records of a file";
     "payload-inside" Fault Aborts Aborts COPY, "HEADER_TRACING_DATA of pipe data holds its payload inside, as simpleperf writes it";
     "size-unaligned" Fault Reads Aborts REPAIR, "The size of a record is not a multiple of 8 (HEADER_BUILD_ID: perfx reindex repairs it, too)";
@@ -205,7 +205,7 @@ pub static CODES: &[Code] = codes! {
     "zstd-continued" Fault Aborts Aborts None, "A zstd stream that began in another file of perf \
      record -z --switch-output: give all of them to perfx decompress --chain";
     "zstd-bomb" Fault Aborts Aborts RECOVER, "A zstd stream expands to more than any perf writes";
-    "nested" Fault Varies Varies RECOVER, "A record type that can't be inside a compressed record";
+    "nested" Fault Varies Varies RECOVER, "A kind of record that can't be inside a compressed record";
     "compressed-size" Fault Aborts Varies REPAIR, "A compressed record is empty, or its data_size is wrong: a bug \
      of perf 6.16 to 7.1";
     "compressed-empty" Fault Aborts Aborts DECOMPRESS, "A compressed record that expands to nothing";

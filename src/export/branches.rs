@@ -455,7 +455,7 @@ impl BranchProfile {
 /// The recording cannot be read or decompressed.
 pub(crate) fn survey(recording: &mut Recording, threads: usize) -> Result<(Facts, bool)> {
     let facts = Facts::survey(recording, threads, true)?;
-    let events = [&recording.events[..], recording.late_events()].concat();
+    let events = recording.all_events();
     let has_branches = events.is_empty() || Layouts::new(&events).any_samples(sample_type::BRANCH_STACK);
     Ok((facts, has_branches))
 }

@@ -18,7 +18,7 @@ use perfx_format::features::{NrCpus, decode_feature, read_cmdline, read_group_de
 use perfx_format::read::{Form, Recording, TempFiles};
 use perfx_format::record::cpumode;
 use perfx_format::sample::BranchFlags;
-use perfx_format::{Bytes, Event, Feature, hex};
+use perfx_format::{Bytes, Feature, hex};
 use perfx_look::clock::Clock;
 use perfx_look::trace::{TracePrinter, printers};
 use perfx_model::address_space::{Dso, Machine};
@@ -271,8 +271,7 @@ impl Tables<'_> {
         let groups = recording.features.get(&Feature::GROUP_DESC);
         let groups =
             groups.and_then(|section| read_group_desc(section, recording.endian)).unwrap_or_default();
-        let events: Vec<&Event> = recording.events.iter().chain(recording.late_events()).collect();
-        for (number, (event, known)) in events.into_iter().zip(&facts.events).enumerate() {
+        for (number, (event, known)) in recording.all_events().iter().zip(&facts.events).enumerate() {
             let attr = event.attr();
             let leader = groups.iter().find(|group| {
                 let members = group.leader..=group.leader.saturating_add(group.members.saturating_sub(1));

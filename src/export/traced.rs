@@ -59,7 +59,7 @@ impl Traced {
             filter.is_empty(),
             "{name}: options that select samples do not select parts of its hardware trace"
         );
-        let events = [&recording.events[..], recording.late_events()].concat();
+        let events = recording.all_events();
         let recorded =
             survey.done(&recording.stored_bytes(), &events).with_context(|| recording.name.to_string())?;
         Ok(Some(Traced(recorded)))

@@ -57,7 +57,7 @@ pub fn view(
     out: &mut (dyn Write + Send),
 ) -> Result<Viewed> {
     let facts = Facts::survey(&mut recording, threads, true)?;
-    let events = [&recording.events[..], recording.late_events()].concat();
+    let events = recording.all_events();
     options.fields.check(&events).map_err(|error| error.in_file(&recording.name))?;
     let selected = SelectedSamples::if_any(&mut recording, filter, threads, report)?;
     if let Some(selected) = &selected {

@@ -518,7 +518,7 @@ fn fields<'a>(
         }
         T::SCHEDSTAT_DOMAIN => schedstat_domain(d),
         kind => {
-            d.add_issue("kind-unknown", format!("unknown record type {}", kind.0));
+            d.add_issue("kind-unknown", format!("unknown kind of record: {}", kind.0));
             bytes(d)
         }
     }

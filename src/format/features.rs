@@ -5,16 +5,16 @@
 //! `features/tests.rs`.
 
 mod build_id;
-mod mended;
 mod numbered;
+mod repaired;
 mod section;
 #[cfg(test)]
 mod tests;
 mod tracing_data;
 
 pub use build_id::{BuildIds, NamedIds, trimmed_id};
-pub use mended::{Mended, mend};
 pub use numbered::{ListedBy, is_probe_pmu, numbered_entries, pmu_names, write_numbered};
+pub use repaired::{Repaired, repair};
 pub(crate) use section::put_str;
 use section::{Int, Section};
 use tracing_data::MAGIC;

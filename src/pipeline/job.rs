@@ -309,7 +309,7 @@ fn drop_stale(schedule: &Schedule, session: &mut Session) {
                 session.clear_feature(feature);
                 session.report.say(
                     Level::Loss,
-                    format!("feature {feature} no longer holds after {name} and was dropped"),
+                    format!("feature {feature} no longer holds after {name} and was left out"),
                 );
             }
         }

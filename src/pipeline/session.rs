@@ -7,7 +7,7 @@ use std::ops::{Deref, DerefMut, Range};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use perfx_format::features::{BuildIds, FeatureContext, Mended, NrCpus, mend};
+use perfx_format::features::{BuildIds, FeatureContext, NrCpus, Repaired, repair};
 use perfx_format::header::Features;
 use perfx_format::read::{Batch, Form, Recording, TempFiles};
 use perfx_format::record::build_id::BuildIdEntry;
@@ -208,16 +208,16 @@ impl Session {
 
     /// Rewrites the sections of features below this one so that every perf reads on after them: a perf that
     /// cannot read a section sees no later feature, or fails at pipe data altogether. A section that cannot
-    /// be rewritten is dropped and reported.
-    pub fn mend_features(&mut self, below: Feature) {
+    /// be rewritten is left out and reported.
+    pub fn repair_features(&mut self, below: Feature) {
         let nrcpus = self.features.get(&Feature::NRCPUS);
         let context = FeatureContext { cpus: nrcpus.and_then(|section| NrCpus::read(section, self.endian)) };
         let features: Vec<_> =
             self.features.range(..below).map(|(feature, section)| (*feature, section.clone())).collect();
         for (feature, section) in features {
-            match mend(feature, &section, self.endian, context) {
-                Mended::Sound => {}
-                Mended::Rewritten(section) => {
+            match repair(feature, &section, self.endian, context) {
+                Repaired::Sound => {}
+                Repaired::Rewritten(section) => {
                     self.set_feature(feature, section);
                     let what = format!(
                         "feature {feature} was damaged and was rewritten so that every perf can \
@@ -225,10 +225,10 @@ impl Session {
                     );
                     self.report.say(Level::Warning, what);
                 }
-                Mended::Unreadable(why) => {
+                Repaired::Unreadable(why) => {
                     self.clear_feature(feature);
                     let what = format!(
-                        "feature {feature} was dropped, because perf would stop reading there: {why}"
+                        "feature {feature} was left out, because perf would stop reading there: {why}"
                     );
                     self.report.say(Level::Loss, what);
                 }

@@ -150,12 +150,12 @@ impl<'a> Writer<'a> {
         if is_kept && same {
             return self.pipe_head(recording, session);
         }
-        session.mend_features(Feature(u8::MAX));
+        session.repair_features(Feature(u8::MAX));
         let front = pipe_front(&session.events, session.features(), endian);
         let (front, unsaid) = front.map_err(|e| e.file(&recording.name))?;
         self.append(&front)?;
         for (feature, why) in unsaid {
-            session.report.say(Level::Loss, format!("feature {feature} was dropped: {why}"));
+            session.report.say(Level::Loss, format!("feature {feature} was left out: {why}"));
         }
         for entry in session.event_types.chunks_exact(EVENT_TYPE_SIZE) {
             self.append(&event_type_record(entry, endian))?;
@@ -240,7 +240,7 @@ impl<'a> Writer<'a> {
         for (kind, count) in &self.misplaced {
             let records = counted(*count, "record", "records");
             let what = format!(
-                "dropped {records} of {kind} among the data, because in pipe data they would change the header"
+                "left out {records} of {kind} among the data, because in pipe data they would change the header"
             );
             session.report.say(Level::Loss, what);
         }
@@ -270,7 +270,7 @@ impl<'a> Writer<'a> {
             // A header without any sections, followed by bytes, looks like a file of a killed perf record.
             let bytes = counted(self.trailing.len() as u64, "byte", "bytes");
             let what =
-                format!("{bytes} after the last section were dropped: there is no record and no feature");
+                format!("{bytes} after the last section were left out: there is no record and no feature");
             session.report.say(Level::Loss, what);
         }
         self.flush()?;
@@ -356,7 +356,7 @@ impl<'a> Writer<'a> {
         let astray = old.len() - new.len() - dropped;
         if astray > 0 {
             let what = format!(
-                "{astray} of {} entries of the AUXTRACE index pointed at no AUXTRACE record and were dropped",
+                "{astray} of {} entries of the AUXTRACE index pointed at no AUXTRACE record and were left out",
                 old.len()
             );
             session.report.say(Level::Warning, what);

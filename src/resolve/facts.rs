@@ -301,7 +301,7 @@ impl Facts {
                 if batch.kinds.intersects(wanted) { read(batch) } else { Ok(()) }
             },
         )?;
-        let all = [&recording.events[..], recording.late_events()].concat();
+        let all = recording.all_events();
         Ok(survey.finish(&all, &recording.features, &recording.event_types, recording.endian))
     }
 

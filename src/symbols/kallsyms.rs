@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::path::Path;
 
-use crate::{Symbol, Symbols, page_after};
+use crate::{Symbol, Symbols};
 
 /// The most that is read: ten times the size of any kernel's table.
 const MOST_READ: u64 = 256 << 20;
@@ -22,18 +22,7 @@ pub(crate) fn read(file: &Path, module: Option<&[u8]>) -> io::Result<Symbols> {
         symbols.extend(symbol(line.trim_ascii_end(), module));
         line.clear();
     }
-    Ok(Symbols::new(sized(symbols)))
-}
-
-/// Gives each symbol the bytes up to the next line. Of several at one address only the last has any, so that perf's
-/// rules choose that one.
-fn sized(mut symbols: Vec<Symbol>) -> Vec<Symbol> {
-    symbols.sort_by_key(|symbol| symbol.start);
-    let starts: Vec<u64> = symbols.iter().map(|symbol| symbol.start).collect();
-    for (symbol, at) in symbols.iter_mut().zip(1..) {
-        symbol.end = starts.get(at).copied().unwrap_or_else(|| page_after(symbol.start));
-    }
-    symbols
+    Ok(Symbols::new(symbols))
 }
 
 fn symbol(line: &[u8], module: Option<&[u8]>) -> Option<Symbol> {

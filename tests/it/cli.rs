@@ -1013,6 +1013,8 @@ fn a_command_of_perf_gets_no_tip_to_an_unrelated_one() {
     for (given, tip) in [
         ("annotate", Some("use perf annotate: it reads every recording that perfx writes")),
         ("archive", Some("perfx pack puts a recording and the files that name its functions into one file")),
+        ("evlist", Some("perfx list events shows the events, and perfx info their attributes")),
+        ("buildid-list", Some("perfx list build-ids shows them")),
         ("record", Some("use perf record: perfx only works on existing recordings")),
         ("injekt", Some("a similar subcommand exists: 'inject'")),
         ("recor", Some("a similar subcommand exists: 'recover'")),

@@ -615,7 +615,7 @@ fn what_is_compressed_twice_is_refused_and_recovered() {
     for command in ["compress", "decompress", "reindex"] {
         let said = place.say(&format!("{command} nested.data -o out.data"));
         assert!(
-            said.contains("COMPRESSED (81): a record of this type can't be inside")
+            said.contains("COMPRESSED (81): a record of this kind can't be inside")
                 && said.contains("code 1"),
             "{said}"
         );

@@ -653,9 +653,9 @@ fn shown(path: &Path) -> Vec<usize> {
 #[test]
 fn a_feature_at_which_perf_stops_is_rewritten_or_left_out_and_that_is_said() {
     for (name, command, options, said) in [
-        ("cpudesc-none", "compress", "file", "CPUDESC (8) was dropped"),
-        ("cpudesc-none", "compress", "pipe", "CPUDESC (8) was dropped"),
-        ("cpudesc-none", "copy", "pipe", "CPUDESC (8) was dropped"),
+        ("cpudesc-none", "compress", "file", "CPUDESC (8) was left out"),
+        ("cpudesc-none", "compress", "pipe", "CPUDESC (8) was left out"),
+        ("cpudesc-none", "copy", "pipe", "CPUDESC (8) was left out"),
         (
             "cmdline-text",
             "compress",
@@ -674,8 +674,8 @@ fn a_feature_at_which_perf_stops_is_rewritten_or_left_out_and_that_is_said() {
             "pipe",
             "CMDLINE (11) was damaged and was rewritten so that every perf can read it",
         ),
-        ("numa-count", "compress", "file", "NUMA_TOPOLOGY (14) was dropped"),
-        ("cache-version", "copy", "pipe", "CACHE (20) was dropped"),
+        ("numa-count", "compress", "file", "NUMA_TOPOLOGY (14) was left out"),
+        ("cache-version", "copy", "pipe", "CACHE (20) was left out"),
     ] {
         let fixture = Fixture::new(&format!("crafted/val-feature-{name}.data"));
         let folder = temp();
@@ -705,7 +705,7 @@ fn header_records_among_the_data_of_a_file_stay_out_of_pipe_data() {
         let out = folder.path().join("out.data");
         let ran = perfx(args!["copy", "--to", "pipe", "-o", out, fixture.path]);
         assert_eq!(ran.code, Some(3), "{name}: {}", ran.stderr);
-        assert!(ran.stderr.contains("lost: dropped 1 record of HEADER_"), "{name}: {}", ran.stderr);
+        assert!(ran.stderr.contains("lost: left out 1 record of HEADER_"), "{name}: {}", ran.stderr);
         let (before, after) = (Contents::file(&fixture.bytes()), Contents::pipe(&fs::read(&out).unwrap()));
         same_front(name, &before, &after).unwrap();
         assert!(shown(&out).iter().all(|&samples| samples == 4), "{name}: {:?}", shown(&out));
@@ -724,7 +724,7 @@ fn header_records_among_the_data_of_a_file_stay_out_of_pipe_data() {
     fs::write(&input, &file).unwrap();
     let ran = perfx(args!["copy", "--to", "pipe", "-o", out, input]);
     assert_eq!(ran.code, Some(3), "{}", ran.stderr);
-    assert!(ran.stderr.contains("lost: dropped 1 record of HEADER_EVENT_TYPE"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("lost: left out 1 record of HEADER_EVENT_TYPE"), "{}", ran.stderr);
     let pipe = fs::read(&out).unwrap();
     let types =
         records(&pipe[16..], Order::of(&pipe)).iter().filter(|record| record.kind == EVENT_TYPE).count();
@@ -870,7 +870,7 @@ fn a_feature_too_large_for_pipe_data_is_said_with_its_size() {
     fs::write(&input, file).unwrap();
     let ran = perfx(args!["copy", "--to", "pipe", "-o", out, input]);
     assert_eq!(ran.code, Some(3), "{}", ran.stderr);
-    let said = "feature unknown (255) was dropped: it has 70000 bytes, and a record of pipe data holds at most 65519";
+    let said = "feature unknown (255) was left out: it has 70000 bytes, and a record of pipe data holds at most 65519";
     assert!(ran.stderr.contains(said), "{}", ran.stderr);
 }
 

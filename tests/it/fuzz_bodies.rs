@@ -604,8 +604,8 @@ pub(crate) fn compress(bytes: &[u8]) {
     let back = decompress(&small, 1).expect("what was compressed can be opened");
     // Zeros of perf stat in place of the feature; a section that stops some perf is rewritten, which is
     // reported.
-    let mended = outcome.report.lines.iter().any(|(level, _)| *level <= Level::Warning);
-    if !open(&plain).unwrap().features.contains_key(&Feature::COMPRESSED) && !mended {
+    let repaired = outcome.report.lines.iter().any(|(level, _)| *level <= Level::Warning);
+    if !open(&plain).unwrap().features.contains_key(&Feature::COMPRESSED) && !repaired {
         assert!(back == plain, "what was compressed comes back");
     }
     if length.is_multiple_of(8) {
@@ -686,7 +686,7 @@ pub(crate) fn reindex(bytes: &[u8]) {
         return;
     }
     let Some((_, twice)) = run(&once, passes(), form, 1) else { return };
-    assert!(once == twice, "what was mended is mended");
+    assert!(once == twice, "what was repaired is repaired");
 }
 
 /// The first byte selects: bit 0 records to compress, else data for zstd to read; bit 1 the byte order, bit 2

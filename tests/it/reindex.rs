@@ -38,7 +38,7 @@ fn data_of(path: &Path) -> Vec<u8> {
 }
 
 /// The unusual lines of a report.
-fn mended(report: &str) -> Vec<String> {
+fn repaired(report: &str) -> Vec<String> {
     let usual = ["nothing to repair", "perfx: read ", "perfx: wrote "];
     let lines = report.lines().filter(|line| !usual.iter().any(|usual| line.contains(usual)));
     lines.map(str::to_owned).collect()
@@ -130,7 +130,7 @@ fn aux_records(file: &[u8]) -> Vec<(u64, u64)> {
 }
 
 #[test]
-fn what_is_right_stays_and_the_second_time_nothing_is_mended() {
+fn what_is_right_stays_and_the_second_time_nothing_is_repaired() {
     let told = Mutex::new(BTreeMap::new());
     each_fixture(&all(), |fixture| {
         let folder = temp();
@@ -141,19 +141,19 @@ fn what_is_right_stays_and_the_second_time_nothing_is_mended() {
             let refused = copy.code == Some(1) || ["z-", "-z."].iter().any(|z| fixture.name.contains(z));
             return if refused { Ok(()) } else { Err(once.stderr) };
         }
-        let mended = mended(&once.stderr);
+        let repaired = repaired(&once.stderr);
         // Losses in a copy are not repaired.
         let name = fixture.path.display().to_string();
-        let mended: Vec<_> = mended.iter().map(|line| line.replace(&name, "RECORDING")).collect();
-        if mended.iter().all(|line| copy.stderr.contains(&line.replace("RECORDING", &name))) {
+        let repaired: Vec<_> = repaired.iter().map(|line| line.replace(&name, "RECORDING")).collect();
+        if repaired.iter().all(|line| copy.stderr.contains(&line.replace("RECORDING", &name))) {
             same_bytes("beside a copy", &data_of(&path("copy")), &data_of(&path("once")))?;
         } else {
-            told.lock().unwrap().insert(fixture.name.clone(), mended);
+            told.lock().unwrap().insert(fixture.name.clone(), repaired);
         }
         reindex(&fixture.path, &path("threads"), &["-@", "4"]).done()?;
         same_bytes("four threads", &data_of(&path("once")), &data_of(&path("threads")))?;
         let twice = reindex(&path("once"), &path("twice"), &[]).done()?;
-        let again: Vec<_> = self::mended(&twice.stderr);
+        let again: Vec<_> = self::repaired(&twice.stderr);
         if !again.is_empty() {
             return Err(format!("the second time: {again:?}"));
         }
@@ -194,9 +194,9 @@ fn ids_are_dropped_and_added_and_what_nobody_knows_is_not_guessed() {
             // And one of no event.
             entries.insert(0, [vec![0xdead], right[gone][1..].to_vec()].concat());
             let wrong = with_index(&file, &entries);
-            let (mended, report) = reindexed(&wrong, &["--ids", "--aux"]).unwrap();
-            assert!(report.contains("1 id dropped that no event has, 1 id added"), "{name}: {report}");
-            let is = id_index(&mended);
+            let (repaired, report) = reindexed(&wrong, &["--ids", "--aux"]).unwrap();
+            assert!(report.contains("1 id left out that no event has, 1 id added"), "{name}: {report}");
+            let is = id_index(&repaired);
             for (was, is) in right.iter().zip(&is) {
                 let known = |at: usize| was[at] == is[at] || (is[at] == u64::MAX && was == &right[gone]);
                 assert!((0..was.len()).all(|at| at == 5 || known(at)), "{name}: {was:?} became {is:?}");
@@ -204,7 +204,7 @@ fn ids_are_dropped_and_added_and_what_nobody_knows_is_not_guessed() {
             }
             proven += usize::from(is == right);
             if is == right {
-                same_bytes(name, &file, &mended).unwrap();
+                same_bytes(name, &file, &repaired).unwrap();
             }
         }
         // perf opened each for one CPU or thread; records with these fields reveal it.
@@ -219,10 +219,10 @@ fn an_index_too_large_for_one_record_is_split_as_perf_splits_it() {
     let right = id_index(&file);
     let count = |file: &[u8]| records(file).iter().filter(|record| kind(file, record) == ID_INDEX).count();
     assert!(right.len() > 1364 && count(&file) > 1);
-    let (mended, _) = reindexed(&with_index(&file, &right[..1]), &["--ids"]).unwrap();
+    let (repaired, _) = reindexed(&with_index(&file, &right[..1]), &["--ids"]).unwrap();
     let ids = |entries: &[Vec<u64>]| entries.iter().map(|entry| entry[0]).collect::<Vec<_>>();
-    assert_eq!(ids(&id_index(&mended)), ids(&right));
-    assert_eq!(count(&mended), count(&file));
+    assert_eq!(ids(&id_index(&repaired)), ids(&right));
+    assert_eq!(count(&repaired), count(&file));
 }
 
 #[test]
@@ -231,15 +231,15 @@ fn an_index_behind_auxtrace_info_is_put_before_it() {
     let mut wrong = records(&file);
     let info = wrong.iter().position(|record| kind(&file, record) == AUXTRACE_INFO).unwrap();
     wrong.swap(info - 1, info);
-    let (mended, report) = reindexed(&with_records(&file, &wrong), &["--ids"]).unwrap();
+    let (repaired, report) = reindexed(&with_records(&file, &wrong), &["--ids"]).unwrap();
     assert!(report.contains("1 record moved between attrs and AUXTRACE_INFO"), "{report}");
-    same_bytes("moved", &file, &mended).unwrap();
+    same_bytes("moved", &file, &repaired).unwrap();
     // A missing index is made: a trace cannot be assigned to its owner without it.
     wrong.remove(info);
     let without: Vec<_> = wrong.into_iter().filter(|record| kind(&file, record) != ID_INDEX).collect();
-    let (mended, report) = reindexed(&with_records(&file, &without), &["--ids", "--aux"]).unwrap();
+    let (repaired, report) = reindexed(&with_records(&file, &without), &["--ids", "--aux"]).unwrap();
     assert!(report.contains("8 ids added") || report.contains("ids added"), "{report}");
-    assert_eq!(id_index(&mended).len(), id_index(&file).len());
+    assert_eq!(id_index(&repaired).len(), id_index(&file).len());
 }
 
 #[test]
@@ -294,13 +294,13 @@ fn records_of_aux_data_that_others_moved_are_still_listed() {
         let mut moved = records(&file);
         moved.insert(0, moved[0].clone());
         let moved = with_records(&file, &moved);
-        let (mended, _) = reindexed(&moved, &["--aux"]).unwrap();
-        assert_eq!(aux_index(&mended).unwrap(), aux_records(&moved), "{name}");
+        let (repaired, _) = reindexed(&moved, &["--aux"]).unwrap();
+        assert_eq!(aux_index(&repaired).unwrap(), aux_records(&moved), "{name}");
         // And without any records.
         let without: Vec<_> =
             records(&file).into_iter().filter(|record| kind(&file, record) != AUXTRACE).collect();
-        let (mended, report) = reindexed(&with_records(&file, &without), &[]).unwrap();
-        assert_eq!(aux_index(&mended), None, "{report}");
+        let (repaired, report) = reindexed(&with_records(&file, &without), &[]).unwrap();
+        assert_eq!(aux_index(&repaired), None, "{report}");
     }
 }
 
@@ -504,11 +504,11 @@ fn times_are_those_that_perf_finds() {
         let contents = Contents::file(&right);
         let slot = contents.features.keys().position(|&feature| feature == SAMPLE_TIME).unwrap();
         let at = contents.order.u64(&right, contents.data.end + slot * 16) as usize;
-        for (option, wrong, mended) in [("--times", 0, true), ("-q", 0, false), ("-q", 1, true)] {
+        for (option, wrong, repaired) in [("--times", 0, true), ("-q", 0, false), ("-q", 1, true)] {
             let mut file = right.clone();
             contents.order.set_u64(&mut file, at, wrong);
             contents.order.set_u64(&mut file, at + 8, wrong);
-            let expected = if mended { &right } else { &file };
+            let expected = if repaired { &right } else { &file };
             same_bytes(name, expected, &reindexed(&file, &[option]).unwrap().0).unwrap();
         }
     }
@@ -576,7 +576,7 @@ fn in_place_only_what_is_wrong_changes() {
             fs::write(&there, &before).unwrap();
             let dry = perfx(args!["reindex", "--in-place", "-n", there]).done()?;
             same_bytes(&format!("-n: {}", dry.stderr), &before, &fs::read(&there).unwrap())?;
-            let wrong = !mended(&reindex(&there, &out, &[]).stderr).is_empty();
+            let wrong = !repaired(&reindex(&there, &out, &[]).stderr).is_empty();
             let done = perfx(args!["reindex", "--in-place", there]).done()?;
             let after = fs::read(&there).unwrap();
             if !wrong {
@@ -613,7 +613,7 @@ fn diagnosed(path: &Path) -> (Vec<String>, Vec<String>) {
 }
 
 #[test]
-fn doctor_names_what_reindex_mends_and_is_content_afterwards() {
+fn doctor_names_what_reindex_repairs_and_is_content_afterwards() {
     let seen = Mutex::new(BTreeMap::new());
     each_fixture(&all(), |fixture| {
         let folder = temp();
@@ -623,17 +623,17 @@ fn doctor_names_what_reindex_mends_and_is_content_afterwards() {
             return Ok(());
         }
         let copy = perfx(args!["copy", "-o", path("copy"), fixture.path]);
-        let mends = mended(&ran.stderr).iter().any(|line| !copy.stderr.contains(line.as_str()));
+        let repairs = repaired(&ran.stderr).iter().any(|line| !copy.stderr.contains(line.as_str()));
         let (before, others) = diagnosed(&fixture.path);
         // reindex repairs these in HEADER_BUILD_ID; repair does so everywhere.
         let of_repair = ["size-unaligned", "string-unterminated"];
         let padded = ran.stderr.contains("HEADER_BUILD_ID:")
             && others.iter().any(|code| of_repair.contains(&code.as_str()));
-        if mends && before.is_empty() && !padded {
-            return Err(format!("doctor does not name what reindex mends: {others:?}, {}", ran.stderr));
+        if repairs && before.is_empty() && !padded {
+            return Err(format!("doctor does not name what reindex repairs: {others:?}, {}", ran.stderr));
         }
-        if !mends && !before.is_empty() {
-            return Err(format!("doctor says that reindex mends {before:?}: {}", ran.stderr));
+        if !repairs && !before.is_empty() {
+            return Err(format!("doctor says that reindex repairs {before:?}: {}", ran.stderr));
         }
         let (after, left) = diagnosed(&path("out"));
         // Differences due to the form occur in a copy, too.

@@ -70,7 +70,7 @@ fn script(perf: &Perf, bytes: &[u8], path: &std::path::Path) -> Ran {
 }
 
 #[test]
-fn doctor_and_perf_are_content_with_what_was_mended() {
+fn doctor_and_perf_are_content_with_what_was_repaired() {
     let perfs = [perf("perf"), perf("perf-new")];
     each(
         MENDABLE,
@@ -135,7 +135,7 @@ fn what_is_right_stays_as_it_is() {
 }
 
 #[test]
-fn only_the_fault_that_is_asked_for_is_mended() {
+fn only_the_fault_that_is_asked_for_is_repaired() {
     for (code, name) in [("mmap-len", "recorded/inject-b.p61.data"), ("dir-format", "recorded/stat.p61.data")]
     {
         let fixture = Fixture::new(name);
@@ -181,7 +181,7 @@ fn faults_inside_compressed_records_are_told() {
 }
 
 #[test]
-fn a_fault_that_nobody_can_mend_is_a_mistake_on_the_command_line() {
+fn a_fault_that_nobody_can_repair_is_a_mistake_on_the_command_line() {
     let ran = perfx(["repair", "--fault", "zstd", "perf.data"]);
     assert_eq!(ran.code, Some(2));
     assert!(ran.stderr.contains("`zstd`") && ran.stderr.contains("mmap-len"), "{}", ran.stderr);

@@ -522,25 +522,25 @@ fn texts_groups_and_events_are_written_as_they_are_read() {
 }
 
 #[test]
-fn a_section_that_stops_perf_is_mended_in_both_byte_orders() {
+fn a_section_that_stops_perf_is_repaired_in_both_byte_orders() {
     for endian in [Endian::Little, Endian::Big] {
-        let as_it_is = |feature, section: &[u8]| mend(feature, section, endian, FeatureContext::default());
+        let as_it_is = |feature, section: &[u8]| repair(feature, section, endian, FeatureContext::default());
         let text = write_str(b"a text", endian);
-        assert_eq!(as_it_is(Feature::CPUDESC, &text), Mended::Sound);
+        assert_eq!(as_it_is(Feature::CPUDESC, &text), Repaired::Sound);
         // Shorter than its length says; too short for a length.
         let mut long = endian.bytes_u32(5000).to_vec();
         long.extend(b"a text");
-        assert_eq!(as_it_is(Feature::CPUDESC, &long), Mended::Rewritten(text.clone()));
-        assert_eq!(as_it_is(Feature::CPUDESC, b""), Mended::Unreadable("it is empty".to_owned()));
-        assert!(matches!(as_it_is(Feature::CPUDESC, b"\x01"), Mended::Unreadable(_)));
+        assert_eq!(as_it_is(Feature::CPUDESC, &long), Repaired::Rewritten(text.clone()));
+        assert_eq!(as_it_is(Feature::CPUDESC, b""), Repaired::Unreadable("it is empty".to_owned()));
+        assert!(matches!(as_it_is(Feature::CPUDESC, b"\x01"), Repaired::Unreadable(_)));
         // A string instead of a list of strings.
         let list = [&endian.bytes_u32(1)[..], &text].concat();
-        assert_eq!(as_it_is(Feature::CMDLINE, &list), Mended::Sound);
-        assert_eq!(as_it_is(Feature::CMDLINE, &text), Mended::Rewritten(list));
+        assert_eq!(as_it_is(Feature::CMDLINE, &list), Repaired::Sound);
+        assert_eq!(as_it_is(Feature::CMDLINE, &text), Repaired::Rewritten(list));
         // Another version; a feature that perf skips; an unknown feature.
         let version = [endian.bytes_u32(2), endian.bytes_u32(0)].concat();
-        assert!(matches!(as_it_is(Feature::CACHE, &version), Mended::Unreadable(_)));
-        assert_eq!(as_it_is(Feature::EVENT_DESC, b"\x01"), Mended::Sound);
-        assert_eq!(as_it_is(Feature(200), b"\x01"), Mended::Sound);
+        assert!(matches!(as_it_is(Feature::CACHE, &version), Repaired::Unreadable(_)));
+        assert_eq!(as_it_is(Feature::EVENT_DESC, b"\x01"), Repaired::Sound);
+        assert_eq!(as_it_is(Feature(200), b"\x01"), Repaired::Sound);
     }
 }

@@ -511,7 +511,7 @@ impl Output {
                 break;
             };
             if !may_be_here(frame.kind) {
-                let what = "a record of this type can't be inside a compressed record";
+                let what = "a record of this kind can't be inside a compressed record";
                 let error = Error::new(what).origin(self.origins.at(self.framed)).record(frame.kind);
                 return Err(error.code("nested"));
             }

@@ -424,6 +424,11 @@ impl Recording {
         self.late_events.get().map_or(&[], Vec::as_slice)
     }
 
+    /// The events of its head, and the late ones.
+    pub fn all_events(&self) -> Vec<Event> {
+        [&self.events[..], self.late_events()].concat()
+    }
+
     /// True if it has been read to its end and holds no record of these kinds, as stored.
     pub fn is_known_to_lack(&self, kinds: Kinds) -> bool {
         self.extents.get().is_some_and(|extents| !extents.iter().any(|extent| extent.kinds.intersects(kinds)))

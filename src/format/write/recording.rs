@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::new_file::{NewFile, folder};
 use super::{pipe_front, write_tail};
-use crate::features::{AuxtraceEntry, FeatureContext, Mended, NrCpus, mend, write_auxtrace_index};
+use crate::features::{AuxtraceEntry, FeatureContext, NrCpus, Repaired, repair, write_auxtrace_index};
 use crate::header::{FILE_HEADER_SIZE, Features, FileFront};
 use crate::record::builder::build;
 use crate::record::header_records::HeaderRecord;
@@ -306,10 +306,10 @@ fn unwritable(error: io::Error, created: Option<&Created>) -> Error {
 /// The section in a form that every perf reads.
 fn readable(feature: Feature, section: Bytes, features: &Features, endian: Endian) -> Result<Bytes> {
     let cpus = features.get(&Feature::NRCPUS).and_then(|section| NrCpus::read(section, endian));
-    match mend(feature, &section, endian, FeatureContext { cpus }) {
-        Mended::Sound => Ok(section),
-        Mended::Rewritten(section) => Ok(section.into()),
-        Mended::Unreadable(why) => {
+    match repair(feature, &section, endian, FeatureContext { cpus }) {
+        Repaired::Sound => Ok(section),
+        Repaired::Rewritten(section) => Ok(section.into()),
+        Repaired::Unreadable(why) => {
             Err(Error::new(format!("perf stops reading at this section of feature {feature}: {why}")))
         }
     }

@@ -6,7 +6,7 @@ use crate::{Endian, Feature, until_nul};
 
 /// Whether every perf can read a section.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Mended {
+pub enum Repaired {
     /// Every perf reads it as it is.
     Sound,
     /// These bytes hold the same, and every perf reads them.
@@ -24,10 +24,10 @@ const PASSED_OVER: [Feature; 4] =
     [Feature::TRACING_DATA, Feature::BUILD_ID, Feature::EVENT_DESC, Feature::AUXTRACE];
 
 /// Checks this section, and rewrites it if necessary.
-pub fn mend(feature: Feature, section: &[u8], endian: Endian, context: FeatureContext) -> Mended {
+pub fn repair(feature: Feature, section: &[u8], endian: Endian, context: FeatureContext) -> Repaired {
     let mut odd = decode_feature(feature, section, endian, context).issues.into_iter();
     let Some(odd) = odd.find(|odd| STOPPED_BY.contains(&odd.code) && !PASSED_OVER.contains(&feature)) else {
-        return Mended::Sound;
+        return Repaired::Sound;
     };
     let rewritten = match feature {
         // hiperf of OpenHarmony writes it as a single string.
@@ -48,5 +48,5 @@ pub fn mend(feature: Feature, section: &[u8], endian: Endian, context: FeatureCo
         _ => None,
     };
     let why = if section.is_empty() { "it is empty".to_owned() } else { odd.what };
-    rewritten.map_or(Mended::Unreadable(why), Mended::Rewritten)
+    rewritten.map_or(Repaired::Unreadable(why), Repaired::Rewritten)
 }
