@@ -11,8 +11,8 @@ use perfx_look::json::Decimal;
 use crate::list::{BuildIdRow, CgroupRow, DsoRow, EventRow, Listing, What};
 
 impl What {
-    /// True if the rows of several recordings add up. The ids of processes and threads stand for others in each
-    /// recording, and so do mappings.
+    /// True if the rows of several recordings add up. The ids of processes, threads and namespaces stand for others in
+    /// each recording, and so do mappings.
     pub fn adds_up(self) -> bool {
         matches!(self, What::Events | What::Dsos | What::BuildIds | What::Cgroups)
     }
