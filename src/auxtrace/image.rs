@@ -67,7 +67,17 @@ enum FileContent {
     /// By offset in the file.
     Whole(Bytes),
     /// By address, ascending: a kernel.
-    Segments(Vec<(u64, Bytes)>),
+    Segments(Vec<Segment>),
+}
+
+/// Code of a kernel.
+#[derive(Debug)]
+struct Segment {
+    /// Its address when it ran.
+    start: u64,
+    /// Its offset in the file.
+    offset: u64,
+    bytes: Bytes,
 }
 
 /// In the place of the number of a DSO: the memory of the kernel.
@@ -216,23 +226,23 @@ impl Code {
 
     fn of_segments<'a>(&self, dso: u32, file: &'a CodeFile, ip: u64) -> Option<Mapping<'a>> {
         let FileContent::Segments(segments) = &file.content else { return None };
-        let at = segments.partition_point(|(start, _)| *start <= ip).checked_sub(1)?;
-        let (start, bytes) = segments.get(at)?;
+        let at = segments.partition_point(|segment| segment.start <= ip).checked_sub(1)?;
+        let &Segment { start, offset, ref bytes } = segments.get(at)?;
         let end = start.saturating_add(bytes.len() as u64);
-        let id = self.id(dso, Place { start: *start, end, shift: 0 });
-        (ip < end).then_some(Mapping { id, start: *start, bytes, until: u64::MAX })
+        let id = self.id(dso, Place { start, end, shift: offset.wrapping_sub(start) });
+        (ip < end).then_some(Mapping { id, start, bytes, until: u64::MAX })
     }
 }
 
 /// The segments with code, at their recorded addresses: `shift` is the distance of those in the file; wraps.
-fn segments(elf: &ElfFile, bytes: &Bytes, shift: u64) -> Vec<(u64, Bytes)> {
-    let segment = |(offset, size, address): &(u64, u64, u64)| {
+fn segments(elf: &ElfFile, bytes: &Bytes, shift: u64) -> Vec<Segment> {
+    let segment = |&(offset, size, address): &(u64, u64, u64)| {
         let (start, end) =
-            (usize::try_from(*offset).ok()?, usize::try_from(offset.checked_add(*size)?).ok()?);
-        Some((address.wrapping_sub(shift), bytes.slice(start..end)))
+            (usize::try_from(offset).ok()?, usize::try_from(offset.checked_add(size)?).ok()?);
+        Some(Segment { start: address.wrapping_sub(shift), offset, bytes: bytes.slice(start..end) })
     };
-    let mut segments: Vec<(u64, Bytes)> = elf.code.iter().filter_map(segment).collect();
-    segments.sort_by_key(|(start, _)| *start);
+    let mut segments: Vec<Segment> = elf.code.iter().filter_map(segment).collect();
+    segments.sort_by_key(|segment| segment.start);
     segments
 }
 

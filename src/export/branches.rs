@@ -12,6 +12,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -21,7 +22,7 @@ use foldhash::fast::RandomState;
 use perfx_format::read::{Batch, Recording};
 use perfx_format::record::cpumode::{KERNEL_START, USER};
 use perfx_format::sample::{Sample, frames};
-use perfx_format::{Kinds, Layout, Layouts, Record, RecordType, sample_type};
+use perfx_format::{Bytes, Kinds, Layout, Layouts, Record, RecordType, sample_type};
 use perfx_model::address_space::{Dso, Lookup, Machine, Space, moment};
 use perfx_passes::{FilterOptions, SampleChooser, SelectedSamples};
 use perfx_pipeline::{Error, Level, Report, Result, counted};
@@ -32,7 +33,8 @@ use symbols::{ElfFile, Symbols};
 use crate::batches::each_batch;
 use crate::counters::event_of;
 use crate::losses::Losses;
-use crate::traced::{Ran, Traced};
+use crate::ranges::{Code, Ranges};
+use crate::traced::{Atoms, Ran, Traced};
 
 /// The program whose branches are collected.
 #[derive(Debug)]
@@ -62,6 +64,11 @@ impl Program {
         &self.path
     }
 
+    /// Its code.
+    fn code(&self) -> io::Result<Code> {
+        Ok(Code::new(Bytes::map(&File::open(&self.path)?).map_err(io::Error::other)?, self.elf.code.clone()))
+    }
+
     /// True if both addresses are in the same function.
     fn same_function(&self, one: u64, other: u64) -> bool {
         let start = |address| self.functions.find(address).map(|symbol| symbol.start);
@@ -69,12 +76,19 @@ impl Program {
     }
 
     /// Whether each DSO of a recording is this program, and the ids of those of its name that are not.
-    fn among<'d>(&self, dsos: impl Iterator<Item = &'d Dso>, ids: &RecordedIds) -> (Vec<bool>, Vec<String>) {
+    ///
+    /// The kernel is one if `with_kernel` is set.
+    fn among<'d>(
+        &self,
+        dsos: impl Iterator<Item = &'d Dso>,
+        ids: &RecordedIds,
+        with_kernel: bool,
+    ) -> (Vec<bool>, Vec<String>) {
         let own_name = self.path.file_name().unwrap_or_default();
         let mut others = Vec::new();
         let is_own = dsos.map(|dso| {
             let name = Path::new(OsStr::from_bytes(dso_name(dso))).file_name().unwrap_or_default();
-            if dso.kernel || dso.machine != Machine::Host {
+            if dso.kernel && !with_kernel || dso.machine != Machine::Host {
                 return false;
             }
             match (ids.get(dso), self.elf.build_id) {
@@ -147,6 +161,10 @@ pub struct BranchProfile {
     /// Code that ran straight on, where a hardware trace does not tell how execution came there.
     runs: HashMap<(u64, u64), u64, RandomState>,
     stacks: HashMap<Stack, u64, RandomState>,
+    /// If CoreSight traced it: then the text for create_llvm_prof is that of simpleperf.
+    atoms: Option<Atoms>,
+    /// The name of the program in the first recording with a hardware trace of it.
+    recorded: Option<Box<[u8]>>,
     keeps_stacks: bool,
     counts: BranchCounts,
 }
@@ -183,7 +201,7 @@ impl BranchProfile {
     }
 
     /// Adds the samples of a recording that `filter` selects; if that is empty, all. If no event records branches, adds
-    /// those of a hardware trace (Intel PT), whose code is searched for in the places of `ids`. Returns false if the
+    /// those of a hardware trace (Intel PT, CoreSight), whose code is searched for in the places of `ids`. Returns false if the
     /// recording has neither.
     ///
     /// # Errors
@@ -209,9 +227,13 @@ impl BranchProfile {
             return Ok(false);
         }
         let (is_own, others) = match &traced {
-            Some(traced) => program.among(traced.dsos().map(|(dso, ..)| dso), &facts.ids),
-            None => program.among(facts.spaces.dsos().iter().map(|(dso, _)| dso), &facts.ids),
+            Some(traced) => program.among(traced.dsos().map(|(dso, ..)| dso), &facts.ids, true),
+            None => program.among(facts.spaces.dsos().iter().map(|(dso, _)| dso), &facts.ids, false),
         };
+        if let Some(traced) = &traced {
+            let own = traced.dsos().zip(&is_own).find(|(_, is_own)| **is_own);
+            self.recorded = self.recorded.take().or_else(|| own.map(|((dso, ..), _)| dso_name(dso).into()));
+        }
         if !is_own.contains(&true) {
             let ids = if others.is_empty() {
                 String::new()
@@ -242,6 +264,7 @@ impl BranchProfile {
     pub(crate) fn join(&mut self, other: BranchProfile) {
         other.traces.into_iter().for_each(|(trace, taken)| self.take(trace, taken));
         other.runs.into_iter().for_each(|((start, end), count)| self.run(start, end, count));
+        self.atoms = self.atoms.or(other.atoms);
         for (stack, count) in other.stacks {
             *self.stacks.entry(stack).or_default() += count;
         }
@@ -270,7 +293,7 @@ impl BranchProfile {
     /// The profile with the addresses of the program in place of the offsets in its file.
     pub(crate) fn at_addresses(&self, program: &Program) -> BranchProfile {
         let address = |place: Place| program.elf.address_of(place?);
-        let mut moved = BranchProfile::default();
+        let mut moved = BranchProfile { atoms: self.atoms, ..BranchProfile::default() };
         for (trace, taken) in &self.traces {
             let (from, to) = (address(trace.from), address(trace.to));
             let end = address(trace.end).filter(|_| to.is_some());
@@ -331,9 +354,30 @@ impl BranchProfile {
     /// Those of `out`.
     pub fn sums(&self, format: SumFormat, program: &Program, out: &mut dyn Write) -> io::Result<u64> {
         match format {
-            SumFormat::Autofdo => self.autofdo(program, out),
+            SumFormat::Autofdo => match self.atoms {
+                Some(atoms) => {
+                    let ranges = Ranges::new(self.traced_runs(), &program.code()?, atoms);
+                    ranges.write(&self.recorded_name(program), program.elf.build_id, out).map(|()| 0)
+                }
+                None => self.autofdo(program, out),
+            },
             SumFormat::Bolt => self.bolt(program, out).map(|()| 0),
         }
+    }
+
+    /// What ran: the branch to it, what ran straight on behind it, and how often.
+    fn traced_runs(&self) -> impl Iterator<Item = (Place, Option<(u64, Place)>, u64)> {
+        let traces = self.traces.iter();
+        let traces =
+            traces.map(|(trace, taken)| (trace.from, trace.to.map(|to| (to, trace.end)), taken.count));
+        let runs = self.runs.iter().map(|(&(start, end), &count)| (None, Some((start, Some(end))), count));
+        traces.chain(runs)
+    }
+
+    /// The name of the program in the recordings, or else that of its file.
+    fn recorded_name(&self, program: &Program) -> Vec<u8> {
+        let own = || program.path.as_os_str().as_bytes();
+        self.recorded.as_deref().unwrap_or_else(own).to_vec()
     }
 
     /// Writes the text that `create_llvm_prof --profiler=text` reads: the number of ranges of code that ran straight
@@ -524,14 +568,15 @@ impl Files<'_> {
         for (&Run { from, to, end }, &count) in &ran.runs {
             let is_to_kernel = is_of_kernel(&to);
             if let Some(from) = &from {
-                let kernel = is_to_kernel || is_of_kernel(from);
-                let outside = !kernel && place(*from).or(place(to)).is_none();
+                let is_known = place(*from).or(place(to)).is_some();
+                let kernel = is_to_kernel != is_of_kernel(from) || is_to_kernel && !is_known;
+                let outside = !kernel && !is_known;
                 all.counts.branches += count;
                 all.counts.kernel += if kernel { count } else { 0 };
                 all.counts.outside += if outside { count } else { 0 };
             }
-            // Branches from and to the kernel are left out, as those of samples are; the code behind them ran.
-            let from = from.filter(|from| !is_to_kernel && !is_of_kernel(from)).map(place);
+            // Branches into and out of the kernel are left out, as those of samples are; the code behind them ran.
+            let from = from.filter(|from| is_to_kernel == is_of_kernel(from)).map(place);
             let (to, end) = (place(to), end.and_then(place));
             let mut owners: Vec<u32> =
                 [from.flatten(), to].into_iter().flatten().map(|(owner, _)| owner).collect();
@@ -539,6 +584,7 @@ impl Files<'_> {
             for owner in owners {
                 let own = |place: Option<(u32, u64)>| place.filter(|&(of, _)| of == owner).map(|(_, at)| at);
                 let profile = all.profiles.entry(owner).or_default();
+                profile.atoms = ran.atoms;
                 profile.add_traced(from.map(own), own(to), own(end), count);
             }
         }

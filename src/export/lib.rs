@@ -25,6 +25,7 @@ mod noise;
 pub mod pack;
 pub mod parquet;
 pub mod pprof;
+mod ranges;
 pub mod ranking;
 mod shown;
 mod sorted;

@@ -24,11 +24,13 @@ use crate::term::units::size;
 /// The output is what create_llvm_prof reads with --profiler=text, and what simpleperf inject writes:
 /// ranges of code that ran without a taken branch, and branches, each with its count. Addresses count
 /// from the first segment of the file. Branches from and to other files and the kernel are left out.
+/// Of CoreSight, it is the text of simpleperf inject: each branch ends a range, indirect branches go to 0,
+/// and addresses are offsets in the file.
 /// With --dir, one reading gives a profile of each program and library that has a build-id in the
 /// recording and whose file is found.
 ///
-/// The branches are those of branch stacks (perf record -b). Of a recording with a trace of Intel PT, every
-/// branch of the trace counts; the code of all files that ran must be found.
+/// The branches are those of branch stacks (perf record -b). Of a recording with a trace of Intel PT or
+/// CoreSight (perf, simpleperf), every branch of the trace counts; the code of all files that ran must be found.
 ///
 /// Examples:
 ///   perfx export autofdo perf.data --binary ./server -o server.autofdo
@@ -48,8 +50,8 @@ pub(crate) struct Autofdo {
 /// --dir, one reading gives a profile of each program and library that has a build-id in the
 /// recording and whose file is found.
 ///
-/// The branches are those of branch stacks (perf record -b). Of a recording with a trace of Intel PT, every
-/// branch of the trace counts; the code of all files that ran must be found.
+/// The branches are those of branch stacks (perf record -b). Of a recording with a trace of Intel PT or
+/// CoreSight (perf, simpleperf), every branch of the trace counts; the code of all files that ran must be found.
 ///
 /// Examples:
 ///   perfx export bolt perf.data --binary ./server -o server.preagg
@@ -182,7 +184,7 @@ impl BranchArgs {
                 with_branches += 1;
                 report.say(Level::Info, format!("read {name}: {}", size(report.bytes)));
             } else {
-                let what = "left out, as it has neither branches (perf record -b) nor a trace of Intel PT";
+                let what = "left out, as it has neither branches (perf record -b) nor a trace of Intel PT or CoreSight";
                 report.say(Level::Loss, format!("{name}: {what}"));
             }
             Ok(())
