@@ -16,6 +16,7 @@ mod spe;
 mod step;
 
 use clap::Args;
+use perfx_format::features::initial_maps;
 use perfx_format::read::{Recording, StoredBytes};
 use perfx_format::record::event_update::name_update;
 use perfx_format::{Kinds, Layouts, Record, RecordType};
@@ -103,7 +104,11 @@ impl Pass for Itrace {
     }
 
     fn start(self: Box<Self>, input: &Recording) -> Stage {
-        Stage::survey_in_order(Find { pass: *self, stored: input.stored_bytes(), found: Found::default() })
+        let mut found = Found::default();
+        for record in initial_maps(&input.features, input.endian) {
+            found.traces.add(&record, &Layouts::new(&input.events));
+        }
+        Stage::survey_in_order(Find { pass: *self, stored: input.stored_bytes(), found })
     }
 }
 

@@ -93,7 +93,10 @@ impl CoreSight {
             let next = buffers.len();
             let (buffer, number) = buffers.entry((piece.buffer, id)).or_insert((next, 0));
             for unit in coresight::units(&stream.trace(), config, size) {
-                parts.push(((stream.clone(), unit), Part { buffer: *buffer, trace, number: *number, time: 0 }));
+                parts.push((
+                    (stream.clone(), unit),
+                    Part { buffer: *buffer, trace, number: *number, time: 0 },
+                ));
                 *number += 1;
             }
             trace += 1;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use build_id::{BuildId, Object};
@@ -107,6 +107,22 @@ impl Code {
             ids: Mutex::default(),
             kcore,
             memory: OnceLock::new(),
+        }
+    }
+
+    /// Takes the code of these DSOs, by number, from this file. That of the kernel is found by the sources.
+    pub fn take_from(&self, path: &Path, dsos: &[bool]) {
+        for (dso, file) in self.files.iter().enumerate() {
+            let known = self.known.get(dso).and_then(Option::as_ref);
+            let is_file = known.is_some_and(|known| matches!(known.object, Object::File { .. }));
+            if dsos.get(dso) == Some(&true) && is_file {
+                file.get_or_init(|| {
+                    let (file, _) = build_id::open(path).ok()?;
+                    let id = build_id::of_file(path).ok()?;
+                    let content = FileContent::Whole(Bytes::map(&file).ok()?);
+                    Some(CodeFile { path: Some(path.to_owned()), id, content })
+                });
+            }
         }
     }
 
@@ -237,8 +253,7 @@ impl Code {
 /// The segments with code, at their recorded addresses: `shift` is the distance of those in the file; wraps.
 fn segments(elf: &ElfFile, bytes: &Bytes, shift: u64) -> Vec<Segment> {
     let segment = |&(offset, size, address): &(u64, u64, u64)| {
-        let (start, end) =
-            (usize::try_from(offset).ok()?, usize::try_from(offset.checked_add(size)?).ok()?);
+        let (start, end) = (usize::try_from(offset).ok()?, usize::try_from(offset.checked_add(size)?).ok()?);
         Some(Segment { start: address.wrapping_sub(shift), offset, bytes: bytes.slice(start..end) })
     };
     let mut segments: Vec<Segment> = elf.code.iter().filter_map(segment).collect();

@@ -85,7 +85,9 @@ impl BranchFiles {
         };
         let files = Files { facts: &facts, owners: &owners, elf: None, keeps_stacks: false };
         let read = match traced {
-            Some(traced) => files.count(&traced.decode(recording, (&facts.ids, ids), threads, report)?),
+            Some(traced) => {
+                files.count(&traced.decode(recording, (&facts.ids, ids), None, threads, report)?)
+            }
             None => files.read(recording, filter, threads, report)?,
         };
         self.counts.add(read.counts);

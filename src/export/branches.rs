@@ -253,7 +253,10 @@ impl BranchProfile {
             keeps_stacks: self.keeps_stacks,
         };
         let read = match traced {
-            Some(traced) => files.count(&traced.decode(recording, (&facts.ids, ids), threads, report)?),
+            Some(traced) => {
+                let own = Some((program.path(), &is_own[..]));
+                files.count(&traced.decode(recording, (&facts.ids, ids), own, threads, report)?)
+            }
             None => files.read(recording, filter, threads, report)?,
         };
         self.counts.add(read.counts);

@@ -3,10 +3,13 @@
 //! Samples stand for the branches between them; a trace has all of them, so each counts. No sample is made.
 
 use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use perfx_auxtrace::{Clock, Code, CoreSight, Part, Recorded, Survey, Work, decode};
+use perfx_format::Layouts;
+use perfx_format::features::initial_maps;
 use perfx_format::read::Recording;
 use perfx_model::address_space::Dso;
 use perfx_passes::{FilterOptions, say_faults, say_missing, say_used, traced_code};
@@ -42,6 +45,9 @@ impl Traced {
     ) -> Result<Option<Traced>> {
         let mut survey = Survey::default();
         let kinds = Survey::KINDS;
+        for record in initial_maps(&recording.features, recording.endian) {
+            survey.add(&record, &Layouts::new(&recording.events));
+        }
         report.bytes += each_batch(
             recording,
             threads,
@@ -78,7 +84,8 @@ impl Traced {
         }
     }
 
-    /// Decodes the trace. `known` are the build-ids of the recording; code is searched for in the places of `ids`.
+    /// Decodes the trace. `known` are the build-ids of the recording; code is searched for in the places of `ids`, but
+    /// that of `own`, the DSOs that are a given file, is in this file.
     ///
     /// # Errors
     ///
@@ -87,10 +94,15 @@ impl Traced {
         self,
         recording: &Recording,
         (known, ids): (&RecordedIds, &IdOptions),
+        own: Option<(&Path, &[bool])>,
         threads: usize,
         report: &mut Report,
     ) -> Result<Ran> {
         let about = (&recording.features, recording.endian, &*recording.name);
+        let own_kernel =
+            own.filter(|(_, own)| self.dsos().zip(*own).any(|((dso, ..), own)| *own && dso.kernel));
+        let with_kernel = own_kernel.map(|(path, _)| ids.clone().with_vmlinux(path.to_owned()));
+        let ids = with_kernel.as_ref().unwrap_or(ids);
         let mut joints: HashMap<usize, Joint> = HashMap::new();
         let mut runs = Runs::default();
         let joined = |part: Part, ends: Ends| {
@@ -103,6 +115,7 @@ impl Traced {
             Traced::Pt(mut recorded) => {
                 let clock = recorded.clock();
                 let code = traced_code(ids, &mut recorded, clock, known, about);
+                own.inspect(|(path, own)| code.take_from(path, own));
                 let buffers = (&recorded.tracer, &recorded.buffers[..]);
                 let sinks = decode(buffers, &code, threads, &Count { is_told: false }, joined)?;
                 joints.into_values().filter_map(Joint::end).for_each(|run| runs.add(run, 1));
@@ -110,6 +123,7 @@ impl Traced {
             }
             Traced::CoreSight(mut recorded) => {
                 let code = traced_code(ids, &mut recorded, Clock { conv: None }, known, about);
+                own.inspect(|(path, own)| code.take_from(path, own));
                 let tracer = &recorded.tracer;
                 let (sinks, unknown) = tracer.decode(&code, threads, &Count { is_told: true }, joined)?;
                 joints.into_values().filter_map(Joint::end_told).for_each(|run| runs.add(run, 1));
