@@ -18,11 +18,12 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use build_id::BuildId;
 use foldhash::fast::RandomState;
 use perfx_format::read::{Batch, Recording};
 use perfx_format::record::cpumode::{KERNEL_START, USER};
 use perfx_format::sample::{Sample, frames};
-use perfx_format::{Bytes, Kinds, Layout, Layouts, Record, RecordType, sample_type};
+use perfx_format::{Bytes, Feature, Kinds, Layout, Layouts, Record, RecordType, sample_type};
 use perfx_model::address_space::{Dso, Lookup, Machine, Space, moment};
 use perfx_passes::{FilterOptions, SampleChooser, SelectedSamples};
 use perfx_pipeline::{Error, Level, Report, Result, counted};
@@ -32,6 +33,7 @@ use symbols::{ElfFile, Symbols};
 
 use crate::batches::each_batch;
 use crate::counters::event_of;
+use crate::lists;
 use crate::losses::Losses;
 use crate::ranges::{Code, Ranges};
 use crate::traced::{Atoms, Ran, Traced};
@@ -64,8 +66,17 @@ impl Program {
         &self.path
     }
 
+    pub(crate) fn build_id(&self) -> Option<BuildId> {
+        self.elf.build_id
+    }
+
+    /// The address of a symbol.
+    pub(crate) fn address_of(&self, name: &[u8]) -> Option<u64> {
+        self.functions.address_of(name)
+    }
+
     /// Its code.
-    fn code(&self) -> io::Result<Code> {
+    pub(crate) fn code(&self) -> io::Result<Code> {
         Ok(Code::new(Bytes::map(&File::open(&self.path)?).map_err(io::Error::other)?, self.elf.code.clone()))
     }
 
@@ -217,6 +228,11 @@ impl BranchProfile {
         threads: usize,
         report: &mut Report,
     ) -> Result<bool> {
+        if let Some(section) =
+            recording.features.get(&Feature::ETM_BRANCH_LIST).filter(|_| !self.keeps_stacks)
+        {
+            return self.add_lists(section, &recording.name, program, report).map(|()| true);
+        }
         let (facts, has_branches) = survey(recording, threads)?;
         let traced = if has_branches || self.keeps_stacks {
             None
@@ -230,9 +246,10 @@ impl BranchProfile {
             Some(traced) => program.among(traced.dsos().map(|(dso, ..)| dso), &facts.ids, true),
             None => program.among(facts.spaces.dsos().iter().map(|(dso, _)| dso), &facts.ids, false),
         };
-        if let Some(traced) = &traced {
-            let own = traced.dsos().zip(&is_own).find(|(_, is_own)| **is_own);
-            self.recorded = self.recorded.take().or_else(|| own.map(|((dso, ..), _)| dso_name(dso).into()));
+        if let Some(traced) = &traced
+            && let Some(((dso, ..), _)) = traced.dsos().zip(&is_own).find(|(_, is_own)| **is_own)
+        {
+            self.named(dso_name(dso));
         }
         if !is_own.contains(&true) {
             let ids = if others.is_empty() {
@@ -262,6 +279,37 @@ impl BranchProfile {
         self.counts.add(read.counts);
         read.profiles.into_values().for_each(|profile| self.join(profile));
         Ok(true)
+    }
+
+    /// Adds what the branch lists of simpleperf in a file with these bytes say of the program.
+    ///
+    /// # Errors
+    ///
+    /// The lists are damaged, or the program cannot be read.
+    pub fn add_lists(
+        &mut self,
+        bytes: &[u8],
+        name: &str,
+        program: &Program,
+        report: &mut Report,
+    ) -> Result<()> {
+        self.counts.traced += 1;
+        lists::add_lists(bytes, name, program, self, report)
+    }
+
+    /// Adds what a branch list says: runs with the branches to them, and how often.
+    pub(crate) fn take_list(&mut self, runs: Vec<(Option<u64>, u64, Option<u64>)>, count: u64) {
+        self.atoms = self.atoms.or(Some(Atoms { waits: false }));
+        for (from, to, end) in runs {
+            self.counts.branches =
+                self.counts.branches.saturating_add(if from.is_some() { count } else { 0 });
+            self.add_traced(from.map(Some), Some(to), end, count);
+        }
+    }
+
+    /// The name of the program in a recording.
+    pub(crate) fn named(&mut self, name: &[u8]) {
+        self.recorded.get_or_insert_with(|| name.into());
     }
 
     pub(crate) fn join(&mut self, other: BranchProfile) {
@@ -314,7 +362,8 @@ impl BranchProfile {
 
     /// Adds code that ran straight on.
     fn run(&mut self, start: u64, end: u64, count: u64) {
-        *self.runs.entry((start, end)).or_default() += count;
+        let sum = self.runs.entry((start, end)).or_default();
+        *sum = sum.saturating_add(count);
     }
 
     /// Adds a branch that a hardware trace tells of, and the code behind its target; or only that code. Nothing is added
@@ -332,8 +381,8 @@ impl BranchProfile {
 
     fn take(&mut self, trace: Trace, taken: Taken) {
         let sum = self.traces.entry(trace).or_default();
-        sum.count += taken.count;
-        sum.mispredicted += taken.mispredicted;
+        sum.count = sum.count.saturating_add(taken.count);
+        sum.mispredicted = sum.mispredicted.saturating_add(taken.mispredicted);
     }
 
     /// Adds the traces of a stack of branches, newest first, without those of the kernel.

@@ -20,6 +20,7 @@ pub mod folded;
 mod functions;
 pub mod html;
 pub mod list;
+mod lists;
 mod losses;
 mod noise;
 pub mod pack;

@@ -17,7 +17,7 @@ use perfx_trace::{Kind, coresight};
 use crate::traced::Atoms;
 
 /// The size of an instruction of AArch64, bytes.
-const INSTRUCTION: u64 = 4;
+pub(crate) const INSTRUCTION: u64 = 4;
 
 /// The code of a program, by address.
 pub(crate) struct Code {
@@ -37,6 +37,16 @@ impl Code {
         let inside = |&&(_, size, start): &&(u64, u64, u64)| address >= start && address - start < size;
         let (offset, _, start) = self.segments.iter().find(inside)?;
         offset.checked_add(address - start)
+    }
+
+    /// Goes on to the next branch that a trace unit tells: what it is, and its target if that is fixed.
+    pub(crate) fn next_branch(&self, ip: &mut u64) -> Option<(Kind, u64)> {
+        loop {
+            match coresight::branch(self.word(*ip)?, *ip, false) {
+                Some((kind, target)) if kind != Kind::FarCall => return Some((kind, target)),
+                _ => *ip = ip.checked_add(INSTRUCTION)?,
+            }
+        }
     }
 
     fn word(&self, address: u64) -> Option<u32> {

@@ -1,12 +1,15 @@
 //! `perfx export autofdo`, `bolt` and `profgen` write the branch stacks of a program for compilers.
 
+use std::fs::{self, File};
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use perfx_export::branch_files::BranchFiles;
 use perfx_export::branches::{BranchProfile, Program, SumFormat, say_branches, say_runs};
+use perfx_format::branch_list::{HEAD, is_branch_list};
 use perfx_format::read::Recording;
 use perfx_passes::{FilterOptions, SelectArgs};
 use perfx_pipeline::{Level, Report, counted};
@@ -113,6 +116,15 @@ struct BranchArgs {
     verbosity: VerbosityArgs,
 }
 
+/// The path of a file with branch lists of simpleperf, which is not a recording.
+fn list_at(source: &Source) -> Option<&Path> {
+    let Source::Path(path) = source else { return None };
+    fs::metadata(path).ok().filter(|metadata| metadata.is_file())?;
+    let mut head = Vec::new();
+    File::open(path).ok()?.take(HEAD as u64).read_to_end(&mut head).ok()?;
+    is_branch_list(&head).then_some(path)
+}
+
 impl Autofdo {
     pub(crate) fn run(&self) -> Result<u8> {
         self.sums.run(SumFormat::Autofdo)
@@ -203,9 +215,19 @@ impl BranchArgs {
         let ids = self.select.ids().map_err(usage)?;
         let program = Program::open(binary)?;
         let mut profile = BranchProfile::new(sums.is_none());
-        let mut report = self.read(&sources, |recording, filter, report| {
-            profile.add(recording, &program, filter, &ids, self.threads.count(), report)
-        })?;
+        let (lists, sources): (Vec<Source>, Vec<Source>) =
+            sources.into_iter().partition(|source| sums.is_some() && list_at(source).is_some());
+        let mut report = Report::default();
+        for path in lists.iter().filter_map(list_at) {
+            let name = path.to_string_lossy();
+            let bytes = fs::read(path).with_context(|| name.clone().into_owned())?;
+            profile.add_lists(&bytes, &name, &program, &mut report)?;
+        }
+        if !sources.is_empty() {
+            report = report.followed_by(self.read(&sources, |recording, filter, report| {
+                profile.add(recording, &program, filter, &ids, self.threads.count(), report)
+            })?);
+        }
         let mut left_out = 0;
         output.write(|out| match sums {
             Some(format) => profile.sums(format, &program, out).map(|ranges| left_out = ranges),

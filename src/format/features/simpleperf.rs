@@ -1,7 +1,6 @@
 //! Decodes the sections that simpleperf adds to a recording: META_INFO and FILE2.
 //!
-//! FILE2 is a u32 size and a protobuf message for each file. A message is a series of fields: a varint with the number
-//! of the field and its wire type, then a varint (0), 8 bytes (1), a varint length and so many bytes (2), or 4 bytes (5).
+//! FILE2 is a u32 size and a protobuf message for each file.
 //!
 //! | field of a file | |
 //! |---|---|
@@ -13,6 +12,7 @@
 
 use super::section::Section;
 use crate::Value;
+use crate::protobuf::{Field, Message};
 
 /// Keys and values, each with its NUL. No key is empty.
 pub(super) fn meta_info(s: &mut Section<'_>) -> Option<()> {
@@ -57,65 +57,4 @@ pub(super) fn files(s: &mut Section<'_>) -> Option<()> {
 fn type_name(kind: u64) -> &'static str {
     let names = ["kernel", "kernel module", "ELF file", "dex file", "symbol map"];
     usize::try_from(kind).ok().and_then(|kind| names.get(kind)).copied().unwrap_or("unknown")
-}
-
-/// The value of a field.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Field<'a> {
-    Number(u64),
-    Bytes(&'a [u8]),
-}
-
-/// The rest of a message. `None` is handed out if it is damaged, and nothing after that.
-struct Message<'a>(&'a [u8]);
-
-impl<'a> Message<'a> {
-    fn varint(&mut self) -> Option<u64> {
-        let mut value = 0;
-        for shift in (0..u64::BITS).step_by(7) {
-            let (&byte, rest) = self.0.split_first()?;
-            self.0 = rest;
-            value |= u64::from(byte & 0x7f) << shift;
-            if byte & 0x80 == 0 {
-                return Some(value);
-            }
-        }
-        None
-    }
-
-    fn bytes(&mut self, len: u64) -> Option<&'a [u8]> {
-        let (bytes, rest) = self.0.split_at_checked(usize::try_from(len).ok()?)?;
-        self.0 = rest;
-        Some(bytes)
-    }
-
-    fn field(&mut self) -> Option<(u64, Field<'a>)> {
-        let tag = self.varint()?;
-        let field = match tag & 7 {
-            0 => Field::Number(self.varint()?),
-            1 => Field::Bytes(self.bytes(8)?),
-            2 => {
-                let len = self.varint()?;
-                Field::Bytes(self.bytes(len)?)
-            }
-            5 => Field::Bytes(self.bytes(4)?),
-            _ => return None,
-        };
-        Some((tag >> 3, field))
-    }
-}
-
-impl<'a> Iterator for Message<'a> {
-    type Item = Option<(u64, Field<'a>)>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.0.is_empty() {
-            return None;
-        }
-        let field = self.field();
-        if field.is_none() {
-            self.0 = &[];
-        }
-        Some(field)
-    }
 }
