@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use clap::Args;
-use perfx_format::decode::attr_tail;
+use perfx_format::decode::clear_unknown;
 use perfx_format::features::{
     FeatureContext, NrCpus, TracingData, decode_feature, formats_by_id, is_probe_pmu, pmu_names,
     trace_formats,
@@ -27,7 +27,7 @@ use perfx_format::record::ksymbol::{Ksymbol, set_ksymbol_address};
 use perfx_format::sample::{raw_range, without_parts as sample_without};
 use perfx_format::tracepoint::{NamedField, TraceField, TraceFieldKind};
 use perfx_format::{
-    Attr, Endian, Feature, Kinds, Layout, Layouts, Mmap, Record, RecordType, clear, clear_address,
+    Attr, Endian, Feature, Kinds, Layout, Layouts, Mmap, Record, RecordType, clear_address,
     sample_type as st, set_mmap_place, without_parts,
 };
 use perfx_pipeline::{
@@ -488,10 +488,10 @@ impl Plan {
     }
 
     /// Removes the parts of samples that go from an attr, and the address of a breakpoint or probe. Returns how many
-    /// bytes behind the known fields it cleared.
+    /// bytes that are not known it cleared.
     fn change_attr(&self, raw: &mut [u8], endian: Endian) -> u64 {
         let attr = Attr::decode(raw, endian);
-        let cleared = clear(raw, attr_tail(raw, endian));
+        let cleared = clear_unknown(raw, endian);
         without_parts(raw, PARTS, endian);
         if attr.is_breakpoint() || self.probes.contains(&attr.type_) {
             clear_address(raw, endian);

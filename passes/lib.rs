@@ -107,12 +107,21 @@ pub const REGISTRY: &[PassSpec] = &[
 ///
 /// There is no pass of that name, or an option or value is wrong.
 pub fn parse_chain(text: &str) -> Result<Vec<Box<dyn Pass>>> {
+    parse_chain_of(REGISTRY, text)
+}
+
+/// Parses a chain of passes that may come from other packages, as [`parse_chain`] does.
+///
+/// # Errors
+///
+/// There is no pass of that name, or an option or value is wrong.
+pub fn parse_chain_of(registry: &[PassSpec], text: &str) -> Result<Vec<Box<dyn Pass>>> {
     let mut passes = Vec::new();
     for link in support::options::split(text, ',') {
         let mut parts = support::options::split(&link, ':').into_iter();
         let name = parts.next().unwrap_or_default();
-        let Some(spec) = REGISTRY.iter().find(|spec| spec.name == name) else {
-            let names: Vec<_> = REGISTRY.iter().map(|spec| spec.name).collect();
+        let Some(spec) = registry.iter().find(|spec| spec.name == name) else {
+            let names: Vec<_> = registry.iter().map(|spec| spec.name).collect();
             let meant = did_you_mean(&name, &names);
             bail!("unknown pass `{name}`; available: {}{meant}", names.join(", "));
         };
@@ -120,6 +129,11 @@ pub fn parse_chain(text: &str) -> Result<Vec<Box<dyn Pass>>> {
     }
     Ok(passes)
 }
+
+/// The examples of the README are compiled.
+#[cfg(doctest)]
+#[doc = include_str!("README.md")]
+pub struct Readme;
 
 #[cfg(test)]
 mod tests {

@@ -10,7 +10,7 @@ mod names;
 mod raw;
 
 use std::borrow::Cow;
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
@@ -30,6 +30,7 @@ use perfx_format::record::cpumode::is_kernel;
 use perfx_format::record::frames::change_frames;
 use perfx_format::record::header_records::with_attr;
 use perfx_format::record::namespaces::change_namespaces;
+use perfx_format::record::off_cpu::{OFF_CPU_NAME, changed_off_cpu};
 use perfx_format::record::stat_config::without_unknown_tags;
 use perfx_format::sample::{raw_range, without_parts as sample_without};
 use perfx_format::tracepoint::TraceFormat;
@@ -249,6 +250,8 @@ struct Done {
     unknown: BTreeMap<RecordType, u64>,
     /// Samples that do not fit their attr.
     unreadable: u64,
+    /// True if an attr had settings of parts that samples lose.
+    asked: bool,
     /// Bytes outside all sections.
     unnamed: u64,
     /// Bytes in which perfx knows no field.
@@ -371,7 +374,7 @@ impl Plan {
         let by_users = made_by_users(&formats);
         let known = formats.iter().filter(|format| !by_users.contains(format.system));
         let mut events: HashSet<Vec<u8>> = known.map(TraceFormat::full_name).collect();
-        events.extend([&b""[..], b"offcpu-time", b"__augmented_syscalls__"].map(<[u8]>::to_vec));
+        events.extend([&b""[..], OFF_CPU_NAME, b"__augmented_syscalls__"].map(<[u8]>::to_vec));
         let pmus = pmu_names(section(Feature::PMU_MAPPINGS), endian).unwrap_or_default().into_iter();
         let pmus = pmus.map(|(_, pmu)| pmu).filter(|pmu| is_pmu(pmu) && !is_probe_pmu(pmu));
         let pmus = pmus.map(<[u8]>::to_vec).collect();
@@ -440,16 +443,15 @@ impl Plan {
         if self.keeps(category) { text.to_vec() } else { done.note(category, text, new) }
     }
 
-    /// Clears the entries of a call chain that are no addresses of user code. In code without frame pointers, the
-    /// kernel takes parts of the stack for return addresses.
+    /// What takes the place of an entry of a call chain, if that is not an address of user code. In code without frame
+    /// pointers, the kernel takes parts of the stack for return addresses.
+    fn cleared(&self, cpumode: u16, entry: u64) -> Option<u64> {
+        (!is_kernel(cpumode) && entry >= self.user_end).then_some(0).filter(|_| !self.keeps(Category::Stacks))
+    }
+
+    /// Clears such entries of a record.
     fn clear_memory(&self, record: &Record<'_>, layout: Option<&Layout>, bytes: &mut Cow<'_, [u8]>) -> u64 {
-        if self.keeps(Category::Stacks) {
-            return 0;
-        }
-        let end = self.user_end;
-        change_frames(record, layout, bytes, |cpumode, entry| {
-            (!is_kernel(cpumode) && entry >= end).then_some(0)
-        })
+        change_frames(record, layout, bytes, |cpumode, entry| self.cleared(cpumode, entry))
     }
 }
 
@@ -460,6 +462,16 @@ impl Done {
             self.names.entry((category, old.to_vec())).or_insert_with(|| new.clone());
         }
         new
+    }
+
+    /// Removes the parts that samples lose from an attr, and what is not known.
+    fn change_attr(&mut self, plan: &Plan, raw: &mut [u8], endian: Endian) {
+        let old = raw.to_vec();
+        without_parts(raw, plan.parts, endian);
+        self.asked |= *raw != old;
+        if !plan.keeps(Category::Unknown) {
+            self.zeroed.attr(raw, endian);
+        }
     }
 
     fn drop_sample(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
@@ -477,6 +489,7 @@ impl Done {
         self.unreadable += later.unreadable;
         self.zeroed.join(later.zeroed);
         self.tags += later.tags;
+        self.asked |= later.asked;
         for (category, count) in later.samples {
             *self.samples.entry(category).or_default() += count;
         }
@@ -523,6 +536,13 @@ impl Done {
             let (one, many) = ("entry of call chains is memory", "entries of call chains are memory");
             let done = if checks { "" } else { ", now 0" };
             report.say(level, format!("stacks: {}{done}", counted(self.entries, one, many)));
+        }
+        let cut = [Category::Stacks, Category::Aux, Category::Unknown];
+        if self.asked && cut.iter().all(|category| !self.samples.contains_key(category)) {
+            let done = if checks { "" } else { ", cleared" };
+            let what =
+                "stacks: events ask for registers, stacks, AUX data or unknown parts, which no sample has";
+            report.say(level, format!("{what}{done}"));
         }
         if let Some(padding) = self.zeroed.padding() {
             report.say(level, format!("unknown: {padding}{}", if checks { "" } else { " zeroed" }));
@@ -595,18 +615,8 @@ impl Remove {
         let mut event_types = std::mem::take(&mut session.event_types);
         rename_event_types(&mut event_types, |name| Some(self.plan.name(&mut self.done, name)));
         session.event_types = event_types;
-        let plan = &self.plan;
-        let zeroed = Cell::new(self.done.zeroed);
-        change_attrs(session, |raw, endian| {
-            without_parts(raw, plan.parts, endian);
-            if !plan.keeps(Category::Unknown) {
-                zeroed.update(|mut zeroed| {
-                    zeroed.attr(raw, endian);
-                    zeroed
-                });
-            }
-        });
-        self.done.zeroed = zeroed.get();
+        let (plan, done) = (&self.plan, RefCell::new(&mut self.done));
+        change_attrs(session, |raw, endian| done.borrow_mut().change_attr(plan, raw, endian));
     }
 
     /// The id of a file as it is in the output.
@@ -662,8 +672,11 @@ impl Remove {
                 })
             }
             Feature::EVENT_DESC => {
-                let attr = |raw: &mut Vec<u8>, endian| without_parts(raw, plan.parts, endian);
-                changed_events(section, endian, |name| Some(plan.name(&mut self.done, name)), attr)
+                let done = RefCell::new(&mut self.done);
+                let name = |name: Name<'_>| Some(plan.name(&mut done.borrow_mut(), name));
+                changed_events(section, endian, name, |raw, endian| {
+                    done.borrow_mut().change_attr(&plan, raw, endian);
+                })
             }
             Feature::HOSTNAME | Feature::GROUP_DESC => {
                 renamed(feature, section, endian, |name| Some(plan.name(&mut self.done, name)))
@@ -760,19 +773,24 @@ impl Remove {
         let stays = event.and_then(|event| plan.raw.get(event));
         if layout.sample_type & st::RAW != 0 && stays != Some(&Stays::All) {
             let Some(range) = raw_range(&record, layout) else { return done.drop_sample(record, out) };
-            let old = &record.bytes()[range.clone()];
-            let kept = match stays {
-                Some(Stays::Fields(kept)) => &kept[..],
-                _ => &[],
-            };
-            let new = redacted(old, kept, record.endian(), |name| {
-                // The pseudonyms of tasks are in every sample of some tracepoints.
-                if let Some(known) = comms.get(name) {
-                    return known.clone();
+            let (old, endian) = (&record.bytes()[range.clone()], record.endian());
+            let new = match stays {
+                Some(Stays::OffCpu) => {
+                    let changed = changed_off_cpu(old, endian, |cpumode, entry| plan.cleared(cpumode, entry));
+                    let (new, entries) = changed.unwrap_or_else(|| (vec![0; old.len()], 0));
+                    done.entries += entries;
+                    new
                 }
-                let new = plan.name(done, Name { kind: NameKind::Comm, text: name, build_id: None });
-                comms.entry(name.to_vec()).or_insert(new).clone()
-            });
+                Some(Stays::Fields(kept)) => redacted(old, kept, endian, |name| {
+                    // The pseudonyms of tasks are in every sample of some tracepoints.
+                    if let Some(known) = comms.get(name) {
+                        return known.clone();
+                    }
+                    let new = plan.name(done, Name { kind: NameKind::Comm, text: name, build_id: None });
+                    comms.entry(name.to_vec()).or_insert(new).clone()
+                }),
+                _ => vec![0; old.len()],
+            };
             if new != old {
                 *done.samples.entry(Category::Raw).or_default() += 1;
                 bytes.to_mut()[range].copy_from_slice(&new);
@@ -817,7 +835,8 @@ impl Remove {
                 None
             }
             RecordType::HEADER_ATTR => {
-                with_attr(&view(&bytes)?, |raw| without_parts(raw, self.plan.parts, record.endian()))
+                let (plan, done) = (&self.plan, &mut self.done);
+                with_attr(&view(&bytes)?, |raw| done.change_attr(plan, raw, record.endian()))
             }
             RecordType::STAT_CONFIG if !self.plan.keeps(Category::Unknown) => {
                 let known = without_unknown_tags(&view(&bytes)?);

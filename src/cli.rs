@@ -11,7 +11,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{
     Arg, ArgMatches, Args as _, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum,
 };
-use perfx_passes::PassSpec;
+use perfx_passes::{PassCommand, PassSpec, REGISTRY};
 use perfx_pipeline::is_slip;
 
 use crate::args::{ThreadArgs, Usage};
@@ -84,11 +84,6 @@ enum Command {
     Watch(commands::watch::Watch),
 }
 
-/// Parses the process's command line, runs the command, and turns the outcome into an exit code.
-pub fn main() -> ExitCode {
-    ExitCode::from(run(std::env::args_os()))
-}
-
 /// The groups of `perfx --help`, in order, with the commands of this package. Passes name their group
 /// themselves.
 const GROUPS: [(&str, &[&str]); 8] = [
@@ -102,39 +97,81 @@ const GROUPS: [(&str, &[&str]); 8] = [
     ("Passes and documentation", &["run", "passes", "completion", "man", "help"]),
 ];
 
-/// The complete command line, from which help, manual pages and completion are generated.
-pub fn command_line() -> clap::Command {
-    let shared = VerbosityArgs::augment_args(ThreadArgs::augment_args(clap::Command::new("shared")));
-    // Accepts shared options before any command, and for commands that ignore them: `perfx -v inject`, `perfx
-    // info -@ 4`.
-    let anywhere = shared.get_arguments().map(|arg| arg.clone().global(true).hide(true));
-    let passes = commands::pass::all().map(|(spec, command)| commands::pass::command(spec, command));
-    let command = Cli::command().args(anywhere).subcommands(passes);
-    let template = format!("{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{}", listed(&command));
-    let command = command.help_template(template + "Options:\n{options}{after-help}");
-    complete(command)
+/// The program: the commands, and the passes of perfx with those of other packages.
+#[derive(Clone, Debug)]
+pub struct Program {
+    passes: Vec<PassSpec>,
 }
 
-/// Lists the commands by group.
-fn listed(command: &clap::Command) -> String {
-    let about = |name: &str| match command.find_subcommand(name).and_then(clap::Command::get_about) {
-        Some(about) => about.to_string(),
-        // clap generates that one itself.
-        None => "Print this message or the help of a command".to_owned(),
-    };
-    let line = |name: &&str| format!("  {LITERAL}{name:<12}{LITERAL:#}{}\n", about(name));
-    let group = |(title, names): (&str, Vec<&str>)| {
-        format!("{HEADING}{title}:{HEADING:#}\n{}\n", names.iter().map(line).collect::<String>())
-    };
-    groups().map(group).collect()
+impl Default for Program {
+    /// perfx itself.
+    fn default() -> Program {
+        Program { passes: REGISTRY.to_vec() }
+    }
 }
 
-/// Every group with all its commands.
-fn groups() -> impl Iterator<Item = (&'static str, Vec<&'static str>)> {
-    GROUPS.iter().map(|&(title, names)| {
-        let passes = commands::pass::all().filter(move |(_, command)| command.group == title);
-        (title, names.iter().copied().chain(passes.map(|(spec, _)| spec.name)).collect())
-    })
+impl Program {
+    /// Adds a pass to `perfx run -p` and `perfx passes`, with its own command if it has one.
+    ///
+    /// # Panics
+    ///
+    /// There is a pass with this name.
+    #[must_use]
+    pub fn with_pass(mut self, pass: PassSpec) -> Program {
+        assert!(self.passes.iter().all(|other| other.name != pass.name), "two passes named {}", pass.name);
+        self.passes.push(pass);
+        self
+    }
+
+    /// Parses the process's command line, runs the command, and turns the outcome into an exit code.
+    pub fn main(&self) -> ExitCode {
+        ExitCode::from(self.run(std::env::args_os()))
+    }
+
+    /// The complete command line, from which help, manual pages and completion are generated.
+    pub fn command_line(&self) -> clap::Command {
+        let shared = VerbosityArgs::augment_args(ThreadArgs::augment_args(clap::Command::new("shared")));
+        // Accepts shared options before any command, and for commands that ignore them: `perfx -v inject`, `perfx
+        // info -@ 4`.
+        let anywhere = shared.get_arguments().map(|arg| arg.clone().global(true).hide(true));
+        let passes = self.commands().map(|(spec, command)| commands::pass::command(spec, command));
+        let command = Cli::command().args(anywhere).subcommands(passes);
+        let template =
+            format!("{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{}", self.listed(&command));
+        let command = command.help_template(template + "Options:\n{options}{after-help}");
+        complete(command)
+    }
+
+    /// The passes that have a command of their own.
+    fn commands(&self) -> impl Iterator<Item = (&PassSpec, PassCommand)> {
+        self.passes.iter().filter_map(|spec| Some((spec, spec.command?)))
+    }
+
+    /// Lists the commands by group.
+    fn listed(&self, command: &clap::Command) -> String {
+        let about = |name: &str| match command.find_subcommand(name).and_then(clap::Command::get_about) {
+            Some(about) => about.to_string(),
+            // clap generates that one itself.
+            None => "Print this message or the help of a command".to_owned(),
+        };
+        let line = |name: &&str| format!("  {LITERAL}{name:<12}{LITERAL:#}{}\n", about(name));
+        let group = |(title, names): (&str, Vec<&str>)| {
+            format!("{HEADING}{title}:{HEADING:#}\n{}\n", names.iter().map(line).collect::<String>())
+        };
+        self.groups().into_iter().map(group).collect()
+    }
+
+    /// Every group with all its commands.
+    fn groups(&self) -> Vec<(&'static str, Vec<&'static str>)> {
+        let mut groups: Vec<_> = GROUPS.iter().map(|&(title, names)| (title, names.to_vec())).collect();
+        for (spec, command) in self.commands() {
+            match groups.iter_mut().find(|(title, _)| *title == command.group) {
+                Some((_, names)) => names.push(spec.name),
+                None => groups.push((command.group, vec![spec.name])),
+            }
+        }
+        groups
+    }
 }
 
 /// Puts a command's own options under a heading of their own.
@@ -177,24 +214,111 @@ fn complete(command: clap::Command) -> clap::Command {
 #[allow(clippy::large_enum_variant, reason = "there is only ever one")]
 enum Asked {
     Command(Command),
-    Pass(&'static PassSpec, ArgMatches),
+    Pass(PassSpec, ArgMatches),
 }
 
-fn parse(args: &[OsString]) -> Result<(ColorWhen, Asked), clap::Error> {
-    let mut command = command_line();
-    let matches = command.try_get_matches_from_mut(args).map_err(|error| match error.kind() {
-        ErrorKind::InvalidSubcommand => with_command_tip(error),
-        _ => with_tip(error, &mut command, args),
-    })?;
-    if let Some((name, options)) = matches.subcommand()
-        && let Some((spec, _)) = commands::pass::all().find(|(spec, _)| spec.name == name)
-    {
-        let color = matches.get_one("color").copied().unwrap_or(ColorWhen::Auto);
-        return Ok((color, Asked::Pass(spec, options.clone())));
+impl Program {
+    fn run(&self, args: impl IntoIterator<Item = OsString>) -> u8 {
+        let args = match as_perf_inject(args.into_iter().collect()) {
+            Ok(args) => args,
+            Err(error) => return fail(&error),
+        };
+        let args = self.as_overview(args);
+        early_color(&args).apply();
+        if let Some(code) = first_page(&args) {
+            return code;
+        }
+        signals::survive_file_size_limit();
+        let (color, asked) = match self.parse(&args) {
+            Ok(asked) => asked,
+            Err(error) => {
+                // Help and version arrive as errors, too; a closed pipe is not a failure.
+                #[expect(clippy::let_underscore_must_use, reason = "a closed pipe is not a failure")]
+                let _ = error.print();
+                return error.exit_code().try_into().unwrap_or(2);
+            }
+        };
+        color.apply();
+        signals::watch();
+        let done = match asked {
+            Asked::Pass(spec, matches) => commands::pass::run(&spec, &matches),
+            Asked::Command(command) => self.run_command(command),
+        };
+        match done {
+            Ok(code) => code,
+            Err(error) => match closed_pipe(&error) {
+                Some(ClosedPipe::Text) => 0,
+                Some(ClosedPipe::Recording) => signals::die_of_closed_pipe(),
+                None => fail(&error),
+            },
+        }
     }
-    let Cli { color, command } =
-        Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
-    Ok((color, Asked::Command(command)))
+
+    /// A recording in place of a command is shown. The name of a command wins over that of a file. `help all` is `--help`.
+    fn as_overview(&self, mut args: Vec<OsString>) -> Vec<OsString> {
+        if args.len() == 3 && args[1] == "help" && args[2] == "all" {
+            args.splice(1.., ["--help".into()]);
+        }
+        let is_recording = |name: &OsString| {
+            Path::new(name).exists() && name != "help" && self.command_line().find_subcommand(name).is_none()
+        };
+        if args.get(1).is_some_and(is_recording) {
+            args.insert(1, "overview".into());
+        }
+        args
+    }
+
+    fn parse(&self, args: &[OsString]) -> Result<(ColorWhen, Asked), clap::Error> {
+        let mut command = self.command_line();
+        let matches = command.try_get_matches_from_mut(args).map_err(|error| match error.kind() {
+            ErrorKind::InvalidSubcommand => with_command_tip(error),
+            _ => with_tip(error, &mut command, args),
+        })?;
+        if let Some((name, options)) = matches.subcommand()
+            && let Some((spec, _)) = self.commands().find(|(spec, _)| spec.name == name)
+        {
+            let color = matches.get_one("color").copied().unwrap_or(ColorWhen::Auto);
+            return Ok((color, Asked::Pass(*spec, options.clone())));
+        }
+        let Cli { color, command } =
+            Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
+        Ok((color, Asked::Command(command)))
+    }
+
+    fn run_command(&self, command: Command) -> Result<u8> {
+        match command {
+            Command::Completion(command) => command.run(self.command_line()),
+            Command::Copy(command) => command.run(),
+            Command::Decompress(command) => command.run(),
+            Command::Diff(command) => command.run(),
+            Command::Doctor(command) => command.run(),
+            Command::Du(command) => command.run(),
+            Command::Dump(command) => command.run(),
+            Command::Export(command) => command.run(),
+            Command::Filter(command) => command.run(),
+            Command::Index(command) => command.run(),
+            Command::Info(command) => command.run(),
+            Command::Inject(command) => command.run(),
+            Command::Join(command) => command.run(),
+            Command::List(command) => command.run(),
+            Command::Man(command) => command.run(self.command_line()),
+            Command::Merge(command) => command.run(),
+            Command::Overview(command) => command.run(),
+            Command::Pack(command) => command.run(),
+            Command::Passes(command) => command.run(&self.passes),
+            Command::Recover(command) => command.run(),
+            Command::Redact(command) => command.run(),
+            Command::Reindex(command) => command.run(),
+            Command::Repair(command) => command.run(),
+            Command::Run(command) => command.run(&self.passes),
+            Command::Sort(command) => command.run(),
+            Command::Split(command) => command.run(),
+            Command::Stats(command) => command.run(),
+            Command::Unpack(command) => command.run(),
+            Command::View(command) => command.run(),
+            Command::Watch(command) => command.run(),
+        }
+    }
 }
 
 /// Other commands of perf that perfx does not have: perf runs them on any recording.
@@ -255,6 +379,11 @@ fn with_command_tip(mut error: clap::Error) -> clap::Error {
             error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(meant));
         }
     }
+    if given.contains(['.', '/']) {
+        let what =
+            format!("there is no file {given}; the name of a recording that exists is enough to show it");
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![what.into()]));
+    }
     if PERF_COMMANDS.contains(&&given[..]) {
         let what = if ["list", "record", "stat", "top", "trace"].contains(&&given[..]) {
             format!("use perf {given}: perfx only works on existing recordings")
@@ -311,95 +440,10 @@ fn as_perf_inject(mut args: Vec<OsString>) -> Result<Vec<OsString>> {
     Ok(["perfx", "inject", "--like-perf"].into_iter().map(OsString::from).chain(words).collect())
 }
 
-/// A recording in place of a command is shown. The name of a command wins over that of a file. `help all` is `--help`.
-fn as_overview(mut args: Vec<OsString>) -> Vec<OsString> {
-    if args.len() == 3 && args[1] == "help" && args[2] == "all" {
-        args.splice(1.., ["--help".into()]);
-    }
-    let is_recording = |name: &OsString| {
-        Path::new(name).exists() && name != "help" && command_line().find_subcommand(name).is_none()
-    };
-    if args.get(1).is_some_and(is_recording) {
-        args.insert(1, "overview".into());
-    }
-    args
-}
-
-fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
-    let args = match as_perf_inject(args.into_iter().collect()) {
-        Ok(args) => args,
-        Err(error) => return fail(&error),
-    };
-    let args = as_overview(args);
-    early_color(&args).apply();
-    if let Some(code) = first_page(&args) {
-        return code;
-    }
-    signals::survive_file_size_limit();
-    let (color, asked) = match parse(&args) {
-        Ok(asked) => asked,
-        Err(error) => {
-            // Help and version arrive as errors, too; a closed pipe is not a failure.
-            #[expect(clippy::let_underscore_must_use, reason = "a closed pipe is not a failure")]
-            let _ = error.print();
-            return error.exit_code().try_into().unwrap_or(2);
-        }
-    };
-    color.apply();
-    signals::watch();
-    let done = match asked {
-        Asked::Pass(spec, matches) => commands::pass::run(spec, &matches),
-        Asked::Command(command) => run_command(command),
-    };
-    match done {
-        Ok(code) => code,
-        Err(error) => match closed_pipe(&error) {
-            Some(ClosedPipe::Text) => 0,
-            Some(ClosedPipe::Recording) => signals::die_of_closed_pipe(),
-            None => fail(&error),
-        },
-    }
-}
-
 /// Says why the command failed; returns its exit code.
 fn fail(error: &anyhow::Error) -> u8 {
     tell_failure(error);
     if error.is::<Usage>() { 2 } else { 1 }
-}
-
-fn run_command(command: Command) -> Result<u8> {
-    match command {
-        Command::Completion(command) => command.run(command_line()),
-        Command::Copy(command) => command.run(),
-        Command::Decompress(command) => command.run(),
-        Command::Diff(command) => command.run(),
-        Command::Doctor(command) => command.run(),
-        Command::Du(command) => command.run(),
-        Command::Dump(command) => command.run(),
-        Command::Export(command) => command.run(),
-        Command::Filter(command) => command.run(),
-        Command::Index(command) => command.run(),
-        Command::Info(command) => command.run(),
-        Command::Inject(command) => command.run(),
-        Command::Join(command) => command.run(),
-        Command::List(command) => command.run(),
-        Command::Man(command) => command.run(command_line()),
-        Command::Merge(command) => command.run(),
-        Command::Overview(command) => command.run(),
-        Command::Pack(command) => command.run(),
-        Command::Passes(command) => command.run(),
-        Command::Recover(command) => command.run(),
-        Command::Redact(command) => command.run(),
-        Command::Reindex(command) => command.run(),
-        Command::Repair(command) => command.run(),
-        Command::Run(command) => command.run(),
-        Command::Sort(command) => command.run(),
-        Command::Split(command) => command.run(),
-        Command::Stats(command) => command.run(),
-        Command::Unpack(command) => command.run(),
-        Command::View(command) => command.run(),
-        Command::Watch(command) => command.run(),
-    }
 }
 
 /// Decides whether to use colours before the command line is parsed, because errors in it are coloured, too.
@@ -441,7 +485,7 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        command_line().debug_assert();
+        Program::default().command_line().debug_assert();
     }
 
     #[test]
@@ -453,9 +497,10 @@ mod tests {
 
     #[test]
     fn every_command_is_in_a_group() {
-        let mut listed: Vec<_> = groups().flat_map(|(_, names)| names).collect();
+        let program = Program::default();
+        let mut listed: Vec<_> = program.groups().into_iter().flat_map(|(_, names)| names).collect();
         listed.sort_unstable();
-        let mut command = command_line();
+        let mut command = program.command_line();
         command.build();
         let mut names: Vec<_> = command.get_subcommands().map(clap::Command::get_name).collect();
         names.sort_unstable();

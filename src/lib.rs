@@ -1,4 +1,5 @@
-//! Contains the commands of perfx. It is a library only so that tests and benchmarks can call them.
+//! Contains the commands of perfx. It is a library so that another program can be perfx with passes of its own, and so
+//! that tests and benchmarks can call the commands.
 
 mod args;
 mod cli;
@@ -9,7 +10,7 @@ mod term;
 
 use perfx_look::json::schema;
 
-pub use cli::{command_line, main};
+pub use cli::Program;
 pub use first_page::FIRST_COMMANDS;
 
 /// The JSON schemas of what perfx prints, by name. The files in `schemas/` are these.

@@ -79,7 +79,7 @@ impl SelectedSamples {
                 Ok(())
             })
         };
-        recording.head.iter().try_for_each(|batch| join(batch, read(batch)?))?;
+        recording.head().iter().try_for_each(|batch| join(batch, read(batch)?))?;
         scan(recording, threads, true, read, join)?;
         let events = [&recording.events[..], recording.late_events()].concat();
         let known = (&events[..], &recording.features, recording.endian);

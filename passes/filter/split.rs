@@ -258,7 +258,7 @@ impl Split {
         ensure!(gathered.samples > 0, "{} has no samples to split by", recording.name);
         let head = |batch: &Batch| (batch.records, batch.bytes.len() as u64);
         let sum = |all: (u64, u64), more: (u64, u64)| (all.0 + more.0, all.1 + more.1);
-        let read = recording.head.iter().map(head).fold(counted.read, sum);
+        let read = recording.head().iter().map(head).fold(counted.read, sum);
         let is_sampled = |event: &usize| counted.samples.get(*event).is_some_and(|&count| count > 0);
         // With --drop-unused, only what has samples stays.
         let keeps_others = by == SplitBy::Event && !drop_unused;

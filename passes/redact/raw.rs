@@ -1,9 +1,10 @@
 //! Decides what stays of the raw data of samples: of tracepoints that the kernel itself has, numbers and the names of
-//! tasks; of everything else, nothing but what all tracepoints have.
+//! tasks; of perf's off-cpu samples, the parts of a sample; of everything else, nothing but what all tracepoints have.
 
 use std::collections::BTreeSet;
 
 use perfx_format::Attr;
+use perfx_format::record::off_cpu::OFF_CPU_NAME;
 use perfx_format::tracepoint::{NamedField, TraceField, TraceFieldKind, TraceFormat};
 
 /// The systems of tracepoints whose numbers tell what the kernel does, and not with what data.
@@ -289,6 +290,8 @@ pub(super) fn is_for_users(system: &[u8]) -> bool {
 pub(super) enum Stays {
     /// Everything.
     All,
+    /// The parts of a sample that perf's BPF program puts there.
+    OffCpu,
     /// These fields; the rest becomes zeros.
     Fields(Vec<Kept>),
 }
@@ -306,9 +309,8 @@ pub(super) enum Kept {
 
 /// What stays of the raw data of an event with this attr, name and format, if it is a tracepoint.
 pub(super) fn stays(attr: &Attr, name: &[u8], format: Option<&TraceFormat<'_>>) -> Stays {
-    // A sample that a BPF program of perf made, in which perf 7 looks for the parts of a sample.
-    if attr.is_bpf_output() && name.split(|&byte| byte == b':').next() == Some(b"offcpu-time") {
-        return Stays::All;
+    if attr.is_bpf_output() && name.split(|&byte| byte == b':').next() == Some(OFF_CPU_NAME) {
+        return Stays::OffCpu;
     }
     let Some(format) = format.filter(|_| attr.is_tracepoint()) else { return Stays::Fields(Vec::new()) };
     let is_known = SYSTEMS.contains(&format.system);
@@ -444,7 +446,7 @@ mod tests {
         attr.type_ = 1;
         attr.config = 10;
         assert_eq!(stays(&attr, b"secret", None), Stays::Fields(Vec::new()));
-        assert_eq!(stays(&attr, b"offcpu-time:u", None), Stays::All);
+        assert_eq!(stays(&attr, b"offcpu-time:u", None), Stays::OffCpu);
         assert_eq!(stays(&tracepoint(), b"offcpu-time", None), Stays::Fields(Vec::new()));
         assert_eq!(redacted(b"secret", &[], Endian::Big, |name| name.to_vec()), [0; 6]);
         let section = section("probe_x", TEXT);

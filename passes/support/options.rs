@@ -15,8 +15,8 @@ pub trait PassOptions: Args {
     /// `perfx NAME`, if the pass has a command of its own.
     const COMMAND: Option<PassCommand> = None;
 
-    /// Creates the pass. Without options, with the defaults of all, it must succeed: chains and tests make it so. What must
-    /// be given is a required option of the `Args` struct.
+    /// Creates the pass. Without options, with the defaults of all, it must succeed: `perfx passes` asks it for its needs.
+    /// What the command cannot do without is in [`PassCommand::one_of`].
     ///
     /// # Errors
     ///
@@ -53,7 +53,8 @@ pub struct PassSpec {
 }
 
 impl PassSpec {
-    pub(crate) const fn of<O: PassOptions>() -> PassSpec {
+    /// The entry of the pass with these options.
+    pub const fn of<O: PassOptions>() -> PassSpec {
         PassSpec {
             name: O::NAME,
             about: O::ABOUT,

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use perfx_format::decode::{attr_tail, clear_gaps, decode, gaps_of_sample};
+use perfx_format::decode::{clear_gaps, clear_unknown, decode, gaps_of_sample};
 use perfx_format::{Decoded, Endian, Layout, Layouts, Record, Value, clear};
 use perfx_pipeline::counted;
 
@@ -45,9 +45,9 @@ impl Zeroed {
         }
     }
 
-    /// Clears the bytes of an attr behind those that are known.
+    /// Clears the bytes of an attr that are not known.
     pub(crate) fn attr(&mut self, raw: &mut [u8], endian: Endian) {
-        self.unknown += clear(raw, attr_tail(raw, endian));
+        self.unknown += clear_unknown(raw, endian);
     }
 
     /// Clears the bytes of a feature section, if all of it is known; returns false if not.

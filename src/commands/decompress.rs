@@ -86,7 +86,7 @@ impl Decompress {
                 "{name} is a directory; --chain takes files"
             );
             chain.last = index + 1 == self.chain.len();
-            recording.chain = Some(chain.clone());
+            recording.continue_from(chain.clone());
             let form = match recording.form {
                 Form::Pipe if self.write.in_place => OutputForm::Pipe,
                 _ => OutputForm::File,

@@ -285,7 +285,7 @@ impl Dump {
         if records.only.is_empty() {
             self.header(recording, out)?;
         }
-        let head = std::mem::take(&mut recording.head);
+        let head = recording.take_head();
         for batch in head {
             records.write(&batch, Page::default(), out)?;
         }

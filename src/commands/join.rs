@@ -171,7 +171,7 @@ impl Join {
                 input.source
             );
             let name = input.recording.name.clone();
-            input.recording.chain = Some(chain.clone());
+            input.recording.continue_from(chain.clone());
             let file = (temp_files())().context("can't create a temporary file")?;
             let pass = Decompress::new(DecompressOptions { salvage: false });
             let (recording, threads) = (input.recording, self.write.threads.count());

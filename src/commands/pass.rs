@@ -2,15 +2,10 @@
 
 use anyhow::Result;
 use clap::{ArgGroup, ArgMatches, Args as _, Command, FromArgMatches as _};
-use perfx_passes::{PassCommand, PassSpec, REGISTRY};
+use perfx_passes::{PassCommand, PassSpec};
 
 use crate::args::usage;
 use crate::io::target::WriteArgs;
-
-/// The passes with a command.
-pub(crate) fn all() -> impl Iterator<Item = (&'static PassSpec, PassCommand)> {
-    REGISTRY.iter().filter_map(|spec| Some((spec, spec.command?)))
-}
 
 /// The command line of a pass's command.
 pub(crate) fn command(spec: &PassSpec, PassCommand { about, help, one_of, .. }: PassCommand) -> Command {

@@ -1,6 +1,7 @@
 //! `perfx passes` lists the passes for `perfx run -p`, with what each one does and needs.
 
 use std::io::{Cursor, Write as _};
+use std::slice;
 
 use anyhow::Result;
 use clap::Args;
@@ -8,7 +9,7 @@ use perfx_format::header::Magic;
 use perfx_format::read::Recording;
 use perfx_format::{Endian, Kinds};
 use perfx_look::json::Document;
-use perfx_passes::{PassSpec, REGISTRY, parse_chain};
+use perfx_passes::{PassSpec, parse_chain_of};
 use perfx_pipeline::{Job, Needs};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -95,10 +96,10 @@ struct PassOption {
 }
 
 impl Passes {
-    pub(crate) fn run(&self) -> Result<u8> {
+    pub(crate) fn run(&self, registry: &[PassSpec]) -> Result<u8> {
         let mut text = String::new();
         let mut passes = Vec::new();
-        for entry in REGISTRY {
+        for entry in registry {
             let needs = needs(entry)?;
             match self.format.format() {
                 Format::Text => text += &as_text(entry, &needs),
@@ -120,7 +121,8 @@ impl Passes {
 fn needs(entry: &PassSpec) -> Result<Needs> {
     let nothing = Cursor::new(Magic::pipe_header(Endian::Little));
     let recording = Recording::from_reader(Box::new(nothing), "nothing".into(), temp_files())?;
-    let job = Job { recording, passes: parse_chain(entry.name)?, threads: 1, temp_files: temp_files() };
+    let passes = parse_chain_of(slice::from_ref(entry), entry.name)?;
+    let job = Job { recording, passes, threads: 1, temp_files: temp_files() };
     let schedule = job.schedule()?;
     Ok(schedule.needs().first().map(|(_, needs)| needs.clone()).unwrap_or_default())
 }

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use clap::Args;
 use perfx_look::json::Document;
-use perfx_passes::parse_chain;
+use perfx_passes::{PassSpec, parse_chain_of};
 use perfx_pipeline::{Error, Job, Pass, Schedule};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -39,8 +39,8 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    pub(crate) fn run(&self) -> Result<u8> {
-        let passes = parse_chain(&self.passes.join(",")).map_err(usage)?;
+    pub(crate) fn run(&self, passes: &[PassSpec]) -> Result<u8> {
+        let passes = parse_chain_of(passes, &self.passes.join(",")).map_err(usage)?;
         let done = self.chain(passes);
         done.map_err(|error| match error.downcast_ref() {
             Some(Error::NotLast(misplaced)) => Usage(misplaced.to_string()).into(),

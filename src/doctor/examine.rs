@@ -46,8 +46,8 @@ pub fn examine(mut recording: Recording, threads: usize, most: usize) -> Result<
         aux: Vec::new(),
     };
     front::check(&recording, features, &mut patient.findings);
-    let head: u64 = recording.head.iter().map(|batch| batch.records).sum();
-    for batch in std::mem::take(&mut recording.head) {
+    let head: u64 = recording.head().iter().map(|batch| batch.records).sum();
+    for batch in recording.take_head() {
         patient.batch(&batch, look(&batch, &context));
     }
     let work = |batch: &Batch| look(batch, &context);

@@ -17,7 +17,7 @@ pub(crate) fn each_batch<R: Send + 'static>(
 ) -> Result<u64> {
     say_faults(recording, report);
     let pipe = recording.form == Form::Pipe;
-    let head = std::mem::take(&mut recording.head);
+    let head = recording.take_head();
     head.iter().try_for_each(|batch| join(batch, work(batch)?))?;
     let mut bytes = 0;
     scan(recording, threads, true, work, |batch, result| {

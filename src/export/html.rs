@@ -12,7 +12,8 @@
 //!
 //! The first columns describe functions (file + 1 or 0, kind) and nodes of the stacks (distance to the parent, or 0;
 //! function). Those of a recording describe its rows, which are sorted by time: time after the previous row, in steps;
-//! label, event, node + 1 or 0, number of samples, sum of their periods.
+//! label, event, node + 1 or 0, number of samples, sum of their periods, number of the instruction + 1 or 0, counted
+//! through all of `code`.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -22,6 +23,7 @@ use perfx_format::event_name::without_modifiers;
 use perfx_resolve::Facts;
 use serde::{Deserialize, Serialize};
 
+use crate::annotate::{Annotated, Code};
 use crate::chains::StackTree;
 use crate::folded::Count;
 use crate::functions::{CodePlace, NamedStacks};
@@ -36,7 +38,9 @@ const SCRIPT: &str = concat!(
     include_str!("html/colours.js"),
     include_str!("html/time.js"),
     include_str!("html/stacks.js"),
+    include_str!("html/chart.js"),
     include_str!("html/flame.js"),
+    include_str!("html/code.js"),
     include_str!("html/tables.js"),
     include_str!("html/link.js"),
     include_str!("html/front.js"),
@@ -44,8 +48,8 @@ const SCRIPT: &str = concat!(
 
 /// SHA-256 of the script and of the style, in base64: the page lets a browser use no other. A test prints them after a
 /// change.
-const SCRIPT_HASH: &str = "WNugn5qenZqSZaTfHpuMrs1JZr1js36TD0CyivoRg0c=";
-const STYLE_HASH: &str = "uAjd29H/8siBISLkupCPkKwpbIvewMcRmPZPt3GMrqY=";
+const SCRIPT_HASH: &str = "oYBy78xHw2oEFafilQOpoJPtTRlSkxFC6jtUfGNe9Vk=";
+const STYLE_HASH: &str = "ywi/wnv7WCpCiC2yJC/AKtCsWEBKBX7VRBX0uvqPxXY=";
 
 /// What the data begins with.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -56,6 +60,8 @@ pub struct Head {
     pub files: Vec<File>,
     /// One, or two that are compared.
     pub recordings: Vec<RecordingHead>,
+    /// The functions whose code is shown.
+    pub code: Vec<Code>,
     /// The bytes of each column.
     pub columns: Vec<usize>,
 }
@@ -78,8 +84,8 @@ pub struct RecordingHead {
     pub events: Vec<EventHead>,
     /// The event shown first.
     pub first_event: Option<u32>,
-    /// The name of the thread; process, thread and CPU.
-    pub labels: Vec<(String, [Option<u32>; 3])>,
+    /// The name of the thread; process, thread and CPU; path of the cgroup.
+    pub labels: Vec<(String, [Option<u32>; 3], Option<String>)>,
     /// The earliest time of a row, ns, in decimal: browsers lose digits of large numbers.
     pub first_time: String,
     /// The unit of times, ns.
@@ -112,6 +118,8 @@ pub struct Side<'s> {
     pub placed: &'s [u32],
     /// The event shown first.
     pub shown: Option<u32>,
+    /// The functions whose code is shown.
+    pub annotated: Annotated,
     /// What the program says about it.
     pub about: serde_json::Value,
 }
@@ -121,7 +129,8 @@ pub struct Side<'s> {
 /// # Errors
 ///
 /// None occurs, as memory takes all bytes.
-pub fn pack(named: &NamedStacks, sides: Vec<Side<'_>>) -> io::Result<Vec<u8>> {
+pub fn pack(named: &NamedStacks, mut sides: Vec<Side<'_>>) -> io::Result<Vec<u8>> {
+    let code = sides.iter_mut().flat_map(|side| std::mem::take(&mut side.annotated.functions)).collect();
     let mut columns = Columns::default();
     columns.add(named.functions.iter().map(|function| function.file.map_or(0, |file| u64::from(file) + 1)));
     columns.add(named.functions.iter().map(|function| {
@@ -146,6 +155,7 @@ pub fn pack(named: &NamedStacks, sides: Vec<Side<'_>>) -> io::Result<Vec<u8>> {
         functions: named.functions.iter().map(|function| function.name.to_string()).collect(),
         files: named.files.values().map(file).collect(),
         recordings,
+        code,
         columns: columns.sizes,
     };
     let head = serde_json::to_vec(&head)?;
@@ -176,18 +186,19 @@ fn share_names(recordings: &mut [RecordingHead]) {
     }
 }
 
-/// What rows are sorted and added up by: time, event, label, node + 1.
-type Place = (u64, u32, u32, u32);
+/// What rows are sorted and added up by: time, event, label, node + 1, instruction + 1.
+type Place = (u64, u32, u32, u32, u64);
 
 fn recording(side: Side<'_>, columns: &mut Columns) -> RecordingHead {
-    let Side { stacks, facts, placed, shown, about } = side;
+    let Side { stacks, facts, placed, shown, annotated, about } = side;
     // Stacks that differ only in addresses have the same node.
     let mut sums: Vec<(Place, Weight)> = stacks
         .rows
         .iter()
         .map(|(row, &weight)| {
             let node = placed.get(row.stack as usize).map_or(0, |node| node + 1);
-            ((row.time, row.event, row.label, node), weight)
+            let spot = annotated.spot(row.stack).map_or(0, |spot| spot + 1);
+            ((row.time, row.event, row.label, node, spot), weight)
         })
         .collect();
     sums.sort_unstable_by_key(|&(place, _)| place);
@@ -206,14 +217,16 @@ fn recording(side: Side<'_>, columns: &mut Columns) -> RecordingHead {
         let time = if time == Row::TIMELESS { last } else { time };
         (time - std::mem::replace(&mut last, time)) / step
     }));
-    columns.add(sums.iter().map(|&((_, _, label, _), _)| label.into()));
+    columns.add(sums.iter().map(|&((_, _, label, ..), _)| label.into()));
     columns.add(sums.iter().map(|&((_, event, ..), _)| event.into()));
-    columns.add(sums.iter().map(|&((.., node), _)| node.into()));
+    columns.add(sums.iter().map(|&((.., node, _), _)| node.into()));
     columns.add(sums.iter().map(|(_, weight)| weight.samples));
     columns.add(sums.iter().map(|(_, weight)| weight.period));
+    columns.add(sums.iter().map(|&((.., spot), _)| spot));
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let label = |label: &crate::stacks::Label| {
-        (text(label.comm.as_deref().unwrap_or_default()), [label.pid, label.tid, label.cpu])
+        let comm = text(label.comm.as_deref().unwrap_or_default());
+        (comm, [label.pid, label.tid, label.cpu], label.cgroup.as_deref().map(text))
     };
     let one = Weight { samples: 1, period: 2 };
     let event = |event: &perfx_resolve::EventFacts| EventHead {

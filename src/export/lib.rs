@@ -8,6 +8,7 @@
 //! its samples, on all threads. [`Stacks`] holds each distinct stack once, so memory depends on what is
 //! distinct, not on the number of samples. Each format prints these.
 
+pub mod annotate;
 mod batches;
 pub mod branch_files;
 pub mod branches;

@@ -307,7 +307,7 @@ impl<'f> Worker<'f> {
             pid: pid.filter(|_| grouping.pid),
             tid: tid.filter(|_| grouping.tid),
             cpu: layout.cpu(sample).filter(|_| grouping.cpu),
-            cgroup: grouping.cgroup.then(cgroup).flatten(),
+            cgroup: (grouping.cgroup && !facts.cgroups.is_empty()).then(cgroup).flatten(),
         };
         numbered(self.part.stacks.labels.insert_full(label).0)
     }

@@ -255,6 +255,7 @@ pub fn shorten_attr(raw: &mut Vec<u8>, size: usize, endian: Endian) {
 /// What a reader knows of attrs: the largest size, bytes, and for each field the bits that it knows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "the names are those of the fields")]
+#[non_exhaustive]
 pub struct KnownAttr {
     pub size: usize,
     /// The flags behind `read_format`, by their bit numbers.

@@ -12,7 +12,9 @@ mod tests;
 use std::borrow::Cow;
 use std::ops::Range;
 
-pub use attr::{BRANCH_SAMPLE_TYPE_NAMES, attr_as_perf, attr_issues, attr_tail, clock_name, decode_attr};
+pub use attr::{
+    BRANCH_SAMPLE_TYPE_NAMES, attr_as_perf, attr_issues, attr_tail, clear_unknown, clock_name, decode_attr,
+};
 use reader::{Reader, any};
 use sample::{callchain, counters, sample, sample_gaps, sample_id, sample_issues};
 

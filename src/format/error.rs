@@ -121,6 +121,11 @@ impl Error {
         self.0.code
     }
 
+    /// The name of the file, if the error has one.
+    pub fn file_name(&self) -> Option<&str> {
+        self.0.file.as_deref()
+    }
+
     /// The kind of the faulty record.
     pub fn record_kind(&self) -> Option<RecordType> {
         self.0.kind

@@ -26,6 +26,7 @@ pub enum NameSource {
 
 /// An event's name and its source.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct EventName {
     /// The name, which need not be UTF-8.
     pub name: Vec<u8>,

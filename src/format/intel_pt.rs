@@ -24,6 +24,7 @@ const PSB: [u8; 16] = [2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 
 
 /// A PSB packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Psb {
     /// Where it is in the data, bytes.
     pub at: usize,

@@ -316,6 +316,7 @@ fn begins_header(data: &[u8]) -> bool {
 
 /// The parts of a jitdump that could not be read.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[non_exhaustive]
 pub struct Damage {
     /// The number of records that are incomplete, or whose sizes contradict each other.
     pub broken: u64,

@@ -31,6 +31,11 @@ pub mod tracepoint;
 mod value;
 pub mod write;
 
+/// The example of the README is compiled.
+#[cfg(doctest)]
+#[doc = include_str!("README.md")]
+pub struct Readme;
+
 pub use attr::{
     ATTR_FLAGS, ATTR_SIZE_MAX, ATTR_SIZE_MIN, Attr, Event, KnownAttr, clear_address, set_attr_flag,
     set_clockid, set_event, set_sample_period, set_sample_type, shorten_attr, with_user_callchains,

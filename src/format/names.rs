@@ -262,6 +262,7 @@ fn fill(field: &mut [u8], kind: NameKind, name: &[u8]) {
 
 /// A section with other names.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Renamed {
     /// Its bytes. From the first damage on, they are the old ones.
     pub section: Vec<u8>,

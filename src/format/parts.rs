@@ -44,6 +44,7 @@ impl What {
 
 /// A range of bytes of one kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Part {
     /// What they are.
     pub what: What,

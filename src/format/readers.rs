@@ -8,6 +8,7 @@ use crate::{Kinds, RecordType};
 
 /// A program that reads recordings.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Reader {
     /// Its name, as users give it.
     pub name: &'static str,

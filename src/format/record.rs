@@ -20,6 +20,7 @@ pub mod ksymbol;
 pub mod lost;
 pub(crate) mod mmap;
 pub mod namespaces;
+pub mod off_cpu;
 pub mod pt_info;
 pub mod spe_info;
 pub mod stat_config;

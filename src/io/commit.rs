@@ -11,13 +11,13 @@ use anyhow::{Context as _, Result, ensure};
 use perfx_pipeline::{Cached, Job, Level, Made, Outcome, Output, OutputForm, counted};
 use rustix::fs::{CWD, FlockOperation, Mode, OFlags, RenameFlags, fcntl_lock, openat, renameat_with};
 use rustix::io::Errno;
-use tempfile::{Builder, TempDir};
+use tempfile::TempDir;
 
 use crate::io::signals::Unfinished;
 use crate::io::source::identity;
 use crate::io::sparse::{self, ReadAt};
 
-pub(crate) use perfx_format::write::{NewFile, folder, rename_new};
+pub(crate) use perfx_format::write::{NewFile, folder, plain, rename_new, temporary};
 
 /// What happens to an existing file with the name of the output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -501,21 +501,6 @@ fn swap(new: &Path, path: &Path) -> io::Result<()> {
 
 fn remove(path: &Path) -> io::Result<()> {
     if path.symlink_metadata()?.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }
-}
-
-/// Names of unfinished files.
-fn temporary() -> Builder<'static, 'static> {
-    let mut builder = Builder::new();
-    builder.prefix(NewFile::PREFIX);
-    builder
-}
-
-/// Removes the random temporary name that tempfile adds to errors.
-pub(crate) fn plain(error: io::Error) -> io::Error {
-    match error.to_string().split_once(" at path \"") {
-        Some((what, _)) => io::Error::new(error.kind(), what),
-        None => error,
-    }
 }
 
 /// Copies files, directories and links; other entries (FIFOs, sockets, devices) cannot be copied.

@@ -467,7 +467,7 @@ pub(crate) fn count_by<R: Send + 'static>(
         report.say(Level::Warning, fault.to_error().file(&recording.name).to_string());
     }
     let mut tally = Tally::default();
-    for batch in &recording.head {
+    for batch in recording.head() {
         let (counted, learned) = work(batch)?;
         tally.join(counted);
         join(learned);
@@ -484,7 +484,7 @@ pub(crate) fn count_by<R: Send + 'static>(
         }
     };
     let mut late = Vec::new();
-    let mut fragments: Vec<Fragment> = recording.head.iter().filter_map(|batch| batch.fragment).collect();
+    let mut fragments: Vec<Fragment> = recording.head().iter().filter_map(|batch| batch.fragment).collect();
     let is_pipe = recording.form == Form::Pipe;
     let done = |batch: &Batch, (counted, learned): (Tally, R)| -> Result<()> {
         tally.join(counted);

@@ -194,7 +194,7 @@ impl Found {
         found.features(&side_a, &side_b, (a, b), ignored);
         if found.first.is_some() {
             let counts = |recording: &mut Recording| {
-                recording.head.clear();
+                drop(recording.take_head());
                 // Fragments were reported above.
                 count(recording, threads, &mut Report::default())
             };

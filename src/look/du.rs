@@ -239,8 +239,8 @@ impl Parts {
                 parts.add("torn records", fragment);
             }
         }
-        if recording.left_out > 0 {
-            parts.add("damaged header records", recording.left_out);
+        if recording.left_out() > 0 {
+            parts.add("damaged header records", recording.left_out());
         }
         for extra in &recording.extras {
             let name = extra.file_name().unwrap_or_default().to_string_lossy();

@@ -28,7 +28,7 @@ pub(crate) fn expanded_seen<O, E: From<Error>>(
     mut stored: Option<Stored<'_>>,
     then: impl FnOnce(Box<dyn Iterator<Item = perfx_format::Result<Batch>> + Send + '_>) -> Result<O, E>,
 ) -> Result<O, E> {
-    let (endian, chain) = (recording.endian, recording.chain.clone());
+    let (endian, chain) = (recording.endian, recording.chain().cloned());
     let mmap_len = recording.compressed().map_or(0, |compressed| compressed.mmap_len);
     let alone = threads <= 1 || !recording.is_compressed();
     let batches = recording.batches().inspect(|batch| {

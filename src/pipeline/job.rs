@@ -150,7 +150,7 @@ impl Job {
         );
         session.made = made;
 
-        for batch in &recording.head {
+        for batch in recording.head() {
             session.report.records += batch.records;
             session.report.bytes += batch.bytes.len() as u64;
         }

@@ -9,7 +9,8 @@
 //!
 //! Batches of records go through a stage one after the other, in file order, unless the stage implements
 //! [`Fork`]: then each batch gets its own worker, on any thread, and the workers are absorbed in file order.
-//! The bytes written are the same for any number of threads.
+//! The bytes written are the same for any number of threads. The README of the package perfx-passes describes the
+//! order of all calls of a chain, and how a pass learns the name of a thread at a time.
 //!
 //! A method that fails returns an [`Error`](crate::Error). `?` converts an error of perfx-format or std::io,
 //! [`Context`](crate::Context) converts any other error or an absent value, and [`ensure!`](crate::ensure)

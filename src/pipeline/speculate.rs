@@ -90,7 +90,7 @@ fn drafts(
     threads: usize,
 ) -> Option<(Batches, impl Iterator<Item = SpeculativeBatch> + Send + use<>)> {
     // An input that is not a file can be read only once.
-    let fit = recording.is_rereadable() && !recording.is_compressed() && recording.chain.is_none();
+    let fit = recording.is_rereadable() && !recording.is_compressed() && recording.chain().is_none();
     if threads <= 1 || !fit {
         return None;
     }

@@ -139,7 +139,7 @@ impl<'a> Writer<'a> {
             && session.event_types == recording.event_types;
         if is_kept && *session.features() == recording.features {
             self.append(&Magic::pipe_header(endian))?;
-            return recording.head.iter().try_for_each(|batch| self.append(&batch.bytes));
+            return recording.head().iter().try_for_each(|batch| self.append(&batch.bytes));
         }
         let but_compressed = |features: &Features| {
             let mut features = features.clone();
@@ -168,7 +168,7 @@ impl<'a> Writer<'a> {
     fn pipe_head(&mut self, recording: &Recording, session: &Session) -> Result<()> {
         let endian = recording.endian;
         self.append(&Magic::pipe_header(endian))?;
-        for batch in &recording.head {
+        for batch in recording.head() {
             let mut walker = batch.walk();
             while let Some(record) = walker.next_record()? {
                 if !is_feature(&record, Feature::COMPRESSED) {

@@ -295,7 +295,7 @@ impl Facts {
             }
             Ok(())
         };
-        recording.head.iter().try_for_each(&mut read)?;
+        recording.head().iter().try_for_each(&mut read)?;
         scan(
             recording,
             threads,

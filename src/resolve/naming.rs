@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::thread;
 
@@ -16,7 +17,8 @@ use perfx_jit::Functions;
 use perfx_model::address_space::{Dso, Machine};
 use perfx_pipeline::{Context as _, Error, Level, Report, Result, counted};
 use symbols::{
-    Call, DWARF_STACK, DwarfFiles, Image, Inlined, Mapped, ShownNames, Sources, Symbol, SymbolFile, Symbols,
+    Arch, Call, Content, DWARF_STACK, DwarfFiles, Image, Inlined, Mapped, ShownNames, Sources, Symbol,
+    SymbolFile, Symbols,
 };
 
 use crate::facts::Facts;
@@ -110,6 +112,13 @@ impl<'f> Images<'f> {
         // A root can be that of the host or of a guest, so a name is not enough.
         let image = self.guest_sources.image(&object, Some(id?), None);
         image.or_else(|| module(&self.guest_sources))
+    }
+
+    /// The bytes of its file, not of its debug file, if it is found.
+    pub fn code(&self, number: u32) -> Option<Content> {
+        let (dso, object) = self.object(number)?;
+        let sources = if dso.machine == Machine::Host { &self.sources } else { &self.guest_sources };
+        sources.code(&object, self.facts.ids.get(dso)).map(|(content, _)| content)
     }
 
     /// Why the kernel of the host has no symbols; `None` for other DSOs.
@@ -329,6 +338,13 @@ impl NamedPlace<'_> {
             Some(NameSource::Image(image, _)) => image.address_of(at),
             _ => None,
         }
+    }
+
+    /// The virtual addresses of the symbol of a file that covers an offset, and what its code is for.
+    pub fn symbol(&self, at: u64) -> Option<(Range<u64>, Option<Arch>)> {
+        let Some(NameSource::Image(Image::File(elf, symbols, _), _)) = &self.source else { return None };
+        let symbol = symbols.find(elf.address_of(at)?)?;
+        Some((symbol.start..symbol.end, elf.arch))
     }
 
     /// Its name; `None` if the address is in no mapping.

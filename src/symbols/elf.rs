@@ -20,6 +20,7 @@ use xz4rust::{XzDecoder, XzReader};
 use crate::Symbol;
 use crate::name::{Names, text_at};
 use crate::plt::{Stub, Tables};
+use crate::unwind::Arch;
 
 /// The most that is read of one file: enough for the tables of the largest programs, and a limit for hostile
 /// files.
@@ -51,6 +52,8 @@ pub struct ElfFile {
     mini: Option<Vec<u8>>,
     /// Its symbols in the order of its tables. Those of a kernel module have addresses from the start of `.text` on.
     pub symbols: Vec<Symbol>,
+    /// What its code is for, if that is known here.
+    pub arch: Option<Arch>,
     /// True if it is relocatable, as kernel modules are.
     pub is_relocatable: bool,
     /// The stubs of its procedure linkage table, which a debug file does not have.
@@ -142,7 +145,8 @@ where
     let endian = header.endian().map_err(damaged)?;
     let machine = header.e_machine(endian);
     let is_relocatable = header.e_type(endian) == ET_REL;
-    let mut file = ElfFile { is_relocatable, ..ElfFile::default() };
+    let arch = Arch::of(machine, header.is_type_64());
+    let mut file = ElfFile { arch, is_relocatable, ..ElfFile::default() };
     for segment in header.program_headers(endian, data).unwrap_or_default() {
         if segment.p_type(endian) == PT_LOAD {
             // A debug file keeps the headers of removed segments, with a file size of 0.

@@ -10,6 +10,8 @@ mod dwarf;
 mod elf;
 mod inlined;
 mod kallsyms;
+#[cfg(test)]
+mod made;
 mod name;
 mod plt;
 mod shown;

@@ -32,7 +32,7 @@ pub enum Arch {
 
 impl Arch {
     /// That of a file with this `e_machine`, and addresses of 64 or 32 bits.
-    fn of(machine: Machine, is_64: bool) -> Option<Arch> {
+    pub(crate) fn of(machine: Machine, is_64: bool) -> Option<Arch> {
         Some(match (machine, is_64) {
             (EM_X86_64, true) => Arch::X86_64,
             (EM_386, false) => Arch::I386,

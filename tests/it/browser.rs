@@ -591,6 +591,97 @@ fn stacks_are_reshaped_and_the_address_has_what_was_chosen() {
     assert_eq!(deepest, false);
 }
 
+/// Clicks the name of a row of the map of time.
+fn click_row(browser: &Browser, name: &str) {
+    let place = browser.run(&format!(
+        "const {{ names, rows, height, canvas }} = sides[0].heat; \
+         return (names.indexOf('{name}') + 0.5) / rows * height / canvas.getBoundingClientRect().height"
+    ));
+    browser.drag(".heat canvas", &[(0.01, place.as_f64().unwrap())]);
+}
+
+#[test]
+fn the_name_of_a_row_chooses_it() {
+    let (Some(root), Some(browser)) = (workloads(), Browser::start()) else { return };
+    let folder = temp();
+    let input = Fixture::new("recorded/several.p61.data").path;
+    let page = page(&folder, &[&input], root);
+    browser.open(&page);
+    browser.choose("rows", "event");
+    for event in ["page-faults", "cpu-clock"] {
+        click_row(&browser, event);
+        assert_eq!(browser.sums(), [total(&folded(&input, root, &["--event", event]))], "{event}");
+    }
+    browser.choose("rows", "thread");
+    let threads = browser.run("return sides[0].heat.names");
+    for thread in threads.as_array().unwrap().iter().filter_map(Json::as_str) {
+        let tid = thread.trim_end_matches(')').rsplit_once('(').unwrap().1;
+        click_row(&browser, thread);
+        assert_eq!(browser.sums(), [total(&folded(&input, root, &["--tid", tid]))], "{thread}");
+        assert_eq!(browser.run("return sides[0].heat.names"), json!([thread]));
+        click_row(&browser, thread);
+        assert_eq!(browser.run("return state.thread"), "");
+    }
+    browser.check_silent(&page);
+}
+
+#[test]
+fn instructions_have_the_weight_of_the_chosen_samples() {
+    let (Some(root), Some(browser)) = (workloads(), Browser::start()) else { return };
+    let folder = temp();
+    let input = Fixture::new("recorded/fp.p61.data").path;
+    let page = folder.path().join("page.html");
+    let line = args!["export", "html", "--no-files", "--root", root, "--annotate", "3", input, "-o", page];
+    perfx(line).done().unwrap();
+    browser.open(&page);
+    browser.change("showCode(functions.indexOf('leaf_xor'))");
+    let check = |more: &[&str]| {
+        let lines = folded(&input, root, more);
+        let own = weight(&lines, |frames| frames.last() == Some(&"leaf_xor"));
+        let shown = browser.rows().iter().map(|row| row[0].parse::<u64>().unwrap()).sum::<u64>();
+        assert!(own > 0 && own == shown, "{own} {shown}");
+    };
+    check(&[]);
+    // The first half of its samples.
+    browser.change("const at = sides[0].time; setSpan(sides[0], at[0], at[at.length >> 1])");
+    let said = browser.text("heat-said");
+    check(&["--time", said.split_once("--time ").unwrap().1]);
+    browser.change("showCode(functions.indexOf('[[kernel.kallsyms]]'))");
+    assert!(browser.text("panel-code").contains("does not have the code of this function"));
+    browser.check_silent(&page);
+}
+
+#[test]
+fn stacks_over_time_are_those_of_the_samples() {
+    let (Some(root), Some(browser)) = (workloads(), Browser::start()) else { return };
+    let folder = temp();
+    let input = Fixture::new("recorded/fp.p61.data").path;
+    let page = page(&folder, &[&input], root);
+    browser.open(&page);
+    browser.choose("view", "chart");
+    // The stack at the time of each sample.
+    let drawn = browser.run(
+        "const [side] = sides; return Array.from(side.time, (time, row) => { \
+         const at = flame.lines.slice(1).map((line) => line.find(({ times }) => times.from <= time && time < times.to)); \
+         return [[side.labels[0][0], ...at.filter(Boolean).map(nameOf)].join(';'), side.samples[row]]; })",
+    );
+    let mut stacks = BTreeMap::<String, u64>::new();
+    for (stack, samples) in serde_json::from_value::<Vec<(String, u64)>>(drawn).unwrap() {
+        *stacks.entry(stack).or_default() += samples;
+    }
+    let lines = folded(&input, root, &["--weight", "samples"]);
+    assert_eq!(stacks, lines.iter().cloned().collect());
+    assert!(browser.run("return flame.lines[1].length > 1 && flame.lines[1][0].x === 0").as_bool().unwrap());
+    // A click chooses the time of a frame.
+    browser.change("zoom(flame.lines[1][0])");
+    let said = browser.text("heat-said");
+    let window = said.split_once("--time ").expect("the span is said").1;
+    assert_eq!(browser.sums(), [total(&folded(&input, root, &["--time", window]))]);
+    browser.change("zoom(flame.root)");
+    assert_eq!(browser.sums(), [total(&folded(&input, root, &[]))]);
+    browser.check_silent(&page);
+}
+
 /// axe-core is the reference for what a screen reader needs.
 #[test]
 fn axe_finds_nothing() {
@@ -608,7 +699,7 @@ fn axe_finds_nothing() {
     for inputs in [&[&*inputs[0]][..], &[&inputs[0], &inputs[1]]] {
         browser.open(&page(&folder, inputs, root));
         browser.run(&axe.text());
-        for tab in ["functions", "processes", "files", "bytes", "recording", "soundness"] {
+        for tab in ["functions", "processes", "files", "code", "bytes", "recording", "soundness"] {
             browser.change(&format!("document.getElementById('tab-{tab}').click()"));
             let found = browser.call(
                 "POST",

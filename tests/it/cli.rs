@@ -1174,6 +1174,21 @@ fn doctor_has_one_way_out_of_a_newer_attr() {
     }
 }
 
+/// It was called an unrecognized subcommand, and nothing else.
+#[test]
+fn a_recording_that_is_not_there_is_not_only_an_unknown_command() {
+    let folder = place_with(&[("perf.data", "recorded/fp.p61.data")]);
+    for missing in ["perf.daat", "elsewhere/perf"] {
+        let ran = perfx(&folder, missing);
+        assert!(
+            ran.code == Some(2) && ran.stderr.contains(&format!("there is no file {missing};")),
+            "{}",
+            ran.stderr
+        );
+    }
+    assert!(!perfx(&folder, "statz").stderr.contains("there is no file"));
+}
+
 #[test]
 fn the_first_page_fits_a_terminal_and_its_commands_work() {
     let folder = place_with(&[("perf.data", "recorded/fp.p61.data")]);

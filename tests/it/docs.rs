@@ -20,7 +20,7 @@ fn commands() -> Vec<(String, clap::Command)> {
         };
         named.map(own).flat_map(below).collect()
     }
-    let mut all = within(&perfx::command_line(), "");
+    let mut all = within(&perfx::Program::default().command_line(), "");
     all.sort_by(|one, other| one.0.cmp(&other.0));
     all
 }

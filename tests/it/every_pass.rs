@@ -288,25 +288,50 @@ fn a_build_id_at_the_front_of_pipe_data_may_have_a_trailer() {
 /// below.
 const COMMANDS: &[(&str, &[&str])] = &[
     ("completion", &["bash"]),
+    ("completion", &["elvish"]),
+    ("completion", &["fish"]),
+    ("completion", &["powershell"]),
+    ("completion", &["zsh"]),
     ("copy", &["-o", "OUT"]),
     ("copy", &["--to", "pipe", "-o", "OUT"]),
     ("copy", &["--to", "pipe", "-o", "-"]),
     ("decompress", &["--salvage", "-o", "OUT"]),
     ("diff", &["OTHER"]),
+    ("diff", &["--profile", "--no-files", "OTHER"]),
     ("doctor", &[]),
     ("du", &[]),
     ("dump", &["--raw"]),
     ("dump", &["--format", "ndjson"]),
+    ("export", &["autofdo", "--no-files", "--dir", "OUT"]),
+    ("export", &["bolt", "--no-files", "--dir", "OUT"]),
     ("export", &["csv", "--no-files", "--dir", "OUT"]),
+    ("export", &["firefox", "--no-files", "-o", "OUT"]),
+    ("export", &["folded", "--no-files", "-o", "OUT"]),
+    ("export", &["html", "--no-files", "-o", "OUT"]),
     ("export", &["parquet", "--no-files", "--spe", "--dir", "OUT"]),
+    ("export", &["pprof", "--no-files", "-o", "OUT"]),
+    ("export", &["profgen", "--no-files", "--binary", "OTHER", "-o", "OUT"]),
+    ("export", &["svg", "--no-files", "-o", "OUT"]),
     ("filter", &["--time", "20%-60%", "--drop-unused", "-o", "OUT"]),
+    ("filter", &["--symbol", "function", "--no-files", "-o", "OUT"]),
     ("index", &[]),
     ("info", &["-v"]),
     ("inject", &["--buildids", "--no-files", "-v", "-o", "OUT"]),
     ("inject", &["--mmap2-buildid-all", "--no-files", "--to", "pipe", "-o", "OUT"]),
+    ("inject", &["--itrace=i100ibl", "--no-files", "-o", "OUT"]),
+    ("inject", &["--aslr", "-o", "OUT"]),
+    ("inject", &["--convert-callchain", "--no-files", "-o", "OUT"]),
     ("join", &["--mix", "-o", "OUT", "OTHER"]),
-    ("list", &["mappings"]),
+    ("list", &["build-ids"]),
+    ("list", &["cgroups"]),
+    ("list", &["dsos"]),
+    ("list", &["events"]),
     ("list", &["functions", "--no-files"]),
+    ("list", &["functions", "--callers", ".", "--no-files"]),
+    ("list", &["mappings"]),
+    ("list", &["processes"]),
+    ("list", &["stacks", "--no-files"]),
+    ("list", &["threads"]),
     ("man", &["--dir", "OUT"]),
     ("merge", &["-o", "OUT"]),
     ("overview", &["--no-files"]),
@@ -320,11 +345,25 @@ const COMMANDS: &[(&str, &[&str])] = &[
     ("run", &["-p", "sort,reindex-times:add", "-o", "OUT"]),
     ("sort", &["-o", "OUT"]),
     ("split", &["--by", "pid", "-o", "OUT"]),
+    ("split", &["--by", "comm", "-o", "OUT"]),
     ("stats", &[]),
     ("unpack", &["-o", "OUT"]),
     ("view", &["--no-files"]),
     ("watch", &["--", "test", "-e"]),
 ];
+
+/// The command that a line of the table runs: `perfx export folded` of `export` and its arguments.
+pub(crate) fn command_of(name: &str, args: &[impl AsRef<str>]) -> clap::Command {
+    let command_line = perfx::Program::default().command_line();
+    let command = command_line.find_subcommand(name).expect("it is there");
+    let below = args.first().and_then(|arg| command.find_subcommand(arg.as_ref()));
+    below.unwrap_or(command).clone()
+}
+
+/// True if it works on several threads.
+pub(crate) fn takes_threads(command: &clap::Command) -> bool {
+    command.get_arguments().any(|arg| arg.get_short() == Some('@'))
+}
 
 /// All commands with their arguments: those above, and those made from passes.
 pub(crate) fn commands() -> Vec<(String, Vec<String>)> {
@@ -377,12 +416,7 @@ fn done(command: &str, args: &[&str], threads: &str, input: &Path) -> Done {
         all.push(input.clone().into());
         all.extend((command == "merge").then(|| other.into()));
     }
-    let command_line = perfx::command_line();
-    let takes = |short| {
-        let command = command_line.find_subcommand(command).expect("it is there");
-        command.get_arguments().any(|arg| arg.get_short() == Some(short))
-    };
-    if takes('@') {
+    if takes_threads(&command_of(command, args)) {
         all.extend(["-@", threads].map(OsString::from));
     }
     let ran = perfx(all);
@@ -453,16 +487,37 @@ fn keeps_its_word(command: &str, args: &[&str], input: &Path) -> Result<(), Stri
 
 #[test]
 fn every_command_is_in_the_table() {
-    let known: BTreeSet<String> = commands().into_iter().map(|(command, _)| command).collect();
-    let command_line = perfx::command_line();
-    let there: BTreeSet<String> =
-        command_line.get_subcommands().map(|command| command.get_name().to_owned()).collect();
+    let commands = commands();
+    let known: BTreeSet<String> = commands
+        .iter()
+        .map(|(command, args)| match command_of(command, args).get_name() {
+            name if name == command => command.clone(),
+            below => format!("{command} {below}"),
+        })
+        .collect();
+    let mut there = BTreeSet::new();
+    for command in perfx::Program::default().command_line().get_subcommands() {
+        let below =
+            command.get_subcommands().map(|below| format!("{} {}", command.get_name(), below.get_name()));
+        let before = there.len();
+        there.extend(below);
+        if there.len() == before {
+            there.insert(command.get_name().to_owned());
+        }
+        // What `list` lists, and the like.
+        for value in command.get_positionals().flat_map(clap::Arg::get_possible_values) {
+            let is_it = |(known, args): &(String, Vec<String>)| {
+                known == command.get_name() && args.iter().any(|arg| arg == value.get_name())
+            };
+            assert!(commands.iter().any(is_it), "{} {}", command.get_name(), value.get_name());
+        }
+    }
     assert_eq!(known, there);
 }
 
 #[test]
 fn every_command_keeps_its_word_on_a_part_of_the_recordings() {
-    let one_of: usize = env::var("PERFX_EVERY_PASS").map_or(20, |number| number.parse().expect("a number"));
+    let one_of: usize = env::var("PERFX_EVERY_PASS").map_or(30, |number| number.parse().expect("a number"));
     let fixtures = all();
     let commands = commands();
     let cases: Vec<_> = commands

@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use tempfile::TempDir;
 
 use crate::cli::everything;
-use crate::every_pass::commands;
+use crate::every_pass::{command_of, commands, takes_threads};
 use crate::support::{Fixture, Ran, Stdin, each, perfx_command, root, run, temp};
 
 /// The library that makes a call fail, compiled with the linker's compiler, which every build needs.
@@ -50,12 +50,7 @@ fn runs(args: &[String], fail: Option<(&str, usize)>) -> (Ran, BTreeMap<String, 
 fn writers() -> Vec<Vec<String>> {
     let of_table = commands().into_iter().filter(|(_, args)| args.iter().any(|arg| arg == "OUT"));
     let mut writers: Vec<Vec<String>> = Vec::new();
-    let command_line = perfx::command_line();
-    for (name, args) in of_table {
-        let command = command_line.find_subcommand(&name).expect("it is there");
-        if !command.get_arguments().any(|arg| arg.get_short() == Some('@')) {
-            continue;
-        }
+    for (name, args) in of_table.filter(|(name, args)| takes_threads(&command_of(name, args))) {
         let args = args.iter().map(|arg| match arg.as_str() {
             "OUT" => "out",
             "OTHER" => "other.data",

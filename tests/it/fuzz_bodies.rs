@@ -190,7 +190,7 @@ fn read(opened: Result<Recording>) {
         let fields = with_odd(decode_feature(feature, section, endian, FeatureContext { cpus }));
         std::hint::black_box(indented(&fields, 1, Style::default()));
     }
-    for batch in std::mem::take(&mut recording.head) {
+    for batch in recording.take_head() {
         let mut walker = batch.walk();
         while let Some(record) = walker.next_record().expect("the head was read once") {
             look_at(&record, &batch.layouts);
@@ -446,12 +446,11 @@ pub(crate) fn index(bytes: &[u8]) {
     };
     let known = spans(&mut again).expect("they are known");
     let found = spans(&mut recording).expect("they were read before");
-    assert!(
-        known
-            .iter()
-            .zip(&found)
-            .all(|(known, found)| SampleSpan { pids: None, ..(**known).clone() } == **found)
-    );
+    assert!(known.iter().zip(&found).all(|(known, found)| {
+        let mut known = SampleSpan::clone(known);
+        known.pids = None;
+        known == **found
+    }));
 }
 
 /// The rows add up to the total, and the number of threads makes no difference.
@@ -625,7 +624,7 @@ pub(crate) fn decompress(bytes: &[u8]) {
     }
     let run = |salvage, chain: Option<Chain>, threads| {
         let mut recording = open(bytes).ok()?;
-        recording.chain = chain;
+        chain.into_iter().for_each(|chain| recording.continue_from(chain));
         let pass = Decompress::new(DecompressOptions { salvage });
         promises::run(recording, vec![Box::new(pass)], form, threads).ok()
     };
@@ -770,6 +769,7 @@ pub(crate) fn export(bytes: &[u8]) {
         pack(
             &named,
             vec![Side {
+                annotated: perfx_export::annotate::Annotated::default(),
                 stacks: &stacks,
                 facts: &facts,
                 placed: &placed,

@@ -17,88 +17,14 @@ use perfx_format::header::Features;
 use perfx_format::jitdump::{Dump, Line, Load, Move, Writer};
 use perfx_format::record::build_id::BuildIdEntry;
 use perfx_format::write::RecordingWriter;
-use perfx_format::{
-    Attr, COMM_EXEC, Endian, Event, Feature, Inode, MappedFile, Mmap2, RecordType as T, sample_type as st,
-};
+use perfx_format::{COMM_EXEC, Feature, Inode, MappedFile, RecordType as T, sample_type as st};
 use perfx_jit::{Functions, Image, Target, arenas};
 
 use crate::args;
 use crate::every_pass::{WITHOUT_INPUT, commands, number};
+use crate::hostile::{Family, OF_PROGRAMS};
+use crate::maker::{LE, Maker, PLAIN, USER, event};
 use crate::support::{Stdin, each, perfx_command, run, temp};
-
-const LE: Endian = Endian::Little;
-
-/// The processor mode of user space in `misc`.
-const USER: u16 = 2;
-
-/// Makes a recording, one record at a time.
-struct Maker {
-    writer: RecordingWriter<File>,
-    /// The time of the next record, ns.
-    time: u64,
-    /// True if samples begin with an id.
-    identified: bool,
-}
-
-fn event(sample_type: u64, ids: Vec<u64>) -> Event {
-    let mut attr = Attr::default();
-    (attr.type_, attr.sample_period, attr.sample_type) = (1, 1000, sample_type);
-    // sample_id_all, CLOCK_MONOTONIC.
-    (attr.flags, attr.clockid) = (1 << 18 | 1 << 25, 1);
-    Event::made(&attr, ids, LE)
-}
-
-const PLAIN: u64 = st::IP | st::TID | st::TIME;
-
-impl Maker {
-    fn new(path: &Path, events: &[Event]) -> Maker {
-        let identified = events[0].attr().sample_type & st::IDENTIFIER != 0;
-        Maker { writer: RecordingWriter::create(path, events, LE).unwrap(), time: 1000, identified }
-    }
-
-    fn put(&mut self, kind: T, misc: u16, pid: u32, body: &[&[u8]]) {
-        let (pid, time) = (pid.to_le_bytes(), self.time.to_le_bytes());
-        let end = [&pid[..], &pid, &time];
-        self.writer.write_parts(kind, misc, &[body, &end].concat()).unwrap();
-        self.time += 1;
-    }
-
-    fn task(&mut self, kind: T, pid: u32, parent: u32) {
-        let words = [pid, parent, pid, parent].map(u32::to_le_bytes);
-        let time = self.time.to_le_bytes();
-        self.put(kind, 0, pid, &[words.as_flattened(), &time]);
-    }
-
-    fn fork(&mut self, pid: u32, parent: u32) {
-        self.task(T::FORK, pid, parent);
-    }
-
-    fn comm(&mut self, pid: u32, name: &str, misc: u16) {
-        let mut padded = name.as_bytes().to_vec();
-        padded.resize(16, 0);
-        self.put(T::COMM, misc, pid, &[&pid.to_le_bytes(), &pid.to_le_bytes(), &padded]);
-    }
-
-    fn mmap(&mut self, pid: u32, start: u64, len: u64, name: &str) {
-        let mut padded = name.as_bytes().to_vec();
-        padded.resize((name.len() + 8) / 8 * 8, 0);
-        let (pids, range) = ([pid; 2].map(u32::to_le_bytes), [start, len, 0].map(u64::to_le_bytes));
-        self.put(T::MMAP, USER, pid, &[pids.as_flattened(), range.as_flattened(), &padded]);
-    }
-
-    fn sample(&mut self, pid: u32, ip: u64) {
-        self.sample_of(0, pid, ip);
-    }
-
-    fn sample_of(&mut self, id: u64, pid: u32, ip: u64) {
-        let (id, ip) = (id.to_le_bytes(), ip.to_le_bytes());
-        let body: &[&[u8]] = if self.identified { &[&id, &ip] } else { &[&ip] };
-        self.put(T::SAMPLE, USER, pid, body);
-    }
-}
-
-/// Writes a recording with n items into a folder, as `in.data`.
-type Family = (&'static str, u64, fn(&Path, u64));
 
 fn plain(folder: &Path, records: impl FnOnce(&mut Maker)) {
     let mut maker = Maker::new(&folder.join("in.data"), &[event(PLAIN, vec![1])]);
@@ -122,12 +48,8 @@ fn with_dump(folder: &Path, dump: Writer, map: &str, forks: u32) {
     fs::write(folder.join("jit-7.dump"), dump.into_bytes()).unwrap();
     fs::write(folder.join("perf-1.map"), map).unwrap();
     plain(folder, |maker| {
-        let (pid, tid, start, len, pgoff, prot, flags) = (7, 7, 0x10_0000, 0x1000, 0, 5, 2);
         let file = MappedFile::Inode(Inode { major: 8, minor: 1, inode: 7, generation: 0 });
-        let trailer = [&[7, 0, 0, 0, 7, 0, 0, 0][..], &maker.time.to_le_bytes()].concat();
-        let (misc, name, trailer) = (USER, &b"/tmp/jit-7.dump"[..], &trailer[..]);
-        let mapping = Mmap2 { misc, pid, tid, start, len, pgoff, file, prot, flags, name, trailer };
-        maker.writer.write(&mapping.write(LE).unwrap()).unwrap();
+        maker.mmap2(7, 0x10_0000, 0x1000, file, "/tmp/jit-7.dump");
         maker.mmap(1, 1 << 40, 1 << 46, "//anon");
         for number in 0..forks {
             maker.fork(8 + number, 7 + number);
@@ -157,12 +79,8 @@ fn with_program(folder: &Path, n: u64, name: impl Fn(u64) -> String) {
     let file = File::create(folder.join("nowhere/program")).unwrap();
     let written = image.write(&file, 0).unwrap();
     plain(folder, |maker| {
-        let trailer = [&[1, 0, 0, 0, 1, 0, 0, 0][..], &maker.time.to_le_bytes()].concat();
-        let (misc, pid, tid, start, len, pgoff, prot, flags) = (USER, 1, 1, 1 << 40, written.len, 0, 5, 2);
-        let (file, name, trailer) =
-            (MappedFile::BuildId(&written.build_id), &b"/nowhere/program"[..], &trailer[..]);
-        let mapping = Mmap2 { misc, pid, tid, start, len, pgoff, file, prot, flags, name, trailer };
-        maker.writer.write(&mapping.write(LE).unwrap()).unwrap();
+        let start = 1 << 40;
+        maker.mmap2(1, start, written.len, MappedFile::BuildId(&written.build_id), "/nowhere/program");
         (0..n).for_each(|index| maker.sample(1, start + image.place_of(base) + 16 * index));
     });
 }
@@ -388,19 +306,18 @@ const FAMILIES: [Family; 28] = [
     }),
 ];
 
+/// All families.
+fn families() -> impl Iterator<Item = &'static Family> {
+    FAMILIES.iter().chain(&OF_PROGRAMS)
+}
+
 /// Commands that need more than the table has, to do what they are for.
-const MORE: [(&str, &[&str]); 11] = [
+const MORE: [(&str, &[&str]); 5] = [
     ("inject", &["--jit", "--jit-map", "--no-files", "--jit-dir", "HERE", "-o", "OUT"]),
     ("inject", &["--jit", "--jit-layout", "function", "--no-files", "--jit-dir", "HERE", "-o", "OUT"]),
     ("split", &["--by", "event", "--max-parts", "100000", "-o", "OUT"]),
-    ("export", &["firefox", "--no-files", "--root", "HERE", "-o", "OUT"]),
-    ("export", &["folded", "--no-files", "--root", "HERE", "-o", "OUT"]),
-    ("export", &["pprof", "--no-files", "--root", "HERE", "-o", "OUT"]),
-    ("export", &["html", "--no-files", "--root", "HERE", "-o", "OUT"]),
-    ("export", &["svg", "--no-files", "--root", "HERE", "-o", "OUT"]),
-    ("export", &["parquet", "--no-files", "--root", "HERE", "--dir", "OUT"]),
-    ("view", &["--no-files", "--root", "HERE"]),
-    ("pack", &["--no-files", "--root", "HERE", "-o", "OUT"]),
+    ("filter", &["--symbol", "function1", "--no-files", "--root", "HERE", "-o", "OUT"]),
+    ("export", &["profgen", "--no-files", "--root", "HERE", "--binary", "HERE/nowhere/program", "-o", "OUT"]),
 ];
 
 /// User and system time of a command, s; or what is wrong. It may use `memory` bytes of private memory.
@@ -412,8 +329,7 @@ fn measured(command: &str, args: &[String], input: &Path, memory: u64) -> Result
     let place = |arg: &str| match arg {
         "OUT" => folder.path().join("out").into(),
         "OTHER" => here.clone().into(),
-        "HERE" => input.parent().unwrap().into(),
-        arg => OsString::from(arg),
+        arg => OsString::from(arg.replace("HERE", input.parent().unwrap().to_str().unwrap())),
     };
     let script = format!(
         r#"ulimit -d {}; "$@" >/dev/null 2>err; code=$?; tail -c 300 err >&2; times; exit $code"#,
@@ -460,9 +376,15 @@ fn time_and_memory_grow_in_proportion_to_the_input() {
     let more = MORE.iter().map(|(command, args)| {
         ((*command).to_owned(), args.iter().map(|&arg| arg.to_owned()).collect::<Vec<_>>())
     });
-    let commands: Vec<_> = commands().into_iter().chain(more).collect();
-    let cases: Vec<_> = FAMILIES
-        .iter()
+    let rooted = |(command, mut args): (String, Vec<String>)| {
+        // Files beside the recording are in place of those of this machine.
+        if let Some(at) = args.iter().position(|arg| arg == "--no-files") {
+            args.splice(at + 1..at + 1, ["--root", "HERE"].map(str::to_owned));
+        }
+        (command, args)
+    };
+    let commands: Vec<_> = commands().into_iter().map(rooted).chain(more).collect();
+    let cases: Vec<_> = families()
         .flat_map(|family| commands.iter().map(move |(command, args)| (family, command, args)))
         .filter(|(family, command, args)| {
             number((family.0, command, args)).is_multiple_of(one_of)
@@ -516,7 +438,7 @@ fn time_and_memory_grow_in_proportion_to_the_input() {
 #[test]
 fn families_are_recordings() {
     let folder = temp();
-    for (name, _, make) in FAMILIES {
+    for (name, _, make) in families() {
         make(folder.path(), 60);
         let input = folder.path().join("in.data");
         let ran = run(perfx_command().arg("stats").arg(&input), Stdin::Null);

@@ -125,7 +125,7 @@ fn circles(start: PathBuf) -> Vec<String> {
 }
 
 /// The folders of the packages.
-fn packages() -> Vec<String> {
+pub(crate) fn packages() -> Vec<String> {
     let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
     let members = manifest.lines().find_map(|line| line.strip_prefix("members = ")).unwrap();
     serde_json::from_str(members).unwrap()

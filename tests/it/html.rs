@@ -10,8 +10,10 @@ use perfx_export::html::{Head, RecordingHead};
 use serde_json::Value as Json;
 
 use crate::args;
+use crate::folded::INLINED;
 use crate::support::{
-    Fixture, Ran, Stdin, each_fixture, perfx, perfx_command, perfx_with, recorded, run, temp, workloads,
+    Fixture, Ran, Stdin, each_fixture, is_installed, perf, perfx, perfx_command, perfx_with, recorded, run,
+    skipped, temp, workloads,
 };
 
 fn export(inputs: &[&Path], more: &[&str]) -> Ran {
@@ -54,7 +56,7 @@ impl Data {
 
     /// The rows of a recording.
     fn rows(&self, recording: usize) -> Vec<Row> {
-        let columns = &self.columns[4 + recording * 6..][..6];
+        let columns = &self.columns[4 + recording * 7..][..7];
         let RecordingHead { first_time, step, rows, .. } = &self.head.recordings[recording];
         assert!(columns.iter().all(|column| column.len() == *rows));
         let mut time = first_time.parse::<u64>().unwrap();
@@ -64,6 +66,14 @@ impl Data {
             (time, label, event, node, columns[4][at], columns[5][at])
         };
         (0..*rows).map(row).collect()
+    }
+
+    /// The instruction of each row, with its weight in the event shown first: of all functions, or none.
+    fn instructions(&self) -> impl Iterator<Item = (Option<usize>, u64)> {
+        let spots = &self.columns[4 + 6];
+        let first = self.head.recordings[0].first_event;
+        let shown = self.rows(0).into_iter().zip(spots).filter(move |(row, _)| Some(row.2 as u32) == first);
+        shown.map(|(row, &spot)| ((spot as usize).checked_sub(1), row.5))
     }
 
     /// The names of each node's stack, joined with `;`.
@@ -175,6 +185,100 @@ fn a_page_counts_what_folded_lines_and_stats_count() {
         }
         Ok(())
     });
+}
+
+/// objdump is the reference for instructions, and `folded` for weights.
+#[test]
+fn listed_code_has_the_instructions_of_the_file_and_the_weight_of_the_samples() {
+    let Some(root) = workloads() else { return };
+    if !is_installed("objdump", "apt-get install binutils") {
+        return;
+    }
+    let input = Fixture::new("recorded/fp.p61.data").path;
+    let more = ["--root", root.to_str().unwrap(), "--annotate", "3"];
+    let data = Data::of(&export(&[&input], &more).stdout);
+    let (mut first, mut names) = (0, Vec::new());
+    let lines = perfx(args!["export", "folded", "--no-files", "--root", root, input]).text();
+    for code in &data.head.code {
+        let program = root.join(code.file.trim_start_matches('/'));
+        let mut dump = crate::support::clean("objdump");
+        let dump = run(dump.arg(format!("--disassemble={}", code.name)).arg(program), Stdin::Null).text();
+        let words = |line: &str| {
+            let (address, rest) = line.trim_start().split_once(":\t")?;
+            Some((address.to_owned(), rest.split_once('\t')?.1.split_whitespace().next()?.to_owned()))
+        };
+        let theirs: Vec<(String, String)> = dump.lines().filter_map(words).collect();
+        let ours = code.instructions.iter();
+        let word = |text: &str| text.split(' ').next().unwrap_or_default().to_owned();
+        let ours: Vec<_> = ours.map(|(at, text, _)| (at.clone(), word(text))).collect();
+        assert_eq!(ours, theirs, "{}", code.name);
+        let inside = first..first + code.instructions.len();
+        let weight: u64 = data
+            .instructions()
+            .filter(|(spot, _)| spot.is_some_and(|spot| inside.contains(&spot)))
+            .map(|(_, weight)| weight)
+            .sum();
+        let own = lines.lines().filter_map(|line| line.rsplit_once(' '));
+        let own = own.filter(|(stack, _)| stack.rsplit(';').next() == Some(&code.name));
+        assert_eq!(weight, own.map(|(_, count)| count.parse::<u64>().unwrap()).sum::<u64>(), "{}", code.name);
+        (first, names) = (inside.end, [names, vec![code.name.as_str()]].concat());
+    }
+    assert_eq!(names, ["leaf_xor", "leaf_mul", "down"]);
+    let both = export(&[&input, &input], &more);
+    assert_eq!(both.code, Some(2), "{}", both.stderr);
+}
+
+/// The source lines of a program built here, with inlined calls. `view` has perf's lines.
+#[test]
+fn source_lines_have_the_samples_of_their_code() {
+    let Some(perf) = perf("perf") else { return };
+    let folder = temp();
+    let at = |name: &str| folder.path().join(name);
+    fs::write(at("inlined.c"), INLINED).unwrap();
+    let mut gcc = crate::support::clean("gcc");
+    let built = run(gcc.args(["-O2", "-g", "-o"]).args([at("inlined"), at("inlined.c")]), Stdin::Null);
+    assert_eq!(built.code, Some(0), "{}", built.stderr);
+    let line = args!["record", "-q", "-e", "cpu-clock:u", "-F", "999", "-o", at("in.data"), at("inlined")];
+    if perf.run(Stdin::Null, line).code != Some(0) {
+        return skipped("what perf records here");
+    }
+    let mut command = perfx_command();
+    command.args(["export", "html", "--annotate", "2", "-o", "-"]).arg(at("in.data"));
+    let data = Data::of(&run(&mut command, Stdin::Null).stdout);
+    let code = &data.head.code[0];
+    let mut ours = BTreeMap::<String, u64>::new();
+    for (spot, _) in data.instructions() {
+        let line =
+            spot.and_then(|spot| code.instructions.get(spot)?.2).map(|line| &code.lines[line as usize]);
+        if let Some(line) = line {
+            assert_eq!(line.text.as_deref(), INLINED.lines().nth(line.number as usize - 1));
+            *ours.entry(format!("inlined.c:{}", line.number)).or_default() += 1;
+        }
+    }
+    let text = perfx(args!["view", "-F", "ip,sym,srcline", "--no-inline", at("in.data")]).text();
+    let mut theirs = BTreeMap::<String, u64>::new();
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    for pair in lines.windows(2).filter(|pair| pair[0].ends_with(&format!(" {}", code.name))) {
+        *theirs.entry(pair[1].to_owned()).or_default() += 1;
+    }
+    assert!(!ours.is_empty());
+    assert_eq!(ours, theirs, "{text}");
+}
+
+#[test]
+fn labels_have_the_cgroup_of_the_samples() {
+    let path = Fixture::new("recorded/cgroups.p61.data").path;
+    let data = Data::of(&export(&[&path], &[]).stdout);
+    let mut sums = BTreeMap::<&str, u64>::new();
+    for (_, label, _, _, samples, _) in data.rows(0) {
+        let cgroup = data.head.recordings[0].labels[label].2.as_deref();
+        *sums.entry(cgroup.expect("each sample has a cgroup")).or_default() += samples;
+    }
+    for (cgroup, samples) in sums {
+        let cgroup = format!("^{cgroup}$");
+        let theirs = Data::of(&export(&[&path], &["--cgroup", &cgroup]).stdout);
+        assert_eq!(theirs.rows(0).iter().map(|row| row.4).sum::<u64>(), samples, "{cgroup}");
+    }
 }
 
 #[test]

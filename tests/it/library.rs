@@ -1,20 +1,26 @@
-//! Uses perfx-format as a library: its examples, and copies made record by record.
+//! Uses perfx as a library: the examples of perfx-format, copies made record by record, and a pass in a package of its
+//! own.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::ffi::OsString;
 use std::io::Cursor;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{env, fs};
 
 use perfx_format::read::{Form, Recording};
 use perfx_format::write::RecordingWriter;
-use perfx_format::{Error, Feature, RecordType};
+use perfx_format::{Attr, Endian, Error, ErrorKind, Event, Feature, Origin, RecordType, sample_type};
 
 use crate::args;
+use crate::house::packages;
 use crate::promises::unnamed;
-use crate::support::{Fixture, Stdin, each_fixture, perf, perfs, perfx, recorded, root, temp};
+use crate::support::{
+    Fixture, Stdin, clean, each_fixture, perf, perfs, perfx, recorded, root, run, skipped, target, temp,
+};
 
 #[allow(dead_code, reason = "main is for cargo run")]
 #[path = "../../src/format/examples/count_samples.rs"]
@@ -175,6 +181,32 @@ fn records_before_a_cut_are_handed_out_and_the_cut_is_an_error() {
     assert!(fault.unwrap().to_string().contains("pipe-cut.p61.data: at offset"));
 }
 
+/// An error of a record's fields did not say in which file it is.
+#[test]
+fn an_error_of_reading_says_the_file_the_place_and_the_kind() {
+    let folder = temp();
+    let path = folder.path().join("short.data");
+    let mut attr = Attr::default();
+    attr.sample_type = sample_type::TID | sample_type::TIME;
+    let events = [Event::made(&attr, vec![1], Endian::Little)];
+    let mut writer = RecordingWriter::create(&path, &events, Endian::Little).unwrap();
+    // The time is missing.
+    writer.write_parts(RecordType::SAMPLE, 0, &[&[7; 8]]).unwrap();
+    writer.write_parts(RecordType::SAMPLE, 0, &[&[7; 16]]).unwrap();
+    writer.finish().unwrap();
+    let mut recording = Recording::open(&path).unwrap();
+    let data = recording.file.as_ref().unwrap().data.offset;
+    let mut records = recording.records();
+    let record = records.next_record().unwrap().unwrap();
+    for error in [record.sample().unwrap_err(), record.error("it is not as expected")] {
+        assert_eq!(error.file_name(), path.to_str());
+        assert_eq!(error.place(), Some(Origin::Input { stream: 0, offset: data }));
+        assert_eq!(error.record_kind(), Some(RecordType::SAMPLE));
+    }
+    let next = records.next_record().unwrap().unwrap();
+    assert_eq!(next.sample().unwrap().unwrap().pid_tid, Some((0x0707_0707, 0x0707_0707)));
+}
+
 #[test]
 fn count_samples_counts_what_perf_script_lists() {
     let fixture = Fixture::new("recorded/threads-named.p61.data");
@@ -234,6 +266,28 @@ fn a_recording_may_be_written_over_the_one_that_is_read() {
     assert!(error.to_string().contains("not a regular file"), "{error}");
 }
 
+/// The error of a writer did not name its file, and a link to nothing was replaced.
+#[test]
+fn a_writer_that_fails_names_its_file_and_leaves_nothing() {
+    let folder = temp();
+    let create = |path: &Path| RecordingWriter::create(path, &[], Endian::Little);
+    let link = folder.path().join("link");
+    symlink(folder.path().join("missing"), &link).unwrap();
+    let in_way = folder.path().join("in-way");
+    let writer = create(&in_way).unwrap();
+    fs::create_dir_all(in_way.join("mine")).unwrap();
+    for (error, path) in [
+        (create(&link).unwrap_err(), &link),
+        (create(&folder.path().join("missing/made")).unwrap_err(), &folder.path().join("missing/made")),
+        (writer.finish().unwrap_err(), &in_way),
+    ] {
+        assert_eq!((error.file_name(), error.kind()), (path.to_str(), ErrorKind::Io), "{error}");
+        assert!(!error.to_string().contains(".perfx-"), "{error}");
+    }
+    assert!(link.is_symlink() && in_way.join("mine").exists());
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+}
+
 #[test]
 fn every_perf_reads_a_recording_written_from_nothing() {
     let folder = temp();
@@ -265,4 +319,64 @@ fn a_writer_refuses_what_some_perf_stops_at() {
     let size = u16::from_le_bytes([attr[22], attr[23]]).into();
     let error = writer.write(&attr[16..][..size]).unwrap_err();
     assert!(error.to_string().contains("HEADER_ATTR"), "{error}");
+}
+
+/// Builds `tests/example-pass`, whose own dependencies are those of perfx, and returns the program.
+fn program_with_example_pass() -> PathBuf {
+    let package = root().join("tests/example-pass");
+    if env::var("INSTA_UPDATE").is_ok_and(|update| update == "always") {
+        // Cargo leaves out what the package does not need.
+        fs::copy(root().join("Cargo.lock"), package.join("Cargo.lock")).unwrap();
+        let mut update = Command::new(env!("CARGO"));
+        update.args(["update", "--workspace", "--offline", "--manifest-path"]);
+        run(update.arg(package.join("Cargo.toml")), Stdin::Null).done().unwrap();
+    }
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--locked", "--offline", "--message-format", "json", "--manifest-path"]);
+    cargo.arg(package.join("Cargo.toml")).arg("--target-dir").arg(target());
+    // As in this workspace, whose dependencies are compiled already; but what is compiled anew need not be fast.
+    let settings = ["debug='line-tables-only'".to_owned(), "package.'*'.opt-level=2".to_owned()];
+    let own = packages().into_iter().map(|folder| match folder.rsplit('/').next() {
+        Some(".") | None => "package.perfx.opt-level=0".to_owned(),
+        Some(name) => format!("package.perfx-{name}.opt-level=0"),
+    });
+    cargo.args(settings.into_iter().chain(own).map(|setting| format!("--config=profile.dev.{setting}")));
+    let built = run(&mut cargo, Stdin::Null).done().unwrap_or_else(|error| {
+        panic!("{error}\nIf Cargo.lock is out of date, INSTA_UPDATE=always makes it anew")
+    });
+    let text = built.text();
+    let messages = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let program = messages.filter_map(|message| message["executable"].as_str().map(PathBuf::from)).last();
+    program.expect("the package has a program")
+}
+
+#[test]
+fn a_pass_in_a_package_of_its_own_is_a_pass_like_others() {
+    if Command::new(env!("CARGO")).arg("--version").output().is_err() {
+        return skipped("the example of a pass: cargo is not executable for this user");
+    }
+    let program = program_with_example_pass();
+    let example = |args: &[OsString]| run(clean(&program).args(args), Stdin::Null);
+    let listed = example(&args!["passes"]).done().unwrap().text();
+    assert!(listed.contains("\ndrop-comm\n    drop the samples"), "{listed}");
+    assert!(example(&args!["help", "all"]).text().contains("  drop-comm   Drop the samples"));
+    let folder = temp();
+    let at = |name: &str| folder.path().join(name);
+    // Its threads have several names, one after the other; some samples are compressed.
+    for name in ["recorded/threads-named.p61.data", "recorded/z.p73.data"] {
+        let input = Fixture::new(name).path;
+        let names = perfx(args!["list", "threads", "--json", &input]).text();
+        let names: serde_json::Value = serde_json::from_str(&names).unwrap();
+        let rows = names["rows"].as_array().unwrap().iter();
+        let comm = rows.max_by_key(|row| row["samples"].as_u64()).unwrap()["comm"].as_str().unwrap();
+        let (chain, rest) = (format!("decompress,drop-comm:name={comm}"), at("rest.data"));
+        example(&args!["run", "-p", &chain, &input, "-f", "-o", &rest]).done().unwrap();
+        example(&args!["drop-comm", "--name", comm, &input, "-f", "-o", at("alone.data")]).done().unwrap();
+        assert!(fs::read(&rest).unwrap() == fs::read(at("alone.data")).unwrap(), "{name}: {comm}");
+        let kept = format!("^{comm}$");
+        perfx(args!["filter", "--comm", &kept, &input, "-f", "-o", at("kept.data")]).done().unwrap();
+        let samples = |path: &Path| -> u64 { count_samples::count_samples(path).unwrap().values().sum() };
+        assert!(samples(&at("kept.data")) > 0);
+        assert_eq!(samples(&rest) + samples(&at("kept.data")), samples(&input), "{name}: {comm}");
+    }
 }

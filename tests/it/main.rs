@@ -3,6 +3,7 @@
 
 #![allow(clippy::let_underscore_must_use, reason = "tests clean up, and look for panics")]
 
+mod api;
 mod aslr;
 mod branches;
 mod browser;
@@ -27,6 +28,7 @@ mod forms;
 mod functions;
 mod fuzz_bodies;
 mod growth;
+mod hostile;
 mod house;
 mod html;
 mod identity;
@@ -41,6 +43,9 @@ mod join;
 mod library;
 mod list;
 mod losses;
+#[path = "../../src/symbols/made.rs"]
+mod made;
+mod maker;
 mod merge;
 mod normalize;
 mod oracle;

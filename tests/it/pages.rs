@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::house::packages;
 use crate::snapshots::copy_all;
 use crate::support::{Fixture, Ran, Stdin, clean, root, run, skipped, temp};
 
@@ -169,12 +170,40 @@ fn every_link_on_a_page_leads_somewhere() {
         ["CHANGELOG.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/limits.md", "docs/benchmarks.md"];
     for page in pages().into_iter().chain(others.map(PathBuf::from)) {
         let path = root().join(&page);
-        let text = fs::read_to_string(&path).unwrap();
-        let links = text.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
-        for (link, _) in links.filter(|(link, _)| !link.contains("://")) {
-            let file = link.split('#').next().unwrap();
-            let target = path.parent().unwrap().join(file);
-            assert!(file.is_empty() || target.exists(), "{}: {link}", page.display());
+        for file in links(&fs::read_to_string(&path).unwrap()) {
+            assert!(path.parent().unwrap().join(&file).exists(), "{}: {file}", page.display());
+        }
+    }
+}
+
+/// The other files that a page links to.
+fn links(page: &str) -> Vec<String> {
+    let links = page.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
+    let files =
+        links.filter(|(link, _)| !link.contains("://")).filter_map(|(link, _)| link.split('#').next());
+    files.filter(|file| !file.is_empty()).map(str::to_owned).collect()
+}
+
+/// Half of the links in the package of perfx were dead: the guide was not in it.
+#[test]
+fn no_link_in_a_package_of_cargo_leads_out_of_it() {
+    if Command::new(env!("CARGO")).arg("--version").output().is_err() {
+        return skipped("links in packages: cargo is not executable for this user");
+    }
+    for folder in packages() {
+        let folder = root().join(folder);
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["package", "--list", "--allow-dirty", "--offline", "--quiet"]).current_dir(&folder);
+        let listed = run(&mut cargo, Stdin::Null).done().unwrap().text();
+        let files: BTreeSet<&Path> = listed.lines().map(Path::new).collect();
+        let pages = files.iter().filter(|file| file.extension().is_some_and(|extension| extension == "md"));
+        for page in pages {
+            for link in links(&fs::read_to_string(folder.join(page)).unwrap()) {
+                let target = folder.join(page.parent().unwrap()).join(&link).canonicalize().unwrap();
+                let inside = target.strip_prefix(folder.canonicalize().unwrap());
+                let is_there = inside.is_ok_and(|inside| files.iter().any(|file| file.starts_with(inside)));
+                assert!(is_there, "{}: {link}", folder.join(page).display());
+            }
         }
     }
 }

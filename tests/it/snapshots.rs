@@ -170,7 +170,7 @@ const MAPS: &[&str] = &["MMAP", "MMAP2", "HEADER_BUILD_ID", "FORK", "COMM"];
 fn help() {
     let place = Place::new(&[]);
     same("help", "perfx-short", &place.say("-h"));
-    for command in perfx::command_line().get_subcommands().map(clap::Command::get_name) {
+    for command in perfx::Program::default().command_line().get_subcommands().map(clap::Command::get_name) {
         same("help", &format!("{command}-short"), &place.say(&format!("{command} -h")));
     }
     same("help", "none", &place.say(""));

@@ -97,6 +97,12 @@ pub(crate) fn perfx_command() -> Command {
     clean(env!("CARGO_BIN_EXE_perfx"))
 }
 
+/// The folder in which this build is: `target`, or a target's folder in it.
+pub(crate) fn target() -> &'static Path {
+    let program = Path::new(env!("CARGO_BIN_EXE_perfx"));
+    program.ancestors().nth(2).expect("target/PROFILE/perfx")
+}
+
 /// Runs perfx with nothing on standard input.
 pub(crate) fn perfx<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Ran {
     perfx_with(Stdin::Null, args)

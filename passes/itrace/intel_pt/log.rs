@@ -25,6 +25,9 @@ pub(super) trait Maker: std::fmt::Debug + Sync {
     fn make(&self, log: &mut Log<'_>, blocks: &Blocks);
 }
 
+/// The most entries of a log, some megabytes. A trace without points of synchronization is one part, however long.
+const MOST: usize = 1 << 19;
+
 /// The log of a part, and the samples that were made of its front.
 #[derive(Debug)]
 pub(super) struct Log<'t> {
@@ -74,7 +77,10 @@ impl<'t> Log<'t> {
 
 impl Sink for Log<'_> {
     #[inline(always)]
-    fn step(&mut self, _blocks: &Blocks, point: &Point, step: Step) {
+    fn step(&mut self, blocks: &Blocks, point: &Point, step: Step) {
+        if self.entries.len() >= MOST {
+            self.maker.make(self, blocks);
+        }
         self.at(point);
         self.entries.push(Entry::Step(step));
     }

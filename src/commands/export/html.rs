@@ -3,6 +3,7 @@
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use perfx_doctor::examine;
+use perfx_export::annotate::{Annotated, annotate};
 use perfx_export::html::{Side, pack, write};
 use perfx_export::{Facts, Grouping, NamedStacks, ShownEvent, Stacks};
 use perfx_format::read::Recording;
@@ -29,6 +30,7 @@ use crate::term::units::{duration, size};
 ///   perfx export html perf.data -o report.html
 ///   perfx export html before.data after.data -o change.html
 ///   perfx export html perf.data --comm 'nginx.*' --event cycles -o nginx.html
+///   perfx export html perf.data --annotate 20 -o report.html
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Html {
@@ -39,6 +41,10 @@ pub(crate) struct Html {
     /// Leave out calls that the compiler inlined, and don't read DWARF
     #[arg(help_heading = "Page", long)]
     no_inline: bool,
+    /// Show source lines and instructions of the N functions with the most samples (x86-64; the
+    /// page then holds their source)
+    #[arg(help_heading = "Page", long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    annotate: usize,
     #[command(flatten)]
     stacks: StackArgs,
 }
@@ -65,6 +71,7 @@ struct Read {
     placed: Vec<u32>,
     /// The event shown first.
     shown: Option<u32>,
+    annotated: Annotated,
 }
 
 impl Html {
@@ -73,6 +80,11 @@ impl Html {
         let sources = self.inputs.sources()?;
         if sources.len() > 2 {
             bail!(Usage(format!("{} recordings: a page shows one, or compares two", sources.len())));
+        }
+        if sources.len() > 1 && self.annotate > 0 {
+            bail!(Usage(
+                "--annotate shows the code of one recording: two builds have different code".to_owned()
+            ));
         }
         let output = self.output.open(&sources, false)?;
         let mut report = Report::default();
@@ -85,9 +97,11 @@ impl Html {
         })?;
         let samples = sides.iter().flat_map(|side| side.stacks.rows.values()).map(|of| of.samples).sum();
         let sides: Vec<Side<'_>> = sides
-            .iter()
-            .map(|Read { about, facts, stacks, placed, shown }| {
-                Ok(Side { stacks, facts, placed, shown: *shown, about: serde_json::to_value(about)? })
+            .iter_mut()
+            .map(|Read { about, facts, stacks, placed, shown, annotated }| {
+                let annotated = std::mem::take(annotated);
+                let about = serde_json::to_value(about)?;
+                Ok(Side { stacks, facts, placed, shown: *shown, annotated, about })
             })
             .collect::<Result<_>>()?;
         let packed = pack(&named, sides)?;
@@ -126,10 +140,22 @@ impl Html {
             said: Vec::new(),
             name,
         };
-        let grouping =
-            Grouping { comm: true, pid: true, tid: true, cpu: true, time: true, ..Grouping::default() };
+        let grouping = Grouping {
+            comm: true,
+            pid: true,
+            tid: true,
+            cpu: true,
+            cgroup: true,
+            time: true,
+            own_address: false,
+        };
         let collected = self.stacks.collect(recording, ids, grouping, report)?;
         let (placed, found) = named.add(&collected.stacks, collected.search(ids, !self.no_inline))?;
+        let shown = event.of(&about.name, &collected.stacks, &collected.facts)?;
+        let annotated = match shown.filter(|_| self.annotate > 0) {
+            Some(shown) => annotate(&collected.stacks, shown, self.annotate, collected.search(ids, true))?,
+            None => Annotated::default(),
+        };
         let Collected { recording, facts, stacks, bar, .. } = collected;
         drop(bar);
         say_read(report, &recording, &stacks);
@@ -141,8 +167,7 @@ impl Html {
         }
         let said = report.lines.iter().filter(|(level, _)| *level <= Level::Warning);
         about.said = said.map(|(_, line)| line.replace(&*recording.name, &about.name)).collect();
-        let shown = event.of(&about.name, &stacks, &facts)?;
-        Ok(Read { about, facts, stacks, placed, shown })
+        Ok(Read { about, facts, stacks, placed, shown, annotated })
     }
 }
 

@@ -23,6 +23,9 @@ function colourOf(index) {
   return (colours.byFunction[index] = hsl(colour));
 }
 
+// Stacks over time are those of one recording.
+const showsChanges = () => compare && state.view !== 'chart';
+
 function changeColour(change) {
   const part = Math.sqrt(Math.min(1, Math.abs(change) / (flame.most || 1)));
   const to = colours[change > 0 ? '--more' : '--less'];

@@ -4,14 +4,14 @@
 
 const $ = (id) => document.getElementById(id);
 const NONE = -1;
-let functions, files, functionFile, functionKind, sides, compare;
+let functions, files, code, functionFile, functionKind, sides, compare;
 // The stacks as they are recorded, and as they are shown: see shape.js.
 let recorded, parent, nodeFunction, childStart, childNodes, repeated;
 // What the user chose. The address of the page has it, too: see link.js.
 const state = {
-  event: '', unit: 'period', process: '', thread: '', rows: 'parts', spans: [],
+  event: '', unit: 'period', process: '', thread: '', cpu: '', cgroup: '', rows: 'parts', spans: [],
   root: '', view: 'icicle', width: '1', centre: NONE, zoom: [], focus: [],
-  merge: [], only: [], hide: [], recursion: false, search: '', kind: 'part', clicked: NONE, tab: 'functions',
+  merge: [], only: [], hide: [], recursion: false, search: '', kind: 'part', clicked: NONE, tab: 'functions', listed: 0,
 };
 
 function make(tag, properties, ...children) {
@@ -62,7 +62,8 @@ function numbers(bytes, Type) {
 }
 
 function load({ head, next }) {
-  ({ functions, files } = head);
+  ({ functions, files, code } = head);
+  code.reduce((sum, { instructions }, at) => (codeStart[at] = sum) + instructions.length, 0);
   functionFile = next(Int32Array).map((file) => file - 1);
   functionKind = next(Uint8Array);
   recorded = { parent: next(Int32Array).map((distance, node) => (distance ? node - distance : NONE)), nodeFunction: next(Uint32Array) };
@@ -72,12 +73,15 @@ function load({ head, next }) {
     const [label, event, node] = [next(Uint32Array), next(Uint32Array), next(Int32Array).map((node) => node - 1)];
     const timed = recording.rows - recording.timeless;
     const span = timed ? time[timed - 1] + recording.step : 0;
-    const side = { ...recording, time, label, event, node, samples: next(Float64Array), period: next(Float64Array) };
+    const side = { ...recording, time, label, event, node, samples: next(Float64Array), period: next(Float64Array), spot: next(Int32Array) };
     return Object.assign(side, { timed, span, from: null, to: null });
   });
   compare = sides.length > 1;
   sides.forEach(nameTasks);
 }
+
+// What a label says, and what samples can be chosen by.
+const KINDS = ['process', 'thread', 'cpu', 'cgroup'];
 
 // Processes and threads of labels. Those of two recordings are compared by name, because they have other numbers.
 function nameTasks(side) {
@@ -88,13 +92,20 @@ function nameTasks(side) {
     const rank = (pid === tid ? 1e18 : 0) + weight[label];
     if (!best.has(pid) || best.get(pid).rank < rank) best.set(pid, { rank, comm });
   });
-  side.tasks = side.labels.map(([comm, [pid, tid, cpu]]) => {
+  side.tasks = side.labels.map(([comm, [pid, tid, cpu], path]) => {
     const name = (comm, number) => (compare || number == null ? comm || '(no name)' : `${comm || '(no name)'} (${number | 0})`);
-    return { process: name(best.get(pid).comm, pid), thread: name(comm, tid), pid, tid, cpu, comm: best.get(pid).comm };
+    const places = { cpu: cpu == null ? 'no CPU' : 'CPU ' + cpu, cgroup: path ?? 'no cgroup' };
+    return { process: name(best.get(pid).comm, pid), thread: name(comm, tid), ...places, pid, tid, comm: best.get(pid).comm };
   });
 }
 
-// The processes or threads that stacks begin with, the heaviest first. They have the numbers behind those of functions.
+// Names of processes, threads, CPUs or cgroups with their sums: CPUs by number, others the heaviest first.
+function ranked(kind, sums) {
+  const compared = kind === 'cpu' ? (a, b) => a.localeCompare(b, 'en', { numeric: true }) : (a, b) => sums.get(b) - sums.get(a) || (a < b ? -1 : 1);
+  return [...sums.keys()].sort(compared);
+}
+
+// What stacks begin with. These names have the numbers behind those of functions.
 const roots = { '': [] };
 function rootNames() {
   if (roots[state.root]) return roots[state.root];
@@ -105,6 +116,5 @@ function rootNames() {
       sums.set(name, (sums.get(name) ?? 0) + side.samples[row]);
     });
   }
-  const byWeight = (a, b) => sums.get(b) - sums.get(a) || (a < b ? -1 : 1);
-  return (roots[state.root] = [...sums.keys()].sort(byWeight));
+  return (roots[state.root] = ranked(state.root, sums));
 }

@@ -24,7 +24,7 @@ function drawFlame() {
       const found = searching && !plain && matches[box.index];
       const ancestor = box.depth < state.zoom.length;
       pen.globalAlpha = (searching && !found ? 0.4 : 1) * (ancestor ? 0.7 : 1);
-      pen.fillStyle = found ? colours['--mark'] : compare && box.index !== NONE ? changeColour(change(box)) : plain ? colours['--line'] : colourOf(box.index);
+      pen.fillStyle = found ? colours['--mark'] : showsChanges() && box.index !== NONE ? changeColour(change(box)) : plain ? colours['--line'] : colourOf(box.index);
       pen.fillRect(x, top, Math.max(wide - (wide > 3 ? 1 : 0), 0.5), LINE - 1);
       if (box.isCentre || (box === flame.focus && document.activeElement === $('flame'))) {
         pen.globalAlpha = 1;
@@ -36,7 +36,7 @@ function drawFlame() {
       if (room < 2) continue;
       pen.globalAlpha = 1;
       pen.fillStyle = found ? '#fff' : plain ? colours['--text'] : colours['--ink'];
-      const name = box.index === NONE ? `all: ${state.event}` : nameOf(box);
+      const name = box.index === NONE ? `${nameOf(box)}: ${state.event}` : nameOf(box);
       pen.fillText(shortened(name, room), x + 4, top + LINE / 2);
     }
   });
@@ -80,6 +80,10 @@ function select(box) {
 function zoom(box) {
   if (flame.root.isCentre) {
     if (box !== flame.root && isFunction(box.index)) showCallers(box.index); else select(box);
+    return;
+  }
+  if (box.times) {
+    setSpan(box.times.side, ...(box === flame.root ? [null, null] : [box.times.from, box.times.to]));
     return;
   }
   state.zoom = state.focus = pathOf(box);
@@ -143,6 +147,7 @@ function makeActions() {
   $('actions').append(
     button('Callers and callees', ({ index }) => showCallers(index)),
     ...shapes,
+    ...(code.length ? [button('Code', ({ index }) => showCode(index))] : []),
     button('Copy name', (box) => copy(nameOf(box))),
     button('Copy stack', (box) => copy(stack(box))),
   );

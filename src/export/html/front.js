@@ -6,7 +6,7 @@ function fill(select, options, value) {
 }
 
 function fillTasks() {
-  for (const kind of ['process', 'thread']) {
+  for (const kind of KINDS) {
     const sums = new Map();
     for (const side of sides) {
       const weight = new Float64Array(side.labels.length);
@@ -16,10 +16,11 @@ function fillTasks() {
         sums.set(task[kind], (sums.get(task[kind]) ?? 0) + weight[label]);
       });
     }
-    const names = [...sums.keys()].sort((a, b) => sums.get(b) - sums.get(a) || (a < b ? -1 : 1));
+    const names = ranked(kind, sums);
     const all = `all ${count(names.length)}`;
     const shown = names.filter((name, at) => at < 1000 || name === state[kind]);
     fill($(kind), [['', all], ...shown.map((name) => [name, `${name}: ${count(sums.get(name))}`])], state[kind]);
+    $(kind).parentElement.hidden = (kind === 'cpu' || kind === 'cgroup') && names.length < 2;
   }
 }
 
@@ -27,10 +28,22 @@ function fillTasks() {
 const chooseUnit = () => (state.unit = currentEvent().by_period === false ? 'samples' : 'period');
 
 // The lists whose choice has the name of the list.
-const CHOICES = ['event', 'unit', 'process', 'thread', 'rows', 'root', 'view', 'width', 'kind'];
+const CHOICES = ['event', 'unit', ...KINDS, 'rows', 'root', 'view', 'width', 'kind'];
+
+// What the colours of call stacks mean.
+function showLegend() {
+  const changes = { '--more': 'larger share after', '--less': 'smaller share after', '--same': 'about the same' };
+  const places = { '--user': 'program', '--kernel': 'kernel', '--jit': 'JIT code', '--inlined': 'inlined call', '--nameless': 'no symbol' };
+  $('legend').replaceChildren(...Object.entries(showsChanges() ? changes : places).map(([colour, text]) => {
+    const made = make('span', {}, text);
+    made.style.setProperty('--colour', `var(${colour})`);
+    return made;
+  }));
+}
 
 // Shows what was chosen, wherever that happened.
 function showChoices() {
+  showLegend();
   for (const id of CHOICES) $(id).value = state[id];
   if ($('search').value !== state.search) $('search').value = state.search;
   $('recursion').checked = state.recursion;
@@ -68,13 +81,7 @@ function makeFront() {
   const processes = new Set(sides.flatMap((side) => side.tasks.map((task) => task.process)));
   if (processes.size > 1) state.root = 'process';
   fillTasks();
-  const swatch = (colour, text) => {
-    const made = make('span', {}, text);
-    made.style.setProperty('--colour', `var(${colour})`);
-    $('legend').append(made);
-  };
-  if (compare) [['--more', 'larger share after'], ['--less', 'smaller share after'], ['--same', 'about the same']].forEach((pair) => swatch(...pair));
-  else [['--user', 'program'], ['--kernel', 'kernel'], ['--jit', 'JIT code'], ['--inlined', 'inlined call'], ['--nameless', 'no symbol']].forEach((pair) => swatch(...pair));
+  if ($('cgroup').parentElement.hidden) document.querySelectorAll('option[value="cgroup"]').forEach((option) => option.remove());
   $('width-label').hidden = !compare;
   sides.forEach(makeHeat);
   makeTabs();
@@ -86,7 +93,7 @@ function listen() {
   const choice = (id, also = () => {}) => on(id, 'change', () => { state[id] = $(id).value; also(); refresh(); });
   choice('event', chooseUnit);
   choice('unit');
-  choice('thread');
+  for (const kind of ['thread', 'cpu', 'cgroup']) choice(kind);
   choice('process', () => { state.thread = ''; fillTasks(); });
   on('filters', 'submit', (event) => event.preventDefault());
   choice('rows', () => sides.forEach((side) => side.heat && (side.heat.cursor = null)));

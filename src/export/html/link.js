@@ -52,7 +52,7 @@ function recall() {
   });
   for (const id of CHOICES) {
     const known = [...$(id).options].map((option) => option.value);
-    if (id !== 'process' && id !== 'thread' && !known.includes(state[id])) state[id] = start[id];
+    if (!KINDS.includes(id) && !known.includes(state[id])) state[id] = start[id];
   }
   if (!TABS[state.tab]) state.tab = start.tab;
   fillTasks();

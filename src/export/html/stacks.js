@@ -134,6 +134,10 @@ function heaviest() {
 
 function layOut() {
   flame.view = state.view;
+  if (flame.view === 'chart') {
+    layOutChart();
+    return;
+  }
   const shown = compare ? +state.width : 0;
   const root = rootBox();
   Object.assign(root, { x: 0, width: 1, onZoom: true, line: 0 });
@@ -166,9 +170,14 @@ function layOut() {
     (flame.lines[box.line] ??= []).push(box);
   }
   flame.lines.forEach((line) => line.sort((a, b) => a.x - b.x));
-  flame.focus = root;
+  focusAgain(all);
+}
+
+// Selects the box that was selected before.
+function focusAgain(boxes) {
+  flame.focus = flame.root;
   for (const index of state.focus) {
-    const next = all.find((box) => box.above === flame.focus && box.index === index);
+    const next = boxes.find((box) => box.above === flame.focus && box.index === index);
     if (!next) break;
     flame.focus = next;
   }
@@ -184,11 +193,12 @@ function pathOf(box) {
 const share = (box, at) => ratio(box.values[at], sides[at].sum);
 const change = (box) => (compare ? share(box, 1) - share(box, 0) : 0);
 const isFunction = (index) => index !== NONE && index < functions.length;
-const nameOf = ({ index }) => (index === NONE ? 'all' : functions[index] ?? rootNames()[index - functions.length]);
+const nameOf = ({ index, name }) => (index === NONE ? name ?? 'all' : functions[index] ?? rootNames()[index - functions.length]);
 const fileOf = (index) => (functionFile[index] >= 0 ? files[functionFile[index]].path : 'no file');
 
 // What a box says about itself, in lines.
 function lines(box) {
+  if (box.times) return chartLines(box);
   const isTree = isFunction(box.index) && !box.up && box.weight === 'total';
   const own = (at) => box.nodes.reduce((sum, node) => sum + of(box.sums[at].own, node), 0);
   const numbers = sides.map((side, at) => {

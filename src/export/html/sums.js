@@ -1,6 +1,6 @@
 // Adds up the samples that the user chose, and draws everything that shows them.
 
-const taken = (task) => (!state.process || task.process === state.process) && (!state.thread || task.thread === state.thread);
+const taken = (task) => KINDS.every((kind) => !state[kind] || task[kind] === state[kind]);
 
 // The first row at or after a time.
 function rowAt(side, time) {
@@ -25,6 +25,7 @@ function addUp(side) {
   const { event: events, label: labels, node: nodes, samples, period, byLabel, samplesByLabel } = side;
   const places = new Map(rootNames().map((name, at) => [name, at]));
   const rootOf = state.root ? side.tasks.map((task) => places.get(task[state.root])) : null;
+  side.bySpot = new Float64Array(code.reduce((sum, { instructions }) => sum + instructions.length, 0));
   side.byRoot = rootNames().map(() => ({ sum: 0, nodes: [], weights: [] }));
   for (let row = first; row < end; row++) {
     const label = labels[row];
@@ -33,6 +34,7 @@ function addUp(side) {
     const weight = (periods && period[row]) || samples[row];
     const node = nodeOf && nodes[row] !== NONE ? nodeOf[nodes[row]] : nodes[row];
     if (node !== NONE) own[node] += weight;
+    if (side.spot[row]) side.bySpot[side.spot[row] - 1] += weight;
     byLabel[label] += weight;
     samplesByLabel[label] += samples[row];
     if (!rootOf) continue;
@@ -55,7 +57,7 @@ function addUp(side) {
   Object.assign(side, { own, total, ownOf, totalOf });
 }
 
-// The sums of the nodes below a process or thread.
+// The sums of the nodes below a process, thread, CPU or cgroup.
 function sumsBelow(side, root) {
   const [own, total] = [new Map(), new Map()];
   root.nodes.forEach((node, at) => own.set(node, (own.get(node) ?? 0) + root.weights[at]));
@@ -68,10 +70,10 @@ function sumsBelow(side, root) {
 function refresh() {
   shape();
   sides.forEach(addUp);
-  const [last] = sides.slice(-1);
-  const said = sides.map((side) => count(side.sampleSum) + ' samples');
-  const about = state.unit === 'period' ? `, ${amount(last.sum)}` : '';
-  $('shown').textContent = compare ? `before ${said[0]}, after ${said[1]}` : said[0] + about;
+  const said = sides.map((side) => count(side.sampleSum) + ' samples' + (state.unit === 'period' ? `, ${amount(side.sum)}` : ''));
+  const [before, after] = sides.map((side) => side.sum);
+  const grown = before > 0 ? ` (${points(after / before - 1)})` : '';
+  $('shown').textContent = compare ? `before ${said[0]}; after ${said[1]}${grown}` : said[0];
   $('shown').dataset.sums = sides.map((side) => side.sum).join(' ');
   $('found').textContent = '';
   search();

@@ -177,7 +177,7 @@ const soundnessPanel = () => perSide((side) => {
 });
 
 const TABS = { functions: ['Functions', functionsPanel], processes: ['Processes', processesPanel], files: ['Files', filesPanel],
-  bytes: ['Bytes', bytesPanel], recording: ['Recording', recordingPanel], soundness: ['Soundness', soundnessPanel] };
+  code: ['Code', codePanel], bytes: ['Bytes', bytesPanel], recording: ['Recording', recordingPanel], soundness: ['Soundness', soundnessPanel] };
 
 function makeTabs() {
   const names = Object.keys(TABS);

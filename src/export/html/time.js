@@ -2,9 +2,10 @@
 
 const AXIS = 20, MOST_ROWS = 24;
 
-// A round width of columns, ns: one second if that gives a useful number of them.
-function columnWidth(span, most) {
-  if (span >= 20e9 && span <= most * 1e9) return 1e9;
+// A round width of columns, ns. Parts of a column show a rhythm best if the column is one second.
+function columnWidth(span) {
+  const most = state.rows === 'parts' ? 240 : 400;
+  if (state.rows === 'parts' && span >= 20e9 && span <= most * 1e9) return 1e9;
   let unit = 1000;
   for (let step = 0; span / unit > most / 2; step++) unit *= [2, 2.5, 2][step % 3];
   return unit;
@@ -13,45 +14,62 @@ function columnWidth(span, most) {
 // Counts the samples of each cell, if something else is counted than before.
 function heatOf(side) {
   const mode = state.rows;
-  const counted = JSON.stringify([mode, state.event, state.process, state.thread, state.only, state.hide]);
+  const counted = JSON.stringify([mode, state.event, KINDS.map((kind) => state[kind]), state.only, state.hide]);
   if (side.heat.counted === counted) return;
   side.heat.counted = counted;
-  const unit = Math.max(side.step, columnWidth(side.span, mode === 'parts' ? 240 : 400));
+  // Two recordings have one scale of time.
+  const [span, step] = ['span', 'step'].map((key) => Math.max(...sides.filter((side) => side.heat).map((side) => side[key])));
+  const unit = Math.max(step, columnWidth(span));
   const heat = side.heat;
   heat.unit = unit;
-  heat.columns = Math.max(1, Math.ceil(side.span / unit));
+  heat.columns = Math.max(1, Math.ceil(span / unit));
   heat.names = null;
+  const events = mode === 'event';
+  const takes = side.tasks.map(taken);
+  const chosen = side.events.findIndex((event) => event.name === state.event);
+  const counts = (row) => (events || side.event[row] === chosen) && takes[side.label[row]] && isKept(side.node[row]);
+  // The row of names that a sample is in.
   let rowOf = null;
   if (mode !== 'parts') {
-    const key = (task) => (mode === 'cpu' ? (task.cpu == null ? 'no CPU' : 'CPU ' + task.cpu) : task[mode]);
+    const nameOf = events ? (row) => side.events[side.event[row]]?.name ?? '' : (row) => side.tasks[side.label[row]][mode];
     const sums = new Map();
-    side.tasks.forEach((task, label) => taken(task) && sums.set(key(task), (sums.get(key(task)) ?? 0) + side.allByLabel[label]));
-    let names = [...sums.keys()].filter((name) => sums.get(name) > 0);
-    if (mode === 'cpu') names.sort((a, b) => a.localeCompare(b, 'en', { numeric: true }));
-    else names.sort((a, b) => sums.get(b) - sums.get(a) || (a < b ? -1 : 1));
+    for (let row = 0; row < side.timed; row++) {
+      if (counts(row)) sums.set(nameOf(row), (sums.get(nameOf(row)) ?? 0) + side.samples[row]);
+    }
+    const names = ranked(mode, sums);
     const others = names.splice(MOST_ROWS);
+    heat.choosable = names.length;
     if (others.length) names.push(`${others.length} others`);
     const place = new Map(names.map((name, at) => [name, at]));
-    rowOf = side.tasks.map((task) => place.get(key(task)) ?? names.length - 1);
+    rowOf = (row) => place.get(nameOf(row)) ?? names.length - 1;
     heat.names = names;
   }
   // Two samples a cell, or more, if that leaves something to see.
   const sum = side.allSamples / heat.columns / 2;
   const parts = [50, 40, 25, 20].find((parts) => parts <= sum) ?? 10;
-  heat.rows = heat.names ? Math.max(1, heat.names.length) : Math.max(1, Math.min(parts, Math.floor(unit / side.step)));
+  heat.rows = heat.names ? Math.max(1, heat.names.length) : Math.max(1, Math.min(parts, Math.floor(unit / step)));
   const bins = new Float64Array(heat.columns * heat.rows);
-  const takes = side.tasks.map(taken);
-  const event = side.events.findIndex((event) => event.name === state.event);
-  const { event: events, label: labels, time, samples } = side;
+  const { time, samples } = side;
   for (let row = 0; row < side.timed; row++) {
-    const label = labels[row];
-    if (events[row] !== event || !takes[label] || !isKept(side.node[row])) continue;
+    if (!counts(row)) continue;
     const column = Math.floor(time[row] / unit);
-    const part = rowOf ? rowOf[label] : Math.floor(((time[row] - column * unit) / unit) * heat.rows);
+    const part = rowOf ? rowOf(row) : Math.floor(((time[row] - column * unit) / unit) * heat.rows);
     bins[column * heat.rows + part] += samples[row];
   }
   heat.bins = bins;
-  heat.most = bins.reduce((most, bin) => Math.max(most, bin), 0);
+  // Events are sampled at different rates, so each has a scale of its own.
+  const mosts = new Map();
+  bins.forEach((bin, cell) => {
+    const name = events ? heat.names[cell % heat.rows] : '';
+    mosts.set(name, Math.max(mosts.get(name) ?? 0, bin));
+  });
+  heat.mosts = mosts;
+}
+
+// The number of samples that has the strongest colour, in a row: the same in both recordings.
+function mostOf({ names }, row) {
+  const name = state.rows === 'event' ? names[row] : '';
+  return Math.max(...sides.map((side) => side.heat?.mosts.get(name) ?? 0));
 }
 
 // The times that a cell stands for.
@@ -62,7 +80,13 @@ function cellSpan({ heat }, column, row) {
 }
 
 function drawHeats() {
-  for (const side of sides) if (side.heat) { heatOf(side); drawHeat(side); }
+  const drawn = sides.filter((side) => side.heat);
+  drawn.forEach(heatOf);
+  drawn.forEach(drawHeat);
+  if (!drawn.length) return;
+  const most = state.rows === 'event' ? 'the most of its row' : count(mostOf(drawn[0].heat, 0));
+  $('scale-least').textContent = 'samples in a cell: 1';
+  $('scale-most').textContent = most;
 }
 
 function drawHeat(side) {
@@ -77,13 +101,14 @@ function drawHeat(side) {
   pen.fillStyle = colours['--panel'];
   pen.fillRect(margin, 0, width - margin, height);
   const gap = cell > 5 && line > 3 ? 0.6 : 0;
+  const mosts = Array.from({ length: heat.rows }, (_, row) => mostOf(heat, row));
   for (let column = 0; column < heat.columns; column++) {
     for (let row = 0; row < heat.rows; row++) {
       const bin = heat.bins[column * heat.rows + row];
       if (!bin) continue;
       const [from, to] = cellSpan(side, column, row);
       pen.globalAlpha = side.from == null || (from < side.to && to > side.from) ? 1 : 0.22;
-      pen.fillStyle = hsl(mix(colours['--heat-low'], colours['--heat-high'], Math.sqrt(bin / heat.most)));
+      pen.fillStyle = hsl(mix(colours['--heat-low'], colours['--heat-high'], Math.sqrt(bin / mosts[row])));
       pen.fillRect(margin + column * cell, heatTop(heat, row), cell - gap, line - gap);
     }
   }
@@ -93,7 +118,7 @@ function drawHeat(side) {
   pen.textBaseline = 'middle';
   pen.textAlign = 'right';
   const labels = heat.names ?? [];
-  labels.forEach((name, row) => pen.fillText(shortened(name, Math.floor(margin / 6.3)), margin - 8, heatTop(heat, row) + line / 2));
+  labels.forEach((name, row) => pen.fillText(shortenedInside(name, Math.floor(margin / 6.3)), margin - 8, heatTop(heat, row) + line / 2));
   if (!heat.names) {
     pen.fillText('+' + duration(heat.unit).replace(/\.?0+ /, ' '), margin - 8, 7);
     pen.fillText('+0', margin - 8, height - 6);
@@ -112,6 +137,11 @@ function drawHeat(side) {
 }
 
 const shortened = (text, most) => (text.length > most ? text.slice(0, most - 1) + '…' : text);
+// The end of a name is the number of its process, or the last part of its path.
+function shortenedInside(text, most) {
+  const end = Math.ceil(most / 2);
+  return text.length > most ? `${text.slice(0, most - end - 1)}…${text.slice(-end)}` : text;
+}
 // Parts of a second run upwards, as in FlameScope; rows with names downwards.
 const heatTop = (heat, row) => (heat.names ? row : heat.rows - 1 - row) * heat.line;
 
@@ -122,6 +152,16 @@ function cellAt(side, event) {
   const column = within((event.clientX - box.left - heat.margin) / heat.cell, heat.columns);
   const row = within((event.clientY - box.top) / heat.line, heat.rows);
   return [column, heat.names ? row : heat.rows - 1 - row];
+}
+
+// The name of a row, chosen as in the lists above the map; chosen again, all are shown.
+function chooseRow({ heat }, row) {
+  if (!heat.names || row >= heat.choosable) return;
+  const [kind, name] = [state.rows, heat.names[row]];
+  state[kind] = state[kind] === name && kind !== 'event' ? '' : name;
+  if (kind === 'event') chooseUnit();
+  fillTasks();
+  refresh();
 }
 
 function choose(side, from, to) {
@@ -174,7 +214,12 @@ function makeHeat(side) {
   $('heats').append(make('figure', { className: 'heat' }, canvas, make('figcaption', {}, caption)));
   let anchor = null;
   canvas.addEventListener('pointerdown', (event) => {
-    anchor = cellAt(side, event);
+    const [left, cell] = [canvas.getBoundingClientRect().left, cellAt(side, event)];
+    if (event.clientX - left < side.heat.margin) {
+      chooseRow(side, cell[1]);
+      return;
+    }
+    anchor = cell;
     side.heat.cursor = anchor;
     canvas.setPointerCapture(event.pointerId);
   });
@@ -200,6 +245,8 @@ function makeHeat(side) {
       if (held) choose(side, held, cell); else { drawHeat(side); sayCell(side, cell); }
     } else if (event.key === 'Enter') {
       choose(side, [column, 0], [column, heat.rows - 1]);
+    } else if (event.key === ' ') {
+      chooseRow(side, row);
     } else if (event.key === 'Escape') {
       setSpan(side, null, null);
     } else return;

@@ -86,7 +86,7 @@ impl Traced {
             let records = found.rows.len() as u64;
             if records > 0 { traced.tasks.push(&sorted(&found.text, &found.rows), records) } else { Ok(()) }
         };
-        recording.head.iter().try_for_each(|batch| join(Found::read(batch)?))?;
+        recording.head().iter().try_for_each(|batch| join(Found::read(batch)?))?;
         scan(recording, threads, true, Found::read, |_, found| join(found))?;
         Ok(traced)
     }

@@ -9,6 +9,7 @@ use crate::sample_type as st;
 use crate::value::Fields;
 use crate::{
     ATTR_FLAGS, ATTR_SIZE_MIN, Attr, Endian, Issue, READ_FORMAT_NAMES, SAMPLE_TYPE_NAMES, Value, bit_names,
+    clear,
 };
 
 /// The names of the `branch_sample_type` bits (`enum perf_branch_sample_type`).
@@ -69,6 +70,13 @@ pub fn decode_attr(raw: &[u8], endian: Endian) -> Fields<'_> {
 /// Where the bytes after the known fields of an attr are; empty if there are none.
 pub fn attr_tail(raw: &[u8], endian: Endian) -> Range<usize> {
     raw.len() - read_attr(raw, endian).left()..raw.len()
+}
+
+/// Clears the bytes of an attr that have no meaning, or none that is known. Returns how many were not zero.
+pub fn clear_unknown(raw: &mut [u8], endian: Endian) -> u64 {
+    let tail = attr_tail(raw, endian);
+    // __reserved_2
+    clear(raw, 110..112) + clear(raw, tail)
 }
 
 fn read_attr(raw: &[u8], endian: Endian) -> Reader<'_> {

@@ -24,6 +24,7 @@ pub(super) type SparseIndex = Arc<[u32]>;
 /// A run of whole records. [`Recording::decompressed`](super::Recording::decompressed) shows how to walk
 /// them.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Batch {
     /// The records and their payloads.
     pub bytes: Bytes,

@@ -80,7 +80,7 @@ impl Recording {
             let (mut start, mut end) = (0, 0);
             let mut walker = batch.walk();
             while let Some(record) = walker.next_record()? {
-                match recording.take_head(&record, &mut head) {
+                match recording.read_head(&record, &mut head) {
                     Ok(true) => {}
                     Ok(false) => break,
                     Err(error) if recording.events.len() > EVENTS_MAX => return Err(error),
@@ -133,7 +133,7 @@ impl Recording {
     }
 
     /// Takes the contents of a header record of pipe data; false for any other record.
-    fn take_head(&mut self, record: &Record<'_>, head: &mut Head) -> Result<bool> {
+    fn read_head(&mut self, record: &Record<'_>, head: &mut Head) -> Result<bool> {
         match HeaderRecord::read(record)? {
             Some(HeaderRecord::Event(event)) => {
                 self.events.push(event);

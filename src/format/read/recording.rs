@@ -47,19 +47,16 @@ pub struct Recording {
     pub features: Features,
     /// Deviations from the format.
     pub faults: Vec<Fault>,
-    /// Bytes of damaged header records of pipe data, which were not read.
-    pub left_out: u64,
     /// The header of the main file; `None` for pipe data.
     pub file: Option<FileHeader>,
-    /// Pipe data: the leading records that `events` and `features` were read from.
-    pub head: Vec<Batch>,
     /// Event names as perf before 3.3 stored them, [`EVENT_TYPE_SIZE`](crate::header::EVENT_TYPE_SIZE) bytes
     /// each: from a file's header, or from HEADER_EVENT_TYPE records among the leading ones of pipe data.
     pub event_types: Vec<u8>,
     /// A directory's entries that hold no records (`kcore_dir` and the like).
     pub extras: Vec<PathBuf>,
-    /// The state of the files before it in a chain, which hold the beginning of its zstd streams.
-    pub chain: Option<Chain>,
+    pub(super) left_out: u64,
+    pub(super) head: Vec<Batch>,
+    pub(super) chain: Option<Chain>,
     pub(super) streams: Vec<Stream>,
     /// True if reading continues after damage.
     pub(super) lenient: bool,
@@ -97,10 +94,11 @@ impl Recording {
     /// Opens a path: a perf.data file, a regular file or FIFO with pipe data, or a directory. What must be
     /// kept of a pipe goes into unnamed temporary files in `TMPDIR`.
     ///
-    /// ```no_run
+    /// ```
     /// use perfx_format::read::Recording;
     ///
-    /// let recording = Recording::open("perf.data")?;
+    /// # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/recorded/default.p73.data");
+    /// let recording = Recording::open(path)?;
     /// println!("{} events", recording.events.len());
     /// # Ok::<(), perfx_format::Error>(())
     /// ```
@@ -351,6 +349,32 @@ impl Recording {
         })
     }
 
+    /// Pipe data: the leading records that the events and features were read from. They are not among
+    /// [`Recording::batches`].
+    pub fn head(&self) -> &[Batch] {
+        &self.head
+    }
+
+    /// The same, without a copy: [`Recording::head`] is empty then.
+    pub fn take_head(&mut self) -> Vec<Batch> {
+        std::mem::take(&mut self.head)
+    }
+
+    /// Bytes of damaged header records of pipe data, which were not read.
+    pub fn left_out(&self) -> u64 {
+        self.left_out
+    }
+
+    /// Continues the zstd streams of the files before it in a chain: see [`Recording::continues_stream`].
+    pub fn continue_from(&mut self, chain: Chain) {
+        self.chain = Some(chain);
+    }
+
+    /// The state of the files before it in a chain.
+    pub fn chain(&self) -> Option<&Chain> {
+        self.chain.as_ref()
+    }
+
     /// The number of independent streams of records, and so of zstd streams.
     pub fn stream_count(&self) -> usize {
         self.streams.len()
@@ -514,18 +538,20 @@ impl Recording {
     /// All batches with COMPRESSED records replaced by their contents, in file order, expanded on the calling
     /// thread. If the recording is not mapped, this works once.
     ///
-    /// ```no_run
+    /// ```
     /// use perfx_format::RecordType;
     /// use perfx_format::read::Recording;
     ///
+    /// # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/recorded/default.p73.data");
     /// let mut samples = 0;
-    /// for batch in Recording::open("perf.data")?.decompressed() {
+    /// for batch in Recording::open(path)?.decompressed() {
     ///     let batch = batch?;
     ///     let mut walker = batch.walk();
     ///     while let Some(record) = walker.next_record()? {
     ///         samples += u64::from(record.kind() == RecordType::SAMPLE);
     ///     }
     /// }
+    /// assert!(samples > 0);
     /// # Ok::<(), perfx_format::Error>(())
     /// ```
     pub fn decompressed(&mut self) -> Expand<impl Iterator<Item = Result<DecodeUnit>> + Send + use<>> {
@@ -538,6 +564,7 @@ impl Recording {
     pub fn records(&mut self) -> Records {
         Records::new(self.decompressed())
     }
+
     /// All records in time order, COMPRESSED ones replaced by their contents: see [`TimeOrder`]. The recording is
     /// read once before this returns, and again for the records. A recording that can be read only once, and
     /// whatever does not fit in 32 MiB of memory, goes to temporary files.

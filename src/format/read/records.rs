@@ -11,19 +11,32 @@ use crate::{Error, Layout, Layouts, Record, RecordType, Result};
 /// The records of a recording in file order, COMPRESSED ones replaced by their contents. Made by
 /// [`Recording::records`](super::Recording::records).
 ///
-/// ```no_run
+/// A record borrows the bytes of its batch, which the next one may replace, so this is not an [`Iterator`], but it is
+/// read like one. An error says the file, the place and the kind of the record, and reading can go on after it:
+///
+/// ```
 /// use std::collections::BTreeMap;
 /// use perfx_format::read::Recording;
 ///
+/// # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/recorded/default.p73.data");
 /// let mut counts = BTreeMap::new();
-/// let mut records = Recording::open("perf.data")?.records();
-/// while let Some(record) = records.next_record()? {
-///     if let Some(sample) = record.sample()? {
-///         *counts.entry(sample.pid_tid).or_insert(0) += 1;
+/// let mut records = Recording::open(path)?.records();
+/// loop {
+///     match records.next_record() {
+///         Ok(Some(record)) => {
+///             if let Some(sample) = record.sample()? {
+///                 *counts.entry(sample.pid_tid).or_insert(0) += 1;
+///             }
+///         }
+///         Ok(None) => break,
+///         Err(error) => eprintln!("{:?} at {:?}: {}", error.file_name(), error.place(), error.what()),
 ///     }
 /// }
+/// assert!(counts.values().sum::<i32>() > 0);
 /// # Ok::<(), perfx_format::Error>(())
 /// ```
+///
+/// Where an error ends everything, this is `while let Some(record) = records.next_record()? { … }`.
 pub struct Records {
     batches: Box<dyn Iterator<Item = Result<Batch>> + Send>,
     batch: Option<Batch>,
@@ -66,7 +79,8 @@ impl Records {
         walker.seek(self.at);
         let record = walker.next_record();
         self.at = if record.is_ok() { walker.position() } else { batch.bytes.len() };
-        Ok(record?.map(|record| ReadRecord { record, layouts: &batch.layouts, file: &batch.name }))
+        let record = record.map_err(|error| error.file(&batch.name))?;
+        Ok(record.map(|record| ReadRecord { record, layouts: &batch.layouts, file: &batch.name }))
     }
 }
 
@@ -121,7 +135,13 @@ impl<'a> ReadRecord<'a> {
     /// The sample is shorter than its event's attr says.
     pub fn sample(&self) -> Result<Option<Sample<'a>>> {
         let layout = self.layout().filter(|_| self.record.kind() == RecordType::SAMPLE);
-        layout.map(|layout| Sample::parse(&self.record, layout)).transpose()
+        let sample = layout.map(|layout| Sample::parse(&self.record, layout)).transpose();
+        sample.map_err(|error| error.file(self.file))
+    }
+
+    /// An error about this record, with its file, place and kind.
+    pub fn error(&self, what: impl Into<String>) -> Error {
+        self.record.error(what).file(self.file)
     }
 
     fn layout(&self) -> Option<&'a Layout> {

@@ -11,6 +11,7 @@ const PIDS_MAX: usize = 1 << 10;
 
 /// The samples of a batch.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct SampleSpan {
     /// The time of the earliest sample, ns; `u64::MAX` if there are none. Samples without a time count as 0.
     pub first: u64,

@@ -16,12 +16,16 @@ use crate::{Endian, Error, Event, Layouts, RecordType, Result};
 /// after all records that perf has sorted by then, before all later ones. FINISHED_ROUND records, which only
 /// tell perf how far it may sort, are left out.
 ///
-/// ```no_run
+/// ```
 /// use perfx_format::read::Recording;
 ///
-/// let mut records = Recording::open("perf.data")?.records_by_time()?;
+/// # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/recorded/default.p73.data");
+/// let mut records = Recording::open(path)?.records_by_time()?;
+/// let mut last = None;
 /// while let Some(record) = records.next_record()? {
-///     println!("{:?} {}", record.time(), record.kind());
+///     let time = record.time().filter(|&time| time > 0);
+///     assert!(time.is_none() || time >= last);
+///     last = time.or(last);
 /// }
 /// # Ok::<(), perfx_format::Error>(())
 /// ```

@@ -14,9 +14,9 @@ pub fn change_frames(
     record: &Record<'_>,
     layout: Option<&Layout>,
     bytes: &mut Cow<'_, [u8]>,
-    mut change: impl FnMut(u16, u64) -> Option<u64>,
+    change: impl FnMut(u16, u64) -> Option<u64>,
 ) -> u64 {
-    let (start, chain, mut cpumode) = match (CallchainDeferred::of(record), layout) {
+    let (start, chain, cpumode) = match (CallchainDeferred::of(record), layout) {
         (Some(deferred), _) => (IPS, deferred.ips, USER),
         (None, Some(layout)) => {
             let Some(range) = callchain_range(record, layout) else { return 0 };
@@ -26,20 +26,33 @@ pub fn change_frames(
         }
         (None, None) => return 0,
     };
-    let (mut cookie, mut changed) = (false, 0);
-    for (at, entry) in chain.iter().enumerate() {
+    let mut count = 0;
+    for (at, new) in changed(chain, cpumode, change) {
+        record.endian().set_u64(bytes.to_mut(), start + at * 8, new);
+        count += 1;
+    }
+    count
+}
+
+/// The addresses of a call chain that `change` changes: the place of each among the entries, and the new one.
+pub(crate) fn changed(
+    chain: U64s<'_>,
+    mut cpumode: u16,
+    mut change: impl FnMut(u16, u64) -> Option<u64>,
+) -> impl Iterator<Item = (usize, u64)> {
+    let mut cookie = false;
+    chain.iter().enumerate().filter_map(move |(at, entry)| {
         if std::mem::take(&mut cookie) {
-            continue;
+            return None;
         }
         if let Some(marker) = Marker::of(entry) {
             cpumode = marker.cpumode();
             cookie = marker == Marker::USER_DEFERRED;
-        } else if let Some(new) = change(cpumode, entry).filter(|&new| new != entry) {
-            record.endian().set_u64(bytes.to_mut(), start + at * 8, new);
-            changed += 1;
+            return None;
         }
-    }
-    changed
+        let new = change(cpumode, entry).filter(|&new| new != entry)?;
+        Some((at, new))
+    })
 }
 
 /// Changes the addresses of the branch stack of a sample, source and target, as [`change_frames`] does.

@@ -7,6 +7,7 @@ use crate::{Endian, Error, Kinds, Origin, Origins, RecordType, Result};
 
 /// The extent of a record, from its header.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Frame {
     /// The kind.
     pub kind: RecordType,
@@ -82,6 +83,7 @@ impl Frame {
 
 /// A header with an impossible size.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct BadFrame {
     /// The kind in the header.
     pub kind: RecordType,

@@ -7,7 +7,7 @@ mod recording;
 mod tail;
 
 pub use in_place::*;
-pub use new_file::{NewFile, folder, rename_new};
+pub use new_file::{NewFile, folder, plain, rename_new, temporary};
 pub use pipe::{Unsaid, event_type_record, feature_record, pipe_front, tracing_data_record};
 pub use recording::RecordingWriter;
 pub use tail::write_tail;

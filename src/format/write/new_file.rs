@@ -12,7 +12,10 @@ use tempfile::{Builder, NamedTempFile};
 /// A file without its final name, which only its owner can read, as perf's files are. If it is dropped, nothing of it
 /// remains.
 #[derive(Debug)]
-pub enum NewFile {
+pub struct NewFile(Unnamed);
+
+#[derive(Debug)]
+enum Unnamed {
     /// A file without any name, of which nothing remains however the process ends.
     Nameless(File),
     /// For file systems without nameless files (NFS), and without /proc to name them.
@@ -20,9 +23,6 @@ pub enum NewFile {
 }
 
 impl NewFile {
-    /// What the temporary names of unfinished files begin with.
-    pub const PREFIX: &str = ".perfx-";
-
     /// Creates it on the file system of this folder.
     ///
     /// # Errors
@@ -31,24 +31,24 @@ impl NewFile {
     pub fn in_folder(folder: &Path) -> io::Result<NewFile> {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         match openat(CWD, folder, flags, Mode::RUSR | Mode::WUSR).map(File::from) {
-            Ok(file) if by_descriptor(&file).exists() => Ok(NewFile::Nameless(file)),
-            _ => temporary().tempfile_in(folder).map(NewFile::Temporary),
+            Ok(file) if by_descriptor(&file).exists() => Ok(NewFile(Unnamed::Nameless(file))),
+            _ => Ok(NewFile(Unnamed::Temporary(temporary().tempfile_in(folder).map_err(plain)?))),
         }
     }
 
     /// The file, to write to.
     pub fn file(&self) -> &File {
-        match self {
-            NewFile::Nameless(file) => file,
-            NewFile::Temporary(file) => file.as_file(),
+        match &self.0 {
+            Unnamed::Nameless(file) => file,
+            Unnamed::Temporary(file) => file.as_file(),
         }
     }
 
     /// Its temporary name, if any.
     pub fn temporary_name(&self) -> Option<&Path> {
-        match self {
-            NewFile::Nameless(_) => None,
-            NewFile::Temporary(file) => Some(file.path()),
+        match &self.0 {
+            Unnamed::Nameless(_) => None,
+            Unnamed::Temporary(file) => Some(file.path()),
         }
     }
 
@@ -68,9 +68,9 @@ impl NewFile {
     ///
     /// The name exists, or can't be given.
     pub fn take_name(&self, path: &Path) -> io::Result<()> {
-        match self {
-            NewFile::Nameless(file) => link(file, path),
-            NewFile::Temporary(file) => rename_new(file.path(), path),
+        match &self.0 {
+            Unnamed::Nameless(file) => link(file, path),
+            Unnamed::Temporary(file) => rename_new(file.path(), path),
         }
     }
 
@@ -80,22 +80,30 @@ impl NewFile {
     ///
     /// The name can't be given; the other file stays.
     pub fn replace(self, path: &Path) -> io::Result<()> {
-        match self {
+        match self.0 {
             // Only a file with a name can replace another one.
-            NewFile::Nameless(file) => {
-                temporary().make_in(folder(path), |name| link(&file, name))?.persist(path)?;
+            Unnamed::Nameless(file) => {
+                let named = temporary().make_in(folder(path), |name| link(&file, name)).map_err(plain)?;
+                named.persist(path).map_err(|failed| plain(failed.error))
             }
-            NewFile::Temporary(file) => drop(file.persist(path)?),
+            Unnamed::Temporary(file) => file.persist(path).map(drop).map_err(|failed| plain(failed.error)),
         }
-        Ok(())
     }
 }
 
-/// Names of unfinished files.
-fn temporary() -> Builder<'static, 'static> {
+/// Names of unfinished files and folders.
+pub fn temporary() -> Builder<'static, 'static> {
     let mut builder = Builder::new();
-    builder.prefix(NewFile::PREFIX);
+    builder.prefix(".perfx-");
     builder
+}
+
+/// Removes the random temporary name that tempfile adds to errors.
+pub fn plain(error: io::Error) -> io::Error {
+    match error.to_string().split_once(" at path \"") {
+        Some((what, _)) => io::Error::new(error.kind(), what),
+        None => error,
+    }
 }
 
 fn by_descriptor(file: &File) -> PathBuf {

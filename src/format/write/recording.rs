@@ -46,8 +46,16 @@ pub struct RecordingWriter<W: Write> {
     at: u64,
     endian: Endian,
     file: Option<FileForm<W>>,
-    /// Of a file that is created by its path, and that path.
-    new_file: Option<(NewFile, PathBuf)>,
+    /// Of a file that is created by its path.
+    created: Option<Created>,
+}
+
+/// A file that gets its name when it is complete.
+struct Created {
+    new_file: NewFile,
+    path: PathBuf,
+    /// The path as it was given, for errors.
+    name: Arc<str>,
 }
 
 /// The parts of a file that are known before its end.
@@ -68,8 +76,9 @@ impl<W: Write> std::fmt::Debug for RecordingWriter<W> {
 
 impl RecordingWriter<File> {
     /// Writes a file that gets its name in [`RecordingWriter::finish`], and only then replaces an existing one,
-    /// which may be the recording that is being read. Until then it has a temporary name in the same folder; a
-    /// writer that is dropped removes it. Only its owner can read it, as perf's files.
+    /// which may be the recording that is being read. Until then it has no name, or on file systems without nameless
+    /// files a temporary one in the same folder; nothing of it stays if the writer is dropped. Only its owner can read
+    /// it, as perf's files.
     ///
     /// # Errors
     ///
@@ -77,23 +86,27 @@ impl RecordingWriter<File> {
     pub fn create(path: impl AsRef<Path>, events: &[Event], endian: Endian) -> Result<Self> {
         let path = path.as_ref();
         let name: Arc<str> = path.to_string_lossy().into();
-        let created = create(path).map_err(|e| Error::io("can't be created", e).file(&name))?;
-        let (file, new_file, path) = created;
+        let fail = |e| Error::io("can't be created", e).file(&name);
+        let (new_file, path) = create(path).map_err(fail)?;
+        let file = new_file.file().try_clone().map_err(fail)?;
         let writer = RecordingWriter::to_file(file, events, endian).map_err(|e| e.file(&name))?;
-        Ok(RecordingWriter { new_file: Some((new_file, path)), ..writer })
+        Ok(RecordingWriter { created: Some(Created { new_file, path, name }), ..writer })
     }
 }
 
 /// Creates a file for this path. If a link is there, the file that it points to is replaced.
-fn create(path: &Path) -> io::Result<(File, NewFile, PathBuf)> {
+fn create(path: &Path) -> io::Result<(NewFile, PathBuf)> {
     let there = fs::metadata(path);
     if there.as_ref().is_ok_and(|there| !there.is_file()) {
         // A rename would replace the device or the FIFO itself.
         return Err(io::Error::other("it is not a regular file"));
     }
+    if there.is_err() && path.is_symlink() {
+        // A rename would replace the link.
+        return Err(io::Error::other("it is a symbolic link to nothing"));
+    }
     let path = if there.is_ok() { path.canonicalize()? } else { path.to_owned() };
-    let new_file = NewFile::in_folder(folder(&path))?;
-    Ok((new_file.file().try_clone()?, new_file, path))
+    Ok((NewFile::in_folder(folder(&path))?, path))
 }
 
 impl<W: Write + Seek> RecordingWriter<W> {
@@ -105,7 +118,7 @@ impl<W: Write + Seek> RecordingWriter<W> {
     pub fn to_file(out: W, events: &[Event], endian: Endian) -> Result<Self> {
         let front = FileFront::new(events, endian);
         let mut writer =
-            RecordingWriter { out: BufWriter::new(out), at: 0, endian, file: None, new_file: None };
+            RecordingWriter { out: BufWriter::new(out), at: 0, endian, file: None, created: None };
         writer.append(&front.bytes)?;
         writer.file = Some(FileForm {
             front,
@@ -141,7 +154,7 @@ impl<W: Write> RecordingWriter<W> {
             return Err(Error::new(format!("feature {feature} can't be written as pipe data: {why}")));
         }
         let mut writer =
-            RecordingWriter { out: BufWriter::new(out), at: 0, endian, file: None, new_file: None };
+            RecordingWriter { out: BufWriter::new(out), at: 0, endian, file: None, created: None };
         writer.append(&front)?;
         Ok(writer)
     }
@@ -238,13 +251,16 @@ impl<W: Write> RecordingWriter<W> {
             Some(file) => Some(self.finish_file(file)?),
             None => None,
         };
-        let mut out = self.out.into_inner().map_err(|e| unwritable(e.into_error()))?;
+        let RecordingWriter { out, created, .. } = self;
+        let fail = |error| unwritable(error, created.as_ref());
+        let mut out = out.into_inner().map_err(|e| fail(e.into_error()))?;
         if let Some((header, set_header)) = header {
-            set_header(&mut out, &header).map_err(unwritable)?;
+            set_header(&mut out, &header).map_err(fail)?;
         }
-        out.flush().map_err(unwritable)?;
-        if let Some((new_file, path)) = self.new_file {
-            new_file.sync_to_replace(&path).and_then(|()| new_file.replace(&path)).map_err(unwritable)?;
+        out.flush().map_err(fail)?;
+        if let Some(Created { new_file, path, name }) = created {
+            let named = new_file.sync_to_replace(&path).and_then(|()| new_file.replace(&path));
+            named.map_err(|error| Error::io("can't be written", error).file(&name))?;
         }
         Ok(out)
     }
@@ -262,13 +278,14 @@ impl<W: Write> RecordingWriter<W> {
             aux => file.features.insert(Feature::AUXTRACE, write_auxtrace_index(aux, self.endian).into()),
         };
         let types = write_tail(&mut self.out, data, &file.features, &[], &file.event_types, self.endian);
-        let header = file.front.header(data, types.map_err(unwritable)?, file.features.keys().copied());
+        let types = types.map_err(|error| unwritable(error, self.created.as_ref()))?;
+        let header = file.front.header(data, types, file.features.keys().copied());
         Ok((header, file.set_header))
     }
 
     fn append(&mut self, bytes: &[u8]) -> Result<()> {
         self.at += bytes.len() as u64;
-        self.out.write_all(bytes).map_err(unwritable)
+        self.out.write_all(bytes).map_err(|error| unwritable(error, self.created.as_ref()))
     }
 }
 
@@ -278,8 +295,12 @@ type Header<W> = ([u8; FILE_HEADER_SIZE], SetHeader<W>);
 /// Overwrites the start of a file.
 type SetHeader<W> = fn(&mut W, &[u8]) -> io::Result<()>;
 
-fn unwritable(error: io::Error) -> Error {
-    Error::io("the output can't be written", error)
+/// Names the file, if there is one.
+fn unwritable(error: io::Error, created: Option<&Created>) -> Error {
+    match created {
+        Some(Created { name, .. }) => Error::io("can't be written", error).file(name),
+        None => Error::io("the output can't be written", error),
+    }
 }
 
 /// The section in a form that every perf reads.

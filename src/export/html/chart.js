@@ -1,0 +1,80 @@
+// Lays out the stacks of one thread in the order of time.
+
+// The thread that is shown: the chosen one, or the one with the most weight.
+function chartThread(side) {
+  const sums = new Map();
+  side.tasks.forEach((task, label) => side.byLabel[label] && sums.set(task.thread, (sums.get(task.thread) ?? 0) + side.byLabel[label]));
+  return ranked('thread', sums)[0];
+}
+
+// The chosen samples of a thread that have a time.
+function chartRows(side, thread) {
+  const [first, end] = side.from == null ? [0, side.timed] : [rowAt(side, side.from), rowAt(side, side.to)];
+  const event = side.events.findIndex((event) => event.name === state.event);
+  const takes = side.tasks.map((task) => taken(task) && task.thread === thread);
+  const rows = [];
+  for (let row = first; row < end; row++) {
+    if (side.event[row] === event && takes[side.label[row]] && isKept(side.node[row])) rows.push(row);
+  }
+  return rows;
+}
+
+// A sample stands for the time up to the next one, but not for that in which the thread slept: twice the usual distance.
+function longest(side, rows) {
+  const gaps = rows.slice(1).map((row, at) => side.time[row] - side.time[rows[at]]).filter((gap) => gap > 0).sort((a, b) => a - b);
+  return gaps.length ? 2 * gaps[gaps.length >> 1] : Math.max(1, side.span);
+}
+
+// Of samples too near each other to be seen, only the heaviest is drawn. So the work depends on the width and on the
+// depth of stacks, not on the number of samples.
+function layOutChart() {
+  const side = sides[compare ? +state.width : 0];
+  const thread = chartThread(side);
+  const rows = thread == null ? [] : chartRows(side, thread);
+  const [from, to] = side.from == null ? [0, Math.max(1, side.span)] : [side.from, Math.min(side.to, side.span)];
+  const cell = Math.max((to - from) * LEAST / Math.max(1, $('flame-box').clientWidth), 1);
+  const most = longest(side, rows);
+  const box = (index, above, line, start, end) => ({
+    index, above, line, depth: line, values: sides.map(() => 0), times: { side, rows, from: start, to: end },
+  });
+  const root = box(NONE, null, 0, from, to);
+  root.name = thread ?? 'no samples with a time';
+  Object.assign(flame, { lines: [[root]], root, most: 0 });
+  // The boxes that the previous sample was in, outermost first.
+  let open = [];
+  for (let at = 0; at < rows.length;) {
+    const start = side.time[rows[at]];
+    let best = rows[at];
+    for (at++; at < rows.length && side.time[rows[at]] < start + cell; at++) {
+      if (side.period[rows[at]] > side.period[best]) best = rows[at];
+    }
+    const end = Math.max(Math.min(at < rows.length ? side.time[rows[at]] : to, start + most), start + cell);
+    const path = [];
+    let node = side.node[best];
+    if (nodeOf && node !== NONE) node = nodeOf[node];
+    for (; node !== NONE; node = parent[node]) path.unshift(node);
+    let same = 0;
+    while (same < path.length && open[same]?.node === path[same] && open[same].times.to >= start) same++;
+    open = open.slice(0, same);
+    open.forEach((box) => (box.times.to = end));
+    for (const node of path.slice(same)) {
+      const made = Object.assign(box(nodeFunction[node], open[open.length - 1] ?? root, open.length + 1, start, end), { node });
+      open.push(made);
+      (flame.lines[made.line] ??= []).push(made);
+    }
+  }
+  const boxes = flame.lines.flat();
+  for (const { times } of boxes) times.to = Math.min(times.to, to);
+  for (const box of boxes) {
+    box.x = (box.times.from - from) / (to - from);
+    box.width = (box.times.to - box.times.from) / (to - from);
+  }
+  focusAgain(boxes);
+}
+
+// What a box says about itself, in lines.
+function chartLines({ index, times: { side, rows, from, to } }) {
+  const samples = rows.reduce((sum, row) => sum + (side.time[row] >= from && side.time[row] < to ? side.samples[row] : 0), 0);
+  const about = [`${seconds(from, 6)} s to ${seconds(to, 6)} s: ${duration(to - from)}, ${count(samples)} samples`];
+  return isFunction(index) ? [...about, fileOf(index)] : about;
+}

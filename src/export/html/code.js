@@ -1,0 +1,54 @@
+// Shows the source lines and the instructions of a function with their weights.
+
+// The number of the first instruction of each function.
+const codeStart = [];
+const codeOf = (index) => code.findIndex((one) => one.name === functions[index] && one.file === fileOf(index));
+
+function showCode(index) {
+  Object.assign(state, { tab: 'code', listed: codeOf(index) });
+  showPanel();
+  remember();
+  $('panel-code').scrollIntoView({ block: 'start' });
+}
+
+// A table in the order of the code. A row has a weight, its cells, and whether it is of source.
+function codeTable(name, heads, rows) {
+  const [side] = sides;
+  const head = make('tr', {}, ...heads.map((title, at) => make('th', { scope: 'col', className: at ? '' : 'number' }, title)));
+  const body = rows.map(({ weight, cells }) => {
+    const shown = weight ? percent(ratio(weight, side.sum)) : '';
+    const first = make('td', { className: 'number share' }, shown);
+    if (weight) first.style.setProperty('--share', shown);
+    first.dataset.value = weight;
+    return make('tr', {}, first, ...cells.map((text) => make('td', { className: 'code' }, text)));
+  });
+  const table = make('table', {}, make('caption', {}, name), make('thead', {}, head), make('tbody', {}, ...body));
+  return scroll(name, table);
+}
+
+function codePanel() {
+  if (!code.length) {
+    return [make('p', {}, 'The page has no code. perfx export html --annotate 20 adds the source lines and instructions of the 20 functions with the most samples.')];
+  }
+  const listed = Math.min(state.listed, code.length - 1);
+  const list = make('select', { onchange: () => { state.listed = +list.value; showPanel(); remember(); } });
+  fill(list, [...(listed === NONE ? [[NONE, 'none']] : []), ...code.map(({ name }, at) => [at, name])], listed);
+  const choice = make('p', {}, make('label', {}, 'Function ', list));
+  if (listed === NONE) return [choice, make('p', {}, 'The page does not have the code of this function.')];
+  const { file, instructions, lines, lack } = code[listed];
+  if (lack) return [choice, make('p', {}, `${file}: ${lack}.`)];
+  const weights = instructions.map((_, at) => sides[0].bySpot[codeStart[listed] + at]);
+  const ofLines = lines.map(() => 0);
+  instructions.forEach(([, , line], at) => { if (line != null) ofLines[line] += weights[at]; });
+  const source = lines.flatMap(({ file, number, text }, at) => {
+    const before = lines[at - 1];
+    const gap = before?.file === file ? (before.number + 1 < number ? [{ weight: 0, cells: ['', '…'] }] : []) : [{ weight: 0, cells: ['', file] }];
+    return [...gap, { weight: ofLines[at], cells: [number, text ?? '(its file was not found)'] }];
+  });
+  const place = (line) => (line == null ? '' : `${basename(lines[line].file)}:${lines[line].number}`);
+  const listing = instructions.map(([address, text, line], at) => ({ weight: weights[at], cells: [address, text, place(line)] }));
+  const parts = [codeTable(`Instructions, ${file}`, ['Self %', 'Address', 'Instruction', 'Line'], listing)];
+  if (lines.length) parts.unshift(codeTable('Source', ['Self %', 'Line', 'Text'], source));
+  else choice.append(' Its file has no line numbers.');
+  return [choice, make('div', { className: 'sides' }, ...parts.map((part) => make('div', {}, part)))];
+}

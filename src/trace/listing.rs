@@ -1,0 +1,28 @@
+//! Writes x86-64 code as text, an instruction a line, as `objdump -d` does.
+
+use iced_x86::{Decoder, DecoderOptions, Formatter as _, GasFormatter};
+
+/// The instructions of x86-64 code at `address`: the address of each, and its text in AT&T syntax. What is not an
+/// instruction is `(bad)`.
+///
+/// ```
+/// let lines: Vec<_> = perfx_trace::listing(&[0x48, 0x89, 0xe5, 0xeb, 0xfb], 0x1000).collect();
+/// assert_eq!(lines, [(0x1000, "mov %rsp,%rbp".to_owned()), (0x1003, "jmp 0x1000".to_owned())]);
+/// ```
+pub fn listing(code: &[u8], address: u64) -> impl Iterator<Item = (u64, String)> {
+    let mut decoder = Decoder::with_ip(64, code, address, DecoderOptions::NONE);
+    let mut formatter = GasFormatter::new();
+    let options = formatter.options_mut();
+    options.set_uppercase_hex(false);
+    options.set_hex_prefix("0x");
+    options.set_hex_suffix("");
+    options.set_branch_leading_zeros(false);
+    options.set_small_hex_numbers_in_decimal(false);
+    options.set_rip_relative_addresses(true);
+    std::iter::from_fn(move || {
+        let instruction = decoder.can_decode().then(|| decoder.decode())?;
+        let mut text = String::new();
+        formatter.format(&instruction, &mut text);
+        Some((instruction.ip(), text))
+    })
+}
