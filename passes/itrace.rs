@@ -104,9 +104,9 @@ impl Pass for Itrace {
     }
 
     fn start(self: Box<Self>, input: &Recording) -> Stage {
-        let mut found = Found::default();
+        let (mut found, layouts) = (Found::default(), Layouts::new(&input.events));
         for record in initial_maps(&input.features, input.endian) {
-            found.traces.add(&record, &Layouts::new(&input.events));
+            found.traces.add(&record, &layouts);
         }
         Stage::survey_in_order(Find { pass: *self, stored: input.stored_bytes(), found })
     }

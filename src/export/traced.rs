@@ -45,8 +45,9 @@ impl Traced {
     ) -> Result<Option<Traced>> {
         let mut survey = Survey::default();
         let kinds = Survey::KINDS;
+        let layouts = Layouts::new(&recording.events);
         for record in initial_maps(&recording.features, recording.endian) {
-            survey.add(&record, &Layouts::new(&recording.events));
+            survey.add(&record, &layouts);
         }
         report.bytes += each_batch(
             recording,

@@ -207,29 +207,18 @@ fn info_shows_what_simpleperf_records() {
     }
 }
 
-/// A protobuf field that contains bytes.
-fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
-    [&[number << 3 | 2, bytes.len() as u8], bytes].concat()
-}
-
-/// From an address in android64 on, a call and a return were seen seven times.
+/// A branch list that `simpleperf inject` of the NDK r27 made of etm-android, and its text of that.
 #[test]
 fn export_autofdo_reads_branch_lists_of_simpleperf() {
     let folder = root().join("tests/data/trace");
-    let dir = temp();
-    let path = dir.path().join("list");
-    let branches = field(2, b"\x0a\x01\x03\x10\x02\x18\x07");
-    let address = field(3, &[&[1 << 3, 0xe0, 0x82, 0x80, 2][..], &branches].concat());
-    let id = "5a11e64000000000000000000000000000000001";
-    let binary = [&field(1, b"/data/android64")[..], &field(2, id.as_bytes()), &address].concat();
-    let list = [field(1, b"simpleperf:EtmBranchList"), field(2, &binary)].concat();
-    fs::write(&path, list).unwrap();
-    let run = perfx(args!["export", "autofdo", "--binary", folder.join(ANDROID), &path]);
-    let comments = format!("// build_id: 0x{id}\n// /data/android64\n\n");
-    let counts = "2\n14c-15c:7\n160-170:7\n0\n2\n15c->0:7\n170->14c:7\n";
-    assert_eq!(run.done().unwrap().text(), format!("{counts}{comments}"));
-    fs::write(&path, b"\x0a\x18simpleperf:EtmBranchList\x12\x7f").unwrap();
-    let run = perfx(args!["export", "autofdo", "--binary", folder.join(ANDROID), &path]);
+    let list = folder.join("etm-android.branches");
+    let expected = fs::read_to_string(folder.join("etm-android-branches.simpleperf")).unwrap();
+    let of = |list| perfx(args!["export", "autofdo", "--binary", folder.join(ANDROID), list]);
+    assert_eq!(of(&list).done().unwrap().text(), expected);
+    let (dir, bytes) = (temp(), fs::read(&list).unwrap());
+    let cut = dir.path().join("cut");
+    fs::write(&cut, &bytes[..bytes.len() / 2]).unwrap();
+    let run = of(&cut);
     assert_eq!(run.code, Some(1));
     assert!(run.stderr.contains("the branch list ends within a field"), "{}", run.stderr);
 }

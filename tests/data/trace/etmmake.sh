@@ -56,6 +56,7 @@ make etm-ids $small --sync 200 --hw-id
 make etm-cut $small --sync 200 --cut 704
 
 # As simpleperf records them. NAME.simpleperf is what `simpleperf inject --symdir root` of the NDK r27 writes of
-# android64; it does not know INIT_MAP, so that of etm-android-kernel is of the same recording without this.
+# android64, etm-android.branches what it writes with --output branch-list, and etm-android-branches.simpleperf its text of
+# that; it does not know INIT_MAP, so that of etm-android-kernel is of the same recording without this.
 make etm-android $android $android --sync 200 --simpleperf --cpus 2 --slice 2000 --interrupt 500
 make etm-android-kernel $android --sync 200 --simpleperf --kernel vmlinux64 --interrupt 700 --return-stack --init-map
