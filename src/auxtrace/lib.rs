@@ -17,14 +17,16 @@ mod decode;
 mod image;
 mod intel_pt;
 mod mappings;
+mod pieces;
 mod running;
 mod survey;
 
 pub use self::buffer::Buffer;
 pub use self::clock::Clock;
-pub use self::coresight::{ByThread, CoreSight, Piece, TraceUnit};
+pub use self::coresight::{CoreSight, Piece, TraceUnit};
 pub use self::decode::{Part, Tracer, Work, decode};
 pub use self::image::{Code, Known, Used};
 pub use self::intel_pt::IntelPt;
+pub use self::pieces::ByThread;
 pub use self::running::Task;
 pub use self::survey::{Lost, Recorded, Survey};

@@ -18,7 +18,6 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use build_id::BuildId;
 use foldhash::fast::RandomState;
 use perfx_format::read::{Batch, Recording};
 use perfx_format::record::cpumode::{KERNEL_START, USER};
@@ -33,7 +32,7 @@ use symbols::{ElfFile, Symbols};
 
 use crate::batches::each_batch;
 use crate::counters::event_of;
-use crate::lists;
+use crate::lists::{ListedRun, Wanted, each_list};
 use crate::losses::Losses;
 use crate::ranges::{Code, Ranges};
 use crate::traced::{Atoms, Ran, Traced};
@@ -66,17 +65,8 @@ impl Program {
         &self.path
     }
 
-    pub(crate) fn build_id(&self) -> Option<BuildId> {
-        self.elf.build_id
-    }
-
-    /// The address of a symbol.
-    pub(crate) fn address_of(&self, name: &[u8]) -> Option<u64> {
-        self.functions.address_of(name)
-    }
-
     /// Its code.
-    pub(crate) fn code(&self) -> io::Result<Code> {
+    fn code(&self) -> io::Result<Code> {
         Ok(Code::new(Bytes::map(&File::open(&self.path)?).map_err(io::Error::other)?, self.elf.code.clone()))
     }
 
@@ -294,11 +284,18 @@ impl BranchProfile {
         report: &mut Report,
     ) -> Result<()> {
         self.counts.traced += 1;
-        lists::add_lists(bytes, name, program, self, report)
+        let code = program.code();
+        let code = code.map_err(|error| Error::new(format!("{}: {error}", program.path.display())))?;
+        let stext = program.functions.address_of(b"_stext");
+        let wanted = Wanted { path: &program.path, id: program.elf.build_id, stext, code };
+        each_list(bytes, name, &wanted, report, |path, runs, count| {
+            self.named(path);
+            self.take_list(runs, count);
+        })
     }
 
     /// Adds what a branch list says: runs with the branches to them, and how often.
-    pub(crate) fn take_list(&mut self, runs: Vec<(Option<u64>, u64, Option<u64>)>, count: u64) {
+    fn take_list(&mut self, runs: Vec<ListedRun>, count: u64) {
         self.atoms = self.atoms.or(Some(Atoms { waits: false }));
         for (from, to, end) in runs {
             self.counts.branches =
@@ -308,7 +305,7 @@ impl BranchProfile {
     }
 
     /// The name of the program in a recording.
-    pub(crate) fn named(&mut self, name: &[u8]) {
+    fn named(&mut self, name: &[u8]) {
         self.recorded.get_or_insert_with(|| name.into());
     }
 
