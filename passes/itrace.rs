@@ -12,6 +12,7 @@ mod intel_pt;
 mod losses;
 mod made;
 mod options;
+mod producer;
 mod spe;
 mod step;
 

@@ -27,5 +27,6 @@ pub fn schemas() -> Vec<(&'static str, serde_json::Value)> {
         ("passes", schema::<commands::passes::Output>()),
         ("schedule", schema::<commands::run::Output>()),
         ("stats", schema::<commands::stats::Output<'_>>()),
+        ("view", schema::<perfx_export::view::Line<'_>>()),
     ]
 }

@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use clap::Args;
 use perfx_format::RecordType;
 use perfx_format::event_name::{EventName, without_modifiers};
+use perfx_format::record::namespaces::NamespaceKind;
 use perfx_model::address_space::{Dso, Machine};
 use perfx_pipeline::{Context as _, Error, Level, Report, Result, ensure};
 use regex::bytes::Regex;
@@ -99,6 +100,28 @@ pub struct SelectArgs {
     /// Exclude samples of cgroups whose path matches
     #[arg(long, value_name = "REGEX,…", value_parser = regexes)]
     exclude_cgroup: Vec<List<Regex>>,
+    /// Keep samples of threads in these network namespaces at that time, by their inodes, which `perfx list namespaces`
+    /// and `ls -Li /proc/PID/ns/net` show (perf record --namespaces)
+    #[arg(long, value_name = "INODE,…", value_parser = inodes)]
+    netns: Vec<List<u64>>,
+    /// Keep samples of threads in these PID namespaces
+    #[arg(long, value_name = "INODE,…", value_parser = inodes)]
+    pidns: Vec<List<u64>>,
+    /// Keep samples of threads in these mount namespaces
+    #[arg(long, value_name = "INODE,…", value_parser = inodes)]
+    mntns: Vec<List<u64>>,
+    /// Keep samples of threads in these user namespaces
+    #[arg(long, value_name = "INODE,…", value_parser = inodes)]
+    userns: Vec<List<u64>>,
+    /// Keep samples of threads in these UTS namespaces
+    #[arg(long, value_name = "INODE,…", value_parser = inodes)]
+    utsns: Vec<List<u64>>,
+    /// Keep samples of threads in these IPC namespaces
+    #[arg(long, value_name = "INODE,…", value_parser = inodes)]
+    ipcns: Vec<List<u64>>,
+    /// Keep samples of threads in these cgroup namespaces
+    #[arg(long, value_name = "INODE,…", value_parser = inodes)]
+    cgroupns: Vec<List<u64>>,
     /// Keep samples of the host, or of the guest run by this host process
     #[arg(long, value_name = "host|PID,…", value_parser = machines)]
     machine: Vec<List<Machine>>,
@@ -176,6 +199,8 @@ pub struct FilterOptions {
     pub(super) cgroup: Selection<Regex>,
     pub(super) kind: Selection<RecordType>,
     pub(super) machine: Selection<Machine>,
+    /// For each kind of namespace that is selected, the inodes.
+    pub(super) namespaces: Vec<(NamespaceKind, Vec<u64>)>,
     /// The functions on the stack.
     pub(super) symbol: Selection<Regex>,
     /// The innermost function.
@@ -198,7 +223,18 @@ impl TryFrom<SelectArgs> for FilterOptions {
     type Error = Error;
 
     fn try_from(args: SelectArgs) -> Result<FilterOptions> {
+        let namespaces = [
+            (NamespaceKind::Net, args.netns),
+            (NamespaceKind::Pid, args.pidns),
+            (NamespaceKind::Mnt, args.mntns),
+            (NamespaceKind::User, args.userns),
+            (NamespaceKind::Uts, args.utsns),
+            (NamespaceKind::Ipc, args.ipcns),
+            (NamespaceKind::Cgroup, args.cgroupns),
+        ];
+        let namespaces = namespaces.into_iter().map(|(kind, inodes)| (kind, united(inodes)));
         Ok(FilterOptions {
+            namespaces: namespaces.filter(|(_, inodes)| !inodes.is_empty()).collect(),
             windows: united(args.time),
             pid: Selection::new(args.pid, args.exclude_pid),
             tid: Selection::new(args.tid, args.exclude_tid),
@@ -259,7 +295,8 @@ impl FilterOptions {
     pub(super) fn chooses_samples(&self) -> bool {
         let by_name = self.comm.is_set() || self.event.is_set() || self.dso.is_set() || self.cgroup.is_set();
         let by_number = self.pid.is_set() || self.tid.is_set() || self.cpu.is_set() || self.machine.is_set();
-        by_number || by_name || self.chooses_functions() || !self.conditions.is_empty()
+        let by_namespace = !self.namespaces.is_empty();
+        by_number || by_name || by_namespace || self.chooses_functions() || !self.conditions.is_empty()
     }
 
     /// True if samples are selected by their functions.
@@ -277,7 +314,7 @@ impl FilterOptions {
     }
 
     pub(super) fn needs_task(&self) -> bool {
-        self.pid.is_set() || self.tid.is_set() || self.comm.is_set()
+        self.pid.is_set() || self.tid.is_set() || self.comm.is_set() || !self.namespaces.is_empty()
     }
 }
 
@@ -295,6 +332,11 @@ fn pids(text: &str) -> Result<List<u32>> {
 
 fn tids(text: &str) -> Result<List<u32>> {
     list(text, |text| text.parse().map_err(|_| Error::new(format!("`{text}` is not a TID"))))
+}
+
+fn inodes(text: &str) -> Result<List<u64>> {
+    let what = "is not the inode of a namespace, such as 4026531840";
+    list(text, |text| text.parse().map_err(|_| Error::new(format!("`{text}` {what}"))))
 }
 
 fn cpus(text: &str) -> Result<List<RangeInclusive<u32>>> {

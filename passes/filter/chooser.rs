@@ -7,6 +7,7 @@ use perfx_format::event_name::names_of;
 use perfx_format::features::{ClockData, SampleTime};
 use perfx_format::header::Features;
 use perfx_format::read::{Batch, SampleSpan};
+use perfx_format::record::namespaces::NamespaceKind;
 use perfx_format::sample::Sample;
 use perfx_format::{Endian, Event, Feature, Layouts, Record, RecordType, Task, named_pid, sample_type};
 use perfx_model::address_space::{AddressSpaces, KERNEL, Lookup, moment};
@@ -91,6 +92,12 @@ impl Chooser {
         if let Some((_, what)) = missing.iter().find(|(missing, _)| *missing) {
             bail!("no event of this recording records {what}, so samples can't be selected by it");
         }
+        if !options.namespaces.is_empty() && gathered.tasks.namespaces().is_empty() {
+            bail!(
+                "the recording does not name the namespaces of its tasks (perf record --namespaces), so samples \
+                 can't be selected by them"
+            );
+        }
         if options.event.is_set() && gathered.samples > 0 {
             layouts.check_ids()?;
         }
@@ -133,6 +140,9 @@ impl Chooser {
         );
         hints.of_tasks(("pid", "process", "processes"), &options.pid, &gathered.tasks);
         hints.of_tasks(("tid", "thread", "threads"), &options.tid, &gathered.tasks);
+        for (kind, inodes) in &options.namespaces {
+            hints.of_namespaces(*kind, inodes, gathered.tasks.namespaces());
+        }
         // One after the other, so that the memory for building them is not needed for both at once.
         let tasks = Tasks::new(gathered.tasks, &gathered.guests);
         let spaces = gathered.changes.map(|changes| Arc::new(AddressSpaces::new(changes)));
@@ -240,6 +250,14 @@ impl Chooser {
                 .comm
                 .allows(|regex| name.as_ref().is_some_and(|name| regex.is_match(name)))
                 .then_some(())?;
+        }
+        if !options.namespaces.is_empty() {
+            let machine = self.guests.machine(record, layouts, task.map(|task| task.0));
+            let own = self.tasks.namespaces(machine, task?.1, time)?;
+            let is_in = |(kind, inodes): &(NamespaceKind, Vec<u64>)| {
+                own.inode(*kind).is_some_and(|inode| inodes.contains(&inode))
+            };
+            options.namespaces.iter().all(is_in).then_some(())?;
         }
         if options.dso.is_set() && is_sample {
             let pid = task.map(|task| task.0);

@@ -44,7 +44,9 @@ impl Gathered {
         // If a pid or tid keeps nothing, the report lists the names of the existing ones.
         let named = options.needs_task() || options.names_threads;
         let has_windows = !options.windows.is_empty();
-        Gathered { changes, has_windows, tasks: TaskChanges::new(named), ..Gathered::default() }
+        let tasks = TaskChanges::new(named);
+        let tasks = if options.namespaces.is_empty() { tasks } else { tasks.with_namespaces() };
+        Gathered { changes, has_windows, tasks, ..Gathered::default() }
     }
 
     /// The kinds that the first survey needs.
@@ -61,7 +63,10 @@ impl Gathered {
             RecordType::AUXTRACE_INFO,
             RecordType::TIME_CONV,
         ]);
-        let kinds = kinds.union(TaskChanges::kinds());
+        let mut kinds = kinds.union(TaskChanges::kinds());
+        if !options.namespaces.is_empty() {
+            kinds.insert(RecordType::NAMESPACES);
+        }
         if options.dso.is_set() { kinds.union(Changes::kinds()) } else { kinds }
     }
 
@@ -72,7 +77,7 @@ impl Gathered {
         }
         match kind {
             RecordType::ID_INDEX => self.guests.learn(record),
-            RecordType::FORK | RecordType::EXIT | RecordType::COMM => {
+            RecordType::FORK | RecordType::EXIT | RecordType::COMM | RecordType::NAMESPACES => {
                 self.tasks.add(record, layouts);
             }
             RecordType::CGROUP => {

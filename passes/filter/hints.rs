@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use perfx_format::record::namespaces::{NamespaceKind, Namespaces};
 use perfx_model::tasks::TaskChanges;
 use perfx_pipeline::{count, likeness, seconds};
 use regex::bytes::{Regex, RegexBuilder};
@@ -73,6 +74,16 @@ impl Hints {
         if !chosen.only.is_empty() && chosen.only.iter().all(|regex| is_missing(&regex)) {
             let (named, more) = instead(&names, &chosen.only, list);
             self.kept.push((format!("nothing in the recording matches --{option}; {named}"), more));
+        }
+    }
+
+    /// Checks `--netns` and the like.
+    pub(super) fn of_namespaces(&mut self, kind: NamespaceKind, chosen: &[u64], sets: &[Namespaces]) {
+        let inodes: BTreeSet<u64> = sets.iter().filter_map(|set| set.inode(kind)).collect();
+        if !chosen.iter().any(|inode| inodes.contains(inode)) {
+            let has = has(inodes.iter().map(u64::to_string));
+            let line = format!("no task is in such a namespace (--{}ns); {has}", kind.name());
+            self.kept.push((line, (inodes.len() > LISTED).then_some("namespaces")));
         }
     }
 

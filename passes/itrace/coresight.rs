@@ -8,14 +8,12 @@ mod context;
 mod sampler;
 
 use std::collections::HashMap;
-use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
 
 use perfx_auxtrace::{Clock, Recorded};
 use perfx_format::read::StoredBytes;
 use perfx_format::{Layouts, Record};
-use perfx_pipeline::{Begin, Context as _, Emit, Error, Level, Report, Result, Session, Stage, counted};
+use perfx_pipeline::{Begin, Context as _, Emit, Level, Report, Result, Session, Stage, counted};
 use perfx_resolve::IdOptions;
 use perfx_trace::{Trace, coresight};
 
@@ -26,6 +24,7 @@ use super::found::{Found, NAME};
 use super::losses::Counts;
 use super::made::Made;
 use super::options::ItraceOptions;
+use super::producer::made_by;
 use super::step::{Decode, Decoder};
 use crate::combine::{Batches, Combine};
 
@@ -106,22 +105,12 @@ impl Decoder for Etm {
     }
 
     fn samples(&mut self) -> Option<Batches> {
-        let (sender, receiver) = sync_channel(2);
         let (context, counts) = (self.context.clone(), self.counts.clone());
-        let spawned = thread::Builder::new().spawn(move || {
-            let decoded = decode(&context, |made| {
-                sender.send(made.prepared()).map_err(|_| Error::new("no more samples are needed"))
-            });
-            match decoded {
-                Ok(found) => *counts.lock().unwrap_or_else(PoisonError::into_inner) = found,
-                // The receiver is gone if it needs no more batches.
-                Err(error) => drop(sender.send(Err(error))),
-            }
-        });
-        Some(match spawned.context("can't start a thread") {
-            Ok(_) => Box::new(receiver.into_iter()),
-            Err(error) => Box::new(std::iter::once(Err(error))),
-        })
+        Some(made_by(move |hand_out| {
+            let found = decode(&context, |made| hand_out(made.prepared()?))?;
+            *counts.lock().unwrap_or_else(PoisonError::into_inner) = found;
+            Ok(())
+        }))
     }
 
     fn sample(&mut self, record: Record<'_>, _layouts: &Layouts, out: &mut Emit<'_>) -> Result<()> {

@@ -5,7 +5,9 @@ mod context;
 mod events;
 mod log;
 mod sampler;
+mod spool;
 mod stacks;
+mod turn;
 mod turns;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -39,7 +41,8 @@ pub(super) fn stage(
     let clock = recorded.clock();
     let code = code::of(places, &mut recorded, clock, &found.build_ids, session);
     let decoded = events.decoded();
-    let context = Context { recorded, code, events, endian: session.endian, threads: session.threads };
+    let (endian, threads, temp_files) = (session.endian, session.threads, session.temp_files());
+    let context = Context { recorded, code, events, endian, threads, temp_files };
     let pt = Pt { context: Arc::new(context), counts: Arc::default() };
     Ok(Combine::with_step(NAME, Decode::new(pt, decoded, found.names)).stage())
 }

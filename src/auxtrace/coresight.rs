@@ -143,7 +143,7 @@ impl Written {
             {
                 is_told = true;
                 for Recorded { aux, cpu: on, time, .. } in own.remove(&at).unwrap_or_default() {
-                    let start = (at - offset) as usize;
+                    let start = usize::try_from(at - offset).unwrap_or(usize::MAX);
                     let len = usize::try_from(aux.size).unwrap_or(usize::MAX);
                     let end = data.len().min(start.saturating_add(len));
                     let raw = match aux.flags & Aux::RAW {

@@ -62,6 +62,17 @@ pub trait Work: Sync {
     fn end(&self, sink: &mut Self::Sink, blocks: &Blocks, part: &Part) -> Self::Done;
     /// All parts have been decoded; the blocks are dropped.
     fn finish(&self, _sink: &mut Self::Sink, _blocks: &Blocks) {}
+    /// A thread has panicked: the part that it had may never end, and no other thread may wait for it.
+    fn abandon(&self) {}
+}
+
+/// Abandons the work when it is dropped by a panic.
+struct Panics<'w, W: Work>(&'w W);
+
+impl<W: Work> Drop for Panics<'_, W> {
+    fn drop(&mut self) {
+        self.0.abandon();
+    }
 }
 
 /// Units have at least so many bytes of a trace.
@@ -126,10 +137,13 @@ pub(crate) fn decode_parts<U: Send, D: Send, W: Work>(
     let threads = threads.max(1);
     let mut workers: Vec<(W::Sink, Option<D>)> = (0..threads).map(|_| (work.sink(), None)).collect();
     let each = |(sink, decoder): &mut (W::Sink, Option<D>), (unit, part): (U, Part)| {
+        let panics = Panics(work);
         let decoder = decoder.get_or_insert_with(new);
         work.begin(sink, &part);
         decode(decoder, &unit, sink);
-        (part, work.end(sink, blocks(decoder), &part))
+        let made = work.end(sink, blocks(decoder), &part);
+        std::mem::forget(panics);
+        (part, made)
     };
     ordered(parts, &mut workers, threads == 1, each, |(part, made)| done(part, made))?;
     let end = |(mut sink, decoder): (W::Sink, Option<D>)| {

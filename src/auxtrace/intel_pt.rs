@@ -1,8 +1,8 @@
 //! Intel PT as a tracer: its description in the recording, and its decoder.
 
-use perfx_format::Event;
 use perfx_format::record::pt_info::PtInfo;
 use perfx_format::record::time_conv::TimeConv;
+use perfx_format::{Event, sample_type};
 use perfx_pipeline::{Result, bail, ensure};
 use perfx_trace::{Blocks, Image, Sink, Trace, intel_pt};
 
@@ -30,8 +30,9 @@ impl IntelPt {
             bail!("AUXTRACE_INFO says that PMU {} made the AUX data, but no event is of it", info.pmu_type)
         };
         ensure!(
-            !info.is_snapshot,
-            "the AUX data are snapshots of Intel PT, which may overlap; decode them with perf inject"
+            events.iter().all(|event| event.attr().sample_type & sample_type::AUX == 0),
+            "the AUX data of Intel PT is in samples (perf record --aux-sample), which is not decoded; decode it with \
+             perf inject --itrace"
         );
         let config = event.attr().config;
         let config = intel_pt::Config {

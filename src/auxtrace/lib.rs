@@ -17,6 +17,7 @@ mod decode;
 mod image;
 mod intel_pt;
 mod mappings;
+mod overlap;
 mod pieces;
 mod running;
 mod survey;

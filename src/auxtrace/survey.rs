@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use perfx_format::read::StoredBytes;
 use perfx_format::record::aux::{Aux, Auxtrace, AuxtraceInfo};
 use perfx_format::record::pt_info::PtInfo;
-use perfx_format::{Event, Kinds, Layouts, Origin, Record, RecordType, named_pid};
+use perfx_format::{Bytes, Event, Kinds, Layouts, Origin, Record, RecordType, named_pid};
 use perfx_model::address_space::{AddressSpaces, Changes, Dso, Mapping};
 use perfx_model::guests::Guests;
 use perfx_model::spe::TaskChange;
@@ -16,6 +16,7 @@ use crate::clock::Clock;
 use crate::coresight::{CoreSight, Written};
 use crate::intel_pt::IntelPt;
 use crate::mappings::Mappings;
+use crate::overlap::overlap;
 use crate::running::{Running, Task};
 
 /// Collects in file order what the traces of a recording need.
@@ -159,13 +160,13 @@ impl Survey {
         let clock = Clock { conv: tracer.info.conv };
         let mut ran = running.done(&clock);
         let (mut buffers, mut numbers, mut unreadable) = (Vec::new(), HashMap::new(), 0);
-        // Where the data of each buffer ends so far.
-        let mut ends: Vec<u64> = Vec::new();
+        // Where the data of each buffer ends so far, and the last piece of it.
+        let mut ends: Vec<(u64, Bytes)> = Vec::new();
         for (Auxtrace { size, offset, idx, tid, cpu, .. }, origin, header) in chunks {
             let number = *numbers.entry((idx, cpu, tid)).or_insert_with(|| {
                 let switches = ran.switches(cpu, tid);
                 buffers.push(Buffer { cpu, tid, traces: Vec::new(), switches });
-                ends.push(0);
+                ends.push((0, Bytes::default()));
                 buffers.len() - 1
             });
             let data = usize::try_from(size).ok().and_then(|len| stored.get(origin, header, len));
@@ -174,11 +175,14 @@ impl Survey {
                 continue;
             };
             let traces = &mut buffers[number].traces;
-            match traces.last_mut().filter(|_| ends[number] == offset) {
-                Some(pieces) => pieces.push(data),
-                None => traces.push(vec![data]),
+            let (end, before) = &ends[number];
+            // The bytes that are known already, if it follows on what is before.
+            let known = if info.is_snapshot { overlap(before, &data) } else { (*end == offset).then_some(0) };
+            match traces.last_mut().zip(known) {
+                Some((pieces, known)) => pieces.push(data.slice(known..data.len())),
+                None => traces.push(vec![data.clone()]),
             }
-            ends[number] = offset.wrapping_add(size);
+            ends[number] = (offset.wrapping_add(size), data);
         }
         mappings.spaces = AddressSpaces::new(changes);
         Ok(Recorded { tracer, buffers, tasks: ran.tasks, lost, unreadable, mappings })

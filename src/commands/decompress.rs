@@ -12,7 +12,7 @@ use perfx_pipeline::{Job, Level, Output, OutputForm};
 use crate::args::Usage;
 use crate::io::commit::{Existing, OutputPath, is_empty, with_folder};
 use crate::io::source::temp_files;
-use crate::io::target::{WriteArgs, read_line};
+use crate::io::target::{MoreArgs, WriteArgs, read_line};
 use crate::term::report::message;
 use crate::term::units::size;
 
@@ -31,10 +31,12 @@ pub(crate) struct Decompress {
     #[command(flatten)]
     options: DecompressOptions,
     /// The files of perf record --switch-output, oldest first; -o is the directory to write them to, under their own names
-    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["positional", "input", "to"])]
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["positional", "input", "more", "to"])]
     chain: Vec<PathBuf>,
     #[command(flatten)]
     write: WriteArgs,
+    #[command(flatten)]
+    more: MoreArgs,
 }
 
 /// Adds a hint: a file of a chain may be unreadable because another file of the chain is missing.
@@ -54,7 +56,7 @@ pub(crate) fn broken_chain(error: anyhow::Error, name: &str, after: Option<&Path
 impl Decompress {
     pub(crate) fn run(&self) -> Result<u8> {
         if self.chain.is_empty() {
-            return self.write.transform("decompress", vec![self.pass()]);
+            return self.write.each(&self.more, |write| write.transform("decompress", vec![self.pass()]));
         }
         let Some(folder) = self.write.output.as_deref().filter(|_| !self.write.in_place) else {
             if self.write.in_place {

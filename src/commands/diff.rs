@@ -31,11 +31,12 @@ use crate::io::source::{Source, refuse_twice, temp_files};
 /// With --profile, the weight of all samples (the sum of their periods; of cpu-clock, time) and of each
 /// function is compared, per run. What changed by --threshold or more is listed, and counts as changed if
 /// it is more than two kinds of noise: that of sampling (a binomial test), and that between runs
-/// (Student's t test with the variance of both sides pooled). The probability that anything is taken for a
-/// change where none is, is 5 %: half for the total, and half for the functions, for each in proportion to
-/// its share (Holm). Several runs a side are given with --vs; five do well. With one run a side, only the
-/// noise of sampling is known, and the exit code says changed only if --threshold is given. Of several
-/// events the first one sampled with call chains is compared, unless --event selects some.
+/// (Student's t test; for a function, its own variance and, half as much, that of the typical function).
+/// The probability that anything is taken for a change where none is, is 5 %: a third for the total, the
+/// rest for the functions, for each in proportion to its share (Holm). Several runs a side are given with
+/// --vs; five do well. With one run a side, only the noise of sampling is known, and the exit code says
+/// changed only if --threshold is given. Of several events the first one sampled with call chains is
+/// compared, unless --event selects some.
 ///
 /// Examples:
 ///   perfx diff a.data b.data

@@ -5,15 +5,18 @@ use std::iter;
 
 use anyhow::Result;
 use clap::Args;
-use perfx_format::Feature;
+use perfx_format::read::Batch;
+use perfx_format::{Feature, Record};
 use perfx_look::json::Document;
 use perfx_look::render::{self, kind_name};
 use perfx_look::{Du as Usage, EventBytes, FeatureBytes, Hole, KindBytes, Process};
+use perfx_passes::{SelectArgs, SelectedSamples};
 use perfx_pipeline::Report;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::args::ReadArgs;
+use crate::commands::export::input::filter_of;
 use crate::io::source::{InputArgs, Source};
 use crate::term::units::{self, percent};
 
@@ -23,15 +26,21 @@ use crate::term::units::{self, percent};
 /// nothing in the file points at. Compressed records are shown twice: as they are stored, and as the
 /// records they expand to. The figures of events and processes count expanded records.
 ///
+/// Options that select samples, such as --time and --pid, count the records that perfx filter would
+/// keep with them, decompressed.
+///
 /// Examples:
 ///   perfx du perf.data
+///   perfx du --comm nginx perf.data
 ///   perfx du --json perf.data | jq '.processes[0]'
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Du {
     #[command(flatten)]
     input: InputArgs,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Samples")]
+    select: SelectArgs,
+    #[command(flatten, next_help_heading = "Options")]
     read: ReadArgs,
 }
 
@@ -52,10 +61,22 @@ const SHOWN: usize = 20;
 
 impl Du {
     pub(crate) fn run(&self) -> Result<u8> {
-        let mut recording = Source::of(&self.input).open()?;
-        let mut report = Report::default();
+        let options = filter_of(&self.select)?;
+        let source = Source::of(&self.input);
+        let mut recording = if options.is_empty() { source.open()? } else { source.open_indexed()? };
+        recording.progress().expect(if options.is_empty() { 1 } else { 2 + options.readings() });
+        let (mut report, threads) = (Report::default(), self.read.threads.count());
         let bar = self.read.verbosity.progress(&recording);
-        let usage = perfx_look::du(&mut recording, self.read.threads.count(), &mut report)?;
+        let usage = match SelectedSamples::if_any(&mut recording, &options, threads, &mut report)? {
+            None => perfx_look::du(&mut recording, threads, &mut report)?,
+            Some(selected) => {
+                let kept = selected.with_records(&mut recording, threads)?;
+                let each = |batch: &Batch, see: &mut dyn FnMut(&Record<'_>)| kept.each(batch, see);
+                let usage = perfx_look::du_of(&mut recording, threads, &mut report, each)?;
+                kept.say_if_none(&recording.name, &mut report);
+                usage
+            }
+        };
         drop(bar);
         self.read.format.print(|| text(&usage), || Output::new(Printed::Du(&usage)))?;
         Ok(self.read.verbosity.print(&report))
@@ -135,7 +156,9 @@ pub(crate) fn tables(usage: &Usage) -> Vec<ByteTable> {
     tables.push(ByteTable { title: "process", rows });
 
     let feature = |of: &FeatureBytes| ByteRow::new(Feature(of.bit).to_string(), of.bytes, total, None);
-    tables.push(ByteTable { title: "feature", rows: usage.features.iter().map(feature).collect() });
+    if !usage.features.is_empty() {
+        tables.push(ByteTable { title: "feature", rows: usage.features.iter().map(feature).collect() });
+    }
     if !usage.holes.is_empty() {
         let hole = |hole: &Hole| ByteRow {
             of: None,

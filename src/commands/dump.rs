@@ -33,7 +33,7 @@ use crate::term::report::{heading, message};
 ///
 /// Examples:
 ///   perfx dump perf.data
-///   perfx dump --only MMAP2,COMM perf.data
+///   perfx dump --kind MMAP2,COMM perf.data
 ///   perfx dump --json perf.data | jq '.records[] | select(.kind == "COMM")'
 ///   perf record -o - ./program | perfx dump --format ndjson
 #[derive(Args, Debug)]
@@ -42,8 +42,8 @@ pub(crate) struct Dump {
     #[command(flatten)]
     input: InputArgs,
     /// Show only records of these kinds, given by name or number, and no header
-    #[arg(long, value_name = "KIND,…", value_delimiter = ',')]
-    only: Vec<String>,
+    #[arg(long, alias = "only", value_name = "KIND,…", value_delimiter = ',')]
+    kind: Vec<String>,
     /// Also show the bytes of each record
     #[arg(long)]
     raw: bool,
@@ -69,7 +69,7 @@ const SCHEMA: u32 = 1;
 pub(crate) enum Printed<'r> {
     #[expect(dead_code, reason = "`Shown` writes it part by part")]
     Dump {
-        /// Absent with --only
+        /// Absent with --kind
         #[serde(skip_serializing_if = "Option::is_none")]
         #[schemars(with = "Header<'r>")]
         header: Option<Header<'r>>,
@@ -250,7 +250,7 @@ impl<W: Write> Shown<W> {
 impl Dump {
     pub(crate) fn run(&self) -> Result<u8> {
         let mut only = Vec::new();
-        for kind in &self.only {
+        for kind in &self.kind {
             only.push(record_kind(kind)?);
         }
         let mut recording = Source::of(&self.input).open()?;

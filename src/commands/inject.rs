@@ -15,8 +15,8 @@ use perfx_pipeline::{Level, Pass, Report};
 
 use super::merge::{guest_pass, has_kcore};
 use crate::args::{Usage, usage};
-use crate::io::source::{InputArgs, InputsArgs, Source, each_input};
-use crate::io::target::WriteArgs;
+use crate::io::source::Source;
+use crate::io::target::{MoreArgs, WriteArgs};
 
 /// Options that only perf inject has, and why perfx refuses them.
 pub(crate) const PERF_ONLY: [(&str, &str); 1] = [(
@@ -132,9 +132,8 @@ pub(crate) struct Inject {
     like_perf: bool,
     #[command(flatten)]
     write: WriteArgs,
-    /// With --in-place, more recordings; @FILE is a list of recordings, one per line
-    #[arg(help_heading = "Input", value_name = "INPUT")]
-    more: Vec<PathBuf>,
+    #[command(flatten)]
+    more: MoreArgs,
 }
 
 const IDLE: &str = "Without effect, for scripts that run perf inject";
@@ -171,22 +170,7 @@ impl IdleArgs {
 
 impl Inject {
     pub(crate) fn run(self) -> Result<u8> {
-        if let (false, Some(more)) = (self.write.in_place, self.more.first()) {
-            let more = more.display();
-            bail!(Usage(format!(
-                "unexpected argument '{more}': give -o {more} to name the output; --in-place takes several inputs"
-            )));
-        }
-        if !self.write.in_place {
-            return self.inject();
-        }
-        let named = self.write.input.all().chain(&self.more).cloned().collect();
-        let sources = InputsArgs::of(named).sources()?;
-        each_input(&sources, "are unchanged", |source| {
-            let input = InputArgs::of(source);
-            let write = WriteArgs { input, ..self.write.clone() };
-            Inject { write, more: Vec::new(), ..self.clone() }.inject()
-        })
+        self.write.each(&self.more, |write| Inject { write: write.clone(), ..self.clone() }.inject())
     }
 
     /// Injects into one recording.

@@ -1,5 +1,5 @@
-//! `perfx list` lists what a recording names: events, DSOs, build-ids, processes, threads, cgroups or mappings, and ranks
-//! its functions and call stacks.
+//! `perfx list` lists what a recording names: events, DSOs, build-ids, processes, threads, cgroups, namespaces or
+//! mappings, and ranks its functions and call stacks.
 
 mod functions;
 
@@ -12,18 +12,20 @@ use perfx_pipeline::Report;
 
 use self::functions::RankArgs;
 use crate::args::{ReadArgs, Usage};
-use crate::commands::export::input::ChosenArgs;
+use crate::commands::export::input::{ChosenArgs, each_recording};
 use crate::io::source::InputsArgs;
 use crate::term::units::{count, fitted};
 
-/// List the functions, stacks, events, DSOs, build-ids, processes, threads, cgroups or mappings of a recording
+/// List the functions, stacks, events, DSOs, build-ids, processes, threads, cgroups, namespaces or mappings
 ///
 /// Functions are listed with the shares that perf report shows: of the samples in a function (self), and of
 /// those in it and in what it called (total). Of several events, the first one sampled with call chains is
-/// taken, unless --event selects another. Several recordings add up.
+/// taken, unless --event selects another.
 ///
 /// The rows of the other lists have the number of samples and the sum of their periods, as counted by
 /// perf report -n. The most sampled come first; events and mappings come in the order of the recording.
+///
+/// Several recordings add up; processes, threads and mappings are those of one.
 ///
 /// Examples:
 ///   perfx list functions perf.data --head 10
@@ -66,6 +68,8 @@ enum What {
     Threads,
     /// Cgroups (perf record --all-cgroups)
     Cgroups,
+    /// Namespaces of threads (perf record --namespaces), by their inodes
+    Namespaces,
     /// Mappings, with their addresses
     Mappings,
 }
@@ -86,6 +90,7 @@ impl List {
             What::Processes => list::What::Processes,
             What::Threads => list::What::Threads,
             What::Cgroups => list::What::Cgroups,
+            What::Namespaces => list::What::Namespaces,
             What::Mappings => list::What::Mappings,
         };
         self.rank.refuse_all()?;
@@ -96,15 +101,23 @@ impl List {
             ));
         }
         let sources = self.inputs.sources()?;
-        let [source] = &sources[..] else {
-            bail!(Usage("only functions and stacks are listed of several recordings at once".into()));
-        };
-        let mut recording = source.open_indexed()?;
+        if sources.len() > 1 && !what.adds_up() {
+            bail!(Usage("processes, threads and mappings are those of one recording: give one".into()));
+        }
         let mut report = Report::default();
-        recording.progress().expect(2 + filter.readings());
-        let bar = self.read.verbosity.progress(&recording);
-        let listing = list(&mut recording, what, &filter, self.read.threads.count(), &mut report)?;
-        drop(bar);
+        let mut sum: Option<Listing> = None;
+        each_recording(&sources, &mut report, |mut recording, report| {
+            recording.progress().expect(2 + filter.readings());
+            let bar = self.read.verbosity.progress(&recording);
+            let listing = list(&mut recording, what, &filter, self.read.threads.count(), report)?;
+            drop(bar);
+            match &mut sum {
+                Some(sum) => sum.add(listing),
+                None => sum = Some(listing),
+            }
+            Ok(())
+        })?;
+        let Some(listing) = sum else { bail!(Usage("give a recording".into())) };
         self.read.format.print(|| text(&listing), || Output::new(listing.clone()))?;
         Ok(self.read.verbosity.print(&report))
     }
@@ -137,6 +150,9 @@ fn text(listing: &Listing) -> String {
             let path =
                 row.path.as_ref().map_or_else(|| format!("(id {})", row.id.0), |path| shown(path, None));
             vec![path, count(row.samples), count(row.period.0)]
+        }),
+        Listing::Namespaces { rows } => lines(&["namespace", "inode", "samples", "period"], rows, |row| {
+            vec![row.kind.to_owned(), row.inode.0.to_string(), count(row.samples), count(row.period.0)]
         }),
         Listing::Mappings { rows } => {
             lines(&["mapping", "process", "start", "size", "offset", "access", "samples"], rows, |row| {

@@ -5,11 +5,11 @@ use clap::{ArgGroup, ArgMatches, Args as _, Command, FromArgMatches as _};
 use perfx_passes::{PassCommand, PassSpec};
 
 use crate::args::usage;
-use crate::io::target::WriteArgs;
+use crate::io::target::{MoreArgs, WriteArgs};
 
 /// The command line of a pass's command.
 pub(crate) fn command(spec: &PassSpec, PassCommand { about, help, one_of, .. }: PassCommand) -> Command {
-    let command = WriteArgs::augment_args(spec.augment(Command::new(spec.name)));
+    let command = MoreArgs::augment_args(WriteArgs::augment_args(spec.augment(Command::new(spec.name))));
     // Without any of them, the pass has nothing to do.
     let command = match one_of {
         [] => command,
@@ -20,6 +20,9 @@ pub(crate) fn command(spec: &PassSpec, PassCommand { about, help, one_of, .. }: 
 
 /// Runs the pass with the options and input of the command line.
 pub(crate) fn run(spec: &PassSpec, matches: &ArgMatches) -> Result<u8> {
-    let pass = spec.make(matches).map_err(usage)?;
-    WriteArgs::from_arg_matches(matches)?.transform(spec.name, vec![pass])
+    // Wrong options are reported before anything is read.
+    spec.make(matches).map_err(usage)?;
+    let more = MoreArgs::from_arg_matches(matches)?;
+    WriteArgs::from_arg_matches(matches)?
+        .each(&more, |write| write.transform(spec.name, vec![spec.make(matches).map_err(usage)?]))
 }

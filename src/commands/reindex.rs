@@ -5,7 +5,7 @@ use clap::Args;
 use perfx_passes::{ReindexAux, ReindexBuildIds, ReindexIds, ReindexTimes};
 use perfx_pipeline::Pass;
 
-use crate::io::target::WriteArgs;
+use crate::io::target::{MoreArgs, WriteArgs};
 
 /// Rebuild the indexes of a recording: ID_INDEX, AUXTRACE, SAMPLE_TIME, BUILD_ID
 ///
@@ -34,16 +34,20 @@ pub(crate) struct Reindex {
     build_ids: bool,
     #[command(flatten)]
     write: WriteArgs,
+    #[command(flatten)]
+    more: MoreArgs,
 }
 
 impl Reindex {
     pub(crate) fn run(&self) -> Result<u8> {
-        if self.write.in_place
-            && let Some(code) = self.write.rewrite_features_in_place(self.passes())?
-        {
-            return Ok(code);
-        }
-        self.write.transform("reindex", self.passes())
+        self.write.each(&self.more, |write| {
+            if write.in_place
+                && let Some(code) = write.rewrite_features_in_place(self.passes())?
+            {
+                return Ok(code);
+            }
+            write.transform("reindex", self.passes())
+        })
     }
 
     fn passes(&self) -> Vec<Box<dyn Pass>> {

@@ -5,7 +5,7 @@ use clap::Args;
 use perfx_passes::{Repair as RepairPass, RepairOptions};
 use perfx_pipeline::Pass;
 
-use crate::io::target::WriteArgs;
+use crate::io::target::{MoreArgs, WriteArgs};
 
 /// Repair faults that programs and kernels are known to write into recordings
 ///
@@ -24,16 +24,20 @@ pub(crate) struct Repair {
     options: RepairOptions,
     #[command(flatten)]
     write: WriteArgs,
+    #[command(flatten)]
+    more: MoreArgs,
 }
 
 impl Repair {
     pub(crate) fn run(&self) -> Result<u8> {
         let passes = || -> Vec<Box<dyn Pass>> { vec![Box::new(RepairPass::new(&self.options.fault))] };
-        if self.write.in_place
-            && let Some(code) = self.write.rewrite_features_in_place(passes())?
-        {
-            return Ok(code);
-        }
-        self.write.transform("repair", passes())
+        self.write.each(&self.more, |write| {
+            if write.in_place
+                && let Some(code) = write.rewrite_features_in_place(passes())?
+            {
+                return Ok(code);
+            }
+            write.transform("repair", passes())
+        })
     }
 }

@@ -1,21 +1,23 @@
 //! `perfx stats` counts the contents of a recording: records by kind, samples by event, losses, compressed
 //! and AUX data.
 
+use std::sync::Arc;
+
 use anyhow::Result;
 use clap::Args;
 use perfx_format::read::Batch;
 use perfx_format::{Record, RecordType};
 use perfx_look::json::Document;
-use perfx_look::render::{self, kind_name};
+use perfx_look::render::{self, kind_name, printable};
 use perfx_look::{AuxCount, Count, Stats as Counts, TimeSpan, stats, stats_of};
-use perfx_passes::{SelectArgs, SelectedSamples};
+use perfx_passes::{FilterOptions, SelectArgs, SelectedSamples};
 use perfx_pipeline::Report;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::args::ReadArgs;
+use crate::args::{Format, ReadArgs};
 use crate::commands::export::input::filter_of;
-use crate::io::source::{InputArgs, Source};
+use crate::io::source::{InputsArgs, Source, each_input};
 use crate::term::units::{self, fitted, percent};
 
 /// Count records by kind, samples by event, and what was lost
@@ -28,16 +30,19 @@ use crate::term::units::{self, fitted, percent};
 /// Options that select samples, such as --time and --pid, count the records that perfx filter would
 /// keep with them, decompressed. With an index (perfx index), little more than these is read.
 ///
+/// Of several recordings, each is counted by itself; one that can't be read does not stop the others.
+///
 /// Examples:
 ///   perfx stats perf.data
 ///   perfx stats --json perf.data | jq '.kinds[] | select(.kind == "SAMPLE").records'
 ///   perfx stats --time 50%-51% perf.data
+///   perfx stats --format ndjson night/*.data
 ///   perf record -o - ./program | perfx stats
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Stats {
     #[command(flatten)]
-    input: InputArgs,
+    inputs: InputsArgs,
     #[command(flatten, next_help_heading = "Samples")]
     select: SelectArgs,
     #[command(flatten, next_help_heading = "Options")]
@@ -49,11 +54,25 @@ pub(crate) type Output<'c> = Document<2, Printed<'c>>;
 
 /// # perfx stats --format json
 ///
-/// The counts of a recording. perf report --stats counts the same, with the exceptions in docs/guide/look.md.
+/// The counts of a recording, or of several; in ndjson, each of several has a line. perf report --stats counts the same,
+/// with the exceptions in docs/guide/look.md.
 #[derive(Serialize, JsonSchema)]
-#[serde(tag = "what", rename_all = "lowercase")]
+#[serde(tag = "what", rename_all = "kebab-case")]
+#[schemars(deny_unknown_fields)]
 pub(crate) enum Printed<'c> {
     Stats(&'c Counts),
+    StatsOfFiles { files: &'c [FileCounts] },
+    StatsOfFile(&'c FileCounts),
+}
+
+/// The counts of one of several recordings.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct FileCounts {
+    /// The name that the user gave
+    file: String,
+    #[serde(flatten)]
+    counts: Counts,
 }
 
 /// The most AUX buffers in text; JSON has all.
@@ -62,12 +81,37 @@ const SHOWN: usize = 16;
 impl Stats {
     pub(crate) fn run(&self) -> Result<u8> {
         let options = filter_of(&self.select)?;
-        let source = Source::of(&self.input);
+        let sources = self.inputs.sources()?;
+        let format = self.read.format;
+        if sources.len() == 1 {
+            let (counts, report) = self.count(&sources[0], &options)?;
+            format.print(|| text(&counts), || Output::new(Printed::Stats(&counts)))?;
+            return Ok(self.read.verbosity.print(&report));
+        }
+        let mut files = Vec::new();
+        let code = each_input(&sources, "are not counted", |source| {
+            let (counts, report) = self.count(source, &options)?;
+            let file = FileCounts { file: source.to_string(), counts };
+            if format.format() == Format::Json {
+                files.push(file);
+            } else {
+                let titled = || format!("{}:\n{}\n", printable(&file.file), text(&file.counts));
+                format.print(titled, || Output::new(Printed::StatsOfFile(&file)))?;
+            }
+            Ok(self.read.verbosity.print(&report))
+        });
+        if format.format() == Format::Json {
+            format.print(String::new, || Output::new(Printed::StatsOfFiles { files: &files }))?;
+        }
+        code
+    }
+
+    fn count(&self, source: &Source, options: &Arc<FilterOptions>) -> Result<(Counts, Report)> {
         let mut recording = if options.is_empty() { source.open()? } else { source.open_indexed()? };
         recording.progress().expect(if options.is_empty() { 1 } else { 2 + options.readings() });
         let (mut report, threads) = (Report::default(), self.read.threads.count());
         let bar = self.read.verbosity.progress(&recording);
-        let counts = match SelectedSamples::if_any(&mut recording, &options, threads, &mut report)? {
+        let counts = match SelectedSamples::if_any(&mut recording, options, threads, &mut report)? {
             None => stats(&mut recording, threads, &mut report)?,
             Some(selected) => {
                 let kept = selected.with_records(&mut recording, threads)?;
@@ -78,8 +122,7 @@ impl Stats {
             }
         };
         drop(bar);
-        self.read.format.print(|| text(&counts), || Output::new(Printed::Stats(&counts)))?;
-        Ok(self.read.verbosity.print(&report))
+        Ok((counts, report))
     }
 }
 

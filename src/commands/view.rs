@@ -23,6 +23,7 @@ use crate::io::target::Named;
 ///   perfx view perf.data --head 20
 ///   perfx view perf.data -F comm,tid,time,event --event 'sched:.*' --time 10%-20%
 ///   perfx view perf.data --comm nginx --count
+///   perfx view perf.data --json | jq -r 'select(.frames[0].sym == "memcpy") | .time_ns'
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct View {
@@ -36,6 +37,9 @@ pub(crate) struct View {
     /// Show times with nine digits after the point
     #[arg(help_heading = "Lines", long)]
     ns: bool,
+    /// Show each sample as a line of JSON; numbers that may exceed 2^53 are strings
+    #[arg(help_heading = "Lines", long, conflicts_with = "ns")]
+    json: bool,
     /// Leave out calls that the compiler inlined, and don't read DWARF
     #[arg(help_heading = "Lines", long)]
     no_inline: bool,
@@ -43,7 +47,7 @@ pub(crate) struct View {
     #[arg(help_heading = "Lines", long, value_name = "N")]
     head: Option<u64>,
     /// Show only the number of samples
-    #[arg(help_heading = "Lines", long, conflicts_with_all = ["fields", "ns", "no_inline", "head"])]
+    #[arg(help_heading = "Lines", long, conflicts_with_all = ["fields", "ns", "json", "no_inline", "head"])]
     count: bool,
     #[command(flatten)]
     stacks: StackArgs,
@@ -58,6 +62,7 @@ impl View {
             inlined: !self.no_inline,
             head: self.head,
             count_only: self.count,
+            json: self.json,
         };
         let mut report = Report::default();
         let (filter, threads) = (self.stacks.filter()?, self.stacks.threads());

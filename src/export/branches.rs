@@ -224,11 +224,7 @@ impl BranchProfile {
             return self.add_lists(section, &recording.name, program, report).map(|()| true);
         }
         let (facts, has_branches) = survey(recording, threads)?;
-        let traced = if has_branches || self.keeps_stacks {
-            None
-        } else {
-            Traced::read(recording, filter, threads, report)?
-        };
+        let traced = if has_branches { None } else { Traced::read(recording, filter, threads, report)? };
         if !has_branches && traced.is_none() {
             return Ok(false);
         }
@@ -365,10 +361,19 @@ impl BranchProfile {
 
     /// Adds a branch that a hardware trace tells of, and the code behind its target; or only that code. Nothing is added
     /// if no place is in the program.
+    ///
+    /// As a stack, the code that ran straight on ends with a branch that leaves the program: llvm-profgen counts its code,
+    /// but not that branch, which is the first of another stack.
     pub(crate) fn add_traced(&mut self, from: Option<Place>, to: Place, end: Place, count: u64) {
         let end = end.filter(|_| to.is_some());
+        let is_inside = from.flatten().or(to).is_some();
+        if self.keeps_stacks && is_inside {
+            let branches = end.map(|end| (Some(end), None)).into_iter().chain([(from.flatten(), to)]);
+            let stack = Stack { chain: Box::default(), branches: branches.collect() };
+            *self.stacks.entry(stack).or_default() += count;
+        }
         match (from, to, end) {
-            (Some(from), ..) if from.or(to).is_some() => {
+            (Some(from), ..) if is_inside => {
                 self.take(Trace { from, to, end }, Taken { count, mispredicted: 0 });
             }
             (None, Some(start), Some(end)) => self.run(start, end, count),
@@ -632,7 +637,8 @@ impl Files<'_> {
             owners.dedup();
             for owner in owners {
                 let own = |place: Option<(u32, u64)>| place.filter(|&(of, _)| of == owner).map(|(_, at)| at);
-                let profile = all.profiles.entry(owner).or_default();
+                let new = || BranchProfile::new(self.keeps_stacks);
+                let profile = all.profiles.entry(owner).or_insert_with(new);
                 profile.atoms = ran.atoms;
                 profile.add_traced(from.map(own), own(to), own(end), count);
             }

@@ -8,11 +8,19 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::functions::NamedStacks;
-use crate::noise::{between_runs, beyond_noise, sampling};
+use crate::noise::{Spread, beyond_noise, sampling};
 use crate::stacks::{Row, Stacks, Weight};
 
 /// The probability that anything at all is taken for a change where none is.
 const ERROR: f64 = 0.05;
+
+/// The part of it that is for the sum of all. What is slower as a whole shows there long before it does in functions,
+/// so the functions have more use for it.
+const ERROR_OF_ALL: f64 = 1.0 / 3.0;
+
+/// The samples in a run that a function needs to tell how much functions vary: with fewer, its variance is a matter of
+/// single samples.
+const SAMPLES_TO_VARY: f64 = 10.0;
 
 /// How what was sampled has changed, as [`compare()`] returns it.
 #[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
@@ -173,6 +181,10 @@ impl Run {
             functions.map(|function| if total { function.total } else { function.own }.period).collect();
         run
     }
+
+    fn function(&self, at: usize) -> u64 {
+        self.functions.get(at).copied().unwrap_or(0)
+    }
 }
 
 /// A part of the samples: its weight in each run.
@@ -191,13 +203,13 @@ struct Sides<'r> {
 /// Compares the runs of two sides. Each side has one at least.
 pub fn compare(named: &NamedStacks, runs: [&[Run]; 2], options: ChangeOptions) -> ProfileDiff {
     let sides = Sides::new(runs, options);
-    let mut all = sides.change(&|run| run.weight, !options.shares);
+    let mut all = sides.change(&|run| run.weight);
     let mut functions: Vec<FunctionChange> = (0..)
         .zip(&named.functions)
         .map(|(at, function)| FunctionChange {
             function: function.name.to_string(),
             file: function.file.map(|file| named.files[file as usize].path.clone()),
-            change: sides.change(&|run| run.functions.get(at).copied().unwrap_or(0), true),
+            change: sides.change(&|run| run.function(at)),
         })
         .collect();
     sides.judge(&mut all, &mut functions);
@@ -250,16 +262,16 @@ impl<'r> Sides<'r> {
     }
 
     /// What a part weighs in each run; with shares, of 1.
-    fn values(&self, side: usize, part: PartOf<'_>) -> Vec<f64> {
+    fn values(&self, part: PartOf<'_>) -> [Vec<f64>; 2] {
         let value = |run: &Run| match self.options.shares {
             true if run.weight == 0 => 0.0,
             true => part(run) as f64 / run.weight as f64,
             false => part(run) as f64,
         };
-        self.runs[side].iter().map(value).collect()
+        self.runs.map(|runs| runs.iter().map(value).collect())
     }
 
-    fn change(&self, part: PartOf<'_>, tested: bool) -> Change {
+    fn change(&self, part: PartOf<'_>) -> Change {
         let weight = |side: usize| self.runs[side].iter().map(|run| part(run) as f64).sum::<f64>();
         let [a, b] = [0, 1].map(|side| weight(side) / self.runs[side].len() as f64);
         let percent = |part: f64, all: f64| if all > 0.0 { part * 100.0 / all } else { 0.0 };
@@ -270,23 +282,25 @@ impl<'r> Sides<'r> {
             share_a,
             share_b,
             change: if self.options.shares { share_b - share_a } else { percent(b - a, self.means[0]) },
-            probability: tested.then(|| self.probability(part, [weight(0), weight(1)])),
+            probability: None,
             beyond_noise: false,
         }
     }
 
-    /// The larger of the probabilities of both noises: a change must be larger than either.
-    fn probability(&self, part: PartOf<'_>, weights: [f64; 2]) -> f64 {
-        let samples = |side: usize, weight: f64| match self.of_sample[side] {
+    /// The samples in all runs of a side that weigh so much in each.
+    fn samples(&self, side: usize, weight: f64) -> f64 {
+        match self.of_sample[side] {
             0.0 => 0.0,
-            of_sample => weight / of_sample,
-        };
-        let exposures = [0, 1].map(|side| {
-            let runs = self.runs[side].len() as f64;
-            samples(side, if self.options.shares { self.means[side] * runs } else { runs })
-        });
-        let by_sampling = sampling([0, 1].map(|side| samples(side, weights[side])), exposures);
-        let by_runs = between_runs(&self.values(0, part), &self.values(1, part));
+            of_sample => weight * self.runs[side].len() as f64 / of_sample,
+        }
+    }
+
+    /// The larger of the probabilities of both noises: a change must be larger than either.
+    fn probability(&self, change: &Change, by_runs: Option<f64>) -> f64 {
+        let found = [self.samples(0, change.a), self.samples(1, change.b)];
+        let exposures =
+            [0, 1].map(|side| self.samples(side, if self.options.shares { self.means[side] } else { 1.0 }));
+        let by_sampling = sampling(found, exposures);
         // More digits would depend on the processor.
         let rounded = |probability: f64| format!("{probability:.2e}").parse().unwrap_or(probability);
         rounded(by_runs.map_or(by_sampling, |by_runs| by_runs.max(by_sampling)))
@@ -296,20 +310,63 @@ impl<'r> Sides<'r> {
         change.change != 0.0 && change.change.abs() >= self.options.threshold
     }
 
-    /// Half of the error is for the sum of all, and half for the functions: for each as much as its share of both sides,
-    /// so that however many small functions there are, large ones can be told from noise.
+    /// True if the weights of both sides together reach the threshold. Otherwise no change can, so it is not tested, and
+    /// takes no error from others.
+    fn can_count(&self, change: &Change) -> bool {
+        let both = match self.options.shares {
+            true => change.share_a + change.share_b,
+            false if self.means[0] > 0.0 => (change.a + change.b) * 100.0 / self.means[0],
+            false => 0.0,
+        };
+        both > 0.0 && both >= self.options.threshold
+    }
+
+    /// Tests the sum of all and the functions. Of the error that is for functions, each has as much as its share of both
+    /// sides, so that however many small functions there are, large ones can be told from noise.
     fn judge(&self, all: &mut Change, functions: &mut [FunctionChange]) {
-        let share = |change: &Change| change.share_a + change.share_b;
-        let sum: f64 = functions.iter().map(|function| share(&function.change)).sum();
-        let part = |change: &Change| if sum > 0.0 { share(change) / sum } else { 0.0 };
-        let test =
-            |function: &FunctionChange| (function.change.probability.unwrap_or(1.0), part(&function.change));
-        let mut tests: Vec<(f64, f64)> = functions.iter().map(test).collect();
-        tests.extend(all.probability.map(|probability| (probability, 1.0)));
-        let changes = functions.iter_mut().map(|function| &mut function.change).chain([all]);
-        for (change, beyond) in changes.zip(beyond_noise(&tests, ERROR)) {
+        let mut parts = Vec::new();
+        for (at, function) in functions.iter_mut().enumerate() {
+            if self.can_count(&function.change) {
+                parts.push((self.values(&|run| run.function(at)), &mut function.change));
+            }
+        }
+        let typical = self.typical(&parts);
+        let mut tests = Vec::new();
+        for (values, change) in &mut parts {
+            let values = [&*values[0], &*values[1]];
+            let spread = Spread::of(values);
+            let spread = spread.map(|spread| typical.map_or(spread, |typical| spread.moderated(typical)));
+            let probability = self.probability(change, spread.map(|spread| spread.between(values)));
+            change.probability = Some(probability);
+            tests.push((probability, change.share_a + change.share_b));
+        }
+        let mut changes: Vec<&mut Change> = parts.into_iter().map(|(_, change)| change).collect();
+        if !self.options.shares {
+            let [a, b] = self.values(&|run| run.weight);
+            let spread = Spread::of([&a, &b]);
+            let probability = self.probability(all, spread.map(|spread| spread.between([&a, &b])));
+            all.probability = Some(probability);
+            let of_functions: f64 = tests.iter().map(|(_, share)| share).sum();
+            let share = of_functions * ERROR_OF_ALL / (1.0 - ERROR_OF_ALL);
+            tests.push((probability, if share > 0.0 { share } else { 1.0 }));
+            changes.push(all);
+        }
+        for (change, beyond) in changes.into_iter().zip(beyond_noise(&tests, ERROR)) {
             change.beyond_noise = beyond && self.counts(change);
         }
+    }
+
+    /// How much the typical function varies, in proportion to its weight.
+    fn typical(&self, functions: &[([Vec<f64>; 2], &mut Change)]) -> Option<f64> {
+        let runs = self.runs[0].len() + self.runs[1].len();
+        let relative = |([a, b], change): &([Vec<f64>; 2], &mut Change)| {
+            let samples = self.samples(0, change.a) + self.samples(1, change.b);
+            Some(Spread::of([a, b]).filter(|_| samples >= SAMPLES_TO_VARY * runs as f64)?.relative())
+        };
+        let mut relative: Vec<f64> = functions.iter().filter_map(relative).collect();
+        relative.sort_by(f64::total_cmp);
+        let middle = |at: usize| relative.get(at).copied();
+        Some(f64::midpoint(middle(relative.len().saturating_sub(1) / 2)?, middle(relative.len() / 2)?))
     }
 
     fn comms(&self) -> Vec<CommChange> {
@@ -320,12 +377,178 @@ impl<'r> Sides<'r> {
             .flat_map(|run| &run.comms)
             .map(|(name, _)| (name, ()))
             .collect();
-        let change = |name: &[u8]| self.change(&|run| run.comms.get(name).copied().unwrap_or(0), false);
+        let change = |name: &[u8]| self.change(&|run| run.comms.get(name).copied().unwrap_or(0));
         let mut comms: Vec<CommChange> =
             names.keys().map(|name| CommChange { comm: readable(name), change: change(name) }).collect();
         comms.retain(|comm| self.counts(&comm.change));
         // The sort is stable: among equals the order of names stays.
         comms.sort_by(|one, other| other.change.change.abs().total_cmp(&one.change.change.abs()));
         comms
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::functions::{CodePlace, FunctionId};
+
+    /// What functions weigh, percent of a program that takes 5,000 samples: a few large ones, and many small ones.
+    const PERCENT: [u32; 29] =
+        [24, 18, 12, 10, 8, 4, 3, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1];
+    /// The function of 10 % that becomes slower, and the one that varies if one does.
+    const SLOWED: usize = 3;
+    const VARYING: usize = 1;
+
+    /// Pseudo-random numbers (xorshift), the same in each run of the tests.
+    struct Random(u64);
+
+    impl Random {
+        /// From 0 to 1.
+        fn uniform(&mut self) -> f64 {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            (self.0 >> 11) as f64 / (1_u64 << 53) as f64
+        }
+
+        /// About 1, with this standard deviation.
+        fn about_one(&mut self, deviation: f64) -> f64 {
+            let normal = (0..12).map(|_| self.uniform()).sum::<f64>() - 6.0;
+            1.0 + deviation * normal
+        }
+    }
+
+    /// How the runs of a program vary, beside sampling, and how much slower they are.
+    #[derive(Clone, Copy)]
+    struct Program {
+        all: f64,
+        slowed: f64,
+        varying: f64,
+    }
+
+    const SAME: Program = Program { all: 1.0, slowed: 1.0, varying: 0.0 };
+
+    impl Program {
+        /// A run: all varies by 1 %, and each function by 2 % beside.
+        fn run(self, random: &mut Random) -> Run {
+            let speed = self.all * random.about_one(0.01);
+            let mut below = Vec::new();
+            let mut sum = 0.0;
+            for (function, percent) in PERCENT.into_iter().enumerate() {
+                let slower = if function == SLOWED { self.slowed } else { 1.0 };
+                let varies = if function == VARYING { self.varying } else { 0.02 };
+                sum += f64::from(percent) * slower * speed * random.about_one(varies).max(0.0);
+                below.push(sum);
+            }
+            let mut run = Run { functions: vec![0; PERCENT.len()], ..Run::default() };
+            run.samples = (sum * 50.0) as u64;
+            for _ in 0..run.samples {
+                let at = random.uniform() * sum;
+                run.functions[below.partition_point(|&below| below <= at)] += 1;
+            }
+            run.weight = run.samples;
+            run.squares = run.samples as f64;
+            run
+        }
+    }
+
+    fn named() -> NamedStacks {
+        let mut named = NamedStacks::new(2);
+        for number in 0..PERCENT.len() {
+            let name = format!("f{number}").into();
+            let place = CodePlace::User;
+            named.functions.insert(FunctionId { name, file: None, place, inlined: false, nameless: false });
+        }
+        named
+    }
+
+    const OPTIONS: ChangeOptions =
+        ChangeOptions { threshold: 1.0, trusts_one_run: false, total: false, shares: false };
+
+    /// Of 100 comparisons of two programs with so many runs a side: what changed.
+    fn compared(runs: usize, [a, b]: [Program; 2], shares: bool) -> Vec<ProfileDiff> {
+        let (named, mut random) = (named(), Random(0x9e37_79b9_7f4a_7c15));
+        let side = |program: Program, random: &mut Random| {
+            (0..runs).map(|_| program.run(random)).collect::<Vec<_>>()
+        };
+        let options = ChangeOptions { shares, ..OPTIONS };
+        (0..100)
+            .map(|_| {
+                let (a, b) = (side(a, &mut random), side(b, &mut random));
+                compare(&named, [&a, &b], options)
+            })
+            .collect()
+    }
+
+    fn count(found: &[ProfileDiff], is: impl Fn(&ProfileDiff) -> bool) -> usize {
+        found.iter().filter(|found| is(found)).count()
+    }
+
+    fn has_slowed(found: &ProfileDiff) -> bool {
+        let is = |function: &FunctionChange| function.function == format!("f{SLOWED}");
+        found.functions.iter().any(|function| is(function) && function.change.beyond_noise)
+    }
+
+    /// The gate errs in at most 5 of 100 comparisons, also if one large function varies much between runs.
+    #[test]
+    fn equal_programs_have_rarely_changed() {
+        for (runs, shares) in [(2, false), (3, false), (5, false), (5, true)] {
+            for varying in [0.02, 0.15] {
+                let program = Program { varying, ..SAME };
+                let changed = count(&compared(runs, [program; 2], shares), |found| found.changed);
+                assert!(changed <= 5, "{runs} runs, {varying}: {changed}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_function_of_a_tenth_that_became_17_percent_slower_has_changed() {
+        let found = compared(5, [SAME, Program { slowed: 1.17, ..SAME }], false);
+        let changed = count(&found, has_slowed);
+        assert!(changed >= 90, "{changed}");
+        // The others have not.
+        let wrong = count(&found, |found| {
+            found.functions.iter().filter(|function| function.change.beyond_noise).count()
+                > usize::from(has_slowed(found))
+        });
+        assert!(wrong <= 5, "{wrong}");
+    }
+
+    #[test]
+    fn a_program_that_became_10_percent_slower_has_changed() {
+        let found = compared(5, [SAME, Program { all: 1.1, ..SAME }], false);
+        assert_eq!(count(&found, |found| found.changed && found.all.beyond_noise), 100);
+        // In shares nothing has.
+        let changed = count(&compared(5, [SAME, Program { all: 1.1, ..SAME }], true), |found| found.changed);
+        assert!(changed <= 5, "{changed}");
+    }
+
+    /// One run a side tells nothing of how runs differ.
+    #[test]
+    fn one_run_a_side_is_changed_only_if_that_is_asked_for() {
+        let (named, mut random) = (named(), Random(1));
+        let mut run = |all| [Program { all, ..SAME }.run(&mut random)];
+        let (a, b) = (run(1.0), run(2.0));
+        for trusts_one_run in [false, true] {
+            let found = compare(&named, [&a, &b], ChangeOptions { trusts_one_run, ..OPTIONS });
+            assert_eq!((found.all.beyond_noise, found.noise), (true, Noise::Sampling));
+            assert_eq!(found.changed, trusts_one_run);
+        }
+    }
+
+    /// Neither side weighs anything, or one function has everything.
+    #[test]
+    fn runs_without_weight_are_compared() {
+        let named = named();
+        for weight in [0, 7] {
+            let functions = vec![weight];
+            let run = Run { samples: 7, weight, squares: weight as f64, functions, ..Run::default() };
+            for shares in [false, true] {
+                let options = ChangeOptions { shares, threshold: 0.0, ..OPTIONS };
+                let sides = [vec![run.clone(); 3], vec![run.clone(); 2]];
+                let found = compare(&named, [&sides[0], &sides[1]], options);
+                assert!(!found.changed && found.functions.is_empty());
+            }
+        }
     }
 }

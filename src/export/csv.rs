@@ -11,10 +11,11 @@ use std::io::Write;
 use ::csv::Writer;
 use perfx_format::RecordType;
 use perfx_format::read::Recording;
-use perfx_look::render::kind_name;
-use perfx_pipeline::{Error, Report, Result};
+use perfx_look::render::{kind_name, push_number};
+use perfx_pipeline::{Error, Report, Result, ahead};
 
 use crate::losses::say_cut_off;
+use crate::sorted::Sorted;
 use cell::plain;
 use gather::Gathered;
 use names::Naming;
@@ -56,7 +57,7 @@ pub fn write_tables(
     let stat = stat(&gathered, create(STAT)?)?;
     let processes = processes(&gathered, create(PROCESSES)?)?;
     let results = results(&naming, &facts.events, create(RESULTS)?)?;
-    let overview = overview(gathered, create(OVERVIEW)?)?;
+    let overview = overview(gathered.overview, create(OVERVIEW)?, threads)?;
     Ok([stat, overview, processes, results])
 }
 
@@ -76,13 +77,31 @@ fn stat(gathered: &Gathered, out: impl Write) -> Result<u64> {
     Ok(kinds.len() as u64)
 }
 
-fn overview(gathered: Gathered, mut out: impl Write) -> Result<u64> {
-    let rows = gathered.overview.records();
+/// Bytes of rows that are merged before they are written.
+const MERGED: usize = 1 << 18;
+
+/// Writes the rows of all records; with several threads, one merges while another writes.
+fn overview(sorted: Sorted, mut out: impl Write, threads: usize) -> Result<u64> {
+    let rows = sorted.records();
     out.write_all(b"nr,kind,pid,tid,time,info\n")?;
-    gathered.overview.each(|nr, _, row| {
-        write!(out, "{nr},")?;
-        Ok(out.write_all(row)?)
-    })?;
+    let mut merge = sorted.merge()?;
+    let mut merged = move || -> Result<Vec<u8>> {
+        let mut text = Vec::with_capacity(MERGED + (1 << 12));
+        while text.len() < MERGED
+            && let Some((nr, _, row)) = merge.next_row()?
+        {
+            push_number(&mut text, nr);
+            text.push(b',');
+            text.extend_from_slice(row);
+        }
+        Ok(text)
+    };
+    let texts = std::iter::from_fn(move || {
+        Some(merged()).filter(|text| !matches!(text, Ok(text) if text.is_empty()))
+    });
+    for text in ahead(texts, threads)? {
+        out.write_all(&text?)?;
+    }
     out.flush()?;
     Ok(rows)
 }

@@ -21,6 +21,7 @@ pub mod folded;
 mod functions;
 pub mod html;
 pub mod list;
+mod list_sum;
 mod lists;
 mod losses;
 mod noise;

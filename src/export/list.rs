@@ -1,5 +1,5 @@
-//! Lists what a recording names (events, DSOs, build-ids, processes, threads, cgroups, mappings), each with its
-//! samples.
+//! Lists what a recording names (events, DSOs, build-ids, processes, threads, cgroups, namespaces, mappings), each with
+//! its samples.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -8,10 +8,12 @@ use std::sync::Arc;
 use indexmap::IndexMap;
 use perfx_format::read::{Batch, Recording};
 use perfx_format::record::ksymbol::Ksymbol;
+use perfx_format::record::namespaces::{NamespaceKind, Namespaces};
 use perfx_format::sample::Sample;
 use perfx_format::{Comm, Kinds, Layout, Layouts, Mmap, Record, RecordType, Task};
 use perfx_look::json::{Decimal, Hex, Text};
 use perfx_model::address_space::{Dso, Identity, KERNEL, Machine, Mapping, Space, moment};
+use perfx_model::tasks::{TaskChanges, Tasks};
 use perfx_passes::{FilterOptions, SelectedSamples};
 use perfx_pipeline::{Level, Report, Result, counted};
 use perfx_resolve::{EventFacts, Facts, dso_name};
@@ -38,6 +40,8 @@ pub enum What {
     Threads,
     /// Cgroups (perf record --all-cgroups)
     Cgroups,
+    /// Namespaces of threads (perf record --namespaces)
+    Namespaces,
     /// Mappings, with their addresses
     Mappings,
 }
@@ -76,6 +80,11 @@ pub enum Listing {
     Cgroups {
         /// The most sampled first
         rows: Vec<CgroupRow>,
+    },
+    /// The namespaces.
+    Namespaces {
+        /// By kind, the most sampled first
+        rows: Vec<NamespaceRow>,
     },
     /// The mappings.
     Mappings {
@@ -182,6 +191,20 @@ pub struct CgroupRow {
     pub period: Decimal<u64>,
 }
 
+/// A namespace.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct NamespaceRow {
+    /// As in /proc/PID/ns: net, uts, ipc, pid, user, mnt or cgroup
+    pub kind: &'static str,
+    /// Its inode, which --netns and the like take
+    pub inode: Decimal<u64>,
+    /// Samples of the threads in it at that time
+    pub samples: u64,
+    /// The sum of their periods
+    pub period: Decimal<u64>,
+}
+
 /// A mapping.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
@@ -217,6 +240,7 @@ enum Key {
     /// A thread by its process; `None` if the sample does not have them.
     Thread(Option<(Space, u32)>),
     Cgroup(Option<u64>),
+    Namespaces(Option<Namespaces>),
 }
 
 impl Listing {
@@ -229,6 +253,7 @@ impl Listing {
             Listing::Processes { rows } => rows.iter().map(|row| row.period.0).collect(),
             Listing::Threads { rows } => rows.iter().map(|row| row.period.0).collect(),
             Listing::Cgroups { rows } => rows.iter().map(|row| row.period.0).collect(),
+            Listing::Namespaces { rows } => rows.iter().map(|row| row.period.0).collect(),
             Listing::Mappings { rows } => rows.iter().map(|row| row.period.0).collect(),
         }
     }
@@ -242,6 +267,7 @@ impl What {
         (event, layout): (usize, &Layout),
         layouts: &Layouts,
         facts: &Facts,
+        tasks: &Tasks,
     ) -> Option<Key> {
         let task = layout.pid_tid(sample);
         let pid = task.map(|(pid, _)| pid);
@@ -258,6 +284,11 @@ impl What {
                 let machine = facts.guests.machine(sample, layouts, pid);
                 Key::Thread(task.map(|(pid, tid)| (Space { machine, pid }, tid)))
             }
+            What::Namespaces => {
+                let machine = facts.guests.machine(sample, layouts, pid);
+                let time = moment(sample, Some(layout), layouts);
+                Key::Namespaces(task.and_then(|(_, tid)| tasks.namespaces(machine, tid, time).copied()))
+            }
             What::Cgroups => Key::Cgroup(Sample::parse(sample, layout).ok()?.cgroup),
         })
     }
@@ -269,6 +300,7 @@ impl What {
             What::Dsos | What::BuildIds | What::Mappings => "a mapping at their address",
             What::Processes | What::Threads => "a process",
             What::Cgroups => "a cgroup (perf record --all-cgroups)",
+            What::Namespaces => "a thread whose namespaces are known (perf record --namespaces)",
         }
     }
 }
@@ -298,6 +330,10 @@ struct Named {
     threads: BTreeMap<Space, BTreeMap<u32, Weight>>,
     /// The mappings; their numbers are those of the address spaces.
     mappings: Vec<Mapped>,
+    /// Set if namespaces are listed.
+    tasks: Option<TaskChanges>,
+    /// The distinct sets of namespaces that threads have.
+    namespaces: Vec<Namespaces>,
 }
 
 /// Reads a recording, and lists what it names, with the samples that `filter` selects; if that is empty, with all.
@@ -313,10 +349,14 @@ pub fn list(
     report: &mut Report,
 ) -> Result<Listing> {
     let selected = SelectedSamples::if_any(recording, filter, threads, report)?;
-    let mut named = Named::default();
+    let tasks = (what == What::Namespaces).then(|| TaskChanges::new(false).with_namespaces());
+    let mut named = Named { tasks, ..Named::default() };
     let facts = Facts::survey_with(recording, threads, true, |record, layouts, machine, _| {
         named.learn(record, layouts, machine);
     })?;
+    let tasks = named.tasks.take().unwrap_or_default();
+    named.namespaces.extend(tasks.namespaces());
+    let tasks = Tasks::new(tasks, &facts.guests);
     let mut all = Tally::default();
     let work = |batch: &Batch| {
         let mut part = Tally::default();
@@ -335,7 +375,7 @@ pub fn list(
             if chooser.as_mut().is_some_and(|chooser| !chooser.takes(&sample, &batch.layouts)) {
                 continue;
             }
-            let Some(key) = what.key(&sample, (event, layout), &batch.layouts, &facts) else {
+            let Some(key) = what.key(&sample, (event, layout), &batch.layouts, &facts, &tasks) else {
                 counters.losses.short += 1;
                 continue;
             };
@@ -360,7 +400,7 @@ pub fn list(
         selected.say_none(&recording.name, report);
     }
     counters.losses.say("not counted", report);
-    let none = [Key::Mapping(None), Key::Thread(None), Key::Cgroup(None)];
+    let none = [Key::Mapping(None), Key::Thread(None), Key::Cgroup(None), Key::Namespaces(None)];
     let missing: u64 = none.iter().filter_map(|key| counts.get(key)).map(|weight| weight.samples).sum();
     if missing > 0 {
         let samples = counted(missing, "sample is", "samples are");
@@ -375,6 +415,9 @@ impl Named {
     fn learn(&mut self, record: &Record<'_>, layouts: &Layouts, machine: Machine) {
         let layout = layouts.layout_of(record);
         let time = layout.and_then(|layout| layout.time(record));
+        if let Some(tasks) = &mut self.tasks {
+            tasks.add(record, layouts);
+        }
         if let Some(task) = Task::of(record) {
             self.thread(Space { machine, pid: task.pid }, task.tid);
         } else if let Some(comm) =
@@ -504,6 +547,24 @@ impl Named {
                 let mut rows: Vec<CgroupRow> = ids.into_iter().map(row).collect();
                 rows.sort_by_key(|row| Reverse(row.samples));
                 Listing::Cgroups { rows }
+            }
+            What::Namespaces => {
+                let mut sums: BTreeMap<(NamespaceKind, u64), Weight> = BTreeMap::new();
+                for set in self.namespaces {
+                    for kind in NamespaceKind::ALL {
+                        if let Some(inode) = set.inode(kind) {
+                            *sums.entry((kind, inode)).or_default() += of(Key::Namespaces(Some(set)));
+                        }
+                    }
+                }
+                let row = |((kind, inode), Weight { samples, period }): ((NamespaceKind, u64), Weight)| {
+                    let kind = kind.name();
+                    NamespaceRow { kind, inode: Decimal(inode), samples, period: Decimal(period) }
+                };
+                let mut rows: Vec<(NamespaceKind, NamespaceRow)> =
+                    sums.into_iter().map(|sum| (sum.0.0, row(sum))).collect();
+                rows.sort_by_key(|(kind, row)| (*kind, Reverse(row.samples)));
+                Listing::Namespaces { rows: rows.into_iter().map(|(_, row)| row).collect() }
             }
             What::Mappings => {
                 let row = |(number, mapping): (u32, Mapped)| {

@@ -20,9 +20,10 @@ use perfx_format::record::cpumode;
 use perfx_format::sample::BranchFlags;
 use perfx_format::{Bytes, Event, Feature, hex};
 use perfx_look::clock::Clock;
+use perfx_look::trace::{TracePrinter, printers};
 use perfx_model::address_space::{Dso, Machine};
 use perfx_passes::FilterOptions;
-use perfx_pipeline::{Context as _, Error, Report, Result};
+use perfx_pipeline::{Context as _, Error, Report, Result, ensure};
 use sha2::{Digest as _, Sha256};
 
 use crate::chains::{Resolver, StackTree};
@@ -113,7 +114,7 @@ pub struct Written {
 ///
 /// # Errors
 ///
-/// The recording cannot be read or decompressed, or a table cannot be written.
+/// The recording cannot be read or decompressed, or a table cannot be written: on a big-endian machine none can.
 pub fn write_tables(
     recording: &mut Recording,
     identity: &Identity,
@@ -122,6 +123,11 @@ pub fn write_tables(
     mut create: impl FnMut(&'static Table) -> Result<Option<Box<dyn Write + Send>>>,
     report: &mut Report,
 ) -> Result<Written> {
+    // The crate parquet writes numbers in the byte order of the machine, so that no program could read the files.
+    ensure!(
+        cfg!(target_endian = "little"),
+        "Parquet files can't be written on a big-endian machine: use perfx export csv, or a little-endian machine"
+    );
     let TableOptions { filter, ids, inlined, threads } = options;
     let mut history = History::default();
     let facts = Facts::survey_with(recording, *threads, true, |record, layouts, machine, dso| {
@@ -156,7 +162,10 @@ pub fn write_tables(
     let spill = || temp_files().map_err(Error::from);
     let spe = open_spe.map(|out| Traced::survey(recording, spill()?, *threads).map(|traced| (out, traced)));
     let spe = spe.transpose()?;
-    let mut gathered = gather(recording, &facts, filter, spill()?, wanted, *threads, report)?;
+    let (events, features) =
+        ([&recording.events[..], recording.late_events()].concat(), recording.features.clone());
+    let traces = printers(&events, &features, recording.endian);
+    let mut gathered = gather(recording, (&facts, &traces), filter, spill()?, wanted, *threads, report)?;
     written.first_wall_ns = gathered.times.and_then(|(first, _)| clock.wall_ns(first));
     let mut done = |table: &Table, rows: u64| written.rows.push((table.name, rows));
     if let Some(branches) = branches {
@@ -194,7 +203,7 @@ pub fn write_tables(
         }
     }
     if let Some(mut out) = open(&SAMPLES)? {
-        write_samples(&mut out, clock, gathered)?;
+        write_samples(&mut out, clock, &traces, gathered)?;
         done(&SAMPLES, out.close()?);
     }
     written.rows.sort_by_key(|(name, _)| TABLES.iter().position(|table| table.name == *name));
@@ -450,13 +459,19 @@ fn write_branch(out: &mut TableWriter, row: &BranchRow) -> Result<()> {
     out.end_row()
 }
 
-fn write_samples(out: &mut TableWriter, clock: Clock, gathered: Gathered) -> Result<()> {
+fn write_samples(
+    out: &mut TableWriter,
+    clock: Clock,
+    traces: &[Option<TracePrinter<'_>>],
+    gathered: Gathered,
+) -> Result<()> {
     let Gathered { samples, chains, comms, cgroups, tree, lowest, .. } = gathered;
     // Sorting takes the memory.
     drop((tree, lowest));
     let offset = clock.wall_offset();
     samples.each(|number, time, row| {
-        let row = SampleRow::unpack(row).context("a temporary file has changed")?;
+        let (row, raw) = SampleRow::unpack(row).context("a temporary file has changed")?;
+        let trace = traces.get(row.event as usize).and_then(Option::as_ref);
         let wall = time
             .zip(offset)
             .and_then(|(time, offset)| i64::try_from((i128::from(time) + offset).div_euclid(1000)).ok());
@@ -488,7 +503,8 @@ fn write_samples(out: &mut TableWriter, clock: Clock, gathered: Gathered) -> Res
             .number(row.get_i32(Part::MachinePid))
             .number(row.get_i32(Part::Vcpu))
             .number(row.amount(Part::CodePageSize))
-            .number(row.amount(Part::DataPageSize));
+            .number(row.amount(Part::DataPageSize))
+            .text_map(trace.into_iter().flat_map(|trace| trace.values(raw)));
         out.end_row()
     })
 }

@@ -11,6 +11,7 @@ use std::collections::binary_heap::PeekMut;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
 
 use perfx_pipeline::{Context as _, Result};
 
@@ -94,13 +95,22 @@ impl Sorted {
 
     /// Calls `row` with all rows in order: the number of the record, its time and the row.
     pub(crate) fn each(self, mut row: impl FnMut(u64, Option<u64>, &[u8]) -> Result<()>) -> Result<()> {
-        let broken = "can't read a temporary file again";
+        let mut merge = self.merge()?;
+        while let Some((nr, time, text)) = merge.next_row()? {
+            row(nr, time, text)?;
+        }
+        Ok(())
+    }
+
+    /// Starts to merge the rows of all batches.
+    pub(crate) fn merge(self) -> Result<Merge> {
         let spill = self.spill.into_inner().map_err(|error| error.into_error()).with_context(full)?;
+        let spill = Arc::new(spill);
         let buffer = (MERGE_MEMORY / (self.runs.len() as u64).max(1)).clamp(SMALLEST, LARGEST);
         let mut runs = Vec::new();
         let mut start = 0;
         for &(end, first) in &self.runs {
-            let part = Part { file: &spill, at: start, end };
+            let part = Part { file: spill.clone(), at: start, end };
             runs.push(SortedRows {
                 rows: BufReader::with_capacity(buffer as usize, part),
                 first,
@@ -110,30 +120,51 @@ impl Sorted {
         }
         let mut next = BinaryHeap::new();
         for (index, run) in runs.iter_mut().enumerate() {
-            next.extend(run.read().context(broken)?.map(|(time, nr)| Reverse((time, index, nr))));
+            next.extend(run.read()?.map(|(time, nr)| Reverse((time, index, nr))));
         }
-        while let Some(mut first) = next.peek_mut() {
-            let Reverse((time, index, nr)) = *first;
-            let run = &mut runs[index];
-            row(nr, time, &run.row)?;
+        Ok(Merge { runs, next, is_read: false })
+    }
+}
+
+/// The number of the record, its time and its row.
+pub(crate) type Row<'r> = (u64, Option<u64>, &'r [u8]);
+
+/// The rows of all batches, which are being merged.
+pub(crate) struct Merge {
+    runs: Vec<SortedRows>,
+    /// The time of the next row of each batch, the number of the batch, and that of the record.
+    next: BinaryHeap<Reverse<(Option<u64>, usize, u64)>>,
+    /// True if the first of these was returned.
+    is_read: bool,
+}
+
+impl Merge {
+    /// The next row.
+    pub(crate) fn next_row(&mut self) -> Result<Option<Row<'_>>> {
+        let Merge { runs, next, is_read } = self;
+        if std::mem::replace(is_read, true)
+            && let Some(mut first) = next.peek_mut()
+        {
             // The next row of the same batch takes its place, which is often the first one.
-            match run.read().context(broken)? {
+            let Reverse((_, index, _)) = *first;
+            match runs[index].read()? {
                 Some((time, nr)) => *first = Reverse((time, index, nr)),
                 None => drop(PeekMut::pop(first)),
             }
         }
-        Ok(())
+        let Some(&Reverse((time, index, nr))) = next.peek() else { return Ok(None) };
+        Ok(Some((nr, time, &runs[index].row)))
     }
 }
 
 /// A part of a file.
-struct Part<'a> {
-    file: &'a File,
+struct Part {
+    file: Arc<File>,
     at: u64,
     end: u64,
 }
 
-impl Read for Part<'_> {
+impl Read for Part {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let most = usize::try_from(self.end - self.at).unwrap_or(usize::MAX).min(buffer.len());
         let count = self.file.read_at(&mut buffer[..most], self.at)?;
@@ -143,17 +174,21 @@ impl Read for Part<'_> {
 }
 
 /// The rows of a batch being merged.
-struct SortedRows<'a> {
-    rows: BufReader<Part<'a>>,
+struct SortedRows {
+    rows: BufReader<Part>,
     /// The number of its first record.
     first: u64,
     /// The next row.
     row: Vec<u8>,
 }
 
-impl SortedRows<'_> {
+impl SortedRows {
     /// Reads the next row; returns its time and the number of its record.
-    fn read(&mut self) -> io::Result<Option<(Option<u64>, u64)>> {
+    fn read(&mut self) -> Result<Option<(Option<u64>, u64)>> {
+        self.read_row().context("can't read a temporary file again")
+    }
+
+    fn read_row(&mut self) -> io::Result<Option<(Option<u64>, u64)>> {
         if self.rows.fill_buf()?.is_empty() {
             return Ok(None);
         }

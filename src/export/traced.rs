@@ -13,7 +13,7 @@ use perfx_format::features::initial_maps;
 use perfx_format::read::Recording;
 use perfx_model::address_space::Dso;
 use perfx_passes::{FilterOptions, say_faults, say_missing, say_used, traced_code};
-use perfx_pipeline::{Level, Report, Result, counted, ensure};
+use perfx_pipeline::{Context as _, Level, Report, Result, counted, ensure};
 use perfx_resolve::{IdOptions, RecordedIds};
 use perfx_trace::{
     Blocks, Counter, Ends, Event, Joint, PathId, Place, Point, Reason, Run, Sink, Step, Sums as _,
@@ -74,7 +74,8 @@ impl Traced {
             return Ok(Some(Traced::CoreSight(survey.done_coresight(&stored)?)));
         }
         let events = [&recording.events[..], recording.late_events()].concat();
-        Ok(Some(Traced::Pt(survey.done(&stored, &events)?)))
+        let recorded = survey.done(&stored, &events).with_context(|| recording.name.to_string())?;
+        Ok(Some(Traced::Pt(recorded)))
     }
 
     /// The DSOs of the recording with their flags, and the process that mapped each first.

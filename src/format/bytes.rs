@@ -26,13 +26,15 @@ impl Bytes {
     ///
     /// # Errors
     ///
-    /// The file can't be mapped or read.
+    /// The file can't be mapped or read, or is too large for the address space of this program.
     #[allow(unsafe_code, reason = "the memory map")]
     pub fn map(file: &File) -> Result<Bytes> {
         let io = |e| Error::io("the file can't be mapped", e);
-        if file.metadata().map_err(io)?.len() == 0 {
+        let len = file.metadata().map_err(io)?.len();
+        if len == 0 {
             return Ok(Bytes::from(Vec::new()));
         }
+        check_mappable(len, isize::MAX as u64)?;
         // SAFETY: the map is private and read-only, and no reference into it outlives it. mmap(2) cannot stop
         // another process from truncating or rewriting the file. If that happens, either the bytes change,
         // which is sound because all parsing is checked against the slice and records are plain integers and
@@ -82,6 +84,15 @@ impl Bytes {
     }
 }
 
+/// Refuses a file that is longer than the largest slice. With 32 bits, that is 2 GiB.
+fn check_mappable(len: u64, most: u64) -> Result<()> {
+    if len <= most {
+        return Ok(());
+    }
+    let what = format!("the file has {len} bytes, and a program of this word size can map {most} at most");
+    Err(Error::new(what).hint("use a perfx that was built for 64 bits"))
+}
+
 /// Resets SIGBUS to its default action, so that only the next registered handler runs. SIGBUS arrives when
 /// another process truncates a mapped file. std's handler checks for a stack overflow and then removes itself
 /// and any chained handler, so the process would die without a message. On Linux a stack overflow raises
@@ -125,5 +136,32 @@ impl PartialEq for Bytes {
 impl fmt::Debug for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} bytes", self.range.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_32_bits_cannot_map_is_refused_with_what_to_do() {
+        let most = i32::MAX as u64;
+        assert!(check_mappable(most, most).is_ok());
+        for len in [most + 1, 3 << 30, 5 << 30, u64::MAX] {
+            let error = check_mappable(len, most).unwrap_err();
+            assert_eq!(error.kind(), crate::ErrorKind::Impossible);
+            let text = error.to_string();
+            assert!(text.contains(&format!("{len} bytes")) && text.contains("built for 64 bits"), "{text}");
+        }
+    }
+
+    #[cfg(target_pointer_width = "32")]
+    #[test]
+    fn a_sparse_file_of_more_than_32_bits_is_refused() {
+        let file = tempfile::tempfile().unwrap();
+        for len in [(1 << 31), (1 << 32) + 4096] {
+            file.set_len(len).unwrap();
+            assert!(Bytes::map(&file).unwrap_err().to_string().contains("built for 64 bits"), "{len}");
+        }
     }
 }

@@ -21,6 +21,7 @@ use sample::{callchain, counters, sample, sample_gaps, sample_id, sample_issues}
 use crate::record::aux::AuxtraceInfo;
 use crate::record::compressed::is_piece_size;
 use crate::record::header_records::EVENT_TYPE_NAME;
+use crate::record::namespaces::NamespaceKind;
 use crate::record::stat_config::STAT_TAGS;
 use crate::record::tracing_data::tracing_data;
 use crate::sample::{Read, Sample, U64s};
@@ -285,12 +286,10 @@ fn fields<'a>(
         T::NAMESPACES => {
             task(d)?;
             let count = d.int::<u64>("nr_namespaces")?;
-            let mut names =
-                [(0, "net"), (1, "uts"), (2, "ipc"), (3, "pid"), (4, "user"), (5, "mnt"), (6, "cgroup")]
-                    .into_iter();
+            let mut kinds = NamespaceKind::ALL.into_iter();
             d.list("link_info", count, 16, |d| {
-                if let Some((_, name)) = names.next() {
-                    d.note("ns", Value::Name(name.into()));
+                if let Some(kind) = kinds.next() {
+                    d.note("ns", Value::Name(kind.name().into()));
                 }
                 d.number::<u64>("dev")?;
                 d.number::<u64>("ino").map(drop)

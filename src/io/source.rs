@@ -15,7 +15,6 @@ use clap::builder::Resettable;
 use clap::{Arg, ArgAction, Args};
 use perfx_format::read::{Recording, TempFiles};
 use perfx_pipeline::{count, counted};
-use rustix::pipe::fcntl_setpipe_size;
 
 use crate::args::Usage;
 use crate::io::index_file::use_index;
@@ -220,8 +219,9 @@ impl Source {
                 let stdin =
                     io::stdin().as_fd().try_clone_to_owned().context("standard input can't be used")?;
                 // If it is a pipe, it need not run empty while we work on what came.
+                #[cfg(target_os = "linux")]
                 #[expect(clippy::let_underscore_must_use, reason = "a small pipe works, too")]
-                let _ = fcntl_setpipe_size(&stdin, PIPE_SIZE);
+                let _ = rustix::pipe::fcntl_setpipe_size(&stdin, PIPE_SIZE);
                 Recording::from_file(File::from(stdin), STDIN.into(), temp_files())?
             }
         })
@@ -261,6 +261,7 @@ impl fmt::Display for Source {
 }
 
 /// What an unprivileged process may set a pipe's capacity to, bytes (/proc/sys/fs/pipe-max-size).
+#[cfg(target_os = "linux")]
 const PIPE_SIZE: usize = 1 << 20;
 
 /// The name of standard input.

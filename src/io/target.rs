@@ -22,7 +22,7 @@ use crate::io::commit::{Existing, OutputPath, folder, is_empty, put_made};
 use crate::io::index_file::index_path;
 use crate::io::make_index::make_index;
 use crate::io::signals::undisturbed;
-use crate::io::source::{InputArgs, Source, identity, temp_files};
+use crate::io::source::{InputArgs, InputsArgs, Source, each_input, identity, temp_files};
 use crate::term::report::{VerbosityArgs, message};
 use crate::term::units::size;
 
@@ -56,6 +56,14 @@ pub(crate) struct WriteArgs {
     pub(crate) threads: ThreadArgs,
     #[command(flatten)]
     pub(crate) verbosity: VerbosityArgs,
+}
+
+/// More inputs of a command that changes each of them in place.
+#[derive(Args, Debug, Clone)]
+pub(crate) struct MoreArgs {
+    /// With --in-place, more recordings; @FILE is a list of recordings, one per line
+    #[arg(help_heading = "Input", value_name = "INPUT")]
+    more: Vec<PathBuf>,
 }
 
 /// The forms a recording can be written in.
@@ -124,6 +132,21 @@ impl WriteArgs {
             refuse_device(path)?;
         }
         Ok(source)
+    }
+
+    /// Does the work on the input, or with `--in-place` on each of several. Then one that fails is unchanged, and does not
+    /// stop the others. Returns the exit code.
+    pub(crate) fn each(&self, more: &MoreArgs, work: impl Fn(&WriteArgs) -> Result<u8>) -> Result<u8> {
+        if !self.in_place {
+            let Some(more) = more.more.first().map(|more| more.display()) else { return work(self) };
+            // Who means the output must not be led to --in-place, which would change it.
+            bail!(Usage(format!("unexpected argument '{more}': to write to {more}, give -o {more}")));
+        }
+        let named = self.input.all().chain(&more.more).cloned().collect();
+        let sources = InputsArgs::of(named).sources()?;
+        each_input(&sources, "are unchanged", |source| {
+            work(&WriteArgs { input: InputArgs::of(source), ..self.clone() })
+        })
     }
 
     fn target(&self, command: &str, source: &Source) -> Result<(Target, Option<&'static str>)> {

@@ -21,7 +21,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::Result;
-use crate::count::{ByKind, Count, Counted, count_with};
+use crate::count::{ByKind, Count, Counted, Tally, count_by, count_with};
 use crate::json::{FormName, Hex, Kind, Text};
 use crate::stats::Stats;
 use crate::stats::aux::{AuxBuffer, AuxData};
@@ -34,9 +34,9 @@ pub struct Du {
     /// The form of the recording
     #[serde(flatten)]
     pub form: FormName,
-    /// Size of the input; the parts add up to it
+    /// Size of the input, or of the records that are selected; the parts add up to it
     pub bytes: u64,
-    /// Every byte belongs to one of them
+    /// Every byte belongs to one of them; selected records are one part
     pub parts: Vec<Part>,
     /// Records as stored
     pub stored: Vec<KindBytes>,
@@ -142,44 +142,60 @@ pub fn du(recording: &mut Recording, threads: usize, report: &mut Report) -> Res
     Ok(stats_and_du(recording, threads, report)?.1)
 }
 
+/// Counts only the records that `each` hands out of each batch, as [`stats_of()`](crate::stats_of()) does.
+///
+/// # Errors
+///
+/// The recording cannot be read.
+pub fn du_of(
+    recording: &mut Recording,
+    threads: usize,
+    report: &mut Report,
+    each: impl Fn(&Batch, &mut dyn FnMut(&Record<'_>)) -> Result<()> + Sync,
+) -> Result<Du> {
+    let mut learned = Learned::default();
+    let work = |batch: &Batch| {
+        let (mut tally, mut learned) = (Tally::default(), Learned::default());
+        each(batch, &mut |record| {
+            tally.add(record, &batch.layouts);
+            learned.processes.add(record, &batch.layouts);
+            learned.aux.look_at(record, &batch.layouts);
+        })?;
+        tally.count_as_stored();
+        Ok((tally, learned))
+    };
+    let counted = count_by(recording, threads, report, false, work, |later| learned.join(later))?;
+    let mut parts = Parts::default();
+    parts.add(What::Records.name(), counted.tally.stored.total().bytes);
+    Ok(Du::new(recording, &counted, learned, parts))
+}
+
 /// What [`stats()`](crate::stats()) and [`du()`] return, in one reading.
 ///
 /// # Errors
 ///
 /// The recording, or another file of its directory, cannot be read.
 pub fn stats_and_du(recording: &mut Recording, threads: usize, report: &mut Report) -> Result<(Stats, Du)> {
-    let mut processes = Processes::default();
-    let mut aux = AuxData::default();
-    let read = |batch: &Batch| Ok((Processes::of(batch)?, AuxData::of(batch)?));
-    let counted = count_with(recording, threads, report, read, |(later, later_aux)| {
-        processes.join(later);
-        aux.join(later_aux);
-    })?;
-    let Parts { rows, holes, features } = Parts::of(recording, &counted)?;
-    let tally = &counted.tally;
-    let event = |(index, name): (usize, &EventName)| {
-        let Count { records, bytes, .. } = tally.events.get(index).copied().unwrap_or_default().samples;
-        EventBytes { name: Text(name.name.clone()), samples: records, bytes }
-    };
-    let feature = |(feature, bytes): (Feature, u64)| FeatureBytes {
-        feature: feature.name().unwrap_or("unknown"),
-        bit: feature.0,
-        bytes,
-    };
-    let stats = Stats::new(recording, &counted, &aux);
-    let du = Du {
-        form: FormName(recording.form),
-        bytes: rows.iter().map(|row| row.bytes).sum(),
-        parts: rows,
-        stored: by_kind(&tally.stored),
-        expanded: by_kind(&tally.expanded),
-        events: counted.names.iter().enumerate().map(event).collect(),
-        aux: aux.count(tally).buffers,
-        processes: processes.by_size(),
-        features: features.into_iter().map(feature).collect(),
-        holes: holes.iter().map(|hole| Hole { offset: Hex(hole.offset), bytes: hole.size }).collect(),
-    };
-    Ok((stats, du))
+    let mut learned = Learned::default();
+    let read = |batch: &Batch| Ok(Learned { processes: Processes::of(batch)?, aux: AuxData::of(batch)? });
+    let counted = count_with(recording, threads, report, read, |later| learned.join(later))?;
+    let parts = Parts::of(recording, &counted)?;
+    let stats = Stats::new(recording, &counted, &learned.aux);
+    Ok((stats, Du::new(recording, &counted, learned, parts)))
+}
+
+/// What is learned beside the counts.
+#[derive(Default)]
+struct Learned {
+    processes: Processes,
+    aux: AuxData,
+}
+
+impl Learned {
+    fn join(&mut self, later: Learned) {
+        self.processes.join(later.processes);
+        self.aux.join(later.aux);
+    }
 }
 
 fn by_kind(kinds: &ByKind) -> Vec<KindBytes> {
@@ -188,6 +204,32 @@ fn by_kind(kinds: &ByKind) -> Vec<KindBytes> {
 }
 
 impl Du {
+    fn new(recording: &Recording, counted: &Counted, learned: Learned, parts: Parts) -> Du {
+        let Parts { rows, holes, features } = parts;
+        let tally = &counted.tally;
+        let event = |(index, name): (usize, &EventName)| {
+            let Count { records, bytes, .. } = tally.events.get(index).copied().unwrap_or_default().samples;
+            EventBytes { name: Text(name.name.clone()), samples: records, bytes }
+        };
+        let feature = |(feature, bytes): (Feature, u64)| FeatureBytes {
+            feature: feature.name().unwrap_or("unknown"),
+            bit: feature.0,
+            bytes,
+        };
+        Du {
+            form: FormName(recording.form),
+            bytes: rows.iter().map(|row| row.bytes).sum(),
+            parts: rows,
+            stored: by_kind(&tally.stored),
+            expanded: by_kind(&tally.expanded),
+            events: counted.names.iter().enumerate().map(event).collect(),
+            aux: learned.aux.count(tally).buffers,
+            processes: learned.processes.by_size(),
+            features: features.into_iter().map(feature).collect(),
+            holes: holes.iter().map(|hole| Hole { offset: Hex(hole.offset), bytes: hole.size }).collect(),
+        }
+    }
+
     /// Bytes of all records, with compressed ones counted by their contents.
     pub fn expanded_bytes(&self) -> u64 {
         let sum = |kinds: &[KindBytes]| kinds.iter().map(|kind| kind.bytes).sum::<u64>();
@@ -270,6 +312,8 @@ fn tree_size(path: &Path) -> io::Result<u64> {
 #[derive(Default)]
 struct Processes {
     records: HashMap<Option<u32>, Count>,
+    /// Most records have the same process as the previous one: its records since another process.
+    last: (Option<u32>, Count),
     /// In the order of the records, with times in ns.
     changes: Vec<(u64, Change)>,
     /// The names in COMM records.
@@ -294,26 +338,33 @@ impl Processes {
     fn of(batch: &Batch) -> Result<Processes> {
         let mut processes = Processes::default();
         let mut walker = batch.walk();
-        // Most records have the same process as the previous one.
-        let (mut last, mut count) = (None, Count::default());
         while let Some(record) = walker.next_wanted(Kinds::ALL, usize::MAX)? {
-            let pid = batch.layouts.process(&record);
-            if pid != last {
-                processes.records.entry(last).or_default().join(count);
-                (last, count) = (pid, Count::default());
-            }
-            count.add(record.whole_size());
-            if matches!(record.kind(), RecordType::COMM | RecordType::FORK) {
-                let time = batch.layouts.time(&record).unwrap_or(0);
-                let change = processes.change(&record, &batch.layouts);
-                processes.changes.extend(change.map(|change| (time, change)));
-            }
+            processes.add(&record, &batch.layouts);
         }
-        processes.records.entry(last).or_default().join(count);
         Ok(processes)
     }
 
-    fn join(&mut self, later: Processes) {
+    fn add(&mut self, record: &Record<'_>, layouts: &Layouts) {
+        let pid = layouts.process(record);
+        if pid != self.last.0 {
+            self.count_last();
+            self.last.0 = pid;
+        }
+        self.last.1.add(record.whole_size());
+        if matches!(record.kind(), RecordType::COMM | RecordType::FORK) {
+            let time = layouts.time(record).unwrap_or(0);
+            let change = self.change(record, layouts);
+            self.changes.extend(change.map(|change| (time, change)));
+        }
+    }
+
+    fn count_last(&mut self) {
+        let count = std::mem::take(&mut self.last.1);
+        self.records.entry(self.last.0).or_default().join(count);
+    }
+
+    fn join(&mut self, mut later: Processes) {
+        later.count_last();
         for (pid, count) in later.records {
             self.records.entry(pid).or_default().join(count);
         }

@@ -1,4 +1,4 @@
-//! Tells what a recording holds: [`stats()`] counts its records and [`stats_of()`] some of them, [`du()`] its bytes,
+//! Tells what a recording holds: [`stats()`] counts its records and [`stats_of()`] some of them, [`du()`] its bytes ([`du_of()`] those of some),
 //! [`diff()`] compares two. The results are types, which serde prints as JSON, and which schemars describes.
 //!
 //! Decoded values are shown the same on every machine, so that snapshots and scripts can rely on it:
@@ -25,7 +25,7 @@ pub mod trace;
 
 pub use count::{Count, TimeSpan};
 pub use diff::{Diff, Difference, FirstRecord, RecordPlace, Shown, Side, diff};
-pub use du::{Du, EventBytes, FeatureBytes, Hole, KindBytes, Part, Process, du, stats_and_du};
+pub use du::{Du, EventBytes, FeatureBytes, Hole, KindBytes, Part, Process, du, du_of, stats_and_du};
 pub use live::LiveCount;
 pub use perfx_pipeline::{Error, Result};
 pub use stats::{

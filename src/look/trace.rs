@@ -1,8 +1,12 @@
 //! Shows the raw data of tracepoints as `perf script` does: by the format for printing that the recorded kernel gave
 //! each, a format of printf with expressions of C.
 
+use std::collections::HashSet;
+
+use perfx_format::features::{formats_by_id, trace_formats};
+use perfx_format::header::Features;
 use perfx_format::tracepoint::{NamedField, TraceFieldKind, TraceFormat, TraceValue};
-use perfx_format::{Endian, hex};
+use perfx_format::{Endian, Event, Feature, hex};
 
 use crate::render::readable;
 
@@ -40,6 +44,23 @@ pub fn value_text(value: TraceValue<'_>) -> String {
             }
         }
     }
+}
+
+/// For each event, what shows its samples if it is a tracepoint whose format the recording has.
+pub fn printers<'t>(
+    events: &[Event],
+    features: &'t Features,
+    endian: Endian,
+) -> Vec<Option<TracePrinter<'t>>> {
+    let section = features.get(&Feature::TRACING_DATA);
+    let formats = section.map(|section| trace_formats(section, endian)).unwrap_or_default();
+    let formats = formats_by_id(&formats);
+    let printer = |event: &Event| {
+        let attr = event.attr();
+        let format = formats.get(&attr.config).filter(|_| attr.is_tracepoint())?;
+        Some(TracePrinter::new(format, endian))
+    };
+    events.iter().map(printer).collect()
 }
 
 /// Shows the samples of a tracepoint.
@@ -106,7 +127,10 @@ enum Expr {
 impl<'t> TracePrinter<'t> {
     /// For samples of this tracepoint, in recordings of this byte order.
     pub fn new(format: &TraceFormat<'t>, endian: Endian) -> TracePrinter<'t> {
-        let fields: Vec<NamedField<'t>> = format.fields().take(FIELDS_MAX).collect();
+        // A kernel gives no name twice, but readers of tables refuse a map with such names.
+        let mut known = HashSet::new();
+        let named = format.fields().take(FIELDS_MAX).filter(|field| known.insert(field.name));
+        let fields: Vec<NamedField<'t>> = named.collect();
         let text = str::from_utf8(format.text).ok().and_then(|text| text.split_once("print fmt:"));
         let parts = match text {
             Some((_, text)) if text.len() <= FORMAT_MAX => parse(text, &fields),
@@ -131,15 +155,38 @@ impl<'t> TracePrinter<'t> {
             }
             text.clear();
         }
-        for field in self.fields.iter().filter(|field| !field.is_common()) {
-            let Some(value) = field.value(raw, self.endian) else { continue };
+        for (name, value) in self.values(raw) {
             let space = if text.is_empty() { "" } else { " " };
-            text += &format!("{space}{}={}", field.name, value_text(value));
+            text += &format!("{space}{name}={value}");
             if text.len() > TEXT_MAX {
                 break;
             }
         }
         text
+    }
+
+    /// The names and values of the fields that only this tracepoint has, as far as the raw data has them; several
+    /// numbers as a list. Ends when the values take more than [`TEXT_MAX`] bytes.
+    pub fn values<'r>(&'r self, raw: &'r [u8]) -> impl Iterator<Item = (&'t str, String)> + use<'r, 't> {
+        let own = self.fields.iter().filter(|field| !field.is_common());
+        let mut bytes = 0;
+        let values = own.filter_map(|field| Some((field.name, self.value(field, raw)?)));
+        values.take_while(move |(_, value)| {
+            let before = bytes;
+            bytes += value.len();
+            before <= TEXT_MAX
+        })
+    }
+
+    fn value(&self, field: &NamedField<'_>, raw: &[u8]) -> Option<String> {
+        let value = field.value(raw, self.endian)?;
+        if field.kind != TraceFieldKind::Numbers || field.number_size == field.field.size {
+            return Some(value_text(value));
+        }
+        let numbers = (0..).map_while(|index| field.number(index, raw, self.endian));
+        let numbers: Vec<String> = numbers.take(TEXT_MAX / 2).map(value_text).collect();
+        // Numbers of an odd size.
+        if numbers.is_empty() { Some(value_text(value)) } else { Some(format!("[{}]", numbers.join(", "))) }
     }
 }
 

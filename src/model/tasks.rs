@@ -1,10 +1,11 @@
-//! Collects tasks with their lifetime, parent and names in a table, for lookups in any order.
+//! Collects tasks with their lifetime, parent, names and namespaces in a table, for lookups in any order.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
 use crate::address_space::{KERNEL, Key, Machine, Space, moment, name_of_nameless};
+use perfx_format::record::namespaces::Namespaces;
 use perfx_format::{Comm, Kinds, Layouts, Record, RecordType, Task, until_nul};
 
 use crate::guests::Guests;
@@ -23,6 +24,32 @@ pub struct TaskChanges {
     names: Vec<Naming>,
     /// Names, each ending in NUL.
     text: Vec<u8>,
+    /// Set if the namespaces of threads are collected.
+    namespaces: Option<NamespaceChanges>,
+}
+
+/// The namespaces of threads. A thread is "given" the number of a set of them, and inherits it as it does a name.
+#[derive(Debug, Default)]
+struct NamespaceChanges {
+    given: Vec<Naming>,
+    /// The distinct sets, which are few.
+    sets: NamespaceSets,
+}
+
+/// Distinct sets of namespaces, by number.
+#[derive(Debug, Default)]
+struct NamespaceSets {
+    list: Vec<Namespaces>,
+    numbers: HashMap<Namespaces, usize>,
+}
+
+impl NamespaceSets {
+    fn number(&mut self, set: Namespaces) -> usize {
+        *self.numbers.entry(set).or_insert_with(|| {
+            self.list.push(set);
+            self.list.len() - 1
+        })
+    }
 }
 
 /// A fork of a process. Until the guest of its event id is known, the upper half of the key is an index into
@@ -53,7 +80,7 @@ struct Naming {
 
 #[derive(Clone, Copy, Debug)]
 enum Name {
-    /// From COMM: its position in the text.
+    /// From COMM: its position in the text; of namespaces the number of their set.
     Given(usize),
     /// From FORK: the name of the parent thread at that time.
     Inherited(u32),
@@ -92,7 +119,17 @@ impl TaskChanges {
         TaskChanges { named, ..TaskChanges::default() }
     }
 
-    /// The kinds of records that [`TaskChanges::add`] reads.
+    /// Collects the namespaces of threads, too, from NAMESPACES records.
+    pub fn with_namespaces(self) -> TaskChanges {
+        TaskChanges { namespaces: Some(NamespaceChanges::default()), ..self }
+    }
+
+    /// The distinct sets of namespaces that threads have.
+    pub fn namespaces(&self) -> &[Namespaces] {
+        self.namespaces.as_ref().map_or(&[], |namespaces| &namespaces.sets.list)
+    }
+
+    /// The kinds of records that [`TaskChanges::add`] reads, without NAMESPACES.
     pub fn kinds() -> Kinds {
         Kinds::of(&[RecordType::FORK, RecordType::EXIT, RecordType::COMM])
     }
@@ -136,6 +173,13 @@ impl TaskChanges {
             }
             return Some(());
         }
+        if let Some((pid, tid, set)) = Namespaces::of(record) {
+            let thread = self.key(tid, TaskKey::of(record, layouts, pid).guest);
+            if let Some(NamespaceChanges { given, sets }) = &mut self.namespaces {
+                given.push(Naming { time, thread, name: Name::Given(sets.number(set)) });
+            }
+            return Some(());
+        }
         let task = Task::of(record)?;
         let Task { pid, ppid, tid, ptid, .. } = task;
         let guest = TaskKey::of(record, layouts, pid).guest;
@@ -147,6 +191,10 @@ impl TaskChanges {
         }
         if self.named {
             self.name(tid, guest, time, Name::Inherited(ptid));
+        }
+        let thread = self.key(tid, guest);
+        if let Some(namespaces) = &mut self.namespaces {
+            namespaces.given.push(Naming { time, thread, name: Name::Inherited(ptid) });
         }
         if pid != ppid {
             let process = self.key(pid, guest);
@@ -181,14 +229,22 @@ impl TaskChanges {
             let name = if let Name::Given(at) = it.name { Name::Given(at + text) } else { it.name };
             Naming { thread: key(it.thread), name, ..it }
         }));
+        if let (Some(all), Some(later)) = (&mut self.namespaces, later.namespaces) {
+            let numbers: Vec<usize> = later.sets.list.iter().map(|&set| all.sets.number(set)).collect();
+            all.given.extend(later.given.into_iter().map(|it| {
+                let name = if let Name::Given(at) = it.name { Name::Given(numbers[at]) } else { it.name };
+                Naming { thread: key(it.thread), name, ..it }
+            }));
+        }
     }
 
     /// Replaces the indexes of event ids with guests in all keys.
     fn key_by_space(&mut self, guests: &Guests) {
-        let TaskChanges { guest_ids, births, deaths, names, .. } = self;
+        let TaskChanges { guest_ids, births, deaths, names, namespaces, .. } = self;
         let keys = births.iter_mut().map(|birth| &mut birth.process);
         let keys = keys.chain(deaths.iter_mut().map(|death| &mut death.process));
-        for key in keys.chain(names.iter_mut().map(|naming| &mut naming.thread)) {
+        let namings = names.iter_mut().chain(namespaces.iter_mut().flat_map(|all| &mut all.given));
+        for key in keys.chain(namings.map(|naming| &mut naming.thread)) {
             let (guest, number) = ((*key >> 32) as usize, *key as u32);
             let guest = guest.checked_sub(1).map(|at| guest_ids.get(at).copied().flatten());
             *key = TaskKey { number, guest }.space(guests).key();
@@ -268,19 +324,34 @@ pub struct Tasks {
     /// By thread and time; inherited names are resolved.
     names: Vec<Naming>,
     text: Vec<u8>,
+    /// Namespaces by thread and time, inherited ones resolved.
+    namespaces: NamespaceChanges,
 }
 
 impl Tasks {
     /// Sorts and resolves the changes.
     pub fn new(mut changes: TaskChanges, guests: &Guests) -> Tasks {
         changes.key_by_space(guests);
-        let TaskChanges { mut births, mut deaths, mut names, text, .. } = changes;
+        let TaskChanges { mut births, mut deaths, mut names, text, namespaces, .. } = changes;
+        let mut namespaces = namespaces.unwrap_or_default();
         // By time; births with equal times stay in file order.
         births.sort_by_key(|birth| (birth.process, birth.time));
         deaths.sort_by_key(|death| (death.process, death.time));
         names.sort_by_key(|naming| (naming.thread, naming.time));
         inherit(&mut names);
-        Tasks { lives: lives(&births, &deaths), names, text }
+        namespaces.given.sort_by_key(|naming| (naming.thread, naming.time));
+        inherit(&mut namespaces.given);
+        Tasks { lives: lives(&births, &deaths), names, text, namespaces }
+    }
+
+    /// The namespaces of a thread at a time, if its recording names them.
+    pub fn namespaces(&self, machine: Machine, tid: u32, time: u64) -> Option<&Namespaces> {
+        let NamespaceChanges { given, sets } = &self.namespaces;
+        let at = find(given, Space { machine, pid: tid }.key(), time)?;
+        match given[at].name {
+            Name::Given(number) => sets.list.get(number),
+            Name::Inherited(_) | Name::Unknown => None,
+        }
     }
 
     /// The process that had the pid at that time.

@@ -7,7 +7,6 @@ use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
 
 use perfx_format::Bytes;
-use rustix::fs::{copy_file_range, ioctl_ficlone};
 
 /// Fewer bytes are copied: sharing them would save little, and each shared range is one more extent in both files.
 pub(crate) const WORTH_SHARING: usize = 1 << 20;
@@ -35,11 +34,8 @@ pub(crate) struct Run {
 impl<'a> Sharing<'a> {
     /// `None` if the file system of this empty file can't share blocks.
     pub(crate) fn with(output: &'a File) -> Option<Sharing<'a>> {
-        // An empty file that is to share all its blocks with itself stays as it is; a file system that can't share
-        // refuses. copy_file_range would not tell, because it copies instead.
-        ioctl_ficlone(output, output).ok()?;
         let block = output.metadata().ok()?.blksize();
-        (block > 0).then_some(Sharing { output, block })
+        (block > 0 && system::can_share(output)).then_some(Sharing { output, block })
     }
 
     /// The range of bytes that are stored at a place, as a run that the output can share from `to` on. A block is
@@ -70,10 +66,9 @@ impl<'a> Sharing<'a> {
         let mut from = run.offset + range.start as u64;
         let mut done = 0;
         while done < range.len() {
-            // FICLONERANGE does the same, but rustix has no safe function for it.
-            match copy_file_range(&run.file, Some(&mut from), self.output, None, range.len() - done) {
-                Ok(some @ 1..) => done += some,
-                Ok(0) | Err(_) => break,
+            match system::share(&run.file, &mut from, self.output, range.len() - done) {
+                Some(some @ 1..) => done += some,
+                Some(0) | None => break,
             }
         }
         done
@@ -85,6 +80,38 @@ impl Run {
     pub(crate) fn join(&mut self, next: &Run) -> bool {
         let joined = self.bytes.joined(&next.bytes);
         joined.map(|joined| self.bytes = joined).is_some()
+    }
+}
+
+#[cfg(target_os = "linux")]
+mod system {
+    use std::fs::File;
+
+    use rustix::fs::{copy_file_range, ioctl_ficlone};
+
+    pub(super) fn can_share(empty: &File) -> bool {
+        // An empty file that is to share all its blocks with itself stays as it is; a file system that can't share
+        // refuses. copy_file_range would not tell, because it copies instead.
+        ioctl_ficlone(empty, empty).is_ok()
+    }
+
+    pub(super) fn share(input: &File, from: &mut u64, output: &File, len: usize) -> Option<usize> {
+        // FICLONERANGE does the same, but rustix has no safe function for it.
+        copy_file_range(input, Some(from), output, None, len).ok()
+    }
+}
+
+/// Other systems share blocks of whole files at most.
+#[cfg(not(target_os = "linux"))]
+mod system {
+    use std::fs::File;
+
+    pub(super) fn can_share(_empty: &File) -> bool {
+        false
+    }
+
+    pub(super) fn share(_input: &File, _from: &mut u64, _output: &File, _len: usize) -> Option<usize> {
+        None
     }
 }
 

@@ -166,7 +166,10 @@ impl FactsSurvey {
             RecordType::EVENT_UPDATE,
         ]));
         match tasks {
-            true => kinds.union(TaskChanges::kinds()).union(Kinds::of(&[RecordType::CGROUP])),
+            true => {
+                let others = Kinds::of(&[RecordType::CGROUP, RecordType::NAMESPACES]);
+                kinds.union(TaskChanges::kinds()).union(others)
+            }
             false => kinds,
         }
     }

@@ -49,7 +49,7 @@ pub struct Block {
 }
 
 /// A longer run of instructions without a branch is several blocks, so that the work for a packet has a bound.
-const MOST_INSTRUCTIONS: u32 = 1 << 10;
+const MOST_INSTRUCTIONS: u32 = 1 << 7;
 
 /// More blocks are not kept, nor more instructions in them.
 const MOST_BLOCKS: usize = 1 << 16;
@@ -386,7 +386,7 @@ mod tests {
     fn a_block_ends_where_the_code_does() {
         let long = [0x90; 1100];
         for (code, kind, count) in [
-            (&long[..], Kind::Next, 1024),
+            (&long[..], Kind::Next, MOST_INSTRUCTIONS),
             (&[0x90; 3], Kind::NoCode, 3),
             (&[0x90, 0xe8, 0], Kind::NoCode, 1),
             (&[], Kind::NoCode, 0),

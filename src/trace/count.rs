@@ -128,7 +128,7 @@ pub struct Counter<S> {
     sums: S,
     runs: Table,
     /// How often each path was taken, by number.
-    paths: Vec<u64>,
+    paths: Vec<Taken>,
     /// The run that goes on. Without a second block, it is `state`.
     edge: Edge,
     state: State,
@@ -138,6 +138,19 @@ pub struct Counter<S> {
     first: Option<(Option<Place>, Stop)>,
     /// The trace tells each branch, also one that is not taken.
     is_told: bool,
+}
+
+/// How often a path was taken, and the run that it ended last, which is likely to be the next one, too.
+#[derive(Clone, Copy, Debug)]
+struct Taken {
+    count: u64,
+    /// By the branch to it, and its place in the table.
+    edge: Edge,
+    at: u32,
+}
+
+impl Taken {
+    const NEVER: Taken = Taken { count: 0, edge: NOWHERE, at: 0 };
 }
 
 /// The run that goes on, if it is not known by its blocks.
@@ -223,19 +236,48 @@ impl<S: Sums> Counter<S> {
     fn end(&mut self, blocks: &Blocks, block: BlockId) {
         if self.edge.1 == BlockId::NONE {
             self.stop(blocks, branch(blocks, block).map_or(Stop::Unknown, Stop::At));
-        } else if !self.runs.add(self.edge, block) {
-            self.make_room(blocks, block);
+        } else {
+            self.count(blocks, block);
         }
     }
 
+    /// Counts the run that goes on, whose blocks are known. Returns its place in the table.
+    #[inline(always)]
+    fn count(&mut self, blocks: &Blocks, block: BlockId) -> u32 {
+        self.runs.add(self.edge, block).unwrap_or_else(|| self.make_room(blocks, block))
+    }
+
     #[cold]
-    fn make_room(&mut self, blocks: &Blocks, block: BlockId) {
+    fn make_room(&mut self, blocks: &Blocks, block: BlockId) -> u32 {
         if self.runs.is_full() {
             self.hand_out(blocks);
         } else {
             self.runs.grow();
         }
-        self.runs.add(self.edge, block);
+        self.paths.iter_mut().for_each(|taken| taken.edge = NOWHERE);
+        self.runs.add(self.edge, block).unwrap_or_default()
+    }
+
+    /// A path ends the run that goes on, with the branch at the end of a block.
+    #[inline(always)]
+    fn end_by_path(&mut self, blocks: &Blocks, id: PathId, block: BlockId) {
+        let Taken { edge, at, .. } = self.paths[id.index()];
+        if edge == self.edge && edge != NOWHERE {
+            self.runs.add_at(at);
+        } else if self.edge.1 == BlockId::NONE {
+            self.end(blocks, block);
+        } else {
+            let at = self.count(blocks, block);
+            let taken = &mut self.paths[id.index()];
+            (taken.edge, taken.at) = (self.edge, at);
+        }
+    }
+
+    /// A path is taken that has a higher number than all before.
+    #[cold]
+    fn add_path(&mut self, id: PathId) {
+        self.paths.resize(id.index(), Taken::NEVER);
+        self.paths.push(Taken { count: 1, ..Taken::NEVER });
     }
 
     /// The run ends in front of the next instruction, at the last one that was executed.
@@ -280,8 +322,9 @@ impl<S: Sums> Counter<S> {
             let run = Run { from: branch(blocks, from), to: start(blocks, to), end: branch(blocks, end) };
             self.sums.add(run, count);
         }
-        for (number, count) in self.paths.iter_mut().enumerate().filter(|(_, count)| **count > 0) {
-            let count = std::mem::take(count);
+        for (number, taken) in self.paths.iter_mut().enumerate() {
+            let Taken { count: 1.., .. } = *taken else { continue };
+            let count = std::mem::replace(taken, Taken::NEVER).count;
             let mut before: Option<Edge> = None;
             for step in blocks.steps(PathId::new(number)) {
                 let Some(to) = step.to else { continue };
@@ -324,12 +367,12 @@ impl<S: Sums> Sink for Counter<S> {
             self.begin(blocks, blocks.steps(id)[0].block);
         }
         match self.paths.get_mut(id.index()) {
-            Some(count) => *count += 1,
-            None => self.paths.resize(id.index() + 1, 1),
+            Some(taken) => taken.count += 1,
+            None => self.add_path(id),
         }
         let path = blocks.path(id);
         if let Some(first) = path.first {
-            self.end(blocks, first);
+            self.end_by_path(blocks, id, first);
             self.edge = path.last;
         }
         self.last = path.rest;
@@ -414,15 +457,15 @@ impl Table {
         (mixed >> 40) as usize & (self.slots.len() - 1)
     }
 
-    /// Counts a run once; false if there is not enough room.
+    /// Counts a run once. Returns its place; `None` if there is not enough room.
     #[inline(always)]
-    fn add(&mut self, edge: Edge, end: BlockId) -> bool {
+    fn add(&mut self, edge: Edge, end: BlockId) -> Option<u32> {
         let mut at = self.home(edge, end);
         loop {
             let slot = &mut self.slots[at];
             if slot.edge == edge && slot.end == end {
                 slot.count += 1;
-                return true;
+                return Some(at as u32);
             }
             if slot.end == BlockId::NONE {
                 return self.insert(at, edge, end);
@@ -431,14 +474,20 @@ impl Table {
         }
     }
 
+    /// Counts the run at a place.
+    #[inline(always)]
+    fn add_at(&mut self, at: u32) {
+        self.slots[at as usize].count += 1;
+    }
+
     #[cold]
-    fn insert(&mut self, at: usize, edge: Edge, end: BlockId) -> bool {
+    fn insert(&mut self, at: usize, edge: Edge, end: BlockId) -> Option<u32> {
         let has_room = self.used * 2 < self.slots.len();
         if has_room {
             self.slots[at] = Slot { edge, end, count: 1 };
             self.used += 1;
         }
-        has_room
+        has_room.then_some(at as u32)
     }
 
     fn grow(&mut self) {

@@ -70,6 +70,8 @@ pub(crate) struct Flow<I> {
     stack: Stack,
     /// Steps without a packet that may still be taken.
     steps: u32,
+    /// There may be more blocks or paths than at the packet before.
+    has_grown: bool,
     pub(crate) point: Point,
 }
 
@@ -86,6 +88,7 @@ impl<I: Image> Flow<I> {
             at: BlockId::NONE,
             stack: Stack { calls: Box::new([none; Stack::DEPTH]), top: 0, depth: 0 },
             steps: MOST_SAVED,
+            has_grown: false,
             point: Point { time: 0, now: 0, space: None, offset: 0 },
         }
     }
@@ -106,6 +109,15 @@ impl<I: Image> Flow<I> {
     #[inline(always)]
     pub(crate) fn begin_packet<S: Sink>(&mut self, len: u32, sink: &mut S) {
         self.steps = MOST_SAVED.min(self.steps + len * STEPS_PER_BYTE);
+        if self.has_grown {
+            self.make_room(sink);
+        }
+    }
+
+    /// Drops all blocks if there are too many.
+    #[cold]
+    fn make_room<S: Sink>(&mut self, sink: &mut S) {
+        self.has_grown = false;
         if self.blocks.is_full() {
             self.forget(sink);
         }
@@ -231,6 +243,7 @@ impl<I: Image> Flow<I> {
             usize::try_from(ip.wrapping_sub(mapping.start)).is_ok_and(|at| at < mapping.bytes.len())
         });
         let block = self.blocks.at(ip, inside.as_ref(), self.bits);
+        self.has_grown = true;
         // Code that is not there now may be there later, so that this is not remembered.
         if let Some(mapping) = inside {
             self.until = self.until.min(mapping.until);
@@ -351,6 +364,7 @@ impl<I: Image> Flow<I> {
 
     #[cold]
     fn make_path(&mut self, key: Key) -> PathId {
+        self.has_grown = true;
         let count = key.bits.ilog2() as u8;
         let mut draft =
             Draft { end: key.at, steps: Vec::new(), calls: Vec::new(), lead: 0, bits: 0, free: 0 };

@@ -2,6 +2,8 @@
 
 mod clock;
 mod decoder;
+#[cfg(test)]
+mod oracle;
 mod packet;
 mod schedule;
 mod units;

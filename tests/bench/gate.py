@@ -6,7 +6,7 @@ of RUNS runs a side, how many are said to have changed if nothing did, if one fu
 usage: gate.py [--pairs 20] [--runs 5] [--frequency 20000] [--samples 5000] [--keep DIR] PERFX
 
 Runs of all kinds take turns, so that what else happens on the machine meets all alike. The first side is the same runs
-in the three comparisons of a pair. A run takes SAMPLES/FREQUENCY seconds of CPU. Exits with 1 if more than one of 20
+in the three comparisons of a pair. A run takes about SAMPLES/FREQUENCY seconds of CPU. Exits with 1 if more than one of 20
 equal pairs, or fewer than 18 of 20 of the others, are said to have changed.
 """
 import argparse, collections, json, os, subprocess, sys, tempfile, time
@@ -37,18 +37,16 @@ def record(kind, number):
     return path
 
 
-def times(program):
-    def one():
-        before = os.times().children_user
-        subprocess.run([program], check=True)
-        return os.times().children_user - before
-
-    return min(one() for _ in range(5))
+def samples(path):
+    listed = subprocess.run([args.perfx, "list", "-q", "events", "--json", path], stdout=subprocess.PIPE, check=True)
+    return json.loads(listed.stdout)["rows"][0]["samples"]
 
 
-# As many rounds as take the time of the samples.
-build(1000)
-scale = int(1000 * args.samples / args.frequency / times(f"{folder}/before/work"))
+# As many rounds as give the samples. The time that the program takes alone does not tell it: being sampled takes time.
+scale = 1000
+for number in range(3):
+    build(scale)
+    scale = max(1, scale * args.samples // max(1, samples(record("before", number))))
 build(scale)
 started = time.time()
 runs = {kind: [] for kind in KINDS}
@@ -60,7 +58,7 @@ print(f"recorded {4 * args.pairs * args.runs} runs in {time.time() - started:.0f
 wrong = False
 for kind in ("equal", "one", "all"):
     said = collections.Counter()
-    hash_share, samples = [], []
+    hash_share, mean = [], 0
     for pair in range(args.pairs):
         a, b = ([runs[k][pair * args.runs + n] for n in range(args.runs)] for k in ("before", kind))
         command = [args.perfx, "diff", "-q", "--profile", "--json", "--threshold", "0%", *a, "--vs", *b]
@@ -74,8 +72,7 @@ for kind in ("equal", "one", "all"):
             said[function["function"]] += function["change"]["beyond_noise"]
             if function["function"] == "hash":
                 hash_share.append(function["change"]["share_a"])
-        samples.append(found["a"]["samples"] / args.runs)
-    mean = sum(samples) / len(samples)
+        mean += found["a"]["samples"] / args.runs / args.pairs
     print(f"{kind:6}: {said['changed']:2} of {args.pairs} pairs changed; {mean:.0f} samples a run, hash", end=" ")
     print(f"{sum(hash_share) / max(1, len(hash_share)):.1f}%;", {name: n for name, n in said.items() if n and name != "changed"})
     allowed = said["changed"] * 20 <= args.pairs if kind == "equal" else said["changed"] * 20 >= 18 * args.pairs

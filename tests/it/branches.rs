@@ -529,6 +529,29 @@ fn counted_lines(text: &str, kind: &str) -> BTreeMap<(u64, u64), u64> {
     text.lines().filter_map(line).collect()
 }
 
+/// The branches and the code behind them in a text for llvm-profgen whose stacks consist of one branch and of one that leaves
+/// the program, where the code behind the former ends.
+fn stacks_of_one_branch(text: &str) -> (BTreeMap<(u64, u64), u64>, BTreeMap<(u64, u64), u64>) {
+    let (mut branches, mut runs, mut count) = (BTreeMap::new(), BTreeMap::new(), 0);
+    let address = |text: &str| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok();
+    for line in text.lines() {
+        count = line.parse().unwrap_or(count);
+        let branch = |word: &str| {
+            let mut places = word.split('/');
+            Some((address(places.next()?)?, address(places.next()?)?))
+        };
+        let stack: Vec<(u64, u64)> = line.split(' ').filter_map(branch).collect();
+        let Some(&(from, to)) = stack.last() else { continue };
+        if from != 0 && to != 0 {
+            *branches.entry((from, to)).or_default() += count;
+        }
+        if let [(end, 0), _] = stack[..] {
+            *runs.entry((to, end)).or_default() += count;
+        }
+    }
+    (branches, runs)
+}
+
 #[test]
 fn every_branch_of_a_trace_counts() {
     let root = root().join("tests/data/trace");
@@ -574,6 +597,11 @@ fn every_branch_of_a_trace_counts() {
             Some(((address(from)?, address(to)?), count.parse().ok()?))
         };
         assert_eq!(autofdo.lines().filter_map(line).collect::<BTreeMap<_, u64>>(), truth, "{name}");
+        let (branches, runs) = stacks_of_one_branch(&export("profgen", "2", &[&input]));
+        assert_eq!(branches, truth, "{name}");
+        let mut all = counted_lines(&bolt, "F");
+        counted_lines(&bolt, "f").into_iter().for_each(|(run, count)| *all.entry(run).or_default() += count);
+        assert_eq!(runs, all, "{name}");
     }
 }
 

@@ -905,6 +905,17 @@ fn a_wrong_number_of_threads_is_told_what_is_allowed() {
     }
 }
 
+#[test]
+fn a_second_input_is_taken_for_the_output_unless_recordings_are_changed_in_place() {
+    let folder = place();
+    for line in ["compress perf.data small.data", "inject -b perf.data small.data"] {
+        let ran = perfx(&folder, line);
+        assert_eq!(ran.code, Some(2), "{line}: {}", ran.stderr);
+        assert!(ran.stderr.contains("to write to small.data, give -o small.data"), "{line}: {}", ran.stderr);
+        assert!(!ran.stderr.contains("in-place"), "{line}: {}", ran.stderr);
+    }
+}
+
 /// Tips were dangerous for beginners: `--in-place` was suggested for `--itrace`, `-- -k` for `-k`.
 #[test]
 fn a_tip_never_leads_to_an_option_of_another_meaning() {
@@ -913,7 +924,6 @@ fn a_tip_never_leads_to_an_option_of_another_meaning() {
         ("inject --vm-time-correlation -b", Some("perf 5.13 to 6.11 do that; later versions crash")),
         ("filter --drop-unusd", Some("'--drop-unused'")),
         ("copy a.data b.data", Some("to write to b.data, give -o b.data")),
-        ("compress perf.data small.data", Some("to write to small.data, give -o small.data")),
         ("copy -k", None),
         ("copy --sort", None),
         ("info a.data b.data", None),

@@ -10,7 +10,9 @@ use serde_json::Value as Json;
 use crate::args;
 use crate::snapshots::{Place, same};
 use crate::stats::conforms;
-use crate::support::{Fixture, Form, Stdin, all, each_fixture, perfx, perfx_with, recorded, temp, workloads};
+use crate::support::{
+    Fixture, Form, Stdin, all, each_fixture, perfx, perfx_command, perfx_with, recorded, run, temp, workloads,
+};
 
 /// The diff document of two recordings, and the exit code.
 fn diff(a: &Path, b: &Path) -> Result<(Json, Option<i32>), String> {
@@ -258,4 +260,49 @@ fn profiles_are_compared_by_the_shares_of_folded_lines() {
         line.extend(wrong.iter().map(Into::into));
         assert_eq!(perfx(line).code, Some(2), "{wrong:?}");
     }
+}
+
+/// Every exit code of the gate, one run a side and several.
+#[test]
+fn a_gate_exits_with_what_it_found() {
+    let place = Place::new(&[
+        ("whole.data", "recorded/plain.p61.data"),
+        ("lost.data", "recorded/cut-05988.p61.data"),
+        ("empty.data", "recorded/empty.p61.data"),
+    ]);
+    place.say("filter --time 0%-50% whole.data -o half.data");
+    place.say("filter --time 0%-20% whole.data -o fifth.data");
+    place.write("runs", "# before\nwhole.data\nwhole.data\nwhole.data\n");
+    let lines = [
+        // One run a side: only a threshold makes it a gate.
+        "diff --profile --no-files whole.data half.data",
+        "diff --profile --no-files --threshold 5% whole.data half.data",
+        "diff --profile --no-files --threshold 60% whole.data half.data",
+        // Several.
+        "diff --profile --no-files --head 1 @runs --vs half.data half.data",
+        "diff --profile --no-files @runs --vs whole.data whole.data",
+        "diff --profile --no-files --shares @runs --vs half.data half.data",
+        // Something was lost, nothing is there to compare, or too much is.
+        "diff --profile --no-files -q --threshold 5% lost.data fifth.data",
+        "diff --profile --no-files whole.data empty.data",
+        "diff --profile whole.data half.data whole.data",
+        "diff --vs whole.data half.data",
+    ];
+    same("diff", "gate", &place.say_all(&lines));
+    let json = |line: &str| {
+        let mut command = perfx_command();
+        command.current_dir(place.path("")).args(line.split(' '));
+        let ran = run(&mut command, Stdin::Null);
+        let document: Json = serde_json::from_slice(&ran.stdout).unwrap();
+        conforms("diff", &document).unwrap();
+        (document, ran.code)
+    };
+    // What was lost has the exit code, and the document still says whether it changed.
+    let (document, code) = json("diff --profile --no-files -q --json --threshold 5% lost.data fifth.data");
+    assert_eq!((&document["changed"], code), (&true.into(), Some(3)));
+    let (document, code) =
+        json("diff --profile --no-files -q --json --head 1 @runs --vs half.data half.data");
+    assert_eq!((&document["changed"], code), (&true.into(), Some(4)));
+    assert_eq!((&document["a"]["runs"], &document["b"]["runs"]), (&3.into(), &2.into()));
+    assert_eq!(document["functions"].as_array().unwrap().len(), 1);
 }

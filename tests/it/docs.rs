@@ -209,12 +209,13 @@ fn the_schemas_are_those_of_the_printed_types() {
 }
 
 /// What is a string of decimal digits, because it may need more than 53 bits.
-const DECIMAL: [&str; 14] = [
+const DECIMAL: [&str; 15] = [
     "clock_ns",
     "duration_ns",
     "filtered_samples",
     "first_ns",
     "id",
+    "inode",
     "last_ns",
     "lost_records",
     "lost_samples",
@@ -227,7 +228,8 @@ const DECIMAL: [&str; 14] = [
 ];
 
 /// What is a string in hexadecimal.
-const HEXADECIMAL: [&str; 3] = ["length", "offset", "start"];
+const HEXADECIMAL: [&str; 9] =
+    ["addr", "from", "ip", "length", "offset", "phys_addr", "start", "symoff", "to"];
 
 /// The numeric properties of a schema, with how they are written.
 fn quantities(schema: &Json, found: &mut BTreeSet<(String, &'static str)>) {

@@ -100,3 +100,31 @@ fn aux_data_is_counted_by_cpu() {
     assert_eq!(du["aux"], stats["aux"]["buffers"]);
     assert!(perfx(args!["du", fixture.path]).text().contains("\nAUX data of "));
 }
+
+/// Of selected samples, the records are those of stats, and of a copy that filter writes.
+#[test]
+fn the_bytes_of_selected_records_are_counted() {
+    for name in ["forks.p61", "pipe-z.p73", "threads-z.p61", "several.p61", "crafted/two-be"] {
+        let name = if name.contains('/') { format!("{name}.data") } else { format!("recorded/{name}.data") };
+        let fixture = Fixture::new(&name);
+        let of = |command: &str| -> Json {
+            let line = args![command, "-q", "--json", "--time", "0%-50%", fixture.path];
+            let document = serde_json::from_slice(&perfx(line).stdout).unwrap();
+            conforms(command, &document).unwrap();
+            document
+        };
+        let (du, stats) = (of("du"), of("stats"));
+        assert_eq!(
+            (&du["bytes"], sum(&du["stored"], "records")),
+            (&stats["bytes"], number(&stats["records"]))
+        );
+        assert_eq!(sum(&du["events"], "samples"), sum(&stats["events"], "samples"), "{name}");
+        for what in ["parts", "stored", "processes"] {
+            assert_eq!(sum(&du[what], "bytes"), number(&stats["bytes"]), "{name}: {what}");
+        }
+    }
+}
+
+fn number(value: &Json) -> u64 {
+    value.as_u64().unwrap()
+}

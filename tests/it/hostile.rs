@@ -154,12 +154,12 @@ pub(crate) const OF_PROGRAMS: [Family; 11] = [
         tables.extend([0; 4]);
         with_stacks(folder, (".eh_frame", tables), (0..n).map(|number| 16 * number), 1);
     }),
-    ("expressions that loop", 500, |folder, n| {
+    ("expressions that loop", 300, |folder, n| {
         // DW_CFA_def_cfa_expression: DW_OP_skip to itself.
         let tables = table(&[0x0f, 3, 0x2f, 0xfd, 0xff]);
         with_stacks(folder, (".eh_frame", tables), 0..n, 64);
     }),
-    ("long expressions of each register of each frame", 20, |folder, n| {
+    ("long expressions of each register of each frame", 5, |folder, n| {
         // The stack pointer and 8, after many times nothing; the other registers likewise.
         let expression = [&[0x77, 8][..], &[0x96; 95]].concat();
         let block = [&[0x61][..], &expression].concat();
@@ -169,14 +169,14 @@ pub(crate) const OF_PROGRAMS: [Family; 11] = [
         let tables = table(&[&[0x0f][..], &block, &registers].concat());
         with_stacks(folder, (".eh_frame", tables), 0..n, 512);
     }),
-    ("traced code that never branches", 4000, |folder, n| {
-        let code = [&[0x90].repeat(n as usize)[..], &[0xff, 0xe0]].concat();
-        let packets: Vec<u8> = (0..n).flat_map(jump).collect();
+    ("traced code that never branches", 200, |folder, n| {
+        let code = [&[0x90; 4000][..], &[0xff, 0xe0]].concat();
+        let packets: Vec<u8> = (0..n).flat_map(|number| jump(number * 7919 % 4000)).collect();
         with_trace(folder, &code, &packets);
     }),
-    ("traced jumps without a packet", 4000, |folder, n| {
-        let code = [&[0xeb, 0].repeat(n as usize)[..], &[0xff, 0xe0]].concat();
-        let packets: Vec<u8> = (0..n).flat_map(|number| jump(2 * number)).collect();
+    ("traced jumps without a packet", 100, |folder, n| {
+        let code = [&[0xeb, 0].repeat(1000)[..], &[0xff, 0xe0]].concat();
+        let packets: Vec<u8> = (0..n).flat_map(|number| jump(2 * (number * 7919 % 1000))).collect();
         with_trace(folder, &code, &packets);
     }),
     ("a traced jump to itself", 4000, |folder, n| {

@@ -218,3 +218,43 @@ fn other_names_of_a_file_that_is_written_again_in_place_are_counted() {
     let ran = perfx(args!["decompress", "--in-place", path]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
 }
+
+/// One that can't be changed stays as it is, is named, and does not stop the others.
+#[test]
+fn several_recordings_are_changed_in_place_each_by_itself() {
+    let folder = temp();
+    let path = |name: &str| folder.path().join(name);
+    let input = Fixture::new("recorded/no-buildid.p61.data");
+    let known = "--known-build-ids=ab /tmp/perfx-data/work/burn";
+    let alone = path("alone.data");
+    for command in [&["inject", "--buildid-all", "--no-files", known][..], &["compress"]] {
+        fs::copy(&input.path, &alone).unwrap();
+        let change = |files: &[&std::ffi::OsStr]| {
+            let mut line: Vec<std::ffi::OsString> = command.iter().map(Into::into).collect();
+            line.push("--in-place".into());
+            line.extend(files.iter().map(Into::into));
+            perfx(line)
+        };
+        assert_eq!(change(&[alone.as_os_str()]).code, Some(0));
+        let names = ["a.data", "bad.data", "b.data"].map(path);
+        for name in &names {
+            fs::copy(&input.path, name).unwrap();
+        }
+        fs::write(&names[1], "not a recording").unwrap();
+        fs::write(path("list"), names.each_ref().map(|name| name.to_str().unwrap()).join("\n")).unwrap();
+        let ran = change(&[format!("@{}", path("list").display()).as_ref()]);
+        assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+        assert!(ran.stderr.contains("bad.data"), "{}", ran.stderr);
+        assert!(ran.stderr.contains("1 of 3 recordings failed and are unchanged"), "{}", ran.stderr);
+        assert_eq!(fs::read(&names[1]).unwrap(), b"not a recording");
+        for name in [&names[0], &names[2]] {
+            assert!(fs::read(name).unwrap() == fs::read(&alone).unwrap(), "{command:?} {}", name.display());
+        }
+        // Without --in-place there is one output, so there is one input.
+        let mut line: Vec<std::ffi::OsString> = command.iter().map(Into::into).collect();
+        line.extend([names[0].as_os_str().into(), names[2].as_os_str().into()]);
+        let ran = perfx(line);
+        assert_eq!(ran.code, Some(2));
+        assert!(ran.stderr.contains("give -o"), "{}", ran.stderr);
+    }
+}

@@ -2,20 +2,35 @@
 //! can be used to test a decoder.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 
 use perfx_format::read::Recording;
+use perfx_format::{RecordType, sample_type as st};
 
 use crate::args;
-use crate::support::{Ran, perfs, perfx, root, temp};
+use crate::itrace::{events, samples};
+use crate::support::{Ran, Stdin, clean, perfs, perfx, root, run, same_lines, skipped, temp};
 
 /// Branches by process, in order: from where to where; `-` where tracing begins or ends.
 type Branches = BTreeMap<String, Vec<(String, String)>>;
 
 /// kernel.data is not among them, because perf does not look for a vmlinux below --symfs.
-const NAMES: [&str; 11] =
-    ["user", "noret", "times", "ptwrite", "defer", "overflow", "halve", "switch", "cpus", "threads", "cut"];
+const NAMES: [&str; 12] = [
+    "user",
+    "noret",
+    "times",
+    "ptwrite",
+    "defer",
+    "overflow",
+    "halve",
+    "switch",
+    "cpus",
+    "threads",
+    "snapshots",
+    "cut",
+];
 
 fn truth(text: &str) -> Branches {
     let mut all = Branches::new();
@@ -118,6 +133,97 @@ fn inject_makes_a_sample_of_each_branch_of_the_truth() {
     }
 }
 
+/// Puts the programs of the recordings at their recorded paths, where only the command that follows sees them: `perf inject`
+/// has no option for other places. What is in /opt stays.
+const AT_RECORDED_PATHS: &str = "mount -t tmpfs tmpfs /mnt && mkdir /mnt/upper /mnt/work && \
+    mount -t overlay overlay -o lowerdir=/opt,upperdir=/mnt/upper,workdir=/mnt/work /opt && \
+    mkdir -p /opt/perfx/trace && cp \"$0\"/* /opt/perfx/trace/ && exec \"$@\"";
+
+/// Runs a program that finds those of the recordings at their recorded paths. `None` if this machine does not let it, which
+/// is reported.
+fn at_recorded_paths(program: &Path, args: &[OsString]) -> Option<Ran> {
+    let programs = root().join("tests/data/trace/root/opt/perfx/trace");
+    let mut command = clean("unshare");
+    command.args(["-m", "sh", "-c", AT_RECORDED_PATHS]).args([&programs, program]).args(args);
+    command.env("HOME", "/nonexistent").env("PERF_CONFIG_NOSYSTEM", "1").env("DEBUGINFOD_URLS", "");
+    let ran = run(&mut command, Stdin::Null);
+    let is_refused = ran.stderr.contains("unshare") || ran.stderr.contains("mount:");
+    if is_refused {
+        skipped(&format!("perf inject, as this machine allows no mount namespace: {}", ran.stderr));
+    }
+    (!is_refused).then_some(ran)
+}
+
+/// The records of errors.
+fn errors(path: &Path) -> Vec<String> {
+    let mut recording = Recording::open(path).unwrap();
+    let mut records = recording.records();
+    let mut lines = Vec::new();
+    while let Some(record) = records.next_record().unwrap() {
+        if record.kind() == RecordType::AUXTRACE_ERROR {
+            lines.push(format!("{:x?}", record.bytes()));
+        }
+    }
+    lines
+}
+
+#[test]
+fn inject_makes_the_samples_events_and_errors_of_perf_inject() {
+    let (data, folder) = (root().join("tests/data/trace"), temp());
+    let (theirs, ours) = (folder.path().join("theirs"), folder.path().join("ours"));
+    for perf in perfs(&["perf", "perf-new"]) {
+        for name in NAMES {
+            let input = data.join(name).with_extension("data");
+            for letters in ["b", "i100ile", "cr", "i64nsl8e", "i10usbe"] {
+                let itrace = format!("--itrace={letters}");
+                let args = args!["inject", "-f", itrace, "-i", input, "-o", theirs];
+                let Some(ran) = at_recorded_paths(perf.path(), &args) else { return };
+                assert_eq!(ran.code, Some(0), "{} {name}: {}", perf.name, ran.stderr);
+                inject(letters, "2", &input, &ours);
+                let [mut theirs, mut ours] =
+                    [&theirs, &ours].map(|path| [events(path), samples(path), errors(path)].concat());
+                // Samples of one time on several CPUs are in another order.
+                if name == "cpus" {
+                    theirs.sort();
+                    ours.sort();
+                }
+                let what = format!("{} {name} {letters}", perf.name);
+                same_lines(&what, &theirs, &ours).unwrap();
+                assert!(theirs.len() > 2, "{what}: {theirs:?}");
+            }
+        }
+    }
+}
+
+/// The lines of decoded samples with a time from `first` to `last`, ns.
+fn samples_between(path: &Path, first: u64, last: u64) -> Vec<String> {
+    let time = |line: &str| -> Option<u64> {
+        let (_, rest) = line.split_once(" time: Some(")?;
+        rest.split_once(')')?.0.parse().ok()
+    };
+    let mut lines = samples(path);
+    lines.retain(|line| time(line).is_some_and(|time| (first..=last).contains(&time)));
+    lines
+}
+
+#[test]
+fn a_window_is_decoded_by_itself() {
+    let (data, folder) = (root().join("tests/data/trace"), temp());
+    let path = |name: &str| folder.path().join(name);
+    for name in ["times", "switch"] {
+        let input = data.join(name).with_extension("data");
+        perfx(args!["filter", "-f", "--time", "1.000002,1.000004", input, "-o", path("window")])
+            .done()
+            .unwrap();
+        let [whole, window] = [&input, &path("window")].map(|from| {
+            assert_eq!(inject("b", "2", from, &path("out")).code, Some(0), "{name}");
+            (samples(&path("out")).len(), samples_between(&path("out"), 1_000_002_000, 1_000_004_000))
+        });
+        assert!(window.1.len() > 100 && whole.1 == window.1, "{name}: {} {}", whole.1.len(), window.1.len());
+        assert!(window.0 * 3 < whole.0 * 2, "{name}: {} of {}", window.0, whole.0);
+    }
+}
+
 #[test]
 fn the_samples_do_not_depend_on_the_number_of_threads() {
     let (data, folder) = (root().join("tests/data/trace"), temp());
@@ -148,19 +254,46 @@ fn what_cannot_be_decoded_is_counted_and_nothing_else_is_lost() {
         "{}",
         ran.stderr
     );
-    // With a byte of the trace flipped, no branch is wrong up to there, and errors are counted.
-    let whole = truth(&fs::read_to_string(input.with_extension("truth")).unwrap());
+    // With a byte of the trace flipped, errors are counted, and what is in front of it and behind the next point of
+    // synchronization is as it was.
+    let whole = truth(&fs::read_to_string(input.with_extension("truth")).unwrap()).into_values().flatten();
+    let whole: Vec<_> = whole.filter(|(from, to)| from != "-" && to != "-").collect();
     let bytes = fs::read(&input).unwrap();
     let data = perfx_format::intel_pt::psbs(&bytes).next().unwrap().at;
     let damaged = folder.path().join("damaged.data");
+    let mut counted = 0;
     for at in (data + 60..data + 1000).step_by(37) {
         let mut bytes = bytes.clone();
         bytes[at] ^= 0xff;
         fs::write(&damaged, bytes).unwrap();
         let ran = inject("be", "2", &damaged, &output);
         assert!(matches!(ran.code, Some(0 | 3)), "{at}: {}", ran.stderr);
-        assert!(branches(&output).len() <= whole.len(), "{at}");
+        let found = branches(&output).into_values().flatten();
+        let found: Vec<_> = found.filter(|(from, to)| from != "-" && to != "-").collect();
+        let front = found.iter().zip(&whole).take_while(|(found, truth)| found == truth).count();
+        let back = found.iter().rev().zip(whole.iter().rev()).take_while(|(found, truth)| found == truth);
+        assert!(front + back.count() > whole.len() / 2, "{at}: {front} branches of {}", whole.len());
+        counted += u32::from(ran.code == Some(3));
     }
+    assert!(counted > 15, "{counted}");
+}
+
+#[test]
+fn a_trace_in_samples_is_refused_with_the_command_that_decodes_it() {
+    let folder = temp();
+    let input = folder.path().join("samples.data");
+    let mut bytes = fs::read(root().join("tests/data/trace/user.data")).unwrap();
+    let parts = st::IP | st::TID | st::TIME | st::CPU | st::IDENTIFIER;
+    let at = bytes.windows(8).position(|window| window == parts.to_le_bytes()).unwrap();
+    bytes[at..at + 8].copy_from_slice(&(parts | st::AUX).to_le_bytes());
+    fs::write(&input, bytes).unwrap();
+    let ran = inject("b", "1", &input, &folder.path().join("out.data"));
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("is in samples") && ran.stderr.contains("perf inject --itrace"),
+        "{}",
+        ran.stderr
+    );
 }
 
 #[test]

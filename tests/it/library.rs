@@ -346,8 +346,8 @@ fn program_with_example_pass() -> PathBuf {
     });
     let text = built.text();
     let messages = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
-    let program = messages.filter_map(|message| message["executable"].as_str().map(PathBuf::from)).last();
-    program.expect("the package has a program")
+    let mut programs = messages.filter_map(|message| message["executable"].as_str().map(PathBuf::from));
+    programs.next_back().expect("the package has a program")
 }
 
 #[test]

@@ -10,7 +10,8 @@ use crate::snapshots::same;
 use crate::stats::conforms;
 use crate::support::{Fixture, Stdin, all, each_fixture, perfs, perfx, recorded, temp};
 
-const LISTS: [&str; 7] = ["events", "dsos", "build-ids", "processes", "threads", "cgroups", "mappings"];
+const LISTS: [&str; 8] =
+    ["events", "dsos", "build-ids", "processes", "threads", "cgroups", "namespaces", "mappings"];
 
 fn rows(list: &str, fixture: &Fixture) -> Result<Option<Vec<Json>>, String> {
     let ran = perfx(args!["list", list, "-q", "--json", fixture.path]);
@@ -122,5 +123,38 @@ fn lists_as_text() {
     };
     let mut text: String = LISTS.iter().map(|list| say(list, "recorded/forks.p73.data") + "\n").collect();
     text += &say("cgroups", "recorded/cgroups.p61.data");
+    text += &("\n".to_owned() + &say("namespaces", "recorded/namespaces.p61.data"));
     same("list", "text", &text);
+}
+
+#[test]
+fn the_lists_of_several_recordings_add_up() {
+    let inputs = ["forks.p61", "several.p61", "cgroups.p61", "forks.p61"]
+        .map(|name| Fixture::new(&format!("recorded/{name}.data")));
+    let number = |value: &Json| value.as_u64().unwrap_or_else(|| value.as_str().unwrap().parse().unwrap());
+    for list in LISTS {
+        let mut line = args!["list", list, "-q", "--json"].to_vec();
+        line.extend(inputs.iter().map(|input| input.path.clone().into_os_string()));
+        let ran = perfx(line);
+        if ["processes", "threads", "mappings"].contains(&list) {
+            assert_eq!(ran.code, Some(2), "{list}");
+            continue;
+        }
+        let document: Json = serde_json::from_slice(&ran.stdout).unwrap();
+        conforms("list", &document).unwrap();
+        let key =
+            |row: &Json| format!("{} {} {} {}", row["name"], row["build_id"], row["guest"], row["path"]);
+        let sums = |rows: &[Json]| {
+            let mut sums: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+            for row in rows {
+                let sum = sums.entry(key(row)).or_default();
+                *sum = (sum.0 + number(&row["samples"]), sum.1 + number(&row["period"]));
+            }
+            sums
+        };
+        let found = document["rows"].as_array().unwrap();
+        let each: Vec<Json> = inputs.iter().flat_map(|input| rows(list, input).unwrap().unwrap()).collect();
+        assert_eq!(sums(found), sums(&each), "{list}");
+        assert_eq!(found.len(), sums(found).len(), "{list}: a row stands twice");
+    }
 }

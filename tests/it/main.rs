@@ -47,6 +47,7 @@ mod losses;
 mod made;
 mod maker;
 mod merge;
+mod namespaces;
 mod normalize;
 mod oracle;
 mod pack;

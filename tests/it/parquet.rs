@@ -469,13 +469,43 @@ fn other_programs_read_the_tables() {
         page.split("```sql\n").skip(1).map(|block| block.split("```").next().unwrap()).collect();
     assert!(queries.len() >= 3);
     let (folder, _) = export(&fixture.path, &["--root", files]);
+    let (switches, _) = export(&Fixture::new("recorded/off-cpu.p61.data").path, &[]);
     for query in queries {
+        let (folder, part) = match query.contains("fields[") {
+            true => (&switches, "('crew', '1', "),
+            false => (&folder, "leaf_xor"),
+        };
         let tables = format!("'{}/", folder.path().join("out").display());
         let ran = python(RUN, &[&query.replace("'tables/", &tables)]);
         assert_eq!(ran.code, Some(0), "{query}: {}", ran.stderr);
-        assert!(ran.text().contains("leaf_xor"), "{query}: {}", ran.text());
+        assert!(ran.text().contains(part), "{query}: {}", ran.text());
     }
     assert!(shown.contains("('leaf_xor', 3400680)"), "{shown}");
+}
+
+#[test]
+fn own_fields_of_tracepoints_are_those_that_view_shows() {
+    for name in ["off-cpu.p61", "trace.p61", "tracepoint.p73", "pipe-tracepoint.p61", "z-tracepoint.p61"] {
+        let path = Fixture::new(&format!("recorded/{name}.data")).path;
+        let (folder, _) = export(&path, &[]);
+        let own = |row: &BTreeMap<String, Field>| {
+            let Field::MapInternal(map) = &row["fields"] else { panic!("{:?}", row["fields"]) };
+            let entry = |(key, value): &(Field, Field)| match (key, value) {
+                (Field::Str(key), Field::Str(value)) => (key.clone(), value.clone()),
+                other => panic!("{other:?}"),
+            };
+            map.entries().iter().map(entry).collect::<BTreeMap<String, String>>()
+        };
+        let table: Vec<_> = rows(&folder, "samples").iter().map(own).collect();
+        let ran = perfx(args!["view", "-q", "--no-files", "--json", "-F", "trace", path]);
+        let line = |line: &str| {
+            let line: serde_json::Value = serde_json::from_str(line).unwrap();
+            serde_json::from_value(line["fields"].clone()).unwrap_or_default()
+        };
+        let shown: Vec<BTreeMap<String, String>> = ran.text().lines().map(line).collect();
+        assert_eq!(table, shown, "{name}");
+        assert!(table.iter().any(|own| !own.is_empty()), "{name}");
+    }
 }
 
 #[test]

@@ -450,3 +450,38 @@ fn whatever_the_bytes_it_ends() {
     let ran = run(perfx_command().args(["stats", "/dev/null"]), Stdin::Null);
     assert_eq!((ran.code, ran.text().as_str()), (Some(1), ""));
 }
+
+#[test]
+fn several_recordings_are_counted_each_by_itself() {
+    let folder = crate::support::temp();
+    let bad = folder.path().join("bad.data");
+    std::fs::write(&bad, "not a recording").unwrap();
+    let inputs = ["forks.p61", "pipe.p61"].map(|name| Fixture::new(&format!("recorded/{name}.data")));
+    let [a, b] = inputs.each_ref().map(|input| &input.path);
+    let expected = inputs.each_ref().map(|input| {
+        let mut counts = json_of("stats", input).unwrap().unwrap();
+        counts["file"] = input.path.to_str().unwrap().into();
+        counts
+    });
+    let ran = perfx(args!["stats", "-q", "--json", a, bad, b]);
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.stderr.contains("1 of 3 recordings failed and are not counted"), "{}", ran.stderr);
+    let document: Json = serde_json::from_slice(&ran.stdout).unwrap();
+    conforms("stats", &document).unwrap();
+    let ran = perfx(args!["stats", "-q", "--format", "ndjson", a, b]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let text = ran.text();
+    let lines: Vec<Json> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    lines.iter().for_each(|line| conforms("stats", line).unwrap());
+    let without = |found: &Json| {
+        let mut found = found.clone();
+        found.as_object_mut().unwrap().retain(|name, _| name != "what" && name != "schema");
+        found
+    };
+    assert!(lines.iter().map(without).eq(expected.iter().map(without)), "{lines:?}");
+    assert!(list(&document["files"]).iter().map(without).eq(expected.iter().map(without)), "{document}");
+    let text = perfx(args!["stats", "-q", a, b]).text();
+    let alone =
+        [a, b].map(|input| format!("{}:\n{}\n", input.display(), perfx(args!["stats", "-q", input]).text()));
+    assert_eq!(text, alone.concat());
+}

@@ -9,8 +9,10 @@ use perfx_format::sample::{Branch, BranchFlags, NewSample};
 use perfx_format::write::RecordingWriter;
 use perfx_format::{Attr, Endian, Event, sample_type as st};
 use regex::Regex;
+use serde_json::Value as Json;
 
 use crate::args;
+use crate::docs::{check, schema};
 use crate::folded::INLINED;
 use crate::snapshots::same;
 use crate::support::{
@@ -97,11 +99,19 @@ fn lines_are_those_of_perf_script_for_every_recording() {
 #[test]
 fn lines_do_not_depend_on_form_or_threads() {
     let folder = temp();
-    for name in ["recorded/fp.p61.data", "recorded/group-read.p61.data", "recorded/addresses.p73.data"] {
+    for name in [
+        "recorded/fp.p61.data",
+        "recorded/group-read.p61.data",
+        "recorded/addresses.p73.data",
+        "recorded/fp-defer.p73.data",
+        "recorded/off-cpu.p61.data",
+    ] {
         let large = folder.path().join("large.data");
         fs::write(&large, Fixture::new(name).repeated(9 << 20)).unwrap();
-        let expected = view(&large, &["-@1"]).done().unwrap().stdout;
+        let expected = view(&large, &["-@1"]).stdout;
         assert!(view(&large, &["-@4"]).stdout == expected, "{name} on four threads");
+        let lines = view(&large, &["-@1", "--json"]).stdout;
+        assert!(view(&large, &["-@3", "--json"]).stdout == lines, "JSON of {name} on three threads");
         let count = view(&large, &["--count"]).text();
         let head = view(&large, &["--head", "3"]).stdout;
         assert!(expected.starts_with(&head) && !head.is_empty());
@@ -158,6 +168,9 @@ fn what_lines_hold_can_be_chosen() {
         "fp.p73.data -F cpu",
         "fp.p73.data -F comm,symbol",
         "fp.p73.data --event nothing",
+        "fp.p73.data --json --head 2 --time 40%-",
+        "tracepoint.p73.data --json --head 1",
+        "addresses.p73.data --json -F comm,addr,sym,dso,phys_addr,data_page_size --head 1",
     ];
     same("view", "fields", &lines.map(say).join("\n"));
 }
@@ -257,4 +270,53 @@ fn code_without_a_line_has_perfs_name_for_its_place() {
             same_lines(name, &ours, &theirs).unwrap();
         }
     }
+}
+
+/// The addresses of a text with the functions, offsets and DSOs behind them.
+fn frames_of_text(text: &str) -> Vec<String> {
+    text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect()
+}
+
+/// The same of a line of JSON.
+fn frames_of_json(line: &Json) -> Vec<String> {
+    let shown = |frame: &Json| {
+        let text = |name: &str| frame[name].as_str().unwrap_or("[unknown]").to_owned();
+        let offset = frame["symoff"].as_str().map_or(String::new(), |offset| format!("+{offset}"));
+        let ip = text("ip");
+        let inlined = frame["inlined"].as_bool().unwrap();
+        let behind = if inlined { "(inlined)".to_owned() } else { format!("({})", text("dso")) };
+        format!("{} {}{offset} {behind}", ip.trim_start_matches("0x"), text("sym"))
+    };
+    line["frames"].as_array().unwrap().iter().map(shown).collect()
+}
+
+#[test]
+fn lines_of_json_hold_what_the_text_shows_and_are_what_the_schema_says() {
+    let schema = schema("view");
+    each_fixture(&recorded(), |fixture| {
+        // Text escapes what names hold.
+        if fixture.name.contains("newline") {
+            return Ok(());
+        }
+        let lines = |more: &[&str]| -> Result<Vec<Json>, String> {
+            let text = view(&fixture.path, &[&["-q", "--json"], more].concat()).text();
+            let lines = text.lines().map(serde_json::from_str::<Json>);
+            let lines: Vec<Json> = lines.collect::<Result<_, _>>().map_err(|error| error.to_string())?;
+            lines.iter().try_for_each(|line| check(&schema, line))?;
+            Ok(lines)
+        };
+        let all = lines(&[])?;
+        let count = view(&fixture.path, &["-q", "--count"]).text();
+        if count.trim() != all.len().to_string() && !(count.is_empty() && all.is_empty()) {
+            return Err(format!("{} lines of {}", all.len(), count.trim()));
+        }
+        let text = view(&fixture.path, &["-q", "-F", "ip,sym,symoff,dso"]).text();
+        let ours: Vec<String> =
+            lines(&["-F", "ip,sym,symoff,dso"])?.iter().flat_map(frames_of_json).collect();
+        same_lines("text", &ours, &frames_of_text(&text))?;
+        let text = view(&fixture.path, &["-q", "-F", "period"]).text();
+        let period = |line: &Json| line["period"].as_str().map(str::to_owned);
+        let ours: Vec<String> = lines(&["-F", "period"])?.iter().filter_map(period).collect();
+        same_lines("periods", &ours, &frames_of_text(&text))
+    });
 }

@@ -2,95 +2,88 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
-use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
 
 use perfx_auxtrace::{Part, decode};
 use perfx_format::Endian;
-use perfx_format::read::sort::PreparedBatch;
-use perfx_pipeline::{Context as _, Error, Result};
+use perfx_pipeline::Result;
 
 use super::context::Context;
-use super::sampler::{Made, lost};
+use super::sampler::lost;
+use super::spool::Spool;
 use super::turns::Turns;
 use crate::combine::Batches;
 use crate::itrace::losses::Counts;
+use crate::itrace::made::Made;
+use crate::itrace::producer::{HandOut, made_by};
 
 /// The approximate size of a batch, bytes.
 const BATCH: usize = 1 << 20;
 
-/// Batches of samples. They are made on a thread of their own, which ends early if the batches are dropped; it writes
-/// what it found to `counts`.
+/// Batches of samples, in the order of time. What was found is in `counts` when they are complete.
 pub(super) fn of(context: Arc<Context>, counts: Arc<Mutex<Counts>>) -> Batches {
-    let (sender, receiver) = sync_channel(2);
-    let spawned = thread::Builder::new().spawn(move || {
+    made_by(move |hand_out| {
         let turns = Turns::new(&context);
-        let mut merge = Merge::new(&context, sender);
+        let mut merge = Merge::new(context.endian, hand_out);
+        merge.add_lost(&context)?;
         let Context { recorded, code, threads, .. } = &*context;
         let buffers = (&recorded.tracer, &recorded.buffers[..]);
         let clock = recorded.clock();
-        let decoded = decode(buffers, code, *threads, &&turns, |part, made| {
+        decode(buffers, code, *threads, &&turns, |part, made| {
             merge.release(if clock.conv.is_some() { clock.time(part.time) } else { 0 })?;
-            merge.add(part, made);
-            Ok(())
-        });
-        let ended = decoded.map(drop).and_then(|()| merge.release(u64::MAX)).and_then(|()| merge.flush());
+            merge.add(part, made)
+        })?;
         *counts.lock().unwrap_or_else(PoisonError::into_inner) = turns.counts();
-        if let Err(error) = ended {
-            #[expect(clippy::let_underscore_must_use, reason = "no more batches are needed")]
-            let _ = merge.sender.send(Err(error));
-        }
-    });
-    match spawned.context("can't start a thread") {
-        Ok(_) => Box::new(receiver.into_iter()),
-        Err(error) => Box::new(std::iter::once(Err(error))),
-    }
+        merge.release(u64::MAX)?;
+        merge.flush()
+    })
 }
 
 /// A sample that is next in its part: its time, its buffer, and the part's number there.
 type Next = Reverse<(u64, usize, u64)>;
 
 /// Samples that wait until no earlier ones can come.
-struct Merge {
+struct Merge<'h> {
     waiting: HashMap<(usize, u64), Waiting>,
     order: BinaryHeap<Next>,
     out: Made,
     endian: Endian,
-    sender: SyncSender<Result<PreparedBatch>>,
+    hand_out: &'h mut HandOut<'h>,
 }
 
 struct Waiting {
+    /// The samples that come first, and how many of them wait no more.
     made: Made,
-    /// The number of samples that wait no more.
     done: usize,
+    /// The others.
+    rest: Spool,
 }
 
-impl Merge {
-    fn new(context: &Context, sender: SyncSender<Result<PreparedBatch>>) -> Merge {
-        let endian = context.endian;
-        let mut merge = Merge {
-            waiting: HashMap::new(),
-            order: BinaryHeap::new(),
-            out: Made::new(endian),
-            endian,
-            sender,
-        };
-        if context.events.lost {
-            let mut made = Made::new(endian);
-            let mut errors: Vec<_> = context.recorded.lost.iter().collect();
-            errors.sort_by_key(|error| error.time);
-            errors.iter().for_each(|error| made.push(&lost(error, endian), error.time));
-            merge.add(Part { buffer: usize::MAX, trace: usize::MAX, number: 0, time: 0 }, made);
-        }
-        merge
+impl<'h> Merge<'h> {
+    fn new(endian: Endian, hand_out: &'h mut HandOut<'h>) -> Merge<'h> {
+        let (waiting, order) = (HashMap::new(), BinaryHeap::new());
+        Merge { waiting, order, out: Made::new(endian), endian, hand_out }
     }
 
-    fn add(&mut self, part: Part, made: Made) {
+    /// Adds the records of data that the kernel lost, if they are wanted.
+    fn add_lost(&mut self, context: &Context) -> Result<()> {
+        if !context.events.lost {
+            return Ok(());
+        }
+        let mut errors: Vec<_> = context.recorded.lost.iter().collect();
+        errors.sort_by_key(|error| error.time);
+        let mut made = context.spool();
+        errors.iter().for_each(|error| made.push(&lost(error, self.endian), error.time));
+        self.add(Part { buffer: usize::MAX, trace: usize::MAX, number: 0, time: 0 }, made)
+    }
+
+    fn add(&mut self, part: Part, mut rest: Spool) -> Result<()> {
+        let made = rest.next()?;
         if let Some((_, key)) = made.get(0) {
             self.order.push(Reverse((key, part.buffer, part.number)));
-            self.waiting.insert((part.buffer, part.number), Waiting { made, done: 0 });
+            self.waiting.insert((part.buffer, part.number), Waiting { made, done: 0, rest });
         }
+        Ok(())
     }
 
     /// Nothing that is added later is earlier than this time.
@@ -104,6 +97,9 @@ impl Merge {
                 self.out.push(sample, key);
             }
             waiting.done += 1;
+            if waiting.done as u64 == waiting.made.count() {
+                (waiting.made, waiting.done) = (waiting.rest.next()?, 0);
+            }
             match waiting.made.get(waiting.done) {
                 Some((_, key)) => self.order.push(Reverse((key, buffer, number))),
                 None => drop(self.waiting.remove(&(buffer, number))),
@@ -120,6 +116,6 @@ impl Merge {
         if out.count() == 0 {
             return Ok(());
         }
-        self.sender.send(out.prepared()).map_err(|_| Error::new("no more samples are needed"))
+        (self.hand_out)(out.prepared()?)
     }
 }

@@ -1,15 +1,18 @@
-//! Notes what was decoded, in a few bytes for each step, until the samples of all that is in front of it are made.
+//! Notes what was decoded, in a few bytes for each step or path, until the samples of all that is in front of it are made.
 
 use perfx_auxtrace::Part;
-use perfx_format::Endian;
-use perfx_trace::{Blocks, Event, Point, Sink, Space, Step};
+use perfx_trace::{Blocks, Event, PathId, Point, Sink, Space, Step};
 
-use crate::itrace::made::Made;
+use super::spool::Spool;
 
 /// What was decoded.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Entry {
     Step(Step),
+    /// The steps of a path.
+    Path(PathId),
+    /// The steps of the next path are at this time, in ticks, but not those of its lead.
+    Behind(u64),
     /// The steps and events that follow are at this time, in ticks.
     Time(u64),
     /// A packet told this time, in ticks.
@@ -35,19 +38,19 @@ pub(super) struct Log<'t> {
     pub(super) part: Part,
     pub(super) entries: Vec<Entry>,
     pub(super) events: Vec<Event>,
-    pub(super) made: Made,
+    pub(super) made: Spool,
     time: u64,
     space: Option<Space>,
 }
 
 impl<'t> Log<'t> {
-    pub(super) fn new(maker: &'t dyn Maker, endian: Endian) -> Log<'t> {
+    pub(super) fn new(maker: &'t dyn Maker, made: Spool) -> Log<'t> {
         Log {
             maker,
             part: Part { buffer: 0, trace: 0, number: 0, time: 0 },
             entries: Vec::new(),
             events: Vec::new(),
-            made: Made::new(endian),
+            made,
             time: 0,
             space: None,
         }
@@ -62,31 +65,53 @@ impl<'t> Log<'t> {
         self.entries.push(Entry::Space(None));
     }
 
+    /// Makes samples if there are many entries.
     #[inline(always)]
-    fn at(&mut self, point: &Point) {
-        if point.time != self.time {
-            self.time = point.time;
-            self.entries.push(Entry::Time(point.time));
+    fn make_room(&mut self, blocks: &Blocks) {
+        if self.entries.len() >= MOST {
+            self.maker.make(self, blocks);
         }
-        if point.space != self.space {
-            self.space = point.space;
-            self.entries.push(Entry::Space(point.space));
+    }
+
+    #[inline(always)]
+    fn at(&mut self, time: u64, space: Option<Space>) {
+        if self.is_new(time) {
+            self.entries.push(Entry::Time(time));
         }
+        if space != self.space {
+            self.space = space;
+            self.entries.push(Entry::Space(space));
+        }
+    }
+
+    /// Notes a time. True if it is another one.
+    #[inline(always)]
+    fn is_new(&mut self, time: u64) -> bool {
+        std::mem::replace(&mut self.time, time) != time
     }
 }
 
 impl Sink for Log<'_> {
     #[inline(always)]
     fn step(&mut self, blocks: &Blocks, point: &Point, step: Step) {
-        if self.entries.len() >= MOST {
-            self.maker.make(self, blocks);
-        }
-        self.at(point);
+        self.make_room(blocks);
+        self.at(point.time, point.space);
         self.entries.push(Entry::Step(step));
     }
 
+    #[inline(always)]
+    fn path(&mut self, blocks: &Blocks, point: &Point, id: PathId) {
+        self.make_room(blocks);
+        let lead = usize::from(blocks.path(id).lead);
+        self.at(if lead > 0 { point.time } else { self.time }, point.space);
+        if lead < blocks.steps(id).len() && self.is_new(point.now) {
+            self.entries.push(Entry::Behind(point.now));
+        }
+        self.entries.push(Entry::Path(id));
+    }
+
     fn event(&mut self, _blocks: &Blocks, point: &Point, event: Event) {
-        self.at(point);
+        self.at(point.time, point.space);
         self.entries.push(Entry::Event(self.events.len() as u32));
         self.events.push(event);
     }

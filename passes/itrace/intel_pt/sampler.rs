@@ -7,15 +7,15 @@ use perfx_format::record::aux::Auxtrace;
 use perfx_format::record::aux_error::AuxtraceError;
 use perfx_format::record::cpumode;
 use perfx_format::sample::{BranchFlags, NewSample};
-use perfx_trace::{Blocks, Event, Fault, Kind, Reason, Space, Step};
+use perfx_trace::{Blocks, Event, Fault, Kind, PathId, Reason, Space, Step};
 
 use super::context::Context;
 use super::events::Period;
 use super::log::{Entry, Log};
+use super::spool::Spool;
 use super::stacks::Stacks;
 use crate::itrace::events::Decoded;
 use crate::itrace::losses::Counts;
-pub(super) use crate::itrace::made::Made;
 
 /// What is known of a buffer at a place, from the beginning up to there.
 #[derive(Debug)]
@@ -30,6 +30,8 @@ pub(super) struct Sampler<'c> {
     told_behind: u64,
     /// The time of the branch at the end of the next step. The instructions in front of it are at the time before.
     arriving: Option<u64>,
+    /// The same for the steps of the next path that are not its lead.
+    behind_lead: Option<u64>,
     /// The ratio of the core's frequency to the bus clock; 0 if it is not known.
     ratio: u8,
     /// The time of samples, in ticks, and in ns.
@@ -37,8 +39,8 @@ pub(super) struct Sampler<'c> {
     time: u64,
     /// The latest one, by which records are sorted.
     latest: u64,
-    /// True if the flow is known.
-    is_known: bool,
+    /// The number of the trace: data is lost between two of a buffer.
+    trace: usize,
     instructions: u64,
     /// The instructions up to the last sample.
     sampled: u64,
@@ -47,7 +49,7 @@ pub(super) struct Sampler<'c> {
 }
 
 /// When the next sample of an instruction is due.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Due {
     period: Option<Period>,
     /// Instructions since the last sample.
@@ -142,11 +144,12 @@ impl<'c> Sampler<'c> {
             told: 0,
             told_behind: 0,
             arriving: None,
+            behind_lead: None,
             ratio: 0,
             ticks: 0,
             time: context.recorded.clock().time(0),
             latest: 0,
-            is_known: false,
+            trace: 0,
             instructions: 0,
             sampled: 0,
             due,
@@ -162,9 +165,14 @@ impl<'c> Sampler<'c> {
     /// Makes the samples of what has been noted.
     pub(super) fn make(&mut self, log: &mut Log<'_>, blocks: &Blocks) {
         let before = log.made.count();
+        if std::mem::replace(&mut self.trace, log.part.trace) != log.part.trace {
+            self.stacks.forget();
+        }
         for entry in &log.entries {
             match *entry {
                 Entry::Step(step) => self.step(step, blocks, &mut log.made),
+                Entry::Path(id) => self.path(id, blocks, &mut log.made),
+                Entry::Behind(ticks) => self.behind_lead = Some(ticks),
                 Entry::Time(ticks) => self.arriving = Some(ticks),
                 Entry::Now(now) => {
                     (self.due.now, self.due.behind) = (now, 0);
@@ -226,8 +234,40 @@ impl<'c> Sampler<'c> {
         self.stacks.switch(self.task.tid, space);
     }
 
+    fn path(&mut self, id: PathId, blocks: &Blocks, made: &mut Spool) {
+        let path = blocks.path(id);
+        let (lead, others) = blocks.steps(id).split_at(usize::from(path.lead));
+        let (behind, instructions) = (self.behind_lead.take(), u64::from(path.instructions));
+        let mut due = self.due;
+        let has_samples =
+            self.context.events.branches.is_some() || due.next().is_some_and(|next| next <= instructions);
+        if has_samples {
+            lead.iter().for_each(|step| self.step(*step, blocks, made));
+            self.arriving = behind.or(self.arriving);
+            others.iter().for_each(|step| self.step(*step, blocks, made));
+            return;
+        }
+        // Without a sample in it, only what is known at its end counts.
+        self.instructions += instructions;
+        self.due = due;
+        self.due.count(instructions);
+        self.told_behind += instructions;
+        if !lead.is_empty() {
+            self.arrive();
+        }
+        self.arriving = behind.or(self.arriving);
+        if !others.is_empty() {
+            self.arrive();
+        }
+        for step in lead.iter().chain(others) {
+            if let Some(to) = step.to {
+                self.stacks.push(blocks[step.block].last, blocks[to].start, 0);
+            }
+        }
+    }
+
     #[inline(always)]
-    fn step(&mut self, step: Step, blocks: &Blocks, made: &mut Made) {
+    fn step(&mut self, step: Step, blocks: &Blocks, made: &mut Spool) {
         let block = &blocks[step.block];
         if self.arriving.is_some() && (step.count < block.count || !needs_packet(block.kind)) {
             self.arrive();
@@ -248,7 +288,7 @@ impl<'c> Sampler<'c> {
 
     /// Makes the samples of the instructions of a step, the last of which is a branch if there is `to`.
     #[inline(always)]
-    fn sample(&mut self, step: Step, to: Option<u64>, blocks: &Blocks, made: &mut Made) {
+    fn sample(&mut self, step: Step, to: Option<u64>, blocks: &Blocks, made: &mut Spool) {
         let mut done = 0;
         while done < step.count {
             let rest = u64::from(step.count - done);
@@ -272,7 +312,7 @@ impl<'c> Sampler<'c> {
 
     /// A sample of the instruction at `ip`, the last of so many.
     #[cold]
-    fn instruction(&mut self, ip: u64, total: u64, made: &mut Made) {
+    fn instruction(&mut self, ip: u64, total: u64, made: &mut Spool) {
         let period = total - std::mem::replace(&mut self.sampled, total);
         let branches = self.stacks.get();
         if let Some(event) = &self.context.events.instructions {
@@ -282,7 +322,7 @@ impl<'c> Sampler<'c> {
     }
 
     #[inline(always)]
-    fn branch(&mut self, from: u64, to: u64, flags: u64, class: Class, made: &mut Made) {
+    fn branch(&mut self, from: u64, to: u64, flags: u64, class: Class, made: &mut Spool) {
         self.estimate(from, to);
         self.stacks.push(from, to, flags);
         let events = &self.context.events;
@@ -312,7 +352,7 @@ impl<'c> Sampler<'c> {
         }
     }
 
-    fn push(&mut self, sample: NewSample<'_>, event: &Decoded, made: &mut Made) {
+    fn push(&mut self, sample: NewSample<'_>, event: &Decoded, made: &mut Spool) {
         self.counts.unknown += u64::from(sample.tid == Auxtrace::ANY);
         // An event records only what a new sample has.
         let bytes = sample.build(&event.attr, self.context.endian).unwrap_or_default();
@@ -324,18 +364,16 @@ impl<'c> Sampler<'c> {
         if self.context.recorded.clock().conv.is_some() { self.latest } else { u64::MAX - 1 }
     }
 
-    fn event(&mut self, event: Event, blocks: &Blocks, made: &mut Made) {
+    fn event(&mut self, event: Event, blocks: &Blocks, made: &mut Spool) {
         self.arrive();
         match event {
-            Event::Begin { ip } | Event::Resumed { ip } => self.begin(ip, made),
-            Event::Sync { ip: Some(ip) } if !self.is_known => self.begin(ip, made),
+            Event::Begin { ip } | Event::Resumed { ip } => self.branch(0, ip, 0, Class::Begin, made),
             Event::End { ip, block, to } => {
                 let class = block.map_or(Class::End, |block| Class::of(blocks[block].kind));
                 let class =
                     if class == Class::Return && self.context.events.returns { class } else { Class::End };
                 self.branch(ip, to.unwrap_or(0), 0, class, made);
                 self.due.is_continuous = false;
-                self.is_known = false;
             }
             Event::Interrupt { from, to, aborts } => {
                 let (flags, class) =
@@ -351,13 +389,7 @@ impl<'c> Sampler<'c> {
         }
     }
 
-    fn begin(&mut self, ip: u64, made: &mut Made) {
-        self.is_known = true;
-        self.branch(0, ip, 0, Class::Begin, made);
-    }
-
-    fn fault(&mut self, Fault { reason, ip }: Fault, made: &mut Made) {
-        self.is_known = false;
+    fn fault(&mut self, Fault { reason, ip }: Fault, made: &mut Spool) {
         let code = &self.context.code;
         let name = ip.and_then(|ip| code.name(self.space, ip, self.ticks));
         *self.counts.faults.entry((reason, name.map(Into::into))).or_default() += 1;

@@ -45,6 +45,12 @@ impl Stacks {
         self.ring = known.map(|(_, ring)| ring).unwrap_or_default();
     }
 
+    /// Data is lost: nothing follows on what is known.
+    pub(super) fn forget(&mut self) {
+        self.rings.clear();
+        self.ring = Ring::default();
+    }
+
     #[inline(always)]
     pub(super) fn push(&mut self, from: u64, to: u64, flags: u64) {
         if self.most == 0 {

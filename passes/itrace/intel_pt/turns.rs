@@ -1,84 +1,69 @@
-//! Lets the threads make samples of the parts of a buffer in their order: a sample depends on all that is in front of
-//! it.
-
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+//! Makes samples of the parts of a buffer in their order, on the threads that decoded them: a sample depends on all that
+//! is in front of it.
 
 use perfx_auxtrace::{Part, Work};
 use perfx_trace::Blocks;
 
 use super::context::Context;
 use super::log::{Log, Maker};
-use super::sampler::{Made, Sampler};
+use super::sampler::Sampler;
+use super::spool::Spool;
+use super::turn::Turn;
 use crate::itrace::losses::Counts;
 
-/// The state of each buffer.
+/// What is known of each buffer in front of the part whose turn it is.
 #[derive(Debug)]
 pub(super) struct Turns<'c> {
     context: &'c Context,
-    buffers: Vec<(Mutex<Turn<'c>>, Condvar)>,
-}
-
-/// The part whose turn it is, and what is known in front of it.
-#[derive(Debug)]
-struct Turn<'c> {
-    number: u64,
-    sampler: Sampler<'c>,
+    buffers: Vec<Turn<Sampler<'c>>>,
 }
 
 impl<'c> Turns<'c> {
     /// The first parts come next.
     pub(super) fn new(context: &'c Context) -> Turns<'c> {
-        let turn = |buffer| Turn { number: 0, sampler: Sampler::new(context, buffer) };
-        let buffers =
-            (0..context.recorded.buffers.len()).map(|buffer| (Mutex::new(turn(buffer)), Condvar::new()));
-        Turns { context, buffers: buffers.collect() }
+        let buffers = 0..context.recorded.buffers.len();
+        Turns { context, buffers: buffers.map(|buffer| Turn::new(Sampler::new(context, buffer))).collect() }
     }
 
     /// What was found in all buffers.
     pub(super) fn counts(&self) -> Counts {
         let mut counts = Counts::default();
-        for (turn, _) in &self.buffers {
-            counts.add(turn.lock().unwrap_or_else(PoisonError::into_inner).sampler.counts());
-        }
+        self.buffers.iter().for_each(|buffer| buffer.look(|sampler| counts.add(sampler.counts())));
         counts
     }
 
-    /// Waits for a part's turn.
-    fn wait(&self, part: &Part) -> (MutexGuard<'_, Turn<'c>>, &Condvar) {
-        let (turn, changed) = &self.buffers[part.buffer];
-        let mut turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
-        // Parts in front of it have begun, so that this ends.
-        while turn.number != part.number {
-            turn = changed.wait(turn).unwrap_or_else(PoisonError::into_inner);
-        }
-        (turn, changed)
+    /// Makes the samples of what is noted of a part, when its turn has come.
+    fn make_in_turn(&self, log: &mut Log<'_>, blocks: &Blocks, is_done: bool) {
+        let Part { buffer, number, .. } = log.part;
+        // The turn never comes if a thread has panicked: nothing comes of the samples then.
+        self.buffers[buffer].take(number, is_done, |sampler| sampler.make(log, blocks)).unwrap_or_default();
     }
 }
 
 impl Maker for Turns<'_> {
     fn make(&self, log: &mut Log<'_>, blocks: &Blocks) {
-        let (mut turn, _) = self.wait(&log.part);
-        turn.sampler.make(log, blocks);
+        self.make_in_turn(log, blocks, false);
     }
 }
 
 impl<'c> Work for &'c Turns<'c> {
     type Sink = Log<'c>;
-    type Done = Made;
+    type Done = Spool;
 
     fn sink(&self) -> Log<'c> {
-        Log::new(*self, self.context.endian)
+        Log::new(*self, self.context.spool())
     }
 
     fn begin(&self, log: &mut Log<'c>, part: &Part) {
         log.begin(*part);
     }
 
-    fn end(&self, log: &mut Log<'c>, blocks: &Blocks, part: &Part) -> Made {
-        let (mut turn, changed) = self.wait(part);
-        turn.sampler.make(log, blocks);
-        turn.number += 1;
-        changed.notify_all();
-        std::mem::replace(&mut log.made, Made::new(self.context.endian))
+    fn end(&self, log: &mut Log<'c>, blocks: &Blocks, _part: &Part) -> Spool {
+        self.make_in_turn(log, blocks, true);
+        std::mem::replace(&mut log.made, self.context.spool())
+    }
+
+    fn abandon(&self) {
+        self.buffers.iter().for_each(Turn::abandon);
     }
 }

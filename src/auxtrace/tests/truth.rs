@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::{Condvar, Mutex};
 
 use build_id::{Object, RecordedOn};
 use perfx_auxtrace::{Code, Known, Part, Recorded, Survey, Work, decode};
@@ -123,12 +125,59 @@ fn truth(name: &str) -> Flow {
 #[test]
 fn each_recording_decodes_to_its_truth_on_any_number_of_threads() {
     let names = [
-        "user", "noret", "times", "ptwrite", "defer", "overflow", "halve", "switch", "cpus", "threads",
+        "user",
+        "noret",
+        "times",
+        "ptwrite",
+        "defer",
+        "overflow",
+        "halve",
+        "switch",
+        "cpus",
+        "threads",
         "kernel",
+        "snapshots",
     ];
     for name in names {
         let flow = flow(name, 1);
         assert!(flow == truth(name), "{name}");
         assert!(flow == self::flow(name, 3), "{name}");
     }
+}
+
+/// The first part panics; the others wait for it.
+#[derive(Default)]
+struct Waits {
+    is_abandoned: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Work for Waits {
+    type Sink = Branches;
+    type Done = ();
+
+    fn sink(&self) -> Branches {
+        Branches(Vec::new())
+    }
+
+    fn begin(&self, _sink: &mut Branches, _part: &Part) {}
+
+    fn end(&self, _sink: &mut Branches, _blocks: &Blocks, part: &Part) {
+        assert!(part.number > 0, "a fault of the program");
+        let waits = self.is_abandoned.lock().unwrap();
+        drop(self.changed.wait_while(waits, |is_abandoned| !*is_abandoned).unwrap());
+    }
+
+    fn abandon(&self) {
+        *self.is_abandoned.lock().unwrap() = true;
+        self.changed.notify_all();
+    }
+}
+
+#[test]
+fn no_thread_waits_for_one_that_has_panicked() {
+    let (recorded, code) = open("user");
+    let buffers = (&recorded.tracer, &recorded.buffers[..]);
+    let decoded = AssertUnwindSafe(|| decode(buffers, &code, 3, &Waits::default(), |_, ()| Ok(())));
+    assert!(catch_unwind(decoded).is_err());
 }

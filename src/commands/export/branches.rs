@@ -88,6 +88,9 @@ struct SumArgs {
 /// branch stacks, each distinct stack once with its count. If samples have call chains, too (perf record
 /// -b -g), they are written with them, and the profile tells the callers of a function apart (CSSPGO).
 ///
+/// Of a recording with a trace of Intel PT, every branch of the trace counts, in stacks of one branch and the
+/// code behind it; the code of all files that ran must be found.
+///
 /// Examples:
 ///   perfx export profgen perf.data --binary ./server -o server.script
 ///   llvm-profgen --perfscript=server.script --binary=./server --output=server.prof

@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 
 use ::csv::ByteRecord;
+use foldhash::fast::RandomState;
 use perfx_format::decode::decode;
 use perfx_format::read::{Batch, Recording};
 use perfx_format::record::time::own_time;
-use perfx_format::{Comm, Layouts, Record, RecordType, Task, Value, named_pid};
-use perfx_look::render::{self, Style, kind_name};
+use perfx_format::{Comm, HexNumber, Layouts, Record, RecordType, Task, Value, named_pid};
+use perfx_look::render::{Style, kind_name, push_line, push_number};
 use perfx_model::address_space::{KERNEL, Lookup, moment, name_of_nameless};
 use perfx_pipeline::{Report, Result};
 use perfx_resolve::Facts;
@@ -31,7 +32,7 @@ pub(super) struct HitKey {
 }
 
 /// All hits. They take about 40 bytes of memory for each sampled address.
-pub(super) type Hits = HashMap<HitKey, Weight>;
+pub(super) type Hits = HashMap<HitKey, Weight, RandomState>;
 
 /// A process, by its pid; a later process with the same pid counts as the same. There may be millions, so
 /// rare fields are boxed.
@@ -158,7 +159,7 @@ pub(super) fn gather(
     let mut all = Gathered {
         kinds: BTreeMap::new(),
         overview: Sorted::new(spill),
-        hits: Hits::new(),
+        hits: Hits::default(),
         processes: Processes::default(),
         counters: Counters::default(),
     };
@@ -294,7 +295,8 @@ impl Tally {
 #[derive(Default)]
 struct Row {
     cells: ByteRecord,
-    text: String,
+    number: Vec<u8>,
+    text: Vec<u8>,
 }
 
 impl Row {
@@ -308,10 +310,13 @@ impl Row {
             self.text.clear();
             let event = layouts.event_of(record).and_then(|event| Some((event, facts.events.get(event)?)));
             if let Some((_, event)) = event.filter(|_| facts.events.len() > 1) {
-                self.text += &format!("event={} ", plain(&event.name));
+                self.text.extend_from_slice(format!("event={} ", plain(&event.name)).as_bytes());
             }
             let period = event.map(|(_, event)| period(record, layout, event));
-            self.text += &format!("ip={:#x} period={}", layout.ip(record).unwrap_or(0), period.unwrap_or(0));
+            self.text.extend_from_slice(b"ip=");
+            self.text.extend_from_slice(HexNumber::new(layout.ip(record).unwrap_or(0)).as_bytes());
+            self.text.extend_from_slice(b" period=");
+            push_number(&mut self.text, period.unwrap_or(0));
         } else {
             let mut fields = decode(record, layouts).fields;
             let number = |name| match fields.iter().find(|(field, _)| *field == name) {
@@ -322,14 +327,16 @@ impl Row {
             (pid, tid) = (number("pid").or(pid), number("tid").or(tid));
             // These have cells of their own.
             fields.retain(|(name, _)| !matches!(*name, "pid" | "tid" | "time" | "sample_id"));
-            self.text = render::line(&fields, Style::default());
+            self.text.clear();
+            push_line(&mut self.text, &fields, Style::default());
         }
-        for number in [pid, tid] {
-            // As perf shows them: -1 is no process, or the kernel.
-            self.cells
-                .push_field(number.map(|number| (number as i32).to_string()).unwrap_or_default().as_bytes());
+        // As perf shows them: -1 is no process, or the kernel.
+        let signed = |number: Option<u32>| number.map(|number| i64::from(number as i32).into());
+        for number in [signed(pid), signed(tid), time.map(i128::from)] {
+            self.number.clear();
+            number.into_iter().for_each(|number: i128| push_number(&mut self.number, number));
+            self.cells.push_field(&self.number);
         }
-        self.cells.push_field(time.map(|time| time.to_string()).unwrap_or_default().as_bytes());
-        self.cells.push_field(self.text.as_bytes());
+        self.cells.push_field(&self.text);
     }
 }

@@ -13,6 +13,7 @@ use perfx_format::record::deferred::CallchainDeferred;
 use perfx_format::record::lost::Lost;
 use perfx_format::sample::{BranchFlags, Branches, Sample, Weight as Cost};
 use perfx_format::{Kinds, Layout, Layouts, Record, RecordType, sample_type as st};
+use perfx_look::trace::TracePrinter;
 use perfx_model::address_space::{Machine, moment};
 use perfx_passes::{FilterOptions, SampleChooser, SelectedSamples};
 use perfx_pipeline::{Report, Result};
@@ -90,7 +91,7 @@ pub(super) struct BranchRow {
 /// the order of the file. `spill` is an empty file.
 pub(super) fn gather(
     recording: &mut Recording,
-    facts: &Facts,
+    (facts, traces): (&Facts, &[Option<TracePrinter<'_>>]),
     filter: &Arc<FilterOptions>,
     spill: File,
     branch: Option<&mut dyn FnMut(BranchRow) -> Result<()>>,
@@ -119,7 +120,7 @@ pub(super) fn gather(
     let work = |batch: &Batch| {
         let chooser = selected.as_ref().map(SelectedSamples::chooser);
         let (resolver, part) = (Resolver::new(facts), Found::default());
-        Worker { facts, chooser, with_branches, resolver, comm: None, thread: None, part }.read(batch)
+        Worker { facts, traces, chooser, with_branches, resolver, comm: None, thread: None, part }.read(batch)
     };
     let mut ignore = |_| Ok(());
     let branch = branch.unwrap_or(&mut ignore);
@@ -164,6 +165,8 @@ impl Found {
 /// Reads one batch.
 struct Worker<'f> {
     facts: &'f Facts,
+    /// For each event, whether its raw data has fields.
+    traces: &'f [Option<TracePrinter<'f>>],
     chooser: Option<SampleChooser>,
     with_branches: bool,
     resolver: Resolver<'f>,
@@ -182,7 +185,8 @@ const WANTED: Kinds = Kinds::of(&[
 ]);
 
 /// Parts of a sample that only a complete parse finds.
-const BEHIND: u64 = st::BRANCH_STACK
+const BEHIND: u64 = st::RAW
+    | st::BRANCH_STACK
     | st::WEIGHT
     | st::WEIGHT_STRUCT
     | st::DATA_SRC
@@ -262,11 +266,15 @@ impl Worker<'_> {
             row.set(Part::Addr, addr);
             row.set(Part::DataFrame, self.data_frame(at, addr)?.map(u64::from));
         }
+        let mut raw = None;
         if layout.sample_type & BEHIND != 0 {
-            self.behind(at, layout, &mut row, index)?;
+            raw = self.behind(at, layout, &mut row, index)?;
         }
         let part = &mut self.part;
         row.pack(&mut part.text);
+        if self.traces[event].is_some() {
+            part.text.extend_from_slice(raw.unwrap_or_default());
+        }
         let time = layout.time(sample);
         let index = numbered(index as usize)?;
         part.rows.push(RowEnd { time: time.map(|time| signed(time) as u64), index, end: part.text.len() });
@@ -332,11 +340,17 @@ impl Worker<'_> {
         }
     }
 
-    /// Reads the parts behind the call chain.
-    fn behind(&mut self, at: At<'_, '_>, layout: &Layout, row: &mut SampleRow, index: u64) -> Result<()> {
+    /// Reads the parts behind the call chain; returns the raw data.
+    fn behind<'a>(
+        &mut self,
+        at: At<'_, 'a>,
+        layout: &Layout,
+        row: &mut SampleRow,
+        index: u64,
+    ) -> Result<Option<&'a [u8]>> {
         let Ok(sample) = Sample::parse(at.record, layout) else {
             self.part.losses.partial += 1;
-            return Ok(());
+            return Ok(None);
         };
         match sample.weight {
             Some(Cost::Full(cost)) => row.set(Part::Weight, cost),
@@ -362,7 +376,7 @@ impl Worker<'_> {
                 self.part.branches.push(BranchRow { sample: index, nr, from, to, flags: branch.flags });
             }
         }
-        Ok(())
+        Ok(sample.raw)
     }
 }
 

@@ -5,6 +5,7 @@
 //! | 0 | u32: which parts follow, one bit each, and what the stack is |
 //! | 4 | u32 event, u32 frame, u64 period, u8 cpumode |
 //! | 21 | the parts, in the order of [`PARTS`]: u32 or u64 each |
+//! | | the raw data of a tracepoint |
 
 use super::history::signed;
 
@@ -128,7 +129,8 @@ impl SampleRow {
         }
     }
 
-    pub(super) fn unpack(row: &[u8]) -> Option<SampleRow> {
+    /// Returns the row, and the raw data behind it.
+    pub(super) fn unpack(row: &[u8]) -> Option<(SampleRow, &[u8])> {
         let mut at = 0;
         let mut take = |size: usize| {
             let mut value = [0; 8];
@@ -144,7 +146,7 @@ impl SampleRow {
         for (part, size) in present(bits) {
             sample.set(part, take(size)?);
         }
-        Some(sample)
+        Some((sample, row.get(at..)?))
     }
 }
 
@@ -195,10 +197,11 @@ mod tests {
             }
             let mut packed = Vec::new();
             row.pack(&mut packed);
-            let again = SampleRow::unpack(&packed).unwrap();
-            assert_eq!(format!("{row:?}"), format!("{again:?}"));
+            packed.extend(&b"raw"[..at % 4]);
+            let (again, raw) = SampleRow::unpack(&packed).unwrap();
+            assert_eq!((format!("{row:?}"), &b"raw"[..at % 4]), (format!("{again:?}"), raw));
             renumber(&mut packed, |n| n + 1, |n, _, _| n + 2, |n| n + 3, |n| n + 4).unwrap();
-            let new = SampleRow::unpack(&packed).unwrap();
+            let (new, _) = SampleRow::unpack(&packed).unwrap();
             assert_eq!(new.frame, 8);
             for (part, by) in [(Part::Stack, 2), (Part::Comm, 3), (Part::DataFrame, 1), (Part::Cgroup, 4)] {
                 assert_eq!(new.get(part), row.get(part).map(|number| number + by));

@@ -23,6 +23,8 @@ pub enum Kind {
     Texts,
     /// A list of calls: function, file, line.
     Calls,
+    /// Texts by name.
+    TextMap,
 }
 
 impl Kind {
@@ -39,11 +41,12 @@ impl Kind {
             Kind::U64s => "UBIGINT[]",
             Kind::Texts => "VARCHAR[]",
             Kind::Calls => "STRUCT(\"function\" VARCHAR, file VARCHAR, line INTEGER)[]",
+            Kind::TextMap => "MAP(VARCHAR, VARCHAR)",
         }
     }
 }
 
-/// A column. Lists are never null, but may be empty.
+/// A column. Lists and maps are never null, but may be empty.
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
     /// Its name.
@@ -185,6 +188,11 @@ pub const SAMPLES: Table = Table {
         maybe("vcpu", Kind::I32, "For a guest, its CPU"),
         maybe("code_page_size", Kind::I64, "The size of the page with the code, bytes"),
         maybe("data_page_size", Kind::I64, "The size of the page with the data, bytes"),
+        column(
+            "fields",
+            Kind::TextMap,
+            "The own fields of a tracepoint: numbers in decimal, pointers in hexadecimal",
+        ),
     ],
 };
 

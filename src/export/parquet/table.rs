@@ -125,6 +125,7 @@ impl Leaf {
             Kind::Text => single(texts()),
             Kind::Ids | Kind::U64s => vec![Leaf::new(i64s(), 1, true)],
             Kind::Texts => vec![Leaf::new(texts(), 1, true)],
+            Kind::TextMap => vec![Leaf::new(texts(), 1, true), Leaf::new(texts(), 1, true)],
             Kind::Calls => vec![
                 Leaf::new(texts(), 1, true),
                 Leaf::new(texts(), 2, true),
@@ -311,6 +312,13 @@ fn parquet_type(column: &Column) -> Result<TypePtr, ParquetError> {
             let element = Type::group_type_builder("element").with_repetition(Repetition::REQUIRED);
             list(Arc::new(element.with_fields(fields).build()?))
         }
+        Kind::TextMap => {
+            let entry = Type::group_type_builder("key_value").with_repetition(Repetition::REPEATED);
+            let entry = entry.with_fields(vec![text("key", false)?, text("value", false)?]).build()?;
+            let map = Type::group_type_builder(name).with_repetition(Repetition::REQUIRED);
+            let map = map.with_logical_type(Some(LogicalType::Map)).with_converted_type(ConvertedType::MAP);
+            map.with_fields(vec![Arc::new(entry)]).build().map(Arc::new)
+        }
     }
 }
 
@@ -464,6 +472,23 @@ impl TableWriter {
         }
         if is_first {
             bytes += functions.level(0, true) + files.level(0, true) + lines.level(0, true);
+        }
+        self.bytes += bytes;
+        self
+    }
+
+    /// Texts by name.
+    pub(super) fn text_map<'t>(&mut self, entries: impl IntoIterator<Item = (&'t str, String)>) -> &mut Self {
+        let (mut bytes, mut is_first) = (0, true);
+        let [keys, values] = &mut self.leaves[self.next..self.next + 2] else { return self };
+        self.next += 2;
+        for (key, value) in entries {
+            bytes += keys.level(1, is_first) + keys.text(key.as_bytes());
+            bytes += values.level(1, is_first) + values.text(value.as_bytes());
+            is_first = false;
+        }
+        if is_first {
+            bytes += keys.level(0, true) + values.level(0, true);
         }
         self.bytes += bytes;
         self

@@ -7,7 +7,7 @@ use super::batch::Batch;
 use super::records::ReadRecord;
 use super::sort::{PreparedBatch, Ready, Sorter, time_of, watermarks};
 use super::stream::TempFiles;
-use crate::{Endian, Error, Event, Layouts, RecordType, Result};
+use crate::{Endian, Error, Event, Kinds, Layouts, Origins, RecordType, Result};
 
 /// The records of a recording in time order, COMPRESSED ones replaced by their contents. Made by
 /// [`Recording::records_by_time`](super::Recording::records_by_time).
@@ -36,6 +36,7 @@ pub struct TimeOrder {
     sorter: Sorter,
     /// The record that was returned last.
     current: Option<Ready>,
+    endian: Endian,
     layouts: Arc<Layouts>,
     files: Vec<Arc<str>>,
     errors: VecDeque<Error>,
@@ -90,6 +91,7 @@ impl TimeOrder {
             batches: Box::new(batches),
             behind,
             current: None,
+            endian,
             layouts: Arc::new(Layouts::new(events)),
             files,
             errors: VecDeque::new(),
@@ -103,12 +105,77 @@ impl TimeOrder {
     /// The recording cannot be read, a record is cut short, compressed data is damaged, or there is no room
     /// for a temporary file. Calling again continues with the records that can be read.
     pub fn next_record(&mut self) -> Result<Option<ReadRecord<'_>>> {
+        let Some(ready) = self.next_ready()? else { return Ok(None) };
+        self.current = Some(ready);
+        let record = self.sorter.record(&ready)?;
+        let stream = record.origin().stored_at().map_or(0, |(stream, _)| stream as usize);
+        let Some(file) = self.files.get(stream).or(self.files.first()) else { return Ok(None) };
+        Ok(Some(ReadRecord { record, layouts: &self.layouts, file }))
+    }
+
+    /// The next records of these kinds, up to about `size` bytes, for those that work on many at once; `None` at the
+    /// end.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`TimeOrder::next_record`].
+    pub fn next_batch(&mut self, wanted: Kinds, size: usize) -> Result<Option<Batch>> {
+        let (mut bytes, mut origins) = (Vec::with_capacity(size), Origins::default());
+        let (mut kinds, mut records) = (Kinds::NONE, 0);
+        let mut layouts = self.layouts.clone();
+        while bytes.len() < size {
+            let ready = match self.next_ready() {
+                Ok(Some(ready)) => ready,
+                Ok(None) => break,
+                Err(error) if bytes.is_empty() => return Err(error),
+                Err(error) => {
+                    self.errors.push_front(error);
+                    break;
+                }
+            };
+            if !Arc::ptr_eq(&layouts, &self.layouts) {
+                if !bytes.is_empty() {
+                    break;
+                }
+                layouts = self.layouts.clone();
+            }
+            self.current = Some(ready);
+            let record = self.sorter.record(&ready)?;
+            if wanted.contains(record.kind()) {
+                origins.push(bytes.len(), record.origin());
+                bytes.extend_from_slice(record.bytes());
+                bytes.extend_from_slice(record.payload());
+                kinds.insert(record.kind());
+                records += 1;
+            }
+        }
+        let Some(name) = self.files.first().filter(|_| records > 0) else { return Ok(None) };
+        Ok(Some(Batch {
+            bytes: bytes.into(),
+            endian: self.endian,
+            origins,
+            kinds,
+            records,
+            sparse_index: None,
+            samples: None,
+            sound: false,
+            stored: None,
+            name: name.clone(),
+            layouts,
+            fragment: None,
+            lost: None,
+            opened: Vec::new(),
+        }))
+    }
+
+    /// The next record that is ready; `None` at the end.
+    fn next_ready(&mut self) -> Result<Option<Ready>> {
         if let Some(current) = self.current.take() {
             self.sorter.pop(&current);
         }
-        let ready = loop {
+        loop {
             if let Some(ready) = self.sorter.peek() {
-                break ready;
+                return Ok(Some(ready));
             }
             if let Some(error) = self.errors.pop_front() {
                 return Err(error);
@@ -117,12 +184,7 @@ impl TimeOrder {
                 Some(batch) => self.take(&batch)?,
                 None => return Ok(None),
             }
-        };
-        self.current = Some(ready);
-        let record = self.sorter.record(&ready)?;
-        let stream = record.origin().stored_at().map_or(0, |(stream, _)| stream as usize);
-        let Some(file) = self.files.get(stream).or(self.files.first()) else { return Ok(None) };
-        Ok(Some(ReadRecord { record, layouts: &self.layouts, file }))
+        }
     }
 
     fn take(&mut self, batch: &Batch) -> Result<()> {

@@ -1,10 +1,69 @@
 //! NAMESPACES records name the namespaces of a task by device and inode.
 
-use crate::{Endian, RecordType};
+use crate::{Endian, Record, RecordType};
 
 /// The offset of the first namespace, and the size of each.
 const ENTRIES: usize = 24;
 const ENTRY: usize = 16;
+
+/// A kind of namespace, in the order of the records.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[allow(missing_docs, reason = "the names are those of /proc/PID/ns")]
+pub enum NamespaceKind {
+    Net,
+    Uts,
+    Ipc,
+    Pid,
+    User,
+    Mnt,
+    Cgroup,
+}
+
+impl NamespaceKind {
+    /// All kinds.
+    pub const ALL: [NamespaceKind; 7] = {
+        use NamespaceKind as N;
+        [N::Net, N::Uts, N::Ipc, N::Pid, N::User, N::Mnt, N::Cgroup]
+    };
+
+    /// Its name in /proc/PID/ns.
+    pub fn name(self) -> &'static str {
+        match self {
+            NamespaceKind::Net => "net",
+            NamespaceKind::Uts => "uts",
+            NamespaceKind::Ipc => "ipc",
+            NamespaceKind::Pid => "pid",
+            NamespaceKind::User => "user",
+            NamespaceKind::Mnt => "mnt",
+            NamespaceKind::Cgroup => "cgroup",
+        }
+    }
+}
+
+/// The namespaces of a task, by their inodes; 0 for those that its kernel does not have.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Namespaces([u64; NamespaceKind::ALL.len()]);
+
+impl Namespaces {
+    /// Parses a NAMESPACES record: the process, the thread and its namespaces. `None` for other kinds, and for a record
+    /// that is too short.
+    pub fn of(record: &Record<'_>) -> Option<(u32, u32, Namespaces)> {
+        if record.kind() != RecordType::NAMESPACES {
+            return None;
+        }
+        let count = record.u64(16)?;
+        let mut inodes = [0; NamespaceKind::ALL.len()];
+        for (number, inode) in (0..count).zip(&mut inodes) {
+            *inode = record.u64(ENTRIES + number as usize * ENTRY + 8)?;
+        }
+        Some((record.u32(8)?, record.u32(12)?, Namespaces(inodes)))
+    }
+
+    /// The inode of its namespace of a kind.
+    pub fn inode(&self, kind: NamespaceKind) -> Option<u64> {
+        Some(self.0[kind as usize]).filter(|&inode| inode != 0)
+    }
+}
 
 /// Replaces device and inode of each namespace in the bytes of a NAMESPACES record
 /// (include/uapi/linux/perf_event.h, `PERF_RECORD_NAMESPACES`). Nothing changes in other records.

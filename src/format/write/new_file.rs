@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, linkat, openat, renameat_with};
+use rustix::fs::{AtFlags, CWD, RenameFlags, linkat, renameat_with};
 use rustix::io::Errno;
 use tempfile::{Builder, NamedTempFile};
 
@@ -18,7 +18,7 @@ pub struct NewFile(Unnamed);
 enum Unnamed {
     /// A file without any name, of which nothing remains however the process ends.
     Nameless(File),
-    /// For file systems without nameless files (NFS), and without /proc to name them.
+    /// For file systems without nameless files (NFS), without /proc to name them, and on other systems than Linux.
     Temporary(NamedTempFile),
 }
 
@@ -29,10 +29,9 @@ impl NewFile {
     ///
     /// The folder does not exist or can't be written to.
     pub fn in_folder(folder: &Path) -> io::Result<NewFile> {
-        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-        match openat(CWD, folder, flags, Mode::RUSR | Mode::WUSR).map(File::from) {
-            Ok(file) if by_descriptor(&file).exists() => Ok(NewFile(Unnamed::Nameless(file))),
-            _ => Ok(NewFile(Unnamed::Temporary(temporary().tempfile_in(folder).map_err(plain)?))),
+        match nameless(folder) {
+            Some(file) => Ok(NewFile(Unnamed::Nameless(file))),
+            None => Ok(NewFile(Unnamed::Temporary(temporary().tempfile_in(folder).map_err(plain)?))),
         }
     }
 
@@ -96,6 +95,21 @@ pub fn temporary() -> Builder<'static, 'static> {
     let mut builder = Builder::new();
     builder.prefix(".perfx-");
     builder
+}
+
+/// A file without a name on the file system of this folder, if there can be one that gets a name later.
+#[cfg(target_os = "linux")]
+fn nameless(folder: &Path) -> Option<File> {
+    use rustix::fs::{Mode, OFlags, openat};
+
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let file = openat(CWD, folder, flags, Mode::RUSR | Mode::WUSR).ok().map(File::from)?;
+    by_descriptor(&file).exists().then_some(file)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn nameless(_folder: &Path) -> Option<File> {
+    None
 }
 
 /// Removes the random temporary name that tempfile adds to errors.

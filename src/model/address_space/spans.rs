@@ -6,6 +6,9 @@
 //! edges. A walk through a tree visits each span where its parent forks it, and gives every span and every
 //! mapping the next *slot*. A mapping is valid from its slot until the slot where the walk leaves its span,
 //! and of the mappings valid at a slot, the one with the highest slot is the newest.
+//!
+//! Until an exec returns to the new program, the kernel's stack still leads to the old one, which called it. So where
+//! the new program has mapped nothing, the mappings of the old one count. perf keeps these, too.
 
 use std::ops::Range;
 
@@ -22,6 +25,8 @@ struct Span {
     slot: u32,
     /// The slot of its tree's root; [`NONE`] until the walk reaches it.
     root: u32,
+    /// True if it begins with an exec, which replaced what the span before it had mapped.
+    is_exec: bool,
 }
 
 /// The mappings of all processes over time.
@@ -108,7 +113,8 @@ impl AddressSpaces {
             while maps.get(map).is_some_and(is_before) {
                 map += 1;
             }
-            Span { start: begin.time, maps: map as u32, slot: NONE, root: NONE }
+            let is_exec = begin.parent == KERNEL;
+            Span { start: begin.time, maps: map as u32, slot: NONE, root: NONE, is_exec }
         });
         self.spans = spans.collect();
         let spaces = self.keys.iter().zip(self.first.windows(2));
@@ -210,22 +216,27 @@ impl AddressSpaces {
         if after == spans.start {
             return (None, 0..next);
         }
-        let span = &self.spans[after - 1];
-        let own = self.maps_of(after - 1);
+        let at = after - 1;
+        let own = self.maps_of(at);
         let old = own.start + self.maps[own.clone()].partition_point(|map| map.time <= time);
         let until = self.maps[old..own.end].first().map_or(next, |map| map.time);
-        let (slot, from) = match old.checked_sub(1).filter(|&newest| newest >= own.start) {
-            Some(newest) => (self.slots[newest], self.maps[newest].time.max(span.start)),
-            // The parent's mappings at the time of the fork do not change any more.
-            None => (span.slot, span.start),
-        };
-        (self.newest(span.root as usize, slot as usize, address).map(|map| map.hit), from..until)
+        let start = self.spans[at].start;
+        let from = self.maps[own.start..old].last().map_or(start, |newest| newest.time.max(start));
+        let replaced = (self.spans[at].is_exec && at > spans.start).then(|| at - 1);
+        let newest = self
+            .newest(at, own.start..old, address)
+            .or_else(|| replaced.and_then(|at| self.newest(at, self.maps_of(at), address)));
+        (newest.map(|map| map.hit), from..until)
     }
 
-    /// The newest mapping over an address that is valid at a slot of the tree that begins with `root`.
-    fn newest(&self, root: usize, slot: usize, address: u64) -> Option<&Map> {
+    /// The newest mapping over an address in a span that has mapped so much.
+    fn newest(&self, span: usize, mapped: Range<usize>, address: u64) -> Option<&Map> {
+        let span = &self.spans[span];
+        // The parent's mappings at the time of the fork do not change any more.
+        let slot = self.slots[mapped].last().map_or(span.slot, |&newest| newest) as usize;
+        let root = span.root as usize;
         if slot - root >= FEW {
-            let at = self.large.binary_search_by_key(&(root as u32), |(root, _)| *root).ok()?;
+            let at = self.large.binary_search_by_key(&span.root, |(root, _)| *root).ok()?;
             let mapping = self.large[at].1.find(address, slot as u32)?;
             return self.maps.get(self.mapping_at[mapping as usize] as usize);
         }
@@ -382,6 +393,28 @@ mod tests {
             assert_eq!(found(&spaces, pid, 0x1000, 10 * u64::from(pid)), Some(0));
             assert_eq!(found(&spaces, pid, 0x1000, u64::MAX), Some(pid - 1));
         }
+    }
+
+    #[test]
+    fn until_the_new_program_maps_something_there_the_old_one_is_found_after_an_exec() {
+        let mut changes = Changes::default();
+        map(&mut changes, 1, 1, 0x1000, 0x3000);
+        fork(&mut changes, 2, 1, 10);
+        map(&mut changes, 2, 11, 0x2000, 0x1000);
+        // An exec, the mapping of the new program, and another exec.
+        fork(&mut changes, 2, KERNEL, 20);
+        map(&mut changes, 2, 21, 0x3000, 0x1000);
+        fork(&mut changes, 2, KERNEL, 30);
+        // A new process with the number of the old one has nothing of it.
+        fork(&mut changes, 2, 3, 40);
+        let spaces = AddressSpaces::new(changes);
+        let at = |time| [0x1000, 0x2000, 0x3000].map(|address| found(&spaces, 2, address, time));
+        assert_eq!(at(19), [Some(0), Some(1), Some(0)]);
+        assert_eq!(at(20), [Some(0), Some(1), Some(0)]);
+        assert_eq!(at(21), [Some(0), Some(1), Some(2)]);
+        assert_eq!(at(30), [None, None, Some(2)]);
+        assert_eq!(at(40), [None; 3]);
+        assert_eq!(spaces.find(space(2), 0x1000, 20), (spaces.find(space(1), 0x1000, 5).0, 20..21));
     }
 
     #[test]

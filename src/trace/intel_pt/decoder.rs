@@ -1,7 +1,7 @@
 //! Packets to flow: what each packet says of where execution went.
 
-use super::packet::{PSB, Packet, Packets};
-use super::units::{Past, Unit, belongs_to_psb};
+use super::packet::{Packet, Packets};
+use super::units::{Past, Unit, behind_damage, belongs_to_psb};
 use super::{Config, Power};
 use crate::block::{Blocks, InstructionSet};
 use crate::bytes::Trace;
@@ -112,25 +112,29 @@ struct Interrupted {
 impl<I: Image, S: Sink> Reader<'_, I, S> {
     fn read(&mut self, trace: &Trace<'_>, unit: &Unit) {
         let mut packets = Packets::new(trace, unit.start);
-        let mut before = unit.start;
         loop {
             let offset = packets.offset();
             // What a trace has most needs the least work.
-            if !self.past.is_in_psb
-                && let Some((bits, count)) = packets.next_branches()
-            {
-                self.flow.begin_packet(1, self.sink);
-                self.flow.point.offset = offset;
-                self.past.clock.branches();
-                self.tnt(bits, count);
-                self.flow.point.time = self.past.clock.flow;
-                before = offset;
-                continue;
+            if !self.past.is_in_psb {
+                if let Some((bits, count)) = packets.next_branches() {
+                    self.begin_packet(offset, &packets);
+                    self.past.clock.branches();
+                    self.tnt(bits, count);
+                    self.flow.point.time = self.past.clock.flow;
+                    continue;
+                }
+                if let Some(ip) = packets.next_target() {
+                    self.begin_packet(offset, &packets);
+                    self.past.clock.branches();
+                    self.past.read_target(ip, trace);
+                    self.tip(Some(ip));
+                    self.flow.point.time = self.past.clock.flow;
+                    self.flow.set_space(self.past.schedule.space);
+                    continue;
+                }
             }
             let Some(packet) = packets.next() else { return };
-            let len = (packets.offset() - offset) as u32;
-            self.flow.begin_packet(len, self.sink);
-            self.flow.point.offset = offset;
+            self.begin_packet(offset, &packets);
             if packet == Packet::Psb {
                 self.psb(packets.clone());
                 if offset == unit.end {
@@ -150,11 +154,17 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
             self.flow.point.time = self.past.clock.flow;
             self.flow.set_space(self.past.schedule.space);
             if matches!(packet, Packet::Bad | Packet::Cut) {
-                let Some(next) = trace.find(&PSB, before + 1) else { return };
-                packets = Packets::new(trace, next);
+                let Some(next) = behind_damage(trace, offset) else { return };
+                packets = next;
             }
-            before = offset;
         }
+    }
+
+    /// The packet at this offset is read; `packets` are those behind it.
+    #[inline(always)]
+    fn begin_packet(&mut self, offset: u64, packets: &Packets<'_>) {
+        self.flow.begin_packet((packets.offset() - offset) as u32, self.sink);
+        self.flow.point.offset = offset;
     }
 
     /// Goes on to where a PSB+ says that execution is; `packets` are those behind the PSB.

@@ -33,6 +33,9 @@ use crate::bytes::{Cursor, LONGEST, Trace};
 pub(super) const PSB: [u8; LONGEST] =
     [2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82];
 
+/// How a TNT packet of eight bytes begins.
+const LONG_TNT: [u8; 2] = [2, 0xa3];
+
 /// A packet. Addresses are `None` if the packet has none (out of context).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Packet {
@@ -128,25 +131,45 @@ impl<'a> Packets<'a> {
         Some(packet)
     }
 
-    /// The next packet, if it is a TNT packet of one byte: its branches and their count.
+    /// The next packet, if it is a TNT packet: its branches and their count.
     #[inline(always)]
     pub(super) fn next_branches(&mut self) -> Option<(u64, u32)> {
         let first = *self.cursor.rest().first()?;
-        if first & 1 != 0 || first <= 2 || self.item.is_some() {
+        if first & 1 != 0 || first == 0 || self.item.is_some() {
             return None;
         }
+        if first == LONG_TNT[0] {
+            let window = self.cursor.rest().first_chunk().filter(|window| window.starts_with(&LONG_TNT))?;
+            let branches = long_branches(window)?;
+            self.cursor.advance(8);
+            return Some(branches);
+        }
         self.cursor.advance(1);
-        let count = 6 - first.leading_zeros();
-        Some(((u64::from(first) >> 1) & ((1 << count) - 1), count))
+        Some(short_branches(first))
     }
 
-    /// Skips the TNT packets of one byte that follow. Returns the offset of the last of them.
+    /// The next packet, if it is a TIP packet with an address.
     #[inline(always)]
-    pub(super) fn skip_branches(&mut self) -> Option<u64> {
-        let rest = if self.item.is_none() { self.cursor.rest() } else { &[] };
-        let count = rest.iter().take_while(|byte| **byte & 1 == 0 && **byte > 2).count();
-        self.cursor.advance(count);
-        (count > 0).then(|| self.offset() - 1)
+    pub(super) fn next_target(&mut self) -> Option<u64> {
+        let window = self.cursor.rest().first_chunk().filter(|window| window[0] & 0x1f == 0x0d)?;
+        let (ip, len) = self.address(window)?;
+        self.last = ip;
+        self.cursor.advance(len);
+        Some(ip)
+    }
+
+    /// The address of a packet that has one, and its length.
+    #[inline(always)]
+    fn address(&self, window: &[u8; LONGEST]) -> Option<(u64, usize)> {
+        let value = word(window, 1, 8);
+        Some(match window[0] >> 5 {
+            1 => ((self.last & !0xffff) | (value & 0xffff), 3),
+            2 => ((self.last & !0xffff_ffff) | (value & 0xffff_ffff), 5),
+            3 => (((value << 16).cast_signed() >> 16).cast_unsigned(), 7),
+            4 => ((self.last & !(u64::MAX >> 16)) | (value & (u64::MAX >> 16)), 7),
+            6 => (value, 9),
+            _ => return None,
+        })
     }
 
     #[inline(always)]
@@ -157,8 +180,7 @@ impl<'a> Packets<'a> {
                 return (Packet::Other, usize::from(len));
             }
             self.item = None;
-            let count = 6 - first.leading_zeros();
-            let bits = (u64::from(first) >> 1) & ((1 << count) - 1);
+            let (bits, count) = short_branches(first);
             return (Packet::Tnt { bits, count }, 1);
         }
         let kind: fn(Option<u64>) -> Packet = match first & 0x1f {
@@ -168,18 +190,14 @@ impl<'a> Packets<'a> {
             0x1d => Packet::Fup,
             _ => return self.read_other(window),
         };
-        let value = word(window, 1, 8);
-        let (ip, len) = match first >> 5 {
-            0 => return (kind(None), 1),
-            1 => ((self.last & !0xffff) | (value & 0xffff), 3),
-            2 => ((self.last & !0xffff_ffff) | (value & 0xffff_ffff), 5),
-            3 => (((value << 16).cast_signed() >> 16).cast_unsigned(), 7),
-            4 => ((self.last & !(u64::MAX >> 16)) | (value & (u64::MAX >> 16)), 7),
-            6 => (value, 9),
-            _ => return (Packet::Bad, 1),
-        };
-        self.last = ip;
-        (kind(Some(ip)), len)
+        match self.address(window) {
+            Some((ip, len)) => {
+                self.last = ip;
+                (kind(Some(ip)), len)
+            }
+            None if first >> 5 == 0 => (kind(None), 1),
+            None => (Packet::Bad, 1),
+        }
     }
 
     fn read_other(&mut self, window: &[u8; LONGEST]) -> (Packet, usize) {
@@ -209,13 +227,9 @@ impl<'a> Packets<'a> {
         let second = window[1];
         match second {
             0xa3 => {
-                let value = word(window, 2, 6);
-                // A stop bit without branches below it is not sent.
-                let Some(count) = value.checked_ilog2().filter(|count| *count > 0) else {
-                    return (Packet::Bad, 8);
-                };
+                let Some((bits, count)) = long_branches(window) else { return (Packet::Bad, 8) };
                 self.item = None;
-                (Packet::Tnt { bits: value & ((1 << count) - 1), count }, 8)
+                (Packet::Tnt { bits, count }, 8)
             }
             0x82 => {
                 self.last = 0;
@@ -263,6 +277,21 @@ impl<'a> Packets<'a> {
             _ => (Packet::Bad, 2),
         }
     }
+}
+
+/// The branches of a TNT packet of one byte.
+#[inline(always)]
+fn short_branches(first: u8) -> (u64, u32) {
+    let count = 6 - first.leading_zeros();
+    ((u64::from(first) >> 1) & ((1 << count) - 1), count)
+}
+
+/// The branches of one of eight bytes. A stop bit without branches below it is not sent.
+#[inline(always)]
+fn long_branches(window: &[u8; LONGEST]) -> Option<(u64, u32)> {
+    let value = word(window, 2, 6);
+    let count = value.checked_ilog2().filter(|count| *count > 0)?;
+    Some((value & ((1 << count) - 1), count))
 }
 
 /// `len` bytes at `at` as a number.

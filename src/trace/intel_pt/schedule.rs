@@ -19,11 +19,18 @@ impl Schedule {
     #[inline(always)]
     pub(super) fn read(&mut self, packet: &Packet, is_in_psb: bool) {
         match *packet {
+            Packet::Tip(Some(ip)) => self.target(ip),
             Packet::Tip(ip) | Packet::Pge(ip) => self.is_in_user = ip.is_some_and(is_user),
             Packet::Fup(ip) if is_in_psb => self.is_in_user = ip.is_some_and(is_user),
             Packet::Pgd(_) | Packet::Overflow | Packet::Bad | Packet::Cut => self.is_in_user = false,
             _ => {}
         }
+    }
+
+    /// What [`Schedule::read`] does with a TIP packet.
+    #[inline(always)]
+    pub(super) fn target(&mut self, ip: u64) {
+        self.is_in_user = is_user(ip);
     }
 
     /// Lets the switches up to `now` take effect, but in user code, which cannot switch.

@@ -58,6 +58,13 @@ impl Past {
         has_told_time
     }
 
+    /// What [`Past::read`] does with a TIP packet outside of PSB+.
+    #[inline(always)]
+    pub(super) fn read_target(&mut self, ip: u64, trace: &Trace<'_>) {
+        self.schedule.target(ip);
+        self.schedule.advance(self.clock.now, &trace.switches);
+    }
+
     /// Ends what [`Past::read`] began, when the code that the packet leads through has been walked.
     #[inline(always)]
     pub(super) fn end(&mut self, packet: &Packet) {
@@ -94,6 +101,13 @@ pub(super) fn belongs_to_psb(packet: &Packet) -> bool {
             | Packet::Psb
             | Packet::Other
     )
+}
+
+/// The packets from the PSB on that is next behind a bad packet, or around it: what was read in front of it may not have
+/// been packets, but the first bytes of a PSB.
+pub(super) fn behind_damage<'a>(trace: &'a Trace<'_>, bad: u64) -> Option<Packets<'a>> {
+    let next = trace.find(&PSB, bad.saturating_sub(PSB.len() as u64 - 1))?;
+    Some(Packets::new(trace, next))
 }
 
 /// Cuts a trace into units of at least `size` bytes, in order. What is in front of the first PSB cannot be
@@ -133,12 +147,12 @@ impl Cutter<'_, '_> {
             return None;
         }
         let (start, past) = (self.start, self.past.clone());
-        let mut before = start;
         self.start = loop {
-            if let Some(last) = self.packets.skip_branches() {
-                self.past.is_in_psb = false;
-                self.past.clock.branches();
-                before = last;
+            if !self.past.is_in_psb {
+                // What a trace has most needs the least work.
+                while self.packets.next_branches().is_some() || self.skip_target() {
+                    self.past.clock.branches();
+                }
             }
             let offset = self.packets.offset();
             let Some(packet) = self.packets.next() else { break offset };
@@ -149,11 +163,20 @@ impl Cutter<'_, '_> {
             self.past.read(&packet, &self.packets, &self.config, self.trace);
             self.past.end(&packet);
             if matches!(packet, Packet::Bad | Packet::Cut) {
-                let Some(next) = self.trace.find(&PSB, before + 1) else { break self.trace.len() };
-                self.packets = Packets::new(self.trace, next);
+                let Some(next) = behind_damage(self.trace, offset) else { break self.trace.len() };
+                self.packets = next;
             }
-            before = offset;
         };
         Some(Unit { start, end: self.start, past })
+    }
+
+    /// Skips the next packet if it is a TIP packet with an address.
+    #[inline(always)]
+    fn skip_target(&mut self) -> bool {
+        let target = self.packets.next_target();
+        if let Some(ip) = target {
+            self.past.read_target(ip, self.trace);
+        }
+        target.is_some()
     }
 }

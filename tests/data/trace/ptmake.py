@@ -15,6 +15,8 @@
   who runs where:
     --slice N           several processes take turns, N instructions each (SWITCH records; default 10000)
     --cpus N            on N CPUs with an AUX buffer each, processes move between them (SWITCH_CPU_WIDE records)
+    --snapshots N       the data of each CPU is N snapshots of a ring of --ring BYTES (default 1200), which overlap; each is
+                        taken where tracing is off
     --per-thread        an AUX buffer for each process instead of each CPU
     --kernel VMLINUX    kernel code is traced, too: system calls and signals run through it (kernel.S; decode with perf -k VMLINUX)
   length:
@@ -31,7 +33,7 @@ from capstone import Cs, CS_ARCH_X86, CS_MODE_64, x86
 A = argparse.ArgumentParser(usage=__doc__)
 A.add_argument('out'); A.add_argument('steps', nargs='+'); A.add_argument('--truth'); A.add_argument('--kernel')
 for o in 'no-retcomp mtc cyc defer short-first per-thread'.split(): A.add_argument('--' + o, action='store_true')
-for o, d in dict(psb=2048, repeat=1, copies=1, ovf=0, slice=0, cut=0, cpus=1, ptw=0).items(): A.add_argument('--' + o, type=int, default=d)
+for o, d in dict(psb=2048, repeat=1, copies=1, ovf=0, slice=0, cut=0, cpus=1, ptw=0, snapshots=0, ring=1200).items(): A.add_argument('--' + o, type=int, default=d)
 O = A.parse_args()
 CS = Cs(CS_ARCH_X86, CS_MODE_64); CS.detail = True
 PLAIN, COND, JUMP, CALL, IJUMP, ICALL, RET, SYSCALL, REP, FARRET = range(10)
@@ -72,7 +74,7 @@ class Encoder:
     """One buffer: of a CPU, or with --per-thread of a process."""
     def __init__(s):
         s.b = bytearray(); s.tnt = []; s.tips = []; s.last = 0; s.stack = []; s.on = False; s.since = 0; s.psbs = 0; s.ctc = None; s.tsc = []; s.now = T0; s.cycled = None
-        s.next_ovf = O.ovf or 1 << 60; s.lost = 0
+        s.next_ovf = O.ovf or 1 << 60; s.lost = 0; s.stops = []
     def cyc(s):
         if not O.cyc or s.cycled is None or s.now <= s.cycled: return
         v = s.now - s.cycled; s.cycled = s.now; first = (v & 31) << 3 | 3; v >>= 5; out = [first | (4 if v else 0)]
@@ -122,7 +124,7 @@ class Encoder:
         """at a system call or, if `ip` is given, before the instruction there"""
         s.flush(); s.cyc()
         if ip is not None: s.ip(0x1d, ip)
-        s.b.append(0x01); s.on = False
+        s.b.append(0x01); s.on = False; s.stops.append(len(s.b))
     def overflow_over(s, ip): s.b += b'\x02\xf3'; s.last = 0; s.stack = []; s.ip(0x1d, ip)
     def call(s, back): s.stack = (s.stack + [back])[-64:]
     def ret(s, to):
@@ -289,7 +291,7 @@ attrs = [attr(8, config, 1, DIS | ALL | XK | XHV), attr(1, 9, 1, ALL | XK | XHV 
 where = lambda i: ((1 << 64) - 1, P[i].pid) if O.per_thread else (i, (1 << 64) - 1)
 data = rec(69, 0, struct.pack('<Q', 2 * n) + b''.join(struct.pack('<QQQQ', ids[a][i], i, *where(i)) for a in (0, 1) for i in range(n)))
 data += rec(79, 0, struct.pack('<QQQQQBB6x', 0, 1, 0, 0, (1 << 64) - 1, 1, 0))
-priv = [8, 0, 1, 0, 1, 0x400, 0x800, 0 if O.per_thread else 3 if O.cpus > 1 or K else 2, 0, 0 if O.per_thread else 1, 0x200, 0x3c000, 2 if O.mtc else 0, 1 if O.mtc else 0, 2, 0x20, 0]
+priv = [8, 0, 1, 0, 1, 0x400, 0x800, 0 if O.per_thread else 3 if O.cpus > 1 or K else 2, 1 if O.snapshots else 0, 0 if O.per_thread else 1, 0x200, 0x3c000, 2 if O.mtc else 0, 1 if O.mtc else 0, 2, 0x20, 0]
 data += rec(70, 0, struct.pack('<II', 1, 0) + struct.pack('<%dQ' % len(priv), *priv))
 if K: data += rec(1, 1, struct.pack('<IIQQQ', 0xffffffff, 0, K.base, K.sym['_end'] - K.base, K.base) + name(b'[kernel.kallsyms]_text') + trailer(0xffffffff, 0))
 for i, b in enumerate(bufs):
@@ -299,9 +301,15 @@ for i, b in enumerate(bufs):
 records.sort(key=lambda r: r[0])
 idb = b''.join(struct.pack('<Q', x) for i in ids for x in i); ab = b''.join(a + struct.pack('<QQ', 104 + 8 * n * k, 8 * n) for k, a in enumerate(attrs)); start = 104 + len(idb) + len(ab)
 data += b''.join(r for _, r in records); index = []
-for i, b in enumerate(bufs):
+pieces = [(i, 0, b) for i, b in enumerate(bufs)]
+if O.snapshots:
+    pieces = []
+    for i, b in enumerate(bufs):
+        for k in range(O.snapshots):
+            end = min((x for x in E[i].stops if x >= len(b) * (k + 1) // O.snapshots), default=len(b)); first = max(0, end - O.ring); piece = b[first:end]; pieces.append((i, first, piece + b'\0' * (-len(piece) % 8)))
+for i, first, b in pieces:
     index.append((start + len(data), 48)); cpu, tid = (0xffffffff, P[i].pid) if O.per_thread else (i, 0xffffffff)
-    data += struct.pack('<IHHQQQIIII', 71, 0, 48, len(b), 0, 0x1234, i, tid, cpu, 0) + b
+    data += struct.pack('<IHHQQQIIII', 71, 0, 48, len(b), first, 0x1234, i, tid, cpu, 0) + b
 data += rec(68, 0, b'')
 def text(s): b = s.encode() + b'\0'; b = b.ljust((len(b) + 63) // 64 * 64, b'\0'); return struct.pack('<I', len(b)) + b
 desc = struct.pack('<II', 2, 128)

@@ -1,0 +1,99 @@
+//! Lets threads use what they share one after the other, in the order of their numbers.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// What threads share.
+#[derive(Debug)]
+pub(super) struct Turn<T> {
+    state: Mutex<State<T>>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct State<T> {
+    /// The number whose turn it is.
+    number: u64,
+    /// A number may never be done.
+    is_abandoned: bool,
+    shared: T,
+}
+
+impl<T> Turn<T> {
+    /// The number 0 comes first.
+    pub(super) fn new(shared: T) -> Turn<T> {
+        let state = State { number: 0, is_abandoned: false, shared };
+        Turn { state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        // After a panic the turns are abandoned, and nothing comes of what is shared.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks at what is shared, whoever's turn it is.
+    pub(super) fn look<R>(&self, look: impl FnOnce(&T) -> R) -> R {
+        look(&self.lock().shared)
+    }
+
+    /// Waits for the turn of a number, and calls `work`. It is the next number's turn then if this one `is_done`. Returns
+    /// `None` if its turn may never come.
+    pub(super) fn take<R>(&self, number: u64, is_done: bool, work: impl FnOnce(&mut T) -> R) -> Option<R> {
+        let mut state = self.lock();
+        while state.number != number && !state.is_abandoned {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        if state.is_abandoned {
+            return None;
+        }
+        let made = work(&mut state.shared);
+        if is_done {
+            state.number += 1;
+            self.changed.notify_all();
+        }
+        Some(made)
+    }
+
+    /// A number may never be done: no thread waits any more.
+    pub(super) fn abandon(&self) {
+        self.lock().is_abandoned = true;
+        self.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn numbers_have_their_turns_in_order() {
+        let turn = Turn::new(Vec::new());
+        thread::scope(|scope| {
+            for number in (0..20).rev() {
+                let turn = &turn;
+                scope.spawn(move || {
+                    turn.take(number, false, |seen| seen.push(number));
+                    turn.take(number, true, |seen| seen.push(number));
+                });
+            }
+        });
+        assert_eq!(turn.look(Clone::clone), (0..40).map(|at| at / 2).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn no_thread_waits_for_one_that_has_panicked() {
+        let turn = Turn::new(());
+        let ended = thread::scope(|scope| {
+            let turn = &turn;
+            let others = (1..4).map(|number| scope.spawn(move || turn.take(number, true, |()| ()).is_none()));
+            let others: Vec<_> = others.collect();
+            let panics = AssertUnwindSafe(|| turn.take(0, true, |()| panic!("a fault of the program")));
+            assert!(catch_unwind(panics).is_err());
+            turn.abandon();
+            others.into_iter().all(|other| other.join().unwrap())
+        });
+        assert!(ended);
+    }
+}

@@ -1,0 +1,41 @@
+//! Snapshots of a ring buffer overlap: finds what one of Intel PT has that the one before it had already.
+
+use perfx_format::intel_pt::psbs;
+
+/// Whoever writes AUX data fills it up to a multiple of 8 bytes, with zeros.
+const MOST_PADDING: usize = 7;
+
+/// How many bytes at the beginning of `next` are those of `before`, up to its end. `None` if data is lost between them.
+///
+/// The last point of synchronization (PSB) of `before` tells. If it is not in `next`, it has been overwritten, and all
+/// that was in front of it: then `next` has nothing of `before` that can be decoded.
+pub(crate) fn overlap(before: &[u8], next: &[u8]) -> Option<usize> {
+    let last = psbs(before).last().filter(|psb| psb.tsc.is_some())?;
+    let tail = &before[last.at..];
+    let padding = tail.iter().rev().take(MOST_PADDING).take_while(|byte| **byte == 0).count();
+    let tail = &tail[..tail.len() - padding];
+    let same = psbs(next).find(|psb| psb.tsc == last.tsc)?;
+    next[same.at..].starts_with(tail).then_some(same.at + tail.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn psb(time: u8) -> Vec<u8> {
+        [&[2, 0x82].repeat(8)[..], &[0x19, time, 0, 0, 0, 0, 0, 0, 2, 0x23]].concat()
+    }
+
+    #[test]
+    fn the_last_psb_tells_where_the_snapshot_before_ended() {
+        let ring = [psb(1), vec![6; 100], psb(2), vec![6; 10], psb(3), vec![6; 20], psb(4)].concat();
+        let third = 26 + 100 + 26 + 10;
+        let before = [&ring[..third + 30], &[0; 6]].concat();
+        assert_eq!(overlap(&before, &ring), Some(third + 30));
+        assert_eq!(overlap(&before, &ring[100..]), Some(third + 30 - 100));
+        assert_eq!(overlap(&before, &ring[third + 1..]), None);
+        assert_eq!(overlap(&[6; 9], &ring), None);
+        let other = [&ring[..third + 29], &[8]].concat();
+        assert_eq!(overlap(&other, &ring), None);
+    }
+}

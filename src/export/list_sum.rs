@@ -1,0 +1,80 @@
+//! Adds up the lists of several recordings.
+
+use std::cmp::Reverse;
+use std::hash::Hash;
+use std::mem;
+
+use indexmap::IndexMap;
+use indexmap::map::Entry;
+use perfx_look::json::Decimal;
+
+use crate::list::{BuildIdRow, CgroupRow, DsoRow, EventRow, Listing, What};
+
+impl What {
+    /// True if the rows of several recordings add up. The ids of processes and threads stand for others in each
+    /// recording, and so do mappings.
+    pub fn adds_up(self) -> bool {
+        matches!(self, What::Events | What::Dsos | What::BuildIds | What::Cgroups)
+    }
+}
+
+impl Listing {
+    /// Adds the rows of another recording to lists that add up. Those that are the same have the same name; build-ids,
+    /// and cgroups without a path, have the same number.
+    pub fn add(&mut self, later: Listing) {
+        match (self, later) {
+            (Listing::Events { rows }, Listing::Events { rows: later }) => {
+                add_rows(rows, later, |row| row.name.0.clone());
+            }
+            (Listing::Dsos { rows }, Listing::Dsos { rows: later }) => {
+                add_rows(rows, later, |row| (row.name.0.clone(), row.build_id.clone(), row.guest));
+                rows.sort_by(|a, b| (Reverse(a.samples), &a.name.0).cmp(&(Reverse(b.samples), &b.name.0)));
+            }
+            (Listing::BuildIds { rows }, Listing::BuildIds { rows: later }) => {
+                add_rows(rows, later, |row| (row.build_id.clone(), row.name.0.clone(), row.guest));
+                rows.sort_by(|a, b| (Reverse(a.samples), &a.name.0).cmp(&(Reverse(b.samples), &b.name.0)));
+            }
+            (Listing::Cgroups { rows }, Listing::Cgroups { rows: later }) => {
+                add_rows(rows, later, |row| {
+                    let path = row.path.as_ref().map(|path| path.0.clone());
+                    (path.is_none().then_some(row.id.0), path)
+                });
+                rows.sort_by_key(|row| Reverse(row.samples));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A row whose numbers add up.
+trait Sum {
+    fn add(&mut self, more: &Self);
+}
+
+macro_rules! sum {
+    ($($row:ty: $($more:ident)?;)*) => {$(
+        impl Sum for $row {
+            fn add(&mut self, more: &Self) {
+                self.samples += more.samples;
+                self.period = Decimal(self.period.0.saturating_add(more.period.0));
+                $(self.$more += more.$more;)?
+            }
+        }
+    )*};
+}
+
+sum! { EventRow: ; DsoRow: mappings; BuildIdRow: ; CgroupRow: ; }
+
+/// Adds up the rows that have the same key; the others follow in the order in which they came.
+fn add_rows<R: Sum, K: Hash + Eq>(rows: &mut Vec<R>, later: Vec<R>, key: impl Fn(&R) -> K) {
+    let mut sums: IndexMap<K, R> = IndexMap::new();
+    for row in mem::take(rows).into_iter().chain(later) {
+        match sums.entry(key(&row)) {
+            Entry::Occupied(mut sum) => sum.get_mut().add(&row),
+            Entry::Vacant(place) => {
+                place.insert(row);
+            }
+        }
+    }
+    *rows = sums.into_values().collect();
+}

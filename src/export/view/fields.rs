@@ -1,0 +1,166 @@
+//! Chooses what is shown of samples.
+
+use clap::ValueEnum;
+use perfx_format::sample::{Sample, Weight};
+use perfx_format::{Event, sample_type};
+use perfx_pipeline::{Result, bail};
+
+/// A field of a sample, by perf's name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+#[value(rename_all = "snake_case")]
+#[allow(missing_docs, reason = "the names are those of perf script -F")]
+pub enum Field {
+    Comm,
+    Pid,
+    Tid,
+    Cpu,
+    Time,
+    Period,
+    Event,
+    Trace,
+    Addr,
+    Weight,
+    Cgroup,
+    Ip,
+    Sym,
+    Symoff,
+    Dso,
+    Srcline,
+    Brstack,
+    PhysAddr,
+    DataPageSize,
+    CodePageSize,
+}
+
+impl Field {
+    /// The bits of `attr.sample_type` of which one is needed, and the option of perf record that sets it; `None` if
+    /// every sample has the field.
+    fn needs(self) -> Option<(u64, &'static str)> {
+        Some(match self {
+            Field::Pid | Field::Tid => (sample_type::TID, "the process"),
+            Field::Cpu => (sample_type::CPU, "the CPU (perf record --sample-cpu)"),
+            Field::Time => (sample_type::TIME, "the time (perf record --timestamp)"),
+            Field::Trace => (sample_type::RAW, "raw data (perf record -R, and tracepoints always)"),
+            Field::Addr => (sample_type::ADDR, "the address (perf record --data)"),
+            Field::Weight => {
+                (sample_type::WEIGHT | sample_type::WEIGHT_STRUCT, "the weight (perf record --weight)")
+            }
+            Field::Cgroup => (sample_type::CGROUP, "the cgroup (perf record --all-cgroups)"),
+            Field::Ip => (sample_type::IP, "the instruction pointer"),
+            Field::Sym | Field::Symoff | Field::Dso => (sample_type::IP | sample_type::ADDR, "an address"),
+            Field::Srcline => (sample_type::IP, "the instruction pointer"),
+            Field::Brstack => (sample_type::BRANCH_STACK, "branches (perf record -b)"),
+            Field::PhysAddr => (sample_type::PHYS_ADDR, "physical addresses (perf record --phys-data)"),
+            Field::DataPageSize => (sample_type::DATA_PAGE_SIZE, "page sizes (perf record --data-page-size)"),
+            Field::CodePageSize => (sample_type::CODE_PAGE_SIZE, "page sizes (perf record --code-page-size)"),
+            Field::Comm | Field::Period | Field::Event => return None,
+        })
+    }
+
+    fn is_of(self, event: &Event) -> bool {
+        self.needs().is_none_or(|(bits, _)| event.attr().sample_type & bits != 0)
+    }
+}
+
+/// The fields that perf prints by default.
+const DEFAULT: [Field; 11] = [
+    Field::Comm,
+    Field::Tid,
+    Field::Cpu,
+    Field::Time,
+    Field::Period,
+    Field::Event,
+    Field::Trace,
+    Field::Ip,
+    Field::Sym,
+    Field::Symoff,
+    Field::Dso,
+];
+
+/// The fields to print.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct FieldChoice {
+    /// Only these, in perf's order; `None`: those that perf prints by default.
+    pub only: Option<Vec<Field>>,
+    /// In addition.
+    pub with: Vec<Field>,
+    /// But not these.
+    pub without: Vec<Field>,
+}
+
+impl FieldChoice {
+    /// The fields of an event.
+    ///
+    /// perf shows the CPU of tracepoints by default, and of other events only their other fields; it shows no period of
+    /// tracepoints, and where they were only with their call chain.
+    pub(super) fn of(&self, event: &Event) -> Vec<Field> {
+        let attr = event.attr();
+        let (trace, chain) = (attr.is_tracepoint(), attr.sample_type & sample_type::CALLCHAIN != 0);
+        let by_default = |field: &&Field| match field {
+            Field::Period => !trace,
+            Field::Trace => trace,
+            Field::Ip | Field::Sym | Field::Symoff | Field::Dso => !trace || chain,
+            _ => true,
+        };
+        let mut fields = match &self.only {
+            Some(only) => only.clone(),
+            None => DEFAULT.iter().filter(by_default).copied().collect(),
+        };
+        fields.extend(&self.with);
+        fields.retain(|field| !self.without.contains(field) && field.is_of(event));
+        fields
+    }
+
+    /// True if the user named the field.
+    pub(super) fn names(&self, field: Field) -> bool {
+        self.only.iter().flatten().chain(&self.with).any(|named| *named == field)
+    }
+
+    /// Fails if a field that the user named is in no sample.
+    pub(super) fn check(&self, events: &[Event]) -> Result<()> {
+        if self.only.is_some() && self.names(Field::Srcline) && !self.names(Field::Ip) {
+            bail!("srcline is the line of an address; -F needs ip, too");
+        }
+        for field in self.only.iter().flatten().chain(&self.with) {
+            if let Some((_, what)) = field.needs()
+                && !events.is_empty()
+                && !events.iter().any(|event| field.is_of(event))
+            {
+                bail!("no event of this recording records {what}, so it can't be shown");
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is printed.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct ViewOptions {
+    /// The fields.
+    pub fields: FieldChoice,
+    /// Times with nine digits after the point in place of six.
+    pub nanoseconds: bool,
+    /// Calls that the compiler inlined, too.
+    pub inlined: bool,
+    /// At most so many samples.
+    pub head: Option<u64>,
+    /// Nothing; the samples are counted.
+    pub count_only: bool,
+    /// Each sample as a line of JSON.
+    pub json: bool,
+}
+
+impl ViewOptions {
+    /// True if functions are searched for in DWARF, which also has their source lines.
+    pub(super) fn reads_dwarf(&self) -> bool {
+        self.inlined || self.fields.names(Field::Srcline)
+    }
+}
+
+/// The cost of a sample, for most events in cycles.
+pub(super) fn weight(parts: &Sample<'_>) -> Option<u64> {
+    Some(match parts.weight? {
+        Weight::Full(weight) => weight,
+        Weight::Parts { var1_dw, .. } => var1_dw.into(),
+    })
+}

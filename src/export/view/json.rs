@@ -1,0 +1,259 @@
+//! Writes a sample as a line of JSON.
+
+use perfx_format::sample::{Branch, Branches, Sample};
+use perfx_look::json::{Decimal, Document, Hex, Text, write_json};
+use perfx_pipeline::{Error, Result};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde::ser::{SerializeMap as _, Serializer};
+
+use super::fields::{Field, weight};
+use super::form::{Form, FrameForm};
+use super::names::Called;
+use super::text::shown_flags;
+use perfx_look::trace::TracePrinter;
+
+/// A line of `perfx view --json`.
+pub type Line<'s> = Document<1, Body<'s>>;
+
+/// What a line is.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(tag = "what", rename_all = "kebab-case")]
+pub enum Body<'s> {
+    /// A sample. It has the chosen fields, as far as its event has them.
+    Sample(Box<SampleLine<'s>>),
+}
+
+/// The fields of a sample.
+#[derive(Default, Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct SampleLine<'s> {
+    /// The name of the thread at that time
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) comm: Option<Text<&'s [u8]>>,
+    /// The process; -1: none
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pid: Option<i32>,
+    /// The thread; -1: none
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tid: Option<i32>,
+    /// The CPU
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpu: Option<i32>,
+    /// The time, ns of the recording's clock
+    #[serde(skip_serializing_if = "Option::is_none")]
+    time_ns: Option<Decimal<u64>>,
+    /// The period; of a counter that the sample read, what it has gained
+    #[serde(skip_serializing_if = "Option::is_none")]
+    period: Option<Decimal<u64>>,
+    /// The event
+    #[serde(skip_serializing_if = "Option::is_none")]
+    event: Option<Text<&'s [u8]>>,
+    /// The own fields of a tracepoint, as its kernel prints them
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace: Option<String>,
+    /// The same by name: numbers in decimal (several as a list), addresses in hexadecimal, text, or the hex digits of
+    /// other bytes
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fields: Option<OwnFields<'s>>,
+    /// The address of data or of a branch target
+    #[serde(skip_serializing_if = "Option::is_none")]
+    addr: Option<Hex>,
+    /// What is there, of events whose address is one of code or data that they touched
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) addr_frame: Option<FrameObject<'s>>,
+    /// The cost, for most events in cycles
+    #[serde(skip_serializing_if = "Option::is_none")]
+    weight: Option<Decimal<u64>>,
+    /// The path of the cgroup; null if the recording does not name it
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) cgroup: Option<Option<Text<&'s [u8]>>>,
+    /// The address of the code
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ip: Option<Hex>,
+    /// Branches, the newest first
+    #[serde(skip_serializing_if = "Option::is_none")]
+    brstack: Option<Vec<BranchObject>>,
+    /// The physical address
+    #[serde(skip_serializing_if = "Option::is_none")]
+    phys_addr: Option<Hex>,
+    /// The size of the page with the data, bytes; 0 if it is not known
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data_page_size: Option<u64>,
+    /// The size of the page with the code, bytes; 0 if it is not known
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code_page_size: Option<u64>,
+    /// The call chain, innermost first; without one, the place of `ip`
+    // The last field: `Items` writes what is in it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Vec<FrameObject<'s>>>")]
+    frames: Option<[FrameObject<'s>; 0]>,
+}
+
+/// A function on the stack.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(super) struct FrameObject<'s> {
+    /// The address
+    ip: Hex,
+    /// The function; null if it is not known
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sym: Option<Option<&'s str>>,
+    /// Bytes from the start of the symbol
+    #[serde(skip_serializing_if = "Option::is_none")]
+    symoff: Option<Hex>,
+    /// The file, or a name such as `[kernel.kallsyms]`; null if nothing was mapped there
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dso: Option<Option<Text<&'s [u8]>>>,
+    /// FILE:LINE, or without a line the name of the DSO and the address in it, as perf shows them
+    #[serde(skip_serializing_if = "Option::is_none")]
+    srcline: Option<Option<&'s str>>,
+    /// True if the compiler inlined the function into the next one
+    inlined: bool,
+}
+
+/// A branch.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(super) struct BranchObject {
+    /// The address of the branch
+    from: Hex,
+    /// Its target
+    to: Hex,
+    /// As perf shows them: predicted (P, M or -), in a transaction, aborted, cycles, kind, speculation
+    flags: String,
+}
+
+/// The own fields of a tracepoint.
+#[derive(Debug)]
+struct OwnFields<'s> {
+    printer: &'s TracePrinter<'s>,
+    raw: &'s [u8],
+}
+
+impl Serialize for OwnFields<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        for (name, value) in self.printer.values(self.raw) {
+            map.serialize_entry(name, &value)?;
+        }
+        map.end()
+    }
+}
+
+impl JsonSchema for OwnFields<'_> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "OwnFields".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "type": "object", "additionalProperties": { "type": "string" } })
+    }
+}
+
+impl<'s> SampleLine<'s> {
+    /// The fields that follow from the sample alone.
+    pub(super) fn new(form: &'s Form<'s>, parts: &Sample<'s>, period: u64) -> SampleLine<'s> {
+        let has = |field| form.has(field);
+        let (pid, tid) = parts.pid_tid.map_or((-1, -1), |(pid, tid)| (pid as i32, tid as i32));
+        let trace = form.trace.as_ref().zip(parts.raw).filter(|_| has(Field::Trace));
+        let branches = |branches: Branches<'_>| {
+            let branch = |Branch { from, to, flags }| BranchObject {
+                from: Hex(from),
+                to: Hex(to),
+                flags: shown_flags(flags),
+            };
+            branches.iter().map(branch).collect()
+        };
+        let size = |size: Option<u64>| Some(size.unwrap_or(0));
+        SampleLine {
+            pid: Some(pid).filter(|_| has(Field::Pid)),
+            tid: Some(tid).filter(|_| has(Field::Tid)),
+            cpu: parts.cpu.map(|cpu| cpu as i32).filter(|_| has(Field::Cpu)),
+            time_ns: parts.time.map(Decimal).filter(|_| has(Field::Time)),
+            period: Some(Decimal(period)).filter(|_| has(Field::Period)),
+            event: Some(text(&form.event)).filter(|_| has(Field::Event)),
+            trace: trace.map(|(printer, raw)| printer.text(raw)),
+            fields: trace.map(|(printer, raw)| OwnFields { printer, raw }),
+            addr: parts.addr.map(Hex).filter(|_| has(Field::Addr)),
+            weight: weight(parts).map(Decimal).filter(|_| has(Field::Weight)),
+            ip: parts.ip.map(Hex).filter(|_| has(Field::Ip)),
+            brstack: parts.branches.filter(|_| has(Field::Brstack)).map(branches),
+            phys_addr: parts.phys_addr.map(Hex).filter(|_| has(Field::PhysAddr)),
+            data_page_size: size(parts.data_page_size).filter(|_| has(Field::DataPageSize)),
+            code_page_size: size(parts.code_page_size).filter(|_| has(Field::CodePageSize)),
+            frames: has(Field::Ip).then_some([]),
+            ..SampleLine::default()
+        }
+    }
+}
+
+pub(super) fn text(bytes: &[u8]) -> Text<&[u8]> {
+    Text(bytes)
+}
+
+/// A function at an address.
+pub(super) fn frame(form: FrameForm, address: u64, call: &Called) -> FrameObject<'_> {
+    FrameObject {
+        ip: Hex(address),
+        sym: form.sym.then_some(call.name.as_deref()),
+        symoff: (form.symoff && call.name.is_some()).then_some(Hex(call.offset)),
+        dso: form.dso.then(|| call.dso.as_deref().map(text)),
+        srcline: form.srcline.then_some(call.line.as_deref()),
+        inlined: call.inlined,
+    }
+}
+
+/// Appends the functions of a frame, with commas between them.
+pub(super) fn push_frames(out: &mut Vec<u8>, form: FrameForm, address: u64, calls: &[Called]) -> Result<()> {
+    for (number, call) in calls.iter().enumerate() {
+        if number > 0 {
+            out.push(b',');
+        }
+        write_json(&mut *out, &frame(form, address, call), false).map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// Appends the fields of a sample.
+pub(super) fn begin(out: &mut Vec<u8>, line: SampleLine<'_>) -> Result<()> {
+    write_json(out, &Line::new(Body::Sample(Box::new(line))), false).map_err(failed)
+}
+
+/// The elements of the array that ends a line. They are not serialised with it, because they are written once and
+/// copied.
+pub(super) struct Items {
+    is_first: bool,
+}
+
+/// The end of a line with an empty array.
+const END: &[u8] = b"]}";
+
+impl Items {
+    /// Opens the empty array at the end of the line.
+    pub(super) fn begin(line: &mut Vec<u8>) -> Items {
+        line.truncate(line.len() - END.len());
+        Items { is_first: true }
+    }
+
+    /// Separates the next element from those before it.
+    pub(super) fn next(&mut self, line: &mut Vec<u8>) {
+        if !std::mem::take(&mut self.is_first) {
+            line.push(b',');
+        }
+    }
+
+    /// Closes the array and the line.
+    pub(super) fn end(line: &mut Vec<u8>) {
+        line.extend_from_slice(END);
+    }
+}
+
+/// Only a type that is not JSON can fail.
+fn failed(error: serde_json::Error) -> Error {
+    std::io::Error::from(error).into()
+}

@@ -1,0 +1,194 @@
+//! Writes the samples of one batch, as far as they need nothing of the batches before and after it.
+
+use std::collections::HashMap;
+
+use perfx_format::read::Batch;
+use perfx_format::record::cpumode::USER;
+use perfx_format::record::deferred::CallchainDeferred;
+use perfx_format::sample::{Sample, cookie_of, frames};
+use perfx_format::{Layouts, Record, RecordType, sample_type};
+use perfx_model::address_space::moment;
+use perfx_passes::SampleChooser;
+use perfx_pipeline::Result;
+use perfx_resolve::{Frame, frame_at};
+
+use super::sample::{SampleWriter, Shown};
+use crate::counters::{Reading, event_of, period, readings};
+use crate::losses::Losses;
+
+/// What a batch has to show.
+#[derive(Default)]
+pub(super) struct Part {
+    pub(super) pieces: Vec<Piece>,
+    /// The last value of each counter that samples read.
+    pub(super) counters: HashMap<(u64, u32), u64>,
+    pub(super) losses: Losses,
+}
+
+/// Something to show, in the order of time.
+pub(super) enum Piece {
+    /// Samples: for each the end of its text, and its event.
+    Written { text: Vec<u8>, samples: Vec<(usize, usize)> },
+    /// A sample that needs another batch.
+    Open(OpenSample),
+    /// The user part of the chains of a thread.
+    User { tid: u32, cookie: u64, frames: Vec<(u64, Frame)> },
+}
+
+/// A sample that cannot be written yet.
+pub(super) struct OpenSample {
+    /// A batch of its own.
+    record: Box<Batch>,
+    /// The events whose sample it is.
+    pub(super) counted: Vec<(usize, Counted)>,
+    /// The thread and the cookie of the user part that its chain waits for.
+    pub(super) waits_for: Option<(u32, u64)>,
+}
+
+/// What a sample counts for.
+#[derive(Clone, Copy)]
+pub(super) enum Counted {
+    Period(u64),
+    /// What a counter has gained, by its last value before the batch.
+    Gain {
+        key: (u64, u32),
+        value: u64,
+    },
+}
+
+impl OpenSample {
+    fn new(
+        batch: &Batch,
+        record: &Record<'_>,
+        counted: Vec<(usize, Counted)>,
+        waits_for: Option<(u32, u64)>,
+    ) -> Self {
+        OpenSample { record: Box::new(batch.with_only(record)), counted, waits_for }
+    }
+
+    /// Appends the sample of an event.
+    pub(super) fn write(
+        &self,
+        out: &mut Vec<u8>,
+        writer: &mut SampleWriter<'_>,
+        (event, period): (usize, u64),
+        user: &[(u64, Frame)],
+    ) -> Result<()> {
+        let layouts = &*self.record.layouts;
+        let Some(record) = self.record.walk().next_record()? else { return Ok(()) };
+        let Some(Ok(parts)) = layouts.layout_of(&record).map(|layout| Sample::parse(&record, layout)) else {
+            return Ok(());
+        };
+        writer.write(out, Shown { record: &record, layouts, parts: &parts, event, period, user })
+    }
+}
+
+/// Reads one batch after the other on one thread.
+pub(super) struct Reader<'v> {
+    pub(super) writer: SampleWriter<'v>,
+    pub(super) chooser: Option<SampleChooser>,
+    /// Only counts samples.
+    pub(super) counts_only: bool,
+    /// The size of the last text, which the next one will have, too.
+    pub(super) room: usize,
+}
+
+impl Reader<'_> {
+    /// Reads at least so many samples, if the batch has them.
+    pub(super) fn read(&mut self, batch: &Batch, most: u64) -> Result<Part> {
+        let mut part = Part::default();
+        let mut walker = batch.walk();
+        let mut written = 0;
+        while written < most
+            && let Some(record) = walker.next_record()?
+        {
+            if let Some(user) = CallchainDeferred::of(&record) {
+                part.pieces.extend(self.user_part(&record, user, &batch.layouts));
+            } else if record.kind() == RecordType::SAMPLE
+                && self.chooser.as_mut().is_none_or(|chooser| chooser.takes(&record, &batch.layouts))
+            {
+                written += self.sample(&mut part, batch, &record)?;
+            }
+        }
+        Ok(part)
+    }
+
+    /// Writes a sample, or each counter that it read and that has gained; returns the number of samples written.
+    fn sample(&mut self, part: &mut Part, batch: &Batch, sample: &Record<'_>) -> Result<u64> {
+        let (facts, layouts) = (self.writer.facts, &*batch.layouts);
+        let Part { pieces, counters, losses } = part;
+        let Some((event, layout)) = event_of(sample, layouts, facts) else {
+            losses.astray += 1;
+            return Ok(0);
+        };
+        let Ok(parts) = Sample::parse(sample, layout) else {
+            losses.short += 1;
+            return Ok(0);
+        };
+        let cookie = parts.callchain.and_then(cookie_of);
+        let waits_for = cookie.map(|cookie| (parts.pid_tid.map_or(0, |(_, tid)| tid), cookie));
+        if layout.sample_type & sample_type::READ == 0 {
+            let period = period(sample, layout, &facts.events[event]);
+            if waits_for.is_none() {
+                return self.written(pieces, (sample, layouts, &parts), event, period);
+            }
+            let counted = vec![(event, Counted::Period(period))];
+            pieces.push(Piece::Open(OpenSample::new(batch, sample, counted, waits_for)));
+            return Ok(0);
+        }
+        let mut counted = Vec::new();
+        for Reading { event, key, value } in readings((sample, event, layout), layouts, facts, losses) {
+            match counters.insert(key, value) {
+                Some(last) if value == last => {}
+                Some(last) => counted.push((event, Counted::Period(value.wrapping_sub(last)))),
+                None => counted.push((event, Counted::Gain { key, value })),
+            }
+        }
+        let is_open = |(_, counted): &(usize, Counted)| matches!(counted, Counted::Gain { .. });
+        if waits_for.is_some() || counted.iter().any(is_open) {
+            pieces.push(Piece::Open(OpenSample::new(batch, sample, counted, waits_for)));
+            return Ok(0);
+        }
+        let mut written = 0;
+        for (event, counted) in counted {
+            if let Counted::Period(period) = counted {
+                written += self.written(pieces, (sample, layouts, &parts), event, period)?;
+            }
+        }
+        Ok(written)
+    }
+
+    fn written(
+        &mut self,
+        pieces: &mut Vec<Piece>,
+        (record, layouts, parts): (&Record<'_>, &Layouts, &Sample<'_>),
+        event: usize,
+        period: u64,
+    ) -> Result<u64> {
+        if !matches!(pieces.last(), Some(Piece::Written { .. })) {
+            pieces.push(Piece::Written { text: Vec::with_capacity(self.room), samples: Vec::new() });
+        }
+        if let Some(Piece::Written { text, samples }) = pieces.last_mut() {
+            if !self.counts_only {
+                self.writer.write(text, Shown { record, layouts, parts, event, period, user: &[] })?;
+            }
+            samples.push((text.len(), event));
+            self.room = text.len();
+        }
+        Ok(1)
+    }
+
+    fn user_part(
+        &self,
+        record: &Record<'_>,
+        user: CallchainDeferred<'_>,
+        layouts: &Layouts,
+    ) -> Option<Piece> {
+        let layout = layouts.layout_of(record);
+        let (pid, tid) = layout.and_then(|layout| layout.pid_tid(record))?;
+        let time = moment(record, layout, layouts);
+        let frame = |entry| frame_at(self.writer.facts, (record, layouts), Some(pid), time, entry);
+        let frames = frames(user.ips, USER).map(|entry| (entry.1, frame(entry))).collect();
+        Some(Piece::User { tid, cookie: user.cookie, frames })
+    }
+}

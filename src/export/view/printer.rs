@@ -1,0 +1,169 @@
+//! Prints what all batches have to show, in the order of time.
+
+use std::collections::HashMap;
+use std::io::Write;
+
+use perfx_pipeline::{LISTED, Level, Report, Result, counted};
+use perfx_resolve::Frame;
+
+use super::fields::{Field, ViewOptions};
+use super::part::{Counted, OpenSample, Part, Piece};
+use super::sample::SampleWriter;
+use crate::losses::Losses;
+
+/// A sample whose chain waits for its user part.
+struct Waiting {
+    /// Its place among these samples.
+    number: u64,
+    cookie: u64,
+    sample: OpenSample,
+    /// Its events and periods.
+    counted: Vec<(usize, u64)>,
+}
+
+pub(super) struct Printer<'v, 'o> {
+    /// For samples that needed more than their batch.
+    writer: SampleWriter<'v>,
+    options: &'o ViewOptions,
+    out: &'o mut (dyn Write + Send),
+    /// The last value of each counter that samples read.
+    counters: HashMap<(u64, u32), u64>,
+    /// By thread.
+    waiting: HashMap<u32, Vec<Waiting>>,
+    /// The number of samples that have waited or wait.
+    deferred: u64,
+    /// For each event, whether a sample was printed.
+    printed: Vec<bool>,
+    pub(super) samples: u64,
+    losses: Losses,
+}
+
+impl<'v, 'o> Printer<'v, 'o> {
+    pub(super) fn new(
+        writer: SampleWriter<'v>,
+        options: &'o ViewOptions,
+        out: &'o mut (dyn Write + Send),
+    ) -> Printer<'v, 'o> {
+        Printer {
+            printed: vec![false; writer.forms.len()],
+            writer,
+            options,
+            out,
+            counters: HashMap::new(),
+            waiting: HashMap::new(),
+            deferred: 0,
+            samples: 0,
+            losses: Losses::default(),
+        }
+    }
+
+    /// How many more samples are printed.
+    pub(super) fn left(&self) -> u64 {
+        self.options.head.map_or(u64::MAX, |head| head.saturating_sub(self.samples))
+    }
+
+    /// Prints the next batch.
+    pub(super) fn print(&mut self, part: Part) -> Result<()> {
+        self.losses += part.losses;
+        for piece in part.pieces {
+            match piece {
+                Piece::Written { text, samples } => self.written(&text, &samples)?,
+                Piece::Open(sample) => self.open(sample)?,
+                Piece::User { tid, cookie, frames } => {
+                    // perf prints all samples of the thread that wait, also those with another cookie.
+                    for waiting in self.waiting.remove(&tid).unwrap_or_default() {
+                        let is_its = waiting.cookie == cookie;
+                        self.complete(&waiting.sample, &waiting.counted, is_its.then_some(&frames))?;
+                    }
+                }
+            }
+        }
+        self.counters.extend(part.counters);
+        Ok(())
+    }
+
+    fn written(&mut self, text: &[u8], samples: &[(usize, usize)]) -> Result<()> {
+        let count = usize::try_from(self.left()).unwrap_or(usize::MAX).min(samples.len());
+        let samples = &samples[..count];
+        if let Some(&(end, _)) = samples.last() {
+            self.out.write_all(&text[..end])?;
+        }
+        if !self.options.count_only {
+            samples.iter().for_each(|&(_, event)| self.printed[event] = true);
+        }
+        self.samples += samples.len() as u64;
+        Ok(())
+    }
+
+    fn open(&mut self, sample: OpenSample) -> Result<()> {
+        let mut periods = Vec::new();
+        for &(event, counted) in &sample.counted {
+            match counted {
+                Counted::Period(period) => periods.push((event, period)),
+                Counted::Gain { key, value } => {
+                    let last = self.counters.get(&key).copied().unwrap_or(0);
+                    if value != last {
+                        periods.push((event, value.wrapping_sub(last)));
+                    }
+                }
+            }
+        }
+        let Some((tid, cookie)) = sample.waits_for else {
+            return self.complete(&sample, &periods, Some(&[]));
+        };
+        let waiting = Waiting { number: self.deferred, cookie, sample, counted: periods };
+        self.waiting.entry(tid).or_default().push(waiting);
+        self.deferred += 1;
+        Ok(())
+    }
+
+    /// Prints a sample with the user part of its chain, unless the recording lacks that.
+    fn complete(
+        &mut self,
+        sample: &OpenSample,
+        counted: &[(usize, u64)],
+        user: Option<&[(u64, Frame)]>,
+    ) -> Result<()> {
+        self.losses.incomplete += u64::from(user.is_none() && self.left() > 0);
+        for &counted in counted {
+            if self.left() == 0 {
+                break;
+            }
+            let mut text = Vec::new();
+            if !self.options.count_only {
+                sample.write(&mut text, &mut self.writer, counted, user.unwrap_or_default())?;
+            }
+            self.written(&text, &[(text.len(), counted.0)])?;
+        }
+        Ok(())
+    }
+
+    /// Prints the samples that still wait, and reports what was lost.
+    pub(super) fn finish(mut self, report: &mut Report) -> Result<u64> {
+        let mut rest: Vec<Waiting> = self.waiting.drain().flat_map(|(_, waiting)| waiting).collect();
+        rest.sort_unstable_by_key(|waiting| waiting.number);
+        for waiting in rest {
+            self.complete(&waiting.sample, &waiting.counted, None)?;
+        }
+        self.out.flush()?;
+        self.losses.say("not shown", report);
+        self.say_by_field(report);
+        Ok(self.samples)
+    }
+
+    /// Reports the printed tracepoints whose kernel's format for printing is not used.
+    fn say_by_field(&self, report: &mut Report) {
+        let forms = self.writer.forms.iter().zip(&self.printed);
+        let printed =
+            forms.filter(|(form, printed)| form.has(Field::Trace) && **printed).map(|(form, _)| form);
+        let all: Vec<(&str, &str)> = printed
+            .filter_map(|form| Some((form.name.trim(), form.trace.as_ref()?.why_by_field()?)))
+            .collect();
+        if !all.is_empty() {
+            let events = counted(all.len() as u64, "tracepoint", "tracepoints");
+            let what = "are shown one by one: perfx does not print as the kernel's format for printing says";
+            report.say(Level::Info, format!("the fields of {events} {what}{LISTED}"));
+            all.iter().for_each(|(name, why)| report.say(Level::Detail, format!("{name} {why}")));
+        }
+    }
+}

@@ -1,0 +1,340 @@
+//! Writes samples, as text or JSON.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use foldhash::fast::RandomState;
+use perfx_format::record::cpumode::{KERNEL, USER};
+use perfx_format::sample::{Branch, Sample, frames};
+use perfx_format::{Layouts, Record, named_pid};
+use perfx_look::render::{push_number, readable};
+use perfx_model::address_space::{Machine, moment};
+use perfx_pipeline::Result;
+use perfx_resolve::{Facts, Frame, FrameCache, frame_at};
+
+use super::fields::{Field, ViewOptions, weight};
+use super::form::{Form, FrameForm};
+use super::json::{self, SampleLine};
+use super::names::{Lines, SharedNames};
+use super::text::{page_size, push_address, push_call, push_cpu, push_time, push_wide, shown_flags};
+use crate::chains::At;
+
+/// A sample with its event and what it counts for.
+#[derive(Clone, Copy)]
+pub(super) struct Shown<'s> {
+    pub(super) record: &'s Record<'s>,
+    pub(super) layouts: &'s Layouts,
+    pub(super) parts: &'s Sample<'s>,
+    pub(super) event: usize,
+    pub(super) period: u64,
+    /// The addresses of the user part of its chain, if that came later.
+    pub(super) user: &'s [(u64, Frame)],
+}
+
+/// Writes samples on one thread.
+pub(super) struct SampleWriter<'v> {
+    pub(super) facts: &'v Facts,
+    pub(super) forms: &'v [Form<'v>],
+    options: &'v ViewOptions,
+    names: &'v SharedNames,
+    /// The names of threads, and when they are their names.
+    comms: HashMap<(Machine, u32), Comm, RandomState>,
+    /// By the number of the form of their frames: first those in chains, then those of samples without a chain.
+    written: Vec<Option<WrittenFrames>>,
+}
+
+struct Comm {
+    during: Range<u64>,
+    name: Vec<u8>,
+    readable: String,
+}
+
+/// The most names of threads, and bytes of written frames, that a thread keeps.
+const COMMS: usize = 1 << 12;
+const WRITTEN: usize = 1 << 21;
+
+/// Frames as they were written, because most samples have frames of those before them.
+#[derive(Default)]
+struct WrittenFrames {
+    known: FrameCache<(u32, u32)>,
+    bytes: Vec<u8>,
+}
+
+impl<'v> SampleWriter<'v> {
+    pub(super) fn new(
+        facts: &'v Facts,
+        forms: &'v [Form<'v>],
+        options: &'v ViewOptions,
+        names: &'v SharedNames,
+    ) -> SampleWriter<'v> {
+        let written = (0..2 * FrameForm::COUNT).map(|_| None).collect();
+        SampleWriter { facts, forms, options, names, comms: HashMap::default(), written }
+    }
+
+    /// Appends a sample.
+    pub(super) fn write(&mut self, out: &mut Vec<u8>, shown: Shown<'_>) -> Result<()> {
+        let Shown { record, layouts, parts, .. } = shown;
+        let time = moment(record, layouts.layout_of(record), layouts);
+        let at = At { record, layouts, pid: parts.pid_tid.map(|(pid, _)| pid), time };
+        if self.options.json { self.write_json(out, shown, at) } else { self.write_text(out, shown, at) }
+    }
+
+    fn write_text(&mut self, out: &mut Vec<u8>, shown: Shown<'_>, at: At<'_, '_>) -> Result<()> {
+        let Shown { record, parts, event, period, user, .. } = shown;
+        let forms = self.forms;
+        let form = &forms[event];
+        if form.has(Field::Comm) {
+            let comm = &self.comm(shown, at).readable;
+            match form.has_chain && form.has(Field::Ip) {
+                true => out.extend_from_slice(comm.as_bytes()),
+                false => push_wide(out, 16, |out| out.extend_from_slice(comm.as_bytes())),
+            }
+            out.push(b' ');
+        }
+        let (pid, tid) = parts.pid_tid.map_or((-1, -1), |(pid, tid)| (pid as i32, tid as i32));
+        match (form.has(Field::Pid), form.has(Field::Tid)) {
+            (true, true) => {
+                push_wide(out, 7, |out| push_number(out, pid));
+                out.push(b'/');
+                let from = out.len();
+                push_number(out, tid);
+                out.resize(out.len().max(from + 7) + 1, b' ');
+            }
+            (true, false) => push_wide(out, 7, |out| push_number(out, pid)),
+            (false, true) => push_wide(out, 7, |out| push_number(out, tid)),
+            (false, false) => {}
+        }
+        if form.has(Field::Pid) != form.has(Field::Tid) {
+            out.push(b' ');
+        }
+        if let Some(cpu) = parts.cpu.filter(|_| form.has(Field::Cpu)) {
+            push_cpu(out, cpu as i32);
+        }
+        if form.has(Field::Time) {
+            push_time(out, parts.time.unwrap_or(0), self.options.nanoseconds);
+        }
+        if form.has(Field::Period) {
+            push_wide(out, 10, |out| push_number(out, period));
+            out.push(b' ');
+        }
+        if form.has(Field::Event) {
+            out.extend_from_slice(form.name.as_bytes());
+        }
+        if let Some((trace, raw)) = form.trace.as_ref().zip(parts.raw).filter(|_| form.has(Field::Trace)) {
+            out.extend_from_slice(trace.text(raw).as_bytes());
+        }
+        if let Some(address) = parts.addr.filter(|_| form.has(Field::Addr)) {
+            push_address(out, address);
+            if form.names_address {
+                let frame = self.data_frame(at, address);
+                let calls = self.names.of(frame, Lines::None, address)?;
+                calls.last().into_iter().for_each(|call| push_call(out, form.frame(), call));
+            }
+        }
+        if form.has(Field::Weight) {
+            push_wide(out, 16, |out| push_number(out, weight(parts).unwrap_or(0)));
+        }
+        if form.has(Field::Cgroup) {
+            let path = parts.cgroup.and_then(|id| self.facts.cgroups.get(&id));
+            out.push(b' ');
+            out.extend_from_slice(
+                path.map_or_else(|| "unknown".to_owned(), |path| readable(path)).as_bytes(),
+            );
+        }
+        let has_ip = form.has(Field::Ip);
+        match parts.callchain.filter(|_| has_ip) {
+            Some(chain) => {
+                out.push(b'\n');
+                for entry in frames(chain, USER) {
+                    self.chain_frame(out, event, at, entry)?;
+                }
+                if form.has_chain {
+                    for &(address, frame) in user {
+                        push_lines(out, form.frame(), self.names, (frame, self.lines(event)), address)?;
+                    }
+                }
+            }
+            None if has_ip => self.own_frame(out, event, at, (record.cpumode(), parts.ip.unwrap_or(0)))?,
+            None => {}
+        }
+        if let Some(branches) = parts.branches.filter(|_| form.has(Field::Brstack)) {
+            for Branch { from, to, flags } in branches.iter() {
+                out.extend_from_slice(format!(" {from:#x}/{to:#x}/{} ", shown_flags(flags)).as_bytes());
+            }
+        }
+        if form.has(Field::PhysAddr) {
+            push_address(out, parts.phys_addr.unwrap_or(0));
+        }
+        for (field, size) in
+            [(Field::DataPageSize, parts.data_page_size), (Field::CodePageSize, parts.code_page_size)]
+        {
+            if form.has(field) {
+                out.push(b' ');
+                out.extend_from_slice(page_size(size.unwrap_or(0)).as_bytes());
+            }
+        }
+        out.push(b'\n');
+        Ok(())
+    }
+
+    fn write_json(&mut self, out: &mut Vec<u8>, shown: Shown<'_>, at: At<'_, '_>) -> Result<()> {
+        let Shown { record, parts, event, period, user, .. } = shown;
+        let forms = self.forms;
+        let form = &forms[event];
+        let addr_frame = match parts.addr.filter(|_| form.has(Field::Addr) && form.names_address) {
+            Some(address) => {
+                Some((address, self.names.of(self.data_frame(at, address), Lines::None, address)?))
+            }
+            None => None,
+        };
+        let cgroup = parts.cgroup.and_then(|id| self.facts.cgroups.get(&id));
+        let comm = form.has(Field::Comm).then(|| &self.comm(shown, at).name[..]);
+        let mut line = SampleLine::new(form, parts, period);
+        line.comm = comm.map(json::text);
+        line.cgroup = form.has(Field::Cgroup).then(|| cgroup.map(|path| json::text(path)));
+        line.addr_frame = addr_frame
+            .as_ref()
+            .and_then(|(address, calls)| Some(json::frame(form.frame(), *address, calls.last()?)));
+        json::begin(out, line)?;
+        if form.has(Field::Ip) {
+            let mut separated = json::Items::begin(out);
+            match parts.callchain {
+                Some(chain) => {
+                    for entry in frames(chain, USER) {
+                        separated.next(out);
+                        self.chain_frame(out, event, at, entry)?;
+                    }
+                    for &(address, frame) in user.iter().filter(|_| form.has_chain) {
+                        separated.next(out);
+                        let calls = self.names.of(frame, self.lines(event), address)?;
+                        json::push_frames(out, form.frame(), address, &calls)?;
+                    }
+                }
+                None => self.own_frame(out, event, at, (record.cpumode(), parts.ip.unwrap_or(0)))?,
+            }
+            json::Items::end(out);
+        }
+        out.push(b'\n');
+        Ok(())
+    }
+
+    /// The name of the sample's thread at its time.
+    fn comm(&mut self, shown: Shown<'_>, at: At<'_, '_>) -> &Comm {
+        let tid = shown.parts.pid_tid.map_or(u32::MAX, |(_, tid)| tid);
+        let machine = self.facts.guests.machine(at.record, at.layouts, named_pid(at.record));
+        if self.comms.len() > COMMS {
+            self.comms.clear();
+        }
+        let facts = self.facts;
+        let new = || {
+            let (name, during) = facts.tasks.name_during(machine, tid, at.time);
+            Comm { during, readable: readable(&name), name: name.into_owned() }
+        };
+        let comm = self.comms.entry((machine, tid)).or_insert_with(new);
+        if !comm.during.contains(&at.time) {
+            *comm = new();
+        }
+        comm
+    }
+
+    /// The place of an address of data. perf searches the other side, too, if nothing is mapped there on the side of
+    /// the sample.
+    fn data_frame(&self, at: At<'_, '_>, address: u64) -> Frame {
+        let own = at.record.cpumode();
+        let other = if own == KERNEL { USER } else { KERNEL };
+        let find = |mode| frame_at(self.facts, (at.record, at.layouts), at.pid, at.time, (mode, address));
+        let frame = Some(find(own)).filter(|frame| frame.dso.is_some()).unwrap_or_else(|| find(other));
+        // Memory that is not executed keeps its name.
+        Frame { process: 0, ..frame }
+    }
+
+    /// The lines that are shown of frames in chains.
+    fn lines(&self, event: usize) -> Lines {
+        match (self.forms[event].has(Field::Srcline), self.options.inlined) {
+            (false, _) => Lines::None,
+            (true, false) => Lines::Innermost,
+            (true, true) => Lines::Each,
+        }
+    }
+
+    /// Appends a frame of a chain: inlined calls, the innermost first, then the function.
+    fn chain_frame(
+        &mut self,
+        out: &mut Vec<u8>,
+        event: usize,
+        at: At<'_, '_>,
+        entry: (u16, u64),
+    ) -> Result<()> {
+        let (form, lines, json) = (self.forms[event].frame(), self.lines(event), self.options.json);
+        let (names, address) = (self.names, entry.1);
+        self.frame(out, form.number(), at, entry, |out, frame| match json {
+            true => json::push_frames(out, form, address, &names.of(frame, lines, address)?),
+            false => push_lines(out, form, names, (frame, lines), address),
+        })
+    }
+
+    /// Appends the address of a sample without a chain.
+    fn own_frame(
+        &mut self,
+        out: &mut Vec<u8>,
+        event: usize,
+        at: At<'_, '_>,
+        entry: (u16, u64),
+    ) -> Result<()> {
+        let (form, json) = (self.forms[event].frame(), self.options.json);
+        let lines = if form.srcline { Lines::Innermost } else { Lines::None };
+        let (names, address) = (self.names, entry.1);
+        self.frame(out, FrameForm::COUNT + form.number(), at, entry, |out, frame| {
+            let calls = names.of(frame, lines, address)?;
+            let call = &calls[calls.len() - 1..];
+            if json {
+                return json::push_frames(out, form, address, call);
+            }
+            out.push(b' ');
+            push_address(out, address);
+            call.iter().for_each(|call| push_call(out, form, call));
+            Ok(())
+        })
+    }
+
+    /// Appends what is known to be written for an address, or what `write` appends.
+    fn frame(
+        &mut self,
+        out: &mut Vec<u8>,
+        written: usize,
+        At { record, layouts, pid, time }: At<'_, '_>,
+        entry: (u16, u64),
+        write: impl FnOnce(&mut Vec<u8>, Frame) -> Result<()>,
+    ) -> Result<()> {
+        let WrittenFrames { known, bytes } = self.written[written].get_or_insert_default();
+        if bytes.len() > WRITTEN {
+            bytes.clear();
+            *known = FrameCache::default();
+        }
+        let space = self.facts.guests.space(record, layouts, pid, entry.0);
+        let (from, end) = known.get(self.facts, space, time, entry, |frame| -> Result<(u32, u32)> {
+            let from = bytes.len();
+            write(bytes, frame)?;
+            Ok((from as u32, bytes.len() as u32))
+        })?;
+        out.extend_from_slice(&bytes[from as usize..end as usize]);
+        Ok(())
+    }
+}
+
+/// Appends the lines of a frame in a chain.
+fn push_lines(
+    out: &mut Vec<u8>,
+    form: FrameForm,
+    names: &SharedNames,
+    (frame, lines): (Frame, Lines),
+    address: u64,
+) -> Result<()> {
+    for call in names.of(frame, lines, address)?.iter() {
+        out.push(b'\t');
+        push_address(out, address);
+        push_call(out, form, call);
+        out.push(b'\n');
+    }
+    Ok(())
+}

@@ -1,0 +1,139 @@
+//! Writes the parts of a sample as `perf script` does.
+
+use perfx_format::sample::BranchFlags;
+use perfx_look::render::{push_number, readable};
+
+use super::form::FrameForm;
+use super::names::Called;
+
+/// Appends text with blanks before it up to a width. `format!` takes three times as long.
+pub(super) fn push_wide(out: &mut Vec<u8>, width: usize, push: impl FnOnce(&mut Vec<u8>)) {
+    let from = out.len();
+    push(out);
+    let (end, wide) = (out.len(), from + width);
+    if end < wide {
+        out.resize(wide, b' ');
+        out.copy_within(from..end, from + wide - end);
+        out[from..from + wide - end].fill(b' ');
+    }
+}
+
+/// Appends a CPU in brackets, with at least three digits.
+pub(super) fn push_cpu(out: &mut Vec<u8>, cpu: i32) {
+    match cpu {
+        0..1000 => {
+            // Four digits, of which the first is a 1 in place of the bracket.
+            let bracket = out.len();
+            push_number(out, 1000 + cpu);
+            out[bracket] = b'[';
+        }
+        _ => out.extend_from_slice(format!("[{cpu:03}").as_bytes()),
+    }
+    out.extend_from_slice(b"] ");
+}
+
+/// Appends a time, ns, in seconds with nine or six digits after the point.
+pub(super) fn push_time(out: &mut Vec<u8>, time: u64, nanoseconds: bool) {
+    let (seconds, rest) = (time / 1_000_000_000, time % 1_000_000_000);
+    push_wide(out, if nanoseconds { 15 } else { 12 }, |out| {
+        push_number(out, seconds);
+        // Ten digits, of which the first is a 1 in place of the point.
+        let point = out.len();
+        push_number(out, rest + 1_000_000_000);
+        out[point] = b'.';
+        out.truncate(if nanoseconds { out.len() } else { out.len() - 3 });
+    });
+    out.extend_from_slice(b": ");
+}
+
+/// Appends a number in hexadecimal, 16 characters wide.
+pub(super) fn push_address(out: &mut Vec<u8>, address: u64) {
+    let mut digits = [b' '; 16];
+    let mut rest = address;
+    for digit in digits.iter_mut().rev() {
+        *digit = b"0123456789abcdef"[(rest & 15) as usize];
+        rest >>= 4;
+        if rest == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits);
+}
+
+/// Appends a function at an address, behind the address.
+pub(super) fn push_call(out: &mut Vec<u8>, form: FrameForm, call: &Called) {
+    let Called { name, offset, inlined, dso, line } = call;
+    if form.sym {
+        out.push(b' ');
+        match name {
+            Some(name) => out.extend_from_slice(readable(name.as_bytes()).as_bytes()),
+            None => out.extend_from_slice(b"[unknown]"),
+        }
+        if form.symoff && name.is_some() {
+            out.extend_from_slice(format!("+{offset:#x}").as_bytes());
+        }
+    }
+    if form.dso && !inlined {
+        let file = dso.as_ref().map_or_else(|| "[unknown]".to_owned(), |dso| readable(dso));
+        out.extend_from_slice(format!(" ({file})").as_bytes());
+    }
+    if let Some(line) = line {
+        out.extend_from_slice(format!("\n  {line}").as_bytes());
+    }
+    if *inlined {
+        out.extend_from_slice(b" (inlined)");
+    }
+}
+
+/// The flags of a branch, as in perf.
+pub(super) fn shown_flags(flags: BranchFlags) -> String {
+    let part = |name: &str| flags.parts().find(|(known, _)| *known == name).map(|(_, value)| value);
+    let bit = |mask: u64, shown: &'static str| if flags.0 & mask != 0 { shown } else { "-" };
+    let predicted = match (flags.predicted(), flags.mispred()) {
+        (true, _) => "P",
+        (_, true) => "M",
+        _ => "-",
+    };
+    let not_taken = if flags.0 & BranchFlags::NOT_TAKEN != 0 { "N" } else { "" };
+    let (in_tx, abort) = (bit(BranchFlags::IN_TX, "X"), bit(BranchFlags::ABORT, "A"));
+    let kind = flags.kind_name().unwrap_or_default();
+    let spec = part("spec").unwrap_or("-".into());
+    format!("{predicted}{not_taken}/{in_tx}/{abort}/{}/{kind}/{spec}", flags.cycles())
+}
+
+/// A size in perf's form: a whole number of the largest unit of which there are at least two.
+pub(super) fn page_size(mut bytes: u64) -> String {
+    if bytes == 0 {
+        return "N/A".to_owned();
+    }
+    let mut units = "BKMG".chars();
+    let mut unit = units.next();
+    while bytes / 1024 > 1
+        && let Some(next) = units.next()
+    {
+        bytes /= 1024;
+        unit = Some(next);
+    }
+    format!("{bytes}{}", unit.unwrap_or('B'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_as_wide_as_those_of_format() {
+        for number in [0, 7, 99, 100, 999, 1000, 123_456_789_012, u64::MAX] {
+            let mut text = Vec::new();
+            push_wide(&mut text, 7, |out| push_number(out, number));
+            push_cpu(&mut text, number as i32);
+            push_address(&mut text, number);
+            push_time(&mut text, number, false);
+            push_time(&mut text, number, true);
+            let (seconds, rest, cpu) = (number / 1_000_000_000, number % 1_000_000_000, number as i32);
+            let micro = format!("{seconds}.{:06}", rest / 1000);
+            let expected = format!("{number:>7}[{cpu:03}] {number:16x}{micro:>12}: {seconds:5}.{rest:09}: ");
+            assert_eq!(String::from_utf8(text).unwrap(), expected);
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! A damaged byte of an Intel PT trace changes nothing in front of it, nor from the next point of synchronization on.
+
+mod recorded;
+
+use perfx_trace::{Blocks, Event, Point, Reason, Sink, Step, Trace, intel_pt};
+
+use self::recorded::{Buffer, Traced, open};
+
+/// Branches with the offset of the packet at which each was taken, and what is wrong.
+#[derive(Default)]
+struct List {
+    branches: Vec<(u64, u64, u64)>,
+    faults: Vec<(u64, Reason)>,
+}
+
+impl Sink for List {
+    fn step(&mut self, blocks: &Blocks, point: &Point, step: Step) {
+        if let Some(to) = step.to {
+            self.branches.push((point.offset, blocks[step.block].last, blocks[to].start));
+        }
+    }
+
+    fn event(&mut self, _blocks: &Blocks, point: &Point, event: Event) {
+        match event {
+            Event::Begin { ip } | Event::Resumed { ip } => self.branches.push((point.offset, 0, ip)),
+            Event::End { ip, to, .. } => self.branches.push((point.offset, ip, to.unwrap_or(0))),
+            Event::Interrupt { from, to, .. } => self.branches.push((point.offset, from, to)),
+            Event::Fault(fault) => self.faults.push((point.offset, fault.reason)),
+            _ => {}
+        }
+    }
+}
+
+/// The trace of the first CPU.
+fn first(traced: &Traced) -> &Buffer {
+    traced.buffers.iter().find(|buffer| buffer.cpu == 0).unwrap()
+}
+
+fn decode(traced: &Traced, bytes: &[u8]) -> List {
+    let mut list = List::default();
+    let mut decoder = intel_pt::Decoder::new(&traced.maps, traced.config);
+    let trace = Trace::new(vec![bytes], first(traced).switches.clone());
+    for unit in intel_pt::units(&trace, &traced.config, 0) {
+        decoder.decode(&trace, &unit, &mut list);
+    }
+    list
+}
+
+const PSB: [u8; 16] = [2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82];
+/// No packet is longer.
+const LONGEST: u64 = 16;
+/// A PSB and the packets that belong to it in these recordings.
+const LONGEST_PSB: u64 = 48;
+
+/// The branches that no damage at `at` may change: in front of it, and from the next PSB on.
+fn kept(list: &List, at: u64, next: u64) -> Vec<(u64, u64, u64)> {
+    // The address of a PSB+ tells where execution goes on in front of it.
+    let is_kept = |offset: u64| offset + LONGEST_PSB <= at || offset > next.saturating_add(LONGEST);
+    list.branches.iter().filter(|(offset, ..)| is_kept(*offset)).copied().collect()
+}
+
+#[test]
+fn damage_stays_between_two_points_of_synchronization_and_is_counted() {
+    for (name, step) in
+        [("halve", 1), ("user", 7), ("noret", 13), ("times", 11), ("defer", 7), ("kernel", 11)]
+    {
+        let traced = open(name);
+        let whole = &first(&traced).bytes;
+        let truth = decode(&traced, whole);
+        assert_eq!(truth.faults, [], "{name}");
+        let psbs = (0..whole.len()).filter(|at| whole[*at..].starts_with(&PSB));
+        let psbs: Vec<u64> = psbs.map(|at| at as u64).collect();
+        let (mut changed, mut hidden) = (0, 0);
+        for at in (0..whole.len()).step_by(step) {
+            let next = psbs.iter().copied().find(|psb| *psb > at as u64).unwrap_or(u64::MAX);
+            for flip in [0xff, 1 << (at % 8)] {
+                let mut bytes = whole.clone();
+                bytes[at] ^= flip;
+                let damaged = decode(&traced, &bytes);
+                let [kept, wanted] = [&damaged, &truth].map(|list| kept(list, at as u64, next));
+                assert!(kept == wanted, "{name}: {flip:#x} at {at}: {} of {}", kept.len(), wanted.len());
+                changed += u32::from(damaged.branches != truth.branches);
+                hidden += u32::from(damaged.branches != truth.branches && damaged.faults.is_empty());
+            }
+        }
+        // An answer that is another possible one cannot be noticed: a branch the other way, another target.
+        assert!(changed > 50 && hidden * 3 < changed, "{name}: {hidden} of {changed}");
+    }
+}
+
+#[test]
+fn a_psb_whose_first_byte_seems_to_belong_to_the_packet_before_is_found() {
+    let traced = open("halve");
+    let whole = &first(&traced).bytes;
+    let psb = (1..whole.len()).find(|at| whole[*at..].starts_with(&PSB)).unwrap();
+    // The last packet in front of it becomes one of nine bytes, TIP, and the next one is bad.
+    let mut bytes = whole.clone();
+    bytes[psb - 8..psb].copy_from_slice(&[0xcd; 8]);
+    let (damaged, truth) = (decode(&traced, &bytes), decode(&traced, whole));
+    let behind = |list: &List| {
+        list.branches.iter().filter(|branch| branch.0 > psb as u64 + LONGEST).copied().collect::<Vec<_>>()
+    };
+    assert!(behind(&damaged).len() > 20 && behind(&damaged) == behind(&truth));
+}

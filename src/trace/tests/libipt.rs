@@ -1,0 +1,69 @@
+//! libipt executes the same instructions as perfx-trace, one by one, also in damaged traces: up to where either of them
+//! notices the damage.
+
+#[path = "libipt/mod.rs"]
+mod program;
+mod recorded;
+
+use perfx_trace::{Blocks, Event, Point, Sink, Step, Trace, intel_pt};
+
+use self::program::Libipt;
+use self::recorded::{Buffer, Traced, open};
+
+/// The addresses of instructions; `None` where something is wrong.
+#[derive(Default)]
+struct Executed(Vec<Option<u64>>);
+
+impl Sink for Executed {
+    fn step(&mut self, blocks: &Blocks, _point: &Point, step: Step) {
+        self.0.extend((0..step.count).map(|number| blocks.nth(step.block, number)));
+    }
+
+    fn event(&mut self, _blocks: &Blocks, _point: &Point, event: Event) {
+        self.0.extend(matches!(event, Event::Fault(_)).then_some(None));
+    }
+}
+
+fn ours(traced: &Traced, buffer: &Buffer, bytes: &[u8]) -> Vec<Option<u64>> {
+    let mut executed = Executed::default();
+    let mut decoder = intel_pt::Decoder::new(&traced.maps, traced.config);
+    let trace = Trace::new(vec![bytes], buffer.switches.clone());
+    for unit in intel_pt::units(&trace, &traced.config, 0) {
+        decoder.decode(&trace, &unit, &mut executed);
+    }
+    executed.0
+}
+
+fn theirs(libipt: &Libipt, traced: &Traced, bytes: &[u8]) -> Vec<Option<u64>> {
+    let code: Vec<(u64, &[u8])> =
+        traced.maps.0.iter().map(|(_, start, bytes)| (*start, &bytes[..])).collect();
+    let lines = libipt.lines(bytes, &code);
+    lines.iter().map(|line| u64::from_str_radix(line, 16).ok()).collect()
+}
+
+/// Not ptwrite.data: its program has no PTWRITE, which libipt looks for.
+#[test]
+fn libipt_executes_the_same_instructions() {
+    let Some(libipt) = Libipt::build("insns") else { return };
+    for (name, step) in
+        [("user", 40), ("noret", 90), ("times", 90), ("defer", 60), ("halve", 20), ("kernel", 90)]
+    {
+        let traced = open(name);
+        let buffer = traced.buffers.iter().find(|buffer| buffer.cpu == 0).unwrap();
+        let whole = ours(&traced, buffer, &buffer.bytes);
+        assert!(whole.len() > 1000 && whole == theirs(&libipt, &traced, &buffer.bytes), "{name}");
+        for at in (0..buffer.bytes.len()).step_by(step) {
+            let mut bytes = buffer.bytes.clone();
+            bytes[at] ^= if at % 3 == 0 { 0xff } else { 1 << (at % 8) };
+            let both = [ours(&traced, buffer, &bytes), theirs(&libipt, &traced, &bytes)];
+            let [ours, theirs] = both.map(|all| -> Vec<u64> { all.into_iter().map_while(|ip| ip).collect() });
+            let differs = ours.iter().zip(&theirs).position(|(ours, theirs)| ours != theirs);
+            assert!(
+                differs.is_none(),
+                "{name} with a changed byte at {at}: instruction {differs:?} of {} and {}",
+                ours.len(),
+                theirs.len()
+            );
+        }
+    }
+}

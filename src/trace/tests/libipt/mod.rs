@@ -1,0 +1,55 @@
+//! Asks libipt, Intel's decoder, what is in a trace: builds a small program with it (Debian: libipt-dev).
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The program, and a folder for its inputs.
+pub(crate) struct Libipt {
+    folder: PathBuf,
+}
+
+impl Libipt {
+    /// Builds the program. `None` without a C compiler or libipt, which is reported.
+    pub(crate) fn build(name: &str) -> Option<Libipt> {
+        let folder = std::env::temp_dir().join(format!("perfx-libipt-{name}-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let libipt = Libipt { folder };
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/libipt/libipt.c");
+        let built = Command::new("cc")
+            .args(["-O1", "-o"])
+            .args([&libipt.path("libipt"), &source])
+            .arg("-lipt")
+            .output();
+        if built.is_ok_and(|built| built.status.success()) {
+            return Some(libipt);
+        }
+        eprintln!("SKIPPED: a comparison with libipt, which needs a C compiler and libipt-dev");
+        None
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// What it reads in a trace; with code at these addresses, what was executed.
+    pub(crate) fn lines(&self, trace: &[u8], code: &[(u64, &[u8])]) -> Vec<String> {
+        fs::write(self.path("trace"), trace).unwrap();
+        let mut line: Vec<OsString> = vec![self.path("trace").into()];
+        for (at, (start, bytes)) in code.iter().enumerate() {
+            let path = self.path(&format!("code{at}"));
+            fs::write(&path, bytes).unwrap();
+            line.extend([path.into(), format!("{start:x}").into()]);
+        }
+        let ran = Command::new(self.path("libipt")).args(line).output().unwrap();
+        assert!(ran.status.success(), "{:?}", ran.status);
+        String::from_utf8(ran.stdout).unwrap().lines().map(str::to_owned).collect()
+    }
+}
+
+impl Drop for Libipt {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.folder).unwrap();
+    }
+}
