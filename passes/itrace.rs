@@ -17,6 +17,7 @@ mod spe;
 mod step;
 
 use clap::Args;
+use perfx_format::features::initial_maps;
 use perfx_format::read::{Recording, StoredBytes};
 use perfx_format::record::event_update::name_update;
 use perfx_format::{Kinds, Layouts, Record, RecordType};
@@ -104,7 +105,11 @@ impl Pass for Itrace {
     }
 
     fn start(self: Box<Self>, input: &Recording) -> Stage {
-        Stage::survey_in_order(Find { pass: *self, stored: input.stored_bytes(), found: Found::default() })
+        let (mut found, layouts) = (Found::default(), Layouts::new(&input.events));
+        for record in initial_maps(&input.features, input.endian) {
+            found.traces.add(&record, &layouts);
+        }
+        Stage::survey_in_order(Find { pass: *self, stored: input.stored_bytes(), found })
     }
 }
 

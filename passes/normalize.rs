@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
+use perfx_format::features::{initial_maps, lacks_count};
 use perfx_format::read::Recording;
 use perfx_format::readers::{READERS, Reader};
 use perfx_format::record::header_records::{feature_section, is_feature, with_attr};
@@ -167,6 +168,18 @@ impl Narrow {
         for feature in unknown.into_iter().filter(|_| to_pipe) {
             begin.clear_feature(feature);
             let what = format!("feature {feature}: {} refuses it in pipe data", reader.name);
+            begin.report.say(Level::Loss, what);
+        }
+        let index = begin.feature(Feature::AUXTRACE);
+        if index.is_some_and(|section| lacks_count(section, begin.endian)) {
+            begin.list_aux();
+            let what = format!("feature AUXTRACE got the number of its entries, which {} needs", reader.name);
+            begin.report.say(Level::Info, what);
+        }
+        let initial = initial_maps(begin.features(), begin.endian).count() as u64;
+        if initial > 0 {
+            let records = counted(initial, "record", "records");
+            let what = format!("{records} of feature INIT_MAP, which {} does not read", reader.name);
             begin.report.say(Level::Loss, what);
         }
         if cuts > 0 {

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use clap::Args;
 use perfx_format::decode::{decode, issues};
 use perfx_format::features::{
-    AuxtraceEntry, Compressed, NamedIds, read_auxtrace_index, read_unterminated_str, write_str,
+    AuxtraceEntry, Compressed, NamedIds, lacks_count, read_auxtrace_index, read_unterminated_str, write_str,
 };
 use perfx_format::read::{Form, Pieces, Recording};
 use perfx_format::record::builder::{pad, set_misc};
@@ -244,6 +244,7 @@ impl Repair {
         };
         let wrong =
             index.iter().filter(wrong).count() + self.aux.keys().filter(|at| !listed.contains(at)).count();
+        let wrong = wrong.max(section.is_some_and(|section| lacks_count(section, session.endian)).into());
         if wrong > 0 {
             session.list_aux();
             self.done.repaired.insert(Fault::AuxtraceIndex, wrong as u64);

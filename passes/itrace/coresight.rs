@@ -10,12 +10,12 @@ mod sampler;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use perfx_auxtrace::{Clock, Code, Recorded};
+use perfx_auxtrace::{Clock, Recorded};
 use perfx_format::read::StoredBytes;
 use perfx_format::{Layouts, Record};
 use perfx_pipeline::{Begin, Context as _, Emit, Level, Report, Result, Session, Stage, counted};
 use perfx_resolve::IdOptions;
-use perfx_trace::{Image, Mapping, Space, Trace, coresight};
+use perfx_trace::{Trace, coresight};
 
 use self::context::{Context, Events};
 use self::sampler::{At, Sampler};
@@ -47,19 +47,6 @@ pub(super) fn stage(
     Ok(Combine::with_step(NAME, Decode::new(etm, decoded, found.names)).stage())
 }
 
-/// The code, for a trace whose spaces are the numbers of threads.
-struct ByThread<'a> {
-    code: &'a Code,
-    spaces: &'a HashMap<u32, Space>,
-}
-
-impl Image for ByThread<'_> {
-    fn code(&self, space: Option<Space>, ip: u64, time: u64) -> Option<Mapping<'_>> {
-        let space = space.and_then(|Space(tid)| self.spaces.get(&tid).copied());
-        self.code.code(space, ip, time)
-    }
-}
-
 /// The approximate size of a batch, bytes.
 const BATCH: usize = 1 << 20;
 
@@ -68,9 +55,8 @@ fn decode(context: &Context, mut done: impl FnMut(Made) -> Result<()>) -> Result
     let Context { recorded: Recorded { tracer, .. }, code, endian, .. } = context;
     let mut counts = Counts::default();
     let Some(first) = tracer.units.values().next() else { return Ok(counts) };
-    let by_thread = ByThread { code, spaces: &tracer.spaces };
-    let mut named = coresight::Decoder::new(&by_thread, &first.config);
-    let mut switched = coresight::Decoder::new(code, &first.config);
+    let (image, is_named) = (tracer.image(code), tracer.names_threads());
+    let mut decoder = coresight::Decoder::new(&image, &first.config);
     // The state of each trace; in the buffer of a thread, those of all CPUs are one.
     let mut samplers: HashMap<(usize, Option<u8>), Sampler<'_>> = HashMap::new();
     for piece in &tracer.pieces {
@@ -79,7 +65,6 @@ fn decode(context: &Context, mut done: impl FnMut(Made) -> Result<()>) -> Result
                 counts.unknown_units += 1;
                 continue;
             };
-            let is_named = unit.config.context().is_some();
             let of_cpu = (piece.cpu != perfx_format::record::aux::Auxtrace::ANY).then_some(id);
             let sampler = samplers
                 .entry((piece.buffer, of_cpu))
@@ -87,10 +72,7 @@ fn decode(context: &Context, mut done: impl FnMut(Made) -> Result<()>) -> Result
             sampler.turn(At { context, cpu: unit.cpu, time: piece.time, is_named });
             let trace = Trace::new(vec![&bytes], piece.switches.clone());
             for part in coresight::units(&trace, &unit.config, u64::MAX) {
-                match is_named {
-                    true => named.decode(&unit.config, &trace, &part, sampler),
-                    false => switched.decode(&unit.config, &trace, &part, sampler),
-                }
+                decoder.decode(&unit.config, &trace, &part, sampler);
             }
             sampler.end_piece();
             if sampler.made.len() >= BATCH {

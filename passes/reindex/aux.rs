@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 
 use clap::Args;
-use perfx_format::features::{AuxtraceEntry, read_auxtrace_index};
+use perfx_format::features::{AuxtraceEntry, lacks_count, read_auxtrace_index};
 use perfx_format::read::Recording;
 use perfx_format::{Feature, Kinds, Layouts, Origin, Record, RecordType};
 use perfx_pipeline::{Begin, Fork, Needs, OutputForm, Pass, Result, Session, Stage, Survey};
@@ -69,7 +69,8 @@ impl AuxRecords {
             tell(session, index, &["removed, because there is no AUXTRACE record".to_owned()]);
             return;
         }
-        if self.elsewhere == 0 && old.as_ref() == Some(&self.there) {
+        let lacks_count = lacks_count(section, session.endian);
+        if self.elsewhere == 0 && old.as_ref() == Some(&self.there) && !lacks_count {
             tell(session, index, &[]);
             return;
         }
@@ -104,7 +105,11 @@ impl AuxRecords {
             (disordered, "entry out of order", "entries out of order"),
             (missing, "AUXTRACE record added", "AUXTRACE records added"),
         ];
-        tell(session, index, &counts(&repaired));
+        let mut repaired = counts(&repaired);
+        repaired.extend(
+            lacks_count.then(|| "the number of its entries added, which simpleperf omits".to_owned()),
+        );
+        tell(session, index, &repaired);
     }
 }
 

@@ -25,6 +25,13 @@ pub struct CoreSight {
     pub spaces: HashMap<u32, Space>,
 }
 
+impl CoreSight {
+    /// True if context ids name the thread that runs: then the spaces of traces are the numbers of threads.
+    pub fn names_threads(&self) -> bool {
+        self.units.values().any(|unit| unit.config.context().is_some())
+    }
+}
+
 /// The trace unit of a CPU.
 #[derive(Clone, Copy, Debug)]
 pub struct TraceUnit {
@@ -178,6 +185,12 @@ impl Written {
             units.insert(id, TraceUnit { cpu, config });
         }
         ensure!(!units.is_empty(), "AUXTRACE_INFO tells the id of no trace unit, nor does AUX_OUTPUT_HW_ID");
+        let named = units.values().filter(|unit: &&TraceUnit| unit.config.context().is_some()).count();
+        ensure!(
+            named == 0 || named == units.len(),
+            "only {named} of {} trace units tell which thread runs; decode the AUX data with perf",
+            units.len()
+        );
         Ok(units)
     }
 }

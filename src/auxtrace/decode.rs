@@ -76,7 +76,7 @@ impl<W: Work> Drop for Panics<'_, W> {
 }
 
 /// Units have at least so many bytes of a trace.
-const UNIT: u64 = 32 << 10;
+pub(crate) const UNIT: u64 = 32 << 10;
 
 /// Decodes all buffers on `threads` threads, and calls `done` with what `work` makes of each part: in the order of the
 /// parts' times, those of a buffer in their order. Returns the sinks of the threads, which know no blocks any more.
@@ -89,31 +89,66 @@ pub fn decode<T: Tracer, W: Work>(
     image: &(impl Image + Sync),
     threads: usize,
     work: &W,
-    mut done: impl FnMut(Part, W::Done) -> Result<()>,
+    done: impl FnMut(Part, W::Done) -> Result<()>,
 ) -> Result<Vec<W::Sink>> {
-    let threads = threads.max(1);
     let traces: Vec<(usize, Trace<'_>)> = buffers
         .iter()
         .enumerate()
         .flat_map(|(buffer, data)| data.traces().map(move |trace| (buffer, trace)))
         .collect();
-    let mut workers: Vec<(W::Sink, Option<T::Decoder<_>>)> =
-        (0..threads).map(|_| (work.sink(), None)).collect();
-    let each = |(sink, decoder): &mut (W::Sink, Option<T::Decoder<_>>),
-                (at, unit, part): (usize, T::Unit, Part)| {
+    let parts = parts(tracer, &traces, buffers.len()).map(|(at, unit, part)| ((at, unit), part));
+    let decoding = Decoding {
+        decoder: || tracer.decoder(image),
+        decode: |decoder: &mut T::Decoder<_>, (at, unit): &(usize, T::Unit), sink: &mut W::Sink| {
+            T::decode(decoder, &traces[*at].1, unit, sink);
+        },
+        blocks: T::blocks,
+    };
+    decode_parts(parts, &decoding, threads, work, done)
+}
+
+/// How parts are decoded.
+pub(crate) struct Decoding<M, E, B> {
+    /// Makes a decoder; each thread has its own.
+    pub(crate) decoder: M,
+    /// Decodes a part into a sink.
+    pub(crate) decode: E,
+    /// The blocks of a decoder.
+    pub(crate) blocks: B,
+}
+
+/// Decodes parts on `threads` threads, as [`decode`] does.
+///
+/// # Errors
+///
+/// The first error of `done`, or a thread cannot be started.
+pub(crate) fn decode_parts<U: Send, D: Send, W: Work>(
+    parts: impl Iterator<Item = (U, Part)> + Send,
+    decoding: &Decoding<
+        impl Fn() -> D + Sync,
+        impl Fn(&mut D, &U, &mut W::Sink) + Sync,
+        impl for<'d> Fn(&'d D) -> &'d Blocks + Sync,
+    >,
+    threads: usize,
+    work: &W,
+    mut done: impl FnMut(Part, W::Done) -> Result<()>,
+) -> Result<Vec<W::Sink>> {
+    let Decoding { decoder: new, decode, blocks } = decoding;
+    let threads = threads.max(1);
+    let mut workers: Vec<(W::Sink, Option<D>)> = (0..threads).map(|_| (work.sink(), None)).collect();
+    let each = |(sink, decoder): &mut (W::Sink, Option<D>), (unit, part): (U, Part)| {
         let panics = Panics(work);
-        let decoder = decoder.get_or_insert_with(|| tracer.decoder(image));
+        let decoder = decoder.get_or_insert_with(new);
         work.begin(sink, &part);
-        T::decode(decoder, &traces[at].1, &unit, sink);
-        let made = work.end(sink, T::blocks(decoder), &part);
+        decode(decoder, &unit, sink);
+        let made = work.end(sink, blocks(decoder), &part);
         std::mem::forget(panics);
         (part, made)
     };
-    let parts = parts(tracer, &traces, buffers.len());
     ordered(parts, &mut workers, threads == 1, each, |(part, made)| done(part, made))?;
-    let end = |(mut sink, decoder): (W::Sink, Option<T::Decoder<_>>)| {
+    let end = |(mut sink, decoder): (W::Sink, Option<D>)| {
         if let Some(decoder) = decoder {
-            work.finish(&mut sink, T::blocks(&decoder));
+            work.finish(&mut sink, blocks(&decoder));
         }
         sink
     };

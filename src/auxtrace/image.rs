@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use build_id::{BuildId, Object};
@@ -67,7 +67,17 @@ enum FileContent {
     /// By offset in the file.
     Whole(Bytes),
     /// By address, ascending: a kernel.
-    Segments(Vec<(u64, Bytes)>),
+    Segments(Vec<Segment>),
+}
+
+/// Code of a kernel.
+#[derive(Debug)]
+struct Segment {
+    /// Its address when it ran.
+    start: u64,
+    /// Its offset in the file.
+    offset: u64,
+    bytes: Bytes,
 }
 
 /// In the place of the number of a DSO: the memory of the kernel.
@@ -97,6 +107,22 @@ impl Code {
             ids: Mutex::default(),
             kcore,
             memory: OnceLock::new(),
+        }
+    }
+
+    /// Takes the code of these DSOs, by number, from this file. That of the kernel is found by the sources.
+    pub fn take_from(&self, path: &Path, dsos: &[bool]) {
+        for (dso, file) in self.files.iter().enumerate() {
+            let known = self.known.get(dso).and_then(Option::as_ref);
+            let is_file = known.is_some_and(|known| matches!(known.object, Object::File { .. }));
+            if dsos.get(dso) == Some(&true) && is_file {
+                file.get_or_init(|| {
+                    let (file, _) = build_id::open(path).ok()?;
+                    let id = build_id::of_file(path).ok()?;
+                    let content = FileContent::Whole(Bytes::map(&file).ok()?);
+                    Some(CodeFile { path: Some(path.to_owned()), id, content })
+                });
+            }
         }
     }
 
@@ -216,23 +242,22 @@ impl Code {
 
     fn of_segments<'a>(&self, dso: u32, file: &'a CodeFile, ip: u64) -> Option<Mapping<'a>> {
         let FileContent::Segments(segments) = &file.content else { return None };
-        let at = segments.partition_point(|(start, _)| *start <= ip).checked_sub(1)?;
-        let (start, bytes) = segments.get(at)?;
+        let at = segments.partition_point(|segment| segment.start <= ip).checked_sub(1)?;
+        let &Segment { start, offset, ref bytes } = segments.get(at)?;
         let end = start.saturating_add(bytes.len() as u64);
-        let id = self.id(dso, Place { start: *start, end, shift: 0 });
-        (ip < end).then_some(Mapping { id, start: *start, bytes, until: u64::MAX })
+        let id = self.id(dso, Place { start, end, shift: offset.wrapping_sub(start) });
+        (ip < end).then_some(Mapping { id, start, bytes, until: u64::MAX })
     }
 }
 
 /// The segments with code, at their recorded addresses: `shift` is the distance of those in the file; wraps.
-fn segments(elf: &ElfFile, bytes: &Bytes, shift: u64) -> Vec<(u64, Bytes)> {
-    let segment = |(offset, size, address): &(u64, u64, u64)| {
-        let (start, end) =
-            (usize::try_from(*offset).ok()?, usize::try_from(offset.checked_add(*size)?).ok()?);
-        Some((address.wrapping_sub(shift), bytes.slice(start..end)))
+fn segments(elf: &ElfFile, bytes: &Bytes, shift: u64) -> Vec<Segment> {
+    let segment = |&(offset, size, address): &(u64, u64, u64)| {
+        let (start, end) = (usize::try_from(offset).ok()?, usize::try_from(offset.checked_add(size)?).ok()?);
+        Some(Segment { start: address.wrapping_sub(shift), offset, bytes: bytes.slice(start..end) })
     };
-    let mut segments: Vec<(u64, Bytes)> = elf.code.iter().filter_map(segment).collect();
-    segments.sort_by_key(|(start, _)| *start);
+    let mut segments: Vec<Segment> = elf.code.iter().filter_map(segment).collect();
+    segments.sort_by_key(|segment| segment.start);
     segments
 }
 

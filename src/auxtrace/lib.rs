@@ -18,6 +18,7 @@ mod image;
 mod intel_pt;
 mod mappings;
 mod overlap;
+mod pieces;
 mod running;
 mod survey;
 
@@ -27,5 +28,6 @@ pub use self::coresight::{CoreSight, Piece, TraceUnit};
 pub use self::decode::{Part, Tracer, Work, decode};
 pub use self::image::{Code, Known, Used};
 pub use self::intel_pt::IntelPt;
+pub use self::pieces::ByThread;
 pub use self::running::Task;
 pub use self::survey::{Lost, Recorded, Survey};

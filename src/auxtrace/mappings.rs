@@ -50,13 +50,14 @@ impl Mappings {
     }
 }
 
-/// The kernel's mapping has a symbol at the end of its name, and that symbol's address in place of an offset.
+/// The kernel's mapping has a symbol at the end of its name, and that symbol's address in place of an offset. That of
+/// simpleperf has neither, and begins at `_stext`.
 fn reference(mapping: &Mapped<'_>) -> Option<Reference> {
     let end = mapping.name.iter().position(|&byte| byte == b']')?;
-    let name = mapping.name.get(end + 1..).filter(|name| !name.is_empty())?;
-    mapping.name.starts_with(b"[kernel.").then(|| Reference {
-        name: name.to_vec(),
-        address: mapping.pgoff,
-        kernel: None,
-    })
+    let (name, address) = match mapping.name.get(end + 1..)? {
+        b"" if mapping.pgoff == 0 && mapping.start > 0 => (&b"_stext"[..], mapping.start),
+        b"" => return None,
+        name => (name, mapping.pgoff),
+    };
+    mapping.name.starts_with(b"[kernel.").then(|| Reference { name: name.to_vec(), address, kernel: None })
 }

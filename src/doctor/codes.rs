@@ -197,6 +197,7 @@ pub static CODES: &[Code] = codes! {
     "auxtrace-info-missing" Fault Aborts Aborts None, "AUX data without AUXTRACE_INFO before it";
     "auxtrace-queue" Fault Varies Varies None, "One queue of AUX data belongs to two threads or CPUs";
     "auxtrace-index" Fault Varies Varies REINDEX, "The AUXTRACE index does not match the AUXTRACE records";
+    "auxtrace-index-uncounted" Fault Aborts Aborts REINDEX, "The AUXTRACE index lacks the number of its entries, as simpleperf writes it";
     "auxtrace-index-empty" Note Reads Reads REINDEX, "The AUXTRACE index is empty, so perf finds the records itself";
     "id-index" Note Varies Varies REINDEX, "ID_INDEX lacks ids of events, claims more entries than it has, or is \
      not between the events and AUXTRACE_INFO";

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use perfx_format::decode::attr_issues;
 use perfx_format::features::{
-    AuxtraceEntry, BuildIds, Compressed, FeatureContext, SampleTime, decode_feature, read_auxtrace_index,
-    read_event_desc, read_group_desc,
+    AuxtraceEntry, BuildIds, Compressed, FeatureContext, SampleTime, decode_feature, lacks_count,
+    read_auxtrace_index, read_event_desc, read_group_desc,
 };
 use perfx_format::header::{FILE_HEADER_SIZE, FileHeader};
 use perfx_format::read::{Form, Recording};
@@ -268,6 +268,9 @@ pub(crate) fn aux(recording: &Recording, aux: &[Aux], findings: &mut Findings) {
         add("auxtrace-index", "it can't be read".to_owned());
         return;
     };
+    if lacks_count(section, recording.endian) {
+        add("auxtrace-index-uncounted", "perf takes its first offset for the number of entries".to_owned());
+    }
     // perf then searches for the records itself.
     if index.is_empty() {
         add("auxtrace-index-empty", format!("it lists none of the {} AUXTRACE records", traces.len()));

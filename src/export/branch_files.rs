@@ -67,7 +67,7 @@ impl BranchFiles {
         }
         let mut mapped: IndexMap<Key, BTreeMap<Box<[u8]>, Object>> = IndexMap::new();
         let owner = |(dso, flags, process): (&Dso, u32, Option<u32>)| {
-            let key = key_of(dso, flags, &facts)?;
+            let key = key_of(dso, flags, &facts, traced.is_some())?;
             let entry = mapped.entry(key);
             let owner = u32::try_from(entry.index()).ok();
             let object = object_of(dso, process);
@@ -85,7 +85,9 @@ impl BranchFiles {
         };
         let files = Files { facts: &facts, owners: &owners, elf: None, keeps_stacks: false };
         let read = match traced {
-            Some(traced) => files.count(&traced.decode(recording, (&facts.ids, ids), threads, report)?),
+            Some(traced) => {
+                files.count(&traced.decode(recording, (&facts.ids, ids), None, threads, report)?)
+            }
             None => files.read(recording, filter, threads, report)?,
         };
         self.counts.add(read.counts);
@@ -158,9 +160,9 @@ impl BranchFiles {
     }
 }
 
-/// `None` if the DSO is not a program or library of this machine.
-fn key_of(dso: &Dso, flags: u32, facts: &Facts) -> Option<Key> {
-    let is_file = !dso.kernel && dso.machine == Machine::Host && can_have_id(dso, flags);
+/// `None` if the DSO is not a program or library of this machine, or with `with_kernel` its kernel.
+fn key_of(dso: &Dso, flags: u32, facts: &Facts, with_kernel: bool) -> Option<Key> {
+    let is_file = (with_kernel || !dso.kernel) && dso.machine == Machine::Host && can_have_id(dso, flags);
     (is_file && &*dso.name != b"[vdso]").then(|| match facts.ids.get(dso) {
         Some(id) => Key::Id(id),
         None => Key::Name(dso_name(dso).into()),

@@ -12,6 +12,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -21,7 +22,7 @@ use foldhash::fast::RandomState;
 use perfx_format::read::{Batch, Recording};
 use perfx_format::record::cpumode::{KERNEL_START, USER};
 use perfx_format::sample::{Sample, frames};
-use perfx_format::{Kinds, Layout, Layouts, Record, RecordType, sample_type};
+use perfx_format::{Bytes, Feature, Kinds, Layout, Layouts, Record, RecordType, sample_type};
 use perfx_model::address_space::{Dso, Lookup, Machine, Space, moment};
 use perfx_passes::{FilterOptions, SampleChooser, SelectedSamples};
 use perfx_pipeline::{Error, Level, Report, Result, counted};
@@ -31,8 +32,10 @@ use symbols::{ElfFile, Symbols};
 
 use crate::batches::each_batch;
 use crate::counters::event_of;
+use crate::lists::{ListedRun, Wanted, each_list};
 use crate::losses::Losses;
-use crate::traced::{Ran, Traced};
+use crate::ranges::{Code, Ranges};
+use crate::traced::{Atoms, Ran, Traced};
 
 /// The program whose branches are collected.
 #[derive(Debug)]
@@ -62,6 +65,11 @@ impl Program {
         &self.path
     }
 
+    /// Its code.
+    fn code(&self) -> io::Result<Code> {
+        Ok(Code::new(Bytes::map(&File::open(&self.path)?).map_err(io::Error::other)?, self.elf.code.clone()))
+    }
+
     /// True if both addresses are in the same function.
     fn same_function(&self, one: u64, other: u64) -> bool {
         let start = |address| self.functions.find(address).map(|symbol| symbol.start);
@@ -69,12 +77,19 @@ impl Program {
     }
 
     /// Whether each DSO of a recording is this program, and the ids of those of its name that are not.
-    fn among<'d>(&self, dsos: impl Iterator<Item = &'d Dso>, ids: &RecordedIds) -> (Vec<bool>, Vec<String>) {
+    ///
+    /// The kernel is one if `with_kernel` is set.
+    fn among<'d>(
+        &self,
+        dsos: impl Iterator<Item = &'d Dso>,
+        ids: &RecordedIds,
+        with_kernel: bool,
+    ) -> (Vec<bool>, Vec<String>) {
         let own_name = self.path.file_name().unwrap_or_default();
         let mut others = Vec::new();
         let is_own = dsos.map(|dso| {
             let name = Path::new(OsStr::from_bytes(dso_name(dso))).file_name().unwrap_or_default();
-            if dso.kernel || dso.machine != Machine::Host {
+            if dso.kernel && !with_kernel || dso.machine != Machine::Host {
                 return false;
             }
             match (ids.get(dso), self.elf.build_id) {
@@ -147,6 +162,10 @@ pub struct BranchProfile {
     /// Code that ran straight on, where a hardware trace does not tell how execution came there.
     runs: HashMap<(u64, u64), u64, RandomState>,
     stacks: HashMap<Stack, u64, RandomState>,
+    /// If CoreSight traced it: then the text for create_llvm_prof is that of simpleperf.
+    atoms: Option<Atoms>,
+    /// The name of the program in the first recording with a hardware trace of it.
+    recorded: Option<Box<[u8]>>,
     keeps_stacks: bool,
     counts: BranchCounts,
 }
@@ -183,7 +202,7 @@ impl BranchProfile {
     }
 
     /// Adds the samples of a recording that `filter` selects; if that is empty, all. If no event records branches, adds
-    /// those of a hardware trace (Intel PT), whose code is searched for in the places of `ids`. Returns false if the
+    /// those of a hardware trace (Intel PT, CoreSight), whose code is searched for in the places of `ids`. Returns false if the
     /// recording has neither.
     ///
     /// # Errors
@@ -199,15 +218,25 @@ impl BranchProfile {
         threads: usize,
         report: &mut Report,
     ) -> Result<bool> {
+        if let Some(section) =
+            recording.features.get(&Feature::ETM_BRANCH_LIST).filter(|_| !self.keeps_stacks)
+        {
+            return self.add_lists(section, &recording.name, program, report).map(|()| true);
+        }
         let (facts, has_branches) = survey(recording, threads)?;
         let traced = if has_branches { None } else { Traced::read(recording, filter, threads, report)? };
         if !has_branches && traced.is_none() {
             return Ok(false);
         }
         let (is_own, others) = match &traced {
-            Some(traced) => program.among(traced.dsos().map(|(dso, ..)| dso), &facts.ids),
-            None => program.among(facts.spaces.dsos().iter().map(|(dso, _)| dso), &facts.ids),
+            Some(traced) => program.among(traced.dsos().map(|(dso, ..)| dso), &facts.ids, true),
+            None => program.among(facts.spaces.dsos().iter().map(|(dso, _)| dso), &facts.ids, false),
         };
+        if let Some(traced) = &traced
+            && let Some(((dso, ..), _)) = traced.dsos().zip(&is_own).find(|(_, is_own)| **is_own)
+        {
+            self.named(dso_name(dso));
+        }
         if !is_own.contains(&true) {
             let ids = if others.is_empty() {
                 String::new()
@@ -227,7 +256,10 @@ impl BranchProfile {
             keeps_stacks: self.keeps_stacks,
         };
         let read = match traced {
-            Some(traced) => files.count(&traced.decode(recording, (&facts.ids, ids), threads, report)?),
+            Some(traced) => {
+                let own = Some((program.path(), &is_own[..]));
+                files.count(&traced.decode(recording, (&facts.ids, ids), own, threads, report)?)
+            }
             None => files.read(recording, filter, threads, report)?,
         };
         self.counts.add(read.counts);
@@ -235,9 +267,48 @@ impl BranchProfile {
         Ok(true)
     }
 
+    /// Adds what the branch lists of simpleperf in a file with these bytes say of the program.
+    ///
+    /// # Errors
+    ///
+    /// The lists are damaged, or the program cannot be read.
+    pub fn add_lists(
+        &mut self,
+        bytes: &[u8],
+        name: &str,
+        program: &Program,
+        report: &mut Report,
+    ) -> Result<()> {
+        self.counts.traced += 1;
+        let code = program.code();
+        let code = code.map_err(|error| Error::new(format!("{}: {error}", program.path.display())))?;
+        let stext = program.functions.address_of(b"_stext");
+        let wanted = Wanted { path: &program.path, id: program.elf.build_id, stext, code };
+        each_list(bytes, name, &wanted, report, |path, runs, count| {
+            self.named(path);
+            self.take_list(runs, count);
+        })
+    }
+
+    /// Adds what a branch list says: runs with the branches to them, and how often.
+    fn take_list(&mut self, runs: Vec<ListedRun>, count: u64) {
+        self.atoms = self.atoms.or(Some(Atoms { waits: false }));
+        for (from, to, end) in runs {
+            self.counts.branches =
+                self.counts.branches.saturating_add(if from.is_some() { count } else { 0 });
+            self.add_traced(from.map(Some), Some(to), end, count);
+        }
+    }
+
+    /// The name of the program in a recording.
+    fn named(&mut self, name: &[u8]) {
+        self.recorded.get_or_insert_with(|| name.into());
+    }
+
     pub(crate) fn join(&mut self, other: BranchProfile) {
         other.traces.into_iter().for_each(|(trace, taken)| self.take(trace, taken));
         other.runs.into_iter().for_each(|((start, end), count)| self.run(start, end, count));
+        self.atoms = self.atoms.or(other.atoms);
         for (stack, count) in other.stacks {
             *self.stacks.entry(stack).or_default() += count;
         }
@@ -266,7 +337,7 @@ impl BranchProfile {
     /// The profile with the addresses of the program in place of the offsets in its file.
     pub(crate) fn at_addresses(&self, program: &Program) -> BranchProfile {
         let address = |place: Place| program.elf.address_of(place?);
-        let mut moved = BranchProfile::default();
+        let mut moved = BranchProfile { atoms: self.atoms, ..BranchProfile::default() };
         for (trace, taken) in &self.traces {
             let (from, to) = (address(trace.from), address(trace.to));
             let end = address(trace.end).filter(|_| to.is_some());
@@ -284,7 +355,8 @@ impl BranchProfile {
 
     /// Adds code that ran straight on.
     fn run(&mut self, start: u64, end: u64, count: u64) {
-        *self.runs.entry((start, end)).or_default() += count;
+        let sum = self.runs.entry((start, end)).or_default();
+        *sum = sum.saturating_add(count);
     }
 
     /// Adds a branch that a hardware trace tells of, and the code behind its target; or only that code. Nothing is added
@@ -311,8 +383,8 @@ impl BranchProfile {
 
     fn take(&mut self, trace: Trace, taken: Taken) {
         let sum = self.traces.entry(trace).or_default();
-        sum.count += taken.count;
-        sum.mispredicted += taken.mispredicted;
+        sum.count = sum.count.saturating_add(taken.count);
+        sum.mispredicted = sum.mispredicted.saturating_add(taken.mispredicted);
     }
 
     /// Adds the traces of a stack of branches, newest first, without those of the kernel.
@@ -336,9 +408,30 @@ impl BranchProfile {
     /// Those of `out`.
     pub fn sums(&self, format: SumFormat, program: &Program, out: &mut dyn Write) -> io::Result<u64> {
         match format {
-            SumFormat::Autofdo => self.autofdo(program, out),
+            SumFormat::Autofdo => match self.atoms {
+                Some(atoms) => {
+                    let ranges = Ranges::new(self.traced_runs(), &program.code()?, atoms);
+                    ranges.write(&self.recorded_name(program), program.elf.build_id, out).map(|()| 0)
+                }
+                None => self.autofdo(program, out),
+            },
             SumFormat::Bolt => self.bolt(program, out).map(|()| 0),
         }
+    }
+
+    /// What ran: the branch to it, what ran straight on behind it, and how often.
+    fn traced_runs(&self) -> impl Iterator<Item = (Place, Option<(u64, Place)>, u64)> {
+        let traces = self.traces.iter();
+        let traces =
+            traces.map(|(trace, taken)| (trace.from, trace.to.map(|to| (to, trace.end)), taken.count));
+        let runs = self.runs.iter().map(|(&(start, end), &count)| (None, Some((start, Some(end))), count));
+        traces.chain(runs)
+    }
+
+    /// The name of the program in the recordings, or else that of its file.
+    fn recorded_name(&self, program: &Program) -> Vec<u8> {
+        let own = || program.path.as_os_str().as_bytes();
+        self.recorded.as_deref().unwrap_or_else(own).to_vec()
     }
 
     /// Writes the text that `create_llvm_prof --profiler=text` reads: the number of ranges of code that ran straight
@@ -529,14 +622,15 @@ impl Files<'_> {
         for (&Run { from, to, end }, &count) in &ran.runs {
             let is_to_kernel = is_of_kernel(&to);
             if let Some(from) = &from {
-                let kernel = is_to_kernel || is_of_kernel(from);
-                let outside = !kernel && place(*from).or(place(to)).is_none();
+                let is_known = place(*from).or(place(to)).is_some();
+                let kernel = is_to_kernel != is_of_kernel(from) || is_to_kernel && !is_known;
+                let outside = !kernel && !is_known;
                 all.counts.branches += count;
                 all.counts.kernel += if kernel { count } else { 0 };
                 all.counts.outside += if outside { count } else { 0 };
             }
-            // Branches from and to the kernel are left out, as those of samples are; the code behind them ran.
-            let from = from.filter(|from| !is_to_kernel && !is_of_kernel(from)).map(place);
+            // Branches into and out of the kernel are left out, as those of samples are; the code behind them ran.
+            let from = from.filter(|from| is_to_kernel == is_of_kernel(from)).map(place);
             let (to, end) = (place(to), end.and_then(place));
             let mut owners: Vec<u32> =
                 [from.flatten(), to].into_iter().flatten().map(|(owner, _)| owner).collect();
@@ -545,6 +639,7 @@ impl Files<'_> {
                 let own = |place: Option<(u32, u64)>| place.filter(|&(of, _)| of == owner).map(|(_, at)| at);
                 let new = || BranchProfile::new(self.keeps_stacks);
                 let profile = all.profiles.entry(owner).or_insert_with(new);
+                profile.atoms = ran.atoms;
                 profile.add_traced(from.map(own), own(to), own(end), count);
             }
         }

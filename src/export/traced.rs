@@ -1,16 +1,19 @@
-//! Counts every branch that a hardware trace (Intel PT) of a recording tells of, by file, on all threads.
+//! Counts every branch that a hardware trace (Intel PT, CoreSight) of a recording tells of, by file, on all threads.
 //!
 //! Samples stand for the branches between them; a trace has all of them, so each counts. No sample is made.
 
 use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
-use perfx_auxtrace::{Part, Recorded, Survey, Work, decode};
+use perfx_auxtrace::{Clock, Code, CoreSight, Part, Recorded, Survey, Work, decode};
+use perfx_format::Layouts;
+use perfx_format::features::initial_maps;
 use perfx_format::read::Recording;
 use perfx_model::address_space::Dso;
 use perfx_passes::{FilterOptions, say_faults, say_missing, say_used, traced_code};
-use perfx_pipeline::{Context as _, Report, Result, ensure};
+use perfx_pipeline::{Context as _, Level, Report, Result, counted, ensure};
 use perfx_resolve::{IdOptions, RecordedIds};
 use perfx_trace::{
     Blocks, Counter, Ends, Event, Joint, PathId, Place, Point, Reason, Run, Sink, Step, Sums as _,
@@ -22,10 +25,13 @@ use crate::batches::each_batch;
 type Runs = HashMap<Run, u64, RandomState>;
 
 /// The trace of a recording.
-pub(crate) struct Traced(Recorded);
+pub(crate) enum Traced {
+    Pt(Recorded),
+    CoreSight(Recorded<CoreSight>),
+}
 
 impl Traced {
-    /// Finds the trace of a recording; `None` if it has none of Intel PT.
+    /// Finds the trace of a recording; `None` if it has none of Intel PT or CoreSight.
     ///
     /// # Errors
     ///
@@ -39,6 +45,10 @@ impl Traced {
     ) -> Result<Option<Traced>> {
         let mut survey = Survey::default();
         let kinds = Survey::KINDS;
+        let layouts = Layouts::new(&recording.events);
+        for record in initial_maps(&recording.features, recording.endian) {
+            survey.add(&record, &layouts);
+        }
         report.bytes += each_batch(
             recording,
             threads,
@@ -51,7 +61,7 @@ impl Traced {
                 })
             },
         )?;
-        if !survey.is_pt() {
+        if !survey.is_pt() && !survey.is_coresight() {
             return Ok(None);
         }
         let name = &recording.name;
@@ -59,18 +69,25 @@ impl Traced {
             filter.is_empty(),
             "{name}: options that select samples do not select parts of its hardware trace"
         );
+        let stored = recording.stored_bytes();
+        if survey.is_coresight() {
+            return Ok(Some(Traced::CoreSight(survey.done_coresight(&stored)?)));
+        }
         let events = recording.all_events();
-        let recorded =
-            survey.done(&recording.stored_bytes(), &events).with_context(|| recording.name.to_string())?;
-        Ok(Some(Traced(recorded)))
+        let recorded = survey.done(&stored, &events).with_context(|| recording.name.to_string())?;
+        Ok(Some(Traced::Pt(recorded)))
     }
 
     /// The DSOs of the recording with their flags, and the process that mapped each first.
-    pub(crate) fn dsos(&self) -> impl ExactSizeIterator<Item = (&Dso, u32, Option<u32>)> {
-        self.0.dsos()
+    pub(crate) fn dsos(&self) -> Box<dyn ExactSizeIterator<Item = (&Dso, u32, Option<u32>)> + '_> {
+        match self {
+            Traced::Pt(recorded) => Box::new(recorded.dsos()),
+            Traced::CoreSight(recorded) => Box::new(recorded.dsos()),
+        }
     }
 
-    /// Decodes the trace. `known` are the build-ids of the recording; code is searched for in the places of `ids`.
+    /// Decodes the trace. `known` are the build-ids of the recording; code is searched for in the places of `ids`, but
+    /// that of `own`, the DSOs that are a given file, is in this file.
     ///
     /// # Errors
     ///
@@ -79,13 +96,15 @@ impl Traced {
         self,
         recording: &Recording,
         (known, ids): (&RecordedIds, &IdOptions),
+        own: Option<(&Path, &[bool])>,
         threads: usize,
         report: &mut Report,
     ) -> Result<Ran> {
-        let Traced(mut recorded) = self;
-        let clock = recorded.clock();
         let about = (&recording.features, recording.endian, &*recording.name);
-        let code = traced_code(ids, &mut recorded, clock, known, about);
+        let own_kernel =
+            own.filter(|(_, own)| self.dsos().zip(*own).any(|((dso, ..), own)| *own && dso.kernel));
+        let with_kernel = own_kernel.map(|(path, _)| ids.clone().with_vmlinux(path.to_owned()));
+        let ids = with_kernel.as_ref().unwrap_or(ids);
         let mut joints: HashMap<usize, Joint> = HashMap::new();
         let mut runs = Runs::default();
         let joined = |part: Part, ends: Ends| {
@@ -94,17 +113,59 @@ impl Traced {
             }
             Ok(())
         };
-        let sinks = decode((&recorded.tracer, &recorded.buffers), &code, threads, &Count, joined)?;
-        joints.into_values().filter_map(Joint::end).for_each(|run| runs.add(run, 1));
+        match self {
+            Traced::Pt(mut recorded) => {
+                let clock = recorded.clock();
+                let code = traced_code(ids, &mut recorded, clock, known, about);
+                own.inspect(|(path, own)| code.take_from(path, own));
+                let buffers = (&recorded.tracer, &recorded.buffers[..]);
+                let sinks = decode(buffers, &code, threads, &Count { is_told: false }, joined)?;
+                joints.into_values().filter_map(Joint::end).for_each(|run| runs.add(run, 1));
+                Ok(Ran::new((runs, None), sinks, &recorded, &code, report))
+            }
+            Traced::CoreSight(mut recorded) => {
+                let code = traced_code(ids, &mut recorded, Clock { conv: None }, known, about);
+                own.inspect(|(path, own)| code.take_from(path, own));
+                let tracer = &recorded.tracer;
+                let (sinks, unknown) = tracer.decode(&code, threads, &Count { is_told: true }, joined)?;
+                joints.into_values().filter_map(Joint::end_told).for_each(|run| runs.add(run, 1));
+                if unknown > 0 {
+                    let traces = counted(unknown, "trace", "traces");
+                    let what = format!("{traces} have an id in frames that no record ties to a CPU");
+                    report.say(Level::Loss, what);
+                }
+                let waits = tracer.units.values().any(|unit| unit.config.waits());
+                Ok(Ran::new((runs, Some(Atoms { waits })), sinks, &recorded, &code, report))
+            }
+        }
+    }
+}
+
+/// What of the instructions CoreSight traces.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Atoms {
+    /// WFI and WFE, as if they were branches.
+    pub(crate) waits: bool,
+}
+
+impl Ran {
+    /// Adds up what the threads counted.
+    fn new<T>(
+        (mut runs, atoms): (Runs, Option<Atoms>),
+        sinks: Vec<Counting>,
+        recorded: &Recorded<T>,
+        code: &Code,
+        report: &mut Report,
+    ) -> Ran {
         let mut faults: BTreeMap<Reason, u64> = BTreeMap::new();
         for Counting { counter, faults: of_thread } in sinks {
             counter.into_inner().into_iter().for_each(|(run, count)| runs.add(run, count));
             of_thread.into_iter().for_each(|(reason, count)| *faults.entry(reason).or_default() += count);
         }
-        say_used(&code, report);
+        say_used(code, report);
         say_faults(&faults, report);
-        say_missing(&recorded, report);
-        Ok(Ran { runs, files: code.files() })
+        say_missing(recorded, report);
+        Ran { runs, atoms, files: code.files() }
     }
 }
 
@@ -112,6 +173,8 @@ impl Traced {
 pub(crate) struct Ran {
     /// How often each piece of code ran straight on, and the branch to it.
     pub(crate) runs: Runs,
+    /// If CoreSight traced it.
+    pub(crate) atoms: Option<Atoms>,
     /// For each mapping with code of a file: the number of its DSO, and the distance from addresses to offsets.
     files: HashMap<u64, (u32, u64)>,
 }
@@ -125,7 +188,10 @@ impl Ran {
 }
 
 /// Counts runs.
-struct Count;
+struct Count {
+    /// The trace tells each branch, also one that is not taken.
+    is_told: bool,
+}
 
 /// The runs of a thread, and what was wrong with its parts.
 struct Counting {
@@ -138,7 +204,8 @@ impl Work for Count {
     type Done = Ends;
 
     fn sink(&self) -> Counting {
-        Counting { counter: Counter::new(Runs::default()), faults: BTreeMap::new() }
+        let counter = if self.is_told { Counter::told } else { Counter::new };
+        Counting { counter: counter(Runs::default()), faults: BTreeMap::new() }
     }
 
     fn begin(&self, _sink: &mut Counting, _part: &Part) {}

@@ -5,14 +5,17 @@
 //! `features/tests.rs`.
 
 mod build_id;
+mod initial_maps;
 mod numbered;
 mod repaired;
 mod section;
+mod simpleperf;
 #[cfg(test)]
 mod tests;
 mod tracing_data;
 
 pub use build_id::{BuildIds, NamedIds, trimmed_id};
+pub use initial_maps::initial_maps;
 pub use numbered::{ListedBy, is_probe_pmu, numbered_entries, pmu_names, write_numbered};
 pub use repaired::{Repaired, repair};
 pub(crate) use section::put_str;
@@ -96,6 +99,8 @@ fn read<'a>(feature: Feature, s: &mut Section<'a>, context: FeatureContext) -> O
         }),
         Feature::GROUP_DESC => group_desc(s).map(drop),
         Feature::AUXTRACE => auxtrace_index(s).map(drop),
+        Feature::META_INFO => simpleperf::meta_info(s),
+        Feature::FILE2 => simpleperf::files(s),
         Feature::CACHE => {
             s.version::<u32>(1)?;
             s.counted("caches", 28, |s| {
@@ -525,9 +530,25 @@ pub fn write_auxtrace_index(entries: &[AuxtraceEntry], endian: Endian) -> Vec<u8
     out
 }
 
+/// The size of an entry, and that of the header of an AUXTRACE record, bytes.
+const AUXTRACE_ENTRY: usize = 16;
+const AUXTRACE_SIZE: u64 = 48;
+
+/// True for the index of AUXTRACE records as simpleperf writes it: without the number of entries in front of them. perf
+/// can't read that.
+pub fn lacks_count(section: &[u8], endian: Endian) -> bool {
+    let (entries, rest) = section.as_chunks::<AUXTRACE_ENTRY>();
+    rest.is_empty()
+        && !entries.is_empty()
+        && entries.iter().all(|entry| endian.u64(entry, 8) == Some(AUXTRACE_SIZE))
+}
+
 fn auxtrace_index(s: &mut Section<'_>) -> Option<Vec<AuxtraceEntry>> {
-    let count = s.int::<u64>("number of entries")?;
-    s.list("entries", count, 16, |s| {
+    let count = match lacks_count(s.rest(), s.endian()) {
+        true => (s.left() / AUXTRACE_ENTRY) as u64,
+        false => s.int::<u64>("number of entries")?,
+    };
+    s.list("entries", count, AUXTRACE_ENTRY, |s| {
         Some(AuxtraceEntry { offset: s.hex("offset")?, size: s.number("size")? })
     })
 }

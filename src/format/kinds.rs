@@ -193,10 +193,37 @@ features! {
     34 CLN_SIZE "Size of a cache line.";
 }
 
+/// Features of simpleperf, which perf does not know: they have no [`Feature::name`].
+// Source: AOSP, simpleperf/record_file_format.h.
+impl Feature {
+    /// Keys and values that describe the recording.
+    pub const META_INFO: Feature = Feature(129);
+    /// The files that were mapped, with symbols that were hit.
+    pub const FILE2: Feature = Feature(132);
+    /// Branches that CoreSight traced, in place of the trace.
+    pub const ETM_BRANCH_LIST: Feature = Feature(133);
+    /// What was mapped, and the names of threads, when the recording began: records.
+    pub const INIT_MAP: Feature = Feature(134);
+
+    /// What simpleperf calls it.
+    fn simpleperf_name(self) -> Option<&'static str> {
+        Some(match self.0 {
+            128 => "FILE",
+            129 => "META_INFO",
+            130 => "DEBUG_UNWIND",
+            131 => "DEBUG_UNWIND_FILE",
+            132 => "FILE2",
+            133 => "ETM_BRANCH_LIST",
+            134 => "INIT_MAP",
+            _ => return None,
+        })
+    }
+}
+
 /// `BUILD_ID (2)`; a bit without a name is `unknown (200)`.
 impl fmt::Display for Feature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({})", self.name().unwrap_or("unknown"), self.0)
+        write!(f, "{} ({})", self.name().or(self.simpleperf_name()).unwrap_or("unknown"), self.0)
     }
 }
 

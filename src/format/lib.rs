@@ -3,6 +3,7 @@
 
 mod attr;
 mod attr_name;
+pub mod branch_list;
 mod bytes;
 pub mod decode;
 mod endian;
@@ -18,6 +19,7 @@ mod layout;
 pub mod names;
 mod origin;
 pub mod parts;
+mod protobuf;
 pub mod read;
 pub mod readers;
 pub mod record;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::ids::RecordedIds;
 use perfx_format::event_name::names_of;
+use perfx_format::features::initial_maps;
 use perfx_format::header::Features;
 use perfx_format::read::{Batch, Recording};
 use perfx_format::record::build_id::BuildIdEntry;
@@ -284,6 +285,12 @@ impl Facts {
         mut look: impl FnMut(&Record<'_>, &Layouts, Machine, Option<u32>),
     ) -> Result<Facts> {
         let (mut survey, wanted) = (FactsSurvey::new(tasks), FactsSurvey::kinds(tasks));
+        let layouts = Layouts::new(&recording.events);
+        for record in initial_maps(&recording.features, recording.endian) {
+            if wanted.contains(record.kind()) {
+                survey.learn(&record, &layouts, &mut look);
+            }
+        }
         let mut read = |batch: &Batch| -> Result<()> {
             let mut walker = batch.walk();
             while let Some(record) = walker.next_wanted(wanted, usize::MAX)? {

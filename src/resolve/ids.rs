@@ -208,6 +208,12 @@ impl IdOptions {
         IdOptions { debuginfod, kernel: vmlinux.map(KernelFile::Vmlinux), ..self }
     }
 
+    /// Takes the kernel from this file.
+    #[must_use]
+    pub fn with_vmlinux(self, vmlinux: PathBuf) -> IdOptions {
+        IdOptions { kernel: Some(KernelFile::Vmlinux(vmlinux)), ..self }
+    }
+
     /// Folders that replace `/` of the recorded machine.
     pub fn roots(&self) -> &[PathBuf] {
         &self.roots

@@ -13,6 +13,14 @@ pub use self::decoder::Decoder;
 pub use self::frames::deformat;
 pub use self::units::{Unit, units};
 
+use crate::kind::Kind;
+
+/// What kind of branch an instruction of AArch64 at `ip` is, if the trace tells it, and its target if that is fixed.
+/// `waits` is [`Config::waits`].
+pub fn branch(word: u32, ip: u64, waits: bool) -> Option<(Kind, u64)> {
+    crate::a64::branch(word, ip, waits)
+}
+
 /// Registers of a trace unit, as Linux reports them.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Registers {
@@ -78,6 +86,11 @@ impl Config {
                 _ => None,
             },
         }
+    }
+
+    /// True if WFI and WFE are traced as branches are.
+    pub fn waits(&self) -> bool {
+        self.waits
     }
 
     /// What names the process that runs. Then the spaces of a trace are the numbers of its threads, and the switches of

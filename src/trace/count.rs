@@ -83,8 +83,14 @@ impl Joint {
 
     /// The run that goes on at the end of the trace. Where it ends is not known.
     pub fn end(self) -> Option<Run> {
-        let (from, to) = self.0?.begin?;
-        Some(Run { from, to, end: None })
+        Some(Run { end: None, ..self.end_told()? })
+    }
+
+    /// The same of a trace that tells each branch: the run is known up to the last one.
+    pub fn end_told(self) -> Option<Run> {
+        let Going { begin, last } = self.0?;
+        let (from, to) = begin?;
+        Some(Run { from, to, end: last })
     }
 }
 
@@ -130,6 +136,8 @@ pub struct Counter<S> {
     last: Option<(BlockId, u32)>,
     /// What ended the run that was going on at the beginning of the unit.
     first: Option<(Option<Place>, Stop)>,
+    /// The trace tells each branch, also one that is not taken.
+    is_told: bool,
 }
 
 /// How often a path was taken, and the run that it ended last, which is likely to be the next one, too.
@@ -171,7 +179,13 @@ impl<S: Sums> Counter<S> {
             state: State::First(None, None),
             last: None,
             first: None,
+            is_told: false,
         }
+    }
+
+    /// One for traces that tell each branch (CoreSight): a run that breaks off is known up to the last one.
+    pub fn told(sums: S) -> Counter<S> {
+        Counter { is_told: true, ..Counter::new(sums) }
     }
 
     /// The sums.
@@ -272,6 +286,15 @@ impl<S: Sums> Counter<S> {
         self.stop(blocks, self.last(blocks).map_or(Stop::Here, Stop::At));
     }
 
+    /// The run breaks off.
+    #[cold]
+    fn break_off(&mut self, blocks: &Blocks) {
+        match self.is_told {
+            true => self.stop_here(blocks),
+            false => self.stop(blocks, Stop::Unknown),
+        }
+    }
+
     /// The run ends, if there is one.
     #[cold]
     fn stop(&mut self, blocks: &Blocks, stop: Stop) {
@@ -358,7 +381,7 @@ impl<S: Sums> Sink for Counter<S> {
     fn event(&mut self, blocks: &Blocks, _point: &Point, event: Event) {
         match event {
             Event::Begin { .. } | Event::Resumed { .. } => {
-                self.stop(blocks, Stop::Unknown);
+                self.break_off(blocks);
                 self.state = State::Begins;
             }
             Event::Interrupt { .. } => {
@@ -373,7 +396,7 @@ impl<S: Sums> Sink for Counter<S> {
                 }
             }
             Event::End { block: None, .. } => self.stop_here(blocks),
-            Event::Fault(_) | Event::Sync { ip: None } => self.stop(blocks, Stop::Unknown),
+            Event::Fault(_) | Event::Sync { ip: None } => self.break_off(blocks),
             Event::Sync { ip: Some(_) } if self.edge == NOWHERE && self.state == State::None => {
                 self.state = State::Begins;
             }

@@ -133,3 +133,92 @@ fn inject_makes_the_branches_that_were_taken() {
         assert!(made == branches[..made.len()], "{name}");
     }
 }
+
+/// The program in the recordings of simpleperf, below `root`.
+const ANDROID: &str = "root/opt/perfx/trace/android64";
+
+/// What `simpleperf inject` of the NDK r27 made of the same recordings, byte by byte.
+#[test]
+fn export_autofdo_writes_the_text_of_simpleperf_inject() {
+    let folder = root().join("tests/data/trace");
+    let kernel = folder.join("root/opt/perfx/trace/vmlinux64");
+    for name in ["etm-android", "etm-android-kernel"] {
+        let input = folder.join(name).with_extension("data");
+        let expected = fs::read_to_string(input.with_extension("simpleperf")).unwrap();
+        for threads in ["1", "2", "5"] {
+            let options = ["export", "autofdo", "-@", threads].map(Into::into);
+            let files = args!["--vmlinux", &kernel, "--binary", folder.join(ANDROID), &input];
+            let run = perfx([&options[..], &files].concat());
+            assert_eq!(run.done().unwrap().text(), expected, "{name} -@{threads}");
+        }
+    }
+}
+
+/// simpleperf before 2025 counts addresses from the first segment on; these are offsets in the file, as it writes now.
+#[test]
+fn export_autofdo_has_the_kernel_as_a_program() {
+    let folder = root().join("tests/data/trace");
+    let input = folder.join("etm-android-kernel.data");
+    let (kernel, root) = (folder.join("root/opt/perfx/trace/vmlinux64"), folder.join("root"));
+    let run = perfx(args!["export", "autofdo", "--binary", kernel, "--root", root, input]);
+    insta::assert_snapshot!(run.done().unwrap().text());
+}
+
+#[test]
+fn profiles_of_several_recordings_add_up() {
+    let folder = root().join("tests/data/trace");
+    let (dir, input) = (temp(), folder.join("etm-android.data"));
+    let list = dir.path().join("list");
+    fs::write(&list, format!("{0}\n{0}\n", input.display())).unwrap();
+    let of = |input: &str| {
+        let run = perfx(args!["export", "autofdo", "--binary", folder.join(ANDROID), input]);
+        run.done().unwrap().text()
+    };
+    let (one, two) = (of(input.to_str().unwrap()), of(&format!("@{}", list.display())));
+    let doubled = one.lines().map(|line| match line.rsplit_once(':') {
+        Some((place, count)) if !line.starts_with("//") => {
+            format!("{place}:{}\n", 2 * count.parse::<u64>().unwrap())
+        }
+        _ => format!("{line}\n"),
+    });
+    assert_eq!(two, doubled.collect::<String>());
+}
+
+/// perf takes the first offset in simpleperf's index of AUXTRACE records for the number of its entries.
+#[test]
+fn normalize_makes_a_recording_of_simpleperf_readable_for_perf() {
+    let folder = root().join("tests/data/trace");
+    let (dir, input) = (temp(), folder.join("etm-android.data"));
+    let out = dir.path().join("out");
+    perfx(args!["normalize", "--for", "perf-6.12", &input, "-o", &out]).done().unwrap();
+    for perf in perfs(&["perf-new"]) {
+        let options = ["--itrace=b", "-F", "ip,addr"];
+        let branches = decoded(&perf.script(&out, &folder.join("root"), &options).text());
+        assert!(branches.len() > 1000, "{}: {} branches", perf.path().display(), branches.len());
+    }
+}
+
+#[test]
+fn info_shows_what_simpleperf_records() {
+    let run = perfx(args!["info", root().join("tests/data/trace/etm-android-kernel.data")]);
+    let text = run.done().unwrap().text();
+    for line in ["1 records in the index", "META_INFO (129)", "FILE2 (132)", "INIT_MAP (134)"] {
+        assert!(text.contains(line), "{text}");
+    }
+}
+
+/// A branch list that `simpleperf inject` of the NDK r27 made of etm-android, and its text of that.
+#[test]
+fn export_autofdo_reads_branch_lists_of_simpleperf() {
+    let folder = root().join("tests/data/trace");
+    let list = folder.join("etm-android.branches");
+    let expected = fs::read_to_string(folder.join("etm-android-branches.simpleperf")).unwrap();
+    let of = |list| perfx(args!["export", "autofdo", "--binary", folder.join(ANDROID), list]);
+    assert_eq!(of(&list).done().unwrap().text(), expected);
+    let (dir, bytes) = (temp(), fs::read(&list).unwrap());
+    let cut = dir.path().join("cut");
+    fs::write(&cut, &bytes[..bytes.len() / 2]).unwrap();
+    let run = of(&cut);
+    assert_eq!(run.code, Some(1));
+    assert!(run.stderr.contains("the branch list ends within a field"), "{}", run.stderr);
+}

@@ -128,6 +128,7 @@ const PLANTED: &[(&str, &str, Option<&str>, u64)] = &[
     ("auxtrace-info-missing", "crafted/val-auxtrace-without-info.data", Some("0x2d0"), 1),
     ("auxtrace-queue", "crafted/aux-queue-conflict.data", Some("0x310"), 1),
     ("auxtrace-index", "crafted/aux-index-missing.data", Some("0x596c"), 40),
+    ("auxtrace-index-uncounted", "trace/etm-android.data", Some("0x1694"), 1),
     ("auxtrace-index-empty", "crafted/aux-index-none.data", Some("0x596c"), 1),
     ("id-index", "crafted/aux-big.data", None, 1),
     ("build-id-entry", "crafted/val-feature-build-id-size-0.data", Some("0x450"), 1),

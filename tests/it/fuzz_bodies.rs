@@ -22,6 +22,7 @@ use perfx_export::parquet;
 use perfx_export::pprof::Profile;
 use perfx_export::view::{ViewOptions, view};
 use perfx_export::{Facts, Grouping, NamedStacks, Row, Search, Stacks, Weight};
+use perfx_format::branch_list::{binaries, messages};
 use perfx_format::decode::{decode, decode_attr, issues, misc_names, mmap_build_id};
 use perfx_format::features::{
     BuildIds as Entries, FeatureContext, NrCpus, decode_feature, read_auxtrace_index, read_event_desc,
@@ -118,6 +119,7 @@ pub(crate) const PARTS: &[Body] = &[
     ("spe", spe),
     ("intel_pt", intel_pt),
     ("coresight", coresight),
+    ("branch_list", branch_list),
     ("symbol_name", symbol_name),
 ];
 
@@ -1075,6 +1077,16 @@ pub(crate) fn coresight(bytes: &[u8]) {
     assert!(streams.iter().map(|(_, bytes)| bytes.len()).sum::<usize>() <= bytes.len());
 }
 
+/// Branch lists of simpleperf: no more of them than bytes.
+pub(crate) fn branch_list(bytes: &[u8]) {
+    for message in messages(bytes).unwrap_or_default() {
+        let binaries = binaries(&message).map(|(binaries, _)| binaries).unwrap_or_default();
+        let lists: Vec<_> = binaries.iter().flat_map(|binary| &binary.lists).collect();
+        assert!(binaries.len() + lists.len() <= message.len());
+        assert!(lists.iter().map(|list| list.taken().count()).sum::<usize>() <= 8 * message.len());
+    }
+}
+
 /// A symbol: its name is text of a bounded length, and the same when it is asked for again.
 pub(crate) fn symbol_name(bytes: &[u8]) {
     let mut names = ShownNames::default();
@@ -1142,6 +1154,8 @@ pub(crate) fn other_parts() -> Vec<(&'static str, Vec<u8>)> {
         "_ZN4core3fmt9Formatter9write_str17h0123456789abcdefE",
     ];
     parts.extend(symbols.iter().map(|symbol| ("symbol_name", symbol.as_bytes().to_vec())));
+    let list = promises::data().join("trace/etm-android.branches");
+    parts.push(("branch_list", fs::read(list).unwrap()));
     let is_dump = |path: &PathBuf| path.extension().is_some_and(|end| end == "dump");
     let mut dumps: Vec<_> =
         fs::read_dir(promises::data().join("jit")).unwrap().map(|file| file.unwrap().path()).collect();

@@ -1,12 +1,15 @@
 //! `perfx export autofdo`, `bolt` and `profgen` write the branch stacks of a program for compilers.
 
+use std::fs::{self, File};
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use perfx_export::branch_files::BranchFiles;
 use perfx_export::branches::{BranchProfile, Program, SumFormat, say_branches, say_runs};
+use perfx_format::branch_list::{HEAD, is_branch_list};
 use perfx_format::read::Recording;
 use perfx_passes::{FilterOptions, SelectArgs};
 use perfx_pipeline::{Level, Report, counted};
@@ -24,11 +27,13 @@ use crate::term::units::size;
 /// The output is what create_llvm_prof reads with --profiler=text, and what simpleperf inject writes:
 /// ranges of code that ran without a taken branch, and branches, each with its count. Addresses count
 /// from the first segment of the file. Branches from and to other files and the kernel are left out.
+/// Of CoreSight, it is the text of simpleperf inject: each branch ends a range, indirect branches go to 0,
+/// and addresses are offsets in the file.
 /// With --dir, one reading gives a profile of each program and library that has a build-id in the
 /// recording and whose file is found.
 ///
-/// The branches are those of branch stacks (perf record -b). Of a recording with a trace of Intel PT, every
-/// branch of the trace counts; the code of all files that ran must be found.
+/// The branches are those of branch stacks (perf record -b). Of a recording with a trace of Intel PT or
+/// CoreSight (perf, simpleperf), every branch of the trace counts; the code of all files that ran must be found.
 ///
 /// Examples:
 ///   perfx export autofdo perf.data --binary ./server -o server.autofdo
@@ -48,8 +53,8 @@ pub(crate) struct Autofdo {
 /// --dir, one reading gives a profile of each program and library that has a build-id in the
 /// recording and whose file is found.
 ///
-/// The branches are those of branch stacks (perf record -b). Of a recording with a trace of Intel PT, every
-/// branch of the trace counts; the code of all files that ran must be found.
+/// The branches are those of branch stacks (perf record -b). Of a recording with a trace of Intel PT or
+/// CoreSight (perf, simpleperf), every branch of the trace counts; the code of all files that ran must be found.
 ///
 /// Examples:
 ///   perfx export bolt perf.data --binary ./server -o server.preagg
@@ -112,6 +117,15 @@ struct BranchArgs {
     threads: ThreadArgs,
     #[command(flatten)]
     verbosity: VerbosityArgs,
+}
+
+/// The path of a file with branch lists of simpleperf, which is not a recording.
+fn list_at(source: &Source) -> Option<&Path> {
+    let Source::Path(path) = source else { return None };
+    fs::metadata(path).ok().filter(|metadata| metadata.is_file())?;
+    let mut head = Vec::new();
+    File::open(path).ok()?.take(HEAD as u64).read_to_end(&mut head).ok()?;
+    is_branch_list(&head).then_some(path)
 }
 
 impl Autofdo {
@@ -185,7 +199,7 @@ impl BranchArgs {
                 with_branches += 1;
                 report.say(Level::Info, format!("read {name}: {}", size(report.bytes)));
             } else {
-                let what = "left out, as it has neither branches (perf record -b) nor a trace of Intel PT";
+                let what = "left out, as it has neither branches (perf record -b) nor a trace of Intel PT or CoreSight";
                 report.say(Level::Loss, format!("{name}: {what}"));
             }
             Ok(())
@@ -204,9 +218,19 @@ impl BranchArgs {
         let ids = self.select.ids().map_err(usage)?;
         let program = Program::open(binary)?;
         let mut profile = BranchProfile::new(sums.is_none());
-        let mut report = self.read(&sources, |recording, filter, report| {
-            profile.add(recording, &program, filter, &ids, self.threads.count(), report)
-        })?;
+        let (lists, sources): (Vec<Source>, Vec<Source>) =
+            sources.into_iter().partition(|source| sums.is_some() && list_at(source).is_some());
+        let mut report = Report::default();
+        for path in lists.iter().filter_map(list_at) {
+            let name = path.to_string_lossy();
+            let bytes = fs::read(path).with_context(|| name.clone().into_owned())?;
+            profile.add_lists(&bytes, &name, &program, &mut report)?;
+        }
+        if !sources.is_empty() {
+            report = report.followed_by(self.read(&sources, |recording, filter, report| {
+                profile.add(recording, &program, filter, &ids, self.threads.count(), report)
+            })?);
+        }
         let mut left_out = 0;
         output.write(|out| match sums {
             Some(format) => profile.sums(format, &program, out).map(|ranges| left_out = ranges),

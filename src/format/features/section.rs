@@ -208,7 +208,7 @@ impl<'a> Section<'a> {
         name: &'static str,
         count: impl Into<u64>,
         smallest: usize,
-        mut item: impl FnMut(&mut Self) -> Option<I>,
+        item: impl FnMut(&mut Self) -> Option<I>,
     ) -> Option<Vec<I>> {
         let count = count.into();
         let fitting = count.min((self.left() / smallest) as u64);
@@ -216,9 +216,30 @@ impl<'a> Section<'a> {
             let left = self.left();
             self.short::<()>(format!("{count} items of `{name}` do not fit in the {} left", bytes_of(left)));
         }
+        let read = self.items(name, fitting, item);
+        (read.len() as u64 == count).then_some(read)
+    }
+
+    /// Items up to the end of the section.
+    pub(super) fn repeated<I>(
+        &mut self,
+        name: &'static str,
+        item: impl FnMut(&mut Self) -> Option<I>,
+    ) -> Option<Vec<I>> {
+        let read = self.items(name, u64::MAX, item);
+        self.rest().is_empty().then_some(read)
+    }
+
+    /// Items until there are `most`, nothing is left, or one cannot be read.
+    fn items<I>(
+        &mut self,
+        name: &'static str,
+        most: u64,
+        mut item: impl FnMut(&mut Self) -> Option<I>,
+    ) -> Vec<I> {
         let mut read = Vec::new();
         let mut values = Vec::new();
-        for _ in 0..fitting {
+        while (read.len() as u64) < most && !(most == u64::MAX && self.rest().is_empty()) {
             let outside = mem::take(&mut self.decoded.fields);
             let got = item(self);
             let mut inside: Fields<'a> = mem::replace(&mut self.decoded.fields, outside);
@@ -233,7 +254,7 @@ impl<'a> Section<'a> {
             }
         }
         self.note(name, Value::List(values));
-        (read.len() as u64 == count).then_some(read)
+        read
     }
 
     /// What was decoded. `done` is `Some` if the whole section was read.

@@ -284,6 +284,26 @@ const CASES: &[Case] = &[
     ),
     (Feature::E_MACHINE, |b| b.u32(62).u32(5), "e_machine=62 e_flags=0x5"),
     (Feature::CLN_SIZE, |b| b.u32(64), "size=64"),
+    (
+        Feature::AUXTRACE,
+        |b| b.u64(0x300).u64(48).u64(0x500).u64(48),
+        "entries=[{offset=0x300 size=48} {offset=0x500 size=48}]",
+    ),
+    (
+        Feature::META_INFO,
+        |b| b.raw("clockid\0perf\0android_version\x0015\0"),
+        "infos=[{key='clockid' value='perf'} {key='android_version' value='15'}]",
+    ),
+    (
+        Feature::FILE2,
+        |b| {
+            // A path, a type, an address as a varint of two bytes, two symbols, the offset of an ELF file.
+            let elf = *b"\x0a\x02/a\x10\x02\x18\x80\x20\x22\x02\x08\x01\x22\x00\x32\x02\x08\x07";
+            b.u32(19).raw(elf).u32(11).raw("\x0a\x05[krn]\x10\0\x18\x01")
+        },
+        "files=[{path='/a' type=ELF file min_vaddr=0x1000 offset=0x7 symbols=2} \
+         {path='[krn]' type=kernel min_vaddr=0x1 symbols=0}]",
+    ),
     (Feature(200), |b| b.raw([1, 2, 0]), "bytes=010200"),
 ];
 
@@ -323,8 +343,16 @@ fn a_section_cut_anywhere_keeps_what_was_read_and_says_so() {
         for cut in 0..section.len() {
             let decoded = decode_feature(feature, &section[..cut], endian, CPUS);
             assert!(count(&decoded.fields) <= count(&whole.fields) + 1, "{feature} cut to {cut}");
-            // These four may end early: an older revision, no more entries, no padding, no layout at all.
-            let open = [Feature::CPU_TOPOLOGY, Feature::BUILD_ID, Feature::TRACING_DATA, Feature(200)];
+            // These may end early: an older revision, no more entries, no padding, no layout at all.
+            let open = [
+                Feature::CPU_TOPOLOGY,
+                Feature::BUILD_ID,
+                Feature::TRACING_DATA,
+                Feature::AUXTRACE,
+                Feature::META_INFO,
+                Feature::FILE2,
+                Feature(200),
+            ];
             assert!(
                 !decoded.issues.is_empty() || open.contains(&feature),
                 "{feature} cut to {cut} looks whole"

@@ -4,7 +4,7 @@ use super::packet::{Address, Atoms, Context, Packet, Packets, find_sync};
 use super::speculation::{Element, Speculation, Wrong};
 use super::units::Unit;
 use super::{Config, ContextId};
-use crate::block::InstructionSet;
+use crate::block::{Blocks, InstructionSet};
 use crate::bytes::Trace;
 use crate::flow::Flow;
 use crate::image::{Image, Space, Switch};
@@ -23,6 +23,11 @@ impl<I: Image> Decoder<I> {
     /// WFE for branches, or none does.
     pub fn new(image: I, config: &Config) -> Decoder<I> {
         Decoder { flow: Flow::new(image, InstructionSet::A64 { waits: config.waits }) }
+    }
+
+    /// The blocks that were decoded so far.
+    pub fn blocks(&self) -> &Blocks {
+        self.flow.blocks()
     }
 
     /// Decodes a unit of `trace`, up to the address at which the next one goes on.

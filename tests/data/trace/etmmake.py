@@ -22,6 +22,9 @@
     --slice N        a program runs for so many instructions (default 3000)
     --hw-id          the kernel tells the ids of the trace units, in AUX_OUTPUT_HW_ID
     --copies N       the programs run N times
+    --simpleperf     as Android's simpleperf writes it: one event, its own features, the mapping of the kernel without a
+                     symbol, and no count in feature AUXTRACE (implies --context and --cpus)
+    --init-map       with --simpleperf: the mappings are in feature INIT_MAP
 
 Packets as in Arm IHI 0064, frames as in IHI 0029. Without --kernel only user code is traced."""
 import argparse, os, re, struct
@@ -30,13 +33,14 @@ from elftools.elf.elffile import ELFFile
 
 A = argparse.ArgumentParser()
 A.add_argument('out'); A.add_argument('programs', nargs='+'); A.add_argument('--truth'); A.add_argument('--path')
-for name in ('raw', 'ete', 'return-stack', 'cycles', 'context', 'speculation', 'per-thread', 'hw-id'):
+for name in ('raw', 'ete', 'return-stack', 'cycles', 'context', 'speculation', 'per-thread', 'hw-id', 'simpleperf', 'init-map'):
     A.add_argument('--' + name, action='store_true')
 for name, value in dict(sync=1024, overflow=0, cut=0, timestamps=0, interrupt=0, cpus=0, slice=3000, copies=1).items():
     A.add_argument('--' + name, type=int, default=value)
 A.add_argument('--kernel')
 O = A.parse_args()
-if O.cpus and not O.per_thread: O.context = True; O.timestamps = O.timestamps or 50
+if O.simpleperf: O.context = True; O.cpus = O.cpus or 1
+elif O.cpus and not O.per_thread: O.context = True; O.timestamps = O.timestamps or 50
 CS = Cs(CS_ARCH_ARM64, CS_MODE_ARM)
 PLAIN, COND, DIRECT, INDIRECT, SVC, ISB, ERET = range(7)
 PID = 1000
@@ -274,15 +278,19 @@ for key, pieces in buffers.items():
 T0 = 1_000_000_000
 def rec(t, misc, body): return struct.pack('<IHH', t, misc, 8 + len(body)) + body
 def name(s): s = s.encode() + b'\0'; return s.ljust((len(s) + 7) // 8 * 8, b'\0')
-def trailer(pid, t, cpu=0, i=None): return struct.pack('<IIQIIQ', pid, pid, t, cpu, 0, i or 300)
+def trailer(pid, t, cpu=0, i=None):
+    if O.simpleperf: return struct.pack('<IIQQII', pid, pid, t, 100 + cpu, cpu, 0)
+    return struct.pack('<IIQIIQ', pid, pid, t, cpu, 0, i or 300)
 n_ids = len(aux); per_cpu = O.cpus and not O.per_thread
 ids = [100 + n for n in range(n_ids)]
-ST = 1 | 2 | 4 | 128 | 1 << 16
+ST = 1 | 2 | 4 | 64 | 128 | 256 if O.simpleperf else 1 | 2 | 4 | 128 | 1 << 16
 config = (O.context and 1 << 14) | (O.timestamps and 1 << 28) | (O.return_stack and 1 << 29) | (O.cycles and 1 << 12)
 def attr(type, config, period, flags): return struct.pack('<IIQQQQQ', type, 128, config, period, ST, 4, flags).ljust(128, b'\0')
 only_user = 0 if kernel else 1 << 5 | 1 << 6
-attrs = [attr(8, config, 1, 1 | 1 << 18 | only_user), attr(1, 9, 1, 1 << 18 | only_user | 1 << 8 | 1 << 9 | 1 << 13 | 1 << 23 | 1 << 24)]
-data = rec(69, 0, struct.pack('<Q', n_ids + 1) + b''.join(struct.pack('<QQQQ', 100 + n, n, n if per_cpu else 0xffffffffffffffff, 0xffffffffffffffff if per_cpu else k) for n, (k, _) in enumerate(aux)) + struct.pack('<QQQQ', 300, 0, 0, PID))
+side = 1 << 8 | 1 << 9 | 1 << 13 | 1 << 23 | 1 << 24
+attrs = [attr(8, config, 1, 1 | 1 << 18 | only_user | side)] if O.simpleperf else [attr(8, config, 1, 1 | 1 << 18 | only_user), attr(1, 9, 1, 1 << 18 | only_user | side)]
+all_ids = [ids] if O.simpleperf else [ids, [300]]; flat = sum(all_ids, [])
+data = b'' if O.simpleperf else rec(69, 0, struct.pack('<Q', n_ids + 1) + b''.join(struct.pack('<QQQQ', 100 + n, n, n if per_cpu else 0xffffffffffffffff, 0xffffffffffffffff if per_cpu else k) for n, (k, _) in enumerate(aux)) + struct.pack('<QQQQ', 300, 0, 0, PID))
 configr = (O.context and 1 << 6) | (O.timestamps and 1 << 11) | (O.return_stack and 1 << 12) | (O.cycles and 1 << 4)
 id8 = 16 if O.speculation else 0
 priv = [1, 8 << 32 | len(units), 0]
@@ -290,33 +298,51 @@ for u in units:
     regs = [configr, 1 << 31 | 0x10 + 2 * u.cpu if O.hw_id else u.id, 0x28000ea1, 0xffff if O.ete else 0x4100f422, 0x20001088, id8, 0xcc]
     if O.ete: regs = regs[:3] + [0x4100fff3] + regs[4:] + [0x47705a13, 0xffffffffffffffff]
     else: regs += [0xffffffffffffffff]
+    if O.simpleperf: regs.pop()  # It does not tell where timestamps come from.
     priv += [0x5050505050505050 if O.ete else 0x4040404040404040, u.cpu, len(regs)] + regs
 data += rec(70, 0, struct.pack('<II', 3, 0) + struct.pack('<%dQ' % len(priv), *priv))
+maps = b''
 if kernel:
     v = symbols['_text']; size = symbols['_etext'] - v
-    data += rec(1, 1, struct.pack('<IIQQQ', 0xffffffff, 0, v, size, v) + name('[kernel.kallsyms]_text') + trailer(0, 0))
+    maps += rec(1, 1, struct.pack('<IIQQQ', 0xffffffff, 0, v, size, 0 if O.simpleperf else v) + name('[kernel.kallsyms]' + ('' if O.simpleperf else '_text')) + trailer(0, 0))
 for p in processes:
-    data += rec(3, 1 << 13, struct.pack('<II', p.pid, p.pid) + name('prog') + trailer(p.pid, T0))
+    maps += rec(3, 1 << 13, struct.pack('<II', p.pid, p.pid) + name('prog') + trailer(p.pid, T0))
     for v, o, d in p.code.segments:
-        base = v & ~4095; data += rec(10, 2, struct.pack('<IIQQQIIQQII', p.pid, p.pid, base, (v + len(d) - base + 4095) & ~4095, o & ~4095, 0, 0, 0, 0, 5, 2) + name(p.path) + trailer(p.pid, T0 + 1))
+        base = v & ~4095; maps += rec(10, 2, struct.pack('<IIQQQIIQQII', p.pid, p.pid, base, (v + len(d) - base + 4095) & ~4095, o & ~4095, 0, 0, 0, 0, 5, 2) + name(p.path) + trailer(p.pid, T0 + 1))
+if not O.init_map: data += maps
 if O.hw_id: data += b''.join(rec(21, 0, struct.pack('<Q', u.id) + trailer(PID, T0 + 2, u.cpu, 100)) for u in units)
 for n, (key, d) in enumerate(aux):
     pid, cpu = (PID, key) if per_cpu else (key, 0)
     data += rec(12, 0, struct.pack('<II', pid, pid) + trailer(pid, T0 + 2, cpu, ids[n]))
     data += rec(11, 0, struct.pack('<QQQ', 0, len(d), 0x100 if O.raw else 0) + trailer(pid, T0 + 100, cpu, ids[n]))
-start = 104 + 8 * (n_ids + 1) + 2 * 144; index = []
+start = 104 + 8 * len(flat) + len(attrs) * 144; index = []
 for n, (key, d) in enumerate(aux):
     index.append((start + len(data), 48))
     tid, cpu = (0xffffffff, key) if per_cpu else (key, 0xffffffff)
     data += struct.pack('<IHHQQQIIII', 71, 0, 48, len(d), 0, 0x1234 + n, n, tid, cpu, 0) + d
 for p in processes: data += rec(4, 0, struct.pack('<IIIIQ', p.pid, 1, p.pid, 1, T0 + 200) + trailer(p.pid, T0 + 200))
-data += rec(68, 0, b'')
+if not O.simpleperf: data += rec(68, 0, b'')
 def text(s): t = s.encode() + b'\0'; t = t.ljust((len(t) + 63) // 64 * 64, b'\0'); return struct.pack('<I', len(t)) + t
 desc = struct.pack('<II', 2, 128)
-for a, i, n in zip(attrs, [ids, [300]], ['cs_etm//' + ('' if kernel else 'u'), 'dummy:u']): desc += a + struct.pack('<I', len(i)) + text(n) + struct.pack('<%dQ' % len(i), *i)
+for a, i, n in zip(attrs, all_ids, ['cs_etm//' + ('' if kernel else 'u'), 'dummy:u']): desc += a + struct.pack('<I', len(i)) + text(n) + struct.pack('<%dQ' % len(i), *i)
 feats = {3: text('host'), 4: text('6.6'), 5: text('6.6'), 6: text('aarch64'), 7: struct.pack('<II', len(units), len(units)), 12: desc, 18: struct.pack('<Q', len(index)) + b''.join(struct.pack('<QQ', *i) for i in index)}
-ab = b''.join(a + struct.pack('<QQ', 104 + 8 * sum(len(x) for x in [ids, [300]][:n]), 8 * len([ids, [300]][n])) for n, a in enumerate(attrs))
-idb = struct.pack('<%dQ' % (n_ids + 1), *ids, 300); end = start + len(data); table = body = b''; q = end + 16 * len(feats)
+if O.simpleperf:
+    def varint(n): return bytes([n & 127 | 128]) + varint(n >> 7) if n > 127 else bytes([n])
+    def field(n, wire, v): return varint(n << 3 | wire) + (varint(v) if wire == 0 else varint(len(v)) + v)
+    def file(path, kind, at, rest): m = field(1, 2, path.encode()) + field(2, 0, kind) + field(3, 0, at) + rest; return struct.pack('<I', len(m)) + m
+    def note(elf): n = next(iter(elf.get_section_by_name('.note.gnu.build-id').iter_notes()))['n_desc']; return bytes.fromhex(n).ljust(20, b'\0')
+    def id_of(misc, pid, elf, path): return rec(67, misc, struct.pack('<I', pid) + note(elf) + b'\0' * 4 + path.encode().ljust((len(path) // 64 + 1) * 64, b'\0'))
+    programs = {p.path: p.code for p in processes}
+    feats = {f: feats[f] for f in (4, 5, 6)}
+    feats[2] = b''.join(id_of(2, 0xffffffff, c.elf, path) for path, c in programs.items()) + (id_of(1, 0xffffffff, kernel.elf, '[kernel.kallsyms]') if kernel else b'')
+    feats[11] = struct.pack('<I', 4) + b''.join(text(word) for word in ('simpleperf', 'record', '-e', 'cs-etm' if kernel else 'cs-etm:u'))
+    feats[18] = b''.join(struct.pack('<QQ', *i) for i in index)
+    feats[129] = b''.join(word.encode() + b'\0' for word in ('simpleperf_version', '1.build.0', 'system_wide_collection', 'true', 'trace_offcpu', 'false', 'event_type_info', 'cs-etm,8,0', 'android_version', '15', 'recording_process', '999', 'clockid', 'perf'))
+    # 0: the kernel, 2: an ELF file; there is a symbol that was hit.
+    feats[132] = b''.join(file(path, 2, c.segments[0][0], field(4, 2, field(1, 0, c.segments[0][0]) + field(2, 0, 64) + field(3, 2, b'begin')) + field(6, 2, field(1, 0, c.segments[0][1]))) for path, c in programs.items()) + (file('[kernel.kallsyms]', 0, 0, b'') if kernel else b'')
+    if O.init_map: feats[134] = maps
+ab = b''.join(a + struct.pack('<QQ', 104 + 8 * sum(len(x) for x in all_ids[:n]), 8 * len(all_ids[n])) for n, a in enumerate(attrs))
+idb = struct.pack('<%dQ' % len(flat), *flat); end = start + len(data); table = body = b''; q = end + 16 * len(feats)
 for k in sorted(feats): table += struct.pack('<QQ', q, len(feats[k])); body += feats[k]; q += len(feats[k])
-open(O.out, 'wb').write(b'PERFILE2' + struct.pack('<8Q', 104, 144, 104 + 8 * (n_ids + 1), len(ab), start, len(data), 0, 0) + struct.pack('<4Q', sum(1 << k for k in feats), 0, 0, 0) + idb + ab + data + table + body)
+open(O.out, 'wb').write(b'PERFILE2' + struct.pack('<8Q', 104, 144, 104 + 8 * len(flat), len(ab), start, len(data), 0, 0) + sum(1 << k for k in feats).to_bytes(32, 'little') + idb + ab + data + table + body)
 print('%d instructions, %d bytes of trace, %d synchronizations' % (executed, sum(len(d) for _, d in aux), sum(u.syncs for u in units)))

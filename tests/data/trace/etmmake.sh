@@ -19,13 +19,17 @@ build() {
 }
 build -DROUNDS=40 -Wl,--build-id=0xc4 -o small64 "$here/small64.c"
 build -DROUNDS=25 -DSIGNALS -Wl,--build-id=0xc5 -o signal64 "$here/small64.c"
+# simpleperf reads build-ids of 20 bytes only.
+id=0x5a11e6400000000000000000000000000000000
+build -DROUNDS=40 -Wl,--build-id=${id}1 -o android64 "$here/small64.c"
 aarch64-linux-gnu-as -o kernel64.o "$here/kernel64.S"
-aarch64-linux-gnu-ld --build-id=0xc6 -z max-page-size=4096 -Ttext 0xffff800080000000 -e _text -o vmlinux64 kernel64.o
-cp small64 signal64 vmlinux64 "$here/root$programs/"
-for program in small64 signal64; do
+aarch64-linux-gnu-ld --build-id=${id}3 -z max-page-size=4096 -Ttext 0xffff800080000000 -e _text -o vmlinux64 kernel64.o
+cp small64 signal64 android64 vmlinux64 "$here/root$programs/"
+for program in small64 signal64 android64; do
     qemu-aarch64-static -singlestep -d exec,nochain -D $program.log ./$program
 done
 small=small64.log:small64
+android=android64.log:android64
 signal=signal64.log:signal64
 
 # make NAME OPTIONS: NAME.data and NAME.truth
@@ -50,3 +54,9 @@ make etm-cpus $small $signal --sync 200 --cpus 2 --slice 2000
 make etm-threads $small --sync 200 --cpus 2 --per-thread --slice 2000
 make etm-ids $small --sync 200 --hw-id
 make etm-cut $small --sync 200 --cut 704
+
+# As simpleperf records them. NAME.simpleperf is what `simpleperf inject --symdir root` of the NDK r27 writes of
+# android64, etm-android.branches what it writes with --output branch-list, and etm-android-branches.simpleperf its text of
+# that; it does not know INIT_MAP, so that of etm-android-kernel is of the same recording without this.
+make etm-android $android $android --sync 200 --simpleperf --cpus 2 --slice 2000 --interrupt 500
+make etm-android-kernel $android --sync 200 --simpleperf --kernel vmlinux64 --interrupt 700 --return-stack --init-map

@@ -1,8 +1,9 @@
 # A made-up kernel for `etmmake.py --kernel`: what a system call and an interrupt go through. Nothing runs it: etmmake
 # follows it, taking each conditional branch as it pleases.
-.globl _text, entry_svc, entry_irq, work, _etext
+.globl _text, _stext, entry_svc, entry_irq, work, _etext
 .text
-_text: nop
+_text:
+_stext: nop
 entry_svc: stp x29, x30, [sp, #-16]!
 1: subs x0, x0, #1
  b.eq 2f

@@ -1,0 +1,108 @@
+//! Counts what the branch lists of simpleperf say of a program: they tell which branches were taken, and the program's
+//! code tells which these are.
+//!
+//! Source: AOSP, simpleperf/ETMDecoder.cpp (ConvertETMBranchMapToInstrRanges). Where that takes an address of the branch
+//! before for the target of an ISB, execution goes straight on here.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use build_id::BuildId;
+use perfx_format::branch_list::{BranchList, TracedBinary, binaries, messages};
+use perfx_pipeline::{Error, Level, Report, Result, counted};
+use perfx_trace::Kind;
+
+use crate::ranges::{Code, INSTRUCTION};
+
+/// The program that is looked for in lists.
+pub(crate) struct Wanted<'p> {
+    pub(crate) path: &'p Path,
+    pub(crate) id: Option<BuildId>,
+    /// The address of its symbol `_stext`, if it is a kernel.
+    pub(crate) stext: Option<u64>,
+    pub(crate) code: Code,
+}
+
+/// What ran straight on: the branch to it, its first and its last instruction.
+pub(crate) type ListedRun = (Option<u64>, u64, Option<u64>);
+
+/// Calls `take` for each list of a program in these bytes of a file or section: with its path there, with what ran, and
+/// how often.
+pub(crate) fn each_list(
+    bytes: &[u8],
+    name: &str,
+    wanted: &Wanted<'_>,
+    report: &mut Report,
+    mut take: impl FnMut(&[u8], Vec<ListedRun>, u64),
+) -> Result<()> {
+    let fail = |what: &str| Error::new(format!("{name}: {what}"));
+    let (mut others, mut thumb, mut is_there, mut stacks) = (0_u64, 0_u64, false, false);
+    for message in messages(bytes).map_err(|error| fail(&error.to_string()))? {
+        let (binaries, has_stacks) =
+            binaries(&message).ok_or_else(|| fail("the branch list ends within a field"))?;
+        stacks |= has_stacks;
+        for binary in &binaries {
+            let Some(shift) = shift(binary, wanted) else {
+                others += 1;
+                continue;
+            };
+            is_there = true;
+            for list in &binary.lists {
+                if list.address & 1 == 0 {
+                    take(binary.path, each_run(list, shift, &wanted.code), list.count);
+                } else {
+                    thumb += 1;
+                }
+            }
+        }
+    }
+    if !is_there {
+        let (others, path) = (counted(others, "file", "files"), wanted.path.display());
+        report.say(Level::Loss, format!("{name}: has branches of {others}, none of which is {path}"));
+    }
+    if thumb > 0 {
+        report.say(Level::Loss, format!("{name}: {} of 32-bit Arm code", counted(thumb, "list", "lists")));
+    }
+    if stacks {
+        report.say(Level::Loss, format!("{name}: branch stacks in a branch list, which perfx does not read"));
+    }
+    Ok(())
+}
+
+/// What is added to an address in the lists of a binary to make it one of the program; `None` if it is another one.
+fn shift(binary: &TracedBinary<'_>, wanted: &Wanted<'_>) -> Option<u64> {
+    let name = Path::new(OsStr::from_bytes(binary.path)).file_name();
+    let is_own = match wanted.id.filter(|_| !binary.build_id.is_empty()) {
+        Some(own) => format!("{:0<40}", own.to_string()).as_bytes() == binary.build_id,
+        None => name == wanted.path.file_name(),
+    };
+    match binary.kernel_start {
+        _ if !is_own => None,
+        start if binary.is_kernel && start > 0 => Some(wanted.stext?.wrapping_sub(start)),
+        _ => Some(0),
+    }
+}
+
+/// What ran straight on according to a list: the branch to it, its first and its last instruction.
+fn each_run(list: &BranchList<'_>, shift: u64, code: &Code) -> Vec<ListedRun> {
+    let mut runs = Vec::new();
+    let (mut from, mut last) = (None, None);
+    let mut start = list.address.wrapping_add(shift);
+    let mut ip = start;
+    for is_taken in list.taken() {
+        let Some((kind, target)) = code.next_branch(&mut ip) else { break };
+        last = Some(ip);
+        match kind {
+            Kind::Conditional | Kind::Jump | Kind::Call if is_taken => {
+                runs.push((from, start, last.take()));
+                (from, start, ip) = (Some(ip), target, target);
+            }
+            Kind::Conditional | Kind::Barrier => ip = ip.wrapping_add(INSTRUCTION),
+            // A list ends at a branch whose target the code does not tell.
+            _ => break,
+        }
+    }
+    runs.push((from, start, last));
+    runs
+}
