@@ -78,7 +78,7 @@ impl PassOptions for FilterArgs {
         "machine=host:exclude-cgroup=/.*",
         "kind=SAMPLE:exclude-kind=EXIT:drop-unused",
         "where=common_pid > 1",
-        "netns=1,2:pidns=3",
+        r"netns=1\,2:pidns=3",
         "symbol=.*a.*:no-files",
         "leaf=.*read.*:exclude-symbol=.*lock.*:no-files",
     ];

@@ -783,7 +783,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_printed_is_shown_field_by_field() {
-        let fields = "comm=sh pid=-2 text=hi args=05000000000000001000000000000000 ptr=0x0";
+        let fields = "comm=sh pid=-2 text=hi args=[5, 16] ptr=0x0";
         let deep = format!("\"%d\", {}1{}", "(".repeat(1000), ")".repeat(1000));
         let long = format!("\"%d\", 1{}", "+1".repeat(5000));
         let endless = format!("\"{}\"", "x".repeat(1 << 20));

@@ -329,6 +329,7 @@ const COMMANDS: &[(&str, &[&str])] = &[
     ("list", &["functions", "--no-files"]),
     ("list", &["functions", "--callers", ".", "--no-files"]),
     ("list", &["mappings"]),
+    ("list", &["namespaces"]),
     ("list", &["processes"]),
     ("list", &["stacks", "--no-files"]),
     ("list", &["threads"]),

@@ -228,7 +228,7 @@ fn options_that_a_list_does_not_have_are_refused() {
         ("stacks --callers main", "--callers is for functions"),
         ("functions --depth 3", "--depth is for --callers and --callees"),
         ("threads --no-files", "options that search for symbols"),
-        ("events again.data", "only functions and stacks are listed of several recordings"),
+        ("threads again.data", "processes, threads, namespaces and mappings are those of one recording"),
     ] {
         let mut words = args!["list"].to_vec();
         words.extend(line.split(' ').map(std::ffi::OsString::from));

@@ -788,23 +788,40 @@ enum Change {
     Exec,
 }
 
-/// Replays all changes up to a time, in time order.
+/// The mappings of a program and of the one that it replaced, each with its number.
+#[derive(Clone, Default)]
+struct Programs {
+    now: Vec<(u64, u64, u32)>,
+    replaced: Vec<(u64, u64, u32)>,
+}
+
+/// Replays all changes up to a time, in time order. What a program replaced counts where it has mapped nothing.
 fn replay(changes: &[(u64, Space, Change)], time: u64, space: Space, address: u64) -> Option<u32> {
-    let mut maps: HashMap<Space, Vec<(u64, u64, u32)>> = HashMap::new();
+    let mut programs: HashMap<Space, Programs> = HashMap::new();
     let mut sorted: Vec<_> = changes.iter().filter(|(at, ..)| *at <= time).collect();
     sorted.sort_by_key(|(at, ..)| *at);
     for &&(_, space, change) in &sorted {
         match change {
-            Change::Map { start, end, mapping } => maps.entry(space).or_default().push((start, end, mapping)),
-            Change::Fork { parent } => {
-                let copy = maps.get(&Space { pid: parent, ..space }).cloned().unwrap_or_default();
-                maps.insert(space, copy);
+            Change::Map { start, end, mapping } => {
+                programs.entry(space).or_default().now.push((start, end, mapping));
             }
-            Change::Exec => drop(maps.insert(space, Vec::new())),
+            Change::Fork { parent } => {
+                let parent = programs.get(&Space { pid: parent, ..space });
+                let now = parent.map(|parent| parent.now.clone()).unwrap_or_default();
+                programs.insert(space, Programs { now, replaced: Vec::new() });
+            }
+            Change::Exec => {
+                let program = programs.entry(space).or_default();
+                program.replaced = std::mem::take(&mut program.now);
+            }
         }
     }
-    let found = maps.get(&space)?.iter().rfind(|(start, end, _)| (*start..*end).contains(&address));
-    found.map(|&(.., mapping)| mapping)
+    let Programs { now, replaced } = programs.get(&space)?;
+    let newest = |maps: &[(u64, u64, u32)]| {
+        let found = maps.iter().rfind(|(start, end, _)| (*start..*end).contains(&address));
+        found.map(|&(.., mapping)| mapping)
+    };
+    newest(now).or_else(|| newest(replaced))
 }
 
 #[test]
