@@ -166,7 +166,7 @@ impl<'t> TracePrinter<'t> {
     }
 
     /// The names and values of the fields that only this tracepoint has, as far as the raw data has them; several
-    /// numbers as a list. Ends when the values take more than [`TEXT_MAX`] bytes.
+    /// numbers as a list. Ends when the values take more than 64 KiB.
     pub fn values<'r>(&'r self, raw: &'r [u8]) -> impl Iterator<Item = (&'t str, String)> + use<'r, 't> {
         let own = self.fields.iter().filter(|field| !field.is_common());
         let mut bytes = 0;
