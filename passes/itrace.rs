@@ -5,6 +5,7 @@
 //! perf 7.3 is the model: its events, ids and names, and its samples.
 
 mod code;
+mod code_events;
 mod coresight;
 mod events;
 mod found;

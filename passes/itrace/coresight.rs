@@ -41,7 +41,7 @@ pub(super) fn stage(
     let mut recorded = found.traces.done_coresight(stored).with_context(in_file)?;
     let events = Events::of(options, recorded.tracer.pmu_type, &session.events).with_context(in_file)?;
     let code = code::of(places, &mut recorded, Clock { conv: None }, &found.build_ids, session);
-    let decoded = events.branches.iter().chain(&events.instructions).cloned().collect();
+    let decoded = events.sampled.decoded();
     let context = Arc::new(Context { recorded, code, events, endian: session.endian });
     let etm = Etm { context, counts: Arc::default() };
     Ok(Combine::with_step(NAME, Decode::new(etm, decoded, found.names)).stage())

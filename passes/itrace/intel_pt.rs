@@ -40,7 +40,7 @@ pub(super) fn stage(
     let events = Events::of(options, &recorded, &session.events).with_context(in_file)?;
     let clock = recorded.clock();
     let code = code::of(places, &mut recorded, clock, &found.build_ids, session);
-    let decoded = events.decoded();
+    let decoded = events.sampled.decoded();
     let (endian, threads, temp_files) = (session.endian, session.threads, session.temp_files());
     let context = Context { recorded, code, events, endian, threads, temp_files };
     let pt = Pt { context: Arc::new(context), counts: Arc::default() };

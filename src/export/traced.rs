@@ -70,12 +70,12 @@ impl Traced {
             "{name}: options that select samples do not select parts of its hardware trace"
         );
         let stored = recording.stored_bytes();
-        if survey.is_coresight() {
-            return Ok(Some(Traced::CoreSight(survey.done_coresight(&stored)?)));
-        }
-        let events = recording.all_events();
-        let recorded = survey.done(&stored, &events).with_context(|| recording.name.to_string())?;
-        Ok(Some(Traced::Pt(recorded)))
+        let traced = if survey.is_coresight() {
+            survey.done_coresight(&stored).map(Traced::CoreSight)
+        } else {
+            survey.done(&stored, &recording.all_events()).map(Traced::Pt)
+        };
+        Ok(Some(traced.with_context(|| recording.name.to_string())?))
     }
 
     /// The DSOs of the recording with their flags, and the process that mapped each first.

@@ -100,7 +100,7 @@ impl<'c> Sampler<'c> {
 
     /// Makes a sample of the last instruction, with the branches in front of it, which would be lost.
     fn rest(&mut self) {
-        if let Some(last) = self.last.filter(|_| self.events.stack > 0) {
+        if let Some(last) = self.last.filter(|_| self.events.sampled.stack > 0) {
             let period = std::mem::take(&mut self.since);
             self.instruction(last, period);
         }
@@ -130,7 +130,7 @@ impl<'c> Sampler<'c> {
     /// The sample of an instruction.
     #[cold]
     fn instruction(&mut self, ip: u64, period: u64) {
-        if let Some(event) = &self.events.instructions {
+        if let Some(event) = &self.events.sampled.instructions {
             let branches = &*self.stack.make_contiguous();
             let sample = NewSample { ip, period, branches, ..NewSample::default() };
             let bytes = fill(sample, ip, event, self.at.as_ref(), self.task).build(&event.attr, self.endian);
@@ -147,11 +147,11 @@ impl<'c> Sampler<'c> {
     }
 
     fn branch_sample(&mut self, from: u64, to: u64, class: Class) {
-        let Some(event) = &self.events.branches else { return };
+        let Some(event) = &self.events.sampled.branches else { return };
         let is_selected = match class {
-            _ if !self.events.calls && !self.events.returns => true,
-            Class::Call => self.events.calls,
-            Class::Return => self.events.returns,
+            _ if !self.events.sampled.calls && !self.events.sampled.returns => true,
+            Class::Call => self.events.sampled.calls,
+            Class::Return => self.events.sampled.returns,
             Class::Edge => true,
             Class::Other => false,
         };
@@ -175,8 +175,10 @@ impl<'c> Sampler<'c> {
     /// Puts the last branch on the stack, when something is executed behind it.
     #[inline(always)]
     fn push_branch(&mut self) {
-        if let Some((from, to, _)) = self.branch.filter(|(from, ..)| *from != 0 && self.events.stack > 0) {
-            self.stack.truncate(self.events.stack - 1);
+        if let Some((from, to, _)) =
+            self.branch.filter(|(from, ..)| *from != 0 && self.events.sampled.stack > 0)
+        {
+            self.stack.truncate(self.events.sampled.stack - 1);
             self.stack.push_front(Branch { from, to, flags: BranchFlags(0) });
         }
     }
@@ -270,7 +272,7 @@ impl Sampler<'_> {
     #[cold]
     fn sample(&mut self, blocks: &Blocks, block: BlockId, count: u64) {
         let period = self.events.period;
-        if self.events.instructions.is_none() {
+        if self.events.sampled.instructions.is_none() {
             self.since %= period;
             return;
         }

@@ -128,7 +128,7 @@ impl<'c> Sampler<'c> {
     pub(super) fn new(context: &'c Context, buffer: usize) -> Sampler<'c> {
         let events = &context.events;
         let due = Due {
-            period: events.instructions.as_ref().map(|_| events.period),
+            period: events.sampled.instructions.as_ref().map(|_| events.period),
             since: 0,
             now: 0,
             behind: 0,
@@ -138,7 +138,7 @@ impl<'c> Sampler<'c> {
         Sampler {
             context,
             cpu: context.recorded.buffers[buffer].cpu,
-            stacks: Stacks::new(events.stack),
+            stacks: Stacks::new(events.sampled.stack),
             space: None,
             task: UNKNOWN,
             told: 0,
@@ -239,8 +239,8 @@ impl<'c> Sampler<'c> {
         let (lead, others) = blocks.steps(id).split_at(usize::from(path.lead));
         let (behind, instructions) = (self.behind_lead.take(), u64::from(path.instructions));
         let mut due = self.due;
-        let has_samples =
-            self.context.events.branches.is_some() || due.next().is_some_and(|next| next <= instructions);
+        let has_samples = self.context.events.sampled.branches.is_some()
+            || due.next().is_some_and(|next| next <= instructions);
         if has_samples {
             lead.iter().for_each(|step| self.step(*step, blocks, made));
             self.arriving = behind.or(self.arriving);
@@ -315,7 +315,7 @@ impl<'c> Sampler<'c> {
     fn instruction(&mut self, ip: u64, total: u64, made: &mut Spool) {
         let period = total - std::mem::replace(&mut self.sampled, total);
         let branches = self.stacks.get();
-        if let Some(event) = &self.context.events.instructions {
+        if let Some(event) = &self.context.events.sampled.instructions {
             let sample = NewSample { ip, period, branches: &branches, ..self.new_sample(event, ip) };
             self.push(sample, event, made);
         }
@@ -326,11 +326,11 @@ impl<'c> Sampler<'c> {
         self.estimate(from, to);
         self.stacks.push(from, to, flags);
         let events = &self.context.events;
-        let Some(event) = &events.branches else { return };
+        let Some(event) = &events.sampled.branches else { return };
         let is_selected = match class {
-            _ if !events.calls && !events.returns => true,
-            Class::Call | Class::End => events.calls,
-            Class::Return | Class::Begin => events.returns,
+            _ if !events.sampled.calls && !events.sampled.returns => true,
+            Class::Call | Class::End => events.sampled.calls,
+            Class::Return | Class::Begin => events.sampled.returns,
             Class::Other => false,
         };
         if is_selected {
@@ -370,8 +370,11 @@ impl<'c> Sampler<'c> {
             Event::Begin { ip } | Event::Resumed { ip } => self.branch(0, ip, 0, Class::Begin, made),
             Event::End { ip, block, to } => {
                 let class = block.map_or(Class::End, |block| Class::of(blocks[block].kind));
-                let class =
-                    if class == Class::Return && self.context.events.returns { class } else { Class::End };
+                let class = if class == Class::Return && self.context.events.sampled.returns {
+                    class
+                } else {
+                    Class::End
+                };
                 self.branch(ip, to.unwrap_or(0), 0, class, made);
                 self.due.is_continuous = false;
             }
