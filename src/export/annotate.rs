@@ -1,15 +1,16 @@
 //! Finds the instructions and the source lines of the functions with the most samples, for a page.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::File;
 use std::io::Read as _;
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use foldhash::fast::RandomState;
 use perfx_pipeline::Result;
-use perfx_resolve::{Frame, Images, Names, Search, dwarf_files, with_deep_stack};
+use perfx_resolve::{Frame, Images, NamedPlace, Names, Search, dwarf_files, with_deep_stack};
 use perfx_trace::listing;
 use serde::{Deserialize, Serialize};
 use symbols::{Arch, Content};
@@ -20,8 +21,11 @@ use crate::stacks::Stacks;
 /// The longest function that is listed, bytes of code.
 const MOST_CODE: u64 = 64 << 10;
 
-/// The largest source file that is read, bytes.
-const MOST_SOURCE: u64 = 16 << 20;
+/// The most that is read of all source files, bytes.
+const MOST_SOURCE: u64 = 64 << 20;
+
+/// The longest path of a source file that is shown, bytes: PATH_MAX. DWARF can give each instruction a longer one.
+const LONGEST_PATH: usize = 4096;
 
 /// The longest source line that is shown, characters.
 const LONGEST_LINE: usize = 200;
@@ -70,16 +74,14 @@ pub struct SourceLine {
 pub struct Annotated {
     /// The functions, the heaviest first.
     pub functions: Vec<Code>,
-    /// For each frame with code here, the number of its instruction: those of all functions are numbered through.
-    spots: HashMap<Frame, u64, RandomState>,
-    /// The frame of each stack.
-    frames: Vec<Frame>,
+    /// For each stack that ends in code here, the number of its instruction: those of all functions are numbered through.
+    spots: HashMap<u32, u64, RandomState>,
 }
 
 impl Annotated {
     /// The number of the instruction in which a stack ends.
     pub fn spot(&self, stack: u32) -> Option<u64> {
-        self.spots.get(self.frames.get(stack as usize)?).copied()
+        self.spots.get(&stack).copied()
     }
 }
 
@@ -93,22 +95,25 @@ type Place = (u32, u64, u64);
 /// A thread cannot be started.
 pub fn annotate(stacks: &Stacks, event: u32, most: usize, search: Search<'_>) -> Result<Annotated> {
     let frames: Vec<Frame> = stacks.tree.frames().collect();
-    let frames: Vec<Frame> = stacks.tree.nodes().map(|(_, frame)| frames[frame as usize]).collect();
+    let innermost: Vec<Frame> = stacks.tree.nodes().map(|(_, frame)| frames[frame as usize]).collect();
     let mut sums: BTreeMap<u32, BTreeMap<Frame, u64>> = BTreeMap::new();
-    for (row, weight) in &stacks.rows {
-        let frame = frames.get(row.stack as usize).filter(|frame| row.event == event && frame.process == 0);
+    for (row, weight) in stacks.rows.iter().filter(|(row, _)| row.event == event) {
+        let frame = innermost.get(row.stack as usize).filter(|frame| frame.process == 0);
         if let Some((frame, dso)) = frame.and_then(|frame| Some((*frame, frame.dso?))) {
             let sum = sums.entry(dso).or_default().entry(frame).or_default();
             let weight = Count::Shown.of(search.facts.events.get(event as usize), weight);
             *sum = sum.saturating_add(weight);
         }
     }
-    let (functions, spots) = with_deep_stack(|| {
-        let chosen = heaviest(&sums, most, search);
-        let sources = SourceFiles { search, read: HashMap::new() };
-        list(chosen, sources, search)
-    })?;
-    Ok(Annotated { functions, spots, frames })
+    let listed = with_deep_stack(|| list(heaviest(&sums, most, search), search))?;
+    let (mut functions, mut numbers, mut first) = (Vec::new(), HashMap::new(), 0);
+    for Listed { code, hits } in listed {
+        numbers.extend(hits.into_iter().map(|(frame, number)| (frame, first + number)));
+        first += code.instructions.len() as u64;
+        functions.push(code);
+    }
+    let spots = (0..).zip(innermost).filter_map(|(stack, frame)| Some((stack, *numbers.get(&frame)?)));
+    Ok(Annotated { functions, spots: spots.collect() })
 }
 
 /// The functions with the most weight, with their frames.
@@ -137,59 +142,79 @@ fn heaviest(
     all.into_iter().map(|(_, place, frames)| (place, frames)).collect()
 }
 
-/// Lists functions, and numbers their instructions.
-fn list(
-    chosen: Vec<(Place, Vec<Frame>)>,
-    mut sources: SourceFiles<'_>,
-    search: Search<'_>,
-) -> (Vec<Code>, HashMap<Frame, u64, RandomState>) {
+/// A listed function, and the instructions that frames are in, by number.
+struct Listed {
+    code: Code,
+    hits: Vec<(Frame, u64)>,
+}
+
+/// Lists functions, DSO by DSO, so that the symbols and the DWARF of each are read once.
+fn list(chosen: Vec<(Place, Vec<Frame>)>, search: Search<'_>) -> Vec<Listed> {
     let (names, images) = (Names::new(search), Images::new(search));
-    let (mut codes, mut spots, mut numbered) = (Vec::new(), HashMap::default(), 0_u64);
-    for ((dso, start, end), frames) in chosen {
-        let files = dwarf_files();
-        let Some(&first) = frames.first() else { continue };
-        let place = names.place(first, &files);
-        let name = place.name(first.at);
-        let function = name.functions.first().map(|function| function.name.to_string());
-        let mut code = Code {
-            name: function.unwrap_or_default(),
-            file: String::from_utf8_lossy(place.dso().unwrap_or_default()).into_owned(),
-            instructions: Vec::new(),
-            lines: Vec::new(),
-            lack: None,
-        };
-        let address = place.address(first.at).unwrap_or(start);
-        // Offsets in the file and addresses differ by the same number within a segment.
-        let offset = |address_of: u64| first.at.checked_sub(address.checked_sub(address_of)?);
-        let arch = place.symbol(first.at).and_then(|(_, arch)| arch);
-        let bytes = offset(start).and_then(|from| bytes(&images.code(dso)?, from, end.saturating_sub(start)));
-        match (arch, bytes) {
-            (Some(Arch::X86_64), Some(bytes)) => {
-                let line = |at: u64| place.line(offset(start)?.checked_add(at - start)?);
-                let listed: Vec<_> = listing(&bytes, start).map(|(at, text)| (at, text, line(at))).collect();
-                code.lines = sources.around(listed.iter().filter_map(|(.., line)| line.as_ref()));
-                for (at, text, line) in &listed {
-                    let line = line.as_ref().and_then(|(file, number)| {
-                        let order = |of: &SourceLine| (&*of.file, of.number).cmp(&(&**file, *number));
-                        code.lines.binary_search_by(order).ok()
-                    });
-                    code.instructions.push((format!("{at:x}"), text.clone(), line.map(|line| line as u32)));
-                }
-                for frame in frames {
-                    let Some(at) = place.address(frame.at) else { continue };
-                    // An address within an instruction can't be of a sample of this code.
-                    if let Ok(number) = listed.binary_search_by_key(&at, |&(at, ..)| at) {
-                        spots.insert(frame, numbered + number as u64);
-                    }
-                }
-                numbered += listed.len() as u64;
-            }
-            (Some(Arch::X86_64), None) => code.lack = Some("its file was not found".to_owned()),
-            _ => code.lack = Some("only x86-64 code can be listed".to_owned()),
-        }
-        codes.push(code);
+    let mut sources = SourceFiles { search, names: HashSet::new(), read: HashMap::new(), left: MOST_SOURCE };
+    let mut by_dso: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+    for (at, ((dso, ..), _)) in chosen.iter().enumerate() {
+        by_dso.entry(*dso).or_default().push(at);
     }
-    (codes, spots)
+    let mut listed: BTreeMap<usize, Listed> = BTreeMap::new();
+    for (dso, functions) in by_dso {
+        let files = dwarf_files();
+        let Some(first) = chosen[functions[0]].1.first() else { continue };
+        let place = names.place(*first, &files);
+        let content = images.code(dso);
+        for at in functions {
+            let ((_, start, end), frames) = &chosen[at];
+            let code = (content.as_ref(), *start..*end);
+            listed.extend(function(&place, code, frames, &mut sources).map(|function| (at, function)));
+        }
+    }
+    listed.into_values().collect()
+}
+
+/// Lists a function: the bytes of its file, and its addresses.
+fn function(
+    place: &NamedPlace<'_>,
+    (content, range): (Option<&Content>, Range<u64>),
+    frames: &[Frame],
+    sources: &mut SourceFiles<'_>,
+) -> Option<Listed> {
+    let first = frames.first()?;
+    let name = place.name(first.at);
+    let mut code = Code {
+        name: name.functions.first().map(|function| function.name.to_string()).unwrap_or_default(),
+        file: String::from_utf8_lossy(place.dso().unwrap_or_default()).into_owned(),
+        instructions: Vec::new(),
+        lines: Vec::new(),
+        lack: None,
+    };
+    let Some((_, Some(Arch::X86_64))) = place.symbol(first.at) else {
+        code.lack = Some("only x86-64 code can be listed".to_owned());
+        return Some(Listed { code, hits: Vec::new() });
+    };
+    // Offsets in the file and addresses differ by the same number within a segment.
+    let offset = first.at.checked_sub(place.address(first.at)?.checked_sub(range.start)?)?;
+    let Some(bytes) =
+        content.and_then(|content| bytes(content, offset, range.end.saturating_sub(range.start)))
+    else {
+        code.lack = Some("its file was not found".to_owned());
+        return Some(Listed { code, hits: Vec::new() });
+    };
+    let mut line = |at: u64| sources.known(place.line(offset.checked_add(at - range.start)?)?);
+    let listed: Vec<_> = listing(&bytes, range.start).map(|(at, text)| (at, text, line(at))).collect();
+    code.lines = sources.around(listed.iter().filter_map(|(.., line)| line.as_ref()));
+    for (at, text, line) in &listed {
+        let line = line.as_ref().and_then(|(file, number)| {
+            let order = |of: &SourceLine| (&*of.file, of.number).cmp(&(&**file, *number));
+            code.lines.binary_search_by(order).ok()
+        });
+        code.instructions.push((format!("{at:x}"), text.clone(), line.map(|line| line as u32)));
+    }
+    // An address within an instruction can't be of a sample of this code.
+    let hit = |frame: &Frame| {
+        let at = place.address(frame.at)?;
+        Some((*frame, listed.binary_search_by_key(&at, |&(at, ..)| at).ok()? as u64))
+    };
+    Some(Listed { code, hits: frames.iter().filter_map(hit).collect() })
 }
 
 /// So many bytes of a file from an offset on, as far as they are there.
@@ -213,25 +238,42 @@ fn bytes(content: &Content, from: u64, size: u64) -> Option<Vec<u8>> {
 /// The source files of this machine and of the roots.
 struct SourceFiles<'s> {
     search: Search<'s>,
-    /// The lines of those that were searched for.
-    read: HashMap<String, Option<Vec<String>>>,
+    /// The paths of lines, each once.
+    names: HashSet<Rc<str>>,
+    /// The lines of the files that were searched for.
+    read: HashMap<Rc<str>, Option<Vec<String>>>,
+    /// The bytes that may still be read.
+    left: u64,
 }
 
 impl SourceFiles<'_> {
+    /// The line, with the path that all lines of its file share.
+    fn known(&mut self, (file, number): (String, u32)) -> Option<(Rc<str>, u32)> {
+        if file.len() > LONGEST_PATH {
+            return None;
+        }
+        if let Some(known) = self.names.get(&*file) {
+            return Some((known.clone(), number));
+        }
+        let file: Rc<str> = file.into();
+        self.names.insert(file.clone());
+        Some((file, number))
+    }
+
     /// These lines and those around them, by file and number.
-    fn around<'l>(&mut self, lines: impl Iterator<Item = &'l (String, u32)>) -> Vec<SourceLine> {
-        let mut wanted: BTreeSet<(&str, u32)> = BTreeSet::new();
-        let mut exact: BTreeSet<(&str, u32)> = BTreeSet::new();
+    fn around<'l>(&mut self, lines: impl Iterator<Item = &'l (Rc<str>, u32)>) -> Vec<SourceLine> {
+        let mut wanted: BTreeSet<(&Rc<str>, u32)> = BTreeSet::new();
+        let mut exact: BTreeSet<(&Rc<str>, u32)> = BTreeSet::new();
         for (file, number) in lines {
             exact.insert((file, *number));
             let from = number.saturating_sub(AROUND).max(1);
-            wanted.extend((from..=number.saturating_add(AROUND)).map(|number| (&**file, number)));
+            wanted.extend((from..=number.saturating_add(AROUND)).map(|number| (file, number)));
         }
-        let line = |(file, number): (&str, u32)| {
+        let line = |(file, number): (&Rc<str>, u32)| {
             let text = self.lines(file).and_then(|lines| lines.get(number as usize - 1)).cloned();
             // Without the file, only lines with code are worth a row.
             (text.is_some() || exact.contains(&(file, number))).then(|| SourceLine {
-                file: file.to_owned(),
+                file: file.to_string(),
                 number,
                 text,
             })
@@ -239,25 +281,25 @@ impl SourceFiles<'_> {
         wanted.iter().copied().filter_map(line).take(MOST_LINES).collect()
     }
 
-    fn lines(&mut self, path: &str) -> Option<&Vec<String>> {
-        let Search { ids, .. } = self.search;
-        let read = || {
-            let path = Path::new(path);
+    fn lines(&mut self, file: &Rc<str>) -> Option<&Vec<String>> {
+        let SourceFiles { search, read, left, .. } = self;
+        let find = || {
+            let path = Path::new(&**file);
             let extension = path.extension()?.to_str()?;
             EXTENSIONS.contains(&extension).then_some(())?;
-            let below = ids.roots().iter().filter_map(|root| build_id::resolve(root, path).ok());
-            let own = path.is_absolute().then(|| path.to_owned()).filter(|_| !ids.no_files());
-            below.chain(own).find_map(|path: PathBuf| source_lines(&path))
+            let below = search.ids.roots().iter().filter_map(|root| build_id::resolve(root, path).ok());
+            let own = path.is_absolute().then(|| path.to_owned()).filter(|_| !search.ids.no_files());
+            below.chain(own).find_map(|path: PathBuf| source_lines(&path, left))
         };
-        self.read.entry(path.to_owned()).or_insert_with(read).as_ref()
+        read.entry(file.clone()).or_insert_with(find).as_ref()
     }
 }
 
-/// The lines of a text file, each with at most [`LONGEST_LINE`] characters.
-fn source_lines(path: &Path) -> Option<Vec<String>> {
+/// The lines of a text file, each with at most [`LONGEST_LINE`] characters, as far as `left` bytes go.
+fn source_lines(path: &Path, left: &mut u64) -> Option<Vec<String>> {
     let (file, _): (File, _) = build_id::open(path).ok()?;
     let mut bytes = Vec::new();
-    file.take(MOST_SOURCE).read_to_end(&mut bytes).ok()?;
+    *left -= file.take(*left).read_to_end(&mut bytes).ok()? as u64;
     let text = String::from_utf8_lossy(&bytes);
     Some(text.lines().map(|line| line.chars().take(LONGEST_LINE).collect()).collect())
 }

@@ -1,36 +1,19 @@
 //! A decoder decodes the recordings with CoreSight in tests/data/trace to exactly what was executed, however the trace is
 //! cut.
 
+mod maps;
+
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
 
 use perfx_format::read::Recording;
 use perfx_format::record::aux::{Aux, Auxtrace};
 use perfx_format::record::etm_info::{EtmInfo, TraceUnitKind};
 use perfx_format::{KERNEL_PID, Mmap};
 use perfx_trace::coresight::{Config, Decoder, Registers, deformat, units};
-use perfx_trace::{Blocks, Event, Image, Mapping, Point, Reason, Sink, Space, Step, Switch, Trace};
+use perfx_trace::{Blocks, Event, Point, Reason, Sink, Space, Step, Switch, Trace};
 
-fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/trace")
-}
-
-/// The mappings of a recording, each with its pid.
-#[derive(Default)]
-struct Maps(Vec<(u32, u64, Vec<u8>)>);
-
-impl Image for Maps {
-    fn code(&self, space: Option<Space>, ip: u64, _time: u64) -> Option<Mapping<'_>> {
-        let mut maps = self.0.iter().enumerate();
-        let found = maps.find(|(_, (pid, start, bytes))| {
-            let is_its = *pid == KERNEL_PID || Some(Space(*pid)) == space;
-            is_its && ip.checked_sub(*start).is_some_and(|at| at < bytes.len() as u64)
-        });
-        let (at, (_, start, bytes)) = found?;
-        Some(Mapping { id: at as u64, start: *start, bytes, until: u64::MAX })
-    }
-}
+use self::maps::{Maps, folder};
 
 /// What a trace unit wrote into a buffer.
 struct Written {

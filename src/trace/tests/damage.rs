@@ -1,5 +1,6 @@
 //! A damaged byte of an Intel PT trace changes nothing in front of it, nor from the next point of synchronization on.
 
+mod maps;
 mod recorded;
 
 use perfx_trace::{Blocks, Event, Point, Reason, Sink, Step, Trace, intel_pt};

@@ -1,6 +1,7 @@
 //! libipt executes the same instructions as perfx-trace, one by one, also in damaged traces: up to where either of them
 //! notices the damage.
 
+mod maps;
 #[path = "libipt/mod.rs"]
 mod program;
 mod recorded;

@@ -1,32 +1,13 @@
 //! Reads the recordings with Intel PT in tests/data/trace.
 
 use std::fs;
-use std::path::{Path, PathBuf};
 
 use perfx_format::read::Recording;
 use perfx_format::record::aux::Auxtrace;
 use perfx_format::{KERNEL_PID, Mmap, RecordType};
-use perfx_trace::{Image, Mapping, Space, Switch, intel_pt};
+use perfx_trace::{Space, Switch, intel_pt};
 
-pub(crate) fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/trace")
-}
-
-/// The mappings of a recording, each with its pid.
-#[derive(Default)]
-pub(crate) struct Maps(pub(crate) Vec<(u32, u64, Vec<u8>)>);
-
-impl Image for Maps {
-    fn code(&self, space: Option<Space>, ip: u64, _time: u64) -> Option<Mapping<'_>> {
-        let mut maps = self.0.iter().enumerate();
-        let found = maps.find(|(_, (pid, start, bytes))| {
-            let is_its = *pid == KERNEL_PID || Some(Space(*pid)) == space;
-            is_its && ip.checked_sub(*start).is_some_and(|at| at < bytes.len() as u64)
-        });
-        let (at, (_, start, bytes)) = found?;
-        Some(Mapping { id: at as u64, start: *start, bytes, until: u64::MAX })
-    }
-}
+use crate::maps::{Maps, folder};
 
 /// A recording's buffers, and what is needed to decode them.
 pub(crate) struct Traced {
