@@ -39,6 +39,15 @@ pub struct Path {
     steps: (u32, u8),
 }
 
+impl Path {
+    /// How many steps there are, at least 1.
+    #[inline(always)]
+    #[expect(clippy::len_without_is_empty, reason = "none is empty")]
+    pub fn len(&self) -> usize {
+        self.steps.1.into()
+    }
+}
+
 /// What the walk needs of a path.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Way {
