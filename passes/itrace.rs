@@ -18,7 +18,6 @@ mod spe;
 mod step;
 
 use clap::Args;
-use perfx_format::features::initial_maps;
 use perfx_format::read::{Recording, StoredBytes};
 use perfx_format::record::event_update::name_update;
 use perfx_format::{Kinds, Layouts, Record, RecordType};
@@ -92,9 +91,9 @@ impl Pass for Itrace {
         ItraceArgs::NAME
     }
 
-    fn needs(&self, _input: &Recording) -> Needs {
+    fn needs(&self, input: &Recording) -> Needs {
         let described = AuxData::KINDS
-            .union(perfx_auxtrace::Survey::KINDS)
+            .union(perfx_auxtrace::Survey::of(input).kinds())
             .union(Kinds::of(&[RecordType::EVENT_UPDATE, RecordType::HEADER_BUILD_ID]));
         Needs {
             records: Kinds::ALL,
@@ -106,10 +105,7 @@ impl Pass for Itrace {
     }
 
     fn start(self: Box<Self>, input: &Recording) -> Stage {
-        let (mut found, layouts) = (Found::default(), Layouts::new(&input.events));
-        for record in initial_maps(&input.features, input.endian) {
-            found.traces.add(&record, &layouts);
-        }
+        let found = Found { traces: perfx_auxtrace::Survey::of(input), ..Found::default() };
         Stage::survey_in_order(Find { pass: *self, stored: input.stored_bytes(), found })
     }
 }

@@ -1,7 +1,7 @@
 //! The instruction traces of a recording, with all that is needed to decode them: finds the AUX data, who ran where
 //! and when, and the code; decodes the traces on many threads, with results in the order of time.
 //!
-//! 1. A [`Survey`] takes in the records of [`Survey::KINDS`] in file order, and ends as a [`Recorded`].
+//! 1. A [`Survey`] takes in the records of [`Survey::kinds`] in file order, and ends as a [`Recorded`].
 //! 2. [`Code`] is the [`Image`](perfx_trace::Image) that `perfx-trace` decodes with. Its caller names what a DSO is
 //!    searched as and its build-id, see [`Known`].
 //! 3. [`decode`] cuts the traces at points of synchronization, gives the parts to threads in the order of their
@@ -20,6 +20,7 @@ mod mappings;
 mod overlap;
 mod pieces;
 mod running;
+mod sched_switch;
 mod survey;
 
 pub use self::buffer::Buffer;

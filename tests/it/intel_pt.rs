@@ -17,7 +17,7 @@ use crate::support::{Ran, Stdin, clean, perfs, perfx, root, run, same_lines, ski
 type Branches = BTreeMap<String, Vec<(String, String)>>;
 
 /// kernel.data is not among them, because perf does not look for a vmlinux below --symfs.
-const NAMES: [&str; 12] = [
+const NAMES: [&str; 13] = [
     "user",
     "noret",
     "times",
@@ -27,6 +27,7 @@ const NAMES: [&str; 12] = [
     "halve",
     "switch",
     "cpus",
+    "schedule",
     "threads",
     "snapshots",
     "cut",
@@ -221,6 +222,12 @@ fn a_window_is_decoded_by_itself() {
         });
         assert!(window.1.len() > 100 && whole.1 == window.1, "{name}: {} {}", whole.1.len(), window.1.len());
         assert!(window.0 * 3 < whole.0 * 2, "{name}: {} of {}", window.0, whole.0);
+        // In one command.
+        let out = fs::read(path("out")).unwrap();
+        let root = data.join("root");
+        let line = args!["inject", "--time", "1.000002,1.000004", "--itrace=b", "-f", "--no-files", "--root"];
+        perfx([&line[..], &args![root, input, "-o", path("once")]].concat()).done().unwrap();
+        assert!(fs::read(path("once")).unwrap() == out, "{name}");
     }
 }
 
