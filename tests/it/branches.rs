@@ -614,7 +614,9 @@ fn every_branch_of_a_trace_counts() {
 fn the_tools_of_compilers_take_the_profiles_of_a_trace() {
     let (root, folder) = (root().join("tests/data/trace"), temp());
     let path = |name: &str| folder.path().join(name);
-    let (input, program) = (root.join("user.data"), root.join("loop-symbols"));
+    // The program of the recording has this name.
+    let (input, program) = (root.join("user.data"), path("loop"));
+    fs::copy(root.join("loop-symbols"), &program).unwrap();
     for form in ["autofdo", "bolt", "profgen"] {
         let line =
             args!["export", form, "--no-files", input, "--binary", program, "--root", root, "-o", path(form)];

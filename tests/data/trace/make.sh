@@ -19,7 +19,7 @@ libc=/usr/lib/x86_64-linux-musl
 (cd "$here" && musl-gcc -O1 -gdwarf-4 -ffile-prefix-map="$here=." -DSMALL -c -o "$work/loop.o" loop.c)
 for file in Scrt1.o crti.o crtn.o libc.a; do strip -g -o "$work/$file" $libc/$file; done
 musl-gcc -static -nostartfiles -Wl,--build-id=0xc1 -L"$work" -o "$here/loop-symbols" "$work/Scrt1.o" "$work/crti.o" \
-    "$(gcc -print-file-name=crtbegin.o)" "$work/loop.o" "$(gcc -print-file-name=crtend.o)" "$work/crtn.o"
+    "$(gcc -print-file-name=crtbeginS.o)" "$work/loop.o" "$(gcc -print-file-name=crtendS.o)" "$work/crtn.o"
 as -o "$work/kernel.o" "$here/kernel.S"
 ld --build-id=0xc3 -o vmlinux -Ttext 0xffffffff81000000 -e _text "$work/kernel.o"
 cp loop halve vmlinux "$here/root$programs/"
