@@ -575,8 +575,8 @@ int first(int x) { return x * 3 + 1; }
 int second(int x) { return x * 5 + 2; }
 ";
 
-/// Those of a kernel at another address (KASLR), by `--kallsyms`, `--vmlinux` and what `--root` holds. Only what the user
-/// names is taken for a recording that does not know its kernel's build-id.
+/// Those of a kernel at another address (KASLR), by `--kallsyms`, `--vmlinux` and what `--root` holds. If the
+/// recording does not know its kernel's build-id, the list of a running kernel below `--root` may be that of another.
 #[test]
 fn symbols_of_another_kernel_come_from_where_the_user_says() {
     if workloads().is_none() || !is_installed("ld", "apt-get install binutils") {
@@ -629,7 +629,7 @@ fn symbols_of_another_kernel_come_from_where_the_user_says() {
         ("unknown.data", "--kallsyms", "kallsyms", named, ""),
         ("unknown.data", "--vmlinux", "vmlinux", named, ""),
         ("unknown.data", "--root", "live", nothing, "the recording has no build-id of it"),
-        ("unknown.data", "--root", "installed", nothing, "the recording has no build-id of it"),
+        ("unknown.data", "--root", "installed", named, ""),
         ("other.data", "--vmlinux", "vmlinux", nothing, "the recording says 0808"),
         ("other.data", "--root", "live", nothing, "nothing with its build-id, 0808"),
         ("other.data", "--root", "installed", nothing, "nothing with its build-id, 0808"),
