@@ -50,7 +50,7 @@ impl<T> Selection<T> {
 #[derive(Clone, Debug)]
 pub(crate) struct List<T>(pub(crate) Vec<T>);
 
-/// When.
+/// Which times to take.
 #[derive(Args, Clone, Debug, Default)]
 pub struct WindowArgs {
     /// Time windows START,STOP (STOP exclusive): seconds of the recording's clock, as perf script shows them,

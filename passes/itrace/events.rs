@@ -102,8 +102,8 @@ pub(super) fn add(decoded: &[Decoded], session: &mut Session, updates: &HashMap<
         let place = place_of_id(&event.attr);
         ensure!(
             place.is_some() && recorded.iter().all(|recorded| *recorded == place),
-            "{}: the events have no IDENTIFIER, so readers could not tell samples of {} from others; samples of \
-             instructions alone (--itrace=i100il) may be possible, and perfx export needs no samples",
+            "{}: the events have no IDENTIFIER, and samples of {} would have their id at another place, so readers \
+             could not tell them from others; --itrace=b may be possible, and perfx export needs no samples",
             session.name,
             event.name
         );
