@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use perfx_pipeline::{Result, ordered};
+use perfx_format::read::{Batch, Recording};
+use perfx_pipeline::{Result, ordered, scan};
 use perfx_trace::{Trace, coresight, intel_pt};
 
 use crate::clock::Clock;
 use crate::coresight::CoreSight;
-use crate::survey::Recorded;
+use crate::survey::{Recorded, Survey};
 
 /// The packets of all traces.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -59,13 +60,35 @@ fn sum<T: Send>(
     Ok(sum)
 }
 
-impl Recorded {
-    /// Counts the packets of all traces.
+impl Summary {
+    /// Counts the packets of a recording with Intel PT or CoreSight; `None` if it has neither.
     ///
     /// # Errors
     ///
-    /// A thread cannot be started.
-    pub fn summary(&self, threads: usize) -> Result<Summary> {
+    /// The recording cannot be read, or its traces are of a kind that is not decoded.
+    pub fn of(recording: &mut Recording, threads: usize) -> Result<Option<Summary>> {
+        let mut survey = Survey::default();
+        let mut see = |batch: &Batch| {
+            batch.each(Survey::KINDS, |record| -> Result<()> {
+                survey.add(record, &batch.layouts);
+                Ok(())
+            })
+        };
+        recording.take_head().iter().try_for_each(&mut see)?;
+        scan(recording, threads, true, |_| Ok(()), |batch, ()| see(batch))?;
+        let stored = recording.stored_bytes();
+        if survey.is_pt() {
+            return Ok(Some(survey.done(&stored, &recording.all_events())?.summary(threads)?));
+        }
+        if survey.is_coresight() {
+            return Ok(Some(survey.done_coresight(&stored)?.summary(threads)?));
+        }
+        Ok(None)
+    }
+}
+
+impl Recorded {
+    fn summary(&self, threads: usize) -> Result<Summary> {
         let (config, clock) = (&self.tracer.config, self.clock());
         sum(self.buffers.iter().flat_map(|buffer| buffer.traces()), threads, |trace: Trace<'_>| {
             let tally = intel_pt::tally(&trace, config);
@@ -82,12 +105,7 @@ fn length(clock: Clock, ticks: u64) -> u64 {
 }
 
 impl Recorded<CoreSight> {
-    /// Counts the packets of all traces.
-    ///
-    /// # Errors
-    ///
-    /// A thread cannot be started.
-    pub fn summary(&self, threads: usize) -> Result<Summary> {
+    fn summary(&self, threads: usize) -> Result<Summary> {
         let units = &self.tracer.units;
         sum(self.tracer.pieces.iter(), threads, |piece| {
             let mut found = Summary::default();

@@ -61,6 +61,7 @@ impl<'a> Reader<'a> {
 fn is_known(packet: &Packet, bytes: &[u8]) -> bool {
     match packet {
         Packet::Bad | Packet::Cut => false,
+        Packet::Exec { .. } => bytes.get(1).is_some_and(|mode| mode & 3 != 3),
         Packet::Tsx { inside, aborted } => !(*inside && *aborted),
         // A mode that is not defined.
         Packet::Other => bytes.first() != Some(&0x99),
