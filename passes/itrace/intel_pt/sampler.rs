@@ -9,9 +9,11 @@ use perfx_format::record::cpumode;
 use perfx_format::sample::{BranchFlags, NewSample};
 use perfx_trace::{Blocks, Event, Fault, Kind, PathId, Reason, Space, Step};
 
+use super::calls::Change;
 use super::context::Context;
 use super::events::Period;
 use super::log::{Entry, Log};
+use super::rare::with_word;
 use super::spool::Spool;
 use super::stacks::Stacks;
 use crate::itrace::events::Decoded;
@@ -34,6 +36,10 @@ pub(super) struct Sampler<'c> {
     behind_lead: Option<u64>,
     /// The ratio of the core's frequency to the bus clock; 0 if it is not known.
     ratio: u8,
+    /// Where it has changed, if there is no sample of that yet.
+    changed: Option<u64>,
+    /// The flag of branches in a transaction, or 0.
+    in_transaction: u64,
     /// The time of samples, in ticks, and in ns.
     ticks: u64,
     time: u64,
@@ -114,6 +120,17 @@ enum Class {
 }
 
 impl Class {
+    /// How a branch of this class changes the calls; `behind` is the address behind it.
+    fn change(self, kind: Option<Kind>, behind: u64) -> Change {
+        match self {
+            Class::Call => Change::Call(behind),
+            Class::Return => Change::Return,
+            Class::Begin => Change::Begin,
+            _ if kind == Some(Kind::IndirectJump) => Change::Jump,
+            _ => Change::None,
+        }
+    }
+
     fn of(kind: Kind) -> Class {
         match kind {
             Kind::Call | Kind::IndirectCall | Kind::FarCall => Class::Call,
@@ -138,7 +155,7 @@ impl<'c> Sampler<'c> {
         Sampler {
             context,
             cpu: context.recorded.buffers[buffer].cpu,
-            stacks: Stacks::new(events.sampled.stack),
+            stacks: Stacks::new(events.sampled.stack, events.sampled.chain),
             space: None,
             task: UNKNOWN,
             told: 0,
@@ -146,6 +163,8 @@ impl<'c> Sampler<'c> {
             arriving: None,
             behind_lead: None,
             ratio: 0,
+            changed: None,
+            in_transaction: 0,
             ticks: 0,
             time: context.recorded.clock().time(0),
             latest: 0,
@@ -169,6 +188,9 @@ impl<'c> Sampler<'c> {
             self.stacks.forget();
         }
         for entry in &log.entries {
+            if self.changed.is_some() {
+                self.frequency(entry, &log.events, &mut log.made);
+            }
             match *entry {
                 Entry::Step(step) => self.step(step, blocks, &mut log.made),
                 Entry::Path(id) => self.path(id, blocks, &mut log.made),
@@ -261,7 +283,11 @@ impl<'c> Sampler<'c> {
         }
         for step in lead.iter().chain(others) {
             if let Some(to) = step.to {
-                self.stacks.push(blocks[step.block].last, blocks[to].start, 0);
+                let (block, to) = (&blocks[step.block], blocks[to].start);
+                if self.stacks.keeps_calls() {
+                    self.stacks.call(to, Class::of(block.kind).change(Some(block.kind), block.next), false);
+                }
+                self.stacks.push(block.last, to, self.in_transaction);
             }
         }
     }
@@ -282,7 +308,9 @@ impl<'c> Sampler<'c> {
         }
         self.arrive();
         if let Some(to) = to {
-            self.branch(block.last, to, 0, Class::of(block.kind), made);
+            let class = Class::of(block.kind);
+            self.stacks.call(to, class.change(Some(block.kind), block.next), false);
+            self.branch(block.last, to, self.in_transaction, class, made);
         }
     }
 
@@ -314,10 +342,41 @@ impl<'c> Sampler<'c> {
     #[cold]
     fn instruction(&mut self, ip: u64, total: u64, made: &mut Spool) {
         let period = total - std::mem::replace(&mut self.sampled, total);
-        let branches = self.stacks.get();
         if let Some(event) = &self.context.events.sampled.instructions {
-            let sample = NewSample { ip, period, branches: &branches, ..self.new_sample(event, ip) };
-            self.push(sample, event, made);
+            self.push_with_history(NewSample { ip, period, ..self.new_sample(event, ip) }, event, made);
+        }
+    }
+
+    /// Adds a sample, with what was before it.
+    fn push_with_history(&mut self, sample: NewSample<'_>, event: &Decoded, made: &mut Spool) {
+        let (branches, callchain) = (self.stacks.get(), self.stacks.chain(sample.ip));
+        self.push(NewSample { branches: &branches, callchain: &callchain, ..sample }, event, made);
+    }
+
+    /// Adds a sample of an event that is neither a branch nor an instruction.
+    fn rare(&mut self, event: Option<&Decoded>, ip: u64, raw: &[u32], made: &mut Spool) {
+        if let Some(event) = event {
+            self.push_with_history(NewSample { ip, raw, ..self.new_sample(event, ip) }, event, made);
+        }
+    }
+
+    /// A sample of the new ratio of the core's frequency, unless it comes with a point of synchronization behind it.
+    #[cold]
+    fn frequency(&mut self, next: &Entry, events: &[Event], made: &mut Spool) {
+        match next {
+            Entry::Now(_) | Entry::Time(_) | Entry::Space(_) => {}
+            Entry::Event(number) if matches!(events[*number as usize], Event::Sync { .. }) => {}
+            _ => self.ratio_at(self.changed.unwrap_or(0), made),
+        }
+    }
+
+    /// The same at an address.
+    fn ratio_at(&mut self, ip: u64, made: &mut Spool) {
+        if self.changed.take().is_some() {
+            let tracer = &self.context.recorded.tracer;
+            let ratios = u32::from(self.ratio) | (tracer.info.max_non_turbo_ratio & 0xff) << 16;
+            let raw = [ratios, tracer.core_khz(self.ratio), 0];
+            self.rare(self.context.events.rare.cbr.as_ref(), ip, &raw, made);
         }
     }
 
@@ -366,29 +425,59 @@ impl<'c> Sampler<'c> {
 
     fn event(&mut self, event: Event, blocks: &Blocks, made: &mut Spool) {
         self.arrive();
+        if matches!(event, Event::Sync { .. } | Event::Frequency { .. } | Event::Power { .. }) {
+            self.at(self.due.now);
+        }
+        let rare = &self.context.events.rare;
         match event {
-            Event::Begin { ip } | Event::Resumed { ip } => self.branch(0, ip, 0, Class::Begin, made),
+            Event::Begin { ip } | Event::Resumed { ip } => {
+                self.stacks.call(ip, Change::Begin, false);
+                self.branch(0, ip, 0, Class::Begin, made);
+            }
             Event::End { ip, block, to } => {
                 let class = block.map_or(Class::End, |block| Class::of(blocks[block].kind));
+                let behind = block.map_or(ip, |block| blocks[block].next);
+                self.stacks.call(to.unwrap_or(0), class.change(None, behind), true);
                 let class = if class == Class::Return && self.context.events.sampled.returns {
                     class
                 } else {
                     Class::End
                 };
-                self.branch(ip, to.unwrap_or(0), 0, class, made);
+                let flags = if block.is_some() { self.in_transaction } else { 0 };
+                self.branch(ip, to.unwrap_or(0), flags, class, made);
                 self.due.is_continuous = false;
             }
             Event::Interrupt { from, to, aborts } => {
                 let (flags, class) =
                     if aborts { (BranchFlags::ABORT, Class::Other) } else { (0, Class::Call) };
+                if aborts {
+                    self.rare(rare.transactions.as_ref(), from, &[], made);
+                    self.in_transaction = 0;
+                }
+                self.stacks.call(to, class.change(None, from), false);
                 self.branch(from, to, flags, class, made);
             }
             Event::Fault(fault) => self.fault(fault, made),
-            Event::Frequency { ratio } => self.ratio = ratio,
+            // The sample comes with the next entry.
+            Event::Frequency { ip, ratio } => (self.ratio, self.changed) = (ratio, Some(ip.unwrap_or(0))),
+            Event::Sync { ip, offset } => {
+                let ip = ip.unwrap_or(0);
+                self.rare(rare.psb.as_ref(), ip, &with_word(0, offset), made);
+                self.ratio_at(ip, made);
+            }
+            Event::Ptwrite { ip, exact, value } => {
+                self.rare(rare.ptwrite.as_ref(), ip.unwrap_or(0), &with_word(exact.into(), value), made);
+            }
+            Event::Transaction { ip, inside } => {
+                self.rare(rare.transactions.as_ref(), ip.unwrap_or(0), &[], made);
+                self.in_transaction = if inside { BranchFlags::IN_TX } else { 0 };
+            }
+            Event::Power { ip, exact, what } => {
+                if let Some((event, raw)) = rare.power(what, exact) {
+                    self.rare(Some(event), ip.unwrap_or(0), &raw, made);
+                }
+            }
             _ => {}
-        }
-        if matches!(event, Event::Sync { .. } | Event::Frequency { .. } | Event::Power { .. }) {
-            self.at(self.due.now);
         }
     }
 

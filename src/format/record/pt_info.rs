@@ -73,6 +73,8 @@ impl PtInfo {
     pub const POWER: u64 = 1 << 4;
     /// That for PTWRITE.
     pub const PTWRITE: u64 = 1 << 12;
+    /// That for events such as interrupts.
+    pub const EVENT_TRACE: u64 = 1 << 31;
 
     /// The distance between two MTC packets that `attr.config` asks for, as a power of two.
     pub fn mtc_period(&self, config: u64) -> u8 {
