@@ -42,6 +42,8 @@ pub(super) struct ItraceOptions {
     pub(super) transactions: bool,
     /// `s`: so many samples are left out at the beginning.
     pub(super) skip: u64,
+    /// Samples of branches and instructions have flags as raw data.
+    pub(super) flags: bool,
     /// `o`, `I`: samples that PEBS wrote to the trace, and events of interrupts.
     pub(super) pebs: bool,
     pub(super) interrupts: bool,

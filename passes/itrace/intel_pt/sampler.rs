@@ -6,7 +6,7 @@ use perfx_format::Endian;
 use perfx_format::record::aux::Auxtrace;
 use perfx_format::record::aux_error::AuxtraceError;
 use perfx_format::record::cpumode;
-use perfx_format::sample::{BranchFlags, NewSample};
+use perfx_format::sample::{BranchFlags, FlowFlags, NewSample};
 use perfx_trace::{Blocks, Event, Fault, Kind, PathId, Reason, Space, Step};
 
 use super::calls::Change;
@@ -310,7 +310,7 @@ impl<'c> Sampler<'c> {
         if let Some(to) = to {
             let class = Class::of(block.kind);
             self.stacks.call(to, class.change(Some(block.kind), block.next), false);
-            self.branch(block.last, to, self.in_transaction, class, made);
+            self.branch(block.last, to, self.in_transaction, (class, flow(block.kind)), made);
         }
     }
 
@@ -334,16 +334,20 @@ impl<'c> Sampler<'c> {
                 self.estimate(ip, to.unwrap_or(0));
             }
             let total = self.instructions - u64::from(step.count - done);
-            self.instruction(ip, total, made);
+            let block = &blocks[step.block];
+            let flow = if done == block.count { flow(block.kind) } else { 0 };
+            self.instruction(ip, total, flow, made);
         }
     }
 
     /// A sample of the instruction at `ip`, the last of so many.
     #[cold]
-    fn instruction(&mut self, ip: u64, total: u64, made: &mut Spool) {
+    fn instruction(&mut self, ip: u64, total: u64, flow: u32, made: &mut Spool) {
         let period = total - std::mem::replace(&mut self.sampled, total);
         if let Some(event) = &self.context.events.sampled.instructions {
-            self.push_with_history(NewSample { ip, period, ..self.new_sample(event, ip) }, event, made);
+            let raw = [flow | self.transaction_flow(flow)];
+            let sample = NewSample { ip, period, raw: &raw, ..self.new_sample(event, ip) };
+            self.push_with_history(sample, event, made);
         }
     }
 
@@ -381,7 +385,7 @@ impl<'c> Sampler<'c> {
     }
 
     #[inline(always)]
-    fn branch(&mut self, from: u64, to: u64, flags: u64, class: Class, made: &mut Spool) {
+    fn branch(&mut self, from: u64, to: u64, flags: u64, (class, flow): (Class, u32), made: &mut Spool) {
         self.estimate(from, to);
         self.stacks.push(from, to, flags);
         let events = &self.context.events;
@@ -394,8 +398,15 @@ impl<'c> Sampler<'c> {
         };
         if is_selected {
             let sample = self.new_sample(event, if from != 0 { from } else { to });
-            self.push(NewSample { ip: from, addr: to, period: 1, ..sample }, event, made);
+            let raw = [flow | self.transaction_flow(flow)];
+            self.push(NewSample { ip: from, addr: to, period: 1, raw: &raw, ..sample }, event, made);
         }
+    }
+
+    /// The flag of what is in a transaction: not of interrupts and the beginning of tracing.
+    fn transaction_flow(&self, flow: u32) -> u32 {
+        const NOT: u32 = FlowFlags::ASYNC | FlowFlags::BEGIN | FlowFlags::ABORT;
+        if self.in_transaction != 0 && flow & NOT == 0 { FlowFlags::IN_TRANSACTION } else { 0 }
     }
 
     /// The parts of a sample that do not depend on its kind; `code` is an address that tells the level.
@@ -432,7 +443,7 @@ impl<'c> Sampler<'c> {
         match event {
             Event::Begin { ip } | Event::Resumed { ip } => {
                 self.stacks.call(ip, Change::Begin, false);
-                self.branch(0, ip, 0, Class::Begin, made);
+                self.branch(0, ip, 0, (Class::Begin, FlowFlags::BRANCH | FlowFlags::BEGIN), made);
             }
             Event::End { ip, block, to } => {
                 let class = block.map_or(Class::End, |block| Class::of(blocks[block].kind));
@@ -444,7 +455,9 @@ impl<'c> Sampler<'c> {
                     Class::End
                 };
                 let flags = if block.is_some() { self.in_transaction } else { 0 };
-                self.branch(ip, to.unwrap_or(0), flags, class, made);
+                let flow =
+                    block.map_or(FlowFlags::BRANCH | FlowFlags::ASYNC, |block| flow(blocks[block].kind));
+                self.branch(ip, to.unwrap_or(0), flags, (class, flow | FlowFlags::END), made);
                 self.due.is_continuous = false;
             }
             Event::Interrupt { from, to, aborts } => {
@@ -455,7 +468,8 @@ impl<'c> Sampler<'c> {
                     self.in_transaction = 0;
                 }
                 self.stacks.call(to, class.change(None, from), false);
-                self.branch(from, to, flags, class, made);
+                let flow = if aborts { FlowFlags::BRANCH | FlowFlags::ABORT } else { INTERRUPTED };
+                self.branch(from, to, flags, (class, flow), made);
             }
             Event::Fault(fault) => self.fault(fault, made),
             // The sample comes with the next entry.
@@ -496,6 +510,22 @@ impl<'c> Sampler<'c> {
             let error = error(reason, self.cpu, self.task, ip.unwrap_or(0), self.time, self.context.endian);
             made.push(&error, self.key());
         }
+    }
+}
+
+/// The flags of an interrupt.
+const INTERRUPTED: u32 = FlowFlags::BRANCH | FlowFlags::CALL | FlowFlags::ASYNC | FlowFlags::INTERRUPT;
+
+/// The flags of a branch.
+fn flow(kind: Kind) -> u32 {
+    match kind {
+        Kind::Conditional => FlowFlags::BRANCH | FlowFlags::CONDITIONAL,
+        Kind::Jump | Kind::IndirectJump | Kind::FarJump | Kind::Barrier => FlowFlags::BRANCH,
+        Kind::Call | Kind::IndirectCall => FlowFlags::BRANCH | FlowFlags::CALL,
+        Kind::Return => FlowFlags::BRANCH | FlowFlags::RETURN,
+        Kind::FarCall => FlowFlags::BRANCH | FlowFlags::CALL | FlowFlags::SYSCALL,
+        Kind::FarReturn => FlowFlags::BRANCH | FlowFlags::RETURN | FlowFlags::SYSCALL,
+        Kind::Next | Kind::NoCode | Kind::BadCode => 0,
     }
 }
 
