@@ -399,7 +399,7 @@ fn view_shows_the_lines_of_perf_script() {
         for (name, letters, fields) in [
             ("times", "b", None),
             ("switch", "b", Some("+flags")),
-            ("kernel", "cr", Some("ip,addr,sym,dso,flags")),
+            ("overflow", "cr", Some("ip,addr,sym,dso,flags")),
             ("halve", "i100ig", None),
             ("threads", "i100il8", Some("+brstack")),
             ("rare", "pw", None),

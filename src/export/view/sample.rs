@@ -6,7 +6,7 @@ use std::ops::Range;
 use foldhash::fast::RandomState;
 use perfx_format::record::cpumode::{KERNEL, USER};
 use perfx_format::sample::{Branch, FlowFlags, Sample, frames};
-use perfx_format::{Layouts, Record, named_pid};
+use perfx_format::{HexNumber, Layouts, Record, named_pid};
 use perfx_look::render::{push_number, readable};
 use perfx_model::address_space::{Machine, moment};
 use perfx_pipeline::Result;
@@ -171,7 +171,13 @@ impl<'v> SampleWriter<'v> {
         }
         if let Some(branches) = parts.branches.filter(|_| form.has(Field::Brstack)) {
             for Branch { from, to, flags } in branches.iter() {
-                out.extend_from_slice(format!(" {from:#x}/{to:#x}/{} ", shown_flags(flags)).as_bytes());
+                out.push(b' ');
+                for address in [from, to] {
+                    out.extend_from_slice(HexNumber::new(address).as_bytes());
+                    self.branch_dso(out, form, at, address)?;
+                    out.push(b'/');
+                }
+                out.extend_from_slice(format!("{} ", shown_flags(flags)).as_bytes());
             }
         }
         if form.has(Field::PhysAddr) {
@@ -186,6 +192,16 @@ impl<'v> SampleWriter<'v> {
             }
         }
         out.push(b'\n');
+        Ok(())
+    }
+
+    /// Appends the DSO at an end of a branch, if DSOs are shown.
+    fn branch_dso(&self, out: &mut Vec<u8>, form: &Form<'_>, at: At<'_, '_>, address: u64) -> Result<()> {
+        let only = FrameForm { sym: false, symoff: false, dso: form.has(Field::Dso), srcline: false };
+        if only.dso {
+            let calls = self.names.of(self.data_frame(at, address), Lines::None, address)?;
+            calls.last().into_iter().for_each(|call| push_call(out, only, call));
+        }
         Ok(())
     }
 
