@@ -8,7 +8,7 @@ use clap::Args;
 use perfx_auxtrace::Summary;
 use perfx_format::read::Batch;
 use perfx_format::{Record, RecordType};
-use perfx_look::json::Document;
+use perfx_look::json::{Decimal, Document};
 use perfx_look::render::{self, kind_name, printable};
 use perfx_look::{AuxCount, Count, PacketCounts, Stats as Counts, TimeSpan, stats, stats_of};
 use perfx_passes::{FilterOptions, SelectArgs, SelectedSamples};
@@ -145,11 +145,11 @@ fn packets(source: &Source, threads: usize, report: &mut Report) -> Result<Optio
         }
     };
     Ok(found.map(|Summary { packets, syncs, overflows, time }| PacketCounts {
-        kinds: packets,
+        by_kind: packets,
         syncs,
         overflows,
-        span_ns: time.map(|(span, _)| span),
-        traced_ns: time.map(|(_, traced)| traced),
+        span_ns: time.map(|(span, _)| Decimal(span)),
+        traced_ns: time.map(|(_, traced)| Decimal(traced)),
     }))
 }
 
@@ -266,11 +266,11 @@ fn aux_facts(aux: &AuxCount) -> Vec<(&'static str, String)> {
     }
     facts.extend(aux.time.map(|span| ("AUX records", span_text(span))));
     if let Some(packets) = &aux.packets {
-        let kinds = packets.kinds.iter().map(|(kind, count)| format!("{} {kind}", units::count(*count)));
+        let kinds = packets.by_kind.iter().map(|(kind, count)| format!("{} {kind}", units::count(*count)));
         facts.push(("AUX packets", kinds.collect::<Vec<_>>().join(", ")));
         let (syncs, lost) = (units::count(packets.syncs), units::count(packets.overflows));
         facts.push(("AUX flow", format!("{syncs} points of synchronization, {lost} overflows")));
-        if let (Some(span), Some(traced)) = (packets.span_ns, packets.traced_ns) {
+        if let (Some(Decimal(span)), Some(Decimal(traced))) = (packets.span_ns, packets.traced_ns) {
             let (share, span) = (percent(traced, span).trim_start().to_owned(), units::duration(span));
             facts.push(("AUX traced", format!("{share} of {span}, the time of all buffers")));
         }

@@ -324,7 +324,7 @@ fn dump_lists_the_packets_that_perf_lists() {
             let input = data.join(name).with_extension("data");
             let theirs = perf.run(Stdin::Null, args!["script", "-f", "-D", "-i", input]).stdout;
             let theirs = String::from_utf8_lossy(&theirs).into_owned();
-            let is_packet = |line: &&str| line.starts_with(".  0");
+            let is_packet = |line: &&str| line.starts_with(".  0") && line.find(':') == Some(11);
             let theirs: Vec<_> = theirs.lines().filter(is_packet).map(|line| line[1..].to_owned()).collect();
             let ours = perfx(args!["dump", "--kind", "AUXTRACE", "--aux", input]).text();
             let ours: Vec<_> =

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use perfx_auxtrace::{ListedPacket, Listing};
 use perfx_format::{Kinds, Layouts, Record, RecordType};
-use perfx_look::json::{HexDigits, write_json};
+use perfx_look::json::{Hex, HexDigits, write_json};
 use perfx_pipeline::{Level, Report, counted};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -16,17 +16,17 @@ use crate::args::Format;
 #[schemars(deny_unknown_fields)]
 pub(crate) struct PacketEntry<'r> {
     /// Its offset in the data of the record
-    offset: u64,
+    at: Hex,
     /// Its bytes, and PAD packets behind it up to 8 bytes; only of Intel PT
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "HexDigits<'r>")]
-    bytes: Option<HexDigits<'r>>,
+    raw: Option<HexDigits<'r>>,
     /// The id of the trace unit; only of CoreSight
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "u8")]
-    id: Option<u8>,
+    trace_id: Option<u8>,
     /// In the words of perf (Intel PT) or OpenCSD (CoreSight)
-    text: String,
+    packet: String,
 }
 
 /// Shows packets.
@@ -72,8 +72,9 @@ impl Packets {
             if !std::mem::replace(&mut is_first, false) {
                 out.write_all(b",")?;
             }
-            let ListedPacket { offset, bytes, id, text } = packet;
-            Ok(write_json(&mut *out, &PacketEntry { offset, bytes: bytes.map(HexDigits), id, text }, false)?)
+            let ListedPacket { offset, bytes, id: trace_id, text: packet } = packet;
+            let (at, raw) = (Hex(offset), bytes.map(HexDigits));
+            Ok(write_json(&mut *out, &PacketEntry { at, raw, trace_id, packet }, false)?)
         })?;
         self.unknown += u64::from(!is_known);
         match self.format {

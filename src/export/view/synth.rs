@@ -5,7 +5,7 @@ use perfx_format::Endian;
 /// `attr.type` of such events.
 pub(super) const SYNTHESIZED: u32 = 1 << 31;
 
-/// The text has so many characters at least.
+/// The text has so many characters at least, with the blanks behind it.
 const WIDTH: usize = 34;
 
 /// The text of a sample of the event with this `attr.config` (`enum perf_synth_id`); `None` of others, or if its data is
@@ -43,7 +43,8 @@ pub(super) fn text(config: u64, raw: &[u8], endian: Endian) -> Option<String> {
         6 => format!(" psb offs: {}", alternate(word(1)?)),
         _ => return None,
     };
-    Some(format!("{text:<WIDTH$}"))
+    // A blank follows at least.
+    Some(format!("{text:<0$}", WIDTH.max(text.len() + 1)))
 }
 
 /// A number in hexadecimal as C's `%#x`: 0 has no prefix.

@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use crate::Result;
 use crate::count::{Span, Tally, TimeSpan};
+use crate::json::Decimal;
 
 /// AUX data.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
@@ -40,15 +41,15 @@ pub struct AuxCount {
 #[schemars(deny_unknown_fields)]
 pub struct PacketCounts {
     /// By their kind in the words of perf (Intel PT) or OpenCSD (CoreSight), without padding
-    pub kinds: BTreeMap<&'static str, u64>,
+    pub by_kind: BTreeMap<&'static str, u64>,
     /// Points of synchronization
     pub syncs: u64,
     /// How often the processor lost packets
     pub overflows: u64,
     /// The time that the traces of all buffers span, added up, in ns; null if it is not known
-    pub span_ns: Option<u64>,
+    pub span_ns: Option<Decimal<u64>>,
     /// That of it in which code was traced
-    pub traced_ns: Option<u64>,
+    pub traced_ns: Option<Decimal<u64>>,
 }
 
 /// The AUXTRACE records of a buffer.

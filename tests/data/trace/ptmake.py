@@ -201,7 +201,9 @@ def execute(p, c, E, ip, nxt):
     if O.ptw and executed % O.ptw == 0: E.flush(); E.b += b'\x02\x32' + executed.to_bytes(8, 'little'); truth.write('# ptw %x %d %d\n' % (executed, p.pid, c.n))
     if k == PLAIN and nxt is not None and not O.defer:
         if executed >= E.next_power: E.next_power += O.power; E.power(nxt)
-        if executed >= E.next_tsx: E.next_tsx += O.tsx; E.tsx(nxt)
+        if executed >= E.next_tsx:
+            E.next_tsx += O.tsx; E.tsx(nxt)
+            if E.transactions % 4 == 0: say(nxt, nxt, 'abort')
     if k in (PLAIN, REP): return
     if k == SYSCALL:
         if not K: E.end(); truth.write('%x - syscall %d %d\n' % (ip, p.pid, c.n)); p.off = 'sys'; return
