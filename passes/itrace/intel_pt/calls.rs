@@ -8,6 +8,7 @@ use std::collections::{HashMap, VecDeque};
 
 use perfx_format::record::cpumode::KERNEL_START;
 use perfx_format::sample::Marker;
+use perfx_trace::{Block, Kind};
 
 /// How a branch changes the stack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,6 +21,18 @@ pub(super) enum Change {
     /// Tracing begins.
     Begin,
     None,
+}
+
+impl Change {
+    /// What the branch at the end of a block does.
+    pub(super) fn of(block: &Block) -> Change {
+        match block.kind {
+            Kind::Call | Kind::IndirectCall | Kind::FarCall => Change::Call(block.next),
+            Kind::Return | Kind::FarReturn => Change::Return,
+            Kind::IndirectJump => Change::Jump,
+            _ => Change::None,
+        }
+    }
 }
 
 /// A call.

@@ -1,6 +1,8 @@
 //! Makes samples of what was decoded of a buffer, as perf 7.3 does (tools/perf/util/intel-pt.c and
 //! intel-pt-decoder.c).
 
+use std::ops::Range;
+
 use perfx_auxtrace::Task;
 use perfx_format::Endian;
 use perfx_format::record::aux::Auxtrace;
@@ -47,6 +49,8 @@ pub(super) struct Sampler<'c> {
     latest: u64,
     /// The number of the trace: data is lost between two of a buffer.
     trace: usize,
+    /// Paths of the log whose branches are not in the stack yet.
+    pending: Range<usize>,
     instructions: u64,
     /// The instructions up to the last sample.
     sampled: u64,
@@ -93,6 +97,15 @@ impl Due {
         }
     }
 
+    /// Whether [`Due::next`] does not change up to the next sample but by the instructions that are counted: not where
+    /// time has gone back behind the last sample.
+    fn is_regular(&self) -> bool {
+        match self.period {
+            Some(Period::Ticks(period)) => self.now.wrapping_add(self.behind) & !(period - 1) >= self.last,
+            _ => true,
+        }
+    }
+
     #[inline(always)]
     fn count(&mut self, instructions: u64) {
         self.since += instructions;
@@ -120,17 +133,6 @@ enum Class {
 }
 
 impl Class {
-    /// How a branch of this class changes the calls; `behind` is the address behind it.
-    fn change(self, kind: Option<Kind>, behind: u64) -> Change {
-        match self {
-            Class::Call => Change::Call(behind),
-            Class::Return => Change::Return,
-            Class::Begin => Change::Begin,
-            _ if kind == Some(Kind::IndirectJump) => Change::Jump,
-            _ => Change::None,
-        }
-    }
-
     fn of(kind: Kind) -> Class {
         match kind {
             Kind::Call | Kind::IndirectCall | Kind::FarCall => Class::Call,
@@ -169,6 +171,7 @@ impl<'c> Sampler<'c> {
             time: context.recorded.clock().time(0),
             latest: 0,
             trace: 0,
+            pending: 0..0,
             instructions: 0,
             sampled: 0,
             due,
@@ -187,13 +190,21 @@ impl<'c> Sampler<'c> {
         if std::mem::replace(&mut self.trace, log.part.trace) != log.part.trace {
             self.stacks.forget();
         }
+        let mut paths = 0..0;
         for entry in &log.entries {
+            if !matches!(entry, Entry::Paths(..) | Entry::Behind(_) | Entry::Time(_) | Entry::Now(_)) {
+                self.push_pending(&log.paths, blocks);
+            }
             if self.changed.is_some() {
+                self.push_pending(&log.paths, blocks);
                 self.frequency(entry, &log.events, &mut log.made);
             }
             match *entry {
                 Entry::Step(step) => self.step(step, blocks, &mut log.made),
-                Entry::Path(id) => self.path(id, blocks, &mut log.made),
+                Entry::Paths(count, instructions) => {
+                    paths = paths.end..paths.end + count as usize;
+                    self.paths((&log.paths, paths.clone()), instructions.into(), blocks, &mut log.made);
+                }
                 Entry::Behind(ticks) => self.behind_lead = Some(ticks),
                 Entry::Time(ticks) => self.arriving = Some(ticks),
                 Entry::Now(now) => {
@@ -206,6 +217,9 @@ impl<'c> Sampler<'c> {
                 Entry::Event(number) => self.event(log.events[number as usize], blocks, &mut log.made),
             }
         }
+        self.push_pending(&log.paths, blocks);
+        self.pending = 0..0;
+        log.paths.clear();
         log.entries.clear();
         log.events.clear();
         self.counts.samples += log.made.count() - before;
@@ -256,39 +270,78 @@ impl<'c> Sampler<'c> {
         self.stacks.switch(self.task.tid, space);
     }
 
-    fn path(&mut self, id: PathId, blocks: &Blocks, made: &mut Spool) {
-        let path = blocks.path(id);
-        let (lead, others) = blocks.steps(id).split_at(usize::from(path.lead));
-        let (behind, instructions) = (self.behind_lead.take(), u64::from(path.instructions));
+    /// Some paths of all those of the log, with so many instructions.
+    fn paths(
+        &mut self,
+        (all, mut some): (&[PathId], Range<usize>),
+        mut instructions: u64,
+        blocks: &Blocks,
+        made: &mut Spool,
+    ) {
+        // At the first one, a packet is reached.
+        let is_reached = self.arriving.is_some() || self.behind_lead.is_some();
+        if is_reached && let Some(first) = some.next() {
+            self.path((all, first), blocks, made);
+            instructions -= u64::from(blocks.path(all[first]).instructions);
+        }
+        if some.is_empty() {
+            return;
+        }
+        match self.has_samples(instructions) {
+            true => some.for_each(|at| self.path((all, at), blocks, made)),
+            false => self.skip(some, instructions),
+        }
+    }
+
+    /// Whether there may be a sample in so many instructions.
+    fn has_samples(&mut self, instructions: u64) -> bool {
         let mut due = self.due;
         let has_samples = self.context.events.sampled.branches.is_some()
+            || !due.is_regular()
             || due.next().is_some_and(|next| next <= instructions);
-        if has_samples {
+        if !has_samples {
+            self.due = due;
+        }
+        has_samples
+    }
+
+    /// Without a sample in some paths, only what is known at their end counts.
+    fn skip(&mut self, paths: Range<usize>, instructions: u64) {
+        self.instructions += instructions;
+        self.due.count(instructions);
+        self.told_behind += instructions;
+        if self.pending.is_empty() {
+            self.pending.start = paths.start;
+        }
+        self.pending.end = paths.end;
+    }
+
+    /// Puts the branches of paths that were skipped into the stack.
+    fn push_pending(&mut self, paths: &[PathId], blocks: &Blocks) {
+        let pending = std::mem::replace(&mut self.pending, 0..0);
+        self.stacks.extend(&paths[pending], blocks, self.in_transaction);
+    }
+
+    /// A path, by its number among all those of the log.
+    fn path(&mut self, (all, at): (&[PathId], usize), blocks: &Blocks, made: &mut Spool) {
+        let path = blocks.path(all[at]);
+        let behind = self.behind_lead.take();
+        if self.has_samples(path.instructions.into()) {
+            self.push_pending(all, blocks);
+            let (lead, others) = blocks.steps(all[at]).split_at(usize::from(path.lead));
             lead.iter().for_each(|step| self.step(*step, blocks, made));
             self.arriving = behind.or(self.arriving);
             others.iter().for_each(|step| self.step(*step, blocks, made));
             return;
         }
-        // Without a sample in it, only what is known at its end counts.
-        self.instructions += instructions;
-        self.due = due;
-        self.due.count(instructions);
-        self.told_behind += instructions;
-        if !lead.is_empty() {
+        self.skip(at..at + 1, path.instructions.into());
+        let lead = usize::from(path.lead);
+        if lead > 0 {
             self.arrive();
         }
         self.arriving = behind.or(self.arriving);
-        if !others.is_empty() {
+        if lead < path.len() {
             self.arrive();
-        }
-        for step in lead.iter().chain(others) {
-            if let Some(to) = step.to {
-                let (block, to) = (&blocks[step.block], blocks[to].start);
-                if self.stacks.keeps_calls() {
-                    self.stacks.call(to, Class::of(block.kind).change(Some(block.kind), block.next), false);
-                }
-                self.stacks.push(block.last, to, self.in_transaction);
-            }
         }
     }
 
@@ -309,7 +362,7 @@ impl<'c> Sampler<'c> {
         self.arrive();
         if let Some(to) = to {
             let class = Class::of(block.kind);
-            self.stacks.call(to, class.change(Some(block.kind), block.next), false);
+            self.stacks.call(to, || Change::of(block), false);
             self.branch(block.last, to, self.in_transaction, (class, flow(block.kind)), made);
         }
     }
@@ -442,13 +495,13 @@ impl<'c> Sampler<'c> {
         let rare = &self.context.events.rare;
         match event {
             Event::Begin { ip } | Event::Resumed { ip } => {
-                self.stacks.call(ip, Change::Begin, false);
+                self.stacks.call(ip, || Change::Begin, false);
                 self.branch(0, ip, 0, (Class::Begin, FlowFlags::BRANCH | FlowFlags::BEGIN), made);
             }
             Event::End { ip, block, to } => {
                 let class = block.map_or(Class::End, |block| Class::of(blocks[block].kind));
-                let behind = block.map_or(ip, |block| blocks[block].next);
-                self.stacks.call(to.unwrap_or(0), class.change(None, behind), true);
+                let change = || block.map_or(Change::None, |block| Change::of(&blocks[block]));
+                self.stacks.call(to.unwrap_or(0), change, true);
                 let class = if class == Class::Return && self.context.events.sampled.returns {
                     class
                 } else {
@@ -467,7 +520,7 @@ impl<'c> Sampler<'c> {
                     self.rare(rare.transactions.as_ref(), from, &[], made);
                     self.in_transaction = 0;
                 }
-                self.stacks.call(to, class.change(None, from), false);
+                self.stacks.call(to, || if aborts { Change::None } else { Change::Call(from) }, false);
                 let flow = if aborts { FlowFlags::BRANCH | FlowFlags::ABORT } else { INTERRUPTED };
                 self.branch(from, to, flags, (class, flow), made);
             }

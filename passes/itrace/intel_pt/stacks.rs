@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use perfx_format::sample::{Branch, BranchFlags};
-use perfx_trace::Space;
+use perfx_trace::{Blocks, PathId, Space};
 
 use super::calls::{Calls, Change};
 
@@ -81,17 +81,11 @@ impl Stacks {
         ring.end += 1;
     }
 
-    /// True if calls are kept.
-    #[inline(always)]
-    pub(super) fn keeps_calls(&self) -> bool {
-        self.chain > 0
-    }
-
     /// A branch changes the calls, if they are kept.
     #[inline(always)]
-    pub(super) fn call(&mut self, to: u64, change: Change, ends: bool) {
+    pub(super) fn call(&mut self, to: u64, change: impl FnOnce() -> Change, ends: bool) {
         if self.chain > 0 {
-            self.history.calls.branch(to, change, ends);
+            self.history.calls.branch(to, change(), ends);
         }
     }
 
@@ -100,6 +94,30 @@ impl Stacks {
         match self.chain {
             0 => Vec::new(),
             most => self.history.calls.chain(ip, most),
+        }
+    }
+
+    /// Adds the branches of some paths with these flags, or those that are kept of them, and their calls.
+    pub(super) fn extend(&mut self, paths: &[PathId], blocks: &Blocks, flags: u64) {
+        if self.chain > 0 {
+            for step in paths.iter().flat_map(|id| blocks.steps(*id)) {
+                if let Some(to) = step.to {
+                    self.call(blocks[to].start, || Change::of(&blocks[step.block]), false);
+                }
+            }
+        }
+        let mut count = 0;
+        let last = paths.iter().rev().take_while(|id| {
+            let is_kept = count < self.most;
+            count += usize::from(blocks.path(**id).taken);
+            is_kept
+        });
+        for id in &paths[paths.len() - last.count()..] {
+            for step in blocks.steps(*id) {
+                if let Some(to) = step.to {
+                    self.push(blocks[step.block].last, blocks[to].start, flags);
+                }
+            }
         }
     }
 
