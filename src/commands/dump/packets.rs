@@ -16,7 +16,7 @@ use crate::args::Format;
 #[schemars(deny_unknown_fields)]
 pub(crate) struct PacketEntry<'r> {
     /// Its offset in the data of the record
-    at: Hex,
+    offset: Hex,
     /// Its bytes, and PAD packets behind it up to 8 bytes; only of Intel PT
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "HexDigits<'r>")]
@@ -73,8 +73,8 @@ impl Packets {
                 out.write_all(b",")?;
             }
             let ListedPacket { offset, bytes, id: trace_id, text: packet } = packet;
-            let (at, raw) = (Hex(offset), bytes.map(HexDigits));
-            Ok(write_json(&mut *out, &PacketEntry { at, raw, trace_id, packet }, false)?)
+            let (offset, raw) = (Hex(offset), bytes.map(HexDigits));
+            Ok(write_json(&mut *out, &PacketEntry { offset, raw, trace_id, packet }, false)?)
         })?;
         self.unknown += u64::from(!is_known);
         match self.format {
