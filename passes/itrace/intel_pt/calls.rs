@@ -62,7 +62,11 @@ impl Calls {
     /// A branch goes to `to`, 0 if that is not traced. `ends` tells that tracing ends with it.
     pub(super) fn branch(&mut self, to: u64, change: Change, ends: bool) {
         match change {
-            Change::Begin => while self.calls.pop_back_if(|call| call.is_end).is_some() {},
+            Change::Begin => {
+                while self.calls.back().is_some_and(|call| call.is_end) {
+                    self.calls.pop_back();
+                }
+            }
             _ if to == 0 => {}
             // The code asks for its own address.
             Change::Call(behind) if behind == to => {}
