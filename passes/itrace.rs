@@ -45,7 +45,8 @@ pub struct ItraceArgs {
 impl PassOptions for ItraceArgs {
     const NAME: &'static str = NAME;
     const ABOUT: &'static str = "decode the AUX data of Arm SPE, Intel PT or CoreSight into samples";
-    const EXAMPLES: &'static [&'static str] = &["", "events=i2ibl2M", "events=i100ibcrle:no-files"];
+    const EXAMPLES: &'static [&'static str] =
+        &["", "events=i2ibl2M", "events=i100ibcrle:no-files", "events=bg4l2pwxs5e:no-files"];
 
     fn pass(self) -> Result<Box<dyn Pass>> {
         Ok(Box::new(Itrace::new(&self.events, false, self.code.options()?)?))
@@ -76,6 +77,16 @@ impl Itrace {
             (if letters.is_empty() { "" } else { "=" }, if strip { " --strip" } else { "" });
         let like_perf = format!("--itrace{equals}{letters}{strip}");
         Ok(Itrace { like_perf, letters: letters.to_owned(), options: ItraceOptions::parse(letters)?, ids })
+    }
+}
+
+impl Itrace {
+    /// Samples of branches and instructions of Intel PT have raw data: what kind of branch they are
+    /// ([`FlowFlags`](perfx_format::sample::FlowFlags)). No recording of perf has that.
+    #[must_use]
+    pub fn with_flags(mut self) -> Itrace {
+        self.options.flags = true;
+        self
     }
 }
 

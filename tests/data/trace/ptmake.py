@@ -8,6 +8,8 @@
     --mtc               MTC and TMA packets (TSC:CTC 2:1, period 64 ticks of the counter)
     --cyc               CYC packets: cycles since the last one before every TNT and TIP (one cycle per instruction)
     --ptw N             a PTW packet (8 bytes: how many instructions so far) after every N instructions
+    --power N           after every N instructions one of: MWAIT, PWRE, EXSTOP and FUP, PWRX; CBR; EXSTOP without an address
+    --tsx N             a transaction begins, is committed, begins or is aborted after every N instructions (MODE.TSX, FUP)
     --defer             TIP packets are deferred: TNT bits of branches after them are sent before them (SDM: Deferred TIPs)
     --short-first       the address after a PSB is compressed against 0 (allowed, but perf's look-ahead misreads it)
     --ovf N             after every N PSBs the next 500 instructions are lost (OVF, then FUP where the trace goes on)
@@ -34,7 +36,7 @@ from capstone import Cs, CS_ARCH_X86, CS_MODE_64, x86
 A = argparse.ArgumentParser(usage=__doc__)
 A.add_argument('out'); A.add_argument('steps', nargs='+'); A.add_argument('--truth'); A.add_argument('--kernel')
 for o in 'no-retcomp mtc cyc defer short-first per-thread sched-switch'.split(): A.add_argument('--' + o, action='store_true')
-for o, d in dict(psb=2048, repeat=1, copies=1, ovf=0, slice=0, cut=0, cpus=1, ptw=0, snapshots=0, ring=1200).items(): A.add_argument('--' + o, type=int, default=d)
+for o, d in dict(psb=2048, repeat=1, copies=1, ovf=0, slice=0, cut=0, cpus=1, ptw=0, power=0, tsx=0, snapshots=0, ring=1200).items(): A.add_argument('--' + o, type=int, default=d)
 O = A.parse_args()
 CS = Cs(CS_ARCH_X86, CS_MODE_64); CS.detail = True
 PLAIN, COND, JUMP, CALL, IJUMP, ICALL, RET, SYSCALL, REP, FARRET = range(10)
@@ -75,7 +77,7 @@ class Encoder:
     """One buffer: of a CPU, or with --per-thread of a process."""
     def __init__(s):
         s.b = bytearray(); s.tnt = []; s.tips = []; s.last = 0; s.stack = []; s.on = False; s.since = 0; s.psbs = 0; s.ctc = None; s.tsc = []; s.now = T0; s.cycled = None
-        s.next_ovf = O.ovf or 1 << 60; s.lost = 0; s.stops = []
+        s.next_ovf = O.ovf or 1 << 60; s.powers = s.transactions = 0; s.next_power = O.power or 1 << 60; s.next_tsx = O.tsx or 1 << 60; s.lost = 0; s.stops = []
     def cyc(s):
         if not O.cyc or s.cycled is None or s.now <= s.cycled: return
         v = s.now - s.cycled; s.cycled = s.now; first = (v & 31) << 3 | 3; v >>= 5; out = [first | (4 if v else 0)]
@@ -126,6 +128,16 @@ class Encoder:
         s.flush(); s.cyc()
         if ip is not None: s.ip(0x1d, ip)
         s.b.append(0x01); s.on = False; s.stops.append(len(s.b))
+    def power(s, ip):
+        s.flush(); s.cyc(); s.powers += 1; n = s.powers
+        if n % 3 == 1:
+            s.b += b'\x02\xc2' + (n | 1 << 32).to_bytes(8, 'little') + b'\x02\x22' + bytes([0x80 * (n // 3 % 2), n & 0xff]) + b'\x02\xe2'
+            s.ip(0x1d, ip); s.b += b'\x02\xa2' + (0x153 + n).to_bytes(5, 'little')
+        elif n % 3 == 2: s.b += b'\x02\x03' + bytes([0x20 + n % 8, 0])
+        else: s.b += b'\x02\x62\x02\xa2' + (0x412).to_bytes(5, 'little')
+    def tsx(s, ip):
+        s.flush(); s.cyc(); s.b += b'\x99' + bytes([0x20 | (1, 0, 1, 2)[s.transactions % 4]]); s.ip(0x1d, ip); s.transactions += 1
+        if s.transactions % 4 == 0: s.ip(0x0d, ip)
     def overflow_over(s, ip): s.b += b'\x02\xf3'; s.last = 0; s.stack = []; s.ip(0x1d, ip)
     def call(s, back): s.stack = (s.stack + [back])[-64:]
     def ret(s, to):
@@ -188,6 +200,11 @@ def execute(p, c, E, ip, nxt):
     if ip not in p.kinds: raise SystemExit('no code for %x' % ip)
     k, n, target = p.kinds[ip]; count(E)
     if O.ptw and executed % O.ptw == 0: E.flush(); E.b += b'\x02\x32' + executed.to_bytes(8, 'little'); truth.write('# ptw %x %d %d\n' % (executed, p.pid, c.n))
+    if k == PLAIN and nxt is not None and not O.defer:
+        if executed >= E.next_power: E.next_power += O.power; E.power(nxt)
+        if executed >= E.next_tsx:
+            E.next_tsx += O.tsx; E.tsx(nxt)
+            if E.transactions % 4 == 0: say(nxt, nxt, 'abort')
     if k in (PLAIN, REP): return
     if k == SYSCALL:
         if not K: E.end(); truth.write('%x - syscall %d %d\n' % (ip, p.pid, c.n)); p.off = 'sys'; return
@@ -308,7 +325,7 @@ for e in E:
 IP, TID, TIME, CPU, IDENT = 1, 2, 4, 128, 1 << 16; ST = IP | TID | TIME | CPU | IDENT
 def attr(type, config, period, flags): return struct.pack('<IIQQQQQ', type, 128, config, period, ST, 4, flags).ljust(128, b'\0')
 ALL, DIS, XHV = 1 << 18, 1, 1 << 6; XK = 0 if K else 1 << 5
-config = 0x2401 | (0x800 if O.no_retcomp else 0) | (0x200 | 6 << 14 if O.mtc else 0) | (2 if O.cyc else 0) | (0x1000 if O.ptw else 0)  # pt, tsc, branch
+config = 0x2401 | (0x800 if O.no_retcomp else 0) | (0x200 | 6 << 14 if O.mtc else 0) | (2 if O.cyc else 0) | (0x1000 if O.ptw else 0) | (0x10 if O.power else 0)  # pt, tsc, branch
 n = len(P) if O.per_thread else O.cpus; ids = [[100 + i for i in range(n)], [200 + i for i in range(n)]]
 attrs = [attr(8, config, 1, DIS | ALL | XK | XHV), attr(1, 9, 1, ALL | XK | XHV | 1 << 8 | 1 << 9 | 1 << 13 | 1 << 23 | 1 << 24 | 1 << 26)]
 if O.sched_switch:
