@@ -10,7 +10,7 @@ let recorded, parent, nodeFunction, childStart, childNodes, repeated;
 // What the user chose. The address of the page has it, too: see link.js.
 const state = {
   event: '', unit: 'period', process: '', thread: '', cpu: '', cgroup: '', rows: 'parts', spans: [],
-  root: '', view: 'icicle', width: '1', centre: NONE, zoom: [], focus: [],
+  root: '', view: 'icicle', width: '1', by: 'shares', least: '1', centre: NONE, zoom: [], focus: [],
   merge: [], only: [], hide: [], recursion: false, search: '', kind: 'part', clicked: NONE, tab: 'functions', listed: 0,
 };
 

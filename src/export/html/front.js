@@ -28,11 +28,12 @@ function fillTasks() {
 const chooseUnit = () => (state.unit = currentEvent().by_period === false ? 'samples' : 'period');
 
 // The lists whose choice has the name of the list.
-const CHOICES = ['event', 'unit', ...KINDS, 'rows', 'root', 'view', 'width', 'kind'];
+const CHOICES = ['event', 'unit', ...KINDS, 'rows', 'root', 'view', 'width', 'by', 'least', 'kind'];
 
 // What the colours of call stacks mean.
 function showLegend() {
-  const changes = { '--more': 'larger share after', '--less': 'smaller share after', '--same': 'about the same' };
+  const what = state.by === 'shares' ? 'share' : 'weight';
+  const changes = { '--more': `larger ${what} after`, '--less': `smaller ${what} after`, '--same': 'no more than the noise of sampling' };
   const places = { '--user': 'program', '--kernel': 'kernel', '--jit': 'JIT code', '--inlined': 'inlined call', '--nameless': 'no symbol' };
   $('legend').replaceChildren(...Object.entries(showsChanges() ? changes : places).map(([colour, text]) => {
     const made = make('span', {}, text);
@@ -82,7 +83,7 @@ function makeFront() {
   if (processes.size > 1) state.root = 'process';
   fillTasks();
   if ($('cgroup').parentElement.hidden) document.querySelectorAll('option[value="cgroup"]').forEach((option) => option.remove());
-  $('width-label').hidden = !compare;
+  for (const id of ['width', 'by', 'least']) $(id).parentElement.hidden = !compare;
   sides.forEach(makeHeat);
   makeTabs();
   makeActions();
@@ -107,7 +108,7 @@ function listen() {
     refresh();
     if (flame.view === 'flame') $('flame-box').scrollTop = 1e9;
   });
-  choice('width');
+  for (const id of ['width', 'by', 'least']) choice(id);
   choice('kind', () => (state.clicked = NONE));
   on('recursion', 'change', () => { Object.assign(state, { recursion: $('recursion').checked, zoom: [], focus: [] }); refresh(); });
   on('search', 'input', () => { state.search = $('search').value; if (state.kind === 'whole' && state.clicked !== NONE) state.kind = 'part'; refreshSoon(); });

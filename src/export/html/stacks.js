@@ -147,7 +147,7 @@ function layOut() {
   while (open.length) {
     const box = open.pop();
     all.push(box);
-    if (box.above) flame.most = Math.max(flame.most, Math.abs(change(box)));
+    if (compare && box.above && !isNoise(box)) flame.most = Math.max(flame.most, Math.abs(moved(box.values)));
     const only = state.zoom[box.depth];
     const within = only != null && box.onZoom;
     const kids = within ? below(box).filter((kid) => kid.index === only) : below(box);
@@ -191,7 +191,6 @@ function pathOf(box) {
 }
 
 const share = (box, at) => ratio(box.values[at], sides[at].sum);
-const change = (box) => (compare ? share(box, 1) - share(box, 0) : 0);
 const isFunction = (index) => index !== NONE && index < functions.length;
 const nameOf = ({ index, name }) => (index === NONE ? name ?? 'all' : functions[index] ?? rootNames()[index - functions.length]);
 const fileOf = (index) => (functionFile[index] >= 0 ? files[functionFile[index]].path : 'no file');
@@ -205,7 +204,7 @@ function lines(box) {
     const alone = isTree && !box.isCentre ? `, itself ${percent(ratio(own(at), side.sum))}` : '';
     return `${compare ? side.title + ': ' : ''}${percent(share(box, at))} (${amount(box.values[at])})${alone}`;
   });
-  if (compare) numbers.push(`change: ${points(change(box))}`);
+  if (compare && box.above) numbers.push(`change: ${points(moved(box.values))}, ${isNoise(box) ? 'which sampling explains' : 'more than the noise of sampling'}`);
   if (!isFunction(box.index)) return numbers;
   const kind = functionKind[box.index];
   const where = [fileOf(box.index), kind & 4 ? 'inlined' : '', kind & 8 ? 'no symbol' : ''].filter(Boolean);

@@ -22,6 +22,7 @@ function addUp(side) {
   const own = new Float64Array(parent.length);
   side.byLabel = new Float64Array(side.labels.length);
   side.samplesByLabel = new Float64Array(side.labels.length);
+  side.squares = 0;
   const { event: events, label: labels, node: nodes, samples, period, byLabel, samplesByLabel } = side;
   const places = new Map(rootNames().map((name, at) => [name, at]));
   const rootOf = state.root ? side.tasks.map((task) => places.get(task[state.root])) : null;
@@ -35,6 +36,8 @@ function addUp(side) {
     const node = nodeOf && nodes[row] !== NONE ? nodeOf[nodes[row]] : nodes[row];
     if (node !== NONE) own[node] += weight;
     if (side.spot[row]) side.bySpot[side.spot[row] - 1] += weight;
+    // Of samples that are not told apart, the periods are taken for equal.
+    side.squares += (weight * weight) / samples[row];
     byLabel[label] += weight;
     samplesByLabel[label] += samples[row];
     if (!rootOf) continue;
@@ -70,9 +73,11 @@ function sumsBelow(side, root) {
 function refresh() {
   shape();
   sides.forEach(addUp);
+  if (compare) judgeFunctions();
   const said = sides.map((side) => count(side.sampleSum) + ' samples' + (state.unit === 'period' ? `, ${amount(side.sum)}` : ''));
   const [before, after] = sides.map((side) => side.sum);
-  const grown = before > 0 ? ` (${points(after / before - 1)})` : '';
+  const verdict = verdicts.own.at(-1);
+  const grown = before > 0 ? ` (${points(after / before - 1)}${verdict ? ': ' + verdict : ''})` : '';
   $('shown').textContent = compare ? `before ${said[0]}; after ${said[1]}${grown}` : said[0];
   $('shown').dataset.sums = sides.map((side) => side.sum).join(' ');
   $('found').textContent = '';

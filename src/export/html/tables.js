@@ -41,7 +41,8 @@ function table(key, caption, columns, rows, most = 100) {
 
 function cell(column, row) {
   const value = column.value(row);
-  const className = { name: 'name', share: 'number share', change: 'number ' + (value > 0 ? 'more' : value < 0 ? 'less' : '') };
+  const isQuiet = column.verdict && column.verdict(row) !== 'changed';
+  const className = { name: 'name', share: 'number share', change: 'number ' + (isQuiet ? 'noise' : value > 0 ? 'more' : value < 0 ? 'less' : '') };
   const show = { share: percent, change: points, amount, count }[column.kind] ?? ((text) => text);
   const made = make('td', { className: className[column.kind] ?? 'number' });
   if (column.kind === 'share') made.style.setProperty('--share', percent(value));
@@ -51,8 +52,8 @@ function cell(column, row) {
   return made;
 }
 
-// The columns of weights: of one recording a share and an amount, of two the shares and their change.
-function weights(title, of, first) {
+// The columns of weights: of one recording a share and an amount, of two the shares or amounts, and their change.
+function weights(title, of, first, verdict) {
   const part = (row, at) => ratio(of(row, at), sides[at].sum);
   if (!compare) {
     return [
@@ -60,12 +61,17 @@ function weights(title, of, first) {
       { title, kind: 'amount', value: (row) => of(row, 0) },
     ];
   }
-  const moved = (row) => part(row, 1) - part(row, 0);
-  return [
-    { title: title + ' before', kind: 'share', value: (row) => part(row, 0) },
-    { title: title + ' after', kind: 'share', value: (row) => part(row, 1) },
-    { title: 'change', kind: 'change', value: moved, size: (row) => Math.abs(moved(row)), first },
+  const change = (row) => moved(sides.map((_, at) => of(row, at)));
+  const size = (row) => Math.abs(change(row));
+  const [kind, value] = state.by === 'shares' ? ['share', part] : ['amount', of];
+  const columns = [
+    { title: title + ' before', kind, value: (row) => value(row, 0) },
+    { title: title + ' after', kind, value: (row) => value(row, 1) },
+    { title: 'change', kind: 'change', value: change, size, verdict, first: first && !verdict },
   ];
+  // What is more than noise comes first, the largest change first.
+  if (verdict) columns.push({ title: 'verdict', value: verdict, size: (row) => ['', 'noise', 'changed'].indexOf(verdict(row)) * 1e9 + size(row), first });
+  return columns;
 }
 
 function find(index) {
@@ -80,9 +86,11 @@ function functionsPanel() {
     if (sides.some((side) => side.totalOf[index]) && (!matches || matches[index])) rows.push(index);
   }
   const which = matches ? 'Functions that match the search. ' : '';
-  return [table('functions', `${which}Self: samples in the function. Total: also in what it called. A name searches for it.`, [
-    ...weights('Self', (index, at) => sides[at].ownOf[index], true),
-    ...weights('Total', (index, at) => sides[at].totalOf[index]),
+  const how = compare ? ' Verdicts are those of perfx diff --profile: changed is more than the noise of sampling; how much one run differs from the next is not known.' : '';
+  const verdict = (of) => (compare ? (index) => verdicts[of][index] : null);
+  return [table('functions', `${which}Self: samples in the function. Total: also in what it called. A name searches for it.${how}`, [
+    ...weights('Self', (index, at) => sides[at].ownOf[index], true, verdict('own')),
+    ...weights('Total', (index, at) => sides[at].totalOf[index], false, verdict('total')),
     { title: 'Function', kind: 'name', value: (index) => functions[index], click: find },
     { title: 'File', kind: 'name', value: fileOf },
   ], rows)];
