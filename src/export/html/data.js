@@ -11,7 +11,7 @@ let recorded, parent, nodeFunction, childStart, childNodes, repeated;
 const state = {
   event: '', unit: 'period', process: '', thread: '', cpu: '', cgroup: '', rows: 'parts', spans: [],
   root: '', view: 'icicle', width: '1', by: 'shares', least: '1', centre: NONE, zoom: [], focus: [],
-  merge: [], only: [], hide: [], recursion: false, search: '', kind: 'part', clicked: NONE, tab: 'functions', listed: 0,
+  merge: [], only: [], hide: [], recursion: false, search: '', kind: 'part', clicked: NONE, tab: 'functions', listed: 0, sort: '',
 };
 
 function make(tag, properties, ...children) {
@@ -31,6 +31,10 @@ const currentEvent = () => sides.flatMap((side) => side.events).find((event) => 
 const amount = (number) => (state.unit === 'period' && currentEvent().is_time ? duration(number) : count(number));
 const basename = (path) => path.slice(path.lastIndexOf('/') + 1) || path;
 
+// Control characters, and those that change the order, position or width of others: as a terminal shows them.
+const HIDDEN = /[\0-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\u{e0000}-\u{e007f}]/gu;
+const visible = (_, value) => (typeof value === 'string' ? value.replace(HIDDEN, (char) => `\\u{${char.codePointAt(0).toString(16)}}`) : value);
+
 async function unpack(text) {
   const binary = atob(text);
   const packed = new Uint8Array(binary.length);
@@ -38,7 +42,9 @@ async function unpack(text) {
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream('gzip'));
   const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
   let at = 4 + new DataView(bytes.buffer).getUint32(0, true);
-  const head = JSON.parse(new TextDecoder().decode(bytes.subarray(4, at)));
+  const json = new TextDecoder().decode(bytes.subarray(4, at));
+  // JSON writes control characters as \u00…. Few recordings have any, and it takes time to look at each name.
+  const head = JSON.parse(json, json.includes('\\u00') || json.search(HIDDEN) >= 0 ? visible : undefined);
   const columns = head.columns.map((size) => bytes.subarray(at, (at += size)));
   return { head, next: (Type) => numbers(columns.shift(), Type) };
 }

@@ -1,6 +1,9 @@
 // Shows the tables: functions, processes, files, bytes, and what was recorded.
 
-const sorting = {};
+// The tables that are not sorted as at first: name, column, and up or down.
+const sorted = () => new Map(state.sort.split('_').filter(Boolean).map((one) => one.split('.')).map(([key, place, order]) => [key, [+place, order]]));
+// The most rows shown of each table.
+const mosts = {};
 
 // What is too wide can be scrolled, also with keys.
 function scroll(name, ...children) {
@@ -10,32 +13,36 @@ function scroll(name, ...children) {
 }
 
 // A table whose columns sort it: a column has a title, a value of a row, and how it is shown.
-function table(key, caption, columns, rows, most = 100) {
-  const sorted = (sorting[key] ??= { column: columns.findIndex((column) => column.first), down: true, most });
-  const column = columns[sorted.column] ?? columns[0];
+function table(key, caption, columns, rows) {
+  const [place, order] = sorted().get(key) ?? [columns.findIndex((column) => column.first), 'down'];
+  const column = columns[place] ?? columns[0];
+  const most = (mosts[key] ??= 100);
   const value = column.size ?? column.value;
   const compared = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
   // The last column that is a name makes the order the same every time.
   const tie = columns.find((column) => column.kind === 'name') ?? column;
-  rows = rows.slice().sort((a, b) => compared(value(a), value(b)) * (sorted.down ? -1 : 1) || compared(tie.value(a), tie.value(b)));
+  rows = rows.slice().sort((a, b) => compared(value(a), value(b)) * (order === 'down' ? -1 : 1) || compared(tie.value(a), tie.value(b)));
   const heads = columns.map((column, at) => {
     const toggle = () => {
-      Object.assign(sorted, { column: at, down: sorted.column === at ? !sorted.down : column.kind !== 'name' });
+      const isDown = columns[place] === column ? order !== 'down' : column.kind !== 'name';
+      const all = sorted().set(key, [at, isDown ? 'down' : 'up']);
+      state.sort = Array.from(all, (one) => one.flat().join('.')).join('_');
       showPanel();
+      remember();
       document.querySelectorAll(`#panels [data-table="${key}"] thead button`)[at].focus();
     };
     const head = make('th', { scope: 'col', className: column.kind === 'name' ? '' : 'number' },
       make('button', { type: 'button', onclick: toggle }, column.title));
-    if (at === sorted.column) head.ariaSort = sorted.down ? 'descending' : 'ascending';
+    if (column === columns[place]) head.ariaSort = order === 'down' ? 'descending' : 'ascending';
     return head;
   });
-  const body = make('tbody', {}, ...rows.slice(0, sorted.most).map((row) => make('tr', {}, ...columns.map((column) => cell(column, row)))));
+  const body = make('tbody', {}, ...rows.slice(0, most).map((row) => make('tr', {}, ...columns.map((column) => cell(column, row)))));
   const all = make('table', {}, make('caption', {}, caption), make('thead', {}, make('tr', {}, ...heads)), body);
   all.dataset.table = key;
-  const more = rows.length <= sorted.most ? null : make('button', {
+  const more = rows.length <= most ? null : make('button', {
     type: 'button',
-    onclick: () => { sorted.most += 1000; showPanel(); },
-  }, `Show more: ${count(rows.length - sorted.most)} rows left`);
+    onclick: () => { mosts[key] += 1000; showPanel(); },
+  }, `Show more: ${count(rows.length - most)} rows left`);
   return scroll(caption, all, more);
 }
 
