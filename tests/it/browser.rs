@@ -551,7 +551,7 @@ fn instructions_have_the_weight_of_the_chosen_samples(browser: &Browser, root: &
     let said = browser.text("heat-said");
     check(&["--time", said.split_once("--time ").unwrap().1]);
     browser.change("showCode(functions.indexOf('[[kernel.kallsyms]]'))");
-    assert!(browser.text("panel-code").contains("does not have the code of this function"));
+    assert!(browser.text("panel-code").contains("code of the kernel is not listed"));
 }
 
 fn stacks_over_time_are_those_of_the_samples(browser: &Browser, root: &Path) {
@@ -721,7 +721,7 @@ fn a_reload_shows_the_same(browser: &Browser, root: &Path) {
         "state.unit = 'samples'; state.process = sides[0].tasks[0].process; state.thread = sides[0].tasks[0].thread; \
          state.cpu = sides[0].tasks[0].cpu; state.cgroup = sides[0].tasks[0].cgroup; state.rows = 'cpu'; \
          state.root = 'cpu'; state.view = 'inverted'; state.search = '^ma'; state.kind = 'expression'",
-        "state.view = 'callers'; state.centre = heaviest(); state.tab = 'code'; state.listed = 1; state.recursion = true",
+        "state.view = 'callers'; state.centre = heaviest(); state.tab = 'code'; state.listed = heaviest(); state.recursion = true",
         "state.view = 'chart'; state.rows = 'thread'; setSpan(sides[0], sides[0].time[3], sides[0].time[9])",
         "find(heaviest()); state.sort = 'functions.2.up'; state.merge = [heaviest()]; state.root = ''; \
          refresh(); zoom(flame.lines[2][0])",

@@ -7,11 +7,13 @@ const NONE = -1;
 let functions, files, code, functionFile, functionKind, sides, compare;
 // The stacks as they are recorded, and as they are shown: see shape.js.
 let recorded, parent, nodeFunction, childStart, childNodes, repeated;
+// The number of each node in a part of the tree, while that is made; otherwise NONE.
+let numberOf;
 // What the user chose. The address of the page has it, too: see link.js.
 const state = {
   event: '', unit: 'period', process: '', thread: '', cpu: '', cgroup: '', rows: 'parts', spans: [],
   root: '', view: 'icicle', width: '1', by: 'shares', least: '1', centre: NONE, zoom: [], focus: [],
-  merge: [], only: [], hide: [], recursion: false, search: '', kind: 'part', clicked: NONE, tab: 'functions', listed: 0, sort: '',
+  merge: [], only: [], hide: [], recursion: false, search: '', kind: 'part', clicked: NONE, tab: 'functions', listed: NONE, sort: '',
 };
 
 function make(tag, properties, ...children) {
@@ -91,8 +93,9 @@ const KINDS = ['process', 'thread', 'cpu', 'cgroup'];
 
 // Processes and threads of labels. Those of two recordings are compared by name, because they have other numbers.
 function nameTasks(side) {
-  const weight = new Float64Array(side.labels.length);
+  const weight = side.samplesOf = new Float64Array(side.labels.length);
   side.label.forEach((label, row) => (weight[label] += side.samples[row]));
+  side.allSamples = weight.reduce((sum, samples) => sum + samples, 0);
   const best = new Map();
   side.labels.forEach(([comm, [pid, tid]], label) => {
     const rank = (pid === tid ? 1e18 : 0) + weight[label];
@@ -117,10 +120,7 @@ function rootNames() {
   if (roots[state.root]) return roots[state.root];
   const sums = new Map();
   for (const side of sides) {
-    side.label.forEach((label, row) => {
-      const name = side.tasks[label][state.root];
-      sums.set(name, (sums.get(name) ?? 0) + side.samples[row]);
-    });
+    side.tasks.forEach((task, label) => sums.set(task[state.root], (sums.get(task[state.root]) ?? 0) + side.samplesOf[label]));
   }
   return (roots[state.root] = ranked(state.root, sums));
 }

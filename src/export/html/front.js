@@ -9,11 +9,9 @@ function fillTasks() {
   for (const kind of KINDS) {
     const sums = new Map();
     for (const side of sides) {
-      const weight = new Float64Array(side.labels.length);
-      side.label.forEach((label, row) => (weight[label] += side.samples[row]));
       side.tasks.forEach((task, label) => {
         if (kind === 'thread' && state.process && task.process !== state.process) return;
-        sums.set(task[kind], (sums.get(task[kind]) ?? 0) + weight[label]);
+        sums.set(task[kind], (sums.get(task[kind]) ?? 0) + side.samplesOf[label]);
       });
     }
     const names = ranked(kind, sums);
@@ -64,7 +62,7 @@ function makeFront() {
     const { doctor, lost, said } = side.about;
     if (compare) fact(side.title, 'title');
     fact(doctor.verdict, doctor.verdict === 'sound' ? 'good' : 'bad');
-    fact(count(side.samples.reduce((sum, samples) => sum + samples, 0)) + ' samples');
+    fact(count(side.allSamples) + ' samples');
     if (side.span > 0) fact(duration(side.span));
     const losses = +lost.lost_records + +lost.lost_samples;
     fact(losses ? `${count(losses)} lost while recording` : 'nothing lost while recording', losses ? 'bad' : '');
@@ -72,10 +70,15 @@ function makeFront() {
     $('facts').append(list);
   }
   const sums = new Map();
-  for (const side of sides) side.event.forEach((event, row) => {
-    const name = side.events[event]?.name ?? '';
-    sums.set(name, (sums.get(name) ?? 0) + side.samples[row]);
-  });
+  for (const side of sides) {
+    // The last one is for samples whose event is unknown.
+    const ofEvent = new Float64Array(side.events.length + 1);
+    side.event.forEach((event, row) => (ofEvent[Math.min(event, side.events.length)] += side.samples[row]));
+    ofEvent.forEach((sum, event) => {
+      const name = side.events[event]?.name ?? '';
+      if (sum) sums.set(name, (sums.get(name) ?? 0) + sum);
+    });
+  }
   state.event = sides.map((side) => side.events[side.first_event]?.name).find((name) => name != null) ?? '';
   fill($('event'), [...sums].map(([name, sum]) => [name, `${name}: ${count(sum)}`]), state.event);
   chooseUnit();

@@ -205,9 +205,6 @@ function makeHeat(side) {
   canvas.setAttribute('aria-label', `${side.title}: samples over time`);
   canvas.setAttribute('aria-describedby', 'heat-said');
   side.heat = { canvas, cursor: null };
-  side.allByLabel = new Float64Array(side.labels.length);
-  side.label.forEach((label, row) => (side.allByLabel[label] += side.samples[row]));
-  side.allSamples = side.allByLabel.reduce((sum, samples) => sum + samples, 0);
   const rounded = side.step > 1 ? ` There are so many samples that their times are rounded down to ${duration(side.step).replace(/\.?0+ /, ' ')}.` : '';
   const timeless = side.timeless ? ` Some samples have no time; they are in the whole recording only.` : '';
   const caption = `${compare ? side.title + '. ' : ''}0 s is ${clock(side, 0)} of the recording's clock.${rounded}${timeless}`;
