@@ -3,7 +3,7 @@
 # in Chromium, without a window, the stacks of a span of time. Nothing of the machine but these programs is in it.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-perfx=${1:-$here/../target/release/perfx}
+perfx=$(realpath "${1:-$here/../target/release/perfx}")
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 sh "$here/../tests/data/work/build.sh" "$folder/work"

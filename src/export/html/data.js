@@ -94,11 +94,16 @@ const KINDS = ['process', 'thread', 'cpu', 'cgroup'];
 // Processes and threads of labels. Those of two recordings are compared by name, because they have other numbers.
 function nameTasks(side) {
   const weight = side.samplesOf = new Float64Array(side.labels.length);
-  side.label.forEach((label, row) => (weight[label] += side.samples[row]));
+  // A process is called what its main thread was called last: before, it had the name of who started it.
+  const last = new Float64Array(side.labels.length);
+  side.label.forEach((label, row) => {
+    weight[label] += side.samples[row];
+    last[label] = row;
+  });
   side.allSamples = weight.reduce((sum, samples) => sum + samples, 0);
   const best = new Map();
   side.labels.forEach(([comm, [pid, tid]], label) => {
-    const rank = (pid === tid ? 1e18 : 0) + weight[label];
+    const rank = pid === tid ? 1e18 + last[label] * 1e6 : weight[label];
     if (!best.has(pid) || best.get(pid).rank < rank) best.set(pid, { rank, comm });
   });
   side.tasks = side.labels.map(([comm, [pid, tid, cpu], path]) => {
