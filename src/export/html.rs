@@ -50,7 +50,7 @@ const SCRIPT: &str = concat!(
 /// SHA-256 of the script and of the style, in base64: the page lets a browser use no other. A test prints them after a
 /// change.
 const SCRIPT_HASH: &str = "CRp6phcXhZom2Jj8yqkB2z54GASWqKIaAlTRbmSU2Cg=";
-const STYLE_HASH: &str = "1OjIgQs7594eJX1h5G28qSF9oreBr1QQWt2kh9Fba80=";
+const STYLE_HASH: &str = "KbuX6Xsn22+xf2zIdMSJoTpvLJWFr04RUEc8aXIH3jk=";
 
 /// What the data begins with.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
