@@ -109,8 +109,7 @@ pub(super) fn is_public(name: &[u8]) -> bool {
 }
 
 fn is_of_system(path: &[u8]) -> bool {
-    SYSTEM.iter().any(|folder| path.starts_with(folder))
-        && !path.windows(4).any(|window| window == b"/../")
+    SYSTEM.iter().any(|folder| path.starts_with(folder)) && !path.windows(4).any(|window| window == b"/../")
 }
 
 /// The kernel's release in the path of a module or a kernel: `/lib/modules/6.1.0/extra/x.ko`, `/boot/vmlinux-6.1.0`.
