@@ -325,6 +325,16 @@ impl NamedPlace<'_> {
         FrameName { dso, functions, offset }
     }
 
+    /// The offsets around one at which there is the same function, apart from calls that were inlined into it.
+    pub fn extent(&self, at: u64) -> Range<u64> {
+        let extent = match &self.source {
+            Some(NameSource::Image(image, _)) => image.extent(at),
+            Some(NameSource::Map(symbols)) => symbols.extent(at),
+            Some(NameSource::Ksymbol(..)) | None => None,
+        };
+        extent.unwrap_or(at..at.saturating_add(1))
+    }
+
     /// The source file and line of the code at an offset, inlined or not.
     pub fn line(&self, at: u64) -> Option<(String, u32)> {
         let Some(NameSource::Image(image, Some(dwarf))) = &self.source else { return None };

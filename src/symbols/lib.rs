@@ -20,6 +20,7 @@ mod unwind;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::ops::Range;
 
 pub use crate::debuginfod::Debuginfod;
 pub use crate::dwarf::{DWARF_STACK, DwarfFiles, Mapped};
@@ -110,6 +111,15 @@ impl Symbols {
         let after = self.symbols.partition_point(|symbol| symbol.start <= address);
         let symbol = self.symbols.get(after.checked_sub(1)?)?;
         (address < symbol.end || address == symbol.start).then_some(symbol)
+    }
+
+    /// The addresses around one for which [`Symbols::find`] finds the same symbol.
+    pub fn extent(&self, address: u64) -> Option<Range<u64>> {
+        let found = self.find(address)?;
+        let after = self.symbols.partition_point(|symbol| symbol.start <= address);
+        let next = self.symbols.get(after).map_or(u64::MAX, |next| next.start);
+        // One without a size has its first address.
+        Some(found.start..found.end.max(found.start.saturating_add(1)).min(next))
     }
 
     /// The address of a symbol, by its name in the table.
