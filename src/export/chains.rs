@@ -1,7 +1,6 @@
 //! Resolves the addresses of samples and their call chains, and keeps each distinct frame and chain once.
 
 use std::collections::HashMap;
-use std::ops::Range;
 
 use foldhash::fast::RandomState;
 use indexmap::IndexSet;
@@ -11,7 +10,7 @@ use perfx_format::sample::{callchain, cookie_of, frames};
 use perfx_format::{Layout, Layouts, Record, sample_type};
 use perfx_model::address_space::{Space, moment};
 use perfx_pipeline::{Context as _, Result};
-use perfx_resolve::{Facts, Frame, FrameCache, LastChain};
+use perfx_resolve::{Facts, Frame, FrameCache};
 
 /// Distinct stacks as a tree: a node is a frame that was called from the stack of its parent.
 #[derive(Clone, Default, Debug)]
@@ -109,9 +108,6 @@ pub(crate) fn numbered(index: usize) -> Result<u32> {
 pub(crate) struct Resolver<'f> {
     facts: &'f Facts,
     known: FrameCache<u32>,
-    last: LastChain,
-    /// The frames of that chain, outermost first.
-    resolved: Vec<u32>,
     /// The distinct frames and stacks so far.
     pub(crate) tree: StackTree,
     /// For each frame the lowest address at which it was found.
@@ -148,8 +144,6 @@ impl<'f> Resolver<'f> {
         Resolver {
             facts,
             known: FrameCache::default(),
-            last: LastChain::default(),
-            resolved: Vec::new(),
             tree: StackTree::default(),
             lowest: Vec::new(),
             chain: Vec::new(),
@@ -182,19 +176,11 @@ impl<'f> Resolver<'f> {
             let has_chain = layout.sample_type & sample_type::CALLCHAIN != 0;
             return Ok(if has_chain { Lack::Torn } else { Lack::Chain });
         };
-        let At { record, layouts, pid, time } = at;
-        let space = |mode| self.facts.guests.space(record, layouts, pid, mode);
         // Before the first marker, perf takes addresses for those of a process.
-        let shared = self.last.next(time, frames(addresses, USER).map(|entry| (space(entry.0), entry)));
-        for number in 0..self.last.addresses().len() - shared {
-            let (space, entry) = self.last.addresses()[number];
-            let (frame, during) = self.frame_during(space, time, entry)?;
-            self.last.is_during(&during);
+        for (mode, address) in frames(addresses, USER) {
+            let frame = self.frame(at, mode, address)?;
             self.chain.push(frame);
         }
-        self.resolved.truncate(shared);
-        self.resolved.extend(self.chain.iter().rev());
-        self.chain.extend(self.resolved[..shared].iter().rev());
         Ok(cookie_of(addresses).map_or(Lack::Nothing, Lack::User))
     }
 
@@ -238,26 +224,22 @@ impl<'f> Resolver<'f> {
     }
 
     /// The frame of an address of a space, given after its cpumode; in no space, nothing is mapped.
-    pub(crate) fn frame_in(&mut self, space: Option<Space>, time: u64, entry: (u16, u64)) -> Result<u32> {
-        Ok(self.frame_during(space, time, entry)?.0)
-    }
-
-    /// The same, and the times at which it is there.
-    fn frame_during(
+    pub(crate) fn frame_in(
         &mut self,
         space: Option<Space>,
         time: u64,
         (mode, address): (u16, u64),
-    ) -> Result<(u32, Range<u64>)> {
+    ) -> Result<u32> {
         let (tree, lowest) = (&mut self.tree, &mut self.lowest);
-        self.known.get(self.facts, space, time, (mode, address), |frame| {
+        let found = self.known.get(self.facts, space, time, (mode, address), |frame| -> Result<u32> {
             let number = tree.frame(frame)?;
             match lowest.get_mut(number as usize) {
                 Some(lowest) => *lowest = address.min(*lowest),
                 None => lowest.push(address),
             }
             Ok(number)
-        })
+        });
+        Ok(found?.0)
     }
 }
 

@@ -325,12 +325,13 @@ impl NamedPlace<'_> {
         FrameName { dso, functions, offset }
     }
 
-    /// The offsets around one at which there is the same function, apart from calls that were inlined into it.
+    /// The offsets around one at which the functions are the same: only that one if DWARF may have calls that were
+    /// inlined there.
     pub fn extent(&self, at: u64) -> Range<u64> {
         let extent = match &self.source {
-            Some(NameSource::Image(image, _)) => image.extent(at),
+            Some(NameSource::Image(image, None)) => image.extent(at),
             Some(NameSource::Map(symbols)) => symbols.extent(at),
-            Some(NameSource::Ksymbol(..)) | None => None,
+            Some(NameSource::Image(_, Some(_)) | NameSource::Ksymbol(..)) | None => None,
         };
         extent.unwrap_or(at..at.saturating_add(1))
     }

@@ -139,7 +139,7 @@ impl Namer<'_> {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => new.insert(self.names.place(frame, self.files)),
         };
-        let extent = match lines == Lines::None && !self.inlined {
+        let extent = match lines == Lines::None {
             true => place.extent(frame.at),
             false => frame.at..frame.at.saturating_add(1),
         };
