@@ -1,6 +1,8 @@
 //! Makes samples of what was decoded of a buffer, as perf 7.3 does (tools/perf/util/intel-pt.c and
 //! intel-pt-decoder.c).
 
+use std::ops::Range;
+
 use perfx_auxtrace::Task;
 use perfx_format::Endian;
 use perfx_format::record::aux::Auxtrace;
@@ -41,6 +43,8 @@ pub(super) struct Sampler<'c> {
     latest: u64,
     /// The number of the trace: data is lost between two of a buffer.
     trace: usize,
+    /// Paths of the log whose branches are not in the stack yet.
+    pending: Range<usize>,
     instructions: u64,
     /// The instructions up to the last sample.
     sampled: u64,
@@ -84,6 +88,15 @@ impl Due {
                 }
                 Some(if time & mask < self.last { period } else { period - (time - (time & mask)) })
             }
+        }
+    }
+
+    /// Whether [`Due::next`] does not change up to the next sample but by the instructions that are counted: not where
+    /// time has gone back behind the last sample.
+    fn is_regular(&self) -> bool {
+        match self.period {
+            Some(Period::Ticks(period)) => self.now.wrapping_add(self.behind) & !(period - 1) >= self.last,
+            _ => true,
         }
     }
 
@@ -150,6 +163,7 @@ impl<'c> Sampler<'c> {
             time: context.recorded.clock().time(0),
             latest: 0,
             trace: 0,
+            pending: 0..0,
             instructions: 0,
             sampled: 0,
             due,
@@ -168,10 +182,17 @@ impl<'c> Sampler<'c> {
         if std::mem::replace(&mut self.trace, log.part.trace) != log.part.trace {
             self.stacks.forget();
         }
+        let mut paths = 0..0;
         for entry in &log.entries {
+            if !matches!(entry, Entry::Paths(..) | Entry::Behind(_) | Entry::Time(_) | Entry::Now(_)) {
+                self.push_pending(&log.paths, blocks);
+            }
             match *entry {
                 Entry::Step(step) => self.step(step, blocks, &mut log.made),
-                Entry::Path(id) => self.path(id, blocks, &mut log.made),
+                Entry::Paths(count, instructions) => {
+                    paths = paths.end..paths.end + count as usize;
+                    self.paths((&log.paths, paths.clone()), instructions.into(), blocks, &mut log.made);
+                }
                 Entry::Behind(ticks) => self.behind_lead = Some(ticks),
                 Entry::Time(ticks) => self.arriving = Some(ticks),
                 Entry::Now(now) => {
@@ -184,6 +205,9 @@ impl<'c> Sampler<'c> {
                 Entry::Event(number) => self.event(log.events[number as usize], blocks, &mut log.made),
             }
         }
+        self.push_pending(&log.paths, blocks);
+        self.pending = 0..0;
+        log.paths.clear();
         log.entries.clear();
         log.events.clear();
         self.counts.samples += log.made.count() - before;
@@ -234,35 +258,78 @@ impl<'c> Sampler<'c> {
         self.stacks.switch(self.task.tid, space);
     }
 
-    fn path(&mut self, id: PathId, blocks: &Blocks, made: &mut Spool) {
-        let path = blocks.path(id);
-        let (lead, others) = blocks.steps(id).split_at(usize::from(path.lead));
-        let (behind, instructions) = (self.behind_lead.take(), u64::from(path.instructions));
+    /// Some paths of all those of the log, with so many instructions.
+    fn paths(
+        &mut self,
+        (all, mut some): (&[PathId], Range<usize>),
+        mut instructions: u64,
+        blocks: &Blocks,
+        made: &mut Spool,
+    ) {
+        // At the first one, a packet is reached.
+        let is_reached = self.arriving.is_some() || self.behind_lead.is_some();
+        if is_reached && let Some(first) = some.next() {
+            self.path((all, first), blocks, made);
+            instructions -= u64::from(blocks.path(all[first]).instructions);
+        }
+        if some.is_empty() {
+            return;
+        }
+        match self.has_samples(instructions) {
+            true => some.for_each(|at| self.path((all, at), blocks, made)),
+            false => self.skip(some, instructions),
+        }
+    }
+
+    /// Whether there may be a sample in so many instructions.
+    fn has_samples(&mut self, instructions: u64) -> bool {
         let mut due = self.due;
         let has_samples = self.context.events.sampled.branches.is_some()
+            || !due.is_regular()
             || due.next().is_some_and(|next| next <= instructions);
-        if has_samples {
+        if !has_samples {
+            self.due = due;
+        }
+        has_samples
+    }
+
+    /// Without a sample in some paths, only what is known at their end counts.
+    fn skip(&mut self, paths: Range<usize>, instructions: u64) {
+        self.instructions += instructions;
+        self.due.count(instructions);
+        self.told_behind += instructions;
+        if self.pending.is_empty() {
+            self.pending.start = paths.start;
+        }
+        self.pending.end = paths.end;
+    }
+
+    /// Puts the branches of paths that were skipped into the stack.
+    fn push_pending(&mut self, paths: &[PathId], blocks: &Blocks) {
+        let pending = std::mem::replace(&mut self.pending, 0..0);
+        self.stacks.extend(&paths[pending], blocks);
+    }
+
+    /// A path, by its number among all those of the log.
+    fn path(&mut self, (all, at): (&[PathId], usize), blocks: &Blocks, made: &mut Spool) {
+        let path = blocks.path(all[at]);
+        let behind = self.behind_lead.take();
+        if self.has_samples(path.instructions.into()) {
+            self.push_pending(all, blocks);
+            let (lead, others) = blocks.steps(all[at]).split_at(usize::from(path.lead));
             lead.iter().for_each(|step| self.step(*step, blocks, made));
             self.arriving = behind.or(self.arriving);
             others.iter().for_each(|step| self.step(*step, blocks, made));
             return;
         }
-        // Without a sample in it, only what is known at its end counts.
-        self.instructions += instructions;
-        self.due = due;
-        self.due.count(instructions);
-        self.told_behind += instructions;
-        if !lead.is_empty() {
+        self.skip(at..at + 1, path.instructions.into());
+        let lead = usize::from(path.lead);
+        if lead > 0 {
             self.arrive();
         }
         self.arriving = behind.or(self.arriving);
-        if !others.is_empty() {
+        if lead < path.len() {
             self.arrive();
-        }
-        for step in lead.iter().chain(others) {
-            if let Some(to) = step.to {
-                self.stacks.push(blocks[step.block].last, blocks[to].start, 0);
-            }
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use perfx_format::sample::{Branch, BranchFlags};
-use perfx_trace::Space;
+use perfx_trace::{Blocks, PathId, Space};
 
 /// The last branches of the threads in a buffer.
 #[derive(Debug)]
@@ -66,6 +66,23 @@ impl Stacks {
             None => ring.branches.push(branch),
         }
         ring.end += 1;
+    }
+
+    /// Adds the branches of some paths, or those that are kept of them.
+    pub(super) fn extend(&mut self, paths: &[PathId], blocks: &Blocks) {
+        let mut count = 0;
+        let last = paths.iter().rev().take_while(|id| {
+            let is_kept = count < self.most;
+            count += usize::from(blocks.path(**id).taken);
+            is_kept
+        });
+        for id in &paths[paths.len() - last.count()..] {
+            for step in blocks.steps(*id) {
+                if let Some(to) = step.to {
+                    self.push(blocks[step.block].last, blocks[to].start, 0);
+                }
+            }
+        }
     }
 
     /// The branches, newest first.

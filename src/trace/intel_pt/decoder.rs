@@ -23,7 +23,7 @@ pub struct Decoder<I> {
 impl<I: Image> Decoder<I> {
     /// A decoder of traces of one processor, with the code that ran.
     pub fn new(image: I, config: Config) -> Decoder<I> {
-        Decoder { flow: Flow::new(image, InstructionSet::X86), config }
+        Decoder { flow: Flow::new(image, InstructionSet::X86, config.compressed_returns), config }
     }
 
     /// The blocks of the code that was decoded so far.
@@ -281,9 +281,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
             if taken > 0 {
                 self.arrive();
                 count -= taken;
-                if taken == some {
-                    continue;
-                }
+                continue;
             }
             let is_taken = bits >> (count - 1) & 1 != 0;
             match self.flow.run(self.sink) {
@@ -328,21 +326,23 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         if let Some(interrupted) = self.interrupted.take() {
             return self.interrupt(interrupted, ip);
         }
-        self.flow.take_path(1, self.sink);
-        match self.flow.run(self.sink) {
-            Ok(Kind::Conditional) => self.mistaken(ip),
-            Ok(kind) => {
-                self.arrive();
-                self.flow.go(kind, ip, self.address_bits, self.sink);
-                let count = std::mem::take(&mut self.count);
-                self.follow(self.bits, count);
-            }
-            Err(reason) => {
-                self.fault(reason);
-                self.arrive();
-                self.resume(ip);
+        if !self.flow.take_path_to(ip, self.address_bits, self.sink) {
+            match self.flow.run(self.sink) {
+                Ok(Kind::Conditional) => return self.mistaken(ip),
+                Ok(kind) => {
+                    self.arrive();
+                    self.flow.go(kind, ip, self.address_bits, self.sink);
+                }
+                Err(reason) => {
+                    self.fault(reason);
+                    self.arrive();
+                    return self.resume(ip);
+                }
             }
         }
+        self.arrive();
+        let count = std::mem::take(&mut self.count);
+        self.follow(self.bits, count);
     }
 
     /// Where the code has a conditional branch, the trace has an address.

@@ -139,7 +139,7 @@ impl<'a> Packets<'a> {
             return None;
         }
         if first == LONG_TNT[0] {
-            let window = self.cursor.rest().first_chunk().filter(|window| window.starts_with(&LONG_TNT))?;
+            let window = self.cursor.rest().first_chunk().filter(|window| window[1] == LONG_TNT[1])?;
             let branches = long_branches(window)?;
             self.cursor.advance(8);
             return Some(branches);
