@@ -331,6 +331,8 @@ impl NamedPlace<'_> {
         let extent = match &self.source {
             Some(NameSource::Image(image, None)) => image.extent(at),
             Some(NameSource::Map(symbols)) => symbols.extent(at),
+            // Chains of code without frame pointers end at many addresses that are in no mapping.
+            None if self.number.is_none() => Some(0..u64::MAX),
             Some(NameSource::Image(_, Some(_)) | NameSource::Ksymbol(..)) | None => None,
         };
         extent.unwrap_or(at..at.saturating_add(1))

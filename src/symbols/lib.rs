@@ -191,6 +191,22 @@ mod tests {
     }
 
     #[test]
+    fn an_extent_has_the_addresses_of_one_symbol() {
+        // `inner` begins in `outer`, and covers less.
+        let all = [symbol(0x10, 0x20, "outer"), symbol(0x18, 4, "inner"), symbol(0x40, 0, "last")];
+        let symbols = Symbols::new(all.to_vec());
+        assert_eq!(symbols.extent(0x11), Some(0x10..0x18));
+        assert_eq!(symbols.extent(0x1b), Some(0x18..0x1c));
+        for address in 0..0x50 {
+            let extent = symbols.extent(address);
+            assert_eq!(extent.is_some(), found(&symbols, address).is_some());
+            for near in extent.into_iter().flatten().take(0x50) {
+                assert_eq!(found(&symbols, near), found(&symbols, address), "{near:#x} near {address:#x}");
+            }
+        }
+    }
+
+    #[test]
     fn among_aliases_the_choice_is_perfs() {
         let choice = |symbols: &[Symbol]| found(&Symbols::new(symbols.to_vec()), 0x10);
         let weak = |name| Symbol { weak: true, ..symbol(0x10, 8, name) };
