@@ -215,8 +215,8 @@ impl<'v> SampleWriter<'v> {
     fn branch_dso(&self, out: &mut Vec<u8>, form: &Form<'_>, at: At<'_, '_>, address: u64) -> Result<()> {
         let only = FrameForm { sym: false, symoff: false, dso: form.has(Field::Dso), srcline: false };
         if only.dso {
-            let calls = self.names.of(self.data_frame(at, address), Lines::None, address)?;
-            calls.last().into_iter().for_each(|call| push_call(out, only, call));
+            let found = self.names.of(self.data_frame(at, address), Lines::None, address)?;
+            found.calls.last().into_iter().for_each(|call| push_call(out, only, call, found.past));
         }
         Ok(())
     }
@@ -233,8 +233,8 @@ impl<'v> SampleWriter<'v> {
             out.extend_from_slice(b" => ");
             push_address(out, address);
             let frame = self.data_frame(at, address);
-            let calls = self.names.of(frame, Lines::None, address)?;
-            calls.last().into_iter().for_each(|call| push_call(out, form.frame(), call));
+            let found = self.names.of(frame, Lines::None, address)?;
+            found.calls.last().into_iter().for_each(|call| push_call(out, form.frame(), call, found.past));
         }
         out.push(b'\n');
         Ok(())
