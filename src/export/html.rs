@@ -35,6 +35,7 @@ const SCRIPT: &str = concat!(
     include_str!("html/data.js"),
     include_str!("html/shape.js"),
     include_str!("html/sums.js"),
+    include_str!("html/verdict.js"),
     include_str!("html/colours.js"),
     include_str!("html/time.js"),
     include_str!("html/stacks.js"),
@@ -48,8 +49,8 @@ const SCRIPT: &str = concat!(
 
 /// SHA-256 of the script and of the style, in base64: the page lets a browser use no other. A test prints them after a
 /// change.
-const SCRIPT_HASH: &str = "oYBy78xHw2oEFafilQOpoJPtTRlSkxFC6jtUfGNe9Vk=";
-const STYLE_HASH: &str = "ywi/wnv7WCpCiC2yJC/AKtCsWEBKBX7VRBX0uvqPxXY=";
+const SCRIPT_HASH: &str = "CRp6phcXhZom2Jj8yqkB2z54GASWqKIaAlTRbmSU2Cg=";
+const STYLE_HASH: &str = "KbuX6Xsn22+xf2zIdMSJoTpvLJWFr04RUEc8aXIH3jk=";
 
 /// What the data begins with.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]

@@ -443,8 +443,8 @@ impl<S: Sums> Sink for Counter<S> {
                 }
             }
             Event::End { block: None, .. } => self.stop_here(blocks),
-            Event::Fault(_) | Event::Sync { ip: None } => self.break_off(blocks),
-            Event::Sync { ip: Some(_) } if self.edge == NOWHERE && self.state == State::None => {
+            Event::Fault(_) | Event::Sync { ip: None, .. } => self.break_off(blocks),
+            Event::Sync { ip: Some(_), .. } if self.edge == NOWHERE && self.state == State::None => {
                 self.state = State::Begins;
             }
             _ => {}

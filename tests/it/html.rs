@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::path::Path;
 
 use perfx_export::html::{Head, RecordingHead};
@@ -137,6 +137,37 @@ fn to_base64(bytes: &[u8]) -> String {
     let text: String = (0..(bytes.len() * 8).div_ceil(6)).map(digit).collect();
     let padding = text.len().next_multiple_of(4) - text.len();
     text + &"=".repeat(padding)
+}
+
+/// The page with more behind each of its texts, but for numbers.
+pub(crate) fn with_names(page: &[u8], more: &str) -> Vec<u8> {
+    fn rename(value: &mut Json, more: &str) {
+        match value {
+            Json::String(text) if text.parse::<f64>().is_err() => text.push_str(more),
+            Json::Array(values) => values.iter_mut().for_each(|value| rename(value, more)),
+            Json::Object(fields) => fields.values_mut().for_each(|value| rename(value, more)),
+            _ => {}
+        }
+    }
+    let text = str::from_utf8(page).unwrap();
+    let (before, data) = text.split_once("<script id=\"data\" type=\"application/octet-stream\">").unwrap();
+    let (data, after) = data.split_once('<').unwrap();
+    let mut bytes = Vec::new();
+    flate2::read::GzDecoder::new(&*from_base64(data)).read_to_end(&mut bytes).unwrap();
+    let (length, rest) = bytes.split_first_chunk().unwrap();
+    let (head, columns) = rest.split_at(u32::from_le_bytes(*length) as usize);
+    let mut head: Json = serde_json::from_slice(head).unwrap();
+    // One of all kinds is so long; more would only be slow.
+    let short = &more[..more.len().min(150)];
+    rename(&mut head, short);
+    rename(&mut head["functions"][0], more);
+    let head = serde_json::to_vec(&head).unwrap();
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    for part in [&(head.len() as u32).to_le_bytes(), &*head, columns] {
+        packed.write_all(part).unwrap();
+    }
+    let data = to_base64(&packed.finish().unwrap());
+    format!("{before}<script id=\"data\" type=\"application/octet-stream\">{data}<{after}").into_bytes()
 }
 
 #[test]

@@ -380,3 +380,18 @@ fn a_pass_in_a_package_of_its_own_is_a_pass_like_others() {
         assert_eq!(samples(&rest) + samples(&at("kept.data")), samples(&input), "{name}: {comm}");
     }
 }
+
+/// The tests' own dependencies add features to those that the program has, too, so that an installed program took no
+/// `\w`, `\d` and `(?i)`, and no test saw it.
+#[test]
+fn an_installed_program_takes_the_regular_expressions_that_the_tests_write() {
+    if Command::new(env!("CARGO")).arg("--version").output().is_err() {
+        return skipped("features of an installed program: cargo is not executable for this user");
+    }
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["tree", "--locked", "--offline", "-e", "no-dev,features", "-i", "regex", "--manifest-path"]);
+    let ran = run(cargo.arg(root().join("Cargo.toml")), Stdin::Null);
+    for feature in ["unicode-case", "unicode-perl"] {
+        assert!(ran.text().contains(&format!("regex feature \"{feature}\"")), "{}{}", ran.text(), ran.stderr);
+    }
+}

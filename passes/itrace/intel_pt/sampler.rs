@@ -8,12 +8,14 @@ use perfx_format::Endian;
 use perfx_format::record::aux::Auxtrace;
 use perfx_format::record::aux_error::AuxtraceError;
 use perfx_format::record::cpumode;
-use perfx_format::sample::{BranchFlags, NewSample};
+use perfx_format::sample::{BranchFlags, FlowFlags, NewSample};
 use perfx_trace::{Blocks, Event, Fault, Kind, PathId, Reason, Space, Step};
 
+use super::calls::Change;
 use super::context::Context;
 use super::events::Period;
 use super::log::{Entry, Log};
+use super::rare::with_word;
 use super::spool::Spool;
 use super::stacks::Stacks;
 use crate::itrace::events::Decoded;
@@ -36,6 +38,10 @@ pub(super) struct Sampler<'c> {
     behind_lead: Option<u64>,
     /// The ratio of the core's frequency to the bus clock; 0 if it is not known.
     ratio: u8,
+    /// Where it has changed, if there is no sample of that yet.
+    changed: Option<u64>,
+    /// The flag of branches in a transaction, or 0.
+    in_transaction: u64,
     /// The time of samples, in ticks, and in ns.
     ticks: u64,
     time: u64,
@@ -151,7 +157,7 @@ impl<'c> Sampler<'c> {
         Sampler {
             context,
             cpu: context.recorded.buffers[buffer].cpu,
-            stacks: Stacks::new(events.sampled.stack),
+            stacks: Stacks::new(events.sampled.stack, events.sampled.chain),
             space: None,
             task: UNKNOWN,
             told: 0,
@@ -159,6 +165,8 @@ impl<'c> Sampler<'c> {
             arriving: None,
             behind_lead: None,
             ratio: 0,
+            changed: None,
+            in_transaction: 0,
             ticks: 0,
             time: context.recorded.clock().time(0),
             latest: 0,
@@ -186,6 +194,10 @@ impl<'c> Sampler<'c> {
         for entry in &log.entries {
             if !matches!(entry, Entry::Paths(..) | Entry::Behind(_) | Entry::Time(_) | Entry::Now(_)) {
                 self.push_pending(&log.paths, blocks);
+            }
+            if self.changed.is_some() {
+                self.push_pending(&log.paths, blocks);
+                self.frequency(entry, &log.events, &mut log.made);
             }
             match *entry {
                 Entry::Step(step) => self.step(step, blocks, &mut log.made),
@@ -307,7 +319,7 @@ impl<'c> Sampler<'c> {
     /// Puts the branches of paths that were skipped into the stack.
     fn push_pending(&mut self, paths: &[PathId], blocks: &Blocks) {
         let pending = std::mem::replace(&mut self.pending, 0..0);
-        self.stacks.extend(&paths[pending], blocks);
+        self.stacks.extend(&paths[pending], blocks, self.in_transaction);
     }
 
     /// A path, by its number among all those of the log.
@@ -349,7 +361,9 @@ impl<'c> Sampler<'c> {
         }
         self.arrive();
         if let Some(to) = to {
-            self.branch(block.last, to, 0, Class::of(block.kind), made);
+            let class = Class::of(block.kind);
+            self.stacks.call(to, || Change::of(block), false);
+            self.branch(block.last, to, self.in_transaction, (class, flow(block.kind)), made);
         }
     }
 
@@ -373,23 +387,58 @@ impl<'c> Sampler<'c> {
                 self.estimate(ip, to.unwrap_or(0));
             }
             let total = self.instructions - u64::from(step.count - done);
-            self.instruction(ip, total, made);
+            let block = &blocks[step.block];
+            let flow = if done == block.count { flow(block.kind) } else { 0 };
+            self.instruction(ip, total, flow, made);
         }
     }
 
     /// A sample of the instruction at `ip`, the last of so many.
     #[cold]
-    fn instruction(&mut self, ip: u64, total: u64, made: &mut Spool) {
+    fn instruction(&mut self, ip: u64, total: u64, flow: u32, made: &mut Spool) {
         let period = total - std::mem::replace(&mut self.sampled, total);
-        let branches = self.stacks.get();
         if let Some(event) = &self.context.events.sampled.instructions {
-            let sample = NewSample { ip, period, branches: &branches, ..self.new_sample(event, ip) };
-            self.push(sample, event, made);
+            let raw = [flow | self.transaction_flow(flow)];
+            let sample = NewSample { ip, period, raw: &raw, ..self.new_sample(event, ip) };
+            self.push_with_history(sample, event, made);
+        }
+    }
+
+    /// Adds a sample, with what was before it.
+    fn push_with_history(&mut self, sample: NewSample<'_>, event: &Decoded, made: &mut Spool) {
+        let (branches, callchain) = (self.stacks.get(), self.stacks.chain(sample.ip));
+        self.push(NewSample { branches: &branches, callchain: &callchain, ..sample }, event, made);
+    }
+
+    /// Adds a sample of an event that is neither a branch nor an instruction.
+    fn rare(&mut self, event: Option<&Decoded>, ip: u64, raw: &[u32], made: &mut Spool) {
+        if let Some(event) = event {
+            self.push_with_history(NewSample { ip, raw, ..self.new_sample(event, ip) }, event, made);
+        }
+    }
+
+    /// A sample of the new ratio of the core's frequency, unless it comes with a point of synchronization behind it.
+    #[cold]
+    fn frequency(&mut self, next: &Entry, events: &[Event], made: &mut Spool) {
+        match next {
+            Entry::Now(_) | Entry::Time(_) | Entry::Space(_) => {}
+            Entry::Event(number) if matches!(events[*number as usize], Event::Sync { .. }) => {}
+            _ => self.ratio_at(self.changed.unwrap_or(0), made),
+        }
+    }
+
+    /// The same at an address.
+    fn ratio_at(&mut self, ip: u64, made: &mut Spool) {
+        if self.changed.take().is_some() {
+            let tracer = &self.context.recorded.tracer;
+            let ratios = u32::from(self.ratio) | (tracer.info.max_non_turbo_ratio & 0xff) << 16;
+            let raw = [ratios, tracer.core_khz(self.ratio), 0];
+            self.rare(self.context.events.rare.cbr.as_ref(), ip, &raw, made);
         }
     }
 
     #[inline(always)]
-    fn branch(&mut self, from: u64, to: u64, flags: u64, class: Class, made: &mut Spool) {
+    fn branch(&mut self, from: u64, to: u64, flags: u64, (class, flow): (Class, u32), made: &mut Spool) {
         self.estimate(from, to);
         self.stacks.push(from, to, flags);
         let events = &self.context.events;
@@ -402,8 +451,15 @@ impl<'c> Sampler<'c> {
         };
         if is_selected {
             let sample = self.new_sample(event, if from != 0 { from } else { to });
-            self.push(NewSample { ip: from, addr: to, period: 1, ..sample }, event, made);
+            let raw = [flow | self.transaction_flow(flow)];
+            self.push(NewSample { ip: from, addr: to, period: 1, raw: &raw, ..sample }, event, made);
         }
+    }
+
+    /// The flag of what is in a transaction: not of interrupts and the beginning of tracing.
+    fn transaction_flow(&self, flow: u32) -> u32 {
+        const NOT: u32 = FlowFlags::ASYNC | FlowFlags::BEGIN | FlowFlags::ABORT;
+        if self.in_transaction != 0 && flow & NOT == 0 { FlowFlags::IN_TRANSACTION } else { 0 }
     }
 
     /// The parts of a sample that do not depend on its kind; `code` is an address that tells the level.
@@ -433,29 +489,62 @@ impl<'c> Sampler<'c> {
 
     fn event(&mut self, event: Event, blocks: &Blocks, made: &mut Spool) {
         self.arrive();
+        if matches!(event, Event::Sync { .. } | Event::Frequency { .. } | Event::Power { .. }) {
+            self.at(self.due.now);
+        }
+        let rare = &self.context.events.rare;
         match event {
-            Event::Begin { ip } | Event::Resumed { ip } => self.branch(0, ip, 0, Class::Begin, made),
+            Event::Begin { ip } | Event::Resumed { ip } => {
+                self.stacks.call(ip, || Change::Begin, false);
+                self.branch(0, ip, 0, (Class::Begin, FlowFlags::BRANCH | FlowFlags::BEGIN), made);
+            }
             Event::End { ip, block, to } => {
                 let class = block.map_or(Class::End, |block| Class::of(blocks[block].kind));
+                let change = || block.map_or(Change::None, |block| Change::of(&blocks[block]));
+                self.stacks.call(to.unwrap_or(0), change, true);
                 let class = if class == Class::Return && self.context.events.sampled.returns {
                     class
                 } else {
                     Class::End
                 };
-                self.branch(ip, to.unwrap_or(0), 0, class, made);
+                let flags = if block.is_some() { self.in_transaction } else { 0 };
+                let flow =
+                    block.map_or(FlowFlags::BRANCH | FlowFlags::ASYNC, |block| flow(blocks[block].kind));
+                self.branch(ip, to.unwrap_or(0), flags, (class, flow | FlowFlags::END), made);
                 self.due.is_continuous = false;
             }
             Event::Interrupt { from, to, aborts } => {
                 let (flags, class) =
                     if aborts { (BranchFlags::ABORT, Class::Other) } else { (0, Class::Call) };
-                self.branch(from, to, flags, class, made);
+                if aborts {
+                    self.rare(rare.transactions.as_ref(), from, &[], made);
+                    self.in_transaction = 0;
+                }
+                self.stacks.call(to, || if aborts { Change::None } else { Change::Call(from) }, false);
+                let flow = if aborts { FlowFlags::BRANCH | FlowFlags::ABORT } else { INTERRUPTED };
+                self.branch(from, to, flags, (class, flow), made);
             }
             Event::Fault(fault) => self.fault(fault, made),
-            Event::Frequency { ratio } => self.ratio = ratio,
+            // The sample comes with the next entry.
+            Event::Frequency { ip, ratio } => (self.ratio, self.changed) = (ratio, Some(ip.unwrap_or(0))),
+            Event::Sync { ip, offset } => {
+                let ip = ip.unwrap_or(0);
+                self.rare(rare.psb.as_ref(), ip, &with_word(0, offset), made);
+                self.ratio_at(ip, made);
+            }
+            Event::Ptwrite { ip, exact, value } => {
+                self.rare(rare.ptwrite.as_ref(), ip.unwrap_or(0), &with_word(exact.into(), value), made);
+            }
+            Event::Transaction { ip, inside } => {
+                self.rare(rare.transactions.as_ref(), ip.unwrap_or(0), &[], made);
+                self.in_transaction = if inside { BranchFlags::IN_TX } else { 0 };
+            }
+            Event::Power { ip, exact, what } => {
+                if let Some((event, raw)) = rare.power(what, exact) {
+                    self.rare(Some(event), ip.unwrap_or(0), &raw, made);
+                }
+            }
             _ => {}
-        }
-        if matches!(event, Event::Sync { .. } | Event::Frequency { .. } | Event::Power { .. }) {
-            self.at(self.due.now);
         }
     }
 
@@ -474,6 +563,22 @@ impl<'c> Sampler<'c> {
             let error = error(reason, self.cpu, self.task, ip.unwrap_or(0), self.time, self.context.endian);
             made.push(&error, self.key());
         }
+    }
+}
+
+/// The flags of an interrupt.
+const INTERRUPTED: u32 = FlowFlags::BRANCH | FlowFlags::CALL | FlowFlags::ASYNC | FlowFlags::INTERRUPT;
+
+/// The flags of a branch.
+fn flow(kind: Kind) -> u32 {
+    match kind {
+        Kind::Conditional => FlowFlags::BRANCH | FlowFlags::CONDITIONAL,
+        Kind::Jump | Kind::IndirectJump | Kind::FarJump | Kind::Barrier => FlowFlags::BRANCH,
+        Kind::Call | Kind::IndirectCall => FlowFlags::BRANCH | FlowFlags::CALL,
+        Kind::Return => FlowFlags::BRANCH | FlowFlags::RETURN,
+        Kind::FarCall => FlowFlags::BRANCH | FlowFlags::CALL | FlowFlags::SYSCALL,
+        Kind::FarReturn => FlowFlags::BRANCH | FlowFlags::RETURN | FlowFlags::SYSCALL,
+        Kind::Next | Kind::NoCode | Kind::BadCode => 0,
     }
 }
 

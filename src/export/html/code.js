@@ -4,8 +4,12 @@
 const codeStart = [];
 const codeOf = (index) => code.findIndex((one) => one.name === functions[index] && one.file === fileOf(index));
 
+// Why a function has no code, by what it is code of.
+const LACKS = ['it is not one of those with the most samples (--annotate takes a larger number)',
+  'code of the kernel is not listed', 'code of JIT compilers is not listed'];
+
 function showCode(index) {
-  Object.assign(state, { tab: 'code', listed: codeOf(index) });
+  Object.assign(state, { tab: 'code', listed: index });
   showPanel();
   remember();
   $('panel-code').scrollIntoView({ block: 'start' });
@@ -30,11 +34,11 @@ function codePanel() {
   if (!code.length) {
     return [make('p', {}, 'The page has no code. perfx export html --annotate 20 adds the source lines and instructions of the 20 functions with the most samples.')];
   }
-  const listed = Math.min(state.listed, code.length - 1);
-  const list = make('select', { onchange: () => { state.listed = +list.value; showPanel(); remember(); } });
+  const listed = state.listed === NONE ? 0 : codeOf(state.listed);
+  const list = make('select', { onchange: () => { state.listed = functions.findIndex((_, index) => codeOf(index) === +list.value); showPanel(); remember(); } });
   fill(list, [...(listed === NONE ? [[NONE, 'none']] : []), ...code.map(({ name }, at) => [at, name])], listed);
   const choice = make('p', {}, make('label', {}, 'Function ', list));
-  if (listed === NONE) return [choice, make('p', {}, 'The page does not have the code of this function.')];
+  if (listed === NONE) return [choice, make('p', {}, `The page does not have the code of ${functions[state.listed]}: ${LACKS[functionKind[state.listed] & 3]}.`)];
   const { file, instructions, lines, lack } = code[listed];
   if (lack) return [choice, make('p', {}, `${file}: ${lack}.`)];
   const weights = instructions.map((_, at) => sides[0].bySpot[codeStart[listed] + at]);

@@ -26,7 +26,8 @@ function colourOf(index) {
 // Stacks over time are those of one recording.
 const showsChanges = () => compare && state.view !== 'chart';
 
-function changeColour(change) {
+function changeColour(box) {
+  const change = isNoise(box) ? 0 : moved(box.values);
   const part = Math.sqrt(Math.min(1, Math.abs(change) / (flame.most || 1)));
   const to = colours[change > 0 ? '--more' : '--less'];
   return hsl([to[0], ...mix(colours['--same'], to, part).slice(1)]);

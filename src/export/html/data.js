@@ -7,11 +7,13 @@ const NONE = -1;
 let functions, files, code, functionFile, functionKind, sides, compare;
 // The stacks as they are recorded, and as they are shown: see shape.js.
 let recorded, parent, nodeFunction, childStart, childNodes, repeated;
+// The number of each node in a part of the tree, while that is made; otherwise NONE.
+let numberOf;
 // What the user chose. The address of the page has it, too: see link.js.
 const state = {
   event: '', unit: 'period', process: '', thread: '', cpu: '', cgroup: '', rows: 'parts', spans: [],
-  root: '', view: 'icicle', width: '1', centre: NONE, zoom: [], focus: [],
-  merge: [], only: [], hide: [], recursion: false, search: '', kind: 'part', clicked: NONE, tab: 'functions', listed: 0,
+  root: '', view: 'icicle', width: '1', by: 'shares', least: '1', centre: NONE, zoom: [], focus: [],
+  merge: [], only: [], hide: [], recursion: false, search: '', kind: 'part', clicked: NONE, tab: 'functions', listed: NONE, sort: '',
 };
 
 function make(tag, properties, ...children) {
@@ -31,6 +33,10 @@ const currentEvent = () => sides.flatMap((side) => side.events).find((event) => 
 const amount = (number) => (state.unit === 'period' && currentEvent().is_time ? duration(number) : count(number));
 const basename = (path) => path.slice(path.lastIndexOf('/') + 1) || path;
 
+// Control characters, and those that change the order, position or width of others: as a terminal shows them.
+const HIDDEN = /[\0-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\u{e0000}-\u{e007f}]/gu;
+const visible = (_, value) => (typeof value === 'string' ? value.replace(HIDDEN, (char) => `\\u{${char.codePointAt(0).toString(16)}}`) : value);
+
 async function unpack(text) {
   const binary = atob(text);
   const packed = new Uint8Array(binary.length);
@@ -38,7 +44,9 @@ async function unpack(text) {
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream('gzip'));
   const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
   let at = 4 + new DataView(bytes.buffer).getUint32(0, true);
-  const head = JSON.parse(new TextDecoder().decode(bytes.subarray(4, at)));
+  const json = new TextDecoder().decode(bytes.subarray(4, at));
+  // JSON writes control characters as \u00…. Few recordings have any, and it takes time to look at each name.
+  const head = JSON.parse(json, json.includes('\\u00') || json.search(HIDDEN) >= 0 ? visible : undefined);
   const columns = head.columns.map((size) => bytes.subarray(at, (at += size)));
   return { head, next: (Type) => numbers(columns.shift(), Type) };
 }
@@ -85,11 +93,17 @@ const KINDS = ['process', 'thread', 'cpu', 'cgroup'];
 
 // Processes and threads of labels. Those of two recordings are compared by name, because they have other numbers.
 function nameTasks(side) {
-  const weight = new Float64Array(side.labels.length);
-  side.label.forEach((label, row) => (weight[label] += side.samples[row]));
+  const weight = side.samplesOf = new Float64Array(side.labels.length);
+  // A process is called what its main thread was called last: before, it had the name of who started it.
+  const last = new Float64Array(side.labels.length);
+  side.label.forEach((label, row) => {
+    weight[label] += side.samples[row];
+    last[label] = row;
+  });
+  side.allSamples = weight.reduce((sum, samples) => sum + samples, 0);
   const best = new Map();
   side.labels.forEach(([comm, [pid, tid]], label) => {
-    const rank = (pid === tid ? 1e18 : 0) + weight[label];
+    const rank = pid === tid ? 1e18 + last[label] * 1e6 : weight[label];
     if (!best.has(pid) || best.get(pid).rank < rank) best.set(pid, { rank, comm });
   });
   side.tasks = side.labels.map(([comm, [pid, tid, cpu], path]) => {
@@ -111,10 +125,7 @@ function rootNames() {
   if (roots[state.root]) return roots[state.root];
   const sums = new Map();
   for (const side of sides) {
-    side.label.forEach((label, row) => {
-      const name = side.tasks[label][state.root];
-      sums.set(name, (sums.get(name) ?? 0) + side.samples[row]);
-    });
+    side.tasks.forEach((task, label) => sums.set(task[state.root], (sums.get(task[state.root]) ?? 0) + side.samplesOf[label]));
   }
   return (roots[state.root] = ranked(state.root, sums));
 }

@@ -24,7 +24,7 @@ function drawFlame() {
       const found = searching && !plain && matches[box.index];
       const ancestor = box.depth < state.zoom.length;
       pen.globalAlpha = (searching && !found ? 0.4 : 1) * (ancestor ? 0.7 : 1);
-      pen.fillStyle = found ? colours['--mark'] : showsChanges() && box.index !== NONE ? changeColour(change(box)) : plain ? colours['--line'] : colourOf(box.index);
+      pen.fillStyle = found ? colours['--mark'] : showsChanges() && box.index !== NONE ? changeColour(box) : plain ? colours['--line'] : colourOf(box.index);
       pen.fillRect(x, top, Math.max(wide - (wide > 3 ? 1 : 0), 0.5), LINE - 1);
       if (box.isCentre || (box === flame.focus && document.activeElement === $('flame'))) {
         pen.globalAlpha = 1;

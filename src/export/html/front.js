@@ -9,11 +9,9 @@ function fillTasks() {
   for (const kind of KINDS) {
     const sums = new Map();
     for (const side of sides) {
-      const weight = new Float64Array(side.labels.length);
-      side.label.forEach((label, row) => (weight[label] += side.samples[row]));
       side.tasks.forEach((task, label) => {
         if (kind === 'thread' && state.process && task.process !== state.process) return;
-        sums.set(task[kind], (sums.get(task[kind]) ?? 0) + weight[label]);
+        sums.set(task[kind], (sums.get(task[kind]) ?? 0) + side.samplesOf[label]);
       });
     }
     const names = ranked(kind, sums);
@@ -28,11 +26,12 @@ function fillTasks() {
 const chooseUnit = () => (state.unit = currentEvent().by_period === false ? 'samples' : 'period');
 
 // The lists whose choice has the name of the list.
-const CHOICES = ['event', 'unit', ...KINDS, 'rows', 'root', 'view', 'width', 'kind'];
+const CHOICES = ['event', 'unit', ...KINDS, 'rows', 'root', 'view', 'width', 'by', 'least', 'kind'];
 
 // What the colours of call stacks mean.
 function showLegend() {
-  const changes = { '--more': 'larger share after', '--less': 'smaller share after', '--same': 'about the same' };
+  const what = state.by === 'shares' ? 'share' : 'weight';
+  const changes = { '--more': `larger ${what} after`, '--less': `smaller ${what} after`, '--same': 'no more than the noise of sampling' };
   const places = { '--user': 'program', '--kernel': 'kernel', '--jit': 'JIT code', '--inlined': 'inlined call', '--nameless': 'no symbol' };
   $('legend').replaceChildren(...Object.entries(showsChanges() ? changes : places).map(([colour, text]) => {
     const made = make('span', {}, text);
@@ -63,7 +62,7 @@ function makeFront() {
     const { doctor, lost, said } = side.about;
     if (compare) fact(side.title, 'title');
     fact(doctor.verdict, doctor.verdict === 'sound' ? 'good' : 'bad');
-    fact(count(side.samples.reduce((sum, samples) => sum + samples, 0)) + ' samples');
+    fact(count(side.allSamples) + ' samples');
     if (side.span > 0) fact(duration(side.span));
     const losses = +lost.lost_records + +lost.lost_samples;
     fact(losses ? `${count(losses)} lost while recording` : 'nothing lost while recording', losses ? 'bad' : '');
@@ -71,10 +70,15 @@ function makeFront() {
     $('facts').append(list);
   }
   const sums = new Map();
-  for (const side of sides) side.event.forEach((event, row) => {
-    const name = side.events[event]?.name ?? '';
-    sums.set(name, (sums.get(name) ?? 0) + side.samples[row]);
-  });
+  for (const side of sides) {
+    // The last one is for samples whose event is unknown.
+    const ofEvent = new Float64Array(side.events.length + 1);
+    side.event.forEach((event, row) => (ofEvent[Math.min(event, side.events.length)] += side.samples[row]));
+    ofEvent.forEach((sum, event) => {
+      const name = side.events[event]?.name ?? '';
+      if (sum) sums.set(name, (sums.get(name) ?? 0) + sum);
+    });
+  }
   state.event = sides.map((side) => side.events[side.first_event]?.name).find((name) => name != null) ?? '';
   fill($('event'), [...sums].map(([name, sum]) => [name, `${name}: ${count(sum)}`]), state.event);
   chooseUnit();
@@ -82,7 +86,7 @@ function makeFront() {
   if (processes.size > 1) state.root = 'process';
   fillTasks();
   if ($('cgroup').parentElement.hidden) document.querySelectorAll('option[value="cgroup"]').forEach((option) => option.remove());
-  $('width-label').hidden = !compare;
+  for (const id of ['width', 'by', 'least']) $(id).parentElement.hidden = !compare;
   sides.forEach(makeHeat);
   makeTabs();
   makeActions();
@@ -107,7 +111,7 @@ function listen() {
     refresh();
     if (flame.view === 'flame') $('flame-box').scrollTop = 1e9;
   });
-  choice('width');
+  for (const id of ['width', 'by', 'least']) choice(id);
   choice('kind', () => (state.clicked = NONE));
   on('recursion', 'change', () => { Object.assign(state, { recursion: $('recursion').checked, zoom: [], focus: [] }); refresh(); });
   on('search', 'input', () => { state.search = $('search').value; if (state.kind === 'whole' && state.clicked !== NONE) state.kind = 'part'; refreshSoon(); });

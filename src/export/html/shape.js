@@ -52,15 +52,21 @@ function kept() {
 // True if the samples of a row are shown.
 const isKept = (node) => !keeps || (node === NONE ? !state.only.length : keeps[node] === 1);
 
-function plant(tree) {
-  ({ parent, nodeFunction } = tree);
-  // The children of each node, one after the other; those without a parent come first.
-  childStart = new Uint32Array(parent.length + 2);
+// The children of each node, one after the other; those without a parent come first.
+function childrenOf(parent) {
+  const childStart = new Uint32Array(parent.length + 2);
   for (const above of parent) childStart[above + 2]++;
   for (let at = 1; at < childStart.length; at++) childStart[at] += childStart[at - 1];
-  childNodes = new Uint32Array(parent.length);
+  const childNodes = new Uint32Array(parent.length);
   const free = childStart.slice();
   parent.forEach((above, node) => (childNodes[free[above + 1]++] = node));
+  return { childStart, childNodes };
+}
+
+function plant(tree) {
+  ({ parent, nodeFunction } = tree);
+  ({ childStart, childNodes } = childrenOf(parent));
+  numberOf = new Int32Array(parent.length).fill(NONE);
   findRepeated();
 }
 

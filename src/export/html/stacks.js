@@ -41,17 +41,20 @@ function search() {
   $('found').textContent = compare ? `found in ${shares[0]} before, ${shares[1]} after` : `found in ${shares[0]}`;
 }
 
-const of = (sums, node) => (sums instanceof Map ? sums.get(node) ?? 0 : sums[node]);
-
-// A box stands for nodes. Below it are the functions that were called there (`up` false), or those that called it. A box
+// A box stands for nodes of a tree. Below it are the functions that were called there (`up` false), or those that called it. A box
 // of callers has for each node the one whose weight it shares.
-function boxOf(index, above, up, sums = above.sums) {
-  return { index, depth: above ? above.depth + 1 : 0, above, up, sums, values: sides.map(() => 0), nodes: [], from: [] };
+function boxOf(index, above, up, tree = above.tree) {
+  return { index, depth: above ? above.depth + 1 : 0, above, up, tree, values: sides.map(() => 0), nodes: [], from: [] };
 }
 
 // The boxes next to a box, the largest first.
 function below(box) {
   if (box.kids) return box.kids;
+  if (!box.tree) {
+    box.tree = treeBelow(box.place);
+    fillBox(box);
+  }
+  const { parent, nodeFunction, childStart, childNodes, sums } = box.tree;
   const kids = new Map();
   const kid = (index, up) => {
     const key = up ? -2 - index : index;
@@ -60,17 +63,17 @@ function below(box) {
   };
   const call = (at) => {
     const node = childNodes[at];
-    if (box.sums.every((sums) => !of(sums.total, node))) return;
+    if (sums.every(({ total }) => !total[node])) return;
     const next = kid(nodeFunction[node], false);
     next.nodes.push(node);
-    box.sums.forEach((sums, side) => (next.values[side] += of(sums.total, node)));
+    sums.forEach(({ total }, side) => (next.values[side] += total[node]));
   };
   const calledBy = (node, from) => {
     if (node === NONE) return;
     const next = kid(nodeFunction[node], true);
     next.nodes.push(parent[node]);
     next.from.push(from);
-    box.sums.forEach((sums, side) => (next.values[side] += of(box.weight === 'total' ? sums.total : sums.own, from)));
+    sums.forEach((sums, side) => (next.values[side] += sums[box.weight][from]));
   };
   if (box.groups) box.groups.forEach((group) => kids.set(group.index, group));
   else {
@@ -80,25 +83,26 @@ function below(box) {
       nodes.forEach((node, at) => calledBy(node, from[at]));
     }
   }
-  for (const next of kids.values()) next.weight = box.weight;
-  const size = (box) => Math.max(...box.values.map((value, at) => ratio(value, sides[at].sum)));
-  box.kids = [...kids.values()].sort((a, b) => size(b) - size(a) || (nameOf(a) < nameOf(b) ? -1 : 1));
+  for (const next of kids.values()) {
+    next.weight = box.weight;
+    next.size = Math.max(...next.values.map((value, at) => ratio(value, sides[at].sum)));
+  }
+  box.kids = [...kids.values()].sort((a, b) => b.size - a.size || (nameOf(a) < nameOf(b) ? -1 : 1));
   return box.kids;
 }
 
 // The box that all others hang on.
 function rootBox() {
-  const root = boxOf(NONE, null, flame.view === 'inverted', sides);
+  const root = boxOf(NONE, null, flame.view === 'inverted', { parent, nodeFunction, childStart, childNodes, sums: sides });
   root.values = sides.map((side) => side.sum);
   if (flame.view === 'callers') return centreBox(root);
   root.weight = flame.view === 'inverted' ? 'own' : 'total';
   fillBox(root);
   if (!state.root) return root;
   root.groups = rootNames().map((_, place) => {
-    const group = boxOf(functions.length + place, root, root.up, sides.map((side) => sumsBelow(side, side.byRoot[place])));
-    group.values = sides.map((side) => side.byRoot[place].sum);
-    fillBox(group);
-    return group;
+    // Its tree is made when it is opened: most processes are too small to be seen.
+    const values = sides.map((side) => side.byRoot[place].sum);
+    return Object.assign(boxOf(functions.length + place, root, root.up, null), { place, values });
   }).filter((group) => group.values.some((value) => value));
   return root;
 }
@@ -107,15 +111,15 @@ function rootBox() {
 function fillBox(box) {
   if (!box.up) box.nodes = [NONE];
   else {
-    const own = box.sums.map((sums) => (sums.own instanceof Map ? [...sums.own.keys()] : Array.from(parent.keys()).filter((node) => sums.own[node])));
-    box.nodes = box.from = [...new Set(own.flat())];
+    const { parent, sums } = box.tree;
+    box.nodes = box.from = Array.from(parent.keys()).filter((node) => sums.some(({ own }) => own[node]));
   }
 }
 
 // A function between its callers and what it called. A call of itself is one of these, and is not counted again.
 function centreBox(all) {
   const index = state.centre === NONE ? heaviest() : state.centre;
-  const box = boxOf(index, null, false, sides);
+  const box = boxOf(index, null, false, all.tree);
   Object.assign(box, { isCentre: true, weight: 'total', values: all.values.map(() => 0) });
   nodeFunction.forEach((called, node) => {
     if (called !== index || repeated[node]) return;
@@ -147,7 +151,7 @@ function layOut() {
   while (open.length) {
     const box = open.pop();
     all.push(box);
-    if (box.above) flame.most = Math.max(flame.most, Math.abs(change(box)));
+    if (compare && box.above && !isNoise(box)) flame.most = Math.max(flame.most, Math.abs(moved(box.values)));
     const only = state.zoom[box.depth];
     const within = only != null && box.onZoom;
     const kids = within ? below(box).filter((kid) => kid.index === only) : below(box);
@@ -191,7 +195,6 @@ function pathOf(box) {
 }
 
 const share = (box, at) => ratio(box.values[at], sides[at].sum);
-const change = (box) => (compare ? share(box, 1) - share(box, 0) : 0);
 const isFunction = (index) => index !== NONE && index < functions.length;
 const nameOf = ({ index, name }) => (index === NONE ? name ?? 'all' : functions[index] ?? rootNames()[index - functions.length]);
 const fileOf = (index) => (functionFile[index] >= 0 ? files[functionFile[index]].path : 'no file');
@@ -200,12 +203,12 @@ const fileOf = (index) => (functionFile[index] >= 0 ? files[functionFile[index]]
 function lines(box) {
   if (box.times) return chartLines(box);
   const isTree = isFunction(box.index) && !box.up && box.weight === 'total';
-  const own = (at) => box.nodes.reduce((sum, node) => sum + of(box.sums[at].own, node), 0);
+  const own = (at) => box.nodes.reduce((sum, node) => sum + box.tree.sums[at].own[node], 0);
   const numbers = sides.map((side, at) => {
     const alone = isTree && !box.isCentre ? `, itself ${percent(ratio(own(at), side.sum))}` : '';
     return `${compare ? side.title + ': ' : ''}${percent(share(box, at))} (${amount(box.values[at])})${alone}`;
   });
-  if (compare) numbers.push(`change: ${points(change(box))}`);
+  if (compare && box.above) numbers.push(`change: ${points(moved(box.values))}, ${isNoise(box) ? 'which sampling explains' : 'more than the noise of sampling'}`);
   if (!isFunction(box.index)) return numbers;
   const kind = functionKind[box.index];
   const where = [fileOf(box.index), kind & 4 ? 'inlined' : '', kind & 8 ? 'no symbol' : ''].filter(Boolean);

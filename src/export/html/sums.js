@@ -22,6 +22,7 @@ function addUp(side) {
   const own = new Float64Array(parent.length);
   side.byLabel = new Float64Array(side.labels.length);
   side.samplesByLabel = new Float64Array(side.labels.length);
+  side.squares = 0;
   const { event: events, label: labels, node: nodes, samples, period, byLabel, samplesByLabel } = side;
   const places = new Map(rootNames().map((name, at) => [name, at]));
   const rootOf = state.root ? side.tasks.map((task) => places.get(task[state.root])) : null;
@@ -35,6 +36,8 @@ function addUp(side) {
     const node = nodeOf && nodes[row] !== NONE ? nodeOf[nodes[row]] : nodes[row];
     if (node !== NONE) own[node] += weight;
     if (side.spot[row]) side.bySpot[side.spot[row] - 1] += weight;
+    // Of samples that are not told apart, the periods are taken for equal.
+    side.squares += (weight * weight) / samples[row];
     byLabel[label] += weight;
     samplesByLabel[label] += samples[row];
     if (!rootOf) continue;
@@ -47,32 +50,57 @@ function addUp(side) {
   }
   const sum = (numbers) => numbers.reduce((sum, number) => sum + number, 0);
   Object.assign(side, { sum: sum(byLabel), sampleSum: sum(samplesByLabel) });
-  const total = own.slice();
+  const total = totals(own, parent);
   const [ownOf, totalOf] = [new Float64Array(functions.length), new Float64Array(functions.length)];
   for (let node = parent.length - 1; node >= 0; node--) {
     ownOf[nodeFunction[node]] += own[node];
     if (!repeated[node]) totalOf[nodeFunction[node]] += total[node];
-    if (parent[node] >= 0) total[parent[node]] += total[node];
   }
   Object.assign(side, { own, total, ownOf, totalOf });
 }
 
-// The sums of the nodes below a process, thread, CPU or cgroup.
-function sumsBelow(side, root) {
-  const [own, total] = [new Map(), new Map()];
-  root.nodes.forEach((node, at) => own.set(node, (own.get(node) ?? 0) + root.weights[at]));
-  for (const [node, weight] of own) {
-    for (let at = node; at !== NONE; at = parent[at]) total.set(at, (total.get(at) ?? 0) + weight);
+// The nodes with samples of a process, thread, CPU or cgroup as a tree of their own, with their sums.
+function treeBelow(place) {
+  const roots = sides.map((side) => side.byRoot[place]);
+  const found = [];
+  for (const { nodes } of roots) {
+    for (const node of nodes) {
+      for (let at = node; at !== NONE && numberOf[at] === NONE; at = parent[at]) {
+        numberOf[at] = 0;
+        found.push(at);
+      }
+    }
   }
-  return { own, total };
+  // A parent comes before its children, as in the whole tree.
+  const all = Int32Array.from(found).sort();
+  all.forEach((node, at) => (numberOf[node] = at));
+  const above = all.map((node) => (parent[node] === NONE ? NONE : numberOf[parent[node]]));
+  const sums = roots.map(({ nodes, weights }) => {
+    const own = new Float64Array(all.length);
+    nodes.forEach((node, at) => (own[numberOf[node]] += weights[at]));
+    return { own, total: totals(own, above) };
+  });
+  for (const node of all) numberOf[node] = NONE;
+  return { parent: above, nodeFunction: all.map((node) => nodeFunction[node]), ...childrenOf(above), sums };
+}
+
+// What nodes weigh with all below them.
+function totals(own, parent) {
+  const total = own.slice();
+  for (let node = parent.length - 1; node >= 0; node--) {
+    if (parent[node] !== NONE) total[parent[node]] += total[node];
+  }
+  return total;
 }
 
 function refresh() {
   shape();
   sides.forEach(addUp);
+  if (compare) judgeFunctions();
   const said = sides.map((side) => count(side.sampleSum) + ' samples' + (state.unit === 'period' ? `, ${amount(side.sum)}` : ''));
   const [before, after] = sides.map((side) => side.sum);
-  const grown = before > 0 ? ` (${points(after / before - 1)})` : '';
+  const verdict = verdicts.own.at(-1);
+  const grown = before > 0 ? ` (${points(after / before - 1)}${verdict ? ': ' + verdict : ''})` : '';
   $('shown').textContent = compare ? `before ${said[0]}; after ${said[1]}${grown}` : said[0];
   $('shown').dataset.sums = sides.map((side) => side.sum).join(' ');
   $('found').textContent = '';

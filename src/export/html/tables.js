@@ -1,6 +1,9 @@
 // Shows the tables: functions, processes, files, bytes, and what was recorded.
 
-const sorting = {};
+// The tables that are not sorted as at first: name, column, and up or down.
+const sorted = () => new Map(state.sort.split('_').filter(Boolean).map((one) => one.split('.')).map(([key, place, order]) => [key, [+place, order]]));
+// The most rows shown of each table.
+const mosts = {};
 
 // What is too wide can be scrolled, also with keys.
 function scroll(name, ...children) {
@@ -10,38 +13,43 @@ function scroll(name, ...children) {
 }
 
 // A table whose columns sort it: a column has a title, a value of a row, and how it is shown.
-function table(key, caption, columns, rows, most = 100) {
-  const sorted = (sorting[key] ??= { column: columns.findIndex((column) => column.first), down: true, most });
-  const column = columns[sorted.column] ?? columns[0];
+function table(key, caption, columns, rows) {
+  const [place, order] = sorted().get(key) ?? [columns.findIndex((column) => column.first), 'down'];
+  const column = columns[place] ?? columns[0];
+  const most = (mosts[key] ??= 100);
   const value = column.size ?? column.value;
   const compared = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
   // The last column that is a name makes the order the same every time.
   const tie = columns.find((column) => column.kind === 'name') ?? column;
-  rows = rows.slice().sort((a, b) => compared(value(a), value(b)) * (sorted.down ? -1 : 1) || compared(tie.value(a), tie.value(b)));
+  rows = rows.slice().sort((a, b) => compared(value(a), value(b)) * (order === 'down' ? -1 : 1) || compared(tie.value(a), tie.value(b)));
   const heads = columns.map((column, at) => {
     const toggle = () => {
-      Object.assign(sorted, { column: at, down: sorted.column === at ? !sorted.down : column.kind !== 'name' });
+      const isDown = columns[place] === column ? order !== 'down' : column.kind !== 'name';
+      const all = sorted().set(key, [at, isDown ? 'down' : 'up']);
+      state.sort = Array.from(all, (one) => one.flat().join('.')).join('_');
       showPanel();
+      remember();
       document.querySelectorAll(`#panels [data-table="${key}"] thead button`)[at].focus();
     };
     const head = make('th', { scope: 'col', className: column.kind === 'name' ? '' : 'number' },
       make('button', { type: 'button', onclick: toggle }, column.title));
-    if (at === sorted.column) head.ariaSort = sorted.down ? 'descending' : 'ascending';
+    if (column === columns[place]) head.ariaSort = order === 'down' ? 'descending' : 'ascending';
     return head;
   });
-  const body = make('tbody', {}, ...rows.slice(0, sorted.most).map((row) => make('tr', {}, ...columns.map((column) => cell(column, row)))));
+  const body = make('tbody', {}, ...rows.slice(0, most).map((row) => make('tr', {}, ...columns.map((column) => cell(column, row)))));
   const all = make('table', {}, make('caption', {}, caption), make('thead', {}, make('tr', {}, ...heads)), body);
   all.dataset.table = key;
-  const more = rows.length <= sorted.most ? null : make('button', {
+  const more = rows.length <= most ? null : make('button', {
     type: 'button',
-    onclick: () => { sorted.most += 1000; showPanel(); },
-  }, `Show more: ${count(rows.length - sorted.most)} rows left`);
+    onclick: () => { mosts[key] += 1000; showPanel(); },
+  }, `Show more: ${count(rows.length - most)} rows left`);
   return scroll(caption, all, more);
 }
 
 function cell(column, row) {
   const value = column.value(row);
-  const className = { name: 'name', share: 'number share', change: 'number ' + (value > 0 ? 'more' : value < 0 ? 'less' : '') };
+  const isQuiet = column.verdict && column.verdict(row) !== 'changed';
+  const className = { name: 'name', share: 'number share', change: 'number ' + (isQuiet ? 'noise' : value > 0 ? 'more' : value < 0 ? 'less' : '') };
   const show = { share: percent, change: points, amount, count }[column.kind] ?? ((text) => text);
   const made = make('td', { className: className[column.kind] ?? 'number' });
   if (column.kind === 'share') made.style.setProperty('--share', percent(value));
@@ -51,8 +59,8 @@ function cell(column, row) {
   return made;
 }
 
-// The columns of weights: of one recording a share and an amount, of two the shares and their change.
-function weights(title, of, first) {
+// The columns of weights: of one recording a share and an amount, of two the shares or amounts, and their change.
+function weights(title, of, first, verdict) {
   const part = (row, at) => ratio(of(row, at), sides[at].sum);
   if (!compare) {
     return [
@@ -60,12 +68,17 @@ function weights(title, of, first) {
       { title, kind: 'amount', value: (row) => of(row, 0) },
     ];
   }
-  const moved = (row) => part(row, 1) - part(row, 0);
-  return [
-    { title: title + ' before', kind: 'share', value: (row) => part(row, 0) },
-    { title: title + ' after', kind: 'share', value: (row) => part(row, 1) },
-    { title: 'change', kind: 'change', value: moved, size: (row) => Math.abs(moved(row)), first },
+  const change = (row) => moved(sides.map((_, at) => of(row, at)));
+  const size = (row) => Math.abs(change(row));
+  const [kind, value] = state.by === 'shares' ? ['share', part] : ['amount', of];
+  const columns = [
+    { title: title + ' before', kind, value: (row) => value(row, 0) },
+    { title: title + ' after', kind, value: (row) => value(row, 1) },
+    { title: 'change', kind: 'change', value: change, size, verdict, first: first && !verdict },
   ];
+  // What is more than noise comes first, the largest change first.
+  if (verdict) columns.push({ title: 'verdict', value: verdict, size: (row) => ['', 'noise', 'changed'].indexOf(verdict(row)) * 1e9 + size(row), first });
+  return columns;
 }
 
 function find(index) {
@@ -80,9 +93,11 @@ function functionsPanel() {
     if (sides.some((side) => side.totalOf[index]) && (!matches || matches[index])) rows.push(index);
   }
   const which = matches ? 'Functions that match the search. ' : '';
-  return [table('functions', `${which}Self: samples in the function. Total: also in what it called. A name searches for it.`, [
-    ...weights('Self', (index, at) => sides[at].ownOf[index], true),
-    ...weights('Total', (index, at) => sides[at].totalOf[index]),
+  const how = compare ? ' Verdicts are those of perfx diff --profile: changed is more than the noise of sampling; how much one run differs from the next is not known.' : '';
+  const verdict = (of) => (compare ? (index) => verdicts[of][index] : null);
+  return [table('functions', `${which}Self: samples in the function. Total: also in what it called. A name searches for it.${how}`, [
+    ...weights('Self', (index, at) => sides[at].ownOf[index], true, verdict('own')),
+    ...weights('Total', (index, at) => sides[at].totalOf[index], false, verdict('total')),
     { title: 'Function', kind: 'name', value: (index) => functions[index], click: find },
     { title: 'File', kind: 'name', value: fileOf },
   ], rows)];

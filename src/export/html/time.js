@@ -91,7 +91,7 @@ function drawHeats() {
 
 function drawHeat(side) {
   const { heat } = side;
-  const height = heat.names ? Math.max(20, Math.min(18, 320 / heat.rows) * heat.rows) : Math.max(100, Math.min(200, Math.round(window.innerHeight * 0.15)));
+  const height = heat.names ? Math.max(20, Math.min(18, 320 / heat.rows) * heat.rows) : Math.max(100, Math.min(200, Math.round(window.innerHeight * 0.15))) / sides.length;
   const width = heat.canvas.clientWidth;
   // Room for the names of rows.
   const margin = width < 600 ? 70 : 130;
@@ -118,7 +118,7 @@ function drawHeat(side) {
   pen.textBaseline = 'middle';
   pen.textAlign = 'right';
   const labels = heat.names ?? [];
-  labels.forEach((name, row) => pen.fillText(shortenedInside(name, Math.floor(margin / 6.3)), margin - 8, heatTop(heat, row) + line / 2));
+  labels.forEach((name, row) => pen.fillText(shortenedInside(name, Math.floor((margin - 8) / 6.6)), margin - 8, heatTop(heat, row) + line / 2));
   if (!heat.names) {
     pen.fillText('+' + duration(heat.unit).replace(/\.?0+ /, ' '), margin - 8, 7);
     pen.fillText('+0', margin - 8, height - 6);
@@ -205,9 +205,6 @@ function makeHeat(side) {
   canvas.setAttribute('aria-label', `${side.title}: samples over time`);
   canvas.setAttribute('aria-describedby', 'heat-said');
   side.heat = { canvas, cursor: null };
-  side.allByLabel = new Float64Array(side.labels.length);
-  side.label.forEach((label, row) => (side.allByLabel[label] += side.samples[row]));
-  side.allSamples = side.allByLabel.reduce((sum, samples) => sum + samples, 0);
   const rounded = side.step > 1 ? ` There are so many samples that their times are rounded down to ${duration(side.step).replace(/\.?0+ /, ' ')}.` : '';
   const timeless = side.timeless ? ` Some samples have no time; they are in the whole recording only.` : '';
   const caption = `${compare ? side.title + '. ' : ''}0 s is ${clock(side, 0)} of the recording's clock.${rounded}${timeless}`;

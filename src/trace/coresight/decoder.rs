@@ -431,7 +431,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
             self.is_lost = false;
         }
         if sync == Sync::Begun {
-            self.event(Event::Sync { ip: Some(ip) });
+            self.event(Event::Sync { ip: Some(ip), offset: self.flow.point.offset });
         }
     }
 

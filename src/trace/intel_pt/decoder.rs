@@ -53,6 +53,7 @@ impl<I: Image> Decoder<I> {
             count: 0,
             address_bits: 64,
             psb_ip: None,
+            psb_offset: unit.start,
             interrupted: None,
             bound: Bound::default(),
         };
@@ -97,6 +98,8 @@ struct Reader<'a, I, S> {
     address_bits: u32,
     /// The FUP packet of the PSB+ that is being read.
     psb_ip: Option<u64>,
+    /// The offset of its PSB packet.
+    psb_offset: u64,
     /// The FUP packet of an interrupt, and whether it may also be something else.
     interrupted: Option<Interrupted>,
     bound: Bound,
@@ -175,6 +178,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         let bound = std::mem::take(&mut self.bound);
         self.events(bound, None);
         (self.psb_ip, self.address_bits) = (None, 64);
+        self.psb_offset = self.flow.point.offset;
         self.flow.synchronize();
         // Up to PSBEND.
         self.is_lost = true;
@@ -446,7 +450,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         let powers =
             [bound.mwait.map(Power::Mwait), bound.enter.map(Power::Enter), bound.stop.then_some(Power::Stop)];
         for what in powers.into_iter().flatten() {
-            self.event(Event::Power { ip, what });
+            self.event(Event::Power { ip, exact: ip.is_some(), what });
         }
     }
 
@@ -465,7 +469,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
             }
             Packet::Pip { cr3, guest } => self.event(Event::PageTable { cr3, guest }),
             Packet::Cbr(ratio) if ratio != self.past.clock.told_ratio => {
-                self.event(Event::Frequency { ratio })
+                self.event(Event::Frequency { ip, ratio })
             }
             Packet::Ptwrite { value, has_fup: true } => self.bound.ptwrite = Some(value),
             Packet::Ptwrite { value, has_fup: false } => {
@@ -493,7 +497,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
     fn power(&mut self, what: Power) {
         self.arrive();
         let ip = self.flow.ip();
-        self.event(Event::Power { ip, what });
+        self.event(Event::Power { ip, exact: false, what });
     }
 
     fn psb_end(&mut self) {
@@ -503,7 +507,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
             self.flow.set_bits(self.address_bits);
             self.flow.set_ip(ip);
         }
-        self.event(Event::Sync { ip });
+        self.event(Event::Sync { ip, offset: self.psb_offset });
     }
 }
 
