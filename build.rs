@@ -1,4 +1,5 @@
-//! Puts the commit into `perfx --version` for release builds made in the repository.
+//! Puts the commit into `perfx --version` for release builds made in the repository, and links the debug build so that it
+//! starts fast.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,6 +7,13 @@ use std::{env, fs};
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
+    // The tests start the debug build some 100,000 times. At a fixed address, the dynamic linker has nothing to relocate:
+    // 1 ms less of 5.
+    if env::var("PROFILE").is_ok_and(|profile| profile == "debug")
+        && env::var("CARGO_CFG_TARGET_ENV").is_ok_and(|env| env == "gnu")
+    {
+        println!("cargo::rustc-link-arg-bins=-no-pie");
+    }
     let mut version = env::var("CARGO_PKG_VERSION").unwrap_or_default();
     // Debug builds are frequent, and each new commit would trigger a rebuild.
     if env::var("PROFILE").is_ok_and(|profile| profile == "release")

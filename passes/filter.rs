@@ -39,7 +39,7 @@ use cut::CutRecords;
 use find_functions::LearnFacts;
 use gathered::Gathered;
 
-pub use choice::{FilterArgs, FilterOptions, SelectArgs};
+pub use choice::{FilterArgs, FilterOptions, SelectArgs, WindowArgs};
 pub(crate) use choice::{List, named_events, regexes};
 pub use owner::Property;
 pub use select::{KeptRecords, SampleChooser, SelectedSamples};

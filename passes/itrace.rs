@@ -18,7 +18,6 @@ mod spe;
 mod step;
 
 use clap::Args;
-use perfx_format::features::initial_maps;
 use perfx_format::read::{Recording, StoredBytes};
 use perfx_format::record::event_update::name_update;
 use perfx_format::{Kinds, Layouts, Record, RecordType};
@@ -46,7 +45,8 @@ pub struct ItraceArgs {
 impl PassOptions for ItraceArgs {
     const NAME: &'static str = NAME;
     const ABOUT: &'static str = "decode the AUX data of Arm SPE, Intel PT or CoreSight into samples";
-    const EXAMPLES: &'static [&'static str] = &["", "events=i2ibl2M", "events=i100ibcrle:no-files"];
+    const EXAMPLES: &'static [&'static str] =
+        &["", "events=i2ibl2M", "events=i100ibcrle:no-files", "events=bg4l2pwxs5e:no-files"];
 
     fn pass(self) -> Result<Box<dyn Pass>> {
         Ok(Box::new(Itrace::new(&self.events, false, self.code.options()?)?))
@@ -80,6 +80,16 @@ impl Itrace {
     }
 }
 
+impl Itrace {
+    /// Samples of branches and instructions of Intel PT have raw data: what kind of branch they are
+    /// ([`FlowFlags`](perfx_format::sample::FlowFlags)). No recording of perf has that.
+    #[must_use]
+    pub fn with_flags(mut self) -> Itrace {
+        self.options.flags = true;
+        self
+    }
+}
+
 /// The first survey: finds the AUX data, and what describes it.
 struct Find {
     pass: Itrace,
@@ -92,9 +102,9 @@ impl Pass for Itrace {
         ItraceArgs::NAME
     }
 
-    fn needs(&self, _input: &Recording) -> Needs {
+    fn needs(&self, input: &Recording) -> Needs {
         let described = AuxData::KINDS
-            .union(perfx_auxtrace::Survey::KINDS)
+            .union(perfx_auxtrace::Survey::of(input).kinds())
             .union(Kinds::of(&[RecordType::EVENT_UPDATE, RecordType::HEADER_BUILD_ID]));
         Needs {
             records: Kinds::ALL,
@@ -106,10 +116,7 @@ impl Pass for Itrace {
     }
 
     fn start(self: Box<Self>, input: &Recording) -> Stage {
-        let (mut found, layouts) = (Found::default(), Layouts::new(&input.events));
-        for record in initial_maps(&input.features, input.endian) {
-            found.traces.add(&record, &layouts);
-        }
+        let found = Found { traces: perfx_auxtrace::Survey::of(input), ..Found::default() };
         Stage::survey_in_order(Find { pass: *self, stored: input.stored_bytes(), found })
     }
 }

@@ -37,7 +37,7 @@ pub use convert_callchain::{ConvertCallchain, ConvertCallchainArgs};
 pub use decompress::{Decompress, DecompressOptions};
 pub use filter::{
     Filter, FilterArgs, FilterOptions, KeptRecords, Part, PartName, Property, SampleChooser, SelectArgs,
-    SelectedSamples, Split, SplitBy, parse_bytes,
+    SelectedSamples, Split, SplitBy, WindowArgs, parse_bytes,
 };
 pub use itrace::{
     Itrace, ItraceArgs, say_faults, say_missing, say_spe_losses, say_unknown_threads, say_used, traced_code,

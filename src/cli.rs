@@ -8,16 +8,18 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{
-    Arg, ArgMatches, Args as _, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum,
-};
+use clap::{Arg, ArgMatches, Args as _, CommandFactory as _, FromArgMatches as _, Parser, ValueEnum};
 use perfx_passes::{PassCommand, PassSpec, REGISTRY};
 use perfx_pipeline::is_slip;
 
 use crate::args::{ThreadArgs, Usage};
-use crate::commands;
 use crate::commands::inject::PERF_ONLY;
 use crate::commands::inject::perf_words::from_perf;
+use crate::commands::{
+    self, completion, copy, decompress, diff, doctor, du, dump, export, filter, index, info, inject, join,
+    list, man, merge, overview, pack, passes, recover, redact, reindex, repair, run, sort, split, stats,
+    unpack, view, watch,
+};
 use crate::first_page::first_page;
 use crate::io::signals;
 use crate::term::report::{ColorWhen, HEADING, LITERAL, STYLES, VerbosityArgs, tell_failure};
@@ -45,57 +47,94 @@ struct Cli {
         display_order = 990
     )]
     color: ColorWhen,
-    #[command(subcommand)]
-    command: Command,
 }
 
-#[derive(Subcommand, Debug)]
-#[allow(clippy::large_enum_variant, reason = "there is only ever one")]
-enum Command {
-    Completion(commands::completion::Completion),
-    Copy(commands::copy::Copy),
-    Decompress(commands::decompress::Decompress),
-    Diff(commands::diff::Diff),
-    Doctor(commands::doctor::Doctor),
-    Du(commands::du::Du),
-    Dump(commands::dump::Dump),
-    Export(commands::export::Export),
-    Filter(commands::filter::Filter),
-    Index(commands::index::Index),
-    Info(commands::info::Info),
-    Inject(commands::inject::Inject),
-    Join(commands::join::Join),
-    List(commands::list::List),
-    Man(commands::man::Man),
-    Merge(commands::merge::Merge),
-    Overview(Box<commands::overview::Overview>),
-    Pack(commands::pack::Pack),
-    Passes(commands::passes::Passes),
-    Recover(commands::recover::Recover),
-    Redact(commands::redact::Redact),
-    Reindex(commands::reindex::Reindex),
-    Repair(commands::repair::Repair),
-    Run(commands::run::Run),
-    Sort(commands::sort::Sort),
-    Split(commands::split::Split),
-    Stats(commands::stats::Stats),
-    Unpack(commands::unpack::Unpack),
-    View(commands::view::View),
-    Watch(commands::watch::Watch),
+/// A command of this package.
+struct Entry {
+    name: &'static str,
+    augment: fn(clap::Command) -> clap::Command,
+    read: fn(&ArgMatches) -> Result<Ready, clap::Error>,
 }
 
-/// The groups of `perfx --help`, in order, with the commands of this package. Passes name their group
-/// themselves.
-const GROUPS: [(&str, &[&str]); 8] = [
-    ("Inject and merge", &["inject", "merge"]),
-    ("Cut and join", &["filter", "split", "join", "sort", "index"]),
-    ("Check and repair", &["doctor", "repair", "recover", "reindex"]),
-    ("Look", &["overview", "info", "list", "stats", "du", "view", "dump", "diff", "watch"]),
-    ("Export", &["export"]),
-    ("Share", &["redact", "pack", "unpack"]),
-    ("Change the form", &["copy", "decompress"]),
-    ("Passes and documentation", &["run", "passes", "completion", "man", "help"]),
+/// A command with its options, ready to run.
+type Ready = Box<dyn FnOnce(&Program) -> Result<u8>>;
+
+/// The entry of a command whose options are of this type.
+macro_rules! entry {
+    ($name:literal, $options:ty) => {
+        entry!($name, $options, |command, _| command.run())
+    };
+    ($name:literal, $options:ty, $run:expr) => {
+        Entry {
+            name: $name,
+            augment: <$options>::augment_args,
+            read: |matches| {
+                let command = <$options>::from_arg_matches(matches)?;
+                let run: fn($options, &Program) -> Result<u8> = $run;
+                Ok(Box::new(move |program| run(command, program)))
+            },
+        }
+    };
+}
+
+/// The commands of this package by the groups of `perfx --help`, in order. Passes name their group themselves.
+const GROUPS: [(&str, &[Entry]); 8] = [
+    ("Inject and merge", &[entry!("inject", inject::Inject), entry!("merge", merge::Merge)]),
+    (
+        "Cut and join",
+        &[
+            entry!("filter", filter::Filter),
+            entry!("split", split::Split),
+            entry!("join", join::Join),
+            entry!("sort", sort::Sort),
+            entry!("index", index::Index),
+        ],
+    ),
+    (
+        "Check and repair",
+        &[
+            entry!("doctor", doctor::Doctor),
+            entry!("repair", repair::Repair),
+            entry!("recover", recover::Recover),
+            entry!("reindex", reindex::Reindex),
+        ],
+    ),
+    (
+        "Look",
+        &[
+            entry!("overview", overview::Overview),
+            entry!("info", info::Info),
+            entry!("list", list::List),
+            entry!("stats", stats::Stats),
+            entry!("du", du::Du),
+            entry!("view", view::View),
+            entry!("dump", dump::Dump),
+            entry!("diff", diff::Diff),
+            entry!("watch", watch::Watch),
+        ],
+    ),
+    ("Export", &[entry!("export", export::Export)]),
+    (
+        "Share",
+        &[entry!("redact", redact::Redact), entry!("pack", pack::Pack), entry!("unpack", unpack::Unpack)],
+    ),
+    ("Change the form", &[entry!("copy", copy::Copy), entry!("decompress", decompress::Decompress)]),
+    (
+        "Passes and documentation",
+        &[
+            entry!("run", run::Run, |command, program| command.run(&program.passes)),
+            entry!("passes", passes::Passes, |command, program| command.run(&program.passes)),
+            entry!("completion", completion::Completion, |command, program| command
+                .run(program.command_line())),
+            entry!("man", man::Man, |command, program| command.run(program.command_line())),
+        ],
+    ),
 ];
+
+/// The entries of all groups.
+fn entries() -> impl Iterator<Item = &'static Entry> {
+    GROUPS.iter().flat_map(|(_, entries)| *entries)
+}
 
 /// The program: the commands, and the passes of perfx with those of other packages.
 #[derive(Clone, Debug)]
@@ -130,16 +169,25 @@ impl Program {
 
     /// The complete command line, from which help, manual pages and completion are generated.
     pub fn command_line(&self) -> clap::Command {
+        let command = self.command_line_of(|_| true);
+        let template =
+            format!("{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{}", self.listed(&command));
+        command.help_template(template + "Options:\n{options}{after-help}")
+    }
+
+    /// The command line with only some of the commands.
+    fn command_line_of(&self, wanted: impl Fn(&str) -> bool) -> clap::Command {
         let shared = VerbosityArgs::augment_args(ThreadArgs::augment_args(clap::Command::new("shared")));
         // Accepts shared options before any command, and for commands that ignore them: `perfx -v inject`, `perfx
         // info -@ 4`.
         let anywhere = shared.get_arguments().map(|arg| arg.clone().global(true).hide(true));
-        let passes = self.commands().map(|(spec, command)| commands::pass::command(spec, command));
-        let command = Cli::command().args(anywhere).subcommands(passes);
-        let template =
-            format!("{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{}", self.listed(&command));
-        let command = command.help_template(template + "Options:\n{options}{after-help}");
-        complete(command)
+        let mut own: Vec<_> = entries().filter(|entry| wanted(entry.name)).collect();
+        own.sort_unstable_by_key(|entry| entry.name);
+        let own = own.into_iter().map(|entry| (entry.augment)(clap::Command::new(entry.name)));
+        let passes = self.commands().filter(|(spec, _)| wanted(spec.name));
+        let passes = passes.map(|(spec, command)| commands::pass::command(spec, command));
+        let command = Cli::command().subcommand_required(true).arg_required_else_help(true);
+        complete(command.args(anywhere).subcommands(own.chain(passes)))
     }
 
     /// The passes that have a command of their own.
@@ -163,7 +211,12 @@ impl Program {
 
     /// Every group with all its commands.
     fn groups(&self) -> Vec<(&'static str, Vec<&'static str>)> {
-        let mut groups: Vec<_> = GROUPS.iter().map(|&(title, names)| (title, names.to_vec())).collect();
+        let names = |entries: &[Entry]| entries.iter().map(|entry| entry.name).collect();
+        let mut groups: Vec<(_, Vec<_>)> =
+            GROUPS.iter().map(|(title, entries)| (*title, names(entries))).collect();
+        if let Some((_, last)) = groups.last_mut() {
+            last.push("help");
+        }
         for (spec, command) in self.commands() {
             match groups.iter_mut().find(|(title, _)| *title == command.group) {
                 Some((_, names)) => names.push(spec.name),
@@ -210,13 +263,6 @@ fn complete(command: clap::Command) -> clap::Command {
     if command.get_after_help().is_some() { command } else { command.after_help(EXIT_CODES) }
 }
 
-/// The command to run.
-#[allow(clippy::large_enum_variant, reason = "there is only ever one")]
-enum Asked {
-    Command(Command),
-    Pass(PassSpec, ArgMatches),
-}
-
 impl Program {
     fn run(&self, args: impl IntoIterator<Item = OsString>) -> u8 {
         let args = match as_perf_inject(args.into_iter().collect()) {
@@ -229,8 +275,8 @@ impl Program {
             return code;
         }
         signals::survive_file_size_limit();
-        let (color, asked) = match self.parse(&args) {
-            Ok(asked) => asked,
+        let (color, ready) = match self.parse(&args) {
+            Ok(parsed) => parsed,
             Err(error) => {
                 // Help and version arrive as errors, too; a closed pipe is not a failure.
                 #[expect(clippy::let_underscore_must_use, reason = "a closed pipe is not a failure")]
@@ -240,11 +286,7 @@ impl Program {
         };
         color.apply();
         signals::watch();
-        let done = match asked {
-            Asked::Pass(spec, matches) => commands::pass::run(&spec, &matches),
-            Asked::Command(command) => self.run_command(command),
-        };
-        match done {
+        match ready(self) {
             Ok(code) => code,
             Err(error) => match closed_pipe(&error) {
                 Some(ClosedPipe::Text) => 0,
@@ -259,65 +301,49 @@ impl Program {
         if args.len() == 3 && args[1] == "help" && args[2] == "all" {
             args.splice(1.., ["--help".into()]);
         }
-        let is_recording = |name: &OsString| {
-            Path::new(name).exists() && name != "help" && self.command_line().find_subcommand(name).is_none()
-        };
+        let is_recording =
+            |name: &OsString| name != "help" && !self.has_command(name) && Path::new(name).exists();
         if args.get(1).is_some_and(is_recording) {
             args.insert(1, "overview".into());
         }
         args
     }
 
-    fn parse(&self, args: &[OsString]) -> Result<(ColorWhen, Asked), clap::Error> {
-        let mut command = self.command_line();
-        let matches = command.try_get_matches_from_mut(args).map_err(|error| match error.kind() {
-            ErrorKind::InvalidSubcommand => with_command_tip(error),
-            _ => with_tip(error, &mut command, args),
-        })?;
-        if let Some((name, options)) = matches.subcommand()
-            && let Some((spec, _)) = self.commands().find(|(spec, _)| spec.name == name)
-        {
-            let color = matches.get_one("color").copied().unwrap_or(ColorWhen::Auto);
-            return Ok((color, Asked::Pass(*spec, options.clone())));
-        }
-        let Cli { color, command } =
-            Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
-        Ok((color, Asked::Command(command)))
+    fn has_command(&self, name: &OsString) -> bool {
+        entries().any(|entry| name == entry.name) || self.commands().any(|(spec, _)| name == spec.name)
     }
 
-    fn run_command(&self, command: Command) -> Result<u8> {
-        match command {
-            Command::Completion(command) => command.run(self.command_line()),
-            Command::Copy(command) => command.run(),
-            Command::Decompress(command) => command.run(),
-            Command::Diff(command) => command.run(),
-            Command::Doctor(command) => command.run(),
-            Command::Du(command) => command.run(),
-            Command::Dump(command) => command.run(),
-            Command::Export(command) => command.run(),
-            Command::Filter(command) => command.run(),
-            Command::Index(command) => command.run(),
-            Command::Info(command) => command.run(),
-            Command::Inject(command) => command.run(),
-            Command::Join(command) => command.run(),
-            Command::List(command) => command.run(),
-            Command::Man(command) => command.run(self.command_line()),
-            Command::Merge(command) => command.run(),
-            Command::Overview(command) => command.run(),
-            Command::Pack(command) => command.run(),
-            Command::Passes(command) => command.run(&self.passes),
-            Command::Recover(command) => command.run(),
-            Command::Redact(command) => command.run(),
-            Command::Reindex(command) => command.run(),
-            Command::Repair(command) => command.run(),
-            Command::Run(command) => command.run(&self.passes),
-            Command::Sort(command) => command.run(),
-            Command::Split(command) => command.run(),
-            Command::Stats(command) => command.run(),
-            Command::Unpack(command) => command.run(),
-            Command::View(command) => command.run(),
-            Command::Watch(command) => command.run(),
+    /// Parses the command line, at first with the command that it seems to name: building the options of all commands
+    /// takes 3 ms. Only if that fails, which may be a request for help, all of them are built.
+    fn parse(&self, args: &[OsString]) -> Result<(ColorWhen, Ready), clap::Error> {
+        if let Some(name) = args.iter().skip(1).find(|arg| self.has_command(arg))
+            && let Ok(parsed) = self.parse_by(&mut self.command_line_of(|other| name == other), args)
+        {
+            return Ok(parsed);
         }
+        let mut command = self.command_line();
+        self.parse_by(&mut command, args).map_err(|error| match error.kind() {
+            ErrorKind::InvalidSubcommand => with_command_tip(error),
+            _ => with_tip(error, &mut command, args),
+        })
+    }
+
+    fn parse_by(
+        &self,
+        command: &mut clap::Command,
+        args: &[OsString],
+    ) -> Result<(ColorWhen, Ready), clap::Error> {
+        let mut matches = command.try_get_matches_from_mut(args)?;
+        let Cli { color } = Cli::from_arg_matches(&matches).map_err(|error| error.format(command))?;
+        let ready = matches.remove_subcommand().and_then(|(name, options)| {
+            if let Some(entry) = entries().find(|entry| entry.name == name) {
+                return Some((entry.read)(&options));
+            }
+            let spec = *self.passes.iter().find(|spec| spec.name == name)?;
+            Some(Ok(Box::new(move |_: &Program| commands::pass::run(&spec, &options))))
+        });
+        let ready = ready.ok_or_else(|| command.error(ErrorKind::MissingSubcommand, "no command"))?;
+        Ok((color, ready.map_err(|error| error.format(command))?))
     }
 }
 

@@ -50,14 +50,21 @@ impl<T> Selection<T> {
 #[derive(Clone, Debug)]
 pub(crate) struct List<T>(pub(crate) Vec<T>);
 
-/// Which samples to take. Lists have commas between their parts, and regular expressions match the whole name.
+/// Which times to take.
 #[derive(Args, Clone, Debug, Default)]
-pub struct SelectArgs {
+pub struct WindowArgs {
     /// Time windows START,STOP (STOP exclusive): seconds of the recording's clock, as perf script shows them,
     /// +DURATION after the first sample, or RFC 3339; either end may be left out. Or parts of the recording:
     /// 10%-20%, 90%- for the last tenth, 10%/2 for the second tenth
     #[arg(long, value_name = "WINDOW", value_parser = windows)]
     time: Vec<List<Window>>,
+}
+
+/// Which samples to take. Lists have commas between their parts, and regular expressions match the whole name.
+#[derive(Args, Clone, Debug, Default)]
+pub struct SelectArgs {
+    #[command(flatten)]
+    window: WindowArgs,
     /// Keep samples of these processes
     #[arg(long, value_name = "PID,…", value_parser = pids)]
     pid: Vec<List<u32>>,
@@ -235,7 +242,6 @@ impl TryFrom<SelectArgs> for FilterOptions {
         let namespaces = namespaces.into_iter().map(|(kind, inodes)| (kind, united(inodes)));
         Ok(FilterOptions {
             namespaces: namespaces.filter(|(_, inodes)| !inodes.is_empty()).collect(),
-            windows: united(args.time),
             pid: Selection::new(args.pid, args.exclude_pid),
             tid: Selection::new(args.tid, args.exclude_tid),
             cpu: Selection::new(args.cpu, args.exclude_cpu),
@@ -248,8 +254,14 @@ impl TryFrom<SelectArgs> for FilterOptions {
             leaf: Selection::new(args.leaf, Vec::new()),
             conditions: args.conditions,
             search: args.search.options()?,
-            ..FilterOptions::default()
+            ..args.window.into()
         })
+    }
+}
+
+impl From<WindowArgs> for FilterOptions {
+    fn from(args: WindowArgs) -> FilterOptions {
+        FilterOptions { windows: united(args.time), ..FilterOptions::default() }
     }
 }
 

@@ -1,9 +1,9 @@
 //! Makes the events of the samples that are decoded from traces of code, with perf's names.
 
 use perfx_format::sample::BRANCH_HW_INDEX;
-use perfx_format::{Attr, Event, sample_type as st};
+use perfx_format::{Attr, sample_type as st};
 
-use super::events::{BRANCHES, Decoded, INSTRUCTIONS, Traced, modifier};
+use super::events::{BRANCHES, Decoded, INSTRUCTIONS, modifier};
 use super::options::ItraceOptions;
 
 /// The selected events, and what belongs to their samples.
@@ -13,20 +13,22 @@ pub(super) struct CodeEvents {
     pub(super) instructions: Option<Decoded>,
     /// The most branches of a sample.
     pub(super) stack: usize,
+    /// The most entries of its call chain.
+    pub(super) chain: usize,
     /// Of the branches only calls, only returns; both or neither.
     pub(super) calls: bool,
     pub(super) returns: bool,
 }
 
 impl CodeEvents {
-    /// Makes the events from what their attrs have in common. `period` is that of the samples of instructions.
+    /// Makes the events from what their attrs have in common, with the next ids. `period` is that of the samples of
+    /// instructions.
     pub(super) fn of(
         options: &ItraceOptions,
-        (traced, common): (Traced<'_>, Attr),
+        common: Attr,
         period: u64,
-        all: &[Event],
+        ids: &mut impl Iterator<Item = u64>,
     ) -> CodeEvents {
-        let mut ids = traced.ids(2, all).into_iter();
         let mut event = |is_selected: bool, name: &str, change: &dyn Fn(&mut Attr)| {
             let mut attr = common;
             change(&mut attr);
@@ -42,22 +44,31 @@ impl CodeEvents {
             attr.config = INSTRUCTIONS;
             attr.sample_type &= !st::ADDR;
             attr.sample_period = period;
-            if options.stack > 0 {
-                attr.sample_type |= st::BRANCH_STACK;
-                attr.branch_sample_type = BRANCH_HW_INDEX;
-            }
+            add_history(options, attr);
         });
         CodeEvents {
             branches,
             instructions,
             stack: usize::try_from(options.stack).unwrap_or(0),
+            chain: usize::try_from(options.chain).unwrap_or(0),
             calls: options.calls,
             returns: options.returns,
         }
     }
 
-    /// All of them, in the order of their ids.
+    /// Those of branches and instructions, in the order of their ids.
     pub(super) fn decoded(&self) -> Vec<Decoded> {
         self.branches.iter().chain(&self.instructions).cloned().collect()
+    }
+}
+
+/// Adds to the samples of an event what was before: call chains and the last branches.
+pub(super) fn add_history(options: &ItraceOptions, attr: &mut Attr) {
+    if options.chain > 0 {
+        attr.sample_type |= st::CALLCHAIN;
+    }
+    if options.stack > 0 {
+        attr.sample_type |= st::BRANCH_STACK;
+        attr.branch_sample_type = BRANCH_HW_INDEX;
     }
 }

@@ -37,7 +37,7 @@ pub(super) fn stage(
     session: &Session,
 ) -> Result<Stage> {
     let in_file = || session.name.to_string();
-    options.check_for_code(letters, "CoreSight").with_context(in_file)?;
+    options.check_for_coresight(letters).with_context(in_file)?;
     let mut recorded = found.traces.done_coresight(stored).with_context(in_file)?;
     let events = Events::of(options, recorded.tracer.pmu_type, &session.events).with_context(in_file)?;
     let code = code::of(places, &mut recorded, Clock { conv: None }, &found.build_ids, session);

@@ -8,7 +8,7 @@ use perfx_format::{Attr, Event, Feature, sample_type as st};
 use perfx_pipeline::{Result, Session, bail, ensure};
 
 use crate::support::event_desc::event_desc;
-use crate::support::event_ids::{FreeIds, lacks_identifier};
+use crate::support::event_ids::FreeIds;
 
 /// An event of decoded samples.
 #[derive(Clone, Debug)]
@@ -53,11 +53,6 @@ impl<'e> Traced<'e> {
         let Some(traced) = recorded.iter().find(|event| u64::from(event.attr().type_) == pmu_type) else {
             bail!("AUXTRACE_INFO says that PMU {pmu_type} made the AUX data, but no event is of it");
         };
-        ensure!(
-            !lacks_identifier(recorded),
-            "the events have no IDENTIFIER, so readers could not tell decoded samples from others: decode the \
-             recording with perf script --itrace"
-        );
         Ok(Traced(traced))
     }
 
@@ -84,9 +79,35 @@ impl<'e> Traced<'e> {
     }
 }
 
+/// Where readers find the id of an event: in its samples, the number of words in front of it; in other records, that
+/// of words from it to the end. `None` if there is none.
+fn place_of_id(attr: &Attr) -> Option<(u32, u32)> {
+    let has = |parts: u64| (attr.sample_type & parts).count_ones();
+    match (has(st::IDENTIFIER), has(st::ID)) {
+        (1, _) => Some((0, 1)),
+        (_, 1) => Some((has(st::IP | st::TID | st::TIME | st::ADDR), 1 + has(st::STREAM_ID | st::CPU))),
+        _ => None,
+    }
+}
+
 /// Adds events to the recording. `updates` are the names in its EVENT_UPDATE records.
-pub(super) fn add(decoded: &[Decoded], session: &mut Session, updates: &HashMap<u64, Vec<u8>>) {
+///
+/// # Errors
+///
+/// The ids are not at one place in the samples of all events.
+pub(super) fn add(decoded: &[Decoded], session: &mut Session, updates: &HashMap<u64, Vec<u8>>) -> Result<()> {
     let endian = session.endian;
+    let recorded: Vec<_> = session.events.iter().map(|event| place_of_id(event.attr())).collect();
+    for event in decoded {
+        let place = place_of_id(&event.attr);
+        ensure!(
+            place.is_some() && recorded.iter().all(|recorded| *recorded == place),
+            "{}: the events have no IDENTIFIER, and samples of {} would have their id at another place, so readers \
+             could not tell them from others; --itrace=b may be possible, and perfx export needs no samples",
+            session.name,
+            event.name
+        );
+    }
     let names = names_of(&session.events, session.features(), &[], endian, updates);
     let mut names: Vec<Vec<u8>> = names.into_iter().map(|event| event.name).collect();
     names.extend(decoded.iter().map(|event| event.name.clone().into_bytes()));
@@ -95,6 +116,7 @@ pub(super) fn add(decoded: &[Decoded], session: &mut Session, updates: &HashMap<
     if let Some(section) = event_desc(&session.events, &names, 0, endian) {
         session.set_feature(Feature::EVENT_DESC, section);
     }
+    Ok(())
 }
 
 /// ID_INDEX records with the ids of events.

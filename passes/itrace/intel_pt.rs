@@ -1,10 +1,13 @@
 //! Makes samples of the traces of Intel PT, as perf 7.3 does.
 
 mod batches;
+mod calls;
 mod context;
 mod events;
 mod log;
+mod rare;
 mod sampler;
+mod skip;
 mod spool;
 mod stacks;
 mod turn;
@@ -35,12 +38,12 @@ pub(super) fn stage(
     session: &Session,
 ) -> Result<Stage> {
     let in_file = || session.name.to_string();
-    options.check_for_code(letters, "Intel PT").with_context(in_file)?;
+    options.check_for_pt(letters).with_context(in_file)?;
     let mut recorded = found.traces.done(stored, &session.events).with_context(in_file)?;
     let events = Events::of(options, &recorded, &session.events).with_context(in_file)?;
     let clock = recorded.clock();
     let code = code::of(places, &mut recorded, clock, &found.build_ids, session);
-    let decoded = events.sampled.decoded();
+    let decoded = events.decoded();
     let (endian, threads, temp_files) = (session.endian, session.threads, session.temp_files());
     let context = Context { recorded, code, events, endian, threads, temp_files };
     let pt = Pt { context: Arc::new(context), counts: Arc::default() };

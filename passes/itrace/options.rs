@@ -32,7 +32,24 @@ pub(super) struct ItraceOptions {
     pub(super) errors: bool,
     pub(super) no_overflows: bool,
     pub(super) no_lost: bool,
-    /// The first of the letters that mean something for Intel PT only, and are not decoded.
+    /// `g`: the most entries of a call chain; 0 without it.
+    pub(super) chain: u64,
+    /// `p`: changes of frequency and power, and points of synchronization.
+    pub(super) power: bool,
+    /// `w`: what PTWRITE wrote.
+    pub(super) ptwrites: bool,
+    /// `x`: transactions.
+    pub(super) transactions: bool,
+    /// `s`: so many samples are left out at the beginning.
+    pub(super) skip: u64,
+    /// Samples of branches and instructions have flags as raw data.
+    pub(super) flags: bool,
+    /// `o`, `I`: samples that PEBS wrote to the trace, and events of interrupts.
+    pub(super) pebs: bool,
+    pub(super) interrupts: bool,
+    /// The first of the letters that mean something for Intel PT only.
+    pub(super) only_pt: Option<char>,
+    /// The first of those that are not decoded.
     pub(super) undecoded: Option<char>,
 }
 
@@ -40,6 +57,8 @@ pub(super) struct ItraceOptions {
 const STACK_MAX: u64 = 1024;
 /// The entries of a branch stack if none are given.
 const STACK: u64 = 64;
+/// The entries of a call chain if none are given.
+const CHAIN: u64 = 16;
 
 /// perf's period if none is given, ns.
 pub(super) const DEFAULT: u64 = 100_000;
@@ -77,9 +96,18 @@ impl Letters<'_> {
         if digits.is_empty() { None } else { Some(digits.parse().unwrap_or(u64::MAX)) }
     }
 
-    /// The number of entries after `g`, `G`, `l` or `L`.
+    /// The number of entries after `g` or `G`.
+    fn chain_entries(&mut self) -> Result<u64> {
+        self.entries_or('g', CHAIN)
+    }
+
+    /// The number of entries after `l` or `L`.
     fn entries(&mut self, letter: char) -> Result<u64> {
-        let entries = self.number().unwrap_or(STACK);
+        self.entries_or(letter, STACK)
+    }
+
+    fn entries_or(&mut self, letter: char, default: u64) -> Result<u64> {
+        let entries = self.number().unwrap_or(default);
         ensure!(
             (1..=STACK_MAX).contains(&entries),
             "--itrace: {entries} entries after `{letter}`; 1 to {STACK_MAX} are possible"
@@ -99,7 +127,13 @@ impl ItraceOptions {
             remote: true,
             memory: true,
             instructions: true,
-            undecoded: Some('p'),
+            power: true,
+            ptwrites: true,
+            transactions: true,
+            pebs: true,
+            errors: true,
+            only_pt: Some('p'),
+            undecoded: Some('y'),
             ..ItraceOptions::default()
         }
     }
@@ -131,14 +165,19 @@ impl ItraceOptions {
                 'a' => options.remote = true,
                 'M' => options.memory = true,
                 'l' => options.stack = letters.entries(letter)?,
-                'L' | 'g' | 'G' => {
+                'g' => {
+                    options.chain = letters.chain_entries()?;
+                    options.only_pt(letter);
+                }
+                'L' | 'G' => {
                     letters.entries(letter)?;
                     options.leave(true, letter);
                 }
                 's' => {
-                    options.leave(true, letter);
+                    options.only_pt(letter);
                     let skipped = letters.number();
                     ensure!(skipped.is_some(), "--itrace: `s` needs a number: how many events to skip");
+                    options.skip = skipped.unwrap_or(0);
                 }
                 'e' | 'd' => {
                     options.errors |= letter == 'e';
@@ -149,7 +188,17 @@ impl ItraceOptions {
                         options.no_lost |= flag == ('e', Some('-'), Some('l'));
                     }
                 }
-                'x' | 'w' | 'p' | 'o' | 'q' | 'A' | 'Z' | 'T' | 'I' => options.leave(true, letter),
+                'x' | 'w' | 'p' | 'o' | 'I' => {
+                    options.transactions |= letter == 'x';
+                    options.ptwrites |= letter == 'w';
+                    options.power |= letter == 'p';
+                    options.pebs |= letter == 'o';
+                    options.interrupts |= letter == 'I';
+                    options.only_pt(letter);
+                }
+                // It changes the number of cycles, which samples in a recording do not have.
+                'A' => options.only_pt(letter),
+                'q' | 'Z' | 'T' => options.leave(true, letter),
                 ' ' | ',' => {}
                 other => bail!("--itrace={text}: unknown letter `{other}`; Arm SPE has ibfmtaMl"),
             }
@@ -160,6 +209,14 @@ impl ItraceOptions {
     /// Notes a letter that Intel PT has, but that is not decoded.
     fn leave(&mut self, is_undecoded: bool, letter: char) {
         self.undecoded = self.undecoded.or(is_undecoded.then_some(letter));
+        if is_undecoded {
+            self.only_pt(letter);
+        }
+    }
+
+    /// Notes a letter that only Intel PT has.
+    fn only_pt(&mut self, letter: char) {
+        self.only_pt = self.only_pt.or(Some(letter));
     }
 
     /// The number and unit after `i`.
@@ -183,17 +240,37 @@ impl ItraceOptions {
         Ok(())
     }
 
-    /// Refuses what is not decoded of a tracer whose data needs the code.
-    pub(super) fn check_for_code(&self, letters: &str, tracer: &str) -> Result<()> {
+    /// Refuses what is not decoded of Intel PT.
+    pub(super) fn check_for_pt(&self, letters: &str) -> Result<()> {
         if letters.is_empty() {
-            bail!("--itrace needs letters for {tracer}: i b c r l e are decoded");
+            bail!("--itrace needs letters for Intel PT, of i b c r x w p o I e l g s: --itrace=i100usle");
         }
         if let Some(letter) = self.undecoded {
-            bail!("--itrace={letters}: `{letter}` is not decoded yet; of {tracer}, i b c r l e are");
+            bail!(
+                "--itrace={letters}: `{letter}` is not decoded yet; of Intel PT, i b c r x w p o I e l g s A are"
+            );
+        }
+        let events = [self.instructions, self.branches, self.errors, self.power, self.ptwrites];
+        let others = [self.transactions, self.pebs, self.interrupts];
+        ensure!(
+            events.iter().chain(&others).any(|is_selected| *is_selected),
+            "--itrace={letters} selects no event: Intel PT has i b c r x w p e; l adds branch stacks and g call \
+             chains to these"
+        );
+        Ok(())
+    }
+
+    /// Refuses what is not decoded of CoreSight.
+    pub(super) fn check_for_coresight(&self, letters: &str) -> Result<()> {
+        if letters.is_empty() {
+            bail!("--itrace needs letters for CoreSight: i b c r l e are decoded");
+        }
+        if let Some(letter) = self.only_pt {
+            bail!("--itrace={letters}: `{letter}` is not decoded yet; of CoreSight, i b c r l e are");
         }
         ensure!(
             self.instructions || self.branches || self.errors,
-            "--itrace={letters} selects no event: {tracer} has i b c r e, and l adds branch stacks to i"
+            "--itrace={letters} selects no event: CoreSight has i b c r e, and l adds branch stacks to i"
         );
         Ok(())
     }
@@ -246,11 +323,18 @@ mod tests {
                     tlb: true,
                     remote: true,
                     memory: true,
-                    undecoded: Some('s'),
+                    skip: 5,
+                    transactions: true,
+                    ptwrites: true,
+                    power: true,
+                    interrupts: true,
+                    only_pt: Some('s'),
                     ..none
                 },
             ),
             ("i", instructions),
+            ("ig", ItraceOptions { chain: 16, only_pt: Some('g'), ..instructions }),
+            ("ig64q", ItraceOptions { chain: 64, only_pt: Some('g'), undecoded: Some('q'), ..instructions }),
         ];
         for (text, expected) in cases {
             assert_eq!(ItraceOptions::parse(text).unwrap(), expected, "{text}");

@@ -62,7 +62,7 @@ impl<D: Decoder> Step for Decode<D> {
         }
         self.decoder.begin(session);
         self.decoded_from = session.events.len();
-        events::add(&self.decoded, session, &self.names);
+        events::add(&self.decoded, session, &self.names)?;
         self.layouts = Layouts::new(&session.events);
         self.index = events::index(&self.decoded, session);
         Ok(true)

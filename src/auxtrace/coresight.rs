@@ -105,6 +105,12 @@ impl Written {
         self.info.is_some()
     }
 
+    /// The trace units that the records so far describe.
+    pub(crate) fn known_units(&self) -> Result<BTreeMap<u8, TraceUnit>> {
+        let Some(info) = &self.info else { bail!("the AUX data is not of CoreSight") };
+        self.units(info)
+    }
+
     /// The tracer of what these AUXTRACE records hold, and the number of those that cannot be read again.
     pub(crate) fn done(
         self,
@@ -112,8 +118,8 @@ impl Written {
         stored: &StoredBytes,
         ran: &mut Ran,
     ) -> Result<(CoreSight, u64)> {
-        let Some(info) = &self.info else { bail!("the AUX data is not of CoreSight") };
-        let units = self.units(info)?;
+        let units = self.known_units()?;
+        let pmu_type = self.info.as_ref().map_or(0, |info| info.pmu_type);
         // A buffer is that of a thread, or of a CPU; the records of each, by their offsets.
         let is_of_thread = chunks.iter().any(|(chunk, ..)| chunk.cpu == Auxtrace::ANY);
         let mut records: HashMap<u32, BTreeMap<u64, Vec<Recorded>>> = HashMap::new();
@@ -162,7 +168,7 @@ impl Written {
             }
         }
         let spaces = ran.spaces();
-        Ok((CoreSight { pmu_type: info.pmu_type, units, pieces, spaces }, unreadable))
+        Ok((CoreSight { pmu_type, units, pieces, spaces }, unreadable))
     }
 
     fn units(&self, info: &EtmInfo) -> Result<BTreeMap<u8, TraceUnit>> {

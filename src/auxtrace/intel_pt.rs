@@ -16,6 +16,8 @@ pub struct IntelPt {
     pub info: PtInfo,
     /// What the decoder needs of it.
     pub config: intel_pt::Config,
+    /// `attr.config` of the event.
+    pub event_config: u64,
 }
 
 impl IntelPt {
@@ -34,16 +36,16 @@ impl IntelPt {
             "the AUX data of Intel PT is in samples (perf record --aux-sample), which is not decoded; decode it with \
              perf inject --itrace"
         );
-        let config = event.attr().config;
+        let event_config = event.attr().config;
         let config = intel_pt::Config {
-            mtc_period: info.mtc_period(config),
+            mtc_period: info.mtc_period(event_config),
             tsc_per_ctc: info.tsc_per_ctc,
             tsc_ratio: ratio(&info),
-            compressed_returns: config & info.no_return_compression_bit == 0,
-            branches: PtInfo::traces_branches(config),
+            compressed_returns: event_config & info.no_return_compression_bit == 0,
+            branches: PtInfo::traces_branches(event_config),
             near: Clock { conv: info.conv }.ticks(near),
         };
-        Ok(IntelPt { info, config })
+        Ok(IntelPt { info, config, event_config })
     }
 }
 
@@ -52,8 +54,21 @@ fn ratio(info: &PtInfo) -> u32 {
     if info.max_non_turbo_ratio > 0 {
         return info.max_non_turbo_ratio;
     }
-    let a_second = Clock { conv: info.conv.map(|conv| TimeConv { zero: 0, ..conv }) };
-    u32::try_from((a_second.ticks(1_000_000_000) + 50_000_000) / 100_000_000).unwrap_or(0)
+    u32::try_from((frequency(info) + 50_000_000) / 100_000_000).unwrap_or(0)
+}
+
+/// The frequency of the time-stamp counter, Hz; 0 if it is not known.
+fn frequency(info: &PtInfo) -> u64 {
+    Clock { conv: info.conv.map(|conv| TimeConv { zero: 0, ..conv }) }.ticks(1_000_000_000)
+}
+
+impl IntelPt {
+    /// The frequency of the core at a ratio to the bus clock, kHz; 0 if it is not known.
+    pub fn core_khz(&self, ratio: u8) -> u32 {
+        let unit =
+            frequency(&self.info).checked_div(self.info.max_non_turbo_ratio.into()).unwrap_or(0) / 1000;
+        (u64::from(ratio) * unit) as u32
+    }
 }
 
 impl Tracer for IntelPt {

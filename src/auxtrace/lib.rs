@@ -1,7 +1,7 @@
 //! The instruction traces of a recording, with all that is needed to decode them: finds the AUX data, who ran where
 //! and when, and the code; decodes the traces on many threads, with results in the order of time.
 //!
-//! 1. A [`Survey`] takes in the records of [`Survey::KINDS`] in file order, and ends as a [`Recorded`].
+//! 1. A [`Survey`] takes in the records of [`Survey::kinds`] in file order, and ends as a [`Recorded`].
 //! 2. [`Code`] is the [`Image`](perfx_trace::Image) that `perfx-trace` decodes with. Its caller names what a DSO is
 //!    searched as and its build-id, see [`Known`].
 //! 3. [`decode`] cuts the traces at points of synchronization, gives the parts to threads in the order of their
@@ -16,10 +16,13 @@ mod coresight;
 mod decode;
 mod image;
 mod intel_pt;
+mod listing;
 mod mappings;
 mod overlap;
 mod pieces;
 mod running;
+mod sched_switch;
+mod summary;
 mod survey;
 
 pub use self::buffer::Buffer;
@@ -28,6 +31,8 @@ pub use self::coresight::{CoreSight, Piece, TraceUnit};
 pub use self::decode::{Part, Tracer, Work, decode};
 pub use self::image::{Code, Known, Used};
 pub use self::intel_pt::IntelPt;
+pub use self::listing::{ListedPacket, Listing};
 pub use self::pieces::ByThread;
 pub use self::running::Task;
+pub use self::summary::Summary;
 pub use self::survey::{Lost, Recorded, Survey};

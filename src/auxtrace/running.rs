@@ -57,9 +57,17 @@ impl Running {
         }
     }
 
+    /// A thread of any process runs from a time on.
+    pub(crate) fn learn_next(&mut self, (cpu, tid): (u32, u32), time: u64) {
+        self.runs.push(Run { time, cpu, task: Task { pid: Auxtrace::ANY, tid } });
+    }
+
     /// Sorts what was learned.
     pub(crate) fn done(self, clock: &Clock) -> Ran {
         let Running { mut runs, processes } = self;
+        for Run { task, .. } in runs.iter_mut().filter(|run| run.task.pid == Auxtrace::ANY) {
+            task.pid = if task.tid == 0 { 0 } else { *processes.get(&task.tid).unwrap_or(&Auxtrace::ANY) };
+        }
         runs.sort_by_key(|run| run.time);
         let mut ran = Ran { processes, ..Ran::default() };
         // The CPU on which a thread ran last, and the number of its stay there. Each CPU has an idle thread 0.

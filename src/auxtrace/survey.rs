@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use perfx_format::read::StoredBytes;
+use perfx_format::features::initial_maps;
+use perfx_format::read::{Recording, StoredBytes};
 use perfx_format::record::aux::{Aux, Auxtrace, AuxtraceInfo};
 use perfx_format::record::pt_info::PtInfo;
 use perfx_format::{Bytes, Event, Kinds, Layouts, Origin, Record, RecordType, named_pid};
@@ -18,6 +19,7 @@ use crate::intel_pt::IntelPt;
 use crate::mappings::Mappings;
 use crate::overlap::overlap;
 use crate::running::{Running, Task};
+use crate::sched_switch::{BY_SAMPLES, SchedSwitch};
 
 /// Collects in file order what the traces of a recording need.
 #[derive(Debug, Default)]
@@ -33,6 +35,7 @@ pub struct Survey {
     guests: Guests,
     /// A time at which something was traced.
     near: Option<u64>,
+    sched_switch: SchedSwitch,
 }
 
 /// The kernel lost data of a trace, because a buffer was full (AUX record).
@@ -63,8 +66,7 @@ pub struct Recorded<T = IntelPt> {
 }
 
 impl Survey {
-    /// The kinds of records that [`Survey::add`] reads.
-    pub const KINDS: Kinds = TaskChange::KINDS.union(Kinds::of(&[
+    const KINDS: Kinds = TaskChange::KINDS.union(Kinds::of(&[
         RecordType::AUXTRACE_INFO,
         RecordType::AUXTRACE,
         RecordType::AUX,
@@ -73,6 +75,23 @@ impl Survey {
         RecordType::ID_INDEX,
         RecordType::KSYMBOL,
     ]));
+
+    /// That of a recording, with what its features say.
+    pub fn of(recording: &Recording) -> Survey {
+        let mut survey = Survey { sched_switch: SchedSwitch::of(recording), ..Survey::default() };
+        let layouts = Layouts::new(&recording.events);
+        for record in initial_maps(&recording.features, recording.endian) {
+            survey.add(&record, &layouts);
+        }
+        survey
+    }
+
+    /// The kinds of records that [`Survey::add`] reads.
+    pub fn kinds(&self) -> Kinds {
+        let samples =
+            if self.sched_switch.is_empty() { Kinds::NONE } else { Kinds::of(&[RecordType::SAMPLE]) };
+        Survey::KINDS.union(samples)
+    }
 
     /// Takes in a record.
     pub fn add(&mut self, record: &Record<'_>, layouts: &Layouts) {
@@ -105,6 +124,10 @@ impl Survey {
                 self.near = self.near.or(time);
             }
             RecordType::ID_INDEX => self.guests.learn(record),
+            RecordType::SAMPLE if self.pt.is_some_and(|pt| pt.switches == BY_SAMPLES) => {
+                let next = self.sched_switch.read(record, layouts);
+                next.into_iter().for_each(|next| self.running.learn_next(next, time.unwrap_or(0)));
+            }
             _ => {
                 if let Some(change) = TaskChange::of(record, layouts) {
                     self.running.learn(change, time.unwrap_or(0));

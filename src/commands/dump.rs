@@ -1,6 +1,8 @@
 //! `perfx dump` shows the whole recording, one record a line. The text is the same on every machine, so that
 //! it can be used for snapshots.
 
+mod packets;
+
 use std::borrow::Cow;
 use std::io::{self, BufWriter, IsTerminal as _, Write};
 use std::sync::Mutex;
@@ -20,6 +22,7 @@ use perfx_pipeline::{Level, Report, scan_past};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use self::packets::{PacketEntry, Packets};
 use crate::args::{Format, ReadArgs, record_kind};
 use crate::io::source::{InputArgs, Source};
 use crate::io::target::stdout;
@@ -31,8 +34,13 @@ use crate::term::report::{heading, message};
 /// compressed has two offsets: that of the COMPRESSED record in which it begins, and its own within
 /// the expanded data. Anything unexpected is shown at the end of the line as odd=[…].
 ///
+/// With --aux the packets of Intel PT and CoreSight follow each AUXTRACE record: their offset in its
+/// data and their bytes, with the descriptions of perf script -D; for CoreSight the id of the trace
+/// unit instead of the bytes. A packet that goes on in the next record is a bad one, as in perf.
+///
 /// Examples:
 ///   perfx dump perf.data
+///   perfx dump --kind AUXTRACE --aux perf.data
 ///   perfx dump --kind MMAP2,COMM perf.data
 ///   perfx dump --json perf.data | jq '.records[] | select(.kind == "COMM")'
 ///   perf record -o - ./program | perfx dump --format ndjson
@@ -50,6 +58,9 @@ pub(crate) struct Dump {
     /// Show COMPRESSED records themselves instead of the records they hold
     #[arg(long)]
     stored: bool,
+    /// Show the packets of hardware traces: Intel PT, and ETMv4 and ETE of CoreSight
+    #[arg(long)]
+    aux: bool,
     #[command(flatten)]
     read: ReadArgs,
 }
@@ -142,6 +153,10 @@ pub(crate) struct RecordEntry<'r> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "HexDigits<'r>")]
     raw: Option<HexDigits<'r>>,
+    /// With --aux: the packets of an AUXTRACE record, which are written one after the other
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Vec<PacketEntry<'r>>")]
+    packets: Option<Vec<PacketEntry<'r>>>,
 }
 
 /// The members of the JSON document, in order: an object, then arrays of parts.
@@ -263,8 +278,10 @@ impl Dump {
         let mut out = Shown::new(BufWriter::with_capacity(1 << 16, stdout()), format);
         let mut report = Report::default();
         let wanted = if only.is_empty() { Kinds::ALL } else { Kinds::of(&only) };
-        let records = Records { wanted, only, raw: self.raw, format, spare: Mutex::default() };
-        let shown = self.show(&mut recording, &records, &mut out, &mut report);
+        let mut packets = self.aux.then(|| Packets::new(format));
+        let listed = if self.aux { Packets::KINDS } else { Kinds::NONE };
+        let records = Records { wanted, only, listed, raw: self.raw, format, spare: Mutex::default() };
+        let shown = self.show(&mut recording, &records, packets.as_mut(), &mut out, &mut report);
         out.end(shown.as_ref().err())?;
         drop(bar);
         shown?;
@@ -272,6 +289,7 @@ impl Dump {
             let what = "COMPRESSED records are shown expanded; --stored shows the records themselves";
             report.say(Level::Info, what);
         }
+        packets.iter().for_each(|packets| packets.finish(&mut report));
         Ok(self.read.verbosity.print(&report))
     }
 
@@ -279,6 +297,7 @@ impl Dump {
         &self,
         recording: &mut Recording,
         records: &Records,
+        mut packets: Option<&mut Packets>,
         out: &mut Shown<impl Write>,
         report: &mut Report,
     ) -> Result<()> {
@@ -287,7 +306,7 @@ impl Dump {
         }
         let head = recording.take_head();
         for batch in head {
-            records.write(&batch, Page::default(), out)?;
+            records.write(&batch, Page::default(), packets.as_deref_mut(), out)?;
         }
         for fault in recording.faults.iter().filter(|fault| fault.severity != Severity::Fatal) {
             report.say_fault(fault, &recording.name);
@@ -307,7 +326,7 @@ impl Dump {
             |batch| records.page(batch, 0),
             |read| {
                 let (batch, page) = read?;
-                records.write(batch, page, out)?;
+                records.write(batch, page, packets.as_deref_mut(), out)?;
                 if let Some(fragment) = &batch.fragment {
                     let error = fragment.to_error().file(&batch.name);
                     if !pipe && matches!(fragment.origin, Origin::Input { .. }) {
@@ -412,6 +431,8 @@ struct Records {
     wanted: Kinds,
     /// The kinds that are shown; all if it is empty.
     only: Vec<RecordType>,
+    /// The kinds behind which a page ends, because packets may follow.
+    listed: Kinds,
     raw: bool,
     format: Format,
     /// Memory of pages that have been written: the kernel would have to clear new memory for each.
@@ -421,6 +442,8 @@ struct Records {
 /// The text of consecutive records of a batch.
 struct Page {
     text: Vec<u8>,
+    /// The position of the last record, if packets may follow it.
+    listed: Option<usize>,
     /// The position of the record to continue with; `None` at the end of the batch.
     next: perfx_format::Result<Option<usize>>,
 }
@@ -428,7 +451,7 @@ struct Page {
 impl Default for Page {
     /// The text before the first record.
     fn default() -> Page {
-        Page { text: Vec::new(), next: Ok(Some(0)) }
+        Page { text: Vec::new(), listed: None, next: Ok(Some(0)) }
     }
 }
 
@@ -441,10 +464,16 @@ impl Records {
         &self,
         batch: &Batch,
         mut page: Page,
+        mut packets: Option<&mut Packets>,
         out: &mut Shown<impl Write>,
     ) -> perfx_pipeline::Result<()> {
         loop {
             out.records(&page.text)?;
+            if let Some((at, packets)) = page.listed.zip(packets.as_deref_mut())
+                && let Some(record) = batch.walk().record_at(at)?
+            {
+                packets.write(&record, &batch.layouts, self.shows(&record), &mut out.out)?;
+            }
             page.text.clear();
             if let Ok(mut spare) = self.spare.lock() {
                 spare.push(page.text);
@@ -461,20 +490,33 @@ impl Records {
         let mut text = self.spare.lock().ok().and_then(|mut spare| spare.pop()).unwrap_or_default();
         let mut walker = batch.walk();
         walker.seek(from);
+        let mut listed = None;
         let mut fill = || {
-            while let Some(record) = walker.next_wanted(self.wanted, usize::MAX)? {
-                // Kinds from 127 on share a bit of the set.
-                if self.only.is_empty() || self.only.contains(&record.kind()) {
+            while let Some(record) = walker.next_wanted(self.wanted.union(self.listed), usize::MAX)? {
+                if self.shows(&record) {
                     self.push(&mut text, &record, batch);
                 }
-                if text.len() >= PAGE {
+                if self.lists(&record) {
+                    listed = Some(walker.position() - record.whole_size() as usize);
+                }
+                if text.len() >= PAGE || listed.is_some() {
                     return Ok(Some(walker.position()));
                 }
             }
             Ok(None)
         };
         let next = fill();
-        Page { text, next }
+        Page { text, listed, next }
+    }
+
+    /// True if a record is shown. Kinds from 127 on share a bit of the set.
+    fn shows(&self, record: &Record<'_>) -> bool {
+        self.only.is_empty() || self.only.contains(&record.kind())
+    }
+
+    /// True if packets may follow a record.
+    fn lists(&self, record: &Record<'_>) -> bool {
+        self.listed.contains(record.kind())
     }
 
     /// Appends a record: a line, or a comma and a member of the JSON document.
@@ -493,16 +535,23 @@ impl Records {
             misc,
             fields: fields.into(),
             raw: self.raw.then_some(HexDigits(record.bytes())),
+            packets: None,
         };
+        let begin = text.len();
         // Writing to memory cannot fail.
         if self.format == Format::Json {
             text.extend_from_slice(b",\n");
             #[expect(clippy::let_underscore_must_use, reason = "writing to memory cannot fail")]
-            let _ = write_json(text, &entry, false);
+            let _ = write_json(&mut *text, &entry, false);
         } else {
             #[expect(clippy::let_underscore_must_use, reason = "writing to memory cannot fail")]
             let _ = write_json(&mut *text, &Output::new(Printed::Record(entry)), false);
             text.push(b'\n');
+        }
+        if kind == RecordType::AUXTRACE && self.lists(record) {
+            // The packets are its last member.
+            let end = text[begin..].trim_ascii_end().len();
+            text.truncate(begin + end - 1);
         }
     }
 

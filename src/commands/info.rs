@@ -3,14 +3,14 @@
 mod facts;
 mod json;
 mod text;
+mod tracers;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::io::Write as _;
 
 use anyhow::Result;
 use clap::Args;
 use perfx_format::read::{Form, Recording};
-use perfx_format::record::aux::AuxtraceInfo;
 use perfx_format::record::event_update::name_update;
 use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::{Feature, RecordType};
@@ -22,6 +22,7 @@ use crate::io::target::stdout;
 use crate::term::report::VerbosityArgs;
 use facts::InfoFacts;
 pub(crate) use json::Output;
+use tracers::Tracers;
 
 /// Show what a recording is: form, machine, command, times, events, features
 ///
@@ -49,7 +50,7 @@ impl Info {
         let mut recording = Source::of(&self.input).open()?;
         let mut report = Report::default();
         let updates = read_on(&mut recording, &mut report);
-        let tracers = tracers(&mut recording);
+        let tracers = Tracers::of(&mut recording);
         let facts = InfoFacts::new(&recording, &updates, tracers);
         facts.tell_faults(&mut report);
         let shown = match self.format.format() {
@@ -68,28 +69,11 @@ impl Info {
 pub(crate) fn headings(recording: &mut Recording) -> Vec<(&'static str, Vec<(String, String)>)> {
     // The caller reads all of the recording, and reports its faults then.
     let updates = read_on(recording, &mut Report::default());
-    let tracers = tracers(recording);
+    let tracers = Tracers::of(recording);
     let facts = InfoFacts::new(recording, &updates, tracers);
     let mut all = text::headings(&facts).to_vec();
     all.push(("events", text::events(&facts)));
     all
-}
-
-/// What made the AUX data, as AUXTRACE_INFO says, which comes before the first sample. Pipe data is not read
-/// for it, because that works only once.
-fn tracers(recording: &mut Recording) -> Vec<&'static str> {
-    let mut found = BTreeSet::new();
-    let has_aux = recording.features.contains_key(&Feature::AUXTRACE) && recording.form != Form::Pipe;
-    for batch in recording.batches().take(usize::from(has_aux)).flatten() {
-        let mut walker = batch.walk();
-        while let Ok(Some(record)) = walker.next_record() {
-            if matches!(record.kind(), RecordType::SAMPLE | RecordType::AUXTRACE) {
-                break;
-            }
-            found.extend(AuxtraceInfo::of(&record).map(|info| info.tracer().unwrap_or("unknown tracer")));
-        }
-    }
-    found.into_iter().collect()
 }
 
 /// Reads pipe data up to the first sample if its front leaves events without names: some writers send

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail, ensure};
 use clap::Args;
 use perfx_passes::{
-    Aslr, BuildIds, BuildIdsOptions, ConvertCallchain, IdArgs, IdOptions, Itrace, Jit, JitLayout, JitOptions,
-    MergeOptions, Mmap2BuildIds, Mmap2BuildIdsOptions, Strip, sched_stat,
+    Aslr, BuildIds, BuildIdsOptions, ConvertCallchain, Filter, FilterOptions, IdArgs, IdOptions, Itrace, Jit,
+    JitLayout, JitOptions, MergeOptions, Mmap2BuildIds, Mmap2BuildIdsOptions, Strip, WindowArgs, sched_stat,
 };
 use perfx_pipeline::{Level, Pass, Report};
 
@@ -44,8 +44,10 @@ pub(crate) const PERF_ONLY: [(&str, &str); 1] = [(
 ///
 /// --itrace decodes Arm SPE as perf 7.3 does: f first-level cache, m last-level cache, t TLB, b
 /// branches, a remote accesses, M memory, i instructions (i100i: one record in 100), l branch stacks.
-/// Of Intel PT it decodes i instructions (i1000i, i100us, i10t), l64 last branches for i, b branches,
-/// c calls, r returns, e errors; code is found as -b finds files, and only if it is the recorded one.
+/// Of Intel PT it decodes i instructions (i1000i, i100us, i10t), b branches, c calls, r returns, x
+/// transactions, w PTWRITE, p power and PSB, e errors; l64 adds last branches and g16 call chains to
+/// i, x, w and p; s100 skips 100 samples. Code is found as -b finds files, if it is the recorded one.
+/// With --time, only the trace of a window is decoded, from the synchronization in front of it on.
 /// For others, the error shows the perf command that decodes them.
 ///
 /// Without an option that says what to inject, the recording is copied unchanged, as perf inject
@@ -108,6 +110,8 @@ pub(crate) struct Inject {
     /// With --itrace of Intel PT, take the kernel's code from this file
     #[arg(short = 'k', long, value_name = "FILE")]
     vmlinux: Option<PathBuf>,
+    #[command(flatten)]
+    window: WindowArgs,
     /// With --itrace, or of its output, leave out the recorded events, as perfx strip --recorded does
     #[arg(long)]
     strip: bool,
@@ -220,6 +224,13 @@ impl Inject {
             }
         }
         let mut passes: Vec<Box<dyn Pass>> = Vec::new();
+        let window = FilterOptions::from(self.window.clone());
+        let has_window = !window.is_empty();
+        if has_window {
+            let what = "--time says what --itrace decodes; perfx filter --time cuts other recordings";
+            ensure!(self.itrace.is_some(), Usage(what.to_owned()));
+            passes.push(Box::new(Filter::new(window)));
+        }
         if let Some(options) = &self.itrace {
             passes.push(Box::new(
                 Itrace::new(options, self.strip, ids.clone().with_code(self.vmlinux.clone()))
@@ -263,7 +274,12 @@ impl Inject {
         if self.aslr {
             passes.push(Box::new(Aslr::new(self.seed.clone())));
         }
-        self.write.transform_into("inject", passes, has_kcore(&self.guest_data))
+        let source = self.write.source()?;
+        let mut recording = source.open()?;
+        if has_window {
+            source.use_index(&mut recording);
+        }
+        self.write.write_recording("inject", &source, recording, passes, has_kcore(&self.guest_data))
     }
 
     /// perf's build-id cache.

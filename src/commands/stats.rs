@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use clap::Args;
+use perfx_auxtrace::Summary;
 use perfx_format::read::Batch;
 use perfx_format::{Record, RecordType};
-use perfx_look::json::Document;
+use perfx_look::json::{Decimal, Document};
 use perfx_look::render::{self, kind_name, printable};
-use perfx_look::{AuxCount, Count, Stats as Counts, TimeSpan, stats, stats_of};
+use perfx_look::{AuxCount, Count, PacketCounts, Stats as Counts, TimeSpan, stats, stats_of};
 use perfx_passes::{FilterOptions, SelectArgs, SelectedSamples};
-use perfx_pipeline::Report;
+use perfx_pipeline::{Level, Report};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -112,7 +113,15 @@ impl Stats {
         let (mut report, threads) = (Report::default(), self.read.threads.count());
         let bar = self.read.verbosity.progress(&recording);
         let counts = match SelectedSamples::if_any(&mut recording, options, threads, &mut report)? {
-            None => stats(&mut recording, threads, &mut report)?,
+            None => {
+                let mut counts = stats(&mut recording, threads, &mut report)?;
+                if let Source::Path(_) = source
+                    && !counts.aux.tracers.is_empty()
+                {
+                    counts.aux.packets = packets(source, threads, &mut report)?;
+                }
+                counts
+            }
             Some(selected) => {
                 let kept = selected.with_records(&mut recording, threads)?;
                 let each = |batch: &Batch, see: &mut dyn FnMut(&Record<'_>)| kept.each(batch, see);
@@ -124,6 +133,24 @@ impl Stats {
         drop(bar);
         Ok((counts, report))
     }
+}
+
+/// What the packets of the traces tell. A recording whose records can be counted may have traces that cannot be read.
+fn packets(source: &Source, threads: usize, report: &mut Report) -> Result<Option<PacketCounts>> {
+    let found = match Summary::of(&mut source.open()?, threads) {
+        Ok(found) => found,
+        Err(error) => {
+            report.say(Level::Warning, format!("the packets of AUX data are not counted: {error}"));
+            return Ok(None);
+        }
+    };
+    Ok(found.map(|Summary { packets, syncs, overflows, time }| PacketCounts {
+        by_kind: packets,
+        syncs,
+        overflows,
+        span_ns: time.map(|(span, _)| Decimal(span)),
+        traced_ns: time.map(|(_, traced)| Decimal(traced)),
+    }))
 }
 
 fn text(counts: &Counts) -> String {
@@ -238,6 +265,16 @@ fn aux_facts(aux: &AuxCount) -> Vec<(&'static str, String)> {
         facts.push(("AUX buffer", format!("and {more} more (--json shows them)")));
     }
     facts.extend(aux.time.map(|span| ("AUX records", span_text(span))));
+    if let Some(packets) = &aux.packets {
+        let kinds = packets.by_kind.iter().map(|(kind, count)| format!("{} {kind}", units::count(*count)));
+        facts.push(("AUX packets", kinds.collect::<Vec<_>>().join(", ")));
+        let (syncs, lost) = (units::count(packets.syncs), units::count(packets.overflows));
+        facts.push(("AUX flow", format!("{syncs} points of synchronization, {lost} overflows")));
+        if let (Some(Decimal(span)), Some(Decimal(traced))) = (packets.span_ns, packets.traced_ns) {
+            let (share, span) = (percent(traced, span).trim_start().to_owned(), units::duration(span));
+            facts.push(("AUX traced", format!("{share} of {span}, the time of all buffers")));
+        }
+    }
     facts
 }
 

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum as _};
 use perfx_export::view::{Field, FieldChoice, ViewOptions, view};
 use perfx_pipeline::{Report, did_you_mean};
 
-use super::export::input::{StackArgs, say_no_samples, with_chains};
+use super::export::input::{StackArgs, say_no_samples, with_chains, with_trace};
 use crate::args::Usage;
 use crate::io::source::{InputArgs, Source};
 use crate::io::target::Named;
@@ -19,10 +19,14 @@ use crate::io::target::Named;
 /// call chain. The lines are those of perf script 7.3 with the same -F. The own fields of tracepoints (trace) are
 /// shown as their kernel prints them; what that needs more than the recording for is shown field by field.
 ///
+/// --itrace decodes a hardware trace first, as perfx inject --itrace does, into a temporary file. Of Intel PT, -F
+/// +flags tells calls from returns and jumps.
+///
 /// Examples:
 ///   perfx view perf.data --head 20
 ///   perfx view perf.data -F comm,tid,time,event --event 'sched:.*' --time 10%-20%
 ///   perfx view perf.data --comm nginx --count
+///   perfx view --itrace=be -F +flags perf.data
 ///   perfx view perf.data --json | jq -r 'select(.frames[0].sym == "memcpy") | .time_ns'
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
@@ -30,7 +34,7 @@ pub(crate) struct View {
     #[command(flatten)]
     input: InputArgs,
     /// Fields to show: comm, pid, tid, cpu, time, period, event, addr, weight, cgroup, ip, sym, symoff, dso, srcline,
-    /// brstack, phys_addr, data_page_size, code_page_size; or +FIELD and -FIELD to change those that perf script shows
+    /// brstack, flags, synth, phys_addr, data_page_size, code_page_size; or +FIELD and -FIELD to change those that perf script shows
     /// by default
     #[arg(help_heading = "Lines", short = 'F', long, value_name = "FIELD,…", allow_hyphen_values = true)]
     fields: Option<String>,
@@ -49,6 +53,16 @@ pub(crate) struct View {
     /// Show only the number of samples
     #[arg(help_heading = "Lines", long, conflicts_with_all = ["fields", "ns", "json", "no_inline", "head"])]
     count: bool,
+    /// Decode a trace of Intel PT or CoreSight, and show its samples: letters as for perfx inject --itrace [default: ce]
+    #[arg(
+        help_heading = "Samples",
+        long,
+        value_name = "LETTERS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "ce"
+    )]
+    itrace: Option<String>,
     #[command(flatten)]
     stacks: StackArgs,
 }
@@ -63,10 +77,15 @@ impl View {
             head: self.head,
             count_only: self.count,
             json: self.json,
+            decoded: self.itrace.is_some(),
         };
         let mut report = Report::default();
         let (filter, threads) = (self.stacks.filter()?, self.stacks.threads());
         let recording = Source::of(&self.input).open_indexed()?;
+        let recording = match &self.itrace {
+            Some(letters) => with_trace(recording, letters, &ids, threads, &mut report)?,
+            None => recording,
+        };
         let recording = with_chains(recording, &ids, threads, &mut report)?;
         // Not locked, because another thread prints.
         let mut out =

@@ -8,8 +8,6 @@ use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use perfx_auxtrace::{Clock, Code, CoreSight, Part, Recorded, Survey, Work, decode};
-use perfx_format::Layouts;
-use perfx_format::features::initial_maps;
 use perfx_format::read::Recording;
 use perfx_model::address_space::Dso;
 use perfx_passes::{FilterOptions, say_faults, say_missing, say_used, traced_code};
@@ -43,12 +41,8 @@ impl Traced {
         threads: usize,
         report: &mut Report,
     ) -> Result<Option<Traced>> {
-        let mut survey = Survey::default();
-        let kinds = Survey::KINDS;
-        let layouts = Layouts::new(&recording.events);
-        for record in initial_maps(&recording.features, recording.endian) {
-            survey.add(&record, &layouts);
-        }
+        let mut survey = Survey::of(recording);
+        let kinds = survey.kinds();
         report.bytes += each_batch(
             recording,
             threads,

@@ -12,6 +12,7 @@ mod names;
 mod part;
 mod printer;
 mod sample;
+mod synth;
 mod text;
 
 use std::io::Write;
@@ -58,7 +59,7 @@ pub fn view(
 ) -> Result<Viewed> {
     let facts = Facts::survey(&mut recording, threads, true)?;
     let events = recording.all_events();
-    options.fields.check(&events).map_err(|error| error.in_file(&recording.name))?;
+    options.check(&events).map_err(|error| error.in_file(&recording.name))?;
     let selected = SelectedSamples::if_any(&mut recording, filter, threads, report)?;
     if let Some(selected) = &selected {
         selected.narrow(&mut recording, Kinds::of(&[RecordType::CALLCHAIN_DEFERRED]));
@@ -68,7 +69,7 @@ pub fn view(
     let (features, endian) = (recording.features.clone(), recording.endian);
     let inlined = options.reads_dwarf();
     let search = Search { facts: &facts, features: &features, endian, ids, inlined };
-    let forms = Form::all(&facts, &events, &options.fields, printers(&events, &features, endian));
+    let forms = Form::all(&facts, &events, options, printers(&events, &features, endian));
     let (printed, named) = with_names(search, options.inlined, |names| {
         print(recording, (&facts, &forms, names), selected.as_ref(), options, threads, report, out)
     })?;

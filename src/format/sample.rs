@@ -2,6 +2,7 @@
 //! allocated, and no length is trusted.
 
 mod bits;
+mod flow;
 mod made;
 pub mod memory;
 pub mod registers;
@@ -12,6 +13,7 @@ use std::fmt;
 use std::ops::Range;
 
 pub use bits::{BranchFlags, DataSrc, branch_kind};
+pub use flow::FlowFlags;
 pub use made::{BRANCH_HW_INDEX, NewSample};
 
 use crate::record::builder::build;

@@ -30,5 +30,5 @@ pub use live::LiveCount;
 pub use perfx_pipeline::{Error, Result};
 pub use stats::{
     AuxBuffer, AuxCount, CompressedCount, EventCount, KindCount, LargestRecord, LostCount, NewValues,
-    SampleCount, Stats, Times, TornRecord, stats, stats_of,
+    PacketCounts, SampleCount, Stats, Times, TornRecord, stats, stats_of,
 };

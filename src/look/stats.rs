@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use self::aux::AuxData;
-pub use self::aux::{AuxBuffer, AuxCount};
+pub use self::aux::{AuxBuffer, AuxCount, PacketCounts};
 use crate::Result;
 use crate::count::{Count, Counted, Largest, Tally, TimeSpan, count_by, count_with};
 use crate::json::{Decimal, FormName, Kind, KindName, Place, Text};

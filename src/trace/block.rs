@@ -203,7 +203,7 @@ impl Blocks {
             (block.start, block.mapping, block.bits) == (ip, number, bits)
         };
         if let Some(at) = self.index.find(hash, is_it) {
-            return BlockId(*at);
+            return BlockId::new(*at, self.blocks[*at as usize].kind);
         }
         let mut block = Block {
             start: ip,
@@ -228,6 +228,7 @@ impl Blocks {
             InstructionSet::A64 { waits } => self.decode_a64(&mut block, code, waits),
         }
         let at = self.blocks.len() as u32;
+        let id = BlockId::new(at, block.kind);
         self.blocks.push(block);
         let Blocks { blocks, hasher, .. } = self;
         let rehash = |at: &u32| {
@@ -235,7 +236,7 @@ impl Blocks {
             hasher.hash_one((block.start, block.mapping, block.bits))
         };
         self.index.insert_unique(hash, at, rehash);
-        BlockId(at)
+        id
     }
 
     fn mapping(&mut self, mapping: &Mapping<'_>) -> u32 {

@@ -6,11 +6,13 @@
 mod decoder;
 mod frames;
 mod packet;
+mod show;
 mod speculation;
 mod units;
 
 pub use self::decoder::Decoder;
-pub use self::frames::deformat;
+pub use self::frames::{Deformatted, deformat, deformat_with_places};
+pub use self::show::{Listed, list};
 pub use self::units::{Unit, units};
 
 use crate::kind::Kind;

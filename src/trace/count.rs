@@ -132,25 +132,55 @@ pub struct Counter<S> {
     /// The run that goes on. Without a second block, it is `state`.
     edge: Edge,
     state: State,
-    /// The block whose first instructions were executed last in the run, and their number.
-    last: Option<(BlockId, u32)>,
+    /// What was executed last in the run.
+    last: Last,
     /// What ended the run that was going on at the beginning of the unit.
     first: Option<(Option<Place>, Stop)>,
     /// The trace tells each branch, also one that is not taken.
     is_told: bool,
 }
 
-/// How often a path was taken, and the run that it ended last, which is likely to be the next one, too.
+/// How often a path was taken, and the run that it ended last, which is likely to be the next one, too. All that is
+/// needed when it is taken again is here, in one line of the cache.
 #[derive(Clone, Copy, Debug)]
 struct Taken {
     count: u64,
-    /// By the branch to it, and its place in the table.
+    /// That run by the branch to it, and its place in the table.
     edge: Edge,
     at: u32,
+    /// How often it was the next one: this is not in `count` nor in the table yet.
+    repeated: u64,
+    /// The path's first and last branch that are taken; NONE if none is.
+    first: BlockId,
+    last: Edge,
 }
 
 impl Taken {
-    const NEVER: Taken = Taken { count: 0, edge: NOWHERE, at: 0 };
+    /// Not the branch to any run, nor to none.
+    const UNSET: Edge = (BlockId(0), BlockId::NONE);
+    const NEVER: Taken =
+        Taken { count: 0, edge: Taken::UNSET, at: 0, repeated: 0, first: BlockId::NONE, last: NOWHERE };
+}
+
+impl Taken {
+    /// Adds to the table what it repeated.
+    fn add_up(&mut self, runs: &mut Table) {
+        if self.edge != Taken::UNSET {
+            runs.add_at(self.at, self.repeated);
+            self.count += self.repeated;
+            (self.edge, self.repeated) = (Taken::UNSET, 0);
+        }
+    }
+}
+
+/// What was executed last in a run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Last {
+    /// Nothing is known of it, or a branch that was taken.
+    None,
+    /// The first instructions of a block, and their number.
+    Step(BlockId, u32),
+    Path(PathId),
 }
 
 /// The run that goes on, if it is not known by its blocks.
@@ -177,7 +207,7 @@ impl<S: Sums> Counter<S> {
             paths: Vec::new(),
             edge: NOWHERE,
             state: State::First(None, None),
-            last: None,
+            last: Last::None,
             first: None,
             is_told: false,
         }
@@ -196,7 +226,7 @@ impl<S: Sums> Counter<S> {
     /// A unit has been decoded; another one is next.
     pub fn end_unit(&mut self, blocks: &Blocks) -> Ends {
         let last = self.going(blocks);
-        (self.edge, self.state, self.last) = (NOWHERE, State::First(None, None), None);
+        (self.edge, self.state, self.last) = (NOWHERE, State::First(None, None), Last::None);
         Ends { first: self.first.take(), last }
     }
 
@@ -216,7 +246,11 @@ impl<S: Sums> Counter<S> {
 
     /// The instruction that was executed last in the run.
     fn last(&self, blocks: &Blocks) -> Option<Place> {
-        let (block, count) = self.last?;
+        let (block, count) = match self.last {
+            Last::None => return None,
+            Last::Step(block, count) => (block, count),
+            Last::Path(id) => blocks.path(id).rest?,
+        };
         let ip = blocks.nth(block, count.checked_sub(1)?)?;
         Some(Place { mapping: blocks.mapping_of(block), ip })
     }
@@ -252,32 +286,45 @@ impl<S: Sums> Counter<S> {
         if self.runs.is_full() {
             self.hand_out(blocks);
         } else {
+            self.add_up();
             self.runs.grow();
         }
-        self.paths.iter_mut().for_each(|taken| taken.edge = NOWHERE);
         self.runs.add(self.edge, block).unwrap_or_default()
     }
 
-    /// A path ends the run that goes on, with the branch at the end of a block.
-    #[inline(always)]
-    fn end_by_path(&mut self, blocks: &Blocks, id: PathId, block: BlockId) {
-        let Taken { edge, at, .. } = self.paths[id.index()];
-        if edge == self.edge && edge != NOWHERE {
-            self.runs.add_at(at);
-        } else if self.edge.1 == BlockId::NONE {
-            self.end(blocks, block);
+    /// A path is taken, and does not end the same run as the last time.
+    #[inline(never)]
+    fn end_other(&mut self, blocks: &Blocks, id: PathId) {
+        if self.edge.1 == BlockId::NONE {
+            self.begin(blocks, blocks.steps(id)[0].block);
+        }
+        if id.index() >= self.paths.len() {
+            self.add_path(blocks, id);
+        }
+        let taken = &mut self.paths[id.index()];
+        let (first, last) = (taken.first, taken.last);
+        if first == BlockId::NONE {
+            return;
+        }
+        taken.add_up(&mut self.runs);
+        taken.count += 1;
+        if self.edge.1 == BlockId::NONE {
+            self.end(blocks, first);
         } else {
-            let at = self.count(blocks, block);
+            let at = self.count(blocks, first);
             let taken = &mut self.paths[id.index()];
             (taken.edge, taken.at) = (self.edge, at);
         }
+        self.edge = last;
     }
 
     /// A path is taken that has a higher number than all before.
     #[cold]
-    fn add_path(&mut self, id: PathId) {
+    fn add_path(&mut self, blocks: &Blocks, id: PathId) {
         self.paths.resize(id.index(), Taken::NEVER);
-        self.paths.push(Taken { count: 1, ..Taken::NEVER });
+        let path = blocks.path(id);
+        let (first, last) = path.first.map_or((BlockId::NONE, NOWHERE), |first| (first, path.last));
+        self.paths.push(Taken { first, last, ..Taken::NEVER });
     }
 
     /// The run ends in front of the next instruction, at the last one that was executed.
@@ -298,7 +345,7 @@ impl<S: Sums> Counter<S> {
     /// The run ends, if there is one.
     #[cold]
     fn stop(&mut self, blocks: &Blocks, stop: Stop) {
-        self.last = None;
+        self.last = Last::None;
         let (edge, state) =
             (std::mem::replace(&mut self.edge, NOWHERE), std::mem::replace(&mut self.state, State::None));
         let (from, to, before) = match state {
@@ -316,15 +363,20 @@ impl<S: Sums> Counter<S> {
         self.sums.add(Run { from, to, end: stop.resolve(before) }, 1);
     }
 
+    /// Adds to the table what paths repeated. The places in it are not used any more.
+    fn add_up(&mut self) {
+        self.paths.iter_mut().for_each(|taken| taken.add_up(&mut self.runs));
+    }
+
     /// Hands out the counts.
     fn hand_out(&mut self, blocks: &Blocks) {
+        self.add_up();
         for ((from, to), end, count) in self.runs.drain() {
             let run = Run { from: branch(blocks, from), to: start(blocks, to), end: branch(blocks, end) };
             self.sums.add(run, count);
         }
         for (number, taken) in self.paths.iter_mut().enumerate() {
-            let Taken { count: 1.., .. } = *taken else { continue };
-            let count = std::mem::replace(taken, Taken::NEVER).count;
+            let count @ 1.. = std::mem::take(&mut taken.count) else { continue };
             let mut before: Option<Edge> = None;
             for step in blocks.steps(PathId::new(number)) {
                 let Some(to) = step.to else { continue };
@@ -355,27 +407,22 @@ impl<S: Sums> Sink for Counter<S> {
         match step.to {
             Some(to) => {
                 self.end(blocks, step.block);
-                (self.edge, self.last) = ((step.block, to), None);
+                (self.edge, self.last) = ((step.block, to), Last::None);
             }
-            None => self.last = Some((step.block, step.count)),
+            None => self.last = Last::Step(step.block, step.count),
         }
     }
 
     #[inline(always)]
     fn path(&mut self, blocks: &Blocks, _point: &Point, id: PathId) {
-        if self.edge.1 == BlockId::NONE {
-            self.begin(blocks, blocks.steps(id)[0].block);
-        }
         match self.paths.get_mut(id.index()) {
-            Some(taken) => taken.count += 1,
-            None => self.add_path(id),
+            Some(taken) if taken.edge == self.edge => {
+                taken.repeated += 1;
+                self.edge = taken.last;
+            }
+            _ => self.end_other(blocks, id),
         }
-        let path = blocks.path(id);
-        if let Some(first) = path.first {
-            self.end_by_path(blocks, id, first);
-            self.edge = path.last;
-        }
-        self.last = path.rest;
+        self.last = Last::Path(id);
     }
 
     fn event(&mut self, blocks: &Blocks, _point: &Point, event: Event) {
@@ -390,14 +437,14 @@ impl<S: Sums> Sink for Counter<S> {
             }
             Event::End { block: Some(block), to, .. } => {
                 self.end(blocks, block);
-                (self.edge, self.state, self.last) = (NOWHERE, State::None, None);
+                (self.edge, self.state, self.last) = (NOWHERE, State::None, Last::None);
                 if let (Some(ip), from) = (to, branch(blocks, block)) {
                     self.sums.add(Run { from, to: Place { mapping: None, ip }, end: None }, 1);
                 }
             }
             Event::End { block: None, .. } => self.stop_here(blocks),
-            Event::Fault(_) | Event::Sync { ip: None } => self.break_off(blocks),
-            Event::Sync { ip: Some(_) } if self.edge == NOWHERE && self.state == State::None => {
+            Event::Fault(_) | Event::Sync { ip: None, .. } => self.break_off(blocks),
+            Event::Sync { ip: Some(_), .. } if self.edge == NOWHERE && self.state == State::None => {
                 self.state = State::Begins;
             }
             _ => {}
@@ -412,7 +459,7 @@ impl<S: Sums> Sink for Counter<S> {
             (Some(going), _) => State::Kept(going),
             (None, state) => state,
         };
-        (self.edge, self.last) = (NOWHERE, None);
+        (self.edge, self.last) = (NOWHERE, Last::None);
     }
 }
 
@@ -475,9 +522,8 @@ impl Table {
     }
 
     /// Counts the run at a place.
-    #[inline(always)]
-    fn add_at(&mut self, at: u32) {
-        self.slots[at as usize].count += 1;
+    fn add_at(&mut self, at: u32, count: u64) {
+        self.slots[at as usize].count += count;
     }
 
     #[cold]

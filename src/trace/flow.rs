@@ -5,9 +5,9 @@ mod atoms;
 use crate::block::{Blocks, InstructionSet};
 use crate::image::{Image, Space};
 use crate::kind::Kind;
-use crate::path::{Draft, Key, MOST_STEPS};
+use crate::path::{Draft, Key, MOST_STEPS, Way};
 use crate::sink::{Event, Fault, Point, Reason, Sink};
-use crate::step::{BlockId, PathId, Step};
+use crate::step::{BlockId, Step};
 
 /// Blocks at recent addresses; a power of two.
 const RECENT: usize = 1 << 12;
@@ -20,10 +20,17 @@ struct Recent {
     generation: u32,
 }
 
+/// A call, and the block behind it in the current generation; NONE if that is not known.
+#[derive(Clone, Copy, Debug)]
+struct Call {
+    back: u64,
+    block: BlockId,
+}
+
 /// The calls that compressed returns go back to.
 #[derive(Debug)]
 struct Stack {
-    calls: Box<[Recent; Stack::DEPTH]>,
+    calls: Box<[Call; Stack::DEPTH]>,
     /// The place of the next one.
     top: usize,
     depth: usize,
@@ -34,14 +41,29 @@ impl Stack {
     const DEPTH: usize = 64;
 
     #[inline(always)]
-    fn push(&mut self, call: Recent) {
+    fn push(&mut self, call: Call) {
         self.calls[self.top % Stack::DEPTH] = call;
         self.top = self.top.wrapping_add(1);
         self.depth = Stack::DEPTH.min(self.depth + 1);
     }
 
+    /// The block behind the call that was made last; NONE if there is none, or it is not known.
     #[inline(always)]
-    fn pop(&mut self) -> Option<Recent> {
+    fn last(&self) -> BlockId {
+        let last = self.calls[self.top.wrapping_sub(1) % Stack::DEPTH].block;
+        if self.depth > 0 { last } else { BlockId::NONE }
+    }
+
+    /// Takes some calls away, if there are so many, and then leaves room for others, for which the oldest ones go.
+    #[inline(always)]
+    fn make_room(&mut self, pops: u8, room: u8) {
+        let pops = self.depth.min(pops.into());
+        self.top = self.top.wrapping_sub(pops);
+        self.depth = (self.depth - pops).min(Stack::DEPTH - usize::from(room));
+    }
+
+    #[inline(always)]
+    fn pop(&mut self) -> Option<Call> {
         self.depth = self.depth.checked_sub(1)?;
         self.top = self.top.wrapping_sub(1);
         Some(self.calls[self.top % Stack::DEPTH])
@@ -65,6 +87,8 @@ pub(crate) struct Flow<I> {
     until: u64,
     /// The size of addresses, in bits.
     bits: u32,
+    /// Returns to the last call are told like conditional branches.
+    has_compressed_returns: bool,
     /// Execution is at the start of this block; NONE if that is not known.
     at: BlockId,
     stack: Stack,
@@ -76,7 +100,7 @@ pub(crate) struct Flow<I> {
 }
 
 impl<I: Image> Flow<I> {
-    pub(crate) fn new(image: I, set: InstructionSet) -> Flow<I> {
+    pub(crate) fn new(image: I, set: InstructionSet, has_compressed_returns: bool) -> Flow<I> {
         let none = Recent { ip: 0, block: BlockId::NONE, generation: 0 };
         Flow {
             image,
@@ -85,8 +109,13 @@ impl<I: Image> Flow<I> {
             generation: 1,
             until: u64::MAX,
             bits: 64,
+            has_compressed_returns,
             at: BlockId::NONE,
-            stack: Stack { calls: Box::new([none; Stack::DEPTH]), top: 0, depth: 0 },
+            stack: Stack {
+                calls: Box::new([Call { back: 0, block: BlockId::NONE }; Stack::DEPTH]),
+                top: 0,
+                depth: 0,
+            },
             steps: MOST_SAVED,
             has_grown: false,
             point: Point { time: 0, now: 0, space: None, offset: 0 },
@@ -137,6 +166,7 @@ impl<I: Image> Flow<I> {
     #[cold]
     fn renew(&mut self) {
         self.until = u64::MAX;
+        self.stack.calls.iter_mut().for_each(|call| call.block = BlockId::NONE);
         self.generation = self.generation.wrapping_add(1);
         if self.generation == 0 {
             self.recent.fill(Recent { ip: 0, block: BlockId::NONE, generation: 0 });
@@ -297,12 +327,12 @@ impl<I: Image> Flow<I> {
     /// Remembers the call at the end of the current block.
     #[inline(always)]
     fn push_call(&mut self) {
-        let (id, generation) = (self.at, self.generation);
-        let (ip, mut block) = (self.blocks[id].next, self.blocks[id].fall);
-        if block == BlockId::NONE && self.blocks.is_near(id, ip) {
+        let id = self.at;
+        let (back, mut block) = (self.blocks[id].next, self.blocks[id].fall);
+        if block == BlockId::NONE && self.blocks.is_near(id, back) {
             block = self.link(id, false);
         }
-        self.stack.push(Recent { ip, block, generation });
+        self.stack.push(Call { back, block });
     }
 
     /// Executes the current block, at whose end is a branch with a fixed target, or none.
@@ -342,56 +372,84 @@ impl<I: Image> Flow<I> {
     /// be taken step by step.
     #[inline(always)]
     pub(crate) fn take_path<S: Sink>(&mut self, bits: u32, sink: &mut S) -> u32 {
-        let key = Key { at: self.at, bits };
-        let id = match self.blocks.paths.find(key) {
-            Some(id) => id,
+        let mut key = Key { at: self.at, to: BlockId::NONE, bits };
+        if self.at.may_return() && self.has_compressed_returns {
+            key.to = self.stack.last();
+        }
+        self.take_path_of(key, sink)
+    }
+
+    /// The same up to an indirect branch, which goes to `ip`. True if that was executed, too.
+    #[inline(always)]
+    pub(crate) fn take_path_to<S: Sink>(&mut self, ip: u64, bits: u32, sink: &mut S) -> bool {
+        if bits != self.bits {
+            return false;
+        }
+        let to = self.find(ip);
+        self.take_path_of(Key { at: self.at, to, bits: 0 }, sink) > 0
+    }
+
+    #[inline(always)]
+    fn take_path_of<S: Sink>(&mut self, key: Key, sink: &mut S) -> u32 {
+        let way = match self.blocks.paths.find(key) {
+            Some(way) => way,
             None => self.make_path(key),
         };
-        let path = &self.blocks.paths[id];
-        let Some(left) = self.steps.checked_sub(u32::from(path.free)) else { return 0 };
-        let (count, end) = (u32::from(path.bits), path.end);
-        if end == self.at && count == 0 {
+        let Some(left) = self.steps.checked_sub(u32::from(way.free)) else { return 0 };
+        if way.end == self.at && way.bits == 0 {
             return 0;
         }
         self.steps = left;
-        sink.path(&self.blocks, &self.point, id);
-        for &(ip, block) in self.blocks.paths.calls(id) {
-            self.stack.push(Recent { ip, block, generation: self.generation });
+        sink.path(&self.blocks, &self.point, way.path);
+        self.stack.make_room(way.pops, way.peak);
+        for &(back, block) in self.blocks.paths.calls(&way) {
+            self.stack.push(Call { back, block });
         }
-        self.at = end;
-        count
+        self.at = way.end;
+        way.bits.into()
     }
 
     #[cold]
-    fn make_path(&mut self, key: Key) -> PathId {
+    fn make_path(&mut self, key: Key) -> Way {
         self.has_grown = true;
-        let count = key.bits.ilog2() as u8;
-        let mut draft =
-            Draft { end: key.at, steps: Vec::new(), calls: Vec::new(), lead: 0, bits: 0, free: 0 };
+        let count = key.bits.checked_ilog2().unwrap_or(1) as u8;
+        let mut draft = Draft::new(key.at);
         // Steps behind the last branch belong to the next packet.
-        while draft.steps.len() < MOST_STEPS && (draft.bits < count || count == 0) {
+        while draft.steps.len() < MOST_STEPS && draft.bits < count {
             let at = draft.end;
             let block = &self.blocks[at];
-            let (kind, call) = (block.kind, (block.target != block.next).then_some(block.next));
-            let is_taken = match kind {
-                Kind::Jump | Kind::Call => true,
-                Kind::Next => false,
-                Kind::Conditional if draft.bits < count => key.bits >> (count - draft.bits - 1) & 1 != 0,
+            let (kind, instructions, back) = (block.kind, block.count, block.next);
+            let is_call = kind == Kind::IndirectCall || kind == Kind::Call && block.target != back;
+            let is_set = key.bits >> (count - draft.bits - 1) & 1 != 0;
+            let (to, is_taken) = match kind {
+                Kind::Jump | Kind::Call => (self.linked(at, true), true),
+                Kind::Next => (self.linked(at, false), false),
+                Kind::Conditional if key.bits != 0 => (self.linked(at, is_set), is_set),
+                Kind::Return if key.bits == 0 => (draft.pop().then_some(key.to), true),
+                Kind::Return if is_set => (draft.go_back(key.to), true),
+                Kind::IndirectJump | Kind::IndirectCall | Kind::FarCall | Kind::FarReturn | Kind::FarJump
+                    if key.bits == 0 =>
+                {
+                    (Some(key.to), true)
+                }
                 _ => break,
             };
-            let Some(to) = self.linked(at, is_taken) else { break };
-            if let (Kind::Call, Some(ip)) = (kind, call) {
-                let Some(back) = self.linked(at, false) else { break };
-                draft.calls.push((ip, back));
+            let Some(to) = to else { break };
+            if is_call {
+                let block = match self.linked(at, false) {
+                    Some(block) => block,
+                    None if kind == Kind::Call => break,
+                    None => BlockId::NONE,
+                };
+                draft.push(back, block);
             }
-            let block = &self.blocks[at];
-            draft.steps.push(Step { block: at, count: block.count, to: is_taken.then_some(to) });
+            draft.steps.push(Step { block: at, count: instructions, to: is_taken.then_some(to) });
             draft.end = to;
-            if kind == Kind::Conditional {
-                draft.bits += 1;
-            } else {
+            if matches!(kind, Kind::Jump | Kind::Call | Kind::Next) {
                 draft.free += 1;
                 draft.lead += u8::from(draft.bits == 0);
+            } else {
+                draft.bits += 1;
             }
         }
         self.blocks.paths.insert(key, &draft)
@@ -420,8 +478,7 @@ impl<I: Image> Flow<I> {
     #[inline(always)]
     pub(crate) fn go_back<S: Sink>(&mut self, sink: &mut S) -> Result<(), Reason> {
         let call = self.stack.pop().ok_or(Reason::UnknownReturn)?;
-        let is_valid = call.block != BlockId::NONE && call.generation == self.generation;
-        let to = if is_valid { call.block } else { self.find(call.ip) };
+        let to = if call.block != BlockId::NONE { call.block } else { self.find(call.back) };
         self.take(to, sink);
         Ok(())
     }

@@ -6,9 +6,13 @@ mod decoder;
 mod oracle;
 mod packet;
 mod schedule;
+mod show;
+mod tally;
 mod units;
 
 pub use self::decoder::Decoder;
+pub use self::show::{Listed, list};
+pub use self::tally::{Tally, tally};
 pub use self::units::{Unit, units};
 
 /// What must be known of the processor and of how it was told to trace.

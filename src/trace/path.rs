@@ -1,22 +1,25 @@
 //! Paths: what a few branches in a row lead through, worked out once and then found by number.
 //!
-//! A packet tells of up to six conditional branches. Where they lead depends on nothing else, so the next time the
-//! same ones are taken from the same block, one look-up is enough. A path ends in front of a return, which depends on
-//! the calls before it, and of a branch to another mapping, which may lead elsewhere later.
+//! A packet tells of some conditional branches and compressed returns, or of the target of an indirect branch. Where they
+//! lead depends on nothing else but the calls before, so the next time the same ones are taken from the same
+//! block, one look-up is enough. A path goes on through a return to a call of its own. In front of any other return it
+//! ends, and the next path is found by the target of that return, too. It also ends in front of a branch with a fixed
+//! target in another mapping, which may lead elsewhere later.
 
 use crate::step::{BlockId, PathId, Step};
 
-/// Branches of a path, at most.
-pub(crate) const MOST_BITS: u32 = 6;
+/// Branches of a path that packets tell of, at most. With 6, as in a short packet, counting the branches of long ones takes
+/// a quarter more time.
+pub(crate) const MOST_BITS: u32 = 12;
 
 /// Steps of a path, at most.
-pub(crate) const MOST_STEPS: usize = 32;
+pub(crate) const MOST_STEPS: usize = 64;
 
 /// More paths are not kept, nor more steps of them.
 const MOST_PATHS: usize = 1 << 15;
 const MOST_KEPT_STEPS: usize = 1 << 18;
 
-/// Steps that follow from up to six conditional branches.
+/// Steps that follow from some conditional branches and returns, or from the target of an indirect branch.
 #[derive(Clone, Debug)]
 pub struct Path {
     /// The instructions of all steps.
@@ -27,35 +30,64 @@ pub struct Path {
     pub last: (BlockId, BlockId),
     /// The last block and the number of its instructions, if its branch is not taken.
     pub rest: Option<(BlockId, u32)>,
-    /// The steps in front of the first conditional branch: they happened at [`Point::time`](crate::Point::time), the
-    /// others at [`Point::now`](crate::Point::now).
+    /// The steps in front of the first branch that a packet tells of: they happened at
+    /// [`Point::time`](crate::Point::time), the others at [`Point::now`](crate::Point::now).
     pub lead: u8,
-    /// The conditional branches.
-    pub(crate) bits: u8,
-    /// The steps that no conditional branch ends.
-    pub(crate) free: u8,
+    /// The branches that are taken.
+    pub taken: u8,
+    /// Where its steps are.
+    steps: (u32, u8),
+}
+
+impl Path {
+    /// How many steps there are, at least 1.
+    #[inline(always)]
+    #[expect(clippy::len_without_is_empty, reason = "none is empty")]
+    pub fn len(&self) -> usize {
+        self.steps.1.into()
+    }
+}
+
+/// What the walk needs of a path.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Way {
+    pub(crate) path: PathId,
     /// Where it ends.
     pub(crate) end: BlockId,
-    /// Where its steps and its calls are.
-    steps: (u32, u8),
+    /// The branches that a packet tells of.
+    pub(crate) bits: u8,
+    /// The steps without one.
+    pub(crate) free: u8,
+    /// What it does to the calls that returns go back to: how many it takes away, at most 1, and then the most that it
+    /// adds at any time. Those that it leaves there are its calls.
+    pub(crate) pops: u8,
+    pub(crate) peak: u8,
     calls: (u32, u8),
 }
 
-/// What a path is found by: where it begins, and the branches below a stop bit.
+/// What a path is found by: where it begins, and what a packet tells.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Key {
     pub(crate) at: BlockId,
+    /// The target of the return that it begins with, or of the indirect branch that it ends with; else NONE.
+    pub(crate) to: BlockId,
+    /// The branches below a stop bit; 0 if the packet tells the target of an indirect branch.
     pub(crate) bits: u32,
 }
 
+/// One look-up should touch one line of the cache.
 #[derive(Clone, Copy, Debug)]
+#[repr(align(32))]
 struct Slot {
     key: Key,
-    path: PathId,
+    way: Way,
 }
 
 impl Slot {
-    const EMPTY: Slot = Slot { key: Key { at: BlockId::NONE, bits: 0 }, path: PathId(0) };
+    const EMPTY: Slot = Slot {
+        key: Key { at: BlockId::NONE, to: BlockId::NONE, bits: 0 },
+        way: Way { path: PathId(0), end: BlockId::NONE, bits: 0, free: 0, pops: 0, peak: 0, calls: (0, 0) },
+    };
 }
 
 /// A path that is being made.
@@ -68,6 +100,42 @@ pub(crate) struct Draft {
     pub(crate) lead: u8,
     pub(crate) bits: u8,
     pub(crate) free: u8,
+    pops: bool,
+    peak: u8,
+}
+
+impl Draft {
+    /// One that begins at a block.
+    pub(crate) fn new(at: BlockId) -> Draft {
+        let (steps, calls) = (Vec::new(), Vec::new());
+        Draft { end: at, steps, calls, lead: 0, bits: 0, free: 0, pops: false, peak: 0 }
+    }
+
+    /// A call that returns to an address, and its block.
+    pub(crate) fn push(&mut self, ip: u64, block: BlockId) {
+        self.calls.push((ip, block));
+        self.peak = self.peak.max(self.calls.len() as u8);
+    }
+
+    /// The target of a return to the last call; `first` is that of one at the beginning, where NONE is none.
+    pub(crate) fn go_back(&mut self, first: BlockId) -> Option<BlockId> {
+        let to = match self.calls.pop() {
+            Some((_, block)) => block,
+            None if self.steps.is_empty() => {
+                self.pops = first != BlockId::NONE;
+                first
+            }
+            None => BlockId::NONE,
+        };
+        (to != BlockId::NONE).then_some(to)
+    }
+
+    /// Takes the last call away. False if there is none, and others were there before.
+    pub(crate) fn pop(&mut self) -> bool {
+        let is_own = self.calls.pop().is_some();
+        self.pops = !is_own && self.peak == 0;
+        is_own || self.pops
+    }
 }
 
 /// The paths that are remembered.
@@ -107,26 +175,28 @@ impl Paths {
         &self.steps[start as usize..][..usize::from(len)]
     }
 
+    /// The addresses and blocks that the calls of a path return to.
     #[inline(always)]
-    pub(crate) fn calls(&self, id: PathId) -> &[(u64, BlockId)] {
-        let (start, len) = self[id].calls;
+    pub(crate) fn calls(&self, way: &Way) -> &[(u64, BlockId)] {
+        let (start, len) = way.calls;
         &self.calls[start as usize..][..usize::from(len)]
     }
 
     /// Where the search for a key begins.
     #[inline(always)]
     fn home(&self, key: Key) -> usize {
-        let hash = (u64::from(key.at.0) << 7 | u64::from(key.bits)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        (hash >> 32) as usize & self.slots.len().wrapping_sub(1)
+        let from = u64::from(key.at.0) << 32 | u64::from(key.bits);
+        let hash = (from ^ u64::from(key.to.0).rotate_left(12)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        (hash >> 40) as usize & self.slots.len().wrapping_sub(1)
     }
 
     #[inline(always)]
-    pub(crate) fn find(&self, key: Key) -> Option<PathId> {
+    pub(crate) fn find(&self, key: Key) -> Option<Way> {
         let mut at = self.home(key);
         loop {
             let slot = self.slots.get(at)?;
             if slot.key == key {
-                return Some(slot.path);
+                return Some(slot.way);
             }
             if slot.key == Slot::EMPTY.key {
                 return None;
@@ -136,9 +206,10 @@ impl Paths {
     }
 
     /// Remembers a path that is not there yet.
-    pub(crate) fn insert(&mut self, key: Key, draft: &Draft) -> PathId {
+    pub(crate) fn insert(&mut self, key: Key, draft: &Draft) -> Way {
         let id = PathId::new(self.list.len());
         let mut taken = draft.steps.iter().filter_map(|step| Some((step.block, step.to?)));
+        let count = taken.clone().count() as u8;
         let first = taken.next();
         let last = taken.next_back().or(first);
         self.list.push(Path {
@@ -147,12 +218,18 @@ impl Paths {
             last: last.unwrap_or((key.at, key.at)),
             rest: draft.steps.last().filter(|step| step.to.is_none()).map(|step| (step.block, step.count)),
             lead: draft.lead,
+            taken: count,
+            steps: (self.steps.len() as u32, draft.steps.len() as u8),
+        });
+        let way = Way {
+            path: id,
+            end: draft.end,
             bits: draft.bits,
             free: draft.free,
-            end: draft.end,
-            steps: (self.steps.len() as u32, draft.steps.len() as u8),
+            pops: draft.pops.into(),
+            peak: draft.peak,
             calls: (self.calls.len() as u32, draft.calls.len() as u8),
-        });
+        };
         self.steps.extend(&draft.steps);
         self.calls.extend(&draft.calls);
         if self.list.len() * 2 > self.slots.len() {
@@ -160,8 +237,8 @@ impl Paths {
             let old = std::mem::replace(&mut self.slots, larger);
             old.into_iter().filter(|slot| slot.key != Slot::EMPTY.key).for_each(|slot| self.place(slot));
         }
-        self.place(Slot { key, path: id });
-        id
+        self.place(Slot { key, way });
+        way
     }
 
     fn place(&mut self, slot: Slot) {

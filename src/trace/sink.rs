@@ -105,6 +105,8 @@ pub enum Event {
     },
     /// The ratio of the core to the bus clock changed.
     Frequency {
+        /// Where execution is, if that is known.
+        ip: Option<u64>,
         /// In units of the bus clock, 100 MHz as a rule.
         ratio: u8,
     },
@@ -112,6 +114,8 @@ pub enum Event {
     Power {
         /// Where execution was, if known.
         ip: Option<u64>,
+        /// True if the trace has the address.
+        exact: bool,
         /// What happened.
         what: crate::intel_pt::Power,
     },
@@ -127,6 +131,8 @@ pub enum Event {
         /// The address of the next instruction, which is known from here on after a fault and at the beginning of a
         /// trace. `None` if tracing is off.
         ip: Option<u64>,
+        /// The offset in the trace.
+        offset: u64,
     },
     /// Something is lost or wrong.
     Fault(Fault),

@@ -1,17 +1,32 @@
 //! A step from block to block, and the numbers that stand for blocks and paths.
 
+use crate::kind::Kind;
+
 /// The number of a block of [`Blocks`](crate::Blocks).
+///
+/// The highest bit tells that a return ends the block, so that the walk through paths needs no block for it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct BlockId(pub(crate) u32);
 
 impl BlockId {
     /// None.
     pub(crate) const NONE: BlockId = BlockId(u32::MAX);
+    const RETURN: u32 = 1 << 31;
+
+    pub(crate) fn new(number: u32, kind: Kind) -> BlockId {
+        BlockId(if kind == Kind::Return { number | BlockId::RETURN } else { number })
+    }
+
+    /// True for a block that a return ends, and for NONE.
+    #[inline(always)]
+    pub(crate) fn may_return(self) -> bool {
+        self.0 & BlockId::RETURN != 0
+    }
 
     /// The number, to index a table with. Blocks are numbered from 0 without gaps.
     #[inline(always)]
     pub fn index(self) -> usize {
-        self.0 as usize
+        (self.0 & !BlockId::RETURN) as usize
     }
 }
 

@@ -5,6 +5,7 @@
 //! fixed sequence of numbers.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -258,7 +259,7 @@ fn tool(names: &[&str], package: &str) -> Option<PathBuf> {
 }
 
 /// A tool that runs perf.
-fn run_tool(tool: &Path, line: &[std::ffi::OsString]) -> Ran {
+fn run_tool(tool: &Path, line: &[OsString]) -> Ran {
     let mut command = clean(tool.to_str().unwrap());
     run(command.env("PATH", std::env::var_os("PATH").unwrap()).args(line), Stdin::Null)
 }
@@ -606,6 +607,39 @@ fn every_branch_of_a_trace_counts() {
         counted_lines(&bolt, "f").into_iter().for_each(|(run, count)| *all.entry(run).or_default() += count);
         assert_eq!(runs, all, "{name}");
     }
+}
+
+/// The tools make profiles with the functions of the program of what a trace was counted to.
+#[test]
+fn the_tools_of_compilers_take_the_profiles_of_a_trace() {
+    let (root, folder) = (root().join("tests/data/trace"), temp());
+    let path = |name: &str| folder.path().join(name);
+    // The program of the recording has this name.
+    let (input, program) = (root.join("user.data"), path("loop"));
+    fs::copy(root.join("loop-symbols"), &program).unwrap();
+    for form in ["autofdo", "bolt", "profgen"] {
+        let line =
+            args!["export", form, "--no-files", input, "--binary", program, "--root", root, "-o", path(form)];
+        perfx(line).done().unwrap();
+    }
+    let file = |option: &str, file: &Path| format!("--{option}={}", file.display());
+    let out = path("out");
+    let made = |names: &[&str], package: &str, line: &[OsString], functions: &[&str]| {
+        let Some(tool) = tool(names, package) else { return };
+        let ran = run_tool(&tool, line);
+        assert_eq!(ran.code, Some(0), "{names:?} {}", ran.stderr);
+        let profile = fs::read_to_string(&out).unwrap();
+        functions.iter().for_each(|name| assert!(profile.contains(name), "{names:?} {name} {profile}"));
+        fs::remove_file(&out).unwrap();
+    };
+    let places = (file("binary", &program), file("profile", &path("autofdo")), file("out", &out));
+    let line = args!["--profiler=text", "--format=text", places.0, places.1, places.2];
+    made(&["create_llvm_prof"], "autofdo", &line, &["main:", "deep:", "sw:"]);
+    let line = args!["-aggregate-only", "-pa", "-p", path("bolt"), "-o", out, program];
+    made(&["perf2bolt-19", "perf2bolt"], "bolt-19", &line, &["1 main ", "1 deep ", "1 sw "]);
+    let places = (file("perfscript", &path("profgen")), file("binary", &program), file("output", &out));
+    let line = args!["--format=text", places.0, places.1, places.2];
+    made(&["llvm-profgen-19", "llvm-profgen"], "llvm-19", &line, &["main:", "deep:", "sw:"]);
 }
 
 #[test]

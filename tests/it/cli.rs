@@ -1106,7 +1106,7 @@ fn every_output_can_be_an_open_file() {
     for (number, command) in commands.into_iter().enumerate() {
         let program = perfx_command().get_program().to_owned();
         let line = format!("exec \"$0\" {command} perf.data -o /dev/fd/5 5>{number}");
-        let mut shell = Command::new("sh");
+        let mut shell = clean("sh");
         let ran = run(shell.current_dir(folder.path()).args(args!["-c", line, program]), Stdin::Null);
         assert!(matches!(ran.code, Some(0 | 3)), "{command}: {}", ran.stderr);
         assert_eq!(perfx(&folder, &format!("{command} -f perf.data -o given")).code, ran.code);

@@ -13,12 +13,16 @@ use perfx_format::features::write_str;
 use perfx_format::record::cpumode;
 use perfx_format::sample::NewSample;
 use perfx_format::write::RecordingWriter;
-use perfx_format::{Attr, Bytes, Endian, Event, Feature, MappedFile, Mmap2, RecordType, sample_type as st};
+use perfx_format::{
+    Attr, Bytes, Endian, Event, Feature, Inode, MappedFile, Mmap2, RecordType, sample_type as st,
+};
 use symbols::{Call, DwarfFiles, ElfFile, Image, Mapped, Sources};
 use tempfile::TempDir;
 
 use crate::args;
-use crate::support::{Ran, Stdin, clean, is_installed, perfs, perfx, perfx_command, run, temp, workloads};
+use crate::support::{
+    Ran, Stdin, clean, is_installed, perfs, perfx, perfx_command, root, run, temp, workloads,
+};
 
 const PROGRAM: &str = "
 volatile unsigned long sink;
@@ -368,6 +372,24 @@ fn stubs_are_named_by_their_slots_among_those_of_ifuncs() {
     }
 }
 
+/// The linker of ppc64 puts stubs with names of its own into `.text`; its `.plt` has no code. These are perf 7.3's names.
+#[test]
+fn stubs_of_ppc64_have_the_names_that_the_linker_gave_them() {
+    let image = image(&root().join("tests/data/foreign/ppc64el/stubs.so"));
+    for (address, name) in [
+        (0x2bc, None),
+        (0x2c0, Some("0000001a.plt_call.1a:7")),
+        (0x2ec, Some("0000001a.plt_call.read_it")),
+        (0x31c, Some("0000001a.plt_call.write_it")),
+        (0x320, Some("one")),
+        (0x338, Some("chosen")),
+        (0x3dc, None),
+        (0x3e8, Some("__glink_PLTresolve")),
+    ] {
+        assert_eq!(name_at(&image, address).as_deref(), name, "{address:#x}");
+    }
+}
+
 /// A string table of `n` bytes and `n` symbols, each of which is named by the rest of the table.
 fn overlapping_names(n: usize) -> Vec<u8> {
     let section = |kind: u32, offset: usize, size: usize, link: u32, entry: u64| {
@@ -415,6 +437,40 @@ fn names_that_overlap_take_no_memory_of_their_own() {
     }
 }
 
+const NO_FILE: Inode = Inode { major: 0, minor: 0, inode: 0, generation: 0 };
+
+/// A recording of a kernel: mappings with address, size, offset, name and build-id, and samples with address and CPU mode.
+fn record_kernel(out: &Path, mappings: &[(u64, u64, u64, &str, Option<BuildId>)], samples: &[(u64, u16)]) {
+    let mut attr = Attr::default();
+    attr.sample_type = st::IP | st::TID | st::TIME;
+    // sample_id_all, mmap.
+    (attr.flags, attr.sample_period) = (1 << 18 | 1 << 8, 1000);
+    let event = Event::made(&attr, vec![1], Endian::Little);
+    let mut writer = RecordingWriter::create(out, &[event], Endian::Little).unwrap();
+    writer.set_feature(Feature::OSRELEASE, write_str(b"6.0.0-none", Endian::Little)).unwrap();
+    for (start, len, pgoff, name, id) in mappings {
+        let mapping = Mmap2 {
+            misc: cpumode::KERNEL,
+            pid: u32::MAX,
+            tid: 0,
+            start: *start,
+            len: *len,
+            pgoff: *pgoff,
+            file: id.as_ref().map_or(MappedFile::Inode(NO_FILE), |id| MappedFile::BuildId(id.as_bytes())),
+            prot: 5,
+            flags: 2,
+            name: name.as_bytes(),
+            trailer: &[0; 16],
+        };
+        writer.write(&mapping.write(Endian::Little).unwrap()).unwrap();
+    }
+    for (&(ip, cpumode), time) in samples.iter().zip(1..) {
+        let sample = NewSample { cpumode, ip, pid: 1, tid: 1, time, ..NewSample::default() };
+        writer.write(&sample.build(&attr, Endian::Little).unwrap()).unwrap();
+    }
+    writer.finish().unwrap();
+}
+
 const MODULE: &str = "
 int first(int x) { return x * 3 + 1; }
 int second(int x) { return x * 5 + 2; }
@@ -446,40 +502,14 @@ fn modules_of_another_boot_are_named_by_their_files() {
     };
     assert_eq!((address("first"), address("init")), (Some(0), None));
     let (start, kernel) = (0xffff_ffff_c012_0000, 0xffff_ffff_8100_0000);
-    let mut attr = Attr::default();
-    attr.sample_type = st::IP | st::TID | st::TIME;
-    // sample_id_all, mmap.
-    (attr.flags, attr.sample_period) = (1 << 18 | 1 << 8, 1000);
-    let event = Event::made(&attr, vec![1], Endian::Little);
     let recording = path("module.data");
-    let mut writer = RecordingWriter::create(&recording, &[event], Endian::Little).unwrap();
-    writer.set_feature(Feature::OSRELEASE, write_str(b"6.0.0-none", Endian::Little)).unwrap();
-    let trailer = [0; 16];
-    let id = elf.build_id.unwrap();
-    for (start, name, id) in [(kernel, "[kernel.kallsyms]_text", &[7; 20][..]), (start, name, id.as_bytes())]
-    {
-        let mapping = Mmap2 {
-            misc: cpumode::KERNEL,
-            pid: u32::MAX,
-            tid: 0,
-            start,
-            len: 0x1_0000,
-            pgoff: if start == kernel { kernel } else { 0 },
-            file: MappedFile::BuildId(id),
-            prot: 5,
-            flags: 2,
-            name: name.as_bytes(),
-            trailer: &trailer,
-        };
-        writer.write(&mapping.write(Endian::Little).unwrap()).unwrap();
-    }
+    let mappings = [
+        (kernel, 0x1_0000, kernel, "[kernel.kallsyms]_text", Some(BuildId::new(&[7; 20]).unwrap())),
+        (start, 0x1_0000, 0, name, elf.build_id),
+    ];
     let expected = ["first", "second", "third"];
-    for (name, time) in expected.iter().zip(1..) {
-        let ip = start + address(name).unwrap() + 2;
-        let sample = NewSample { cpumode: cpumode::KERNEL, ip, pid: 1, tid: 1, time, ..NewSample::default() };
-        writer.write(&sample.build(&attr, Endian::Little).unwrap()).unwrap();
-    }
-    writer.finish().unwrap();
+    let samples = expected.map(|name| (start + address(name).unwrap() + 2, cpumode::KERNEL));
+    record_kernel(&recording, &mappings, &samples);
     let root = path("root").display().to_string();
     let view = |more: &[&str]| {
         let line = ["view", "--no-files", "-F", "ip,sym,symoff"];
@@ -499,7 +529,7 @@ fn modules_of_another_boot_are_named_by_their_files() {
 /// these frames had no name. A symbol there makes an address the kernel's, as in perf; what nothing names stays unknown.
 #[test]
 fn code_of_the_kernel_behind_its_mapping_has_a_name() {
-    let (folder, endian) = (temp(), Endian::Little);
+    let folder = temp();
     let path = |name: &str| folder.path().join(name);
     let (kernel, module) = (0xffff_ffff_8100_0000_u64, 0xffff_ffff_c000_0000_u64);
     let entry = path("cache/.build-id/07").join("07".repeat(19));
@@ -515,33 +545,12 @@ fn code_of_the_kernel_behind_its_mapping_has_a_name() {
     // perf ends the last symbol of a table at the end of its page.
     let lines = symbols.map(|(at, symbol)| format!("{:x} {symbol}\n", kernel + at));
     fs::write(entry.join("kallsyms"), lines.concat()).unwrap();
-    let mut attr = Attr::default();
-    attr.sample_type = st::IP | st::TID | st::TIME;
-    // sample_id_all, mmap.
-    (attr.flags, attr.sample_period) = (1 << 18 | 1 << 8, 1000);
-    let event = Event::made(&attr, vec![1], endian);
     let recording = path("in.data");
-    let mut writer = RecordingWriter::create(&recording, &[event], endian).unwrap();
+    let id = |byte| BuildId::new(&[byte; 20]);
     let mappings = [
-        (kernel, 0x2_0000, kernel, "[kernel.kallsyms]_text", 7),
-        (module, 0x1000, 0, "/lib/modules/1/fake.ko", 8),
+        (kernel, 0x2_0000, kernel, "[kernel.kallsyms]_text", id(7)),
+        (module, 0x1000, 0, "/lib/modules/1/fake.ko", id(8)),
     ];
-    for (start, len, pgoff, name, id) in mappings {
-        let mapping = Mmap2 {
-            misc: cpumode::KERNEL,
-            pid: u32::MAX,
-            tid: 0,
-            start,
-            len,
-            pgoff,
-            file: MappedFile::BuildId(&[id; 20]),
-            prot: 5,
-            flags: 2,
-            name: name.as_bytes(),
-            trailer: &[0; 16],
-        };
-        writer.write(&mapping.write(endian).unwrap()).unwrap();
-    }
     let samples = [
         (kernel + 0x1008, cpumode::KERNEL, "do_idle+0x8"),
         (kernel + 0x5_0004, cpumode::KERNEL, "start_kernel+0x4"),
@@ -551,15 +560,85 @@ fn code_of_the_kernel_behind_its_mapping_has_a_name() {
         (module + 0x2000, cpumode::KERNEL, "[unknown]"),
         (kernel + 0x5_0004, cpumode::USER, "[unknown]"),
     ];
-    for ((ip, cpumode, _), time) in samples.iter().zip(1..) {
-        let sample = NewSample { cpumode: *cpumode, ip: *ip, pid: 1, tid: 1, time, ..NewSample::default() };
-        writer.write(&sample.build(&attr, endian).unwrap()).unwrap();
-    }
-    writer.finish().unwrap();
+    record_kernel(&recording, &mappings, &samples.map(|(ip, cpumode, _)| (ip, cpumode)));
     let view = ["view", "--no-files", "-F", "ip,sym,symoff,dso", "--buildid-dir"];
     let ran = run(perfx_command().args(view).arg(path("cache")).arg(&recording), Stdin::Null);
     let named: Vec<String> = ran.text().lines().map(|line| line.trim_start()[17..].to_owned()).collect();
     let dso = |name: &str| if name == "[unknown]" { "([unknown])" } else { "([kernel.kallsyms])" };
     let expected = samples.map(|(_, _, name)| format!("{name} {}", dso(name)));
     assert_eq!(named[..], expected, "{}", ran.stderr);
+}
+
+const KERNEL: &str = "
+int _text(int x) { return x + 1; }
+int first(int x) { return x * 3 + 1; }
+int second(int x) { return x * 5 + 2; }
+";
+
+/// Those of a kernel at another address (KASLR), by `--kallsyms`, `--vmlinux` and what `--root` holds. If the
+/// recording does not know its kernel's build-id, the list of a running kernel below `--root` may be that of another.
+#[test]
+fn symbols_of_another_kernel_come_from_where_the_user_says() {
+    if workloads().is_none() || !is_installed("ld", "apt-get install binutils") {
+        return;
+    }
+    let folder = temp();
+    let path = |name: &str| folder.path().join(name);
+    let put = |name: &str, bytes: &[u8]| {
+        fs::create_dir_all(path(name).parent().unwrap()).unwrap();
+        fs::write(path(name), bytes).unwrap();
+    };
+    put("kernel.c", KERNEL.as_bytes());
+    let id = BuildId::new(&[7; 20]).unwrap();
+    let done = |command: &mut Command| {
+        let ran = run(command, Stdin::Null);
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    };
+    done(clean("gcc").args(["-O1", "-c", "-o"]).args([path("kernel.o"), path("kernel.c")]));
+    let vmlinux = path("vmlinux");
+    let link = ["-e", "_text", "-Ttext=0xffffffff81000000", &format!("--build-id=0x{id}"), "-o"];
+    done(clean("ld").args(link).args([&vmlinux, &path("kernel.o")]));
+    let elf = ElfFile::read(&vmlinux).unwrap();
+    let at = |name: &str| {
+        let found = elf.symbols.iter().find(|symbol| &*symbol.name == name.as_bytes());
+        found.unwrap().start - 0xffff_ffff_8100_0000
+    };
+    let (recorded, booted) = (0xffff_ffff_9200_0000_u64, 0xffff_ffff_a500_0000_u64);
+    let lines = ["_text", "first", "second"].map(|name| format!("{:x} T {name}\n", booted + at(name)));
+    put("kallsyms", lines.concat().as_bytes());
+    put("live/proc/kallsyms", lines.concat().as_bytes());
+    let notes = [&b"\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0"[..], id.as_bytes()].concat();
+    put("live/sys/kernel/notes", &notes);
+    put("installed/boot/vmlinux-6.0.0-none", &fs::read(&vmlinux).unwrap());
+
+    let samples =
+        [(recorded + at("first") + 2, cpumode::KERNEL), (recorded + at("second") + 1, cpumode::KERNEL)];
+    let name = "[kernel.kallsyms]_text";
+    for (file, id) in
+        [("known.data", Some(id)), ("unknown.data", None), ("other.data", BuildId::new(&[8; 20]))]
+    {
+        record_kernel(&path(file), &[(recorded, 0x10_0000, recorded, name, id)], &samples);
+    }
+    let named = "first+0x2 second+0x1";
+    let nothing = "[unknown] [unknown]";
+    for (file, option, value, expected, said) in [
+        ("known.data", "--kallsyms", "kallsyms", named, ""),
+        ("known.data", "--vmlinux", "vmlinux", named, ""),
+        ("known.data", "--root", "live", named, ""),
+        ("known.data", "--root", "installed", named, ""),
+        ("unknown.data", "--kallsyms", "kallsyms", named, ""),
+        ("unknown.data", "--vmlinux", "vmlinux", named, ""),
+        ("unknown.data", "--root", "live", nothing, "the recording has no build-id of it"),
+        ("unknown.data", "--root", "installed", named, ""),
+        ("other.data", "--vmlinux", "vmlinux", nothing, "the recording says 0808"),
+        ("other.data", "--root", "live", nothing, "nothing with its build-id, 0808"),
+        ("other.data", "--root", "installed", nothing, "nothing with its build-id, 0808"),
+    ] {
+        let view = ["view", "--no-files", "-F", "ip,sym,symoff", option];
+        let ran = run(perfx_command().args(view).args([path(value), path(file)]), Stdin::Null);
+        let text = ran.text();
+        let found: Vec<&str> = text.lines().filter_map(|line| line.split_whitespace().nth(1)).collect();
+        assert_eq!(found.join(" "), expected, "{file} {option} {value}: {}", ran.stderr);
+        assert!(ran.stderr.contains(said), "{file} {option} {value}: {}", ran.stderr);
+    }
 }

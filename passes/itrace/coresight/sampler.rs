@@ -249,7 +249,9 @@ impl Sink for Sampler<'_> {
         self.look(point);
         match event {
             Event::Begin { ip } | Event::Resumed { ip } => self.begin(ip),
-            Event::Sync { ip: Some(ip) } if self.last.is_none() && self.branch.is_none() => self.begin(ip),
+            Event::Sync { ip: Some(ip), .. } if self.last.is_none() && self.branch.is_none() => {
+                self.begin(ip)
+            }
             Event::End { .. } => self.end(),
             Event::Interrupt { to, .. } => {
                 // perf omits a branch behind which nothing was executed.

@@ -10,6 +10,7 @@ use perfx_pipeline::Result;
 
 use super::context::Context;
 use super::sampler::lost;
+use super::skip::Skip;
 use super::spool::Spool;
 use super::turns::Turns;
 use crate::combine::Batches;
@@ -24,7 +25,7 @@ const BATCH: usize = 1 << 20;
 pub(super) fn of(context: Arc<Context>, counts: Arc<Mutex<Counts>>) -> Batches {
     made_by(move |hand_out| {
         let turns = Turns::new(&context);
-        let mut merge = Merge::new(context.endian, hand_out);
+        let mut merge = Merge::new(&context, hand_out);
         merge.add_lost(&context)?;
         let Context { recorded, code, threads, .. } = &*context;
         let buffers = (&recorded.tracer, &recorded.buffers[..]);
@@ -46,6 +47,7 @@ type Next = Reverse<(u64, usize, u64)>;
 struct Merge<'h> {
     waiting: HashMap<(usize, u64), Waiting>,
     order: BinaryHeap<Next>,
+    skip: Skip,
     out: Made,
     endian: Endian,
     hand_out: &'h mut HandOut<'h>,
@@ -60,9 +62,10 @@ struct Waiting {
 }
 
 impl<'h> Merge<'h> {
-    fn new(endian: Endian, hand_out: &'h mut HandOut<'h>) -> Merge<'h> {
-        let (waiting, order) = (HashMap::new(), BinaryHeap::new());
-        Merge { waiting, order, out: Made::new(endian), endian, hand_out }
+    fn new(context: &Context, hand_out: &'h mut HandOut<'h>) -> Merge<'h> {
+        let (waiting, order, endian) = (HashMap::new(), BinaryHeap::new(), context.endian);
+        let skip = Skip::new(context.events.skip, context.events.sampled.instructions.as_ref(), endian);
+        Merge { waiting, order, skip, out: Made::new(endian), endian, hand_out }
     }
 
     /// Adds the records of data that the kernel lost, if they are wanted.
@@ -94,7 +97,8 @@ impl<'h> Merge<'h> {
             self.order.pop();
             let Some(waiting) = self.waiting.get_mut(&(buffer, number)) else { continue };
             if let Some((sample, _)) = waiting.made.get(waiting.done) {
-                self.out.push(sample, key);
+                let out = &mut self.out;
+                self.skip.pass(buffer, sample, |sample| out.push(sample, key));
             }
             waiting.done += 1;
             if waiting.done as u64 == waiting.made.count() {

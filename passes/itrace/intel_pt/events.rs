@@ -1,17 +1,22 @@
 //! Reads from the options when there is a sample of a trace of Intel PT, and which errors get a record.
 
 use perfx_auxtrace::Recorded;
+use perfx_format::record::pt_info::PtInfo;
 use perfx_format::{Event, sample_type as st};
-use perfx_pipeline::Result;
+use perfx_pipeline::{Result, ensure};
 
+use super::rare::RareEvents;
 use crate::itrace::code_events::CodeEvents;
-use crate::itrace::events::Traced;
+use crate::itrace::events::{Decoded, Traced};
 use crate::itrace::options::{DEFAULT, ItraceOptions, scale};
 
 /// The selected events, and what belongs to them.
 #[derive(Clone, Debug)]
 pub(super) struct Events {
     pub(super) sampled: CodeEvents,
+    pub(super) rare: RareEvents,
+    /// So many samples are left out at the beginning.
+    pub(super) skip: u64,
     pub(super) period: Period,
     /// Whether there are records of errors: of any, of lost packets, of lost data.
     pub(super) errors: bool,
@@ -52,8 +57,25 @@ impl Events {
                 (ticks_of(ticks), ticks)
             }
         };
+        let config = recorded.tracer.event_config;
+        ensure!(
+            !options.interrupts || config & PtInfo::EVENT_TRACE == 0,
+            "--itrace: `I` is not decoded yet, and the recording has events of interrupts (event=1)"
+        );
+        ensure!(
+            !options.pebs || !all.iter().any(|event| event.attr().flag(AUX_OUTPUT)),
+            "--itrace: `o` is not decoded yet, and events of the recording wrote their samples to the trace"
+        );
+        let mut ids = traced.ids(2 + RareEvents::IDS, all).into_iter();
+        let mut sampled = CodeEvents::of(options, attr, sample_period, &mut ids);
+        if options.flags {
+            let CodeEvents { branches, instructions, .. } = &mut sampled;
+            branches.iter_mut().chain(instructions).for_each(|event| event.attr.sample_type |= st::RAW);
+        }
         Ok(Events {
-            sampled: CodeEvents::of(options, (traced, attr), sample_period, all),
+            sampled,
+            rare: RareEvents::of(options, attr, config & PtInfo::POWER != 0, &mut ids),
+            skip: options.skip,
             period,
             errors: options.errors,
             overflows: options.errors && !options.no_overflows,
@@ -61,6 +83,16 @@ impl Events {
         })
     }
 }
+
+impl Events {
+    /// All selected events, in the order of their ids.
+    pub(super) fn decoded(&self) -> Vec<Decoded> {
+        self.sampled.decoded().into_iter().chain(self.rare.decoded().cloned()).collect()
+    }
+}
+
+/// Bit of the flags of an attr: the samples are written to the trace.
+const AUX_OUTPUT: u32 = 31;
 
 /// A period of ticks is rounded down to a power of two; without ticks there is a sample of every instruction.
 fn ticks_of(ticks: u64) -> Period {

@@ -9,8 +9,8 @@ use super::spool::Spool;
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Entry {
     Step(Step),
-    /// The steps of a path.
-    Path(PathId),
+    /// So many paths of the log, one after the other without a new time between them, and their instructions.
+    Paths(u32, u32),
     /// The steps of the next path are at this time, in ticks, but not those of its lead.
     Behind(u64),
     /// The steps and events that follow are at this time, in ticks.
@@ -28,8 +28,12 @@ pub(super) trait Maker: std::fmt::Debug + Sync {
     fn make(&self, log: &mut Log<'_>, blocks: &Blocks);
 }
 
-/// The most entries of a log, some megabytes. A trace without points of synchronization is one part, however long.
+/// The most entries and paths of a log, some megabytes. A trace without points of synchronization is one part, however
+/// long.
 const MOST: usize = 1 << 19;
+
+/// The most paths of an entry, of which each is looked at if a sample is among them.
+const MOST_PATHS: u32 = 1 << 8;
 
 /// The log of a part, and the samples that were made of its front.
 #[derive(Debug)]
@@ -37,6 +41,7 @@ pub(super) struct Log<'t> {
     maker: &'t dyn Maker,
     pub(super) part: Part,
     pub(super) entries: Vec<Entry>,
+    pub(super) paths: Vec<PathId>,
     pub(super) events: Vec<Event>,
     pub(super) made: Spool,
     time: u64,
@@ -49,6 +54,7 @@ impl<'t> Log<'t> {
             maker,
             part: Part { buffer: 0, trace: 0, number: 0, time: 0 },
             entries: Vec::new(),
+            paths: Vec::new(),
             events: Vec::new(),
             made,
             time: 0,
@@ -68,7 +74,7 @@ impl<'t> Log<'t> {
     /// Makes samples if there are many entries.
     #[inline(always)]
     fn make_room(&mut self, blocks: &Blocks) {
-        if self.entries.len() >= MOST {
+        if self.entries.len() + self.paths.len() >= MOST {
             self.maker.make(self, blocks);
         }
     }
@@ -102,12 +108,20 @@ impl Sink for Log<'_> {
     #[inline(always)]
     fn path(&mut self, blocks: &Blocks, point: &Point, id: PathId) {
         self.make_room(blocks);
-        let lead = usize::from(blocks.path(id).lead);
+        let path = blocks.path(id);
+        let lead = usize::from(path.lead);
         self.at(if lead > 0 { point.time } else { self.time }, point.space);
-        if lead < blocks.steps(id).len() && self.is_new(point.now) {
+        if lead < path.len() && self.is_new(point.now) {
             self.entries.push(Entry::Behind(point.now));
         }
-        self.entries.push(Entry::Path(id));
+        self.paths.push(id);
+        match self.entries.last_mut() {
+            Some(Entry::Paths(count, instructions)) if *count < MOST_PATHS => {
+                *count += 1;
+                *instructions += path.instructions;
+            }
+            _ => self.entries.push(Entry::Paths(1, path.instructions)),
+        }
     }
 
     fn event(&mut self, _blocks: &Blocks, point: &Point, event: Event) {

@@ -1,17 +1,21 @@
 //! Makes samples of what was decoded of a buffer, as perf 7.3 does (tools/perf/util/intel-pt.c and
 //! intel-pt-decoder.c).
 
+use std::ops::Range;
+
 use perfx_auxtrace::Task;
 use perfx_format::Endian;
 use perfx_format::record::aux::Auxtrace;
 use perfx_format::record::aux_error::AuxtraceError;
 use perfx_format::record::cpumode;
-use perfx_format::sample::{BranchFlags, NewSample};
+use perfx_format::sample::{BranchFlags, FlowFlags, NewSample};
 use perfx_trace::{Blocks, Event, Fault, Kind, PathId, Reason, Space, Step};
 
+use super::calls::Change;
 use super::context::Context;
 use super::events::Period;
 use super::log::{Entry, Log};
+use super::rare::with_word;
 use super::spool::Spool;
 use super::stacks::Stacks;
 use crate::itrace::events::Decoded;
@@ -34,6 +38,10 @@ pub(super) struct Sampler<'c> {
     behind_lead: Option<u64>,
     /// The ratio of the core's frequency to the bus clock; 0 if it is not known.
     ratio: u8,
+    /// Where it has changed, if there is no sample of that yet.
+    changed: Option<u64>,
+    /// The flag of branches in a transaction, or 0.
+    in_transaction: u64,
     /// The time of samples, in ticks, and in ns.
     ticks: u64,
     time: u64,
@@ -41,6 +49,8 @@ pub(super) struct Sampler<'c> {
     latest: u64,
     /// The number of the trace: data is lost between two of a buffer.
     trace: usize,
+    /// Paths of the log whose branches are not in the stack yet.
+    pending: Range<usize>,
     instructions: u64,
     /// The instructions up to the last sample.
     sampled: u64,
@@ -84,6 +94,15 @@ impl Due {
                 }
                 Some(if time & mask < self.last { period } else { period - (time - (time & mask)) })
             }
+        }
+    }
+
+    /// Whether [`Due::next`] does not change up to the next sample but by the instructions that are counted: not where
+    /// time has gone back behind the last sample.
+    fn is_regular(&self) -> bool {
+        match self.period {
+            Some(Period::Ticks(period)) => self.now.wrapping_add(self.behind) & !(period - 1) >= self.last,
+            _ => true,
         }
     }
 
@@ -138,7 +157,7 @@ impl<'c> Sampler<'c> {
         Sampler {
             context,
             cpu: context.recorded.buffers[buffer].cpu,
-            stacks: Stacks::new(events.sampled.stack),
+            stacks: Stacks::new(events.sampled.stack, events.sampled.chain),
             space: None,
             task: UNKNOWN,
             told: 0,
@@ -146,10 +165,13 @@ impl<'c> Sampler<'c> {
             arriving: None,
             behind_lead: None,
             ratio: 0,
+            changed: None,
+            in_transaction: 0,
             ticks: 0,
             time: context.recorded.clock().time(0),
             latest: 0,
             trace: 0,
+            pending: 0..0,
             instructions: 0,
             sampled: 0,
             due,
@@ -168,10 +190,21 @@ impl<'c> Sampler<'c> {
         if std::mem::replace(&mut self.trace, log.part.trace) != log.part.trace {
             self.stacks.forget();
         }
+        let mut paths = 0..0;
         for entry in &log.entries {
+            if !matches!(entry, Entry::Paths(..) | Entry::Behind(_) | Entry::Time(_) | Entry::Now(_)) {
+                self.push_pending(&log.paths, blocks);
+            }
+            if self.changed.is_some() {
+                self.push_pending(&log.paths, blocks);
+                self.frequency(entry, &log.events, &mut log.made);
+            }
             match *entry {
                 Entry::Step(step) => self.step(step, blocks, &mut log.made),
-                Entry::Path(id) => self.path(id, blocks, &mut log.made),
+                Entry::Paths(count, instructions) => {
+                    paths = paths.end..paths.end + count as usize;
+                    self.paths((&log.paths, paths.clone()), instructions.into(), blocks, &mut log.made);
+                }
                 Entry::Behind(ticks) => self.behind_lead = Some(ticks),
                 Entry::Time(ticks) => self.arriving = Some(ticks),
                 Entry::Now(now) => {
@@ -184,6 +217,9 @@ impl<'c> Sampler<'c> {
                 Entry::Event(number) => self.event(log.events[number as usize], blocks, &mut log.made),
             }
         }
+        self.push_pending(&log.paths, blocks);
+        self.pending = 0..0;
+        log.paths.clear();
         log.entries.clear();
         log.events.clear();
         self.counts.samples += log.made.count() - before;
@@ -234,35 +270,78 @@ impl<'c> Sampler<'c> {
         self.stacks.switch(self.task.tid, space);
     }
 
-    fn path(&mut self, id: PathId, blocks: &Blocks, made: &mut Spool) {
-        let path = blocks.path(id);
-        let (lead, others) = blocks.steps(id).split_at(usize::from(path.lead));
-        let (behind, instructions) = (self.behind_lead.take(), u64::from(path.instructions));
+    /// Some paths of all those of the log, with so many instructions.
+    fn paths(
+        &mut self,
+        (all, mut some): (&[PathId], Range<usize>),
+        mut instructions: u64,
+        blocks: &Blocks,
+        made: &mut Spool,
+    ) {
+        // At the first one, a packet is reached.
+        let is_reached = self.arriving.is_some() || self.behind_lead.is_some();
+        if is_reached && let Some(first) = some.next() {
+            self.path((all, first), blocks, made);
+            instructions -= u64::from(blocks.path(all[first]).instructions);
+        }
+        if some.is_empty() {
+            return;
+        }
+        match self.has_samples(instructions) {
+            true => some.for_each(|at| self.path((all, at), blocks, made)),
+            false => self.skip(some, instructions),
+        }
+    }
+
+    /// Whether there may be a sample in so many instructions.
+    fn has_samples(&mut self, instructions: u64) -> bool {
         let mut due = self.due;
         let has_samples = self.context.events.sampled.branches.is_some()
+            || !due.is_regular()
             || due.next().is_some_and(|next| next <= instructions);
-        if has_samples {
+        if !has_samples {
+            self.due = due;
+        }
+        has_samples
+    }
+
+    /// Without a sample in some paths, only what is known at their end counts.
+    fn skip(&mut self, paths: Range<usize>, instructions: u64) {
+        self.instructions += instructions;
+        self.due.count(instructions);
+        self.told_behind += instructions;
+        if self.pending.is_empty() {
+            self.pending.start = paths.start;
+        }
+        self.pending.end = paths.end;
+    }
+
+    /// Puts the branches of paths that were skipped into the stack.
+    fn push_pending(&mut self, paths: &[PathId], blocks: &Blocks) {
+        let pending = std::mem::replace(&mut self.pending, 0..0);
+        self.stacks.extend(&paths[pending], blocks, self.in_transaction);
+    }
+
+    /// A path, by its number among all those of the log.
+    fn path(&mut self, (all, at): (&[PathId], usize), blocks: &Blocks, made: &mut Spool) {
+        let path = blocks.path(all[at]);
+        let behind = self.behind_lead.take();
+        if self.has_samples(path.instructions.into()) {
+            self.push_pending(all, blocks);
+            let (lead, others) = blocks.steps(all[at]).split_at(usize::from(path.lead));
             lead.iter().for_each(|step| self.step(*step, blocks, made));
             self.arriving = behind.or(self.arriving);
             others.iter().for_each(|step| self.step(*step, blocks, made));
             return;
         }
-        // Without a sample in it, only what is known at its end counts.
-        self.instructions += instructions;
-        self.due = due;
-        self.due.count(instructions);
-        self.told_behind += instructions;
-        if !lead.is_empty() {
+        self.skip(at..at + 1, path.instructions.into());
+        let lead = usize::from(path.lead);
+        if lead > 0 {
             self.arrive();
         }
         self.arriving = behind.or(self.arriving);
-        if !others.is_empty() {
+        if lead < path.len() {
             self.arrive();
-        }
-        for step in lead.iter().chain(others) {
-            if let Some(to) = step.to {
-                self.stacks.push(blocks[step.block].last, blocks[to].start, 0);
-            }
         }
     }
 
@@ -282,7 +361,9 @@ impl<'c> Sampler<'c> {
         }
         self.arrive();
         if let Some(to) = to {
-            self.branch(block.last, to, 0, Class::of(block.kind), made);
+            let class = Class::of(block.kind);
+            self.stacks.call(to, || Change::of(block), false);
+            self.branch(block.last, to, self.in_transaction, (class, flow(block.kind)), made);
         }
     }
 
@@ -306,23 +387,58 @@ impl<'c> Sampler<'c> {
                 self.estimate(ip, to.unwrap_or(0));
             }
             let total = self.instructions - u64::from(step.count - done);
-            self.instruction(ip, total, made);
+            let block = &blocks[step.block];
+            let flow = if done == block.count { flow(block.kind) } else { 0 };
+            self.instruction(ip, total, flow, made);
         }
     }
 
     /// A sample of the instruction at `ip`, the last of so many.
     #[cold]
-    fn instruction(&mut self, ip: u64, total: u64, made: &mut Spool) {
+    fn instruction(&mut self, ip: u64, total: u64, flow: u32, made: &mut Spool) {
         let period = total - std::mem::replace(&mut self.sampled, total);
-        let branches = self.stacks.get();
         if let Some(event) = &self.context.events.sampled.instructions {
-            let sample = NewSample { ip, period, branches: &branches, ..self.new_sample(event, ip) };
-            self.push(sample, event, made);
+            let raw = [flow | self.transaction_flow(flow)];
+            let sample = NewSample { ip, period, raw: &raw, ..self.new_sample(event, ip) };
+            self.push_with_history(sample, event, made);
+        }
+    }
+
+    /// Adds a sample, with what was before it.
+    fn push_with_history(&mut self, sample: NewSample<'_>, event: &Decoded, made: &mut Spool) {
+        let (branches, callchain) = (self.stacks.get(), self.stacks.chain(sample.ip));
+        self.push(NewSample { branches: &branches, callchain: &callchain, ..sample }, event, made);
+    }
+
+    /// Adds a sample of an event that is neither a branch nor an instruction.
+    fn rare(&mut self, event: Option<&Decoded>, ip: u64, raw: &[u32], made: &mut Spool) {
+        if let Some(event) = event {
+            self.push_with_history(NewSample { ip, raw, ..self.new_sample(event, ip) }, event, made);
+        }
+    }
+
+    /// A sample of the new ratio of the core's frequency, unless it comes with a point of synchronization behind it.
+    #[cold]
+    fn frequency(&mut self, next: &Entry, events: &[Event], made: &mut Spool) {
+        match next {
+            Entry::Now(_) | Entry::Time(_) | Entry::Space(_) => {}
+            Entry::Event(number) if matches!(events[*number as usize], Event::Sync { .. }) => {}
+            _ => self.ratio_at(self.changed.unwrap_or(0), made),
+        }
+    }
+
+    /// The same at an address.
+    fn ratio_at(&mut self, ip: u64, made: &mut Spool) {
+        if self.changed.take().is_some() {
+            let tracer = &self.context.recorded.tracer;
+            let ratios = u32::from(self.ratio) | (tracer.info.max_non_turbo_ratio & 0xff) << 16;
+            let raw = [ratios, tracer.core_khz(self.ratio), 0];
+            self.rare(self.context.events.rare.cbr.as_ref(), ip, &raw, made);
         }
     }
 
     #[inline(always)]
-    fn branch(&mut self, from: u64, to: u64, flags: u64, class: Class, made: &mut Spool) {
+    fn branch(&mut self, from: u64, to: u64, flags: u64, (class, flow): (Class, u32), made: &mut Spool) {
         self.estimate(from, to);
         self.stacks.push(from, to, flags);
         let events = &self.context.events;
@@ -335,8 +451,15 @@ impl<'c> Sampler<'c> {
         };
         if is_selected {
             let sample = self.new_sample(event, if from != 0 { from } else { to });
-            self.push(NewSample { ip: from, addr: to, period: 1, ..sample }, event, made);
+            let raw = [flow | self.transaction_flow(flow)];
+            self.push(NewSample { ip: from, addr: to, period: 1, raw: &raw, ..sample }, event, made);
         }
+    }
+
+    /// The flag of what is in a transaction: not of interrupts and the beginning of tracing.
+    fn transaction_flow(&self, flow: u32) -> u32 {
+        const NOT: u32 = FlowFlags::ASYNC | FlowFlags::BEGIN | FlowFlags::ABORT;
+        if self.in_transaction != 0 && flow & NOT == 0 { FlowFlags::IN_TRANSACTION } else { 0 }
     }
 
     /// The parts of a sample that do not depend on its kind; `code` is an address that tells the level.
@@ -366,29 +489,62 @@ impl<'c> Sampler<'c> {
 
     fn event(&mut self, event: Event, blocks: &Blocks, made: &mut Spool) {
         self.arrive();
+        if matches!(event, Event::Sync { .. } | Event::Frequency { .. } | Event::Power { .. }) {
+            self.at(self.due.now);
+        }
+        let rare = &self.context.events.rare;
         match event {
-            Event::Begin { ip } | Event::Resumed { ip } => self.branch(0, ip, 0, Class::Begin, made),
+            Event::Begin { ip } | Event::Resumed { ip } => {
+                self.stacks.call(ip, || Change::Begin, false);
+                self.branch(0, ip, 0, (Class::Begin, FlowFlags::BRANCH | FlowFlags::BEGIN), made);
+            }
             Event::End { ip, block, to } => {
                 let class = block.map_or(Class::End, |block| Class::of(blocks[block].kind));
+                let change = || block.map_or(Change::None, |block| Change::of(&blocks[block]));
+                self.stacks.call(to.unwrap_or(0), change, true);
                 let class = if class == Class::Return && self.context.events.sampled.returns {
                     class
                 } else {
                     Class::End
                 };
-                self.branch(ip, to.unwrap_or(0), 0, class, made);
+                let flags = if block.is_some() { self.in_transaction } else { 0 };
+                let flow =
+                    block.map_or(FlowFlags::BRANCH | FlowFlags::ASYNC, |block| flow(blocks[block].kind));
+                self.branch(ip, to.unwrap_or(0), flags, (class, flow | FlowFlags::END), made);
                 self.due.is_continuous = false;
             }
             Event::Interrupt { from, to, aborts } => {
                 let (flags, class) =
                     if aborts { (BranchFlags::ABORT, Class::Other) } else { (0, Class::Call) };
-                self.branch(from, to, flags, class, made);
+                if aborts {
+                    self.rare(rare.transactions.as_ref(), from, &[], made);
+                    self.in_transaction = 0;
+                }
+                self.stacks.call(to, || if aborts { Change::None } else { Change::Call(from) }, false);
+                let flow = if aborts { FlowFlags::BRANCH | FlowFlags::ABORT } else { INTERRUPTED };
+                self.branch(from, to, flags, (class, flow), made);
             }
             Event::Fault(fault) => self.fault(fault, made),
-            Event::Frequency { ratio } => self.ratio = ratio,
+            // The sample comes with the next entry.
+            Event::Frequency { ip, ratio } => (self.ratio, self.changed) = (ratio, Some(ip.unwrap_or(0))),
+            Event::Sync { ip, offset } => {
+                let ip = ip.unwrap_or(0);
+                self.rare(rare.psb.as_ref(), ip, &with_word(0, offset), made);
+                self.ratio_at(ip, made);
+            }
+            Event::Ptwrite { ip, exact, value } => {
+                self.rare(rare.ptwrite.as_ref(), ip.unwrap_or(0), &with_word(exact.into(), value), made);
+            }
+            Event::Transaction { ip, inside } => {
+                self.rare(rare.transactions.as_ref(), ip.unwrap_or(0), &[], made);
+                self.in_transaction = if inside { BranchFlags::IN_TX } else { 0 };
+            }
+            Event::Power { ip, exact, what } => {
+                if let Some((event, raw)) = rare.power(what, exact) {
+                    self.rare(Some(event), ip.unwrap_or(0), &raw, made);
+                }
+            }
             _ => {}
-        }
-        if matches!(event, Event::Sync { .. } | Event::Frequency { .. } | Event::Power { .. }) {
-            self.at(self.due.now);
         }
     }
 
@@ -407,6 +563,22 @@ impl<'c> Sampler<'c> {
             let error = error(reason, self.cpu, self.task, ip.unwrap_or(0), self.time, self.context.endian);
             made.push(&error, self.key());
         }
+    }
+}
+
+/// The flags of an interrupt.
+const INTERRUPTED: u32 = FlowFlags::BRANCH | FlowFlags::CALL | FlowFlags::ASYNC | FlowFlags::INTERRUPT;
+
+/// The flags of a branch.
+fn flow(kind: Kind) -> u32 {
+    match kind {
+        Kind::Conditional => FlowFlags::BRANCH | FlowFlags::CONDITIONAL,
+        Kind::Jump | Kind::IndirectJump | Kind::FarJump | Kind::Barrier => FlowFlags::BRANCH,
+        Kind::Call | Kind::IndirectCall => FlowFlags::BRANCH | FlowFlags::CALL,
+        Kind::Return => FlowFlags::BRANCH | FlowFlags::RETURN,
+        Kind::FarCall => FlowFlags::BRANCH | FlowFlags::CALL | FlowFlags::SYSCALL,
+        Kind::FarReturn => FlowFlags::BRANCH | FlowFlags::RETURN | FlowFlags::SYSCALL,
+        Kind::Next | Kind::NoCode | Kind::BadCode => 0,
     }
 }
 

@@ -1,20 +1,31 @@
-//! Keeps the last branches of each thread.
+//! Keeps the last branches and the calls of each thread.
 
 use std::collections::HashMap;
 
 use perfx_format::sample::{Branch, BranchFlags};
-use perfx_trace::Space;
+use perfx_trace::{Blocks, PathId, Space};
 
-/// The last branches of the threads in a buffer.
+use super::calls::{Calls, Change};
+
+/// The last branches and the calls of the threads in a buffer.
 #[derive(Debug)]
 pub(super) struct Stacks {
-    /// The most that are kept of one thread.
+    /// The most branches that are kept of one thread.
     most: usize,
-    /// For each thread, its stay on this CPU, and its branches then.
-    rings: HashMap<u32, (Space, Ring)>,
+    /// The most entries of a chain; 0 if calls are not kept.
+    chain: usize,
+    /// For each thread, its stay on this CPU, and what was before then.
+    histories: HashMap<u32, (Space, History)>,
     /// The thread that runs now.
     current: Option<(u32, Space)>,
+    history: History,
+}
+
+/// What a thread did before.
+#[derive(Clone, Default, Debug)]
+struct History {
     ring: Ring,
+    calls: Calls,
 }
 
 /// The branches, the last of which is at `end` - 1; older ones are overwritten.
@@ -25,30 +36,32 @@ struct Ring {
 }
 
 impl Stacks {
-    pub(super) fn new(most: usize) -> Stacks {
-        Stacks { most, rings: HashMap::new(), current: None, ring: Ring::default() }
+    pub(super) fn new(most: usize, chain: usize) -> Stacks {
+        let history = History::default();
+        Stacks { most, chain, histories: HashMap::new(), current: None, history }
     }
 
     /// Another thread runs: `space` is its stay on the CPU, `tid` its number.
     pub(super) fn switch(&mut self, tid: u32, space: Option<Space>) {
         let next = space.map(|space| (tid, space));
-        if self.most == 0 || next == self.current {
+        if (self.most == 0 && self.chain == 0) || next == self.current {
             return;
         }
-        let ring = std::mem::take(&mut self.ring);
+        let history = std::mem::take(&mut self.history);
         if let Some((tid, space)) = self.current {
-            self.rings.insert(tid, (space, ring));
+            self.histories.insert(tid, (space, history));
         }
         self.current = next;
         // What it did on another CPU in between is not known here.
-        let known = next.and_then(|(tid, space)| self.rings.remove(&tid).filter(|(stay, _)| *stay == space));
-        self.ring = known.map(|(_, ring)| ring).unwrap_or_default();
+        let kept = next.and_then(|(tid, space)| Some((self.histories.remove(&tid)?, space)));
+        let known = kept.filter(|((stay, _), space)| stay == space);
+        self.history = known.map(|((_, history), _)| history).unwrap_or_default();
     }
 
     /// Data is lost: nothing follows on what is known.
     pub(super) fn forget(&mut self) {
-        self.rings.clear();
-        self.ring = Ring::default();
+        self.histories.clear();
+        self.history = History::default();
     }
 
     #[inline(always)]
@@ -57,7 +70,7 @@ impl Stacks {
             return;
         }
         let branch = Branch { from, to, flags: BranchFlags(flags) };
-        let ring = &mut self.ring;
+        let ring = &mut self.history.ring;
         if ring.end == self.most {
             ring.end = 0;
         }
@@ -68,9 +81,50 @@ impl Stacks {
         ring.end += 1;
     }
 
+    /// A branch changes the calls, if they are kept.
+    #[inline(always)]
+    pub(super) fn call(&mut self, to: u64, change: impl FnOnce() -> Change, ends: bool) {
+        if self.chain > 0 {
+            self.history.calls.branch(to, change(), ends);
+        }
+    }
+
+    /// The call chain of an instruction, with its markers.
+    pub(super) fn chain(&self, ip: u64) -> Vec<u64> {
+        match self.chain {
+            0 => Vec::new(),
+            most => self.history.calls.chain(ip, most),
+        }
+    }
+
+    /// Adds the branches of some paths with these flags, or those that are kept of them, and their calls.
+    pub(super) fn extend(&mut self, paths: &[PathId], blocks: &Blocks, flags: u64) {
+        if self.chain > 0 {
+            for step in paths.iter().flat_map(|id| blocks.steps(*id)) {
+                if let Some(to) = step.to {
+                    self.call(blocks[to].start, || Change::of(&blocks[step.block]), false);
+                }
+            }
+        }
+        let mut count = 0;
+        let last = paths.iter().rev().take_while(|id| {
+            let is_kept = count < self.most;
+            count += usize::from(blocks.path(**id).taken);
+            is_kept
+        });
+        for id in &paths[paths.len() - last.count()..] {
+            for step in blocks.steps(*id) {
+                if let Some(to) = step.to {
+                    self.push(blocks[step.block].last, blocks[to].start, flags);
+                }
+            }
+        }
+    }
+
     /// The branches, newest first.
     pub(super) fn get(&self) -> Vec<Branch> {
-        let (new, old) = self.ring.branches.split_at(self.ring.end);
+        let ring = &self.history.ring;
+        let (new, old) = ring.branches.split_at(ring.end);
         new.iter().rev().chain(old.iter().rev()).copied().collect()
     }
 }

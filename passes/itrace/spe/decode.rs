@@ -102,6 +102,7 @@ impl Samples {
                 weight: record.latency.unwrap_or(0).into(),
                 data_src: if kind.has_data_source() { source } else { 0 },
                 phys_addr: physical.unwrap_or(0),
+                ..NewSample::default()
             };
             let bytes = sample.build(&event.attr, context.endian);
             made.push(&bytes.context("internal error: a sample with unknown parts")?, traced.key);

@@ -20,7 +20,7 @@ fn folder() -> PathBuf {
 fn open(name: &str) -> (Recorded, Code) {
     let mut recording = Recording::open(folder().join(name).with_extension("data")).unwrap();
     let (stored, events) = (recording.stored_bytes(), recording.events.clone());
-    let mut survey = Survey::default();
+    let mut survey = Survey::of(&recording);
     let mut records = recording.records();
     while let Some(record) = records.next_record().unwrap() {
         survey.add(&record, record.layouts());

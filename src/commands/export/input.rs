@@ -7,7 +7,7 @@ use anyhow::Result;
 use clap::Args;
 use perfx_export::{Facts, Grouping, Search, Stacks};
 use perfx_format::read::Recording;
-use perfx_passes::{ConvertCallchain, FilterOptions, IdOptions, SelectArgs};
+use perfx_passes::{ConvertCallchain, FilterOptions, IdOptions, Itrace, SelectArgs};
 use perfx_pipeline::{Error, Job, Level, Output, OutputForm, Report, count};
 
 use crate::args::{ThreadArgs, usage};
@@ -152,11 +152,31 @@ pub(crate) fn with_chains(
     if !ConvertCallchain::concerns(&recording) {
         return Ok(recording);
     }
+    rewritten(recording, Box::new(ConvertCallchain::if_possible(ids.clone())), threads, report)
+}
+
+/// The recording with its hardware trace decoded, as `letters` of `inject --itrace` say, into a temporary file.
+pub(crate) fn with_trace(
+    recording: Recording,
+    letters: &str,
+    ids: &IdOptions,
+    threads: usize,
+    report: &mut Report,
+) -> Result<Recording> {
+    let pass = Itrace::new(letters, false, ids.clone()).map_err(usage)?;
+    rewritten(recording, Box::new(pass.with_flags()), threads, report)
+}
+
+/// The recording as a pass leaves it, in a temporary file.
+fn rewritten(
+    recording: Recording,
+    pass: Box<dyn perfx_pipeline::Pass>,
+    threads: usize,
+    report: &mut Report,
+) -> Result<Recording> {
     let name = recording.name.clone();
     let file = temp_files()().map_err(Error::from)?;
-    let passes: Vec<Box<dyn perfx_pipeline::Pass>> =
-        vec![Box::new(ConvertCallchain::if_possible(ids.clone()))];
-    let job = Job { recording, passes, threads, temp_files: temp_files() };
+    let job = Job { recording, passes: vec![pass], threads, temp_files: temp_files() };
     let done = job.run(Output::File(&file, OutputForm::File))?;
     report.bytes = done.report.bytes;
     report.lines.extend(done.report.lines);

@@ -10,6 +10,8 @@ use perfx_format::{Decoded, Feature};
 use perfx_look::clock::Clock;
 use perfx_pipeline::{Level, Report};
 
+use super::tracers::Tracers;
+
 /// The facts to show, in any format.
 pub(super) struct InfoFacts<'r> {
     pub(super) recording: &'r Recording,
@@ -17,7 +19,7 @@ pub(super) struct InfoFacts<'r> {
     pub(super) names: Vec<EventName>,
     pub(super) features: Vec<Section<'r>>,
     /// What made the AUX data, as far as it is known.
-    pub(super) tracers: Vec<&'static str>,
+    pub(super) tracers: Tracers,
     pub(super) clock: Clock,
     /// `None` without feature SAMPLE_TIME.
     pub(super) times: Option<SampleTime>,
@@ -27,7 +29,7 @@ impl<'r> InfoFacts<'r> {
     pub(super) fn new(
         recording: &'r Recording,
         updates: &HashMap<u64, Vec<u8>>,
-        tracers: Vec<&'static str>,
+        tracers: Tracers,
     ) -> InfoFacts<'r> {
         let endian = recording.endian;
         let section = |feature| recording.features.get(&feature);

@@ -107,6 +107,8 @@ pub(crate) struct Count {
     auxtrace_index: usize,
     /// What made the AUX data, as AUXTRACE_INFO says; empty if there is none, and for pipe data
     aux_tracers: Vec<&'static str>,
+    /// How Intel PT or CoreSight was told to trace, in words
+    aux_traced: Vec<String>,
     /// Files with records
     #[schemars(range(min = 1))]
     streams: usize,
@@ -274,7 +276,8 @@ impl Count {
             features: facts.features.len(),
             build_ids: facts.items(Feature::BUILD_ID, "dsos"),
             auxtrace_index: facts.items(Feature::AUXTRACE, "entries"),
-            aux_tracers: facts.tracers.clone(),
+            aux_tracers: facts.tracers.names.clone(),
+            aux_traced: facts.tracers.traced.clone(),
             streams: recording.stream_count(),
             data_bytes: recording.data_size(),
         }

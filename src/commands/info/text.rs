@@ -147,8 +147,11 @@ fn counts(facts: &InfoFacts<'_>) -> Rows {
     let recording = facts.recording;
     let ids = recording.events.iter().map(|event| event.ids.len() as u64).sum();
     let mut rows = Rows::new();
-    if !facts.tracers.is_empty() {
-        rows.push(row("AUX tracer", facts.tracers.join(", ")));
+    if !facts.tracers.names.is_empty() {
+        rows.push(row("AUX tracer", facts.tracers.names.join(", ")));
+    }
+    if !facts.tracers.traced.is_empty() {
+        rows.push(row("traced", facts.tracers.traced.join(", ")));
     }
     rows.push(row("events", units::count(recording.events.len() as u64)));
     rows.push(row("event ids", units::count(ids)));

@@ -5,6 +5,8 @@ use perfx_format::sample::{Sample, Weight};
 use perfx_format::{Event, sample_type};
 use perfx_pipeline::{Result, bail};
 
+use super::synth::SYNTHESIZED;
+
 /// A field of a sample, by perf's name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 #[value(rename_all = "snake_case")]
@@ -17,7 +19,9 @@ pub enum Field {
     Time,
     Period,
     Event,
+    Flags,
     Trace,
+    Synth,
     Addr,
     Weight,
     Cgroup,
@@ -40,6 +44,8 @@ impl Field {
             Field::Pid | Field::Tid => (sample_type::TID, "the process"),
             Field::Cpu => (sample_type::CPU, "the CPU (perf record --sample-cpu)"),
             Field::Time => (sample_type::TIME, "the time (perf record --timestamp)"),
+            Field::Flags => (sample_type::RAW, "what kind of branch it was"),
+            Field::Synth => (sample_type::RAW, "data of a trace"),
             Field::Trace => (sample_type::RAW, "raw data (perf record -R, and tracepoints always)"),
             Field::Addr => (sample_type::ADDR, "the address (perf record --data)"),
             Field::Weight => {
@@ -57,13 +63,23 @@ impl Field {
         })
     }
 
-    fn is_of(self, event: &Event) -> bool {
-        self.needs().is_none_or(|(bits, _)| event.attr().sample_type & bits != 0)
+    /// `decoded` tells that events of hardware have flags as raw data.
+    fn is_of(self, event: &Event, decoded: bool) -> bool {
+        let attr = event.attr();
+        let is_of_kind = match self {
+            Field::Flags => decoded && attr.type_ == HARDWARE,
+            Field::Synth => attr.type_ == SYNTHESIZED,
+            _ => true,
+        };
+        is_of_kind && self.needs().is_none_or(|(bits, _)| attr.sample_type & bits != 0)
     }
 }
 
+/// `attr.type` of hardware events: branches and instructions.
+const HARDWARE: u32 = 0;
+
 /// The fields that perf prints by default.
-const DEFAULT: [Field; 11] = [
+const DEFAULT: [Field; 12] = [
     Field::Comm,
     Field::Tid,
     Field::Cpu,
@@ -71,6 +87,7 @@ const DEFAULT: [Field; 11] = [
     Field::Period,
     Field::Event,
     Field::Trace,
+    Field::Synth,
     Field::Ip,
     Field::Sym,
     Field::Symoff,
@@ -93,11 +110,11 @@ impl FieldChoice {
     ///
     /// perf shows the CPU of tracepoints by default, and of other events only their other fields; it shows no period of
     /// tracepoints, and where they were only with their call chain.
-    pub(super) fn of(&self, event: &Event) -> Vec<Field> {
+    pub(super) fn of(&self, event: &Event, decoded: bool) -> Vec<Field> {
         let attr = event.attr();
         let (trace, chain) = (attr.is_tracepoint(), attr.sample_type & sample_type::CALLCHAIN != 0);
         let by_default = |field: &&Field| match field {
-            Field::Period => !trace,
+            Field::Period => !trace && attr.type_ != SYNTHESIZED,
             Field::Trace => trace,
             Field::Ip | Field::Sym | Field::Symoff | Field::Dso => !trace || chain,
             _ => true,
@@ -107,8 +124,14 @@ impl FieldChoice {
             None => DEFAULT.iter().filter(by_default).copied().collect(),
         };
         fields.extend(&self.with);
-        fields.retain(|field| !self.without.contains(field) && field.is_of(event));
+        fields.retain(|field| !self.without.contains(field) && field.is_of(event, decoded));
         fields
+    }
+
+    /// True if perf shows where branches of a trace go: unless the user chooses other fields.
+    pub(super) fn shows_targets(&self) -> bool {
+        let is_default = self.only.is_none() && self.without.is_empty();
+        (is_default && self.with.iter().all(|field| *field == Field::Flags)) || self.names(Field::Addr)
     }
 
     /// True if the user named the field.
@@ -117,14 +140,14 @@ impl FieldChoice {
     }
 
     /// Fails if a field that the user named is in no sample.
-    pub(super) fn check(&self, events: &[Event]) -> Result<()> {
+    fn check(&self, events: &[Event], decoded: bool) -> Result<()> {
         if self.only.is_some() && self.names(Field::Srcline) && !self.names(Field::Ip) {
             bail!("srcline is the line of an address; -F needs ip, too");
         }
         for field in self.only.iter().flatten().chain(&self.with) {
             if let Some((_, what)) = field.needs()
                 && !events.is_empty()
-                && !events.iter().any(|event| field.is_of(event))
+                && !events.iter().any(|event| field.is_of(event, decoded))
             {
                 bail!("no event of this recording records {what}, so it can't be shown");
             }
@@ -148,9 +171,16 @@ pub struct ViewOptions {
     pub count_only: bool,
     /// Each sample as a line of JSON.
     pub json: bool,
+    /// The recording was decoded for this, and samples have flags ([`FlowFlags`](perfx_format::sample::FlowFlags)).
+    pub decoded: bool,
 }
 
 impl ViewOptions {
+    /// Fails if a field that the user named is in no sample.
+    pub(super) fn check(&self, events: &[Event]) -> Result<()> {
+        self.fields.check(events, self.decoded)
+    }
+
     /// True if functions are searched for in DWARF, which also has their source lines.
     pub(super) fn reads_dwarf(&self) -> bool {
         self.inlined || self.fields.names(Field::Srcline)

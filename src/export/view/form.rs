@@ -5,7 +5,8 @@ use perfx_look::render::readable;
 use perfx_look::trace::TracePrinter;
 use perfx_resolve::{EventFacts, Facts};
 
-use super::fields::{Field, FieldChoice};
+use super::fields::{Field, ViewOptions};
+use super::synth::SYNTHESIZED;
 
 /// How the samples of an event are shown.
 pub(super) struct Form<'t> {
@@ -21,6 +22,12 @@ pub(super) struct Form<'t> {
     /// perf also shows which symbol the address is in, for events whose address is one of code or data that they
     /// touched.
     pub(super) names_address: bool,
+    /// Its samples are branches, which perf shows in a form of their own.
+    pub(super) is_branch: bool,
+    /// With their targets.
+    pub(super) shows_targets: bool,
+    /// `attr.config` of an event that perf makes up when it decodes a trace.
+    pub(super) synthesized: Option<u64>,
 }
 
 impl<'t> Form<'t> {
@@ -38,25 +45,29 @@ impl<'t> Form<'t> {
     pub(super) fn all(
         facts: &Facts,
         events: &[Event],
-        choice: &FieldChoice,
+        options: &ViewOptions,
         traces: Vec<Option<TracePrinter<'t>>>,
     ) -> Vec<Form<'t>> {
         let form = |((facts, event), trace): ((&EventFacts, &Event), Option<TracePrinter<'t>>)| {
             let attr = event.attr();
-            // PERF_TYPE_SOFTWARE: page-faults, minor-faults, major-faults; PERF_TYPE_HARDWARE: branch-instructions of
-            // period 1, which is BTS.
-            let names_address = match attr.type_ {
-                1 => matches!(attr.config, 2 | 5 | 6),
-                0 => attr.config == 4 && attr.sample_period == 1,
-                _ => false,
-            };
+            // PERF_TYPE_HARDWARE: branch-instructions of period 1, which is BTS.
+            let is_branch = attr.type_ == 0 && attr.config == 4 && attr.sample_period == 1;
+            // PERF_TYPE_SOFTWARE: page-faults, minor-faults, major-faults.
+            let names_address = is_branch || attr.type_ == 1 && matches!(attr.config, 2 | 5 | 6);
             Form {
                 event: facts.name.to_vec(),
                 name: readable(&facts.name),
                 trace,
-                fields: choice.of(event).into_iter().fold(0, |bits, field| bits | 1 << field as u32),
+                fields: options
+                    .fields
+                    .of(event, options.decoded)
+                    .into_iter()
+                    .fold(0, |bits, field| bits | 1 << field as u32),
                 has_chain: facts.has_chains,
                 names_address,
+                is_branch,
+                shows_targets: is_branch && options.fields.shows_targets(),
+                synthesized: (attr.type_ == SYNTHESIZED).then_some(attr.config),
             }
         };
         let mut forms: Vec<Form<'_>> = facts.events.iter().zip(events).zip(traces).map(form).collect();

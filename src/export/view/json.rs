@@ -56,6 +56,12 @@ pub struct SampleLine<'s> {
     /// other bytes
     #[serde(skip_serializing_if = "Option::is_none")]
     fields: Option<OwnFields<'s>>,
+    /// Of a decoded trace: the kind of branch, and whether tracing begins or ends
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) flags: Option<String>,
+    /// Of an event that perf makes up when it decodes a trace: its data
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) synth: Option<String>,
     /// The address of data or of a branch target
     #[serde(skip_serializing_if = "Option::is_none")]
     addr: Option<Hex>,

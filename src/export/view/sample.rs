@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use foldhash::fast::RandomState;
 use perfx_format::record::cpumode::{KERNEL, USER};
-use perfx_format::sample::{Branch, Sample, frames};
-use perfx_format::{Layouts, Record, named_pid};
+use perfx_format::sample::{Branch, FlowFlags, Sample, frames};
+use perfx_format::{HexNumber, Layouts, Record, named_pid};
 use perfx_look::render::{push_number, readable};
 use perfx_model::address_space::{Machine, moment};
 use perfx_pipeline::Result;
@@ -16,6 +16,7 @@ use super::fields::{Field, ViewOptions, weight};
 use super::form::{Form, FrameForm};
 use super::json::{self, SampleLine};
 use super::names::{Lines, SharedNames};
+use super::synth;
 use super::text::{page_size, push_address, push_call, push_cpu, push_time, push_wide, shown_flags};
 use crate::chains::At;
 
@@ -120,8 +121,19 @@ impl<'v> SampleWriter<'v> {
         if form.has(Field::Event) {
             out.extend_from_slice(form.name.as_bytes());
         }
+        if let Some(raw) = parts.raw.filter(|_| form.has(Field::Flags)) {
+            let flags = FlowFlags::of_raw(raw, record.endian()).unwrap_or_default();
+            out.extend_from_slice(format!("  {:<21} ", flags.text()).as_bytes());
+        }
+        if form.is_branch {
+            return self.write_branch(out, shown, at);
+        }
         if let Some((trace, raw)) = form.trace.as_ref().zip(parts.raw).filter(|_| form.has(Field::Trace)) {
             out.extend_from_slice(trace.text(raw).as_bytes());
+        }
+        if let Some((config, raw)) = form.synthesized.zip(parts.raw).filter(|_| form.has(Field::Synth)) {
+            let text = synth::text(config, raw, record.endian()).unwrap_or_default();
+            out.extend_from_slice(text.as_bytes());
         }
         if let Some(address) = parts.addr.filter(|_| form.has(Field::Addr)) {
             push_address(out, address);
@@ -159,7 +171,13 @@ impl<'v> SampleWriter<'v> {
         }
         if let Some(branches) = parts.branches.filter(|_| form.has(Field::Brstack)) {
             for Branch { from, to, flags } in branches.iter() {
-                out.extend_from_slice(format!(" {from:#x}/{to:#x}/{} ", shown_flags(flags)).as_bytes());
+                out.push(b' ');
+                for address in [from, to] {
+                    out.extend_from_slice(HexNumber::new(address).as_bytes());
+                    self.branch_dso(out, form, at, address)?;
+                    out.push(b'/');
+                }
+                out.extend_from_slice(format!("{} ", shown_flags(flags)).as_bytes());
             }
         }
         if form.has(Field::PhysAddr) {
@@ -172,6 +190,35 @@ impl<'v> SampleWriter<'v> {
                 out.push(b' ');
                 out.extend_from_slice(page_size(size.unwrap_or(0)).as_bytes());
             }
+        }
+        out.push(b'\n');
+        Ok(())
+    }
+
+    /// Appends the DSO at an end of a branch, if DSOs are shown.
+    fn branch_dso(&self, out: &mut Vec<u8>, form: &Form<'_>, at: At<'_, '_>, address: u64) -> Result<()> {
+        let only = FrameForm { sym: false, symoff: false, dso: form.has(Field::Dso), srcline: false };
+        if only.dso {
+            let calls = self.names.of(self.data_frame(at, address), Lines::None, address)?;
+            calls.last().into_iter().for_each(|call| push_call(out, only, call));
+        }
+        Ok(())
+    }
+
+    /// Appends the rest of a branch: from where it goes, and to where.
+    fn write_branch(&mut self, out: &mut Vec<u8>, shown: Shown<'_>, at: At<'_, '_>) -> Result<()> {
+        let Shown { record, parts, event, .. } = shown;
+        let forms = self.forms;
+        let form = &forms[event];
+        if form.has(Field::Ip) {
+            self.own_frame(out, event, at, (record.cpumode(), parts.ip.unwrap_or(0)))?;
+        }
+        if let Some(address) = parts.addr.filter(|_| form.shows_targets) {
+            out.extend_from_slice(b" => ");
+            push_address(out, address);
+            let frame = self.data_frame(at, address);
+            let calls = self.names.of(frame, Lines::None, address)?;
+            calls.last().into_iter().for_each(|call| push_call(out, form.frame(), call));
         }
         out.push(b'\n');
         Ok(())
@@ -191,6 +238,14 @@ impl<'v> SampleWriter<'v> {
         let comm = form.has(Field::Comm).then(|| &self.comm(shown, at).name[..]);
         let mut line = SampleLine::new(form, parts, period);
         line.comm = comm.map(json::text);
+        if let Some(raw) = parts.raw {
+            let endian = record.endian();
+            line.flags =
+                form.has(Field::Flags).then(|| FlowFlags::of_raw(raw, endian).unwrap_or_default().text());
+            let synthesized = form.synthesized.filter(|_| form.has(Field::Synth));
+            let text = synthesized.and_then(|config| synth::text(config, raw, endian));
+            line.synth = text.map(|text| text.trim().to_owned());
+        }
         line.cgroup = form.has(Field::Cgroup).then(|| cgroup.map(|path| json::text(path)));
         line.addr_frame = addr_frame
             .as_ref()

@@ -31,6 +31,10 @@ pub struct PtInfo {
     pub is_snapshot: bool,
     /// True if there is a buffer for each CPU.
     pub is_per_cpu: bool,
+    /// The bit of `attr.config` for MTC packets.
+    pub mtc_bit: u64,
+    /// The bit of `attr.config` for CYC packets.
+    pub cyc_bit: u64,
     /// The bits of `attr.config` for the distance between two MTC packets.
     pub mtc_freq_bits: u64,
     /// Ticks of the time-stamp counter for ticks of the crystal clock.
@@ -57,11 +61,20 @@ impl PtInfo {
             switches: word(7)?,
             is_snapshot: word(8)? != 0,
             is_per_cpu: word(9)? != 0,
+            mtc_bit: later(10),
+            cyc_bit: later(14),
             mtc_freq_bits: later(11),
             tsc_per_ctc: ratio(12).zip(ratio(13)),
             max_non_turbo_ratio: ratio(15).unwrap_or(0),
         })
     }
+
+    /// The bit of `attr.config` for power events: the same on all processors, as that for PTWRITE.
+    pub const POWER: u64 = 1 << 4;
+    /// That for PTWRITE.
+    pub const PTWRITE: u64 = 1 << 12;
+    /// That for events such as interrupts.
+    pub const EVENT_TRACE: u64 = 1 << 31;
 
     /// The distance between two MTC packets that `attr.config` asks for, as a power of two.
     pub fn mtc_period(&self, config: u64) -> u8 {

@@ -19,6 +19,10 @@ pub struct NewSample<'a> {
     pub id: u64,
     pub cpu: u32,
     pub period: u64,
+    /// The entries of the call chain, with its markers.
+    pub callchain: &'a [u64],
+    /// Raw data, as 32-bit numbers.
+    pub raw: &'a [u32],
     /// The last branches, newest first.
     pub branches: &'a [Branch],
     /// The index of the newest branch in the hardware; `u64::MAX` if that is not known.
@@ -29,7 +33,7 @@ pub struct NewSample<'a> {
 }
 
 /// The parts of variable length, and those after them, that [`NewSample::build`] can write.
-const BEHIND: u64 = st::BRANCH_STACK | st::WEIGHT | st::DATA_SRC | st::PHYS_ADDR;
+const BEHIND: u64 = st::CALLCHAIN | st::RAW | st::BRANCH_STACK | st::WEIGHT | st::DATA_SRC | st::PHYS_ADDR;
 
 /// Bit 17 of `attr.branch_sample_type`: a branch stack has the index of its newest branch.
 pub const BRANCH_HW_INDEX: u64 = 1 << 17;
@@ -59,6 +63,17 @@ impl NewSample<'_> {
             })
             .collect();
         let has = |bit| attr.sample_type & bit != 0;
+        if has(st::CALLCHAIN) {
+            words.push(self.callchain.len() as u64);
+            words.extend(self.callchain);
+        }
+        if has(st::RAW) {
+            // The size is that up to the end of a word.
+            let size = 4 * (self.raw.len() | 1) as u32;
+            let numbers = std::iter::once(size).chain(self.raw.iter().copied()).chain([0]);
+            let numbers: Vec<u32> = numbers.collect();
+            words.extend(numbers.as_chunks().0.iter().map(|[one, other]| pair(*one, *other)));
+        }
         if has(st::BRANCH_STACK) {
             words.push(self.branches.len() as u64);
             words.extend((attr.branch_sample_type & BRANCH_HW_INDEX != 0).then_some(self.branch_index));
@@ -94,6 +109,8 @@ mod tests {
                 id: 11,
                 cpu: 3,
                 period: 12,
+                callchain: &[u64::MAX - 511, 16],
+                raw: &[17, 18],
                 branches: &branches,
                 branch_index: u64::MAX,
                 weight: 13,
@@ -101,7 +118,7 @@ mod tests {
                 phys_addr: 15,
             };
             let mut attr = Attr { branch_sample_type: BRANCH_HW_INDEX, ..Attr::default() };
-            attr.sample_type = ((1 << 20) - 1) & !(st::READ | st::CALLCHAIN | st::RAW | st::TRANSACTION);
+            attr.sample_type = ((1 << 20) - 1) & !(st::READ | st::TRANSACTION);
             attr.sample_type &= !(st::REGS_USER | st::STACK_USER | st::REGS_INTR);
             let bytes = new.build(&attr, endian).unwrap();
             let record = Record::new(&bytes, &[], Origin::Synthetic, endian).unwrap();
@@ -111,9 +128,12 @@ mod tests {
             assert_eq!((sample.id, sample.stream_id, sample.cpu), (Some(11), Some(11), Some(3)));
             assert_eq!((sample.period, sample.phys_addr), (Some(12), Some(15)));
             assert_eq!((sample.data_src, sample.rest.len()), (Some(DataSrc(14)), 0));
+            assert_eq!(sample.callchain.unwrap().iter().collect::<Vec<_>>(), new.callchain);
+            let raw = [17, 18, 0].map(|number| endian.bytes_u32(number)).concat();
+            assert_eq!(sample.raw, Some(&raw[..]));
             let stack = sample.branches.unwrap();
             assert_eq!((stack.hw_idx, stack.iter().collect::<Vec<_>>()), (Some(u64::MAX), branches.to_vec()));
-            attr.sample_type |= st::RAW;
+            attr.sample_type |= st::READ;
             assert_eq!(new.build(&attr, endian), None);
         }
     }

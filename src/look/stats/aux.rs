@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use crate::Result;
 use crate::count::{Span, Tally, TimeSpan};
+use crate::json::Decimal;
 
 /// AUX data.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
@@ -30,6 +31,25 @@ pub struct AuxCount {
     pub buffers: Vec<AuxBuffer>,
     /// Of AUX records
     pub time: Option<TimeSpan>,
+    /// What the packets of Intel PT or CoreSight tell; null for other tracers, in pipe data, of selected samples, and
+    /// if the data cannot be read
+    pub packets: Option<PacketCounts>,
+}
+
+/// The packets of hardware traces.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct PacketCounts {
+    /// By their kind in the words of perf (Intel PT) or OpenCSD (CoreSight), without padding
+    pub by_kind: BTreeMap<&'static str, u64>,
+    /// Points of synchronization
+    pub syncs: u64,
+    /// How often the processor lost packets
+    pub overflows: u64,
+    /// The time that the traces of all buffers span, added up, in ns; null if it is not known
+    pub span_ns: Option<Decimal<u64>>,
+    /// That of it in which code was traced
+    pub traced_ns: Option<Decimal<u64>>,
 }
 
 /// The AUXTRACE records of a buffer.
@@ -162,6 +182,7 @@ impl AuxData {
             tracers: self.tracers.iter().map(tracer).collect(),
             buffers: self.buffers.iter().map(buffer).collect(),
             time: TimeSpan::of(self.times),
+            packets: None,
         }
     }
 }

@@ -22,7 +22,7 @@ impl<I: Image> Decoder<I> {
     /// A decoder of the traces of trace units, with the code that ran. `config` is that of any of them: all take WFI and
     /// WFE for branches, or none does.
     pub fn new(image: I, config: &Config) -> Decoder<I> {
-        Decoder { flow: Flow::new(image, InstructionSet::A64 { waits: config.waits }) }
+        Decoder { flow: Flow::new(image, InstructionSet::A64 { waits: config.waits }, false) }
     }
 
     /// The blocks that were decoded so far.
@@ -431,7 +431,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
             self.is_lost = false;
         }
         if sync == Sync::Begun {
-            self.event(Event::Sync { ip: Some(ip) });
+            self.event(Event::Sync { ip: Some(ip), offset: self.flow.point.offset });
         }
     }
 

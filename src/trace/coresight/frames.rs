@@ -21,9 +21,50 @@ const NOTHING: u8 = 0;
 ///
 /// An id holds from frame to frame. What is in front of the first is dropped, as is id 0, and a frame that is cut off.
 pub fn deformat(frames: &[u8]) -> Vec<(u8, Vec<u8>)> {
-    let mut found: Vec<(u8, Vec<u8>)> = Vec::new();
+    deformat_by(frames, |bytes: &mut Vec<u8>, _, byte| bytes.push(byte))
+}
+
+/// The bytes of a trace unit, and where they were in the frames.
+#[derive(Clone, Default, Debug)]
+pub struct Deformatted {
+    /// The bytes.
+    pub bytes: Vec<u8>,
+    /// Those from the first number on are in the frames from the second number on.
+    places: Vec<(usize, usize)>,
+}
+
+impl Deformatted {
+    /// The data of one trace unit, which is not in frames.
+    pub fn contiguous(data: &[u8]) -> Deformatted {
+        Deformatted { bytes: data.to_vec(), places: Vec::new() }
+    }
+
+    fn push(&mut self, place: usize, byte: u8) {
+        let at = self.bytes.len();
+        let follows = |&(from, first): &(usize, usize)| place - first == at - from;
+        if !self.places.last().is_some_and(follows) {
+            self.places.push((at, place));
+        }
+        self.bytes.push(byte);
+    }
+
+    /// Where a byte was in the frames.
+    pub fn place(&self, at: usize) -> usize {
+        let next = self.places.partition_point(|&(from, _)| from <= at);
+        next.checked_sub(1).map_or(at, |run| self.places[run].1 + (at - self.places[run].0))
+    }
+}
+
+/// Takes frames apart as [`deformat`] does, and notes where the bytes were.
+pub fn deformat_with_places(frames: &[u8]) -> Vec<(u8, Deformatted)> {
+    deformat_by(frames, Deformatted::push)
+}
+
+/// Takes frames apart; `push` adds a byte to those of a trace unit, with its place in the frames.
+fn deformat_by<B: Default>(frames: &[u8], mut push: impl FnMut(&mut B, usize, u8)) -> Vec<(u8, B)> {
+    let mut found: Vec<(u8, B)> = Vec::new();
     // Where the bytes of each id are in `found`.
-    let mut places: [Option<usize>; 128] = [None; 128];
+    let mut indices: [Option<usize>; 128] = [None; 128];
     let mut current = None;
     let mut rest = frames;
     loop {
@@ -31,20 +72,21 @@ pub fn deformat(frames: &[u8]) -> Vec<(u8, Vec<u8>)> {
             rest = behind;
             continue;
         }
+        let begin = frames.len() - rest.len();
         let Some((frame, behind)) = rest.split_first_chunk::<FRAME>() else { return found };
         rest = behind;
-        let mut place = |id: u8| {
+        let mut index = |id: u8| {
             (id != NOTHING).then(|| {
-                *places[usize::from(id)].get_or_insert_with(|| {
-                    found.push((id, Vec::new()));
+                *indices[usize::from(id)].get_or_insert_with(|| {
+                    found.push((id, B::default()));
                     found.len() - 1
                 })
             })
         };
-        let mut pieces = [(None, 0); FRAME];
+        let mut pieces = [(None, 0, 0); FRAME];
         let mut count = 0;
-        let mut add = |to: Option<usize>, byte: u8| {
-            pieces[count] = (to, byte);
+        let mut add = |to: Option<usize>, at: usize, byte: u8| {
+            pieces[count] = (to, begin + at, byte);
             count += 1;
         };
         for (at, pair) in frame.chunks_exact(2).enumerate() {
@@ -52,18 +94,18 @@ pub fn deformat(frames: &[u8]) -> Vec<(u8, Vec<u8>)> {
             // The last pair has the bits of the others in place of a second byte.
             let second = (at < FRAME / 2 - 1).then_some(pair[1]);
             if pair[0] & 1 == 0 {
-                add(current, pair[0] | low);
-                second.into_iter().for_each(|byte| add(current, byte));
+                add(current, 2 * at, pair[0] | low);
+                second.into_iter().for_each(|byte| add(current, 2 * at + 1, byte));
             } else {
-                let next = place(pair[0] >> 1);
+                let next = index(pair[0] >> 1);
                 let of_second = if low == 1 { current } else { next };
-                second.into_iter().for_each(|byte| add(of_second, byte));
+                second.into_iter().for_each(|byte| add(of_second, 2 * at + 1, byte));
                 current = next;
             }
         }
-        for (to, byte) in &pieces[..count] {
+        for (to, place, byte) in &pieces[..count] {
             if let Some(to) = to {
-                found[*to].1.push(*byte);
+                push(&mut found[*to].1, *place, *byte);
             }
         }
     }

@@ -25,7 +25,7 @@
 //! | c0-ff | atoms |
 
 use super::Config;
-use crate::bytes::{Cursor, Trace};
+use crate::bytes::{Cursor, LONGEST, Trace};
 
 /// A packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -144,6 +144,11 @@ impl<'a> Packets<'a> {
 
     pub(super) fn offset(&self) -> u64 {
         self.cursor.offset()
+    }
+
+    /// The bytes that are read next.
+    pub(super) fn head(&self) -> [u8; LONGEST] {
+        self.cursor.window().0
     }
 
     /// The next packet; `None` at the end of the trace. After one that is bad or cut off, what follows is not to be

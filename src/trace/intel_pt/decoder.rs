@@ -23,7 +23,7 @@ pub struct Decoder<I> {
 impl<I: Image> Decoder<I> {
     /// A decoder of traces of one processor, with the code that ran.
     pub fn new(image: I, config: Config) -> Decoder<I> {
-        Decoder { flow: Flow::new(image, InstructionSet::X86), config }
+        Decoder { flow: Flow::new(image, InstructionSet::X86, config.compressed_returns), config }
     }
 
     /// The blocks of the code that was decoded so far.
@@ -53,6 +53,7 @@ impl<I: Image> Decoder<I> {
             count: 0,
             address_bits: 64,
             psb_ip: None,
+            psb_offset: unit.start,
             interrupted: None,
             bound: Bound::default(),
         };
@@ -97,6 +98,8 @@ struct Reader<'a, I, S> {
     address_bits: u32,
     /// The FUP packet of the PSB+ that is being read.
     psb_ip: Option<u64>,
+    /// The offset of its PSB packet.
+    psb_offset: u64,
     /// The FUP packet of an interrupt, and whether it may also be something else.
     interrupted: Option<Interrupted>,
     bound: Bound,
@@ -175,6 +178,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         let bound = std::mem::take(&mut self.bound);
         self.events(bound, None);
         (self.psb_ip, self.address_bits) = (None, 64);
+        self.psb_offset = self.flow.point.offset;
         self.flow.synchronize();
         // Up to PSBEND.
         self.is_lost = true;
@@ -281,9 +285,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
             if taken > 0 {
                 self.arrive();
                 count -= taken;
-                if taken == some {
-                    continue;
-                }
+                continue;
             }
             let is_taken = bits >> (count - 1) & 1 != 0;
             match self.flow.run(self.sink) {
@@ -328,21 +330,23 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         if let Some(interrupted) = self.interrupted.take() {
             return self.interrupt(interrupted, ip);
         }
-        self.flow.take_path(1, self.sink);
-        match self.flow.run(self.sink) {
-            Ok(Kind::Conditional) => self.mistaken(ip),
-            Ok(kind) => {
-                self.arrive();
-                self.flow.go(kind, ip, self.address_bits, self.sink);
-                let count = std::mem::take(&mut self.count);
-                self.follow(self.bits, count);
-            }
-            Err(reason) => {
-                self.fault(reason);
-                self.arrive();
-                self.resume(ip);
+        if !self.flow.take_path_to(ip, self.address_bits, self.sink) {
+            match self.flow.run(self.sink) {
+                Ok(Kind::Conditional) => return self.mistaken(ip),
+                Ok(kind) => {
+                    self.arrive();
+                    self.flow.go(kind, ip, self.address_bits, self.sink);
+                }
+                Err(reason) => {
+                    self.fault(reason);
+                    self.arrive();
+                    return self.resume(ip);
+                }
             }
         }
+        self.arrive();
+        let count = std::mem::take(&mut self.count);
+        self.follow(self.bits, count);
     }
 
     /// Where the code has a conditional branch, the trace has an address.
@@ -446,7 +450,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         let powers =
             [bound.mwait.map(Power::Mwait), bound.enter.map(Power::Enter), bound.stop.then_some(Power::Stop)];
         for what in powers.into_iter().flatten() {
-            self.event(Event::Power { ip, what });
+            self.event(Event::Power { ip, exact: ip.is_some(), what });
         }
     }
 
@@ -465,7 +469,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
             }
             Packet::Pip { cr3, guest } => self.event(Event::PageTable { cr3, guest }),
             Packet::Cbr(ratio) if ratio != self.past.clock.told_ratio => {
-                self.event(Event::Frequency { ratio })
+                self.event(Event::Frequency { ip, ratio })
             }
             Packet::Ptwrite { value, has_fup: true } => self.bound.ptwrite = Some(value),
             Packet::Ptwrite { value, has_fup: false } => {
@@ -493,7 +497,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
     fn power(&mut self, what: Power) {
         self.arrive();
         let ip = self.flow.ip();
-        self.event(Event::Power { ip, what });
+        self.event(Event::Power { ip, exact: false, what });
     }
 
     fn psb_end(&mut self) {
@@ -503,7 +507,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
             self.flow.set_bits(self.address_bits);
             self.flow.set_ip(ip);
         }
-        self.event(Event::Sync { ip });
+        self.event(Event::Sync { ip, offset: self.psb_offset });
     }
 }
 

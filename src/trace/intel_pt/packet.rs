@@ -111,8 +111,23 @@ impl<'a> Packets<'a> {
         Packets { cursor: trace.cursor(at), last: 0, item: None }
     }
 
+    /// Those from an offset on, where a packet begins; `item` is what [`Packets::item`] is there.
+    pub(super) fn within_block(trace: &'a Trace<'_>, at: u64, item: Option<u8>) -> Packets<'a> {
+        Packets { item, ..Packets::new(trace, at) }
+    }
+
     pub(super) fn offset(&self) -> u64 {
         self.cursor.offset()
+    }
+
+    /// The bytes that are read next.
+    pub(super) fn head(&self) -> [u8; LONGEST] {
+        self.cursor.window().0
+    }
+
+    /// The size of a BIP packet, if a block of these is being read.
+    pub(super) fn item(&self) -> Option<u8> {
+        self.item
     }
 
     /// The next packet; `None` at the end of the trace. After one that is bad or cut off, what follows is not to be
@@ -139,7 +154,7 @@ impl<'a> Packets<'a> {
             return None;
         }
         if first == LONG_TNT[0] {
-            let window = self.cursor.rest().first_chunk().filter(|window| window.starts_with(&LONG_TNT))?;
+            let window = self.cursor.rest().first_chunk().filter(|window| window[1] == LONG_TNT[1])?;
             let branches = long_branches(window)?;
             self.cursor.advance(8);
             return Some(branches);

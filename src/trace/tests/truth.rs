@@ -202,8 +202,8 @@ impl Sink for Runs {
                 self.end(None);
             }
             Event::End { block: None, .. } | Event::Interrupt { .. } => self.end(self.last),
-            Event::Fault(_) | Event::Sync { ip: None } => self.end(None),
-            Event::Sync { ip: Some(ip) } => self.run = self.run.or(Some((None, ip))),
+            Event::Fault(_) | Event::Sync { ip: None, .. } => self.end(None),
+            Event::Sync { ip: Some(ip), .. } => self.run = self.run.or(Some((None, ip))),
             _ => {}
         }
     }

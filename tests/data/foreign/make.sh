@@ -1,6 +1,7 @@
 #!/bin/bash
 # make.sh: the recordings in this folder, of tiny.c on other architectures.
 #   make.sh build ARCH        builds ARCH/usr/bin/wl-tiny with Debian's cross compiler (gcc-TRIPLET)
+#   make.sh stubs             builds ppc64el/stubs.so in the same way
 #   On a machine of ARCH (here: qemu-system guests of Debian 12; Debian sid for riscv64), with wl-tiny in /usr/bin:
 #     perf record -o tiny.data --call-graph dwarf,1024 -e cpu-clock:u -F 120 -- wl-tiny
 #     perf script --no-inline -i tiny.data > tiny.script               and on arm64 the same as tiny-fp with -g
@@ -10,7 +11,7 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 PERFX=${PERFX:-../../../target/debug/perfx}
-step=$1 arch=$2
+step=$1 arch=${2:-ppc64el}
 declare -A triplet=([arm64]=aarch64-linux-gnu [armhf]=arm-linux-gnueabihf [i386]=i686-linux-gnu
     [ppc64el]=powerpc64le-linux-gnu [riscv64]=riscv64-linux-gnu [s390x]=s390x-linux-gnu)
 case $step in
@@ -21,6 +22,10 @@ build)
         -ffreestanding -ffile-prefix-map="$PWD=." -fno-stack-protector -fno-pie -no-pie -static -nostdlib \
         -Wl,--build-id=sha1,--eh-frame-hdr \
         -Wl,-z,norelro,-z,max-page-size=$pages -o "$arch/usr/bin/wl-tiny" tiny.c ;;
+stubs)
+    "${triplet[$arch]}-gcc" -O1 -fPIC -shared -nostdlib -ffile-prefix-map="$PWD=." \
+        -Wl,-z,max-page-size=4096,-z,noseparate-code,-z,norelro,--build-id=sha1 -o "$arch/stubs.so" stubs.c
+    chmod 644 "$arch/stubs.so" ;;
 take)
     for name in dwarf fp; do
         from=$3/tiny; [ $name = dwarf ] || from=$from-fp

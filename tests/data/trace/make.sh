@@ -14,6 +14,12 @@ mkdir -p $programs "$here/root$programs"
 cd $programs
 musl-gcc -O1 -DSMALL -static -s -Wl,--build-id=0xc1 -o loop "$here/loop.c"
 musl-gcc -O2 -static -s -Wl,--build-id=0xc2 -o halve "$here/loops.c"
+# The same with symbols and debug info, for tools of compilers: of the program alone, and no newer than they read.
+libc=/usr/lib/x86_64-linux-musl
+(cd "$here" && musl-gcc -O1 -gdwarf-4 -ffile-prefix-map="$here=." -DSMALL -c -o "$work/loop.o" loop.c)
+for file in Scrt1.o crti.o crtn.o libc.a; do strip -g -o "$work/$file" $libc/$file; done
+musl-gcc -static -nostartfiles -Wl,--build-id=0xc1 -L"$work" -o "$here/loop-symbols" "$work/Scrt1.o" "$work/crti.o" \
+    "$(gcc -print-file-name=crtbeginS.o)" "$work/loop.o" "$(gcc -print-file-name=crtendS.o)" "$work/crtn.o"
 as -o "$work/kernel.o" "$here/kernel.S"
 ld --build-id=0xc3 -o vmlinux -Ttext 0xffffffff81000000 -e _text "$work/kernel.o"
 cp loop halve vmlinux "$here/root$programs/"
@@ -38,7 +44,9 @@ make overflow loop --psb 200 --ovf 2
 make halve halve --psb 300
 make switch loop again --psb 200 --slice 3000
 make cpus loop again halve --psb 200 --cpus 2 --slice 2000 --mtc --cyc
+make schedule loop again halve --psb 200 --cpus 2 --slice 2000 --mtc --sched-switch
 make threads loop halve --psb 200 --per-thread --slice 2000
 make kernel loop --psb 200 --mtc --kernel $programs/vmlinux
 make cut loop --psb 200 --cut 701
+make rare loop --psb 200 --mtc --cyc --ptw 700 --power 150 --tsx 190
 make snapshots loop again --psb 200 --slice 3000 --snapshots 6 --ring 900

@@ -8,6 +8,8 @@
     --mtc               MTC and TMA packets (TSC:CTC 2:1, period 64 ticks of the counter)
     --cyc               CYC packets: cycles since the last one before every TNT and TIP (one cycle per instruction)
     --ptw N             a PTW packet (8 bytes: how many instructions so far) after every N instructions
+    --power N           after every N instructions one of: MWAIT, PWRE, EXSTOP and FUP, PWRX; CBR; EXSTOP without an address
+    --tsx N             a transaction begins, is committed, begins or is aborted after every N instructions (MODE.TSX, FUP)
     --defer             TIP packets are deferred: TNT bits of branches after them are sent before them (SDM: Deferred TIPs)
     --short-first       the address after a PSB is compressed against 0 (allowed, but perf's look-ahead misreads it)
     --ovf N             after every N PSBs the next 500 instructions are lost (OVF, then FUP where the trace goes on)
@@ -18,6 +20,7 @@
     --snapshots N       the data of each CPU is N snapshots of a ring of --ring BYTES (default 1200), which overlap; each is
                         taken where tracing is off
     --per-thread        an AUX buffer for each process instead of each CPU
+    --sched-switch      samples of sched:sched_switch in place of SWITCH records, as older kernels need for whole CPUs
     --kernel VMLINUX    kernel code is traced, too: system calls and signals run through it (kernel.S; decode with perf -k VMLINUX)
   length:
     --repeat N          every process executes its whole trace N times
@@ -32,8 +35,8 @@ import argparse, struct
 from capstone import Cs, CS_ARCH_X86, CS_MODE_64, x86
 A = argparse.ArgumentParser(usage=__doc__)
 A.add_argument('out'); A.add_argument('steps', nargs='+'); A.add_argument('--truth'); A.add_argument('--kernel')
-for o in 'no-retcomp mtc cyc defer short-first per-thread'.split(): A.add_argument('--' + o, action='store_true')
-for o, d in dict(psb=2048, repeat=1, copies=1, ovf=0, slice=0, cut=0, cpus=1, ptw=0, snapshots=0, ring=1200).items(): A.add_argument('--' + o, type=int, default=d)
+for o in 'no-retcomp mtc cyc defer short-first per-thread sched-switch'.split(): A.add_argument('--' + o, action='store_true')
+for o, d in dict(psb=2048, repeat=1, copies=1, ovf=0, slice=0, cut=0, cpus=1, ptw=0, power=0, tsx=0, snapshots=0, ring=1200).items(): A.add_argument('--' + o, type=int, default=d)
 O = A.parse_args()
 CS = Cs(CS_ARCH_X86, CS_MODE_64); CS.detail = True
 PLAIN, COND, JUMP, CALL, IJUMP, ICALL, RET, SYSCALL, REP, FARRET = range(10)
@@ -74,7 +77,7 @@ class Encoder:
     """One buffer: of a CPU, or with --per-thread of a process."""
     def __init__(s):
         s.b = bytearray(); s.tnt = []; s.tips = []; s.last = 0; s.stack = []; s.on = False; s.since = 0; s.psbs = 0; s.ctc = None; s.tsc = []; s.now = T0; s.cycled = None
-        s.next_ovf = O.ovf or 1 << 60; s.lost = 0; s.stops = []
+        s.next_ovf = O.ovf or 1 << 60; s.powers = s.transactions = 0; s.next_power = O.power or 1 << 60; s.next_tsx = O.tsx or 1 << 60; s.lost = 0; s.stops = []
     def cyc(s):
         if not O.cyc or s.cycled is None or s.now <= s.cycled: return
         v = s.now - s.cycled; s.cycled = s.now; first = (v & 31) << 3 | 3; v >>= 5; out = [first | (4 if v else 0)]
@@ -125,6 +128,16 @@ class Encoder:
         s.flush(); s.cyc()
         if ip is not None: s.ip(0x1d, ip)
         s.b.append(0x01); s.on = False; s.stops.append(len(s.b))
+    def power(s, ip):
+        s.flush(); s.cyc(); s.powers += 1; n = s.powers
+        if n % 3 == 1:
+            s.b += b'\x02\xc2' + (n | 1 << 32).to_bytes(8, 'little') + b'\x02\x22' + bytes([0x80 * (n // 3 % 2), n & 0xff]) + b'\x02\xe2'
+            s.ip(0x1d, ip); s.b += b'\x02\xa2' + (0x153 + n).to_bytes(5, 'little')
+        elif n % 3 == 2: s.b += b'\x02\x03' + bytes([0x20 + n % 8, 0])
+        else: s.b += b'\x02\x62\x02\xa2' + (0x412).to_bytes(5, 'little')
+    def tsx(s, ip):
+        s.flush(); s.cyc(); s.b += b'\x99' + bytes([0x20 | (1, 0, 1, 2)[s.transactions % 4]]); s.ip(0x1d, ip); s.transactions += 1
+        if s.transactions % 4 == 0: s.ip(0x0d, ip)
     def overflow_over(s, ip): s.b += b'\x02\xf3'; s.last = 0; s.stack = []; s.ip(0x1d, ip)
     def call(s, back): s.stack = (s.stack + [back])[-64:]
     def ret(s, to):
@@ -187,6 +200,11 @@ def execute(p, c, E, ip, nxt):
     if ip not in p.kinds: raise SystemExit('no code for %x' % ip)
     k, n, target = p.kinds[ip]; count(E)
     if O.ptw and executed % O.ptw == 0: E.flush(); E.b += b'\x02\x32' + executed.to_bytes(8, 'little'); truth.write('# ptw %x %d %d\n' % (executed, p.pid, c.n))
+    if k == PLAIN and nxt is not None and not O.defer:
+        if executed >= E.next_power: E.next_power += O.power; E.power(nxt)
+        if executed >= E.next_tsx:
+            E.next_tsx += O.tsx; E.tsx(nxt)
+            if E.transactions % 4 == 0: say(nxt, nxt, 'abort')
     if k in (PLAIN, REP): return
     if k == SYSCALL:
         if not K: E.end(); truth.write('%x - syscall %d %d\n' % (ip, p.pid, c.n)); p.off = 'sys'; return
@@ -255,8 +273,30 @@ def interrupted(p):
     return target if k in (JUMP, CALL) else p.prev + n
 def switch(p, c, out):
     t = c.now
-    if O.cpus > 1 or K: records.append((t, rec(15, 0x2000 if out else 0, struct.pack('<II', 0, 0) + trailer(p.pid, t, c.n))))
+    if O.sched_switch:
+        # the fields of sched_switch: common (8 bytes), prev_comm, prev_pid, prev_prio, prev_state, next_comm, next_pid, next_prio
+        prev, to = (p.pid, 0) if out else (0, p.pid)
+        raw = struct.pack('<HBBi16siiq16sii', SCHED_SWITCH, 0, 0, prev, b'', prev, 120, 0, b'', to, 120)
+        raw += bytes(-(len(raw) + 4) % 8)
+        records.append((t, rec(9, 1, struct.pack('<QQIIQII', 300 + c.n, 0xffffffff81000000, prev, prev, t, c.n, 0) + struct.pack('<I', len(raw)) + raw)))
+    elif O.cpus > 1 or K: records.append((t, rec(15, 0x2000 if out else 0, struct.pack('<II', 0, 0) + trailer(p.pid, t, c.n))))
     else: records.append((t, rec(14, 0x2000 if out else 0, trailer(p.pid, t, c.n))))
+SCHED_SWITCH = 300
+def format():
+    """sched:sched_switch as tracefs describes it"""
+    fields = ['unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;', 'unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;',
+              'unsigned char common_preempt_count;\toffset:3;\tsize:1;\tsigned:0;', 'int common_pid;\toffset:4;\tsize:4;\tsigned:1;', '']
+    own = [('char prev_comm[16]', 8, 16, 0), ('pid_t prev_pid', 24, 4, 1), ('int prev_prio', 28, 4, 1), ('long prev_state', 32, 8, 1),
+           ('char next_comm[16]', 40, 16, 0), ('pid_t next_pid', 56, 4, 1), ('int next_prio', 60, 4, 1)]
+    fields += ['%s;\toffset:%d;\tsize:%d;\tsigned:%d;' % f for f in own]
+    lines = ''.join('\tfield:%s\n' % f if f else '\n' for f in fields)
+    return ('name: sched_switch\nID: %d\nformat:\n%s\nprint fmt: "%%d ==> %%d", REC->prev_pid, REC->next_pid\n' % (SCHED_SWITCH, lines)).encode()
+def tracing_data():
+    """the layout of feature TRACING_DATA"""
+    def sized(b): return struct.pack('<Q', len(b)) + b
+    page = b'\tfield: u64 timestamp;\toffset:0;\tsize:8;\tsigned:0;\n\tfield: local_t commit;\toffset:8;\tsize:8;\tsigned:1;\n\tfield: char data;\toffset:16;\tsize:4080;\tsigned:1;\n'
+    return (b'\x17\x08\x44tracing0.6\0' + bytes([0, 8]) + struct.pack('<I', 4096) + b'header_page\0' + sized(page) + b'header_event\0' + sized(b'')
+            + struct.pack('<II', 0, 1) + b'sched\0' + struct.pack('<I', 1) + sized(format()) + struct.pack('<IIQ', 0, 0, 0))
 for p in P:
     t = T0 - 100; records.append((t, rec(3, 1 << 13, struct.pack('<II', p.pid, p.pid) + name(b'prog%d' % p.pid) + trailer(p.pid, t))))
 if len(P) == 1: C[0].now -= 50; switch(P[0], C[0], False); C[0].now += 50; turn(P[0], C[0], 1 << 62)
@@ -285,13 +325,16 @@ for e in E:
 IP, TID, TIME, CPU, IDENT = 1, 2, 4, 128, 1 << 16; ST = IP | TID | TIME | CPU | IDENT
 def attr(type, config, period, flags): return struct.pack('<IIQQQQQ', type, 128, config, period, ST, 4, flags).ljust(128, b'\0')
 ALL, DIS, XHV = 1 << 18, 1, 1 << 6; XK = 0 if K else 1 << 5
-config = 0x2401 | (0x800 if O.no_retcomp else 0) | (0x200 | 6 << 14 if O.mtc else 0) | (2 if O.cyc else 0) | (0x1000 if O.ptw else 0)  # pt, tsc, branch
+config = 0x2401 | (0x800 if O.no_retcomp else 0) | (0x200 | 6 << 14 if O.mtc else 0) | (2 if O.cyc else 0) | (0x1000 if O.ptw else 0) | (0x10 if O.power else 0)  # pt, tsc, branch
 n = len(P) if O.per_thread else O.cpus; ids = [[100 + i for i in range(n)], [200 + i for i in range(n)]]
 attrs = [attr(8, config, 1, DIS | ALL | XK | XHV), attr(1, 9, 1, ALL | XK | XHV | 1 << 8 | 1 << 9 | 1 << 13 | 1 << 23 | 1 << 24 | 1 << 26)]
+if O.sched_switch:
+    ids.append([300 + i for i in range(n)]); attrs[1] = attrs[1][:40] + struct.pack('<Q', struct.unpack_from('<Q', attrs[1], 40)[0] & ~(1 << 26)) + attrs[1][48:]
+    attrs.append(struct.pack('<IIQQQQQ', 2, 128, SCHED_SWITCH, 1, ST | 1 << 10, 4, ALL).ljust(128, b'\0'))
 where = lambda i: ((1 << 64) - 1, P[i].pid) if O.per_thread else (i, (1 << 64) - 1)
-data = rec(69, 0, struct.pack('<Q', 2 * n) + b''.join(struct.pack('<QQQQ', ids[a][i], i, *where(i)) for a in (0, 1) for i in range(n)))
+data = rec(69, 0, struct.pack('<Q', len(ids) * n) + b''.join(struct.pack('<QQQQ', own[i], i, *where(i)) for own in ids for i in range(n)))
 data += rec(79, 0, struct.pack('<QQQQQBB6x', 0, 1, 0, 0, (1 << 64) - 1, 1, 0))
-priv = [8, 0, 1, 0, 1, 0x400, 0x800, 0 if O.per_thread else 3 if O.cpus > 1 or K else 2, 1 if O.snapshots else 0, 0 if O.per_thread else 1, 0x200, 0x3c000, 2 if O.mtc else 0, 1 if O.mtc else 0, 2, 0x20, 0]
+priv = [8, 0, 1, 0, 1, 0x400, 0x800, 0 if O.per_thread else 1 if O.sched_switch else 3 if O.cpus > 1 or K else 2, 1 if O.snapshots else 0, 0 if O.per_thread else 1, 0x200, 0x3c000, 2 if O.mtc else 0, 1 if O.mtc else 0, 2, 0x20, 0]
 data += rec(70, 0, struct.pack('<II', 1, 0) + struct.pack('<%dQ' % len(priv), *priv))
 if K: data += rec(1, 1, struct.pack('<IIQQQ', 0xffffffff, 0, K.base, K.sym['_end'] - K.base, K.base) + name(b'[kernel.kallsyms]_text') + trailer(0xffffffff, 0))
 for i, b in enumerate(bufs):
@@ -312,9 +355,10 @@ for i, first, b in pieces:
     data += struct.pack('<IHHQQQIIII', 71, 0, 48, len(b), first, 0x1234, i, tid, cpu, 0) + b
 data += rec(68, 0, b'')
 def text(s): b = s.encode() + b'\0'; b = b.ljust((len(b) + 63) // 64 * 64, b'\0'); return struct.pack('<I', len(b)) + b
-desc = struct.pack('<II', 2, 128)
-for a, i, nm in zip(attrs, ids, ['intel_pt//' + ('' if K else 'u'), 'dummy:' + ('HG' if K else 'u')]): desc += a + struct.pack('<I', n) + text(nm) + b''.join(struct.pack('<Q', x) for x in i)
+desc = struct.pack('<II', len(attrs), 128)
+for a, i, nm in zip(attrs, ids, ['intel_pt//' + ('' if K else 'u'), 'dummy:' + ('HG' if K else 'u'), 'sched:sched_switch']): desc += a + struct.pack('<I', n) + text(nm) + b''.join(struct.pack('<Q', x) for x in i)
 feats = {3: text('host'), 4: text('6.6'), 5: text('6.6'), 6: text('x86_64'), 7: struct.pack('<II', O.cpus, O.cpus), 9: text('GenuineIntel,6,142,10'), 12: desc, 18: struct.pack('<Q', len(index)) + b''.join(struct.pack('<QQ', *x) for x in index)}
+if O.sched_switch: feats[1] = tracing_data()
 end = start + len(data); table = body = b''; q = end + 16 * len(feats)
 for k in sorted(feats): table += struct.pack('<QQ', q, len(feats[k])); body += feats[k]; q += len(feats[k])
 head = b'PERFILE2' + struct.pack('<QQQQQQQQ', 104, 144, 104 + len(idb), len(ab), start, len(data), 0, 0) + struct.pack('<4Q', sum(1 << k for k in feats), 0, 0, 0)

@@ -1,0 +1,160 @@
+//! Keeps the calls of a thread that have not returned, as perf does (tools/perf/util/thread-stack.c), and makes call
+//! chains of them.
+//!
+//! longjmp does not return: perf keeps the frames that it leaves behind until an older one returns. Here they are popped:
+//! it jumps to where a call, that of setjmp, has returned before, so that the depth of this frame is known.
+
+use std::collections::{HashMap, VecDeque};
+
+use perfx_format::record::cpumode::KERNEL_START;
+use perfx_format::sample::Marker;
+use perfx_trace::{Block, Kind};
+
+/// How a branch changes the stack.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Change {
+    /// A call or interrupt that returns to this address.
+    Call(u64),
+    Return,
+    /// A jump to an address that only execution tells.
+    Jump,
+    /// Tracing begins.
+    Begin,
+    None,
+}
+
+impl Change {
+    /// What the branch at the end of a block does.
+    pub(super) fn of(block: &Block) -> Change {
+        match block.kind {
+            Kind::Call | Kind::IndirectCall | Kind::FarCall => Change::Call(block.next),
+            Kind::Return | Kind::FarReturn => Change::Return,
+            Kind::IndirectJump => Change::Jump,
+            _ => Change::None,
+        }
+    }
+}
+
+/// A call.
+#[derive(Clone, Copy, Debug)]
+struct Call {
+    /// Where it returns to.
+    to: u64,
+    /// Tracing ended with it.
+    is_end: bool,
+}
+
+/// The calls of a thread, the oldest first.
+#[derive(Clone, Default, Debug)]
+pub(super) struct Calls {
+    calls: VecDeque<Call>,
+    /// How many calls were left when one had returned to an address.
+    depths: HashMap<u64, usize>,
+}
+
+/// The most calls that are kept; the oldest are dropped. No chain has more than 1,024.
+const MOST: usize = 1 << 16;
+
+/// The most addresses of which the depth is kept.
+const MOST_DEPTHS: usize = 1 << 16;
+
+impl Calls {
+    /// A branch goes to `to`, 0 if that is not traced. `ends` tells that tracing ends with it.
+    pub(super) fn branch(&mut self, to: u64, change: Change, ends: bool) {
+        match change {
+            Change::Begin => {
+                while self.calls.back().is_some_and(|call| call.is_end) {
+                    self.calls.pop_back();
+                }
+            }
+            _ if to == 0 => {}
+            // The code asks for its own address.
+            Change::Call(behind) if behind == to => {}
+            Change::Call(behind) => {
+                if self.calls.len() == MOST {
+                    self.calls.pop_front();
+                    self.depths.clear();
+                }
+                self.calls.push_back(Call { to: behind, is_end: ends });
+            }
+            Change::Return => {
+                // A return to a call that was not seen changes nothing.
+                if let Some(at) = self.calls.iter().rposition(|call| call.to == to) {
+                    self.calls.truncate(at);
+                    if self.depths.len() == MOST_DEPTHS {
+                        self.depths.clear();
+                    }
+                    self.depths.insert(to, at);
+                }
+            }
+            Change::Jump => {
+                if let Some(&depth) = self.depths.get(&to) {
+                    self.calls.truncate(depth);
+                }
+            }
+            Change::None => {}
+        }
+    }
+
+    /// The chain of at most `most` addresses from `ip` on, with its markers.
+    pub(super) fn chain(&self, ip: u64, most: usize) -> Vec<u64> {
+        let marker = |ip: u64| if ip >= KERNEL_START { Marker::KERNEL } else { Marker::USER };
+        let mut last = marker(ip);
+        let mut chain = vec![last.0, ip];
+        for call in self.calls.iter().rev() {
+            let next = marker(call.to);
+            // A marker counts, too, and an address follows it.
+            let needed = if next == last { 1 } else { 2 };
+            if chain.len() + needed > most + 1 {
+                break;
+            }
+            if next != last {
+                chain.push(next.0);
+                last = next;
+            }
+            chain.push(call.to);
+        }
+        chain
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn calls(changes: &[(u64, Change)]) -> Vec<u64> {
+        let mut calls = Calls::default();
+        changes.iter().for_each(|(to, change)| calls.branch(*to, *change, false));
+        calls.chain(1, 16)[2..].to_vec()
+    }
+
+    #[test]
+    fn a_return_pops_what_is_above_its_call() {
+        let three = [(10, Change::Call(1)), (20, Change::Call(2)), (30, Change::Call(3))];
+        assert_eq!(calls(&three), [3, 2, 1]);
+        assert_eq!(calls(&[&three[..], &[(2, Change::Return)]].concat()), [1]);
+        assert_eq!(calls(&[&three[..], &[(7, Change::Return)]].concat()), [3, 2, 1]);
+        assert_eq!(calls(&[(5, Change::Call(5)), (0, Change::Call(6))]), []);
+    }
+
+    #[test]
+    fn longjmp_pops_to_the_frame_that_called_setjmp() {
+        let called = [(10, Change::Call(1)), (90, Change::Call(2)), (2, Change::Return)];
+        let deeper = [(20, Change::Call(3)), (20, Change::Call(4)), (95, Change::Call(5))];
+        assert_eq!(calls(&[&called[..], &deeper, &[(2, Change::Jump)]].concat()), [1]);
+        assert_eq!(calls(&[&called[..], &deeper, &[(50, Change::Jump)]].concat()), [5, 4, 3, 1]);
+    }
+
+    #[test]
+    fn a_chain_has_a_marker_for_each_level() {
+        let kernel = KERNEL_START + 1;
+        let mut calls = Calls::default();
+        [(kernel, 1), (kernel, 2), (kernel, kernel + 5)]
+            .iter()
+            .for_each(|(to, behind)| calls.branch(*to, Change::Call(*behind), false));
+        let [in_kernel, in_user] = [Marker::KERNEL.0, Marker::USER.0];
+        assert_eq!(calls.chain(kernel, 16), [in_kernel, kernel, kernel + 5, in_user, 2, 1]);
+        assert_eq!(calls.chain(kernel, 3), [in_kernel, kernel, kernel + 5]);
+        assert_eq!(calls.chain(kernel, 4), [in_kernel, kernel, kernel + 5, in_user, 2][..5]);
+    }
+}

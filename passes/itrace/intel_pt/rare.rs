@@ -1,0 +1,85 @@
+//! The events of Intel PT that are neither branches nor instructions, and the raw data of their samples.
+
+use perfx_format::{Attr, sample_type as st};
+use perfx_trace::intel_pt::Power;
+
+use crate::itrace::code_events::add_history;
+use crate::itrace::events::{Decoded, INSTRUCTIONS};
+use crate::itrace::options::ItraceOptions;
+
+/// `attr.type` of events that perf makes up itself.
+const SYNTHESIZED: u32 = 1 << 31;
+
+/// The selected events.
+#[derive(Clone, Default, Debug)]
+pub(super) struct RareEvents {
+    pub(super) transactions: Option<Decoded>,
+    pub(super) ptwrite: Option<Decoded>,
+    pub(super) cbr: Option<Decoded>,
+    pub(super) psb: Option<Decoded>,
+    mwait: Option<Decoded>,
+    enter: Option<Decoded>,
+    stop: Option<Decoded>,
+    exit: Option<Decoded>,
+}
+
+impl RareEvents {
+    /// How many ids they need at most.
+    pub(super) const IDS: usize = 8;
+
+    /// Makes the events from what their attrs have in common, with the next ids. Those of power states only if they were
+    /// recorded.
+    pub(super) fn of(
+        options: &ItraceOptions,
+        common: Attr,
+        has_power: bool,
+        ids: &mut impl Iterator<Item = u64>,
+    ) -> RareEvents {
+        let mut event = |is_selected: bool, name: &str, config: Option<u64>| {
+            let mut attr = common;
+            attr.sample_type &= !(st::PERIOD | st::ADDR);
+            attr.sample_period = 1;
+            add_history(options, &mut attr);
+            attr.config = config.unwrap_or(INSTRUCTIONS);
+            if config.is_some() {
+                attr.type_ = SYNTHESIZED;
+                attr.sample_type |= st::RAW;
+            }
+            is_selected.then(|| Some(Decoded { name: name.to_owned(), id: ids.next()?, attr })).flatten()
+        };
+        let power = options.power && has_power;
+        // The configs are numbers of perf (enum perf_synth_id).
+        RareEvents {
+            transactions: event(options.transactions, "transactions", None),
+            ptwrite: event(options.ptwrites, "ptwrite", Some(0)),
+            cbr: event(options.power, "cbr", Some(5)),
+            psb: event(options.power, "psb", Some(6)),
+            mwait: event(power, "mwait", Some(1)),
+            enter: event(power, "pwre", Some(2)),
+            stop: event(power, "exstop", Some(3)),
+            exit: event(power, "pwrx", Some(4)),
+        }
+    }
+
+    /// All of them, in the order of their ids.
+    pub(super) fn decoded(&self) -> impl Iterator<Item = &Decoded> {
+        let RareEvents { transactions, ptwrite, cbr, psb, mwait, enter, stop, exit } = self;
+        [transactions, ptwrite, cbr, psb, mwait, enter, stop, exit].into_iter().flatten()
+    }
+
+    /// The event of a change of the power state, if it is selected, and the raw data of its sample.
+    pub(super) fn power(&self, what: Power, exact: bool) -> Option<(&Decoded, Vec<u32>)> {
+        Some(match what {
+            Power::Mwait(payload) => (self.mwait.as_ref()?, with_word(0, payload)),
+            Power::Enter(payload) => (self.enter.as_ref()?, with_word(0, payload)),
+            Power::Stop => (self.stop.as_ref()?, vec![exact.into()]),
+            Power::Exit(payload) => (self.exit.as_ref()?, with_word(0, payload)),
+            _ => return None,
+        })
+    }
+}
+
+/// A number of 32 bits, then one of 64.
+pub(super) fn with_word(first: u32, word: u64) -> Vec<u32> {
+    vec![first, word as u32, (word >> 32) as u32]
+}

@@ -1,0 +1,62 @@
+//! Leaves out the first samples, as `s` of `--itrace` says.
+
+use std::collections::HashMap;
+
+use perfx_format::{Endian, Layout, Origin, Record, RecordType};
+
+use crate::itrace::events::Decoded;
+
+/// How many samples are still left out.
+#[derive(Debug)]
+pub(super) struct Skip {
+    left: u64,
+    /// The samples of instructions: the next one of a buffer stands for what was left out there, too.
+    instructions: Option<(u64, Layout)>,
+    periods: HashMap<usize, u64>,
+    endian: Endian,
+}
+
+impl Skip {
+    pub(super) fn new(count: u64, instructions: Option<&Decoded>, endian: Endian) -> Skip {
+        let instructions = instructions.map(|event| (event.id, Layout::new(&event.attr)));
+        Skip { left: count, instructions, periods: HashMap::new(), endian }
+    }
+
+    /// Calls `push` with a record of a buffer unless it is left out.
+    #[inline(always)]
+    pub(super) fn pass(&mut self, buffer: usize, record: &[u8], push: impl FnOnce(&[u8])) {
+        match self.left == 0 && self.periods.is_empty() {
+            true => push(record),
+            false => self.change(buffer, record, push),
+        }
+    }
+
+    #[cold]
+    fn change(&mut self, buffer: usize, record: &[u8], push: impl FnOnce(&[u8])) {
+        let Ok(sample) = Record::new(record, &[], Origin::Synthetic, self.endian) else {
+            return push(record);
+        };
+        if sample.kind() != RecordType::SAMPLE {
+            return push(record);
+        }
+        let own = self.instructions.as_ref().filter(|(id, layout)| layout.id(&sample) == Some(*id));
+        let period = own.and_then(|(_, layout)| layout.period(&sample));
+        if self.left > 0 {
+            self.left -= 1;
+            if let Some(period) = period {
+                *self.periods.entry(buffer).or_default() += period;
+            }
+            return;
+        }
+        match period.and_then(|period| Some((own?, period, self.periods.remove(&buffer)?))) {
+            Some(((_, layout), period, before)) => {
+                let mut changed = record.to_vec();
+                layout
+                    .set_period(&mut changed, period.saturating_add(before), self.endian)
+                    .unwrap_or_default();
+                push(&changed);
+            }
+            None => push(record),
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Lists the packets in AUXTRACE records as text, in the words of perf (Intel PT) and OpenCSD (CoreSight).
+
+use std::collections::{BTreeMap, HashMap};
+use std::iter::Peekable;
+
+use perfx_format::record::aux::{Aux, Auxtrace, AuxtraceInfo};
+use perfx_format::{Kinds, Layouts, Record, RecordType};
+use perfx_trace::{Trace, coresight, intel_pt};
+
+use crate::coresight::{TraceUnit, Written};
+
+/// Lists packets as far as the records that it has seen describe them.
+#[derive(Debug, Default)]
+pub struct Listing {
+    is_pt: bool,
+    /// What describes trace units, and these as far as they are known.
+    written: Written,
+    units: BTreeMap<u8, TraceUnit>,
+    /// The last AUX record of each CPU, and of each thread.
+    of_cpu: HashMap<u32, Last>,
+    of_thread: HashMap<u32, Last>,
+}
+
+/// What an AUX record says of the data of a buffer.
+#[derive(Clone, Copy, Debug)]
+struct Last {
+    /// It is that of one trace unit: that of `cpu`.
+    is_raw: bool,
+    cpu: u32,
+}
+
+/// A packet.
+#[derive(Debug)]
+pub struct ListedPacket<'a> {
+    /// Its offset in the data of the AUXTRACE record.
+    pub offset: u64,
+    /// The bytes of a packet of Intel PT. Those of CoreSight are not contiguous.
+    pub bytes: Option<&'a [u8]>,
+    /// The id of the trace unit of CoreSight.
+    pub id: Option<u8>,
+    /// In words.
+    pub text: String,
+}
+
+impl Listing {
+    /// The kinds of records that [`Listing::see`] wants.
+    pub const KINDS: Kinds =
+        Kinds::of(&[RecordType::AUXTRACE_INFO, RecordType::AUX, RecordType::AUX_OUTPUT_HW_ID]);
+
+    /// Takes in a record, in file order.
+    pub fn see(&mut self, record: &Record<'_>, layouts: &Layouts) {
+        let layout = layouts.layout_of(record);
+        if let Some(aux) = Aux::of(record) {
+            let cpu = layout.and_then(|layout| layout.cpu(record)).unwrap_or(Auxtrace::ANY);
+            let tid = layout.and_then(|layout| layout.pid_tid(record)).map_or(Auxtrace::ANY, |(_, tid)| tid);
+            let last = Last { is_raw: aux.flags & Aux::RAW != 0, cpu };
+            self.of_cpu.insert(cpu, last);
+            self.of_thread.insert(tid, last);
+            return;
+        }
+        self.is_pt |= AuxtraceInfo::of(record).is_some_and(|info| info.is_pt());
+        self.written.add(record, layout);
+        self.units = self.written.known_units().unwrap_or_default();
+    }
+
+    /// Calls `each` for the packets in an AUXTRACE record, in the order of their places. False if they are of a tracer
+    /// whose packets are not listed, or if no record in front of it describes them.
+    ///
+    /// # Errors
+    ///
+    /// That of `each`.
+    pub fn list<E>(
+        &self,
+        record: &Record<'_>,
+        mut each: impl FnMut(ListedPacket<'_>) -> Result<(), E>,
+    ) -> Result<bool, E> {
+        let Some(chunk) = Auxtrace::of(record) else { return Ok(false) };
+        let data = record.payload();
+        if self.is_pt {
+            for packet in intel_pt::list(data) {
+                let (offset, bytes) = (packet.offset as u64, Some(packet.bytes));
+                each(ListedPacket { offset, bytes, id: None, text: packet.to_string() })?;
+            }
+            return Ok(true);
+        }
+        let units = &self.units;
+        if units.is_empty() {
+            return Ok(false);
+        }
+        let last = match chunk.cpu {
+            Auxtrace::ANY => self.of_thread.get(&chunk.tid),
+            cpu => self.of_cpu.get(&cpu),
+        };
+        let streams = match last {
+            Some(Last { is_raw: true, cpu }) => {
+                let unit = units.iter().find(|(_, unit)| unit.cpu == *cpu);
+                unit.map(|(id, _)| (*id, coresight::Deformatted::contiguous(data))).into_iter().collect()
+            }
+            _ => coresight::deformat_with_places(data),
+        };
+        let traces: Vec<_> =
+            streams.iter().map(|(id, of)| (*id, of, Trace::new(vec![&of.bytes], Vec::new()))).collect();
+        // The packets of each trace unit.
+        let mut packets: Vec<Peekable<_>> = Vec::new();
+        for (id, of, trace) in &traces {
+            if let Some(TraceUnit { config, .. }) = units.get(id) {
+                let place =
+                    |packet: coresight::Listed| (of.place(packet.offset as usize) as u64, *id, packet);
+                packets.push(coresight::list(trace, config).map(place).peekable());
+            }
+        }
+        loop {
+            let next = |packets: &mut Peekable<_>| packets.peek().map(|(offset, _, _): &(u64, _, _)| *offset);
+            let first =
+                packets.iter_mut().filter_map(|own| Some((next(own)?, own))).min_by_key(|(at, _)| *at);
+            let Some((offset, id, packet)) = first.and_then(|(_, own)| own.next()) else { return Ok(true) };
+            each(ListedPacket { offset, bytes: None, id: Some(id), text: packet.to_string() })?;
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Shows the raw data of events that perf makes up when it decodes a trace of Intel PT, as `perf script` does.
+
+use perfx_format::Endian;
+
+/// `attr.type` of such events.
+pub(super) const SYNTHESIZED: u32 = 1 << 31;
+
+/// The text has so many characters at least, with the blanks behind it.
+const WIDTH: usize = 34;
+
+/// The text of a sample of the event with this `attr.config` (`enum perf_synth_id`); `None` of others, or if its data is
+/// too short.
+pub(super) fn text(config: u64, raw: &[u8], endian: Endian) -> Option<String> {
+    let number = |at: usize| endian.u32(raw, 4 * at);
+    let word = |at: usize| endian.u64(raw, 4 * at);
+    let bits = |value: u64, from: u32, count: u32| value >> from & ((1 << count) - 1);
+    let text = match config {
+        0 => format!(" IP: {} payload: {:#x}", number(0)? & 1, word(1)?),
+        1 => {
+            let payload = word(1)?;
+            format!(" hints: {:#x} extensions: {:#x}", bits(payload, 0, 8), bits(payload, 32, 2))
+        }
+        2 => {
+            let payload = word(1)?;
+            let (hardware, state, sub) = (bits(payload, 7, 1), bits(payload, 12, 4), bits(payload, 8, 4));
+            format!(" hw: {hardware} cstate: {state} sub-cstate: {sub}")
+        }
+        3 => format!(" IP: {}", number(0)? & 1),
+        4 => {
+            let payload = word(1)?;
+            let (deepest, last, reason) = (bits(payload, 0, 4), bits(payload, 4, 4), bits(payload, 8, 4));
+            format!(" deepest cstate: {deepest} last cstate: {last} wake reason: {reason:#x}")
+        }
+        5 => {
+            let (ratios, khz) = (number(0)?, number(1)?);
+            let (ratio, most) = (ratios & 0xff, ratios >> 16 & 0xff);
+            let share = match most {
+                0 => String::new(),
+                _ => format!("({:3}%)", (5 + 1000 * ratio / most) / 10),
+            };
+            format!(" cbr: {ratio:2} freq: {:4} MHz {share}", (khz + 500) / 1000)
+        }
+        6 => format!(" psb offs: {}", alternate(word(1)?)),
+        _ => return None,
+    };
+    // A blank follows at least.
+    Some(format!("{text:<0$}", WIDTH.max(text.len() + 1)))
+}
+
+/// A number in hexadecimal as C's `%#x`: 0 has no prefix.
+fn alternate(number: u64) -> String {
+    if number == 0 { "0".to_owned() } else { format!("{number:#x}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_is_that_of_perf() {
+        let text = |config, numbers: &[u32]| {
+            let raw: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+            text(config, &raw, Endian::Little).map(|text| text.trim_end().to_owned())
+        };
+        assert_eq!(text(5, &[0x20_0022, 1_062_500, 0]).unwrap(), " cbr: 34 freq: 1063 MHz (106%)");
+        assert_eq!(text(6, &[0, 0xf6, 0]).unwrap(), " psb offs: 0xf6");
+        assert_eq!(text(0, &[0, 0x2bc, 0]).unwrap(), " IP: 0 payload: 0x2bc");
+        assert_eq!(text(4, &[0, 0x154, 0]).unwrap(), " deepest cstate: 4 last cstate: 5 wake reason: 0x1");
+        assert_eq!(text(6, &[0]), None);
+        assert_eq!(text(7, &[0, 0, 0]), None);
+    }
+}

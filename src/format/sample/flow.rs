@@ -1,0 +1,77 @@
+//! What a decoded sample of a trace is: the flags that perf gives it (`PERF_IP_FLAG_*`). No recording of perf has them;
+//! in one that perfx decoded for itself they are the raw data of samples.
+
+/// The flags of a sample.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct FlowFlags(pub u32);
+
+#[allow(missing_docs, reason = "the names are those of perf")]
+impl FlowFlags {
+    pub const BRANCH: u32 = 1;
+    pub const CALL: u32 = 1 << 1;
+    pub const RETURN: u32 = 1 << 2;
+    pub const CONDITIONAL: u32 = 1 << 3;
+    pub const SYSCALL: u32 = 1 << 4;
+    pub const ASYNC: u32 = 1 << 5;
+    pub const INTERRUPT: u32 = 1 << 6;
+    pub const ABORT: u32 = 1 << 7;
+    pub const BEGIN: u32 = 1 << 8;
+    pub const END: u32 = 1 << 9;
+    pub const IN_TRANSACTION: u32 = 1 << 10;
+}
+
+/// The names of combinations.
+const NAMES: [(u32, &str); 12] = [
+    (FlowFlags::BRANCH | FlowFlags::CALL, "call"),
+    (FlowFlags::BRANCH | FlowFlags::RETURN, "return"),
+    (FlowFlags::BRANCH | FlowFlags::CONDITIONAL, "jcc"),
+    (FlowFlags::BRANCH, "jmp"),
+    (FlowFlags::BRANCH | FlowFlags::CALL | FlowFlags::INTERRUPT, "int"),
+    (FlowFlags::BRANCH | FlowFlags::RETURN | FlowFlags::INTERRUPT, "iret"),
+    (FlowFlags::BRANCH | FlowFlags::CALL | FlowFlags::SYSCALL, "syscall"),
+    (FlowFlags::BRANCH | FlowFlags::RETURN | FlowFlags::SYSCALL, "sysret"),
+    (FlowFlags::BRANCH | FlowFlags::ASYNC, "async"),
+    (FlowFlags::BRANCH | FlowFlags::CALL | FlowFlags::ASYNC | FlowFlags::INTERRUPT, "hw int"),
+    (FlowFlags::BRANCH | FlowFlags::ABORT, "tx abrt"),
+    (0, ""),
+];
+
+impl FlowFlags {
+    /// The flags in the raw data of a sample.
+    pub fn of_raw(raw: &[u8], endian: crate::Endian) -> Option<FlowFlags> {
+        endian.u32(raw, 0).map(FlowFlags)
+    }
+
+    /// As perf writes them: whether tracing begins or ends, the kind of branch, and whether it is in a transaction.
+    pub fn text(self) -> String {
+        let rest = self.0 & !(FlowFlags::BEGIN | FlowFlags::END | FlowFlags::IN_TRANSACTION);
+        let edge = match self.0 {
+            bits if bits & FlowFlags::BEGIN != 0 => "tr strt ",
+            bits if bits & FlowFlags::END != 0 => "tr end  ",
+            _ => "",
+        };
+        let name = NAMES.iter().find(|(bits, _)| *bits == rest).map_or("other", |(_, name)| name);
+        match self.0 & FlowFlags::IN_TRANSACTION {
+            0 => format!("{edge}{name}"),
+            _ => format!("{edge}{name:<15}{:>6}", "(x)"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_have_the_names_of_perf() {
+        let text = |bits| FlowFlags(bits).text();
+        assert_eq!(text(FlowFlags::BRANCH | FlowFlags::BEGIN), "tr strt jmp");
+        assert_eq!(
+            text(FlowFlags::BRANCH | FlowFlags::CALL | FlowFlags::SYSCALL | FlowFlags::END),
+            "tr end  syscall"
+        );
+        let jcc = FlowFlags::BRANCH | FlowFlags::CONDITIONAL;
+        assert_eq!(text(jcc | FlowFlags::IN_TRANSACTION), "jcc               (x)");
+        assert_eq!(text(0), "");
+    }
+}
