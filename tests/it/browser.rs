@@ -130,9 +130,12 @@ impl Browser {
     }
 }
 
+/// Outputs by command line.
+type Outputs = HashMap<Vec<OsString>, Arc<Vec<u8>>>;
+
 /// The output of perfx. Both browsers are compared with the same.
 fn output(line: Vec<OsString>) -> Arc<Vec<u8>> {
-    static KNOWN: LazyLock<Mutex<HashMap<Vec<OsString>, Arc<Vec<u8>>>>> = LazyLock::new(Mutex::default);
+    static KNOWN: LazyLock<Mutex<Outputs>> = LazyLock::new(Mutex::default);
     let known = || KNOWN.lock().unwrap();
     let of = known().get(&line).cloned();
     let of = of.unwrap_or_else(|| {
@@ -522,17 +525,17 @@ fn the_name_of_a_row_chooses_it(browser: &Browser, root: &Path) {
     browser.open(&page);
     browser.choose("rows", "event");
     for event in ["page-faults", "cpu-clock"] {
-        click_row(&browser, event);
+        click_row(browser, event);
         assert_eq!(browser.sums(), [total(&folded(&input, root, &["--event", event]))], "{event}");
     }
     browser.choose("rows", "thread");
     let threads = browser.run("return sides[0].heat.names");
     for thread in threads.as_array().unwrap().iter().filter_map(Json::as_str) {
         let tid = thread.trim_end_matches(')').rsplit_once('(').unwrap().1;
-        click_row(&browser, thread);
+        click_row(browser, thread);
         assert_eq!(browser.sums(), [total(&folded(&input, root, &["--tid", tid]))], "{thread}");
         assert_eq!(browser.run("return sides[0].heat.names"), json!([thread]));
-        click_row(&browser, thread);
+        click_row(browser, thread);
         assert_eq!(browser.run("return state.thread"), "");
     }
 }
