@@ -253,7 +253,7 @@ impl Split {
             _ => "",
         };
         if !missing.is_empty() {
-            bail!("no event of this recording has {missing}, so it can't be split by it");
+            bail!("{}: no event has {missing}, so it can't be split by it", recording.name);
         }
         ensure!(gathered.samples > 0, "{} has no samples to split by", recording.name);
         let head = |batch: &Batch| (batch.records, batch.bytes.len() as u64);

@@ -335,6 +335,7 @@ fn what_split_says() {
         ("empty.data", "recorded/empty.p61.data"),
         ("aux.data", "crafted/aux-le.data"),
         ("no-time.data", "crafted/order-no-time.data"),
+        ("stat.data", "recorded/stat.p73.data"),
     ]);
     fs::create_dir(place.path("parts")).unwrap();
     let lines = [
@@ -362,6 +363,7 @@ fn what_split_says() {
         "split --size 1M aux.data -o x",
         "split --time 1s no-time.data -o x",
         "split --samples 2 -n no-time.data -o y",
+        "split --by pid stat.data -o p",
     ];
     same("split", "says", &place.say_all(&lines));
 }
