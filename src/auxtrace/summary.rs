@@ -67,9 +67,10 @@ impl Summary {
     ///
     /// The recording cannot be read, or its traces are of a kind that is not decoded.
     pub fn of(recording: &mut Recording, threads: usize) -> Result<Option<Summary>> {
-        let mut survey = Survey::default();
+        let mut survey = Survey::of(recording);
+        let kinds = survey.kinds();
         let mut see = |batch: &Batch| {
-            batch.each(Survey::KINDS, |record| -> Result<()> {
+            batch.each(kinds, |record| -> Result<()> {
                 survey.add(record, &batch.layouts);
                 Ok(())
             })

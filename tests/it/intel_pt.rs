@@ -17,7 +17,7 @@ use crate::support::{Ran, Stdin, clean, perfs, perfx, root, run, same_lines, ski
 type Branches = BTreeMap<String, Vec<(String, String)>>;
 
 /// kernel.data is not among them, because perf does not look for a vmlinux below --symfs.
-const NAMES: [&str; 13] = [
+const NAMES: [&str; 14] = [
     "user",
     "noret",
     "times",
