@@ -348,8 +348,7 @@ impl Program {
 }
 
 /// Other commands of perf that perfx does not have: perf runs them on any recording.
-const PERF_COMMANDS: [&str; 15] = [
-    "annotate",
+const PERF_COMMANDS: [&str; 14] = [
     "buildid-cache",
     "c2c",
     "data",
@@ -367,7 +366,11 @@ const PERF_COMMANDS: [&str; 15] = [
 ];
 
 /// What perfx has for names that people know from perf and from other programs.
-const INSTEAD: [(&str, &str); 10] = [
+const INSTEAD: [(&str, &str); 11] = [
+    (
+        "annotate",
+        "perfx export html --annotate N shows source lines and instructions; perf annotate reads every recording, too",
+    ),
     ("archive", "perfx pack puts a recording and the files that name its functions into one file"),
     (
         "report",

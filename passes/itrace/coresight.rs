@@ -5,8 +5,10 @@
 //! If the trace has no timestamps, perf decodes each thread by itself, and samples have no time.
 
 mod context;
+mod out;
 mod sampler;
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -18,6 +20,7 @@ use perfx_resolve::IdOptions;
 use perfx_trace::{Trace, coresight};
 
 use self::context::{Context, Events};
+use self::out::Out;
 use self::sampler::{At, Sampler};
 use super::code;
 use super::found::{Found, NAME};
@@ -47,19 +50,19 @@ pub(super) fn stage(
     Ok(Combine::with_step(NAME, Decode::new(etm, decoded, found.names)).stage())
 }
 
-/// The approximate size of a batch, bytes.
-const BATCH: usize = 1 << 20;
-
-/// Decodes all, and hands on what is made, in batches.
-fn decode(context: &Context, mut done: impl FnMut(Made) -> Result<()>) -> Result<Counts> {
-    let Context { recorded: Recorded { tracer, .. }, code, endian, .. } = context;
+/// Decodes all, and hands on what is made, in the order of time; what has no time, one buffer after the other.
+fn decode(context: &Context, done: &mut dyn FnMut(Made) -> Result<()>) -> Result<Counts> {
+    let Context { recorded: Recorded { tracer, .. }, code, endian, events } = context;
     let mut counts = Counts::default();
     let Some(first) = tracer.units.values().next() else { return Ok(counts) };
     let (image, is_named) = (tracer.image(code), tracer.names_threads());
     let mut decoder = coresight::Decoder::new(&image, &first.config);
+    let out = RefCell::new(Out::new(*endian, done));
     // The state of each trace; in the buffer of a thread, those of all CPUs are one.
-    let mut samplers: HashMap<(usize, Option<u8>), Sampler<'_>> = HashMap::new();
-    for piece in &tracer.pieces {
+    let mut samplers: HashMap<(usize, Option<u8>), Sampler<'_, '_>> = HashMap::new();
+    let mut pieces: Vec<_> = tracer.pieces.iter().collect();
+    pieces.sort_by_key(|piece| if events.timed { piece.time } else { piece.buffer as u64 });
+    for piece in pieces {
         for (id, bytes) in piece.streams() {
             let Some(unit) = tracer.units.get(&id) else {
                 counts.unknown_units += 1;
@@ -68,24 +71,18 @@ fn decode(context: &Context, mut done: impl FnMut(Made) -> Result<()>) -> Result
             let of_cpu = (piece.cpu != perfx_format::record::aux::Auxtrace::ANY).then_some(id);
             let sampler = samplers
                 .entry((piece.buffer, of_cpu))
-                .or_insert_with(|| Sampler::new(&context.events, context.endian));
+                .or_insert_with(|| Sampler::new(&context.events, context.endian, &out));
             sampler.turn(At { context, cpu: unit.cpu, time: piece.time, is_named });
             let trace = Trace::new(vec![&bytes], piece.switches.clone());
             for part in coresight::units(&trace, &unit.config, u64::MAX) {
                 decoder.decode(&unit.config, &trace, &part, sampler);
             }
             sampler.end_piece();
-            if sampler.made.len() >= BATCH {
-                done(std::mem::replace(&mut sampler.made, Made::new(*endian)))?;
-            }
         }
+        out.borrow_mut().check()?;
     }
-    let mut last: Vec<_> = samplers.into_iter().collect();
-    last.sort_unstable_by_key(|(key, _)| *key);
-    for (_, sampler) in last {
-        counts.add(&sampler.counts);
-        done(sampler.made)?;
-    }
+    samplers.values().for_each(|sampler| counts.add(&sampler.counts));
+    out.borrow_mut().end()?;
     Ok(counts)
 }
 
@@ -107,7 +104,7 @@ impl Decoder for Etm {
     fn samples(&mut self) -> Option<Batches> {
         let (context, counts) = (self.context.clone(), self.counts.clone());
         Some(made_by(move |hand_out| {
-            let found = decode(&context, |made| hand_out(made.prepared()?))?;
+            let found = decode(&context, &mut |made| hand_out(made.prepared()?))?;
             *counts.lock().unwrap_or_else(PoisonError::into_inner) = found;
             Ok(())
         }))

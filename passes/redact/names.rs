@@ -1,10 +1,12 @@
 //! Decides which names tell of a user or a machine, and makes their pseudonyms. Names that every machine has stay.
 
-use perfx_format::PATH_MAX;
+use std::ops::Range;
+
 use perfx_format::names::without_deleted;
+use perfx_format::{Feature, PATH_MAX};
 
 use super::key::{Key, is_word};
-use super::known::{Memory, is_symbol, thread};
+use super::known::{Memory, is_known, is_symbol, replaced, thread};
 
 /// The pseudonym of the recorded machine.
 pub(super) const HOST: &[u8] = b"host";
@@ -26,6 +28,10 @@ const SYSTEM: [&[u8]; 14] = [
     b"/lib64/",
     b"/boot/",
 ];
+
+/// What stands in front of the kernel's release in paths.
+const RELEASES: [&[u8]; 5] =
+    [b"/lib/modules/", b"/usr/lib/modules/", b"/boot/vmlinux-", b"/boot/vmlinuz-", b"/boot/System.map-"];
 
 /// Folders that every machine has, at the beginning of a path.
 const FOLDERS: [&[u8]; 11] =
@@ -74,10 +80,13 @@ pub(super) fn path(key: &Key, name: &[u8]) -> Option<Vec<u8>> {
         [front, &key.word("name", inner), end].concat()
     } else if let Some(inner) = path.strip_prefix(b"/memfd:") {
         [b"/memfd:", &file(key, inner)[..]].concat()
-    } else if let Some(at) = end_of_release(path) {
-        // A module that did not come with the kernel.
-        let (front, rest) = path.split_at(at);
-        [front, &folders(key, rest, &[])].concat()
+    } else if let Some(release) = release(path).filter(|_| is_of_system(path)) {
+        let (front, rest) = (&path[..release.start], &path[release.end..]);
+        let release = &path[release];
+        let is_known = is_known(Feature::OSRELEASE, "text", release);
+        let release = if is_known { release.to_vec() } else { replaced(key, Feature::OSRELEASE, release) };
+        let rest = if is_of_kernel(rest) { rest.to_vec() } else { folders(key, rest, &[]) };
+        [front, &release, &rest].concat()
     } else {
         folders(key, path, &FOLDERS)
     };
@@ -91,24 +100,30 @@ pub(super) fn path(key: &Key, name: &[u8]) -> Option<Vec<u8>> {
 /// True if the file is the same on every machine with the same distribution, or if it is no file.
 pub(super) fn is_public(name: &[u8]) -> bool {
     let path = without_deleted(name);
-    let is_of_system = || {
-        SYSTEM.iter().any(|folder| path.starts_with(folder))
-            && !path.windows(4).any(|window| window == b"/../")
-            && end_of_release(path).is_none()
+    let is_of_release = || {
+        release(path).is_none_or(|release| {
+            is_of_kernel(&path[release.end..]) && is_known(Feature::OSRELEASE, "text", &path[release])
+        })
     };
-    matches!(Memory::of(path), Memory::Known) || is_of_system()
+    matches!(Memory::of(path), Memory::Known) || is_of_system(path) && is_of_release()
 }
 
-/// Where the kernel's release ends in the path of a module that did not come with the kernel:
-/// `/lib/modules/6.1.0/extra/x.ko`.
-fn end_of_release(path: &[u8]) -> Option<usize> {
-    let folder =
-        [&b"/lib/modules/"[..], b"/usr/lib/modules/"].into_iter().find(|folder| path.starts_with(folder))?;
-    let release = path[folder.len()..].iter().position(|&byte| byte == b'/')?;
-    let end = folder.len() + release;
-    let is_of_kernel =
-        [&b"/kernel/"[..], b"/vdso/", b"/build/"].iter().any(|folder| path[end..].starts_with(folder));
-    (!is_of_kernel).then_some(end)
+fn is_of_system(path: &[u8]) -> bool {
+    SYSTEM.iter().any(|folder| path.starts_with(folder)) && !path.windows(4).any(|window| window == b"/../")
+}
+
+/// The kernel's release in the path of a module or a kernel: `/lib/modules/6.1.0/extra/x.ko`, `/boot/vmlinux-6.1.0`.
+fn release(path: &[u8]) -> Option<Range<usize>> {
+    let in_debug = path.strip_prefix(b"/usr/lib/debug").unwrap_or(path);
+    let start = RELEASES.iter().find(|front| in_debug.starts_with(front))?.len();
+    let start = path.len() - in_debug.len() + start;
+    let len = path[start..].iter().position(|&byte| byte == b'/').unwrap_or(path.len() - start);
+    Some(start..start + len)
+}
+
+/// True if a file came with the kernel, in whose folder it has this path.
+fn is_of_kernel(path: &[u8]) -> bool {
+    path.is_empty() || [&b"/kernel/"[..], b"/vdso/", b"/build/"].iter().any(|folder| path.starts_with(folder))
 }
 
 /// Pseudonyms for the folders and the file of a path; a first folder out of `kept` stays.
@@ -454,6 +469,7 @@ mod tests {
             "/usr/bin/python3.11 (deleted)",
             "/dev/zero (deleted)",
             "/lib/modules/6.1.0-1/kernel/fs/ext4/ext4.ko.xz",
+            "/usr/lib/debug/boot/vmlinux-6.1.0-37-cloud-amd64",
         ] {
             assert_eq!(new(stays), None, "{stays}");
         }
@@ -474,6 +490,11 @@ mod tests {
             ("[anon:secret]", "[anon:name~]"),
             ("[anon_shmem:secret]", "[anon_shmem:name~]"),
             ("/lib/modules/6.1.0/extra/acme.ko.xz", "/lib/modules/6.1.0/dir~/file~.ko.xz"),
+            // The release of a kernel that somebody made.
+            ("/lib/modules/6.1.0-acme/kernel/fs/ext4.ko", "/lib/modules/6.1.0-local/kernel/fs/ext4.ko"),
+            ("/usr/lib/modules/6.1.0-acme/extra/x.ko", "/usr/lib/modules/6.1.0-local/dir~/file~.ko"),
+            ("/boot/vmlinuz-6.1.0-acme", "/boot/vmlinuz-6.1.0-local"),
+            ("/usr/lib/debug/boot/vmlinux-acme", "/usr/lib/debug/boot/vmlinux-name~"),
             ("secret", "file~"),
             // Names that only begin like those of the kernel.
             ("//secret", "//file~"),
@@ -485,7 +506,7 @@ mod tests {
         ] {
             assert_eq!(new(path).as_deref(), Some(expected), "{path}");
             let once = super::path(&key, path.as_bytes()).unwrap();
-            assert_eq!(super::path(&key, &once), Some(once.clone()), "{path}");
+            assert_eq!(super::path(&key, &once).unwrap_or_else(|| once.clone()), once, "{path}");
         }
     }
 

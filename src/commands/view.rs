@@ -33,9 +33,9 @@ use crate::io::target::Named;
 pub(crate) struct View {
     #[command(flatten)]
     input: InputArgs,
-    /// Fields to show: comm, pid, tid, cpu, time, period, event, addr, weight, cgroup, ip, sym, symoff, dso, srcline,
-    /// brstack, flags, synth, phys_addr, data_page_size, code_page_size; or +FIELD and -FIELD to change those that perf script shows
-    /// by default
+    /// Fields to show: comm, pid, tid, cpu, time, period, event, trace, addr, weight, cgroup, ip, sym, symoff, dso,
+    /// srcline, brstack, flags, synth, phys_addr, data_page_size, code_page_size; or +FIELD and -FIELD to change those
+    /// that perf script shows by default
     #[arg(help_heading = "Lines", short = 'F', long, value_name = "FIELD,…", allow_hyphen_values = true)]
     fields: Option<String>,
     /// Show times with nine digits after the point

@@ -31,7 +31,7 @@ pub use fields::{Field, FieldChoice, ViewOptions};
 use form::Form;
 pub use json::Line;
 use names::{SharedNames, with_names};
-use part::Reader;
+use part::{Reader, Texts};
 use printer::Printer;
 use sample::SampleWriter;
 
@@ -101,12 +101,13 @@ fn print(
     // Other threads would read on, and name functions that are not shown.
     let threads = if options.head.is_some() { 1 } else { threads.max(1) };
     let writer = || SampleWriter::new(facts, forms, options, names);
+    let texts = Texts::new(threads + 2);
     let reader = || {
         let chooser = selected.map(SelectedSamples::chooser);
-        Reader { writer: writer(), chooser, counts_only: options.count_only, room: 0 }
+        Reader { writer: writer(), chooser, counts_only: options.count_only, texts: &texts }
     };
     let mut readers: Vec<Reader<'_>> = (0..threads).map(|_| reader()).collect();
-    let mut printer = Printer::new(writer(), options, out);
+    let mut printer = Printer::new(writer(), options, out, &texts);
     let left = AtomicU64::new(printer.left());
     let batches = std::iter::from_fn(|| match left.load(Ordering::Relaxed) {
         0 => None,

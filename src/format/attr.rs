@@ -268,6 +268,14 @@ pub struct KnownAttr {
 impl KnownAttr {
     /// Shortens an attr, and clears the bits that are not known. Returns true if bytes other than zero were cut off.
     pub fn narrow(&self, raw: &mut Vec<u8>, endian: Endian) -> bool {
+        self.clear_bits(raw, endian);
+        let cuts = raw.get(self.size..).is_some_and(|rest| rest.iter().any(|&byte| byte != 0));
+        shorten_attr(raw, self.size, endian);
+        cuts
+    }
+
+    /// Clears the bits that are not known, and what belongs to them.
+    pub(crate) fn clear_bits(&self, raw: &mut [u8], endian: Endian) {
         let unknown = !self.sample_type & endian.u64(raw, 24).unwrap_or(0);
         without_parts(raw, unknown, endian);
         if raw.len() >= 48 {
@@ -279,9 +287,6 @@ impl KnownAttr {
                 endian.set_u64(raw, at, bits & known);
             }
         }
-        let cuts = raw.get(self.size..).is_some_and(|rest| rest.iter().any(|&byte| byte != 0));
-        shorten_attr(raw, self.size, endian);
-        cuts
     }
 }
 

@@ -119,6 +119,7 @@ impl From<Vec<u8>> for Bytes {
 impl Deref for Bytes {
     type Target = [u8];
 
+    #[inline]
     fn deref(&self) -> &[u8] {
         match &*self.owner {
             Owner::Map(map) => &map[self.range.clone()],

@@ -74,9 +74,14 @@ pub fn readable(text: &[u8]) -> String {
 /// Escapes text: names in a recording can contain anything, including terminal commands and characters that
 /// change the order of others.
 pub fn printable(text: &str) -> String {
-    let shown =
-        |char: char| if is_hidden(char) { char.escape_default().to_string() } else { char.to_string() };
-    text.chars().map(shown).collect()
+    let mut out = String::with_capacity(text.len());
+    for char in text.chars() {
+        match is_hidden(char) {
+            true => out.extend(char.escape_default()),
+            false => out.push(char),
+        }
+    }
+    out
 }
 
 /// True for control characters, and for invisible Unicode characters that change the order, position or width

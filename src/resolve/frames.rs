@@ -100,8 +100,9 @@ impl<T: Copy + Default> Default for FrameCache<T> {
 }
 
 impl<T: Copy> FrameCache<T> {
-    /// What is known of the frame at an address of a space, given after its cpumode; in no space, nothing is mapped. If
-    /// nothing is known, `learn` says it; it may be called several times for the same frame.
+    /// What is known of the frame at an address of a space, given after its cpumode, and the times for which it is known;
+    /// in no space, nothing is mapped. If nothing is known, `learn` says it; it may be called several times for the same
+    /// frame.
     ///
     /// # Errors
     ///
@@ -113,16 +114,55 @@ impl<T: Copy> FrameCache<T> {
         time: u64,
         (mode, address): (u16, u64),
         learn: impl FnOnce(Frame) -> Result<T, E>,
-    ) -> Result<T, E> {
-        let Some(space) = space else { return learn(Frame::nowhere(mode, address)) };
+    ) -> Result<(T, Range<u64>), E> {
+        let Some(space) = space else { return Ok((learn(Frame::nowhere(mode, address))?, 0..u64::MAX)) };
         let slot = (address ^ address >> 13 ^ u64::from(space.pid) << 4) as usize % KNOWN;
         let known = self.known[slot];
         if known.address == address && known.space == space && known.from <= time && time < known.until {
-            return Ok(known.value);
+            return Ok((known.value, known.from..known.until));
         }
         let (frame, valid) = frame_in(facts, space, time, (mode, address));
         let value = learn(frame)?;
         self.known[slot] = Known { space, address, from: valid.start, until: valid.end, value };
-        Ok(value)
+        Ok((value, valid))
+    }
+}
+
+/// The addresses of the chain that was resolved last: most chains have the outer frames of those before them.
+#[derive(Clone, Debug, Default)]
+pub struct LastChain {
+    addresses: Vec<ChainAddress>,
+    /// Those of the chain before it, whose memory is used again.
+    before: Vec<ChainAddress>,
+    /// When its frames are at its addresses.
+    during: Range<u64>,
+}
+
+/// An address of a chain, after its cpumode, and its space.
+pub type ChainAddress = (Option<Space>, (u16, u64));
+
+impl LastChain {
+    /// Takes the addresses of the next chain, innermost first, and its time. Returns how many of its outermost frames are
+    /// those of the last chain.
+    pub fn next(&mut self, time: u64, chain: impl Iterator<Item = ChainAddress>) -> usize {
+        std::mem::swap(&mut self.addresses, &mut self.before);
+        self.addresses.clear();
+        self.addresses.extend(chain);
+        if !self.during.contains(&time) {
+            self.during = 0..u64::MAX;
+            return 0;
+        }
+        let both = self.addresses.iter().rev().zip(self.before.iter().rev());
+        both.take_while(|(new, known)| new == known).count()
+    }
+
+    /// The addresses, innermost first.
+    pub fn addresses(&self) -> &[ChainAddress] {
+        &self.addresses
+    }
+
+    /// The frame at one of its addresses is only there during these times.
+    pub fn is_during(&mut self, times: &Range<u64>) {
+        self.during = self.during.start.max(times.start)..self.during.end.min(times.end);
     }
 }

@@ -11,7 +11,7 @@ mod naming;
 
 pub use dumps::{PerfMaps, Places, pid_in};
 pub use facts::{EventFacts, Facts, FactsSurvey};
-pub use frames::{Frame, FrameCache, frame_at, stack_of};
+pub use frames::{ChainAddress, Frame, FrameCache, LastChain, frame_at, stack_of};
 pub use ids::{
     Correction, IdArgs, IdOptions, Ids, MappedIds, RecordedIds, SearchArgs, SymbolArgs, can_have_id,
     cpumode_of, dso_name, object_of, recorded_on,

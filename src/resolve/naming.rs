@@ -325,6 +325,19 @@ impl NamedPlace<'_> {
         FrameName { dso, functions, offset }
     }
 
+    /// The offsets around one at which the functions are the same: only that one if DWARF may have calls that were
+    /// inlined there.
+    pub fn extent(&self, at: u64) -> Range<u64> {
+        let extent = match &self.source {
+            Some(NameSource::Image(image, None)) => image.extent(at),
+            Some(NameSource::Map(symbols)) => symbols.extent(at),
+            // Chains of code without frame pointers end at many addresses that are in no mapping.
+            None if self.number.is_none() => Some(0..u64::MAX),
+            Some(NameSource::Image(_, Some(_)) | NameSource::Ksymbol(..)) | None => None,
+        };
+        extent.unwrap_or(at..at.saturating_add(1))
+    }
+
     /// The source file and line of the code at an offset, inlined or not.
     pub fn line(&self, at: u64) -> Option<(String, u32)> {
         let Some(NameSource::Image(image, Some(dwarf))) = &self.source else { return None };

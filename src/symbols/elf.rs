@@ -5,6 +5,7 @@ use std::cell::Cell;
 use std::fs::File;
 use std::io::{Cursor, Read as _};
 use std::num::NonZeroUsize;
+use std::ops::Range;
 use std::path::Path;
 
 use build_id::{BuildId, Error, Metered};
@@ -119,6 +120,15 @@ impl ElfFile {
         let inside = |&&(start, size, _): &&(u64, u64, u64)| offset >= start && offset - start < size;
         let (start, _, address) = self.segments.iter().find(inside)?;
         address.checked_add(offset - start)
+    }
+
+    /// The bytes around one of the file that have the same distance from their virtual addresses.
+    pub(crate) fn piece_of(&self, offset: u64) -> Range<u64> {
+        let edges = self.segments.iter().flat_map(|&(start, size, _)| [start, start.saturating_add(size)]);
+        edges.fold(0..u64::MAX, |piece, edge| match edge <= offset {
+            true => piece.start.max(edge)..piece.end,
+            false => piece.start..piece.end.min(edge),
+        })
     }
 
     /// The virtual address of the first segment; 0 without segments.

@@ -20,6 +20,7 @@ mod unwind;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::ops::Range;
 
 pub use crate::debuginfod::Debuginfod;
 pub use crate::dwarf::{DWARF_STACK, DwarfFiles, Mapped};
@@ -112,6 +113,15 @@ impl Symbols {
         (address < symbol.end || address == symbol.start).then_some(symbol)
     }
 
+    /// The addresses around one for which [`Symbols::find`] finds the same symbol.
+    pub fn extent(&self, address: u64) -> Option<Range<u64>> {
+        let found = self.find(address)?;
+        let after = self.symbols.partition_point(|symbol| symbol.start <= address);
+        let next = self.symbols.get(after).map_or(u64::MAX, |next| next.start);
+        // One without a size has its first address.
+        Some(found.start..found.end.max(found.start.saturating_add(1)).min(next))
+    }
+
     /// The address of a symbol, by its name in the table.
     pub fn address_of(&self, name: &[u8]) -> Option<u64> {
         let chosen = self.symbols.iter().find(|symbol| *symbol.name == *name).map(|symbol| symbol.start);
@@ -178,6 +188,22 @@ mod tests {
         let label = || Some("label".to_owned());
         assert_eq!(names, [None, a(), a(), b(), b(), None, label(), label(), None]);
         assert_eq!(symbols.address_of(b"b"), Some(0x20));
+    }
+
+    #[test]
+    fn an_extent_has_the_addresses_of_one_symbol() {
+        // `inner` begins in `outer`, and covers less.
+        let all = [symbol(0x10, 0x20, "outer"), symbol(0x18, 4, "inner"), symbol(0x40, 0, "last")];
+        let symbols = Symbols::new(all.to_vec());
+        assert_eq!(symbols.extent(0x11), Some(0x10..0x18));
+        assert_eq!(symbols.extent(0x1b), Some(0x18..0x1c));
+        for address in 0..0x50 {
+            let extent = symbols.extent(address);
+            assert_eq!(extent.is_some(), found(&symbols, address).is_some());
+            for near in extent.into_iter().flatten().take(0x50) {
+                assert_eq!(found(&symbols, near), found(&symbols, address), "{near:#x} near {address:#x}");
+            }
+        }
     }
 
     #[test]

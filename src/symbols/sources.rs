@@ -4,7 +4,7 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -165,6 +165,18 @@ impl Image {
             Image::File(elf, symbols, _) => symbols.find(elf.address_of(at)?),
             Image::Kernel { symbols, shift } => symbols.find(at.wrapping_add(*shift)),
         }
+    }
+
+    /// The places around one that are covered by the same symbol.
+    pub fn extent(&self, at: u64) -> Option<Range<u64>> {
+        let address = self.address_of(at)?;
+        let (symbols, piece) = match self {
+            Image::File(elf, symbols, _) => (symbols, elf.piece_of(at)),
+            Image::Kernel { symbols, .. } => (symbols, 0..u64::MAX),
+        };
+        let Range { start, end } = symbols.extent(address)?;
+        let (start, end) = (at.saturating_sub(address - start), at.saturating_add(end - address));
+        Some(piece.start.max(start)..piece.end.min(end))
     }
 
     /// The DWARF of a file, if it was found.

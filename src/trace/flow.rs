@@ -70,10 +70,10 @@ impl Stack {
     }
 }
 
-/// Steps without a packet that a byte of the trace pays for, and the most that can be saved up: those that the 16 bytes
-/// of a PSB pay for.
-const STEPS_PER_BYTE: u32 = 1 << 8;
-const MOST_SAVED: u32 = 16 * STEPS_PER_BYTE;
+/// Steps without a packet that a byte of the trace pays for, and the most that can be saved up. A byte tells about six
+/// branches, between which programs seldom have more than a few direct jumps and calls.
+const STEPS_PER_BYTE: u32 = 1 << 6;
+const MOST_SAVED: u32 = 1 << 12;
 
 /// Where execution is, and how it got there.
 #[derive(Debug)]

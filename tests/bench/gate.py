@@ -33,7 +33,7 @@ def build(scale):
 def record(kind, number):
     path = f"{folder}/{kind}-{number}.data"
     event = ["-e", "cpu-clock:u", "-F", str(args.frequency), "-m", "4M"]
-    subprocess.run(["perf", "record", "-q", "-N", *event, "-o", path, f"{folder}/{kind}/work"], check=True)
+    subprocess.run(["perf", "record", "-q", "-B", *event, "-o", path, f"{folder}/{kind}/work"], check=True)
     return path
 
 

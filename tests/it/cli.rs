@@ -1011,7 +1011,14 @@ fn an_input_with_a_newline_in_its_name_that_is_cut_short_is_named() {
 fn a_command_of_perf_gets_no_tip_to_an_unrelated_one() {
     let folder = place();
     for (given, tip) in [
-        ("annotate", Some("use perf annotate: it reads every recording that perfx writes")),
+        (
+            "annotate",
+            Some(
+                "perfx export html --annotate N shows source lines and instructions; perf annotate reads every \
+                 recording, too",
+            ),
+        ),
+        ("mem", Some("use perf mem: it reads every recording that perfx writes")),
         ("archive", Some("perfx pack puts a recording and the files that name its functions into one file")),
         ("evlist", Some("perfx list events shows the events, and perfx info their attributes")),
         ("buildid-list", Some("perfx list build-ids shows them")),

@@ -1,9 +1,15 @@
 //! The recordings with CoreSight in tests/data/trace: perf, with OpenCSD, decodes each to the branches in its truth, so
 //! that they can be used to test a decoder.
 
+use std::borrow::Cow;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
+
+use perfx_format::read::Recording;
+use perfx_format::record::aux::{Aux, Auxtrace};
+use perfx_format::record::time::replace_times;
+use perfx_format::write::RecordingWriter;
 
 use crate::args;
 use crate::itrace::{events, samples};
@@ -120,7 +126,7 @@ fn inject_makes_the_branches_that_were_taken() {
         let truth = truth(&fs::read_to_string(folder.join(name).with_extension("truth")).unwrap());
         let place = |at: &str| u64::from_str_radix(at, 16).unwrap_or(0);
         let branches: Vec<_> = truth.iter().map(|(from, to)| (place(from), place(to))).collect();
-        let mut recording = perfx_format::read::Recording::open(&out).unwrap();
+        let mut recording = Recording::open(&out).unwrap();
         let mut records = recording.records();
         let mut made = Vec::new();
         while let Some(record) = records.next_record().unwrap() {
@@ -132,6 +138,54 @@ fn inject_makes_the_branches_that_were_taken() {
         assert_eq!(made.len(), branches.len() - 1, "{name}");
         assert!(made == branches[..made.len()], "{name}");
     }
+}
+
+/// CPU 0 writes its trace twice before CPU 1's is saved, which is of a time between these.
+#[test]
+fn samples_of_several_cpus_come_in_the_order_of_their_times() {
+    let folder = root().join("tests/data/trace");
+    let dir = temp();
+    let (input, out) = (dir.path().join("in.data"), dir.path().join("out.data"));
+    let mut recording = Recording::open(folder.join("etm-cpus.data")).unwrap();
+    let (endian, events) = (recording.endian, recording.events.clone());
+    let mut writer = RecordingWriter::create(&input, &events, endian).unwrap();
+    for (&feature, section) in &recording.features {
+        writer.set_feature(feature, section.to_vec()).unwrap();
+    }
+    let mut records = recording.records();
+    while let Some(record) = records.next_record().unwrap() {
+        let (bytes, layout) = (record.bytes(), record.layouts().layout_of(&record));
+        let cpu = layout.and_then(|layout| layout.cpu(&record));
+        if let Some(aux) = Aux::of(&record) {
+            let is_first = cpu == Some(0);
+            for again in 0..1 + u64::from(is_first) {
+                let mut bytes = Cow::Borrowed(bytes);
+                let later = 200 * again + if is_first { 0 } else { 100 };
+                replace_times(&record, layout, &mut bytes, |time| Ok::<_, ()>(time + later)).unwrap();
+                let mut bytes = bytes.into_owned();
+                endian.set_u64(&mut bytes, 8, aux.offset + again * aux.size);
+                writer.write(&bytes).unwrap();
+            }
+        } else if let Some(Auxtrace { cpu: 0, offset, size, .. }) = Auxtrace::of(&record) {
+            let mut head = bytes.to_vec();
+            Auxtrace::set_part(&mut head, offset, 2 * size, endian);
+            writer.write(&[&head, record.payload(), record.payload()].concat()).unwrap();
+        } else {
+            writer.write(&[bytes, record.payload()].concat()).unwrap();
+        }
+    }
+    writer.finish().unwrap();
+    perfx(args!["inject", "--itrace=b", "--root", folder.join("root"), input, "-o", &out]).done().unwrap();
+    let mut recording = Recording::open(&out).unwrap();
+    let (mut records, mut made) = (recording.records(), Vec::new());
+    while let Some(record) = records.next_record().unwrap() {
+        if let Some(sample) = record.sample().unwrap() {
+            made.push((sample.time.unwrap(), sample.cpu.unwrap()));
+        }
+    }
+    made.dedup();
+    let start = made[0].0;
+    assert_eq!(made, [(start, 0), (start + 100, 1), (start + 200, 0)]);
 }
 
 /// The program in the recordings of simpleperf, below `root`.

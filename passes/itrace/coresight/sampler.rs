@@ -1,5 +1,6 @@
 //! Makes samples of what is decoded of a trace, as perf 7.3 does (tools/perf/util/cs-etm.c).
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 
 use perfx_auxtrace::Task;
@@ -10,9 +11,9 @@ use perfx_format::sample::{Branch, BranchFlags, NewSample};
 use perfx_trace::{BlockId, Blocks, Event, Fault, Kind, Point, Sink, Space, Step};
 
 use super::context::{Context, Events};
+use super::out::Out;
 use crate::itrace::events::Decoded;
 use crate::itrace::losses::Counts;
-use crate::itrace::made::Made;
 
 /// Where the trace that comes next is from.
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +26,7 @@ pub(super) struct At<'c> {
 }
 
 /// What is known of a trace at a place, from the beginning up to there.
-pub(super) struct Sampler<'c> {
+pub(super) struct Sampler<'c, 'd> {
     events: &'c Events,
     endian: Endian,
     at: Option<At<'c>>,
@@ -39,7 +40,7 @@ pub(super) struct Sampler<'c> {
     since: u64,
     /// A branch whose sample comes behind those of the instructions at its target.
     branch: Option<(u64, u64, Class)>,
-    pub(super) made: Made,
+    out: &'c RefCell<Out<'d>>,
     pub(super) counts: Counts,
 }
 
@@ -66,9 +67,9 @@ impl Class {
 /// A thread that no record names.
 const UNKNOWN: Task = Task { pid: Auxtrace::ANY, tid: Auxtrace::ANY };
 
-impl<'c> Sampler<'c> {
+impl<'c, 'd> Sampler<'c, 'd> {
     /// At the beginning of a trace.
-    pub(super) fn new(events: &'c Events, endian: Endian) -> Sampler<'c> {
+    pub(super) fn new(events: &'c Events, endian: Endian, out: &'c RefCell<Out<'d>>) -> Sampler<'c, 'd> {
         Sampler {
             events,
             endian,
@@ -79,7 +80,7 @@ impl<'c> Sampler<'c> {
             last: None,
             since: 0,
             branch: None,
-            made: Made::new(endian),
+            out,
             counts: Counts::default(),
         }
     }
@@ -169,7 +170,7 @@ impl<'c> Sampler<'c> {
         self.counts.unknown += u64::from(self.task == UNKNOWN);
         // Samples without a time come last.
         let time = self.at.as_ref().map_or(0, |at| at.time);
-        self.made.push(sample, if self.events.timed { time } else { u64::MAX - 1 });
+        self.out.borrow_mut().push(sample, if self.events.timed { time } else { u64::MAX - 1 });
     }
 
     /// Puts the last branch on the stack, when something is executed behind it.
@@ -224,7 +225,7 @@ fn fill<'a>(
     }
 }
 
-impl Sink for Sampler<'_> {
+impl Sink for Sampler<'_, '_> {
     #[inline(always)]
     fn step(&mut self, blocks: &Blocks, point: &Point, step: Step) {
         self.look(point);
@@ -269,7 +270,7 @@ impl Sink for Sampler<'_> {
     }
 }
 
-impl Sampler<'_> {
+impl Sampler<'_, '_> {
     /// Makes the samples of the instructions of a block, the first `count` of which were executed.
     #[cold]
     fn sample(&mut self, blocks: &Blocks, block: BlockId, count: u64) {

@@ -12,7 +12,7 @@ use perfx_pipeline::Result;
 use crate::itrace::made::Made;
 
 /// The size of a chunk, bytes.
-const CHUNK: usize = 8 << 20;
+const CHUNK: usize = 2 << 20;
 
 /// Samples in chunks: all but the last one are in a temporary file.
 pub(super) struct Spool {

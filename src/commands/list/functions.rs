@@ -166,7 +166,8 @@ impl RankArgs {
             && rows.is_empty()
         {
             let name = self.callers.as_ref().or(self.callees.as_ref()).map_or("", String::as_str);
-            report.say(Level::Warning, format!("no function with a share of the samples matches `{name}`"));
+            let what = format!("no function with a share of the samples has the name `{name}`");
+            report.say(Level::Warning, format!("{what}; `.*{name}.*` also matches a part of a name"));
         }
         read.format.print(|| text(&ranked, columns()), || Output::new(ranked.clone()))?;
         Ok(read.verbosity.print(&report))

@@ -202,12 +202,12 @@ pub(super) fn text(bytes: &[u8]) -> Text<&[u8]> {
     Text(bytes)
 }
 
-/// A function at an address.
-pub(super) fn frame(form: FrameForm, address: u64, call: &Called) -> FrameObject<'_> {
+/// A function at an address; `past` bytes are added to its offset.
+pub(super) fn frame(form: FrameForm, address: u64, call: &Called, past: u64) -> FrameObject<'_> {
     FrameObject {
         ip: Hex(address),
         sym: form.sym.then_some(call.name.as_deref()),
-        symoff: (form.symoff && call.name.is_some()).then_some(Hex(call.offset)),
+        symoff: (form.symoff && call.name.is_some()).then_some(Hex(call.offset.wrapping_add(past))),
         dso: form.dso.then(|| call.dso.as_deref().map(text)),
         srcline: form.srcline.then_some(call.line.as_deref()),
         inlined: call.inlined,
@@ -215,12 +215,18 @@ pub(super) fn frame(form: FrameForm, address: u64, call: &Called) -> FrameObject
 }
 
 /// Appends the functions of a frame, with commas between them.
-pub(super) fn push_frames(out: &mut Vec<u8>, form: FrameForm, address: u64, calls: &[Called]) -> Result<()> {
+pub(super) fn push_frames(
+    out: &mut Vec<u8>,
+    form: FrameForm,
+    address: u64,
+    calls: &[Called],
+    past: u64,
+) -> Result<()> {
     for (number, call) in calls.iter().enumerate() {
         if number > 0 {
             out.push(b',');
         }
-        write_json(&mut *out, &frame(form, address, call), false).map_err(failed)?;
+        write_json(&mut *out, &frame(form, address, call, past), false).map_err(failed)?;
     }
     Ok(())
 }

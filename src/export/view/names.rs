@@ -1,14 +1,14 @@
 //! Names the frames that are shown: one thread, whose stack is large enough to read DWARF, answers all others, so that
-//! the symbols of a file are in memory once.
+//! the symbols of a file are in memory once. It is asked once for each symbol: to wake another thread takes as long as
+//! to write ten samples.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::panic::resume_unwind;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::thread;
 
-use foldhash::fast::RandomState;
 use perfx_look::render::readable;
 use perfx_pipeline::{Context as _, Result};
 use perfx_resolve::{Frame, Named, NamedPlace, Names, Search, dwarf_files, with_deep_stack};
@@ -33,7 +33,7 @@ pub(super) struct Called {
 pub(super) type Calls = Arc<[Called]>;
 
 /// Which source lines a frame has.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Lines {
     None,
     /// That of each function.
@@ -42,33 +42,59 @@ pub(super) enum Lines {
     Innermost,
 }
 
-/// A frame, its lines, and its address; 0 if it has no lines, so that the frame is named once.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-struct Key {
-    frame: Frame,
+/// A DSO or the memory of a process, the lines, and the address; 0 if there are no lines, so that a symbol is named once.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Place {
+    dso: Option<u32>,
+    process: u32,
     lines: Lines,
     address: u64,
 }
 
+/// The functions at the offsets up to the end of a range, whose start is in the key.
+#[derive(Clone)]
+struct Known {
+    end: u64,
+    /// As at the first of the offsets.
+    calls: Calls,
+}
+
+/// The functions of a frame.
+pub(super) struct Found {
+    pub(super) calls: Calls,
+    /// Bytes to be added to their offsets.
+    pub(super) past: u64,
+}
+
+/// What is asked for: a frame, its place, and where the answer goes, which includes the start of the range.
+type Question = (Frame, Place, Sender<(u64, Known)>);
+
 /// The names of frames, for all threads.
 pub(super) struct SharedNames {
-    known: RwLock<HashMap<Key, Calls, RandomState>>,
-    ask: Sender<(Key, Sender<Calls>)>,
+    known: RwLock<BTreeMap<(Place, u64), Known>>,
+    ask: Sender<Question>,
 }
 
 impl SharedNames {
     /// The functions of a frame.
-    pub(super) fn of(&self, frame: Frame, lines: Lines, address: u64) -> Result<Calls> {
-        let key = Key { frame, lines, address: if lines == Lines::None { 0 } else { address } };
-        if let Some(known) = self.known.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
-            return Ok(known.clone());
+    pub(super) fn of(&self, frame: Frame, lines: Lines, address: u64) -> Result<Found> {
+        let address = if lines == Lines::None { 0 } else { address };
+        let place = Place { dso: frame.dso, process: frame.process, lines, address };
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(((near, start), Known { end, calls })) = known.range(..=(place, frame.at)).next_back()
+            && *near == place
+            && frame.at < *end
+        {
+            return Ok(Found { calls: calls.clone(), past: frame.at - start });
         }
+        drop(known);
         let dead = "the thread that names functions has died";
         let (answer, answered) = channel();
-        self.ask.send((key, answer)).ok().context(dead)?;
-        let calls = answered.recv().ok().context(dead)?;
-        self.known.write().unwrap_or_else(PoisonError::into_inner).insert(key, calls.clone());
-        Ok(calls)
+        self.ask.send((frame, place, answer)).ok().context(dead)?;
+        let (start, known) = answered.recv().ok().context(dead)?;
+        let found = Found { calls: known.calls.clone(), past: frame.at.wrapping_sub(start) };
+        self.known.write().unwrap_or_else(PoisonError::into_inner).insert((place, start), known);
+        Ok(found)
     }
 }
 
@@ -87,9 +113,9 @@ pub(super) fn with_names<R: Send>(
             // Drops `shared` at its end, and with it the sender.
             let worker = thread::Builder::new().spawn_scoped(scope, move || work(&shared));
             let worker = worker.context("can't start a thread")?;
-            for (key, answer) in asked {
+            for (frame, place, answer) in asked {
                 // The thread that asked may have died; then `join` says why.
-                drop(answer.send(namer.calls(key)));
+                drop(answer.send(namer.known(frame, place)));
             }
             Ok(worker.join().unwrap_or_else(|panic| resume_unwind(panic)))
         });
@@ -107,11 +133,17 @@ struct Namer<'n> {
 }
 
 impl Namer<'_> {
-    fn calls(&mut self, Key { frame, lines, address }: Key) -> Calls {
+    /// The functions at the offsets around that of a frame, and the first of these.
+    fn known(&mut self, mut frame: Frame, Place { lines, address, .. }: Place) -> (u64, Known) {
         let place = match self.places.entry((frame.dso, frame.process)) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => new.insert(self.names.place(frame, self.files)),
         };
+        let extent = match lines == Lines::None {
+            true => place.extent(frame.at),
+            false => frame.at..frame.at.saturating_add(1),
+        };
+        frame.at = extent.start;
         let name = place.name(frame.at);
         let dso: Option<Arc<[u8]>> = name.dso.as_deref().map(Arc::from);
         let innermost = || place_line(place.line(frame.at), place, frame, address);
@@ -136,7 +168,7 @@ impl Namer<'_> {
             let line = if lines == Lines::None { None } else { innermost() };
             calls.push(Called { name: None, offset: 0, inlined: false, dso, line });
         }
-        calls.into()
+        (extent.start, Known { end: extent.end, calls: calls.into() })
     }
 
     fn named(&self) -> Named {

@@ -1,6 +1,7 @@
 //! Writes the samples of one batch, as far as they need nothing of the batches before and after it.
 
 use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
 
 use perfx_format::read::Batch;
 use perfx_format::record::cpumode::USER;
@@ -83,14 +84,38 @@ impl OpenSample {
     }
 }
 
+/// Memory of printed texts, for the next ones: the system takes a while to hand out new memory.
+pub(super) struct Texts {
+    free: Mutex<Vec<Vec<u8>>>,
+    /// How many are kept.
+    most: usize,
+}
+
+impl Texts {
+    pub(super) fn new(most: usize) -> Texts {
+        Texts { free: Mutex::default(), most }
+    }
+
+    fn take(&self) -> Vec<u8> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
+    }
+
+    pub(super) fn give(&self, mut text: Vec<u8>) {
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        if free.len() < self.most {
+            text.clear();
+            free.push(text);
+        }
+    }
+}
+
 /// Reads one batch after the other on one thread.
 pub(super) struct Reader<'v> {
     pub(super) writer: SampleWriter<'v>,
     pub(super) chooser: Option<SampleChooser>,
     /// Only counts samples.
     pub(super) counts_only: bool,
-    /// The size of the last text, which the next one will have, too.
-    pub(super) room: usize,
+    pub(super) texts: &'v Texts,
 }
 
 impl Reader<'_> {
@@ -166,14 +191,13 @@ impl Reader<'_> {
         period: u64,
     ) -> Result<u64> {
         if !matches!(pieces.last(), Some(Piece::Written { .. })) {
-            pieces.push(Piece::Written { text: Vec::with_capacity(self.room), samples: Vec::new() });
+            pieces.push(Piece::Written { text: self.texts.take(), samples: Vec::new() });
         }
         if let Some(Piece::Written { text, samples }) = pieces.last_mut() {
             if !self.counts_only {
                 self.writer.write(text, Shown { record, layouts, parts, event, period, user: &[] })?;
             }
             samples.push((text.len(), event));
-            self.room = text.len();
         }
         Ok(1)
     }

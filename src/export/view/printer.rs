@@ -7,7 +7,7 @@ use perfx_pipeline::{LISTED, Level, Report, Result, counted};
 use perfx_resolve::Frame;
 
 use super::fields::{Field, ViewOptions};
-use super::part::{Counted, OpenSample, Part, Piece};
+use super::part::{Counted, OpenSample, Part, Piece, Texts};
 use super::sample::SampleWriter;
 use crate::losses::Losses;
 
@@ -26,6 +26,7 @@ pub(super) struct Printer<'v, 'o> {
     writer: SampleWriter<'v>,
     options: &'o ViewOptions,
     out: &'o mut (dyn Write + Send),
+    texts: &'v Texts,
     /// The last value of each counter that samples read.
     counters: HashMap<(u64, u32), u64>,
     /// By thread.
@@ -43,12 +44,14 @@ impl<'v, 'o> Printer<'v, 'o> {
         writer: SampleWriter<'v>,
         options: &'o ViewOptions,
         out: &'o mut (dyn Write + Send),
+        texts: &'v Texts,
     ) -> Printer<'v, 'o> {
         Printer {
             printed: vec![false; writer.forms.len()],
             writer,
             options,
             out,
+            texts,
             counters: HashMap::new(),
             waiting: HashMap::new(),
             deferred: 0,
@@ -67,7 +70,10 @@ impl<'v, 'o> Printer<'v, 'o> {
         self.losses += part.losses;
         for piece in part.pieces {
             match piece {
-                Piece::Written { text, samples } => self.written(&text, &samples)?,
+                Piece::Written { text, samples } => {
+                    self.written(&text, &samples)?;
+                    self.texts.give(text);
+                }
                 Piece::Open(sample) => self.open(sample)?,
                 Piece::User { tid, cookie, frames } => {
                     // perf prints all samples of the thread that wait, also those with another cookie.

@@ -5,17 +5,17 @@ use std::ops::Range;
 
 use foldhash::fast::RandomState;
 use perfx_format::record::cpumode::{KERNEL, USER};
-use perfx_format::sample::{Branch, FlowFlags, Sample, frames};
+use perfx_format::sample::{Branch, FlowFlags, Sample, U64s, frames};
 use perfx_format::{HexNumber, Layouts, Record, named_pid};
 use perfx_look::render::{push_number, readable};
-use perfx_model::address_space::{Machine, moment};
+use perfx_model::address_space::{Machine, Space, moment};
 use perfx_pipeline::Result;
-use perfx_resolve::{Facts, Frame, FrameCache, frame_at};
+use perfx_resolve::{Facts, Frame, FrameCache, LastChain, frame_at};
 
 use super::fields::{Field, ViewOptions, weight};
 use super::form::{Form, FrameForm};
 use super::json::{self, SampleLine};
-use super::names::{Lines, SharedNames};
+use super::names::{Found, Lines, SharedNames};
 use super::synth;
 use super::text::{page_size, push_address, push_call, push_cpu, push_time, push_wide, shown_flags};
 use crate::chains::At;
@@ -42,6 +42,8 @@ pub(super) struct SampleWriter<'v> {
     comms: HashMap<(Machine, u32), Comm, RandomState>,
     /// By the number of the form of their frames: first those in chains, then those of samples without a chain.
     written: Vec<Option<WrittenFrames>>,
+    /// By the number of the thread.
+    chains: Vec<WrittenChain>,
 }
 
 struct Comm {
@@ -52,13 +54,28 @@ struct Comm {
 
 /// The most names of threads, and bytes of written frames, that a thread keeps.
 const COMMS: usize = 1 << 12;
-const WRITTEN: usize = 1 << 21;
+const WRITTEN: usize = 1 << 22;
+
+/// The threads whose last chains are kept, and the longest text of a chain that is kept.
+const CHAINS: usize = 1 << 6;
+const LONGEST: usize = 1 << 16;
 
 /// Frames as they were written, because most samples have frames of those before them.
 #[derive(Default)]
 struct WrittenFrames {
     known: FrameCache<(u32, u32)>,
     bytes: Vec<u8>,
+}
+
+/// The chain of a sample as it was written: the next one of its thread mostly differs in a few innermost frames.
+#[derive(Clone, Default)]
+struct WrittenChain {
+    /// The number of the form of its frames.
+    form: usize,
+    last: LastChain,
+    text: Vec<u8>,
+    /// For each frame, outermost first, the bytes of the text from it to the end.
+    ends: Vec<usize>,
 }
 
 impl<'v> SampleWriter<'v> {
@@ -69,7 +86,8 @@ impl<'v> SampleWriter<'v> {
         names: &'v SharedNames,
     ) -> SampleWriter<'v> {
         let written = (0..2 * FrameForm::COUNT).map(|_| None).collect();
-        SampleWriter { facts, forms, options, names, comms: HashMap::default(), written }
+        let chains = vec![WrittenChain::default(); CHAINS];
+        SampleWriter { facts, forms, options, names, comms: HashMap::default(), written, chains }
     }
 
     /// Appends a sample.
@@ -139,8 +157,8 @@ impl<'v> SampleWriter<'v> {
             push_address(out, address);
             if form.names_address {
                 let frame = self.data_frame(at, address);
-                let calls = self.names.of(frame, Lines::None, address)?;
-                calls.last().into_iter().for_each(|call| push_call(out, form.frame(), call));
+                let Found { calls, past } = self.names.of(frame, Lines::None, address)?;
+                calls.last().into_iter().for_each(|call| push_call(out, form.frame(), call, past));
             }
         }
         if form.has(Field::Weight) {
@@ -157,9 +175,7 @@ impl<'v> SampleWriter<'v> {
         match parts.callchain.filter(|_| has_ip) {
             Some(chain) => {
                 out.push(b'\n');
-                for entry in frames(chain, USER) {
-                    self.chain_frame(out, event, at, entry)?;
-                }
+                self.push_chain(out, event, at, (tid as u32, chain))?;
                 if form.has_chain {
                     for &(address, frame) in user {
                         push_lines(out, form.frame(), self.names, (frame, self.lines(event)), address)?;
@@ -199,8 +215,8 @@ impl<'v> SampleWriter<'v> {
     fn branch_dso(&self, out: &mut Vec<u8>, form: &Form<'_>, at: At<'_, '_>, address: u64) -> Result<()> {
         let only = FrameForm { sym: false, symoff: false, dso: form.has(Field::Dso), srcline: false };
         if only.dso {
-            let calls = self.names.of(self.data_frame(at, address), Lines::None, address)?;
-            calls.last().into_iter().for_each(|call| push_call(out, only, call));
+            let found = self.names.of(self.data_frame(at, address), Lines::None, address)?;
+            found.calls.last().into_iter().for_each(|call| push_call(out, only, call, found.past));
         }
         Ok(())
     }
@@ -217,8 +233,8 @@ impl<'v> SampleWriter<'v> {
             out.extend_from_slice(b" => ");
             push_address(out, address);
             let frame = self.data_frame(at, address);
-            let calls = self.names.of(frame, Lines::None, address)?;
-            calls.last().into_iter().for_each(|call| push_call(out, form.frame(), call));
+            let found = self.names.of(frame, Lines::None, address)?;
+            found.calls.last().into_iter().for_each(|call| push_call(out, form.frame(), call, found.past));
         }
         out.push(b'\n');
         Ok(())
@@ -247,9 +263,9 @@ impl<'v> SampleWriter<'v> {
             line.synth = text.map(|text| text.trim().to_owned());
         }
         line.cgroup = form.has(Field::Cgroup).then(|| cgroup.map(|path| json::text(path)));
-        line.addr_frame = addr_frame
-            .as_ref()
-            .and_then(|(address, calls)| Some(json::frame(form.frame(), *address, calls.last()?)));
+        line.addr_frame = addr_frame.as_ref().and_then(|(address, found)| {
+            Some(json::frame(form.frame(), *address, found.calls.last()?, found.past))
+        });
         json::begin(out, line)?;
         if form.has(Field::Ip) {
             let mut separated = json::Items::begin(out);
@@ -257,12 +273,13 @@ impl<'v> SampleWriter<'v> {
                 Some(chain) => {
                     for entry in frames(chain, USER) {
                         separated.next(out);
-                        self.chain_frame(out, event, at, entry)?;
+                        let space = self.facts.guests.space(at.record, at.layouts, at.pid, entry.0);
+                        self.chain_frame(out, event, (space, at.time), entry)?;
                     }
                     for &(address, frame) in user.iter().filter(|_| form.has_chain) {
                         separated.next(out);
-                        let calls = self.names.of(frame, self.lines(event), address)?;
-                        json::push_frames(out, form.frame(), address, &calls)?;
+                        let Found { calls, past } = self.names.of(frame, self.lines(event), address)?;
+                        json::push_frames(out, form.frame(), address, &calls, past)?;
                     }
                 }
                 None => self.own_frame(out, event, at, (record.cpumode(), parts.ip.unwrap_or(0)))?,
@@ -312,18 +329,55 @@ impl<'v> SampleWriter<'v> {
         }
     }
 
-    /// Appends a frame of a chain: inlined calls, the innermost first, then the function.
+    /// Appends the frames of a chain as lines.
+    fn push_chain(
+        &mut self,
+        out: &mut Vec<u8>,
+        event: usize,
+        At { record, layouts, pid, time }: At<'_, '_>,
+        (tid, chain): (u32, U64s<'_>),
+    ) -> Result<()> {
+        let form = self.forms[event].frame().number();
+        let slot = tid as usize % CHAINS;
+        let mut kept = std::mem::take(&mut self.chains[slot]);
+        if kept.form != form {
+            kept = WrittenChain { form, ..WrittenChain::default() };
+        }
+        let WrittenChain { last, text, ends, .. } = &mut kept;
+        let space = |mode| self.facts.guests.space(record, layouts, pid, mode);
+        let shared = last.next(time, frames(chain, USER).map(|entry| (space(entry.0), entry)));
+        let (begin, new) = (out.len(), last.addresses().len() - shared);
+        let mut starts = Vec::with_capacity(new);
+        for number in 0..new {
+            let (space, entry) = last.addresses()[number];
+            starts.push(out.len());
+            last.is_during(&self.chain_frame(out, event, (space, time), entry)?);
+        }
+        ends.truncate(shared);
+        let known = text.len() - ends.last().copied().unwrap_or(0);
+        out.extend_from_slice(&text[known..]);
+        ends.extend(starts.iter().rev().map(|start| out.len() - start));
+        text.clear();
+        text.extend_from_slice(&out[begin..]);
+        self.chains[slot] = if text.len() > LONGEST { WrittenChain::default() } else { kept };
+        Ok(())
+    }
+
+    /// Appends a frame of a chain: inlined calls, the innermost first, then the function. Returns when it is there.
     fn chain_frame(
         &mut self,
         out: &mut Vec<u8>,
         event: usize,
-        at: At<'_, '_>,
+        at: (Option<Space>, u64),
         entry: (u16, u64),
-    ) -> Result<()> {
+    ) -> Result<Range<u64>> {
         let (form, lines, json) = (self.forms[event].frame(), self.lines(event), self.options.json);
         let (names, address) = (self.names, entry.1);
         self.frame(out, form.number(), at, entry, |out, frame| match json {
-            true => json::push_frames(out, form, address, &names.of(frame, lines, address)?),
+            true => {
+                let Found { calls, past } = names.of(frame, lines, address)?;
+                json::push_frames(out, form, address, &calls, past)
+            }
             false => push_lines(out, form, names, (frame, lines), address),
         })
     }
@@ -339,41 +393,44 @@ impl<'v> SampleWriter<'v> {
         let (form, json) = (self.forms[event].frame(), self.options.json);
         let lines = if form.srcline { Lines::Innermost } else { Lines::None };
         let (names, address) = (self.names, entry.1);
-        self.frame(out, FrameForm::COUNT + form.number(), at, entry, |out, frame| {
-            let calls = names.of(frame, lines, address)?;
+        let space = self.facts.guests.space(at.record, at.layouts, at.pid, entry.0);
+        self.frame(out, FrameForm::COUNT + form.number(), (space, at.time), entry, |out, frame| {
+            let Found { calls, past } = names.of(frame, lines, address)?;
             let call = &calls[calls.len() - 1..];
             if json {
-                return json::push_frames(out, form, address, call);
+                return json::push_frames(out, form, address, call, past);
             }
             out.push(b' ');
             push_address(out, address);
-            call.iter().for_each(|call| push_call(out, form, call));
+            call.iter().for_each(|call| push_call(out, form, call, past));
             Ok(())
-        })
+        })?;
+        Ok(())
     }
 
-    /// Appends what is known to be written for an address, or what `write` appends.
+    /// Appends what is known to be written for an address of a space at a time, or what `write` appends. Returns when
+    /// that is so.
     fn frame(
         &mut self,
         out: &mut Vec<u8>,
         written: usize,
-        At { record, layouts, pid, time }: At<'_, '_>,
+        (space, time): (Option<Space>, u64),
         entry: (u16, u64),
         write: impl FnOnce(&mut Vec<u8>, Frame) -> Result<()>,
-    ) -> Result<()> {
+    ) -> Result<Range<u64>> {
         let WrittenFrames { known, bytes } = self.written[written].get_or_insert_default();
         if bytes.len() > WRITTEN {
             bytes.clear();
             *known = FrameCache::default();
         }
-        let space = self.facts.guests.space(record, layouts, pid, entry.0);
-        let (from, end) = known.get(self.facts, space, time, entry, |frame| -> Result<(u32, u32)> {
-            let from = bytes.len();
-            write(bytes, frame)?;
-            Ok((from as u32, bytes.len() as u32))
-        })?;
+        let ((from, end), during) =
+            known.get(self.facts, space, time, entry, |frame| -> Result<(u32, u32)> {
+                let from = bytes.len();
+                write(bytes, frame)?;
+                Ok((from as u32, bytes.len() as u32))
+            })?;
         out.extend_from_slice(&bytes[from as usize..end as usize]);
-        Ok(())
+        Ok(during)
     }
 }
 
@@ -385,10 +442,11 @@ fn push_lines(
     (frame, lines): (Frame, Lines),
     address: u64,
 ) -> Result<()> {
-    for call in names.of(frame, lines, address)?.iter() {
+    let Found { calls, past } = names.of(frame, lines, address)?;
+    for call in calls.iter() {
         out.push(b'\t');
         push_address(out, address);
-        push_call(out, form, call);
+        push_call(out, form, call, past);
         out.push(b'\n');
     }
     Ok(())

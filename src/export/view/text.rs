@@ -60,8 +60,8 @@ pub(super) fn push_address(out: &mut Vec<u8>, address: u64) {
     out.extend_from_slice(&digits);
 }
 
-/// Appends a function at an address, behind the address.
-pub(super) fn push_call(out: &mut Vec<u8>, form: FrameForm, call: &Called) {
+/// Appends a function at an address, behind the address; `past` bytes are added to its offset.
+pub(super) fn push_call(out: &mut Vec<u8>, form: FrameForm, call: &Called, past: u64) {
     let Called { name, offset, inlined, dso, line } = call;
     if form.sym {
         out.push(b' ');
@@ -70,7 +70,7 @@ pub(super) fn push_call(out: &mut Vec<u8>, form: FrameForm, call: &Called) {
             None => out.extend_from_slice(b"[unknown]"),
         }
         if form.symoff && name.is_some() {
-            out.extend_from_slice(format!("+{offset:#x}").as_bytes());
+            out.extend_from_slice(format!("+{:#x}", offset.wrapping_add(past)).as_bytes());
         }
     }
     if form.dso && !inlined {

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use super::reader::{Reader, named};
+use crate::attr::KnownAttr;
 use crate::attr_name::config_name;
 use crate::sample_type as st;
 use crate::value::Fields;
@@ -54,6 +55,25 @@ pub fn clock_name(clockid: u32) -> Option<&'static str> {
 /// Bits 15 and 16 of the flags are a number.
 const PRECISE_IP: u64 = 3 << 15;
 
+/// The names of the `aux_action` bits.
+const AUX_ACTIONS: &[(u32, &str)] = &[(0, "START_PAUSED"), (1, "PAUSE"), (2, "RESUME")];
+
+/// The bits that have these names.
+fn bits_of(names: &[(u32, &str)]) -> u64 {
+    names.iter().fold(0, |bits, (bit, _)| bits | 1 << bit)
+}
+
+/// What this decoder knows.
+fn known() -> KnownAttr {
+    KnownAttr {
+        size: usize::MAX,
+        flags: bits_of(ATTR_FLAGS) | PRECISE_IP,
+        sample_type: bits_of(SAMPLE_TYPE_NAMES),
+        read_format: bits_of(READ_FORMAT_NAMES),
+        branch_sample_type: bits_of(BRANCH_SAMPLE_TYPE_NAMES),
+    }
+}
+
 /// Decodes `struct perf_event_attr` (include/uapi/linux/perf_event.h; [`Attr`] has the offsets): the fields
 /// that `raw` is long enough for. Bytes after the known fields are in `tail`.
 pub fn decode_attr(raw: &[u8], endian: Endian) -> Fields<'_> {
@@ -72,11 +92,19 @@ pub fn attr_tail(raw: &[u8], endian: Endian) -> Range<usize> {
     raw.len() - read_attr(raw, endian).left()..raw.len()
 }
 
-/// Clears the bytes of an attr that have no meaning, or none that is known. Returns how many were not zero.
+/// Clears the bytes and bits of an attr that have no meaning, or none that is known. Returns how many bytes changed.
+///
+/// Unknown bits of `sample_type` and `read_format` may stand for parts of samples behind those that are known.
 pub fn clear_unknown(raw: &mut [u8], endian: Endian) -> u64 {
-    let tail = attr_tail(raw, endian);
+    let old = raw.to_vec();
+    known().clear_bits(raw, endian);
+    if let Some(action) = endian.u32(raw, 116) {
+        endian.set_u32(raw, 116, action & bits_of(AUX_ACTIONS) as u32);
+    }
     // __reserved_2
-    clear(raw, 110..112) + clear(raw, tail)
+    clear(raw, 110..112);
+    clear(raw, attr_tail(raw, endian));
+    old.iter().zip(raw.iter()).filter(|(old, new)| old != new).count() as u64
 }
 
 fn read_attr(raw: &[u8], endian: Endian) -> Reader<'_> {
@@ -114,7 +142,7 @@ fn attr(d: &mut Reader<'_>, attr: &Attr) -> Option<()> {
     d.number::<u16>("sample_max_stack")?;
     d.hex::<u16>("reserved_2")?;
     d.number::<u32>("aux_sample_size")?;
-    d.bits::<u32>("aux_action", &[(0, "START_PAUSED"), (1, "PAUSE"), (2, "RESUME")])?;
+    d.bits::<u32>("aux_action", AUX_ACTIONS)?;
     d.hex::<u64>("sig_data")?;
     d.hex::<u64>("config3")?;
     d.hex::<u64>("config4")?;
@@ -214,7 +242,7 @@ pub fn attr_issues(attr: &Attr, size: usize) -> Vec<Issue> {
         ("read_format", attr.read_format, READ_FORMAT_NAMES),
         ("branch_sample_type", attr.branch_sample_type, BRANCH_SAMPLE_TYPE_NAMES),
     ] {
-        let unknown = bits & !names.iter().fold(0, |known, (bit, _)| known | 1 << bit);
+        let unknown = bits & !bits_of(names);
         if unknown != 0 {
             note("attr-bits", format!("`{name}` has {}", bit_names(unknown, &[])));
         }

@@ -640,6 +640,23 @@ fn an_attr_of_any_size() {
 }
 
 #[test]
+fn bits_and_bytes_of_an_attr_that_are_not_known_are_cleared() {
+    for endian in BOTH {
+        let mut raw = vec![0xff; 160];
+        assert!(clear_unknown(&mut raw, endian) > 0);
+        let attr = Attr::decode(&raw, endian);
+        let bits = [attr.flags, attr.sample_type, attr.read_format, attr.branch_sample_type];
+        assert_eq!(bits, [40, 25, 5, 20].map(|bits| (1 << bits) - 1));
+        assert_eq!((attr.aux_action, attr.config, attr.config4), (7, u64::MAX, u64::MAX));
+        assert_eq!(raw[144..], [0; 16]);
+        assert_eq!(clear_unknown(&mut raw, endian), 0);
+        for size in 0..raw.len() {
+            clear_unknown(&mut vec![0xff; size], endian);
+        }
+    }
+}
+
+#[test]
 fn misc_bits_have_names() {
     for (kind, misc, expected) in [
         (T::MMAP2, 0x7002, "user|PROC_MAP_PARSE_TIMEOUT|MMAP_DATA|MMAP_BUILD_ID"),
