@@ -11,6 +11,7 @@ use std::ops::Range;
 
 use perfx_format::intel_pt::psbs;
 use perfx_format::record::aux::{Aux, Auxtrace, AuxtraceInfo};
+use perfx_format::record::pt_info::PtInfo;
 use perfx_format::record::time_conv::TimeConv;
 use perfx_format::spe::pieces;
 use perfx_format::{Layouts, Record};
@@ -30,6 +31,8 @@ pub(super) struct Chunks {
     is_other: bool,
     spe_time: Option<TimeConv>,
     pt_time: Option<TimeConv>,
+    /// Samples of sched:sched_switch say which thread was traced.
+    pub(super) needs_switches: bool,
     /// The earliest counter with which the data of a chunk of Arm SPE begins.
     spe_first: Option<u64>,
 }
@@ -82,6 +85,7 @@ impl Chunks {
             self.is_spe |= is_spe;
             self.is_pt |= is_pt;
             self.is_other |= !is_spe && !is_pt;
+            self.needs_switches |= PtInfo::of(record).is_some_and(|info| info.switches == PtInfo::BY_SAMPLES);
             self.pt_time = self.pt_time.or(AuxtraceInfo::pt_time(record));
         }
         self.spe_time = self.spe_time.or(TimeConv::of(record));
@@ -115,6 +119,7 @@ impl Chunks {
         }
         self.is_spe |= later.is_spe;
         self.is_pt |= later.is_pt;
+        self.needs_switches |= later.needs_switches;
         self.is_other |= later.is_other;
         self.spe_time = self.spe_time.or(later.spe_time);
         self.pt_time = self.pt_time.or(later.pt_time);

@@ -290,6 +290,11 @@ impl Rewrite for CutRecords {
             let (chunks, kept) = (counted(chunks, "AUXTRACE record", "AUXTRACE records"), count(kept));
             let what = format!("cut {chunks}: kept {kept} of {} of AUX data", counted(all, "byte", "bytes"));
             session.report.say(Level::Info, what);
+            if self.cut.chooser.chunks.needs_switches {
+                let what = "which thread was traced at the beginning of a window: samples of sched:sched_switch in \
+                            front of it, which say that, are left out, so inject --itrace may take another's code";
+                session.report.say(Level::Loss, what.to_owned());
+            }
         }
         Ok(())
     }

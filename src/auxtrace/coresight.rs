@@ -154,6 +154,8 @@ impl Written {
                     let end = data.len().min(start.saturating_add(len));
                     let raw = match aux.flags & Aux::RAW {
                         0 => None,
+                        // Without CPUs in the records, it is plain only with one trace unit.
+                        _ if on == Auxtrace::ANY && units.len() == 1 => Some(units.keys().next().copied()),
                         _ => Some(units.iter().find(|(_, unit)| unit.cpu == on).map(|(id, _)| *id)),
                     };
                     ensure!(

@@ -7,6 +7,7 @@ use perfx_model::spe::TaskChange;
 use perfx_trace::{Space, Switch};
 
 use crate::clock::Clock;
+use crate::sched_switch::Switched;
 
 /// A thread, while it stays on one CPU.
 ///
@@ -34,6 +35,8 @@ struct Run {
     time: u64,
     cpu: u32,
     task: Task,
+    /// The thread that ran before, if the record says it.
+    from: Option<u32>,
 }
 
 /// The threads that ran, by the number of their [`Space`].
@@ -52,14 +55,14 @@ impl Running {
             TaskChange::Belongs { pid, tid } => drop(self.processes.insert(tid, pid)),
             TaskChange::Runs { cpu, pid, tid } => {
                 self.processes.insert(tid, pid);
-                self.runs.push(Run { time, cpu, task: Task { pid, tid } });
+                self.runs.push(Run { time, cpu, task: Task { pid, tid }, from: None });
             }
         }
     }
 
     /// A thread of any process runs from a time on.
-    pub(crate) fn learn_next(&mut self, (cpu, tid): (u32, u32), time: u64) {
-        self.runs.push(Run { time, cpu, task: Task { pid: Auxtrace::ANY, tid } });
+    pub(crate) fn learn_switch(&mut self, Switched { cpu, from, to }: Switched, time: u64) {
+        self.runs.push(Run { time, cpu, task: Task { pid: Auxtrace::ANY, tid: to }, from: Some(from) });
     }
 
     /// Sorts what was learned.
@@ -72,13 +75,20 @@ impl Running {
         let mut ran = Ran { processes, ..Ran::default() };
         // The CPU on which a thread ran last, and the number of its stay there. Each CPU has an idle thread 0.
         let mut stays: HashMap<(u32, u32), (u32, u32)> = HashMap::new();
-        for Run { time, cpu, task } in runs {
+        for Run { time, cpu, task, from } in runs {
             let key = (task.tid, if task.tid == 0 { cpu } else { Auxtrace::ANY });
             let known = stays.get(&key).filter(|(on, stay)| *on == cpu && ran.tasks[*stay as usize] == task);
             let stay = known.map(|(_, stay)| *stay).unwrap_or_else(|| ran.add(task));
             stays.insert(key, (cpu, stay));
             let switches = ran.switches.entry(cpu).or_default();
             let space = Some(Space(stay));
+            // If the switch to the thread that ran before is missing, as in a recording that was cut, it is not known from
+            // when on that one ran.
+            if let (Some(from), Some(last)) = (from, switches.last_mut())
+                && last.space.is_some_and(|Space(last)| ran.tasks[last as usize].tid != from)
+            {
+                last.space = None;
+            }
             if switches.last().is_none_or(|last| last.space != space) {
                 switches.push(Switch { time: clock.ticks(time), space });
             }
@@ -108,5 +118,22 @@ impl Ran {
         }
         let pid = self.processes.get(&tid).copied().unwrap_or(Auxtrace::ANY);
         vec![Switch { time: 0, space: Some(Space(self.add(Task { pid, tid }))) }]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The thread before was taken for the one that ran: its code was decoded, and it was another's.
+    #[test]
+    fn a_switch_from_another_thread_than_the_last_one_leaves_it_unknown() {
+        let mut running = Running::default();
+        running.learn(TaskChange::Runs { cpu: 0, pid: 7, tid: 7 }, 10);
+        running.learn_switch(Switched { cpu: 0, from: 8, to: 7 }, 20);
+        running.learn_switch(Switched { cpu: 0, from: 7, to: 0 }, 30);
+        let mut ran = running.done(&Clock { conv: None });
+        let tids = ran.switches(0, 7).into_iter().map(|switch| Some(ran.tasks[switch.space?.0 as usize].tid));
+        assert_eq!(tids.collect::<Vec<_>>(), [None, Some(7), Some(0)]);
     }
 }

@@ -19,7 +19,7 @@ use crate::intel_pt::IntelPt;
 use crate::mappings::Mappings;
 use crate::overlap::overlap;
 use crate::running::{Running, Task};
-use crate::sched_switch::{BY_SAMPLES, SchedSwitch};
+use crate::sched_switch::SchedSwitch;
 
 /// Collects in file order what the traces of a recording need.
 #[derive(Debug, Default)]
@@ -124,9 +124,9 @@ impl Survey {
                 self.near = self.near.or(time);
             }
             RecordType::ID_INDEX => self.guests.learn(record),
-            RecordType::SAMPLE if self.pt.is_some_and(|pt| pt.switches == BY_SAMPLES) => {
-                let next = self.sched_switch.read(record, layouts);
-                next.into_iter().for_each(|next| self.running.learn_next(next, time.unwrap_or(0)));
+            RecordType::SAMPLE if self.pt.is_some_and(|pt| pt.switches == PtInfo::BY_SAMPLES) => {
+                let switched = self.sched_switch.read(record, layouts);
+                switched.into_iter().for_each(|to| self.running.learn_switch(to, time.unwrap_or(0)));
             }
             _ => {
                 if let Some(change) = TaskChange::of(record, layouts) {

@@ -44,6 +44,26 @@ fn files(folder: &Path) -> Vec<String> {
     names
 }
 
+/// Only the other exports could select.
+#[test]
+fn selected_samples_have_the_tables_of_what_filter_keeps() {
+    let input = Fixture::new("recorded/several.p61.data").path;
+    let select = ["--event", "cpu-clock", "--time", "20%-80%"];
+    let (given, ran) = export(&input, &select);
+    ran.done().unwrap();
+    let folder = temp();
+    let kept = folder.path().join("kept.data");
+    let mut filter = args!["filter", input, "-o", kept].to_vec();
+    filter.extend(select.map(Into::into));
+    perfx(filter).done().unwrap();
+    let (filtered, _) = export(&kept, &[]);
+    for table in TABLES {
+        assert_eq!(rows(&given, table), rows(&filtered, table), "{table}");
+    }
+    let samples = sum(&rows(&given, "results.csv"), "samples");
+    assert!(samples > 0 && samples < 57, "{samples}");
+}
+
 #[test]
 fn the_tables_of_every_recording_agree_with_one_another_and_with_dump() {
     each_fixture(&all(), |fixture| {

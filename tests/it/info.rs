@@ -149,6 +149,20 @@ fn attr_of_perf(line: &str, separator: &str) -> BTreeMap<String, String> {
     fields
 }
 
+/// The fields of an attr from byte 72 on.
+const BEHIND_THE_SMALLEST: [&str; 10] = [
+    "aux_sample_size",
+    "aux_watermark",
+    "branch_sample_type",
+    "clockid",
+    "config3",
+    "sample_max_stack",
+    "sample_regs_intr",
+    "sample_regs_user",
+    "sample_stack_user",
+    "sig_data",
+];
+
 /// Removes fields that perf misreads.
 fn forget_misread(info: &Json, attr: &mut BTreeMap<String, String>) {
     // It does not swap this field.
@@ -162,7 +176,12 @@ fn forget_misread(info: &Json, attr: &mut BTreeMap<String, String>) {
     // For a pipe, perf assumes its own attr size, and so takes the first id for a missing field.
     if is_pipe(info) {
         match attr.get("size").map(String::as_str) {
-            None => attr.remove("{ bp_len, config2 }"),
+            None => {
+                attr.remove("{ bp_len, config2 }");
+                // Behind the first id is what perf's memory had, in some runs pointers.
+                attr.retain(|name, _| !BEHIND_THE_SMALLEST.contains(&&name[..]));
+                None
+            }
             Some("120") => attr.remove("sig_data"),
             _ => None,
         };

@@ -252,6 +252,18 @@ fn a_window_is_decoded_by_itself() {
 }
 
 #[test]
+fn a_window_without_the_switches_in_front_of_it_is_suspect() {
+    let (input, folder) = (root().join("tests/data/trace/schedule.data"), temp());
+    let ran = perfx(args!["filter", "--time", "20%-30%", input, "-o", folder.path().join("cut")]);
+    assert_eq!(ran.code, Some(3));
+    assert!(
+        ran.stderr.contains("lost: which thread was traced at the beginning of a window"),
+        "{}",
+        ran.stderr
+    );
+}
+
+#[test]
 fn the_samples_do_not_depend_on_the_number_of_threads() {
     let (data, folder) = (root().join("tests/data/trace"), temp());
     let path = |name: &str| folder.path().join(name);

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::Args;
 use perfx_export::csv::{TABLES, write_tables};
-use perfx_passes::SymbolArgs;
 use perfx_pipeline::{Level, Report, counted};
 
 use super::folder::Folder;
-use crate::args::{ThreadArgs, usage};
+use super::input::ChosenArgs;
+use crate::args::ThreadArgs;
 use crate::io::source::{InputArgs, Source, temp_files};
 use crate::term::report::VerbosityArgs;
 use crate::term::units::size;
@@ -24,6 +24,9 @@ use crate::term::units::size;
 /// Samples and periods are those of perf report -n. Symbols come from the recorded files themselves,
 /// as long as their build-id or inode is still the recorded one, from their debug files, and from the
 /// running kernel if it is the recorded one.
+///
+/// Options that select samples, such as --time and --symbol, write the tables of what perfx filter
+/// would keep.
 ///
 /// Examples:
 ///   perfx export csv perf.data --dir tables
@@ -40,12 +43,12 @@ pub(crate) struct Csv {
     /// Overwrite existing files
     #[arg(short, long)]
     force: bool,
-    #[command(flatten)]
-    search: SymbolArgs,
     /// Dry run: report what would be done, write nothing
     #[arg(short = 'n', long)]
     dry_run: bool,
     #[command(flatten)]
+    chosen: ChosenArgs,
+    #[command(flatten, next_help_heading = "Options")]
     threads: ThreadArgs,
     #[command(flatten)]
     verbosity: VerbosityArgs,
@@ -53,7 +56,7 @@ pub(crate) struct Csv {
 
 impl Csv {
     pub(crate) fn run(&self) -> Result<u8> {
-        let ids = self.search.clone().options().map_err(usage)?;
+        let (ids, threads) = (self.chosen.ids()?, self.threads.count());
         let source = Source::of(&self.input);
         let mut recording = source.open()?;
         recording.check_whole()?;
@@ -62,6 +65,8 @@ impl Csv {
             recording = recording.spooled(&temp_files())?;
         }
         let mut report = Report::default();
+        recording = self.chosen.applied(recording, threads, &mut report)?;
+        let selected = report.bytes;
         // First the names, then the events.
         recording.progress().expect(2);
         let bar = self.verbosity.progress(&recording);
@@ -69,9 +74,10 @@ impl Csv {
             folder.create(name).map_err(|error| perfx_pipeline::Error::new(format!("{error:#}")))
         };
         let spill = temp_files()()?;
-        let rows = write_tables(&mut recording, &ids, spill, create, self.threads.count(), &mut report)?;
+        let rows = write_tables(&mut recording, &ids, spill, create, threads, &mut report)?;
         let read = counted(report.records, "record", "records");
-        let read = format!("read {}: {read}, {}", recording.name, size(report.bytes));
+        let bytes = if selected > 0 { selected } else { report.bytes };
+        let read = format!("read {}: {read}, {}", recording.name, size(bytes));
         report.lines.insert(0, (Level::Info, read));
         folder.commit()?;
         drop(bar);

@@ -7,7 +7,7 @@ use anyhow::Result;
 use clap::Args;
 use perfx_export::{Facts, Grouping, Search, Stacks};
 use perfx_format::read::Recording;
-use perfx_passes::{ConvertCallchain, FilterOptions, IdOptions, Itrace, SelectArgs};
+use perfx_passes::{ConvertCallchain, Filter, FilterOptions, IdOptions, Itrace, SelectArgs};
 use perfx_pipeline::{Error, Job, Level, Output, OutputForm, Report, count};
 
 use crate::args::{ThreadArgs, usage};
@@ -100,6 +100,20 @@ impl ChosenArgs {
     /// The places where symbols are searched for. The error is one of usage.
     pub(crate) fn ids(&self) -> Result<IdOptions> {
         self.select.ids().map_err(usage)
+    }
+
+    /// The recording with the chosen samples and what they need, in a temporary file unless all are chosen.
+    pub(crate) fn applied(
+        &self,
+        recording: Recording,
+        threads: usize,
+        report: &mut Report,
+    ) -> Result<Recording> {
+        let options: FilterOptions = self.select.clone().try_into().map_err(usage)?;
+        if options.is_empty() {
+            return Ok(recording);
+        }
+        rewritten(recording, Box::new(Filter::new(options)), threads, report)
     }
 
     /// Reads a recording that can be read again.

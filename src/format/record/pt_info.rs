@@ -47,6 +47,9 @@ pub struct PtInfo {
 const PRIVATE: usize = 16;
 
 impl PtInfo {
+    /// Samples of `sched:sched_switch` say which thread runs: a value of [`PtInfo::switches`].
+    pub const BY_SAMPLES: u64 = 1;
+
     /// Parses an AUXTRACE_INFO record of Intel PT; `None` for other records, and for one that is too short.
     pub fn of(record: &Record<'_>) -> Option<PtInfo> {
         AuxtraceInfo::of(record).filter(AuxtraceInfo::is_pt)?;
