@@ -105,7 +105,7 @@ impl FunctionLookup {
             let space = facts.guests.space(sample, layouts, task.map(|(pid, _)| pid), mode);
             let learn =
                 |frame: Frame| Ok::<_, ()>(functions.of_frames.get(&frame).copied().unwrap_or_default());
-            let found = cache.get(facts, space, time, (mode, address), learn).unwrap_or_default().0;
+            let found = cache.get(facts, space, time, (mode, address), learn).unwrap_or_default();
             stack.get_or_insert(found).add(found);
         });
         let mut stack = stack.unwrap_or_default();

@@ -231,15 +231,14 @@ impl<'f> Resolver<'f> {
         (mode, address): (u16, u64),
     ) -> Result<u32> {
         let (tree, lowest) = (&mut self.tree, &mut self.lowest);
-        let found = self.known.get(self.facts, space, time, (mode, address), |frame| -> Result<u32> {
+        self.known.get(self.facts, space, time, (mode, address), |frame| {
             let number = tree.frame(frame)?;
             match lowest.get_mut(number as usize) {
                 Some(lowest) => *lowest = address.min(*lowest),
                 None => lowest.push(address),
             }
             Ok(number)
-        });
-        Ok(found?.0)
+        })
     }
 }
 

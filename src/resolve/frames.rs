@@ -100,14 +100,30 @@ impl<T: Copy + Default> Default for FrameCache<T> {
 }
 
 impl<T: Copy> FrameCache<T> {
-    /// What is known of the frame at an address of a space, given after its cpumode, and the times for which it is known;
-    /// in no space, nothing is mapped. If nothing is known, `learn` says it; it may be called several times for the same
-    /// frame.
+    /// What is known of the frame at an address of a space, given after its cpumode; in no space, nothing is mapped. If
+    /// nothing is known, `learn` says it; it may be called several times for the same frame.
     ///
     /// # Errors
     ///
     /// Those of `learn`.
     pub fn get<E>(
+        &mut self,
+        facts: &Facts,
+        space: Option<Space>,
+        time: u64,
+        place: (u16, u64),
+        learn: impl FnOnce(Frame) -> Result<T, E>,
+    ) -> Result<T, E> {
+        Ok(self.get_during(facts, space, time, place, learn)?.0)
+    }
+
+    /// Like [`FrameCache::get`], with the times for which it is known.
+    ///
+    /// # Errors
+    ///
+    /// Those of `learn`.
+    #[inline]
+    pub fn get_during<E>(
         &mut self,
         facts: &Facts,
         space: Option<Space>,

@@ -424,7 +424,7 @@ impl<'v> SampleWriter<'v> {
             *known = FrameCache::default();
         }
         let ((from, end), during) =
-            known.get(self.facts, space, time, entry, |frame| -> Result<(u32, u32)> {
+            known.get_during(self.facts, space, time, entry, |frame| -> Result<(u32, u32)> {
                 let from = bytes.len();
                 write(bytes, frame)?;
                 Ok((from as u32, bytes.len() as u32))
