@@ -108,6 +108,8 @@ pub(crate) struct Holds {
     features: Features,
     /// Records by kind.
     pub(crate) kinds: BTreeMap<RecordType, u64>,
+    /// EVENT_UPDATE records in front of the batches: those behind HEADER_FEATURE records of pipe data are there.
+    updates_in_head: u64,
     /// Records of unknown kinds above 63, with the number of occurrences.
     unnamed: BTreeMap<Vec<u8>, u64>,
     /// The records as stored.
@@ -145,12 +147,19 @@ impl Holds {
             attrs: recording.events.iter().map(|event| event.raw().to_vec()).collect(),
             features: recording.features.clone(),
             kinds: BTreeMap::new(),
+            updates_in_head: 0,
             unnamed: BTreeMap::new(),
             stored: Vec::new(),
             whole: recording.faults.iter().all(|fault| fault.severity == header::Severity::Odd),
             codes: faults.map(|found| found.code.code).collect(),
             sound: diagnosis.findings.is_empty(),
         };
+        for batch in recording.head() {
+            let mut walker = batch.walk();
+            while let Some(record) = walker.next_record().expect("a head was walked before") {
+                holds.updates_in_head += u64::from(record.kind() == RecordType::EVENT_UPDATE);
+            }
+        }
         for batch in recording.batches() {
             let Ok(batch) = batch else { break };
             holds.stored.extend_from_slice(&batch.bytes);
@@ -237,7 +246,8 @@ fn lost_in_silence(before: &Holds, after: &Holds, outcome: &Outcome) -> Result<(
         if kind == RecordType::SAMPLE && chosen || kind == RecordType::FINISHED_ROUND || of_form(kind) {
             continue;
         }
-        let (before, after) = (before.count(kind), after.count(kind));
+        let in_head = if kind == RecordType::EVENT_UPDATE { after.updates_in_head } else { 0 };
+        let (before, after) = (before.count(kind), after.count(kind) + in_head);
         if after + left_out(report, kind) < before {
             let dropped = &report.dropped;
             return Err(format!(
@@ -361,6 +371,10 @@ pub(crate) fn kept(
     if before.form == Form::Pipe && form != OutputForm::Pipe {
         let of_files = ["no-event", "id-position", "event-desc", "tracing-data-missing"];
         new.retain(|code| !of_files.contains(code));
+    }
+    // Of another machine that was mixed in, which says how many CPUs it has.
+    if chain.contains(":mix") && !before.features.contains_key(&Feature::NRCPUS) {
+        new.remove("sample-cpu");
     }
     if before.codes.is_empty() && !new.is_empty() {
         return Err(format!("the doctor finds nothing in the input, but {new:?} in the output"));
