@@ -26,7 +26,7 @@ pub(crate) struct Export {
 enum Form {
     Autofdo(Box<branches::Autofdo>),
     Bolt(Box<branches::Bolt>),
-    Csv(csv::Csv),
+    Csv(Box<csv::Csv>),
     Firefox(Box<firefox::Firefox>),
     Folded(Box<folded::Folded>),
     Html(Box<html::Html>),
