@@ -78,9 +78,7 @@ impl Itrace {
         let like_perf = format!("--itrace{equals}{letters}{strip}");
         Ok(Itrace { like_perf, letters: letters.to_owned(), options: ItraceOptions::parse(letters)?, ids })
     }
-}
 
-impl Itrace {
     /// Samples of branches and instructions of Intel PT have raw data: what kind of branch they are
     /// ([`FlowFlags`](perfx_format::sample::FlowFlags)). No recording of perf has that.
     #[must_use]

@@ -96,17 +96,8 @@ impl Letters<'_> {
         if digits.is_empty() { None } else { Some(digits.parse().unwrap_or(u64::MAX)) }
     }
 
-    /// The number of entries after `g` or `G`.
-    fn chain_entries(&mut self) -> Result<u64> {
-        self.entries_or('g', CHAIN)
-    }
-
-    /// The number of entries after `l` or `L`.
-    fn entries(&mut self, letter: char) -> Result<u64> {
-        self.entries_or(letter, STACK)
-    }
-
-    fn entries_or(&mut self, letter: char, default: u64) -> Result<u64> {
+    /// The number of entries after `g`, `G`, `l` or `L`.
+    fn entries(&mut self, letter: char, default: u64) -> Result<u64> {
         let entries = self.number().unwrap_or(default);
         ensure!(
             (1..=STACK_MAX).contains(&entries),
@@ -164,13 +155,13 @@ impl ItraceOptions {
                 't' => options.tlb = true,
                 'a' => options.remote = true,
                 'M' => options.memory = true,
-                'l' => options.stack = letters.entries(letter)?,
+                'l' => options.stack = letters.entries(letter, STACK)?,
                 'g' => {
-                    options.chain = letters.chain_entries()?;
+                    options.chain = letters.entries(letter, CHAIN)?;
                     options.only_pt(letter);
                 }
                 'L' | 'G' => {
-                    letters.entries(letter)?;
+                    letters.entries(letter, STACK)?;
                     options.leave(true, letter);
                 }
                 's' => {

@@ -73,8 +73,8 @@ impl Piece {
 #[derive(Debug, Default)]
 pub(crate) struct Written {
     info: Option<EtmInfo>,
-    /// The ids of trace units that the kernel tells, with their CPUs.
-    ids: Vec<(u8, u32)>,
+    /// The ids of trace units that the kernel tells, by their CPUs.
+    ids: BTreeMap<u32, u8>,
     records: Vec<Recorded>,
 }
 
@@ -93,7 +93,7 @@ impl Written {
         self.info = self.info.take().or_else(|| EtmInfo::of(record));
         let cpu = || layout.and_then(|layout| layout.cpu(record)).unwrap_or(Auxtrace::ANY);
         if let Some(id) = EtmHwId::of(record) {
-            self.ids.push((id.trace_id, cpu()));
+            self.ids.entry(cpu()).or_insert(id.trace_id);
         } else if let Some(aux) = Aux::of(record) {
             let tid = layout.and_then(|layout| layout.pid_tid(record)).map_or(Auxtrace::ANY, |(_, tid)| tid);
             let time = layout.and_then(|layout| layout.time(record)).unwrap_or(0);
@@ -187,7 +187,7 @@ impl Written {
             let EtmRegisters { config, id0, id2, id8, .. } = registers;
             let config = coresight::Config::new(&coresight::Registers { config, id0, id2, id8 }, is_ete);
             // Kernels that tell ids tell that of each CPU that traced. Older ones use what AUXTRACE_INFO has.
-            let told = self.ids.iter().find(|(_, on)| *on == cpu).map(|(id, _)| *id);
+            let told = self.ids.get(&cpu).copied();
             let id = if self.ids.is_empty() { Some((unit.trace_id & 0x7f) as u8) } else { told };
             let Some(id) = id else { continue };
             units.insert(id, TraceUnit { cpu, config });

@@ -15,7 +15,7 @@ pub struct Listing {
     is_pt: bool,
     /// What describes trace units, and these as far as they are known.
     written: Written,
-    units: BTreeMap<u8, TraceUnit>,
+    units: Option<BTreeMap<u8, TraceUnit>>,
     /// The last AUX record of each CPU, and of each thread.
     of_cpu: HashMap<u32, Last>,
     of_thread: HashMap<u32, Last>,
@@ -60,7 +60,8 @@ impl Listing {
         }
         self.is_pt |= AuxtraceInfo::of(record).is_some_and(|info| info.is_pt());
         self.written.add(record, layout);
-        self.units = self.written.known_units().unwrap_or_default();
+        // Found when they are needed: very many records may tell of them.
+        self.units = None;
     }
 
     /// Calls `each` for the packets in an AUXTRACE record, in the order of their places. False if they are of a tracer
@@ -70,7 +71,7 @@ impl Listing {
     ///
     /// That of `each`.
     pub fn list<E>(
-        &self,
+        &mut self,
         record: &Record<'_>,
         mut each: impl FnMut(ListedPacket<'_>) -> Result<(), E>,
     ) -> Result<bool, E> {
@@ -83,7 +84,7 @@ impl Listing {
             }
             return Ok(true);
         }
-        let units = &self.units;
+        let units = &*self.units.get_or_insert_with(|| self.written.known_units().unwrap_or_default());
         if units.is_empty() {
             return Ok(false);
         }

@@ -66,7 +66,7 @@ pub struct Recorded<T = IntelPt> {
 }
 
 impl Survey {
-    pub(crate) const KINDS: Kinds = TaskChange::KINDS.union(Kinds::of(&[
+    const KINDS: Kinds = TaskChange::KINDS.union(Kinds::of(&[
         RecordType::AUXTRACE_INFO,
         RecordType::AUXTRACE,
         RecordType::AUX,

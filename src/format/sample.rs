@@ -6,6 +6,7 @@ mod flow;
 mod made;
 pub mod memory;
 pub mod registers;
+pub mod synth;
 #[cfg(test)]
 mod tests;
 

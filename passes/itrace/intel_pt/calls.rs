@@ -4,8 +4,10 @@
 //! longjmp does not return: perf keeps the frames that it leaves behind until an older one returns. Here they are popped:
 //! it jumps to where a call, that of setjmp, has returned before, so that the depth of this frame is known.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 
+use foldhash::fast::RandomState;
 use perfx_format::record::cpumode::KERNEL_START;
 use perfx_format::sample::Marker;
 use perfx_trace::{Block, Kind};
@@ -48,8 +50,10 @@ struct Call {
 #[derive(Clone, Default, Debug)]
 pub(super) struct Calls {
     calls: VecDeque<Call>,
+    /// How many of them return to each address: a return to another one is not searched for among all of them.
+    returns: HashMap<u64, u32, RandomState>,
     /// How many calls were left when one had returned to an address.
-    depths: HashMap<u64, usize>,
+    depths: HashMap<u64, usize, RandomState>,
 }
 
 /// The most calls that are kept; the oldest are dropped. No chain has more than 1,024.
@@ -63,24 +67,27 @@ impl Calls {
     pub(super) fn branch(&mut self, to: u64, change: Change, ends: bool) {
         match change {
             Change::Begin => {
-                while self.calls.back().is_some_and(|call| call.is_end) {
-                    self.calls.pop_back();
-                }
+                let open = self.calls.iter().rposition(|call| !call.is_end).map_or(0, |at| at + 1);
+                self.truncate(open);
             }
             _ if to == 0 => {}
             // The code asks for its own address.
             Change::Call(behind) if behind == to => {}
             Change::Call(behind) => {
                 if self.calls.len() == MOST {
-                    self.calls.pop_front();
+                    let oldest = self.calls.pop_front();
+                    oldest.into_iter().for_each(|call| self.forget(call.to));
                     self.depths.clear();
                 }
                 self.calls.push_back(Call { to: behind, is_end: ends });
+                *self.returns.entry(behind).or_default() += 1;
             }
             Change::Return => {
                 // A return to a call that was not seen changes nothing.
-                if let Some(at) = self.calls.iter().rposition(|call| call.to == to) {
-                    self.calls.truncate(at);
+                if self.returns.contains_key(&to)
+                    && let Some(at) = self.calls.iter().rposition(|call| call.to == to)
+                {
+                    self.truncate(at);
                     if self.depths.len() == MOST_DEPTHS {
                         self.depths.clear();
                     }
@@ -89,10 +96,28 @@ impl Calls {
             }
             Change::Jump => {
                 if let Some(&depth) = self.depths.get(&to) {
-                    self.calls.truncate(depth);
+                    self.truncate(depth);
                 }
             }
             Change::None => {}
+        }
+    }
+
+    /// Drops the newest calls, but for so many.
+    fn truncate(&mut self, count: usize) {
+        while self.calls.len() > count {
+            let newest = self.calls.pop_back();
+            newest.into_iter().for_each(|call| self.forget(call.to));
+        }
+    }
+
+    /// A call that returns to an address is dropped.
+    fn forget(&mut self, to: u64) {
+        if let Entry::Occupied(mut count) = self.returns.entry(to) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
         }
     }
 
@@ -135,6 +160,14 @@ mod tests {
         assert_eq!(calls(&[&three[..], &[(2, Change::Return)]].concat()), [1]);
         assert_eq!(calls(&[&three[..], &[(7, Change::Return)]].concat()), [3, 2, 1]);
         assert_eq!(calls(&[(5, Change::Call(5)), (0, Change::Call(6))]), []);
+    }
+
+    #[test]
+    fn a_recursive_call_returns_once_for_each_time() {
+        let twice = [(10, Change::Call(1)), (10, Change::Call(1))];
+        assert_eq!(calls(&[&twice[..], &[(1, Change::Return)]].concat()), [1]);
+        assert_eq!(calls(&[&twice[..], &[(1, Change::Return); 3]].concat()), []);
+        assert_eq!(calls(&[&twice[..], &[(1, Change::Return); 2], &twice].concat()), [1, 1]);
     }
 
     #[test]

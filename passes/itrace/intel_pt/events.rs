@@ -82,9 +82,7 @@ impl Events {
             lost: options.errors && !options.no_lost,
         })
     }
-}
 
-impl Events {
     /// All selected events, in the order of their ids.
     pub(super) fn decoded(&self) -> Vec<Decoded> {
         self.sampled.decoded().into_iter().chain(self.rare.decoded().cloned()).collect()

@@ -1,14 +1,12 @@
 //! The events of Intel PT that are neither branches nor instructions, and the raw data of their samples.
 
+use perfx_format::sample::synth;
 use perfx_format::{Attr, sample_type as st};
 use perfx_trace::intel_pt::Power;
 
 use crate::itrace::code_events::add_history;
 use crate::itrace::events::{Decoded, INSTRUCTIONS};
 use crate::itrace::options::ItraceOptions;
-
-/// `attr.type` of events that perf makes up itself.
-const SYNTHESIZED: u32 = 1 << 31;
 
 /// The selected events.
 #[derive(Clone, Default, Debug)]
@@ -42,22 +40,21 @@ impl RareEvents {
             add_history(options, &mut attr);
             attr.config = config.unwrap_or(INSTRUCTIONS);
             if config.is_some() {
-                attr.type_ = SYNTHESIZED;
+                attr.type_ = synth::TYPE;
                 attr.sample_type |= st::RAW;
             }
             is_selected.then(|| Some(Decoded { name: name.to_owned(), id: ids.next()?, attr })).flatten()
         };
         let power = options.power && has_power;
-        // The configs are numbers of perf (enum perf_synth_id).
         RareEvents {
             transactions: event(options.transactions, "transactions", None),
-            ptwrite: event(options.ptwrites, "ptwrite", Some(0)),
-            cbr: event(options.power, "cbr", Some(5)),
-            psb: event(options.power, "psb", Some(6)),
-            mwait: event(power, "mwait", Some(1)),
-            enter: event(power, "pwre", Some(2)),
-            stop: event(power, "exstop", Some(3)),
-            exit: event(power, "pwrx", Some(4)),
+            ptwrite: event(options.ptwrites, "ptwrite", Some(synth::PTWRITE)),
+            cbr: event(options.power, "cbr", Some(synth::CBR)),
+            psb: event(options.power, "psb", Some(synth::PSB)),
+            mwait: event(power, "mwait", Some(synth::MWAIT)),
+            enter: event(power, "pwre", Some(synth::POWER_ENTER)),
+            stop: event(power, "exstop", Some(synth::STOP)),
+            exit: event(power, "pwrx", Some(synth::POWER_EXIT)),
         }
     }
 

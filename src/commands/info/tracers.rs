@@ -5,8 +5,7 @@ use perfx_format::record::aux::AuxtraceInfo;
 use perfx_format::record::etm_info::{EtmInfo, TraceUnitKind};
 use perfx_format::record::pt_info::PtInfo;
 use perfx_format::{Event, Feature, Record, RecordType};
-
-use crate::term::units;
+use perfx_pipeline::counted;
 
 /// What AUXTRACE_INFO records say.
 #[derive(Default)]
@@ -68,7 +67,11 @@ fn intel_pt(info: &PtInfo, config: u64) -> Vec<String> {
     add(has(info.cyc_bit), "CYC");
     add(has(info.no_return_compression_bit), "returns not compressed");
     if has(info.mtc_bit) {
-        traced.push(format!("MTC every {} ticks of the crystal clock", 1_u32 << info.mtc_period(config)));
+        // More than 2^15 is damage.
+        let every = 1_u64.checked_shl(info.mtc_period(config).into());
+        traced.push(
+            every.map_or("MTC".to_owned(), |every| format!("MTC every {every} ticks of the crystal clock")),
+        );
     }
     traced
         .push(if info.is_per_cpu { "a buffer for each CPU" } else { "a buffer for each thread" }.to_owned());
@@ -77,7 +80,7 @@ fn intel_pt(info: &PtInfo, config: u64) -> Vec<String> {
     }
     let switches = match info.switches {
         0 => "switches not recorded",
-        1 => "switches by sched:sched_switch",
+        PtInfo::BY_SAMPLES => "switches by sched:sched_switch",
         _ => "switches by SWITCH records",
     };
     traced.push(switches.to_owned());
@@ -102,9 +105,9 @@ fn coresight(info: &EtmInfo) -> Vec<String> {
         TraceUnitKind::Ete(registers) => ("ETE", registers.config),
         _ => ("ETMv3", 0),
     };
-    let count = units::count(info.units.len() as u64);
+    let cpus = counted(info.units.len() as u64, "CPU", "CPUs");
     let configured = CONFIGURED.iter().filter(|(bit, _)| config >> bit & 1 != 0);
-    std::iter::once(format!("{kind} of {count} CPU{}", if info.units.len() == 1 { "" } else { "s" }))
+    std::iter::once(format!("{kind} of {cpus}"))
         .chain(configured.map(|(_, what)| (*what).to_owned()))
         .collect()
 }

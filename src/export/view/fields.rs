@@ -1,11 +1,9 @@
 //! Chooses what is shown of samples.
 
 use clap::ValueEnum;
-use perfx_format::sample::{Sample, Weight};
+use perfx_format::sample::{Sample, Weight, synth};
 use perfx_format::{Event, sample_type};
 use perfx_pipeline::{Result, bail};
-
-use super::synth::SYNTHESIZED;
 
 /// A field of a sample, by perf's name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -68,7 +66,7 @@ impl Field {
         let attr = event.attr();
         let is_of_kind = match self {
             Field::Flags => decoded && attr.type_ == HARDWARE,
-            Field::Synth => attr.type_ == SYNTHESIZED,
+            Field::Synth => attr.type_ == synth::TYPE,
             _ => true,
         };
         is_of_kind && self.needs().is_none_or(|(bits, _)| attr.sample_type & bits != 0)
@@ -114,7 +112,7 @@ impl FieldChoice {
         let attr = event.attr();
         let (trace, chain) = (attr.is_tracepoint(), attr.sample_type & sample_type::CALLCHAIN != 0);
         let by_default = |field: &&Field| match field {
-            Field::Period => !trace && attr.type_ != SYNTHESIZED,
+            Field::Period => !trace && attr.type_ != synth::TYPE,
             Field::Trace => trace,
             Field::Ip | Field::Sym | Field::Symoff | Field::Dso => !trace || chain,
             _ => true,

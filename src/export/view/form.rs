@@ -1,12 +1,12 @@
 //! Decides how the samples of each event are shown.
 
 use perfx_format::Event;
+use perfx_format::sample::synth;
 use perfx_look::render::readable;
 use perfx_look::trace::TracePrinter;
 use perfx_resolve::{EventFacts, Facts};
 
 use super::fields::{Field, ViewOptions};
-use super::synth::SYNTHESIZED;
 
 /// How the samples of an event are shown.
 pub(super) struct Form<'t> {
@@ -67,7 +67,7 @@ impl<'t> Form<'t> {
                 names_address,
                 is_branch,
                 shows_targets: is_branch && options.fields.shows_targets(),
-                synthesized: (attr.type_ == SYNTHESIZED).then_some(attr.config),
+                synthesized: (attr.type_ == synth::TYPE).then_some(attr.config),
             }
         };
         let mut forms: Vec<Form<'_>> = facts.events.iter().zip(events).zip(traces).map(form).collect();

@@ -156,9 +156,7 @@ impl<'v> SampleWriter<'v> {
         if let Some(address) = parts.addr.filter(|_| form.has(Field::Addr)) {
             push_address(out, address);
             if form.names_address {
-                let frame = self.data_frame(at, address);
-                let Found { calls, past } = self.names.of(frame, Lines::None, address)?;
-                calls.last().into_iter().for_each(|call| push_call(out, form.frame(), call, past));
+                self.push_symbol(out, form.frame(), at, address)?;
             }
         }
         if form.has(Field::Weight) {
@@ -213,11 +211,19 @@ impl<'v> SampleWriter<'v> {
 
     /// Appends the DSO at an end of a branch, if DSOs are shown.
     fn branch_dso(&self, out: &mut Vec<u8>, form: &Form<'_>, at: At<'_, '_>, address: u64) -> Result<()> {
-        let only = FrameForm { sym: false, symoff: false, dso: form.has(Field::Dso), srcline: false };
-        if only.dso {
-            let found = self.names.of(self.data_frame(at, address), Lines::None, address)?;
-            found.calls.last().into_iter().for_each(|call| push_call(out, only, call, found.past));
+        match form.has(Field::Dso) {
+            true => {
+                let only = FrameForm { sym: false, symoff: false, dso: true, srcline: false };
+                self.push_symbol(out, only, at, address)
+            }
+            false => Ok(()),
         }
+    }
+
+    /// Appends in which symbol an address is that is not of a frame.
+    fn push_symbol(&self, out: &mut Vec<u8>, form: FrameForm, at: At<'_, '_>, address: u64) -> Result<()> {
+        let Found { calls, past } = self.names.of(self.data_frame(at, address), Lines::None, address)?;
+        calls.last().into_iter().for_each(|call| push_call(out, form, call, past));
         Ok(())
     }
 
@@ -232,9 +238,7 @@ impl<'v> SampleWriter<'v> {
         if let Some(address) = parts.addr.filter(|_| form.shows_targets) {
             out.extend_from_slice(b" => ");
             push_address(out, address);
-            let frame = self.data_frame(at, address);
-            let found = self.names.of(frame, Lines::None, address)?;
-            found.calls.last().into_iter().for_each(|call| push_call(out, form.frame(), call, found.past));
+            self.push_symbol(out, form.frame(), at, address)?;
         }
         out.push(b'\n');
         Ok(())

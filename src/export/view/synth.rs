@@ -1,46 +1,44 @@
 //! Shows the raw data of events that perf makes up when it decodes a trace of Intel PT, as `perf script` does.
 
 use perfx_format::Endian;
-
-/// `attr.type` of such events.
-pub(super) const SYNTHESIZED: u32 = 1 << 31;
+use perfx_format::sample::synth;
 
 /// The text has so many characters at least, with the blanks behind it.
 const WIDTH: usize = 34;
 
-/// The text of a sample of the event with this `attr.config` (`enum perf_synth_id`); `None` of others, or if its data is
+/// The text of a sample of the event with this `attr.config` ([`synth`]); `None` of others, or if its data is
 /// too short.
 pub(super) fn text(config: u64, raw: &[u8], endian: Endian) -> Option<String> {
     let number = |at: usize| endian.u32(raw, 4 * at);
     let word = |at: usize| endian.u64(raw, 4 * at);
     let bits = |value: u64, from: u32, count: u32| value >> from & ((1 << count) - 1);
     let text = match config {
-        0 => format!(" IP: {} payload: {:#x}", number(0)? & 1, word(1)?),
-        1 => {
+        synth::PTWRITE => format!(" IP: {} payload: {:#x}", number(0)? & 1, word(1)?),
+        synth::MWAIT => {
             let payload = word(1)?;
             format!(" hints: {:#x} extensions: {:#x}", bits(payload, 0, 8), bits(payload, 32, 2))
         }
-        2 => {
+        synth::POWER_ENTER => {
             let payload = word(1)?;
             let (hardware, state, sub) = (bits(payload, 7, 1), bits(payload, 12, 4), bits(payload, 8, 4));
             format!(" hw: {hardware} cstate: {state} sub-cstate: {sub}")
         }
-        3 => format!(" IP: {}", number(0)? & 1),
-        4 => {
+        synth::STOP => format!(" IP: {}", number(0)? & 1),
+        synth::POWER_EXIT => {
             let payload = word(1)?;
             let (deepest, last, reason) = (bits(payload, 0, 4), bits(payload, 4, 4), bits(payload, 8, 4));
             format!(" deepest cstate: {deepest} last cstate: {last} wake reason: {reason:#x}")
         }
-        5 => {
+        synth::CBR => {
             let (ratios, khz) = (number(0)?, number(1)?);
             let (ratio, most) = (ratios & 0xff, ratios >> 16 & 0xff);
             let share = match most {
                 0 => String::new(),
                 _ => format!("({:3}%)", (5 + 1000 * ratio / most) / 10),
             };
-            format!(" cbr: {ratio:2} freq: {:4} MHz {share}", (khz + 500) / 1000)
+            format!(" cbr: {ratio:2} freq: {:4} MHz {share}", khz.saturating_add(500) / 1000)
         }
-        6 => format!(" psb offs: {}", alternate(word(1)?)),
+        synth::PSB => format!(" psb offs: {}", alternate(word(1)?)),
         _ => return None,
     };
     // A blank follows at least.
@@ -66,6 +64,8 @@ mod tests {
         assert_eq!(text(6, &[0, 0xf6, 0]).unwrap(), " psb offs: 0xf6");
         assert_eq!(text(0, &[0, 0x2bc, 0]).unwrap(), " IP: 0 payload: 0x2bc");
         assert_eq!(text(4, &[0, 0x154, 0]).unwrap(), " deepest cstate: 4 last cstate: 5 wake reason: 0x1");
+        // perf never writes such a frequency.
+        assert!(text(5, &[0, u32::MAX, 0]).is_some());
         assert_eq!(text(6, &[0]), None);
         assert_eq!(text(7, &[0, 0, 0]), None);
     }
