@@ -269,7 +269,8 @@ impl Code {
         let id = kernels.filter_map(|known| known.id).next()?;
         let reference = self.mappings.reference.as_ref()?;
         let (path, code) = self.sources.kernel_memory(Some(id), reference, &mapped)?;
-        let segment = |KernelCode { start, bytes }| Segment { start, offset: start, bytes: Bytes::from(bytes) };
+        let segment =
+            |KernelCode { start, bytes }| Segment { start, offset: start, bytes: Bytes::from(bytes) };
         let mut segments: Vec<Segment> = code.into_iter().map(segment).collect();
         segments.sort_by_key(|segment| segment.start);
         let is_there = !segments.is_empty();

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use foldhash::fast::RandomState;
+use perfx_model::address_space::Dso;
 use perfx_pipeline::Result;
 use perfx_trace::{Space, Trace, intel_pt};
 
@@ -13,8 +14,8 @@ use crate::survey::Recorded;
 /// Code that traces go through.
 #[derive(Clone, Debug)]
 pub struct Needed {
-    /// The name of the DSO; `None` if no record says what was mapped.
-    pub name: Option<Box<[u8]>>,
+    /// What was mapped; `None` if no record says it.
+    pub dso: Option<Dso>,
     /// What the DSO is searched as; `None` if it has no file.
     pub known: Option<Known>,
     /// True if the code is found, and is that of the recording.
@@ -65,9 +66,8 @@ impl Recorded {
         };
         let sums = sum(self.buffers.iter().flat_map(|buffer| buffer.traces()), threads, of, add)?;
         let needed = |((dso, is_found), bytes): ((Option<u32>, bool), u64)| {
-            let (name, known) = dso.and_then(|dso| code.dso(dso)).unzip();
-            let (name, known) = (name.map(|dso| dso.name.clone()), known.flatten().cloned());
-            Needed { name, known, is_found, bytes }
+            let (dso, known) = dso.and_then(|dso| code.dso(dso)).unzip();
+            Needed { dso: dso.cloned(), known: known.flatten().cloned(), is_found, bytes }
         };
         let mut needed: Vec<Needed> = sums.into_iter().map(needed).collect();
         needed.sort_by_key(|needed| std::cmp::Reverse(needed.bytes));

@@ -215,17 +215,17 @@ impl Doctor {
                 if self.quiet && diagnosis.verdict == Verdict::Sound {
                     return Ok(());
                 }
-                let entry = || FileEntry { missing_code, ..FileEntry::of(&diagnosis) };
+                if format == Format::Text {
+                    let text = text(&diagnosis, self.verbose) + &missing_text(&missing_code);
+                    return Ok(stdout().write_all(text.as_bytes())?);
+                }
+                let entry = FileEntry { missing_code, ..FileEntry::of(&diagnosis) };
                 match format {
-                    Format::Text => {
-                        let text = text(&diagnosis, self.verbose) + &missing_text(&missing_code);
-                        stdout().write_all(text.as_bytes())?;
-                    }
-                    Format::Json => files.push(entry()),
                     Format::Ndjson => {
-                        let line = Output::new(Printed::DoctorFile(entry()));
+                        let line = Output::new(Printed::DoctorFile(entry));
                         stdout().write_all(json_line(&line)?.as_bytes())?;
                     }
+                    _ => files.push(entry),
                 }
                 Ok(())
             },
@@ -378,7 +378,8 @@ fn missing_text(code: &[MissingCode]) -> String {
     if code.is_empty() {
         return String::new();
     }
-    let title = "  code of the trace that is not found, with the share of the trace in it and what finds it\n";
+    let title =
+        "  code of the trace that is not found, with the share of the trace in it and what finds it\n";
     code.iter().fold(title.to_owned(), |text, code| text + &printable(&code.text()) + "\n")
 }
 

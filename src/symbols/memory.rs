@@ -68,15 +68,18 @@ mod tests {
     #[test]
     fn code_is_read_where_it_was_mapped() {
         let folder = tempfile::tempdir().unwrap();
-        let vmlinux = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/trace/root/opt/perfx/trace/vmlinux");
+        let vmlinux =
+            concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/trace/root/opt/perfx/trace/vmlinux");
         let bytes = std::fs::read(vmlinux).unwrap();
         std::fs::write(folder.path().join(MEMORY), &bytes).unwrap();
         let modules = "ext4 983040 2 - Live 0xffffffff81000800\nxfs 1 0 - Live 0x0000000000000000\n";
         std::fs::write(folder.path().join("modules"), modules).unwrap();
         let start = 0xffff_ffff_8100_0000;
-        let module = |name: &str, from: u64| (Some(name.as_bytes().to_vec()), start + from..start + from + 16);
+        let module =
+            |name: &str, from: u64| (Some(name.as_bytes().to_vec()), start + from..start + from + 16);
         let kernel = (None, start - 64..start + 32);
-        let read = read(folder.path(), &[kernel, module("ext4", 0x800), module("ext4", 0x900), module("xfs", 64)]);
+        let read =
+            read(folder.path(), &[kernel, module("ext4", 0x800), module("ext4", 0x900), module("xfs", 64)]);
         let expected = [(start, 0x1000..0x1020), (start + 0x800, 0x1800..0x1810)];
         let expected = expected.map(|(start, at)| KernelCode { start, bytes: bytes[at].to_vec() });
         assert_eq!(read, expected);

@@ -4,7 +4,7 @@ use anyhow::Result;
 use build_id::Object;
 use perfx_auxtrace::{Known, Needed, Survey};
 use perfx_passes::{IdOptions, traced_code};
-use perfx_resolve::Facts;
+use perfx_resolve::{Facts, dso_name};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -49,10 +49,10 @@ pub(crate) fn missing(source: &Source, ids: &IdOptions, threads: usize) -> Resul
 }
 
 impl MissingCode {
-    fn of(Needed { name, known, bytes, .. }: Needed, of_bytes: u64) -> MissingCode {
+    fn of(Needed { dso, known, bytes, .. }: Needed, of_bytes: u64) -> MissingCode {
         let id = known.as_ref().and_then(|known| known.id).map(|id| id.to_string());
         MissingCode {
-            name: name.map(|name| String::from_utf8_lossy(&name).into_owned()),
+            name: dso.map(|dso| String::from_utf8_lossy(dso_name(&dso)).into_owned()),
             advice: advice(known.as_ref(), id.as_deref()),
             build_id: id,
             bytes,
@@ -76,12 +76,20 @@ fn advice(known: Option<&Known>, id: Option<&str>) -> String {
     };
     match (object, id) {
         (Object::Kernel, Some(id)) => {
-            format!("--vmlinux FILE, --root DIR with its vmlinux, or --vmlinux $(debuginfod-find debuginfo {id})")
+            format!(
+                "--vmlinux FILE, --root DIR with its vmlinux, or --vmlinux $(debuginfod-find debuginfo {id})"
+            )
         }
-        (Object::Kernel, None) => "--vmlinux FILE or --root DIR with its vmlinux; perf record --kcore keeps it".into(),
+        (Object::Kernel, None) => {
+            "--vmlinux FILE or --root DIR with its vmlinux; perf record --kcore keeps it".into()
+        }
         (Object::Module(_), _) => "code of modules is only in what perf record --kcore keeps".into(),
-        (Object::Vdso | Object::Vdso32, _) => "--buildid-dir DIR with the cache of the recorded machine".into(),
-        (_, Some(id)) => format!("--root DIR, --buildid-dir DIR, --debuginfod, or debuginfod-find executable {id}"),
+        (Object::Vdso | Object::Vdso32, _) => {
+            "--buildid-dir DIR with the cache of the recorded machine".into()
+        }
+        (_, Some(id)) => {
+            format!("--root DIR, --buildid-dir DIR, --debuginfod, or debuginfod-find executable {id}")
+        }
         (_, None) => "--root DIR with the file that was recorded".into(),
     }
 }

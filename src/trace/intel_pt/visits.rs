@@ -24,8 +24,13 @@ pub struct Visit {
 /// What branches with fixed targets lead to is not among them: this walks no code.
 pub fn visits<'a>(trace: &'a Trace<'_>, config: &Config) -> impl Iterator<Item = Visit> + use<'a> {
     let start = trace.find(&PSB, 0).unwrap_or(trace.len());
-    let mut visits =
-        Visits { trace, config: *config, packets: Packets::new(trace, start), past: Past::default(), last: None };
+    let mut visits = Visits {
+        trace,
+        config: *config,
+        packets: Packets::new(trace, start),
+        past: Past::default(),
+        last: None,
+    };
     std::iter::from_fn(move || visits.next())
 }
 
@@ -49,7 +54,8 @@ impl Visits<'_, '_> {
                 None => return self.last.take().map(|last| ended(last, offset)),
             };
             let now = self.past.clock.now;
-            let next = ip.map(|ip| (Visit { space: self.past.schedule.space, ip, time: now, bytes: 0 }, offset));
+            let next =
+                ip.map(|ip| (Visit { space: self.past.schedule.space, ip, time: now, bytes: 0 }, offset));
             let before = std::mem::replace(&mut self.last, next);
             if let Some(last) = before {
                 return Some(ended(last, offset));
