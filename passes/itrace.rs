@@ -13,6 +13,7 @@ mod intel_pt;
 mod losses;
 mod made;
 mod options;
+mod parts;
 mod producer;
 mod spe;
 mod step;
