@@ -42,6 +42,10 @@ pub(super) struct ItraceOptions {
     pub(super) transactions: bool,
     /// `s`: so many samples are left out at the beginning.
     pub(super) skip: u64,
+    /// `Z`: samples have no times.
+    pub(super) timeless: bool,
+    /// `T`: timestamps of CoreSight are those of the counter of the recording.
+    pub(super) timestamps: bool,
     /// Samples of branches and instructions have flags as raw data.
     pub(super) flags: bool,
     /// `o`, `I`: samples that PEBS wrote to the trace, and events of interrupts.
@@ -189,7 +193,12 @@ impl ItraceOptions {
                 }
                 // It changes the number of cycles, which samples in a recording do not have.
                 'A' => options.only_pt(letter),
-                'q' | 'Z' | 'T' => options.leave(true, letter),
+                'q' => options.leave(true, letter),
+                'Z' | 'T' => {
+                    options.timeless |= letter == 'Z';
+                    options.timestamps |= letter == 'T';
+                    options.undecoded = options.undecoded.or(Some(letter));
+                }
                 ' ' | ',' => {}
                 other => bail!("--itrace={text}: unknown letter `{other}`; Arm SPE has ibfmtaMl"),
             }
@@ -254,10 +263,10 @@ impl ItraceOptions {
     /// Refuses what is not decoded of CoreSight.
     pub(super) fn check_for_coresight(&self, letters: &str) -> Result<()> {
         if letters.is_empty() {
-            bail!("--itrace needs letters for CoreSight: i b c r l e are decoded");
+            bail!("--itrace needs letters for CoreSight: i b c r l e Z T are decoded");
         }
         if let Some(letter) = self.only_pt {
-            bail!("--itrace={letters}: `{letter}` is not decoded yet; of CoreSight, i b c r l e are");
+            bail!("--itrace={letters}: `{letter}` is not decoded yet; of CoreSight, i b c r l e Z T are");
         }
         ensure!(
             self.instructions || self.branches || self.errors,

@@ -71,6 +71,7 @@ impl Survey {
         RecordType::AUXTRACE,
         RecordType::AUX,
         RecordType::AUX_OUTPUT_HW_ID,
+        RecordType::TIME_CONV,
         RecordType::ITRACE_START,
         RecordType::ID_INDEX,
         RecordType::KSYMBOL,

@@ -121,7 +121,9 @@ impl Traced {
                 let code = traced_code(ids, &mut recorded, Clock { conv: None }, known, about);
                 own.inspect(|(path, own)| code.take_from(path, own));
                 let tracer = &recorded.tracer;
-                let (sinks, unknown) = tracer.decode(&code, threads, &Count { is_told: true }, joined)?;
+                let pieces = (0..tracer.pieces.len()).map(|piece| (piece, 0));
+                let work = Count { is_told: true };
+                let (sinks, unknown) = tracer.decode(&code, threads, pieces, &work, joined)?;
                 joints.into_values().filter_map(Joint::end_told).for_each(|run| runs.add(run, 1));
                 if unknown > 0 {
                     let traces = counted(unknown, "trace", "traces");
