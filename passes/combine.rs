@@ -24,7 +24,7 @@ use std::sync::Arc;
 use perfx_format::features::SampleTime;
 use perfx_format::read::{Batch, KCORE_DIR, Recording};
 use perfx_format::record::builder::finished_round;
-use perfx_format::{Feature, Kinds, Layouts, Record, RecordType, named_pid, sample_type};
+use perfx_format::{Event, Feature, Kinds, Layouts, Record, RecordType, named_pid, sample_type};
 use perfx_pipeline::{
     Begin, Emit, Fork, Interest, Level, Needs, OutputForm, Pass, Place, Prescan, Prescanned, Report, Result,
     Rewrite, Session, Stage, Survey, counted, ensure,

@@ -4,6 +4,7 @@
 //!
 //! perf 7.3 is the model: its events, ids and names, and its samples.
 
+mod calls;
 mod code;
 mod code_events;
 mod coresight;
@@ -13,6 +14,7 @@ mod intel_pt;
 mod losses;
 mod made;
 mod options;
+mod parts;
 mod producer;
 mod spe;
 mod step;

@@ -178,13 +178,15 @@ impl Narrow {
             let what = format!("feature AUXTRACE got the number of its entries, which {} needs", reader.name);
             begin.report.say(Level::Info, what);
         }
-        let initial: Vec<u8> = initial_maps(begin.features(), begin.endian)
-            .flat_map(|record| record.bytes().to_vec())
-            .collect();
+        let initial: Vec<u8> =
+            initial_maps(begin.features(), begin.endian).flat_map(|record| record.bytes().to_vec()).collect();
         if begin.feature(Feature::INIT_MAP).is_some() {
             let records = initial_maps(begin.features(), begin.endian).count() as u64;
             let records = counted(records, "record", "records");
-            let what = format!("{records} of feature INIT_MAP, which {} does not know, follow all others", reader.name);
+            let what = format!(
+                "{records} of feature INIT_MAP, which {} does not know, follow all others",
+                reader.name
+            );
             begin.report.say(Level::Info, what);
             begin.clear_feature(Feature::INIT_MAP);
         }

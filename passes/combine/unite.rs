@@ -265,8 +265,11 @@ impl Union {
         let mut free = FreeIds::beyond(BTreeSet::new(), last);
         for (number, source) in sources.iter().enumerate() {
             let names = names_of(&source.events, source.features, &[], endian, &HashMap::new());
-            let events: Vec<Event> =
-                source.events.iter().map(|event| if identify { identified(event, endian) } else { event.clone() }).collect();
+            let events: Vec<Event> = source
+                .events
+                .iter()
+                .map(|event| if identify { identified(event, endian) } else { event.clone() })
+                .collect();
             let mut places = Vec::with_capacity(events.len());
             let mut shared = 0;
             for unit in units(source, number, endian) {

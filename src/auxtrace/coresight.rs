@@ -3,15 +3,15 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
-use perfx_format::read::StoredBytes;
 use perfx_format::record::aux::{Aux, Auxtrace};
 use perfx_format::record::etm_info::{EtmHwId, EtmInfo, EtmRegisters, TraceUnitKind};
 use perfx_format::record::time_conv::TimeConv;
-use perfx_format::{Bytes, Layout, Origin, Record};
+use perfx_format::{Bytes, Layout, Record};
 use perfx_pipeline::{Result, bail, ensure};
 use perfx_trace::{Space, Switch, coresight};
 
 use crate::running::Ran;
+use crate::survey::{AuxData, Place};
 
 /// What must be known of the trace units, and what they wrote.
 #[derive(Debug)]
@@ -140,8 +140,8 @@ impl Written {
     /// The tracer of what these AUXTRACE records hold, and the number of those that cannot be read again.
     pub(crate) fn done(
         self,
-        chunks: &[(Auxtrace, Origin, usize)],
-        stored: &StoredBytes,
+        chunks: &[(Auxtrace, Place)],
+        stored: &AuxData<'_>,
         ran: &mut Ran,
     ) -> Result<(CoreSight, u64)> {
         let units = self.known_units()?;
@@ -154,12 +154,12 @@ impl Written {
             records.entry(owner).or_default().entry(record.aux.offset).or_default().push(*record);
         }
         let (mut pieces, mut numbers, mut unreadable) = (Vec::new(), HashMap::new(), 0);
-        for (chunk, origin, header) in chunks {
+        for (chunk, place) in chunks {
             let Auxtrace { size, offset, idx, tid, cpu, .. } = *chunk;
             let next = numbers.len();
             let (buffer, switches) =
                 numbers.entry((idx, cpu, tid)).or_insert_with(|| (next, ran.switches(cpu, tid)));
-            let data = usize::try_from(size).ok().and_then(|len| stored.get(*origin, *header, len));
+            let data = stored.get(*place, size);
             let Some(data) = data else {
                 unreadable += 1;
                 continue;

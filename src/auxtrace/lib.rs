@@ -16,6 +16,7 @@ mod coresight;
 mod decode;
 mod image;
 mod intel_pt;
+mod kept;
 mod listing;
 mod mappings;
 mod overlap;

@@ -3,14 +3,15 @@
 use std::mem::take;
 
 use perfx_auxtrace::Task;
+use perfx_format::Layout;
 use perfx_format::record::aux::Auxtrace;
 use perfx_format::record::cpumode;
 use perfx_format::sample::{Branch, BranchFlags, NewSample};
-use perfx_format::Layout;
 use perfx_trace::{Blocks, Event, Fault, Kind, Space, Step};
 
 use super::context::{Clock, Context};
 use super::times::Times;
+use crate::itrace::calls::{Calls, Change};
 use crate::itrace::events::Decoded;
 use crate::itrace::losses::Counts;
 use crate::itrace::parts::{self, Entry, Notes, Samples};
@@ -33,6 +34,8 @@ pub(super) struct Sampler<'c> {
     space: Option<Space>,
     /// The last branches, newest first.
     stack: Stack,
+    /// The calls that have not returned.
+    calls: Calls,
     /// Code that was executed, of whose end the trace has not told yet: its beginning, and the number of instructions.
     front: Option<(u64, u64)>,
     /// The last instruction that was executed, if tracing has not ended behind it.
@@ -40,8 +43,17 @@ pub(super) struct Sampler<'c> {
     /// Instructions since the last sample.
     since: u64,
     /// A branch whose sample comes behind those of the instructions at its target.
-    branch: Option<(u64, u64, Class)>,
+    branch: Option<Taken>,
     counts: Counts,
+}
+
+/// A branch: from where to where, and what it does. Where tracing begins, it is from 0.
+#[derive(Clone, Copy, Debug)]
+struct Taken {
+    from: u64,
+    to: u64,
+    class: Class,
+    change: Change,
 }
 
 /// Samples without a time, one behind the other, with their sizes and events.
@@ -133,6 +145,7 @@ impl<'c> Sampler<'c> {
             task: UNKNOWN,
             space: None,
             stack: Stack::default(),
+            calls: Calls::default(),
             front: None,
             last: None,
             since: 0,
@@ -193,7 +206,7 @@ impl<'c> Sampler<'c> {
     /// Makes the sample of the last branch.
     #[inline(always)]
     fn send_branch(&mut self, made: &mut impl Samples) {
-        if let Some((from, to, class)) = self.branch.take() {
+        if let Some(Taken { from, to, class, .. }) = self.branch.take() {
             self.branch_sample(from, to, class, made);
         }
     }
@@ -274,7 +287,11 @@ impl<'c> Sampler<'c> {
         let Some(event) = self.event_of(sampled) else { return Vec::new() };
         // An address that tells the level.
         let code = if sample.ip != 0 { sample.ip } else { sample.addr };
-        let branches = if sampled == Sampled::Instructions { self.stack.get() } else { Vec::new() };
+        let is_instruction = sampled == Sampled::Instructions;
+        let branches = if is_instruction { self.stack.get() } else { Vec::new() };
+        let chain = self.context.events.sampled.chain;
+        let callchain =
+            if is_instruction && chain > 0 { self.calls.chain(sample.ip, chain) } else { Vec::new() };
         let sample = NewSample {
             cpumode: if code >= cpumode::KERNEL_START { cpumode::KERNEL } else { cpumode::USER },
             pid: self.task.pid,
@@ -282,6 +299,7 @@ impl<'c> Sampler<'c> {
             id: event.id,
             cpu: self.cpu,
             branches: &branches,
+            callchain: &callchain,
             ..sample
         };
         // An event records only what a new sample has.
@@ -291,9 +309,15 @@ impl<'c> Sampler<'c> {
     /// Puts the last branch on the stack, when something is executed behind it.
     #[inline(always)]
     fn push_branch(&mut self) {
-        let most = self.context.events.sampled.stack;
-        if let Some((from, to, _)) = self.branch.filter(|(from, ..)| *from != 0 && most > 0) {
-            self.stack.push(Branch { from, to, flags: BranchFlags(0) }, most);
+        let Some(Taken { from, to, change, .. }) = self.branch.filter(|branch| branch.from != 0) else {
+            return;
+        };
+        let sampled = &self.context.events.sampled;
+        if sampled.stack > 0 {
+            self.stack.push(Branch { from, to, flags: BranchFlags(0) }, sampled.stack);
+        }
+        if sampled.chain > 0 {
+            self.calls.branch(to, change, false);
         }
     }
 
@@ -306,11 +330,12 @@ impl<'c> Sampler<'c> {
             self.branch_sample(last, 0, Class::Edge, made);
         }
         self.stack.clear();
+        self.calls = Calls::default();
     }
 
     fn begin(&mut self, ip: u64, made: &mut impl Samples) {
         self.end(made);
-        self.branch = Some((0, ip, Class::Edge));
+        self.branch = Some(Taken { from: 0, to: ip, class: Class::Edge, change: Change::None });
     }
 
     fn fault(&mut self, Fault { reason, ip }: Fault) {
@@ -331,7 +356,8 @@ impl<'c> Sampler<'c> {
         self.execute(made);
         if let Some(to) = step.to {
             let block = &blocks[step.block];
-            self.branch = Some((block.last, blocks[to].start, Class::of(block.kind)));
+            let (class, change) = (Class::of(block.kind), Change::of(block));
+            self.branch = Some(Taken { from: block.last, to: blocks[to].start, class, change });
         }
     }
 
@@ -378,8 +404,9 @@ impl<'c> Sampler<'c> {
             Event::Interrupt { to, .. } => {
                 // perf omits a branch behind which nothing was executed.
                 self.send_branch(made);
-                if let Some(last) = self.last {
-                    self.branch = Some((last, to, Class::Call));
+                if let Some(from) = self.last {
+                    let change = Change::Call(from.wrapping_add(INSTRUCTION));
+                    self.branch = Some(Taken { from, to, class: Class::Call, change });
                 }
             }
             Event::Fault(fault) => {
