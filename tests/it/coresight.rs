@@ -6,8 +6,8 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use perfx_format::read::Recording;
 use perfx_format::RecordType;
+use perfx_format::read::Recording;
 use perfx_format::record::aux::{Aux, Auxtrace};
 use perfx_format::record::builder::build;
 use perfx_format::record::time::replace_times;
@@ -115,7 +115,7 @@ fn inject_makes_the_samples_of_perf() {
     let path = |name: &str| dir.path().join(name);
     for name in NAMES {
         alias.move_programs(name, &path("in"));
-        for letters in ["b", "c", "i1000i", "i100il", "i7il4", "i100ib"] {
+        for letters in ["b", "c", "i1000i", "i100il", "i7il4g", "i100ib"] {
             let (what, itrace) = (format!("{name} {letters}"), format!("--itrace={letters}"));
             perf.run(Stdin::Null, args!["inject", "-f", &itrace, "-i", path("in"), "-o", path("perf")]);
             perfx(args!["inject", "-f", &itrace, path("in"), "-o", path("ours")]).done().unwrap();
@@ -138,7 +138,7 @@ fn samples_have_the_times_that_perf_estimates_from_virtual_timestamps() {
         lines
     };
     // Branch stacks at the end of a trace are those of the thread on any CPU in perf.
-    for letters in ["b", "i7i", "i100ib", "Zi100ib", "cT"] {
+    for letters in ["b", "i7i", "i100ibg", "Zi100ib", "cT"] {
         let itrace = format!("--itrace={letters}");
         perf.run(Stdin::Null, args!["inject", "-f", &itrace, "-i", path("in"), "-o", path("perf")]);
         for threads in ["1", "3"] {
@@ -171,13 +171,17 @@ fn inject_decodes_what_simpleperf_recorded() {
     let mut truth = truth(&fs::read_to_string(input.with_extension("truth")).unwrap());
     for letters in ["b", "i100il", "i1000ibl8"] {
         let itrace = format!("--itrace={letters}");
-        perfx(args!["inject", &itrace, "--root", folder.join("root"), &input, "-o", &out]).done().unwrap();
+        perfx(args!["inject", "-f", &itrace, "--root", folder.join("root"), &input, "-o", &out])
+            .done()
+            .unwrap();
         for perf in perfs(&["perf", "perf-new"]) {
             let shown = perf.script(&out, &folder.join("root"), &["-F", "hw:event,ip"]).text();
-            assert_eq!(shown.lines().count(), times(&out).len(), "{letters}: {}", perf.path().display());
+            assert_eq!(shown.lines().count(), samples(&out).len(), "{letters}: {}", perf.path().display());
         }
     }
-    perfx(args!["inject", "--itrace=b", "--root", folder.join("root"), &input, "-o", &out]).done().unwrap();
+    perfx(args!["inject", "-f", "--itrace=b", "--root", folder.join("root"), &input, "-o", &out])
+        .done()
+        .unwrap();
     let mut recording = Recording::open(&out).unwrap();
     let (mut records, mut made) = (recording.records(), Vec::new());
     let place = |at: u64| if at == 0 { "-".to_owned() } else { format!("{at:x}") };
@@ -347,7 +351,7 @@ fn what_simpleperf_compressed_is_decoded() {
     };
     assert_eq!(profile(&packed), profile(&input));
     perfx(args!["inject", "--itrace=b", "--root", folder.join("root"), packed, "-o", &out]).done().unwrap();
-    assert!(times(&out).len() > 1000);
+    assert!(samples(&out).len() > 1000);
 }
 
 /// perf takes the first offset in simpleperf's index of AUXTRACE records for the number of its entries.
@@ -358,7 +362,7 @@ fn normalize_makes_a_recording_of_simpleperf_readable_for_perf() {
     let out = dir.path().join("out");
     for name in ["etm-android", "etm-android-kernel"] {
         let input = folder.join(name).with_extension("data");
-        let run = perfx(args!["normalize", "--for", "perf-6.12", &input, "-o", &out]).done().unwrap();
+        let run = perfx(args!["normalize", "-f", "--for", "perf-6.12", &input, "-o", &out]).done().unwrap();
         let has_maps = name == "etm-android-kernel";
         assert_eq!(run.stderr.contains("3 records of feature INIT_MAP"), has_maps, "{}", run.stderr);
         for perf in perfs(&["perf-new"]) {

@@ -516,7 +516,8 @@ impl Output {
                 return Err(error.code("nested"));
             }
             if frame.total() > EXPANSION_MAX {
-                let what = format!("its payload of {} bytes is too large for a compressed record", frame.total());
+                let what =
+                    format!("its payload of {} bytes is too large for a compressed record", frame.total());
                 let error = Error::new(what).origin(self.origins.at(self.framed)).record(frame.kind);
                 return Err(error.code("nested"));
             }
