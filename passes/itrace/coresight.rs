@@ -11,7 +11,7 @@ mod times;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use perfx_auxtrace::Recorded;
+use perfx_auxtrace::{Recorded, UNIT};
 use perfx_format::read::StoredBytes;
 use perfx_format::{Layouts, Record};
 use perfx_pipeline::{Begin, Context as _, Emit, Level, Report, Result, Session, Stage, counted};
@@ -57,10 +57,12 @@ fn decode(context: &Context, hand_out: &mut HandOut<'_>) -> Result<Counts> {
     let samplers = (0..buffers * tracer.units.len()).map(|_| Sampler::new(context));
     let turns = Turns::new(samplers, *threads > 1 && events.has_many(), room.clone());
     let mut merge = Merge::new(Skip::new(0, None, *endian), *endian, hand_out);
-    let pieces = order(context).into_iter();
-    let (_, unknown_units) = tracer.decode(code, *threads, pieces, &&turns, |part, made| {
-        // Samples without a time come in the order of their parts.
-        merge.release(if matches!(events.clock, Clock::None) { u64::MAX } else { part.time })?;
+    let conv = if let Clock::Virtual(conv) = events.clock { Some(conv) } else { None };
+    let size = if events.has_many() { UNIT / 8 } else { UNIT };
+    let pieces = (order(context).into_iter(), conv);
+    let (_, unknown_units) = tracer.decode(code, (*threads, size), pieces, &&turns, |part, made| {
+        // Without timestamps, all samples of a part have one time, and come in the order of the parts.
+        merge.release(if conv.is_some() { part.time } else { u64::MAX })?;
         merge.add(part, made)
     })?;
     merge.release(u64::MAX)?;

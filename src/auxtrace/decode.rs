@@ -76,7 +76,7 @@ impl<W: Work> Drop for Panics<'_, W> {
 }
 
 /// Units have at least so many bytes of a trace.
-pub(crate) const UNIT: u64 = 32 << 10;
+pub const UNIT: u64 = 32 << 10;
 
 /// Decodes all buffers on `threads` threads, and calls `done` with what `work` makes of each part: in the order of the
 /// parts' times, those of a buffer in their order. Returns the sinks of the threads, which know no blocks any more.

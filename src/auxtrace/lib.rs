@@ -29,7 +29,7 @@ mod survey;
 pub use self::buffer::Buffer;
 pub use self::clock::Clock;
 pub use self::coresight::{CoreSight, Piece, TraceUnit};
-pub use self::decode::{Part, Tracer, Work, decode};
+pub use self::decode::{Part, Tracer, UNIT, Work, decode};
 pub use self::image::{Code, Known, Used};
 pub use self::intel_pt::IntelPt;
 pub use self::listing::{ListedPacket, Listing};

@@ -9,7 +9,7 @@ use perfx_pipeline::Result;
 use perfx_trace::{Image, Mapping, Space, Switch, Trace, coresight};
 
 use crate::coresight::{CoreSight, Piece};
-use crate::decode::{Decoding, Part, UNIT, Work, decode_parts};
+use crate::decode::{Decoding, Part, Work, decode_parts};
 use crate::image::Code;
 
 /// The first timestamp is looked for in so many bytes of a piece.
@@ -36,9 +36,10 @@ impl CoreSight {
         begins.min()
     }
 
-    /// Decodes the trace of each trace unit in pieces, on `threads` threads, and calls `done` with what `work` makes of each
+    /// Decodes the trace of each trace unit in pieces, in parts of at least `size` bytes on `threads` threads, and calls `done` with what `work` makes of each
     /// part, in their order. `pieces` are their numbers, and times before which nothing is in them nor in those behind
-    /// them. Also returns how many traces have the id of no trace unit.
+    /// them; with a conversion, the parts behind the first have times of their own. Also returns how many traces have the
+    /// id of no trace unit.
     ///
     /// [`Part::trace`] is the number of the piece times that of trace units, and the number of the unit among them.
     /// [`Part::buffer`] is the same of the buffer; in the buffer of a thread, all trace units count as one.
@@ -49,15 +50,13 @@ impl CoreSight {
     pub fn decode<W: Work>(
         &self,
         code: &Code,
-        threads: usize,
-        pieces: impl Iterator<Item = (usize, u64)> + Send,
+        (threads, size): (usize, u64),
+        (pieces, conv): (impl Iterator<Item = (usize, u64)> + Send, Option<TimeConv>),
         work: &W,
         done: impl FnMut(Part, W::Done) -> Result<()>,
     ) -> Result<(Vec<W::Sink>, u64)> {
         let Some(first) = self.units.values().next() else { return Ok((Vec::new(), 0)) };
         let (image, unknown) = (self.image(code), AtomicU64::new(0));
-        // One thread decodes a trace as a whole, so that nothing must be read to cut it.
-        let size = if threads > 1 { UNIT } else { u64::MAX };
         let decoding = Decoding {
             decoder: || coresight::Decoder::new(&image, &first.config),
             decode: |decoder: &mut coresight::Decoder<_>, (stream, unit): &Traced<'_>, sink: &mut W::Sink| {
@@ -65,7 +64,7 @@ impl CoreSight {
             },
             blocks: coresight::Decoder::blocks,
         };
-        let sinks = decode_parts(self.parts(size, pieces, &unknown), &decoding, threads, work, done)?;
+        let sinks = decode_parts(self.parts(size, (pieces, conv), &unknown), &decoding, threads, work, done)?;
         Ok((sinks, unknown.into_inner()))
     }
 
@@ -73,15 +72,18 @@ impl CoreSight {
     fn parts<'a>(
         &'a self,
         size: u64,
-        pieces: impl Iterator<Item = (usize, u64)> + Send,
+        (pieces, conv): (impl Iterator<Item = (usize, u64)> + Send, Option<TimeConv>),
         unknown: &'a AtomicU64,
     ) -> impl Iterator<Item = (Traced<'a>, Part)> + Send {
         // For each buffer, the number of its next part.
         let mut numbers: HashMap<usize, u64> = HashMap::new();
-        pieces.flat_map(move |(number, time)| {
+        pieces.flat_map(move |(number, begin)| {
             let mut parts = Vec::new();
             let Some(piece) = self.pieces.get(number) else { return parts };
-            for (id, bytes) in piece.streams() {
+            let streams = piece.streams();
+            // In the buffer of a thread, what it did on a CPU comes as a whole.
+            let conv = conv.filter(|_| piece.is_of_cpu() || streams.len() == 1);
+            for (id, bytes) in streams {
                 let Some((at, unit)) = self.unit(id) else {
                     unknown.fetch_add(1, Ordering::Relaxed);
                     continue;
@@ -90,11 +92,21 @@ impl CoreSight {
                 let stream = Arc::new(Stream { bytes, switches, config: &unit.config });
                 let trace = number * self.units.len() + at;
                 let buffer = piece.buffer * self.units.len() + if piece.is_of_cpu() { at } else { 0 };
-                let next = numbers.entry(buffer).or_default();
+                let (mut time, mut last) = (begin, 0);
                 for unit in coresight::units(&stream.trace(), &unit.config, size) {
-                    parts.push(((stream.clone(), unit), Part { buffer, trace, number: *next, time }));
-                    *next += 1;
+                    // What is behind a timestamp may be told before it: the one in front of the last counts.
+                    if let Some(conv) = conv.filter(|_| unit.time > last) {
+                        time = time.max(if last > 0 { conv.time(last) } else { 0 });
+                        last = unit.time;
+                    }
+                    parts.push(((stream.clone(), unit), Part { buffer, trace, number: 0, time }));
                 }
+            }
+            parts.sort_by_key(|(_, part)| part.time);
+            for (_, part) in &mut parts {
+                let next = numbers.entry(part.buffer).or_default();
+                part.number = *next;
+                *next += 1;
             }
             parts
         })
