@@ -3,14 +3,14 @@
 use std::collections::{BTreeSet, HashMap};
 
 use perfx_format::features::initial_maps;
-use perfx_format::read::{Recording, StoredBytes};
+use perfx_format::read::{Batch, Recording, StoredBytes};
 use perfx_format::record::aux::{Aux, Auxtrace, AuxtraceInfo};
 use perfx_format::record::pt_info::PtInfo;
 use perfx_format::{Bytes, Event, Kinds, Layouts, Origin, Record, RecordType, named_pid};
 use perfx_model::address_space::{AddressSpaces, Changes, Dso, Mapping};
 use perfx_model::guests::Guests;
 use perfx_model::spe::TaskChange;
-use perfx_pipeline::{Result, bail};
+use perfx_pipeline::{Result, bail, scan};
 
 use crate::buffer::Buffer;
 use crate::clock::Clock;
@@ -117,6 +117,25 @@ impl Survey {
             survey.add(&record, &layouts);
         }
         survey
+    }
+
+    /// Reads a recording.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read.
+    pub fn read(recording: &mut Recording, threads: usize) -> Result<Survey> {
+        let mut survey = Survey::of(recording);
+        let kinds = survey.kinds();
+        let mut see = |batch: &Batch| {
+            batch.each(kinds, |record| -> Result<()> {
+                survey.add(record, &batch.layouts);
+                Ok(())
+            })
+        };
+        recording.take_head().iter().try_for_each(&mut see)?;
+        scan(recording, threads, true, |_| Ok(()), |batch, ()| see(batch))?;
+        Ok(survey)
     }
 
     /// The kinds of records that [`Survey::add`] reads.

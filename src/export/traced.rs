@@ -201,6 +201,7 @@ struct Counting {
 impl Work for Count {
     type Sink = Counting;
     type Done = Ends;
+    const IS_ORDERED: bool = false;
 
     fn sink(&self) -> Counting {
         let counter = if self.is_told { Counter::told } else { Counter::new };
