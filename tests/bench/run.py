@@ -190,7 +190,7 @@ for name in ["plain", "chains", "z"]:
         window = ["filter", "--time", "50%-51%"]
         read += [("index", [perfx, "index", "-q", indexed]), ("filter, indexed", [perfx, *window, indexed, "-o", out])]
         samples = samples_of(path)
-        split = lambda parts: [perfx, "split", "-q", "-f", "--samples", str(samples // parts), path, "-o", out + ".parts/"]
+        split = lambda parts: [perfx, "split", "-q", "-f", "--samples", str(samples // parts), "--max-parts", "10000", path, "-o", out + ".parts/"]
         read += [(f"split into {parts} parts", split(parts)) for parts in [100, 1000, 9000]]
     read += [("filter --time 50%-51%", cut("50%-51%")), ("filter --time 25%-75%", cut("25%-75%")), ("sort", [perfx, "sort", path, "-o", out])]
     items += read if name != "z" else []
