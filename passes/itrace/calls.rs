@@ -14,7 +14,7 @@ use perfx_trace::{Block, Kind};
 
 /// How a branch changes the stack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::itrace) enum Change {
+pub(super) enum Change {
     /// A call or interrupt that returns to this address.
     Call(u64),
     Return,
@@ -27,7 +27,7 @@ pub(in crate::itrace) enum Change {
 
 impl Change {
     /// What the branch at the end of a block does.
-    pub(in crate::itrace) fn of(block: &Block) -> Change {
+    pub(super) fn of(block: &Block) -> Change {
         match block.kind {
             Kind::Call | Kind::IndirectCall | Kind::FarCall => Change::Call(block.next),
             Kind::Return | Kind::FarReturn => Change::Return,
@@ -48,7 +48,7 @@ struct Call {
 
 /// The calls of a thread, the oldest first.
 #[derive(Clone, Default, Debug)]
-pub(in crate::itrace) struct Calls {
+pub(super) struct Calls {
     calls: VecDeque<Call>,
     /// How many of them return to each address: a return to another one is not searched for among all of them.
     returns: HashMap<u64, u32, RandomState>,
@@ -64,7 +64,7 @@ const MOST_DEPTHS: usize = 1 << 16;
 
 impl Calls {
     /// A branch goes to `to`, 0 if that is not traced. `ends` tells that tracing ends with it.
-    pub(in crate::itrace) fn branch(&mut self, to: u64, change: Change, ends: bool) {
+    pub(super) fn branch(&mut self, to: u64, change: Change, ends: bool) {
         match change {
             Change::Begin => {
                 let open = self.calls.iter().rposition(|call| !call.is_end).map_or(0, |at| at + 1);
@@ -122,7 +122,7 @@ impl Calls {
     }
 
     /// The chain of at most `most` addresses from `ip` on, with its markers.
-    pub(in crate::itrace) fn chain(&self, ip: u64, most: usize) -> Vec<u64> {
+    pub(super) fn chain(&self, ip: u64, most: usize) -> Vec<u64> {
         let marker = |ip: u64| if ip >= KERNEL_START { Marker::KERNEL } else { Marker::USER };
         let mut last = marker(ip);
         let mut chain = vec![last.0, ip];
