@@ -58,7 +58,8 @@ fn decode(context: &Context, hand_out: &mut HandOut<'_>) -> Result<Counts> {
     let turns = Turns::new(samplers, *threads > 1 && events.has_many(), room.clone());
     let mut merge = Merge::new(Skip::new(0, None, *endian), *endian, hand_out);
     let conv = if let Clock::Virtual(conv) = events.clock { Some(conv) } else { None };
-    let size = if events.has_many() { UNIT / 8 } else { UNIT };
+    // So that what is made of a part is seldom more than stays in memory.
+    let size = if events.has_many() { UNIT / 32 } else { UNIT };
     let pieces = (order(context).into_iter(), conv);
     let (_, unknown_units) = tracer.decode(code, (*threads, size), pieces, &&turns, |part, made| {
         // Without timestamps, all samples of a part have one time, and come in the order of the parts.

@@ -318,13 +318,14 @@ impl<S: Sums> Counter<S> {
         self.edge = last;
     }
 
-    /// A path is taken that has a higher number than all before.
+    /// A path is taken that has a higher number than all before, some of which may have been made and not taken yet.
     #[cold]
     fn add_path(&mut self, blocks: &Blocks, id: PathId) {
-        self.paths.resize(id.index(), Taken::NEVER);
-        let path = blocks.path(id);
-        let (first, last) = path.first.map_or((BlockId::NONE, NOWHERE), |first| (first, path.last));
-        self.paths.push(Taken { first, last, ..Taken::NEVER });
+        for number in self.paths.len()..=id.index() {
+            let path = blocks.path(PathId::new(number));
+            let (first, last) = path.first.map_or((BlockId::NONE, NOWHERE), |first| (first, path.last));
+            self.paths.push(Taken { first, last, ..Taken::NEVER });
+        }
     }
 
     /// The run ends in front of the next instruction, at the last one that was executed.

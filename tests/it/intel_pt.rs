@@ -292,7 +292,7 @@ fn repeat(name: &str, output: &Path) {
             writer.write_record(&record).unwrap();
             continue;
         };
-        let data = record.payload().repeat(60);
+        let data = record.payload().repeat(200);
         let mut bytes = record.bytes().to_vec();
         Auxtrace::set_part(&mut bytes, auxtrace.offset, data.len() as u64, endian);
         writer.write(&[bytes, data].concat()).unwrap();
