@@ -4,6 +4,7 @@
 //!
 //! perf 7.3 is the model: its events, ids and names, and its samples.
 
+mod calls;
 mod code;
 mod code_events;
 mod coresight;

@@ -1,7 +1,6 @@
 //! Makes samples of the traces of Intel PT, as perf 7.3 does.
 
 mod batches;
-mod calls;
 mod context;
 mod events;
 mod rare;

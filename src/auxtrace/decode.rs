@@ -80,7 +80,7 @@ impl<W: Work> Drop for Panics<'_, W> {
 
 /// Units have at least so many bytes of a trace. With a quarter of that, threads wait for each other so often that two take
 /// an eighth more CPU time.
-pub(crate) const UNIT: u64 = 128 << 10;
+pub const UNIT: u64 = 128 << 10;
 
 /// Decodes all buffers on `threads` threads, and calls `done` with what `work` makes of each part: in the order of the
 /// parts' times, those of a buffer in their order. Returns the sinks of the threads, which know no blocks any more.

@@ -16,6 +16,7 @@ use crate::buffer::Buffer;
 use crate::clock::Clock;
 use crate::coresight::{CoreSight, Written};
 use crate::intel_pt::IntelPt;
+use crate::kept::{AuxData, Kept, Place};
 use crate::mappings::Mappings;
 use crate::overlap::overlap;
 use crate::running::{Running, Task};
@@ -27,7 +28,8 @@ pub struct Survey {
     tracers: BTreeSet<Option<&'static str>>,
     pt: Option<PtInfo>,
     written: Written,
-    chunks: Vec<(Auxtrace, Origin, usize)>,
+    chunks: Vec<(Auxtrace, Place)>,
+    kept: Kept,
     lost: Vec<Lost>,
     running: Running,
     changes: Changes,
@@ -71,6 +73,7 @@ impl Survey {
         RecordType::AUXTRACE,
         RecordType::AUX,
         RecordType::AUX_OUTPUT_HW_ID,
+        RecordType::TIME_CONV,
         RecordType::ITRACE_START,
         RecordType::ID_INDEX,
         RecordType::KSYMBOL,
@@ -123,8 +126,11 @@ impl Survey {
                 self.pt = self.pt.or_else(|| PtInfo::of(record));
             }
             RecordType::AUXTRACE => {
-                let place = (record.origin(), record.bytes().len());
-                self.chunks.extend(Auxtrace::of(record).map(|chunk| (chunk, place.0, place.1)));
+                let place = match record.origin() {
+                    Origin::Chunk { .. } => Place::Kept(self.kept.add(record.payload())),
+                    origin => Place::Stored(origin, record.bytes().len()),
+                };
+                self.chunks.extend(Auxtrace::of(record).map(|chunk| (chunk, place)));
             }
             RecordType::AUX => {
                 self.near = self.near.or(time);
@@ -183,9 +189,10 @@ impl Survey {
     ///
     /// The AUX data is of another kind, or of trace units that are not decoded.
     pub fn done_coresight(self, stored: &StoredBytes) -> Result<Recorded<CoreSight>> {
-        let Survey { written, chunks, lost, running, changes, mut mappings, .. } = self;
+        let Survey { written, chunks, kept, lost, running, changes, mut mappings, .. } = self;
         let mut ran = running.done(&Clock { conv: None });
-        let (tracer, unreadable) = written.done(&chunks, stored, &mut ran)?;
+        let data = AuxData::new(stored, kept)?;
+        let (tracer, unreadable) = written.done(&chunks, &data, &mut ran)?;
         mappings.spaces = AddressSpaces::new(changes);
         Ok(Recorded { tracer, buffers: Vec::new(), tasks: ran.tasks, lost, unreadable, mappings })
     }
@@ -196,7 +203,8 @@ impl Survey {
     ///
     /// The AUX data is of another kind, or cannot be decoded.
     pub fn done(self, stored: &StoredBytes, events: &[Event]) -> Result<Recorded> {
-        let Survey { pt, chunks, lost, running, changes, mut mappings, near, .. } = self;
+        let Survey { pt, chunks, kept, lost, running, changes, mut mappings, near, .. } = self;
+        let stored = AuxData::new(stored, kept)?;
         let Some(info) = pt else { bail!("the AUX data is not of Intel PT") };
         let tracer = IntelPt::new(info, events, near.unwrap_or(0))?;
         let clock = Clock { conv: tracer.info.conv };
@@ -204,14 +212,14 @@ impl Survey {
         let (mut buffers, mut numbers, mut unreadable) = (Vec::new(), HashMap::new(), 0);
         // Where the data of each buffer ends so far, and the last piece of it.
         let mut ends: Vec<(u64, Bytes)> = Vec::new();
-        for (Auxtrace { size, offset, idx, tid, cpu, .. }, origin, header) in chunks {
+        for (Auxtrace { size, offset, idx, tid, cpu, .. }, place) in chunks {
             let number = *numbers.entry((idx, cpu, tid)).or_insert_with(|| {
                 let switches = ran.switches(cpu, tid);
                 buffers.push(Buffer { cpu, tid, traces: Vec::new(), switches });
                 ends.push((0, Bytes::default()));
                 buffers.len() - 1
             });
-            let data = usize::try_from(size).ok().and_then(|len| stored.get(origin, header, len));
+            let data = stored.get(place, size);
             let Some(data) = data else {
                 unreadable += 1;
                 continue;

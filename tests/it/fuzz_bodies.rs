@@ -725,7 +725,10 @@ pub(crate) fn expand(bytes: &[u8]) {
     let reader = Box::new(Cursor::new(input));
     let Ok(mut recording) = Recording::from_reader(reader, "fuzzed".into(), temp_files()) else { return };
     let mut out = Vec::new();
-    let done = walk(&mut recording, true, |record, _| out.extend_from_slice(record.bytes()));
+    let done = walk(&mut recording, true, |record, _| {
+        out.extend_from_slice(record.bytes());
+        out.extend_from_slice(record.payload());
+    });
     if how & 1 == 1 && done.is_ok() {
         assert!(rest.starts_with(&out), "what comes out of the stream is what went in");
     }

@@ -11,11 +11,11 @@ use perfx_format::record::cpumode;
 use perfx_format::sample::{BranchFlags, FlowFlags, NewSample};
 use perfx_trace::{Blocks, Event, Fault, Kind, PathId, Reason, Space, Step};
 
-use super::calls::Change;
 use super::context::Context;
 use super::events::Period;
 use super::rare::with_word;
 use super::stacks::Stacks;
+use crate::itrace::calls::Change;
 use crate::itrace::events::Decoded;
 use crate::itrace::losses::Counts;
 use crate::itrace::parts::{self, Entry, Notes, Samples};
@@ -553,7 +553,7 @@ impl parts::Sampler for Sampler<'_> {
                 self.frequency(entry, &notes.events, made);
             }
             match *entry {
-                Entry::Step(step) => self.step(step, blocks, made),
+                Entry::Step(step) | Entry::Straight(step) => self.step(step, blocks, made),
                 Entry::Paths(count, instructions) => {
                     paths = paths.end..paths.end + count as usize;
                     self.paths((&notes.paths, paths.clone()), instructions.into(), blocks, made);

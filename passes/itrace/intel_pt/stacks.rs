@@ -6,7 +6,7 @@ use std::sync::Arc;
 use perfx_format::sample::{Branch, BranchFlags};
 use perfx_trace::{Blocks, PathId, Space};
 
-use super::calls::{Calls, Change};
+use crate::itrace::calls::{Calls, Change};
 
 /// The last branches and the calls of the threads in a buffer.
 #[derive(Clone, Debug)]

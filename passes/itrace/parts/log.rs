@@ -9,6 +9,8 @@ use super::spool::Spool;
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Entry {
     Step(Step),
+    /// A step at whose end the trace tells nothing.
+    Straight(Step),
     /// So many paths of the log, one after the other without a new time between them, and their instructions.
     Paths(u32, u32),
     /// The steps of the next path are at this time, in ticks, but not those of its lead.
@@ -110,6 +112,12 @@ impl Sink for Log<'_> {
         self.make_room(blocks);
         self.at(point.time, point.space);
         self.notes.entries.push(Entry::Step(step));
+    }
+
+    fn straight(&mut self, blocks: &Blocks, point: &Point, step: Step) {
+        self.make_room(blocks);
+        self.at(point.time, point.space);
+        self.notes.entries.push(Entry::Straight(step));
     }
 
     #[inline(always)]

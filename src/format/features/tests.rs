@@ -295,6 +295,17 @@ const CASES: &[Case] = &[
         "infos=[{key='clockid' value='perf'} {key='android_version' value='15'}]",
     ),
     (
+        Feature::FILE,
+        |b| {
+            // A symbol `f`, and the offset of an ELF file; no symbol.
+            let elf = b.u32(3 + 4 + 8 + 4 + 14 + 8).raw("/a\0").u32(2).u64(0x1000).u32(1);
+            let b = elf.u64(0x1010).u32(16).raw("f\0").u64(7);
+            b.u32(6 + 4 + 8 + 4).raw("[krn]\0").u32(0).u64(1).u32(0)
+        },
+        "files=[{path='/a' type=ELF file min_vaddr=0x1000 symbols=1} \
+         {path='[krn]' type=kernel min_vaddr=0x1 symbols=0}]",
+    ),
+    (
         Feature::FILE2,
         |b| {
             // A path, a type, an address as a varint of two bytes, two symbols, the offset of an ELF file.

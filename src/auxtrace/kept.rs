@@ -1,0 +1,91 @@
+//! Finds the data of AUXTRACE records, and keeps what is not stored as it is: what `simpleperf record -z` compressed.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write as _};
+
+use perfx_format::read::StoredBytes;
+use perfx_format::{Bytes, Error, Origin};
+use perfx_pipeline::Result;
+
+/// AUX data in an unnamed temporary file.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    file: Option<BufWriter<File>>,
+    len: u64,
+    /// Why data is missing.
+    failed: Option<io::Error>,
+}
+
+impl Kept {
+    /// Adds the data of a record, and returns where it is.
+    pub(crate) fn add(&mut self, data: &[u8]) -> u64 {
+        if self.failed.is_none() {
+            self.failed = self.write(data).err();
+        }
+        let at = self.len;
+        self.len += data.len() as u64;
+        at
+    }
+
+    fn write(&mut self, data: &[u8]) -> io::Result<()> {
+        let file = match &mut self.file {
+            Some(file) => file,
+            none => none.insert(BufWriter::new(tempfile::tempfile()?)),
+        };
+        file.write_all(data)
+    }
+
+    /// All that was added.
+    ///
+    /// # Errors
+    ///
+    /// The temporary file could not be written.
+    fn done(self) -> Result<Bytes> {
+        let failed = |error| Error::io("a temporary file for AUX data can't be written", error);
+        if let Some(error) = self.failed {
+            return Err(failed(error).into());
+        }
+        let Some(file) = self.file else { return Ok(Bytes::default()) };
+        let file = file.into_inner().map_err(|error| failed(error.into_error()))?;
+        Ok(Bytes::map(&file)?)
+    }
+}
+
+/// Where the data of an AUXTRACE record is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Place {
+    /// In the recording, so many bytes behind the beginning of a record.
+    Stored(Origin, usize),
+    /// Among what is kept.
+    Kept(u64),
+}
+
+/// The data of AUXTRACE records.
+pub(crate) struct AuxData<'a> {
+    stored: &'a StoredBytes,
+    kept: Bytes,
+}
+
+impl<'a> AuxData<'a> {
+    /// That of a recording, and what was kept of it.
+    ///
+    /// # Errors
+    ///
+    /// A temporary file could not be written.
+    pub(crate) fn new(stored: &'a StoredBytes, kept: Kept) -> Result<AuxData<'a>> {
+        Ok(AuxData { stored, kept: kept.done()? })
+    }
+
+    /// So many bytes at a place; `None` if they can't be read again.
+    pub(crate) fn get(&self, place: Place, size: u64) -> Option<Bytes> {
+        let len = usize::try_from(size).ok()?;
+        match place {
+            Place::Stored(origin, header) => self.stored.get(origin, header, len),
+            Place::Kept(start) => {
+                let start = usize::try_from(start).ok()?;
+                let end = start.checked_add(len).filter(|end| *end <= self.kept.len())?;
+                Some(self.kept.slice(start..end))
+            }
+        }
+    }
+}
