@@ -19,6 +19,7 @@ use perfx_format::read::StoredBytes;
 use perfx_format::{Layouts, Record};
 use perfx_pipeline::{Begin, Context as _, Emit, Level, Report, Result, Session, Stage, counted};
 
+pub use self::calls::{Calls, Change};
 use self::context::Context;
 use self::events::Events;
 use super::code;

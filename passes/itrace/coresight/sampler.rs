@@ -7,12 +7,13 @@ use perfx_auxtrace::Task;
 use perfx_format::Endian;
 use perfx_format::record::aux::Auxtrace;
 use perfx_format::record::cpumode;
-use perfx_format::sample::{Branch, BranchFlags, NewSample};
+use perfx_format::sample::{Branch, BranchFlags, FlowFlags, NewSample};
 use perfx_trace::{BlockId, Blocks, Event, Fault, Kind, Point, Sink, Space, Step};
 
 use super::context::{Context, Events};
 use super::out::Out;
 use crate::itrace::events::Decoded;
+use crate::itrace::flow::{INTERRUPTED, flow, is_jump, with_word};
 use crate::itrace::losses::Counts;
 
 /// Where the trace that comes next is from.
@@ -39,9 +40,34 @@ pub(super) struct Sampler<'c, 'd> {
     /// Instructions since the last sample.
     since: u64,
     /// A branch whose sample comes behind those of the instructions at its target.
-    branch: Option<(u64, u64, Class)>,
+    branch: Option<Taken>,
     out: &'c RefCell<Out<'d>>,
     pub(super) counts: Counts,
+}
+
+/// A branch.
+#[derive(Clone, Copy, Debug)]
+struct Taken {
+    /// 0 where tracing begins.
+    from: u64,
+    /// 0 where it ends.
+    to: u64,
+    class: Class,
+    flow: u32,
+    /// To where a call returns, or 0.
+    behind: u64,
+}
+
+impl Taken {
+    /// Where tracing begins.
+    fn begin(to: u64) -> Taken {
+        Taken { from: 0, to, class: Class::Edge, flow: FlowFlags::BRANCH | FlowFlags::BEGIN, behind: 0 }
+    }
+
+    /// Where it ends.
+    fn end(from: u64) -> Taken {
+        Taken { from, to: 0, class: Class::Edge, flow: FlowFlags::BRANCH | FlowFlags::END, behind: 0 }
+    }
 }
 
 /// What perf knows of a branch, for `c` and `r`.
@@ -51,6 +77,8 @@ enum Class {
     Return,
     /// Tracing begins or ends.
     Edge,
+    /// A jump that no condition decides.
+    Jump,
     Other,
 }
 
@@ -59,6 +87,7 @@ impl Class {
         match kind {
             Kind::Call | Kind::IndirectCall | Kind::FarCall => Class::Call,
             Kind::Return | Kind::FarReturn => Class::Return,
+            _ if is_jump(kind) => Class::Jump,
             _ => Class::Other,
         }
     }
@@ -133,7 +162,7 @@ impl<'c, 'd> Sampler<'c, 'd> {
     fn instruction(&mut self, ip: u64, period: u64) {
         if let Some(event) = &self.events.sampled.instructions {
             let branches = &*self.stack.make_contiguous();
-            let sample = NewSample { ip, period, branches, ..NewSample::default() };
+            let sample = NewSample { ip, period, branches, raw: &[0], ..NewSample::default() };
             let bytes = fill(sample, ip, event, self.at.as_ref(), self.task).build(&event.attr, self.endian);
             self.push(&bytes.unwrap_or_default());
         }
@@ -142,22 +171,24 @@ impl<'c, 'd> Sampler<'c, 'd> {
     /// Makes the sample of the last branch.
     #[inline(always)]
     fn send_branch(&mut self) {
-        if let Some((from, to, class)) = self.branch.take() {
-            self.branch_sample(from, to, class);
+        if let Some(taken) = self.branch.take() {
+            self.branch_sample(taken);
         }
     }
 
-    fn branch_sample(&mut self, from: u64, to: u64, class: Class) {
+    fn branch_sample(&mut self, Taken { from, to, class, flow, behind }: Taken) {
         let Some(event) = &self.events.sampled.branches else { return };
         let is_selected = match class {
             _ if !self.events.sampled.calls && !self.events.sampled.returns => true,
             Class::Call => self.events.sampled.calls,
             Class::Return => self.events.sampled.returns,
             Class::Edge => true,
+            Class::Jump => self.events.sampled.jumps,
             Class::Other => false,
         };
         if is_selected {
-            let sample = NewSample { ip: from, addr: to, period: 1, ..NewSample::default() };
+            let raw = with_word(flow, behind);
+            let sample = NewSample { ip: from, addr: to, period: 1, raw: &raw, ..NewSample::default() };
             let code = if from != 0 { from } else { to };
             let bytes =
                 fill(sample, code, event, self.at.as_ref(), self.task).build(&event.attr, self.endian);
@@ -176,9 +207,8 @@ impl<'c, 'd> Sampler<'c, 'd> {
     /// Puts the last branch on the stack, when something is executed behind it.
     #[inline(always)]
     fn push_branch(&mut self) {
-        if let Some((from, to, _)) =
-            self.branch.filter(|(from, ..)| *from != 0 && self.events.sampled.stack > 0)
-        {
+        let is_kept = |taken: &Taken| taken.from != 0 && self.events.sampled.stack > 0;
+        if let Some(Taken { from, to, .. }) = self.branch.filter(is_kept) {
             self.stack.truncate(self.events.sampled.stack - 1);
             self.stack.push_front(Branch { from, to, flags: BranchFlags(0) });
         }
@@ -189,14 +219,14 @@ impl<'c, 'd> Sampler<'c, 'd> {
         self.send_branch();
         self.rest();
         if let Some(last) = self.last.take() {
-            self.branch_sample(last, 0, Class::Edge);
+            self.branch_sample(Taken::end(last));
         }
         self.stack.clear();
     }
 
     fn begin(&mut self, ip: u64) {
         self.end();
-        self.branch = Some((0, ip, Class::Edge));
+        self.branch = Some(Taken::begin(ip));
     }
 
     fn fault(&mut self, Fault { reason, ip }: Fault) {
@@ -242,7 +272,13 @@ impl Sink for Sampler<'_, '_> {
         }
         if let Some(to) = step.to {
             let block = &blocks[step.block];
-            self.branch = Some((block.last, blocks[to].start, Class::of(block.kind)));
+            self.branch = Some(Taken {
+                from: block.last,
+                to: blocks[to].start,
+                class: Class::of(block.kind),
+                flow: flow(block.kind),
+                behind: block.next,
+            });
         }
     }
 
@@ -254,11 +290,12 @@ impl Sink for Sampler<'_, '_> {
                 self.begin(ip)
             }
             Event::End { .. } => self.end(),
-            Event::Interrupt { to, .. } => {
+            Event::Interrupt { from, to, .. } => {
                 // perf omits a branch behind which nothing was executed.
                 self.send_branch();
                 if let Some(last) = self.last {
-                    self.branch = Some((last, to, Class::Call));
+                    let (class, flow) = (Class::Call, INTERRUPTED);
+                    self.branch = Some(Taken { from: last, to, class, flow, behind: from });
                 }
             }
             Event::Fault(fault) => {
