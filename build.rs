@@ -9,7 +9,8 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     // The tests start the debug build some 100,000 times. At a fixed address, the dynamic linker has nothing to relocate:
     // 1 ms less of 5. A static program relocates itself: with `-no-pie`, it would crash before `main`.
-    let is_static = env::var("CARGO_CFG_TARGET_FEATURE").is_ok_and(|features| features.contains("crt-static"));
+    let is_static =
+        env::var("CARGO_CFG_TARGET_FEATURE").is_ok_and(|features| features.contains("crt-static"));
     if env::var("PROFILE").is_ok_and(|profile| profile == "debug")
         && env::var("CARGO_CFG_TARGET_ENV").is_ok_and(|env| env == "gnu")
         && !is_static

@@ -26,8 +26,8 @@ use perfx_model::spe::AuxData;
 use perfx_pipeline::{Level, Needs, Pass, Result, Session, Stage, Survey, bail, ensure};
 
 pub use self::code::{say_used, traced_code};
-pub use self::intel_pt::{Calls, Change};
 use self::found::{Found, NAME};
+pub use self::intel_pt::{Calls, Change};
 pub use self::losses::{say_faults, say_missing};
 use self::options::ItraceOptions;
 pub use self::spe::{say_spe_losses, say_unknown_threads};
@@ -93,8 +93,13 @@ impl Itrace {
     /// and where tracing begins and ends. Code is searched for in the places of `ids`.
     #[must_use]
     pub fn calls(ids: IdOptions) -> Itrace {
-        let options =
-            ItraceOptions { branches: true, calls: true, returns: true, jumps: true, ..ItraceOptions::default() };
+        let options = ItraceOptions {
+            branches: true,
+            calls: true,
+            returns: true,
+            jumps: true,
+            ..ItraceOptions::default()
+        };
         let (like_perf, letters) = ("--itrace=cr".to_owned(), "cr".to_owned());
         Itrace { like_perf, letters, options, ids }.with_flags()
     }

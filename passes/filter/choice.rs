@@ -337,9 +337,8 @@ impl FilterOptions {
 
     /// Only the times, as half-open ranges in ns.
     pub fn at(times: &[Range<u64>]) -> FilterOptions {
-        let window = |times: &Range<u64>| {
-            Window::Between(Some(Point::At(times.start)), Some(Point::At(times.end)))
-        };
+        let window =
+            |times: &Range<u64>| Window::Between(Some(Point::At(times.start)), Some(Point::At(times.end)));
         FilterOptions { windows: times.iter().map(window).collect(), ..FilterOptions::default() }
     }
 

@@ -39,10 +39,8 @@ impl<'o> ChosenCode<'o> {
             return Ok(None);
         }
         let dsos = search.facts.spaces.dsos().iter();
-        let kept: Vec<bool> = dsos
-            .clone()
-            .map(|(dso, _)| options.dso.allows(|regex| choice::is_dso(regex, dso)))
-            .collect();
+        let kept: Vec<bool> =
+            dsos.clone().map(|(dso, _)| options.dso.allows(|regex| choice::is_dso(regex, dso))).collect();
         let nowhere = options.dso.allows(|_| false);
         let mut of_frames = vec![(Found::default(), nowhere); frames.len()];
         let mut names = std::collections::BTreeSet::new();

@@ -148,7 +148,11 @@ impl Reader<'_> {
             return Ok(());
         };
         let is_chosen = self.chooser.as_mut().is_none_or(|chooser| chooser.takes(record, layouts));
-        let time = moment(record, Some(layout), layouts);
+        let time = match layouts.has_time() {
+            // A trace without timestamps: all that the recording tells has happened.
+            true => layout.time(record).unwrap_or(u64::MAX),
+            false => moment(record, Some(layout), layouts),
+        };
         let at = At { record, layouts, pid: pid_tid.map(|(pid, _)| pid), time };
         let Reader { facts, grouping, resolver, part, .. } = self;
         let mut frame = |address: u64| match address {
@@ -164,7 +168,11 @@ impl Reader<'_> {
         let label = Label::of((record, layout, layouts), facts, *grouping, time, &mut part.losses);
         part.branches.push(Branch {
             // Each CPU has an idle thread, and without a number there is no telling threads of a CPU apart.
-            runner: Runner { pid, tid, cpu: if matches!(tid, 0 | Auxtrace::ANY) { cpu } else { Auxtrace::ANY } },
+            runner: Runner {
+                pid,
+                tid,
+                cpu: if matches!(tid, 0 | Auxtrace::ANY) { cpu } else { Auxtrace::ANY },
+            },
             time,
             from: frame(from)?,
             to: frame(to)?,

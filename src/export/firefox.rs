@@ -249,8 +249,15 @@ impl FirefoxProfile {
             String::from_utf8_lossy(&name).into_owned()
         };
         let own_lost: HashMap<(u32, u32), Vec<Loss>> = by_thread(lost, &rows);
+        let lasts = shown.and_then(|shown| facts.events.get(shown as usize)).is_some_and(EventFacts::lasts);
         for rows in rows.values_mut() {
-            rows.sort_unstable_by_key(|row| (since_start(row.time), row.event, row.stack, row.label));
+            match lasts {
+                // They are in the order in which they began; of those of one time, one lasts.
+                true => rows.sort_by_key(|row| (row.time, stacks.rows[*row].period > 0)),
+                false => {
+                    rows.sort_unstable_by_key(|row| (since_start(row.time), row.event, row.stack, row.label));
+                }
+            }
         }
         let usual = Usual::of(
             facts,
@@ -258,7 +265,6 @@ impl FirefoxProfile {
             rows.values()
                 .map(|rows| rows.iter().filter(|row| is_shown(row)).map(|row| since_start(row.time))),
         );
-        let lasts = shown.and_then(|shown| facts.events.get(shown as usize)).is_some_and(EventFacts::lasts);
         self.interval = self.interval.or(usual.interval.map(|ns| ns as f64 / 1e6));
         for (&(pid, tid), rows) in &rows {
             let own = rows.iter().filter(|row| is_shown(row));

@@ -290,7 +290,6 @@ impl<'f> Worker<'f> {
         });
         Ok(())
     }
-
 }
 
 impl Label {

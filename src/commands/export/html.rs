@@ -89,7 +89,9 @@ impl Html {
             ));
         }
         if self.trace.itrace && self.annotate > 0 {
-            bail!(Usage("--annotate shows where samples are in the code; calls of --itrace are in none".to_owned()));
+            bail!(Usage(
+                "--annotate shows where samples are in the code; calls of --itrace are in none".to_owned()
+            ));
         }
         let output = self.output.open(&sources, false)?;
         let mut report = Report::default();

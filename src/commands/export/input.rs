@@ -183,8 +183,7 @@ impl ChosenArgs {
         let mut facts = Facts::survey(&mut recording, threads, true)?;
         facts.events.last_mut().into_iter().for_each(|event| *event = EventFacts::of_calls());
         let chosen = ChosenCalls { filter: &filter, times: times.as_deref() };
-        let stacks =
-            Stacks::of_calls(&mut recording, &facts, ids, grouping, chosen, threads, report)?;
+        let stacks = Stacks::of_calls(&mut recording, &facts, ids, grouping, chosen, threads, report)?;
         Ok(Collected { recording, facts, stacks, chooses_events: false, bar })
     }
 }

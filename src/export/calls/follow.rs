@@ -193,7 +193,8 @@ impl Thread {
                 Change::Return => self.return_from(branch, place, shared)?,
                 Change::None if place.is_start && !self.is_in(place) => self.tail_call(place, shared)?,
                 Change::None => false,
-                Change::Jump | Change::Begin => self.arrive(place, shared)?,
+                Change::Jump => self.jump(place, shared)?,
+                Change::Begin => self.begin(place, shared)?,
             };
         } else if branch.has(FlowFlags::RETURN) && branch.has(FlowFlags::SYSCALL) {
             // Only the kernel is traced.
@@ -250,47 +251,59 @@ impl Thread {
         self.call(place, shared)
     }
 
-    /// The function at a place runs, however execution came there.
-    fn arrive(&mut self, place: Place, shared: &mut Shared<'_>) -> Result<bool> {
-        let found = self.open.iter().rev().take(SEARCHED).position(|open| open.function == place.function);
-        match found {
-            Some(above) => {
-                self.cut(self.open.len() - above);
-                Ok(false)
-            }
-            None => self.find(place, shared),
+    /// How many functions are open up to the newest call of the one at a place; `None` if that is none of them.
+    fn count_to(&self, place: Place) -> Option<usize> {
+        let mut newest = self.open.iter().rev().take(SEARCHED);
+        newest.position(|open| open.function == place.function).map(|above| self.open.len() - above)
+    }
+
+    /// The function at a place runs, if it is one of those that have not returned.
+    fn is_open(&mut self, place: Place) -> bool {
+        let found = self.count_to(place);
+        found.into_iter().for_each(|count| self.cut(count));
+        found.is_some()
+    }
+
+    /// A jump into the middle of another function: to one that has not returned, as by longjmp, or to code without symbols.
+    fn jump(&mut self, place: Place, shared: &mut Shared<'_>) -> Result<bool> {
+        if self.is_open(place) { Ok(false) } else { self.find(place, shared) }
+    }
+
+    /// Tracing begins, or the kernel returns to another place than it was called from: that of a handler of a signal, of what
+    /// the handler interrupted, or another stack.
+    fn begin(&mut self, place: Place, shared: &mut Shared<'_>) -> Result<bool> {
+        if self.is_open(place) {
+            return Ok(false);
         }
+        if !place.is_start {
+            self.forget();
+        }
+        self.find(place, shared)
     }
 
     /// A return to where nothing was called from.
     fn return_from(&mut self, branch: &Branch<Place>, place: Place, shared: &mut Shared<'_>) -> Result<bool> {
         if branch.from.is_some_and(|from| from.is_kernel) && !place.is_kernel {
-            // To the handler of a signal, say.
             self.leave_kernel();
-            return self.arrive(place, shared);
+            return self.begin(place, shared);
         }
+        // What was not called has returned: the handler of a signal, to code that ends it.
         if self.open.len() > 1 && self.open.last().is_some_and(|open| open.is_found) {
             self.cut(self.open.len() - 1);
-            return self.arrive(place, shared);
         }
-        let is_known = self.open.iter().rev().take(SEARCHED).any(|open| open.function == place.function);
-        if is_known || self.open.is_empty() {
-            return self.arrive(place, shared);
-        }
-        if self.calls.depth() == 0 && self.callers < MOST_DEPTH {
+        let has_callers = self.calls.depth() == 0 && self.callers < MOST_DEPTH;
+        if let (false, true, Some(outermost)) = (place.is_start, has_callers, self.open.first())
+            && self.count_to(place).is_none()
+        {
             self.callers += 1;
             let Place { function, start, is_kernel, .. } = place;
-            let node = shared.nodes.adopt(self.open[0].node, start)?;
+            let node = shared.nodes.adopt(outermost.node, start)?;
             self.open.clear();
             self.open.push(Open { node, function, is_kernel, level: 0, is_found: true });
             return Ok(false);
         }
-        // The start of a function is called through a return to protect it from speculation (retpoline). Elsewhere it is the
-        // stack of something else, such as a coroutine.
-        if !place.is_start {
-            self.forget();
-        }
-        self.find(place, shared)
+        // To protect it from speculation (retpoline), a function is also called by a return to its start.
+        self.begin(place, shared)
     }
 
     /// Drops the innermost functions, but for so many.
@@ -401,7 +414,12 @@ mod tests {
     fn place(address: u64) -> Option<Place> {
         let (function, is_kernel) = ((address % 1_000_000 / 100) as u32, address >= 1_000_000);
         let number = function + if is_kernel { 10_000 } else { 0 };
-        (address > 0).then_some(Place { function: number, start: number, is_start: address % 100 == 0, is_kernel })
+        (address > 0).then_some(Place {
+            function: number,
+            start: number,
+            is_start: address % 100 == 0,
+            is_kernel,
+        })
     }
 
     /// Follows branches of a thread, one a ns: the flags, from where and to where. Calls return behind the branch. Returns for
@@ -466,19 +484,38 @@ mod tests {
 
     #[test]
     fn a_recursive_function_is_called_by_itself() {
-        let found = follow(&[(BEGIN, 0, 200), (CALL, 210, 200), (CALL, 210, 200), (RETURN, 250, 211), (RETURN, 250, 211)]);
+        let found = follow(&[
+            (BEGIN, 0, 200),
+            (CALL, 210, 200),
+            (CALL, 210, 200),
+            (RETURN, 250, 211),
+            (RETURN, 250, 211),
+        ]);
         assert_eq!(found, expected(&[(&[2], 1, 1), (&[2, 2], 1, 2), (&[2, 2, 2], 1, 1)]));
     }
 
     #[test]
     fn callers_that_are_found_when_they_are_returned_to_had_called_before() {
-        let found = follow(&[(BEGIN, 0, 310), (RETURN, 320, 215), (CALL, 220, 300), (RETURN, 320, 221), (RETURN, 230, 115)]);
+        let found = follow(&[
+            (BEGIN, 0, 310),
+            (RETURN, 320, 215),
+            (CALL, 220, 300),
+            (RETURN, 320, 221),
+            (RETURN, 230, 115),
+        ]);
         assert_eq!(found, expected(&[(&[1, 2, 3], 1, 2), (&[1, 2], 0, 2)]));
     }
 
     #[test]
     fn a_jump_to_another_function_is_a_call_that_returns_with_its_caller() {
-        let found = follow(&[(CALL, 110, 200), (JUMP, 210, 300), (JUMP, 310, 250), (JUMP, 255, 300), (RETURN, 320, 111), (END, 112, 0)]);
+        let found = follow(&[
+            (CALL, 110, 200),
+            (JUMP, 210, 300),
+            (JUMP, 310, 250),
+            (JUMP, 255, 300),
+            (RETURN, 320, 111),
+            (END, 112, 0),
+        ]);
         // 310 jumps back into the middle of the function.
         assert_eq!(found, expected(&[(&[1], 0, 1), (&[1, 2], 1, 2), (&[1, 2, 3], 2, 2), (&[1, 0], 1, 0)]));
     }
@@ -534,9 +571,13 @@ mod tests {
 
     #[test]
     fn what_follows_on_lost_data_has_a_new_stack() {
-        let found = follow(&[(BEGIN, 0, 105), (CALL, 110, 200), (BEGIN, 0, 310), (RETURN, 320, 210), (END, 215, 0)]);
+        let found =
+            follow(&[(BEGIN, 0, 105), (CALL, 110, 200), (BEGIN, 0, 310), (RETURN, 320, 210), (END, 215, 0)]);
         // The time between the last branch before and the first one after is nobody's.
-        assert_eq!(found, expected(&[(&[1], 0, 1), (&[1, 2], 1, 0), (&[2, 3], 0, 1), (&[2], 0, 1), (&[2, 0], 1, 0)]));
+        assert_eq!(
+            found,
+            expected(&[(&[1], 0, 1), (&[1, 2], 1, 0), (&[2, 3], 0, 1), (&[2], 0, 1), (&[2, 0], 1, 0)])
+        );
     }
 
     #[test]
