@@ -113,7 +113,8 @@ impl Html {
             .collect::<Result<_>>()?;
         let packed = pack(&named, sides)?;
         output.write(|out| write(&packed, out))?;
-        let samples = counted(samples, "sample", "samples");
+        let (one, many) = if self.trace.itrace { ("call", "calls") } else { ("sample", "samples") };
+        let samples = counted(samples, one, many);
         let functions = counted(named.functions.len() as u64, "function", "functions");
         let data = size(packed.len() as u64);
         report.say(Level::Info, format!("wrote a page of {samples} in {functions}: {data} of data"));

@@ -15,41 +15,12 @@ use perfx_passes::{Calls, Change};
 use perfx_pipeline::Result;
 use perfx_resolve::Frame;
 
-use super::Part;
+use super::branch::{Branch, Runner};
 use super::functions::{Functions, Place};
 use super::nodes::{MOST_DEPTH, Nodes};
+use super::read::Part;
 use crate::chains::{StackTree, numbered};
 use crate::stacks::{Grouping, MOST_ROWS, Row, Stacks, Weight};
-
-/// Who runs: a thread, or what a CPU runs if there is no number of a thread.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Runner {
-    pub(super) pid: u32,
-    pub(super) tid: u32,
-    pub(super) cpu: u32,
-}
-
-/// A branch that may lead to another function. `P` is a place: the number of a frame, or what is known of it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Branch<P> {
-    pub(super) runner: Runner,
-    pub(super) time: u64,
-    /// `None` where tracing begins and ends.
-    pub(super) from: Option<P>,
-    pub(super) to: Option<P>,
-    /// The address that it leads to, and the one behind it.
-    pub(super) address: u64,
-    pub(super) behind: u64,
-    pub(super) flags: FlowFlags,
-    pub(super) label: u32,
-    pub(super) is_chosen: bool,
-}
-
-impl<P> Branch<P> {
-    fn has(&self, flags: u32) -> bool {
-        self.flags.0 & flags != 0
-    }
-}
 
 /// Follows all threads.
 pub(super) struct Follower<'f> {
@@ -417,7 +388,7 @@ mod tests {
         (address > 0).then_some(Place {
             function: number,
             start: number,
-            is_start: address % 100 == 0,
+            is_start: address.is_multiple_of(100),
             is_kernel,
         })
     }

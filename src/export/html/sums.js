@@ -18,7 +18,8 @@ function addUp(side) {
   const takes = side.tasks.map(taken);
   const event = side.events.findIndex((event) => event.name === state.event);
   // What lasts may have begun in front of the span.
-  const cuts = !all && currentEvent().lasts;
+  const { lasts } = currentEvent();
+  const cuts = !all && lasts;
   const [first, end] = all ? [0, side.rows] : [cuts ? 0 : rowAt(side, side.from), rowAt(side, side.to)];
   const periods = state.unit === 'period';
   const own = new Float64Array(parent.length);
@@ -37,8 +38,8 @@ function addUp(side) {
     if (begun && side.time[row] + period[row] <= side.from) continue;
     const part = cuts ? Math.min(side.to, side.time[row] + period[row]) - Math.max(side.from, side.time[row]) : period[row];
     const calls = begun ? 0 : samples[row];
-    // As in folded lines: a sample without a period counts 1.
-    const weight = (periods && part) || calls;
+    // As in folded lines: a sample without a period counts 1, unless that is its time.
+    const weight = periods && (part || lasts) ? part : calls;
     const node = nodeOf && nodes[row] !== NONE ? nodeOf[nodes[row]] : nodes[row];
     if (node !== NONE) own[node] += weight;
     if (side.spot[row]) side.bySpot[side.spot[row] - 1] += weight;
