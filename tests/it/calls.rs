@@ -27,7 +27,7 @@ pub(crate) fn named_root() -> tempfile::TempDir {
     folder
 }
 
-fn data(name: &str) -> PathBuf {
+pub(crate) fn data(name: &str) -> PathBuf {
     root().join("tests/data/trace").join(name).with_extension("data")
 }
 
@@ -157,7 +157,7 @@ fn times(script: &str, functions: &Functions) -> BTreeMap<String, u64> {
         } else if kind.contains("return")
             && let Some(at) = open.iter().rposition(|open| (open.from + 1..open.from + 16).contains(&to))
         {
-            open.drain(at + 1..).for_each(|lost| drop(unknown.insert(lost.function)));
+            unknown.extend(open.drain(at + 1..).map(|lost| lost.function));
             let Open { function, since, .. } = open.pop().unwrap();
             if open.iter().all(|open| open.function != function) {
                 *sums.entry(function).or_default() += time - since;
@@ -201,8 +201,11 @@ fn the_times_of_functions_are_those_between_the_calls_and_returns_of_perf() {
     }
 }
 
-/// The samples of each thread of a profile: when, the names of the stack, innermost first, and what it weighs, ns.
-fn samples(profile: &Json) -> Vec<Vec<(u64, Vec<String>, u64)>> {
+/// When, the names of the stack, innermost first, and how long it lasts, ns.
+pub(crate) type Change = (u64, Vec<String>, u64);
+
+/// The samples of each thread of a profile.
+pub(crate) fn changes(profile: &Json) -> Vec<Vec<Change>> {
     let shared = &profile["shared"];
     let ns = |ms: &Json| (ms.as_f64().unwrap() * 1e6).round() as u64;
     let index = |value: &Json| value.as_u64().map(|index| index as usize);
@@ -250,7 +253,7 @@ fn a_profile_has_a_sample_at_each_change_which_lasts_until_the_next() {
         assert_eq!(ran.code, Some(0), "{name}: {}", ran.stderr);
         let (profile, (_, rows)) = (profile(&ran.stdout), list(name, folder.path(), &[]));
         let mut own: BTreeMap<String, u64> = BTreeMap::new();
-        for thread in samples(&profile) {
+        for thread in changes(&profile) {
             for pair in thread.windows(2) {
                 let ((time, stack, weight), (next, ..)) = (&pair[0], &pair[1]);
                 assert_eq!(time + weight, *next, "{name}");
