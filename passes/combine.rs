@@ -24,7 +24,7 @@ use std::sync::Arc;
 use perfx_format::features::SampleTime;
 use perfx_format::read::{Batch, KCORE_DIR, Recording};
 use perfx_format::record::builder::finished_round;
-use perfx_format::{Feature, Kinds, Layouts, Record, RecordType, named_pid, sample_type};
+use perfx_format::{Event, Feature, Kinds, Layouts, Record, RecordType, named_pid, sample_type};
 use perfx_pipeline::{
     Begin, Emit, Fork, Interest, Level, Needs, OutputForm, Pass, Place, Prescan, Prescanned, Report, Result,
     Rewrite, Session, Stage, Survey, counted, ensure,
@@ -71,6 +71,11 @@ pub(crate) trait Step: Send + std::fmt::Debug + 'static {
     /// Called when everything except the records is known. Returns false if there is nothing to do, and the
     /// recording stays as it is.
     fn begin(&mut self, session: &mut Begin<'_>) -> Result<bool>;
+
+    /// True if all records get an IDENTIFIER, which `begin` has added to the attrs.
+    fn identifies(&self) -> bool {
+        false
+    }
 
     /// Records that the step makes, in the order of the times by which they are sorted among all others. They
     /// go through the step, too. Called after `begin`.
@@ -226,7 +231,13 @@ impl CombineOptions {
         let translators = if alone {
             // The feature may hold the times of the first and last sample in file order.
             unite_features(&sources, &[offset], session);
-            vec![Translator { offset, ..Translator::default() }]
+            let first = |event: &Event| event.ids.first().copied().unwrap_or(0);
+            let identify = step.as_ref().is_some_and(|step| step.identifies());
+            let identify = identify.then(|| {
+                session.report.say(Level::Info, IDENTIFIED);
+                session.events.iter().map(first).collect()
+            });
+            vec![Translator { offset, identify, ..Translator::default() }]
         } else {
             in_turn = check(&sources)?;
             let offsets = clocks(&mut sources, self.mix, endian, &mut session.report)?;
@@ -335,6 +346,8 @@ fn ids<'a>(source: &'a JoinSource<'_>) -> Vec<&'a [u64]> {
     source.events.iter().map(|event| &event.ids[..]).collect()
 }
 
+const IDENTIFIED: &str = "every record gets an IDENTIFIER, so that perf finds its event";
+
 /// Reports the planned join.
 fn tell(sources: &[JoinSource<'_>], union: &Union, report: &mut Report) {
     for (number, (source, translator)) in sources.iter().zip(&union.translators).enumerate() {
@@ -365,8 +378,7 @@ fn tell(sources: &[JoinSource<'_>], union: &Union, report: &mut Report) {
         }
     }
     if union.identify {
-        let what = "every record gets an IDENTIFIER, so that perf finds its event";
-        report.say(Level::Info, what);
+        report.say(Level::Info, IDENTIFIED);
     }
     // perf refuses a file whose attrs are larger than its own.
     let size = |source: &JoinSource<'_>| source.events.iter().map(|event| event.raw().len()).max();

@@ -4,6 +4,7 @@
 //!
 //! perf 7.3 is the model: its events, ids and names, and its samples.
 
+mod calls;
 mod code;
 mod code_events;
 mod coresight;
@@ -14,6 +15,7 @@ mod intel_pt;
 mod losses;
 mod made;
 mod options;
+mod parts;
 mod producer;
 mod spe;
 mod step;
@@ -25,9 +27,9 @@ use perfx_format::{Kinds, Layouts, Record, RecordType};
 use perfx_model::spe::AuxData;
 use perfx_pipeline::{Level, Needs, Pass, Result, Session, Stage, Survey, bail, ensure};
 
+pub use self::calls::{Calls, Change};
 pub use self::code::{say_used, traced_code};
 use self::found::{Found, NAME};
-pub use self::intel_pt::{Calls, Change};
 pub use self::losses::{say_faults, say_missing};
 use self::options::ItraceOptions;
 pub use self::spe::{say_spe_losses, say_unknown_threads};

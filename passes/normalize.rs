@@ -94,6 +94,8 @@ struct Narrow {
     of_events: Arc<Vec<LeftOut>>,
     /// True if the output is pipe data, where unknown features are refused.
     to_pipe: bool,
+    /// The records of simpleperf's feature INIT_MAP, which no other reader knows.
+    initial: Vec<u8>,
     lost: Lost,
 }
 
@@ -176,11 +178,17 @@ impl Narrow {
             let what = format!("feature AUXTRACE got the number of its entries, which {} needs", reader.name);
             begin.report.say(Level::Info, what);
         }
-        let initial = initial_maps(begin.features(), begin.endian).count() as u64;
-        if initial > 0 {
-            let records = counted(initial, "record", "records");
-            let what = format!("{records} of feature INIT_MAP, which {} does not read", reader.name);
-            begin.report.say(Level::Loss, what);
+        let initial: Vec<u8> =
+            initial_maps(begin.features(), begin.endian).flat_map(|record| record.bytes().to_vec()).collect();
+        if begin.feature(Feature::INIT_MAP).is_some() {
+            let records = initial_maps(begin.features(), begin.endian).count() as u64;
+            let records = counted(records, "record", "records");
+            let what = format!(
+                "{records} of feature INIT_MAP, which {} does not know, follow all others",
+                reader.name
+            );
+            begin.report.say(Level::Info, what);
+            begin.clear_feature(Feature::INIT_MAP);
         }
         if cuts > 0 {
             let events = counted(cuts as u64, "event", "events");
@@ -190,7 +198,8 @@ impl Narrow {
             );
             begin.report.say(Level::Loss, what);
         }
-        Stage::rewrite(Narrow { reader, of_events: Arc::new(of_events), to_pipe, lost: Lost::default() })
+        let (of_events, lost) = (Arc::new(of_events), Lost::default());
+        Stage::rewrite(Narrow { reader, of_events, to_pipe, initial, lost })
     }
 
     fn sample(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
@@ -309,7 +318,9 @@ impl Rewrite for Narrow {
         }
     }
 
-    fn finish(&mut self, session: &mut Session, _out: &mut Emit<'_>) -> Result<()> {
+    fn finish(&mut self, session: &mut Session, out: &mut Emit<'_>) -> Result<()> {
+        // Readers sort records by time, and take those without one at once.
+        out.put_all(&self.initial)?;
         let Lost { parts, deferred, kinds, spe } = &self.lost;
         let name = self.reader.name;
         let mut say = |count: u64, one: &str, several: &str, what: &str| {
@@ -330,7 +341,8 @@ impl Rewrite for Narrow {
 
 impl Fork for Narrow {
     fn fork(&self) -> Narrow {
-        Narrow { of_events: self.of_events.clone(), lost: Lost::default(), ..*self }
+        let (of_events, initial, lost) = (self.of_events.clone(), Vec::new(), Lost::default());
+        Narrow { of_events, initial, lost, ..*self }
     }
 
     fn absorb(&mut self, later: Narrow) -> Result<()> {

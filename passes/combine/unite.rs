@@ -10,16 +10,14 @@ use perfx_format::features::{
 };
 use perfx_format::header::Features;
 use perfx_format::record::build_id::BuildIdEntry;
-use perfx_format::{
-    Endian, Event, Feature, Layout, Layouts, sample_type as st, set_clockid, set_sample_type,
-};
+use perfx_format::{Endian, Event, Feature, Layout, Layouts, set_clockid};
 use perfx_model::address_space::Machine;
 use perfx_pipeline::{Level, Report, Result, Session, bail, counted, ensure};
 
 use super::input::{InputFacts, Translator, shifted};
 use super::lists::{united_list, united_tracing};
 use crate::support::event_desc::event_desc;
-use crate::support::event_ids::FreeIds;
+use crate::support::event_ids::{FreeIds, identified};
 
 /// A recording that takes part in the union.
 #[derive(Debug)]
@@ -267,8 +265,11 @@ impl Union {
         let mut free = FreeIds::beyond(BTreeSet::new(), last);
         for (number, source) in sources.iter().enumerate() {
             let names = names_of(&source.events, source.features, &[], endian, &HashMap::new());
-            let events: Vec<Event> =
-                source.events.iter().map(|event| edited(event, identify, endian)).collect();
+            let events: Vec<Event> = source
+                .events
+                .iter()
+                .map(|event| if identify { identified(event, endian) } else { event.clone() })
+                .collect();
             let mut places = Vec::with_capacity(events.len());
             let mut shared = 0;
             for unit in units(source, number, endian) {
@@ -380,14 +381,6 @@ impl Union {
             session.set_feature(Feature::GROUP_DESC, write_group_desc(&groups, endian));
         }
     }
-}
-
-fn edited(event: &Event, identify: bool, endian: Endian) -> Event {
-    if !identify {
-        return event.clone();
-    }
-    let sample_type = event.attr().sample_type | st::IDENTIFIER;
-    event.edited(endian, |raw| set_sample_type(raw, sample_type, endian))
 }
 
 /// Features that differ between any two recordings.

@@ -1,33 +1,30 @@
 //! Makes samples of the traces of CoreSight, as perf 7.3 does.
 //!
-//! The pieces of the AUX data are decoded one after the other: each holds the traces of several CPUs, and is what one
-//! AUX record wrote. perf gives samples the time of the last record that it read; here they have that of the AUX record.
-//! If the trace has no timestamps, perf decodes each thread by itself, and samples have no time.
+//! The AUX data is decoded piece by piece: each holds the traces of several CPUs, and is what one AUX record wrote. If all
+//! trace units take their timestamps from the virtual counter, samples have the times that perf estimates from these. Else
+//! perf gives them the time of the last AUX record that it has read; here they have that of their own. If the trace has
+//! no timestamps, perf decodes each thread by itself, and samples have no time.
 
 mod context;
-mod out;
 mod sampler;
+mod times;
 
-use std::cell::RefCell;
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use perfx_auxtrace::{Clock, Recorded};
+use perfx_auxtrace::{Recorded, UNIT};
 use perfx_format::read::StoredBytes;
 use perfx_format::{Layouts, Record};
 use perfx_pipeline::{Begin, Context as _, Emit, Level, Report, Result, Session, Stage, counted};
 use perfx_resolve::IdOptions;
-use perfx_trace::{Trace, coresight};
 
-use self::context::{Context, Events};
-use self::out::Out;
-use self::sampler::{At, Sampler};
+use self::context::{Clock, Context, Events};
+use self::sampler::Sampler;
 use super::code;
 use super::found::{Found, NAME};
 use super::losses::Counts;
-use super::made::Made;
 use super::options::ItraceOptions;
-use super::producer::made_by;
+use super::parts::{Merge, Room, Skip, Turns};
+use super::producer::{HandOut, made_by};
 use super::step::{Decode, Decoder};
 use crate::combine::{Batches, Combine};
 
@@ -42,48 +39,55 @@ pub(super) fn stage(
     let in_file = || session.name.to_string();
     options.check_for_coresight(letters).with_context(in_file)?;
     let mut recorded = found.traces.done_coresight(stored).with_context(in_file)?;
-    let events = Events::of(options, recorded.tracer.pmu_type, &session.events).with_context(in_file)?;
-    let code = code::of(places, &mut recorded, Clock { conv: None }, &found.build_ids, session);
+    let events = Events::of(options, &recorded.tracer, &session.events).with_context(in_file)?;
+    let no_clock = perfx_auxtrace::Clock { conv: None };
+    let code = code::of(places, &mut recorded, no_clock, &found.build_ids, session);
     let decoded = events.sampled.decoded();
-    let context = Arc::new(Context { recorded, code, events, endian: session.endian });
+    let (endian, threads, is_named) = (session.endian, session.threads, recorded.tracer.names_threads());
+    let room = Room { temp_files: session.temp_files(), endian };
+    let context = Arc::new(Context { recorded, code, events, endian, is_named, threads, room });
     let etm = Etm { context, counts: Arc::default() };
     Ok(Combine::with_step(NAME, Decode::new(etm, decoded, found.names)).stage())
 }
 
 /// Decodes all, and hands on what is made, in the order of time; what has no time, one buffer after the other.
-fn decode(context: &Context, done: &mut dyn FnMut(Made) -> Result<()>) -> Result<Counts> {
-    let Context { recorded: Recorded { tracer, .. }, code, endian, events } = context;
-    let mut counts = Counts::default();
-    let Some(first) = tracer.units.values().next() else { return Ok(counts) };
-    let (image, is_named) = (tracer.image(code), tracer.names_threads());
-    let mut decoder = coresight::Decoder::new(&image, &first.config);
-    let out = RefCell::new(Out::new(*endian, done));
-    // The state of each trace; in the buffer of a thread, those of all CPUs are one.
-    let mut samplers: HashMap<(usize, Option<u8>), Sampler<'_, '_>> = HashMap::new();
-    let mut pieces: Vec<_> = tracer.pieces.iter().collect();
-    pieces.sort_by_key(|piece| if events.timed { piece.time } else { piece.buffer as u64 });
-    for piece in pieces {
-        for (id, bytes) in piece.streams() {
-            let Some(unit) = tracer.units.get(&id) else {
-                counts.unknown_units += 1;
-                continue;
-            };
-            let of_cpu = (piece.cpu != perfx_format::record::aux::Auxtrace::ANY).then_some(id);
-            let sampler = samplers
-                .entry((piece.buffer, of_cpu))
-                .or_insert_with(|| Sampler::new(&context.events, context.endian, &out));
-            sampler.turn(At { context, cpu: unit.cpu, time: piece.time, is_named });
-            let trace = Trace::new(vec![&bytes], piece.switches.clone());
-            for part in coresight::units(&trace, &unit.config, u64::MAX) {
-                decoder.decode(&unit.config, &trace, &part, sampler);
-            }
-            sampler.end_piece();
+fn decode(context: &Context, hand_out: &mut HandOut<'_>) -> Result<Counts> {
+    let Context { recorded: Recorded { tracer, .. }, code, endian, events, threads, room, .. } = context;
+    let buffers = tracer.pieces.iter().map(|piece| piece.buffer + 1).max().unwrap_or(0);
+    let samplers = (0..buffers * tracer.units.len()).map(|_| Sampler::new(context));
+    let turns = Turns::new(samplers, *threads > 1 && events.has_many(), room.clone());
+    let mut merge = Merge::new(Skip::new(0, None, *endian), *endian, hand_out);
+    let conv = if let Clock::Virtual(conv) = events.clock { Some(conv) } else { None };
+    let size = if events.has_many() { UNIT / 8 } else { UNIT };
+    let pieces = (order(context).into_iter(), conv);
+    let (_, unknown_units) = tracer.decode(code, (*threads, size), pieces, &&turns, |part, made| {
+        // Without timestamps, all samples of a part have one time, and come in the order of the parts.
+        merge.release(if conv.is_some() { part.time } else { u64::MAX })?;
+        merge.add(part, made)
+    })?;
+    merge.release(u64::MAX)?;
+    merge.flush()?;
+    Ok(Counts { unknown_units, ..turns.counts() })
+}
+
+/// The order in which pieces are decoded, with times before which no sample of them is, nor of those behind them.
+fn order(Context { recorded: Recorded { tracer, .. }, events, .. }: &Context) -> Vec<(usize, u64)> {
+    let pieces = tracer.pieces.iter().enumerate();
+    let mut pieces: Vec<(usize, u64)> = match events.clock {
+        Clock::None => pieces.map(|(number, piece)| (number, piece.buffer as u64)).collect(),
+        Clock::Records => pieces.map(|(number, piece)| (number, piece.time)).collect(),
+        Clock::Virtual(conv) => {
+            let mut latest = vec![0; tracer.pieces.iter().map(|piece| piece.buffer + 1).max().unwrap_or(0)];
+            let times = pieces.map(|(number, piece)| {
+                let latest = &mut latest[piece.buffer];
+                *latest = tracer.begin(piece, &conv).unwrap_or(0).max(*latest);
+                (number, *latest)
+            });
+            times.collect()
         }
-        out.borrow_mut().check()?;
-    }
-    samplers.values().for_each(|sampler| counts.add(&sampler.counts));
-    out.borrow_mut().end()?;
-    Ok(counts)
+    };
+    pieces.sort_by_key(|(_, time)| *time);
+    pieces
 }
 
 /// Makes samples.
@@ -95,16 +99,21 @@ struct Etm {
 
 impl Decoder for Etm {
     fn begin(&mut self, session: &mut Begin<'_>) {
-        if !self.context.events.timed {
-            let what = "the trace has no timestamps, so decoded samples have no time";
-            session.report.say(Level::Info, what);
-        }
+        let what = match self.context.events.clock {
+            Clock::None => "decoded samples have no time: the trace has no timestamps, or Z leaves them out",
+            Clock::Records => {
+                "decoded samples have the times of AUX records: no record says which counter timestamps are of; T \
+                 takes them for the one of TIME_CONV"
+            }
+            Clock::Virtual(_) => return,
+        };
+        session.report.say(Level::Info, what);
     }
 
     fn samples(&mut self) -> Option<Batches> {
         let (context, counts) = (self.context.clone(), self.counts.clone());
         Some(made_by(move |hand_out| {
-            let found = decode(&context, &mut |made| hand_out(made.prepared()?))?;
+            let found = decode(&context, hand_out)?;
             *counts.lock().unwrap_or_else(PoisonError::into_inner) = found;
             Ok(())
         }))

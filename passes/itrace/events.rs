@@ -8,7 +8,7 @@ use perfx_format::{Attr, Event, Feature, sample_type as st};
 use perfx_pipeline::{Result, Session, bail, ensure};
 
 use crate::support::event_desc::event_desc;
-use crate::support::event_ids::FreeIds;
+use crate::support::event_ids::{FreeIds, identified, lacks_identifier};
 
 /// An event of decoded samples.
 #[derive(Clone, Debug)]
@@ -34,7 +34,12 @@ pub(super) fn modifier(attr: &Attr) -> String {
 
 /// The event that made the AUX data.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Traced<'e>(&'e Event);
+pub(super) struct Traced<'e> {
+    event: &'e Event,
+    /// All records get an IDENTIFIER: readers look for the ids of all events at one place, and samples of branches have
+    /// an ADDR in front of theirs.
+    identifies: bool,
+}
 
 /// perf's distance from the first id of the recorded event to those of decoded events.
 const DISTANCE: u64 = 1_000_000_000;
@@ -53,14 +58,15 @@ impl<'e> Traced<'e> {
         let Some(traced) = recorded.iter().find(|event| u64::from(event.attr().type_) == pmu_type) else {
             bail!("AUXTRACE_INFO says that PMU {pmu_type} made the AUX data, but no event is of it");
         };
-        Ok(Traced(traced))
+        Ok(Traced { event: traced, identifies: lacks_identifier(recorded) })
     }
 
     /// What its attr has in common with those of decoded events, whose samples may also have these parts.
     pub(super) fn attr(self, parts: u64) -> Attr {
-        let recorded = self.0.attr();
+        let recorded = self.event.attr();
         let mut attr = Attr::default();
         attr.sample_type = recorded.sample_type & (TAKEN | parts);
+        attr.sample_type |= if self.identifies { st::IDENTIFIER } else { 0 };
         attr.flags = recorded.flags & SHARED_FLAGS;
         attr.read_format = recorded.read_format;
         attr
@@ -68,7 +74,7 @@ impl<'e> Traced<'e> {
 
     /// Ids of decoded events.
     pub(super) fn ids(self, count: usize, recorded: &[Event]) -> Vec<u64> {
-        let first = self.0.ids.first().copied().unwrap_or(0).wrapping_add(DISTANCE).max(1);
+        let first = self.event.ids.first().copied().unwrap_or(0).wrapping_add(DISTANCE).max(1);
         let used: BTreeSet<u64> = recorded.iter().flat_map(|event| event.ids.iter().copied()).collect();
         let wanted = |n: usize| first.checked_add(n as u64).filter(|id| !used.contains(id));
         let ids: Option<Vec<u64>> = (0..count).map(wanted).collect();
@@ -79,34 +85,29 @@ impl<'e> Traced<'e> {
     }
 }
 
-/// Where readers find the id of an event: in its samples, the number of words in front of it; in other records, that
-/// of words from it to the end. `None` if there is none.
-fn place_of_id(attr: &Attr) -> Option<(u32, u32)> {
-    let has = |parts: u64| (attr.sample_type & parts).count_ones();
-    match (has(st::IDENTIFIER), has(st::ID)) {
-        (1, _) => Some((0, 1)),
-        (_, 1) => Some((has(st::IP | st::TID | st::TIME | st::ADDR), 1 + has(st::STREAM_ID | st::CPU))),
-        _ => None,
-    }
-}
-
-/// Adds events to the recording. `updates` are the names in its EVENT_UPDATE records.
+/// Adds events to the recording. `updates` are the names in its EVENT_UPDATE records. Returns true if all its records must
+/// get an IDENTIFIER, as the attrs have then.
 ///
 /// # Errors
 ///
-/// The ids are not at one place in the samples of all events.
-pub(super) fn add(decoded: &[Decoded], session: &mut Session, updates: &HashMap<u64, Vec<u8>>) -> Result<()> {
+/// An event that must get an IDENTIFIER has no id.
+pub(super) fn add(
+    decoded: &[Decoded],
+    session: &mut Session,
+    updates: &HashMap<u64, Vec<u8>>,
+) -> Result<bool> {
     let endian = session.endian;
-    let recorded: Vec<_> = session.events.iter().map(|event| place_of_id(event.attr())).collect();
-    for event in decoded {
-        let place = place_of_id(&event.attr);
+    let identifies = lacks_identifier(&session.events);
+    if identifies {
         ensure!(
-            place.is_some() && recorded.iter().all(|recorded| *recorded == place),
-            "{}: the events have no IDENTIFIER, and samples of {} would have their id at another place, so readers \
-             could not tell them from others; --itrace=b may be possible, and perfx export needs no samples",
-            session.name,
-            event.name
+            session.events.iter().all(|event| !event.ids.is_empty()),
+            "{}: an event has no id, so readers could not tell decoded samples from its records; perfx export needs no \
+             samples",
+            session.name
         );
+        for event in &mut session.events {
+            *event = identified(event, endian);
+        }
     }
     let names = names_of(&session.events, session.features(), &[], endian, updates);
     let mut names: Vec<Vec<u8>> = names.into_iter().map(|event| event.name).collect();
@@ -116,7 +117,7 @@ pub(super) fn add(decoded: &[Decoded], session: &mut Session, updates: &HashMap<
     if let Some(section) = event_desc(&session.events, &names, 0, endian) {
         session.set_feature(Feature::EVENT_DESC, section);
     }
-    Ok(())
+    Ok(identifies)
 }
 
 /// ID_INDEX records with the ids of events.

@@ -1,17 +1,11 @@
 //! Makes samples of the traces of Intel PT, as perf 7.3 does.
 
 mod batches;
-mod calls;
 mod context;
 mod events;
-mod log;
 mod rare;
 mod sampler;
-mod skip;
-mod spool;
 mod stacks;
-mod turn;
-mod turns;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -19,13 +13,13 @@ use perfx_format::read::StoredBytes;
 use perfx_format::{Layouts, Record};
 use perfx_pipeline::{Begin, Context as _, Emit, Level, Report, Result, Session, Stage, counted};
 
-pub use self::calls::{Calls, Change};
 use self::context::Context;
 use self::events::Events;
 use super::code;
 use super::found::{Found, NAME};
 use super::losses::Counts;
 use super::options::ItraceOptions;
+use super::parts::Room;
 use super::step::{Decode, Decoder};
 use crate::combine::{Batches, Combine};
 use perfx_resolve::IdOptions;
@@ -45,8 +39,9 @@ pub(super) fn stage(
     let clock = recorded.clock();
     let code = code::of(places, &mut recorded, clock, &found.build_ids, session);
     let decoded = events.decoded();
-    let (endian, threads, temp_files) = (session.endian, session.threads, session.temp_files());
-    let context = Context { recorded, code, events, endian, threads, temp_files };
+    let (endian, threads) = (session.endian, session.threads);
+    let room = Room { temp_files: session.temp_files(), endian };
+    let context = Context { recorded, code, events, endian, threads, room };
     let pt = Pt { context: Arc::new(context), counts: Arc::default() };
     Ok(Combine::with_step(NAME, Decode::new(pt, decoded, found.names)).stage())
 }

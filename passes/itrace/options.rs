@@ -42,6 +42,10 @@ pub(super) struct ItraceOptions {
     pub(super) transactions: bool,
     /// `s`: so many samples are left out at the beginning.
     pub(super) skip: u64,
+    /// `Z`: samples have no times.
+    pub(super) timeless: bool,
+    /// `T`: timestamps of CoreSight are those of the counter of the recording.
+    pub(super) timestamps: bool,
     /// Samples of branches and instructions have flags as raw data.
     pub(super) flags: bool,
     /// Jumps that no condition decides are selected, too.
@@ -158,10 +162,7 @@ impl ItraceOptions {
                 'a' => options.remote = true,
                 'M' => options.memory = true,
                 'l' => options.stack = letters.entries(letter, STACK)?,
-                'g' => {
-                    options.chain = letters.entries(letter, CHAIN)?;
-                    options.only_pt(letter);
-                }
+                'g' => options.chain = letters.entries(letter, CHAIN)?,
                 'L' | 'G' => {
                     letters.entries(letter, STACK)?;
                     options.leave(true, letter);
@@ -191,7 +192,12 @@ impl ItraceOptions {
                 }
                 // It changes the number of cycles, which samples in a recording do not have.
                 'A' => options.only_pt(letter),
-                'q' | 'Z' | 'T' => options.leave(true, letter),
+                'q' => options.leave(true, letter),
+                'Z' | 'T' => {
+                    options.timeless |= letter == 'Z';
+                    options.timestamps |= letter == 'T';
+                    options.undecoded = options.undecoded.or(Some(letter));
+                }
                 ' ' | ',' => {}
                 other => bail!("--itrace={text}: unknown letter `{other}`; Arm SPE has ibfmtaMl"),
             }
@@ -256,14 +262,14 @@ impl ItraceOptions {
     /// Refuses what is not decoded of CoreSight.
     pub(super) fn check_for_coresight(&self, letters: &str) -> Result<()> {
         if letters.is_empty() {
-            bail!("--itrace needs letters for CoreSight: i b c r l e are decoded");
+            bail!("--itrace needs letters for CoreSight: i b c r l g e Z T are decoded");
         }
         if let Some(letter) = self.only_pt {
-            bail!("--itrace={letters}: `{letter}` is not decoded yet; of CoreSight, i b c r l e are");
+            bail!("--itrace={letters}: `{letter}` is not decoded yet; of CoreSight, i b c r l g e Z T are");
         }
         ensure!(
             self.instructions || self.branches || self.errors,
-            "--itrace={letters} selects no event: CoreSight has i b c r e, and l adds branch stacks to i"
+            "--itrace={letters} selects no event: CoreSight has i b c r e; l adds branch stacks to i, and g call chains"
         );
         Ok(())
     }
@@ -326,8 +332,9 @@ mod tests {
                 },
             ),
             ("i", instructions),
-            ("ig", ItraceOptions { chain: 16, only_pt: Some('g'), ..instructions }),
-            ("ig64q", ItraceOptions { chain: 64, only_pt: Some('g'), undecoded: Some('q'), ..instructions }),
+            ("ig", ItraceOptions { chain: 16, ..instructions }),
+            ("ig64q", ItraceOptions { chain: 64, only_pt: Some('q'), undecoded: Some('q'), ..instructions }),
+            ("ZT", ItraceOptions { timeless: true, timestamps: true, undecoded: Some('Z'), ..none }),
         ];
         for (text, expected) in cases {
             assert_eq!(ItraceOptions::parse(text).unwrap(), expected, "{text}");

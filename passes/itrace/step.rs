@@ -37,6 +37,7 @@ pub(super) struct Decode<D> {
     /// The layouts of the output's records, and the number of the first decoded event.
     layouts: Layouts,
     decoded_from: usize,
+    identifies: bool,
 }
 
 /// The kinds that mean nothing without AUX data.
@@ -51,7 +52,8 @@ const DROPPED: Kinds = Kinds::of(&[
 impl<D: Decoder> Decode<D> {
     /// The rewrite with samples of these events.
     pub(super) fn new(decoder: D, decoded: Vec<Decoded>, names: HashMap<u64, Vec<u8>>) -> Decode<D> {
-        Decode { decoder, decoded, names, index: Vec::new(), layouts: Layouts::new(&[]), decoded_from: 0 }
+        let (index, layouts) = (Vec::new(), Layouts::new(&[]));
+        Decode { decoder, decoded, names, index, layouts, decoded_from: 0, identifies: false }
     }
 }
 
@@ -60,12 +62,16 @@ impl<D: Decoder> Step for Decode<D> {
         if session.feature(Feature::AUXTRACE).is_some() {
             session.clear_feature(Feature::AUXTRACE);
         }
-        self.decoder.begin(session);
         self.decoded_from = session.events.len();
-        events::add(&self.decoded, session, &self.names)?;
+        self.identifies = events::add(&self.decoded, session, &self.names)?;
+        self.decoder.begin(session);
         self.layouts = Layouts::new(&session.events);
         self.index = events::index(&self.decoded, session);
         Ok(true)
+    }
+
+    fn identifies(&self) -> bool {
+        self.identifies
     }
 
     fn made(&mut self) -> Option<Batches> {

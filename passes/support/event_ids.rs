@@ -2,12 +2,18 @@
 
 use std::collections::BTreeSet;
 
-use perfx_format::{Event, sample_type as st};
+use perfx_format::{Endian, Event, sample_type as st, set_sample_type};
 
 /// True if the ids cannot distinguish events: perf uses IDENTIFIER wherever attrs disagree on the place of
 /// the id.
 pub(crate) fn lacks_identifier(events: &[Event]) -> bool {
     events.iter().any(|event| event.attr().sample_type & st::IDENTIFIER == 0)
+}
+
+/// The event, whose records have an IDENTIFIER.
+pub(crate) fn identified(event: &Event, endian: Endian) -> Event {
+    let sample_type = event.attr().sample_type | st::IDENTIFIER;
+    event.edited(endian, |raw| set_sample_type(raw, sample_type, endian))
 }
 
 /// Unused ids, ascending.

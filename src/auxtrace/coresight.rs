@@ -3,14 +3,15 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
-use perfx_format::read::StoredBytes;
 use perfx_format::record::aux::{Aux, Auxtrace};
 use perfx_format::record::etm_info::{EtmHwId, EtmInfo, EtmRegisters, TraceUnitKind};
-use perfx_format::{Bytes, Layout, Origin, Record};
+use perfx_format::record::time_conv::TimeConv;
+use perfx_format::{Bytes, Layout, Record};
 use perfx_pipeline::{Result, bail, ensure};
 use perfx_trace::{Space, Switch, coresight};
 
 use crate::running::Ran;
+use crate::survey::{AuxData, Place};
 
 /// What must be known of the trace units, and what they wrote.
 #[derive(Debug)]
@@ -19,6 +20,8 @@ pub struct CoreSight {
     pub pmu_type: u32,
     /// By their ids in frames.
     pub units: BTreeMap<u8, TraceUnit>,
+    /// How timestamps become times, if the recording says so.
+    pub conv: Option<TimeConv>,
     /// In file order.
     pub pieces: Vec<Piece>,
     /// The threads that context ids name.
@@ -30,6 +33,12 @@ impl CoreSight {
     pub fn names_threads(&self) -> bool {
         self.units.values().any(|unit| unit.config.context().is_some())
     }
+
+    /// A trace unit by its id in frames, and its number among all of them.
+    pub fn unit(&self, id: u8) -> Option<(usize, &TraceUnit)> {
+        let unit = self.units.get(&id)?;
+        Some((self.units.range(..id).count(), unit))
+    }
 }
 
 /// The trace unit of a CPU.
@@ -39,6 +48,10 @@ pub struct TraceUnit {
     pub cpu: u32,
     /// What is needed to decode its trace.
     pub config: coresight::Config,
+    /// The trace has timestamps.
+    pub is_timed: bool,
+    /// These are of the counter that [`CoreSight::conv`] converts.
+    pub is_virtual: bool,
 }
 
 /// What an AUX record says was written into a buffer. The trace units were switched on for it, so that it is decoded by
@@ -60,11 +73,22 @@ pub struct Piece {
 }
 
 impl Piece {
+    /// True if its buffer is that of a CPU.
+    pub fn is_of_cpu(&self) -> bool {
+        self.cpu != Auxtrace::ANY
+    }
+
     /// The trace of each trace unit, by its id.
     pub fn streams(&self) -> Vec<(u8, Vec<u8>)> {
+        self.front(self.data.len())
+    }
+
+    /// The same in the first bytes of the piece.
+    pub(crate) fn front(&self, size: usize) -> Vec<(u8, Vec<u8>)> {
+        let data = &self.data[..size.min(self.data.len())];
         match self.raw {
-            Some(id) => vec![(id, self.data.to_vec())],
-            None => coresight::deformat(&self.data),
+            Some(id) => vec![(id, data.to_vec())],
+            None => coresight::deformat(data),
         }
     }
 }
@@ -73,6 +97,7 @@ impl Piece {
 #[derive(Debug, Default)]
 pub(crate) struct Written {
     info: Option<EtmInfo>,
+    conv: Option<TimeConv>,
     /// The ids of trace units that the kernel tells, by their CPUs.
     ids: BTreeMap<u32, u8>,
     records: Vec<Recorded>,
@@ -91,6 +116,7 @@ impl Written {
     /// Takes in a record.
     pub(crate) fn add(&mut self, record: &Record<'_>, layout: Option<&Layout>) {
         self.info = self.info.take().or_else(|| EtmInfo::of(record));
+        self.conv = self.conv.or_else(|| TimeConv::of(record));
         let cpu = || layout.and_then(|layout| layout.cpu(record)).unwrap_or(Auxtrace::ANY);
         if let Some(id) = EtmHwId::of(record) {
             self.ids.entry(cpu()).or_insert(id.trace_id);
@@ -114,8 +140,8 @@ impl Written {
     /// The tracer of what these AUXTRACE records hold, and the number of those that cannot be read again.
     pub(crate) fn done(
         self,
-        chunks: &[(Auxtrace, Origin, usize)],
-        stored: &StoredBytes,
+        chunks: &[(Auxtrace, Place)],
+        stored: &AuxData<'_>,
         ran: &mut Ran,
     ) -> Result<(CoreSight, u64)> {
         let units = self.known_units()?;
@@ -128,12 +154,12 @@ impl Written {
             records.entry(owner).or_default().entry(record.aux.offset).or_default().push(*record);
         }
         let (mut pieces, mut numbers, mut unreadable) = (Vec::new(), HashMap::new(), 0);
-        for (chunk, origin, header) in chunks {
+        for (chunk, place) in chunks {
             let Auxtrace { size, offset, idx, tid, cpu, .. } = *chunk;
             let next = numbers.len();
             let (buffer, switches) =
                 numbers.entry((idx, cpu, tid)).or_insert_with(|| (next, ran.switches(cpu, tid)));
-            let data = usize::try_from(size).ok().and_then(|len| stored.get(*origin, *header, len));
+            let data = stored.get(*place, size);
             let Some(data) = data else {
                 unreadable += 1;
                 continue;
@@ -170,7 +196,7 @@ impl Written {
             }
         }
         let spaces = ran.spaces();
-        Ok((CoreSight { pmu_type, units, pieces, spaces }, unreadable))
+        Ok((CoreSight { pmu_type, units, conv: self.conv, pieces, spaces }, unreadable))
     }
 
     fn units(&self, info: &EtmInfo) -> Result<BTreeMap<u8, TraceUnit>> {
@@ -185,12 +211,13 @@ impl Written {
                 }
             };
             let EtmRegisters { config, id0, id2, id8, .. } = registers;
+            let (is_timed, is_virtual) = (registers.has_timestamps(), unit.has_virtual_times);
             let config = coresight::Config::new(&coresight::Registers { config, id0, id2, id8 }, is_ete);
             // Kernels that tell ids tell that of each CPU that traced. Older ones use what AUXTRACE_INFO has.
             let told = self.ids.get(&cpu).copied();
             let id = if self.ids.is_empty() { Some((unit.trace_id & 0x7f) as u8) } else { told };
             let Some(id) = id else { continue };
-            units.insert(id, TraceUnit { cpu, config });
+            units.insert(id, TraceUnit { cpu, config, is_timed, is_virtual });
         }
         ensure!(!units.is_empty(), "AUXTRACE_INFO tells the id of no trace unit, nor does AUX_OUTPUT_HW_ID");
         let named = units.values().filter(|unit: &&TraceUnit| unit.config.context().is_some()).count();

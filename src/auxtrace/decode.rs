@@ -53,6 +53,9 @@ pub trait Work: Sync {
     type Sink: Sink + Send;
     /// What is made of a part.
     type Done: Send;
+    /// The parts of several buffers must come in the order of their times, and what is made of one must not be large.
+    /// Otherwise one thread takes each trace as a whole, so that its packets are not read to cut it.
+    const IS_ORDERED: bool = true;
 
     /// The sink of a thread.
     fn sink(&self) -> Self::Sink;
@@ -76,7 +79,7 @@ impl<W: Work> Drop for Panics<'_, W> {
 }
 
 /// Units have at least so many bytes of a trace.
-pub(crate) const UNIT: u64 = 32 << 10;
+pub const UNIT: u64 = 32 << 10;
 
 /// Decodes all buffers on `threads` threads, and calls `done` with what `work` makes of each part: in the order of the
 /// parts' times, those of a buffer in their order. Returns the sinks of the threads, which know no blocks any more.
@@ -96,7 +99,8 @@ pub fn decode<T: Tracer, W: Work>(
         .enumerate()
         .flat_map(|(buffer, data)| data.traces().map(move |trace| (buffer, trace)))
         .collect();
-    let parts = parts(tracer, &traces, buffers.len()).map(|(at, unit, part)| ((at, unit), part));
+    let size = if threads <= 1 && !W::IS_ORDERED { u64::MAX } else { UNIT };
+    let parts = parts(tracer, &traces, (buffers.len(), size)).map(|(at, unit, part)| ((at, unit), part));
     let decoding = Decoding {
         decoder: || tracer.decoder(image),
         decode: |decoder: &mut T::Decoder<_>, (at, unit): &(usize, T::Unit), sink: &mut W::Sink| {
@@ -168,14 +172,14 @@ struct Queue<'a, U> {
 fn parts<'a, T: Tracer>(
     tracer: &'a T,
     traces: &'a [(usize, Trace<'a>)],
-    buffers: usize,
+    (buffers, size): (usize, u64),
 ) -> impl Iterator<Item = (usize, T::Unit, Part)> + Send + 'a {
     let mut order = BinaryHeap::new();
     let mut queues: Vec<Queue<'a, T::Unit>> = Vec::new();
     for buffer in 0..buffers {
         let own = traces.iter().enumerate().filter(move |(_, (number, _))| *number == buffer);
         let units =
-            own.flat_map(move |(at, (_, trace))| tracer.units(trace, UNIT).map(move |unit| (at, unit)));
+            own.flat_map(move |(at, (_, trace))| tracer.units(trace, size).map(move |unit| (at, unit)));
         let mut queue = Queue { rest: Box::new(units), next: None, number: 0, time: 0 };
         queue.next = queue.rest.next();
         order.extend(queue.advance::<T>(buffer));

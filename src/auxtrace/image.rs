@@ -2,15 +2,16 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use build_id::{BuildId, Object};
 use perfx_format::Bytes;
 use perfx_format::record::cpumode::KERNEL_START;
-use perfx_model::address_space::{Hit, KERNEL, Machine, Space as MappedSpace};
+use perfx_model::address_space::{Dso, Hit, KERNEL, Machine, Space as MappedSpace};
 use perfx_trace::{Image, Mapping, Space};
-use symbols::{Content, ElfFile, Sources};
+use symbols::{Content, ElfFile, KernelCode, Sources};
 
 use crate::clock::Clock;
 use crate::mappings::{Mappings, Place};
@@ -151,6 +152,24 @@ impl Code {
         Some(&dso.name)
     }
 
+    /// The number of the DSO at an address, whether its code is found, and from which time on this may change.
+    pub(crate) fn state(&self, space: Option<Space>, ip: u64, ticks: u64) -> (Option<u32>, bool, u64) {
+        let (hit, times) = self.hit(space, ip, ticks);
+        let is_found = self.code(space, ip, ticks).is_some();
+        (hit.map(|hit| hit.dso), is_found, self.until(&times))
+    }
+
+    /// What a DSO is, and what it is searched as.
+    pub(crate) fn dso(&self, number: u32) -> Option<(&Dso, Option<&Known>)> {
+        let (dso, _) = self.mappings.spaces.dsos().get(number as usize)?;
+        Some((dso, self.known.get(number as usize)?.as_ref()))
+    }
+
+    /// The tick at which what was found for these times may change.
+    fn until(&self, times: &Range<u64>) -> u64 {
+        if times.end == u64::MAX { u64::MAX } else { self.clock.ticks(times.end) }
+    }
+
     fn hit(&self, space: Option<Space>, ip: u64, ticks: u64) -> (Option<Hit>, Range<u64>) {
         let Some(space) = self.space(space, ip) else { return (None, 0..u64::MAX) };
         self.mappings.spaces.find(space, ip, self.clock.moment(ticks))
@@ -223,7 +242,7 @@ impl Code {
     /// The memory of the kernel.
     fn memory(&self) -> Option<&CodeFile> {
         let memory = self.memory.get_or_init(|| {
-            let path = self.kcore.clone()?;
+            let Some(path) = self.kcore.clone() else { return self.running() };
             let (file, _) = build_id::open(&path).ok()?;
             let bytes = Bytes::map(&file).ok()?;
             let elf = ElfFile::read(&path).ok()?;
@@ -231,6 +250,32 @@ impl Code {
             Some(CodeFile { path: Some(path), id: elf.build_id, content: FileContent::Segments(segments) })
         });
         memory.as_ref()
+    }
+
+    /// That of the running kernel, if it is the recorded one.
+    fn running(&self) -> Option<CodeFile> {
+        let known = |dso: u32| self.known.get(dso as usize)?.as_ref();
+        let mapped = self.mappings.kernel.iter().filter_map(|(dso, place)| {
+            let module = match &known(*dso)?.object {
+                Object::Kernel => None,
+                Object::Module(path) => Some(build_id::module_name(path).as_bytes().to_vec()),
+                _ => return None,
+            };
+            Some((module, place.start..place.end))
+        });
+        let mapped: Vec<_> = mapped.collect();
+        let kernels = self.known.iter().flatten().filter(|known| known.object == Object::Kernel);
+        // Without a build-id, another kernel of the same release could be taken for the recorded one.
+        let id = kernels.filter_map(|known| known.id).next()?;
+        let reference = self.mappings.reference.as_ref()?;
+        let (path, code) = self.sources.kernel_memory(Some(id), reference, &mapped)?;
+        let segment =
+            |KernelCode { start, bytes }| Segment { start, offset: start, bytes: Bytes::from(bytes) };
+        let mut segments: Vec<Segment> = code.into_iter().map(segment).collect();
+        segments.sort_by_key(|segment| segment.start);
+        let is_there = !segments.is_empty();
+        let content = FileContent::Segments(segments);
+        is_there.then(|| CodeFile { path: Some(path), id: Some(id), content })
     }
 
     /// What names code to the decoder.
@@ -271,7 +316,7 @@ impl Image for Code {
         let (hit, times) = self.hit(space, ip, time);
         let hit = hit?;
         let file = self.file(hit.dso)?;
-        let until = if times.end == u64::MAX { u64::MAX } else { self.clock.ticks(times.end) };
+        let until = self.until(&times);
         match &file.content {
             FileContent::Segments(_) => Some(Mapping { until, ..self.of_segments(hit.dso, file, ip)? }),
             FileContent::Whole(bytes) => {

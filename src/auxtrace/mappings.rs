@@ -15,6 +15,8 @@ pub(crate) struct Mappings {
     pids: Vec<Option<u32>>,
     /// The position of the kernel, from its first mapping.
     pub(crate) reference: Option<Reference>,
+    /// The DSOs of the kernel and its modules, by number, and where they were.
+    pub(crate) kernel: Vec<(u32, Place)>,
     /// Where mappings begin and end, ascending, from the first use on.
     pub(crate) bounds: OnceLock<Vec<u64>>,
 }
@@ -34,12 +36,14 @@ impl Mappings {
         if dso as usize == self.pids.len() {
             self.pids.push(mapping.filter(|mapping| !mapping.kernel).map(|mapping| mapping.pid));
         }
-        self.places.push(mapping.map_or(Place { start: 0, end: 0, shift: 0 }, |mapping| Place {
+        let place = mapping.map_or(Place { start: 0, end: 0, shift: 0 }, |mapping| Place {
             start: mapping.start,
             end: mapping.start.saturating_add(mapping.len),
             shift: mapping.pgoff.wrapping_sub(mapping.start),
-        }));
+        });
+        self.places.push(place);
         if let Some(mapping) = mapping.filter(|mapping| mapping.kernel && machine == Machine::Host) {
+            self.kernel.push((dso, place));
             self.reference = self.reference.take().or_else(|| reference(mapping));
         }
     }

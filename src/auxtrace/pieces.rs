@@ -4,12 +4,19 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use perfx_format::record::time_conv::TimeConv;
 use perfx_pipeline::Result;
 use perfx_trace::{Image, Mapping, Space, Switch, Trace, coresight};
 
-use crate::coresight::{CoreSight, TraceUnit};
-use crate::decode::{Decoding, Part, UNIT, Work, decode_parts};
+use crate::coresight::{CoreSight, Piece};
+use crate::decode::{Decoding, Part, Work, decode_parts};
 use crate::image::Code;
+
+/// The first timestamp is looked for in so many bytes of a piece.
+const FRONT: usize = 4 << 10;
+
+/// What is told by a byte of a trace hardly takes longer, ns.
+const LONGEST_BYTE: u64 = 100;
 
 impl CoreSight {
     /// The code that ran, for decoding these traces.
@@ -17,9 +24,25 @@ impl CoreSight {
         ByThread { code, spaces: self.names_threads().then_some(&self.spaces) }
     }
 
-    /// Decodes the trace of each trace unit in each piece, on `threads` threads, and calls `done` with what `work` makes
-    /// of each part, in their order: [`Part::buffer`] is the number of a trace unit in a buffer, [`Part::trace`] that of
-    /// its trace in a piece, and there are no times. Also returns how many traces have the id of no trace unit.
+    /// A time that is not later than what was traced in a piece, as its first timestamps tell; `None` without one.
+    pub fn begin(&self, piece: &Piece, conv: &TimeConv) -> Option<u64> {
+        let traces = piece.front(FRONT);
+        let begins = traces.iter().filter_map(|(id, bytes)| {
+            let (_, unit) = self.unit(*id)?;
+            let trace = Trace::new(vec![bytes], Vec::new());
+            let (ticks, offset) = coresight::first_time(&trace, &unit.config)?;
+            Some(conv.time(ticks).saturating_sub(offset.saturating_mul(LONGEST_BYTE)))
+        });
+        begins.min()
+    }
+
+    /// Decodes the trace of each trace unit in pieces, in parts of at least `size` bytes on `threads` threads, and calls `done` with what `work` makes of each
+    /// part, in their order. `pieces` are their numbers, and times before which nothing is in them nor in those behind
+    /// them; with a conversion, the parts behind the first have times of their own. Also returns how many traces have the
+    /// id of no trace unit.
+    ///
+    /// [`Part::trace`] is the number of the piece times that of trace units, and the number of the unit among them.
+    /// [`Part::buffer`] is the same of the buffer; in the buffer of a thread, all trace units count as one.
     ///
     /// # Errors
     ///
@@ -27,14 +50,13 @@ impl CoreSight {
     pub fn decode<W: Work>(
         &self,
         code: &Code,
-        threads: usize,
+        (threads, size): (usize, u64),
+        (pieces, conv): (impl Iterator<Item = (usize, u64)> + Send, Option<TimeConv>),
         work: &W,
         done: impl FnMut(Part, W::Done) -> Result<()>,
     ) -> Result<(Vec<W::Sink>, u64)> {
         let Some(first) = self.units.values().next() else { return Ok((Vec::new(), 0)) };
         let (image, unknown) = (self.image(code), AtomicU64::new(0));
-        // One thread decodes a trace as a whole, so that nothing must be read to cut it.
-        let size = if threads > 1 { UNIT } else { u64::MAX };
         let decoding = Decoding {
             decoder: || coresight::Decoder::new(&image, &first.config),
             decode: |decoder: &mut coresight::Decoder<_>, (stream, unit): &Traced<'_>, sink: &mut W::Sink| {
@@ -42,7 +64,7 @@ impl CoreSight {
             },
             blocks: coresight::Decoder::blocks,
         };
-        let sinks = decode_parts(self.parts(size, &unknown), &decoding, threads, work, done)?;
+        let sinks = decode_parts(self.parts(size, (pieces, conv), &unknown), &decoding, threads, work, done)?;
         Ok((sinks, unknown.into_inner()))
     }
 
@@ -50,33 +72,42 @@ impl CoreSight {
     fn parts<'a>(
         &'a self,
         size: u64,
+        (pieces, conv): (impl Iterator<Item = (usize, u64)> + Send, Option<TimeConv>),
         unknown: &'a AtomicU64,
     ) -> impl Iterator<Item = (Traced<'a>, Part)> + Send {
-        let streams = self
-            .pieces
-            .iter()
-            .flat_map(|piece| piece.streams().into_iter().map(move |(id, bytes)| (piece, id, bytes)));
-        let mut trace = 0;
-        // For each trace unit in a buffer: its number, and that of its next part.
-        let mut buffers: HashMap<(usize, u8), (usize, u64)> = HashMap::new();
-        streams.flat_map(move |(piece, id, bytes)| {
+        // For each buffer, the number of its next part.
+        let mut numbers: HashMap<usize, u64> = HashMap::new();
+        pieces.flat_map(move |(number, begin)| {
             let mut parts = Vec::new();
-            let Some(TraceUnit { config, .. }) = self.units.get(&id) else {
-                unknown.fetch_add(1, Ordering::Relaxed);
-                return parts;
-            };
-            let switches = if self.names_threads() { &[] } else { &piece.switches[..] };
-            let stream = Arc::new(Stream { bytes, switches, config });
-            let next = buffers.len();
-            let (buffer, number) = buffers.entry((piece.buffer, id)).or_insert((next, 0));
-            for unit in coresight::units(&stream.trace(), config, size) {
-                parts.push((
-                    (stream.clone(), unit),
-                    Part { buffer: *buffer, trace, number: *number, time: 0 },
-                ));
-                *number += 1;
+            let Some(piece) = self.pieces.get(number) else { return parts };
+            let streams = piece.streams();
+            // In the buffer of a thread, what it did on a CPU comes as a whole.
+            let conv = conv.filter(|_| piece.is_of_cpu() || streams.len() == 1);
+            for (id, bytes) in streams {
+                let Some((at, unit)) = self.unit(id) else {
+                    unknown.fetch_add(1, Ordering::Relaxed);
+                    continue;
+                };
+                let switches = if self.names_threads() { &[] } else { &piece.switches[..] };
+                let stream = Arc::new(Stream { bytes, switches, config: &unit.config });
+                let trace = number * self.units.len() + at;
+                let buffer = piece.buffer * self.units.len() + if piece.is_of_cpu() { at } else { 0 };
+                let (mut time, mut last) = (begin, 0);
+                for unit in coresight::units(&stream.trace(), &unit.config, size) {
+                    // What is behind a timestamp may be told before it: the one in front of the last counts.
+                    if let Some(conv) = conv.filter(|_| unit.time > last) {
+                        time = time.max(if last > 0 { conv.time(last) } else { 0 });
+                        last = unit.time;
+                    }
+                    parts.push(((stream.clone(), unit), Part { buffer, trace, number: 0, time }));
+                }
             }
-            trace += 1;
+            parts.sort_by_key(|(_, part)| part.time);
+            for (_, part) in &mut parts {
+                let next = numbers.entry(part.buffer).or_default();
+                part.number = *next;
+                *next += 1;
+            }
             parts
         })
     }

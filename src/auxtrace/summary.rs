@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use perfx_format::read::{Batch, Recording};
-use perfx_pipeline::{Result, ordered, scan};
+use perfx_format::read::Recording;
+use perfx_pipeline::{Result, ordered};
 use perfx_trace::{Trace, coresight, intel_pt};
 
 use crate::clock::Clock;
-use crate::coresight::CoreSight;
+use crate::coresight::{CoreSight, Piece};
 use crate::survey::{Recorded, Survey};
 
 /// The packets of all traces.
@@ -39,13 +39,14 @@ impl Summary {
     }
 }
 
-/// Makes summaries of traces on threads, and adds them up.
-fn sum<T: Send>(
+/// Works on traces on threads, and adds up what is made of them.
+pub(crate) fn sum<T: Send, S: Default + Send>(
     traces: impl Iterator<Item = T> + Send,
     threads: usize,
-    of: impl Fn(T) -> Summary + Sync,
-) -> Result<Summary> {
-    let mut sum = Summary::default();
+    of: impl Fn(T) -> S + Sync,
+    add: impl Fn(&mut S, S),
+) -> Result<S> {
+    let mut sum = S::default();
     let mut workers = vec![(); threads.max(1)];
     ordered(
         traces,
@@ -53,7 +54,7 @@ fn sum<T: Send>(
         threads <= 1,
         |(), trace| of(trace),
         |one| -> Result<()> {
-            sum.add(one);
+            add(&mut sum, one);
             Ok(())
         },
     )?;
@@ -67,16 +68,7 @@ impl Summary {
     ///
     /// The recording cannot be read, or its traces are of a kind that is not decoded.
     pub fn of(recording: &mut Recording, threads: usize) -> Result<Option<Summary>> {
-        let mut survey = Survey::of(recording);
-        let kinds = survey.kinds();
-        let mut see = |batch: &Batch| {
-            batch.each(kinds, |record| -> Result<()> {
-                survey.add(record, &batch.layouts);
-                Ok(())
-            })
-        };
-        recording.take_head().iter().try_for_each(&mut see)?;
-        scan(recording, threads, true, |_| Ok(()), |batch, ()| see(batch))?;
+        let survey = Survey::read(recording, threads)?;
         let stored = recording.stored_bytes();
         if survey.is_pt() {
             return Ok(Some(survey.done(&stored, &recording.all_events())?.summary(threads)?));
@@ -91,12 +83,13 @@ impl Summary {
 impl Recorded {
     fn summary(&self, threads: usize) -> Result<Summary> {
         let (config, clock) = (&self.tracer.config, self.clock());
-        sum(self.buffers.iter().flat_map(|buffer| buffer.traces()), threads, |trace: Trace<'_>| {
+        let of = |trace: Trace<'_>| {
             let tally = intel_pt::tally(&trace, config);
             let count = |kind| tally.packets.get(kind).copied().unwrap_or(0);
             let time = clock.conv.map(|_| (length(clock, tally.span), length(clock, tally.traced)));
             Summary { syncs: count("PSB"), overflows: count("OVF"), time, packets: tally.packets }
-        })
+        };
+        sum(self.buffers.iter().flat_map(|buffer| buffer.traces()), threads, of, Summary::add)
     }
 }
 
@@ -108,7 +101,7 @@ fn length(clock: Clock, ticks: u64) -> u64 {
 impl Recorded<CoreSight> {
     fn summary(&self, threads: usize) -> Result<Summary> {
         let units = &self.tracer.units;
-        sum(self.tracer.pieces.iter(), threads, |piece| {
+        let of = |piece: &Piece| {
             let mut found = Summary::default();
             for (id, bytes) in piece.streams() {
                 let Some(unit) = units.get(&id) else { continue };
@@ -120,6 +113,7 @@ impl Recorded<CoreSight> {
                 }
             }
             found
-        })
+        };
+        sum(self.tracer.pieces.iter(), threads, of, Summary::add)
     }
 }

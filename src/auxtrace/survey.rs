@@ -3,19 +3,20 @@
 use std::collections::{BTreeSet, HashMap};
 
 use perfx_format::features::initial_maps;
-use perfx_format::read::{Recording, StoredBytes};
+use perfx_format::read::{Batch, Recording, StoredBytes};
 use perfx_format::record::aux::{Aux, Auxtrace, AuxtraceInfo};
 use perfx_format::record::pt_info::PtInfo;
 use perfx_format::{Bytes, Event, Kinds, Layouts, Origin, Record, RecordType, named_pid};
 use perfx_model::address_space::{AddressSpaces, Changes, Dso, Mapping};
 use perfx_model::guests::Guests;
 use perfx_model::spe::TaskChange;
-use perfx_pipeline::{Result, bail};
+use perfx_pipeline::{Result, bail, scan};
 
 use crate::buffer::Buffer;
 use crate::clock::Clock;
 use crate::coresight::{CoreSight, Written};
 use crate::intel_pt::IntelPt;
+use crate::kept::Kept;
 use crate::mappings::Mappings;
 use crate::overlap::overlap;
 use crate::running::{Running, Task};
@@ -27,7 +28,8 @@ pub struct Survey {
     tracers: BTreeSet<Option<&'static str>>,
     pt: Option<PtInfo>,
     written: Written,
-    chunks: Vec<(Auxtrace, Origin, usize)>,
+    chunks: Vec<(Auxtrace, Place)>,
+    kept: Kept,
     lost: Vec<Lost>,
     running: Running,
     changes: Changes,
@@ -36,6 +38,36 @@ pub struct Survey {
     /// A time at which something was traced.
     near: Option<u64>,
     sched_switch: SchedSwitch,
+}
+
+/// Where the data of an AUXTRACE record is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Place {
+    /// In the recording, so many bytes behind the beginning of a record.
+    Stored(Origin, usize),
+    /// Among what is kept.
+    Kept(u64),
+}
+
+/// The data of AUXTRACE records.
+pub(crate) struct AuxData<'a> {
+    stored: &'a StoredBytes,
+    kept: Bytes,
+}
+
+impl AuxData<'_> {
+    /// So many bytes at a place; `None` if they can't be read again.
+    pub(crate) fn get(&self, place: Place, size: u64) -> Option<Bytes> {
+        let len = usize::try_from(size).ok()?;
+        match place {
+            Place::Stored(origin, header) => self.stored.get(origin, header, len),
+            Place::Kept(start) => {
+                let start = usize::try_from(start).ok()?;
+                let end = start.checked_add(len).filter(|end| *end <= self.kept.len())?;
+                Some(self.kept.slice(start..end))
+            }
+        }
+    }
 }
 
 /// The kernel lost data of a trace, because a buffer was full (AUX record).
@@ -71,6 +103,7 @@ impl Survey {
         RecordType::AUXTRACE,
         RecordType::AUX,
         RecordType::AUX_OUTPUT_HW_ID,
+        RecordType::TIME_CONV,
         RecordType::ITRACE_START,
         RecordType::ID_INDEX,
         RecordType::KSYMBOL,
@@ -84,6 +117,25 @@ impl Survey {
             survey.add(&record, &layouts);
         }
         survey
+    }
+
+    /// Reads a recording.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read.
+    pub fn read(recording: &mut Recording, threads: usize) -> Result<Survey> {
+        let mut survey = Survey::of(recording);
+        let kinds = survey.kinds();
+        let mut see = |batch: &Batch| {
+            batch.each(kinds, |record| -> Result<()> {
+                survey.add(record, &batch.layouts);
+                Ok(())
+            })
+        };
+        recording.take_head().iter().try_for_each(&mut see)?;
+        scan(recording, threads, true, |_| Ok(()), |batch, ()| see(batch))?;
+        Ok(survey)
     }
 
     /// The kinds of records that [`Survey::add`] reads.
@@ -104,8 +156,11 @@ impl Survey {
                 self.pt = self.pt.or_else(|| PtInfo::of(record));
             }
             RecordType::AUXTRACE => {
-                let place = (record.origin(), record.bytes().len());
-                self.chunks.extend(Auxtrace::of(record).map(|chunk| (chunk, place.0, place.1)));
+                let place = match record.origin() {
+                    Origin::Chunk { .. } => Place::Kept(self.kept.add(record.payload())),
+                    origin => Place::Stored(origin, record.bytes().len()),
+                };
+                self.chunks.extend(Auxtrace::of(record).map(|chunk| (chunk, place)));
             }
             RecordType::AUX => {
                 self.near = self.near.or(time);
@@ -164,9 +219,10 @@ impl Survey {
     ///
     /// The AUX data is of another kind, or of trace units that are not decoded.
     pub fn done_coresight(self, stored: &StoredBytes) -> Result<Recorded<CoreSight>> {
-        let Survey { written, chunks, lost, running, changes, mut mappings, .. } = self;
+        let Survey { written, chunks, kept, lost, running, changes, mut mappings, .. } = self;
         let mut ran = running.done(&Clock { conv: None });
-        let (tracer, unreadable) = written.done(&chunks, stored, &mut ran)?;
+        let data = AuxData { stored, kept: kept.done()? };
+        let (tracer, unreadable) = written.done(&chunks, &data, &mut ran)?;
         mappings.spaces = AddressSpaces::new(changes);
         Ok(Recorded { tracer, buffers: Vec::new(), tasks: ran.tasks, lost, unreadable, mappings })
     }
@@ -177,7 +233,8 @@ impl Survey {
     ///
     /// The AUX data is of another kind, or cannot be decoded.
     pub fn done(self, stored: &StoredBytes, events: &[Event]) -> Result<Recorded> {
-        let Survey { pt, chunks, lost, running, changes, mut mappings, near, .. } = self;
+        let Survey { pt, chunks, kept, lost, running, changes, mut mappings, near, .. } = self;
+        let stored = AuxData { stored, kept: kept.done()? };
         let Some(info) = pt else { bail!("the AUX data is not of Intel PT") };
         let tracer = IntelPt::new(info, events, near.unwrap_or(0))?;
         let clock = Clock { conv: tracer.info.conv };
@@ -185,14 +242,14 @@ impl Survey {
         let (mut buffers, mut numbers, mut unreadable) = (Vec::new(), HashMap::new(), 0);
         // Where the data of each buffer ends so far, and the last piece of it.
         let mut ends: Vec<(u64, Bytes)> = Vec::new();
-        for (Auxtrace { size, offset, idx, tid, cpu, .. }, origin, header) in chunks {
+        for (Auxtrace { size, offset, idx, tid, cpu, .. }, place) in chunks {
             let number = *numbers.entry((idx, cpu, tid)).or_insert_with(|| {
                 let switches = ran.switches(cpu, tid);
                 buffers.push(Buffer { cpu, tid, traces: Vec::new(), switches });
                 ends.push((0, Bytes::default()));
                 buffers.len() - 1
             });
-            let data = usize::try_from(size).ok().and_then(|len| stored.get(origin, header, len));
+            let data = stored.get(place, size);
             let Some(data) = data else {
                 unreadable += 1;
                 continue;

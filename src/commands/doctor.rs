@@ -1,7 +1,8 @@
 //! `perfx doctor` reports what is wrong with recordings, where, and which perf is affected.
 
-use std::borrow::Cow;
+mod code;
 
+use std::borrow::Cow;
 use std::io::{self, Write as _};
 use std::sync::Arc;
 
@@ -16,10 +17,12 @@ use perfx_format::Origin;
 use perfx_format::readers::{READERS, Reader};
 use perfx_look::json::{Document, Offset};
 use perfx_look::render::printable;
+use perfx_passes::{IdOptions, SymbolArgs};
 use perfx_pipeline::counted;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Serialize, Serializer};
 
+use self::code::{MissingCode, missing};
 use crate::args::{Format, FormatArgs, ThreadArgs, json_document, json_line};
 use crate::io::source::{InputsArgs, Source};
 use crate::io::target::stdout;
@@ -33,6 +36,9 @@ use crate::term::units::count;
 /// 7.3 react unless both read it anyway, and the command that repairs it. If only older perfs can't
 /// read something, that is a note and not a fault; -v also prints notes.
 ///
+/// Of a recording with Intel PT, it also lists the code that the trace goes through and that is not
+/// found here, with the share of the trace in it and what finds it. The recording is no less sound.
+///
 /// Exit codes: 0 sound, 3 suspect, 1 unreadable: perfx can't copy every record of the recording.
 ///
 /// Examples:
@@ -41,6 +47,7 @@ use crate::term::units::count;
 ///   perf record -o - ./program | perfx doctor -
 ///   perfx doctor --list
 ///   perfx doctor --for perf-5.10 perf.data
+///   perfx doctor --root sysroot traced.data
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Doctor {
@@ -63,6 +70,8 @@ pub(crate) struct Doctor {
     /// Also print notes: things that only some perfs can't read
     #[arg(short, long)]
     verbose: bool,
+    #[command(flatten)]
+    search: SymbolArgs,
     #[command(flatten)]
     format: FormatArgs,
     #[command(flatten)]
@@ -118,6 +127,10 @@ pub(crate) struct FileEntry {
     /// Records examined
     records: u64,
     findings: Vec<FindingEntry>,
+    /// Code that its hardware traces need and that is not found here
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(default)]
+    missing_code: Vec<MissingCode>,
 }
 
 /// All places of one code.
@@ -194,20 +207,25 @@ impl Doctor {
             return self.examine_for(reader);
         }
         let (mut worst, mut files) = (Verdict::Sound, Vec::new());
+        let ids = self.search.clone().options()?;
         let failed = self.each(
-            |source| self.examine(source),
-            |diagnosis| {
+            |source| self.examine(source, &ids),
+            |(diagnosis, missing_code)| {
                 worst = worst.max(diagnosis.verdict);
                 if self.quiet && diagnosis.verdict == Verdict::Sound {
                     return Ok(());
                 }
+                if format == Format::Text {
+                    let text = text(&diagnosis, self.verbose) + &missing_text(&missing_code);
+                    return Ok(stdout().write_all(text.as_bytes())?);
+                }
+                let entry = FileEntry { missing_code, ..FileEntry::of(&diagnosis) };
                 match format {
-                    Format::Text => stdout().write_all(text(&diagnosis, self.verbose).as_bytes())?,
-                    Format::Json => files.push(FileEntry::of(&diagnosis)),
                     Format::Ndjson => {
-                        let line = Output::new(Printed::DoctorFile(FileEntry::of(&diagnosis)));
+                        let line = Output::new(Printed::DoctorFile(entry));
                         stdout().write_all(json_line(&line)?.as_bytes())?;
                     }
+                    _ => files.push(entry),
                 }
                 Ok(())
             },
@@ -279,15 +297,28 @@ impl Doctor {
         })
     }
 
-    fn examine(&self, source: &Source) -> Result<Diagnosis> {
+    /// The diagnosis of a recording, and the code that its traces lack.
+    fn examine(&self, source: &Source, ids: &IdOptions) -> Result<(Diagnosis, Vec<MissingCode>)> {
+        let threads = self.threads.count();
         match source.open() {
             Ok(recording) => {
                 let _bar = if self.quiet { Bar::none() } else { Bar::of(&recording) };
-                Ok(examine(recording, self.threads.count(), self.places.into())?)
+                let diagnosis = examine(recording, threads, self.places.into())?;
+                let code = match source {
+                    Source::Path(_) if diagnosis.has_traces => missing(source, ids, threads),
+                    // Standard input cannot be read again.
+                    _ => Ok(Vec::new()),
+                };
+                let code = code.or_else(|error| {
+                    let (name, error) = (source.to_string(), message(&error));
+                    let what = format!("{name}: the code that its traces need is not searched for: {error}");
+                    writeln!(io::stderr(), "perfx: {}", printable(&what)).map(|()| Vec::new())
+                })?;
+                Ok((diagnosis, code))
             }
             Err(error) => {
                 let name: Arc<str> = source.to_string().into();
-                Ok(unopened(&name, error.downcast()?)?)
+                Ok((unopened(&name, error.downcast()?)?, Vec::new()))
             }
         }
     }
@@ -340,6 +371,16 @@ fn text(diagnosis: &Diagnosis, notes: bool) -> String {
         }
     }
     text.lines().map(|line| printable(line) + "\n").collect()
+}
+
+/// The code that traces lack.
+fn missing_text(code: &[MissingCode]) -> String {
+    if code.is_empty() {
+        return String::new();
+    }
+    let title =
+        "  code of the trace that is not found, with the share of the trace in it and what finds it\n";
+    code.iter().fold(title.to_owned(), |text, code| text + &printable(&code.text()) + "\n")
 }
 
 /// How perf reacts, if that is worth mentioning, and the command that repairs it: one line, or nothing.
@@ -397,6 +438,7 @@ impl FileEntry {
             verdict: verdict(diagnosis.verdict),
             records: diagnosis.records,
             findings: diagnosis.findings.iter().map(|finding| FindingEntry::of(diagnosis, finding)).collect(),
+            missing_code: Vec::new(),
         }
     }
 }

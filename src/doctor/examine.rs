@@ -68,10 +68,12 @@ pub fn examine(mut recording: Recording, threads: usize, most: usize) -> Result<
     front::times(&recording, &patient.times, &mut patient.findings);
     front::aux(&recording, &patient.aux, &mut patient.findings);
     front::id_index(&recording, &patient.aux, &mut patient.findings);
+    let has_traces = patient.aux.iter().any(|aux| matches!(aux, Aux::Trace { .. }));
     let Patient { findings, broken, whole, records, .. } = patient;
     Ok(Diagnosis {
         records,
         whole,
+        has_traces,
         ..Diagnosis::new(recording.name.clone(), recording.stream_names(), findings, broken)
     })
 }

@@ -132,6 +132,8 @@ pub struct Diagnosis {
     pub streams: Vec<Arc<str>>,
     /// Faults first, then notes.
     pub findings: Vec<Finding>,
+    /// True if it has AUXTRACE records.
+    pub has_traces: bool,
 }
 
 impl Diagnosis {
@@ -143,6 +145,6 @@ impl Diagnosis {
             (false, true) => Verdict::Suspect,
             (false, false) => Verdict::Sound,
         };
-        Diagnosis { name, verdict, records: 0, whole: !broken, streams, findings }
+        Diagnosis { name, verdict, records: 0, whole: !broken, streams, findings, has_traces: false }
     }
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
-use perfx_auxtrace::{Clock, Code, CoreSight, Part, Recorded, Survey, Work, decode};
+use perfx_auxtrace::{Clock, Code, CoreSight, Part, Recorded, Survey, UNIT, Work, decode};
 use perfx_format::read::Recording;
 use perfx_model::address_space::Dso;
 use perfx_passes::{FilterOptions, say_faults, say_missing, say_used, traced_code};
@@ -121,7 +121,12 @@ impl Traced {
                 let code = traced_code(ids, &mut recorded, Clock { conv: None }, known, about);
                 own.inspect(|(path, own)| code.take_from(path, own));
                 let tracer = &recorded.tracer;
-                let (sinks, unknown) = tracer.decode(&code, threads, &Count { is_told: true }, joined)?;
+                let pieces = (0..tracer.pieces.len()).map(|piece| (piece, 0));
+                let work = Count { is_told: true };
+                // One thread decodes a trace as a whole, so that nothing must be read to cut it.
+                let size = if threads > 1 { UNIT } else { u64::MAX };
+                let (sinks, unknown) =
+                    tracer.decode(&code, (threads, size), (pieces, None), &work, joined)?;
                 joints.into_values().filter_map(Joint::end_told).for_each(|run| runs.add(run, 1));
                 if unknown > 0 {
                     let traces = counted(unknown, "trace", "traces");
@@ -196,6 +201,7 @@ struct Counting {
 impl Work for Count {
     type Sink = Counting;
     type Done = Ends;
+    const IS_ORDERED: bool = false;
 
     fn sink(&self) -> Counting {
         let counter = if self.is_told { Counter::told } else { Counter::new };

@@ -100,6 +100,7 @@ fn read<'a>(feature: Feature, s: &mut Section<'a>, context: FeatureContext) -> O
         Feature::GROUP_DESC => group_desc(s).map(drop),
         Feature::AUXTRACE => auxtrace_index(s).map(drop),
         Feature::META_INFO => simpleperf::meta_info(s),
+        Feature::FILE => simpleperf::old_files(s),
         Feature::FILE2 => simpleperf::files(s),
         Feature::CACHE => {
             s.version::<u32>(1)?;

@@ -116,10 +116,33 @@ impl RecordType {
     }
 }
 
+/// Kinds of simpleperf, which perf does not know: they have no [`RecordType::name`].
+// Source: AOSP, simpleperf/record.h.
+impl RecordType {
+    /// What simpleperf calls it.
+    fn simpleperf_name(self) -> Option<&'static str> {
+        const FIRST: u32 = 32769;
+        const NAMES: [&str; 10] = [
+            "KERNEL_SYMBOL",
+            "DSO",
+            "SYMBOL",
+            "SPLIT",
+            "SPLIT_END",
+            "EVENT_ID",
+            "CALLCHAIN",
+            "UNWINDING_RESULT",
+            "TRACING_DATA",
+            "DEBUG",
+        ];
+        let at = self.0.checked_sub(FIRST).and_then(|at| usize::try_from(at).ok())?;
+        NAMES.get(at).copied()
+    }
+}
+
 /// `MMAP2 (10)`; a kind without a name is `unknown (4000)`.
 impl fmt::Display for RecordType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({})", self.name().unwrap_or("unknown"), self.0)
+        write!(f, "{} ({})", self.name().or(self.simpleperf_name()).unwrap_or("unknown"), self.0)
     }
 }
 
@@ -196,6 +219,8 @@ features! {
 /// Features of simpleperf, which perf does not know: they have no [`Feature::name`].
 // Source: AOSP, simpleperf/record_file_format.h.
 impl Feature {
+    /// As [`Feature::FILE2`], as it was written before 2022.
+    pub const FILE: Feature = Feature(128);
     /// Keys and values that describe the recording.
     pub const META_INFO: Feature = Feature(129);
     /// The files that were mapped, with symbols that were hit.

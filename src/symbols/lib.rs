@@ -12,6 +12,7 @@ mod inlined;
 mod kallsyms;
 #[cfg(test)]
 mod made;
+mod memory;
 mod name;
 mod plt;
 mod shown;
@@ -26,6 +27,7 @@ pub use crate::debuginfod::Debuginfod;
 pub use crate::dwarf::{DWARF_STACK, DwarfFiles, Mapped};
 pub use crate::elf::ElfFile;
 pub use crate::inlined::{Call, DwarfPlaces, Inlined};
+pub use crate::memory::KernelCode;
 pub use crate::name::Name;
 pub use crate::plt::Stub;
 pub use crate::shown::ShownNames;

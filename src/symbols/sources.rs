@@ -12,6 +12,7 @@ use build_id::{Answer, BuildId, Finder, Object, Places, Reason, RecordedOn, Sour
 
 use crate::debuginfod::{Artifact, Debuginfod};
 use crate::elf::ElfFile;
+use crate::memory::{self, KernelCode};
 use crate::unwind::UnwindTables;
 use crate::{DwarfFiles, DwarfPlaces, Inlined, Symbol, Symbols, kallsyms};
 
@@ -287,6 +288,21 @@ impl Sources {
             let shift = symbols.address_of(&reference.name)?.wrapping_sub(reference.address);
             (fits(id, elf.build_id) && !elf.code.is_empty()).then_some((place, elf, shift))
         })
+    }
+
+    /// The code in the memory of the running kernel at these addresses, of the kernel (`None`) or the module of this name,
+    /// and where it was read: only if this is the recorded kernel, and it has not booted since then. Not if the user
+    /// names another file.
+    pub fn kernel_memory(
+        &self,
+        id: Option<BuildId>,
+        reference: &Reference,
+        mapped: &[(Option<Vec<u8>>, Range<u64>)],
+    ) -> Option<(PathBuf, Vec<KernelCode>)> {
+        let kernel = self.running(&Object::Kernel, id, None).filter(|_| self.kernel.is_none())?;
+        let is_of_boot = kernel.address_of(&reference.name) == Some(reference.address);
+        let folder = Path::new(memory::RUNNING);
+        is_of_boot.then(|| (folder.join(memory::MEMORY), memory::read(folder, mapped)))
     }
 
     /// The files that another machine needs to name the functions of an object: its own, which comes first, its

@@ -13,7 +13,7 @@ mod units;
 pub use self::decoder::Decoder;
 pub use self::frames::{Deformatted, deformat, deformat_with_places};
 pub use self::show::{Listed, list};
-pub use self::units::{Unit, units};
+pub use self::units::{Unit, first_time, units};
 
 use crate::kind::Kind;
 

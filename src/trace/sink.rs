@@ -11,6 +11,13 @@ pub trait Sink {
     /// A block was executed.
     fn step(&mut self, blocks: &Blocks, point: &Point, step: Step);
 
+    /// A block was executed, and the next one behind it: the trace tells nothing of its end, so that the next step belongs
+    /// to the same piece of code. CoreSight tells of every branch but those in front of a source address (ETE).
+    #[inline(always)]
+    fn straight(&mut self, blocks: &Blocks, point: &Point, step: Step) {
+        self.step(blocks, point, step);
+    }
+
     /// The steps of a path were executed, those behind its lead at the time `now`.
     ///
     /// A sink that does not have to look at each step can take them at once.
@@ -126,6 +133,8 @@ pub enum Event {
         /// True in a guest (VMX non-root operation).
         guest: bool,
     },
+    /// The trace names the thread that runs, maybe the same as before (CoreSight).
+    Context,
     /// A point of synchronization: the trace repeats its state. A trace begins with one.
     Sync {
         /// The address of the next instruction, which is known from here on after a fault and at the beginning of a
@@ -136,6 +145,8 @@ pub enum Event {
     },
     /// Something is lost or wrong.
     Fault(Fault),
+    /// The trace ends here; more may have been executed (CoreSight).
+    Over,
 }
 
 /// Something that is lost or wrong in a trace: what ran from there to the next [`Event`] that begins, resumes or

@@ -1,5 +1,5 @@
 #!/bin/bash
-# record.sh [plain] [chains] [z] [jit] [stacks]: makes the big recordings that the benchmarks read (plain, chains and z
+# record.sh [plain] [chains] [z] [jit] [stacks] [traces]: makes the big recordings that the benchmarks read (plain, chains and z
 # by default).
 #
 #   plain    >= 1 GB: two tracepoints with raw data, cpu-clock, a little forking
@@ -9,6 +9,8 @@
 #
 #   jit      a program with 200,000 generated functions (jit.py); $OUT/jit has its jitdump
 #   stacks   about 0.6 GB: gcc, Python and stacks.c with user stacks (--call-graph dwarf)
+#   traces   200 MB each of Intel PT, made without such a processor (tests/data/trace/ptmake.py; PYTHON is a python3 with
+#            capstone): trace-calls, -indirect, -cold (gcc's cc1) with one buffer, and trace-cpus with three
 #
 # The first three are system-wide (-a) and hold whatever else runs on the machine: NEVER put them into the repository.
 #   PERF=perf       the perf to record with
@@ -19,6 +21,7 @@
 # Needs root (or perf_event_paranoid -1 and tracefs), gcc, 3 GB of disk; takes about two minutes.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
+PYTHON=${PYTHON:-python3}
 PERF=${PERF:-perf} OUT=${OUT:-/tmp/perfx-data/big} SIZE=${SIZE:-1100M} TIME=${TIME:-60} BUFFER=${BUFFER:-64M}
 work=/tmp/perfx-data/work
 PERF=$(command -v "$PERF") || { echo "record.sh: no such perf" >&2; exit 1; }
@@ -46,6 +49,37 @@ make() {
     echo "record.sh: $file, data section of $size bytes"
 }
 
+# trace NAME STEPS... [OPTIONS]: $OUT/trace-NAME.data of at least 200 MB, of copies of one trace.
+trace() {
+    local made one name=$1
+    shift
+    made() { "$PYTHON" "$here/../data/trace/ptmake.py" "$OUT/trace-$name.data" "$@" --truth /dev/null; }
+    one=$(made "$@" | sed 's/.*instructions, \([0-9+]*\) bytes.*/\1/') || return 1
+    made "$@" --copies $((200000000 / (one) + 1))
+}
+
+# steps NAME COMMAND...: what a program executes, for `trace`.
+steps() {
+    local name=$1
+    shift
+    (cd "$work" && env -i PATH="$PATH" ${STEPS:+STEPS="$STEPS"} ./step "$name.steps" "$@" > "$name.log" 2>&1)
+}
+
+traces() (
+    source=$here/../data/trace
+    gcc -O2 -o "$work/step" "$source/step.c" && gcc -O1 -DSMALL -static -o "$work/calls" "$source/loop.c" &&
+        gcc -O1 -static -o "$work/indirect" "$source/loop.c" && gcc -O2 -static -o "$work/halve" "$source/loops.c" || return 1
+    cc1=$(gcc -print-prog-name=cc1)
+    gcc -E -w "$here/gate.c" -o "$work/cold.i" || return 1
+    steps calls "$work/calls" 200
+    steps indirect "$work/indirect" 200
+    steps halve "$work/halve" 100
+    STEPS=2000000 steps cold "$cc1" -O2 -quiet -fpreprocessed "$work/cold.i" -o /dev/null
+    cd "$work" || return 1
+    trace calls calls.steps && trace indirect indirect.steps && trace cold cold.steps &&
+        trace cpus calls.steps indirect.steps halve.steps --cpus 3 --slice 20000 --mtc --cyc
+)
+
 loop() { echo "end=\$((SECONDS + $1)); while [ \$SECONDS -lt \$end ]; do $2; wait; done"; }
 busy='burn 2000 40 & burn 2000 20; forks 100 1'
 calls='calls 100 2000 & calls 100 2000; forks 100 1'
@@ -63,6 +97,7 @@ for what in ${*:-plain chains z}; do
             "$PERF" record -q -B -e cpu-clock -F 7000 -m 16M --call-graph dwarf -o "$OUT/stacks.data" \
                 bash -c "$(loop 30 "for file in $here/../data/work/*.c; do gcc -O3 -w -c \$file -o /dev/null; done; \
                     python3 -c 'import json; json.dumps([[i] * 9 for i in range(300000)])'; stacks 200")" || status=1 ;;
+        traces) traces || status=1 ;;
         *) echo "record.sh: unknown: $what" >&2; exit 2 ;;
     esac
 done

@@ -7,7 +7,7 @@ usage: run.py [--runs N] [--perf PERF] [--only REGEX] [--write] [DIR]      (DIR 
 Every command runs N times (default 5). The commands of a group run alternately, so that other load affects all of them
 alike; the fastest run counts, with a warm page cache, and the median is shown. Compression is compared with zstd, for the same bytes or the same
 zstd stream. Memory is the peak of private (anonymous) memory, polled every 2 ms from /proc/PID/status. Outputs go to
-DIR/out. perf runs only once, because it is slow. The last tables compare CPU seconds: of exports, and on one thread of
+DIR/out. perf runs only once, because it is slow; for hardware traces it should be perf 7.3 (--perf). The last tables compare CPU seconds: of exports, and on one thread of
 what reads other files. stackcollapse-perf.pl and inferno-collapse-perf are run if they are in PATH.
 """
 import argparse, json, os, re, resource, shutil, statistics, struct, subprocess, sys, tempfile, time
@@ -190,7 +190,7 @@ for name in ["plain", "chains", "z"]:
         window = ["filter", "--time", "50%-51%"]
         read += [("index", [perfx, "index", "-q", indexed]), ("filter, indexed", [perfx, *window, indexed, "-o", out])]
         samples = samples_of(path)
-        split = lambda parts: [perfx, "split", "-q", "-f", "--samples", str(samples // parts), path, "-o", out + ".parts/"]
+        split = lambda parts: [perfx, "split", "-q", "-f", "--samples", str(samples // parts), "--max-parts", "10000", path, "-o", out + ".parts/"]
         read += [(f"split into {parts} parts", split(parts)) for parts in [100, 1000, 9000]]
     read += [("filter --time 50%-51%", cut("50%-51%")), ("filter --time 25%-75%", cut("25%-75%")), ("sort", [perfx, "sort", path, "-o", out])]
     items += read if name != "z" else []
@@ -266,6 +266,34 @@ for name, options, path in on_one_thread:
     slow = cpu(perfs)
     beside = f"{slow[0]:.1f} s, {slow[1]:.0f} MiB | {slow[0] / seconds:.0f}"
     show(f"| `inject {options[0]}` of {name} | {seconds:.2f} s | {memory:.0f} MiB | {beside} |")
+
+# Hardware traces: CPU time on one thread beside perf, time of one and two threads, and memory. For an export, perf's time
+# is that of the samples from which other tools would make a profile.
+traces = [os.path.join(args.dir, f"trace-{name}.data") for name in ["calls", "indirect", "cold", "cpus"]]
+traces = [path for path in traces if os.path.exists(path) and re.search(args.only, "traces")]
+if traces:
+    program = os.path.join(args.dir, "../work")
+    show("\nhardware traces: CPU time\n")
+    show("| trace | work | CPU time | speed | perf inject | perf ÷ perfx | time on 1 thread ÷ 2 threads | private memory |\n|" + "---|" * 8)
+for path in traces:
+    name, size = re.search(r"trace-(\w+)", path)[1], os.path.getsize(path) / 1e6
+    sampled = ["--itrace=i500009il --strip", "--itrace=i100usle"]
+    items = [(f"inject {letters}", [perfx, "inject", *letters.split(), path, "-f", "-o", out]) for letters in sampled]
+    binary = os.path.join(program, name)
+    if os.path.exists(binary):
+        items.append(("export bolt", [perfx, "export", "bolt", "-q", path, "--binary", binary, "-o", out]))
+    perfs = {f"inject {letters}": cpu(perf_inject(path, "-f", *letters.split()))[0] for letters in sampled}
+    for label, command in items:
+        used, one, two = [], [], []
+        for _ in range(args.runs):
+            before = time.monotonic()
+            used.append(cpu(command + ["-@", "1"]))
+            one.append(time.monotonic() - before)
+            two.append(run(command + ["-@", "2"]))
+        seconds, memory = min(used)[0], max(memory for _, memory in used + two)
+        perf = perfs.get(label, perfs["inject " + sampled[0]])
+        ratio = min(one) / min(two)[0]
+        show(f"| {name} | `{label}` | {seconds:.2f} s | {size / seconds:.0f} MB/s | {perf:.1f} s | {perf / seconds:.1f} | {ratio:.2f} | {memory:.0f} MiB |")
 
 with open(page) as file:
     text = file.read()

@@ -4,10 +4,12 @@
 use std::borrow::Cow;
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use perfx_format::RecordType;
 use perfx_format::read::Recording;
 use perfx_format::record::aux::{Aux, Auxtrace};
+use perfx_format::record::builder::build;
 use perfx_format::record::time::replace_times;
 use perfx_format::write::RecordingWriter;
 
@@ -81,27 +83,39 @@ impl Drop for Alias {
     }
 }
 
+impl Alias {
+    /// One of the length of [`PLACE`] that leads to the programs, for a test.
+    fn of_programs(test: u32) -> Alias {
+        let alias = Alias(format!("/tmp/etm{:08}", std::process::id() * 10 % 100_000_000 + test).into());
+        assert_eq!(alias.0.as_os_str().len(), PLACE.len());
+        symlink(root().join("tests/data/trace/root").join(&PLACE[1..]), &alias.0).unwrap();
+        alias
+    }
+
+    /// Writes a recording whose programs are there.
+    fn move_programs(&self, name: &str, to: &Path) {
+        let mut bytes = fs::read(root().join("tests/data/trace").join(name).with_extension("data")).unwrap();
+        let moved = self.0.as_os_str().as_encoded_bytes();
+        let places = (0..bytes.len() - PLACE.len()).filter(|&at| bytes[at..].starts_with(PLACE.as_bytes()));
+        for at in places.collect::<Vec<_>>() {
+            bytes[at..at + PLACE.len()].copy_from_slice(moved);
+        }
+        fs::write(to, bytes).unwrap();
+    }
+}
+
+/// Where the programs are in the recordings.
+const PLACE: &str = "/opt/perfx/trace";
+
 /// `perf inject` looks for code at the paths in the recording only, so that these become others of the same length.
 #[test]
 fn inject_makes_the_samples_of_perf() {
     let Some(perf) = perf("perf-new") else { return };
-    const PLACE: &str = "/opt/perfx/trace";
-    let folder = root().join("tests/data/trace");
-    let alias = Alias(format!("/tmp/etm{:08}", std::process::id()).into());
-    assert_eq!(alias.0.as_os_str().len(), PLACE.len());
-    symlink(folder.join("root").join(&PLACE[1..]), &alias.0).unwrap();
-    let dir = temp();
+    let (alias, dir) = (Alias::of_programs(0), temp());
     let path = |name: &str| dir.path().join(name);
     for name in NAMES {
-        let bytes = fs::read(folder.join(name).with_extension("data")).unwrap();
-        let place = bytes.windows(PLACE.len()).position(|window| window == PLACE.as_bytes()).unwrap();
-        let moved = alias.0.as_os_str().as_encoded_bytes();
-        fs::write(path("in"), [&bytes[..place], moved, &bytes[place + PLACE.len()..]].concat()).unwrap();
-        for letters in ["b", "c", "i1000i", "i100il", "i7il4", "i100ib"] {
-            // A range of ETE has several blocks: samples of one place come in another order.
-            if (name, letters) == ("etm-ete", "i100ib") {
-                continue;
-            }
+        alias.move_programs(name, &path("in"));
+        for letters in ["b", "c", "i1000i", "i100il", "i7il4g", "i100ib"] {
             let (what, itrace) = (format!("{name} {letters}"), format!("--itrace={letters}"));
             perf.run(Stdin::Null, args!["inject", "-f", &itrace, "-i", path("in"), "-o", path("perf")]);
             perfx(args!["inject", "-f", &itrace, path("in"), "-o", path("ours")]).done().unwrap();
@@ -109,6 +123,78 @@ fn inject_makes_the_samples_of_perf() {
             same_lines(&what, &samples(&path("perf")), &samples(&path("ours"))).unwrap();
         }
     }
+}
+
+/// Samples of one time on two CPUs come in the order of the CPUs; that of perf depends on its queues.
+#[test]
+fn samples_have_the_times_that_perf_estimates_from_virtual_timestamps() {
+    let Some(perf) = perf("perf-new") else { return };
+    let (alias, dir) = (Alias::of_programs(1), temp());
+    let path = |name: &str| dir.path().join(name);
+    alias.move_programs("etm-virtual", &path("in"));
+    let sorted = |name: &str| {
+        let mut lines = samples(&path(name));
+        lines.sort();
+        lines
+    };
+    // Branch stacks at the end of a trace are those of the thread on any CPU in perf.
+    for letters in ["b", "i7i", "i100ibg", "Zi100ib", "cT"] {
+        let itrace = format!("--itrace={letters}");
+        perf.run(Stdin::Null, args!["inject", "-f", &itrace, "-i", path("in"), "-o", path("perf")]);
+        for threads in ["1", "3"] {
+            let run = perfx(args!["inject", "-f", "-@", threads, &itrace, path("in"), "-o", path("ours")]);
+            run.done().unwrap();
+            let what = format!("{letters} -@{threads}");
+            same_lines(&what, &events(&path("perf")), &events(&path("ours"))).unwrap();
+            same_lines(&what, &sorted("perf"), &sorted("ours")).unwrap();
+        }
+        assert!(letters.starts_with('Z') || times(&path("ours")).is_sorted(), "{letters}");
+    }
+}
+
+/// The times of samples, in file order.
+fn times(path: &Path) -> Vec<u64> {
+    let mut recording = Recording::open(path).unwrap();
+    let (mut records, mut times) = (recording.records(), Vec::new());
+    while let Some(record) = records.next_record().unwrap() {
+        times.extend(record.sample().unwrap().and_then(|sample| sample.time));
+    }
+    times
+}
+
+/// There was an error: their events have no IDENTIFIER, and samples of branches have their id at another place.
+#[test]
+fn inject_decodes_what_simpleperf_recorded() {
+    let folder = root().join("tests/data/trace");
+    let (dir, input) = (temp(), folder.join("etm-android.data"));
+    let out = dir.path().join("out");
+    let mut truth = truth(&fs::read_to_string(input.with_extension("truth")).unwrap());
+    for letters in ["b", "i100il", "i1000ibl8"] {
+        let itrace = format!("--itrace={letters}");
+        perfx(args!["inject", "-f", &itrace, "--root", folder.join("root"), &input, "-o", &out])
+            .done()
+            .unwrap();
+        for perf in perfs(&["perf", "perf-new"]) {
+            let shown = perf.script(&out, &folder.join("root"), &["-F", "hw:event,ip"]).text();
+            assert_eq!(shown.lines().count(), samples(&out).len(), "{letters}: {}", perf.path().display());
+        }
+    }
+    perfx(args!["inject", "-f", "--itrace=b", "--root", folder.join("root"), &input, "-o", &out])
+        .done()
+        .unwrap();
+    let mut recording = Recording::open(&out).unwrap();
+    let (mut records, mut made) = (recording.records(), Vec::new());
+    let place = |at: u64| if at == 0 { "-".to_owned() } else { format!("{at:x}") };
+    while let Some(record) = records.next_record().unwrap() {
+        if let Some(sample) = record.sample().unwrap() {
+            made.push((place(sample.ip.unwrap()), place(sample.addr.unwrap())));
+        }
+    }
+    // Nothing tells where the traces of the two CPUs end.
+    assert_eq!(made.len() + 2, truth.len());
+    made.sort();
+    truth.sort();
+    assert!(made.iter().all(|branch| truth.binary_search(branch).is_ok()));
 }
 
 /// What perf cannot be asked about, or gets wrong: the branches are those of the truth.
@@ -238,17 +324,53 @@ fn profiles_of_several_recordings_add_up() {
     assert_eq!(two, doubled.collect::<String>());
 }
 
+/// AUX data in compressed records was refused: simpleperf record -z compresses all, also AUXTRACE records with their data.
+#[test]
+fn what_simpleperf_compressed_is_decoded() {
+    let folder = root().join("tests/data/trace");
+    let (dir, input) = (temp(), folder.join("etm-android.data"));
+    let (packed, out) = (dir.path().join("packed.data"), dir.path().join("out.data"));
+    let mut recording = Recording::open(&input).unwrap();
+    let (endian, events) = (recording.endian, recording.events.clone());
+    let mut writer = RecordingWriter::create(&packed, &events, endian).unwrap();
+    for (&feature, section) in &recording.features {
+        writer.set_feature(feature, section.to_vec()).unwrap();
+    }
+    let (mut records, mut all) = (recording.records(), Vec::new());
+    while let Some(record) = records.next_record().unwrap() {
+        all.extend([record.bytes(), record.payload()].concat());
+    }
+    let stream = zstd::encode_all(&all[..], 3).unwrap();
+    for piece in stream.chunks(500) {
+        writer.write(&build(RecordType::COMPRESSED, 0, &[piece], endian).unwrap()).unwrap();
+    }
+    writer.finish().unwrap();
+    let profile = |input: &Path| {
+        let run = perfx(args!["export", "autofdo", "--binary", folder.join(ANDROID), input]);
+        run.done().unwrap().text()
+    };
+    assert_eq!(profile(&packed), profile(&input));
+    perfx(args!["inject", "--itrace=b", "--root", folder.join("root"), packed, "-o", &out]).done().unwrap();
+    assert!(samples(&out).len() > 1000);
+}
+
 /// perf takes the first offset in simpleperf's index of AUXTRACE records for the number of its entries.
 #[test]
 fn normalize_makes_a_recording_of_simpleperf_readable_for_perf() {
     let folder = root().join("tests/data/trace");
-    let (dir, input) = (temp(), folder.join("etm-android.data"));
+    let dir = temp();
     let out = dir.path().join("out");
-    perfx(args!["normalize", "--for", "perf-6.12", &input, "-o", &out]).done().unwrap();
-    for perf in perfs(&["perf-new"]) {
-        let options = ["--itrace=b", "-F", "ip,addr"];
-        let branches = decoded(&perf.script(&out, &folder.join("root"), &options).text());
-        assert!(branches.len() > 1000, "{}: {} branches", perf.path().display(), branches.len());
+    for name in ["etm-android", "etm-android-kernel"] {
+        let input = folder.join(name).with_extension("data");
+        let run = perfx(args!["normalize", "-f", "--for", "perf-6.12", &input, "-o", &out]).done().unwrap();
+        let has_maps = name == "etm-android-kernel";
+        assert_eq!(run.stderr.contains("3 records of feature INIT_MAP"), has_maps, "{}", run.stderr);
+        for perf in perfs(&["perf-new"]) {
+            let options = ["--itrace=b", "-F", "ip,addr"];
+            let branches = decoded(&perf.script(&out, &folder.join("root"), &options).text());
+            let of_user = branches.iter().filter(|(from, _)| from.starts_with('4')).count();
+            assert!(of_user > 100, "{name}, {}: {of_user} branches", perf.path().display());
+        }
     }
 }
 

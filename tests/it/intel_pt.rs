@@ -7,7 +7,9 @@ use std::fs;
 use std::path::Path;
 
 use perfx_format::read::Recording;
-use perfx_format::{RecordType, sample_type as st};
+use perfx_format::record::aux::Auxtrace;
+use perfx_format::write::RecordingWriter;
+use perfx_format::{Feature, RecordType, sample_type as st};
 
 use crate::args;
 use crate::itrace::{events, samples};
@@ -279,6 +281,47 @@ fn the_samples_do_not_depend_on_the_number_of_threads() {
     }
 }
 
+/// Writes a recording whose traces are repeated, so that each buffer has several parts.
+fn repeat(name: &str, output: &Path) {
+    let mut recording = Recording::open(root().join("tests/data/trace").join(name)).unwrap();
+    let (endian, features) = (recording.endian, recording.features.clone());
+    let mut writer = RecordingWriter::create(output, &recording.events, endian).unwrap();
+    let mut records = recording.records();
+    while let Some(record) = records.next_record().unwrap() {
+        let Some(auxtrace) = Auxtrace::of(&record) else {
+            writer.write_record(&record).unwrap();
+            continue;
+        };
+        let data = record.payload().repeat(60);
+        let mut bytes = record.bytes().to_vec();
+        Auxtrace::set_part(&mut bytes, auxtrace.offset, data.len() as u64, endian);
+        writer.write(&[bytes, data].concat()).unwrap();
+    }
+    for (feature, section) in features.into_iter().filter(|(feature, _)| *feature != Feature::AUXTRACE) {
+        writer.set_feature(feature, section).unwrap();
+    }
+    writer.finish().unwrap();
+}
+
+#[test]
+fn parts_are_joined_as_if_they_were_decoded_in_order() {
+    let folder = temp();
+    let path = |name: &str| folder.path().join(name);
+    for (name, letters) in
+        [("cpus.data", &["bi3igl4e", "i70tle", "i9000ile"][..]), ("rare.data", &["cri90il", "i200tgxwpe"])]
+    {
+        repeat(name, &path("long"));
+        for letters in letters {
+            let made = ["1", "3"].map(|threads| {
+                let ran = inject(letters, threads, &path("long"), &path("out"));
+                assert!(matches!(ran.code, Some(0 | 3)), "{}", ran.stderr);
+                (fs::read(path("out")).unwrap(), ran.stderr)
+            });
+            assert!(made[0] == made[1], "{name} {letters}");
+        }
+    }
+}
+
 #[test]
 fn what_cannot_be_decoded_is_counted_and_nothing_else_is_lost() {
     let folder = temp();
@@ -452,4 +495,46 @@ fn view_shows_the_lines_of_perf_script() {
             same_lines(&what, &lines(&theirs), &lines(&ours)).unwrap();
         }
     }
+}
+
+#[test]
+fn doctor_tells_which_code_a_trace_lacks_and_what_finds_it() {
+    let (data, folder) = (root().join("tests/data/trace"), temp());
+    let (input, code) = (data.join("kernel.data"), data.join("root"));
+    let doctor = |more: &[OsString]| {
+        let ran = perfx([&args!["doctor", "--no-files"][..], more, &args![input]].concat());
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+        ran.text()
+    };
+    let share = |line: &str| line.trim().split_once('%').unwrap().0.parse::<f64>().unwrap();
+    let none = doctor(&[]);
+    let lines: Vec<&str> = none.lines().skip(2).collect();
+    assert!(
+        lines.len() == 2 && (lines.iter().map(|line| share(line)).sum::<f64>() - 100.0).abs() < 0.02,
+        "{none}"
+    );
+    let kernel = lines.iter().find(|line| line.contains("[kernel.kallsyms]:")).unwrap();
+    assert!(kernel.contains("--vmlinux FILE"), "{kernel}");
+    let program = lines.iter().find(|line| line.contains("/opt/perfx/trace/loop")).unwrap();
+    assert!(program.contains("--root DIR"), "{program}");
+    // With the code of the program, and with that of the kernel, too.
+    let text = doctor(&args!["--root", code]);
+    assert!(text.contains(kernel) && !text.contains("/opt/perfx/trace/loop"), "{text}");
+    let vmlinux = code.join("opt/perfx/trace/vmlinux");
+    assert_eq!(doctor(&args!["--root", code, "--vmlinux", vmlinux]).lines().count(), 1);
+    // Another program at its place is not its code.
+    let place = folder.path().join("opt/perfx/trace");
+    fs::create_dir_all(&place).unwrap();
+    fs::copy(code.join("opt/perfx/trace/halve"), place.join("loop")).unwrap();
+    let known = folder.path().join("known.data");
+    let ids = "c1 /opt/perfx/trace/loop";
+    perfx(args!["inject", "--buildid-all", "--no-files", "--known-build-ids", ids, input, "-o", known])
+        .done()
+        .unwrap();
+    let text = perfx(args!["doctor", "--no-files", "--root", folder.path(), known]).text();
+    assert!(
+        text.contains("/opt/perfx/trace/loop, build-id c1: ")
+            && text.contains("debuginfod-find executable c1"),
+        "{text}"
+    );
 }

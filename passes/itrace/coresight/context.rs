@@ -1,12 +1,14 @@
 //! Holds the constant inputs of decoding CoreSight.
 
 use perfx_auxtrace::{Code, CoreSight, Recorded};
+use perfx_format::record::time_conv::TimeConv;
 use perfx_format::{Endian, Event, sample_type as st};
-use perfx_pipeline::Result;
+use perfx_pipeline::{Result, bail};
 
 use crate::itrace::code_events::CodeEvents;
 use crate::itrace::events::Traced;
 use crate::itrace::options::{DEFAULT, ItraceOptions, scale};
+use crate::itrace::parts::Room;
 
 /// The selected events, and what belongs to their samples.
 #[derive(Debug)]
@@ -14,28 +16,60 @@ pub(super) struct Events {
     pub(super) sampled: CodeEvents,
     /// There is a sample after so many instructions.
     pub(super) period: u64,
-    /// Whether samples have a time.
-    pub(super) timed: bool,
+    pub(super) clock: Clock,
 }
 
-/// Bit 28 of `attr.config` of an event of CoreSight: the trace has timestamps.
-const TIMESTAMPS: u64 = 1 << 28;
+/// Where the times of samples are from.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Clock {
+    /// The trace has no timestamps: samples have no time.
+    None,
+    /// Timestamps are not of a known counter: samples have the times of AUX records.
+    Records,
+    /// They are of the virtual counter.
+    Virtual(TimeConv),
+}
+
+impl Clock {
+    fn of(options: &ItraceOptions, tracer: &CoreSight) -> Result<Clock> {
+        let mut units = tracer.units.values();
+        if options.timeless || !units.clone().any(|unit| unit.is_timed) {
+            return Ok(Clock::None);
+        }
+        match tracer.conv {
+            Some(conv) if options.timestamps || units.all(|unit| unit.is_virtual) => Ok(Clock::Virtual(conv)),
+            None if options.timestamps => {
+                bail!(
+                    "--itrace=T takes timestamps for those of the counter that TIME_CONV converts: there is none"
+                )
+            }
+            _ => Ok(Clock::Records),
+        }
+    }
+}
+
+/// With a smaller period, much of the time goes into building samples.
+const MANY: u64 = 1 << 12;
 
 impl Events {
-    pub(super) fn of(options: &ItraceOptions, pmu_type: u32, all: &[Event]) -> Result<Events> {
-        let traced = Traced::of(pmu_type.into(), all)?;
+    pub(super) fn of(options: &ItraceOptions, tracer: &CoreSight, all: &[Event]) -> Result<Events> {
+        let traced = Traced::of(tracer.pmu_type.into(), all)?;
         let mut attr = traced.attr(0);
-        let is_of_pmu = |event: &&Event| event.attr().type_ == pmu_type;
-        let timed = all.iter().filter(is_of_pmu).any(|event| event.attr().config & TIMESTAMPS != 0);
+        let clock = Clock::of(options, tracer)?;
         attr.sample_type |= st::IP | st::TID | st::PERIOD | st::TIME;
-        if !timed {
+        if matches!(clock, Clock::None) {
             attr.sample_type &= !st::TIME;
         }
         // perf takes nanoseconds for a number of instructions.
         let given = options.time.map_or(DEFAULT, |(number, unit)| number.saturating_mul(scale(unit)));
         let period = options.every.unwrap_or(given).max(1);
         let mut ids = traced.ids(2, all).into_iter();
-        Ok(Events { sampled: CodeEvents::of(options, attr, period, &mut ids), period, timed })
+        Ok(Events { sampled: CodeEvents::of(options, attr, period, &mut ids), period, clock })
+    }
+
+    /// True if there are many samples for each piece of code.
+    pub(super) fn has_many(&self) -> bool {
+        self.sampled.branches.is_some() || self.sampled.instructions.is_some() && self.period < MANY
     }
 }
 
@@ -46,4 +80,8 @@ pub(super) struct Context {
     pub(super) code: Code,
     pub(super) events: Events,
     pub(super) endian: Endian,
+    /// True if spaces are the numbers of threads.
+    pub(super) is_named: bool,
+    pub(super) threads: usize,
+    pub(super) room: Room,
 }

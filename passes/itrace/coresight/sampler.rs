@@ -1,72 +1,124 @@
 //! Makes samples of what is decoded of a trace, as perf 7.3 does (tools/perf/util/cs-etm.c).
 
-use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::mem::take;
 
 use perfx_auxtrace::Task;
-use perfx_format::Endian;
+use perfx_format::Layout;
 use perfx_format::record::aux::Auxtrace;
 use perfx_format::record::cpumode;
 use perfx_format::sample::{Branch, BranchFlags, FlowFlags, NewSample};
-use perfx_trace::{BlockId, Blocks, Event, Fault, Kind, Point, Sink, Space, Step};
+use perfx_trace::{Blocks, Event, Fault, Kind, Space, Step};
 
-use super::context::{Context, Events};
-use super::out::Out;
+use super::context::{Clock, Context};
+use super::times::Times;
+use crate::itrace::calls::{Calls, Change};
 use crate::itrace::events::Decoded;
 use crate::itrace::flow::{INTERRUPTED, flow, is_jump, with_word};
 use crate::itrace::losses::Counts;
-
-/// Where the trace that comes next is from.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct At<'c> {
-    pub(super) context: &'c Context,
-    pub(super) cpu: u32,
-    pub(super) time: u64,
-    /// True if spaces are the numbers of threads.
-    pub(super) is_named: bool,
-}
+use crate::itrace::parts::{self, Entry, Notes, Samples};
 
 /// What is known of a trace at a place, from the beginning up to there.
-pub(super) struct Sampler<'c, 'd> {
-    events: &'c Events,
-    endian: Endian,
-    at: Option<At<'c>>,
+#[derive(Clone, Debug)]
+pub(super) struct Sampler<'c> {
+    context: &'c Context,
+    /// Where the trace that comes next is from.
+    trace: usize,
+    cpu: u32,
+    /// The time of its AUX record, ns.
+    recorded: u64,
+    times: Times,
+    /// The latest time, by which samples are sorted.
+    latest: u64,
+    /// Samples whose time the next timestamp tells.
+    early: Early,
     task: Task,
     space: Option<Space>,
     /// The last branches, newest first.
-    stack: VecDeque<Branch>,
+    stack: Stack,
+    /// The calls that have not returned.
+    calls: Calls,
+    /// Code that was executed, of whose end the trace has not told yet: its beginning, and the number of instructions.
+    front: Option<(u64, u64)>,
     /// The last instruction that was executed, if tracing has not ended behind it.
     last: Option<u64>,
     /// Instructions since the last sample.
     since: u64,
     /// A branch whose sample comes behind those of the instructions at its target.
     branch: Option<Taken>,
-    out: &'c RefCell<Out<'d>>,
-    pub(super) counts: Counts,
+    counts: Counts,
 }
 
-/// A branch.
+/// A branch: from where to where, and what it does. Where tracing begins, it is from 0.
 #[derive(Clone, Copy, Debug)]
 struct Taken {
-    /// 0 where tracing begins.
     from: u64,
-    /// 0 where it ends.
     to: u64,
     class: Class,
+    change: Change,
+    /// What it is, in perf's flags.
     flow: u32,
-    /// To where a call returns, or 0.
-    behind: u64,
 }
 
 impl Taken {
     /// Where tracing begins.
     fn begin(to: u64) -> Taken {
-        Taken { from: 0, to, class: Class::Edge, flow: FlowFlags::BRANCH | FlowFlags::BEGIN, behind: 0 }
+        let flow = FlowFlags::BRANCH | FlowFlags::BEGIN;
+        Taken { from: 0, to, class: Class::Edge, change: Change::None, flow }
     }
 
     /// Where it ends.
     fn end(from: u64) -> Taken {
-        Taken { from, to: 0, class: Class::Edge, flow: FlowFlags::BRANCH | FlowFlags::END, behind: 0 }
+        let flow = FlowFlags::BRANCH | FlowFlags::END;
+        Taken { from, to: 0, class: Class::Edge, change: Change::None, flow }
+    }
+}
+
+/// Samples without a time, one behind the other, with their sizes and events.
+#[derive(Clone, Default, Debug)]
+struct Early {
+    bytes: Vec<u8>,
+    samples: Vec<(usize, Sampled)>,
+}
+
+/// No more bytes of samples wait for their time; perf waits for as many as 1,023 elements of the trace have.
+const MOST_EARLY: usize = 1 << 20;
+
+/// An event.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Sampled {
+    Branches,
+    Instructions,
+}
+
+/// The branches, the last of which is at `end` - 1; older ones are overwritten.
+#[derive(Clone, Default, Debug)]
+struct Stack {
+    branches: Vec<Branch>,
+    end: usize,
+}
+
+impl Stack {
+    #[inline(always)]
+    fn push(&mut self, branch: Branch, most: usize) {
+        if self.end == most {
+            self.end = 0;
+        }
+        match self.branches.get_mut(self.end) {
+            Some(oldest) => *oldest = branch,
+            None => self.branches.push(branch),
+        }
+        self.end += 1;
+    }
+
+    /// Newest first.
+    fn get(&self) -> Vec<Branch> {
+        let (new, old) = self.branches.split_at(self.end);
+        new.iter().rev().chain(old.iter().rev()).copied().collect()
+    }
+
+    fn clear(&mut self) {
+        self.branches.clear();
+        self.end = 0;
     }
 }
 
@@ -96,233 +148,327 @@ impl Class {
 /// A thread that no record names.
 const UNKNOWN: Task = Task { pid: Auxtrace::ANY, tid: Auxtrace::ANY };
 
-impl<'c, 'd> Sampler<'c, 'd> {
-    /// At the beginning of a trace.
-    pub(super) fn new(events: &'c Events, endian: Endian, out: &'c RefCell<Out<'d>>) -> Sampler<'c, 'd> {
+/// The size of an instruction of AArch64, bytes.
+const INSTRUCTION: u64 = 4;
+
+impl<'c> Sampler<'c> {
+    /// At the beginning of a buffer.
+    pub(super) fn new(context: &'c Context) -> Sampler<'c> {
         Sampler {
-            events,
-            endian,
-            at: None,
+            context,
+            trace: usize::MAX,
+            cpu: Auxtrace::ANY,
+            recorded: 0,
+            times: Times::default(),
+            latest: 0,
+            early: Early::default(),
             task: UNKNOWN,
             space: None,
-            stack: VecDeque::new(),
+            stack: Stack::default(),
+            calls: Calls::default(),
+            front: None,
             last: None,
             since: 0,
             branch: None,
-            out,
             counts: Counts::default(),
         }
     }
 
-    /// A piece comes next.
-    pub(super) fn turn(&mut self, at: At<'c>) {
-        self.at = Some(at);
+    /// A trace comes next.
+    fn turn(&mut self, trace: usize) {
+        self.trace = trace;
+        let tracer = &self.context.recorded.tracer;
+        let (piece, unit) = (trace / tracer.units.len(), trace % tracer.units.len());
+        self.recorded = tracer.pieces[piece].time;
+        self.cpu = tracer.units.values().nth(unit).map_or(Auxtrace::ANY, |unit| unit.cpu);
+        self.times.forget();
         // Another piece may name another thread by the same number.
         self.space = None;
     }
 
-    /// Ends a piece: with branch stacks, perf makes a sample there of the instructions since the last one. It does not
+    /// A trace ends: with branch stacks, perf makes a sample there of the instructions since the last one. It does not
     /// count a branch behind which nothing was executed.
-    pub(super) fn end_piece(&mut self) {
+    fn end_trace(&mut self, made: &mut impl Samples) {
         self.branch = None;
-        self.rest();
+        self.rest(made);
+        self.release(made);
     }
 
     /// Makes a sample of the last instruction, with the branches in front of it, which would be lost.
-    fn rest(&mut self) {
-        if let Some(last) = self.last.filter(|_| self.events.sampled.stack > 0) {
-            let period = std::mem::take(&mut self.since);
-            self.instruction(last, period);
-        }
-    }
-
-    #[inline(always)]
-    fn look(&mut self, point: &Point) {
-        if point.space != self.space {
-            self.switch(point.space);
+    fn rest(&mut self, made: &mut impl Samples) {
+        if let Some(last) = self.last.filter(|_| self.context.events.sampled.stack > 0) {
+            let period = take(&mut self.since);
+            self.instruction(last, period, made);
         }
     }
 
     #[cold]
     fn switch(&mut self, space: Option<Space>) {
         self.space = space;
-        let Some(At { context, is_named, .. }) = self.at else { return };
-        let recorded = &context.recorded;
+        let Context { recorded, is_named, .. } = self.context;
         let known = match is_named {
             true => space.and_then(|Space(tid)| recorded.tracer.spaces.get(&tid).copied()),
             false => space,
         };
         let task = known.and_then(|Space(number)| recorded.tasks.get(number as usize)).copied();
-        let unnamed = space.filter(|_| is_named).map(|Space(tid)| Task { pid: Auxtrace::ANY, tid });
+        let unnamed = space.filter(|_| *is_named).map(|Space(tid)| Task { pid: Auxtrace::ANY, tid });
         self.task = task.or(unnamed).unwrap_or(UNKNOWN);
     }
 
     /// The sample of an instruction.
     #[cold]
-    fn instruction(&mut self, ip: u64, period: u64) {
-        if let Some(event) = &self.events.sampled.instructions {
-            let branches = &*self.stack.make_contiguous();
-            let sample = NewSample { ip, period, branches, raw: &[0], ..NewSample::default() };
-            let bytes = fill(sample, ip, event, self.at.as_ref(), self.task).build(&event.attr, self.endian);
-            self.push(&bytes.unwrap_or_default());
+    fn instruction(&mut self, ip: u64, period: u64, made: &mut impl Samples) {
+        if self.context.events.sampled.instructions.is_some() {
+            let sample = NewSample { ip, period, raw: &[0], ..NewSample::default() };
+            self.push(sample, Sampled::Instructions, made);
         }
     }
 
     /// Makes the sample of the last branch.
     #[inline(always)]
-    fn send_branch(&mut self) {
+    fn send_branch(&mut self, made: &mut impl Samples) {
         if let Some(taken) = self.branch.take() {
-            self.branch_sample(taken);
+            self.branch_sample(taken, made);
         }
     }
 
-    fn branch_sample(&mut self, Taken { from, to, class, flow, behind }: Taken) {
-        let Some(event) = &self.events.sampled.branches else { return };
+    fn branch_sample(&mut self, taken: Taken, made: &mut impl Samples) {
+        let Taken { from, to, class, change, flow } = taken;
+        let sampled = &self.context.events.sampled;
         let is_selected = match class {
-            _ if !self.events.sampled.calls && !self.events.sampled.returns => true,
-            Class::Call => self.events.sampled.calls,
-            Class::Return => self.events.sampled.returns,
+            _ if !sampled.calls && !sampled.returns => true,
+            Class::Call => sampled.calls,
+            Class::Return => sampled.returns,
             Class::Edge => true,
-            Class::Jump => self.events.sampled.jumps,
+            Class::Jump => sampled.jumps,
             Class::Other => false,
         };
-        if is_selected {
+        if is_selected && sampled.branches.is_some() {
+            let behind = if let Change::Call(behind) = change { behind } else { 0 };
             let raw = with_word(flow, behind);
             let sample = NewSample { ip: from, addr: to, period: 1, raw: &raw, ..NewSample::default() };
-            let code = if from != 0 { from } else { to };
-            let bytes =
-                fill(sample, code, event, self.at.as_ref(), self.task).build(&event.attr, self.endian);
-            self.push(&bytes.unwrap_or_default());
+            self.push(sample, Sampled::Branches, made);
         }
     }
 
-    fn push(&mut self, sample: &[u8]) {
+    fn push(&mut self, sample: NewSample<'_>, sampled: Sampled, made: &mut impl Samples) {
         self.counts.samples += 1;
         self.counts.unknown += u64::from(self.task == UNKNOWN);
-        // Samples without a time come last.
-        let time = self.at.as_ref().map_or(0, |at| at.time);
-        self.out.borrow_mut().push(sample, if self.events.timed { time } else { u64::MAX - 1 });
+        let events = &self.context.events;
+        if !matches!(events.clock, Clock::Virtual(_)) || self.times.is_known() {
+            let (key, time) = self.time();
+            return made.push(key, || self.build(NewSample { time, ..sample }, sampled));
+        }
+        let bytes = self.build(sample, sampled);
+        self.early.samples.push((bytes.len(), sampled));
+        self.early.bytes.extend(bytes);
+        if self.early.bytes.len() > MOST_EARLY {
+            self.release(made);
+        }
+    }
+
+    /// The time by which a sample is sorted, and its own.
+    fn time(&mut self) -> (u64, u64) {
+        match self.context.events.clock {
+            // Samples without a time come last.
+            Clock::None => (u64::MAX - 1, 0),
+            Clock::Records => (self.recorded, self.recorded),
+            Clock::Virtual(_) => {
+                let time = if self.times.now() > 0 { self.times.now() } else { self.recorded };
+                self.latest = self.latest.max(time);
+                (self.latest, time)
+            }
+        }
+    }
+
+    /// Makes the samples that waited for their time.
+    fn release(&mut self, made: &mut impl Samples) {
+        if self.early.samples.is_empty() {
+            return;
+        }
+        let (key, time) = self.time();
+        let Early { mut bytes, samples } = take(&mut self.early);
+        let mut rest = &mut bytes[..];
+        for (size, sampled) in samples {
+            let (sample, behind) = take(&mut rest).split_at_mut(size);
+            rest = behind;
+            if let Some(event) = self.event_of(sampled) {
+                // An event of which samples have a time has a place for it.
+                let _ = Layout::new(&event.attr).set_time(sample, time, self.context.endian);
+            }
+            made.push(key, || sample.to_vec());
+        }
+    }
+
+    fn event_of(&self, sampled: Sampled) -> Option<&'c Decoded> {
+        let events = &self.context.events.sampled;
+        match sampled {
+            Sampled::Branches => events.branches.as_ref(),
+            Sampled::Instructions => events.instructions.as_ref(),
+        }
+    }
+
+    fn build(&self, sample: NewSample<'_>, sampled: Sampled) -> Vec<u8> {
+        let Some(event) = self.event_of(sampled) else { return Vec::new() };
+        // An address that tells the level.
+        let code = if sample.ip != 0 { sample.ip } else { sample.addr };
+        let is_instruction = sampled == Sampled::Instructions;
+        let branches = if is_instruction { self.stack.get() } else { Vec::new() };
+        let chain = self.context.events.sampled.chain;
+        let callchain =
+            if is_instruction && chain > 0 { self.calls.chain(sample.ip, chain) } else { Vec::new() };
+        let sample = NewSample {
+            cpumode: if code >= cpumode::KERNEL_START { cpumode::KERNEL } else { cpumode::USER },
+            pid: self.task.pid,
+            tid: self.task.tid,
+            id: event.id,
+            cpu: self.cpu,
+            branches: &branches,
+            callchain: &callchain,
+            ..sample
+        };
+        // An event records only what a new sample has.
+        sample.build(&event.attr, self.context.endian).unwrap_or_default()
     }
 
     /// Puts the last branch on the stack, when something is executed behind it.
     #[inline(always)]
     fn push_branch(&mut self) {
-        let is_kept = |taken: &Taken| taken.from != 0 && self.events.sampled.stack > 0;
-        if let Some(Taken { from, to, .. }) = self.branch.filter(is_kept) {
-            self.stack.truncate(self.events.sampled.stack - 1);
-            self.stack.push_front(Branch { from, to, flags: BranchFlags(0) });
+        let Some(Taken { from, to, change, .. }) = self.branch.filter(|branch| branch.from != 0) else {
+            return;
+        };
+        let sampled = &self.context.events.sampled;
+        if sampled.stack > 0 {
+            self.stack.push(Branch { from, to, flags: BranchFlags(0) }, sampled.stack);
+        }
+        if sampled.chain > 0 {
+            self.calls.branch(to, change, false);
         }
     }
 
     /// Tracing ended, or what follows is not known.
-    fn end(&mut self) {
-        self.send_branch();
-        self.rest();
+    fn end(&mut self, made: &mut impl Samples) {
+        self.times.forget();
+        self.send_branch(made);
+        self.rest(made);
         if let Some(last) = self.last.take() {
-            self.branch_sample(Taken::end(last));
+            self.branch_sample(Taken::end(last), made);
         }
         self.stack.clear();
+        self.calls = Calls::default();
     }
 
-    fn begin(&mut self, ip: u64) {
-        self.end();
+    fn begin(&mut self, ip: u64, made: &mut impl Samples) {
+        self.end(made);
         self.branch = Some(Taken::begin(ip));
     }
 
     fn fault(&mut self, Fault { reason, ip }: Fault) {
-        let code = self.at.map(|at| &at.context.code);
-        let name = ip.and_then(|ip| code?.name(self.space, ip, 0));
+        let name = ip.and_then(|ip| self.context.code.name(self.space, ip, 0));
         *self.counts.faults.entry((reason, name.map(Into::into))).or_default() += 1;
     }
-}
 
-/// The parts of a sample that do not depend on its kind; `code` is an address that tells the level.
-fn fill<'a>(
-    sample: NewSample<'a>,
-    code: u64,
-    event: &Decoded,
-    at: Option<&At<'_>>,
-    task: Task,
-) -> NewSample<'a> {
-    NewSample {
-        cpumode: if code >= cpumode::KERNEL_START { cpumode::KERNEL } else { cpumode::USER },
-        pid: task.pid,
-        tid: task.tid,
-        time: at.map_or(0, |at| at.time),
-        id: event.id,
-        cpu: at.map_or(Auxtrace::ANY, |at| at.cpu),
-        ..sample
-    }
-}
-
-impl Sink for Sampler<'_, '_> {
+    /// A block was executed; the trace tells nothing of its end.
     #[inline(always)]
-    fn step(&mut self, blocks: &Blocks, point: &Point, step: Step) {
-        self.look(point);
-        let count = u64::from(step.count);
-        self.counts.instructions += count;
-        if step.count > 0 {
-            self.push_branch();
-            self.since += count;
-            if self.since >= self.events.period {
-                self.sample(blocks, step.block, count);
-            }
-            self.send_branch();
-            self.last = blocks.nth(step.block, step.count - 1);
-        }
+    fn straight(&mut self, blocks: &Blocks, step: Step) {
+        let (start, count) = self.front.unwrap_or((blocks[step.block].start, 0));
+        self.front = Some((start, count + u64::from(step.count)));
+    }
+
+    #[inline(always)]
+    fn step(&mut self, blocks: &Blocks, step: Step, made: &mut impl Samples) {
+        self.straight(blocks, step);
+        self.execute(made);
         if let Some(to) = step.to {
             let block = &blocks[step.block];
-            self.branch = Some(Taken {
-                from: block.last,
-                to: blocks[to].start,
-                class: Class::of(block.kind),
-                flow: flow(block.kind),
-                behind: block.next,
-            });
+            let (class, change, flow) = (Class::of(block.kind), Change::of(block), flow(block.kind));
+            self.branch = Some(Taken { from: block.last, to: blocks[to].start, class, change, flow });
         }
     }
 
-    fn event(&mut self, _blocks: &Blocks, point: &Point, event: Event) {
-        self.look(point);
+    /// Code was executed up to a place of which the trace tells: makes the samples of its instructions.
+    #[inline(always)]
+    fn execute(&mut self, made: &mut impl Samples) {
+        let Some((start, count)) = self.front.take().filter(|(_, count)| *count > 0) else { return };
+        self.counts.instructions += count;
+        self.times.execute(count);
+        self.push_branch();
+        self.since += count;
+        if self.since >= self.context.events.period {
+            self.sample(start, count, made);
+        }
+        self.send_branch(made);
+        self.last = Some(start.wrapping_add((count - 1) * INSTRUCTION));
+    }
+
+    /// Makes the samples of so many instructions.
+    #[cold]
+    fn sample(&mut self, start: u64, count: u64, made: &mut impl Samples) {
+        let period = self.context.events.period;
+        if self.context.events.sampled.instructions.is_none() {
+            self.since %= period;
+            return;
+        }
+        // The number of the instruction with the next sample.
+        let mut next = period.saturating_sub(self.since - count);
+        while self.since >= period {
+            self.instruction(start.wrapping_add(next.saturating_sub(1) * INSTRUCTION), period, made);
+            next += period;
+            self.since -= period;
+        }
+    }
+
+    fn event(&mut self, event: Event, made: &mut impl Samples) {
+        self.execute(made);
         match event {
-            Event::Begin { ip } | Event::Resumed { ip } => self.begin(ip),
+            Event::Begin { ip } | Event::Resumed { ip } => self.begin(ip, made),
             Event::Sync { ip: Some(ip), .. } if self.last.is_none() && self.branch.is_none() => {
-                self.begin(ip)
+                self.begin(ip, made);
             }
-            Event::End { .. } => self.end(),
-            Event::Interrupt { from, to, .. } => {
+            Event::End { .. } => self.end(made),
+            Event::Interrupt { to, .. } => {
                 // perf omits a branch behind which nothing was executed.
-                self.send_branch();
-                if let Some(last) = self.last {
-                    let (class, flow) = (Class::Call, INTERRUPTED);
-                    self.branch = Some(Taken { from: last, to, class, flow, behind: from });
+                self.send_branch(made);
+                if let Some(from) = self.last {
+                    let change = Change::Call(from.wrapping_add(INSTRUCTION));
+                    self.branch = Some(Taken { from, to, class: Class::Call, change, flow: INTERRUPTED });
                 }
             }
             Event::Fault(fault) => {
                 self.fault(fault);
-                self.end();
+                self.end(made);
             }
+            Event::Context => self.times.forget(),
+            Event::Over => self.end_trace(made),
             _ => {}
         }
     }
 }
 
-impl Sampler<'_, '_> {
-    /// Makes the samples of the instructions of a block, the first `count` of which were executed.
-    #[cold]
-    fn sample(&mut self, blocks: &Blocks, block: BlockId, count: u64) {
-        let period = self.events.period;
-        if self.events.sampled.instructions.is_none() {
-            self.since %= period;
-            return;
+impl parts::Sampler for Sampler<'_> {
+    fn make(&mut self, notes: &Notes, blocks: &Blocks, made: &mut impl Samples) {
+        if self.trace != notes.part.trace {
+            self.turn(notes.part.trace);
         }
-        // The number in the block of the instruction with the next sample.
-        let mut next = period.saturating_sub(self.since - count);
-        while self.since >= period {
-            let ip = blocks.nth(block, next.saturating_sub(1) as u32).unwrap_or_default();
-            self.instruction(ip, period);
-            next += period;
-            self.since -= period;
+        for entry in &notes.entries {
+            match *entry {
+                Entry::Step(step) => self.step(blocks, step, made),
+                Entry::Straight(step) => self.straight(blocks, step),
+                Entry::Now(ticks) => {
+                    if let Clock::Virtual(conv) = &self.context.events.clock {
+                        self.times.tell(if ticks > 0 { conv.time(ticks) } else { 0 });
+                        self.release(made);
+                    }
+                }
+                Entry::Space(space) if space != self.space => self.switch(space),
+                Entry::Event(number) => self.event(notes.events[number as usize], made),
+                // CoreSight has no paths.
+                _ => {}
+            }
         }
+    }
+
+    fn counts(&self) -> &Counts {
+        &self.counts
     }
 }

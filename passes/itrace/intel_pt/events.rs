@@ -78,11 +78,20 @@ impl Events {
         })
     }
 
+    /// Whether there are so many samples that most of the work is to build them.
+    pub(super) fn has_many(&self) -> bool {
+        let (Period::Instructions(period) | Period::Ticks(period)) = self.period;
+        self.sampled.branches.is_some() || self.sampled.instructions.is_some() && period < FEW
+    }
+
     /// All selected events, in the order of their ids.
     pub(super) fn decoded(&self) -> Vec<Decoded> {
         self.sampled.decoded().into_iter().chain(self.rare.decoded().cloned()).collect()
     }
 }
+
+/// From this period on, to build samples is a small part of the work.
+const FEW: u64 = 1 << 12;
 
 /// Bit of the flags of an attr: the samples are written to the trace.
 const AUX_OUTPUT: u32 = 31;

@@ -11,18 +11,17 @@ use perfx_format::record::cpumode;
 use perfx_format::sample::{BranchFlags, FlowFlags, NewSample};
 use perfx_trace::{Blocks, Event, Fault, Kind, PathId, Reason, Space, Step};
 
-use super::calls::Change;
 use super::context::Context;
 use super::events::Period;
-use super::log::{Entry, Log};
-use super::spool::Spool;
 use super::stacks::Stacks;
+use crate::itrace::calls::Change;
 use crate::itrace::events::Decoded;
 use crate::itrace::flow::{INTERRUPTED, flow, is_jump, with_word};
 use crate::itrace::losses::Counts;
+use crate::itrace::parts::{self, Entry, Notes, Samples};
 
 /// What is known of a buffer at a place, from the beginning up to there.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Sampler<'c> {
     context: &'c Context,
     cpu: u32,
@@ -182,53 +181,6 @@ impl<'c> Sampler<'c> {
         }
     }
 
-    /// What was found so far.
-    pub(super) fn counts(&self) -> &Counts {
-        &self.counts
-    }
-
-    /// Makes the samples of what has been noted.
-    pub(super) fn make(&mut self, log: &mut Log<'_>, blocks: &Blocks) {
-        let before = log.made.count();
-        if std::mem::replace(&mut self.trace, log.part.trace) != log.part.trace {
-            self.stacks.forget();
-        }
-        let mut paths = 0..0;
-        for entry in &log.entries {
-            if !matches!(entry, Entry::Paths(..) | Entry::Behind(_) | Entry::Time(_) | Entry::Now(_)) {
-                self.push_pending(&log.paths, blocks);
-            }
-            if self.changed.is_some() {
-                self.push_pending(&log.paths, blocks);
-                self.frequency(entry, &log.events, &mut log.made);
-            }
-            match *entry {
-                Entry::Step(step) => self.step(step, blocks, &mut log.made),
-                Entry::Paths(count, instructions) => {
-                    paths = paths.end..paths.end + count as usize;
-                    self.paths((&log.paths, paths.clone()), instructions.into(), blocks, &mut log.made);
-                }
-                Entry::Behind(ticks) => self.behind_lead = Some(ticks),
-                Entry::Time(ticks) => self.arriving = Some(ticks),
-                Entry::Now(now) => {
-                    (self.due.now, self.due.behind) = (now, 0);
-                    if now == self.told {
-                        self.told_behind = 0;
-                    }
-                }
-                Entry::Space(space) => self.switch(space),
-                Entry::Event(number) => self.event(log.events[number as usize], blocks, &mut log.made),
-            }
-        }
-        self.push_pending(&log.paths, blocks);
-        self.pending = 0..0;
-        log.paths.clear();
-        log.entries.clear();
-        log.events.clear();
-        self.counts.samples += log.made.count() - before;
-        self.counts.instructions = self.instructions;
-    }
-
     /// The packet has been reached whose time is that of the next branch.
     #[inline(always)]
     fn arrive(&mut self) {
@@ -279,7 +231,7 @@ impl<'c> Sampler<'c> {
         (all, mut some): (&[PathId], Range<usize>),
         mut instructions: u64,
         blocks: &Blocks,
-        made: &mut Spool,
+        made: &mut impl Samples,
     ) {
         // At the first one, a packet is reached.
         let is_reached = self.arriving.is_some() || self.behind_lead.is_some();
@@ -326,7 +278,7 @@ impl<'c> Sampler<'c> {
     }
 
     /// A path, by its number among all those of the log.
-    fn path(&mut self, (all, at): (&[PathId], usize), blocks: &Blocks, made: &mut Spool) {
+    fn path(&mut self, (all, at): (&[PathId], usize), blocks: &Blocks, made: &mut impl Samples) {
         let path = blocks.path(all[at]);
         let behind = self.behind_lead.take();
         if self.has_samples(path.instructions.into()) {
@@ -349,7 +301,7 @@ impl<'c> Sampler<'c> {
     }
 
     #[inline(always)]
-    fn step(&mut self, step: Step, blocks: &Blocks, made: &mut Spool) {
+    fn step(&mut self, step: Step, blocks: &Blocks, made: &mut impl Samples) {
         let block = &blocks[step.block];
         if self.arriving.is_some() && (step.count < block.count || !needs_packet(block.kind)) {
             self.arrive();
@@ -372,7 +324,7 @@ impl<'c> Sampler<'c> {
 
     /// Makes the samples of the instructions of a step, the last of which is a branch if there is `to`.
     #[inline(always)]
-    fn sample(&mut self, step: Step, to: Option<u64>, blocks: &Blocks, made: &mut Spool) {
+    fn sample(&mut self, step: Step, to: Option<u64>, blocks: &Blocks, made: &mut impl Samples) {
         let mut done = 0;
         while done < step.count {
             let rest = u64::from(step.count - done);
@@ -398,7 +350,7 @@ impl<'c> Sampler<'c> {
 
     /// A sample of the instruction at `ip`, the last of so many.
     #[cold]
-    fn instruction(&mut self, ip: u64, total: u64, flow: u32, made: &mut Spool) {
+    fn instruction(&mut self, ip: u64, total: u64, flow: u32, made: &mut impl Samples) {
         let period = total - std::mem::replace(&mut self.sampled, total);
         if let Some(event) = &self.context.events.sampled.instructions {
             let raw = [flow | self.transaction_flow(flow)];
@@ -408,13 +360,16 @@ impl<'c> Sampler<'c> {
     }
 
     /// Adds a sample, with what was before it.
-    fn push_with_history(&mut self, sample: NewSample<'_>, event: &Decoded, made: &mut Spool) {
-        let (branches, callchain) = (self.stacks.get(), self.stacks.chain(sample.ip));
-        self.push(NewSample { branches: &branches, callchain: &callchain, ..sample }, event, made);
+    fn push_with_history(&mut self, sample: NewSample<'_>, event: &Decoded, made: &mut impl Samples) {
+        self.count(sample.tid);
+        made.push(self.key(), || {
+            let (branches, callchain) = (self.stacks.get(), self.stacks.chain(sample.ip));
+            self.build(&NewSample { branches: &branches, callchain: &callchain, ..sample }, event)
+        });
     }
 
     /// Adds a sample of an event that is neither a branch nor an instruction.
-    fn rare(&mut self, event: Option<&Decoded>, ip: u64, raw: &[u32], made: &mut Spool) {
+    fn rare(&mut self, event: Option<&Decoded>, ip: u64, raw: &[u32], made: &mut impl Samples) {
         if let Some(event) = event {
             self.push_with_history(NewSample { ip, raw, ..self.new_sample(event, ip) }, event, made);
         }
@@ -422,7 +377,7 @@ impl<'c> Sampler<'c> {
 
     /// A sample of the new ratio of the core's frequency, unless it comes with a point of synchronization behind it.
     #[cold]
-    fn frequency(&mut self, next: &Entry, events: &[Event], made: &mut Spool) {
+    fn frequency(&mut self, next: &Entry, events: &[Event], made: &mut impl Samples) {
         match next {
             Entry::Now(_) | Entry::Time(_) | Entry::Space(_) => {}
             Entry::Event(number) if matches!(events[*number as usize], Event::Sync { .. }) => {}
@@ -431,7 +386,7 @@ impl<'c> Sampler<'c> {
     }
 
     /// The same at an address.
-    fn ratio_at(&mut self, ip: u64, made: &mut Spool) {
+    fn ratio_at(&mut self, ip: u64, made: &mut impl Samples) {
         if self.changed.take().is_some() {
             let tracer = &self.context.recorded.tracer;
             let ratios = u32::from(self.ratio) | (tracer.info.max_non_turbo_ratio & 0xff) << 16;
@@ -447,7 +402,7 @@ impl<'c> Sampler<'c> {
         to: u64,
         flags: u64,
         (class, flow): (Class, u32),
-        made: &mut Spool,
+        made: &mut impl Samples,
     ) {
         self.estimate(from, to);
         self.stacks.push(from, to, flags);
@@ -486,11 +441,20 @@ impl<'c> Sampler<'c> {
         }
     }
 
-    fn push(&mut self, sample: NewSample<'_>, event: &Decoded, made: &mut Spool) {
-        self.counts.unknown += u64::from(sample.tid == Auxtrace::ANY);
+    fn push(&mut self, sample: NewSample<'_>, event: &Decoded, made: &mut impl Samples) {
+        self.count(sample.tid);
+        made.push(self.key(), || self.build(&sample, event));
+    }
+
+    /// There is a sample of a thread.
+    fn count(&mut self, tid: u32) {
+        self.counts.samples += 1;
+        self.counts.unknown += u64::from(tid == Auxtrace::ANY);
+    }
+
+    fn build(&self, sample: &NewSample<'_>, event: &Decoded) -> Vec<u8> {
         // An event records only what a new sample has.
-        let bytes = sample.build(&event.attr, self.context.endian).unwrap_or_default();
-        made.push(&bytes, self.key());
+        sample.build(&event.attr, self.context.endian).unwrap_or_default()
     }
 
     /// The time by which records are sorted; those without times come last, as perf decodes them.
@@ -498,7 +462,7 @@ impl<'c> Sampler<'c> {
         if self.context.recorded.clock().conv.is_some() { self.latest } else { u64::MAX - 1 }
     }
 
-    fn event(&mut self, event: Event, blocks: &Blocks, made: &mut Spool) {
+    fn event(&mut self, event: Event, blocks: &Blocks, made: &mut impl Samples) {
         self.arrive();
         if matches!(event, Event::Sync { .. } | Event::Frequency { .. } | Event::Power { .. }) {
             self.at(self.due.now);
@@ -561,7 +525,7 @@ impl<'c> Sampler<'c> {
         }
     }
 
-    fn fault(&mut self, Fault { reason, ip }: Fault, made: &mut Spool) {
+    fn fault(&mut self, Fault { reason, ip }: Fault, made: &mut impl Samples) {
         let code = &self.context.code;
         let name = ip.and_then(|ip| code.name(self.space, ip, self.ticks));
         *self.counts.faults.entry((reason, name.map(Into::into))).or_default() += 1;
@@ -573,9 +537,52 @@ impl<'c> Sampler<'c> {
         let events = &self.context.events;
         let is_wanted = if reason == Reason::Overflow { events.overflows } else { events.errors };
         if is_wanted {
-            let error = error(reason, self.cpu, self.task, ip.unwrap_or(0), self.time, self.context.endian);
-            made.push(&error, self.key());
+            self.counts.samples += 1;
+            let (ip, endian) = (ip.unwrap_or(0), self.context.endian);
+            made.push(self.key(), || error(reason, self.cpu, self.task, ip, self.time, endian));
         }
+    }
+}
+
+impl parts::Sampler for Sampler<'_> {
+    fn make(&mut self, notes: &Notes, blocks: &Blocks, made: &mut impl Samples) {
+        if std::mem::replace(&mut self.trace, notes.part.trace) != notes.part.trace {
+            self.stacks.forget();
+        }
+        let mut paths = 0..0;
+        for entry in &notes.entries {
+            if !matches!(entry, Entry::Paths(..) | Entry::Behind(_) | Entry::Time(_) | Entry::Now(_)) {
+                self.push_pending(&notes.paths, blocks);
+            }
+            if self.changed.is_some() {
+                self.push_pending(&notes.paths, blocks);
+                self.frequency(entry, &notes.events, made);
+            }
+            match *entry {
+                Entry::Step(step) | Entry::Straight(step) => self.step(step, blocks, made),
+                Entry::Paths(count, instructions) => {
+                    paths = paths.end..paths.end + count as usize;
+                    self.paths((&notes.paths, paths.clone()), instructions.into(), blocks, made);
+                }
+                Entry::Behind(ticks) => self.behind_lead = Some(ticks),
+                Entry::Time(ticks) => self.arriving = Some(ticks),
+                Entry::Now(now) => {
+                    (self.due.now, self.due.behind) = (now, 0);
+                    if now == self.told {
+                        self.told_behind = 0;
+                    }
+                }
+                Entry::Space(space) => self.switch(space),
+                Entry::Event(number) => self.event(notes.events[number as usize], blocks, made),
+            }
+        }
+        self.push_pending(&notes.paths, blocks);
+        self.pending = 0..0;
+        self.counts.instructions = self.instructions;
+    }
+
+    fn counts(&self) -> &Counts {
+        &self.counts
     }
 }
 

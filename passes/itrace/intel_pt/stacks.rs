@@ -1,21 +1,22 @@
 //! Keeps the last branches and the calls of each thread.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use perfx_format::sample::{Branch, BranchFlags};
 use perfx_trace::{Blocks, PathId, Space};
 
-use super::calls::{Calls, Change};
+use crate::itrace::calls::{Calls, Change};
 
 /// The last branches and the calls of the threads in a buffer.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Stacks {
     /// The most branches that are kept of one thread.
     most: usize,
     /// The most entries of a chain; 0 if calls are not kept.
     chain: usize,
-    /// For each thread, its stay on this CPU, and what was before then.
-    histories: HashMap<u32, (Space, History)>,
+    /// For each thread that does not run now, its stay on this CPU, and what was before then. Copies of the stacks share it.
+    histories: Arc<HashMap<u32, (Space, Arc<History>)>>,
     /// The thread that runs now.
     current: Option<(u32, Space)>,
     history: History,
@@ -38,7 +39,7 @@ struct Ring {
 impl Stacks {
     pub(super) fn new(most: usize, chain: usize) -> Stacks {
         let history = History::default();
-        Stacks { most, chain, histories: HashMap::new(), current: None, history }
+        Stacks { most, chain, histories: Arc::default(), current: None, history }
     }
 
     /// Another thread runs: `space` is its stay on the CPU, `tid` its number.
@@ -48,19 +49,20 @@ impl Stacks {
             return;
         }
         let history = std::mem::take(&mut self.history);
+        let histories = Arc::make_mut(&mut self.histories);
         if let Some((tid, space)) = self.current {
-            self.histories.insert(tid, (space, history));
+            histories.insert(tid, (space, Arc::new(history)));
         }
         self.current = next;
         // What it did on another CPU in between is not known here.
-        let kept = next.and_then(|(tid, space)| Some((self.histories.remove(&tid)?, space)));
+        let kept = next.and_then(|(tid, space)| Some((histories.remove(&tid)?, space)));
         let known = kept.filter(|((stay, _), space)| stay == space);
-        self.history = known.map(|((_, history), _)| history).unwrap_or_default();
+        self.history = known.map(|((_, history), _)| Arc::unwrap_or_clone(history)).unwrap_or_default();
     }
 
     /// Data is lost: nothing follows on what is known.
     pub(super) fn forget(&mut self) {
-        self.histories.clear();
+        self.histories = Arc::default();
         self.history = History::default();
     }
 

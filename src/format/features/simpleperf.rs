@@ -1,4 +1,8 @@
-//! Decodes the sections that simpleperf adds to a recording: META_INFO and FILE2.
+//! Decodes the sections that simpleperf adds to a recording: META_INFO, FILE and FILE2.
+//!
+//! FILE has for each file a u32 size of what follows, a path with its NUL, a u32 type, a u64 min_vaddr, a u32 number of
+//! symbols, and these: u64 vaddr, u32 len, name with its NUL. Then follow the offsets of dex files (u32 number, u64 each)
+//! or, in newer versions, one u64: the offset of `min_vaddr`.
 //!
 //! FILE2 is a u32 size and a protobuf message for each file.
 //!
@@ -20,6 +24,24 @@ pub(super) fn meta_info(s: &mut Section<'_>) -> Option<()> {
         s.rest().first().filter(|byte| **byte != 0)?;
         s.c_str("key")?;
         s.c_str("value")
+    })
+    .map(drop)
+}
+
+/// Files as older versions wrote them, with the number of their symbols.
+pub(super) fn old_files(s: &mut Section<'_>) -> Option<()> {
+    s.repeated("files", |s| {
+        let size = s.int::<u32>("size")?;
+        let left = s.left();
+        s.c_str("path")?;
+        let kind = s.int::<u32>("type")?;
+        s.note("type", Value::Name(type_name(kind.into()).into()));
+        s.hex::<u64>("min_vaddr")?;
+        s.number::<u32>("symbols")?;
+        // What is left of the file: its symbols, and offsets.
+        let read = left.checked_sub(s.left())? as u64;
+        s.take("symbols", u64::from(size).checked_sub(read)?)?;
+        Some(())
     })
     .map(drop)
 }

@@ -268,11 +268,11 @@ pub fn expand_alone<'a>(
 const CHAIN_HINT: &str = "the zstd stream does not begin in this file: if perf record --switch-output wrote it, \
     decompress it together with all earlier files (perfx decompress --chain)";
 
-/// True if a record of this kind may be inside a compressed one. perf looks for the payloads of AUXTRACE and
-/// HEADER_TRACING_DATA in the file. Records of events and features must be known before anything is
+/// True if a record of this kind may be inside a compressed one. simpleperf puts AUXTRACE there with its payload; perf
+/// looks for that, and for the payload of HEADER_TRACING_DATA, in the file. Records of events and features must be known before anything is
 /// decompressed, and mean other things in a pipe than in a file.
 fn may_be_inside(kind: RecordType) -> bool {
-    !kind.is_compressed() && kind != RecordType::AUXTRACE && !HeaderRecord::FRONT.contains(&kind)
+    !kind.is_compressed() && !HeaderRecord::FRONT.contains(&kind)
 }
 
 impl<I, P> Iterator for Expand<I>
@@ -512,6 +512,12 @@ impl Output {
             };
             if !may_be_here(frame.kind) {
                 let what = "a record of this kind can't be inside a compressed record";
+                let error = Error::new(what).origin(self.origins.at(self.framed)).record(frame.kind);
+                return Err(error.code("nested"));
+            }
+            if frame.total() > EXPANSION_MAX {
+                let what =
+                    format!("its payload of {} bytes is too large for a compressed record", frame.total());
                 let error = Error::new(what).origin(self.origins.at(self.framed)).record(frame.kind);
                 return Err(error.code("nested"));
             }

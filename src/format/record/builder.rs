@@ -8,12 +8,19 @@ const SIZE: usize = 6;
 
 /// Builds a record from a header and these parts. `None` if it is larger than a record can be.
 pub fn build(kind: RecordType, misc: u16, parts: &[&[u8]], endian: Endian) -> Option<Vec<u8>> {
-    let mut bytes = vec![0; HEADER_SIZE];
+    let mut bytes = Vec::with_capacity(HEADER_SIZE + parts.iter().map(|part| part.len()).sum::<usize>());
+    start(&mut bytes, kind, misc, endian)?;
     parts.iter().for_each(|part| bytes.extend_from_slice(part));
-    endian.set_u32(&mut bytes, 0, kind.0)?;
-    set_misc(&mut bytes, misc, endian);
     set_size(&mut bytes, endian)?;
     Some(bytes)
+}
+
+/// Begins a record in an empty buffer with its header, which gets its size at the end ([`set_size`]).
+pub(crate) fn start(bytes: &mut Vec<u8>, kind: RecordType, misc: u16, endian: Endian) -> Option<()> {
+    bytes.resize(HEADER_SIZE, 0);
+    endian.set_u32(bytes, 0, kind.0)?;
+    set_misc(bytes, misc, endian);
+    Some(())
 }
 
 /// A FINISHED_ROUND: only a header.

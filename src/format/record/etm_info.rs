@@ -32,6 +32,8 @@ pub struct TraceUnit {
     pub cpu: u64,
     /// Its id in frames: 0x01 to 0x6f. Newer kernels tell it in AUX_OUTPUT_HW_ID instead; then bit 31 is set.
     pub trace_id: u64,
+    /// Its timestamps are of the virtual counter, which TIME_CONV converts.
+    pub has_virtual_times: bool,
     /// What kind it is.
     pub kind: TraceUnitKind,
 }
@@ -64,12 +66,22 @@ pub struct EtmRegisters {
     pub id8: u64,
 }
 
+impl EtmRegisters {
+    /// The trace has timestamps.
+    pub fn has_timestamps(&self) -> bool {
+        self.config >> 11 & 1 != 0
+    }
+}
+
 /// Where the private part begins, bytes.
 const PRIVATE: usize = 16;
 
 const ETM3: u64 = 0x3030_3030_3030_3030;
 const ETM4: u64 = 0x4040_4040_4040_4040;
 const ETE: u64 = 0x5050_5050_5050_5050;
+
+/// The source of timestamps: the virtual counter.
+const VIRTUAL: u64 = 1;
 
 impl EtmInfo {
     /// Parses an AUXTRACE_INFO record of CoreSight; `None` for other records, for other versions, and for one that is
@@ -88,14 +100,14 @@ impl EtmInfo {
             // Of version 0.
             let known = if magic == ETM3 { 4 } else { 7 };
             let count = if version == 0 { known } else { word()? };
-            let mut registers = [0; 7];
+            let mut registers = [0; 9];
             for at in 0..count {
                 let value = word()?;
                 if let Some(register) = registers.get_mut(usize::try_from(at).ok()?) {
                     *register = value;
                 }
             }
-            let [config, trace_id, id0, id1, id2, id8, _] = registers;
+            let [config, trace_id, id0, id1, id2, id8, _, source, ete_source] = registers;
             let registers = EtmRegisters { config, id0, id1, id2, id8 };
             let kind = match magic {
                 ETM3 => TraceUnitKind::Etm3,
@@ -103,7 +115,9 @@ impl EtmInfo {
                 ETE => TraceUnitKind::Ete(registers),
                 _ => return None,
             };
-            units.push(TraceUnit { cpu, trace_id, kind });
+            let source = if magic == ETE { ete_source } else { source };
+            let has_virtual_times = magic != ETM3 && source == VIRTUAL;
+            units.push(TraceUnit { cpu, trace_id, has_virtual_times, kind });
         }
         Some(EtmInfo { pmu_type: (packed >> 32) as u32, units })
     }
@@ -157,7 +171,7 @@ mod tests {
     #[test]
     fn both_versions_are_read() {
         let registers = EtmRegisters { config: 1, id0: 2, id1: 3, id2: 4, id8: 5 };
-        let unit = |cpu, trace_id, kind| TraceUnit { cpu, trace_id, kind };
+        let unit = |cpu, trace_id, kind| TraceUnit { cpu, trace_id, has_virtual_times: false, kind };
         let (four, three) = (TraceUnitKind::Etm4(registers), TraceUnitKind::Etm3);
         let old = [0, 8 << 32 | 2, 0, ETM4, 7, 1, 0x10, 2, 3, 4, 5, 6, ETM3, 9, 1, 0x11, 3, 4];
         let units = vec![unit(7, 0x10, four), unit(9, 0x11, three)];

@@ -1,7 +1,7 @@
 //! Builds SAMPLE records from their parts.
 
 use super::Branch;
-use crate::record::builder::build;
+use crate::record::builder::{set_size, start};
 use crate::{Attr, Endian, RecordType, sample_fields, sample_type as st};
 
 /// The parts of a new sample. Those that its event does not record are left out.
@@ -47,12 +47,18 @@ impl NewSample<'_> {
         if attr.sample_type & !known != 0 {
             return None;
         }
-        let pair = |one: u32, other: u32| {
-            let [low, high] = [endian.bytes_u32(one), endian.bytes_u32(other)];
-            endian.u64(&[low, high].concat(), 0).unwrap_or(0)
+        let has = |bit| attr.sample_type & bit != 0;
+        // The most words of the parts that are not lists.
+        let lists = self.callchain.len() + self.raw.len() + 3 * self.branches.len();
+        let mut bytes = Vec::with_capacity(size_of::<u64>() * (lists + 32));
+        start(&mut bytes, RecordType::SAMPLE, self.cpumode, endian)?;
+        let mut put = |word: u64| bytes.extend_from_slice(&endian.bytes_u64(word));
+        let pair = |one: u32, other: u32| match endian {
+            Endian::Little => u64::from(other) << 32 | u64::from(one),
+            Endian::Big => u64::from(one) << 32 | u64::from(other),
         };
-        let mut words: Vec<u64> = sample_fields(attr.sample_type)
-            .map(|bit| match bit {
+        for bit in sample_fields(attr.sample_type) {
+            put(match bit {
                 st::IP => self.ip,
                 st::TID => pair(self.pid, self.tid),
                 st::TIME => self.time,
@@ -60,31 +66,33 @@ impl NewSample<'_> {
                 st::CPU => pair(self.cpu, 0),
                 st::PERIOD => self.period,
                 _ => self.id,
-            })
-            .collect();
-        let has = |bit| attr.sample_type & bit != 0;
+            });
+        }
         if has(st::CALLCHAIN) {
-            words.push(self.callchain.len() as u64);
-            words.extend(self.callchain);
+            put(self.callchain.len() as u64);
+            self.callchain.iter().for_each(|entry| put(*entry));
         }
         if has(st::RAW) {
             // The size is that up to the end of a word.
             let size = 4 * (self.raw.len() | 1) as u32;
             let numbers = std::iter::once(size).chain(self.raw.iter().copied()).chain([0]);
             let numbers: Vec<u32> = numbers.collect();
-            words.extend(numbers.as_chunks().0.iter().map(|[one, other]| pair(*one, *other)));
+            numbers.as_chunks().0.iter().for_each(|[one, other]| put(pair(*one, *other)));
         }
         if has(st::BRANCH_STACK) {
-            words.push(self.branches.len() as u64);
-            words.extend((attr.branch_sample_type & BRANCH_HW_INDEX != 0).then_some(self.branch_index));
-            let branch = |branch: &Branch| [branch.from, branch.to, branch.flags.to_word(endian)];
-            words.extend(self.branches.iter().flat_map(branch));
+            put(self.branches.len() as u64);
+            if attr.branch_sample_type & BRANCH_HW_INDEX != 0 {
+                put(self.branch_index);
+            }
+            for branch in self.branches {
+                [branch.from, branch.to, branch.flags.to_word(endian)].into_iter().for_each(&mut put);
+            }
         }
-        words.extend(has(st::WEIGHT).then_some(self.weight));
-        words.extend(has(st::DATA_SRC).then_some(self.data_src));
-        words.extend(has(st::PHYS_ADDR).then_some(self.phys_addr));
-        let body: Vec<u8> = words.into_iter().flat_map(|word| endian.bytes_u64(word)).collect();
-        build(RecordType::SAMPLE, self.cpumode, &[&body], endian)
+        let behind =
+            [(st::WEIGHT, self.weight), (st::DATA_SRC, self.data_src), (st::PHYS_ADDR, self.phys_addr)];
+        behind.into_iter().filter(|(bit, _)| has(*bit)).for_each(|(_, word)| put(word));
+        set_size(&mut bytes, endian)?;
+        Some(bytes)
     }
 }
 

@@ -79,6 +79,8 @@ enum Waiting {
 struct Held {
     context: Option<Context>,
     time: Option<u64>,
+    /// The time was told behind the context.
+    is_time_later: bool,
 }
 
 /// If a point of synchronization is being read.
@@ -136,6 +138,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         if matches!(self.waiting, Waiting::Target | Waiting::Call) {
             self.flow.leave(self.sink);
         }
+        self.event(Event::Over);
     }
 
     #[inline(always)]
@@ -316,7 +319,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
                 self.settle();
             }
             Element::Timestamp(now) => {
-                self.held.time = Some(now);
+                self.held = Held { time: Some(now), is_time_later: self.held.context.is_some(), ..self.held };
                 self.settle();
             }
             Element::Source(address) => self.source(address),
@@ -340,10 +343,8 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
 
     fn apply_held(&mut self) {
         let held = std::mem::take(&mut self.held);
-        if let Some(now) = held.time {
-            self.flow.point.time = now;
-            self.flow.set_now(now);
-            self.sink.time(now);
+        if !held.is_time_later {
+            self.apply_time(held.time);
         }
         if let Some(context) = held.context {
             self.is_a64 = context.is_64;
@@ -362,6 +363,20 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
             }
         };
         self.flow.set_space(space);
+        if held.context.is_some() && self.config.context.is_some() {
+            self.event(Event::Context);
+        }
+        if held.is_time_later {
+            self.apply_time(held.time);
+        }
+    }
+
+    fn apply_time(&mut self, time: Option<u64>) {
+        if let Some(now) = time {
+            self.flow.point.time = now;
+            self.flow.set_now(now);
+            self.sink.time(now);
+        }
     }
 
     /// Where execution is said to be, `address` is.
@@ -451,6 +466,10 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
             Waiting::Target | Waiting::Call => {
                 let (ip, block) = (self.flow.last(), self.flow.block());
                 self.flow.leave(self.sink);
+                if !self.held.is_time_later {
+                    let time = self.held.time.take();
+                    self.apply_time(time);
+                }
                 self.event(Event::End { ip, block, to: None });
             }
             Waiting::Handler(ip) => self.event(Event::End { ip, block: None, to: None }),

@@ -34,6 +34,19 @@ fn is_complete(mut packets: Packets<'_>) -> bool {
     false
 }
 
+/// The first timestamp of a trace, in ticks, and how far behind its first A-Sync packet it is, bytes.
+pub fn first_time(trace: &Trace<'_>, config: &Config) -> Option<(u64, u64)> {
+    let start = find_sync(trace, 0)?;
+    let mut packets = Packets::new(trace, config, start);
+    loop {
+        match packets.next()? {
+            Packet::Timestamp(now) if now > 0 => return Some((now, packets.offset() - start)),
+            Packet::Bad | Packet::Cut => return None,
+            _ => {}
+        }
+    }
+}
+
 /// Cuts a trace into units of at least `size` bytes, in order. What is in front of the first A-Sync packet cannot be
 /// decoded: the first unit's `start` says how much that is; without one there is no unit.
 ///

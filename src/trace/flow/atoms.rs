@@ -1,6 +1,6 @@
 //! The walk through the code where every branch is told, also one with a fixed target: by atoms, as CoreSight does.
 
-use super::{BlockId, Flow, Image, Kind, Reason, Sink};
+use super::{BlockId, Flow, Image, Kind, Reason, Sink, Step};
 
 impl<I: Image> Flow<I> {
     /// Goes on to the branch that the next atom tells of, and executes it. True if it goes to an address that a packet
@@ -23,8 +23,7 @@ impl<I: Image> Flow<I> {
                 }
                 Kind::IndirectJump | Kind::Return | Kind::FarReturn if is_taken => return Ok(true),
                 Kind::Next | Kind::FarCall => {
-                    self.pay()?;
-                    self.pass(sink);
+                    self.go_straight(sink)?;
                     continue;
                 }
                 Kind::NoCode => return Err(Reason::NoCode),
@@ -76,10 +75,7 @@ impl<I: Image> Flow<I> {
                     self.partly(count, ip, sink);
                     return Ok(false);
                 }
-                Kind::Next | Kind::FarCall => {
-                    self.pay()?;
-                    self.pass(sink);
-                }
+                Kind::Next | Kind::FarCall => self.go_straight(sink)?,
                 Kind::NoCode => return Err(Reason::NoCode),
                 Kind::BadCode => return Err(Reason::BadCode),
                 _ => return Err(Reason::Mismatch),
@@ -99,8 +95,7 @@ impl<I: Image> Flow<I> {
                 Kind::Conditional | Kind::Barrier | Kind::FarCall => {}
                 _ => return Err(Reason::Mismatch),
             }
-            self.pay()?;
-            self.pass(sink);
+            self.go_straight(sink)?;
         }
     }
 
@@ -121,9 +116,13 @@ impl<I: Image> Flow<I> {
         }
     }
 
-    /// A step that no packet tells of is taken.
-    fn pay(&mut self) -> Result<(), Reason> {
+    /// Executes the current block, of whose end no packet tells, and goes on behind it.
+    fn go_straight<S: Sink>(&mut self, sink: &mut S) -> Result<(), Reason> {
         self.steps = self.steps.checked_sub(1).ok_or(Reason::Endless)?;
+        let to = self.fall(self.at);
+        let step = Step { block: self.at, count: self.blocks[self.at].count, to: None };
+        sink.straight(&self.blocks, &self.point, step);
+        self.at = to;
         Ok(())
     }
 }

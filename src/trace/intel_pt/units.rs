@@ -113,8 +113,8 @@ pub(super) fn behind_damage<'a>(trace: &'a Trace<'_>, bad: u64) -> Option<Packet
 /// Cuts a trace into units of at least `size` bytes, in order. What is in front of the first PSB cannot be
 /// decoded: the first unit's `start` says how much that is; without a PSB there is no unit.
 ///
-/// This reads all packets to follow the time, at about 1 GB/s, but walks no code. What [`Decoder::decode`]
-/// gives for all units of a trace, in order, does not depend on `size`.
+/// This reads all packets to follow the time, at about 1 GB/s, but walks no code; with [`u64::MAX`] there is one unit,
+/// and nothing is read. What [`Decoder::decode`] gives for all units of a trace, in order, does not depend on `size`.
 ///
 /// [`Decoder::decode`]: super::Decoder::decode
 pub fn units<'a>(trace: &'a Trace<'_>, config: &Config, size: u64) -> impl Iterator<Item = Unit> + use<'a> {
@@ -147,6 +147,10 @@ impl Cutter<'_, '_> {
             return None;
         }
         let (start, past) = (self.start, self.past.clone());
+        if self.size == u64::MAX {
+            self.start = self.trace.len();
+            return Some(Unit { start, end: self.start, past });
+        }
         self.start = loop {
             if !self.past.is_in_psb {
                 // What a trace has most needs the least work.

@@ -12,6 +12,7 @@
     --ete            an ETE, with source addresses in place of some atoms
     --return-stack   indirect branches to the last call have no address
     --timestamps N   a timestamp after every N branches
+    --virtual        the timestamps are those of the counter that TIME_CONV converts
     --cycles         cycle counts
     --context        context ids
     --speculation    branches are traced before they are executed: some are mispredicted, some cancelled
@@ -33,7 +34,7 @@ from elftools.elf.elffile import ELFFile
 
 A = argparse.ArgumentParser()
 A.add_argument('out'); A.add_argument('programs', nargs='+'); A.add_argument('--truth'); A.add_argument('--path')
-for name in ('raw', 'ete', 'return-stack', 'cycles', 'context', 'speculation', 'per-thread', 'hw-id', 'simpleperf', 'init-map'):
+for name in ('raw', 'ete', 'return-stack', 'cycles', 'context', 'speculation', 'per-thread', 'hw-id', 'simpleperf', 'init-map', 'virtual'):
     A.add_argument('--' + name, action='store_true')
 for name, value in dict(sync=1024, overflow=0, cut=0, timestamps=0, interrupt=0, cpus=0, slice=3000, copies=1).items():
     A.add_argument('--' + name, type=int, default=value)
@@ -111,7 +112,7 @@ class Unit:
         else: self.b.append(0x81); self.b.extend(self.info(pid, el)); self.address(ip)
         self.context = (pid, el)
     def timestamp(self):
-        self.flush(); t = clock[0]; old, self.time = self.time, t
+        self.flush(); t = clock[0] // (8 if O.virtual else 1); old, self.time = self.time, t
         self.b.append(3 if O.cycles else 2); n = 1
         while n < 9 and t >> 7 * n != old >> 7 * n: n += 1
         for i in range(n): self.b.append(t >> 7 * i & 127 | (128 if i < n - 1 else 0) if i < 8 else t >> 56)
@@ -296,10 +297,13 @@ id8 = 16 if O.speculation else 0
 priv = [1, 8 << 32 | len(units), 0]
 for u in units:
     regs = [configr, 1 << 31 | 0x10 + 2 * u.cpu if O.hw_id else u.id, 0x28000ea1, 0xffff if O.ete else 0x4100f422, 0x20001088, id8, 0xcc]
-    if O.ete: regs = regs[:3] + [0x4100fff3] + regs[4:] + [0x47705a13, 0xffffffffffffffff]
-    else: regs += [0xffffffffffffffff]
+    source = 1 if O.virtual else 0xffffffffffffffff
+    if O.ete: regs = regs[:3] + [0x4100fff3] + regs[4:] + [0x47705a13, source]
+    else: regs += [source]
     if O.simpleperf: regs.pop()  # It does not tell where timestamps come from.
     priv += [0x5050505050505050 if O.ete else 0x4040404040404040, u.cpu, len(regs)] + regs
+# 2.5 ns a tick.
+if O.virtual: data += rec(79, 0, struct.pack('<5Q8B', 2, 10, T0, 0, 0, 1, 0, *bytes(6)))
 data += rec(70, 0, struct.pack('<II', 3, 0) + struct.pack('<%dQ' % len(priv), *priv))
 maps = b''
 if kernel:

@@ -51,6 +51,7 @@ make etm-interrupt $small --sync 200 --interrupt 500
 make etm-overflow $small --sync 200 --overflow 2
 make etm-kernel $small --sync 200 --kernel vmlinux64 --interrupt 700 --return-stack
 make etm-cpus $small $signal --sync 200 --cpus 2 --slice 2000
+make etm-virtual $small $signal --sync 200 --cpus 2 --slice 2000 --virtual --ete --raw
 make etm-threads $small --sync 200 --cpus 2 --per-thread --slice 2000
 make etm-ids $small --sync 200 --hw-id
 make etm-cut $small --sync 200 --cut 704

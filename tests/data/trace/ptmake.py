@@ -24,7 +24,7 @@
     --kernel VMLINUX    kernel code is traced, too: system calls and signals run through it (kernel.S; decode with perf -k VMLINUX)
   length:
     --repeat N          every process executes its whole trace N times
-    --copies N          the whole trace N times, times moved on (long traces in no time; one process; the truth is of the first copy)
+    --copies N          the whole trace N times, times moved on (long traces in no time; the truth is of the first copy)
   --truth FILE          what was executed (default: OUT.truth): lines "from to kind pid cpu" per taken branch, "- ip start …",
                         "ip - end …" where tracing begins and ends, "- ip lost …" after an overflow, "# ptw value pid cpu";
                         the last line counts instructions
@@ -272,7 +272,9 @@ def interrupted(p):
     k, n, target = p.kinds[p.prev]
     return target if k in (JUMP, CALL) else p.prev + n
 def switch(p, c, out):
-    t = c.now
+    switches.append((p, c, out, c.now)); switched(p, c, out, c.now)
+switches = []
+def switched(p, c, out, t):
     if O.sched_switch:
         # the fields of sched_switch: common (8 bytes), prev_comm, prev_pid, prev_prio, prev_state, next_comm, next_pid, next_prio
         prev, to = (p.pid, 0) if out else (0, p.pid)
@@ -310,17 +312,20 @@ else:
 E = [p.e for p in P] if O.per_thread else [c.e for c in C]
 for e in E: e.flush()
 truth.write('instructions %d\n' % executed); truth.close(); now = max(c.now for c in C); bufs = []
+span = (now - T0 + 200 + (1 << 17)) >> 17 << 17  # a multiple of 2^17 ticks: MTC and TMA stay as they are
+for k in range(1, O.copies):
+    for p, c, out, t in switches: switched(p, c, out, t + k * span)
 for e in E:
     aux = bytes(e.b)[:O.cut or None]
     if O.copies > 1:
-        if len(P) > 1: raise SystemExit('--copies: one process only')
-        span = (now - T0 + 200 + (1 << 17)) >> 17 << 17; one = bytearray(aux); out = []  # a multiple of 2^17 ticks: MTC and TMA stay as they are
+        one = bytearray(aux); out = []
         at = [x for x in e.tsc if x + 7 <= len(one)]; times = [int.from_bytes(one[x:x + 7], 'little') for x in at]
         for k in range(O.copies):
             for x, t in zip(at, times): one[x:x + 7] = (t + k * span).to_bytes(7, 'little')
             out.append(bytes(one))
-        aux = b''.join(out); now += (O.copies - 1) * span
+        aux = b''.join(out)
     bufs.append(aux + b'\0' * (-len(aux) % 8))
+now += (O.copies - 1) * span
 # the file
 IP, TID, TIME, CPU, IDENT = 1, 2, 4, 128, 1 << 16; ST = IP | TID | TIME | CPU | IDENT
 def attr(type, config, period, flags): return struct.pack('<IIQQQQQ', type, 128, config, period, ST, 4, flags).ljust(128, b'\0')

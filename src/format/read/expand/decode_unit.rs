@@ -67,7 +67,7 @@ fn open(stored: &Batch, size: usize) -> Option<Batch> {
             if !may_be_inside(frame.kind) {
                 return None;
             }
-            at += frame.size;
+            at = usize::try_from(frame.total()).ok()?.checked_add(at)?;
             kinds.insert(frame.kind);
             records += 1;
         }

@@ -15,14 +15,13 @@ use crate::itrace::made::Made;
 const CHUNK: usize = 2 << 20;
 
 /// Samples in chunks: all but the last one are in a temporary file.
-pub(super) struct Spool {
+pub(in crate::itrace) struct Spool {
     temp_files: TempFiles,
     file: Option<File>,
     /// The numbers of samples of the chunks in the file, and how many of these were read again.
     stored: Vec<usize>,
     read: usize,
     last: Made,
-    count: u64,
     endian: Endian,
     /// Why chunks are missing.
     failed: Option<Error>,
@@ -30,25 +29,19 @@ pub(super) struct Spool {
 
 impl fmt::Debug for Spool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Spool").field("count", &self.count).finish_non_exhaustive()
+        f.debug_struct("Spool").field("stored", &self.stored).finish_non_exhaustive()
     }
 }
 
 impl Spool {
     pub(super) fn new(temp_files: TempFiles, endian: Endian) -> Spool {
         let last = Made::new(endian);
-        Spool { temp_files, file: None, stored: Vec::new(), read: 0, last, count: 0, endian, failed: None }
-    }
-
-    /// How many samples there are.
-    pub(super) fn count(&self) -> u64 {
-        self.count
+        Spool { temp_files, file: None, stored: Vec::new(), read: 0, last, endian, failed: None }
     }
 
     /// Adds a sample, and its time.
-    pub(super) fn push(&mut self, sample: &[u8], key: u64) {
+    pub(in crate::itrace) fn add(&mut self, sample: &[u8], key: u64) {
         self.last.push(sample, key);
-        self.count += 1;
         if self.last.len() >= CHUNK {
             let chunk = std::mem::replace(&mut self.last, Made::new(self.endian));
             self.failed = self.failed.take().or_else(|| self.store(&chunk).err());
@@ -81,7 +74,7 @@ impl Spool {
     /// # Errors
     ///
     /// The temporary file could not be written, or cannot be read.
-    pub(super) fn next(&mut self) -> Result<Made> {
+    pub(in crate::itrace) fn next(&mut self) -> Result<Made> {
         if let Some(failed) = self.failed.take() {
             return Err(failed.into());
         }
@@ -121,8 +114,8 @@ mod tests {
         let mut spool = Spool::new(Arc::new(tempfile::tempfile), Endian::Little);
         let size = CHUNK / 100;
         let sample = |number: u64| vec![number as u8; size + number as usize % 3];
-        (0..250).for_each(|number| spool.push(&sample(number), 1000 + number));
-        assert_eq!((spool.count(), spool.stored.len()), (250, 2));
+        (0..250).for_each(|number| spool.add(&sample(number), 1000 + number));
+        assert_eq!(spool.stored.len(), 2);
         assert!(spool.last.len() < CHUNK);
         let mut number = 0;
         loop {
@@ -143,7 +136,7 @@ mod tests {
     fn a_file_that_can_not_be_made_is_an_error() {
         let none: TempFiles = Arc::new(|| Err(std::io::Error::other("no room")));
         let mut spool = Spool::new(none, Endian::Little);
-        (0..3).for_each(|key| spool.push(&vec![0; CHUNK / 2], key));
+        (0..3).for_each(|key| spool.add(&vec![0; CHUNK / 2], key));
         let error = spool.next().unwrap_err().to_string();
         assert!(error.contains("no room"), "{error}");
     }

@@ -1,4 +1,4 @@
-//! Notes what was decoded, in a few bytes for each step or path, until the samples of all that is in front of it are made.
+//! Notes what was decoded of a part, in a few bytes for each step or path, until all that is in front of it is known.
 
 use perfx_auxtrace::Part;
 use perfx_trace::{Blocks, Event, PathId, Point, Sink, Space, Step};
@@ -7,8 +7,10 @@ use super::spool::Spool;
 
 /// What was decoded.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Entry {
+pub(in crate::itrace) enum Entry {
     Step(Step),
+    /// A step at whose end the trace tells nothing.
+    Straight(Step),
     /// So many paths of the log, one after the other without a new time between them, and their instructions.
     Paths(u32, u32),
     /// The steps of the next path are at this time, in ticks, but not those of its lead.
@@ -21,6 +23,15 @@ pub(super) enum Entry {
     Space(Option<Space>),
     /// An event, by its number.
     Event(u32),
+}
+
+/// What was decoded of a part, or of the front of it that is not done yet.
+#[derive(Debug)]
+pub(in crate::itrace) struct Notes {
+    pub(in crate::itrace) part: Part,
+    pub(in crate::itrace) entries: Vec<Entry>,
+    pub(in crate::itrace) paths: Vec<PathId>,
+    pub(in crate::itrace) events: Vec<Event>,
 }
 
 /// Makes samples of what a log holds when a part's turn has come, and empties it.
@@ -37,44 +48,42 @@ const MOST_PATHS: u32 = 1 << 8;
 
 /// The log of a part, and the samples that were made of its front.
 #[derive(Debug)]
-pub(super) struct Log<'t> {
+pub(in crate::itrace) struct Log<'t> {
     maker: &'t dyn Maker,
-    pub(super) part: Part,
-    pub(super) entries: Vec<Entry>,
-    pub(super) paths: Vec<PathId>,
-    pub(super) events: Vec<Event>,
+    pub(super) notes: Notes,
     pub(super) made: Spool,
     time: u64,
     space: Option<Space>,
 }
 
+impl Notes {
+    pub(super) fn clear(&mut self) {
+        self.entries.clear();
+        self.paths.clear();
+        self.events.clear();
+    }
+}
+
 impl<'t> Log<'t> {
     pub(super) fn new(maker: &'t dyn Maker, made: Spool) -> Log<'t> {
-        Log {
-            maker,
-            part: Part { buffer: 0, trace: 0, number: 0, time: 0 },
-            entries: Vec::new(),
-            paths: Vec::new(),
-            events: Vec::new(),
-            made,
-            time: 0,
-            space: None,
-        }
+        let part = Part { buffer: 0, trace: 0, number: 0, time: 0 };
+        let notes = Notes { part, entries: Vec::new(), paths: Vec::new(), events: Vec::new() };
+        Log { maker, notes, made, time: 0, space: None }
     }
 
     /// A part comes next.
     pub(super) fn begin(&mut self, part: Part) {
-        self.part = part;
+        self.notes.part = part;
         // Whatever was there before, the first step has its time and thread.
         self.time = u64::MAX;
         self.space = None;
-        self.entries.push(Entry::Space(None));
+        self.notes.entries.push(Entry::Space(None));
     }
 
     /// Makes samples if there are many entries.
     #[inline(always)]
     fn make_room(&mut self, blocks: &Blocks) {
-        if self.entries.len() + self.paths.len() >= MOST {
+        if self.notes.entries.len() + self.notes.paths.len() >= MOST {
             self.maker.make(self, blocks);
         }
     }
@@ -82,11 +91,11 @@ impl<'t> Log<'t> {
     #[inline(always)]
     fn at(&mut self, time: u64, space: Option<Space>) {
         if self.is_new(time) {
-            self.entries.push(Entry::Time(time));
+            self.notes.entries.push(Entry::Time(time));
         }
         if space != self.space {
             self.space = space;
-            self.entries.push(Entry::Space(space));
+            self.notes.entries.push(Entry::Space(space));
         }
     }
 
@@ -102,7 +111,13 @@ impl Sink for Log<'_> {
     fn step(&mut self, blocks: &Blocks, point: &Point, step: Step) {
         self.make_room(blocks);
         self.at(point.time, point.space);
-        self.entries.push(Entry::Step(step));
+        self.notes.entries.push(Entry::Step(step));
+    }
+
+    fn straight(&mut self, blocks: &Blocks, point: &Point, step: Step) {
+        self.make_room(blocks);
+        self.at(point.time, point.space);
+        self.notes.entries.push(Entry::Straight(step));
     }
 
     #[inline(always)]
@@ -112,27 +127,27 @@ impl Sink for Log<'_> {
         let lead = usize::from(path.lead);
         self.at(if lead > 0 { point.time } else { self.time }, point.space);
         if lead < path.len() && self.is_new(point.now) {
-            self.entries.push(Entry::Behind(point.now));
+            self.notes.entries.push(Entry::Behind(point.now));
         }
-        self.paths.push(id);
-        match self.entries.last_mut() {
+        self.notes.paths.push(id);
+        match self.notes.entries.last_mut() {
             Some(Entry::Paths(count, instructions)) if *count < MOST_PATHS => {
                 *count += 1;
                 *instructions += path.instructions;
             }
-            _ => self.entries.push(Entry::Paths(1, path.instructions)),
+            _ => self.notes.entries.push(Entry::Paths(1, path.instructions)),
         }
     }
 
     fn event(&mut self, _blocks: &Blocks, point: &Point, event: Event) {
         self.at(point.time, point.space);
-        self.entries.push(Entry::Event(self.events.len() as u32));
-        self.events.push(event);
+        self.notes.entries.push(Entry::Event(self.notes.events.len() as u32));
+        self.notes.events.push(event);
     }
 
     #[inline(always)]
     fn time(&mut self, now: u64) {
-        self.entries.push(Entry::Now(now));
+        self.notes.entries.push(Entry::Now(now));
     }
 
     fn forget(&mut self, blocks: &Blocks) {

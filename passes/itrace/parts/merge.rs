@@ -1,0 +1,90 @@
+//! Merges the samples of the parts of all buffers in the order of time.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+
+use perfx_auxtrace::Part;
+use perfx_format::Endian;
+use perfx_pipeline::Result;
+
+use super::skip::Skip;
+use super::spool::Spool;
+use crate::itrace::made::Made;
+use crate::itrace::producer::HandOut;
+
+/// The approximate size of a batch, bytes.
+const BATCH: usize = 1 << 20;
+
+/// A sample that is next in its part: its time, its buffer, and the part's number there.
+type Next = Reverse<(u64, usize, u64)>;
+
+/// Samples that wait until no earlier ones can come.
+pub(in crate::itrace) struct Merge<'h> {
+    waiting: HashMap<(usize, u64), Waiting>,
+    order: BinaryHeap<Next>,
+    skip: Skip,
+    out: Made,
+    endian: Endian,
+    hand_out: &'h mut HandOut<'h>,
+}
+
+struct Waiting {
+    /// The samples that come first, and how many of them wait no more.
+    made: Made,
+    done: usize,
+    /// The others.
+    rest: Spool,
+}
+
+impl<'h> Merge<'h> {
+    /// Hands out batches of the samples that are not skipped.
+    pub(in crate::itrace) fn new(skip: Skip, endian: Endian, hand_out: &'h mut HandOut<'h>) -> Merge<'h> {
+        let (waiting, order) = (HashMap::new(), BinaryHeap::new());
+        Merge { waiting, order, skip, out: Made::new(endian), endian, hand_out }
+    }
+
+    /// Adds the samples of a part.
+    pub(in crate::itrace) fn add(&mut self, part: Part, mut rest: Spool) -> Result<()> {
+        let made = rest.next()?;
+        if let Some((_, key)) = made.get(0) {
+            self.order.push(Reverse((key, part.buffer, part.number)));
+            self.waiting.insert((part.buffer, part.number), Waiting { made, done: 0, rest });
+        }
+        Ok(())
+    }
+
+    /// Nothing that is added later is earlier than this time.
+    pub(in crate::itrace) fn release(&mut self, time: u64) -> Result<()> {
+        while let Some(&Reverse((key, buffer, number))) = self.order.peek()
+            && key < time
+        {
+            self.order.pop();
+            let Some(waiting) = self.waiting.get_mut(&(buffer, number)) else { continue };
+            if let Some((sample, _)) = waiting.made.get(waiting.done) {
+                let out = &mut self.out;
+                self.skip.pass(buffer, sample, |sample| out.push(sample, key));
+            }
+            waiting.done += 1;
+            if waiting.done as u64 == waiting.made.count() {
+                (waiting.made, waiting.done) = (waiting.rest.next()?, 0);
+            }
+            match waiting.made.get(waiting.done) {
+                Some((_, key)) => self.order.push(Reverse((key, buffer, number))),
+                None => drop(self.waiting.remove(&(buffer, number))),
+            }
+            if self.out.len() >= BATCH {
+                self.flush()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands out what waits no more.
+    pub(in crate::itrace) fn flush(&mut self) -> Result<()> {
+        let out = std::mem::replace(&mut self.out, Made::new(self.endian));
+        if out.count() == 0 {
+            return Ok(());
+        }
+        (self.hand_out)(out.prepared()?)
+    }
+}

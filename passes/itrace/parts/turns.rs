@@ -1,0 +1,134 @@
+//! Makes samples of the parts of a buffer as if they were decoded one after the other: a sample depends on all that is in
+//! front of it.
+
+use std::fmt::Debug;
+
+use perfx_auxtrace::{Part, Work};
+use perfx_format::Endian;
+use perfx_format::read::TempFiles;
+use perfx_trace::Blocks;
+
+use super::log::{Log, Maker, Notes};
+use super::spool::Spool;
+use super::turn::Turn;
+use crate::itrace::losses::Counts;
+
+/// What is known of a buffer at a place, from the beginning up to there, and makes samples of what comes next.
+pub(in crate::itrace) trait Sampler: Clone + Send + Debug {
+    /// Goes on to the end of what has been noted, and hands its samples to `made`.
+    fn make(&mut self, notes: &Notes, blocks: &Blocks, made: &mut impl Samples);
+    /// What was found so far.
+    fn counts(&self) -> &Counts;
+}
+
+/// Takes samples, in order.
+pub(in crate::itrace) trait Samples {
+    /// A sample, which is built if it is needed here, and the time by which it is sorted.
+    fn push(&mut self, key: u64, build: impl FnOnce() -> Vec<u8>);
+}
+
+impl Samples for Spool {
+    fn push(&mut self, key: u64, build: impl FnOnce() -> Vec<u8>) {
+        self.add(&build(), key);
+    }
+}
+
+/// Takes samples that only what follows depends on.
+#[derive(Debug)]
+struct Unmade;
+
+impl Samples for Unmade {
+    #[inline(always)]
+    fn push(&mut self, _key: u64, _build: impl FnOnce() -> Vec<u8>) {}
+}
+
+/// What is known of each buffer in front of the part whose turn it is.
+#[derive(Debug)]
+pub(in crate::itrace) struct Turns<S> {
+    buffers: Vec<Turn<S>>,
+    /// Samples are so many that building them in turn would hold the other threads up.
+    has_many: bool,
+    room: Room,
+}
+
+/// Makes room for samples.
+#[derive(Clone)]
+pub(in crate::itrace) struct Room {
+    pub(in crate::itrace) temp_files: TempFiles,
+    pub(in crate::itrace) endian: Endian,
+}
+
+impl Debug for Room {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Room").finish_non_exhaustive()
+    }
+}
+
+impl Room {
+    /// Room for the samples of a part.
+    pub(in crate::itrace) fn spool(&self) -> Spool {
+        Spool::new(self.temp_files.clone(), self.endian)
+    }
+}
+
+impl<S: Sampler> Turns<S> {
+    /// The first parts come next: `samplers` are those of the buffers at their beginnings. With `has_many` samples, a
+    /// thread in its turn only finds out what the next part depends on, and builds the samples behind it. That is more
+    /// work, of which less is done in turn.
+    pub(in crate::itrace) fn new(samplers: impl Iterator<Item = S>, has_many: bool, room: Room) -> Turns<S> {
+        Turns { buffers: samplers.map(Turn::new).collect(), has_many, room }
+    }
+
+    /// What was found in all buffers.
+    pub(in crate::itrace) fn counts(&self) -> Counts {
+        let mut counts = Counts::default();
+        self.buffers.iter().for_each(|buffer| buffer.look(|sampler| counts.add(sampler.counts())));
+        counts
+    }
+
+    /// Makes the samples of what is noted of a part, when its turn has come.
+    fn make_in_turn(&self, Log { notes, made, .. }: &mut Log<'_>, blocks: &Blocks, is_done: bool) {
+        let Part { buffer, number, .. } = notes.part;
+        let turn = &self.buffers[buffer];
+        // The turn never comes if a thread has panicked: nothing comes of the samples then.
+        if self.has_many {
+            let begin = turn.take(number, is_done, |sampler| {
+                let begin = sampler.clone();
+                sampler.make(notes, blocks, &mut Unmade);
+                begin
+            });
+            begin.into_iter().for_each(|mut sampler| sampler.make(notes, blocks, made));
+        } else {
+            turn.take(number, is_done, |sampler| sampler.make(notes, blocks, made)).unwrap_or_default();
+        }
+        notes.clear();
+    }
+}
+
+impl<S: Sampler> Maker for Turns<S> {
+    fn make(&self, log: &mut Log<'_>, blocks: &Blocks) {
+        self.make_in_turn(log, blocks, false);
+    }
+}
+
+impl<'t, S: Sampler> Work for &'t Turns<S> {
+    type Sink = Log<'t>;
+    type Done = Spool;
+
+    fn sink(&self) -> Log<'t> {
+        Log::new(*self, self.room.spool())
+    }
+
+    fn begin(&self, log: &mut Log<'t>, part: &Part) {
+        log.begin(*part);
+    }
+
+    fn end(&self, log: &mut Log<'t>, blocks: &Blocks, _part: &Part) -> Spool {
+        self.make_in_turn(log, blocks, true);
+        std::mem::replace(&mut log.made, self.room.spool())
+    }
+
+    fn abandon(&self) {
+        self.buffers.iter().for_each(Turn::abandon);
+    }
+}

@@ -1,0 +1,76 @@
+//! Tells which code the traces of a recording go through and whether it is found, before anything is decoded.
+
+use std::collections::{BTreeMap, HashMap};
+
+use foldhash::fast::RandomState;
+use perfx_model::address_space::Dso;
+use perfx_pipeline::Result;
+use perfx_trace::{Space, Trace, intel_pt};
+
+use crate::image::{Code, Known};
+use crate::summary::sum;
+use crate::survey::Recorded;
+
+/// Code that traces go through.
+#[derive(Clone, Debug)]
+pub struct Needed {
+    /// What was mapped; `None` if no record says it.
+    pub dso: Option<Dso>,
+    /// What the DSO is searched as; `None` if it has no file.
+    pub known: Option<Known>,
+    /// True if the code is found, and is that of the recording.
+    pub is_found: bool,
+    /// The bytes of the traces behind an address of it, up to the next address that they tell.
+    pub bytes: u64,
+}
+
+/// The bytes of the traces in each DSO, by whether its code is found.
+type Sums = BTreeMap<(Option<u32>, bool), u64>;
+
+/// What is at an address, and from when on it may be something else.
+type Places = HashMap<(Option<Space>, u64), ((Option<u32>, bool), u64), RandomState>;
+
+/// The most addresses that are remembered.
+const MOST_PLACES: usize = 1 << 16;
+
+impl Recorded {
+    /// The code that the traces go through, the most important first. Only packets are read: where direct jumps and
+    /// calls lead is not known.
+    ///
+    /// # Errors
+    ///
+    /// A thread cannot be started.
+    pub fn needed(&self, code: &Code, threads: usize) -> Result<Vec<Needed>> {
+        let of = |trace: Trace<'_>| {
+            let (mut sums, mut places) = (Sums::new(), Places::default());
+            for visit in intel_pt::visits(&trace, &self.tracer.config) {
+                let key = (visit.space, visit.ip);
+                let known = places.get(&key).filter(|(_, until)| visit.time < *until);
+                let what = match known {
+                    Some((what, _)) => *what,
+                    None => {
+                        let (dso, is_found, until) = code.state(visit.space, visit.ip, visit.time);
+                        if places.len() == MOST_PLACES {
+                            places.clear();
+                        }
+                        places.insert(key, ((dso, is_found), until));
+                        (dso, is_found)
+                    }
+                };
+                *sums.entry(what).or_default() += visit.bytes;
+            }
+            sums
+        };
+        let add = |sums: &mut Sums, more: Sums| {
+            more.into_iter().for_each(|(what, bytes)| *sums.entry(what).or_default() += bytes);
+        };
+        let sums = sum(self.buffers.iter().flat_map(|buffer| buffer.traces()), threads, of, add)?;
+        let needed = |((dso, is_found), bytes): ((Option<u32>, bool), u64)| {
+            let (dso, known) = dso.and_then(|dso| code.dso(dso)).unzip();
+            Needed { dso: dso.cloned(), known: known.flatten().cloned(), is_found, bytes }
+        };
+        let mut needed: Vec<Needed> = sums.into_iter().map(needed).collect();
+        needed.sort_by_key(|needed| std::cmp::Reverse(needed.bytes));
+        Ok(needed)
+    }
+}

@@ -1,0 +1,95 @@
+//! What `perfx doctor` says of the code that the hardware traces of a recording need and that is not found here.
+
+use anyhow::Result;
+use build_id::Object;
+use perfx_auxtrace::{Known, Needed, Survey};
+use perfx_passes::{IdOptions, traced_code};
+use perfx_resolve::{Facts, dso_name};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::io::source::Source;
+use crate::term::units::percent;
+
+/// Code that a trace goes through and that is not found.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct MissingCode {
+    /// The file or kernel in the recording; null if no record says what was mapped
+    name: Option<String>,
+    /// Its build-id in the recording
+    build_id: Option<String>,
+    /// Bytes of the trace behind an address in this code, up to the next address in the trace
+    bytes: u64,
+    /// Bytes of the trace behind any address
+    of_bytes: u64,
+    /// What finds it
+    advice: String,
+}
+
+/// The missing code of a recording's traces, the most important first; empty if it has none of Intel PT.
+///
+/// # Errors
+///
+/// The recording cannot be read, or its traces are of a kind that is not decoded.
+pub(crate) fn missing(source: &Source, ids: &IdOptions, threads: usize) -> Result<Vec<MissingCode>> {
+    let mut recording = source.open()?;
+    let survey = Survey::read(&mut recording, threads)?;
+    if !survey.is_pt() {
+        return Ok(Vec::new());
+    }
+    let mut recorded = survey.done(&recording.stored_bytes(), &recording.all_events())?;
+    let facts = Facts::survey(&mut recording, threads, false)?;
+    let (clock, about) = (recorded.clock(), (&recording.features, recording.endian, &*recording.name));
+    let code = traced_code(ids, &mut recorded, clock, &facts.ids, about);
+    let needed = recorded.needed(&code, threads)?;
+    let of_bytes = needed.iter().map(|needed| needed.bytes).sum();
+    let missing = needed.into_iter().filter(|needed| !needed.is_found);
+    Ok(missing.map(|needed| MissingCode::of(needed, of_bytes)).collect())
+}
+
+impl MissingCode {
+    fn of(Needed { dso, known, bytes, .. }: Needed, of_bytes: u64) -> MissingCode {
+        let id = known.as_ref().and_then(|known| known.id).map(|id| id.to_string());
+        MissingCode {
+            name: dso.map(|dso| String::from_utf8_lossy(dso_name(&dso)).into_owned()),
+            advice: advice(known.as_ref(), id.as_deref()),
+            build_id: id,
+            bytes,
+            of_bytes,
+        }
+    }
+
+    /// A line for people.
+    pub(crate) fn text(&self) -> String {
+        let share = percent(self.bytes, self.of_bytes);
+        let name = self.name.as_deref().unwrap_or("code that no record maps");
+        let id = self.build_id.as_ref().map_or_else(String::new, |id| format!(", build-id {id}"));
+        format!("    {share}  {name}{id}: {}", self.advice)
+    }
+}
+
+/// What finds the code of a DSO.
+fn advice(known: Option<&Known>, id: Option<&str>) -> String {
+    let Some(Known { object, .. }) = known else {
+        return "it has no file; perfx inject --jit gives code of a jitdump one".into();
+    };
+    match (object, id) {
+        (Object::Kernel, Some(id)) => {
+            format!(
+                "--vmlinux FILE, --root DIR with its vmlinux, or --vmlinux $(debuginfod-find debuginfo {id})"
+            )
+        }
+        (Object::Kernel, None) => {
+            "--vmlinux FILE or --root DIR with its vmlinux; perf record --kcore keeps it".into()
+        }
+        (Object::Module(_), _) => "code of modules is only in what perf record --kcore keeps".into(),
+        (Object::Vdso | Object::Vdso32, _) => {
+            "--buildid-dir DIR with the cache of the recorded machine".into()
+        }
+        (_, Some(id)) => {
+            format!("--root DIR, --buildid-dir DIR, --debuginfod, or debuginfod-find executable {id}")
+        }
+        (_, None) => "--root DIR with the file that was recorded".into(),
+    }
+}

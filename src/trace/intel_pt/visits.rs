@@ -1,0 +1,123 @@
+//! Tells from packets alone which code a trace goes through.
+
+use super::Config;
+use super::packet::{PSB, Packet, Packets};
+use super::units::{Past, behind_damage};
+use crate::bytes::Trace;
+use crate::image::Space;
+
+/// An address that a packet tells, and the trace up to the next one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Visit {
+    /// Whose code it is; `None` if it is not known.
+    pub space: Option<Space>,
+    /// The address.
+    pub ip: u64,
+    /// The time, in ticks.
+    pub time: u64,
+    /// From the packet up to the next one that tells an address, or that tracing ended.
+    pub bytes: u64,
+}
+
+/// Hands out the addresses that the packets of a trace tell, from its first point of synchronization on.
+///
+/// What branches with fixed targets lead to is not among them: this walks no code.
+pub fn visits<'a>(trace: &'a Trace<'_>, config: &Config) -> impl Iterator<Item = Visit> + use<'a> {
+    let start = trace.find(&PSB, 0).unwrap_or(trace.len());
+    let mut visits = Visits {
+        trace,
+        config: *config,
+        packets: Packets::new(trace, start),
+        past: Past::default(),
+        last: None,
+    };
+    std::iter::from_fn(move || visits.next())
+}
+
+struct Visits<'a, 't> {
+    trace: &'a Trace<'t>,
+    config: Config,
+    packets: Packets<'a>,
+    past: Past,
+    /// The last address, and the offset of its packet.
+    last: Option<(Visit, u64)>,
+}
+
+impl Visits<'_, '_> {
+    fn next(&mut self) -> Option<Visit> {
+        loop {
+            let offset = self.packets.offset();
+            let ip = match self.read(offset) {
+                Some(Told::Nothing) => continue,
+                Some(Told::At(ip)) => Some(ip),
+                Some(Told::End) => None,
+                None => return self.last.take().map(|last| ended(last, offset)),
+            };
+            let now = self.past.clock.now;
+            let next =
+                ip.map(|ip| (Visit { space: self.past.schedule.space, ip, time: now, bytes: 0 }, offset));
+            let before = std::mem::replace(&mut self.last, next);
+            if let Some(last) = before {
+                return Some(ended(last, offset));
+            }
+        }
+    }
+
+    /// Reads the packet at an offset; `None` at the end.
+    fn read(&mut self, offset: u64) -> Option<Told> {
+        if !self.past.is_in_psb {
+            // What a trace has most needs the least work.
+            if self.packets.next_branches().is_some() {
+                self.past.clock.branches();
+                return Some(Told::Nothing);
+            }
+            if let Some(ip) = self.packets.next_target() {
+                self.past.read_target(ip, self.trace);
+                self.past.clock.branches();
+                return Some(Told::At(ip));
+            }
+        }
+        let packet = self.packets.next()?;
+        self.past.read(&packet, &self.packets, &self.config, self.trace);
+        self.past.end(&packet);
+        if matches!(packet, Packet::Bad | Packet::Cut) {
+            // What is behind the last point of synchronization is not read.
+            let next = behind_damage(self.trace, offset);
+            self.packets = next.unwrap_or_else(|| Packets::new(self.trace, self.trace.len()));
+        }
+        Some(match packet {
+            Packet::Tip(Some(ip)) | Packet::Pge(Some(ip)) | Packet::Fup(Some(ip)) => Told::At(ip),
+            Packet::Pgd(_) | Packet::TraceStop | Packet::Overflow | Packet::Bad | Packet::Cut => Told::End,
+            _ => Told::Nothing,
+        })
+    }
+}
+
+/// What a packet tells.
+enum Told {
+    Nothing,
+    At(u64),
+    /// Tracing ended, or what comes next is not known.
+    End,
+}
+
+/// The visit that began at an offset and ends at another one.
+fn ended((visit, begin): (Visit, u64), end: u64) -> Visit {
+    Visit { bytes: end.saturating_sub(begin), ..visit }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_trace_behind_an_address_belongs_to_it_up_to_the_next_one() {
+        // PSBEND, TIP.PGE 0x1000, a TNT, TIP 0x2000, two TNTs, TIP.PGD, a byte that is not read: PAD, TIP.PGE 0x1000.
+        let pge = [0x71, 0, 0x10, 0, 0, 0, 0];
+        let flow = [&pge[..], &[0x0e, 0x2d, 0, 0x20, 0x0e, 0x0e, 1, 0], &pge].concat();
+        let bytes = [&PSB[..], &[2, 0x23], &flow].concat();
+        let trace = Trace::new(vec![&bytes], Vec::new());
+        let found = visits(&trace, &Config::default()).map(|visit| (visit.ip, visit.bytes));
+        assert_eq!(found.collect::<Vec<_>>(), [(0x1000, 8), (0x2000, 5), (0x1000, 7)]);
+    }
+}
