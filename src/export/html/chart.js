@@ -80,7 +80,7 @@ function layOutChart() {
       (flame.lines[made.line] ??= []).push(made);
     }
   }
-  if (lasts && drawn < rows.length) root.name += `, calls shorter than ${duration(cell)} may be hidden: choose a span of time to see them`;
+  if (lasts && cell > 1 && drawn < rows.length) root.name += `, calls shorter than ${duration(cell)} may be hidden: choose a span of time to see them`;
   const boxes = flame.lines.flat();
   for (const { times } of boxes) times.to = Math.min(times.to, to);
   for (const box of boxes) {

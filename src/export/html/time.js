@@ -186,12 +186,13 @@ function clock(side, time) {
 
 function sayCell(side, cell) {
   const { heat } = side;
-  let said = side.from == null ? '' : `Span: ${seconds(side.from, 4)} s to ${seconds(Math.min(side.to, side.span), 4)} s, `
+  const digits = currentEvent().lasts ? 9 : 4;
+  let said = side.from == null ? '' : `Span: ${seconds(side.from, digits)} s to ${seconds(Math.min(side.to, side.span), digits)} s, `
     + `perfx filter --time ${clock(side, side.from)},${clock(side, side.to)}`;
   if (cell) {
     const [from, to] = cellSpan(side, ...cell);
     const name = heat.names ? `${heat.names[cell[1]] ?? ''}, ` : '';
-    said = `${name}${seconds(from, 4)} s to ${seconds(to, 4)} s: ${count(heat.bins[cell[0] * heat.rows + cell[1]])} ${things()}`;
+    said = `${name}${seconds(from, digits)} s to ${seconds(to, digits)} s: ${count(heat.bins[cell[0] * heat.rows + cell[1]])} ${things()}`;
   }
   $('heat-said').textContent = compare && said ? `${side.title}: ${said}` : said;
 }
