@@ -137,7 +137,7 @@ impl Calls {
     }
 
     /// The chain of at most `most` addresses from `ip` on, with its markers.
-    pub(in crate::itrace) fn chain(&self, ip: u64, most: usize) -> Vec<u64> {
+    pub(super) fn chain(&self, ip: u64, most: usize) -> Vec<u64> {
         let marker = |ip: u64| if ip >= KERNEL_START { Marker::KERNEL } else { Marker::USER };
         let mut last = marker(ip);
         let mut chain = vec![last.0, ip];

@@ -12,7 +12,7 @@ use crate::support::event_ids::{FreeIds, identified, lacks_identifier};
 
 /// An event of decoded samples.
 #[derive(Clone, Debug)]
-pub(super) struct Decoded {
+pub(crate) struct Decoded {
     pub(super) name: String,
     pub(super) id: u64,
     pub(super) attr: Attr,

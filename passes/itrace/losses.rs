@@ -12,7 +12,7 @@ type Faults = BTreeMap<(Reason, Option<Box<[u8]>>), u64>;
 
 /// What decoding found.
 #[derive(Clone, Default, Debug)]
-pub(super) struct Counts {
+pub(crate) struct Counts {
     pub(super) samples: u64,
     pub(super) instructions: u64,
     pub(super) faults: Faults,

@@ -8,7 +8,7 @@ use perfx_pipeline::Result;
 
 /// Samples, and the times by which they are sorted.
 #[derive(Debug)]
-pub(super) struct Made {
+pub(crate) struct Made {
     bytes: Vec<u8>,
     samples: Vec<(Range<usize>, u64)>,
     endian: Endian,

@@ -11,7 +11,7 @@ use perfx_pipeline::{Context as _, Error, Result};
 use crate::combine::Batches;
 
 /// Hands out a batch; an error if no more are needed.
-pub(super) type HandOut<'h> = dyn FnMut(PreparedBatch) -> Result<()> + 'h;
+pub(crate) type HandOut<'h> = dyn FnMut(PreparedBatch) -> Result<()> + 'h;
 
 /// The batches that `make` hands out, on a thread that ends early if they are dropped. If it panics, so does the caller
 /// that wants the next batch: they never seem to be complete.

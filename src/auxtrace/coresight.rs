@@ -10,8 +10,8 @@ use perfx_format::{Bytes, Layout, Record};
 use perfx_pipeline::{Result, bail, ensure};
 use perfx_trace::{Space, Switch, coresight};
 
+use crate::kept::{AuxData, Place};
 use crate::running::Ran;
-use crate::survey::{AuxData, Place};
 
 /// What must be known of the trace units, and what they wrote.
 #[derive(Debug)]

@@ -1,9 +1,10 @@
-//! Keeps AUX data that is not stored as it is: what `simpleperf record -z` compressed.
+//! Finds the data of AUXTRACE records, and keeps what is not stored as it is: what `simpleperf record -z` compressed.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
 
-use perfx_format::{Bytes, Error};
+use perfx_format::read::StoredBytes;
+use perfx_format::{Bytes, Error, Origin};
 use perfx_pipeline::Result;
 
 /// AUX data in an unnamed temporary file.
@@ -39,7 +40,7 @@ impl Kept {
     /// # Errors
     ///
     /// The temporary file could not be written.
-    pub(crate) fn done(self) -> Result<Bytes> {
+    fn done(self) -> Result<Bytes> {
         let failed = |error| Error::io("a temporary file for AUX data can't be written", error);
         if let Some(error) = self.failed {
             return Err(failed(error).into());
@@ -47,5 +48,44 @@ impl Kept {
         let Some(file) = self.file else { return Ok(Bytes::default()) };
         let file = file.into_inner().map_err(|error| failed(error.into_error()))?;
         Ok(Bytes::map(&file)?)
+    }
+}
+
+/// Where the data of an AUXTRACE record is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Place {
+    /// In the recording, so many bytes behind the beginning of a record.
+    Stored(Origin, usize),
+    /// Among what is kept.
+    Kept(u64),
+}
+
+/// The data of AUXTRACE records.
+pub(crate) struct AuxData<'a> {
+    stored: &'a StoredBytes,
+    kept: Bytes,
+}
+
+impl<'a> AuxData<'a> {
+    /// That of a recording, and what was kept of it.
+    ///
+    /// # Errors
+    ///
+    /// A temporary file could not be written.
+    pub(crate) fn new(stored: &'a StoredBytes, kept: Kept) -> Result<AuxData<'a>> {
+        Ok(AuxData { stored, kept: kept.done()? })
+    }
+
+    /// So many bytes at a place; `None` if they can't be read again.
+    pub(crate) fn get(&self, place: Place, size: u64) -> Option<Bytes> {
+        let len = usize::try_from(size).ok()?;
+        match place {
+            Place::Stored(origin, header) => self.stored.get(origin, header, len),
+            Place::Kept(start) => {
+                let start = usize::try_from(start).ok()?;
+                let end = start.checked_add(len).filter(|end| *end <= self.kept.len())?;
+                Some(self.kept.slice(start..end))
+            }
+        }
     }
 }

@@ -16,7 +16,7 @@ use crate::buffer::Buffer;
 use crate::clock::Clock;
 use crate::coresight::{CoreSight, Written};
 use crate::intel_pt::IntelPt;
-use crate::kept::Kept;
+use crate::kept::{AuxData, Kept, Place};
 use crate::mappings::Mappings;
 use crate::overlap::overlap;
 use crate::running::{Running, Task};
@@ -38,36 +38,6 @@ pub struct Survey {
     /// A time at which something was traced.
     near: Option<u64>,
     sched_switch: SchedSwitch,
-}
-
-/// Where the data of an AUXTRACE record is.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Place {
-    /// In the recording, so many bytes behind the beginning of a record.
-    Stored(Origin, usize),
-    /// Among what is kept.
-    Kept(u64),
-}
-
-/// The data of AUXTRACE records.
-pub(crate) struct AuxData<'a> {
-    stored: &'a StoredBytes,
-    kept: Bytes,
-}
-
-impl AuxData<'_> {
-    /// So many bytes at a place; `None` if they can't be read again.
-    pub(crate) fn get(&self, place: Place, size: u64) -> Option<Bytes> {
-        let len = usize::try_from(size).ok()?;
-        match place {
-            Place::Stored(origin, header) => self.stored.get(origin, header, len),
-            Place::Kept(start) => {
-                let start = usize::try_from(start).ok()?;
-                let end = start.checked_add(len).filter(|end| *end <= self.kept.len())?;
-                Some(self.kept.slice(start..end))
-            }
-        }
-    }
 }
 
 /// The kernel lost data of a trace, because a buffer was full (AUX record).
@@ -221,7 +191,7 @@ impl Survey {
     pub fn done_coresight(self, stored: &StoredBytes) -> Result<Recorded<CoreSight>> {
         let Survey { written, chunks, kept, lost, running, changes, mut mappings, .. } = self;
         let mut ran = running.done(&Clock { conv: None });
-        let data = AuxData { stored, kept: kept.done()? };
+        let data = AuxData::new(stored, kept)?;
         let (tracer, unreadable) = written.done(&chunks, &data, &mut ran)?;
         mappings.spaces = AddressSpaces::new(changes);
         Ok(Recorded { tracer, buffers: Vec::new(), tasks: ran.tasks, lost, unreadable, mappings })
@@ -234,7 +204,7 @@ impl Survey {
     /// The AUX data is of another kind, or cannot be decoded.
     pub fn done(self, stored: &StoredBytes, events: &[Event]) -> Result<Recorded> {
         let Survey { pt, chunks, kept, lost, running, changes, mut mappings, near, .. } = self;
-        let stored = AuxData { stored, kept: kept.done()? };
+        let stored = AuxData::new(stored, kept)?;
         let Some(info) = pt else { bail!("the AUX data is not of Intel PT") };
         let tracer = IntelPt::new(info, events, near.unwrap_or(0))?;
         let clock = Clock { conv: tracer.info.conv };

@@ -271,7 +271,9 @@ fn a_profile_has_a_sample_at_each_change_which_lasts_until_the_next() {
         }
         // Code without symbols has the names of its addresses.
         let found = column(&rows, "self_ns");
-        let named = found.iter().filter(|(function, _)| !["[halve]", "[loop]", "[small64]", "[signal64]"].contains(&&***function));
+        let named = found.iter().filter(|(function, _)| {
+            !["[halve]", "[loop]", "[small64]", "[signal64]"].contains(&&***function)
+        });
         for (function, time) in named {
             assert_eq!(own.get(function), Some(time), "{name}: {function}");
         }

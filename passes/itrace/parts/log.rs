@@ -7,7 +7,7 @@ use super::spool::Spool;
 
 /// What was decoded.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::itrace) enum Entry {
+pub(crate) enum Entry {
     Step(Step),
     /// A step at whose end the trace tells nothing.
     Straight(Step),
@@ -27,11 +27,11 @@ pub(in crate::itrace) enum Entry {
 
 /// What was decoded of a part, or of the front of it that is not done yet.
 #[derive(Debug)]
-pub(in crate::itrace) struct Notes {
-    pub(in crate::itrace) part: Part,
-    pub(in crate::itrace) entries: Vec<Entry>,
-    pub(in crate::itrace) paths: Vec<PathId>,
-    pub(in crate::itrace) events: Vec<Event>,
+pub(crate) struct Notes {
+    pub(crate) part: Part,
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) paths: Vec<PathId>,
+    pub(crate) events: Vec<Event>,
 }
 
 /// Makes samples of what a log holds when a part's turn has come, and empties it.
@@ -48,7 +48,7 @@ const MOST_PATHS: u32 = 1 << 8;
 
 /// The log of a part, and the samples that were made of its front.
 #[derive(Debug)]
-pub(in crate::itrace) struct Log<'t> {
+pub(crate) struct Log<'t> {
     maker: &'t dyn Maker,
     pub(super) notes: Notes,
     pub(super) made: Spool,

@@ -19,7 +19,7 @@ const BATCH: usize = 1 << 20;
 type Next = Reverse<(u64, usize, u64)>;
 
 /// Samples that wait until no earlier ones can come.
-pub(in crate::itrace) struct Merge<'h> {
+pub(crate) struct Merge<'h> {
     waiting: HashMap<(usize, u64), Waiting>,
     order: BinaryHeap<Next>,
     skip: Skip,
@@ -38,13 +38,13 @@ struct Waiting {
 
 impl<'h> Merge<'h> {
     /// Hands out batches of the samples that are not skipped.
-    pub(in crate::itrace) fn new(skip: Skip, endian: Endian, hand_out: &'h mut HandOut<'h>) -> Merge<'h> {
+    pub(crate) fn new(skip: Skip, endian: Endian, hand_out: &'h mut HandOut<'h>) -> Merge<'h> {
         let (waiting, order) = (HashMap::new(), BinaryHeap::new());
         Merge { waiting, order, skip, out: Made::new(endian), endian, hand_out }
     }
 
     /// Adds the samples of a part.
-    pub(in crate::itrace) fn add(&mut self, part: Part, mut rest: Spool) -> Result<()> {
+    pub(crate) fn add(&mut self, part: Part, mut rest: Spool) -> Result<()> {
         let made = rest.next()?;
         if let Some((_, key)) = made.get(0) {
             self.order.push(Reverse((key, part.buffer, part.number)));
@@ -54,7 +54,7 @@ impl<'h> Merge<'h> {
     }
 
     /// Nothing that is added later is earlier than this time.
-    pub(in crate::itrace) fn release(&mut self, time: u64) -> Result<()> {
+    pub(crate) fn release(&mut self, time: u64) -> Result<()> {
         while let Some(&Reverse((key, buffer, number))) = self.order.peek()
             && key < time
         {
@@ -80,7 +80,7 @@ impl<'h> Merge<'h> {
     }
 
     /// Hands out what waits no more.
-    pub(in crate::itrace) fn flush(&mut self) -> Result<()> {
+    pub(crate) fn flush(&mut self) -> Result<()> {
         let out = std::mem::replace(&mut self.out, Made::new(self.endian));
         if out.count() == 0 {
             return Ok(());

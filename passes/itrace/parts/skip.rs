@@ -8,7 +8,7 @@ use crate::itrace::events::Decoded;
 
 /// How many samples are still left out.
 #[derive(Debug)]
-pub(in crate::itrace) struct Skip {
+pub(crate) struct Skip {
     left: u64,
     /// The samples of instructions: the next one of a buffer stands for what was left out there, too.
     instructions: Option<(u64, Layout)>,
@@ -17,7 +17,7 @@ pub(in crate::itrace) struct Skip {
 }
 
 impl Skip {
-    pub(in crate::itrace) fn new(count: u64, instructions: Option<&Decoded>, endian: Endian) -> Skip {
+    pub(crate) fn new(count: u64, instructions: Option<&Decoded>, endian: Endian) -> Skip {
         let instructions = instructions.map(|event| (event.id, Layout::new(&event.attr)));
         Skip { left: count, instructions, periods: HashMap::new(), endian }
     }

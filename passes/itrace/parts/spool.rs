@@ -15,7 +15,7 @@ use crate::itrace::made::Made;
 const CHUNK: usize = 2 << 20;
 
 /// Samples in chunks: all but the last one are in a temporary file.
-pub(in crate::itrace) struct Spool {
+pub(crate) struct Spool {
     temp_files: TempFiles,
     file: Option<File>,
     /// The numbers of samples of the chunks in the file, and how many of these were read again.
@@ -40,7 +40,7 @@ impl Spool {
     }
 
     /// Adds a sample, and its time.
-    pub(in crate::itrace) fn add(&mut self, sample: &[u8], key: u64) {
+    pub(crate) fn add(&mut self, sample: &[u8], key: u64) {
         self.last.push(sample, key);
         if self.last.len() >= CHUNK {
             let chunk = std::mem::replace(&mut self.last, Made::new(self.endian));
@@ -74,7 +74,7 @@ impl Spool {
     /// # Errors
     ///
     /// The temporary file could not be written, or cannot be read.
-    pub(in crate::itrace) fn next(&mut self) -> Result<Made> {
+    pub(crate) fn next(&mut self) -> Result<Made> {
         if let Some(failed) = self.failed.take() {
             return Err(failed.into());
         }

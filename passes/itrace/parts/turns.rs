@@ -14,7 +14,7 @@ use super::turn::Turn;
 use crate::itrace::losses::Counts;
 
 /// What is known of a buffer at a place, from the beginning up to there, and makes samples of what comes next.
-pub(in crate::itrace) trait Sampler: Clone + Send + Debug {
+pub(crate) trait Sampler: Clone + Send + Debug {
     /// Goes on to the end of what has been noted, and hands its samples to `made`.
     fn make(&mut self, notes: &Notes, blocks: &Blocks, made: &mut impl Samples);
     /// What was found so far.
@@ -22,7 +22,7 @@ pub(in crate::itrace) trait Sampler: Clone + Send + Debug {
 }
 
 /// Takes samples, in order.
-pub(in crate::itrace) trait Samples {
+pub(crate) trait Samples {
     /// A sample, which is built if it is needed here, and the time by which it is sorted.
     fn push(&mut self, key: u64, build: impl FnOnce() -> Vec<u8>);
 }
@@ -44,7 +44,7 @@ impl Samples for Unmade {
 
 /// What is known of each buffer in front of the part whose turn it is.
 #[derive(Debug)]
-pub(in crate::itrace) struct Turns<S> {
+pub(crate) struct Turns<S> {
     buffers: Vec<Turn<S>>,
     /// Samples are so many that building them in turn would hold the other threads up.
     has_many: bool,
@@ -53,9 +53,9 @@ pub(in crate::itrace) struct Turns<S> {
 
 /// Makes room for samples.
 #[derive(Clone)]
-pub(in crate::itrace) struct Room {
-    pub(in crate::itrace) temp_files: TempFiles,
-    pub(in crate::itrace) endian: Endian,
+pub(crate) struct Room {
+    pub(crate) temp_files: TempFiles,
+    pub(crate) endian: Endian,
 }
 
 impl Debug for Room {
@@ -66,7 +66,7 @@ impl Debug for Room {
 
 impl Room {
     /// Room for the samples of a part.
-    pub(in crate::itrace) fn spool(&self) -> Spool {
+    pub(crate) fn spool(&self) -> Spool {
         Spool::new(self.temp_files.clone(), self.endian)
     }
 }
@@ -75,12 +75,12 @@ impl<S: Sampler> Turns<S> {
     /// The first parts come next: `samplers` are those of the buffers at their beginnings. With `has_many` samples, a
     /// thread in its turn only finds out what the next part depends on, and builds the samples behind it. That is more
     /// work, of which less is done in turn.
-    pub(in crate::itrace) fn new(samplers: impl Iterator<Item = S>, has_many: bool, room: Room) -> Turns<S> {
+    pub(crate) fn new(samplers: impl Iterator<Item = S>, has_many: bool, room: Room) -> Turns<S> {
         Turns { buffers: samplers.map(Turn::new).collect(), has_many, room }
     }
 
     /// What was found in all buffers.
-    pub(in crate::itrace) fn counts(&self) -> Counts {
+    pub(crate) fn counts(&self) -> Counts {
         let mut counts = Counts::default();
         self.buffers.iter().for_each(|buffer| buffer.look(|sampler| counts.add(sampler.counts())));
         counts
