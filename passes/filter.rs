@@ -12,6 +12,7 @@ mod choice;
 mod choose;
 mod chooser;
 mod chosen;
+mod code;
 mod cut;
 mod fields;
 mod find_functions;
@@ -41,6 +42,7 @@ use gathered::Gathered;
 
 pub use choice::{FilterArgs, FilterOptions, SelectArgs, WindowArgs};
 pub(crate) use choice::{List, named_events, regexes};
+pub use code::{ChosenCode, ChosenStack};
 pub use owner::Property;
 pub use select::{KeptRecords, SampleChooser, SelectedSamples};
 pub use split::{Part, PartName, Split, SplitBy, parse_bytes};

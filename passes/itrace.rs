@@ -9,6 +9,7 @@ mod code;
 mod code_events;
 mod coresight;
 mod events;
+mod flow;
 mod found;
 mod intel_pt;
 mod losses;
@@ -24,8 +25,9 @@ use perfx_format::read::{Recording, StoredBytes};
 use perfx_format::record::event_update::name_update;
 use perfx_format::{Kinds, Layouts, Record, RecordType};
 use perfx_model::spe::AuxData;
-use perfx_pipeline::{Level, Needs, Pass, Result, Session, Stage, Survey, bail};
+use perfx_pipeline::{Level, Needs, Pass, Result, Session, Stage, Survey, bail, ensure};
 
+pub use self::calls::{Calls, Change};
 pub use self::code::{say_used, traced_code};
 use self::found::{Found, NAME};
 pub use self::losses::{say_faults, say_missing};
@@ -81,12 +83,27 @@ impl Itrace {
         Ok(Itrace { like_perf, letters: letters.to_owned(), options: ItraceOptions::parse(letters)?, ids })
     }
 
-    /// Samples of branches and instructions of Intel PT have raw data: what kind of branch they are
+    /// Samples of branches and instructions have raw data: what kind of branch they are
     /// ([`FlowFlags`](perfx_format::sample::FlowFlags)). No recording of perf has that.
     #[must_use]
     pub fn with_flags(mut self) -> Itrace {
         self.options.flags = true;
         self
+    }
+
+    /// Selects the branches that may lead to another function, with flags: calls, returns, jumps that no condition decides,
+    /// and where tracing begins and ends. Code is searched for in the places of `ids`.
+    #[must_use]
+    pub fn calls(ids: IdOptions) -> Itrace {
+        let options = ItraceOptions {
+            branches: true,
+            calls: true,
+            returns: true,
+            jumps: true,
+            ..ItraceOptions::default()
+        };
+        let (like_perf, letters) = ("--itrace=cr".to_owned(), "cr".to_owned());
+        Itrace { like_perf, letters, options, ids }.with_flags()
     }
 }
 
@@ -136,6 +153,11 @@ impl Survey for Find {
     fn end(self, session: &mut Session) -> Result<Stage> {
         let Find { pass, stored, found } = self;
         let name = &session.name;
+        let is_of_code = found.traces.is_pt() || found.traces.is_coresight();
+        ensure!(
+            is_of_code || !pass.options.jumps,
+            "{name}: has no trace of Intel PT or CoreSight (perf record -e intel_pt//, -e cs_etm//), which tells all calls"
+        );
         if found.spe.is_empty() {
             session.report.say(Level::Warning, "there is no AUX data to decode");
             return Ok(Stage::begin(|begin| {

@@ -36,11 +36,12 @@ pub use compress::{Compress, CompressOptions};
 pub use convert_callchain::{ConvertCallchain, ConvertCallchainArgs};
 pub use decompress::{Decompress, DecompressOptions};
 pub use filter::{
-    Filter, FilterArgs, FilterOptions, KeptRecords, Part, PartName, Property, SampleChooser, SelectArgs,
-    SelectedSamples, Split, SplitBy, WindowArgs, parse_bytes,
+    ChosenCode, ChosenStack, Filter, FilterArgs, FilterOptions, KeptRecords, Part, PartName, Property,
+    SampleChooser, SelectArgs, SelectedSamples, Split, SplitBy, WindowArgs, parse_bytes,
 };
 pub use itrace::{
-    Itrace, ItraceArgs, say_faults, say_missing, say_spe_losses, say_unknown_threads, say_used, traced_code,
+    Calls, Change, Itrace, ItraceArgs, say_faults, say_missing, say_spe_losses, say_unknown_threads,
+    say_used, traced_code,
 };
 pub use jit::{Jit, JitArgs, JitLayout, JitOptions};
 pub use join::{JoinArgs, join};

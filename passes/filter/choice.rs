@@ -1,6 +1,6 @@
 //! Defines the options of `filter`: which values of each property of a sample are kept or excluded.
 
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 
 use clap::Args;
 use perfx_format::RecordType;
@@ -11,7 +11,7 @@ use perfx_pipeline::{Context as _, Error, Level, Report, Result, ensure};
 use regex::bytes::Regex;
 
 use super::fields::Condition;
-use super::time::Window;
+use super::time::{Point, Window};
 use crate::support::text;
 use perfx_resolve::{IdOptions, SymbolArgs, dso_name};
 
@@ -58,6 +58,9 @@ pub struct WindowArgs {
     /// 10%-20%, 90%- for the last tenth, 10%/2 for the second tenth
     #[arg(long, value_name = "WINDOW", value_parser = windows)]
     time: Vec<List<Window>>,
+    /// The moments before TIME, and a tenth as long after it: TIME is as in --time, and DURATION is 10ms unless given
+    #[arg(long, value_name = "TIME[,DURATION]", value_parser = Window::parse_around)]
+    around: Vec<Window>,
 }
 
 /// Which samples to take. Lists have commas between their parts, and regular expressions match the whole name.
@@ -261,7 +264,8 @@ impl TryFrom<SelectArgs> for FilterOptions {
 
 impl From<WindowArgs> for FilterOptions {
     fn from(args: WindowArgs) -> FilterOptions {
-        FilterOptions { windows: united(args.time), ..FilterOptions::default() }
+        let windows = united(args.time).into_iter().chain(args.around).collect();
+        FilterOptions { windows, ..FilterOptions::default() }
     }
 }
 
@@ -323,6 +327,19 @@ impl FilterOptions {
             false if self.chooses_functions() => 3,
             false => 1,
         }
+    }
+
+    /// The same at all times, and whatever code ran: what selects samples by the task and the CPU they are of.
+    pub fn of_tasks(&self) -> FilterOptions {
+        let (dso, symbol, leaf) = Default::default();
+        FilterOptions { windows: Vec::new(), dso, symbol, leaf, ..self.clone() }
+    }
+
+    /// Only the times, as half-open ranges in ns.
+    pub fn at(times: &[Range<u64>]) -> FilterOptions {
+        let window =
+            |times: &Range<u64>| Window::Between(Some(Point::At(times.start)), Some(Point::At(times.end)));
+        FilterOptions { windows: times.iter().map(window).collect(), ..FilterOptions::default() }
     }
 
     pub(super) fn needs_task(&self) -> bool {

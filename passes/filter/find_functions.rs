@@ -15,8 +15,7 @@ use perfx_format::sample::frames;
 use perfx_format::{Endian, Event, Kinds, Layouts, Record, RecordType};
 use perfx_model::address_space::moment;
 use perfx_pipeline::{Fork, Level, Made, Report, Result, Session, Stage, Survey, scan};
-use perfx_resolve::{Facts, FactsSurvey, Frame, FrameCache, Function, Search, frame_at, name_frames};
-use regex::bytes::Regex;
+use perfx_resolve::{Facts, FactsSurvey, Frame, FrameCache, Search, frame_at, name_frames};
 
 use super::choice::{FilterOptions, is_function};
 use super::choose::Choose;
@@ -104,16 +103,7 @@ impl Frames {
         let mut all: Vec<Frame> = self.all.into_iter().collect();
         all.sort_unstable();
         let named = name_frames(all.into_iter(), search, |_, frame, name| {
-            let is = |regex: &Regex, function: &Function<'_>| {
-                is_function(regex, function.name.as_bytes()) || is_function(regex, function.symbol.as_bytes())
-            };
-            let any = |regexes: &[Regex]| {
-                regexes.iter().any(|regex| name.functions.iter().any(|function| is(regex, function)))
-            };
-            let innermost = name.functions.last();
-            let leaf =
-                options.leaf.only.iter().any(|regex| innermost.is_some_and(|function| is(regex, function)));
-            let found = Found { wanted: any(&options.symbol.only), excluded: any(&options.symbol.not), leaf };
+            let found = Found::of(&name, options);
             if found != Found::default() {
                 of_frames.insert(frame, found);
             }

@@ -8,9 +8,10 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 use perfx_format::sample::{callchain, deferred_cookie};
 use perfx_format::{Layout, Layouts, Record};
-use perfx_resolve::{Facts, Frame, FrameCache, stack_of};
+use perfx_resolve::{Facts, Frame, FrameCache, FrameName, Function, stack_of};
+use regex::bytes::Regex;
 
-use super::choice::FilterOptions;
+use super::choice::{FilterOptions, is_function};
 use super::hints::Hints;
 use crate::convert_callchain::{Convert, Unwinder};
 
@@ -26,6 +27,26 @@ pub(super) struct Found {
 }
 
 impl Found {
+    /// Those of a frame.
+    pub(super) fn of(name: &FrameName<'_>, options: &FilterOptions) -> Found {
+        let is = |regex: &Regex, function: &Function<'_>| {
+            is_function(regex, function.name.as_bytes()) || is_function(regex, function.symbol.as_bytes())
+        };
+        let any = |regexes: &[Regex]| {
+            regexes.iter().any(|regex| name.functions.iter().any(|function| is(regex, function)))
+        };
+        let innermost = name.functions.last();
+        let leaf =
+            options.leaf.only.iter().any(|regex| innermost.is_some_and(|function| is(regex, function)));
+        Found { wanted: any(&options.symbol.only), excluded: any(&options.symbol.not), leaf }
+    }
+
+    /// True if a stack of which this is known is what the options ask for.
+    pub(super) fn is_taken(self, options: &FilterOptions) -> bool {
+        let (symbol, leaf) = (&options.symbol, &options.leaf);
+        (symbol.only.is_empty() || self.wanted) && !self.excluded && (leaf.only.is_empty() || self.leaf)
+    }
+
     /// Adds a caller.
     pub(super) fn add(&mut self, caller: Found) {
         self.wanted |= caller.wanted;
@@ -111,7 +132,6 @@ impl FunctionLookup {
         let mut stack = stack.unwrap_or_default();
         let part = task.zip(deferred_cookie(sample, layout)).map(|((_, tid), cookie)| (tid, cookie));
         stack.add(part.and_then(|part| functions.of_user_parts.get(&part)).copied().unwrap_or_default());
-        let (symbol, leaf) = (&options.symbol, &options.leaf);
-        (symbol.only.is_empty() || stack.wanted) && !stack.excluded && (leaf.only.is_empty() || stack.leaf)
+        stack.is_taken(options)
     }
 }

@@ -1,5 +1,6 @@
 //! Selects samples for programs that read a recording without rewriting it, by the same rules as `filter`.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use perfx_format::read::{Batch, Recording};
@@ -33,6 +34,28 @@ pub struct SampleChooser {
 #[derive(Debug)]
 pub struct KeptRecords {
     plan: FilterPlan,
+}
+
+impl FilterOptions {
+    /// The times that are selected in a recording, ascending half-open ranges in ns; `None` if all are.
+    ///
+    /// # Errors
+    ///
+    /// The recording cannot be read, or it has no times.
+    pub fn times(
+        &self,
+        recording: &mut Recording,
+        threads: usize,
+        report: &mut Report,
+    ) -> Result<Option<Vec<Range<u64>>>> {
+        if self.windows.is_empty() {
+            return Ok(None);
+        }
+        let windows = FilterOptions { windows: self.windows.clone(), ..FilterOptions::default() };
+        let selected = SelectedSamples::survey(recording, &Arc::new(windows), threads, report)?;
+        let intervals = selected.chooser.windows.intervals().iter();
+        Ok(Some(intervals.map(|interval| interval.start..interval.stop).collect()))
+    }
 }
 
 impl SelectedSamples {

@@ -1,5 +1,5 @@
-//! Parses time windows in perf's syntax, `START,STOP` or shares of the recording, into half-open intervals in
-//! ns.
+//! Parses time windows in perf's syntax, `START,STOP` or shares of the recording, and moments with what is before them, into
+//! half-open intervals in ns.
 
 use std::fmt;
 use std::time::UNIX_EPOCH;
@@ -14,6 +14,8 @@ pub(super) enum Window {
     Between(Option<Point>, Option<Point>),
     /// From one share of the recording to another; [`WHOLE`] is 100 %.
     Share(u64, u64),
+    /// From so many ns before a point up to a tenth of them after it.
+    Around(Point, u64),
 }
 
 /// A point in time.
@@ -97,7 +99,15 @@ impl Window {
         match self {
             Window::Between(start, stop) => after(start) || after(stop),
             Window::Share(..) => true,
+            Window::Around(moment, _) => after(&Some(*moment)),
         }
+    }
+
+    /// Parses `TIME` or `TIME,DURATION`: a point as in [`Window::parse`], and how long before it the window begins, by
+    /// default 10 ms.
+    pub(super) fn parse_around(text: &str) -> Result<Window> {
+        let (moment, before) = text.split_once(',').unwrap_or((text, "10ms"));
+        Ok(Window::Around(parse_point(moment)?, parse_duration(before)?))
     }
 
     /// The interval on the recording's clock; `range` holds the times of its first and last sample.
@@ -132,6 +142,12 @@ impl Window {
                 // The end of the recording is its last sample, which is included.
                 let stop = if stop >= WHOLE { last.saturating_add(1) } else { at(stop) };
                 Interval { start: at(start), stop }
+            }
+            Window::Around(moment, before) => {
+                let moment = point(moment)?;
+                // The moment itself is included.
+                let stop = moment.saturating_add(before / 10).saturating_add(1);
+                Interval { start: moment.saturating_sub(before), stop }
             }
         };
         ensure!(
@@ -303,6 +319,20 @@ mod tests {
         assert_eq!(intervals("0%-10%,10%-12.5%"), [(1000, 1125)]);
         assert_eq!(intervals("+100ns,+0.5us"), [(1100, 1500)]);
         assert_eq!(intervals("1970-01-01T00:16:41Z,"), [(6_000_000_000, u64::MAX)]);
+    }
+
+    #[test]
+    fn a_moment_has_what_is_before_it() {
+        let interval = |text: &str| {
+            let interval = Window::parse_around(text).unwrap().interval((1000, 2000), None).unwrap();
+            (interval.start, interval.stop)
+        };
+        assert_eq!(interval("1.5"), (1_490_000_000, 1_501_000_001));
+        assert_eq!(interval("+0.5us,200ns"), (1300, 1521));
+        assert_eq!(interval("0,1s"), (0, 100_000_001));
+        for text in ["", "1,", ",1us", "10%", "1,1us,1us", "1,x"] {
+            assert!(Window::parse_around(text).is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -14,14 +14,16 @@ use perfx_trace::{Block, Kind};
 
 /// How a branch changes the stack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Change {
+pub enum Change {
     /// A call or interrupt that returns to this address.
     Call(u64),
+    /// A return.
     Return,
     /// A jump to an address that only execution tells.
     Jump,
     /// Tracing begins.
     Begin,
+    /// It does not.
     None,
 }
 
@@ -48,8 +50,10 @@ struct Call {
 
 /// The calls of a thread, the oldest first.
 #[derive(Clone, Default, Debug)]
-pub(super) struct Calls {
+pub struct Calls {
     calls: VecDeque<Call>,
+    /// How many older ones were dropped.
+    dropped: usize,
     /// How many of them return to each address: a return to another one is not searched for among all of them.
     returns: HashMap<u64, u32, RandomState>,
     /// How many calls were left when one had returned to an address.
@@ -64,7 +68,7 @@ const MOST_DEPTHS: usize = 1 << 16;
 
 impl Calls {
     /// A branch goes to `to`, 0 if that is not traced. `ends` tells that tracing ends with it.
-    pub(super) fn branch(&mut self, to: u64, change: Change, ends: bool) {
+    pub fn branch(&mut self, to: u64, change: Change, ends: bool) {
         match change {
             Change::Begin => {
                 let open = self.calls.iter().rposition(|call| !call.is_end).map_or(0, |at| at + 1);
@@ -77,6 +81,7 @@ impl Calls {
                 if self.calls.len() == MOST {
                     let oldest = self.calls.pop_front();
                     oldest.into_iter().for_each(|call| self.forget(call.to));
+                    self.dropped += 1;
                     self.depths.clear();
                 }
                 self.calls.push_back(Call { to: behind, is_end: ends });
@@ -103,7 +108,17 @@ impl Calls {
         }
     }
 
+    /// How many calls have not returned.
+    pub fn depth(&self) -> usize {
+        self.dropped + self.calls.len()
+    }
+
     /// Drops the newest calls, but for so many.
+    pub fn cut(&mut self, depth: usize) {
+        self.truncate(depth.saturating_sub(self.dropped));
+    }
+
+    /// Drops the newest calls, but for so many that are kept.
     fn truncate(&mut self, count: usize) {
         while self.calls.len() > count {
             let newest = self.calls.pop_back();

@@ -18,6 +18,8 @@ pub(super) struct CodeEvents {
     /// Of the branches only calls, only returns; both or neither.
     pub(super) calls: bool,
     pub(super) returns: bool,
+    /// With these, also jumps that no condition decides.
+    pub(super) jumps: bool,
 }
 
 impl CodeEvents {
@@ -32,6 +34,9 @@ impl CodeEvents {
         let mut event = |is_selected: bool, name: &str, change: &dyn Fn(&mut Attr)| {
             let mut attr = common;
             change(&mut attr);
+            if options.flags {
+                attr.sample_type |= st::RAW;
+            }
             let name = format!("{name}{}", modifier(&attr));
             is_selected.then(|| Some(Decoded { name, id: ids.next()?, attr })).flatten()
         };
@@ -53,6 +58,7 @@ impl CodeEvents {
             chain: usize::try_from(options.chain).unwrap_or(0),
             calls: options.calls,
             returns: options.returns,
+            jumps: options.jumps,
         }
     }
 

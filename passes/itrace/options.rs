@@ -48,6 +48,8 @@ pub(super) struct ItraceOptions {
     pub(super) timestamps: bool,
     /// Samples of branches and instructions have flags as raw data.
     pub(super) flags: bool,
+    /// Jumps that no condition decides are selected, too.
+    pub(super) jumps: bool,
     /// `o`, `I`: samples that PEBS wrote to the trace, and events of interrupts.
     pub(super) pebs: bool,
     pub(super) interrupts: bool,

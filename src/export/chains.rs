@@ -29,6 +29,16 @@ impl StackTree {
         self.frames.iter().copied()
     }
 
+    /// The frame of a number.
+    pub(crate) fn frame_of(&self, number: u32) -> Option<Frame> {
+        self.frames.get_index(number as usize).copied()
+    }
+
+    /// The innermost frame of a stack.
+    pub(crate) fn innermost(&self, stack: u32) -> Option<Frame> {
+        self.frame_of(self.nodes.get_index(stack as usize)?.1)
+    }
+
     /// The parent and the frame of each node, in the order of their numbers.
     pub fn nodes(&self) -> impl ExactSizeIterator<Item = (u32, u32)> {
         self.nodes.iter().copied()

@@ -19,7 +19,7 @@ use perfx_format::{Endian, Feature, Kinds, RecordType};
 use perfx_look::clock::Clock;
 use perfx_model::address_space::{KERNEL as KERNEL_PID, Machine};
 use perfx_pipeline::{Result, scan};
-use perfx_resolve::{Facts, Frame, FrameName, Named, Search, dso_name, name_frames};
+use perfx_resolve::{EventFacts, Facts, Frame, FrameName, Named, Search, dso_name, name_frames};
 use serde::Serialize;
 
 use crate::chains::StackTree;
@@ -123,8 +123,23 @@ struct Samples {
     #[serde(rename = "threadCPUDelta", skip_serializing_if = "Option::is_none")]
     cpu_deltas: Option<Vec<f64>>,
     time_deltas: Vec<f64>,
-    weight: Vec<u64>,
+    weight: Weights,
     weight_type: &'static str,
+}
+
+/// What samples weigh.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Weights {
+    Samples(Vec<u64>),
+    /// ms.
+    Times(Vec<f64>),
+}
+
+impl Default for Weights {
+    fn default() -> Weights {
+        Weights::Samples(Vec::new())
+    }
 }
 
 #[derive(Default, Debug, Serialize)]
@@ -234,8 +249,15 @@ impl FirefoxProfile {
             String::from_utf8_lossy(&name).into_owned()
         };
         let own_lost: HashMap<(u32, u32), Vec<Loss>> = by_thread(lost, &rows);
+        let lasts = shown.and_then(|shown| facts.events.get(shown as usize)).is_some_and(EventFacts::lasts);
         for rows in rows.values_mut() {
-            rows.sort_unstable_by_key(|row| (since_start(row.time), row.event, row.stack, row.label));
+            match lasts {
+                // They are in the order in which they began; of those of one time, one lasts.
+                true => rows.sort_by_key(|row| (row.time, stacks.rows[*row].period > 0)),
+                false => {
+                    rows.sort_unstable_by_key(|row| (since_start(row.time), row.event, row.stack, row.label));
+                }
+            }
         }
         let usual = Usual::of(
             facts,
@@ -245,22 +267,14 @@ impl FirefoxProfile {
         );
         self.interval = self.interval.or(usual.interval.map(|ns| ns as f64 / 1e6));
         for (&(pid, tid), rows) in &rows {
-            let mut samples = Samples { weight_type: "samples", ..Samples::default() };
-            let mut cpu_deltas = Vec::new();
-            let mut last = 0;
-            for row in rows.iter().filter(|row| is_shown(row)) {
-                let weight = stacks.rows.get(*row).copied().unwrap_or_default();
-                let time = since_start(row.time);
-                samples.stack.push(nodes.get(row.stack as usize).copied());
-                samples.time_deltas.push((time - last) as f64 / 1e6);
-                cpu_deltas
-                    .extend(usual.on_cpu(facts, row.event, weight, time - last).map(|ns| ns as f64 / 1e3));
-                samples.weight.push(weight.samples);
-                last = time;
-            }
-            samples.length = samples.stack.len();
-            // All of them or none: the profiler would guess those that are missing.
-            samples.cpu_deltas = Some(cpu_deltas).filter(|deltas| deltas.len() == samples.length);
+            let own = rows.iter().filter(|row| is_shown(row));
+            let own = own.map(|row| (since_start(row.time), *row, stacks.rows[*row]));
+            let samples = match lasts {
+                true => Samples::lasting(own, stacks, &nodes),
+                false => Samples::of(own, &nodes, |row, weight, distance| {
+                    usual.on_cpu(facts, row.event, weight, distance)
+                }),
+            };
             let mut markers = Markers::default();
             for loss in own_lost.get(&(pid, tid)).into_iter().flatten() {
                 let what = if loss.samples { "lost samples" } else { "lost records" };
@@ -429,6 +443,65 @@ impl FirefoxProfile {
             pages: [],
             profiler_overhead: [],
         }
+    }
+}
+
+impl Samples {
+    /// Those of a thread in the order of time, each after its time since the start, ns. `on_cpu` says how long the thread was
+    /// on a CPU since the one before, ns.
+    fn of<'r>(
+        rows: impl Iterator<Item = (u64, &'r Row, Weight)>,
+        nodes: &[u32],
+        on_cpu: impl Fn(&Row, Weight, u64) -> Option<u64>,
+    ) -> Samples {
+        let mut samples = Samples { weight_type: "samples", ..Samples::default() };
+        let (mut cpu_deltas, mut weights, mut last) = (Vec::new(), Vec::new(), 0);
+        for (time, row, weight) in rows {
+            samples.add(nodes.get(row.stack as usize).copied(), time - last);
+            cpu_deltas.extend(on_cpu(row, weight, time - last).map(|ns| ns as f64 / 1e3));
+            weights.push(weight.samples);
+            last = time;
+        }
+        // All of them or none: the profiler would guess those that are missing.
+        samples.cpu_deltas = Some(cpu_deltas).filter(|deltas| deltas.len() == samples.length);
+        samples.weight = Weights::Samples(weights);
+        samples
+    }
+
+    /// The same of samples that each last as long as their period: where none does, there is one without a stack.
+    fn lasting<'r>(
+        rows: impl Iterator<Item = (u64, &'r Row, Weight)>,
+        stacks: &Stacks,
+        nodes: &[u32],
+    ) -> Samples {
+        let mut samples = Samples { weight_type: "tracing-ms", ..Samples::default() };
+        let (mut cpu_deltas, mut weights) = (Vec::new(), Vec::new());
+        // The time of the last sample, until when it lasts, and how much of that was on a CPU.
+        let (mut last, mut end, mut on_cpu) = (0, None, 0);
+        let mut add = |time: u64, stack: Option<u32>, period: u64, on_cpu: u64| {
+            samples.add(stack, time - last);
+            cpu_deltas.push(on_cpu.min(time - last) as f64 / 1e3);
+            weights.push(period as f64 / 1e6);
+            last = time;
+        };
+        for (time, row, weight) in rows {
+            if let Some(end) = end.filter(|end| *end < time) {
+                add(end, None, 0, std::mem::take(&mut on_cpu));
+            }
+            add(time, nodes.get(row.stack as usize).copied(), weight.period, on_cpu);
+            end = end.max(Some(time + weight.period));
+            let is_untraced = stacks.tree.innermost(row.stack) == Some(Frame::UNTRACED);
+            on_cpu = if is_untraced { 0 } else { weight.period };
+        }
+        end.into_iter().for_each(|end| add(end, None, 0, on_cpu));
+        (samples.cpu_deltas, samples.weight) = (Some(cpu_deltas), Weights::Times(weights));
+        samples
+    }
+
+    fn add(&mut self, stack: Option<u32>, distance: u64) {
+        self.stack.push(stack);
+        self.time_deltas.push(distance as f64 / 1e6);
+        self.length += 1;
     }
 }
 

@@ -79,7 +79,7 @@ impl NamedStacks {
         let named = name_frames(stacks.tree.frames(), search, |number, frame, name| {
             let place = match frame.mode {
                 KERNEL | GUEST_KERNEL => CodePlace::Kernel,
-                _ if frame.process != 0 => CodePlace::Jit,
+                _ if frame.process != 0 && frame.dso.is_some() => CodePlace::Jit,
                 _ => CodePlace::User,
             };
             let file = name.dso.as_ref().map(|dso| {

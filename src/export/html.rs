@@ -49,7 +49,7 @@ const SCRIPT: &str = concat!(
 
 /// SHA-256 of the script and of the style, in base64: the page lets a browser use no other. A test prints them after a
 /// change.
-const SCRIPT_HASH: &str = "CRp6phcXhZom2Jj8yqkB2z54GASWqKIaAlTRbmSU2Cg=";
+const SCRIPT_HASH: &str = "IjY4ERu2KyJPoGMu9QPPeEqtAevhjCGlpTkZo405icI=";
 const STYLE_HASH: &str = "KbuX6Xsn22+xf2zIdMSJoTpvLJWFr04RUEc8aXIH3jk=";
 
 /// What the data begins with.
@@ -106,6 +106,8 @@ pub struct EventHead {
     pub is_time: bool,
     /// True if its samples are counted by their period, as in folded lines.
     pub by_period: bool,
+    /// True if a sample stands for the time from its own on, as long as its period.
+    pub lasts: bool,
 }
 
 /// A recording for the page.
@@ -234,6 +236,7 @@ fn recording(side: Side<'_>, columns: &mut Columns) -> RecordingHead {
         name: text(&event.name),
         is_time: event.counts_time(),
         by_period: Count::Shown.of(Some(event), &one) == one.period,
+        lasts: event.lasts(),
     };
     RecordingHead {
         about,

@@ -12,6 +12,7 @@ pub mod annotate;
 mod batches;
 pub mod branch_files;
 pub mod branches;
+mod calls;
 mod chains;
 pub mod changes;
 mod counters;
@@ -37,6 +38,7 @@ pub mod svg;
 mod traced;
 pub mod view;
 
+pub use calls::ChosenCalls;
 pub use chains::StackTree;
 pub use functions::{CodeFile, CodePlace, FunctionId, FunctionTotal, NamedStacks};
 pub use perfx_pipeline::{Error, Result};

@@ -29,6 +29,13 @@ pub enum Ranked {
         /// In the order that was asked for
         rows: Vec<FunctionRow>,
     },
+    /// The functions, of which a trace tells all calls.
+    TracedFunctions {
+        /// What is counted
+        counted: Counted,
+        /// In the order that was asked for
+        rows: Vec<TracedRow>,
+    },
     /// The call stacks.
     Stacks {
         /// What is counted
@@ -84,6 +91,22 @@ pub struct FunctionRow {
     pub total_samples: u64,
     /// The sum of their periods
     pub total_period: Decimal<u64>,
+}
+
+/// A function of which a trace tells all calls.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct TracedRow {
+    /// Its name; that of its file in brackets if no symbol was found
+    pub function: String,
+    /// The path of its file; null if its address was in no mapping
+    pub dso: Option<String>,
+    /// How often it was called
+    pub calls: u64,
+    /// The time in it, ns
+    pub self_ns: Decimal<u64>,
+    /// The time in it and in what it called, ns
+    pub total_ns: Decimal<u64>,
 }
 
 /// A call stack.
@@ -199,11 +222,10 @@ impl Ranking {
         (&function.name, function.file.map(|file| &*self.named.files[file as usize].path))
     }
 
-    /// The functions, at most `head` of them.
-    pub fn functions(&self, order: Order, head: usize) -> Ranked {
-        let totals = self.named.totals(self.of_nodes.clone());
-        let sampled = |total: &FunctionTotal| total.total.samples > 0;
-        let mut sorted: Vec<(u32, FunctionTotal)> = (0..).zip(totals).filter(|(_, of)| sampled(of)).collect();
+    /// The functions in order.
+    fn sorted(&self, order: Order) -> Vec<(u32, FunctionTotal)> {
+        let totals = (0..).zip(self.named.totals(self.of_nodes.clone()));
+        let mut sorted: Vec<_> = totals.filter(|(_, of)| !of.total.is_zero()).collect();
         let own = |of: &FunctionTotal| Reverse((of.own.period, of.own.samples, of.total.period));
         let total = |of: &FunctionTotal| Reverse((of.total.period, of.total.samples, of.own.period));
         sorted.sort_by(|(one, a), (other, b)| {
@@ -217,6 +239,28 @@ impl Ranking {
             };
             by_order.then(one.cmp(&other))
         });
+        sorted
+    }
+
+    /// The functions of a trace with their calls, at most `head` of them.
+    pub fn traced_functions(&self, order: Order, head: usize) -> Ranked {
+        let row = |(number, FunctionTotal { own, total })| {
+            let (function, dso) = self.function(number);
+            TracedRow {
+                function: function.to_owned(),
+                dso: dso.map(str::to_owned),
+                calls: own.samples,
+                self_ns: Decimal(own.period),
+                total_ns: Decimal(total.period),
+            }
+        };
+        let rows = self.sorted(order).into_iter().take(head).map(row).collect();
+        Ranked::TracedFunctions { counted: self.counted(), rows }
+    }
+
+    /// The functions, at most `head` of them.
+    pub fn functions(&self, order: Order, head: usize) -> Ranked {
+        let sorted = self.sorted(order);
         let rows = sorted.iter().take(head).map(|(number, FunctionTotal { own, total })| {
             let (function, dso) = self.function(*number);
             FunctionRow {
@@ -236,7 +280,7 @@ impl Ranking {
     /// The stacks, at most `head` of them.
     pub fn stacks(&self, head: usize) -> Ranked {
         let mut sorted: Vec<(u32, Weight)> = (0..).zip(self.of_nodes.iter().copied()).collect();
-        sorted.retain(|(_, weight)| weight.samples > 0);
+        sorted.retain(|(_, weight)| !weight.is_zero());
         // Those of the same weight are in the order of the recording.
         sorted.sort_by_key(|&(_, Weight { samples, period })| Reverse((period, samples)));
         let rows = sorted.iter().take(head).map(|&(node, weight)| {
@@ -302,7 +346,7 @@ impl Ranking {
             outermost.push(place);
         }
         let mut tree = CallTree::default();
-        for (node, &weight) in weights.iter().enumerate().filter(|(_, weight)| weight.samples > 0) {
+        for (node, &weight) in weights.iter().enumerate().filter(|(_, weight)| !weight.is_zero()) {
             let callers = self.outwards(node as u32).take(shape.depth as usize + 1);
             let place = callers.fold(StackTree::ROOT, |place, function| tree.child(place, function));
             tree.add(place, weight);
@@ -316,7 +360,7 @@ impl Ranking {
         let mut children: Vec<Vec<u32>> = vec![Vec::new(); tree.nodes.len()];
         let mut roots = Vec::new();
         let shown = |number: usize| {
-            weights[number].samples > 0 && self.percent(weights[number]) >= shape.percent_limit
+            !weights[number].is_zero() && self.percent(weights[number]) >= shape.percent_limit
         };
         for (number, &(parent, _)) in tree.nodes.iter().enumerate().filter(|(number, _)| shown(*number)) {
             children.get_mut(parent as usize).unwrap_or(&mut roots).push(number as u32);

@@ -22,7 +22,7 @@ use perfx_resolve::Facts;
 use crate::batches::each_batch;
 use crate::chains::{At, Deferred, Lack, Resolver, StackTree, Waiting, numbered};
 use crate::counters::{Counters, event_of};
-use crate::losses::say_cut_off;
+use crate::losses::{Losses, say_cut_off};
 
 /// How much samples count for.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -31,6 +31,13 @@ pub struct Weight {
     pub samples: u64,
     /// The sum of their periods, in the event's unit.
     pub period: u64,
+}
+
+impl Weight {
+    /// True if it counts for nothing.
+    pub fn is_zero(&self) -> bool {
+        *self == Weight::default()
+    }
 }
 
 impl AddAssign for Weight {
@@ -113,10 +120,11 @@ pub struct Stacks {
 }
 
 /// With more rows than this, their times are rounded.
-const MOST_ROWS: usize = 1 << 20;
+pub(crate) const MOST_ROWS: usize = 1 << 20;
 
-/// The smallest and the largest step.
-const STEPS: std::ops::RangeInclusive<u64> = 10_000..=1_000_000_000;
+/// The smallest step of times of samples, ns, and the largest.
+const FIRST_STEP: u64 = 10_000;
+const LAST_STEP: u64 = 1_000_000_000;
 
 impl Stacks {
     /// Reads the samples that `filter` selects; if that is empty, all.
@@ -146,12 +154,12 @@ impl Stacks {
         let most = if grouping.time { MOST_ROWS } else { usize::MAX };
         let bytes = each_batch(recording, threads, report, work, |_, part| {
             all.join(part)?;
-            all.stacks.round_times(most);
+            all.stacks.round_times(most, FIRST_STEP);
             step.store(all.stacks.step, Ordering::Relaxed);
             Ok(())
         })?;
         let mut stacks = all.finish(report)?;
-        stacks.round_times(most);
+        stacks.round_times(most, FIRST_STEP);
         stacks.bytes = bytes;
         if let Some(selected) = selected.filter(|_| stacks.rows.is_empty()) {
             selected.say_none(&recording.name, report);
@@ -165,24 +173,24 @@ impl Stacks {
         self.times.keys().copied().min_by_key(|&event| (!chains(event), event))
     }
 
-    fn seen(&mut self, event: u32, (first, last): (u64, u64)) {
+    pub(crate) fn seen(&mut self, event: u32, (first, last): (u64, u64)) {
         let times = self.times.entry(event).or_insert((first, last));
         *times = (times.0.min(first), times.1.max(last));
     }
 
-    fn add(&mut self, row: Row, weight: Weight) {
+    pub(crate) fn add(&mut self, row: Row, weight: Weight) {
         let past = row.time.checked_rem(self.step).filter(|_| row.time != Row::TIMELESS);
         let row = Row { time: row.time - past.unwrap_or(0), ..row };
         *self.rows.entry(row).or_default() += weight;
     }
 
-    /// Rounds times until there are at most so many rows, or rounding more would leave nothing to see. The result depends
-    /// only on which rows there have been.
-    fn round_times(&mut self, most: usize) {
-        while self.rows.len() > most && self.step < *STEPS.end() {
+    /// Rounds times, at first to multiples of `first`, a power of ten, until there are at most so many rows, or rounding more
+    /// would leave nothing to see. The result depends only on which rows there have been.
+    pub(crate) fn round_times(&mut self, most: usize, first: u64) {
+        while self.rows.len() > most && self.step < LAST_STEP {
             // 10 µs, 50 µs, 100 µs, …
             self.step = match self.step {
-                0 => *STEPS.start(),
+                0 => first,
                 step if step.ilog10() == (step * 2).ilog10() => step * 5,
                 step => step * 2,
             };
@@ -258,9 +266,11 @@ impl<'f> Worker<'f> {
         if self.grouping.own_address {
             self.resolver.begin_at_own_address(at, layout)?;
         }
-        let label = self.label(sample, layout, layouts, task, time)?;
         let Worker { facts, grouping, resolver, part, .. } = self;
         let Part { stacks, counters, deferred } = part;
+        let losses = &mut counters.losses;
+        let label = Label::of((sample, layout, layouts), facts, *grouping, time, losses);
+        let label = numbered(stacks.labels.insert_full(label).0)?;
         counters.losses.torn += u64::from(lack == Lack::Torn);
         stacks.seen(event as u32, (time, time));
         let place = match lack {
@@ -280,17 +290,18 @@ impl<'f> Worker<'f> {
         });
         Ok(())
     }
+}
 
-    fn label(
-        &mut self,
-        sample: &Record<'_>,
-        layout: &Layout,
-        layouts: &Layouts,
-        task: Option<(u32, u32)>,
+impl Label {
+    /// That of a sample. One that is shorter than its parts is added to `losses` if it lacks what is needed.
+    pub(crate) fn of(
+        (sample, layout, layouts): (&Record<'_>, &Layout, &Layouts),
+        facts: &Facts,
+        grouping: Grouping,
         time: u64,
-    ) -> Result<u32> {
-        let Worker { facts, grouping, part, .. } = self;
-        let (pid, tid) = task.unzip();
+        losses: &mut Losses,
+    ) -> Label {
+        let (pid, tid) = layout.pid_tid(sample).unzip();
         let comm = |tid| {
             let machine = facts.guests.machine(sample, layouts, named_pid(sample));
             facts.tasks.name(machine, tid, time).into_owned().into()
@@ -298,18 +309,17 @@ impl<'f> Worker<'f> {
         let cgroup = || match Sample::parse(sample, layout) {
             Ok(sample) => facts.cgroups.get(&sample.cgroup?).cloned(),
             Err(_) => {
-                part.counters.losses.partial += 1;
+                losses.partial += 1;
                 None
             }
         };
-        let label = Label {
+        Label {
             comm: tid.filter(|_| grouping.comm).map(comm),
             pid: pid.filter(|_| grouping.pid),
             tid: tid.filter(|_| grouping.tid),
             cpu: layout.cpu(sample).filter(|_| grouping.cpu),
             cgroup: (grouping.cgroup && !facts.cgroups.is_empty()).then(cgroup).flatten(),
-        };
-        numbered(self.part.stacks.labels.insert_full(label).0)
+        }
     }
 }
 
@@ -402,16 +412,16 @@ mod tests {
             let row = Row { event: 0, label: 0, stack: StackTree::ROOT, time };
             stacks.add(row, Weight { samples: 1, period: 2 });
         }
-        stacks.round_times(1000);
+        stacks.round_times(1000, FIRST_STEP);
         assert_eq!((stacks.rows.len(), stacks.step), (1000, 0));
         for (most, step) in [(999, 5_000_000), (199, 10_000_000), (3, 500_000_000), (0, 1_000_000_000)] {
-            stacks.round_times(most);
+            stacks.round_times(most, FIRST_STEP);
             assert_eq!((stacks.rows.len() as u64, stacks.step), (1_000_000_000 / step, step));
             let samples: u64 = stacks.rows.values().map(|weight| weight.samples).sum();
             assert_eq!(samples, 1000);
             assert!(stacks.rows.keys().all(|row| row.time % step == 0));
         }
-        stacks.round_times(0);
+        stacks.round_times(0, FIRST_STEP);
         assert_eq!(stacks.step, 1_000_000_000);
     }
 }

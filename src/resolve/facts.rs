@@ -75,9 +75,29 @@ pub struct EventFacts {
     pub has_chains: bool,
     /// The most frames in a call chain.
     pub max_stack: usize,
+    /// True if a sample stands for the time from its own on, as long as its period.
+    lasts: bool,
 }
 
 impl EventFacts {
+    /// The calls that a hardware trace tells. A sample is a change of the running function, and its period the time up to
+    /// the next one, ns.
+    pub fn of_calls() -> EventFacts {
+        EventFacts {
+            name: b"calls".to_vec(),
+            period: 0,
+            inherit: false,
+            tracepoint: false,
+            clock: true,
+            fixed_period: None,
+            frequency: None,
+            counts_work: true,
+            has_chains: true,
+            max_stack: usize::MAX,
+            lasts: true,
+        }
+    }
+
     fn new(event: &Event) -> EventFacts {
         let attr = event.attr();
         // PERF_TYPE_SOFTWARE: PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_TASK_CLOCK.
@@ -95,6 +115,7 @@ impl EventFacts {
             has_chains: attr.sample_type & sample_type::CALLCHAIN != 0,
             // PERF_MAX_STACK_DEPTH is the kernel's default.
             max_stack: if attr.sample_max_stack == 0 { 127 } else { attr.sample_max_stack.into() },
+            lasts: false,
         }
     }
 
@@ -121,6 +142,11 @@ impl EventFacts {
     /// not tell by their samples how long a thread ran.
     pub fn counts_work(&self) -> bool {
         self.counts_work
+    }
+
+    /// True if a sample stands for the time from its own on, as long as its period.
+    pub fn lasts(&self) -> bool {
+        self.lasts
     }
 
     /// The period of all of its samples; `None` if it varies.

@@ -288,6 +288,10 @@ impl<'f> Names<'f> {
         let shown = RefCell::default();
         // perf names memory without a file after the perf map of its process, whether there is one or not.
         match frame.process {
+            _ if frame == Frame::UNTRACED => {
+                let source = Some(NameSource::Ksymbol("[untraced]".into(), frame.at));
+                NamedPlace { facts, number, dso: None, source, shown, why: None }
+            }
             0 => {
                 let source = frame.dso.and_then(|number| {
                     let name = || String::from_utf8_lossy(dso.unwrap_or_default()).into();
@@ -382,9 +386,9 @@ impl Named {
             self.said.push((Level::Info, what));
         }
         match (&place.source, &place.dso) {
-            (Some(_), _) => self.with_symbols += 1,
+            (Some(_), Some(_)) => self.with_symbols += 1,
             (None, Some(dso)) => self.without.push(String::from_utf8_lossy(dso).into_owned()),
-            (None, None) => {}
+            (_, None) => {}
         }
     }
 }
@@ -394,7 +398,7 @@ enum NameSource<'n> {
     Image(Image, Option<Box<Inlined<'n>>>),
     /// A perf map, by address.
     Map(Symbols),
-    /// A KSYMBOL record: a name, and the address of the code.
+    /// A KSYMBOL record, or what is not code: a name, and the address.
     Ksymbol(Box<str>, u64),
 }
 

@@ -3,7 +3,7 @@
 
 mod drive;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,6 +16,8 @@ use tempfile::TempDir;
 
 use self::drive::Browser;
 use crate::args;
+use crate::calls::{Change, changes, data as traced, named_root};
+use crate::firefox::profile;
 use crate::html::{hostile, with_names};
 use crate::support::{Fixture, Stdin, clean, perfx, run, skipped, temp, workloads};
 
@@ -26,7 +28,7 @@ macro_rules! named {
     ($($check:ident),* $(,)?) => { [$((stringify!($check), $check as Check)),*] };
 }
 
-const CHECKS: [(&str, Check); 17] = named![
+const CHECKS: [(&str, Check); 18] = named![
     a_page_shows_what_was_counted_and_follows_pointer_and_keys,
     a_page_of_two_recordings_shows_their_difference,
     a_reload_shows_the_same,
@@ -40,6 +42,7 @@ const CHECKS: [(&str, Check); 17] = named![
     the_name_of_a_row_chooses_it,
     instructions_have_the_weight_of_the_chosen_samples,
     stacks_over_time_are_those_of_the_samples,
+    calls_of_a_trace_are_drawn_to_the_ns,
     axe_finds_nothing,
     samples_of_a_tracepoint_are_counted_by_number_or_period,
     hostile_names_are_text_in_a_browser,
@@ -559,6 +562,34 @@ fn instructions_have_the_weight_of_the_chosen_samples(browser: &Browser, root: &
     check(&["--time", said.split_once("--time ").unwrap().1]);
     browser.change("showCode(functions.indexOf('[[kernel.kallsyms]]'))");
     assert!(browser.text("panel-code").contains("code of the kernel is not listed"));
+}
+
+fn calls_of_a_trace_are_drawn_to_the_ns(browser: &Browser, _root: &Path) {
+    let (folder, programs, input) = (temp(), named_root(), traced("times"));
+    let args =
+        args!["export", "firefox", "--itrace", "--no-files", "--root", programs.path(), input, "-o", "-"];
+    let changes = changes(&profile(&output(args.to_vec())))[0].clone();
+    browser.open(&page_with(&folder, &[&input], programs.path(), &["--itrace"]));
+    let time = |changes: &[Change]| changes.iter().map(|(.., ns)| ns).sum::<u64>();
+    assert_eq!(browser.sums(), [time(&changes)]);
+    assert_eq!(browser.run("return document.getElementById('view').value"), "chart");
+    let (from, to) = (1_200, 1_350);
+    browser.change(&format!("setSpan(sides[0], {from}, {to})"));
+    assert_eq!(browser.sums(), [to - from]);
+    // The innermost box at each ns.
+    let script = format!(
+        "return Array.from({{ length: {} }}, (_, at) => nameOf(flame.lines.flat().filter(({{ times }}) => times.from <= \
+         {from} + at && times.to > {from} + at).pop()))",
+        to - from
+    );
+    let drawn: Vec<String> = serde_json::from_value(browser.run(&script)).unwrap();
+    let running = (from..to).map(|ns| {
+        let at = changes.partition_point(|(time, ..)| *time <= ns) - 1;
+        changes[at].1.first().cloned().unwrap_or_default()
+    });
+    let running: Vec<String> = running.collect();
+    assert!(running.iter().collect::<BTreeSet<_>>().len() > 3, "{running:?}");
+    assert_eq!(drawn, running);
 }
 
 fn stacks_over_time_are_those_of_the_samples(browser: &Browser, root: &Path) {

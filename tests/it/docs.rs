@@ -209,7 +209,7 @@ fn the_schemas_are_those_of_the_printed_types() {
 }
 
 /// What is a string of decimal digits, because it may need more than 53 bits.
-const DECIMAL: [&str; 17] = [
+const DECIMAL: [&str; 19] = [
     "clock_ns",
     "duration_ns",
     "filtered_samples",
@@ -221,8 +221,10 @@ const DECIMAL: [&str; 17] = [
     "lost_samples",
     "period",
     "resolution_ns",
+    "self_ns",
     "span_ns",
     "time_ns",
+    "total_ns",
     "total_period",
     "traced_ns",
     "wall_ns",

@@ -328,6 +328,7 @@ const COMMANDS: &[(&str, &[&str])] = &[
     ("list", &["events"]),
     ("list", &["functions", "--no-files"]),
     ("list", &["functions", "--callers", ".", "--no-files"]),
+    ("list", &["functions", "--itrace", "--no-files"]),
     ("list", &["mappings"]),
     ("list", &["namespaces"]),
     ("list", &["processes"]),

@@ -21,7 +21,7 @@ fn export(input: &Path, more: &[&str]) -> Ran {
     run(&mut command, Stdin::Null)
 }
 
-fn profile(bytes: &[u8]) -> Json {
+pub(crate) fn profile(bytes: &[u8]) -> Json {
     let mut plain = Vec::new();
     flate2::read::GzDecoder::new(bytes).read_to_end(&mut plain).unwrap();
     serde_json::from_slice(&plain).unwrap()

@@ -8,6 +8,7 @@ mod aslr;
 mod branches;
 mod browser;
 mod callchain;
+mod calls;
 mod cli;
 mod compress;
 mod coresight;

@@ -6,13 +6,14 @@ use perfx_auxtrace::Task;
 use perfx_format::Layout;
 use perfx_format::record::aux::Auxtrace;
 use perfx_format::record::cpumode;
-use perfx_format::sample::{Branch, BranchFlags, NewSample};
+use perfx_format::sample::{Branch, BranchFlags, FlowFlags, NewSample};
 use perfx_trace::{Blocks, Event, Fault, Kind, Space, Step};
 
 use super::context::{Clock, Context};
 use super::times::Times;
 use crate::itrace::calls::{Calls, Change};
 use crate::itrace::events::Decoded;
+use crate::itrace::flow::{INTERRUPTED, flow, is_jump, with_word};
 use crate::itrace::losses::Counts;
 use crate::itrace::parts::{self, Entry, Notes, Samples};
 
@@ -54,6 +55,22 @@ struct Taken {
     to: u64,
     class: Class,
     change: Change,
+    /// What it is, in perf's flags.
+    flow: u32,
+}
+
+impl Taken {
+    /// Where tracing begins.
+    fn begin(to: u64) -> Taken {
+        let flow = FlowFlags::BRANCH | FlowFlags::BEGIN;
+        Taken { from: 0, to, class: Class::Edge, change: Change::None, flow }
+    }
+
+    /// Where it ends.
+    fn end(from: u64) -> Taken {
+        let flow = FlowFlags::BRANCH | FlowFlags::END;
+        Taken { from, to: 0, class: Class::Edge, change: Change::None, flow }
+    }
 }
 
 /// Samples without a time, one behind the other, with their sizes and events.
@@ -112,6 +129,8 @@ enum Class {
     Return,
     /// Tracing begins or ends.
     Edge,
+    /// A jump that no condition decides.
+    Jump,
     Other,
 }
 
@@ -120,6 +139,7 @@ impl Class {
         match kind {
             Kind::Call | Kind::IndirectCall | Kind::FarCall => Class::Call,
             Kind::Return | Kind::FarReturn => Class::Return,
+            _ if is_jump(kind) => Class::Jump,
             _ => Class::Other,
         }
     }
@@ -199,29 +219,34 @@ impl<'c> Sampler<'c> {
     #[cold]
     fn instruction(&mut self, ip: u64, period: u64, made: &mut impl Samples) {
         if self.context.events.sampled.instructions.is_some() {
-            self.push(NewSample { ip, period, ..NewSample::default() }, Sampled::Instructions, made);
+            let sample = NewSample { ip, period, raw: &[0], ..NewSample::default() };
+            self.push(sample, Sampled::Instructions, made);
         }
     }
 
     /// Makes the sample of the last branch.
     #[inline(always)]
     fn send_branch(&mut self, made: &mut impl Samples) {
-        if let Some(Taken { from, to, class, .. }) = self.branch.take() {
-            self.branch_sample(from, to, class, made);
+        if let Some(taken) = self.branch.take() {
+            self.branch_sample(taken, made);
         }
     }
 
-    fn branch_sample(&mut self, from: u64, to: u64, class: Class, made: &mut impl Samples) {
+    fn branch_sample(&mut self, taken: Taken, made: &mut impl Samples) {
+        let Taken { from, to, class, change, flow } = taken;
         let sampled = &self.context.events.sampled;
         let is_selected = match class {
             _ if !sampled.calls && !sampled.returns => true,
             Class::Call => sampled.calls,
             Class::Return => sampled.returns,
             Class::Edge => true,
+            Class::Jump => sampled.jumps,
             Class::Other => false,
         };
         if is_selected && sampled.branches.is_some() {
-            let sample = NewSample { ip: from, addr: to, period: 1, ..NewSample::default() };
+            let behind = if let Change::Call(behind) = change { behind } else { 0 };
+            let raw = with_word(flow, behind);
+            let sample = NewSample { ip: from, addr: to, period: 1, raw: &raw, ..NewSample::default() };
             self.push(sample, Sampled::Branches, made);
         }
     }
@@ -327,7 +352,7 @@ impl<'c> Sampler<'c> {
         self.send_branch(made);
         self.rest(made);
         if let Some(last) = self.last.take() {
-            self.branch_sample(last, 0, Class::Edge, made);
+            self.branch_sample(Taken::end(last), made);
         }
         self.stack.clear();
         self.calls = Calls::default();
@@ -335,7 +360,7 @@ impl<'c> Sampler<'c> {
 
     fn begin(&mut self, ip: u64, made: &mut impl Samples) {
         self.end(made);
-        self.branch = Some(Taken { from: 0, to: ip, class: Class::Edge, change: Change::None });
+        self.branch = Some(Taken::begin(ip));
     }
 
     fn fault(&mut self, Fault { reason, ip }: Fault) {
@@ -356,8 +381,8 @@ impl<'c> Sampler<'c> {
         self.execute(made);
         if let Some(to) = step.to {
             let block = &blocks[step.block];
-            let (class, change) = (Class::of(block.kind), Change::of(block));
-            self.branch = Some(Taken { from: block.last, to: blocks[to].start, class, change });
+            let (class, change, flow) = (Class::of(block.kind), Change::of(block), flow(block.kind));
+            self.branch = Some(Taken { from: block.last, to: blocks[to].start, class, change, flow });
         }
     }
 
@@ -406,7 +431,7 @@ impl<'c> Sampler<'c> {
                 self.send_branch(made);
                 if let Some(from) = self.last {
                     let change = Change::Call(from.wrapping_add(INSTRUCTION));
-                    self.branch = Some(Taken { from, to, class: Class::Call, change });
+                    self.branch = Some(Taken { from, to, class: Class::Call, change, flow: INTERRUPTED });
                 }
             }
             Event::Fault(fault) => {

@@ -67,13 +67,8 @@ impl Events {
             "--itrace: `o` is not decoded yet, and events of the recording wrote their samples to the trace"
         );
         let mut ids = traced.ids(2 + RareEvents::IDS, all).into_iter();
-        let mut sampled = CodeEvents::of(options, attr, sample_period, &mut ids);
-        if options.flags {
-            let CodeEvents { branches, instructions, .. } = &mut sampled;
-            branches.iter_mut().chain(instructions).for_each(|event| event.attr.sample_type |= st::RAW);
-        }
         Ok(Events {
-            sampled,
+            sampled: CodeEvents::of(options, attr, sample_period, &mut ids),
             rare: RareEvents::of(options, attr, config & PtInfo::POWER != 0, &mut ids),
             skip: options.skip,
             period,

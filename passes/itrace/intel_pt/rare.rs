@@ -6,6 +6,7 @@ use perfx_trace::intel_pt::Power;
 
 use crate::itrace::code_events::add_history;
 use crate::itrace::events::{Decoded, INSTRUCTIONS};
+use crate::itrace::flow::with_word;
 use crate::itrace::options::ItraceOptions;
 
 /// The selected events.
@@ -67,16 +68,11 @@ impl RareEvents {
     /// The event of a change of the power state, if it is selected, and the raw data of its sample.
     pub(super) fn power(&self, what: Power, exact: bool) -> Option<(&Decoded, Vec<u32>)> {
         Some(match what {
-            Power::Mwait(payload) => (self.mwait.as_ref()?, with_word(0, payload)),
-            Power::Enter(payload) => (self.enter.as_ref()?, with_word(0, payload)),
+            Power::Mwait(payload) => (self.mwait.as_ref()?, with_word(0, payload).to_vec()),
+            Power::Enter(payload) => (self.enter.as_ref()?, with_word(0, payload).to_vec()),
             Power::Stop => (self.stop.as_ref()?, vec![exact.into()]),
-            Power::Exit(payload) => (self.exit.as_ref()?, with_word(0, payload)),
+            Power::Exit(payload) => (self.exit.as_ref()?, with_word(0, payload).to_vec()),
             _ => return None,
         })
     }
-}
-
-/// A number of 32 bits, then one of 64.
-pub(super) fn with_word(first: u32, word: u64) -> Vec<u32> {
-    vec![first, word as u32, (word >> 32) as u32]
 }

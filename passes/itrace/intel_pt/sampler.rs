@@ -13,10 +13,10 @@ use perfx_trace::{Blocks, Event, Fault, Kind, PathId, Reason, Space, Step};
 
 use super::context::Context;
 use super::events::Period;
-use super::rare::with_word;
 use super::stacks::Stacks;
 use crate::itrace::calls::Change;
 use crate::itrace::events::Decoded;
+use crate::itrace::flow::{INTERRUPTED, flow, is_jump, with_word};
 use crate::itrace::losses::Counts;
 use crate::itrace::parts::{self, Entry, Notes, Samples};
 
@@ -128,6 +128,8 @@ enum Class {
     /// Tracing begins, or ends.
     Begin,
     End,
+    /// A jump that no condition decides.
+    Jump,
     Other,
 }
 
@@ -136,6 +138,7 @@ impl Class {
         match kind {
             Kind::Call | Kind::IndirectCall | Kind::FarCall => Class::Call,
             Kind::Return | Kind::FarReturn => Class::Return,
+            _ if is_jump(kind) => Class::Jump,
             _ => Class::Other,
         }
     }
@@ -315,7 +318,7 @@ impl<'c> Sampler<'c> {
         if let Some(to) = to {
             let class = Class::of(block.kind);
             self.stacks.call(to, || Change::of(block), false);
-            self.branch(block.last, to, self.in_transaction, (class, flow(block.kind)), made);
+            self.branch((block.last, block.next), to, self.in_transaction, (class, flow(block.kind)), made);
         }
     }
 
@@ -395,7 +398,7 @@ impl<'c> Sampler<'c> {
     #[inline(always)]
     fn branch(
         &mut self,
-        from: u64,
+        (from, behind): (u64, u64),
         to: u64,
         flags: u64,
         (class, flow): (Class, u32),
@@ -409,11 +412,12 @@ impl<'c> Sampler<'c> {
             _ if !events.sampled.calls && !events.sampled.returns => true,
             Class::Call | Class::End => events.sampled.calls,
             Class::Return | Class::Begin => events.sampled.returns,
+            Class::Jump => events.sampled.jumps,
             Class::Other => false,
         };
         if is_selected {
             let sample = self.new_sample(event, if from != 0 { from } else { to });
-            let raw = [flow | self.transaction_flow(flow)];
+            let raw = with_word(flow | self.transaction_flow(flow), behind);
             self.push(NewSample { ip: from, addr: to, period: 1, raw: &raw, ..sample }, event, made);
         }
     }
@@ -467,7 +471,7 @@ impl<'c> Sampler<'c> {
         match event {
             Event::Begin { ip } | Event::Resumed { ip } => {
                 self.stacks.call(ip, || Change::Begin, false);
-                self.branch(0, ip, 0, (Class::Begin, FlowFlags::BRANCH | FlowFlags::BEGIN), made);
+                self.branch((0, 0), ip, 0, (Class::Begin, FlowFlags::BRANCH | FlowFlags::BEGIN), made);
             }
             Event::End { ip, block, to } => {
                 let class = block.map_or(Class::End, |block| Class::of(blocks[block].kind));
@@ -479,9 +483,11 @@ impl<'c> Sampler<'c> {
                     Class::End
                 };
                 let flags = if block.is_some() { self.in_transaction } else { 0 };
-                let flow =
-                    block.map_or(FlowFlags::BRANCH | FlowFlags::ASYNC, |block| flow(blocks[block].kind));
-                self.branch(ip, to.unwrap_or(0), flags, (class, flow | FlowFlags::END), made);
+                let (behind, flow) = match block.map(|block| &blocks[block]) {
+                    Some(block) => (block.next, flow(block.kind)),
+                    None => (ip, FlowFlags::BRANCH | FlowFlags::ASYNC),
+                };
+                self.branch((ip, behind), to.unwrap_or(0), flags, (class, flow | FlowFlags::END), made);
                 self.due.is_continuous = false;
             }
             Event::Interrupt { from, to, aborts } => {
@@ -493,7 +499,7 @@ impl<'c> Sampler<'c> {
                 }
                 self.stacks.call(to, || if aborts { Change::None } else { Change::Call(from) }, false);
                 let flow = if aborts { FlowFlags::BRANCH | FlowFlags::ABORT } else { INTERRUPTED };
-                self.branch(from, to, flags, (class, flow), made);
+                self.branch((from, from), to, flags, (class, flow), made);
             }
             Event::Fault(fault) => self.fault(fault, made),
             // The sample comes with the next entry.
@@ -577,22 +583,6 @@ impl parts::Sampler for Sampler<'_> {
 
     fn counts(&self) -> &Counts {
         &self.counts
-    }
-}
-
-/// The flags of an interrupt.
-const INTERRUPTED: u32 = FlowFlags::BRANCH | FlowFlags::CALL | FlowFlags::ASYNC | FlowFlags::INTERRUPT;
-
-/// The flags of a branch.
-fn flow(kind: Kind) -> u32 {
-    match kind {
-        Kind::Conditional => FlowFlags::BRANCH | FlowFlags::CONDITIONAL,
-        Kind::Jump | Kind::IndirectJump | Kind::FarJump | Kind::Barrier => FlowFlags::BRANCH,
-        Kind::Call | Kind::IndirectCall => FlowFlags::BRANCH | FlowFlags::CALL,
-        Kind::Return => FlowFlags::BRANCH | FlowFlags::RETURN,
-        Kind::FarCall => FlowFlags::BRANCH | FlowFlags::CALL | FlowFlags::SYSCALL,
-        Kind::FarReturn => FlowFlags::BRANCH | FlowFlags::RETURN | FlowFlags::SYSCALL,
-        Kind::Next | Kind::NoCode | Kind::BadCode => 0,
     }
 }
 

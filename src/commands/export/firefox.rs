@@ -7,7 +7,7 @@ use perfx_export::{Grouping, ShownEvent};
 use perfx_look::clock::Clock;
 use perfx_pipeline::{Level, Report, counted};
 
-use super::input::{Collected, StackArgs, each_recording, say_read};
+use super::input::{Collected, StackArgs, TraceArgs, each_recording, say_read};
 use super::output::OutputArgs;
 use crate::io::source::InputsArgs;
 use crate::term::units::duration;
@@ -33,6 +33,8 @@ pub(crate) struct Firefox {
     /// Leave out calls that the compiler inlined and source lines, and don't read DWARF
     #[arg(help_heading = "Profile", long)]
     no_inline: bool,
+    #[command(flatten, next_help_heading = "Samples")]
+    trace: TraceArgs,
     #[command(flatten)]
     stacks: StackArgs,
 }
@@ -47,11 +49,13 @@ impl Firefox {
         let mut profile = FirefoxProfile::default();
         let mut event = ShownEvent::default();
         each_recording(&sources, &mut report, |recording, report| {
-            let mut collected = self.stacks.collect(recording, &ids, grouping, report)?;
+            let mut collected =
+                self.stacks.collect_or_trace(self.trace, recording, &ids, grouping, report)?;
             let lost = losses(&mut collected.recording, self.stacks.threads())?;
             let Collected { recording, stacks, facts, chooses_events, .. } = &collected;
             let shown = if *chooses_events { None } else { event.of(&recording.name, stacks, facts)? };
-            let search = collected.search(&ids, !self.no_inline);
+            // A call has no place in its function.
+            let search = collected.search(&ids, !self.no_inline && !self.trace.itrace);
             let named = profile.add(&collected.stacks, search, lost, shown, Clock::of(recording))?;
             let Collected { recording, stacks, bar, .. } = collected;
             drop(bar);

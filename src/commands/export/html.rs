@@ -12,7 +12,7 @@ use perfx_passes::IdOptions;
 use perfx_pipeline::{Level, Report, counted};
 use serde::Serialize;
 
-use super::input::{Collected, StackArgs, each_recording, say_read};
+use super::input::{Collected, StackArgs, TraceArgs, each_recording, say_read};
 use super::output::OutputArgs;
 use crate::args::Usage;
 use crate::commands::doctor::FileEntry;
@@ -45,6 +45,8 @@ pub(crate) struct Html {
     /// page then holds their source)
     #[arg(help_heading = "Page", long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     annotate: usize,
+    #[command(flatten, next_help_heading = "Samples")]
+    trace: TraceArgs,
     #[command(flatten)]
     stacks: StackArgs,
 }
@@ -86,6 +88,11 @@ impl Html {
                 "--annotate shows the code of one recording: two builds have different code".to_owned()
             ));
         }
+        if self.trace.itrace && self.annotate > 0 {
+            bail!(Usage(
+                "--annotate shows where samples are in the code; calls of --itrace are in none".to_owned()
+            ));
+        }
         let output = self.output.open(&sources, false)?;
         let mut report = Report::default();
         let mut named = NamedStacks::new(sources.len());
@@ -106,7 +113,8 @@ impl Html {
             .collect::<Result<_>>()?;
         let packed = pack(&named, sides)?;
         output.write(|out| write(&packed, out))?;
-        let samples = counted(samples, "sample", "samples");
+        let (one, many) = if self.trace.itrace { ("call", "calls") } else { ("sample", "samples") };
+        let samples = counted(samples, one, many);
         let functions = counted(named.functions.len() as u64, "function", "functions");
         let data = size(packed.len() as u64);
         report.say(Level::Info, format!("wrote a page of {samples} in {functions}: {data} of data"));
@@ -149,8 +157,10 @@ impl Html {
             time: true,
             own_address: false,
         };
-        let collected = self.stacks.collect(recording, ids, grouping, report)?;
-        let (placed, found) = named.add(&collected.stacks, collected.search(ids, !self.no_inline))?;
+        let collected = self.stacks.collect_or_trace(self.trace, recording, ids, grouping, report)?;
+        // A call has no place in its function.
+        let inlined = !self.no_inline && !self.trace.itrace;
+        let (placed, found) = named.add(&collected.stacks, collected.search(ids, inlined))?;
         let shown = event.of(&about.name, &collected.stacks, &collected.facts)?;
         let annotated = match shown.filter(|_| self.annotate > 0) {
             Some(shown) => annotate(&collected.stacks, shown, self.annotate, collected.search(ids, true))?,

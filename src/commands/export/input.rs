@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result, ensure};
 use clap::Args;
-use perfx_export::{Facts, Grouping, Search, Stacks};
+use perfx_export::{ChosenCalls, EventFacts, Facts, Grouping, Search, Stacks};
 use perfx_format::read::Recording;
 use perfx_passes::{ConvertCallchain, Filter, FilterOptions, IdOptions, Itrace, SelectArgs};
-use perfx_pipeline::{Error, Job, Level, Output, OutputForm, Report, count};
+use perfx_pipeline::{Error, Job, Level, Output, OutputForm, Pass, Report, count};
 
-use crate::args::{ThreadArgs, usage};
+use crate::args::{ThreadArgs, Usage, usage};
 use crate::io::source::{Source, temp_files};
 use crate::term::progress::Bar;
 use crate::term::report::VerbosityArgs;
@@ -79,6 +79,27 @@ impl StackArgs {
     ) -> Result<Collected> {
         self.chosen.collect(recording, ids, grouping, (self.threads(), self.verbosity), report)
     }
+
+    /// The same, or the calls of its trace if these are asked for.
+    pub(crate) fn collect_or_trace(
+        &self,
+        trace: TraceArgs,
+        recording: Recording,
+        ids: &IdOptions,
+        grouping: Grouping,
+        report: &mut Report,
+    ) -> Result<Collected> {
+        let threads = (self.threads(), self.verbosity);
+        self.chosen.collect_or_trace(trace, recording, ids, grouping, threads, report)
+    }
+}
+
+/// Whether calls of a trace are shown.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct TraceArgs {
+    /// Decode the hardware trace (Intel PT, CoreSight): instead of samples, show each call and how long it took
+    #[arg(long)]
+    pub(crate) itrace: bool,
 }
 
 impl ChosenArgs {
@@ -113,7 +134,7 @@ impl ChosenArgs {
         if options.is_empty() {
             return Ok(recording);
         }
-        rewritten(recording, Box::new(Filter::new(options)), threads, report)
+        rewritten(recording, vec![Box::new(Filter::new(options))], threads, report)
     }
 
     /// Reads a recording that can be read again.
@@ -132,6 +153,38 @@ impl ChosenArgs {
         let facts = Facts::survey(&mut recording, threads, true)?;
         let stacks = Stacks::collect(&mut recording, &facts, grouping, &filter, threads, report)?;
         Ok(Collected { recording, facts, stacks, chooses_events: filter.chooses_events(), bar })
+    }
+
+    /// The same, or the calls of its trace if these are asked for.
+    pub(crate) fn collect_or_trace(
+        &self,
+        TraceArgs { itrace }: TraceArgs,
+        recording: Recording,
+        ids: &IdOptions,
+        grouping: Grouping,
+        (threads, verbosity): (usize, VerbosityArgs),
+        report: &mut Report,
+    ) -> Result<Collected> {
+        if !itrace {
+            return self.collect(recording, ids, grouping, (threads, verbosity), report);
+        }
+        let filter = self.filter()?;
+        let what = "--event selects among samples; with --itrace, the calls of the trace are shown";
+        ensure!(!filter.chooses_events(), Usage(what.to_owned()));
+        let again = || recording.try_clone().context("the recording can be read only once");
+        let times = filter.times(&mut again()?, threads, report)?;
+        let mut passes: Vec<Box<dyn Pass>> = vec![Box::new(Itrace::calls(ids.clone()))];
+        if let Some(times) = &times {
+            passes.insert(0, Box::new(Filter::new(FilterOptions::at(times))));
+        }
+        let mut recording = rewritten(recording, passes, threads, report)?;
+        recording.progress().expect(2);
+        let bar = verbosity.progress(&recording);
+        let mut facts = Facts::survey(&mut recording, threads, true)?;
+        facts.events.last_mut().into_iter().for_each(|event| *event = EventFacts::of_calls());
+        let chosen = ChosenCalls { filter: &filter, times: times.as_deref() };
+        let stacks = Stacks::of_calls(&mut recording, &facts, ids, grouping, chosen, threads, report)?;
+        Ok(Collected { recording, facts, stacks, chooses_events: false, bar })
     }
 }
 
@@ -166,7 +219,7 @@ pub(crate) fn with_chains(
     if !ConvertCallchain::concerns(&recording) {
         return Ok(recording);
     }
-    rewritten(recording, Box::new(ConvertCallchain::if_possible(ids.clone())), threads, report)
+    rewritten(recording, vec![Box::new(ConvertCallchain::if_possible(ids.clone()))], threads, report)
 }
 
 /// The recording with its hardware trace decoded, as `letters` of `inject --itrace` say, into a temporary file.
@@ -178,19 +231,19 @@ pub(crate) fn with_trace(
     report: &mut Report,
 ) -> Result<Recording> {
     let pass = Itrace::new(letters, false, ids.clone()).map_err(usage)?;
-    rewritten(recording, Box::new(pass.with_flags()), threads, report)
+    rewritten(recording, vec![Box::new(pass.with_flags())], threads, report)
 }
 
-/// The recording as a pass leaves it, in a temporary file.
+/// The recording as passes leave it, in a temporary file.
 fn rewritten(
     recording: Recording,
-    pass: Box<dyn perfx_pipeline::Pass>,
+    passes: Vec<Box<dyn Pass>>,
     threads: usize,
     report: &mut Report,
 ) -> Result<Recording> {
     let name = recording.name.clone();
     let file = temp_files()().map_err(Error::from)?;
-    let job = Job { recording, passes: vec![pass], threads, temp_files: temp_files() };
+    let job = Job { recording, passes, threads, temp_files: temp_files() };
     let done = job.run(Output::File(&file, OutputForm::File))?;
     report.bytes = done.report.bytes;
     report.lines.extend(done.report.lines);

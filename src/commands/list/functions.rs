@@ -10,7 +10,9 @@ use perfx_pipeline::{Level, Report};
 use regex::Regex;
 
 use crate::args::{ReadArgs, Usage};
-use crate::commands::export::input::{ChosenArgs, Collected, each_recording, say_not_counted, say_read};
+use crate::commands::export::input::{
+    ChosenArgs, Collected, TraceArgs, each_recording, say_not_counted, say_read,
+};
 use crate::io::source::InputsArgs;
 use crate::term::units::{NAME, columns, count, without_middle};
 
@@ -39,8 +41,10 @@ pub(super) struct RankArgs {
     #[arg(long, value_name = "PERCENT", value_parser = percentage)]
     percent_limit: Option<f64>,
     /// Take calls that the compiler inlined for functions of their own, unlike the totals of perf report
-    #[arg(long)]
+    #[arg(long, conflicts_with = "itrace")]
     inline: bool,
+    #[command(flatten)]
+    trace: TraceArgs,
 }
 
 /// The order of functions.
@@ -51,7 +55,8 @@ enum SortKey {
     Own,
     /// What was sampled in the function and in what it called
     Total,
-    /// The samples in the function
+    /// The samples in the function, or its calls in a trace
+    #[value(alias = "calls")]
     Samples,
     /// The name
     Name,
@@ -77,6 +82,7 @@ impl RankArgs {
     pub(super) fn refuse_all(&self) -> Result<()> {
         self.refuse(&[("--head", self.head.is_some())], "functions and stacks")?;
         self.refuse(&[("--inline", self.inline)], "functions and stacks")?;
+        self.refuse(&[("--itrace", self.trace.itrace)], "functions and stacks")?;
         self.refuse_trees()
     }
 
@@ -120,7 +126,10 @@ impl RankArgs {
                 Some(SortKey::Dso) => Order::Dso,
             };
             let head = self.head.unwrap_or(usize::MAX);
-            return self.run(inputs, chosen, read, |ranking| ranking.functions(order, head));
+            return self.run(inputs, chosen, read, |ranking| match self.trace.itrace {
+                true => ranking.traced_functions(order, head),
+                false => ranking.functions(order, head),
+            });
         };
         let shape =
             Shape { depth: self.depth.unwrap_or(10), percent_limit: self.percent_limit.unwrap_or(0.5) };
@@ -152,7 +161,8 @@ impl RankArgs {
         let grouping = Grouping { own_address: true, ..Grouping::default() };
         each_recording(&inputs.sources()?, &mut report, |recording, report| {
             let threads = (read.threads.count(), read.verbosity);
-            let collected = chosen.collect(recording, &ids, grouping, threads, report)?;
+            let collected =
+                chosen.collect_or_trace(self.trace, recording, &ids, grouping, threads, report)?;
             let Collected { recording, facts, stacks, .. } = &collected;
             let event = shown.of(&recording.name, stacks, facts)?;
             let named = ranking.add(stacks, collected.search(&ids, self.inline), event)?;
@@ -191,6 +201,30 @@ pub(crate) fn text(ranked: &Ranked, columns: usize) -> String {
                 text += &format!("{own:6.2}%  {total:6.2}%  {samples:>10}  {file:width$}  {name}\n");
             }
             if rows.is_empty() { String::new() } else { text }
+        }
+        Ranked::TracedFunctions { rows, .. } => {
+            let title = ["calls", "self ns", "total ns", "DSO", "function"];
+            let file = |dso: &Option<String>| printable(dso.as_deref().map_or("[unknown]", last));
+            let cells = rows.iter().map(|row| {
+                [
+                    count(row.calls),
+                    count(row.self_ns.0),
+                    count(row.total_ns.0),
+                    file(&row.dso),
+                    printable(&row.function),
+                ]
+            });
+            let all: Vec<[String; 5]> = std::iter::once(title.map(str::to_owned)).chain(cells).collect();
+            let width = |column: usize| all.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+            let [calls, own, total, dso] = [0, 1, 2, 3].map(width);
+            let dso = dso.min(if columns == usize::MAX { dso } else { 24 });
+            let rest = columns.saturating_sub(calls + own + total + dso + 8).max(NAME);
+            let line = |row: &[String; 5]| {
+                let [a, b, c, file, name] = row;
+                let (file, name) = (without_middle(file, dso), without_middle(name, rest));
+                format!("{a:>calls$}  {b:>own$}  {c:>total$}  {file:dso$}  {name}\n")
+            };
+            if rows.is_empty() { String::new() } else { all.iter().map(line).collect() }
         }
         Ranked::Stacks { rows, .. } => {
             let line = |percent: f64, samples: u64, stack: &[String]| {

@@ -16,6 +16,12 @@ function chartRows(side, thread) {
   for (let row = first; row < end; row++) {
     if (side.event[row] === event && takes[side.label[row]] && isKept(side.node[row])) rows.push(row);
   }
+  // What lasts may have begun in front of the span.
+  for (let row = first - 1; row >= 0 && side.events[event]?.lasts; row--) {
+    if (side.event[row] !== event || !takes[side.label[row]]) continue;
+    if (isKept(side.node[row]) && side.time[row] + side.period[row] > side.from) rows.unshift(row);
+    break;
+  }
   return rows;
 }
 
@@ -33,7 +39,9 @@ function layOutChart() {
   const rows = thread == null ? [] : chartRows(side, thread);
   const [from, to] = side.from == null ? [0, Math.max(1, side.span)] : [side.from, Math.min(side.to, side.span)];
   const cell = Math.max((to - from) * LEAST / Math.max(1, $('flame-box').clientWidth), 1);
-  const most = longest(side, rows);
+  const { lasts } = currentEvent();
+  const most = lasts ? 0 : longest(side, rows);
+  const lastOf = (row) => side.time[row] + side.period[row];
   const box = (index, above, line, start, end) => ({
     index, above, line, depth: line, values: sides.map(() => 0), times: { side, rows, from: start, to: end },
   });
@@ -42,19 +50,28 @@ function layOutChart() {
   Object.assign(flame, { lines: [[root]], root, most: 0 });
   // The boxes that the previous sample was in, outermost first.
   let open = [];
+  let drawn = 0;
   for (let at = 0; at < rows.length;) {
-    const start = side.time[rows[at]];
+    const start = Math.max(from, side.time[rows[at]]);
     let best = rows[at];
+    const first = at;
+    let last = lastOf(best);
     for (at++; at < rows.length && side.time[rows[at]] < start + cell; at++) {
       if (side.period[rows[at]] > side.period[best]) best = rows[at];
+      last = Math.max(last, lastOf(rows[at]));
     }
-    const end = Math.max(Math.min(at < rows.length ? side.time[rows[at]] : to, start + most), start + cell);
+    drawn++;
+    const next = at < rows.length ? side.time[rows[at]] : to;
+    const end = Math.max(Math.min(next, lasts ? last : start + most), start + cell);
     const path = [];
     let node = side.node[best];
     if (nodeOf && node !== NONE) node = nodeOf[node];
-    for (; node !== NONE; node = parent[node]) path.unshift(node);
+    for (; node !== NONE; node = parent[node]) path.push(node);
+    path.reverse();
     let same = 0;
     while (same < path.length && open[same]?.node === path[same] && open[same].times.to >= start) same++;
+    // It was called again.
+    if (lasts && at - first === 1 && side.samples[best]) same = Math.min(same, path.length - 1);
     open = open.slice(0, same);
     open.forEach((box) => (box.times.to = end));
     for (const node of path.slice(same)) {
@@ -63,6 +80,7 @@ function layOutChart() {
       (flame.lines[made.line] ??= []).push(made);
     }
   }
+  if (lasts && cell > 1 && drawn < rows.length) root.name += `, calls shorter than ${duration(cell)} may be hidden: choose a span of time to see them`;
   const boxes = flame.lines.flat();
   for (const { times } of boxes) times.to = Math.min(times.to, to);
   for (const box of boxes) {
@@ -75,6 +93,7 @@ function layOutChart() {
 // What a box says about itself, in lines.
 function chartLines({ index, times: { side, rows, from, to } }) {
   const samples = rows.reduce((sum, row) => sum + (side.time[row] >= from && side.time[row] < to ? side.samples[row] : 0), 0);
-  const about = [`${seconds(from, 6)} s to ${seconds(to, 6)} s: ${duration(to - from)}, ${count(samples)} samples`];
+  const places = currentEvent().lasts ? [from, to].map((time) => seconds(time, 9)) : [from, to].map((time) => seconds(time, 6));
+  const about = [`${places.join(' s to ')} s: ${duration(to - from)}, ${count(samples)} ${things()}`];
   return isFunction(index) ? [...about, fileOf(index)] : about;
 }

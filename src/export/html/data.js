@@ -27,10 +27,16 @@ const count = (number) => Math.round(number).toLocaleString('en-US');
 const percent = (share) => (100 * share).toFixed(2) + '%';
 const points = (change) => (change > 0 ? '+' : change < 0 ? '−' : '') + percent(Math.abs(change));
 const ratio = (part, whole) => (whole > 0 ? part / whole : 0);
-const duration = (ns) => (ns >= 1e9 ? (ns / 1e9).toFixed(3) + ' s' : ns >= 1e6 ? (ns / 1e6).toFixed(3) + ' ms' : (ns / 1e3).toFixed(3) + ' µs');
+const UNITS = [[1e9, ' s'], [1e6, ' ms'], [1e3, ' µs']];
+const duration = (ns) => {
+  const [size, unit] = UNITS.find(([size]) => ns >= size) ?? UNITS[2];
+  return (ns / size).toFixed(3) + unit;
+};
 const seconds = (ns, digits = 3) => (ns / 1e9).toFixed(digits);
 const currentEvent = () => sides.flatMap((side) => side.events).find((event) => event.name === state.event) ?? {};
 const amount = (number) => (state.unit === 'period' && currentEvent().is_time ? duration(number) : count(number));
+// What samples are called: those of an event that lasts are calls.
+const things = () => (currentEvent().lasts ? 'calls' : 'samples');
 const basename = (path) => path.slice(path.lastIndexOf('/') + 1) || path;
 
 // Control characters, and those that change the order, position or width of others: as a terminal shows them.
@@ -82,7 +88,9 @@ function load({ head, next }) {
     const timed = recording.rows - recording.timeless;
     const span = timed ? time[timed - 1] + recording.step : 0;
     const side = { ...recording, time, label, event, node, samples: next(Float64Array), period: next(Float64Array), spot: next(Int32Array) };
-    return Object.assign(side, { timed, span, from: null, to: null });
+    const lasts = side.events.map((event) => event.lasts);
+    const end = time.reduce((end, start, row) => (row < timed && lasts[event[row]] ? Math.max(end, start + side.period[row]) : end), span);
+    return Object.assign(side, { timed, span: end, from: null, to: null });
   });
   compare = sides.length > 1;
   sides.forEach(nameTasks);

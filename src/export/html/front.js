@@ -62,7 +62,8 @@ function makeFront() {
     const { doctor, lost, said } = side.about;
     if (compare) fact(side.title, 'title');
     fact(doctor.verdict, doctor.verdict === 'sound' ? 'good' : 'bad');
-    fact(count(side.allSamples) + ' samples');
+    const isTrace = side.events[side.first_event]?.lasts;
+    fact(count(side.allSamples) + (isTrace ? ' calls' : ' samples'));
     if (side.span > 0) fact(duration(side.span));
     const losses = +lost.lost_records + +lost.lost_samples;
     fact(losses ? `${count(losses)} lost while recording` : 'nothing lost while recording', losses ? 'bad' : '');
@@ -82,6 +83,10 @@ function makeFront() {
   state.event = sides.map((side) => side.events[side.first_event]?.name).find((name) => name != null) ?? '';
   fill($('event'), [...sums].map(([name, sum]) => [name, `${name}: ${count(sum)}`]), state.event);
   chooseUnit();
+  if (currentEvent().lasts) {
+    state.view = 'chart';
+    document.querySelector('option[value="samples"]').textContent = 'calls';
+  }
   const processes = new Set(sides.flatMap((side) => side.tasks.map((task) => task.process)));
   if (processes.size > 1) state.root = 'process';
   fillTasks();

@@ -15,9 +15,12 @@ function rowAt(side, time) {
 // Adds up the chosen samples of the chosen span, by node, function and label.
 function addUp(side) {
   const all = side.from == null;
-  const [first, end] = all ? [0, side.rows] : [rowAt(side, side.from), rowAt(side, side.to)];
   const takes = side.tasks.map(taken);
   const event = side.events.findIndex((event) => event.name === state.event);
+  // What lasts may have begun in front of the span.
+  const { lasts } = currentEvent();
+  const cuts = !all && lasts;
+  const [first, end] = all ? [0, side.rows] : [cuts ? 0 : rowAt(side, side.from), rowAt(side, side.to)];
   const periods = state.unit === 'period';
   const own = new Float64Array(parent.length);
   side.byLabel = new Float64Array(side.labels.length);
@@ -31,15 +34,19 @@ function addUp(side) {
   for (let row = first; row < end; row++) {
     const label = labels[row];
     if (events[row] !== event || !takes[label] || !isKept(nodes[row])) continue;
-    // As in folded lines: a sample without a period counts 1.
-    const weight = (periods && period[row]) || samples[row];
+    const begun = cuts && side.time[row] < side.from;
+    if (begun && side.time[row] + period[row] <= side.from) continue;
+    const part = cuts ? Math.min(side.to, side.time[row] + period[row]) - Math.max(side.from, side.time[row]) : period[row];
+    const calls = begun ? 0 : samples[row];
+    // As in folded lines: a sample without a period counts 1, unless that is its time.
+    const weight = periods && (part || lasts) ? part : calls;
     const node = nodeOf && nodes[row] !== NONE ? nodeOf[nodes[row]] : nodes[row];
     if (node !== NONE) own[node] += weight;
     if (side.spot[row]) side.bySpot[side.spot[row] - 1] += weight;
     // Of samples that are not told apart, the periods are taken for equal.
-    side.squares += (weight * weight) / samples[row];
+    side.squares += (weight * weight) / (calls || 1);
     byLabel[label] += weight;
-    samplesByLabel[label] += samples[row];
+    samplesByLabel[label] += calls;
     if (!rootOf) continue;
     const root = side.byRoot[rootOf[label]];
     root.sum += weight;
@@ -97,7 +104,7 @@ function refresh() {
   shape();
   sides.forEach(addUp);
   if (compare) judgeFunctions();
-  const said = sides.map((side) => count(side.sampleSum) + ' samples' + (state.unit === 'period' ? `, ${amount(side.sum)}` : ''));
+  const said = sides.map((side) => `${count(side.sampleSum)} ${things()}` + (state.unit === 'period' ? `, ${amount(side.sum)}` : ''));
   const [before, after] = sides.map((side) => side.sum);
   const verdict = verdicts.own.at(-1);
   const grown = before > 0 ? ` (${points(after / before - 1)}${verdict ? ': ' + verdict : ''})` : '';

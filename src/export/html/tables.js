@@ -95,7 +95,7 @@ function functionsPanel() {
   const which = matches ? 'Functions that match the search. ' : '';
   const how = compare ? ' Verdicts are those of perfx diff --profile: changed is more than the noise of sampling; how much one run differs from the next is not known.' : '';
   const verdict = (of) => (compare ? (index) => verdicts[of][index] : null);
-  return [table('functions', `${which}Self: samples in the function. Total: also in what it called. A name searches for it.${how}`, [
+  return [table('functions', `${which}Self: ${currentEvent().lasts ? 'time' : 'samples'} in the function. Total: also in what it called. A name searches for it.${how}`, [
     ...weights('Self', (index, at) => sides[at].ownOf[index], true, verdict('own')),
     ...weights('Total', (index, at) => sides[at].totalOf[index], false, verdict('total')),
     { title: 'Function', kind: 'name', value: (index) => functions[index], click: find },

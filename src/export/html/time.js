@@ -6,7 +6,7 @@ const AXIS = 20, MOST_ROWS = 24;
 function columnWidth(span) {
   const most = state.rows === 'parts' ? 240 : 400;
   if (state.rows === 'parts' && span >= 20e9 && span <= most * 1e9) return 1e9;
-  let unit = 1000;
+  let unit = 1;
   for (let step = 0; span / unit > most / 2; step++) unit *= [2, 2.5, 2][step % 3];
   return unit;
 }
@@ -85,7 +85,7 @@ function drawHeats() {
   drawn.forEach(drawHeat);
   if (!drawn.length) return;
   const most = state.rows === 'event' ? 'the most of its row' : count(mostOf(drawn[0].heat, 0));
-  $('scale-least').textContent = 'samples in a cell: 1';
+  $('scale-least').textContent = `${things()} in a cell: 1`;
   $('scale-most').textContent = most;
 }
 
@@ -125,9 +125,11 @@ function drawHeat(side) {
   }
   pen.textAlign = 'center';
   const every = [1, 2, 5, 10, 20, 50, 100, 200, 500].find((every) => every * cell > 64) ?? 1000;
-  const digits = [0, 1, 2, 3, 4, 5, 6].find((digits) => Number.isInteger(+((heat.unit * every) / 1e9 * 10 ** digits).toFixed(6))) ?? 9;
+  // One unit for the whole axis: parts of a second if that is short.
+  const [size, unit] = UNITS.find(([size]) => heat.unit * heat.columns >= 2 * size) ?? [1, ' ns'];
+  const digits = [0, 1, 2, 3, 4, 5, 6].find((digits) => Number.isInteger(+((heat.unit * every) / size * 10 ** digits).toFixed(6))) ?? 9;
   for (let column = 0; column < heat.columns; column += every) {
-    pen.fillText(seconds(column * heat.unit, digits) + ' s', margin + column * cell, height + 11);
+    pen.fillText(((column * heat.unit) / size).toFixed(digits) + unit, margin + column * cell, height + 11);
   }
   if (heat.cursor && document.activeElement === heat.canvas) {
     pen.strokeStyle = colours['--text'];
@@ -184,12 +186,13 @@ function clock(side, time) {
 
 function sayCell(side, cell) {
   const { heat } = side;
-  let said = side.from == null ? '' : `Span: ${seconds(side.from, 4)} s to ${seconds(Math.min(side.to, side.span), 4)} s, `
+  const digits = currentEvent().lasts ? 9 : 4;
+  let said = side.from == null ? '' : `Span: ${seconds(side.from, digits)} s to ${seconds(Math.min(side.to, side.span), digits)} s, `
     + `perfx filter --time ${clock(side, side.from)},${clock(side, side.to)}`;
   if (cell) {
     const [from, to] = cellSpan(side, ...cell);
     const name = heat.names ? `${heat.names[cell[1]] ?? ''}, ` : '';
-    said = `${name}${seconds(from, 4)} s to ${seconds(to, 4)} s: ${count(heat.bins[cell[0] * heat.rows + cell[1]])} samples`;
+    said = `${name}${seconds(from, digits)} s to ${seconds(to, digits)} s: ${count(heat.bins[cell[0] * heat.rows + cell[1]])} ${things()}`;
   }
   $('heat-said').textContent = compare && said ? `${side.title}: ${said}` : said;
 }

@@ -42,6 +42,11 @@ impl FlowFlags {
         endian.u32(raw, 0).map(FlowFlags)
     }
 
+    /// The address behind the branch in the raw data of its sample, to which a call returns; 0 if it is not known.
+    pub fn return_address(raw: &[u8], endian: crate::Endian) -> Option<u64> {
+        Some(u64::from(endian.u32(raw, 4)?) | u64::from(endian.u32(raw, 8)?) << 32)
+    }
+
     /// As perf writes them: whether tracing begins or ends, the kind of branch, and whether it is in a transaction.
     pub fn text(self) -> String {
         let rest = self.0 & !(FlowFlags::BEGIN | FlowFlags::END | FlowFlags::IN_TRANSACTION);

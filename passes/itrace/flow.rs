@@ -1,0 +1,31 @@
+//! The raw data of samples of branches: what the branch at the end of a block is, in perf's flags.
+
+use perfx_format::sample::FlowFlags;
+use perfx_trace::Kind;
+
+/// The flags of an interrupt.
+pub(super) const INTERRUPTED: u32 =
+    FlowFlags::BRANCH | FlowFlags::CALL | FlowFlags::ASYNC | FlowFlags::INTERRUPT;
+
+/// The flags of a branch.
+pub(super) fn flow(kind: Kind) -> u32 {
+    match kind {
+        Kind::Conditional => FlowFlags::BRANCH | FlowFlags::CONDITIONAL,
+        Kind::Jump | Kind::IndirectJump | Kind::FarJump | Kind::Barrier => FlowFlags::BRANCH,
+        Kind::Call | Kind::IndirectCall => FlowFlags::BRANCH | FlowFlags::CALL,
+        Kind::Return => FlowFlags::BRANCH | FlowFlags::RETURN,
+        Kind::FarCall => FlowFlags::BRANCH | FlowFlags::CALL | FlowFlags::SYSCALL,
+        Kind::FarReturn => FlowFlags::BRANCH | FlowFlags::RETURN | FlowFlags::SYSCALL,
+        Kind::Next | Kind::NoCode | Kind::BadCode => 0,
+    }
+}
+
+/// True for a jump that no condition decides: it may lead to another function.
+pub(super) fn is_jump(kind: Kind) -> bool {
+    matches!(kind, Kind::Jump | Kind::IndirectJump | Kind::FarJump)
+}
+
+/// A number of 32 bits, then one of 64.
+pub(super) fn with_word(first: u32, word: u64) -> [u32; 3] {
+    [first, word as u32, (word >> 32) as u32]
+}

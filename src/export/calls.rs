@@ -1,0 +1,98 @@
+//! Makes stacks of the calls and returns that a hardware trace tells: one for each change of the running function, which
+//! lasts until the next change of its thread.
+//!
+//! [`Itrace::calls`](perfx_passes::Itrace::calls) decodes a trace into samples of branches. All threads read these; then one
+//! follows them in the order of time, so that each costs the same, however deep the stack is.
+
+mod branch;
+mod follow;
+mod functions;
+mod nodes;
+mod read;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use perfx_format::read::{Batch, Recording};
+use perfx_passes::{ChosenCode, ChosenStack, FilterOptions, SelectedSamples};
+use perfx_pipeline::{Context as _, Level, Report, Result};
+use perfx_resolve::{Facts, IdOptions, Search, dwarf_files};
+
+use self::follow::{Follower, Out};
+use self::functions::Functions;
+use self::read::Reader;
+use crate::batches::each_batch;
+use crate::losses::Losses;
+use crate::stacks::{Grouping, Stacks};
+
+/// What is selected of the calls.
+#[derive(Clone, Copy, Debug)]
+pub struct ChosenCalls<'c> {
+    /// Tasks, CPUs and code.
+    pub filter: &'c FilterOptions,
+    /// Ascending half-open ranges in ns; `None` for all times.
+    pub times: Option<&'c [Range<u64>]>,
+}
+
+impl Stacks {
+    /// Follows the calls in a recording whose trace was decoded. Its last event is that of the branches, which is
+    /// [`EventFacts::of_calls`](perfx_resolve::EventFacts::of_calls) in `facts`. In the rows, the number of samples is that
+    /// of calls, and the period the time, ns. Functions are told apart by their symbols, which are searched for in the places
+    /// of `ids`.
+    ///
+    /// # Errors
+    ///
+    /// The recording cannot be read, or lacks what the calls are selected by.
+    pub fn of_calls(
+        recording: &mut Recording,
+        facts: &Facts,
+        ids: &IdOptions,
+        grouping: Grouping,
+        chosen: ChosenCalls<'_>,
+        threads: usize,
+        report: &mut Report,
+    ) -> Result<Stacks> {
+        let event = facts.events.len().checked_sub(1).context("the recording has no events")?;
+        let of_tasks = Arc::new(chosen.filter.of_tasks());
+        let selected = SelectedSamples::if_any(recording, &of_tasks, threads, report)?;
+        let (features, endian) = (recording.features.clone(), recording.endian);
+        let search = Search { facts, features: &features, endian, ids, inlined: false };
+        let (files, out) = (dwarf_files(), Out::new(event as u32, grouping, chosen.times));
+        let mut follower = Follower::new(Functions::new(search, &files), out)?;
+        let mut losses = Losses::default();
+        let work = |batch: &Batch| {
+            let chooser = selected.as_ref().map(SelectedSamples::chooser);
+            Reader::new(facts, grouping, event, chooser).read(batch)
+        };
+        let bytes = each_batch(recording, threads, report, work, |_, part| {
+            losses += part.losses;
+            follower.join(part)
+        })?;
+        losses.say("not followed", report);
+        let mut stacks = follower.finish()?;
+        stacks.bytes = bytes;
+        if let Some(code) = ChosenCode::of(chosen.filter, stacks.tree.frames(), search)? {
+            stacks.retain(&code);
+            if stacks.rows.is_empty() {
+                code.say_none(&recording.name, report);
+            }
+        }
+        if let Some(selected) = selected.filter(|_| stacks.rows.is_empty()) {
+            selected.say_none(&recording.name, report);
+        }
+        if stacks.rows.is_empty() && chosen.times.is_some() {
+            report.say(Level::Warning, "nothing was traced at these times");
+        }
+        Ok(stacks)
+    }
+
+    /// Keeps the stacks with the chosen code.
+    fn retain(&mut self, code: &ChosenCode<'_>) {
+        let mut known: Vec<ChosenStack> = Vec::with_capacity(self.tree.nodes().len());
+        for (parent, frame) in self.tree.nodes() {
+            // A parent has a lower number than its children.
+            known.push(code.called(known.get(parent as usize), frame));
+        }
+        self.rows.retain(|row, _| known.get(row.stack as usize).is_some_and(|stack| code.takes(stack)));
+    }
+}

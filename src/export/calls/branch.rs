@@ -1,0 +1,34 @@
+//! A branch of a thread that may lead to another function.
+
+use perfx_format::sample::FlowFlags;
+
+/// Who runs: a thread, or what a CPU runs if there is no number of a thread.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Runner {
+    pub(super) pid: u32,
+    pub(super) tid: u32,
+    pub(super) cpu: u32,
+}
+
+/// A branch that may lead to another function. `P` is a place: the number of a frame, or what is known of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Branch<P> {
+    pub(super) runner: Runner,
+    pub(super) time: u64,
+    /// `None` where tracing begins and ends.
+    pub(super) from: Option<P>,
+    pub(super) to: Option<P>,
+    /// The address that it leads to, and the one behind it.
+    pub(super) address: u64,
+    pub(super) behind: u64,
+    pub(super) flags: FlowFlags,
+    pub(super) label: u32,
+    pub(super) is_chosen: bool,
+}
+
+impl<P> Branch<P> {
+    /// True if it has one of these flags.
+    pub(super) fn has(&self, flags: u32) -> bool {
+        self.flags.0 & flags != 0
+    }
+}

@@ -1,0 +1,580 @@
+//! Follows the branches of each thread from function to function.
+//!
+//! Calls return as perf has it (tools/perf/util/thread-stack.c): a return leaves the newest call that returns to its target,
+//! with all that it called, and a jump to the start of another function is a call that returns with its caller. Apart from
+//! perf:
+//! - where a return leads to a function that was not called yet, that one is the caller from the beginning of the trace on;
+//! - functions that jump to each other do not pile up;
+//! - what follows on lost data begins with a new stack.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use perfx_format::sample::FlowFlags;
+use perfx_passes::{Calls, Change};
+use perfx_pipeline::Result;
+use perfx_resolve::Frame;
+
+use super::branch::{Branch, Runner};
+use super::functions::{Functions, Place};
+use super::nodes::{MOST_DEPTH, Nodes};
+use super::read::Part;
+use crate::chains::{StackTree, numbered};
+use crate::stacks::{Grouping, MOST_ROWS, Row, Stacks, Weight};
+
+/// Follows all threads.
+pub(super) struct Follower<'f> {
+    functions: Functions<'f>,
+    /// The frames; it has no stacks.
+    frames: StackTree,
+    runners: BTreeMap<Runner, Thread>,
+    shared: Shared<'f>,
+}
+
+/// What threads share.
+struct Shared<'f> {
+    nodes: Nodes,
+    /// The frame of what is not traced.
+    untraced: u32,
+    out: Out<'f>,
+}
+
+/// A function that has not returned.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    node: u32,
+    function: u32,
+    is_kernel: bool,
+    /// How many calls are open while it runs.
+    level: usize,
+    /// It was found to run, and not called: nothing tells where it returns to.
+    is_found: bool,
+}
+
+/// The function of what is not traced.
+const UNTRACED: u32 = u32::MAX;
+
+/// What runs in a thread since a time.
+#[derive(Clone, Copy, Debug)]
+struct Current {
+    node: u32,
+    label: u32,
+    since: u64,
+    /// 1 if it was called then.
+    calls: u64,
+    is_chosen: bool,
+}
+
+/// A thread.
+#[derive(Default, Debug)]
+struct Thread {
+    calls: Calls,
+    /// The functions that have not returned, outermost first.
+    open: Vec<Open>,
+    current: Option<Current>,
+    last: u64,
+    is_traced: bool,
+    /// How often the outermost function was found to have a caller.
+    callers: u32,
+}
+
+/// A function is searched for among so many of the newest.
+const SEARCHED: usize = 64;
+
+/// More functions that have not returned are not kept; the oldest are dropped.
+const MOST_OPEN: usize = 1 << 16;
+
+impl<'f> Follower<'f> {
+    pub(super) fn new(functions: Functions<'f>, out: Out<'f>) -> Result<Follower<'f>> {
+        let mut frames = StackTree::default();
+        let shared = Shared { nodes: Nodes::default(), untraced: frames.frame(Frame::UNTRACED)?, out };
+        Ok(Follower { functions, frames, runners: BTreeMap::new(), shared })
+    }
+
+    /// Follows the branches of the next batch.
+    pub(super) fn join(&mut self, part: Part) -> Result<()> {
+        let Follower { functions, frames, runners, shared } = self;
+        let numbers = frames.absorb(&part.tree)?;
+        let stacks = &mut shared.out.stacks;
+        let labels = part.labels.into_iter().map(|label| numbered(stacks.labels.insert_full(label).0));
+        let labels: Vec<u32> = labels.collect::<Result<_>>()?;
+        let mut place = |frame: Option<u32>| {
+            frame.map(|frame| functions.at(numbers.frames[frame as usize], frames)).transpose()
+        };
+        for branch in part.branches {
+            let Branch { runner, time, address, behind, flags, is_chosen, .. } = branch;
+            let (from, to, label) = (place(branch.from)?, place(branch.to)?, labels[branch.label as usize]);
+            let branch = Branch { runner, time, from, to, address, behind, flags, label, is_chosen };
+            runners.entry(runner).or_default().follow(&branch, shared)?;
+        }
+        shared.out.round();
+        Ok(())
+    }
+
+    /// Ends with the last branches; returns the stacks.
+    pub(super) fn finish(self) -> Result<Stacks> {
+        let Follower { frames, runners, mut shared, .. } = self;
+        runners.into_values().for_each(|mut thread| thread.stop(&mut shared));
+        shared.out.round();
+        let (tree, numbers) = shared.nodes.into_tree(&frames)?;
+        let mut stacks = shared.out.stacks;
+        for (row, weight) in std::mem::take(&mut stacks.rows) {
+            stacks.add(Row { stack: numbers[row.stack as usize], ..row }, weight);
+        }
+        Ok(Stacks { tree, ..stacks })
+    }
+}
+
+impl Thread {
+    fn follow(&mut self, branch: &Branch<Place>, shared: &mut Shared<'_>) -> Result<()> {
+        let begins = branch.has(FlowFlags::BEGIN);
+        if begins && self.is_traced {
+            self.lose(shared);
+        }
+        self.is_traced = true;
+        self.last = self.last.max(branch.time);
+        if self.open.last().is_some_and(|open| open.function == UNTRACED) {
+            self.open.pop();
+        }
+        if self.open.is_empty()
+            && let Some(from) = branch.from
+        {
+            self.find(from, shared)?;
+        }
+        let ends = branch.has(FlowFlags::END) || branch.to.is_none();
+        let mut is_call = false;
+        if let Some(place) = branch.to {
+            let change = match branch {
+                _ if begins => Change::Begin,
+                _ if branch.has(FlowFlags::CALL) => Change::Call(branch.behind),
+                _ if branch.has(FlowFlags::RETURN) => Change::Return,
+                _ if self.is_in(place) || place.is_start => Change::None,
+                _ => Change::Jump,
+            };
+            let before = self.calls.depth();
+            self.calls.branch(branch.address, change, ends);
+            let depth = self.calls.depth();
+            while self.open.last().is_some_and(|open| open.level > depth) {
+                self.open.pop();
+            }
+            is_call = match change {
+                Change::Call(_) if depth > before => self.call(place, shared)?,
+                Change::Call(_) => false,
+                Change::Return if depth < before => false,
+                Change::Return => self.return_from(branch, place, shared)?,
+                Change::None if place.is_start && !self.is_in(place) => self.tail_call(place, shared)?,
+                Change::None => false,
+                Change::Jump => self.jump(place, shared)?,
+                Change::Begin => self.begin(place, shared)?,
+            };
+        } else if branch.has(FlowFlags::RETURN) && branch.has(FlowFlags::SYSCALL) {
+            // Only the kernel is traced.
+            self.leave_kernel();
+        }
+        self.turn(branch, is_call, shared);
+        if ends {
+            self.is_traced = false;
+            if let Some(open) = self.open.last() {
+                let node = shared.nodes.child(open.node, shared.untraced)?;
+                self.open.push(Open { node, function: UNTRACED, ..*open });
+            }
+            self.turn(branch, !self.open.is_empty(), shared);
+        }
+        Ok(())
+    }
+
+    /// True if the innermost function is the one at a place.
+    fn is_in(&self, place: Place) -> bool {
+        self.open.last().is_some_and(|open| open.function == place.function)
+    }
+
+    /// A function was called, and is the innermost.
+    fn call(&mut self, place: Place, shared: &mut Shared<'_>) -> Result<bool> {
+        let Place { function, start, is_kernel, .. } = place;
+        let node = match self.open.last() {
+            Some(caller) => shared.nodes.child(caller.node, start)?,
+            None => shared.nodes.root(start)?,
+        };
+        if self.open.len() == MOST_OPEN {
+            self.open.drain(..MOST_OPEN / 2);
+            // The outermost one has a caller.
+            self.callers = MOST_DEPTH;
+        }
+        self.open.push(Open { node, function, is_kernel, level: self.calls.depth(), is_found: false });
+        Ok(true)
+    }
+
+    /// A function is found to run: it was called before, unless it begins here.
+    fn find(&mut self, place: Place, shared: &mut Shared<'_>) -> Result<bool> {
+        self.call(place, shared)?;
+        self.open.last_mut().into_iter().for_each(|open| open.is_found = true);
+        Ok(place.is_start)
+    }
+
+    /// A jump to the start of another function: a call, which returns with the jumping function.
+    fn tail_call(&mut self, place: Place, shared: &mut Shared<'_>) -> Result<bool> {
+        let depth = self.calls.depth();
+        let own = self.open.iter().rev().take(SEARCHED).take_while(|open| open.level == depth);
+        if let Some(above) = own.clone().position(|open| open.function == place.function) {
+            self.open.truncate(self.open.len() - above);
+            return Ok(true);
+        }
+        self.call(place, shared)
+    }
+
+    /// How many functions are open up to the newest call of the one at a place; `None` if that is none of them.
+    fn count_to(&self, place: Place) -> Option<usize> {
+        let mut newest = self.open.iter().rev().take(SEARCHED);
+        newest.position(|open| open.function == place.function).map(|above| self.open.len() - above)
+    }
+
+    /// The function at a place runs, if it is one of those that have not returned.
+    fn is_open(&mut self, place: Place) -> bool {
+        let found = self.count_to(place);
+        found.into_iter().for_each(|count| self.cut(count));
+        found.is_some()
+    }
+
+    /// A jump into the middle of another function: to one that has not returned, as by longjmp, or to code without symbols.
+    fn jump(&mut self, place: Place, shared: &mut Shared<'_>) -> Result<bool> {
+        if self.is_open(place) { Ok(false) } else { self.find(place, shared) }
+    }
+
+    /// Tracing begins, or the kernel returns to another place than it was called from: that of a handler of a signal, of what
+    /// the handler interrupted, or another stack.
+    fn begin(&mut self, place: Place, shared: &mut Shared<'_>) -> Result<bool> {
+        if self.is_open(place) {
+            return Ok(false);
+        }
+        if !place.is_start {
+            self.forget();
+        }
+        self.find(place, shared)
+    }
+
+    /// A return to where nothing was called from.
+    fn return_from(&mut self, branch: &Branch<Place>, place: Place, shared: &mut Shared<'_>) -> Result<bool> {
+        if branch.from.is_some_and(|from| from.is_kernel) && !place.is_kernel {
+            self.leave_kernel();
+            return self.begin(place, shared);
+        }
+        // What was not called has returned: the handler of a signal, to code that ends it.
+        if self.open.len() > 1 && self.open.last().is_some_and(|open| open.is_found) {
+            self.cut(self.open.len() - 1);
+        }
+        let has_callers = self.calls.depth() == 0 && self.callers < MOST_DEPTH;
+        if let (false, true, Some(outermost)) = (place.is_start, has_callers, self.open.first())
+            && self.count_to(place).is_none()
+        {
+            self.callers += 1;
+            let Place { function, start, is_kernel, .. } = place;
+            let node = shared.nodes.adopt(outermost.node, start)?;
+            self.open.clear();
+            self.open.push(Open { node, function, is_kernel, level: 0, is_found: true });
+            return Ok(false);
+        }
+        // To protect it from speculation (retpoline), a function is also called by a return to its start.
+        self.begin(place, shared)
+    }
+
+    /// Drops the innermost functions, but for so many.
+    fn cut(&mut self, count: usize) {
+        self.open.truncate(count);
+        self.calls.cut(self.open.last().map_or(0, |open| open.level));
+    }
+
+    /// Drops the functions of the kernel.
+    fn leave_kernel(&mut self) {
+        let of_kernel = self.open.iter().rev().take_while(|open| open.is_kernel).count();
+        self.cut(self.open.len() - of_kernel);
+    }
+
+    /// Nothing is known of the stack.
+    fn forget(&mut self) {
+        self.calls = Calls::default();
+        self.open.clear();
+        self.callers = 0;
+    }
+
+    /// Something was lost.
+    fn lose(&mut self, shared: &mut Shared<'_>) {
+        self.stop(shared);
+        self.forget();
+    }
+
+    /// What runs now ran up to the last branch.
+    fn stop(&mut self, shared: &mut Shared<'_>) {
+        if let Some(current) = self.current.take() {
+            shared.out.add(current, self.last);
+        }
+    }
+
+    /// From now on the innermost function runs, which was called now if it `is_call`.
+    fn turn(&mut self, branch: &Branch<Place>, is_call: bool, shared: &mut Shared<'_>) {
+        let node = self.open.last().map(|open| open.node);
+        let Branch { label, is_chosen, .. } = *branch;
+        if let Some(current) = &self.current
+            && !is_call
+            && (Some(current.node), current.label, current.is_chosen) == (node, label, is_chosen)
+        {
+            return;
+        }
+        self.stop(shared);
+        let (since, calls) = (self.last, is_call.into());
+        self.current = node.map(|node| Current { node, label, since, calls, is_chosen });
+    }
+}
+
+/// Where the stacks are collected.
+pub(super) struct Out<'t> {
+    event: u32,
+    grouping: Grouping,
+    times: Option<&'t [Range<u64>]>,
+    /// The stacks in rows are the numbers of nodes.
+    stacks: Stacks,
+}
+
+/// The smallest step of times, if they must be rounded, ns.
+const FIRST_STEP: u64 = 10;
+
+impl<'t> Out<'t> {
+    pub(super) fn new(event: u32, grouping: Grouping, times: Option<&'t [Range<u64>]>) -> Out<'t> {
+        Out { event, grouping, times, stacks: Stacks::default() }
+    }
+
+    /// Adds what ran until a time.
+    fn add(&mut self, current: Current, until: u64) {
+        if !current.is_chosen {
+            return;
+        }
+        let Some(times) = self.times else { return self.add_at(current, until) };
+        let first = times.partition_point(|times| times.end <= current.since);
+        for times in times[first..].iter().take_while(|times| times.start <= until) {
+            let since = current.since.max(times.start);
+            let calls = if times.contains(&current.since) { current.calls } else { 0 };
+            self.add_at(Current { since, calls, ..current }, until.min(times.end));
+        }
+    }
+
+    fn add_at(&mut self, Current { node, label, since, calls, .. }: Current, until: u64) {
+        let weight = Weight { samples: calls, period: until - since };
+        if !weight.is_zero() {
+            let time = if self.grouping.time { since } else { Row::TIMELESS };
+            self.stacks.add(Row { event: self.event, label, stack: node, time }, weight);
+            self.stacks.seen(self.event, (since, until));
+        }
+    }
+
+    /// Rounds times if there are too many.
+    fn round(&mut self) {
+        if self.grouping.time {
+            self.stacks.round_times(MOST_ROWS, FIRST_STEP);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap as Map;
+
+    use perfx_format::record::cpumode::{KERNEL, USER};
+
+    use super::*;
+
+    /// A function has the addresses from a hundred times its number on.
+    fn place(address: u64) -> Option<Place> {
+        let (function, is_kernel) = ((address % 1_000_000 / 100) as u32, address >= 1_000_000);
+        let number = function + if is_kernel { 10_000 } else { 0 };
+        (address > 0).then_some(Place {
+            function: number,
+            start: number,
+            is_start: address.is_multiple_of(100),
+            is_kernel,
+        })
+    }
+
+    /// Follows branches of a thread, one a ns: the flags, from where and to where. Calls return behind the branch. Returns for
+    /// each stack of functions the calls and the time.
+    fn follow(branches: &[(u32, u64, u64)]) -> Map<Vec<u64>, (u64, u64)> {
+        let mut frames = StackTree::default();
+        for at in 0..20_000 {
+            let mode = if at >= 10_000 { KERNEL } else { USER };
+            frames.frame(Frame { dso: None, at, mode, process: 0 }).unwrap();
+        }
+        let untraced = frames.frame(Frame::UNTRACED).unwrap();
+        let out = Out::new(0, Grouping::default(), None);
+        let mut shared = Shared { nodes: Nodes::default(), untraced, out };
+        let mut thread = Thread::default();
+        for (time, &(flags, from, to)) in (1000..).zip(branches) {
+            let branch = Branch {
+                runner: Runner { pid: 1, tid: 1, cpu: 0 },
+                time,
+                from: place(from),
+                to: place(to),
+                address: to,
+                behind: from + 1,
+                flags: FlowFlags(flags),
+                label: 0,
+                is_chosen: true,
+            };
+            thread.follow(&branch, &mut shared).unwrap();
+        }
+        thread.stop(&mut shared);
+        let (tree, numbers) = shared.nodes.into_tree(&frames).unwrap();
+        let nodes: Vec<_> = tree.nodes().collect();
+        let mut sums = Map::new();
+        for (row, weight) in shared.out.stacks.rows {
+            let (mut path, mut at) = (Vec::new(), numbers[row.stack as usize]);
+            while at != StackTree::ROOT {
+                let frame = tree.frame_of(nodes[at as usize].1).unwrap();
+                path.insert(0, if frame == Frame::UNTRACED { 0 } else { frame.at });
+                at = nodes[at as usize].0;
+            }
+            let sum: &mut (u64, u64) = sums.entry(path).or_default();
+            *sum = (sum.0 + weight.samples, sum.1 + weight.period);
+        }
+        sums
+    }
+
+    const BEGIN: u32 = FlowFlags::BRANCH | FlowFlags::BEGIN;
+    const END: u32 = FlowFlags::BRANCH | FlowFlags::END;
+    const CALL: u32 = FlowFlags::BRANCH | FlowFlags::CALL;
+    const RETURN: u32 = FlowFlags::BRANCH | FlowFlags::RETURN;
+    const JUMP: u32 = FlowFlags::BRANCH;
+
+    fn expected(stacks: &[(&[u64], u64, u64)]) -> Map<Vec<u64>, (u64, u64)> {
+        stacks.iter().map(|(stack, calls, ns)| (stack.to_vec(), (*calls, *ns))).collect()
+    }
+
+    #[test]
+    fn each_call_counts_and_lasts_until_it_returns() {
+        let twice = [(CALL, 110, 200), (RETURN, 250, 111), (CALL, 120, 200), (RETURN, 250, 121)];
+        let found = follow(&[&[(BEGIN, 0, 105)], &twice[..], &[(END, 130, 0)]].concat());
+        assert_eq!(found, expected(&[(&[1], 0, 3), (&[1, 2], 2, 2), (&[1, 0], 1, 0)]));
+    }
+
+    #[test]
+    fn a_recursive_function_is_called_by_itself() {
+        let found = follow(&[
+            (BEGIN, 0, 200),
+            (CALL, 210, 200),
+            (CALL, 210, 200),
+            (RETURN, 250, 211),
+            (RETURN, 250, 211),
+        ]);
+        assert_eq!(found, expected(&[(&[2], 1, 1), (&[2, 2], 1, 2), (&[2, 2, 2], 1, 1)]));
+    }
+
+    #[test]
+    fn callers_that_are_found_when_they_are_returned_to_had_called_before() {
+        let found = follow(&[
+            (BEGIN, 0, 310),
+            (RETURN, 320, 215),
+            (CALL, 220, 300),
+            (RETURN, 320, 221),
+            (RETURN, 230, 115),
+        ]);
+        assert_eq!(found, expected(&[(&[1, 2, 3], 1, 2), (&[1, 2], 0, 2)]));
+    }
+
+    #[test]
+    fn a_jump_to_another_function_is_a_call_that_returns_with_its_caller() {
+        let found = follow(&[
+            (CALL, 110, 200),
+            (JUMP, 210, 300),
+            (JUMP, 310, 250),
+            (JUMP, 255, 300),
+            (RETURN, 320, 111),
+            (END, 112, 0),
+        ]);
+        // 310 jumps back into the middle of the function.
+        assert_eq!(found, expected(&[(&[1], 0, 1), (&[1, 2], 1, 2), (&[1, 2, 3], 2, 2), (&[1, 0], 1, 0)]));
+    }
+
+    #[test]
+    fn functions_that_jump_to_each_other_do_not_pile_up() {
+        let mut branches = vec![(BEGIN, 0, 110), (CALL, 110, 200)];
+        (0..10).for_each(|_| branches.extend([(JUMP, 210, 300), (JUMP, 310, 200)]));
+        branches.push((RETURN, 250, 111));
+        let found = follow(&branches);
+        assert_eq!(found, expected(&[(&[1], 0, 1), (&[1, 2], 11, 11), (&[1, 2, 3], 10, 10)]));
+    }
+
+    #[test]
+    fn longjmp_leaves_all_functions_up_to_that_of_setjmp() {
+        let found = follow(&[
+            (BEGIN, 0, 105),
+            (CALL, 110, 200),
+            (RETURN, 210, 111),
+            (CALL, 120, 300),
+            (CALL, 310, 300),
+            (CALL, 310, 400),
+            (JUMP, 410, 111),
+            (CALL, 130, 200),
+        ]);
+        let stacks: &[(&[u64], u64, u64)] =
+            &[(&[1], 0, 3), (&[1, 2], 2, 1), (&[1, 3], 1, 1), (&[1, 3, 3], 1, 1), (&[1, 3, 3, 4], 1, 1)];
+        assert_eq!(found, expected(stacks));
+    }
+
+    #[test]
+    fn a_handler_of_a_signal_is_called_by_what_it_interrupts() {
+        let found = follow(&[
+            (BEGIN, 0, 105),
+            (CALL, 110, 200),
+            (END | FlowFlags::ASYNC, 210, 0),
+            (BEGIN, 0, 500),
+            (RETURN, 510, 600),
+            (END, 610, 0),
+            (BEGIN, 0, 210),
+            (RETURN, 220, 111),
+        ]);
+        let stacks: &[(&[u64], u64, u64)] = &[
+            (&[1], 0, 1),
+            (&[1, 2], 1, 2),
+            (&[1, 2, 0], 1, 1),
+            (&[1, 2, 5], 1, 1),
+            (&[1, 2, 6], 1, 1),
+            (&[1, 2, 6, 0], 1, 1),
+        ];
+        assert_eq!(found, expected(stacks));
+    }
+
+    #[test]
+    fn what_follows_on_lost_data_has_a_new_stack() {
+        let found =
+            follow(&[(BEGIN, 0, 105), (CALL, 110, 200), (BEGIN, 0, 310), (RETURN, 320, 210), (END, 215, 0)]);
+        // The time between the last branch before and the first one after is nobody's.
+        assert_eq!(
+            found,
+            expected(&[(&[1], 0, 1), (&[1, 2], 1, 0), (&[2, 3], 0, 1), (&[2], 0, 1), (&[2, 0], 1, 0)])
+        );
+    }
+
+    #[test]
+    fn the_kernel_returns_to_user_code() {
+        let kernel = 1_000_000;
+        let system = FlowFlags::SYSCALL;
+        let found = follow(&[
+            (BEGIN, 0, 105),
+            (CALL | system, 110, kernel + 100),
+            (CALL, kernel + 110, kernel + 200),
+            (RETURN | system, kernel + 210, 111),
+            (CALL, 120, 200),
+        ]);
+        let stacks: &[(&[u64], u64, u64)] =
+            &[(&[1], 0, 2), (&[1, 10_001], 1, 1), (&[1, 10_001, 10_002], 1, 1), (&[1, 2], 1, 0)];
+        assert_eq!(found, expected(stacks));
+        // Only the kernel is traced.
+        let found = follow(&[
+            (BEGIN, 0, kernel + 100),
+            (CALL, kernel + 110, kernel + 200),
+            (RETURN | system | FlowFlags::END, kernel + 210, 0),
+            (BEGIN, 0, kernel + 100),
+            (END, kernel + 120, 0),
+        ]);
+        let stacks: &[(&[u64], u64, u64)] =
+            &[(&[10_001], 2, 2), (&[10_001, 10_002], 1, 1), (&[10_001, 0], 1, 0)];
+        assert_eq!(found, expected(stacks));
+    }
+}

@@ -1,0 +1,71 @@
+//! Tells functions apart by their symbols.
+
+use std::collections::HashMap;
+
+use foldhash::fast::RandomState;
+use indexmap::IndexSet;
+use perfx_format::record::cpumode::KERNEL;
+use perfx_pipeline::Result;
+use perfx_resolve::{Frame, NamedPlace, Names, Search};
+use symbols::DwarfFiles;
+
+use crate::chains::StackTree;
+
+/// What is at a frame.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    /// The number of the function.
+    pub(super) function: u32,
+    /// The frame at its start; without a symbol, the same one.
+    pub(super) start: u32,
+    /// True if this is its start.
+    pub(super) is_start: bool,
+    pub(super) is_kernel: bool,
+}
+
+/// A file, or the memory of a process, and where the function begins in it; `None` for all code without a symbol.
+type Key = (Option<u32>, u32, Option<u64>);
+
+/// The functions of a recording.
+pub(super) struct Functions<'n> {
+    names: Names<'n>,
+    files: &'n DwarfFiles,
+    named: HashMap<(Option<u32>, u32), NamedPlace<'n>>,
+    numbers: IndexSet<Key, RandomState>,
+    /// What is known of each frame.
+    known: Vec<Option<Place>>,
+}
+
+impl<'n> Functions<'n> {
+    pub(super) fn new(search: Search<'n>, files: &'n DwarfFiles) -> Functions<'n> {
+        let (named, numbers, known) = (HashMap::new(), IndexSet::default(), Vec::new());
+        Functions { names: Names::new(search), files, named, numbers, known }
+    }
+
+    /// What is at a frame of the tree, to which the frame at the start of its function is added.
+    pub(super) fn at(&mut self, frame: u32, tree: &mut StackTree) -> Result<Place> {
+        if let Some(Some(place)) = self.known.get(frame as usize) {
+            return Ok(*place);
+        }
+        let place = self.find(frame, tree)?;
+        let known = &mut self.known;
+        known.resize(known.len().max(frame as usize + 1), None);
+        known[frame as usize] = Some(place);
+        Ok(place)
+    }
+
+    fn find(&mut self, number: u32, tree: &mut StackTree) -> Result<Place> {
+        let frame = tree.frame_of(number).unwrap_or(Frame::UNTRACED);
+        let Functions { names, files, named, numbers, .. } = self;
+        let named = named.entry((frame.dso, frame.process)).or_insert_with(|| names.place(frame, files));
+        let name = named.name(frame.at);
+        let offset = (!name.functions.is_empty()).then_some(name.offset);
+        let at = offset.map(|offset| frame.at.wrapping_sub(offset));
+        Ok(Place {
+            function: numbers.insert_full((frame.dso, frame.process, at)).0 as u32,
+            start: at.map_or(Ok(number), |at| tree.frame(Frame { at, ..frame }))?,
+            is_start: offset == Some(0),
+            is_kernel: frame.mode == KERNEL,
+        })
+    }
+}

@@ -1,0 +1,111 @@
+//! Reads samples of branches.
+
+use foldhash::fast::RandomState;
+use indexmap::IndexSet;
+use perfx_format::read::Batch;
+use perfx_format::record::aux::Auxtrace;
+use perfx_format::record::cpumode::{KERNEL, KERNEL_START, USER};
+use perfx_format::sample::{FlowFlags, Sample};
+use perfx_format::{Kinds, Layouts, Record, RecordType};
+use perfx_model::address_space::moment;
+use perfx_passes::SampleChooser;
+use perfx_pipeline::Result;
+use perfx_resolve::Facts;
+
+use super::branch::{Branch, Runner};
+use crate::chains::{At, Resolver, StackTree, numbered};
+use crate::counters::event_of;
+use crate::losses::Losses;
+use crate::stacks::{Grouping, Label};
+
+/// The branches of one batch.
+#[derive(Default)]
+pub(super) struct Part {
+    /// Their frames; it has no stacks.
+    pub(super) tree: StackTree,
+    pub(super) labels: IndexSet<Label, RandomState>,
+    pub(super) branches: Vec<Branch<u32>>,
+    pub(super) losses: Losses,
+}
+
+/// Reads the samples of one batch.
+pub(super) struct Reader<'f> {
+    facts: &'f Facts,
+    grouping: Grouping,
+    /// The number of the event of the branches.
+    event: usize,
+    chooser: Option<SampleChooser>,
+    resolver: Resolver<'f>,
+    part: Part,
+}
+
+impl<'f> Reader<'f> {
+    /// A reader of the samples of this event that `chooser` takes, if there is one.
+    pub(super) fn new(
+        facts: &'f Facts,
+        grouping: Grouping,
+        event: usize,
+        chooser: Option<SampleChooser>,
+    ) -> Reader<'f> {
+        Reader { facts, grouping, event, chooser, resolver: Resolver::new(facts), part: Part::default() }
+    }
+
+    pub(super) fn read(mut self, batch: &Batch) -> Result<Part> {
+        let mut walker = batch.walk();
+        while let Some(record) = walker.next_wanted(Kinds::of(&[RecordType::SAMPLE]), usize::MAX)? {
+            self.sample(&record, &batch.layouts)?;
+        }
+        self.part.tree = self.resolver.tree;
+        Ok(self.part)
+    }
+
+    fn sample(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
+        let Some((_, layout)) =
+            event_of(record, layouts, self.facts).filter(|(event, _)| *event == self.event)
+        else {
+            return Ok(());
+        };
+        let Ok(Sample { ip: Some(from), addr: Some(to), raw: Some(raw), pid_tid, cpu, .. }) =
+            Sample::parse(record, layout)
+        else {
+            self.part.losses.short += 1;
+            return Ok(());
+        };
+        let is_chosen = self.chooser.as_mut().is_none_or(|chooser| chooser.takes(record, layouts));
+        let time = match layouts.has_time() {
+            // A trace without timestamps: all that the recording tells has happened.
+            true => layout.time(record).unwrap_or(u64::MAX),
+            false => moment(record, Some(layout), layouts),
+        };
+        let at = At { record, layouts, pid: pid_tid.map(|(pid, _)| pid), time };
+        let Reader { facts, grouping, resolver, part, .. } = self;
+        let mut frame = |address: u64| match address {
+            // Not traced.
+            0 => Ok(None),
+            _ => {
+                let mode = if address >= KERNEL_START { KERNEL } else { USER };
+                resolver.frame(at, mode, address).map(Some)
+            }
+        };
+        let (pid, tid) = pid_tid.unwrap_or((Auxtrace::ANY, Auxtrace::ANY));
+        let cpu = cpu.unwrap_or(Auxtrace::ANY);
+        let label = Label::of((record, layout, layouts), facts, *grouping, time, &mut part.losses);
+        part.branches.push(Branch {
+            // Each CPU has an idle thread, and without a number there is no telling threads of a CPU apart.
+            runner: Runner {
+                pid,
+                tid,
+                cpu: if matches!(tid, 0 | Auxtrace::ANY) { cpu } else { Auxtrace::ANY },
+            },
+            time,
+            from: frame(from)?,
+            to: frame(to)?,
+            address: to,
+            behind: FlowFlags::return_address(raw, record.endian()).unwrap_or(0),
+            flags: FlowFlags::of_raw(raw, record.endian()).unwrap_or_default(),
+            label: numbered(part.labels.insert_full(label).0)?,
+            is_chosen,
+        });
+        Ok(())
+    }
+}
