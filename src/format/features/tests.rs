@@ -361,6 +361,7 @@ fn a_section_cut_anywhere_keeps_what_was_read_and_says_so() {
                 Feature::TRACING_DATA,
                 Feature::AUXTRACE,
                 Feature::META_INFO,
+                Feature::FILE,
                 Feature::FILE2,
                 Feature(200),
             ];

@@ -269,8 +269,8 @@ const CHAIN_HINT: &str = "the zstd stream does not begin in this file: if perf r
     decompress it together with all earlier files (perfx decompress --chain)";
 
 /// True if a record of this kind may be inside a compressed one. simpleperf puts AUXTRACE there with its payload; perf
-/// looks for that, and for the payload of HEADER_TRACING_DATA, in the file. Records of events and features must be known before anything is
-/// decompressed, and mean other things in a pipe than in a file.
+/// looks for that, and for the payload of HEADER_TRACING_DATA, in the file. Records of events and features must be
+/// known before anything is decompressed, and mean other things in a pipe than in a file.
 fn may_be_inside(kind: RecordType) -> bool {
     !kind.is_compressed() && !HeaderRecord::FRONT.contains(&kind)
 }
