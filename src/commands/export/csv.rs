@@ -74,7 +74,8 @@ impl Csv {
             folder.create(name).map_err(|error| perfx_pipeline::Error::new(format!("{error:#}")))
         };
         let spill = temp_files()()?;
-        let rows = write_tables(&mut recording, &ids, spill, create, threads, &mut report)?;
+        let filter = self.chosen.filter()?;
+        let rows = write_tables(&mut recording, &ids, &filter, spill, create, threads, &mut report)?;
         let read = counted(report.records, "record", "records");
         let bytes = if selected > 0 { selected } else { report.bytes };
         let read = format!("read {}: {read}, {}", recording.name, size(bytes));
