@@ -40,8 +40,8 @@ use cut::CutRecords;
 use find_functions::LearnFacts;
 use gathered::Gathered;
 
+pub(crate) use choice::{EventList, named_events};
 pub use choice::{FilterArgs, FilterOptions, SelectArgs, WindowArgs};
-pub(crate) use choice::{List, named_events, regexes};
 pub use code::{ChosenCode, ChosenStack};
 pub use owner::Property;
 pub use select::{KeptRecords, SampleChooser, SelectedSamples};

@@ -18,9 +18,8 @@ use perfx_format::{Event, Feature, Kinds, Layouts, Record, RecordType, sample_ty
 use perfx_pipeline::{
     Begin, Emit, Fork, Level, Needs, Pass, Result, Rewrite, Session, Stage, Survey, bail, counted, ensure,
 };
-use regex::bytes::Regex;
 
-use crate::filter::{List, named_events, regexes};
+use crate::filter::{EventList, named_events};
 use crate::support::options::{PassCommand, PassOptions};
 use crate::support::sample_time::set_sample_time;
 use crate::support::used_events::{UsedEvents, change_attrs, leave_out_events, shorten_id_index};
@@ -32,8 +31,8 @@ pub struct StripArgs {
     #[arg(long)]
     aux: bool,
     /// Leave out events whose name matches, and their samples
-    #[arg(short, long, alias = "events", value_name = "REGEX,…", value_parser = regexes)]
-    event: Vec<List<Regex>>,
+    #[arg(short, long, alias = "events", value_name = "REGEX,…", value_parser = EventList::parse)]
+    event: Vec<EventList>,
     /// Leave out SWITCH and SWITCH_CPU_WIDE records
     #[arg(long)]
     switches: bool,

@@ -18,9 +18,8 @@ use perfx_format::{Attr, Kinds, Layouts, Record, RecordType, sample_type as st, 
 use perfx_pipeline::{
     Begin, Emit, Level, Needs, Pass, Result, Rewrite, Session, Stage, Survey, bail, count, counted, ensure,
 };
-use regex::bytes::Regex;
 
-use crate::filter::{List, named_events, regexes};
+use crate::filter::{EventList, named_events};
 use crate::retime::Factor;
 use crate::support::options::{PassCommand, PassOptions};
 use crate::support::sample_time::set_sample_time;
@@ -42,8 +41,8 @@ pub struct ThinArgs {
     #[arg(long, value_name = "N", default_value_t = 0, requires = "fraction", conflicts_with_all = ["every", "rate"])]
     seed: u64,
     /// Thin only events whose name matches
-    #[arg(short, long, value_name = "REGEX,…", value_parser = regexes)]
-    event: Vec<List<Regex>>,
+    #[arg(short, long, value_name = "REGEX,…", value_parser = EventList::parse)]
+    event: Vec<EventList>,
 }
 
 impl PassOptions for ThinArgs {

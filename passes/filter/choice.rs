@@ -92,12 +92,12 @@ pub struct SelectArgs {
     /// Exclude samples on these CPUs
     #[arg(long, value_name = "CPUS", value_parser = cpus)]
     exclude_cpu: Vec<List<RangeInclusive<u32>>>,
-    /// Keep samples of events whose name matches, with or without its modifiers
-    #[arg(short = 'e', long, value_name = "REGEX,…", value_parser = regexes)]
-    event: Vec<List<Regex>>,
+    /// Keep samples of events whose name matches, with or without its modifiers; a name may have commas, too
+    #[arg(short = 'e', long, value_name = "REGEX,…", value_parser = EventList::parse)]
+    event: Vec<EventList>,
     /// Exclude samples of events whose name matches
-    #[arg(long, value_name = "REGEX,…", value_parser = regexes)]
-    exclude_event: Vec<List<Regex>>,
+    #[arg(long, value_name = "REGEX,…", value_parser = EventList::parse)]
+    exclude_event: Vec<EventList>,
     /// Keep samples whose instruction pointer is in a file whose path or last path component matches
     #[arg(short = 'd', long, value_name = "REGEX,…", value_parser = regexes)]
     dso: Vec<List<Regex>>,
@@ -204,7 +204,7 @@ pub struct FilterOptions {
     pub(super) tid: Selection<u32>,
     pub(super) cpu: Selection<RangeInclusive<u32>>,
     pub(super) comm: Selection<Regex>,
-    pub(super) event: Selection<Regex>,
+    pub(super) event: Selection<EventList>,
     pub(super) dso: Selection<Regex>,
     pub(super) cgroup: Selection<Regex>,
     pub(super) kind: Selection<RecordType>,
@@ -249,7 +249,7 @@ impl TryFrom<SelectArgs> for FilterOptions {
             tid: Selection::new(args.tid, args.exclude_tid),
             cpu: Selection::new(args.cpu, args.exclude_cpu),
             comm: Selection::new(args.comm, args.exclude_comm),
-            event: Selection::new(args.event, args.exclude_event),
+            event: Selection { only: args.event, not: args.exclude_event },
             dso: Selection::new(args.dso, args.exclude_dso),
             cgroup: Selection::new(args.cgroup, args.exclude_cgroup),
             machine: Selection::new(args.machine, args.exclude_machine),
@@ -305,6 +305,12 @@ impl FilterOptions {
     /// True if samples are selected by their event.
     pub fn chooses_events(&self) -> bool {
         self.event.is_set()
+    }
+
+    /// For each of these events, true if what was sampled of it is selected.
+    pub fn wanted_events<'n>(&self, names: impl Iterator<Item = &'n [u8]> + Clone) -> Vec<bool> {
+        let selection = self.event.of_names(names.clone());
+        names.map(|name| selection.allows(|regex| is_event(regex, name))).collect()
     }
 
     /// True if a filter selects samples, so processes without kept samples can go.
@@ -403,6 +409,11 @@ pub(super) fn written(regex: &Regex) -> &str {
 
 /// The parts of a list; a comma separates them unless it is inside brackets, also those of templates.
 fn parts(text: &str) -> Vec<&str> {
+    parts_outside(text, |_, _| false)
+}
+
+/// The same, but commas at which `is_inside`, of the part up to there and the rest, do not separate either.
+fn parts_outside(text: &str, is_inside: impl Fn(&str, &str) -> bool) -> Vec<&str> {
     let (mut parts, mut from, mut depth) = (Vec::new(), 0, 0u32);
     for (at, char) in text.char_indices() {
         // Behind these, `<` and `>` are not brackets.
@@ -411,7 +422,7 @@ fn parts(text: &str) -> Vec<&str> {
             '<' | '>' if operators.iter().any(|before| text[..at].ends_with(before)) => {}
             '(' | '[' | '{' | '<' => depth += 1,
             ')' | ']' | '}' | '>' => depth = depth.saturating_sub(1),
-            ',' if depth == 0 => {
+            ',' if depth == 0 && !is_inside(&text[from..at], &text[at..]) => {
                 parts.push(&text[from..at]);
                 from = at + 1;
             }
@@ -447,20 +458,60 @@ fn whole(part: &str) -> Result<Regex> {
     })
 }
 
+/// A value of an option that selects events.
+#[derive(Clone, Debug)]
+pub(crate) struct EventList {
+    /// The value, which may be the name of an event.
+    whole: String,
+    /// What it is as a list of regular expressions.
+    list: Vec<Regex>,
+}
+
+impl EventList {
+    /// Parses a list of regular expressions. A comma between the slashes of `cpu/event=0x3c,umask=0/` is part of a name.
+    pub(crate) fn parse(text: &str) -> Result<EventList> {
+        // Those of breakpoints are not in pairs: `mem:0x1234/8:rw`.
+        let is_inside = |part: &str, rest: &str| {
+            part.matches('/').count() % 2 == 1 && rest.contains('/') && !part.trim_start().starts_with("mem:")
+        };
+        let list = parts_outside(text, is_inside).into_iter().map(whole).collect::<Result<_>>()?;
+        Ok(EventList { whole: text.to_owned(), list })
+    }
+
+    /// The regular expressions to look for among events with these names: if one of them is the whole value, only that.
+    fn regexes<'n>(&self, mut names: impl Iterator<Item = &'n [u8]>) -> Vec<Regex> {
+        let is_whole = |name| [name, without_modifiers(name)].contains(&self.whole.as_bytes());
+        let named = self.whole.contains(',') && names.any(is_whole);
+        match Regex::new(&format!("^(?:{})$", regex::escape(&self.whole))) {
+            Ok(name) if named => vec![name],
+            _ => self.list.clone(),
+        }
+    }
+}
+
+impl Selection<EventList> {
+    /// The regular expressions to look for among events with these names.
+    pub(super) fn of_names<'n>(&self, names: impl Iterator<Item = &'n [u8]> + Clone) -> Selection<Regex> {
+        let all = |lists: &[EventList]| lists.iter().flat_map(|list| list.regexes(names.clone())).collect();
+        Selection { only: all(&self.only), not: all(&self.not) }
+    }
+}
+
 /// Matches an event's name, with or without the modifiers after its last colon.
 pub(super) fn is_event(regex: &Regex, name: &[u8]) -> bool {
     regex.is_match(name) || regex.is_match(without_modifiers(name))
 }
 
 /// True for each event whose name matches one of the regular expressions. Warns of those that match no event.
-pub(crate) fn named_events(events: &[EventName], chosen: &[List<Regex>], report: &mut Report) -> Vec<bool> {
-    let regexes = || chosen.iter().flat_map(|List(regexes)| regexes);
-    for regex in regexes().filter(|regex| !events.iter().any(|event| is_event(regex, &event.name))) {
+pub(crate) fn named_events(events: &[EventName], chosen: &[EventList], report: &mut Report) -> Vec<bool> {
+    let names = events.iter().map(|event| &event.name[..]);
+    let regexes: Vec<Regex> = chosen.iter().flat_map(|list| list.regexes(names.clone())).collect();
+    for regex in regexes.iter().filter(|regex| !events.iter().any(|event| is_event(regex, &event.name))) {
         let all = text::list(events.iter().map(|event| String::from_utf8_lossy(&event.name).into_owned()));
         let what = format!("no event matches `{}`; the events are {all}", written(regex));
         report.say(Level::Warning, what);
     }
-    events.iter().map(|event| regexes().any(|regex| is_event(regex, &event.name))).collect()
+    events.iter().map(|event| regexes.iter().any(|regex| is_event(regex, &event.name))).collect()
 }
 
 /// Matches a function's name, or is it: the names of C++ have parentheses.
@@ -499,5 +550,27 @@ mod tests {
         }
         assert!(regexes("a{1,2},[b,c],d->e,(f|g,h)").unwrap().0.len() == 4);
         assert!(regexes("[a").is_err());
+    }
+
+    #[test]
+    fn the_names_of_events_may_have_commas() {
+        let events: [&[u8]; 4] = [b"cpu/event=0x3c,umask=0/u", b"cs", b"a,cs", b"mem:0x10/8:rw"];
+        let wanted = |value: &str| {
+            let event = Selection { only: vec![EventList::parse(value).unwrap()], not: Vec::new() };
+            FilterOptions { event, ..FilterOptions::default() }.wanted_events(events.into_iter())
+        };
+        for (value, expected) in [
+            ("cpu/event=0x3c,umask=0/", [true, false, false, false]),
+            ("cpu/event=0x3c,umask=0/u", [true, false, false, false]),
+            ("cpu/.*,umask=0/,cs", [true, true, false, false]),
+            ("cs,cpu/event=0x3c,umask=0/", [true, true, false, false]),
+            ("a,cs", [false, false, true, false]),
+            ("b,cs", [false, true, false, false]),
+            ("mem:0x10/8:rw,cs", [false, true, false, true]),
+            ("mem:0x10/8:rw,cpu/event=0x3c,umask=0/", [true, false, false, true]),
+        ] {
+            assert_eq!(wanted(value), expected, "{value}");
+        }
+        assert!(EventList::parse("[a").is_err());
     }
 }

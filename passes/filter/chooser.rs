@@ -8,8 +8,10 @@ use perfx_format::features::{ClockData, SampleTime};
 use perfx_format::header::Features;
 use perfx_format::read::{Batch, SampleSpan};
 use perfx_format::record::namespaces::NamespaceKind;
-use perfx_format::sample::Sample;
-use perfx_format::{Endian, Event, Feature, Layouts, Record, RecordType, Task, named_pid, sample_type};
+use perfx_format::sample::{Read, Sample};
+use perfx_format::{
+    Endian, Event, Feature, Layout, Layouts, Record, RecordType, Task, named_pid, sample_type,
+};
 use perfx_model::address_space::{AddressSpaces, KERNEL, Lookup, moment};
 use perfx_model::guests::Guests;
 use perfx_model::tasks::{Process, TaskKey, Tasks};
@@ -126,7 +128,8 @@ impl Chooser {
         let mut hints = Hints::default();
         hints.of_times(&windows, range);
         let event_names = names.iter().map(|event| &event.name[..]);
-        hints.of_names(("event", "events"), &options.event, event_names, choice::is_event);
+        let of_events = options.event.of_names(event_names.clone());
+        hints.of_names(("event", "events"), &of_events, event_names.clone(), choice::is_event);
         let is = |regex: &Regex, name: &[u8]| regex.is_match(name);
         // No COMM names the idle task of each CPU.
         let idle = Some(&b"swapper"[..]).filter(|name| options.comm.excludes(|regex| regex.is_match(name)));
@@ -148,8 +151,7 @@ impl Chooser {
         let spaces = gathered.changes.map(|changes| Arc::new(AddressSpaces::new(changes)));
         let dso_names = spaces.iter().flat_map(|spaces| spaces.dsos()).map(|(dso, _)| dso_name(dso));
         hints.of_names(("dso", "dsos"), &options.dso, dso_names, choice::is_file);
-        let events =
-            names.iter().map(|event| options.event.allows(|regex| choice::is_event(regex, &event.name)));
+        let events = event_names.map(|name| of_events.allows(|regex| choice::is_event(regex, name)));
         let dsos = spaces.iter().flat_map(|spaces| spaces.dsos());
         let dsos = dsos.map(|(dso, _)| options.dso.allows(|regex| choice::is_dso(regex, dso)));
         let chosen = |name: &[u8]| options.cgroup.allows(|regex| regex.is_match(name));
@@ -223,7 +225,7 @@ impl Chooser {
             return None;
         }
         let is_sample = record.kind() == RecordType::SAMPLE;
-        if options.event.is_set() && !self.events.get(layouts.event_of(record)?).copied()? {
+        if options.event.is_set() && !self.is_of_chosen_event(record, layout, layouts) {
             return None;
         }
         if options.cpu.is_set() {
@@ -281,6 +283,15 @@ impl Chooser {
             functions.allows((record, layouts), layout, time, options).then_some(())?;
         }
         Some((process, time))
+    }
+
+    /// True if the record's event is chosen, or that of a counter which the sample read: perf takes it for a sample of
+    /// each event whose counter gained.
+    fn is_of_chosen_event(&self, record: &Record<'_>, layout: &Layout, layouts: &Layouts) -> bool {
+        let is_chosen = |event: Option<usize>| event.and_then(|event| self.events.get(event)) == Some(&true);
+        let mut counts = Read::of_sample(record, layout).into_iter().flat_map(|read| read.counts());
+        is_chosen(layouts.event_of(record))
+            || counts.any(|count| is_chosen(count.id.and_then(|id| layouts.event_of_id(id))))
     }
 
     /// The process whose samples need a record of kinds [`OF_PROCESS`] or [`OF_ALL`](super::kept_kinds::OF_ALL); `None`

@@ -24,10 +24,11 @@ use tar::{Builder, EntryType, Header};
 
 use zstd::stream::write::Encoder;
 
-use crate::args::{ThreadArgs, usage};
+use crate::args::{ThreadArgs, Usage, usage};
 use crate::commands::export::input::{say_read, with_chains};
 use crate::commands::export::output::OutputArgs;
-use crate::io::source::{InputArgs, Source, temp_files};
+use crate::io::commit::with_folder;
+use crate::io::source::{InputsArgs, Source, each_input, temp_files};
 use crate::io::sparse::ReadAt;
 use crate::term::report::VerbosityArgs;
 use crate::term::units::size;
@@ -43,18 +44,24 @@ use crate::term::units::size;
 /// perfx unpack makes a folder of it, in which perf and perfx name the functions as they do here. The
 /// layout is that of perf archive, so tar xf OUT.tar.zst -C ~/.debug works as well.
 ///
+/// --dir writes a pack of each of several recordings into a folder: NAME.tar.zst.
+///
 /// The archive holds your programs, and the addresses of your kernel.
 ///
 /// Examples:
 ///   perfx pack perf.data -o perf.tar.zst
 ///   perfx pack -n perf.data
+///   perfx pack @recordings.txt --dir packs
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Pack {
     #[command(flatten)]
-    input: InputArgs,
+    inputs: InputsArgs,
     #[command(flatten)]
     output: OutputArgs,
+    /// Write a pack of each recording into this folder, named after it; the folder is created if necessary
+    #[arg(help_heading = "Output", long, value_name = "DIR", conflicts_with = "output")]
+    dir: Option<PathBuf>,
     /// Dry run: list the files, write nothing
     #[arg(help_heading = "Output", short = 'n', long)]
     dry_run: bool,
@@ -153,19 +160,37 @@ impl Pack {
 
     pub(crate) fn run(&self) -> Result<u8> {
         let ids = self.search.clone().options().map_err(usage)?;
-        let source = Source::of(&self.input);
-        let open = || self.output.open(std::slice::from_ref(&source), false);
+        let sources = self.inputs.sources()?;
+        let Some(dir) = self.dir.as_ref().filter(|_| !self.dry_run) else {
+            let is_one = sources.len() == 1 || self.dry_run;
+            ensure!(is_one, Usage("a pack has one recording: --dir DIR makes one of each".to_owned()));
+            return each_input(&sources, "have no pack", |source| self.pack(source, &ids, &self.output));
+        };
+        let names = Source::names(&sources);
+        with_folder(dir, || {
+            let mut names = names.into_iter();
+            each_input(&sources, "have no pack", |source| {
+                let mut name = names.next().unwrap_or_default();
+                name.push(".tar.zst");
+                self.pack(source, &ids, &self.output.at(dir.join(name)))
+            })
+        })
+    }
+
+    /// Packs one recording; returns the exit code for it.
+    fn pack(&self, source: &Source, ids: &IdOptions, output: &OutputArgs) -> Result<u8> {
+        let open = || output.open(std::slice::from_ref(source), false);
         let output = (!self.dry_run).then(open).transpose()?;
         let mut report = Report::default();
         let recording = source.open_rereadable()?;
-        let mut entries = recorded_files(&source, &recording)?;
+        let mut entries = recorded_files(source, &recording)?;
         let again = recording.try_clone().context("the recording can't be read again")?;
-        let mut found = self.files(recording, &ids, &mut report)?;
+        let mut found = self.files(recording, ids, &mut report)?;
         if found.without_id > 0 && !matches!(again.form, Form::Directory { .. }) {
-            let with_ids = with_build_ids(again, &ids, self.threads.count())?;
+            let with_ids = with_build_ids(again, ids, self.threads.count())?;
             let file = with_ids.main_file().context("the recording can't be read again")?;
             let mut of_second = Report::default();
-            let second = self.files(with_ids, &ids, &mut of_second)?;
+            let second = self.files(with_ids, ids, &mut of_second)?;
             if second.without_id < found.without_id {
                 let dsos = counted(found.without_id - second.without_id, "DSO", "DSOs");
                 report.say(Level::Info, format!("added the build-ids of {dsos} to the packed recording"));

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use perfx_format::sample::{Count, Read};
 use perfx_format::{Layout, Layouts, Record, sample_type};
+use perfx_passes::FilterOptions;
 use perfx_resolve::{EventFacts, Facts};
 
 use crate::losses::Losses;
@@ -43,6 +44,12 @@ pub(crate) fn event_of<'l>(
 ) -> Option<(usize, &'l Layout)> {
     let event = layouts.event_of(sample).filter(|&event| event < facts.events.len())?;
     Some((event, layouts.layout_of(sample)?))
+}
+
+/// For each event, true if the filter wants what samples count for it: a sample that read the counters of a group is
+/// kept for one of them, and is one of its leader and of all others, too.
+pub(crate) fn wanted_events(facts: &Facts, filter: &FilterOptions) -> Vec<bool> {
+    filter.wanted_events(facts.events.iter().map(|event| &event.name[..]))
 }
 
 /// The period of a sample.
@@ -86,24 +93,28 @@ pub(crate) fn readings(
 }
 
 impl<T: Copy> Counters<T> {
-    /// Counts a sample of an event. `target` makes from an event what the sample counts for; `count` takes
-    /// it with its weight.
+    /// Counts a sample of an event. `target` makes from an event what the sample counts for, nothing for one that is
+    /// not wanted; `count` takes it with its weight.
     pub(crate) fn sample(
         &mut self,
         (sample, event, layout): (&Record<'_>, usize, &Layout),
         layouts: &Layouts,
         facts: &Facts,
-        target: impl Fn(u32) -> T,
+        target: impl Fn(u32) -> Option<T>,
         mut count: impl FnMut(T, u64),
     ) {
         if layout.sample_type & sample_type::READ == 0 {
-            return count(target(event as u32), period(sample, layout, &facts.events[event]));
+            let target = target(event as u32);
+            return target.into_iter().for_each(|target| {
+                count(target, period(sample, layout, &facts.events[event]));
+            });
         }
         for Reading { event, key, value } in
             readings((sample, event, layout), layouts, facts, &mut self.losses)
         {
-            let target = target(event as u32);
-            match self.last.insert(key, value) {
+            let last = self.last.insert(key, value);
+            let Some(target) = target(event as u32) else { continue };
+            match last {
                 // A counter that gained nothing was not sampled.
                 Some(last) if value == last => {}
                 Some(last) => count(target, value.wrapping_sub(last)),

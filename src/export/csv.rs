@@ -12,8 +12,10 @@ use ::csv::Writer;
 use perfx_format::RecordType;
 use perfx_format::read::Recording;
 use perfx_look::render::{kind_name, push_number};
+use perfx_passes::FilterOptions;
 use perfx_pipeline::{Error, Report, Result, ahead};
 
+use crate::counters::wanted_events;
 use crate::losses::say_cut_off;
 use crate::sorted::Sorted;
 use cell::plain;
@@ -29,7 +31,8 @@ const OVERVIEW: &str = "overview.csv";
 const PROCESSES: &str = "processes.csv";
 const RESULTS: &str = "results.csv";
 
-/// Writes the tables; returns the number of rows of each. `create` opens a table by its name; `spill` is an
+/// Writes the tables; returns the number of rows of each. The recording is what `filter` keeps, which is only
+/// asked which events of the groups that samples read are wanted. `create` opens a table by its name; `spill` is an
 /// empty file for rows that wait to be sorted.
 ///
 /// # Errors
@@ -38,13 +41,15 @@ const RESULTS: &str = "results.csv";
 pub fn write_tables(
     recording: &mut Recording,
     ids: &IdOptions,
+    filter: &FilterOptions,
     spill: File,
     mut create: impl FnMut(&str) -> Result<Box<dyn Write>>,
     threads: usize,
     report: &mut Report,
 ) -> Result<[u64; 4]> {
     let facts = Facts::survey(recording, threads, false)?;
-    let gathered = gather::gather(recording, &facts, spill, threads, report)?;
+    let wanted = wanted_events(&facts, filter);
+    let gathered = gather::gather(recording, (&facts, &wanted), spill, threads, report)?;
     report.records = gathered.overview.records();
     gathered.counters.losses.say(&format!("not counted in {RESULTS}"), report);
     let (features, endian) = (&recording.features, recording.endian);

@@ -21,7 +21,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::batches::each_batch;
-use crate::counters::{Counters, event_of};
+use crate::counters::{Counters, event_of, wanted_events};
 use crate::losses::say_cut_off;
 use crate::stacks::Weight;
 
@@ -357,6 +357,7 @@ pub fn list(
     let tasks = named.tasks.take().unwrap_or_default();
     named.namespaces.extend(tasks.namespaces());
     let tasks = Tasks::new(tasks, &facts.guests);
+    let of_events = wanted_events(&facts, filter);
     let mut all = Tally::default();
     let work = |batch: &Batch| {
         let mut part = Tally::default();
@@ -379,7 +380,8 @@ pub fn list(
                 counters.losses.short += 1;
                 continue;
             };
-            let target = |event| if what == What::Events { Key::Event(event) } else { key };
+            let key = |event| if what == What::Events { Key::Event(event) } else { key };
+            let target = |event| of_events[event as usize].then(|| key(event));
             let count = |key, period| *counts.entry(key).or_default() += Weight { samples: 1, period };
             counters.sample((&sample, event, layout), &batch.layouts, &facts, target, count);
         }

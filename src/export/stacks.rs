@@ -21,7 +21,7 @@ use perfx_resolve::Facts;
 
 use crate::batches::each_batch;
 use crate::chains::{At, Deferred, Lack, Resolver, StackTree, Waiting, numbered};
-use crate::counters::{Counters, event_of};
+use crate::counters::{Counters, event_of, wanted_events};
 use crate::losses::{Losses, say_cut_off};
 
 /// How much samples count for.
@@ -141,13 +141,14 @@ impl Stacks {
         report: &mut Report,
     ) -> Result<Stacks> {
         let selected = SelectedSamples::if_any(recording, filter, threads, report)?;
+        let wanted = wanted_events(facts, filter);
         let mut all = Joined::default();
         // Workers round by the latest known step, so that there is less to join. As each step divides the next, the
         // result is the same.
         let step = AtomicU64::new(0);
         let work = |batch: &Batch| {
             let chooser = selected.as_ref().map(SelectedSamples::chooser);
-            let mut worker = Worker::new(facts, grouping, chooser);
+            let mut worker = Worker::new(facts, grouping, &wanted, chooser);
             worker.part.stacks.step = step.load(Ordering::Relaxed);
             worker.read(batch)
         };
@@ -205,6 +206,8 @@ impl Stacks {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Target {
     row: Row,
+    /// When it was taken.
+    time: u64,
     /// The sample's place among those whose user part comes later.
     deferred: Option<u32>,
 }
@@ -221,14 +224,21 @@ struct Part {
 struct Worker<'f> {
     facts: &'f Facts,
     grouping: Grouping,
+    /// For each event, whether samples count for it.
+    wanted: &'f [bool],
     chooser: Option<SampleChooser>,
     resolver: Resolver<'f>,
     part: Part,
 }
 
 impl<'f> Worker<'f> {
-    fn new(facts: &'f Facts, grouping: Grouping, chooser: Option<SampleChooser>) -> Worker<'f> {
-        Worker { facts, grouping, chooser, resolver: Resolver::new(facts), part: Part::default() }
+    fn new(
+        facts: &'f Facts,
+        grouping: Grouping,
+        wanted: &'f [bool],
+        chooser: Option<SampleChooser>,
+    ) -> Worker<'f> {
+        Worker { facts, grouping, wanted, chooser, resolver: Resolver::new(facts), part: Part::default() }
     }
 
     fn read(mut self, batch: &Batch) -> Result<Part> {
@@ -266,13 +276,15 @@ impl<'f> Worker<'f> {
         if self.grouping.own_address {
             self.resolver.begin_at_own_address(at, layout)?;
         }
-        let Worker { facts, grouping, resolver, part, .. } = self;
+        let Worker { facts, grouping, wanted, resolver, part, .. } = self;
         let Part { stacks, counters, deferred } = part;
         let losses = &mut counters.losses;
         let label = Label::of((sample, layout, layouts), facts, *grouping, time, losses);
         let label = numbered(stacks.labels.insert_full(label).0)?;
         counters.losses.torn += u64::from(lack == Lack::Torn);
-        stacks.seen(event as u32, (time, time));
+        if wanted[event] {
+            stacks.seen(event as u32, (time, time));
+        }
         let place = match lack {
             Lack::User(cookie) => {
                 let tid = task.map_or(0, |(_, tid)| tid);
@@ -283,9 +295,13 @@ impl<'f> Worker<'f> {
             _ => None,
         };
         let stack = resolver.stack()?;
-        let time = layout.time(sample).filter(|_| grouping.time).unwrap_or(Row::TIMELESS);
-        let target = |event| Target { row: Row { event, label, stack, time }, deferred: place };
+        let shown = layout.time(sample).filter(|_| grouping.time).unwrap_or(Row::TIMELESS);
+        let target = |event: u32| {
+            let row = Row { event, label, stack, time: shown };
+            wanted[event as usize].then_some(Target { row, time, deferred: place })
+        };
         counters.sample((sample, event, layout), layouts, facts, target, |target, period| {
+            stacks.seen(target.row.event, (time, time));
             count(stacks, deferred, target, period);
         });
         Ok(())
@@ -368,8 +384,9 @@ impl Joined {
         let mut late = Vec::new();
         let mut counters = part.counters;
         counters.retarget(|target| Target { row: row(target.row), ..target });
-        self.counters.join(counters, |target, period| late.push((target.row, period)));
-        for (row, period) in late {
+        self.counters.join(counters, |target, period| late.push((target, period)));
+        for (Target { row, time, .. }, period) in late {
+            stacks.seen(row.event, (time, time));
             stacks.add(row, Weight { samples: 1, period });
         }
         Ok(())

@@ -26,6 +26,7 @@ use perfx_passes::{FilterOptions, SelectedSamples};
 use perfx_pipeline::{Level, Report, Result, ordered};
 use perfx_resolve::{Facts, IdOptions, Search};
 
+use crate::counters::wanted_events;
 use crate::losses::say_faults;
 pub use fields::{Field, FieldChoice, ViewOptions};
 use form::Form;
@@ -64,6 +65,7 @@ pub fn view(
     if let Some(selected) = &selected {
         selected.narrow(&mut recording, Kinds::of(&[RecordType::CALLCHAIN_DEFERRED]));
     }
+    let wanted = wanted_events(&facts, filter);
     say_faults(&recording, report);
     let name = recording.name.clone();
     let (features, endian) = (recording.features.clone(), recording.endian);
@@ -71,7 +73,8 @@ pub fn view(
     let search = Search { facts: &facts, features: &features, endian, ids, inlined };
     let forms = Form::all(&facts, &events, options, printers(&events, &features, endian));
     let (printed, named) = with_names(search, options.inlined, |names| {
-        print(recording, (&facts, &forms, names), selected.as_ref(), options, threads, report, out)
+        let selected = (selected.as_ref(), &wanted[..]);
+        print(recording, (&facts, &forms, names), selected, options, threads, report, out)
     })?;
     let viewed = Viewed { samples: printed? };
     named.say_reasons(report);
@@ -91,7 +94,7 @@ const BATCH: usize = 1 << 17;
 fn print(
     recording: Recording,
     (facts, forms, names): (&Facts, &[Form<'_>], &SharedNames),
-    selected: Option<&SelectedSamples>,
+    (selected, wanted): (Option<&SelectedSamples>, &[bool]),
     options: &ViewOptions,
     threads: usize,
     report: &mut Report,
@@ -104,7 +107,7 @@ fn print(
     let texts = Texts::new(threads + 2);
     let reader = || {
         let chooser = selected.map(SelectedSamples::chooser);
-        Reader { writer: writer(), chooser, counts_only: options.count_only, texts: &texts }
+        Reader { writer: writer(), chooser, wanted, counts_only: options.count_only, texts: &texts }
     };
     let mut readers: Vec<Reader<'_>> = (0..threads).map(|_| reader()).collect();
     let mut printer = Printer::new(writer(), options, out, &texts);

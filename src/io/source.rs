@@ -1,6 +1,7 @@
 //! Decides where a command reads from, by the rules of perf.
 
-use std::ffi::OsStr;
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read as _};
@@ -208,11 +209,38 @@ impl Source {
         }
     }
 
+    /// A name for what is made of each of several recordings: the file's own, with a number if there are more of them.
+    pub(crate) fn names(sources: &[Source]) -> Vec<OsString> {
+        let mut taken = HashSet::new();
+        let own = |source: &Source| match source {
+            Source::Path(path) => path.file_name().unwrap_or_else(|| OsStr::new("recording")).to_owned(),
+            Source::Stdin => "stdin".into(),
+        };
+        let numbered = |name: &OsStr, number: u32| {
+            let mut name = name.to_owned();
+            name.push(format!("-{number}"));
+            name
+        };
+        let named = sources.iter().map(|source| {
+            let name = own(source);
+            let others = (2..).map(|number| numbered(&name, number));
+            let free = std::iter::once(name.clone()).chain(others).find(|name| !taken.contains(name));
+            let free = free.unwrap_or(name);
+            taken.insert(free.clone());
+            free
+        });
+        named.collect()
+    }
+
     /// Opens the recording.
     pub(crate) fn open(&self) -> Result<Recording> {
         Ok(match self {
             Source::Path(path) if path == Path::new(PERF_DATA) && !path.exists() => {
                 bail!("no {PERF_DATA} in this directory: give a file, or make one with `perf record`")
+            }
+            Source::Path(path) if path.as_os_str().as_bytes().starts_with(b"@") && !path.exists() => {
+                let what = "there is no such file, and this command reads one recording, not a list of them";
+                return Err(Usage(format!("{self}: {what}")).into());
             }
             Source::Path(path) => Recording::open(path)?,
             Source::Stdin => {
@@ -308,5 +336,11 @@ mod tests {
         assert!(sources(&[at]).unwrap_err().contains("can't be read"));
         assert!(sources(&["-".into(), "-".into()]).unwrap_err().contains("only once"));
         assert_eq!(sources(&["x".into()]).unwrap(), [path("x")]);
+    }
+
+    #[test]
+    fn recordings_of_the_same_name_have_different_ones() {
+        let sources = ["a/x", "b/x", "x-2", "-", "x"].map(|path| Source::named(Path::new(path)));
+        assert_eq!(Source::names(&sources), ["x", "x-2", "x-2-2", "stdin", "x-3"]);
     }
 }

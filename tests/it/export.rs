@@ -44,6 +44,32 @@ fn files(folder: &Path) -> Vec<String> {
     names
 }
 
+#[test]
+fn each_of_several_recordings_has_a_folder_of_tables() {
+    let folder = temp();
+    let tables = folder.path().join("tables");
+    let path = |name: &str| Fixture::new(&format!("recorded/{name}.data")).path;
+    let (plain, fp) = (path("plain.p61"), path("fp.p61"));
+    let ran =
+        perfx(args!["export", "csv", "--no-files", plain, path("cut-00050.p61"), fp, plain, "-o", tables]);
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.stderr.contains("1 of 4 recordings failed and have no tables"), "{}", ran.stderr);
+    let alone = folder.path().join("alone");
+    perfx(args!["export", "csv", "--no-files", plain, "-o", alone]);
+    let names = ["plain.p61.data", "plain.p61.data-2"];
+    for (name, table) in names.iter().flat_map(|name| ["stat.csv", "results.csv"].map(|table| (name, table)))
+    {
+        assert!(fs::read(tables.join(name).join(table)).unwrap() == fs::read(alone.join(table)).unwrap());
+    }
+    assert_eq!(fs::read_dir(&tables).unwrap().count(), 3);
+    let ran = perfx(args!["export", "csv", "@nowhere", "-o", tables]);
+    assert!(
+        ran.code == Some(2) && ran.stderr.contains("@nowhere: the list of inputs can't be read"),
+        "{}",
+        ran.stderr
+    );
+}
+
 /// Only the other exports could select.
 #[test]
 fn selected_samples_have_the_tables_of_what_filter_keeps() {

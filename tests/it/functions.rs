@@ -82,19 +82,10 @@ fn functions_are_those_of_perf_report() {
         });
         let compared = AtomicUsize::new(0);
         each_fixture(&fixtures, |fixture| {
-            // perf shows nothing of a file that is cut off, or of an event without samples. Samples that read the counters
-            // of a group are those of its first event, which --event selects them by.
-            let reads_group = ["group-read", "pipe-group", "tracepoint-group"];
-            let reads_group = reads_group.iter().any(|name| fixture.name.contains(name));
+            // perf shows nothing of a file that is cut off, or of an event without samples.
             for (event, theirs) in of_perf(&perf, fixture, root) {
-                // A comma would begin the next expression.
-                let expression = event.replace(',', ".");
-                let more = ["--root", root.to_str().unwrap(), "--event", &expression];
-                let more = if reads_group { &more[..2] } else { &more[..] };
-                let Ok(document) = listed("functions", &fixture.path, more) else { continue };
-                if reads_group && document["counted"]["event"] != *event {
-                    continue; // Not the one that is shown.
-                }
+                let more = ["--root", root.to_str().unwrap(), "--event", &event];
+                let Ok(document) = listed("functions", &fixture.path, &more) else { continue };
                 let mut ours = Rows::default();
                 for row in rows(&document) {
                     let weight = (number(&row["samples"]), number(&row["period"]));
@@ -111,6 +102,53 @@ fn functions_are_those_of_perf_report() {
             Ok(())
         });
         assert!(compared.into_inner() > 60, "{name} was asked for too few events");
+    }
+}
+
+/// Of a sample that read the counters of a group, `--event` selects those of the events that it names: nothing was found
+/// for another event than the leader, and all events of the group for that.
+#[test]
+fn members_of_a_group_are_selected_by_their_names() {
+    for name in ["group-read.p510", "group-read.p61", "group-read.p612", "group-read.p73", "pipe-group.p61"] {
+        let path = Fixture::new(&format!("recorded/{name}.data")).path;
+        let all = perfx(args!["view", "--no-files", path]).text();
+        let events = perfx(args!["list", "events", "-q", "--json", path]).text();
+        let events: Json = serde_json::from_str(&events).unwrap();
+        assert!(rows(&events).len() > 1);
+        for row in rows(&events) {
+            let event = row["name"].as_str().unwrap();
+            let figures = (number(&row["samples"]), number(&row["period"]));
+            assert!(figures.0 > 0, "{name}: {event}");
+            let functions = listed("functions", &path, &["--event", event]).unwrap();
+            let counted = &functions["counted"];
+            assert_eq!(counted["event"], event, "{name}");
+            assert_eq!((number(&counted["samples"]), number(&counted["period"])), figures, "{name}: {event}");
+            let stacks = listed("stacks", &path, &["--event", event]).unwrap();
+            assert_eq!(stacks["counted"], *counted, "{name}: {event}");
+            let is_of = |line: &&str| line.contains(&format!(" {event}:"));
+            let expected: Vec<&str> = all.lines().filter(is_of).collect();
+            let viewed = perfx(args!["view", "--no-files", "--event", event, path]).text();
+            assert_eq!(viewed.lines().collect::<Vec<_>>(), expected, "{name}: {event}");
+            assert_eq!(expected.len() as u64, figures.0);
+            let folded = perfx(args!["export", "folded", "-q", "--no-files", "--event", event, path]).text();
+            let weight = |line: &str| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap();
+            assert_eq!(folded.lines().map(weight).sum::<u64>(), figures.1, "{name}: {event}");
+            let folder = temp();
+            let tables = folder.path().join("tables");
+            perfx(args!["export", "csv", "-q", "--no-files", "--event", event, path, "--dir", tables]).text();
+            let results = fs::read_to_string(tables.join("results.csv")).unwrap();
+            let results: Vec<Vec<&str>> =
+                results.lines().skip(1).map(|line| line.split(',').collect()).collect();
+            assert!(results.iter().all(|cells| cells[0] == event), "{name}: {results:?}");
+            let periods = results.iter().map(|cells| cells.last().unwrap().parse::<u64>().unwrap());
+            assert_eq!(periods.sum::<u64>(), figures.1, "{name}: {event}");
+            let other = perfx(args!["list", "events", "-q", "--json", "--exclude-event", event, path]).text();
+            let other: Json = serde_json::from_str(&other).unwrap();
+            for (one, without) in rows(&events).iter().zip(rows(&other)) {
+                let expected = if one == row { 0 } else { number(&one["samples"]) };
+                assert_eq!(number(&without["samples"]), expected, "{name}: --exclude-event {event}");
+            }
+        }
     }
 }
 

@@ -789,7 +789,7 @@ pub(crate) fn export(bytes: &[u8]) {
     let table =
         |_: &str| -> perfx_pipeline::Result<Box<dyn std::io::Write>> { Ok(Box::new(std::io::sink())) };
     let spill = || temp_files()().expect("there is space");
-    let _ = write_tables(&mut recording, &ids, spill(), table, 1, &mut report);
+    let _ = write_tables(&mut recording, &ids, &FilterOptions::default(), spill(), table, 1, &mut report);
     if let (Ok(program), Some(mut recording)) = (Program::open(Path::new("/bin/true")), reread()) {
         let mut profile = BranchProfile::new(true);
         if profile.add(&mut recording, &program, &all, &ids, 1, &mut report).is_ok() {

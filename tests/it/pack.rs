@@ -51,6 +51,34 @@ fn cache(shop: &Workshop) -> PathBuf {
 }
 
 #[test]
+fn each_of_several_recordings_has_a_pack() {
+    let folder = temp();
+    let (list, packs) = (folder.path().join("list"), folder.path().join("packs"));
+    let path = |name: &str| Fixture::new(&format!("recorded/{name}.data")).path.display().to_string();
+    let names = ["plain.p61", "cut-00050.p61", "fp.p61", "plain.p61"];
+    fs::write(&list, names.map(path).join("\n")).unwrap();
+    let at = format!("@{}", list.display());
+    let ran = perfx(args!["pack", "--no-files", at, "--dir", packs]);
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.stderr.contains("1 of 4 recordings failed and have no pack"), "{}", ran.stderr);
+    let made = fs::read_dir(&packs).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut made: Vec<String> = made.collect();
+    made.sort();
+    assert_eq!(made, ["fp.p61.data.tar.zst", "plain.p61.data-2.tar.zst", "plain.p61.data.tar.zst"]);
+    let alone = folder.path().join("alone");
+    perfx(args!["pack", "-q", "--no-files", path("fp.p61"), "-o", alone]);
+    assert!(fs::read(packs.join(&made[0])).unwrap() == fs::read(&alone).unwrap());
+    for (line, said) in [
+        (&args!["pack", at][..], "a pack has one recording: --dir DIR makes one of each"),
+        (&args!["pack", "@nowhere"], "@nowhere: the list of inputs can't be read"),
+        (&args!["info", "@nowhere"], "@nowhere: there is no such file, and this command reads one recording"),
+    ] {
+        let ran = perfx(line);
+        assert!(ran.code == Some(2) && ran.stderr.contains(said), "{:?} {}", ran.code, ran.stderr);
+    }
+}
+
+#[test]
 fn functions_have_the_same_names_after_a_pack_is_unpacked() {
     let Some(shop) = Workshop::new() else { return };
     let (recording, cache, id) = (shop.recording(), cache(&shop), shop.id().to_string());

@@ -1,16 +1,17 @@
 //! `perfx export csv` writes the four tables of CERN's readperf for any recording.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::Args;
 use perfx_export::csv::{TABLES, write_tables};
 use perfx_pipeline::{Level, Report, counted};
+use perfx_resolve::IdOptions;
 
-use super::folder::Folder;
+use super::folder::{Folder, check_folder};
 use super::input::ChosenArgs;
 use crate::args::ThreadArgs;
-use crate::io::source::{InputArgs, Source, temp_files};
+use crate::io::source::{InputsArgs, Source, each_input, temp_files};
 use crate::term::report::VerbosityArgs;
 use crate::term::units::size;
 
@@ -25,18 +26,21 @@ use crate::term::units::size;
 /// as long as their build-id or inode is still the recorded one, from their debug files, and from the
 /// running kernel if it is the recorded one.
 ///
+/// Of several recordings, each has its tables in a folder of its own in DIR, named after the recording.
+///
 /// Options that select samples, such as --time and --symbol, write the tables of what perfx filter
 /// would keep.
 ///
 /// Examples:
 ///   perfx export csv perf.data --dir tables
 ///   perfx export csv perf.data --dir tables --root /srv/image --buildid-dir ~/.debug
+///   perfx export csv @recordings.txt --dir tables
 ///   perf record -o - ./program | perfx export csv - --dir tables --no-files
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Csv {
     #[command(flatten)]
-    input: InputArgs,
+    inputs: InputsArgs,
     /// Folder to write to; it is created if necessary
     #[arg(short = 'o', long, value_name = "DIR", visible_alias = "output")]
     dir: PathBuf,
@@ -56,11 +60,23 @@ pub(crate) struct Csv {
 
 impl Csv {
     pub(crate) fn run(&self) -> Result<u8> {
-        let (ids, threads) = (self.chosen.ids()?, self.threads.count());
-        let source = Source::of(&self.input);
+        let (ids, sources) = (self.chosen.ids()?, self.inputs.sources()?);
+        if let [source] = &sources[..] {
+            return self.export(source, &ids, &self.dir);
+        }
+        check_folder(&self.dir)?;
+        let mut names = Source::names(&sources).into_iter();
+        each_input(&sources, "have no tables", |source| {
+            self.export(source, &ids, &self.dir.join(names.next().unwrap_or_default()))
+        })
+    }
+
+    /// Exports one recording into a folder; returns the exit code for it.
+    fn export(&self, source: &Source, ids: &IdOptions, dir: &Path) -> Result<u8> {
+        let threads = self.threads.count();
         let mut recording = source.open()?;
         recording.check_whole()?;
-        let folder = Folder::new(&self.dir, &TABLES, &source, self.force, self.dry_run)?;
+        let folder = Folder::new(dir, &TABLES, source, self.force, self.dry_run)?;
         if !recording.is_rereadable() {
             recording = recording.spooled(&temp_files())?;
         }
@@ -74,7 +90,8 @@ impl Csv {
             folder.create(name).map_err(|error| perfx_pipeline::Error::new(format!("{error:#}")))
         };
         let spill = temp_files()()?;
-        let rows = write_tables(&mut recording, &ids, spill, create, threads, &mut report)?;
+        let filter = self.chosen.filter()?;
+        let rows = write_tables(&mut recording, ids, &filter, spill, create, threads, &mut report)?;
         let read = counted(report.records, "record", "records");
         let bytes = if selected > 0 { selected } else { report.bytes };
         let read = format!("read {}: {read}, {}", recording.name, size(bytes));
@@ -84,7 +101,7 @@ impl Csv {
         let done = if self.dry_run { "would write" } else { "wrote" };
         let rows: Vec<String> =
             TABLES.iter().zip(rows).map(|(name, rows)| format!("{name} ({rows})")).collect();
-        report.say(Level::Info, format!("{done} {}, rows: {}", self.dir.display(), rows.join(", ")));
+        report.say(Level::Info, format!("{done} {}, rows: {}", dir.display(), rows.join(", ")));
         Ok(self.verbosity.print(&report))
     }
 }

@@ -33,6 +33,11 @@ pub(crate) enum Output {
 }
 
 impl OutputArgs {
+    /// The same for another file.
+    pub(crate) fn at(&self, path: PathBuf) -> OutputArgs {
+        OutputArgs { output: Some(path), force: self.force }
+    }
+
     /// Checks the output before any input is read. Only text goes to a terminal.
     pub(crate) fn open(&self, sources: &[Source], is_text: bool) -> Result<Output> {
         let Some(path) = self.output.as_deref().filter(|path| *path != Path::new("-")) else {

@@ -151,7 +151,7 @@ pub(super) struct Gathered {
 /// Reads all records. `spill` is an empty file.
 pub(super) fn gather(
     recording: &mut Recording,
-    facts: &Facts,
+    (facts, wanted): (&Facts, &[bool]),
     spill: File,
     threads: usize,
     report: &mut Report,
@@ -163,7 +163,7 @@ pub(super) fn gather(
         processes: Processes::default(),
         counters: Counters::default(),
     };
-    let work = |batch: &Batch| Part::read(batch, facts);
+    let work = |batch: &Batch| Part::read(batch, (facts, wanted));
     report.bytes +=
         each_batch(recording, threads, report, work, |batch, part| all.join(part, batch.records))?;
     Ok(all)
@@ -210,7 +210,7 @@ struct Part {
 }
 
 impl Part {
-    fn read(batch: &Batch, facts: &Facts) -> Result<Part> {
+    fn read(batch: &Batch, (facts, wanted): (&Facts, &[bool])) -> Result<Part> {
         let mut lookup = Lookup::new(facts.spaces.clone());
         let mut part = Part { kinds: BTreeMap::new(), rows: Vec::new(), tally: Tally::default() };
         let (mut rows, mut row) = (Rows::new(), Row::default());
@@ -220,7 +220,7 @@ impl Part {
             let time = time_of(&record, &batch.layouts);
             row.fill(&record, time, &batch.layouts, facts);
             rows.push(time, &row.cells)?;
-            part.tally.take(&record, time, &batch.layouts, facts, &mut lookup);
+            part.tally.take(&record, time, &batch.layouts, (facts, wanted), &mut lookup);
         }
         part.rows = rows.sorted();
         Ok(part)
@@ -238,12 +238,12 @@ impl Tally {
         record: &Record<'_>,
         time: Option<u64>,
         layouts: &Layouts,
-        facts: &Facts,
+        (facts, wanted): (&Facts, &[bool]),
         lookup: &mut Lookup,
     ) {
         let pid = named_pid(record);
         match record.kind() {
-            RecordType::SAMPLE => self.sample(record, layouts, facts, lookup),
+            RecordType::SAMPLE => self.sample(record, layouts, (facts, wanted), lookup),
             RecordType::MMAP | RecordType::MMAP2 => self.process(pid).mappings += 1,
             RecordType::COMM => {
                 let layout = layouts.layout_of(record);
@@ -271,7 +271,13 @@ impl Tally {
         self.processes.of(pid)
     }
 
-    fn sample(&mut self, record: &Record<'_>, layouts: &Layouts, facts: &Facts, lookup: &mut Lookup) {
+    fn sample(
+        &mut self,
+        record: &Record<'_>,
+        layouts: &Layouts,
+        (facts, wanted): (&Facts, &[bool]),
+        lookup: &mut Lookup,
+    ) {
         let Some((event, layout)) = event_of(record, layouts, facts) else {
             self.counters.losses.astray += 1;
             return;
@@ -284,7 +290,7 @@ impl Tally {
         let address = hit.map_or(ip, |hit| facts.files.offset(hit, ip));
         let dso = hit.map(|hit| hit.dso);
         let Tally { hits, processes, counters } = self;
-        let target = |event| (pid, HitKey { event, dso, address });
+        let target = |event| wanted[event as usize].then_some((pid, HitKey { event, dso, address }));
         counters.sample((record, event, layout), layouts, facts, target, |target, period| {
             add(hits, processes, target, period);
         });

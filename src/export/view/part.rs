@@ -113,6 +113,8 @@ impl Texts {
 pub(super) struct Reader<'v> {
     pub(super) writer: SampleWriter<'v>,
     pub(super) chooser: Option<SampleChooser>,
+    /// For each event, whether its counters are shown.
+    pub(super) wanted: &'v [bool],
     /// Only counts samples.
     pub(super) counts_only: bool,
     pub(super) texts: &'v Texts,
@@ -163,7 +165,11 @@ impl Reader<'_> {
         }
         let mut counted = Vec::new();
         for Reading { event, key, value } in readings((sample, event, layout), layouts, facts, losses) {
-            match counters.insert(key, value) {
+            let last = counters.insert(key, value);
+            if !self.wanted[event] {
+                continue;
+            }
+            match last {
                 Some(last) if value == last => {}
                 Some(last) => counted.push((event, Counted::Period(value.wrapping_sub(last)))),
                 None => counted.push((event, Counted::Gain { key, value })),
