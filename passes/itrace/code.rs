@@ -1,16 +1,12 @@
 //! The code that ran, as the pass finds it.
 
-use std::path::Path;
-
-use build_id::RecordedOn;
 use perfx_auxtrace::{Clock, Code, Known, Recorded};
 use perfx_format::Endian;
 use perfx_format::header::Features;
-use perfx_format::read::KCORE_DIR;
 use perfx_pipeline::{Level, Report, Session};
 
 use super::found::learn_ids;
-use perfx_resolve::{IdOptions, RecordedIds, can_have_id, object_of, recorded_on};
+use perfx_resolve::{IdOptions, RecordedIds, can_have_id, kcore_of, object_of, recorded_on, sources};
 
 /// The code of a recording. `build_ids` are its HEADER_BUILD_ID records.
 pub(super) fn of<T>(
@@ -39,8 +35,8 @@ pub fn traced_code<T>(
         is_file.then(|| Known { object: object_of(dso, pid), id: ids.get(dso) })
     });
     let known = known.collect();
-    let kcore = Some(Path::new(name).join(KCORE_DIR).join("kcore")).filter(|kcore| kcore.is_file());
-    Code::new(recorded, clock, known, sources(places, &recorded_on(features, endian)), kcore)
+    let sources = sources(places, !places.no_files(), &recorded_on(features, endian));
+    Code::new(recorded, clock, known, sources, kcore_of(name))
 }
 
 /// Reports the files whose code was used.
@@ -52,13 +48,4 @@ pub fn say_used(code: &Code, report: &mut Report) {
         let place = path.filter(|path| *path != name).map_or_else(String::new, |path| format!(": {path}"));
         report.say(Level::Info, format!("used the code of {name}, {id}{place}"));
     }
-}
-
-/// The places in which code is searched for.
-fn sources(ids: &IdOptions, recorded_on: &RecordedOn) -> symbols::Sources {
-    // perf searches its own cache without being told.
-    let own = build_id::home().filter(|_| !ids.no_files()).map(|home| home.join(".debug"));
-    let caches: Vec<_> = ids.caches().iter().cloned().chain(own.filter(|own| own.is_dir())).collect();
-    let sources = symbols::Sources::new(!ids.no_files(), ids.roots(), &caches, recorded_on);
-    sources.with_debuginfod(ids.debuginfod().cloned()).with_kernel(ids.kernel().cloned())
 }

@@ -11,9 +11,10 @@ use perfx_format::Bytes;
 use perfx_format::record::cpumode::KERNEL_START;
 use perfx_model::address_space::{Dso, Hit, KERNEL, Machine, Space as MappedSpace};
 use perfx_trace::{Image, Mapping, Space};
-use symbols::{Content, ElfFile, KernelCode, Sources};
+use symbols::{Content, Sources};
 
 use crate::clock::Clock;
+use crate::kernel::{KernelText, Segment};
 use crate::mappings::{Mappings, Place};
 use crate::running::Task;
 use crate::survey::Recorded;
@@ -67,18 +68,8 @@ struct CodeFile {
 enum FileContent {
     /// By offset in the file.
     Whole(Bytes),
-    /// By address, ascending: a kernel.
-    Segments(Vec<Segment>),
-}
-
-/// Code of a kernel.
-#[derive(Debug)]
-struct Segment {
-    /// Its address when it ran.
-    start: u64,
-    /// Its offset in the file.
-    offset: u64,
-    bytes: Bytes,
+    /// By address.
+    Kernel(KernelText),
 }
 
 /// In the place of the number of a DSO: the memory of the kernel.
@@ -233,27 +224,23 @@ impl Code {
     /// The code of the kernel, from its file.
     fn kernel(&self, id: Option<BuildId>) -> Option<CodeFile> {
         let reference = self.mappings.reference.as_ref()?;
-        let (path, elf, shift) = self.sources.kernel_code(id, reference)?;
-        let bytes = Bytes::map(&build_id::open(&path).ok()?.0).ok()?;
-        let segments = segments(&elf, &bytes, shift);
-        Some(CodeFile { path: Some(path), id: elf.build_id, content: FileContent::Segments(segments) })
+        KernelText::of_file(&self.sources, id, reference).map(CodeFile::of_kernel)
     }
 
     /// The memory of the kernel.
     fn memory(&self) -> Option<&CodeFile> {
         let memory = self.memory.get_or_init(|| {
-            let Some(path) = self.kcore.clone() else { return self.running() };
-            let (file, _) = build_id::open(&path).ok()?;
-            let bytes = Bytes::map(&file).ok()?;
-            let elf = ElfFile::read(&path).ok()?;
-            let segments = segments(&elf, &bytes, 0);
-            Some(CodeFile { path: Some(path), id: elf.build_id, content: FileContent::Segments(segments) })
+            let text = match &self.kcore {
+                Some(kcore) => KernelText::of_copy(kcore),
+                None => self.running(),
+            };
+            text.map(CodeFile::of_kernel)
         });
         memory.as_ref()
     }
 
     /// That of the running kernel, if it is the recorded one.
-    fn running(&self) -> Option<CodeFile> {
+    fn running(&self) -> Option<KernelText> {
         let known = |dso: u32| self.known.get(dso as usize)?.as_ref();
         let mapped = self.mappings.kernel.iter().filter_map(|(dso, place)| {
             let module = match &known(*dso)?.object {
@@ -267,15 +254,7 @@ impl Code {
         let kernels = self.known.iter().flatten().filter(|known| known.object == Object::Kernel);
         // Without a build-id, another kernel of the same release could be taken for the recorded one.
         let id = kernels.filter_map(|known| known.id).next()?;
-        let reference = self.mappings.reference.as_ref()?;
-        let (path, code) = self.sources.kernel_memory(Some(id), reference, &mapped)?;
-        let segment =
-            |KernelCode { start, bytes }| Segment { start, offset: start, bytes: Bytes::from(bytes) };
-        let mut segments: Vec<Segment> = code.into_iter().map(segment).collect();
-        segments.sort_by_key(|segment| segment.start);
-        let is_there = !segments.is_empty();
-        let content = FileContent::Segments(segments);
-        is_there.then(|| CodeFile { path: Some(path), id: Some(id), content })
+        KernelText::of_running(&self.sources, id, self.mappings.reference.as_ref()?, &mapped)
     }
 
     /// What names code to the decoder.
@@ -285,31 +264,25 @@ impl Code {
         *ids.entry((dso, place)).or_insert(next)
     }
 
-    fn of_segments<'a>(&self, dso: u32, file: &'a CodeFile, ip: u64) -> Option<Mapping<'a>> {
-        let FileContent::Segments(segments) = &file.content else { return None };
-        let at = segments.partition_point(|segment| segment.start <= ip).checked_sub(1)?;
-        let &Segment { start, offset, ref bytes } = segments.get(at)?;
+    fn of_kernel<'a>(&self, dso: u32, text: &'a KernelText, ip: u64) -> Option<Mapping<'a>> {
+        let &Segment { start, offset, ref bytes } = text.segment(ip)?;
         let end = start.saturating_add(bytes.len() as u64);
         let id = self.id(dso, Place { start, end, shift: offset.wrapping_sub(start) });
-        (ip < end).then_some(Mapping { id, start, bytes, until: u64::MAX })
+        Some(Mapping { id, start, bytes, until: u64::MAX })
     }
 }
 
-/// The segments with code, at their recorded addresses: `shift` is the distance of those in the file; wraps.
-fn segments(elf: &ElfFile, bytes: &Bytes, shift: u64) -> Vec<Segment> {
-    let segment = |&(offset, size, address): &(u64, u64, u64)| {
-        let (start, end) = (usize::try_from(offset).ok()?, usize::try_from(offset.checked_add(size)?).ok()?);
-        Some(Segment { start: address.wrapping_sub(shift), offset, bytes: bytes.slice(start..end) })
-    };
-    let mut segments: Vec<Segment> = elf.code.iter().filter_map(segment).collect();
-    segments.sort_by_key(|segment| segment.start);
-    segments
+impl CodeFile {
+    fn of_kernel(text: KernelText) -> CodeFile {
+        CodeFile { path: Some(text.path.clone()), id: text.id, content: FileContent::Kernel(text) }
+    }
 }
 
 impl Image for Code {
     fn code(&self, space: Option<Space>, ip: u64, time: u64) -> Option<Mapping<'_>> {
         if ip >= KERNEL_START
-            && let Some(found) = self.memory().and_then(|memory| self.of_segments(MEMORY, memory, ip))
+            && let Some(CodeFile { content: FileContent::Kernel(text), .. }) = self.memory()
+            && let Some(found) = self.of_kernel(MEMORY, text, ip)
         {
             return Some(found);
         }
@@ -318,7 +291,7 @@ impl Image for Code {
         let file = self.file(hit.dso)?;
         let until = self.until(&times);
         match &file.content {
-            FileContent::Segments(_) => Some(Mapping { until, ..self.of_segments(hit.dso, file, ip)? }),
+            FileContent::Kernel(text) => Some(Mapping { until, ..self.of_kernel(hit.dso, text, ip)? }),
             FileContent::Whole(bytes) => {
                 let Place { start, end, shift } = self.visible(self.space(space, ip)?, ip, time, hit)?;
                 let offset = usize::try_from(start.wrapping_add(shift)).ok()?;

@@ -4,16 +4,22 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::File;
 use std::io::Read as _;
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use build_id::Object;
 use foldhash::fast::RandomState;
+use perfx_auxtrace::KernelText;
+use perfx_model::address_space::Machine;
 use perfx_pipeline::Result;
-use perfx_resolve::{Frame, Images, NamedPlace, Names, Search, dwarf_files, with_deep_stack};
+use perfx_resolve::{
+    Frame, Images, NamedPlace, Names, Search, code_advice, dwarf_files, recorded_on, sources, with_deep_stack,
+};
 use perfx_trace::listing;
 use serde::{Deserialize, Serialize};
-use symbols::{Arch, Content};
+use symbols::{Arch, Content, DwarfFiles, DwarfPlaces, Inlined};
 
 use crate::folded::Count;
 use crate::stacks::Stacks;
@@ -85,15 +91,22 @@ impl Annotated {
     }
 }
 
-/// A function: its DSO, and the virtual addresses of its code.
+/// A function: its DSO, and the addresses of its code: in a file virtual ones, in a kernel the recorded ones.
 type Place = (u32, u64, u64);
 
-/// Lists the `most` functions with the most weight in samples of `event`.
+/// Lists the `most` functions with the most weight in samples of `event`. `kcore` is a copy of the kernel's memory that
+/// belongs to the recording.
 ///
 /// # Errors
 ///
 /// A thread cannot be started.
-pub fn annotate(stacks: &Stacks, event: u32, most: usize, search: Search<'_>) -> Result<Annotated> {
+pub fn annotate(
+    stacks: &Stacks,
+    event: u32,
+    most: usize,
+    search: Search<'_>,
+    kcore: Option<&Path>,
+) -> Result<Annotated> {
     let frames: Vec<Frame> = stacks.tree.frames().collect();
     let innermost: Vec<Frame> = stacks.tree.nodes().map(|(_, frame)| frames[frame as usize]).collect();
     let mut sums: BTreeMap<u32, BTreeMap<Frame, u64>> = BTreeMap::new();
@@ -105,7 +118,7 @@ pub fn annotate(stacks: &Stacks, event: u32, most: usize, search: Search<'_>) ->
             *sum = sum.saturating_add(weight);
         }
     }
-    let listed = with_deep_stack(|| list(heaviest(&sums, most, search), search))?;
+    let listed = with_deep_stack(|| list(heaviest(&sums, most, search), search, kcore))?;
     let (mut functions, mut numbers, mut first) = (Vec::new(), HashMap::new(), 0);
     for Listed { code, hits } in listed {
         numbers.extend(hits.into_iter().map(|(frame, number)| (frame, first + number)));
@@ -116,7 +129,7 @@ pub fn annotate(stacks: &Stacks, event: u32, most: usize, search: Search<'_>) ->
     Ok(Annotated { functions, spots: spots.collect() })
 }
 
-/// The functions with the most weight, with their frames.
+/// The functions with the most weight, with their frames; then the kernel, if its functions have no names.
 fn heaviest(
     sums: &BTreeMap<u32, BTreeMap<Frame, u64>>,
     most: usize,
@@ -124,12 +137,17 @@ fn heaviest(
 ) -> Vec<(Place, Vec<Frame>)> {
     let names = Names::new(Search { inlined: false, ..search });
     let mut all: BTreeMap<Place, (u64, Vec<Frame>)> = BTreeMap::new();
+    let mut nameless = Vec::new();
     for (&dso, frames) in sums {
         let files = dwarf_files();
         let Some((first, _)) = frames.first_key_value() else { continue };
         let place = names.place(*first, &files);
+        if place.why_nameless().is_some() {
+            nameless.push(((dso, 0, 0), vec![*first]));
+        }
         for (&frame, &weight) in frames {
-            if let Some((range, _)) = place.symbol(frame.at) {
+            let of_file = place.symbol(frame.at).map(|(range, _)| range);
+            if let Some(range) = of_file.or_else(|| place.kernel_symbol(frame.at)) {
                 let of = all.entry((dso, range.start, range.end)).or_default();
                 of.0 = of.0.saturating_add(weight);
                 of.1.push(frame);
@@ -139,7 +157,7 @@ fn heaviest(
     let mut all: Vec<_> = all.into_iter().map(|(place, (weight, frames))| (weight, place, frames)).collect();
     all.sort_by_key(|&(weight, place, _)| (std::cmp::Reverse(weight), place));
     all.truncate(most);
-    all.into_iter().map(|(_, place, frames)| (place, frames)).collect()
+    all.into_iter().map(|(_, place, frames)| (place, frames)).chain(nameless).collect()
 }
 
 /// A listed function, and the instructions that frames are in, by number.
@@ -149,58 +167,180 @@ struct Listed {
 }
 
 /// Lists functions, DSO by DSO, so that the symbols and the DWARF of each are read once.
-fn list(chosen: Vec<(Place, Vec<Frame>)>, search: Search<'_>) -> Vec<Listed> {
+fn list(chosen: Vec<(Place, Vec<Frame>)>, search: Search<'_>, kcore: Option<&Path>) -> Vec<Listed> {
     let (names, images) = (Names::new(search), Images::new(search));
     let mut sources = SourceFiles { search, names: HashSet::new(), read: HashMap::new(), left: MOST_SOURCE };
     let mut by_dso: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
     for (at, ((dso, ..), _)) in chosen.iter().enumerate() {
         by_dso.entry(*dso).or_default().push(at);
     }
+    let is_of_kernel = |dso: &u32| matches!(images.object(*dso), Some((dso, Object::Kernel | Object::Module(_))) if dso.kernel);
+    let of_kernel = chosen.iter().filter(|((dso, ..), _)| is_of_kernel(dso));
+    let kernel = Kernel::find(of_kernel.map(|(place, _)| *place), &images, search, kcore);
     let mut listed: BTreeMap<usize, Listed> = BTreeMap::new();
     for (dso, functions) in by_dso {
         let files = dwarf_files();
         let Some(first) = chosen[functions[0]].1.first() else { continue };
         let place = names.place(*first, &files);
-        let content = images.code(dso);
+        let kernel = is_of_kernel(&dso).then(|| (&kernel, kernel.lines(&files)));
+        let content = images.code(dso).filter(|_| kernel.is_none());
         for at in functions {
             let ((_, start, end), frames) = &chosen[at];
-            let code = (content.as_ref(), *start..*end);
-            listed.extend(function(&place, code, frames, &mut sources).map(|function| (at, function)));
+            let span = match &kernel {
+                Some((kernel, lines)) => kernel.span(dso, &place, *start..*end, lines.as_ref()),
+                None => file_span(&place, content.as_ref(), *start..*end, frames),
+            };
+            listed.extend(span.and_then(|span| Some((at, function(&place, span, frames, &mut sources)?))));
         }
     }
     listed.into_values().collect()
 }
 
-/// Lists a function: the bytes of its file, and its addresses.
+/// The source file and line of an offset, as in [`Frame`].
+type LineOf<'p> = Box<dyn Fn(u64) -> Option<(String, u32)> + 'p>;
+
+/// What is known of the code of a function.
+struct Span<'p> {
+    /// The offset of its start, as in [`Frame`].
+    offset: u64,
+    /// The address of its start that is shown.
+    start: u64,
+    /// Its bytes, or why there are none.
+    bytes: Result<Vec<u8>, String>,
+    line: LineOf<'p>,
+}
+
+/// A function of a file.
+fn file_span<'p>(
+    place: &'p NamedPlace<'p>,
+    content: Option<&Content>,
+    range: Range<u64>,
+    frames: &[Frame],
+) -> Option<Span<'p>> {
+    let first = frames.first()?;
+    // Offsets in the file and addresses differ by the same number within a segment.
+    let offset = first.at.checked_sub(place.address(first.at)?.checked_sub(range.start)?)?;
+    let read = || content.and_then(|content| bytes(content, offset, range.end.saturating_sub(range.start)));
+    let bytes = match place.symbol(first.at)? {
+        (_, Some(Arch::X86_64)) => read().ok_or_else(|| "its file was not found".to_owned()),
+        _ => Err(OTHER_MACHINE.to_owned()),
+    };
+    Some(Span { offset, start: range.start, bytes, line: Box::new(|at| place.line(at)) })
+}
+
+/// Why nothing of another architecture is listed.
+const OTHER_MACHINE: &str = "only x86-64 code can be listed";
+
+/// The code of the recorded kernel and its modules.
+struct Kernel<'s> {
+    images: &'s Images<'s>,
+    /// As it was in memory.
+    memory: Option<KernelText>,
+    /// That of its file, which can have source lines.
+    file: Option<KernelText>,
+    is_other_machine: bool,
+}
+
+impl<'s> Kernel<'s> {
+    /// Finds the code of these functions.
+    fn find(
+        chosen: impl Iterator<Item = Place>,
+        images: &'s Images<'s>,
+        Search { facts, features, endian, ids, .. }: Search<'_>,
+        kcore: Option<&Path>,
+    ) -> Kernel<'s> {
+        let recorded_on = recorded_on(features, endian);
+        let is_other_machine = recorded_on.arch.as_ref().is_some_and(|arch| arch != "x86_64");
+        let mut kernel = Kernel { images, memory: None, file: None, is_other_machine };
+        let object = |dso: u32| images.object(dso).map(|(_, object)| object);
+        let mapped = chosen.filter_map(|(dso, start, end)| match object(dso)? {
+            Object::Module(path) => {
+                let name = build_id::module_name(&path).as_bytes().to_vec();
+                Some((Some(name), facts.modules.get(&dso).copied().flatten()?..end))
+            }
+            _ => Some((None, start..end)),
+        });
+        let mapped: Vec<_> = mapped.filter(|(_, range)| !range.is_empty()).collect();
+        if mapped.is_empty() || is_other_machine {
+            return kernel;
+        }
+        let sources = sources(ids, !ids.no_files(), &recorded_on);
+        kernel.memory = kcore.and_then(KernelText::of_copy);
+        if let Some(reference) = &facts.reference {
+            kernel.file = KernelText::of_file(&sources, reference.kernel, reference);
+            // Without a build-id, another kernel of the same release could be taken for the recorded one.
+            let running = |id| KernelText::of_running(&sources, id, reference, &mapped);
+            kernel.memory = kernel.memory.or_else(|| reference.kernel.and_then(running));
+        }
+        kernel
+    }
+
+    /// The source lines of its file, and what is added to an address to get that in the file; wraps.
+    fn lines<'f>(&self, files: &'f DwarfFiles) -> Option<(Inlined<'f>, u64)> {
+        let file = self.file.as_ref().filter(|file| file.has_dwarf)?;
+        let places = DwarfPlaces { file: file.path.clone(), common: None };
+        Some((Inlined::open(files, &places)?, file.shift))
+    }
+
+    /// A function at these recorded addresses.
+    fn span<'p>(
+        &self,
+        dso: u32,
+        place: &NamedPlace<'_>,
+        range: Range<u64>,
+        lines: Option<&'p (Inlined<'p>, u64)>,
+    ) -> Option<Span<'p>> {
+        let (of, object) = self.images.object(dso)?;
+        let size = range.end.saturating_sub(range.start).min(MOST_CODE) as usize;
+        let of_file = self.file.as_ref().filter(|_| object == Object::Kernel);
+        let mut texts = self.memory.iter().chain(of_file).filter(|_| of.machine == Machine::Host);
+        let found = texts.find_map(|text| Some((text.arch, text.bytes(range.start, size)?)));
+        let bytes = match (place.why_nameless(), found) {
+            _ if self.is_other_machine => Err(OTHER_MACHINE.to_owned()),
+            (Some(why), _) => Err(why),
+            (None, Some((Some(Arch::X86_64), bytes))) => Ok(bytes.to_vec()),
+            (None, Some(_)) => Err(OTHER_MACHINE.to_owned()),
+            (None, None) => Err(self.missing(dso, &object)),
+        };
+        let lines = lines.filter(|_| object == Object::Kernel);
+        let line = move |at: u64| {
+            let (dwarf, shift) = lines?;
+            let innermost = dwarf.at(at.wrapping_add(*shift)).into_iter().next()?;
+            innermost.file.zip(innermost.line)
+        };
+        Some(Span { offset: range.start, start: range.start, bytes, line: Box::new(line) })
+    }
+
+    /// Which file with code was not found, and what would find it.
+    fn missing(&self, dso: u32, object: &Object) -> String {
+        let id = self.images.id(dso);
+        let build_id = id.map_or_else(String::new, |id| format!(" with build-id {id}"));
+        format!("its code was not found, no file{build_id}: {}", code_advice(object, id))
+    }
+}
+
+/// Lists a function.
 fn function(
     place: &NamedPlace<'_>,
-    (content, range): (Option<&Content>, Range<u64>),
+    Span { offset, start, bytes, line }: Span<'_>,
     frames: &[Frame],
     sources: &mut SourceFiles<'_>,
 ) -> Option<Listed> {
     let first = frames.first()?;
     let name = place.name(first.at);
-    let mut code = Code {
-        name: name.functions.first().map(|function| function.name.to_string()).unwrap_or_default(),
-        file: String::from_utf8_lossy(place.dso().unwrap_or_default()).into_owned(),
-        instructions: Vec::new(),
-        lines: Vec::new(),
-        lack: None,
+    let file = String::from_utf8_lossy(place.dso().unwrap_or_default()).into_owned();
+    let own = name.functions.first().map(|function| function.name.to_string());
+    let name = own.unwrap_or_else(|| file.clone());
+    let mut code = Code { name, file, instructions: Vec::new(), lines: Vec::new(), lack: None };
+    let bytes = match bytes {
+        Ok(bytes) => bytes,
+        Err(lack) => {
+            code.lack = Some(lack);
+            return Some(Listed { code, hits: Vec::new() });
+        }
     };
-    let Some((_, Some(Arch::X86_64))) = place.symbol(first.at) else {
-        code.lack = Some("only x86-64 code can be listed".to_owned());
-        return Some(Listed { code, hits: Vec::new() });
-    };
-    // Offsets in the file and addresses differ by the same number within a segment.
-    let offset = first.at.checked_sub(place.address(first.at)?.checked_sub(range.start)?)?;
-    let Some(bytes) =
-        content.and_then(|content| bytes(content, offset, range.end.saturating_sub(range.start)))
-    else {
-        code.lack = Some("its file was not found".to_owned());
-        return Some(Listed { code, hits: Vec::new() });
-    };
-    let mut line = |at: u64| sources.known(place.line(offset.checked_add(at - range.start)?)?);
-    let listed: Vec<_> = listing(&bytes, range.start).map(|(at, text)| (at, text, line(at))).collect();
+    let mut line = |at: u64| sources.known(line(offset.checked_add(at.checked_sub(start)?)?)?);
+    let listed: Vec<_> = listing(&bytes, start).map(|(at, text)| (at, text, line(at))).collect();
     code.lines = sources.around(listed.iter().filter_map(|(.., line)| line.as_ref()));
     for (at, text, line) in &listed {
         let line = line.as_ref().and_then(|(file, number)| {
@@ -211,7 +351,7 @@ fn function(
     }
     // An address within an instruction can't be of a sample of this code.
     let hit = |frame: &Frame| {
-        let at = place.address(frame.at)?;
+        let at = start.checked_add(frame.at.checked_sub(offset)?)?;
         Some((*frame, listed.binary_search_by_key(&at, |&(at, ..)| at).ok()? as u64))
     };
     Some(Listed { code, hits: frames.iter().filter_map(hit).collect() })

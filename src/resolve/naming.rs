@@ -4,14 +4,16 @@ use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fmt;
 use std::ops::Range;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 
 use crate::dumps::PerfMaps;
 use crate::ids::{IdOptions, can_have_id, dso_name, object_of, recorded_on};
-use build_id::{Object, RecordedOn};
+use build_id::{BuildId, Object, RecordedOn};
 use perfx_format::header::Features;
 use perfx_format::jitdump::Header;
+use perfx_format::read::KCORE_DIR;
 use perfx_format::{Bytes, Endian};
 use perfx_jit::Functions;
 use perfx_model::address_space::{Dso, Machine};
@@ -80,10 +82,15 @@ impl<'f> Images<'f> {
     }
 
     /// What is searched for to find its symbols; `None` if it has no file.
-    fn object(&self, number: u32) -> Option<(&'f Dso, Object)> {
+    pub fn object(&self, number: u32) -> Option<(&'f Dso, Object)> {
         let (dso, flags) = self.facts.spaces.dsos().get(number as usize)?;
         let object = || object_of(dso, self.facts.files.process(number as usize));
         can_have_id(dso, *flags).then(|| (dso, object()))
+    }
+
+    /// The recording's build-id of it.
+    pub fn id(&self, number: u32) -> Option<BuildId> {
+        self.facts.ids.get(self.dso(number)?)
     }
 
     /// The files of its symbols; `None` if it needs none. The error says why none can be used.
@@ -136,6 +143,34 @@ pub fn sources(ids: &IdOptions, files: bool, recorded_on: &RecordedOn) -> Source
     let caches: Vec<_> = ids.caches().iter().cloned().chain(own.filter(|own| own.is_dir())).collect();
     let sources = Sources::new(files, ids.roots(), &caches, recorded_on);
     sources.with_debuginfod(ids.debuginfod().cloned()).with_kernel(ids.kernel().cloned())
+}
+
+/// The copy of the kernel's memory that a recording of this name has.
+pub fn kcore_of(recording: &str) -> Option<PathBuf> {
+    let kcore = Path::new(recording).join(KCORE_DIR).join("kcore");
+    kcore.is_file().then_some(kcore)
+}
+
+/// What a user can do so that the code of an object is found; `id` is its build-id, if known.
+pub fn code_advice(object: &Object, id: Option<BuildId>) -> String {
+    match (object, id) {
+        (Object::Kernel, Some(id)) => {
+            format!(
+                "--vmlinux FILE, --root DIR with its vmlinux, or --vmlinux $(debuginfod-find debuginfo {id})"
+            )
+        }
+        (Object::Kernel, None) => {
+            "--vmlinux FILE or --root DIR with its vmlinux; perf record --kcore keeps it".into()
+        }
+        (Object::Module(_), _) => "code of modules is only in what perf record --kcore keeps".into(),
+        (Object::Vdso | Object::Vdso32, _) => {
+            "--buildid-dir DIR with the cache of the recorded machine".into()
+        }
+        (_, Some(id)) => {
+            format!("--root DIR, --buildid-dir DIR, --debuginfod, or debuginfod-find executable {id}")
+        }
+        (_, None) => "--root DIR with the file that was recorded".into(),
+    }
 }
 
 /// The functions of one frame: that of the symbol table, and the calls that the compiler inlined into it.
@@ -364,6 +399,19 @@ impl NamedPlace<'_> {
         Some((symbol.start..symbol.end, elf.arch))
     }
 
+    /// The addresses of the symbol of a kernel or module that covers one, as they were recorded.
+    pub fn kernel_symbol(&self, at: u64) -> Option<Range<u64>> {
+        let Some(NameSource::Image(Image::Kernel { symbols, shift }, _)) = &self.source else { return None };
+        let symbol = symbols.find(at.wrapping_add(*shift))?;
+        Some(symbol.start.wrapping_sub(*shift)..symbol.end.wrapping_sub(*shift))
+    }
+
+    /// Why the functions of the kernel have no names.
+    pub fn why_nameless(&self) -> Option<String> {
+        let why = self.why.as_ref()?;
+        Some(format!("functions of the kernel have no names: {why} (--kallsyms, --vmlinux)"))
+    }
+
     /// Its name; `None` if the address is in no mapping.
     pub fn dso(&self) -> Option<&[u8]> {
         self.dso.as_deref()
@@ -381,9 +429,8 @@ impl Named {
                 "some inlined calls and source lines are not shown, because reading its DWARF was stopped";
             self.said.push((Level::Warning, format!("{name}: {what}: {why}")));
         }
-        if let Some(why) = &place.why {
-            let what = format!("functions of the kernel have no names: {why} (--kallsyms, --vmlinux)");
-            self.said.push((Level::Info, what));
+        if let Some(why) = place.why_nameless() {
+            self.said.push((Level::Info, why));
         }
         match (&place.source, &place.dso) {
             (Some(_), Some(_)) => self.with_symbols += 1,

@@ -53,10 +53,7 @@ impl fmt::Debug for Inlined<'_> {
 impl<'a> Inlined<'a> {
     /// Opens the DWARF of a file, if it has any. Units are read when an address of theirs is asked for. Split DWARF is
     /// found beside the file (`.dwp`) or where the compiler put it (`.dwo`).
-    pub(crate) fn open(
-        files: &'a DwarfFiles,
-        DwarfPlaces { file, common }: &DwarfPlaces,
-    ) -> Option<Inlined<'a>> {
+    pub fn open(files: &'a DwarfFiles, DwarfPlaces { file, common }: &DwarfPlaces) -> Option<Inlined<'a>> {
         let meter = files.meter();
         meter.begin();
         let context = || {

@@ -11,6 +11,10 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::thread::sleep;
 use std::time::Duration;
 
+use perfx_format::record::cpumode;
+use perfx_format::sample::NewSample;
+use perfx_format::write::RecordingWriter;
+use perfx_format::{Attr, Comm, Endian, Event, sample_type as st};
 use serde_json::{Value as Json, json};
 use tempfile::TempDir;
 
@@ -28,7 +32,7 @@ macro_rules! named {
     ($($check:ident),* $(,)?) => { [$((stringify!($check), $check as Check)),*] };
 }
 
-const CHECKS: [(&str, Check); 18] = named![
+const CHECKS: [(&str, Check); 20] = named![
     a_page_shows_what_was_counted_and_follows_pointer_and_keys,
     a_page_of_two_recordings_shows_their_difference,
     a_reload_shows_the_same,
@@ -42,6 +46,8 @@ const CHECKS: [(&str, Check); 18] = named![
     the_name_of_a_row_chooses_it,
     instructions_have_the_weight_of_the_chosen_samples,
     stacks_over_time_are_those_of_the_samples,
+    threads_are_below_each_other_over_time,
+    many_processes_scroll_in_the_map_and_stacks_begin_with_programs,
     calls_of_a_trace_are_drawn_to_the_ns,
     axe_finds_nothing,
     samples_of_a_tracepoint_are_counted_by_number_or_period,
@@ -515,8 +521,9 @@ fn stacks_are_reshaped_and_the_address_has_what_was_chosen(browser: &Browser, ro
 /// Clicks the name of a row of the map of time.
 fn click_row(browser: &Browser, name: &str) {
     let place = browser.run(&format!(
-        "const {{ names, rows, height, canvas }} = sides[0].heat; \
-         return (names.indexOf('{name}') + 0.5) / rows * height / canvas.getBoundingClientRect().height"
+        "const {{ heat }} = sides[0]; const row = heat.names.indexOf('{name}'); showRow(heat, row); \
+         const top = (row + 0.5) * heat.line - heat.scroller.scrollTop; \
+         return top / heat.canvas.getBoundingClientRect().height"
     ));
     browser.drag(".heat canvas", &[(0.01, place.as_f64().unwrap())]);
 }
@@ -561,7 +568,7 @@ fn instructions_have_the_weight_of_the_chosen_samples(browser: &Browser, root: &
     let said = browser.text("heat-said");
     check(&["--time", said.split_once("--time ").unwrap().1]);
     browser.change("showCode(functions.indexOf('[[kernel.kallsyms]]'))");
-    assert!(browser.text("panel-code").contains("code of the kernel is not listed"));
+    assert!(browser.text("panel-code").contains("functions of the kernel have no names"));
 }
 
 fn calls_of_a_trace_are_drawn_to_the_ns(browser: &Browser, _root: &Path) {
@@ -620,6 +627,108 @@ fn stacks_over_time_are_those_of_the_samples(browser: &Browser, root: &Path) {
     assert_eq!(browser.sums(), [total(&folded(&input, root, &[]))]);
 }
 
+fn threads_are_below_each_other_over_time(browser: &Browser, root: &Path) {
+    let folder = temp();
+    let input = Fixture::new("recorded/threads.p61.data").path;
+    browser.open(&page(&folder, &[&input], root));
+    browser.choose("view", "chart");
+    // The stack at the time of each sample, below the name of its thread.
+    let drawn = browser.run(
+        "const [side] = sides; return flame.threads.map((thread, at) => { \
+         const own = flame.lines.slice(thread.line + 1, flame.threads[at + 1]?.line); \
+         return [thread.name, thread.times.rows.map((row) => { const time = side.time[row]; \
+         const stack = own.map((line) => line.find(({ times }) => times.from <= time && time < times.to)); \
+         return [[side.labels[side.label[row]][0], ...stack.filter(Boolean).map(nameOf)].join(';'), side.samples[row]]; })]; })",
+    );
+    let threads: Vec<(String, Vec<(String, u64)>)> = serde_json::from_value(drawn).unwrap();
+    assert!(threads.len() > 2, "{threads:?}");
+    let tid = |name: &str| name.trim_end_matches(')').rsplit_once('(').unwrap().1.to_owned();
+    for (name, rows) in &threads {
+        let mut stacks = BTreeMap::<String, u64>::new();
+        for (stack, samples) in rows {
+            *stacks.entry(stack.clone()).or_default() += samples;
+        }
+        let lines = folded(&input, root, &["--weight", "samples", "--tid", &tid(name)]);
+        assert_eq!(stacks, lines.iter().cloned().collect(), "{name}");
+    }
+    assert_eq!(browser.text("path"), format!("{} threads", threads.len()));
+    // The arrow keys go from the stacks of one thread to the next one.
+    browser.change("document.getElementById('flame').focus(); select(flame.threads[0])");
+    let depth = browser.run("return flame.threads[1].line - flame.threads[0].line").as_u64().unwrap();
+    browser.keys(&vec!['\u{e015}'; depth as usize]);
+    let is_second = |browser: &Browser| browser.run("return flame.threads.indexOf(flame.focus)") == 1;
+    for _ in 0..depth {
+        if !is_second(browser) {
+            browser.keys(&['\u{e013}']);
+        }
+    }
+    assert!(is_second(browser));
+    // The name of a thread shows it alone; that at the top then shows all.
+    browser.change("zoom(flame.threads[1])");
+    assert_eq!(browser.sums(), [total(&folded(&input, root, &["--tid", &tid(&threads[1].0)]))]);
+    assert_eq!(browser.run("return nameOf(flame.root)"), threads[1].0);
+    browser.change("zoom(flame.root)");
+    assert_eq!(browser.sums(), [total(&folded(&input, root, &[]))]);
+}
+
+/// A recording of so many processes of seven programs, each with one more sample than the one before it.
+fn of_processes(out: &Path, processes: u32) {
+    let mut attr = Attr::default();
+    attr.sample_type = st::IP | st::TID | st::TIME;
+    // sample_id_all, mmap, comm.
+    (attr.flags, attr.sample_period) = (1 << 18 | 1 << 9 | 1 << 8, 1000);
+    let event = Event::made(&attr, vec![1], Endian::Little);
+    let mut writer = RecordingWriter::create(out, &[event], Endian::Little).unwrap();
+    let mut time = 1;
+    for pid in 1..=processes {
+        let name = format!("task-{}", pid % 7);
+        let comm = Comm { pid, tid: pid, name: name.as_bytes() };
+        writer.write(&comm.write(0, &[0; 16], Endian::Little).unwrap()).unwrap();
+        for _ in 0..pid {
+            let cpumode = cpumode::USER;
+            let sample = NewSample { cpumode, ip: 0x1000, pid, tid: pid, time, ..NewSample::default() };
+            writer.write(&sample.build(&attr, Endian::Little).unwrap()).unwrap();
+            time += 1000;
+        }
+    }
+    writer.finish().unwrap();
+}
+
+fn many_processes_scroll_in_the_map_and_stacks_begin_with_programs(browser: &Browser, root: &Path) {
+    let (folder, processes) = (temp(), 120);
+    let input = folder.path().join("many.data");
+    of_processes(&input, processes);
+    browser.open(&page(&folder, &[&input], root));
+    let roots = browser.run("return [state.root, flame.lines[1].map((box) => [nameOf(box), box.values[0]])]");
+    let (kind, roots): (String, Vec<(String, u64)>) = serde_json::from_value(roots).unwrap();
+    assert_eq!((&*kind, roots.len()), ("program", 7), "{roots:?}");
+    for (name, sum) in roots {
+        let name = format!("^{name}$");
+        assert_eq!(sum, total(&folded(&input, root, &["--comm", &name])), "{name}");
+    }
+    browser.choose("rows", "process");
+    let names = browser.run("return sides[0].heat.names.length");
+    assert_eq!(names, processes);
+    // The smallest process is in the last row, which is not seen before the map is scrolled.
+    let pixels = "const { canvas } = sides[0].heat; return canvas.toDataURL()";
+    let before = browser.run(pixels);
+    click_row(browser, "task-1 (1)");
+    assert_eq!(browser.run("return state.process"), "task-1 (1)");
+    assert_eq!(browser.sums(), [total(&folded(&input, root, &["--pid", "1"]))]);
+    browser.change("state.process = ''; fillTasks(); refresh(); sides[0].heat.scroller.scrollTop = 1e9");
+    assert_ne!(browser.run(pixels), before);
+    // The row of the cursor is seen.
+    browser.change(
+        "const { heat } = sides[0]; heat.scroller.scrollTop = 0; heat.cursor = [0, 0]; heat.canvas.focus()",
+    );
+    browser.keys(&['\u{e015}'; 40]);
+    let seen = browser.run(
+        "const { cursor, scroller, line, height } = sides[0].heat; const top = cursor[1] * line - scroller.scrollTop; \
+         return [cursor[1], top >= 0 && top + line <= height + 1]",
+    );
+    assert_eq!(seen, json!([40, true]));
+}
+
 /// axe-core is the reference for what a screen reader needs.
 fn axe_finds_nothing(browser: &Browser, root: &Path) {
     let python = std::env::var("PERFX_PYTHON").unwrap_or("python3".to_owned());
@@ -632,7 +741,9 @@ fn axe_finds_nothing(browser: &Browser, root: &Path) {
     }
     let folder = temp();
     let inputs = ["fp.p61", "fp-deep.p61"].map(|name| Fixture::new(&format!("recorded/{name}.data")).path);
-    for inputs in [&[&*inputs[0]][..], &[&inputs[0], &inputs[1]]] {
+    let many = folder.path().join("many.data");
+    of_processes(&many, 60);
+    for inputs in [&[&*inputs[0]][..], &[&inputs[0], &inputs[1]], &[&many]] {
         browser.open(&page(&folder, inputs, root));
         browser.run(&axe.text());
         let check = |what: &str, part: &str| {

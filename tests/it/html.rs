@@ -5,16 +5,21 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::path::Path;
+use std::process::Command;
 
+use build_id::BuildId;
 use perfx_export::html::{Head, RecordingHead};
+use perfx_format::record::cpumode;
 use serde_json::Value as Json;
+use symbols::ElfFile;
 
 use crate::args;
 use crate::folded::INLINED;
 use crate::support::{
-    Fixture, Ran, Stdin, each_fixture, is_installed, perf, perfx, perfx_command, perfx_with, recorded, run,
-    skipped, temp, workloads,
+    Fixture, Ran, Stdin, clean, each_fixture, is_installed, perf, perfx, perfx_command, perfx_with, recorded,
+    run, skipped, temp, workloads,
 };
+use crate::symbols::record_kernel;
 
 fn export(inputs: &[&Path], more: &[&str]) -> Ran {
     let mut command = perfx_command();
@@ -231,8 +236,14 @@ fn listed_code_has_the_instructions_of_the_file_and_the_weight_of_the_samples() 
     let (mut first, mut names) = (0, Vec::new());
     let lines = perfx(args!["export", "folded", "--no-files", "--root", root, input]).text();
     for code in &data.head.code {
+        // Nothing says what its functions are.
+        if code.name == "[kernel.kallsyms]" {
+            assert!(code.instructions.is_empty() && code.lack.is_some());
+            names.push(code.name.as_str());
+            continue;
+        }
         let program = root.join(code.file.trim_start_matches('/'));
-        let mut dump = crate::support::clean("objdump");
+        let mut dump = clean("objdump");
         let dump = run(dump.arg(format!("--disassemble={}", code.name)).arg(program), Stdin::Null).text();
         let words = |line: &str| {
             let (address, rest) = line.trim_start().split_once(":\t")?;
@@ -254,7 +265,7 @@ fn listed_code_has_the_instructions_of_the_file_and_the_weight_of_the_samples() 
         assert_eq!(weight, own.map(|(_, count)| count.parse::<u64>().unwrap()).sum::<u64>(), "{}", code.name);
         (first, names) = (inside.end, [names, vec![code.name.as_str()]].concat());
     }
-    assert_eq!(names, ["leaf_xor", "leaf_mul", "down"]);
+    assert_eq!(names, ["leaf_xor", "leaf_mul", "down", "[kernel.kallsyms]"]);
     let both = export(&[&input, &input], &more);
     assert_eq!(both.code, Some(2), "{}", both.stderr);
 }
@@ -266,7 +277,7 @@ fn source_lines_have_the_samples_of_their_code() {
     let folder = temp();
     let at = |name: &str| folder.path().join(name);
     fs::write(at("inlined.c"), INLINED).unwrap();
-    let mut gcc = crate::support::clean("gcc");
+    let mut gcc = clean("gcc");
     let built = run(gcc.args(["-O2", "-g", "-o"]).args([at("inlined"), at("inlined.c")]), Stdin::Null);
     assert_eq!(built.code, Some(0), "{}", built.stderr);
     let line = args!["record", "-q", "-e", "cpu-clock:u", "-F", "999", "-o", at("in.data"), at("inlined")];
@@ -377,7 +388,7 @@ fn the_page_permits_its_own_script_and_style_only() {
         let text = page.split_once(open).unwrap().1.split_once(close).unwrap().0;
         let folder = temp();
         fs::write(folder.path().join("text"), text).unwrap();
-        let mut sum = crate::support::clean("sha256sum");
+        let mut sum = clean("sha256sum");
         let digits = run(sum.arg(folder.path().join("text")), Stdin::Null).text();
         let bytes: Vec<u8> =
             (0..32).map(|at| u8::from_str_radix(&digits[at * 2..][..2], 16).unwrap()).collect();
@@ -421,4 +432,89 @@ fn losses_are_on_the_page_and_exit_with_3() {
     assert_eq!(about["lost"], stats["lost"]);
     let du: Json = serde_json::from_slice(&perfx(args!["du", "--json", lost.path]).stdout).unwrap();
     assert_eq!(about["bytes"][0]["rows"].as_array().unwrap().last().unwrap()["bytes"], du["bytes"]);
+}
+
+const KERNEL: &str = "
+int _text(int x) { return x + 1; }
+int first(int x) { return x * 3 + 1; }
+int second(int x) { return x * 5 + 2; }
+";
+
+/// Of a kernel at another address (KASLR), from its vmlinux or from the copy of its memory beside the recording; without
+/// these, the page says what is missing.
+#[test]
+fn code_of_the_kernel_is_that_of_its_vmlinux_or_kcore() {
+    if !is_installed("ld", "apt-get install binutils") || !is_installed("gcc", "apt-get install gcc") {
+        return;
+    }
+    let folder = temp();
+    let path = |name: &str| folder.path().join(name);
+    fs::write(path("kernel.c"), KERNEL).unwrap();
+    let id = BuildId::new(&[7; 20]).unwrap();
+    let done = |command: &mut Command| {
+        let ran = run(command, Stdin::Null);
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    };
+    done(clean("gcc").args(["-O1", "-g", "-c", "-o"]).args([path("kernel.o"), path("kernel.c")]));
+    // The copy of the memory has the same code at the address at which it ran.
+    let (linked, recorded) = (0xffff_ffff_8100_0000_u64, 0xffff_ffff_9200_0000_u64);
+    let build_id = format!("--build-id=0x{id}");
+    fs::create_dir_all(path("kcore.data/kcore_dir")).unwrap();
+    for (name, start) in [("vmlinux", linked), ("kcore.data/kcore_dir/kcore", recorded)] {
+        let link = ["-e", "_text", &format!("-Ttext={start:#x}"), &build_id, "-o"];
+        done(clean("ld").args(link).args([path(name), path("kernel.o")]));
+    }
+    let elf = ElfFile::read(&path("vmlinux")).unwrap();
+    let at = |name: &str| {
+        elf.symbols.iter().find(|symbol| &*symbol.name == name.as_bytes()).unwrap().start - linked
+    };
+    let symbols = ["_text", "first", "second"].map(|name| format!("{:x} T {name}\n", recorded + at(name)));
+    fs::write(path("kallsyms"), symbols.concat()).unwrap();
+    let samples = ["first", "second", "first"].map(|name| (recorded + at(name), cpumode::KERNEL));
+    let mapping = (recorded, 0x10_0000, recorded, "[kernel.kallsyms]_text", Some(id));
+    record_kernel(&path("plain.data"), &[mapping], &samples);
+    fs::copy(path("plain.data"), path("kcore.data/data")).unwrap();
+
+    let shown = |input: &str, option: &[&str]| {
+        let (input, file) = (path(input), option.get(1).map(|name| path(name)));
+        let mut command = perfx_command();
+        command.args(["export", "html", "--no-files", "--annotate", "5", "-o", "-"]).arg(input);
+        command.args(option.first()).args(file);
+        Data::of(&run(&mut command, Stdin::Null).stdout)
+    };
+    for (input, option) in
+        [("plain.data", "--vmlinux"), ("kcore.data", "--vmlinux"), ("kcore.data", "--kallsyms")]
+    {
+        let data = shown(input, &[option, option.trim_start_matches('-')]);
+        let code = &data.head.code;
+        let names: Vec<&str> = code.iter().map(|code| &*code.name).collect();
+        assert_eq!((names[..] == ["first", "second"], &code[0].lack), (true, &None), "{input} {option}");
+        let mut dump = clean("objdump");
+        let dump = run(dump.arg("--disassemble=first").arg(path("vmlinux")), Stdin::Null).text();
+        let theirs: Vec<String> = dump
+            .lines()
+            .filter_map(|line| line.trim_start().split_once(":\t"))
+            .map(|(at, _)| u64::from_str_radix(at, 16).unwrap() - linked + recorded)
+            .map(|at| format!("{at:x}"))
+            .collect();
+        let ours = code[0].instructions.iter();
+        // In a list without sizes, a function ends where the next one begins.
+        let ours: Vec<&str> = ours.map(|(at, ..)| &**at).take(theirs.len()).collect();
+        assert_eq!(ours, theirs, "{input} {option}");
+        let spots: Vec<_> = data.instructions().map(|(spot, _)| spot.unwrap()).collect();
+        assert_eq!(spots, [0, code[0].instructions.len(), 0]);
+        let lines: Vec<u32> = code.iter().flat_map(|code| &code.lines).map(|line| line.number).collect();
+        assert_eq!(lines.contains(&3) && lines.contains(&4), option == "--vmlinux", "{lines:?}");
+    }
+    let lacks = |data: &Data| {
+        let code = data.head.code.iter();
+        code.map(|code| (code.name.clone(), code.lack.clone().unwrap())).collect::<Vec<_>>()
+    };
+    let missing = lacks(&shown("plain.data", &["--kallsyms", "kallsyms"]));
+    assert_eq!(missing.iter().map(|(name, _)| &**name).collect::<Vec<_>>(), ["first", "second"]);
+    let lack = format!("its code was not found, no file with build-id {id}: --vmlinux FILE");
+    assert!(missing[0].1.starts_with(&lack), "{missing:?}");
+    let nameless = lacks(&shown("kcore.data", &[]));
+    assert_eq!((nameless.len(), &*nameless[0].0), (1, "[kernel.kallsyms]"));
+    assert!(nameless[0].1.starts_with("functions of the kernel have no names"), "{nameless:?}");
 }

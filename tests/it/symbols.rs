@@ -440,7 +440,11 @@ fn names_that_overlap_take_no_memory_of_their_own() {
 const NO_FILE: Inode = Inode { major: 0, minor: 0, inode: 0, generation: 0 };
 
 /// A recording of a kernel: mappings with address, size, offset, name and build-id, and samples with address and CPU mode.
-fn record_kernel(out: &Path, mappings: &[(u64, u64, u64, &str, Option<BuildId>)], samples: &[(u64, u16)]) {
+pub(crate) fn record_kernel(
+    out: &Path,
+    mappings: &[(u64, u64, u64, &str, Option<BuildId>)],
+    samples: &[(u64, u16)],
+) {
     let mut attr = Attr::default();
     attr.sample_type = st::IP | st::TID | st::TIME;
     // sample_id_all, mmap.

@@ -1,10 +1,9 @@
 //! What `perfx doctor` says of the code that the hardware traces of a recording need and that is not found here.
 
 use anyhow::Result;
-use build_id::Object;
 use perfx_auxtrace::{Known, Needed, Survey};
 use perfx_passes::{IdOptions, traced_code};
-use perfx_resolve::{Facts, dso_name};
+use perfx_resolve::{Facts, code_advice, dso_name};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -53,7 +52,7 @@ impl MissingCode {
         let id = known.as_ref().and_then(|known| known.id).map(|id| id.to_string());
         MissingCode {
             name: dso.map(|dso| String::from_utf8_lossy(dso_name(&dso)).into_owned()),
-            advice: advice(known.as_ref(), id.as_deref()),
+            advice: advice(known.as_ref()),
             build_id: id,
             bytes,
             of_bytes,
@@ -70,26 +69,7 @@ impl MissingCode {
 }
 
 /// What finds the code of a DSO.
-fn advice(known: Option<&Known>, id: Option<&str>) -> String {
-    let Some(Known { object, .. }) = known else {
-        return "it has no file; perfx inject --jit gives code of a jitdump one".into();
-    };
-    match (object, id) {
-        (Object::Kernel, Some(id)) => {
-            format!(
-                "--vmlinux FILE, --root DIR with its vmlinux, or --vmlinux $(debuginfod-find debuginfo {id})"
-            )
-        }
-        (Object::Kernel, None) => {
-            "--vmlinux FILE or --root DIR with its vmlinux; perf record --kcore keeps it".into()
-        }
-        (Object::Module(_), _) => "code of modules is only in what perf record --kcore keeps".into(),
-        (Object::Vdso | Object::Vdso32, _) => {
-            "--buildid-dir DIR with the cache of the recorded machine".into()
-        }
-        (_, Some(id)) => {
-            format!("--root DIR, --buildid-dir DIR, --debuginfod, or debuginfod-find executable {id}")
-        }
-        (_, None) => "--root DIR with the file that was recorded".into(),
-    }
+fn advice(known: Option<&Known>) -> String {
+    let nothing = || "it has no file; perfx inject --jit gives code of a jitdump one".to_owned();
+    known.map_or_else(nothing, |known| code_advice(&known.object, known.id))
 }

@@ -10,6 +10,7 @@ use perfx_format::read::Recording;
 use perfx_look::{LostCount, Times, stats_and_du};
 use perfx_passes::IdOptions;
 use perfx_pipeline::{Level, Report, counted};
+use perfx_resolve::kcore_of;
 use serde::Serialize;
 
 use super::input::{Collected, StackArgs, TraceArgs, each_recording, say_read};
@@ -130,6 +131,7 @@ impl Html {
     ) -> Result<Read> {
         // The page does not tell where the recording was.
         let name = recording.name.rsplit('/').next().unwrap_or_default().to_owned();
+        let kcore = kcore_of(&recording.name);
         let threads = self.stacks.threads();
         let again = |recording: &Recording| {
             let mut again = recording.try_clone().context("the recording can be read only once")?;
@@ -163,7 +165,10 @@ impl Html {
         let (placed, found) = named.add(&collected.stacks, collected.search(ids, inlined))?;
         let shown = event.of(&about.name, &collected.stacks, &collected.facts)?;
         let annotated = match shown.filter(|_| self.annotate > 0) {
-            Some(shown) => annotate(&collected.stacks, shown, self.annotate, collected.search(ids, true))?,
+            Some(shown) => {
+                let search = collected.search(ids, true);
+                annotate(&collected.stacks, shown, self.annotate, search, kcore.as_deref())?
+            }
             None => Annotated::default(),
         };
         let Collected { recording, facts, stacks, bar, .. } = collected;

@@ -1,26 +1,34 @@
-// Lays out the stacks of one thread in the order of time.
+// Lays out the stacks of threads in the order of time, one thread below the other.
 
-// The thread that is shown: the chosen one, or the one with the most weight.
-function chartThread(side) {
+// The most threads, and the number of boxes from which on no other thread is drawn.
+const MOST_THREADS = 200, MOST_BOXES = 200000;
+// What threads are called among functions: their numbers are behind those of all names that stacks can begin with.
+const FIRST_THREAD = 1e9;
+
+// The threads of the chosen samples, the heaviest first.
+function chartThreads(side) {
   const sums = new Map();
   side.tasks.forEach((task, label) => side.byLabel[label] && sums.set(task.thread, (sums.get(task.thread) ?? 0) + side.byLabel[label]));
-  return ranked('thread', sums)[0];
+  return ranked('thread', sums);
 }
 
-// The chosen samples of a thread that have a time.
-function chartRows(side, thread) {
+// The chosen samples of each thread that have a time.
+function chartRows(side, threads) {
   const [first, end] = side.from == null ? [0, side.timed] : [rowAt(side, side.from), rowAt(side, side.to)];
   const event = side.events.findIndex((event) => event.name === state.event);
-  const takes = side.tasks.map((task) => taken(task) && task.thread === thread);
-  const rows = [];
+  const rows = threads.map(() => []);
+  const places = new Map(threads.map((thread, place) => [thread, place]));
+  const placeOf = side.tasks.map((task) => (taken(task) ? places.get(task.thread) : null));
   for (let row = first; row < end; row++) {
-    if (side.event[row] === event && takes[side.label[row]] && isKept(side.node[row])) rows.push(row);
+    const place = placeOf[side.label[row]];
+    if (side.event[row] === event && place != null && isKept(side.node[row])) rows[place].push(row);
   }
-  // What lasts may have begun in front of the span.
-  for (let row = first - 1; row >= 0 && side.events[event]?.lasts; row--) {
-    if (side.event[row] !== event || !takes[side.label[row]]) continue;
-    if (isKept(side.node[row]) && side.time[row] + side.period[row] > side.from) rows.unshift(row);
-    break;
+  // What lasts may have begun in front of the span: the last one of each thread.
+  const before = new Set(threads.keys());
+  for (let row = first - 1; row >= 0 && before.size && side.events[event]?.lasts; row--) {
+    const place = placeOf[side.label[row]];
+    if (side.event[row] !== event || place == null || !before.delete(place)) continue;
+    if (isKept(side.node[row]) && side.time[row] + side.period[row] > side.from) rows[place].unshift(row);
   }
   return rows;
 }
@@ -31,23 +39,52 @@ function longest(side, rows) {
   return gaps.length ? 2 * gaps[gaps.length >> 1] : Math.max(1, side.span);
 }
 
-// Of samples too near each other to be seen, only the heaviest is drawn. So the work depends on the width and on the
-// depth of stacks, not on the number of samples.
+// Of a thread alone the root has the name; of several each has a line with its name, which is above its stacks.
 function layOutChart() {
   const side = sides[compare ? +state.width : 0];
-  const thread = chartThread(side);
-  const rows = thread == null ? [] : chartRows(side, thread);
+  const all = chartThreads(side);
+  const threads = all.slice(0, MOST_THREADS);
+  const rows = chartRows(side, threads);
   const [from, to] = side.from == null ? [0, Math.max(1, side.span)] : [side.from, Math.min(side.to, side.span)];
   const cell = Math.max((to - from) * LEAST / Math.max(1, $('flame-box').clientWidth), 1);
+  const box = (index, above, line, rows, start, end) => ({
+    index, above, line, depth: line, values: sides.map(() => 0), times: { side, rows, from: start, to: end },
+  });
+  const root = box(NONE, null, 0, rows.flat(), from, to);
+  Object.assign(flame, { lines: [[root]], root, most: 0, threads: [] });
+  const chart = { side, from, to, cell, box, boxes: 0, hidden: false };
+  if (threads.length < 2) {
+    root.name = threads[0] ?? 'no samples with a time';
+    layOutThread(chart, root, rows[0] ?? []);
+  } else {
+    for (let place = 0; place < threads.length && chart.boxes < MOST_BOXES; place++) {
+      if (!rows[place].length) continue;
+      const thread = box(functions.length + FIRST_THREAD + place, root, flame.lines.length, rows[place], from, to);
+      thread.name = threads[place];
+      flame.lines.push([thread]);
+      flame.threads.push(thread);
+      layOutThread(chart, thread, rows[place]);
+    }
+    const shown = flame.threads.length;
+    root.name = shown < all.length ? `${count(shown)} of ${count(all.length)} threads, those with the most ${things()}` : `${count(shown)} threads`;
+  }
+  if (chart.hidden) root.name += `, calls shorter than ${duration(cell)} may be hidden: choose a span of time to see them`;
+  const boxes = flame.lines.flat();
+  for (const { times } of boxes) times.to = Math.min(times.to, to);
+  for (const box of boxes) {
+    box.x = (box.times.from - from) / (to - from);
+    box.width = (box.times.to - box.times.from) / (to - from);
+  }
+  focusAgain(boxes);
+}
+
+// Lays out the stacks of a thread below its own box. Of samples too near each other to be seen, only the heaviest is
+// drawn. So the work depends on the width and on the depth of stacks, not on the number of samples.
+function layOutThread(chart, thread, rows) {
+  const { side, from, to, cell, box } = chart;
   const { lasts } = currentEvent();
   const most = lasts ? 0 : longest(side, rows);
   const lastOf = (row) => side.time[row] + side.period[row];
-  const box = (index, above, line, start, end) => ({
-    index, above, line, depth: line, values: sides.map(() => 0), times: { side, rows, from: start, to: end },
-  });
-  const root = box(NONE, null, 0, from, to);
-  root.name = thread ?? 'no samples with a time';
-  Object.assign(flame, { lines: [[root]], root, most: 0 });
   // The boxes that the previous sample was in, outermost first.
   let open = [];
   let drawn = 0;
@@ -75,19 +112,14 @@ function layOutChart() {
     open = open.slice(0, same);
     open.forEach((box) => (box.times.to = end));
     for (const node of path.slice(same)) {
-      const made = Object.assign(box(nodeFunction[node], open[open.length - 1] ?? root, open.length + 1, start, end), { node });
+      const above = open[open.length - 1] ?? thread;
+      const made = Object.assign(box(nodeFunction[node], above, above.line + 1, rows, start, end), { node });
       open.push(made);
+      chart.boxes++;
       (flame.lines[made.line] ??= []).push(made);
     }
   }
-  if (lasts && cell > 1 && drawn < rows.length) root.name += `, calls shorter than ${duration(cell)} may be hidden: choose a span of time to see them`;
-  const boxes = flame.lines.flat();
-  for (const { times } of boxes) times.to = Math.min(times.to, to);
-  for (const box of boxes) {
-    box.x = (box.times.from - from) / (to - from);
-    box.width = (box.times.to - box.times.from) / (to - from);
-  }
-  focusAgain(boxes);
+  if (lasts && cell > 1 && drawn < rows.length) chart.hidden = true;
 }
 
 // What a box says about itself, in lines.

@@ -2,11 +2,15 @@
 
 // The number of the first instruction of each function.
 const codeStart = [];
-const codeOf = (index) => code.findIndex((one) => one.name === functions[index] && one.file === fileOf(index));
+// All code without symbols of a file goes by the name of that.
+const codeOf = (index) => {
+  const name = functionKind[index] & 8 ? fileOf(index) : functions[index];
+  return code.findIndex((one) => one.name === name && one.file === fileOf(index));
+};
 
 // Why a function has no code, by what it is code of.
-const LACKS = ['it is not one of those with the most samples (--annotate takes a larger number)',
-  'code of the kernel is not listed', 'code of JIT compilers is not listed'];
+const FEW = 'it is not one of those with the most samples (--annotate takes a larger number)';
+const LACKS = [FEW, FEW, 'code of JIT compilers is not listed'];
 
 function showCode(index) {
   Object.assign(state, { tab: 'code', listed: index });

@@ -117,7 +117,8 @@ function nameTasks(side) {
   side.tasks = side.labels.map(([comm, [pid, tid, cpu], path]) => {
     const name = (comm, number) => (compare || number == null ? comm || '(no name)' : `${comm || '(no name)'} (${number | 0})`);
     const places = { cpu: cpu == null ? 'no CPU' : 'CPU ' + cpu, cgroup: path ?? 'no cgroup' };
-    return { process: name(best.get(pid).comm, pid), thread: name(comm, tid), ...places, pid, tid, comm: best.get(pid).comm };
+    const { comm: program } = best.get(pid);
+    return { process: name(program, pid), program: program || '(no name)', thread: name(comm, tid), ...places, pid, tid, comm: program };
   });
 }
 

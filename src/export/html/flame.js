@@ -83,7 +83,17 @@ function zoom(box) {
     return;
   }
   if (box.times) {
-    setSpan(box.times.side, ...(box === flame.root ? [null, null] : [box.times.from, box.times.to]));
+    const { side } = box.times;
+    // The name of a thread shows it alone; chosen again when all its time is shown, all threads.
+    const isAll = box === flame.root && side.from == null && state.thread;
+    if (flame.threads.includes(box) || isAll) {
+      state.thread = isAll ? '' : box.name;
+      state.focus = [];
+      fillTasks();
+      refresh();
+      return;
+    }
+    setSpan(side, ...(box === flame.root ? [null, null] : [box.times.from, box.times.to]));
     return;
   }
   state.zoom = state.focus = pathOf(box);
@@ -105,9 +115,11 @@ function flameKey(event) {
   const line = flame.lines[box.line];
   // A box on the next line that belongs to this one: the widest, or the one it hangs on.
   const next = (step) => flame.lines[box.line + step]?.filter((to) => to.above === box || to === box.above).sort((a, b) => b.width - a.width)[0];
+  // Over time, threads are below each other.
+  const threads = flame.view === 'chart' ? flame.threads : [];
   const action = {
-    ArrowDown: () => select(next(1)),
-    ArrowUp: () => select(next(-1)),
+    ArrowDown: () => select(next(1) ?? threads.find((thread) => thread.line > box.line)),
+    ArrowUp: () => select(next(-1) ?? threads.findLast((thread) => thread.line < box.line)),
     ArrowRight: () => select(line[line.indexOf(box) + 1]),
     ArrowLeft: () => select(line[line.indexOf(box) - 1]),
     Home: () => select(flame.root),

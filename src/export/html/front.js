@@ -28,6 +28,9 @@ const chooseUnit = () => (state.unit = currentEvent().by_period === false ? 'sam
 // The lists whose choice has the name of the list.
 const CHOICES = ['event', 'unit', ...KINDS, 'rows', 'root', 'view', 'width', 'by', 'least', 'kind'];
 
+// With more processes, stacks begin with the names of programs.
+const MOST_PROCESSES = 50;
+
 // What the colours of call stacks mean.
 function showLegend() {
   const what = state.by === 'shares' ? 'share' : 'weight';
@@ -88,7 +91,8 @@ function makeFront() {
     document.querySelector('option[value="samples"]').textContent = 'calls';
   }
   const processes = new Set(sides.flatMap((side) => side.tasks.map((task) => task.process)));
-  if (processes.size > 1) state.root = 'process';
+  // Of very many processes, most are short runs of the same programs.
+  if (processes.size > 1) state.root = processes.size > MOST_PROCESSES ? 'program' : 'process';
   fillTasks();
   if ($('cgroup').parentElement.hidden) document.querySelectorAll('option[value="cgroup"]').forEach((option) => option.remove());
   for (const id of ['width', 'by', 'least']) $(id).parentElement.hidden = !compare;

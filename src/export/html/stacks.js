@@ -196,7 +196,7 @@ function pathOf(box) {
 
 const share = (box, at) => ratio(box.values[at], sides[at].sum);
 const isFunction = (index) => index !== NONE && index < functions.length;
-const nameOf = ({ index, name }) => (index === NONE ? name ?? 'all' : functions[index] ?? rootNames()[index - functions.length]);
+const nameOf = ({ index, name }) => name ?? (index === NONE ? 'all' : functions[index] ?? rootNames()[index - functions.length]);
 const fileOf = (index) => (functionFile[index] >= 0 ? files[functionFile[index]].path : 'no file');
 
 // What a box says about itself, in lines.

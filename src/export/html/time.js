@@ -1,6 +1,7 @@
 // Draws samples over time, where a span of time is chosen with the pointer or with keys.
 
-const AXIS = 20, MOST_ROWS = 24;
+// The most rows of names, and the height in which they scroll.
+const AXIS = 20, MOST_ROWS = 2000, SEEN = 320;
 
 // A round width of columns, ns. Parts of a column show a rhythm best if the column is one second.
 function columnWidth(span) {
@@ -60,6 +61,7 @@ function heatOf(side) {
   // Events are sampled at different rates, so each has a scale of its own.
   const mosts = new Map();
   bins.forEach((bin, cell) => {
+    if (!bin) return;
     const name = events ? heat.names[cell % heat.rows] : '';
     mosts.set(name, Math.max(mosts.get(name) ?? 0, bin));
   });
@@ -91,24 +93,30 @@ function drawHeats() {
 
 function drawHeat(side) {
   const { heat } = side;
-  const height = heat.names ? Math.max(20, Math.min(18, 320 / heat.rows) * heat.rows) : Math.max(100, Math.min(200, Math.round(window.innerHeight * 0.15))) / sides.length;
+  const tall = heat.names ? Math.max(20, Math.min(18, Math.max(14, SEEN / heat.rows)) * heat.rows) : Math.max(100, Math.min(200, Math.round(window.innerHeight * 0.15))) / sides.length;
+  const height = Math.min(tall, SEEN);
+  // The canvas stays where it is seen, and only what is seen is drawn.
+  heat.tall.style.height = tall + AXIS + 'px';
+  heat.scroller.style.height = height + AXIS + 'px';
   const width = heat.canvas.clientWidth;
   // Room for the names of rows.
   const margin = width < 600 ? 70 : 130;
   const pen = surface(heat.canvas, width, height + AXIS);
-  const [cell, line] = [(width - margin) / heat.columns, height / heat.rows];
+  const [cell, line] = [(width - margin) / heat.columns, tall / heat.rows];
   Object.assign(heat, { cell, line, height, margin });
   pen.fillStyle = colours['--panel'];
   pen.fillRect(margin, 0, width - margin, height);
   const gap = cell > 5 && line > 3 ? 0.6 : 0;
-  const mosts = Array.from({ length: heat.rows }, (_, row) => mostOf(heat, row));
-  for (let column = 0; column < heat.columns; column++) {
-    for (let row = 0; row < heat.rows; row++) {
+  const seen = heat.names ? [Math.floor(heat.scroller.scrollTop / line), Math.ceil((heat.scroller.scrollTop + height) / line)] : [0, heat.rows];
+  const rows = Array.from({ length: heat.rows }, (_, row) => row).slice(...seen);
+  for (const row of rows) {
+    const most = mostOf(heat, row);
+    for (let column = 0; column < heat.columns; column++) {
       const bin = heat.bins[column * heat.rows + row];
       if (!bin) continue;
       const [from, to] = cellSpan(side, column, row);
       pen.globalAlpha = side.from == null || (from < side.to && to > side.from) ? 1 : 0.22;
-      pen.fillStyle = hsl(mix(colours['--heat-low'], colours['--heat-high'], Math.sqrt(bin / mosts[row])));
+      pen.fillStyle = hsl(mix(colours['--heat-low'], colours['--heat-high'], Math.sqrt(bin / most)));
       pen.fillRect(margin + column * cell, heatTop(heat, row), cell - gap, line - gap);
     }
   }
@@ -117,12 +125,14 @@ function drawHeat(side) {
   pen.font = '11px ' + getComputedStyle(document.body).fontFamily;
   pen.textBaseline = 'middle';
   pen.textAlign = 'right';
-  const labels = heat.names ?? [];
-  labels.forEach((name, row) => pen.fillText(shortenedInside(name, Math.floor((margin - 8) / 6.6)), margin - 8, heatTop(heat, row) + line / 2));
-  if (!heat.names) {
+  if (heat.names) {
+    for (const row of rows) pen.fillText(shortenedInside(heat.names[row] ?? '', Math.floor((margin - 8) / 6.6)), margin - 8, heatTop(heat, row) + line / 2);
+  } else {
     pen.fillText('+' + duration(heat.unit).replace(/\.?0+ /, ' '), margin - 8, 7);
     pen.fillText('+0', margin - 8, height - 6);
   }
+  // The axis is below the rows, also below one of which only a part is seen.
+  pen.clearRect(0, height, width, AXIS);
   pen.textAlign = 'center';
   const every = [1, 2, 5, 10, 20, 50, 100, 200, 500].find((every) => every * cell > 64) ?? 1000;
   // One unit for the whole axis: parts of a second if that is short.
@@ -145,15 +155,22 @@ function shortenedInside(text, most) {
   return text.length > most ? `${text.slice(0, most - end - 1)}…${text.slice(-end)}` : text;
 }
 // Parts of a second run upwards, as in FlameScope; rows with names downwards.
-const heatTop = (heat, row) => (heat.names ? row : heat.rows - 1 - row) * heat.line;
+const heatTop = (heat, row) => (heat.names ? row * heat.line - heat.scroller.scrollTop : (heat.rows - 1 - row) * heat.line);
 
 function cellAt(side, event) {
   const { heat } = side;
   const box = heat.canvas.getBoundingClientRect();
   const within = (value, most) => Math.min(most - 1, Math.max(0, Math.floor(value)));
   const column = within((event.clientX - box.left - heat.margin) / heat.cell, heat.columns);
-  const row = within((event.clientY - box.top) / heat.line, heat.rows);
+  const seen = Math.min(event.clientY - box.top, heat.height - 1);
+  const row = within((seen + heat.scroller.scrollTop) / heat.line, heat.rows);
   return [column, heat.names ? row : heat.rows - 1 - row];
+}
+
+// Scrolls until a row is seen.
+function showRow({ names, scroller, line, height }, row) {
+  if (!names) return;
+  scroller.scrollTop = Math.min(row * line, Math.max(scroller.scrollTop, (row + 1) * line - height));
 }
 
 // The name of a row, chosen as in the lists above the map; chosen again, all are shown.
@@ -207,11 +224,13 @@ function makeHeat(side) {
   canvas.setAttribute('role', 'application');
   canvas.setAttribute('aria-label', `${side.title}: samples over time`);
   canvas.setAttribute('aria-describedby', 'heat-said');
-  side.heat = { canvas, cursor: null };
+  const tall = make('div', {}, canvas);
+  const scroller = make('div', { className: 'map', tabIndex: -1, onscroll: () => drawHeat(side) }, tall);
+  side.heat = { canvas, tall, scroller, cursor: null };
   const rounded = side.step > 1 ? ` There are so many samples that their times are rounded down to ${duration(side.step).replace(/\.?0+ /, ' ')}.` : '';
   const timeless = side.timeless ? ` Some samples have no time; they are in the whole recording only.` : '';
   const caption = `${compare ? side.title + '. ' : ''}0 s is ${clock(side, 0)} of the recording's clock.${rounded}${timeless}`;
-  $('heats').append(make('figure', { className: 'heat' }, canvas, make('figcaption', {}, caption)));
+  $('heats').append(make('figure', { className: 'heat' }, scroller, make('figcaption', {}, caption)));
   let anchor = null;
   canvas.addEventListener('pointerdown', (event) => {
     const [left, cell] = [canvas.getBoundingClientRect().left, cellAt(side, event)];
@@ -242,6 +261,7 @@ function makeHeat(side) {
       const cell = [within(column + step[0], heat.columns), within(row + step[1], heat.rows)];
       held = event.shiftKey ? held ?? heat.cursor ?? cell : null;
       heat.cursor = cell;
+      showRow(heat, cell[1]);
       if (held) choose(side, held, cell); else { drawHeat(side); sayCell(side, cell); }
     } else if (event.key === 'Enter') {
       choose(side, [column, 0], [column, heat.rows - 1]);
