@@ -1,7 +1,7 @@
 //! The documents match the command line: docs/commands.md contains every `--help`, the README names every
 //! command, and the schemas describe the JSON.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use serde_json::{Value as Json, json};
@@ -46,6 +46,28 @@ fn the_command_reference_is_every_help() {
         fs::write(&path, &text).unwrap();
     }
     assert!(fs::read_to_string(&path).unwrap() == text, "docs/commands.md is not what --help says");
+}
+
+/// An option has the same letter, and takes the same values, in all commands that have it.
+#[test]
+fn options_are_spelled_the_same_in_all_commands() {
+    // What is split is not what is folded; -o names a folder where the output always is one; inject has the words of
+    // perf; the others have another meaning in each command, which their values show.
+    let differ = ["by", "dir", "output", "itrace", "jit", "mmap", "vmlinux", "samples", "seed", "time"];
+    let mut forms: BTreeMap<String, BTreeMap<(Option<char>, Vec<String>), String>> = BTreeMap::new();
+    for (words, command) in commands() {
+        for option in command.get_arguments() {
+            let Some(long) = option.get_long().filter(|long| !differ.contains(long)) else { continue };
+            let takes = option.get_action().takes_values();
+            let values = option.get_value_names().filter(|_| takes).unwrap_or_default();
+            let values = values.iter().map(ToString::to_string).collect();
+            forms.entry(long.to_owned()).or_default().insert((option.get_short(), values), words.clone());
+        }
+    }
+    assert!(forms.len() > 100);
+    for (long, forms) in forms {
+        assert_eq!(forms.len(), 1, "--{long}: {forms:?}");
+    }
 }
 
 #[test]

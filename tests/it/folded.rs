@@ -161,7 +161,7 @@ fn lines_do_not_depend_on_form_or_threads() {
         assert!(perfx_with(Stdin::Pipe(&piped), pipe).stdout == small, "{name} from a pipe");
         let packed = folder.path().join("packed.data");
         perfx(args!["compress", "-f", Fixture::new(name).path, "-o", packed]).done().unwrap();
-        assert!(folded(&packed, &["--by", "thread"]).stdout == small, "{name} compressed");
+        assert!(folded(&packed, &["--by", "tid"]).stdout == small, "{name} compressed");
     }
 }
 
@@ -221,8 +221,8 @@ fn what_lines_hold_can_be_chosen() {
     let options = [
         "",
         "--weight samples",
-        "--by process --kernel",
-        "--by thread --addrs",
+        "--by pid --kernel",
+        "--by tid --addrs",
         "--by cpu",
         "--by cgroup",
         "--skip-after main --all",

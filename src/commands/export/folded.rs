@@ -20,7 +20,7 @@ use crate::io::source::InputsArgs;
 ///
 /// Examples:
 ///   perfx export folded perf.data | flamegraph.pl > flame.svg
-///   perfx export folded perf.data --weight samples --by process -o perf.folded
+///   perfx export folded perf.data --weight samples --by pid -o perf.folded
 ///   perfx export folded perf.data --time 20%-40% --comm 'nginx.*' --kernel
 ///   perfx export folded @recordings.txt -o all.folded
 #[derive(Args, Debug)]
@@ -64,8 +64,10 @@ enum By {
     /// The thread's name
     Comm,
     /// NAME-PID, as stackcollapse-perf.pl --pid
+    #[value(name = "pid", alias = "process")]
     Process,
     /// NAME-PID/TID, as stackcollapse-perf.pl --tid
+    #[value(name = "tid", alias = "thread")]
     Thread,
     /// cpu-N, then the thread's name
     Cpu,
