@@ -115,18 +115,24 @@ impl OwnNames {
 /// What can follow the last colon of an event's name (tools/perf/util/parse-events.l).
 const MODIFIERS: &[u8] = b"ukhpPGHSDIWebRX";
 
-/// The name without the modifiers after its last colon: `cpu-clock` of `cpu-clock:ppp`.
+/// The name without the modifiers after its last colon, or after the last of a PMU's slashes: `cpu-clock` of
+/// `cpu-clock:ppp`.
 ///
 /// ```
 /// use perfx_format::event_name::without_modifiers;
 ///
 /// assert_eq!(without_modifiers(b"cycles:ukp"), b"cycles");
+/// assert_eq!(without_modifiers(b"cpu/event=0x3c/u"), b"cpu/event=0x3c/");
 /// assert_eq!(without_modifiers(b"sched:sched_switch"), b"sched:sched_switch");
 /// ```
 pub fn without_modifiers(name: &[u8]) -> &[u8] {
-    let colon = name.iter().rposition(|&byte| byte == b':');
-    let colon = colon.filter(|&colon| name[colon + 1..].iter().all(|byte| MODIFIERS.contains(byte)));
-    &name[..colon.unwrap_or(name.len())]
+    let is_modifier = |byte: &u8| MODIFIERS.contains(byte);
+    let Some(last) = name.iter().rposition(|byte| !is_modifier(byte)) else { return name };
+    match name[last] {
+        b':' => &name[..last],
+        b'/' if name[..last].contains(&b'/') => &name[..=last],
+        _ => name,
+    }
 }
 
 /// `system:name` of each tracepoint by its id.
