@@ -208,12 +208,12 @@ impl Session {
 
     /// Rewrites the sections of features below this one so that every perf reads on after them: a perf that
     /// cannot read a section sees no later feature, or fails at pipe data altogether. A section that cannot
-    /// be rewritten is left out and reported. perf skips features that it has no name for, such as those of simpleperf.
+    /// be rewritten is left out and reported.
     pub fn repair_features(&mut self, below: Feature) {
         let nrcpus = self.features.get(&Feature::NRCPUS);
         let context = FeatureContext { cpus: nrcpus.and_then(|section| NrCpus::read(section, self.endian)) };
-        let known = self.features.range(..below).filter(|(feature, _)| feature.name().is_some());
-        let features: Vec<_> = known.map(|(feature, section)| (*feature, section.clone())).collect();
+        let features: Vec<_> =
+            self.features.range(..below).map(|(feature, section)| (*feature, section.clone())).collect();
         for (feature, section) in features {
             match repair(feature, &section, self.endian, context) {
                 Repaired::Sound => {}

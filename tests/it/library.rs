@@ -314,6 +314,8 @@ fn a_writer_refuses_what_some_perf_stops_at() {
         RecordingWriter::to_file(Cursor::new(Vec::new()), &[], perfx_format::Endian::Little).unwrap();
     let error = writer.set_feature(Feature::CACHE, vec![9, 0, 0, 0]).unwrap_err();
     assert!(error.to_string().contains("CACHE"), "{error}");
+    // perf does not know what simpleperf adds, and skips it.
+    writer.set_feature(Feature::FILE, vec![9, 0, 0, 0]).unwrap();
     assert!(writer.write(&[0; 7]).is_err());
     let attr = fs::read(root().join("tests/data/recorded/pipe.p61.data")).unwrap();
     let size = u16::from_le_bytes([attr[22], attr[23]]).into();

@@ -23,8 +23,12 @@ const STOPPED_BY: [&str; 2] = ["section-short", "version-unknown"];
 const PASSED_OVER: [Feature; 4] =
     [Feature::TRACING_DATA, Feature::BUILD_ID, Feature::EVENT_DESC, Feature::AUXTRACE];
 
-/// Checks this section, and rewrites it if necessary.
+/// Checks this section, and rewrites it if necessary. perf skips features that it has no name for, such as those of
+/// simpleperf.
 pub fn repair(feature: Feature, section: &[u8], endian: Endian, context: FeatureContext) -> Repaired {
+    if feature.name().is_none() {
+        return Repaired::Sound;
+    }
     let mut odd = decode_feature(feature, section, endian, context).issues.into_iter();
     let Some(odd) = odd.find(|odd| STOPPED_BY.contains(&odd.code) && !PASSED_OVER.contains(&feature)) else {
         return Repaired::Sound;
