@@ -1,6 +1,6 @@
 //! Decides where a command reads from, by the rules of perf.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs::{self, File, Metadata};
@@ -211,23 +211,23 @@ impl Source {
 
     /// A name for what is made of each of several recordings: the file's own, with a number if there are more of them.
     pub(crate) fn names(sources: &[Source]) -> Vec<OsString> {
-        let mut taken = HashSet::new();
         let own = |source: &Source| match source {
             Source::Path(path) => path.file_name().unwrap_or_else(|| OsStr::new("recording")).to_owned(),
             Source::Stdin => "stdin".into(),
         };
-        let numbered = |name: &OsStr, number: u32| {
-            let mut name = name.to_owned();
-            name.push(format!("-{number}"));
-            name
-        };
+        // How often each name was wanted: thousands of recordings of a fleet may all be called perf.data.
+        let mut wanted = HashMap::<OsString, u32>::new();
         let named = sources.iter().map(|source| {
-            let name = own(source);
-            let others = (2..).map(|number| numbered(&name, number));
-            let free = std::iter::once(name.clone()).chain(others).find(|name| !taken.contains(name));
-            let free = free.unwrap_or(name);
-            taken.insert(free.clone());
-            free
+            let own = own(source);
+            let mut name = own.clone();
+            while wanted.contains_key(&name) {
+                let number = wanted.entry(own.clone()).or_default();
+                *number += 1;
+                name = own.clone();
+                name.push(format!("-{number}"));
+            }
+            wanted.insert(name.clone(), 1);
+            name
         });
         named.collect()
     }
