@@ -481,11 +481,13 @@ impl EventList {
     /// The regular expressions to look for among events with these names: if one of them is the whole value, only that.
     fn regexes<'n>(&self, mut names: impl Iterator<Item = &'n [u8]>) -> Vec<Regex> {
         let is_whole = |name| [name, without_modifiers(name)].contains(&self.whole.as_bytes());
-        let named = self.whole.contains(',') && names.any(is_whole);
-        match Regex::new(&format!("^(?:{})$", regex::escape(&self.whole))) {
-            Ok(name) if named => vec![name],
-            _ => self.list.clone(),
+        if self.whole.contains(',')
+            && names.any(is_whole)
+            && let Ok(name) = whole(&regex::escape(&self.whole))
+        {
+            return vec![name];
         }
+        self.list.clone()
     }
 }
 
@@ -497,7 +499,7 @@ impl Selection<EventList> {
     }
 }
 
-/// Matches an event's name, with or without the modifiers after its last colon.
+/// Matches an event's name, with or without its modifiers.
 pub(super) fn is_event(regex: &Regex, name: &[u8]) -> bool {
     regex.is_match(name) || regex.is_match(without_modifiers(name))
 }

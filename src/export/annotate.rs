@@ -174,7 +174,10 @@ fn list(chosen: Vec<(Place, Vec<Frame>)>, search: Search<'_>, kcore: Option<&Pat
     for (at, ((dso, ..), _)) in chosen.iter().enumerate() {
         by_dso.entry(*dso).or_default().push(at);
     }
-    let is_of_kernel = |dso: &u32| matches!(images.object(*dso), Some((dso, Object::Kernel | Object::Module(_))) if dso.kernel);
+    let is_of_kernel = |dso: &u32| {
+        let is_code = |object| matches!(object, Object::Kernel | Object::Module(_));
+        images.object(*dso).is_some_and(|(dso, object)| dso.kernel && is_code(object))
+    };
     let of_kernel = chosen.iter().filter(|((dso, ..), _)| is_of_kernel(dso));
     let kernel = Kernel::find(of_kernel.map(|(place, _)| *place), &images, search, kcore);
     let mut listed: BTreeMap<usize, Listed> = BTreeMap::new();

@@ -104,10 +104,10 @@ impl<T: Copy> Counters<T> {
         mut count: impl FnMut(T, u64),
     ) {
         if layout.sample_type & sample_type::READ == 0 {
-            let target = target(event as u32);
-            return target.into_iter().for_each(|target| {
+            if let Some(target) = target(event as u32) {
                 count(target, period(sample, layout, &facts.events[event]));
-            });
+            }
+            return;
         }
         for Reading { event, key, value } in
             readings((sample, event, layout), layouts, facts, &mut self.losses)

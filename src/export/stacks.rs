@@ -301,7 +301,10 @@ impl<'f> Worker<'f> {
             wanted[event as usize].then_some(Target { row, time, deferred: place })
         };
         counters.sample((sample, event, layout), layouts, facts, target, |target, period| {
-            stacks.seen(target.row.event, (time, time));
+            // That it is one of its own event is known.
+            if target.row.event != event as u32 {
+                stacks.seen(target.row.event, (time, time));
+            }
             count(stacks, deferred, target, period);
         });
         Ok(())

@@ -112,7 +112,7 @@ impl OwnNames {
     }
 }
 
-/// What can follow the last colon of an event's name (tools/perf/util/parse-events.l).
+/// The modifiers of an event's name (tools/perf/util/parse-events.l).
 const MODIFIERS: &[u8] = b"ukhpPGHSDIWebRX";
 
 /// The name without the modifiers after its last colon, or after the last of a PMU's slashes: `cpu-clock` of
