@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use super::reader::{Reader, named};
 use crate::attr::KnownAttr;
 use crate::attr_name::config_name;
+use crate::record::reader::{Reader, named};
 use crate::sample_type as st;
 use crate::value::Fields;
 use crate::{
@@ -251,4 +251,21 @@ pub fn attr_issues(attr: &Attr, size: usize) -> Vec<Issue> {
         note("read-without-id", "samples have counters without their ids".to_owned());
     }
     odd
+}
+
+/// The attr, `attr.size` bytes (0 means 64), then u64 ids.
+pub(super) fn header_attr(d: &mut Reader<'_>) -> Option<()> {
+    let says = d.endian().u32(d.rest(), 4).unwrap_or(0) as usize;
+    let size = if says == 0 { ATTR_SIZE_MIN } else { says };
+    let raw = d.rest();
+    let raw = &raw[..size.min(raw.len())];
+    let attr = Attr::decode(raw, d.endian());
+    for odd in attr_issues(&attr, raw.len()) {
+        d.add_issue(odd.code, odd.what);
+    }
+    d.note("attr", Value::Map(decode_attr(raw, d.endian())));
+    d.take("attr", raw.len())?;
+    d.add_gap(attr_tail(raw, d.endian()), raw.len());
+    let ids = d.left() / 8;
+    d.list("ids", ids as u64, 8, |d| d.number::<u64>("").map(drop))
 }

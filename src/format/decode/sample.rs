@@ -2,13 +2,11 @@
 
 use std::ops::Range;
 
-use super::reader::{any, named};
+use crate::record::reader::{Reader, any, named};
 use crate::sample::{Branch, Branches, Marker, Read, Regs, Sample, Short, U64s, Weight};
 use crate::sample_type as st;
 use crate::value::{Fields, bytes_of, bytes_that};
 use crate::{Decoded, Endian, HEADER_SIZE, Issue, Layout, Layouts, Record, Value, bit_names};
-
-use super::reader::Reader;
 
 /// `enum perf_sample_regs_abi`
 const ABIS: &[(u64, &str)] = &[(0, "NONE"), (1, "32"), (2, "64")];
@@ -153,7 +151,7 @@ pub(super) fn sample_issues(
 }
 
 /// The values of a counter, or of a group of counters.
-pub(super) fn counters<'a>(read: &Read<'_>) -> Fields<'a> {
+fn counters<'a>(read: &Read<'_>) -> Fields<'a> {
     let times = [("time_enabled", read.enabled), ("time_running", read.running)];
     let times = times.into_iter().filter_map(|(name, time)| Some((name, Value::Number(time?))));
     let mut counts = read.counts().map(|count| {
@@ -172,8 +170,18 @@ pub(super) fn counters<'a>(read: &Read<'_>) -> Fields<'a> {
     fields
 }
 
+/// Decodes the fields of a READ record; without its event, its counters are bytes.
+pub(super) fn read_record(layout: Option<&Layout>, d: &mut Reader<'_>) -> Option<()> {
+    d.task()?;
+    let Some(layout) = layout else { return d.all_bytes() };
+    let read = Read::take(d.cursor(), layout.read_format);
+    let read = d.need("read", read)?;
+    d.note_all(counters(&read));
+    Some(())
+}
+
 /// Addresses; context markers by name.
-pub(super) fn callchain<'a>(chain: U64s<'_>) -> Value<'a> {
+pub(crate) fn callchain<'a>(chain: U64s<'_>) -> Value<'a> {
     let entry = |entry| match Marker::of(entry).and_then(Marker::name) {
         Some(name) => Value::Name(name.into()),
         None => Value::Hex(entry),

@@ -3,9 +3,10 @@
 
 use super::build_id::BuildIdEntry;
 use super::builder::build;
+use super::reader::Reader;
 use super::tracing_data::tracing_data;
 use crate::header::{EVENT_TYPE_SIZE, are_event_types};
-use crate::{ATTR_SIZE_MAX, ATTR_SIZE_MIN, Bytes, Cursor, Event, Feature, Record, RecordType, Result};
+use crate::{ATTR_SIZE_MAX, ATTR_SIZE_MIN, Bytes, Cursor, Event, Feature, Record, RecordType, Result, Value};
 
 /// Longest name in a HEADER_EVENT_TYPE, bytes.
 pub(crate) const EVENT_TYPE_NAME: usize = EVENT_TYPE_SIZE - 8;
@@ -137,4 +138,32 @@ pub fn feature_section<'a>(record: &Record<'a>) -> Option<(u64, &'a [u8])> {
 /// True for a HEADER_FEATURE record of this feature.
 pub fn is_feature(record: &Record<'_>, feature: Feature) -> bool {
     feature_section(record).is_some_and(|(number, _)| number == u64::from(feature.0))
+}
+
+/// Decodes the fields of a HEADER_EVENT_TYPE.
+pub(crate) fn decode_event_type(d: &mut Reader<'_>) -> Option<()> {
+    d.hex::<u64>("event_id")?;
+    // perf before 3.3 pads the name to 8 bytes instead of the 64 of the struct.
+    d.field_text("name", d.left().min(EVENT_TYPE_NAME))
+}
+
+/// Decodes the fields of a HEADER_FEATURE.
+pub(crate) fn decode_feature(d: &mut Reader<'_>) -> Option<()> {
+    let number = d.number::<u64>("feat_id")?;
+    let feature = u8::try_from(number).ok().map(Feature);
+    let payload = d.take("payload", d.left())?;
+    // These two are flags and have no bytes.
+    let flag = feature == Some(Feature::BRANCH_STACK) || feature == Some(Feature::STAT);
+    if payload.is_empty() && !flag {
+        // The mark after the last feature. Its number is the first one unknown to the perf that wrote
+        // it.
+        d.note("feature", Value::Name("end".into()));
+        return Some(());
+    }
+    match feature.and_then(Feature::name) {
+        Some(name) => d.note("feature", Value::Name(name.into())),
+        None => d.add_issue("feature-unknown", format!("unknown feature {number}")),
+    }
+    d.note("payload", Value::Bytes(payload));
+    Some(())
 }
