@@ -36,7 +36,8 @@ use crate::record::{
 use crate::sample::Sample;
 use crate::value::bytes_of;
 use crate::{
-    Comm, Decoded, HEADER_SIZE, Issue, Layout, Layouts, Record, RecordType, Task, Value, bit_names, clear,
+    Comm, Decoded, FaultCode, HEADER_SIZE, Issue, Layout, Layouts, Record, RecordType, Task, Value,
+    bit_names, clear,
 };
 
 /// Decodes a record of any kind. Fields have the names and the order of the structs in
@@ -124,14 +125,14 @@ pub fn clear_gaps(gaps: impl IntoIterator<Item = Range<usize>>, bytes: &mut Cow<
 fn frame_issues(record: &Record<'_>) -> impl Iterator<Item = Issue> {
     let (kind, size, payload) = (record.kind(), record.bytes().len(), record.payload().len());
     let oddity = |is_odd: bool, code, what: &dyn Fn() -> String| is_odd.then(|| Issue { code, what: what() });
-    let size = oddity(!size.is_multiple_of(8) && !kind.may_be_unaligned(), "size-unaligned", &|| {
+    let size = oddity(!size.is_multiple_of(8) && !kind.may_be_unaligned(), FaultCode::SizeUnaligned, &|| {
         format!("a size of {size} bytes is not a multiple of 8")
     });
-    let payload = oddity(!payload.is_multiple_of(8), "payload-unaligned", &|| {
+    let payload = oddity(!payload.is_multiple_of(8), FaultCode::PayloadUnaligned, &|| {
         format!("a payload of {} is not a multiple of 8", bytes_of(payload))
     });
     // perf before 3.x sent HEADER_ATTR with uninitialised memory in `misc`.
-    let code = if kind == RecordType::HEADER_ATTR { "attr-misc" } else { "cpumode-unknown" };
+    let code = if kind == RecordType::HEADER_ATTR { FaultCode::AttrMisc } else { FaultCode::CpumodeUnknown };
     let cpumode = oddity(record.cpumode() > 5, code, &|| format!("cpumode {}", record.cpumode()));
     [size, payload, cpumode].into_iter().flatten()
 }
@@ -150,7 +151,7 @@ fn kernel_record<'a>(record: &Record<'a>, layouts: &Layouts) -> Decoded<'a> {
                 let (mut decoded, _) = read(record, layouts, Some(layout), record.body());
                 if decoded.issues.is_empty() {
                     decoded.add_issue(
-                        "trailer-missing",
+                        FaultCode::TrailerMissing,
                         format!("no room for a sample_id of {} bytes", layout.trailer.size),
                     );
                 }
@@ -162,7 +163,7 @@ fn kernel_record<'a>(record: &Record<'a>, layouts: &Layouts) -> Decoded<'a> {
     };
     if layout.is_none() {
         // The rest is the trailer, whose length is unknown.
-        decoded.issues.retain(|odd| odd.code != "rest");
+        decoded.issues.retain(|odd| odd.code != FaultCode::Rest);
     }
     if let Some((code, what)) = lost {
         decoded.add_issue(code, what);
@@ -194,22 +195,25 @@ fn with_trailer<'a>(record: &Record<'a>, layouts: &Layouts, layout: &Layout) -> 
 fn layout_of<'l>(
     record: &Record<'_>,
     layouts: &'l Layouts,
-) -> (Option<&'l Layout>, Option<(&'static str, String)>) {
+) -> (Option<&'l Layout>, Option<(FaultCode, String)>) {
     let Some(first) = layouts.all().first() else {
-        return (None, Some(("no-event", "there is no event before this record".to_owned())));
+        return (None, Some((FaultCode::NoEvent, "there is no event before this record".to_owned())));
     };
     if let Some(layout) = layouts.layout_of(record) {
         let unknown = layout.id(record).filter(|&id| !layouts.knows(id));
-        return (Some(layout), unknown.map(|id| ("id-unknown", format!("no event has the id {id}"))));
+        return (Some(layout), unknown.map(|id| (FaultCode::IdUnknown, format!("no event has the id {id}"))));
     }
     if layouts.check_ids().is_err() {
-        return (None, Some(("id-position", "the events store their id at different places".to_owned())));
+        return (
+            None,
+            Some((FaultCode::IdPosition, "the events store their id at different places".to_owned())),
+        );
     }
     // All events have the id at the same place. Records that perf itself wrote have the layout of the first
     // event.
     let id = first.id(record).unwrap_or(0);
     let layout = (record.kind() != RecordType::SAMPLE).then_some(first);
-    (layout, Some(("id-unknown", format!("no event has the id {id}"))))
+    (layout, Some((FaultCode::IdUnknown, format!("no event has the id {id}"))))
 }
 
 /// Decodes the bytes between header and trailer, and returns how many of them are left over.
@@ -276,7 +280,7 @@ fn fields<'a>(
         T::SCHEDSTAT_CPU => schedstat::decode_cpu(d),
         T::SCHEDSTAT_DOMAIN => schedstat::decode_domain(d),
         kind => {
-            d.add_issue("kind-unknown", format!("unknown kind of record: {}", kind.0));
+            d.add_issue(FaultCode::KindUnknown, format!("unknown kind of record: {}", kind.0));
             d.all_bytes()
         }
     }

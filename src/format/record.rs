@@ -82,7 +82,8 @@ impl<'a> Record<'a> {
                 size.unwrap_or(0),
                 bytes.len()
             ))
-            .origin(origin));
+            .origin(origin)
+            .damaged());
         }
         Ok(Record { bytes, payload, origin, endian })
     }

@@ -9,8 +9,8 @@ use crate::record::reader::{Reader, named};
 use crate::sample_type as st;
 use crate::value::Fields;
 use crate::{
-    ATTR_FLAGS, ATTR_SIZE_MIN, Attr, Endian, Issue, READ_FORMAT_NAMES, SAMPLE_TYPE_NAMES, Value, bit_names,
-    clear,
+    ATTR_FLAGS, ATTR_SIZE_MIN, Attr, Endian, FaultCode, Issue, READ_FORMAT_NAMES, SAMPLE_TYPE_NAMES, Value,
+    bit_names, clear,
 };
 
 /// The names of the `branch_sample_type` bits (`enum perf_branch_sample_type`).
@@ -234,7 +234,7 @@ pub fn attr_issues(attr: &Attr, size: usize) -> Vec<Issue> {
     let mut note = |code, what| odd.push(Issue { code, what });
     let says = if attr.size == 0 { ATTR_SIZE_MIN } else { attr.size as usize };
     if size < ATTR_SIZE_MIN || !size.is_multiple_of(8) || says != size {
-        note("attr-size", format!("an attr of {size} bytes says it has {says}"));
+        note(FaultCode::AttrSize, format!("an attr of {size} bytes says it has {says}"));
     }
     for (name, bits, names) in [
         ("flags", attr.flags & !PRECISE_IP, ATTR_FLAGS),
@@ -244,11 +244,11 @@ pub fn attr_issues(attr: &Attr, size: usize) -> Vec<Issue> {
     ] {
         let unknown = bits & !bits_of(names);
         if unknown != 0 {
-            note("attr-bits", format!("`{name}` has {}", bit_names(unknown, &[])));
+            note(FaultCode::AttrBits, format!("`{name}` has {}", bit_names(unknown, &[])));
         }
     }
     if attr.sample_type & st::READ != 0 && attr.read_format & 1 << 2 == 0 {
-        note("read-without-id", "samples have counters without their ids".to_owned());
+        note(FaultCode::ReadWithoutId, "samples have counters without their ids".to_owned());
     }
     odd
 }

@@ -3,7 +3,7 @@
 
 use super::reader::Reader;
 use super::time_conv::TimeConv;
-use crate::{Endian, Record, RecordType, Value, bit_names};
+use crate::{Endian, FaultCode, Record, RecordType, Value, bit_names};
 
 /// The records that the kernel writes about an AUX trace, each with the id of its event.
 pub const KERNEL_KINDS: [RecordType; 3] =
@@ -139,7 +139,7 @@ impl AuxtraceInfo {
     pub(crate) fn decode(d: &mut Reader<'_>) -> Option<()> {
         let kind = d.named::<u32>("type", AuxtraceInfo::TYPES)?;
         if kind == 0 || kind as usize > AuxtraceInfo::TYPES.len() {
-            d.add_issue("auxtrace-type", format!("unknown type {kind}"));
+            d.add_issue(FaultCode::AuxtraceType, format!("unknown type {kind}"));
         }
         d.skip("reserved__", 4)?;
         let words = d.left() / 8;

@@ -7,7 +7,7 @@ use super::builder::set_size;
 use super::cpumode;
 use super::reader::Reader;
 use crate::value::bytes_of;
-use crate::{Endian, RECORD_SIZE_MAX, Record, RecordType, Value, until_nul};
+use crate::{Endian, FaultCode, RECORD_SIZE_MAX, Record, RecordType, Value, until_nul};
 
 /// Bytes before the file name.
 const FIXED: usize = 36;
@@ -65,7 +65,7 @@ impl<'a> BuildIdEntry<'a> {
         d.note("build_id", Value::Bytes(&id[..length.min(20)]));
         d.add_gap(length.min(20)..20, 21);
         if !(1..=20).contains(&length) {
-            d.add_issue("build-id-size", format!("a build-id of {}", bytes_of(length)));
+            d.add_issue(FaultCode::BuildIdSize, format!("a build-id of {}", bytes_of(length)));
         }
         d.skip("reserved", 3)?;
         d.text("filename")

@@ -3,7 +3,7 @@
 
 use super::builder::build;
 use super::reader::Reader;
-use crate::{Endian, HEADER_SIZE, Record, RecordType, Value};
+use crate::{Endian, FaultCode, HEADER_SIZE, Record, RecordType, Value};
 
 /// The piece of the zstd stream in a COMPRESSED or COMPRESSED2 record, and the zeros after it, which may or
 /// may not be part of it. COMPRESSED2 states the length of its piece, because padding to 8 bytes follows;
@@ -64,7 +64,7 @@ pub(crate) fn decode(d: &mut Reader<'_>) -> Option<()> {
     d.take("size", size)?;
     d.note("size", Value::Number(size as u64));
     if size == 0 {
-        d.add_issue("compressed-size", "it has no compressed data");
+        d.add_issue(FaultCode::CompressedSize, "it has no compressed data");
     }
     Some(())
 }
@@ -75,7 +75,7 @@ pub(crate) fn decode_sized(d: &mut Reader<'_>) -> Option<()> {
     let all = d.left();
     let used = usize::try_from(size).ok().filter(|&size| is_piece_size(size, d.rest()));
     if used.is_none() {
-        d.add_issue("compressed-size", format!("data_size is {size}, of {all} bytes"));
+        d.add_issue(FaultCode::CompressedSize, format!("data_size is {size}, of {all} bytes"));
     }
     d.take("data", used.unwrap_or(all)).map(drop)
 }

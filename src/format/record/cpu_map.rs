@@ -1,6 +1,7 @@
 //! CPU_MAP records list the CPUs that perf stat counted on; EVENT_UPDATE records contain the same list.
 
 use super::reader::Reader;
+use crate::FaultCode;
 use crate::value::bytes_of;
 
 /// `struct perf_record_cpu_map_data`: u16 type, then a list of CPUs, the words of a mask, or a range. -1 is
@@ -20,7 +21,7 @@ pub(crate) fn decode(d: &mut Reader<'_>) -> Option<()> {
                     d.list("mask", count, 8, |d| d.hex::<u64>("").map(drop))
                 }
                 size => {
-                    d.add_issue("cpu-map-type", format!("words of {}", bytes_of(size)));
+                    d.add_issue(FaultCode::CpuMapType, format!("words of {}", bytes_of(size)));
                     None
                 }
             }
@@ -31,12 +32,12 @@ pub(crate) fn decode(d: &mut Reader<'_>) -> Option<()> {
             let start = d.number::<u16>("start_cpu")?;
             let end = d.number::<u16>("end_cpu")?;
             if end < start {
-                d.add_issue("cpu-map-range", format!("the CPUs from {start} to {end}"));
+                d.add_issue(FaultCode::CpuMapRange, format!("the CPUs from {start} to {end}"));
             }
             Some(())
         }
         kind => {
-            d.add_issue("cpu-map-type", format!("unknown type {kind}"));
+            d.add_issue(FaultCode::CpuMapType, format!("unknown type {kind}"));
             None
         }
     }

@@ -4,7 +4,7 @@
 use super::reader::Reader;
 use crate::decode::sample::callchain;
 use crate::sample::U64s;
-use crate::{Record, RecordType};
+use crate::{FaultCode, Record, RecordType};
 
 /// The offset of the first address.
 pub(crate) const IPS: usize = 24;
@@ -45,7 +45,7 @@ impl<'a> CallchainDeferred<'a> {
         d.note("ips", callchain(chain));
         if count > fitting as u64 {
             d.add_issue(
-                "count-too-large",
+                FaultCode::CountTooLarge,
                 format!("{count} items of `ips`, of which only {fitting} are there"),
             );
             return None;

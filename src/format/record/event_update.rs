@@ -2,7 +2,7 @@
 
 use super::reader::Reader;
 use super::{cpu_map, stat};
-use crate::{Layouts, Record, RecordType, Value, until_nul};
+use crate::{FaultCode, Layouts, Record, RecordType, Value, until_nul};
 
 /// The kind of EVENT_UPDATE that names an event.
 pub(crate) const EVENT_UPDATE_NAME: u64 = 2;
@@ -41,7 +41,7 @@ pub(crate) fn decode(layouts: &Layouts, d: &mut Reader<'_>) -> Option<()> {
         2 => d.text("name"),
         3 => d.map("cpus", cpu_map::decode),
         kind => {
-            d.add_issue("update-type", format!("unknown type {kind}"));
+            d.add_issue(FaultCode::UpdateType, format!("unknown type {kind}"));
             None
         }
     }

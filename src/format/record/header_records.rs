@@ -6,7 +6,9 @@ use super::builder::build;
 use super::reader::Reader;
 use super::tracing_data::tracing_data;
 use crate::header::{EVENT_TYPE_SIZE, are_event_types};
-use crate::{ATTR_SIZE_MAX, ATTR_SIZE_MIN, Bytes, Cursor, Event, Feature, Record, RecordType, Result, Value};
+use crate::{
+    ATTR_SIZE_MAX, ATTR_SIZE_MIN, Bytes, Cursor, Event, FaultCode, Feature, Record, RecordType, Result, Value,
+};
 
 /// Longest name in a HEADER_EVENT_TYPE, bytes.
 pub(crate) const EVENT_TYPE_NAME: usize = EVENT_TYPE_SIZE - 8;
@@ -77,7 +79,7 @@ impl HeaderRecord {
                         "attr.size {size} does not fit in a record of {} bytes",
                         record.bytes().len()
                     );
-                    return Err(record.error(what).code("attr-size"));
+                    return Err(record.error(what).code(FaultCode::AttrSize));
                 }
                 let (attr, mut ids) = (&body[..size], Cursor::new(&body[size..], record.endian()));
                 let ids = std::iter::from_fn(|| ids.u64()).collect();
@@ -85,7 +87,7 @@ impl HeaderRecord {
             }
             RecordType::HEADER_FEATURE => {
                 let Some(bit) = record.u64(8) else {
-                    return Err(record.error("too short to name its feature").code("too-small"));
+                    return Err(record.error("too short to name its feature").code(FaultCode::TooSmall));
                 };
                 let payload = record.bytes()[16..].to_vec();
                 let Ok(bit) = u8::try_from(bit) else {
@@ -107,7 +109,7 @@ impl HeaderRecord {
                 let mut entry = Vec::new();
                 BuildIdEntry::read(record.bytes(), record.endian())
                     .and_then(|read| read.write_section(record.endian(), &mut entry))
-                    .ok_or_else(|| record.error("too short to hold a build-id").code("too-small"))?;
+                    .ok_or_else(|| record.error("too short to hold a build-id").code(FaultCode::TooSmall))?;
                 HeaderRecord::BuildId(entry)
             }
             RecordType::HEADER_EVENT_TYPE => match event_type(record) {
@@ -162,7 +164,7 @@ pub(crate) fn decode_feature(d: &mut Reader<'_>) -> Option<()> {
     }
     match feature.and_then(Feature::name) {
         Some(name) => d.note("feature", Value::Name(name.into())),
-        None => d.add_issue("feature-unknown", format!("unknown feature {number}")),
+        None => d.add_issue(FaultCode::FeatureUnknown, format!("unknown feature {number}")),
     }
     d.note("payload", Value::Bytes(payload));
     Some(())

@@ -3,7 +3,7 @@
 
 use super::builder::build;
 use super::reader::{Reader, any};
-use crate::{Cursor, Endian, HEADER_SIZE, Layouts, RECORD_SIZE_MAX, Record, RecordType};
+use crate::{Cursor, Endian, FaultCode, HEADER_SIZE, Layouts, RECORD_SIZE_MAX, Record, RecordType};
 
 /// The offset of the entries, bytes.
 const ENTRIES: usize = 16;
@@ -87,7 +87,10 @@ impl<'a> IdIndex<'a> {
             Some(())
         })?;
         if let Some(id) = unknown.first() {
-            d.add_issue("id-unknown", format!("no event has the id {id} ({} such ids)", unknown.len()));
+            d.add_issue(
+                FaultCode::IdUnknown,
+                format!("no event has the id {id} ({} such ids)", unknown.len()),
+            );
         }
         d.take("machines", second.len()).map(drop)
     }

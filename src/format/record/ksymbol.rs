@@ -3,7 +3,7 @@
 
 use super::reader::Reader;
 use crate::value::bytes_of;
-use crate::{Endian, Record, RecordType, until_nul};
+use crate::{Endian, FaultCode, Record, RecordType, until_nul};
 
 /// The offset of the name in a KSYMBOL.
 pub(crate) const KSYMBOL_NAME: usize = 24;
@@ -71,7 +71,7 @@ pub(crate) fn decode_text_poke(d: &mut Reader<'_>) -> Option<()> {
     for (name, length) in [("old_bytes", old), ("new_bytes", new)] {
         if usize::from(length) > d.left() {
             d.add_issue(
-                "count-too-large",
+                FaultCode::CountTooLarge,
                 format!("`{name}` says {}, {} are left", bytes_of(length), d.left()),
             );
             return None;

@@ -4,7 +4,7 @@
 use super::builder::build;
 use super::reader::Reader;
 use crate::value::bytes_of;
-use crate::{Endian, HEADER_SIZE, Layouts, RECORD_SIZE_MAX, Record, RecordType, Value, until_nul};
+use crate::{Endian, FaultCode, HEADER_SIZE, Layouts, RECORD_SIZE_MAX, Record, RecordType, Value, until_nul};
 
 /// Bit 13 of `misc`: a mapping of data, not of code.
 pub const MMAP_DATA: u16 = 1 << 13;
@@ -359,7 +359,7 @@ fn mmap2_union(record: &Record<'_>, layouts: &Layouts, d: &mut Reader<'_>) -> Op
     if verdict == MmapBuildId::Wrong {
         let size = union[0];
         d.add_issue(
-            "mmap-build-id-bit",
+            FaultCode::MmapBuildIdBit,
             format!(
                 "misc claims a build-id, which would have {}; the bytes read as inode {inode} of \
                 device {major}:{minor}",

@@ -5,7 +5,7 @@ use std::mem;
 use std::ops::Range;
 
 use crate::value::{Fields, bytes_of, bytes_that};
-use crate::{Cursor, Decoded, Endian, Value, bit_names, until_nul};
+use crate::{Cursor, Decoded, Endian, FaultCode, Value, bit_names, until_nul};
 
 /// An unsigned integer of a record.
 pub(crate) trait Int: Copy + Into<u64> {
@@ -80,7 +80,7 @@ impl<'a> Reader<'a> {
         self.decoded.fields.extend(fields);
     }
 
-    pub(crate) fn add_issue(&mut self, code: &'static str, what: impl Into<String>) {
+    pub(crate) fn add_issue(&mut self, code: FaultCode, what: impl Into<String>) {
         self.decoded.add_issue(code, what);
     }
 
@@ -88,7 +88,7 @@ impl<'a> Reader<'a> {
     pub(crate) fn need<T>(&mut self, name: &str, got: Option<T>) -> Option<T> {
         if got.is_none() {
             self.add_issue(
-                "too-small",
+                FaultCode::TooSmall,
                 format!("`{name}` does not fit in the {} left", bytes_of(self.left())),
             );
         }
@@ -188,7 +188,7 @@ impl<'a> Reader<'a> {
         let terminated = text.len() < all.len();
         if !terminated {
             self.add_issue(
-                "string-unterminated",
+                FaultCode::StringUnterminated,
                 format!("no NUL in the {} of `{name}`", bytes_of(all.len())),
             );
         }
@@ -208,7 +208,7 @@ impl<'a> Reader<'a> {
         let fitting = count.min((self.left() / size) as u64);
         if fitting < count {
             self.add_issue(
-                "count-too-large",
+                FaultCode::CountTooLarge,
                 format!("{count} items of `{name}` do not fit in the {} left", bytes_of(self.left())),
             );
         }
@@ -254,7 +254,10 @@ impl<'a> Reader<'a> {
         }
         if rest.iter().any(|&b| b != 0) {
             if done.is_some() && !(self.padded && rest.len() < 8) {
-                self.add_issue("rest", bytes_that(rest.len(), " follows", " follow") + " the known fields");
+                self.add_issue(
+                    FaultCode::Rest,
+                    bytes_that(rest.len(), " follows", " follow") + " the known fields",
+                );
             }
             self.note("rest", Value::Bytes(rest));
         }

@@ -1,7 +1,7 @@
 //! SCHEDSTAT_CPU and SCHEDSTAT_DOMAIN records are copies of /proc/schedstat.
 
 use super::reader::Reader;
-use crate::Value;
+use crate::{FaultCode, Value};
 
 /// u64 timestamp (jiffies), u32 cpu, u16 version of /proc/schedstat, u16 domain; returns the version.
 fn schedstat(d: &mut Reader<'_>, domain: bool) -> Option<u16> {
@@ -14,7 +14,7 @@ fn schedstat(d: &mut Reader<'_>, domain: bool) -> Option<u16> {
         d.skip("padding", 2)?;
     }
     if !(15..=17).contains(&version) {
-        d.add_issue("schedstat-version", format!("unknown version {version}"));
+        d.add_issue(FaultCode::SchedstatVersion, format!("unknown version {version}"));
         return None;
     }
     Some(version)

@@ -1,12 +1,12 @@
 //! STAT and STAT_ROUND records are the counts of perf stat, and THREAD_MAP records the threads that it counted.
 
 use super::reader::Reader;
-use crate::Layouts;
+use crate::{FaultCode, Layouts};
 
 /// Notes an id that no event has.
 pub(super) fn check_id(id: u64, layouts: &Layouts, d: &mut Reader<'_>) {
     if !layouts.knows(id) {
-        d.add_issue("id-unknown", format!("no event has the id {id}"));
+        d.add_issue(FaultCode::IdUnknown, format!("no event has the id {id}"));
     }
 }
 
