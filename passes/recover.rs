@@ -231,7 +231,7 @@ impl Survey for Proof {
             self.odd += u64::from(!odd.is_empty());
             self.impossible += u64::from(!record.kind().may_exist());
             for odd in odd {
-                *self.odd_codes.entry(odd.code).or_default() += 1;
+                *self.odd_codes.entry(odd.code.as_str()).or_default() += 1;
             }
         }
         if self.options.like.is_some() && Marks::KINDS.contains(record.kind()) {

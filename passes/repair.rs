@@ -30,7 +30,7 @@ use perfx_format::read::{Form, Pieces, Recording};
 use perfx_format::record::builder::{pad, set_misc};
 use perfx_format::record::compressed::{claim_length, claimed_length, compressed_part};
 use perfx_format::record::id_index::{IdEntry, IdIndex, one_id_index};
-use perfx_format::{Feature, Issue, Kinds, Layouts, MMAP_BUILD_ID, Origin, Record, RecordType};
+use perfx_format::{FaultCode, Feature, Issue, Kinds, Layouts, MMAP_BUILD_ID, Origin, Record, RecordType};
 use perfx_pipeline::{
     Begin, Emit, Error, Fork, Level, Needs, OutputForm, Pass, Result, Rewrite, Session, Stage, Survey,
     counted,
@@ -201,7 +201,7 @@ impl Repair {
 
     /// The fault of an oddity, if it is to be repaired.
     fn fault_of(&self, odd: &Issue) -> Option<Fault> {
-        self.faults.iter().copied().find(|fault| fault.code() == odd.code)
+        self.faults.iter().copied().find(|fault| fault.code() == odd.code.as_str())
     }
 
     /// Repairs the features that do not depend on records.
@@ -308,7 +308,7 @@ impl Repair {
         for _ in Fault::ALL {
             let now = Record::new(&bytes, record.payload(), record.origin(), record.endian())?;
             let mut odd = issues(&now, layouts);
-            odd.retain(|odd| odd.code != Fault::MmapBuildIdBit.code() || !self.named.prove(&now));
+            odd.retain(|odd| odd.code != FaultCode::MmapBuildIdBit || !self.named.prove(&now));
             let next = self.repaired_once(&now, &odd, layouts, &mut done);
             match next {
                 Some(next) if next == bytes => break,

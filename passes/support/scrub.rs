@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use perfx_format::decode::{clear_gaps, clear_unknown, decode, gaps_of_sample};
-use perfx_format::{Decoded, Endian, Layout, Layouts, Record, Value, clear};
+use perfx_format::{Decoded, Endian, FaultCode, Layout, Layouts, Record, Value, clear};
 use perfx_pipeline::counted;
 
 /// How many bytes were not zero.
@@ -26,7 +26,7 @@ impl Zeroed {
     ) -> Decoded<'r> {
         let mut decoded = decode(record, layouts);
         let cleared = clear_gaps(std::mem::take(&mut decoded.gaps), bytes);
-        match decoded.issues.iter().any(|issue| issue.code == "rest") {
+        match decoded.issues.iter().any(|issue| issue.code == FaultCode::Rest) {
             // The caller reports the whole record.
             _ if decoded.has_unknown_layout() => {}
             true => self.unknown += cleared,

@@ -2,7 +2,7 @@
 
 use perfx_format::features::Compressed;
 use perfx_format::read::Opened;
-use perfx_format::{RecordType, bytes_of, bytes_that};
+use perfx_format::{FaultCode, RecordType, bytes_of, bytes_that};
 
 use crate::finding::{Findings, Location};
 
@@ -13,12 +13,12 @@ pub(crate) fn check(opened: &Opened, feature: Option<&Option<Compressed>>, findi
         findings.add(code, Location { origin: Some(origin), kind: Some(kind), what });
     };
     for odd in &opened.issues {
-        add(odd.code, odd.what.clone());
+        add(odd.code.as_str(), odd.what.clone());
     }
     if kind == RecordType::COMPRESSED2 {
         add("kind-newer", "perf 6.1 does not know it".to_owned());
     }
-    if expanded == 0 && opened.issues.iter().all(|odd| odd.code != "compressed-size") {
+    if expanded == 0 && opened.issues.iter().all(|odd| odd.code != FaultCode::CompressedSize) {
         add("compressed-empty", bytes_that(opened.size, " that expands", " that expand") + " to nothing");
     }
     if opened.frame_inside {

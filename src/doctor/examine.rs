@@ -6,7 +6,7 @@ use std::sync::Arc;
 use perfx_format::features::{Compressed, FeatureContext, NamedIds, NrCpus};
 use perfx_format::header::Severity;
 use perfx_format::read::{Batch, Form, Fragment, Recording};
-use perfx_format::{Error, Feature, Origin, RecordType};
+use perfx_format::{Error, FaultCode, Feature, Origin, RecordType};
 use perfx_pipeline::{Result, scan_past};
 
 use crate::finding::{Diagnosis, Findings, Location};
@@ -27,7 +27,7 @@ pub fn examine(mut recording: Recording, threads: usize, most: usize) -> Result<
     let named = recording.features.get(&Feature::BUILD_ID);
     let named = named.map_or_else(NamedIds::default, |section| NamedIds::new(section, recording.endian));
     let context = Context { endian: recording.endian, features, named, pipe, most };
-    let killed = recording.faults.iter().any(|fault| fault.code == "unfinished");
+    let killed = recording.faults.iter().any(|fault| fault.code == FaultCode::Unfinished);
     let said = recording.features.contains_key(&Feature::COMPRESSED);
     let can_tell = !killed && said == recording.compressed().is_some();
     let mut patient = Patient {
@@ -38,7 +38,7 @@ pub fn examine(mut recording: Recording, threads: usize, most: usize) -> Result<
         whole: recording
             .faults
             .iter()
-            .all(|fault| fault.severity == Severity::Odd || fault.code == "unfinished"),
+            .all(|fault| fault.severity == Severity::Odd || fault.code == FaultCode::Unfinished),
         records: 0,
         has_event: !pipe,
         order: sorts(&recording).then(Order::default),
@@ -154,7 +154,7 @@ impl Patient {
         self.broken |= !borne;
         self.whole = false;
         let code = match error.fault_code() {
-            Some(code) if fragment.stray.is_some() => code,
+            Some(code) if fragment.stray.is_some() => code.as_str(),
             _ if borne => "torn",
             _ => "record-cut",
         };

@@ -68,7 +68,7 @@ impl Findings {
 
     /// Adds an oddity noted during decoding.
     pub fn issue(&mut self, odd: Issue, origin: Option<Origin>, kind: Option<RecordType>) {
-        self.add(odd.code, Location { origin, kind, what: odd.what });
+        self.add(odd.code.as_str(), Location { origin, kind, what: odd.what });
     }
 
     /// Adds an error of the reader; returns `false` if the recording is not at fault.
@@ -76,7 +76,7 @@ impl Findings {
         let Some(code) = error.fault_code() else { return false };
         let location =
             Location { origin: error.place(), kind: error.record_kind(), what: error.what().to_owned() };
-        self.add(code, location);
+        self.add(code.as_str(), location);
         true
     }
 

@@ -25,7 +25,7 @@ const PAGE: u32 = 4096;
 /// Runs all checks that need no record.
 pub(crate) fn check(recording: &Recording, context: FeatureContext, findings: &mut Findings) {
     for fault in &recording.faults {
-        findings.add(fault.code, Location::at(fault.offset, fault.what.clone()));
+        findings.add(fault.code.as_str(), Location::at(fault.offset, fault.what.clone()));
     }
     if let Some(file) = &recording.file {
         attrs(recording, file, findings);

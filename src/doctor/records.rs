@@ -7,7 +7,7 @@ use perfx_format::record::aux::Auxtrace;
 use perfx_format::record::header_records::{HeaderRecord, feature_section};
 use perfx_format::record::id_index::IdIndex;
 use perfx_format::record::tracing_data::tracing_data;
-use perfx_format::{Feature, Origin, Record, RecordType};
+use perfx_format::{FaultCode, Feature, Origin, Record, RecordType};
 
 use crate::finding::{Findings, Location};
 use crate::order::{Rounds, sort_time};
@@ -123,7 +123,7 @@ impl Seen {
     fn record(&mut self, record: &Record<'_>, batch: &Batch, context: &Context) {
         let kind = record.kind();
         for odd in issues(record, &batch.layouts) {
-            if odd.code == "mmap-build-id-bit" && context.named.prove(record) {
+            if odd.code == FaultCode::MmapBuildIdBit && context.named.prove(record) {
                 continue;
             }
             self.findings.issue(odd, Some(record.origin()), Some(kind));
@@ -224,7 +224,7 @@ impl Seen {
         let features = FeatureContext { cpus: context.features.cpus.or(self.cpus) };
         let odd = decode_feature(feature, section, context.endian, features).issues;
         // Among the records of pipe data (perf record --tail-synthesize), NRCPUS may be in another batch.
-        for mut odd in odd.into_iter().filter(|odd| odd.code != "nrcpus-missing") {
+        for mut odd in odd.into_iter().filter(|odd| odd.code != FaultCode::NrcpusMissing) {
             odd.what = format!("feature {feature}: {}", odd.what);
             self.findings.issue(odd, Some(record.origin()), Some(record.kind()));
         }

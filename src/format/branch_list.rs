@@ -94,7 +94,9 @@ pub fn messages(bytes: &[u8]) -> Result<Vec<Cow<'_, [u8]>>> {
         let at = bytes.len() - rest.len();
         let message = Endian::Little.u32(rest, 0).and_then(|size| rest.get(4..)?.get(..size as usize));
         let Some(message) = message else {
-            return Err(Error::new(format!("the branch list is cut off in the message at offset {at:#x}")));
+            return Err(
+                Error::new(format!("the branch list is cut off in the message at offset {at:#x}")).damaged()
+            );
         };
         rest = &rest[4 + message.len()..];
         found.push(match compressed {

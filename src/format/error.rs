@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::{Origin, RecordType};
+use crate::{FaultCode, Origin, RecordType};
 
 /// Why bytes could not be read as a recording. One word wide, so that results stay cheap to return.
 ///
@@ -24,7 +24,7 @@ pub struct Error(Box<Inner>);
 pub enum ErrorKind {
     /// Reading or writing itself failed: `source` is the [`std::io::Error`].
     Io,
-    /// The recording does not follow the format: [`Error::fault_code`] names the fault in one word.
+    /// The recording does not follow the format. [`Error::fault_code`] names faults that stop reading.
     Damaged,
     /// The recording is sound, or there is none, but the request cannot be carried out.
     Impossible,
@@ -36,7 +36,8 @@ struct Inner {
     kind: Option<RecordType>,
     what: String,
     hint: Option<&'static str>,
-    code: Option<&'static str>,
+    class: ErrorKind,
+    code: Option<FaultCode>,
     source: Option<std::io::Error>,
 }
 
@@ -53,6 +54,7 @@ impl Error {
             kind: None,
             what: what.into(),
             hint: None,
+            class: ErrorKind::Impossible,
             code: None,
             source: None,
         }))
@@ -69,6 +71,7 @@ impl Error {
     pub fn io(what: impl Into<String>, source: std::io::Error) -> Error {
         let mut error = Error::new(what);
         error.0.source = Some(source);
+        error.0.class = ErrorKind::Io;
         error
     }
 
@@ -100,24 +103,30 @@ impl Error {
         self
     }
 
-    /// Adds the short stable name of the fault, as in [`crate::header::Fault`] and [`crate::Issue`].
+    /// Says that the recording does not follow the format.
     #[must_use]
-    pub fn code(mut self, code: &'static str) -> Error {
-        self.0.code.get_or_insert(code);
+    pub fn damaged(mut self) -> Error {
+        if self.0.class == ErrorKind::Impossible {
+            self.0.class = ErrorKind::Damaged;
+        }
         self
+    }
+
+    /// Names the fault of a recording that does not follow the format, as in [`crate::header::Fault`] and
+    /// [`crate::Issue`].
+    #[must_use]
+    pub fn code(mut self, code: FaultCode) -> Error {
+        self.0.code.get_or_insert(code);
+        self.damaged()
     }
 
     /// The kind of the error.
     pub fn kind(&self) -> ErrorKind {
-        match (&self.0.source, self.0.code) {
-            (Some(_), _) => ErrorKind::Io,
-            (None, Some(_)) => ErrorKind::Damaged,
-            (None, None) => ErrorKind::Impossible,
-        }
+        self.0.class
     }
 
-    /// The name of the fault; `None` if the recording is not at fault.
-    pub fn fault_code(&self) -> Option<&'static str> {
+    /// The fault, if it has a name.
+    pub fn fault_code(&self) -> Option<FaultCode> {
         self.0.code
     }
 
@@ -180,5 +189,24 @@ impl fmt::Debug for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.0.source.as_ref().map(|source| source as _)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Attr, Endian, Layout, Record, sample::Sample, sample_type};
+
+    #[test]
+    fn a_truncated_sample_is_damaged() {
+        let layout = Layout::new(&Attr { sample_type: sample_type::TIME, ..Attr::default() });
+        let bytes = crate::record::builder::build(RecordType::SAMPLE, 0, &[], Endian::Little).unwrap();
+        let record = Record::new(&bytes, &[], Origin::Synthetic, Endian::Little).unwrap();
+        assert_eq!(Sample::parse(&record, &layout).unwrap_err().kind(), ErrorKind::Damaged);
+        let error = record.error("it is of no use");
+        assert_eq!(
+            (error.kind(), error.code(FaultCode::Rest).kind()),
+            (ErrorKind::Impossible, ErrorKind::Damaged)
+        );
     }
 }

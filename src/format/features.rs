@@ -29,7 +29,7 @@ use crate::decode::{attr_tail, decode_attr};
 use crate::record::build_id::BUILD_ID_SIZE_VALID;
 use crate::tracepoint::TraceFormat;
 use crate::value::bytes_of;
-use crate::{ATTR_SIZE_MIN, Decoded, Endian, Feature, RecordType, Value, until_nul};
+use crate::{ATTR_SIZE_MIN, Decoded, Endian, FaultCode, Feature, RecordType, Value, until_nul};
 
 /// The most possible CPUs that perf 7 accepts.
 const CPUS_MAX: u32 = 1 << 20;
@@ -77,7 +77,10 @@ fn read<'a>(feature: Feature, s: &mut Section<'a>, context: FeatureContext) -> O
         Feature::NRCPUS => {
             let cpus = NrCpus::take(s)?;
             if cpus.online > cpus.available || cpus.available > CPUS_MAX {
-                s.add_issue("nrcpus-range", format!("{} CPUs online of {}", cpus.online, cpus.available));
+                s.add_issue(
+                    FaultCode::NrcpusRange,
+                    format!("{} CPUs online of {}", cpus.online, cpus.available),
+                );
             }
             Some(())
         }
@@ -125,7 +128,7 @@ fn read<'a>(feature: Feature, s: &mut Section<'a>, context: FeatureContext) -> O
                 let again = s.int::<u64>("size of the bitmap")?;
                 if again != bits {
                     s.add_issue(
-                        "bitmap-size",
+                        FaultCode::BitmapSize,
                         format!("a node of {bits} memory blocks has a bitmap of {again} bits"),
                     );
                 }
@@ -138,7 +141,7 @@ fn read<'a>(feature: Feature, s: &mut Section<'a>, context: FeatureContext) -> O
         Feature::DIR_FORMAT => {
             let version = s.number::<u64>("version")?;
             if version > 1 {
-                s.add_issue("version-unknown", format!("version {version}, only 0 and 1 are known"));
+                s.add_issue(FaultCode::VersionUnknown, format!("version {version}, only 0 and 1 are known"));
             }
             Some(())
         }
@@ -237,7 +240,7 @@ fn cpu_topology(s: &mut Section<'_>, context: FeatureContext) -> Option<()> {
         return Some(());
     }
     let Some(cpus) = context.cpus else {
-        s.add_issue("nrcpus-missing", "without NRCPUS the number of CPUs described is unknown");
+        s.add_issue(FaultCode::NrcpusMissing, "without NRCPUS the number of CPUs described is unknown");
         return None;
     };
     s.list("cpus", cpus.available, 8, |s| {
@@ -257,7 +260,7 @@ fn cpu_domains(s: &mut Section<'_>, context: FeatureContext) -> Option<()> {
     let version = s.number::<u32>("schedstat_version")?;
     s.number::<u32>("domains_max")?;
     let Some(cpus) = context.cpus else {
-        s.add_issue("nrcpus-missing", "without NRCPUS the number of CPUs described is unknown");
+        s.add_issue(FaultCode::NrcpusMissing, "without NRCPUS the number of CPUs described is unknown");
         return None;
     };
     s.list("cpus", cpus.online, 8, |s| {
@@ -280,7 +283,7 @@ fn build_ids(s: &mut Section<'_>) -> Option<()> {
     let mut ids = BuildIds::new(s.rest(), s.endian());
     let without_pid = ids.without_pid();
     if without_pid {
-        s.add_issue("build-id-without-pid", "made by perf before 2.6.34");
+        s.add_issue(FaultCode::BuildIdWithoutPid, "made by perf before 2.6.34");
     }
     let endian = s.endian();
     let count = ids.clone().count() as u64;
@@ -288,10 +291,10 @@ fn build_ids(s: &mut Section<'_>) -> Option<()> {
         let (bytes, entry) = ids.split()?;
         let (kind, length) = (endian.u32(bytes, 0)?, bytes.get(32).copied().unwrap_or(0));
         if kind != 0 && kind != RecordType::HEADER_BUILD_ID.0 {
-            s.add_issue("build-id-type", format!("an entry has type {kind}"));
+            s.add_issue(FaultCode::BuildIdType, format!("an entry has type {kind}"));
         }
         if entry.misc & BUILD_ID_SIZE_VALID != 0 && !(1..=20).contains(&length) {
-            s.add_issue("build-id-size", format!("an id of {}", bytes_of(length)));
+            s.add_issue(FaultCode::BuildIdSize, format!("an id of {}", bytes_of(length)));
         }
         s.note("misc", Value::Hex(entry.misc.into()));
         s.note("pid", Value::Signed(entry.pid.into()));
@@ -313,7 +316,7 @@ fn build_ids(s: &mut Section<'_>) -> Option<()> {
 /// printk formats (u32 length), and since version 0.6 command names. Texts are counted, not noted.
 fn tracing_data<'a>(s: &mut Section<'a>, formats: &mut Vec<TraceFormat<'a>>) -> Option<()> {
     if !s.rest().starts_with(MAGIC) {
-        s.add_issue("tracing-magic", "does not begin with 23 8 68 \"tracing\"");
+        s.add_issue(FaultCode::TracingMagic, "does not begin with 23 8 68 \"tracing\"");
         return None;
     }
     s.take("magic", MAGIC.len() as u64)?;
@@ -327,7 +330,7 @@ fn tracing_data<'a>(s: &mut Section<'a>, formats: &mut Vec<TraceFormat<'a>>) -> 
     for (title, name) in [("header_page\0", "header_page_size"), ("header_event\0", "header_event_size")] {
         if !s.rest().starts_with(title.as_bytes()) {
             s.add_issue(
-                "tracing-magic",
+                FaultCode::TracingMagic,
                 format!("`{}` is missing where it is expected", title.trim_end_matches('\0')),
             );
             return None;
@@ -455,7 +458,7 @@ fn event_desc<'a>(s: &mut Section<'a>) -> Option<Vec<EventDesc<'a>>> {
     let attr_size = s.number::<u32>("attr_size")?;
     if (attr_size as usize) < ATTR_SIZE_MIN {
         s.add_issue(
-            "attr-size",
+            FaultCode::AttrSize,
             format!("attrs of {}; the smallest is {ATTR_SIZE_MIN}", bytes_of(attr_size)),
         );
         return None;

@@ -9,7 +9,9 @@ use std::os::unix::fs::FileExt as _;
 use crate::journal::Journal;
 use crate::section::{SLOT_SIZE, Section, feature_bitmap, feature_bits};
 use crate::value::{bytes_of, bytes_that};
-use crate::{ATTR_SIZE_MAX, ATTR_SIZE_MIN, Bytes, Endian, Error, Event, Feature, Result, until_nul};
+use crate::{
+    ATTR_SIZE_MAX, ATTR_SIZE_MIN, Bytes, Endian, Error, Event, FaultCode, Feature, Result, until_nul,
+};
 
 /// Size of the header of a pipe: u64 magic, u64 size.
 pub const PIPE_HEADER_SIZE: usize = 16;
@@ -25,9 +27,6 @@ pub(crate) const EVENTS_MAX: usize = 65536;
 
 /// The start of perf record's messages, which end up in pipe data if standard error goes into the pipe.
 pub(crate) const PERF_MESSAGE: &[u8] = b"[ perf record: ";
-
-/// The code of the fault for an unfinished change in place.
-pub const INTERRUPTED: &str = "in-place-interrupted";
 
 /// The feature sections of a recording, ordered by bit number.
 ///
@@ -59,7 +58,7 @@ pub enum Severity {
 #[non_exhaustive]
 pub struct Fault {
     /// A short stable name.
-    pub code: &'static str,
+    pub code: FaultCode,
     /// Absolute offset in the main file, bytes.
     pub offset: u64,
     /// One sentence, with the numbers.
@@ -113,7 +112,7 @@ impl Magic {
     pub fn read(bytes: &[u8]) -> Result<Magic> {
         let Some(head) = bytes.first_chunk::<PIPE_HEADER_SIZE>() else {
             let what = bytes_that(bytes.len(), " is", " are") + " too few for a perf.data header";
-            return Err(Error::at(0, what).code("header-cut"));
+            return Err(Error::at(0, what).code(FaultCode::HeaderCut));
         };
         let (endian, version1) = match &head[..8] {
             b"PERFILE2" => (Endian::Little, false),
@@ -125,14 +124,14 @@ impl Magic {
             _ if head.starts_with(PERF_MESSAGE) => {
                 let what = "a message of perf record (\"[ perf record: …\") precedes the recording: its standard \
                     error went into the pipe";
-                return Err(Error::at(0, what).code("magic"));
+                return Err(Error::at(0, what).code(FaultCode::Magic));
             }
             other => {
                 let what = match compressed_by(head) {
                     Some((name, how)) => format!("a file compressed by {name}: decompress it first ({how})"),
                     None => format!("not a perf.data file (magic \"{}\")", other.escape_ascii()),
                 };
-                return Err(Error::at(0, what).code("magic"));
+                return Err(Error::at(0, what).code(FaultCode::Magic));
             }
         };
         let size = endian.u64(head, 8).unwrap_or(0);
@@ -251,11 +250,11 @@ impl FileHeader {
         let size = magic.size as usize;
         if magic.size != FILE_HEADER_SIZE as u64 && magic.size != FILE_HEADER_SIZE_OLD as u64 {
             let what = format!("header size {} is not 16 (pipe), 72 or 104 (file)", magic.size);
-            return Err(Error::at(8, what).code("header-size"));
+            return Err(Error::at(8, what).code(FaultCode::HeaderSize));
         }
         if file.len() < size {
             let what = format!("the file ends inside its header ({} of {size} bytes)", file.len());
-            return Err(Error::at(0, what).code("header-cut"));
+            return Err(Error::at(0, what).code(FaultCode::HeaderCut));
         }
         let event_types = Section::read(file, 56, endian).inside(file.len());
         let event_types = event_types.filter(|range| are_event_types(&file[range.clone()]));
@@ -288,20 +287,20 @@ impl FileHeader {
         Ok(header)
     }
 
-    fn fault(&mut self, severity: Severity, code: &'static str, offset: u64, what: String) {
+    fn fault(&mut self, severity: Severity, code: FaultCode, offset: u64, what: String) {
         self.faults.push(Fault { code, offset, what, severity, hint: None });
     }
 
     fn read_events(&mut self, file: &[u8], entry_size: u64) -> Result<()> {
         let endian = self.magic.endian;
         if entry_size == 0 {
-            return Err(Error::at(16, "attr_size is 0").code("attr-size"));
+            return Err(Error::at(16, "attr_size is 0").code(FaultCode::AttrSize));
         }
         let Some(range) = self.attrs.inside(file.len()) else {
             let Section { offset, size } = self.attrs;
             let size = bytes_of(size);
             let what = format!("the attrs section ({size} at {offset:#x}) reaches past the end of the file");
-            return Err(Error::at(24, what).code("attrs-outside").hint(NO_EVENTS));
+            return Err(Error::at(24, what).code(FaultCode::AttrsOutside).hint(NO_EVENTS));
         };
         let section = &file[range];
         // perf counts entries by the header's size but steps by each attr's own; writers keep the two equal.
@@ -321,7 +320,7 @@ impl FileHeader {
             let what = format!(
                 "header.attr_size {entry_size} is not attr.size + 16 for all events; they are read by {way}"
             );
-            self.fault(Severity::Odd, "attr-size", 16, what);
+            self.fault(Severity::Odd, FaultCode::AttrSize, 16, what);
         }
         let entries = if better { by_attr } else { by_header };
         let Some(entries) = entries else {
@@ -329,25 +328,25 @@ impl FileHeader {
                 "the attrs section of {} is not a multiple of {entry_size}, the size of an event",
                 bytes_of(self.attrs.size)
             );
-            return Err(Error::at(16, what).code("attrs-size"));
+            return Err(Error::at(16, what).code(FaultCode::AttrsSize));
         };
         if entries.len() > EVENTS_MAX {
             let what = format!("{} events are more than the {EVENTS_MAX} perf allows", entries.len());
-            return Err(Error::at(24, what).code("attrs-many"));
+            return Err(Error::at(24, what).code(FaultCode::AttrsMany));
         }
         let used: usize = entries.iter().map(|(_, attr, _)| attr.len() + 16).sum();
         if used < section.len() {
             let one = " at the end of the attrs section is not an event and is ignored";
             let many = " at the end of the attrs section are not an event and are ignored";
             let what = bytes_that(section.len() - used, one, many);
-            self.fault(Severity::Odd, "attrs-size", 32, what);
+            self.fault(Severity::Odd, FaultCode::AttrsSize, 32, what);
         }
         // In a file from perf each event has its own ids. If all entries pointed to the same ids, a small
         // file would use much memory.
         let all_ids = entries.iter().fold(0u64, |all, (_, _, ids)| all.saturating_add(ids.size));
         if all_ids > file.len() as u64 {
             let what = format!("the ids of all events take {all_ids} bytes, more than the whole file");
-            return Err(Error::at(self.attrs.offset, what).code("ids-outside").hint(NO_EVENTS));
+            return Err(Error::at(self.attrs.offset, what).code(FaultCode::IdsOutside).hint(NO_EVENTS));
         }
         for (index, (at, attr, ids)) in entries.into_iter().enumerate() {
             let Some(range) = ids.inside(file.len()).filter(|_| ids.size.is_multiple_of(8)) else {
@@ -356,7 +355,7 @@ impl FileHeader {
                 let what =
                     format!("the ids of event {index} ({} at {offset:#x}) are not {wrong}", bytes_of(size));
                 return Err(Error::at(self.attrs.offset + (at + attr.len()) as u64, what)
-                    .code("ids-outside")
+                    .code(FaultCode::IdsOutside)
                     .hint(NO_EVENTS));
             };
             self.ids.push(ids);
@@ -384,7 +383,7 @@ impl FileHeader {
         if let Some(journal) = journal {
             let what = "a change in place was interrupted; nothing is lost, but perf misses some features";
             self.faults.push(Fault {
-                code: INTERRUPTED,
+                code: FaultCode::InPlaceInterrupted,
                 offset: 56,
                 what: what.to_owned(),
                 severity: Severity::Odd,
@@ -405,7 +404,7 @@ impl FileHeader {
                 let what = format!(
                     "the feature table ends before the entry of {feature}; its section and all later ones are lost"
                 );
-                self.fault(Severity::Loss, "feature-table-cut", at, what);
+                self.fault(Severity::Loss, FaultCode::FeatureTableCut, at, what);
                 return;
             };
             self.add_section(file, feature, Section::read(entry, 0, endian), at);
@@ -425,7 +424,7 @@ impl FileHeader {
                     "the section of {feature} ({} at {offset:#x}) reaches past the end of the file",
                     bytes_of(size)
                 );
-                self.fault(Severity::Loss, "feature-outside", at, what);
+                self.fault(Severity::Loss, FaultCode::FeatureOutside, at, what);
             }
         }
     }
@@ -445,7 +444,8 @@ impl FileHeader {
 
     fn check_data(&mut self, file: &[u8]) {
         let len = file.len() as u64;
-        let torn_table = |fault: &Fault| matches!(fault.code, "feature-table-cut" | "feature-outside");
+        let torn_table =
+            |fault: &Fault| matches!(fault.code, FaultCode::FeatureTableCut | FaultCode::FeatureOutside);
         let no_table = self.features.is_empty() || self.faults.iter().any(torn_table);
         let before_data = |section: &Section| section.offset < self.data.offset;
         let unfinished = before_data(&self.attrs) && before_data(&self.types);
@@ -456,7 +456,7 @@ impl FileHeader {
             self.features.clear();
             self.sections.clear();
             let what = "data.size is 0: perf record was killed before it finished the file".to_owned();
-            self.fault(Severity::Fatal, "unfinished", 48, what);
+            self.fault(Severity::Fatal, FaultCode::Unfinished, 48, what);
             self.data.size = len - self.data.offset;
         } else if self.data.end() > len {
             let what = format!(
@@ -465,8 +465,8 @@ impl FileHeader {
                 self.data.offset,
                 bytes_that(self.data.end() - len, " is", " are")
             );
-            self.fault(Severity::Fatal, "data-cut", 48, what);
-            self.faults.retain(|fault| fault.code != "feature-table-cut");
+            self.fault(Severity::Fatal, FaultCode::DataCut, 48, what);
+            self.faults.retain(|fault| fault.code != FaultCode::FeatureTableCut);
             self.data.offset = self.data.offset.min(len);
             self.data.size = len - self.data.offset;
         }
@@ -474,13 +474,13 @@ impl FileHeader {
         for (name, at, section) in [("attrs", 24, self.attrs), ("data", 40, self.data)] {
             if section.size > 0 && section.offset < header.end() {
                 let what = format!("the {name} section at {:#x} overlaps the file header", section.offset);
-                self.fault(Severity::Odd, "sections-overlap", at, what);
+                self.fault(Severity::Odd, FaultCode::SectionsOverlap, at, what);
             }
         }
         if self.attrs.size > 0 && self.attrs.offset < self.data.end() && self.data.offset < self.attrs.end() {
             self.fault(
                 Severity::Odd,
-                "sections-overlap",
+                FaultCode::SectionsOverlap,
                 24,
                 "the attrs section overlaps the data section".to_owned(),
             );

@@ -95,7 +95,7 @@ impl Header {
             Some(magic) if *magic == MAGIC.to_be_bytes() => Endian::Big,
             _ => return Err(Error::at(0, "not a jitdump: the magic number is missing")),
         };
-        let cut_short = || Error::at(0, "the header of the jitdump is cut short");
+        let cut_short = || Error::at(0, "the header of the jitdump is cut short").damaged();
         let mut fields = Cursor::new(bytes.get(4..HEADER_SIZE).ok_or_else(cut_short)?, endian);
         let [version, size, machine, padding, pid] = [(); 5].map(|()| fields.u32().unwrap_or(0));
         let [time, flags] = [(); 2].map(|()| fields.u64().unwrap_or(0));
@@ -107,7 +107,9 @@ impl Header {
         }
         let size = size as usize;
         if size < HEADER_SIZE || size > bytes.len() {
-            return Err(Error::at(8, format!("impossible size of the jitdump header: {size} bytes")));
+            return Err(
+                Error::at(8, format!("impossible size of the jitdump header: {size} bytes")).damaged()
+            );
         }
         Ok((Header { endian, machine, is_of_v8: padding == V8_PADDING, pid, time, flags }, size))
     }

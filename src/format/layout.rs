@@ -214,7 +214,7 @@ impl Layout {
         let size = usize::from(self.trailer.size);
         let has_room = record.kind() == RecordType::SAMPLE || record.bytes().len() >= HEADER_SIZE + size;
         let time = self.time(record).filter(|_| has_room);
-        time.ok_or_else(|| record.error(format!("no room for a sample_id of {size} bytes")))
+        time.ok_or_else(|| record.error(format!("no room for a sample_id of {size} bytes")).damaged())
     }
 
     /// Sets the time, ns, in the bytes of a record. Like the other setters, it returns `None` and changes

@@ -9,6 +9,7 @@ pub mod decode;
 mod endian;
 mod error;
 pub mod event_name;
+mod fault_code;
 pub mod features;
 pub mod header;
 pub mod intel_pt;
@@ -44,6 +45,7 @@ pub use attr::{
 pub use bytes::{Bytes, reset_bus_signal};
 pub use endian::{Cursor, Endian, until_nul};
 pub use error::{Error, ErrorKind, Result};
+pub use fault_code::FaultCode;
 pub use kinds::{Feature, Kinds, RecordType};
 pub use layout::{Fields, Layout, Layouts, READ_FORMAT_NAMES, SAMPLE_TYPE_NAMES};
 pub(crate) use layout::{sample_fields, trailer_fields};

@@ -7,6 +7,7 @@ pub mod build_id;
 pub mod builder;
 pub mod cgroup;
 pub mod compressed;
+pub(crate) mod cpu_map;
 pub mod cpumode;
 pub mod deferred;
 pub mod etm_info;
@@ -22,7 +23,10 @@ pub(crate) mod mmap;
 pub mod namespaces;
 pub mod off_cpu;
 pub mod pt_info;
+pub(crate) mod reader;
+pub(crate) mod schedstat;
 pub mod spe_info;
+pub(crate) mod stat;
 pub mod stat_config;
 pub(crate) mod task;
 #[cfg(test)]
@@ -78,7 +82,8 @@ impl<'a> Record<'a> {
                 size.unwrap_or(0),
                 bytes.len()
             ))
-            .origin(origin));
+            .origin(origin)
+            .damaged());
         }
         Ok(Record { bytes, payload, origin, endian })
     }

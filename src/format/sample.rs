@@ -20,7 +20,7 @@ pub use made::{BRANCH_HW_INDEX, NewSample};
 use crate::record::builder::build;
 use crate::sample_type as st;
 use crate::value::bytes_of;
-use crate::{Cursor, Endian, HEADER_SIZE, Layout, Record, RecordType, Result};
+use crate::{Cursor, Endian, FaultCode, HEADER_SIZE, Layout, Record, RecordType, Result};
 
 /// An array of u64 in the recording's byte order.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -443,8 +443,8 @@ pub(crate) struct Short {
 
 impl Short {
     /// The code of this oddity.
-    pub(crate) fn code(&self) -> &'static str {
-        if self.says.is_some() { "count-too-large" } else { "too-small" }
+    pub(crate) fn code(&self) -> FaultCode {
+        if self.says.is_some() { FaultCode::CountTooLarge } else { FaultCode::TooSmall }
     }
 }
 
@@ -533,7 +533,7 @@ impl<'a> Sample<'a> {
         }
         match Sample::read(record, layout) {
             (sample, None) => Ok(sample),
-            (_, Some(short)) => Err(record.error(short.to_string())),
+            (_, Some(short)) => Err(record.error(short.to_string()).damaged()),
         }
     }
 

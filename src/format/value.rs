@@ -1,6 +1,7 @@
 //! Describes the result of decoding: named values for display, JSON or checks. Other modules decide how to
 //! show them.
 
+use crate::FaultCode;
 use std::borrow::Cow;
 use std::ops::Range;
 
@@ -142,7 +143,7 @@ impl<'a> Value<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Issue {
     /// A short stable name, e.g. `string-unterminated`.
-    pub code: &'static str,
+    pub code: FaultCode,
     /// One sentence, with the numbers.
     pub what: String,
 }
@@ -166,7 +167,7 @@ impl<'a> Decoded<'a> {
     }
 
     /// Notes an oddity.
-    pub fn add_issue(&mut self, code: &'static str, what: impl Into<String>) {
+    pub fn add_issue(&mut self, code: FaultCode, what: impl Into<String>) {
         self.issues.push(Issue { code, what: what.into() });
     }
 
@@ -179,12 +180,12 @@ impl<'a> Decoded<'a> {
     /// size for which there is no room.
     pub fn has_unknown_layout(&self) -> bool {
         let codes = [
-            "kind-unknown",
-            "cpu-map-type",
-            "update-type",
-            "schedstat-version",
-            "count-too-large",
-            "too-small",
+            FaultCode::KindUnknown,
+            FaultCode::CpuMapType,
+            FaultCode::UpdateType,
+            FaultCode::SchedstatVersion,
+            FaultCode::CountTooLarge,
+            FaultCode::TooSmall,
         ];
         self.issues.iter().any(|issue| codes.contains(&issue.code))
     }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use perfx_format::Endian;
-use perfx_format::header::INTERRUPTED;
+use perfx_format::FaultCode;
 use perfx_format::read::{Form, Recording};
 use perfx_format::write::{Changes, replace_sections};
 use perfx_pipeline::{Job, Level, Outcome, Output, OutputForm, Pass, Report, counted};
@@ -212,7 +212,7 @@ impl WriteArgs {
         let header = recording.file.take();
         // The interrupted change is finished below, so it is not a fault of the result.
         let faults = recording.faults.len();
-        recording.faults.retain(|fault| fault.code != INTERRUPTED);
+        recording.faults.retain(|fault| fault.code != FaultCode::InPlaceInterrupted);
         let interrupted = recording.faults.len() < faults;
         let form = if header.is_some() { OutputForm::InPlace } else { OutputForm::Pipe };
         let path = if path.is_dir() { path.join("data") } else { path };

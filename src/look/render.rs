@@ -24,7 +24,10 @@ pub fn with_odd(decoded: Decoded<'_>) -> Fields<'_> {
     let Decoded { mut fields, issues: odd, .. } = decoded;
     if !odd.is_empty() {
         let odd = odd.into_iter().map(|odd| {
-            Value::Map(vec![("code", Value::Name(odd.code.into())), ("what", Value::Name(odd.what.into()))])
+            Value::Map(vec![
+                ("code", Value::Name(odd.code.as_str().into())),
+                ("what", Value::Name(odd.what.into())),
+            ])
         });
         fields.push(("odd", Value::List(odd.collect())));
     }
@@ -346,7 +349,8 @@ pub(crate) mod tests {
 
     #[test]
     fn oddities_follow_the_fields() {
-        let issues = vec![Issue { code: "section-short", what: "2 bytes left".to_owned() }];
+        let issues =
+            vec![Issue { code: perfx_format::FaultCode::SectionShort, what: "2 bytes left".to_owned() }];
         let decoded = Decoded { fields: vec![("version", Value::Number(1))], issues, ..Decoded::default() };
         assert_eq!(
             line(&with_odd(decoded), Style::default()),

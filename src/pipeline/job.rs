@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use perfx_format::header::{Features, Severity};
 use perfx_format::read::{Form, Recording, TempFiles};
-use perfx_format::{Error, Feature, Kinds, Layouts, RecordType};
+use perfx_format::{Error, FaultCode, Feature, Kinds, Layouts, RecordType};
 
 use crate::each_batch::Reading;
 use crate::emit::{Emit, Rewriting};
@@ -134,7 +134,7 @@ impl Job {
         let mut report = Report::default();
         for fault in &recording.faults {
             // An unfinished file may still have all of its records.
-            let is_loss = fault.severity >= Severity::Loss && fault.code != "unfinished";
+            let is_loss = fault.severity >= Severity::Loss && fault.code != FaultCode::Unfinished;
             let level = if is_loss { Level::Loss } else { Level::Warning };
             report.say(level, fault.to_error().file(&recording.name).to_string());
         }

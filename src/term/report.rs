@@ -129,7 +129,7 @@ pub(crate) fn tell_failure(error: &anyhow::Error) {
 /// The hint for a recording that ends too early or is damaged; errors of `recover` itself have none.
 fn way_out(error: &anyhow::Error) -> &'static str {
     let fault = error.chain().find_map(|cause| cause.downcast_ref::<perfx_format::Error>()?.fault_code());
-    match fault.and_then(|fault| perfx_doctor::code(fault).repair) {
+    match fault.and_then(|fault| perfx_doctor::code(fault.as_str()).repair) {
         Some("recover") => "; perfx recover restores what can be read",
         _ => "",
     }

@@ -349,7 +349,7 @@ fn features<'f>(facts: &'f InfoFacts<'_>) -> impl Iterator<Item = FeatureEntry<'
     facts.features.iter().map(move |section: &facts::Section<'_>| {
         let place =
             file.and_then(|file| file.sections.iter().find(|(feature, _)| *feature == section.feature));
-        let odd = |odd: &'f Issue| Odd { code: odd.code, what: &odd.what };
+        let odd = |odd: &'f Issue| Odd { code: odd.code.as_str(), what: &odd.what };
         FeatureEntry {
             bit: section.feature.0,
             name: section.feature.name(),
@@ -363,7 +363,7 @@ fn features<'f>(facts: &'f InfoFacts<'_>) -> impl Iterator<Item = FeatureEntry<'
 
 fn faults<'f>(facts: &'f InfoFacts<'_>) -> impl Iterator<Item = Fault<'f>> {
     facts.recording.faults.iter().map(|fault: &header::Fault| Fault {
-        code: fault.code,
+        code: fault.code.as_str(),
         offset: Hex(fault.offset),
         severity: severity(fault.severity),
         message: &fault.what,

@@ -209,14 +209,14 @@ fn faults(facts: &InfoFacts<'_>) -> Rows {
             Severity::Fatal => "fatal",
         };
         rows.push(row(
-            fault.code,
+            fault.code.as_str(),
             format!("{weight}, at {:#x}: {}", fault.offset, render::readable(fault.what.as_bytes())),
         ));
     }
     for section in &facts.features {
         for odd in &section.decoded.issues {
             rows.push(row(
-                odd.code,
+                odd.code.as_str(),
                 format!("feature {}: {}", section.feature, readable(odd.what.as_bytes())),
             ));
         }

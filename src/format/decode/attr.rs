@@ -3,14 +3,14 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use super::reader::{Reader, named};
 use crate::attr::KnownAttr;
 use crate::attr_name::config_name;
+use crate::record::reader::{Reader, named};
 use crate::sample_type as st;
 use crate::value::Fields;
 use crate::{
-    ATTR_FLAGS, ATTR_SIZE_MIN, Attr, Endian, Issue, READ_FORMAT_NAMES, SAMPLE_TYPE_NAMES, Value, bit_names,
-    clear,
+    ATTR_FLAGS, ATTR_SIZE_MIN, Attr, Endian, FaultCode, Issue, READ_FORMAT_NAMES, SAMPLE_TYPE_NAMES, Value,
+    bit_names, clear,
 };
 
 /// The names of the `branch_sample_type` bits (`enum perf_branch_sample_type`).
@@ -234,7 +234,7 @@ pub fn attr_issues(attr: &Attr, size: usize) -> Vec<Issue> {
     let mut note = |code, what| odd.push(Issue { code, what });
     let says = if attr.size == 0 { ATTR_SIZE_MIN } else { attr.size as usize };
     if size < ATTR_SIZE_MIN || !size.is_multiple_of(8) || says != size {
-        note("attr-size", format!("an attr of {size} bytes says it has {says}"));
+        note(FaultCode::AttrSize, format!("an attr of {size} bytes says it has {says}"));
     }
     for (name, bits, names) in [
         ("flags", attr.flags & !PRECISE_IP, ATTR_FLAGS),
@@ -244,11 +244,28 @@ pub fn attr_issues(attr: &Attr, size: usize) -> Vec<Issue> {
     ] {
         let unknown = bits & !bits_of(names);
         if unknown != 0 {
-            note("attr-bits", format!("`{name}` has {}", bit_names(unknown, &[])));
+            note(FaultCode::AttrBits, format!("`{name}` has {}", bit_names(unknown, &[])));
         }
     }
     if attr.sample_type & st::READ != 0 && attr.read_format & 1 << 2 == 0 {
-        note("read-without-id", "samples have counters without their ids".to_owned());
+        note(FaultCode::ReadWithoutId, "samples have counters without their ids".to_owned());
     }
     odd
+}
+
+/// The attr, `attr.size` bytes (0 means 64), then u64 ids.
+pub(super) fn header_attr(d: &mut Reader<'_>) -> Option<()> {
+    let says = d.endian().u32(d.rest(), 4).unwrap_or(0) as usize;
+    let size = if says == 0 { ATTR_SIZE_MIN } else { says };
+    let raw = d.rest();
+    let raw = &raw[..size.min(raw.len())];
+    let attr = Attr::decode(raw, d.endian());
+    for odd in attr_issues(&attr, raw.len()) {
+        d.add_issue(odd.code, odd.what);
+    }
+    d.note("attr", Value::Map(decode_attr(raw, d.endian())));
+    d.take("attr", raw.len())?;
+    d.add_gap(attr_tail(raw, d.endian()), raw.len());
+    let ids = d.left() / 8;
+    d.list("ids", ids as u64, 8, |d| d.number::<u64>("").map(drop))
 }

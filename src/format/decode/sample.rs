@@ -2,13 +2,11 @@
 
 use std::ops::Range;
 
-use super::reader::{any, named};
+use crate::record::reader::{Reader, any, named};
 use crate::sample::{Branch, Branches, Marker, Read, Regs, Sample, Short, U64s, Weight};
 use crate::sample_type as st;
 use crate::value::{Fields, bytes_of, bytes_that};
-use crate::{Decoded, Endian, HEADER_SIZE, Issue, Layout, Layouts, Record, Value, bit_names};
-
-use super::reader::Reader;
+use crate::{Decoded, Endian, FaultCode, HEADER_SIZE, Issue, Layout, Layouts, Record, Value, bit_names};
 
 /// `enum perf_sample_regs_abi`
 const ABIS: &[(u64, &str)] = &[(0, "NONE"), (1, "32"), (2, "64")];
@@ -110,41 +108,41 @@ pub(super) fn sample_issues(
     let mut note = |code, what: String| odd.push(Issue { code, what });
     for (name, regs) in [("regs_user", sample.regs_user), ("regs_intr", sample.regs_intr)] {
         if let Some(regs) = regs.filter(|regs| regs.abi > 2) {
-            note("regs-abi", format!("`{name}` has abi {}", regs.abi));
+            note(FaultCode::RegsAbi, format!("`{name}` has abi {}", regs.abi));
         }
     }
     if let Some((stack, size)) = sample.stack_user.and_then(|stack| Some((stack, stack.dyn_size?)))
         && size > stack.bytes.len() as u64
     {
         note(
-            "stack-size",
+            FaultCode::StackSize,
             bytes_that(size, " is", " are")
                 + &format!(" used of a user stack of {}", bytes_of(stack.bytes.len())),
         );
     }
     if sample.read.is_some_and(|read| read.group && read.counts().next().is_none()) {
-        note("read-group-empty", "a group of no counters".to_owned());
+        note(FaultCode::ReadGroupEmpty, "a group of no counters".to_owned());
     }
     if let Some(branches) = sample.branches {
         if branches.hw_idx.is_none() && layout.branch_sample_type & HW_INDEX != 0 {
             let what = format!("{} branches without the hw_idx that the event asks for", branches.len());
-            note("branch-index-missing", what);
+            note(FaultCode::BranchIndexMissing, what);
         }
         let asked = || layouts.all().iter().any(|other| other.branch_sample_type & COUNTERS != 0);
         if branches.counters.is_none() && !branches.is_empty() && asked() {
-            note("branch-counters-missing", format!("{} branches without counters", branches.len()));
+            note(FaultCode::BranchCountersMissing, format!("{} branches without counters", branches.len()));
         }
     }
     if let Some(raw) = sample.raw.filter(|raw| raw.len() < TRACEPOINT_MIN)
         && layouts.is_tracepoint(record)
     {
-        note("raw-short", bytes_that(raw.len(), " is", " are") + " not the data of a tracepoint");
+        note(FaultCode::RawShort, bytes_that(raw.len(), " is", " are") + " not the data of a tracepoint");
     }
     match &short {
         Some(short) => note(short.code(), short.to_string()),
         None if !sample.rest.is_empty() => {
             note(
-                "rest",
+                FaultCode::Rest,
                 bytes_that(sample.rest.len(), " follows", " follow") + " what attr.sample_type asks for",
             );
         }
@@ -153,7 +151,7 @@ pub(super) fn sample_issues(
 }
 
 /// The values of a counter, or of a group of counters.
-pub(super) fn counters<'a>(read: &Read<'_>) -> Fields<'a> {
+fn counters<'a>(read: &Read<'_>) -> Fields<'a> {
     let times = [("time_enabled", read.enabled), ("time_running", read.running)];
     let times = times.into_iter().filter_map(|(name, time)| Some((name, Value::Number(time?))));
     let mut counts = read.counts().map(|count| {
@@ -172,8 +170,18 @@ pub(super) fn counters<'a>(read: &Read<'_>) -> Fields<'a> {
     fields
 }
 
+/// Decodes the fields of a READ record; without its event, its counters are bytes.
+pub(super) fn read_record(layout: Option<&Layout>, d: &mut Reader<'_>) -> Option<()> {
+    d.task()?;
+    let Some(layout) = layout else { return d.all_bytes() };
+    let read = Read::take(d.cursor(), layout.read_format);
+    let read = d.need("read", read)?;
+    d.note_all(counters(&read));
+    Some(())
+}
+
 /// Addresses; context markers by name.
-pub(super) fn callchain<'a>(chain: U64s<'_>) -> Value<'a> {
+pub(crate) fn callchain<'a>(chain: U64s<'_>) -> Value<'a> {
     let entry = |entry| match Marker::of(entry).and_then(Marker::name) {
         Some(name) => Value::Name(name.into()),
         None => Value::Hex(entry),

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::value::Fields;
-use crate::{Endian, Event, Origin, sample_type as st};
+use crate::{Attr, Endian, Event, MMAP_BUILD_ID, Origin, sample_type as st};
 
 const BOTH: [Endian; 2] = [Endian::Little, Endian::Big];
 

@@ -2,7 +2,7 @@
 //! can be saved.
 
 use super::{FeatureContext, decode_feature, put_str, read_str, write_str};
-use crate::{Endian, Feature, until_nul};
+use crate::{Endian, FaultCode, Feature, until_nul};
 
 /// Whether every perf can read a section.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -17,7 +17,7 @@ pub enum Repaired {
 
 /// The oddities of [`decode_feature`] at which some perf stops reading features. Measured with 6.1, 6.12, 7.2
 /// and 7.3, as a file and as pipe data. Bytes after the known fields of a section stop no perf.
-const STOPPED_BY: [&str; 2] = ["section-short", "version-unknown"];
+const STOPPED_BY: [FaultCode; 2] = [FaultCode::SectionShort, FaultCode::VersionUnknown];
 
 /// perf skips the contents of these sections, or has records of its own for them in pipe data.
 const PASSED_OVER: [Feature; 4] =

@@ -5,7 +5,7 @@ use std::mem;
 use std::ops::Range;
 
 use crate::value::{Fields, bytes_of, bytes_that};
-use crate::{Cursor, Decoded, Endian, Value, until_nul};
+use crate::{Cursor, Decoded, Endian, FaultCode, Value, until_nul};
 
 /// An integer of a section.
 pub(super) trait Int: Copy + Into<u64> {
@@ -88,7 +88,7 @@ impl<'a> Section<'a> {
         self.decoded.push(name, value);
     }
 
-    pub(super) fn add_issue(&mut self, code: &'static str, what: impl Into<String>) {
+    pub(super) fn add_issue(&mut self, code: FaultCode, what: impl Into<String>) {
         self.decoded.add_issue(code, what);
     }
 
@@ -160,7 +160,10 @@ impl<'a> Section<'a> {
         let text = until_nul(bytes);
         self.add_gap(text.len()..bytes.len(), bytes.len());
         if text.len() == bytes.len() {
-            self.add_issue("string-unterminated", format!("no NUL in the {} of `{name}`", bytes_of(length)));
+            self.add_issue(
+                FaultCode::StringUnterminated,
+                format!("no NUL in the {} of `{name}`", bytes_of(length)),
+            );
         }
         self.note(name, Value::Text(text));
         Some(text)
@@ -179,7 +182,7 @@ impl<'a> Section<'a> {
     pub(super) fn version<T: Int>(&mut self, known: T) -> Option<()> {
         let (found, known): (u64, u64) = (self.number::<T>("version")?.into(), known.into());
         if found != known {
-            self.add_issue("version-unknown", format!("version {found}, only {known} is known"));
+            self.add_issue(FaultCode::VersionUnknown, format!("version {found}, only {known} is known"));
             return None;
         }
         Some(())
@@ -260,7 +263,7 @@ impl<'a> Section<'a> {
     /// What was decoded. `done` is `Some` if the whole section was read.
     pub(super) fn finish(mut self, done: Option<()>) -> Decoded<'a> {
         if let Some(what) = self.short.take() {
-            self.add_issue("section-short", format!("section of {}: {what}", bytes_of(self.size)));
+            self.add_issue(FaultCode::SectionShort, format!("section of {}: {what}", bytes_of(self.size)));
         }
         let rest = self.rest();
         if !rest.is_empty() {
@@ -270,7 +273,7 @@ impl<'a> Section<'a> {
         let padding = rest.iter().all(|&b| b == 0);
         if done.is_some() && !padding {
             self.add_issue(
-                "section-rest",
+                FaultCode::SectionRest,
                 bytes_that(rest.len(), " follows", " follow") + " the known part of the section",
             );
         }

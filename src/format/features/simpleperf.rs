@@ -15,8 +15,8 @@
 //! Source: AOSP, simpleperf/record_file_format.h and record_file.proto.
 
 use super::section::Section;
-use crate::Value;
 use crate::protobuf::{Field, Message};
+use crate::{FaultCode, Value};
 
 /// Keys and values, each with its NUL. No key is empty.
 pub(super) fn meta_info(s: &mut Section<'_>) -> Option<()> {
@@ -69,7 +69,7 @@ pub(super) fn files(s: &mut Section<'_>) -> Option<()> {
         }
         s.note("symbols", Value::Number(symbols));
         if !is_whole {
-            s.add_issue("section-short", "the message of a file ends within a field");
+            s.add_issue(FaultCode::SectionShort, "the message of a file ends within a field");
         }
         Some(())
     })

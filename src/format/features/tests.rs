@@ -464,7 +464,7 @@ fn build_ids_without_pid_are_told_by_the_kernels_name() {
             BuildIds::new(&section, endian).map(|entry| (entry.pid, entry.id, entry.filename)).collect();
         assert_eq!(ids, [(-1, &[1; 20][..], &b"[kernel.kallsyms]"[..]), (-1, &[2; 20], b"/bin/sh")]);
         let decoded = decode_feature(Feature::BUILD_ID, &section, endian, CPUS);
-        assert_eq!(decoded.issues[0].code, "build-id-without-pid");
+        assert_eq!(decoded.issues[0].code, crate::FaultCode::BuildIdWithoutPid);
     }
 }
 

@@ -11,7 +11,7 @@ use super::sample_span::SampleSpan;
 use super::stream::Source;
 use crate::header::EVENTS_MAX;
 use crate::record::header_records::HeaderRecord;
-use crate::{Error, Event, Kinds, Layouts, RecordType, Result};
+use crate::{Error, Event, FaultCode, Kinds, Layouts, RecordType, Result};
 
 /// How much of a recording has been read, for a progress display.
 #[derive(Debug, Default)]
@@ -262,7 +262,7 @@ impl Batches {
                     events.push(event);
                     if events.len() > EVENTS_MAX {
                         let what = format!("more than the {EVENTS_MAX} events perf allows");
-                        return Err(record.error(what).code("attrs-many"));
+                        return Err(record.error(what).code(FaultCode::AttrsMany));
                     }
                 }
             }

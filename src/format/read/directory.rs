@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::recording::{Form, Recording};
 use super::stream::{Source, Stream};
 use crate::header::{Fault, Severity};
-use crate::{Bytes, Error, Feature, Result};
+use crate::{Bytes, Error, FaultCode, Feature, Result};
 
 /// A folder in a recording's directory with a copy of the kernel's code (`perf record --kcore`).
 pub const KCORE_DIR: &str = "kcore_dir";
@@ -19,8 +19,9 @@ impl Recording {
         let data = path.join("data");
         let data_name: Arc<str> = data.to_string_lossy().into();
         let io = |what: &str, e| Error::io(what, e);
-        let no_data =
-            |e| io("a directory without a readable file `data` is not a recording", e).code("directory");
+        let no_data = |e| {
+            io("a directory without a readable file `data` is not a recording", e).code(FaultCode::Directory)
+        };
         if !std::fs::metadata(&data).map_err(no_data)?.is_file() {
             return Err(no_data(io::ErrorKind::InvalidInput.into()));
         }
@@ -39,7 +40,7 @@ impl Recording {
         };
         if version > 1 {
             let what = format!("directory format {version} is newer than 1, the newest that perfx knows");
-            return Err(Error::new(what).code("directory"));
+            return Err(Error::new(what).code(FaultCode::Directory));
         }
         let mut parts = Vec::new();
         for entry in std::fs::read_dir(path).map_err(|e| io("the directory can't be read", e))? {
@@ -70,11 +71,13 @@ impl Recording {
                     format!("data.{first} and {} more files are missing, and their records with them", n - 1)
                 }
             };
-            let (code, severity) = ("directory-part", Severity::Loss);
+            let (code, severity) = (FaultCode::DirectoryPart, Severity::Loss);
             recording.faults.push(Fault { code, offset: 0, what: missing, severity, hint: None });
         }
         if version == 1 && parts.is_empty() {
-            return Err(Error::new("directory format 1 without a single data.N file").code("directory"));
+            return Err(
+                Error::new("directory format 1 without a single data.N file").code(FaultCode::Directory)
+            );
         }
         for (index, (_, path)) in parts.into_iter().enumerate() {
             let name: Arc<str> = path.to_string_lossy().into();

@@ -15,7 +15,9 @@ use super::fragment::{Fragment, Lost};
 use super::resync::trusted;
 use crate::record::compressed::{begins_frame, compressed_part};
 use crate::record::header_records::HeaderRecord;
-use crate::{BadFrame, Bytes, Endian, Error, Frame, Kinds, Origin, Origins, Record, RecordType, Result};
+use crate::{
+    BadFrame, Bytes, Endian, Error, FaultCode, Frame, Kinds, Origin, Origins, Record, RecordType, Result,
+};
 
 pub use decode_unit::{DecodeUnit, DecodeUnits};
 
@@ -231,7 +233,8 @@ where
             let breaks_off = stream.breaks_off();
             let lost = stream.lost.or_else(|| {
                 let what = "the zstd frame is incomplete; the rest of its content is missing";
-                let error = Error::new(what).code("zstd").origin(stream.at).record(RecordType::COMPRESSED);
+                let error =
+                    Error::new(what).code(FaultCode::Zstd).origin(stream.at).record(RecordType::COMPRESSED);
                 let error = error.file(&last.name);
                 breaks_off.then(|| Lost { error: Arc::new(error), records: 0, bytes: 0 })
             });
@@ -471,8 +474,8 @@ impl Output {
                 let what =
                     format!("zstd can't decompress it after {expanded} bytes of its contents ({name})");
                 match piece.continued {
-                    true => Error::new(what).code("zstd-continued").hint(CHAIN_HINT),
-                    false => Error::new(what).code("zstd"),
+                    true => Error::new(what).code(FaultCode::ZstdContinued).hint(CHAIN_HINT),
+                    false => Error::new(what).code(FaultCode::Zstd),
                 }
             })?;
             let filled = output.pos() == output.capacity();
@@ -487,7 +490,7 @@ impl Output {
                 let what = format!(
                     "it expands to more than {max} bytes, more than any perf writes: probably a zstd bomb"
                 );
-                return Err(Error::new(what).code("zstd-bomb"));
+                return Err(Error::new(what).code(FaultCode::ZstdBomb));
             }
             let salvage = self.salvage;
             self.frame(|kind| may_be_inside(kind) || salvage && HeaderRecord::FRONT.contains(&kind))?;
@@ -513,13 +516,13 @@ impl Output {
             if !may_be_here(frame.kind) {
                 let what = "a record of this kind can't be inside a compressed record";
                 let error = Error::new(what).origin(self.origins.at(self.framed)).record(frame.kind);
-                return Err(error.code("nested"));
+                return Err(error.code(FaultCode::Nested));
             }
             if frame.total() > EXPANSION_MAX {
                 let what =
                     format!("its payload of {} bytes is too large for a compressed record", frame.total());
                 let error = Error::new(what).origin(self.origins.at(self.framed)).record(frame.kind);
-                return Err(error.code("nested"));
+                return Err(error.code(FaultCode::Nested));
             }
             if frame.total() > (self.bytes.len() - self.framed) as u64 {
                 break;
@@ -661,12 +664,12 @@ impl Pieces {
                 let mut output = OutBuffer::around(scratch);
                 let hint = context.decompress_stream(&mut output, &mut input).map_err(|code| {
                     let what = format!("zstd can't decompress it ({})", get_error_name(code));
-                    record.error(what).code("zstd")
+                    record.error(what).code(FaultCode::Zstd)
                 })?;
                 expanded += output.pos() as u64;
                 if expanded > EXPANSION_MAX {
                     let what = format!("it expands to more than {EXPANSION_MAX} bytes: probably a zstd bomb");
-                    return Err(record.error(what).code("zstd-bomb"));
+                    return Err(record.error(what).code(FaultCode::ZstdBomb));
                 }
                 if input.pos() == input.src.len() && output.pos() < output.capacity() {
                     return Ok((hint, expanded));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::header::{FILE_HEADER_SIZE, Magic, PERF_MESSAGE, PIPE_HEADER_SIZE};
 use crate::value::bytes_that;
-use crate::{Error, HEADER_SIZE, Origin, RecordType};
+use crate::{Error, FaultCode, HEADER_SIZE, Origin, RecordType};
 
 /// Bytes that are not a whole record: the front of a record whose end is missing, or the bytes between the
 /// last readable record and the next.
@@ -88,14 +88,16 @@ impl Fragment {
                         "a second recording begins here, and its {bytes} bytes are left out (tail -c +{} extracts it)",
                         offset + 1
                     );
-                    ("second-recording", what)
+                    (FaultCode::SecondRecording, what)
                 }
-                (Stray::Recording, None) => ("second-recording", "a second recording begins here".to_owned()),
+                (Stray::Recording, None) => {
+                    (FaultCode::SecondRecording, "a second recording begins here".to_owned())
+                }
                 (Stray::Message, _) => {
                     let what = format!(
                         "messages of perf record (\"[ perf record: …\", {bytes} bytes) follow the records: its standard error went into the pipe"
                     );
-                    ("perf-message", what)
+                    (FaultCode::PerfMessage, what)
                 }
             };
             return Error::new(what).origin(origin).code(code);
@@ -111,7 +113,7 @@ impl Fragment {
             0 => bytes_that(bytes, " is", " are") + " not a record, and none follows",
             needs => format!("the record takes {needs} bytes, but only {bytes} are left"),
         };
-        let error = Error::new(what).origin(origin).code("torn");
+        let error = Error::new(what).origin(origin).code(FaultCode::Torn);
         match kind {
             Some(kind) => error.record(kind),
             None => error,

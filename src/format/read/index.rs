@@ -181,7 +181,7 @@ impl Index {
             return Err(Error::at(8, format!("its version is {version}, and this perfx reads {VERSION}")));
         }
         let index = (ENDIAN.u64(sum, 0) == Some(hash(body))).then(|| Index::of_body(&mut fields)).flatten();
-        index.ok_or_else(|| Error::at(fields.at() as u64, "the index is damaged"))
+        index.ok_or_else(|| Error::at(fields.at() as u64, "the index is damaged").damaged())
     }
 
     fn of_body(fields: &mut Cursor<'_>) -> Option<Index> {

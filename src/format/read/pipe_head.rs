@@ -13,7 +13,7 @@ use crate::header::{EVENTS_MAX, Fault, Features, Severity};
 use crate::record::event_update::name_update;
 use crate::record::header_records::HeaderRecord;
 use crate::value::bytes_that;
-use crate::{Endian, Error, Feature, Layouts, Origin, Record, Result};
+use crate::{Endian, Error, FaultCode, Feature, Layouts, Origin, Record, Result};
 
 /// State while the leading records of pipe data are read.
 #[derive(Default)]
@@ -139,7 +139,7 @@ impl Recording {
                 self.events.push(event);
                 if self.events.len() > EVENTS_MAX {
                     let what = format!("more than the {EVENTS_MAX} events perf allows");
-                    return Err(record.error(what).code("attrs-many"));
+                    return Err(record.error(what).code(FaultCode::AttrsMany));
                 }
             }
             Some(HeaderRecord::Feature(feature, payload)) => {
@@ -174,11 +174,11 @@ impl Recording {
 fn end_of_pipe(fragment: &Fragment) -> Fault {
     let error = fragment.to_error();
     let (code, what) = match fragment.stray {
-        Some(_) => (error.fault_code().unwrap_or("torn"), error.what().to_owned()),
+        Some(_) => (error.fault_code().unwrap_or(FaultCode::Torn), error.what().to_owned()),
         None => {
             let bytes = fragment.bytes;
             (
-                "torn",
+                FaultCode::Torn,
                 format!(
                     "the pipe ends inside a record of its header: {} lost",
                     bytes_that(bytes, " is", " are")
@@ -194,7 +194,7 @@ fn end_of_pipe(fragment: &Fragment) -> Fault {
 fn left_out(error: &Error, what: &str) -> Fault {
     let kind = error.record_kind().map_or_else(String::new, |kind| format!("{kind}: "));
     Fault {
-        code: error.fault_code().unwrap_or("torn"),
+        code: error.fault_code().unwrap_or(FaultCode::Torn),
         offset: error.place().and_then(Origin::stored_at).map_or(0, |(_, offset)| offset),
         what: format!("{kind}{}; {what}", error.what()),
         severity: Severity::Fatal,

@@ -17,7 +17,7 @@ use crate::header::{Fault, Features, FileHeader, Magic, PIPE_HEADER_SIZE, Severi
 use crate::record::compressed::begins_frame;
 use crate::section::Section;
 use crate::value::bytes_that;
-use crate::{Bytes, Endian, Error, Event, Feature, Kinds, Layouts, Origin, RecordType, Result};
+use crate::{Bytes, Endian, Error, Event, FaultCode, Feature, Kinds, Layouts, Origin, RecordType, Result};
 
 /// The form a recording was stored in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -311,7 +311,7 @@ impl Recording {
                 let what =
                     bytes_that(text, " of text before the recording is", " of text before the recording are")
                         + " left out: standard error went into the pipe";
-                let (code, severity) = ("perf-message", Severity::Loss);
+                let (code, severity) = (FaultCode::PerfMessage, Severity::Loss);
                 pipe.faults.insert(0, Fault { code, offset: 0, what, severity, hint: None });
             }
             return Ok(pipe);

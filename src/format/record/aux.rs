@@ -1,8 +1,9 @@
 //! AUX records describe what the kernel wrote into an AUX buffer; AUXTRACE records contain the data, and
 //! AUXTRACE_INFO says what made it.
 
+use super::reader::Reader;
 use super::time_conv::TimeConv;
-use crate::{Endian, Record, RecordType};
+use crate::{Endian, FaultCode, Record, RecordType, Value, bit_names};
 
 /// The records that the kernel writes about an AUX trace, each with the id of its event.
 pub const KERNEL_KINDS: [RecordType; 3] =
@@ -34,6 +35,18 @@ impl Aux {
     pub fn of(record: &Record<'_>) -> Option<Aux> {
         let word = |at| record.u64(at).filter(|_| record.kind() == RecordType::AUX);
         Some(Aux { offset: word(8)?, size: word(16)?, flags: word(24)? })
+    }
+
+    /// Decodes the fields.
+    pub(crate) fn decode(d: &mut Reader<'_>) -> Option<()> {
+        d.hex::<u64>("aux_offset")?;
+        d.number::<u64>("aux_size")?;
+        let flags = d.int::<u64>("flags")?;
+        let names = [(0, "TRUNCATED"), (1, "OVERWRITE"), (2, "PARTIAL"), (3, "COLLISION")];
+        d.note("flags", Value::Name(bit_names(flags & !0xff00, &names)));
+        // The meaning depends on the PMU.
+        d.note("format", Value::Number(flags >> 8 & 0xff));
+        Some(())
     }
 }
 
@@ -79,6 +92,17 @@ impl Auxtrace {
         let (idx, tid, cpu) = (record.u32(32)?, record.u32(36)?, record.u32(40)?);
         Some(Auxtrace { size, offset, reference, idx, tid, cpu })
     }
+
+    /// Decodes the fields.
+    pub(crate) fn decode(d: &mut Reader<'_>) -> Option<()> {
+        d.number::<u64>("size")?;
+        d.hex::<u64>("offset")?;
+        d.hex::<u64>("reference")?;
+        d.number::<u32>("idx")?;
+        d.any::<u32>("tid")?;
+        d.any::<u32>("cpu")?;
+        d.skip("reserved__", 4)
+    }
 }
 
 /// The front of an AUXTRACE_INFO record (tools/lib/perf/include/perf/event.h, `perf_record_auxtrace_info`).
@@ -95,7 +119,7 @@ pub struct AuxtraceInfo {
 
 impl AuxtraceInfo {
     /// The types that have a name.
-    pub(crate) const TYPES: &'static [(u64, &'static str)] = &[
+    const TYPES: &'static [(u64, &'static str)] = &[
         (1, "INTEL_PT"),
         (2, "INTEL_BTS"),
         (3, "CS_ETM"),
@@ -109,6 +133,17 @@ impl AuxtraceInfo {
     pub fn of(record: &Record<'_>) -> Option<AuxtraceInfo> {
         let kind = record.u32(8).filter(|_| record.kind() == RecordType::AUXTRACE_INFO)?;
         Some(AuxtraceInfo { kind })
+    }
+
+    /// Decodes the fields.
+    pub(crate) fn decode(d: &mut Reader<'_>) -> Option<()> {
+        let kind = d.named::<u32>("type", AuxtraceInfo::TYPES)?;
+        if kind == 0 || kind as usize > AuxtraceInfo::TYPES.len() {
+            d.add_issue(FaultCode::AuxtraceType, format!("unknown type {kind}"));
+        }
+        d.skip("reserved__", 4)?;
+        let words = d.left() / 8;
+        d.list("priv", words as u64, 8, |d| d.hex::<u64>("").map(drop))
     }
 
     /// True if the data is of Intel PT.

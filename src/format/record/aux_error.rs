@@ -1,6 +1,7 @@
 //! AUXTRACE_ERROR records say where AUX data could not be decoded.
 
 use super::builder::build;
+use super::reader::Reader;
 use crate::{Endian, RecordType};
 
 /// An AUXTRACE_ERROR record (tools/lib/perf/include/perf/event.h, `perf_record_auxtrace_error`).
@@ -46,4 +47,23 @@ impl AuxtraceError<'_> {
         body.resize(body.len().next_multiple_of(8), 0);
         build(RecordType::AUXTRACE_ERROR, 0, &[&body], endian).unwrap_or_default()
     }
+}
+
+/// Decodes the fields.
+pub(crate) fn decode(d: &mut Reader<'_>) -> Option<()> {
+    d.named::<u32>("type", &[(1, "ITRACE")])?;
+    d.number::<u32>("code")?;
+    d.any::<u32>("cpu")?;
+    d.task()?;
+    let format = d.number::<u32>("fmt")?;
+    d.hex::<u64>("ip")?;
+    if format > 0 {
+        d.number::<u64>("time")?;
+    }
+    if format < 2 {
+        return d.text("msg");
+    }
+    d.field_text("msg", MESSAGE)?;
+    d.any::<u32>("machine_pid")?;
+    d.any::<u32>("vcpu").map(drop)
 }

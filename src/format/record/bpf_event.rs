@@ -1,5 +1,6 @@
-//! BPF_EVENT records say that a BPF program came or went.
+//! BPF_EVENT records say that a BPF program came or went, and BPF_METADATA records describe programs.
 
+use super::reader::Reader;
 use crate::{Endian, Record, RecordType};
 
 /// The offset of the tag in a BPF_EVENT (include/uapi/linux/perf_event.h, `PERF_RECORD_BPF_EVENT`): u16 type, u16
@@ -20,4 +21,22 @@ pub fn set_bpf_tag(record: &mut [u8], tag: [u8; 8], endian: Endian) -> Option<()
     }
     record.get_mut(TAG..TAG + 8)?.copy_from_slice(&tag);
     Some(())
+}
+
+/// Decodes the fields of a BPF_EVENT.
+pub(crate) fn decode(d: &mut Reader<'_>) -> Option<()> {
+    d.named::<u16>("type", &[(0, "UNKNOWN"), (1, "PROG_LOAD"), (2, "PROG_UNLOAD")])?;
+    d.hex::<u16>("flags")?;
+    d.number::<u32>("id")?;
+    d.bytes("tag", 8).map(drop)
+}
+
+/// Decodes the fields of a BPF_METADATA record.
+pub(crate) fn decode_metadata(d: &mut Reader<'_>) -> Option<()> {
+    d.field_text("prog_name", 512)?;
+    let count = d.int::<u64>("nr_entries")?;
+    d.list("entries", count, 320, |d| {
+        d.field_text("key", 64)?;
+        d.field_text("value", 256)
+    })
 }

@@ -5,7 +5,9 @@ use std::ops::Range;
 
 use super::builder::set_size;
 use super::cpumode;
-use crate::{Endian, RECORD_SIZE_MAX, Record, RecordType, until_nul};
+use super::reader::Reader;
+use crate::value::bytes_of;
+use crate::{Endian, FaultCode, RECORD_SIZE_MAX, Record, RecordType, Value, until_nul};
 
 /// Bytes before the file name.
 const FIXED: usize = 36;
@@ -52,6 +54,21 @@ impl<'a> BuildIdEntry<'a> {
             id: &bytes[12..12 + usize::from(length)],
             filename: until_nul(&bytes[FIXED..]),
         })
+    }
+
+    /// Decodes the fields of a HEADER_BUILD_ID, up to the name.
+    pub(crate) fn decode(misc: u16, d: &mut Reader<'_>) -> Option<()> {
+        d.any::<u32>("pid")?;
+        let id = d.take("build_id", 20)?;
+        let size = d.int::<u8>("size")?;
+        let length = if misc & BUILD_ID_SIZE_VALID == 0 { 20 } else { size.into() };
+        d.note("build_id", Value::Bytes(&id[..length.min(20)]));
+        d.add_gap(length.min(20)..20, 21);
+        if !(1..=20).contains(&length) {
+            d.add_issue(FaultCode::BuildIdSize, format!("a build-id of {}", bytes_of(length)));
+        }
+        d.skip("reserved", 3)?;
+        d.text("filename")
     }
 
     /// The [`cpumode`] of the DSO.

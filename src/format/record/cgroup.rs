@@ -1,5 +1,6 @@
 //! CGROUP records map the cgroup ids in samples to names.
 
+use super::reader::Reader;
 use crate::{Record, RecordType, until_nul};
 
 /// The offset of the path in a CGROUP.
@@ -24,5 +25,11 @@ impl<'a> Cgroup<'a> {
     pub fn of(record: &Record<'a>) -> Option<Cgroup<'a>> {
         let path = record.bytes().get(CGROUP_PATH..).filter(|_| record.kind() == RecordType::CGROUP)?;
         Some(Cgroup { id: record.u64(8)?, path: until_nul(path) })
+    }
+
+    /// Decodes the fields.
+    pub(crate) fn decode(d: &mut Reader<'_>) -> Option<()> {
+        d.number::<u64>("id")?;
+        d.text("path")
     }
 }

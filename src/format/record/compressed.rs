@@ -2,7 +2,8 @@
 //! records.
 
 use super::builder::build;
-use crate::{Endian, HEADER_SIZE, Record, RecordType};
+use super::reader::Reader;
+use crate::{Endian, FaultCode, HEADER_SIZE, Record, RecordType, Value};
 
 /// The piece of the zstd stream in a COMPRESSED or COMPRESSED2 record, and the zeros after it, which may or
 /// may not be part of it. COMPRESSED2 states the length of its piece, because padding to 8 bytes follows;
@@ -22,7 +23,7 @@ pub fn compressed_part<'a>(record: &Record<'a>) -> (&'a [u8], &'a [u8]) {
 }
 
 /// True if the stated length of the piece in `rest` is possible: only padding follows.
-pub(crate) fn is_piece_size(size: usize, rest: &[u8]) -> bool {
+fn is_piece_size(size: usize, rest: &[u8]) -> bool {
     size > 0 && rest.get(size..).is_some_and(|padding| padding.iter().all(|&byte| byte == 0))
 }
 
@@ -55,4 +56,26 @@ pub fn compressed_record(kind: RecordType, piece: &[u8], endian: Endian) -> Opti
     }
     let padding = piece.len().next_multiple_of(8) - piece.len();
     build(kind, 0, &[&endian.bytes_u64(piece.len() as u64), piece, &[0; 7][..padding]], endian)
+}
+
+/// Decodes the fields of a COMPRESSED record.
+pub(crate) fn decode(d: &mut Reader<'_>) -> Option<()> {
+    let size = d.left();
+    d.take("size", size)?;
+    d.note("size", Value::Number(size as u64));
+    if size == 0 {
+        d.add_issue(FaultCode::CompressedSize, "it has no compressed data");
+    }
+    Some(())
+}
+
+/// Decodes the fields of a COMPRESSED2 record.
+pub(crate) fn decode_sized(d: &mut Reader<'_>) -> Option<()> {
+    let size = d.number::<u64>("data_size")?;
+    let all = d.left();
+    let used = usize::try_from(size).ok().filter(|&size| is_piece_size(size, d.rest()));
+    if used.is_none() {
+        d.add_issue(FaultCode::CompressedSize, format!("data_size is {size}, of {all} bytes"));
+    }
+    d.take("data", used.unwrap_or(all)).map(drop)
 }

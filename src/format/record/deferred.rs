@@ -1,8 +1,10 @@
 //! CALLCHAIN_DEFERRED records hold the user part of call chains, which the kernel records when the thread
 //! returns to user space.
 
+use super::reader::Reader;
+use crate::decode::sample::callchain;
 use crate::sample::U64s;
-use crate::{Record, RecordType};
+use crate::{FaultCode, Record, RecordType};
 
 /// The offset of the first address.
 pub(crate) const IPS: usize = 24;
@@ -31,5 +33,23 @@ impl<'a> CallchainDeferred<'a> {
         let ips = record.bytes().get(IPS..).unwrap_or_default();
         let ips = ips.get(..count.saturating_mul(8)).unwrap_or_default();
         Some(CallchainDeferred { cookie: record.u64(8)?, ips: U64s::new(ips, record.endian()) })
+    }
+
+    /// Decodes the fields.
+    pub(crate) fn decode(d: &mut Reader<'_>) -> Option<()> {
+        d.hex::<u64>("cookie")?;
+        let count = d.int::<u64>("nr")?;
+        let all = d.left() / 8;
+        let fitting = usize::try_from(count).unwrap_or(usize::MAX).min(all);
+        let chain = U64s::new(d.take("ips", fitting * 8)?, d.endian());
+        d.note("ips", callchain(chain));
+        if count > fitting as u64 {
+            d.add_issue(
+                FaultCode::CountTooLarge,
+                format!("{count} items of `ips`, of which only {fitting} are there"),
+            );
+            return None;
+        }
+        Some(())
     }
 }

@@ -3,9 +3,12 @@
 
 use super::build_id::BuildIdEntry;
 use super::builder::build;
+use super::reader::Reader;
 use super::tracing_data::tracing_data;
 use crate::header::{EVENT_TYPE_SIZE, are_event_types};
-use crate::{ATTR_SIZE_MAX, ATTR_SIZE_MIN, Bytes, Cursor, Event, Feature, Record, RecordType, Result};
+use crate::{
+    ATTR_SIZE_MAX, ATTR_SIZE_MIN, Bytes, Cursor, Event, FaultCode, Feature, Record, RecordType, Result, Value,
+};
 
 /// Longest name in a HEADER_EVENT_TYPE, bytes.
 pub(crate) const EVENT_TYPE_NAME: usize = EVENT_TYPE_SIZE - 8;
@@ -76,7 +79,7 @@ impl HeaderRecord {
                         "attr.size {size} does not fit in a record of {} bytes",
                         record.bytes().len()
                     );
-                    return Err(record.error(what).code("attr-size"));
+                    return Err(record.error(what).code(FaultCode::AttrSize));
                 }
                 let (attr, mut ids) = (&body[..size], Cursor::new(&body[size..], record.endian()));
                 let ids = std::iter::from_fn(|| ids.u64()).collect();
@@ -84,7 +87,7 @@ impl HeaderRecord {
             }
             RecordType::HEADER_FEATURE => {
                 let Some(bit) = record.u64(8) else {
-                    return Err(record.error("too short to name its feature").code("too-small"));
+                    return Err(record.error("too short to name its feature").code(FaultCode::TooSmall));
                 };
                 let payload = record.bytes()[16..].to_vec();
                 let Ok(bit) = u8::try_from(bit) else {
@@ -106,7 +109,7 @@ impl HeaderRecord {
                 let mut entry = Vec::new();
                 BuildIdEntry::read(record.bytes(), record.endian())
                     .and_then(|read| read.write_section(record.endian(), &mut entry))
-                    .ok_or_else(|| record.error("too short to hold a build-id").code("too-small"))?;
+                    .ok_or_else(|| record.error("too short to hold a build-id").code(FaultCode::TooSmall))?;
                 HeaderRecord::BuildId(entry)
             }
             RecordType::HEADER_EVENT_TYPE => match event_type(record) {
@@ -137,4 +140,32 @@ pub fn feature_section<'a>(record: &Record<'a>) -> Option<(u64, &'a [u8])> {
 /// True for a HEADER_FEATURE record of this feature.
 pub fn is_feature(record: &Record<'_>, feature: Feature) -> bool {
     feature_section(record).is_some_and(|(number, _)| number == u64::from(feature.0))
+}
+
+/// Decodes the fields of a HEADER_EVENT_TYPE.
+pub(crate) fn decode_event_type(d: &mut Reader<'_>) -> Option<()> {
+    d.hex::<u64>("event_id")?;
+    // perf before 3.3 pads the name to 8 bytes instead of the 64 of the struct.
+    d.field_text("name", d.left().min(EVENT_TYPE_NAME))
+}
+
+/// Decodes the fields of a HEADER_FEATURE.
+pub(crate) fn decode_feature(d: &mut Reader<'_>) -> Option<()> {
+    let number = d.number::<u64>("feat_id")?;
+    let feature = u8::try_from(number).ok().map(Feature);
+    let payload = d.take("payload", d.left())?;
+    // These two are flags and have no bytes.
+    let flag = feature == Some(Feature::BRANCH_STACK) || feature == Some(Feature::STAT);
+    if payload.is_empty() && !flag {
+        // The mark after the last feature. Its number is the first one unknown to the perf that wrote
+        // it.
+        d.note("feature", Value::Name("end".into()));
+        return Some(());
+    }
+    match feature.and_then(Feature::name) {
+        Some(name) => d.note("feature", Value::Name(name.into())),
+        None => d.add_issue(FaultCode::FeatureUnknown, format!("unknown feature {number}")),
+    }
+    d.note("payload", Value::Bytes(payload));
+    Some(())
 }

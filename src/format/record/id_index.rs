@@ -2,7 +2,8 @@
 //! them.
 
 use super::builder::build;
-use crate::{Endian, HEADER_SIZE, RECORD_SIZE_MAX, Record, RecordType};
+use super::reader::{Reader, any};
+use crate::{Cursor, Endian, FaultCode, HEADER_SIZE, Layouts, RECORD_SIZE_MAX, Record, RecordType};
 
 /// The offset of the entries, bytes.
 const ENTRIES: usize = 16;
@@ -59,6 +60,39 @@ impl<'a> IdIndex<'a> {
         let count = claimed.map_or(usize::MAX, |count| usize::try_from(count).unwrap_or(usize::MAX));
         let has_machines = count <= room / (ENTRY + MACHINE);
         Some(IdIndex { record: *record, claimed, count: count.min(room / ENTRY), has_machines })
+    }
+
+    /// Decodes the fields.
+    pub(crate) fn decode(layouts: &Layouts, d: &mut Reader<'_>) -> Option<()> {
+        let count = d.int::<u64>("nr")?;
+        let all = d.rest();
+        // A record has less than 64 KiB, so this saturates without harm.
+        let first = usize::try_from(count).unwrap_or(usize::MAX).min(all.len()) * ENTRY;
+        let second = all.get(first..first + first / 2).unwrap_or_default();
+        let mut machines = Cursor::new(second, d.endian());
+        let mut unknown = Vec::new();
+        d.list("entries", count, ENTRY, |d| {
+            let id = d.number::<u64>("id")?;
+            // perf looks the id up even if there is only one event, without ids.
+            if id != 0 && layouts.event_of_id(id).is_none() {
+                unknown.push(id);
+            }
+            d.number::<u64>("idx")?;
+            d.any::<u64>("cpu")?;
+            d.any::<u64>("tid")?;
+            if let Some((pid, vcpu)) = machines.u64().zip(machines.u64()) {
+                d.note("machine_pid", any(pid));
+                d.note("vcpu", any(vcpu));
+            }
+            Some(())
+        })?;
+        if let Some(id) = unknown.first() {
+            d.add_issue(
+                FaultCode::IdUnknown,
+                format!("no event has the id {id} ({} such ids)", unknown.len()),
+            );
+        }
+        d.take("machines", second.len()).map(drop)
     }
 
     /// The number of entries.

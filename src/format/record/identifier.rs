@@ -120,7 +120,7 @@ fn move_sample(
 ) -> Result<()> {
     let endian = record.endian();
     let Some((fixed, rest)) = record.bytes().split_at_checked(usize::from(layout.sample.size)) else {
-        return Err(record.error("too short for its event's sample_type"));
+        return Err(record.error("too short for its event's sample_type").damaged());
     };
     let (header, fixed) = fixed.split_at(HEADER_SIZE);
     out.extend_from_slice(header);
@@ -133,7 +133,7 @@ fn move_sample(
     out.extend_from_slice(rest);
     if layout.sample_type & st::READ != 0 && layout.read_format & READ_FORMAT_ID != 0 {
         let read = Read::take(&mut Cursor::new(rest, endian), layout.read_format);
-        let read = read.ok_or_else(|| record.error("its counters do not fit in it"))?;
+        let read = read.ok_or_else(|| record.error("its counters do not fit in it").damaged())?;
         for at in ids_in_read(layout.read_format, read.counts().count()) {
             if let Some(id) = endian.u64(out, read_at + at).and_then(&new_id) {
                 endian.set_u64(out, read_at + at, id);
@@ -152,7 +152,8 @@ fn move_other(
 ) -> Result<()> {
     let (old, start, endian) = (record.bytes(), out.len(), record.endian());
     let trailer_at = old.len().checked_sub(layout.trailer.size.into()).filter(|&at| at >= HEADER_SIZE);
-    let trailer_at = trailer_at.ok_or_else(|| record.error("too short for its event's sample_id"))?;
+    let trailer_at =
+        trailer_at.ok_or_else(|| record.error("too short for its event's sample_id").damaged())?;
     out.extend_from_slice(&old[..trailer_at]);
     let mut old_fields = old[trailer_at..].chunks_exact(8);
     for bit in trailer_fields(layout.sample_type | st::IDENTIFIER) {

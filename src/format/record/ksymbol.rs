@@ -1,6 +1,9 @@
-//! KSYMBOL records report code that the kernel creates or removes at run time.
+//! KSYMBOL records report code that the kernel creates or removes at run time, and TEXT_POKE records code that it
+//! changes.
 
-use crate::{Endian, Record, RecordType, until_nul};
+use super::reader::Reader;
+use crate::value::bytes_of;
+use crate::{Endian, FaultCode, Record, RecordType, until_nul};
 
 /// The offset of the name in a KSYMBOL.
 pub(crate) const KSYMBOL_NAME: usize = 24;
@@ -40,6 +43,15 @@ impl<'a> Ksymbol<'a> {
         Some(Ksymbol { address, length, kind, flags, name: until_nul(record.bytes().get(KSYMBOL_NAME..)?) })
     }
 
+    /// Decodes the fields.
+    pub(crate) fn decode(d: &mut Reader<'_>) -> Option<()> {
+        d.hex::<u64>("addr")?;
+        d.number::<u32>("len")?;
+        d.named::<u16>("ksym_type", &[(0, "UNKNOWN"), (1, "BPF"), (2, "OOL")])?;
+        d.bits::<u16>("flags", &[(0, "UNREGISTER")])?;
+        d.text("name")
+    }
+
     /// True if the code is removed.
     pub fn is_gone(&self) -> bool {
         self.flags & 1 != 0
@@ -49,4 +61,22 @@ impl<'a> Ksymbol<'a> {
 /// Replaces the address in the bytes of a KSYMBOL record. Returns `None` and changes nothing if it is too short.
 pub fn set_ksymbol_address(record: &mut [u8], address: u64, endian: Endian) -> Option<()> {
     endian.set_u64(record, 8, address)
+}
+
+/// Decodes the fields of a TEXT_POKE record.
+pub(crate) fn decode_text_poke(d: &mut Reader<'_>) -> Option<()> {
+    d.hex::<u64>("addr")?;
+    let old = d.number::<u16>("old_len")?;
+    let new = d.number::<u16>("new_len")?;
+    for (name, length) in [("old_bytes", old), ("new_bytes", new)] {
+        if usize::from(length) > d.left() {
+            d.add_issue(
+                FaultCode::CountTooLarge,
+                format!("`{name}` says {}, {} are left", bytes_of(length), d.left()),
+            );
+            return None;
+        }
+        d.bytes(name, length.into())?;
+    }
+    Some(())
 }

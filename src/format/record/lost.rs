@@ -1,5 +1,7 @@
-//! LOST and LOST_SAMPLES records count what the kernel could not write.
+//! LOST and LOST_SAMPLES records count what the kernel could not write; THROTTLE and UNTHROTTLE records say when it
+//! sampled less.
 
+use super::reader::Reader;
 use crate::{Record, RecordType};
 
 /// Bit 15 of a LOST_SAMPLES record's `misc`: a BPF program filtered the samples.
@@ -33,4 +35,22 @@ impl Lost {
             _ => None,
         }
     }
+}
+
+/// Decodes the fields of a LOST record.
+pub(crate) fn decode(d: &mut Reader<'_>) -> Option<()> {
+    d.number::<u64>("id")?;
+    decode_samples(d)
+}
+
+/// Decodes the fields of a LOST_SAMPLES record.
+pub(crate) fn decode_samples(d: &mut Reader<'_>) -> Option<()> {
+    d.number::<u64>("lost").map(drop)
+}
+
+/// Decodes the fields of a THROTTLE or UNTHROTTLE record.
+pub(crate) fn decode_throttle(d: &mut Reader<'_>) -> Option<()> {
+    d.number::<u64>("time")?;
+    d.number::<u64>("id")?;
+    d.number::<u64>("stream_id").map(drop)
 }

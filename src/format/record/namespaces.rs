@@ -1,6 +1,7 @@
 //! NAMESPACES records name the namespaces of a task by device and inode.
 
-use crate::{Endian, Record, RecordType};
+use super::reader::Reader;
+use crate::{Endian, Record, RecordType, Value};
 
 /// The offset of the first namespace, and the size of each.
 const ENTRIES: usize = 24;
@@ -57,6 +58,20 @@ impl Namespaces {
             *inode = record.u64(ENTRIES + number as usize * ENTRY + 8)?;
         }
         Some((record.u32(8)?, record.u32(12)?, Namespaces(inodes)))
+    }
+
+    /// Decodes the fields.
+    pub(crate) fn decode(d: &mut Reader<'_>) -> Option<()> {
+        d.task()?;
+        let count = d.int::<u64>("nr_namespaces")?;
+        let mut kinds = NamespaceKind::ALL.into_iter();
+        d.list("link_info", count, ENTRY, |d| {
+            if let Some(kind) = kinds.next() {
+                d.note("ns", Value::Name(kind.name().into()));
+            }
+            d.number::<u64>("dev")?;
+            d.number::<u64>("ino").map(drop)
+        })
     }
 
     /// The inode of its namespace of a kind.

@@ -1,11 +1,11 @@
 //! STAT_CONFIG records say how perf stat aggregated.
 
 use super::builder::build;
+use super::reader::Reader;
 use crate::{Record, RecordType};
 
 /// The tags that perf 7.3 knows (tools/lib/perf/include/perf/event.h).
-pub(crate) const STAT_TAGS: &[(u64, &str)] =
-    &[(0, "AGGR_MODE"), (1, "INTERVAL"), (2, "SCALE"), (3, "AGGR_LEVEL")];
+const STAT_TAGS: &[(u64, &str)] = &[(0, "AGGR_MODE"), (1, "INTERVAL"), (2, "SCALE"), (3, "AGGR_LEVEL")];
 
 /// A STAT_CONFIG record without the entries whose tag is unknown, and their number. `None` if there are none, and for
 /// any other record.
@@ -29,6 +29,15 @@ pub fn without_unknown_tags(record: &Record<'_>) -> Option<(Vec<u8>, u64)> {
     let count = endian.bytes_u64(known.len() as u64);
     let made = build(record.kind(), record.misc(), &[&count, &known.concat()], endian)?;
     Some((made, (there - known.len()) as u64))
+}
+
+/// Decodes the fields.
+pub(crate) fn decode(d: &mut Reader<'_>) -> Option<()> {
+    let count = d.int::<u64>("nr")?;
+    d.list("data", count, 16, |d| {
+        d.named::<u64>("tag", STAT_TAGS)?;
+        d.number::<u64>("val").map(drop)
+    })
 }
 
 #[cfg(test)]

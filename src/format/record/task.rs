@@ -2,6 +2,7 @@
 //! writer for each. A SWITCH has all its information in `misc`.
 
 use super::builder::build;
+use super::reader::Reader;
 use crate::{Endian, HEADER_SIZE, Record, RecordType, until_nul};
 
 /// Bit 13 of a COMM's `misc`: the process executes a new program.
@@ -42,6 +43,12 @@ impl<'a> Comm<'a> {
         let end = record.bytes().len().saturating_sub(trailer).max(COMM_NAME);
         let name = until_nul(record.bytes().get(COMM_NAME..end)?);
         Some(Comm { pid: record.u32(8)?, tid: record.u32(12)?, name })
+    }
+
+    /// Decodes the fields.
+    pub(crate) fn decode(d: &mut Reader<'_>) -> Option<()> {
+        d.task()?;
+        d.text("comm")
     }
 
     /// Builds the record. `None` if it is larger than a record can be.
@@ -88,6 +95,14 @@ impl Task {
         })
     }
 
+    /// Decodes the fields.
+    pub(crate) fn decode(d: &mut Reader<'_>) -> Option<()> {
+        for name in ["pid", "ppid", "tid", "ptid"] {
+            d.any::<u32>(name)?;
+        }
+        d.number::<u64>("time").map(drop)
+    }
+
     /// Builds a record of kind FORK or EXIT.
     pub fn write(&self, kind: RecordType, misc: u16, trailer: &[u8], endian: Endian) -> Option<Vec<u8>> {
         let words = [self.pid, self.ppid, self.tid, self.ptid].map(|word| endian.bytes_u32(word));
@@ -127,6 +142,12 @@ pub fn named_task(record: &Record<'_>) -> Option<(u32, u32)> {
 pub fn next_task(record: &Record<'_>) -> Option<(u32, u32)> {
     let leaves = record.kind() == RecordType::SWITCH_CPU_WIDE && record.misc() & SWITCH_OUT != 0;
     record.u32(8).zip(record.u32(12)).filter(|_| leaves)
+}
+
+/// Decodes the fields of a SWITCH_CPU_WIDE record.
+pub(crate) fn decode_switch(d: &mut Reader<'_>) -> Option<()> {
+    d.any::<u32>("next_prev_pid")?;
+    d.any::<u32>("next_prev_tid").map(drop)
 }
 
 #[cfg(test)]

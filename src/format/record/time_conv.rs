@@ -1,5 +1,6 @@
 //! TIME_CONV records describe how a machine's counter converts to the time of its recording.
 
+use super::reader::Reader;
 use crate::{Record, RecordType};
 
 /// A TIME_CONV record (tools/lib/perf/include/perf/event.h, `perf_record_time_conv`).
@@ -41,6 +42,21 @@ impl TimeConv {
         let is_short = record.bytes().get(49).is_some_and(|&short| short != 0);
         let short = if is_short { record.u64(32).zip(record.u64(40)) } else { None };
         Some(TimeConv { shift, mult, zero, short, can_convert })
+    }
+
+    /// Decodes the fields.
+    pub(crate) fn decode(d: &mut Reader<'_>) -> Option<()> {
+        d.number::<u64>("time_shift")?;
+        d.number::<u64>("time_mult")?;
+        d.number::<u64>("time_zero")?;
+        if d.left() == 0 {
+            // Before Linux 5.10.
+            return Some(());
+        }
+        d.number::<u64>("time_cycles")?;
+        d.hex::<u64>("time_mask")?;
+        d.number::<u8>("cap_user_time_zero")?;
+        d.number::<u8>("cap_user_time_short").map(drop)
     }
 
     /// The time of a value of the counter, ns; wraps, as in perf (tools/perf/util/tsc.c).

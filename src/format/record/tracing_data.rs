@@ -1,5 +1,6 @@
 //! HEADER_TRACING_DATA records have their payload inside or after them, depending on the writer.
 
+use super::reader::Reader;
 use crate::{Record, RecordType};
 
 /// Bytes of HEADER_TRACING_DATA before a payload inside it: header, u32 size.
@@ -19,4 +20,14 @@ pub fn tracing_data<'a>(record: &Record<'a>) -> &'a [u8] {
     let length = record.u32(8).unwrap_or(0) as usize;
     let inside = record.bytes().get(TRACING_DATA_HEAD..).and_then(|rest| rest.get(..length));
     inside.filter(|_| record.payload().is_empty()).unwrap_or(record.payload())
+}
+
+/// Decodes the fields.
+pub(crate) fn decode<'a>(record: &Record<'a>, d: &mut Reader<'a>) -> Option<()> {
+    d.number::<u32>("size")?;
+    let inside = tracing_data(record).len();
+    if record.payload().is_empty() && inside > 0 {
+        d.bytes("data", inside)?;
+    }
+    Some(())
 }

@@ -3,7 +3,7 @@
 use super::tracing_data::holds_payload;
 use super::{HEADER_SIZE, Record};
 use crate::value::bytes_of;
-use crate::{Endian, Error, Kinds, Origin, Origins, RecordType, Result};
+use crate::{Endian, Error, FaultCode, Kinds, Origin, Origins, RecordType, Result};
 
 /// The extent of a record, from its header.
 #[derive(Clone, Copy, Debug)]
@@ -100,7 +100,7 @@ impl BadFrame {
         } else {
             format!("size {} is too small for the field with the length of its payload", self.size)
         };
-        Error::new(what).origin(origin).record(self.kind).code("record-size")
+        Error::new(what).origin(origin).record(self.kind).code(FaultCode::RecordSize)
     }
 }
 
@@ -232,7 +232,7 @@ impl<'a> Walker<'a> {
         let left = self.bytes.len() - self.at;
         let error =
             Error::new(format!("the record reaches past the end of its data ({} left)", bytes_of(left)));
-        let error = error.origin(self.origins.at(self.at));
+        let error = error.origin(self.origins.at(self.at)).damaged();
         match kind {
             Some(kind) => error.record(kind),
             None => error,

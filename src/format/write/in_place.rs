@@ -14,10 +14,10 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use crate::header::{FILE_HEADER_SIZE, FileHeader, INTERRUPTED};
+use crate::header::{FILE_HEADER_SIZE, FileHeader};
 use crate::journal::{Journal, table};
 use crate::section::{SLOT_SIZE, Section, feature_bitmap};
-use crate::{Bytes, Endian, Error, Feature, Result};
+use crate::{Bytes, Endian, Error, FaultCode, Feature, Result};
 
 /// The new sections of features; `None` removes the feature.
 pub type Changes = BTreeMap<Feature, Option<Bytes>>;
@@ -106,7 +106,7 @@ fn steps(
     changes: &Changes,
 ) -> Option<[(u64, Vec<u8>); 4]> {
     let endian = header.magic.endian;
-    let sound = header.faults.iter().all(|fault| fault.code == INTERRUPTED);
+    let sound = header.faults.iter().all(|fault| fault.code == FaultCode::InPlaceInterrupted);
     if header.magic.size != FILE_HEADER_SIZE as u64 || !header.event_types.is_empty() || !sound {
         return None;
     }

@@ -5,10 +5,10 @@ use std::mem;
 use std::ops::Range;
 
 use crate::value::{Fields, bytes_of, bytes_that};
-use crate::{Cursor, Decoded, Endian, Value, bit_names, until_nul};
+use crate::{Cursor, Decoded, Endian, FaultCode, Value, bit_names, until_nul};
 
 /// An unsigned integer of a record.
-pub(super) trait Int: Copy + Into<u64> {
+pub(crate) trait Int: Copy + Into<u64> {
     /// All bits set: -1 in C.
     const ALL: u64;
     fn take(cursor: &mut Cursor<'_>) -> Option<Self>;
@@ -27,13 +27,13 @@ macro_rules! ints {
 ints! { u8 u16 u32 u64 }
 
 /// The name of a constant, or its number.
-pub(super) fn named(value: u64, names: &[(u64, &'static str)]) -> Value<'static> {
+pub(crate) fn named(value: u64, names: &[(u64, &'static str)]) -> Value<'static> {
     let name = names.iter().find(|(number, _)| *number == value);
     name.map_or(Value::Number(value), |(_, name)| Value::Name((*name).into()))
 }
 
 /// A value for which -1 (all bits set) means any or none.
-pub(super) fn any<'a, T: Int>(value: T) -> Value<'a> {
+pub(crate) fn any<'a, T: Int>(value: T) -> Value<'a> {
     let value: u64 = value.into();
     if value == T::ALL { Value::Signed(-1) } else { Value::Number(value) }
 }
@@ -41,7 +41,7 @@ pub(super) fn any<'a, T: Int>(value: T) -> Value<'a> {
 /// Takes the fields of a record from its front. Methods that take a field note it under its name; `None`
 /// means that reading cannot go on, and the reason is noted. In a list, an item whose only field has the name
 /// "" becomes that bare value.
-pub(super) struct Reader<'a> {
+pub(crate) struct Reader<'a> {
     cursor: Cursor<'a>,
     decoded: Decoded<'a>,
     /// True if the last field was a string, with its NUL.
@@ -49,46 +49,46 @@ pub(super) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(bytes: &'a [u8], endian: Endian) -> Reader<'a> {
+    pub(crate) fn new(bytes: &'a [u8], endian: Endian) -> Reader<'a> {
         Reader { cursor: Cursor::new(bytes, endian), decoded: Decoded::default(), padded: false }
     }
 
     /// The bytes that have not been taken yet.
-    pub(super) fn rest(&self) -> &'a [u8] {
+    pub(crate) fn rest(&self) -> &'a [u8] {
         self.cursor.rest()
     }
 
     /// How many bytes have not been taken yet.
-    pub(super) fn left(&self) -> usize {
+    pub(crate) fn left(&self) -> usize {
         self.rest().len()
     }
 
-    pub(super) fn endian(&self) -> Endian {
+    pub(crate) fn endian(&self) -> Endian {
         self.cursor.endian()
     }
 
     /// The current position, for fields that [`Reader`] cannot decode.
-    pub(super) fn cursor(&mut self) -> &mut Cursor<'a> {
+    pub(crate) fn cursor(&mut self) -> &mut Cursor<'a> {
         &mut self.cursor
     }
 
-    pub(super) fn note(&mut self, name: &'static str, value: Value<'a>) {
+    pub(crate) fn note(&mut self, name: &'static str, value: Value<'a>) {
         self.decoded.push(name, value);
     }
 
-    pub(super) fn note_all(&mut self, fields: Fields<'a>) {
+    pub(crate) fn note_all(&mut self, fields: Fields<'a>) {
         self.decoded.fields.extend(fields);
     }
 
-    pub(super) fn add_issue(&mut self, code: &'static str, what: impl Into<String>) {
+    pub(crate) fn add_issue(&mut self, code: FaultCode, what: impl Into<String>) {
         self.decoded.add_issue(code, what);
     }
 
     /// Notes a missing field.
-    pub(super) fn need<T>(&mut self, name: &str, got: Option<T>) -> Option<T> {
+    pub(crate) fn need<T>(&mut self, name: &str, got: Option<T>) -> Option<T> {
         if got.is_none() {
             self.add_issue(
-                "too-small",
+                FaultCode::TooSmall,
                 format!("`{name}` does not fit in the {} left", bytes_of(self.left())),
             );
         }
@@ -96,7 +96,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Takes an integer without noting it.
-    pub(super) fn int<T: Int>(&mut self, name: &str) -> Option<T> {
+    pub(crate) fn int<T: Int>(&mut self, name: &str) -> Option<T> {
         let got = T::take(&mut self.cursor);
         self.need(name, got)
     }
@@ -107,59 +107,70 @@ impl<'a> Reader<'a> {
         Some(got)
     }
 
-    pub(super) fn number<T: Int>(&mut self, name: &'static str) -> Option<T> {
+    pub(crate) fn number<T: Int>(&mut self, name: &'static str) -> Option<T> {
         self.noted(name, Value::Number)
     }
 
-    pub(super) fn hex<T: Int>(&mut self, name: &'static str) -> Option<T> {
+    pub(crate) fn hex<T: Int>(&mut self, name: &'static str) -> Option<T> {
         self.noted(name, Value::Hex)
     }
 
     /// A number for which -1 (all bits set) means any or none.
-    pub(super) fn any<T: Int>(&mut self, name: &'static str) -> Option<T> {
+    pub(crate) fn any<T: Int>(&mut self, name: &'static str) -> Option<T> {
         let got = self.int::<T>(name)?;
         self.note(name, any(got));
         Some(got)
     }
 
     /// A constant, noted by its name if it has one.
-    pub(super) fn named<T: Int>(&mut self, name: &'static str, names: &[(u64, &'static str)]) -> Option<T> {
+    pub(crate) fn named<T: Int>(&mut self, name: &'static str, names: &[(u64, &'static str)]) -> Option<T> {
         self.noted(name, |value| named(value, names))
     }
 
     /// A set of bits, noted by their names.
-    pub(super) fn bits<T: Int>(&mut self, name: &'static str, names: &[(u32, &'static str)]) -> Option<T> {
+    pub(crate) fn bits<T: Int>(&mut self, name: &'static str, names: &[(u32, &'static str)]) -> Option<T> {
         self.noted(name, |value| Value::Name(bit_names(value, names)))
     }
 
     /// Takes the bytes of a field without noting it.
-    pub(super) fn take(&mut self, name: &str, length: usize) -> Option<&'a [u8]> {
+    pub(crate) fn take(&mut self, name: &str, length: usize) -> Option<&'a [u8]> {
         let got = self.cursor.bytes(length);
         self.need(name, got)
     }
 
     /// Takes bytes that hold no field.
-    pub(super) fn skip(&mut self, name: &str, length: usize) -> Option<()> {
+    pub(crate) fn skip(&mut self, name: &str, length: usize) -> Option<()> {
         self.take(name, length)?;
         self.add_gap(0..length, length);
         Some(())
     }
 
     /// Notes that these of the last `taken` bytes hold no field.
-    pub(super) fn add_gap(&mut self, gap: Range<usize>, taken: usize) {
+    pub(crate) fn add_gap(&mut self, gap: Range<usize>, taken: usize) {
         if !gap.is_empty() {
             self.decoded.add_gaps(self.cursor.at() - taken, vec![gap]);
         }
     }
 
-    pub(super) fn bytes(&mut self, name: &'static str, length: usize) -> Option<&'a [u8]> {
+    pub(crate) fn bytes(&mut self, name: &'static str, length: usize) -> Option<&'a [u8]> {
         let got = self.take(name, length)?;
         self.note(name, Value::Bytes(got));
         Some(got)
     }
 
+    /// u32 pid, u32 tid; -1 for the kernel and for tasks that have ended.
+    pub(crate) fn task(&mut self) -> Option<()> {
+        self.any::<u32>("pid")?;
+        self.any::<u32>("tid").map(drop)
+    }
+
+    /// Takes all remaining bytes, uninterpreted.
+    pub(crate) fn all_bytes(&mut self) -> Option<()> {
+        self.bytes("bytes", self.left()).map(drop)
+    }
+
     /// A string in a field of `length` bytes; it ends at a NUL or fills the field.
-    pub(super) fn field_text(&mut self, name: &'static str, length: usize) -> Option<()> {
+    pub(crate) fn field_text(&mut self, name: &'static str, length: usize) -> Option<()> {
         let got = self.take(name, length)?;
         let text = until_nul(got);
         self.note(name, Value::Text(text));
@@ -169,7 +180,7 @@ impl<'a> Reader<'a> {
 
     /// A string and its NUL, the last field of a record. Padding to a multiple of 8 bytes may follow, with
     /// arbitrary bytes from perf's buffer.
-    pub(super) fn text(&mut self, name: &'static str) -> Option<()> {
+    pub(crate) fn text(&mut self, name: &'static str) -> Option<()> {
         let all = self.rest();
         self.need(name, all.first())?;
         let text = until_nul(all);
@@ -177,7 +188,7 @@ impl<'a> Reader<'a> {
         let terminated = text.len() < all.len();
         if !terminated {
             self.add_issue(
-                "string-unterminated",
+                FaultCode::StringUnterminated,
                 format!("no NUL in the {} of `{name}`", bytes_of(all.len())),
             );
         }
@@ -186,7 +197,7 @@ impl<'a> Reader<'a> {
     }
 
     /// `count` items of `size` bytes each, or as many as fit.
-    pub(super) fn list(
+    pub(crate) fn list(
         &mut self,
         name: &'static str,
         count: impl Into<u64>,
@@ -197,7 +208,7 @@ impl<'a> Reader<'a> {
         let fitting = count.min((self.left() / size) as u64);
         if fitting < count {
             self.add_issue(
-                "count-too-large",
+                FaultCode::CountTooLarge,
                 format!("{count} items of `{name}` do not fit in the {} left", bytes_of(self.left())),
             );
         }
@@ -218,7 +229,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A field that consists of fields.
-    pub(super) fn map(
+    pub(crate) fn map(
         &mut self,
         name: &'static str,
         item: impl FnMut(&mut Self) -> Option<()>,
@@ -235,7 +246,7 @@ impl<'a> Reader<'a> {
     }
 
     /// What was decoded, and how many bytes are left. `done` is `Some` if reading reached the end.
-    pub(super) fn finish(mut self, done: Option<()>) -> (Decoded<'a>, usize) {
+    pub(crate) fn finish(mut self, done: Option<()>) -> (Decoded<'a>, usize) {
         let rest = self.rest();
         if !rest.is_empty() {
             let start = self.cursor.at();
@@ -243,7 +254,10 @@ impl<'a> Reader<'a> {
         }
         if rest.iter().any(|&b| b != 0) {
             if done.is_some() && !(self.padded && rest.len() < 8) {
-                self.add_issue("rest", bytes_that(rest.len(), " follows", " follow") + " the known fields");
+                self.add_issue(
+                    FaultCode::Rest,
+                    bytes_that(rest.len(), " follows", " follow") + " the known fields",
+                );
             }
             self.note("rest", Value::Bytes(rest));
         }

@@ -1,0 +1,37 @@
+//! STAT and STAT_ROUND records are the counts of perf stat, and THREAD_MAP records the threads that it counted.
+
+use super::reader::Reader;
+use crate::{FaultCode, Layouts};
+
+/// Notes an id that no event has.
+pub(super) fn check_id(id: u64, layouts: &Layouts, d: &mut Reader<'_>) {
+    if !layouts.knows(id) {
+        d.add_issue(FaultCode::IdUnknown, format!("no event has the id {id}"));
+    }
+}
+
+/// Decodes the fields of a STAT record.
+pub(crate) fn decode(layouts: &Layouts, d: &mut Reader<'_>) -> Option<()> {
+    let id = d.number::<u64>("id")?;
+    check_id(id, layouts, d);
+    d.any::<u32>("cpu")?;
+    d.number::<u32>("thread")?;
+    d.number::<u64>("val")?;
+    d.number::<u64>("ena")?;
+    d.number::<u64>("run").map(drop)
+}
+
+/// Decodes the fields of a STAT_ROUND record.
+pub(crate) fn decode_round(d: &mut Reader<'_>) -> Option<()> {
+    d.named::<u64>("type", &[(0, "INTERVAL"), (1, "FINAL")])?;
+    d.number::<u64>("time").map(drop)
+}
+
+/// Decodes the fields of a THREAD_MAP record.
+pub(crate) fn decode_threads(d: &mut Reader<'_>) -> Option<()> {
+    let count = d.int::<u64>("nr")?;
+    d.list("entries", count, 24, |d| {
+        d.any::<u64>("pid")?;
+        d.field_text("comm", 16)
+    })
+}
