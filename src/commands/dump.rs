@@ -370,7 +370,7 @@ impl Dump {
             };
             let fields = vec![
                 ("offset", Value::Hex(fault.offset)),
-                ("code", Value::Name(fault.code.into())),
+                ("code", Value::Name(fault.code.as_str().into())),
                 ("weight", Value::Name(weight.into())),
                 ("what", Value::Name(fault.what.clone().into())),
             ];
