@@ -1,7 +1,7 @@
 //! Packets to flow: what each element says of where execution went.
 
 use super::Config;
-use super::packet::{Address, Atoms, Context, Packet, Packets, find_sync};
+use super::packet::{Address, Atoms, Context, Packet, Packets, find_sync, space};
 use super::speculation::{Element, Speculation, Wrong};
 use super::units::Unit;
 use crate::block::{Blocks, InstructionSet};
@@ -350,7 +350,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
             self.is_a64 = context.is_64;
         }
         let (before, now) = (self.flow.point.space, self.flow.point.now);
-        let space = self.config.space(held.context, before, (self.switches, now));
+        let space = space(self.config, held.context, before, (self.switches, now));
         self.flow.set_space(space);
         if held.context.is_some() && self.config.context.is_some() {
             self.event(Event::Context);

@@ -24,8 +24,9 @@
 //! | b0-b2; b4, b5; b6, b7; b8, b9 | ETE: Source Address, as those above |
 //! | c0-ff | atoms |
 
-use super::Config;
+use super::{Config, ContextId};
 use crate::bytes::{Cursor, LONGEST, Trace};
+use crate::image::{Space, Switch};
 
 /// A packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -107,6 +108,25 @@ impl Address {
     pub(super) fn is_a64(self) -> bool {
         !self.is_thumb
     }
+}
+
+/// The space of what follows a context, if there is one: `before` is that of what is in front of it, and the switches
+/// tell who runs at a time.
+pub(super) fn space(
+    config: &Config,
+    context: Option<Context>,
+    before: Option<Space>,
+    (switches, now): (&[Switch], u64),
+) -> Option<Space> {
+    let Some(which) = config.context else {
+        let done = switches.partition_point(|switch| switch.time <= now);
+        return done.checked_sub(1).and_then(|at| switches[at].space);
+    };
+    let named = context.and_then(|context| match which {
+        ContextId::El1 => context.id,
+        ContextId::El2 => context.vmid,
+    });
+    named.map(Space).or(before)
 }
 
 /// Reads packets.

@@ -1,7 +1,7 @@
 //! Tells from packets alone which code the trace of a trace unit goes through.
 
 use super::Config;
-use super::packet::{Packet, Packets, find_sync};
+use super::packet::{Packet, Packets, find_sync, space};
 use crate::bytes::Trace;
 use crate::image::Space;
 use crate::visit::{Last, Told, Visit};
@@ -73,7 +73,7 @@ impl Visits<'_, '_> {
             _ => return Some(Told::Nothing),
         };
         self.is_a64 = context.map_or(self.is_a64, |context| context.is_64);
-        self.space = self.config.space(context, self.space, (&self.trace.switches, self.now));
+        self.space = space(self.config, context, self.space, (&self.trace.switches, self.now));
         let Some(address) = address else { return Some(Told::Nothing) };
         Some(address.ip.filter(|_| self.is_a64 && address.is_a64()).map_or(Told::End, Told::At))
     }
