@@ -125,7 +125,7 @@ pub(crate) fn open_guests(
             let text = format!("{name}: its machine has the same name as the host, {hostname}: {join}");
             session.report.say(Level::Warning, text);
         }
-        let chosen = MergedKinds::new(options.samples, options.all, &recording.events);
+        let chosen = MergedKinds::new(options.more.samples, options.more.all, &recording.events);
         let guest =
             Guest::new(recording, chosen, spec.offset.is_none(), session.threads, session.temp_files())?;
         guest.facts.fragments.iter().for_each(|fragment| session.report.say(Level::Loss, fragment.clone()));
