@@ -23,7 +23,7 @@ mod unite;
 use perfx_format::read::{Batch, KCORE_DIR, Recording};
 use perfx_format::{Event, Feature, Kinds, Layouts, Record, sample_type};
 use perfx_pipeline::{
-    Begin, Fork, Level, Needs, OutputForm, Pass, Result, Session, Stage, Survey, counted, ensure,
+    Begin, Fork, Level, Needs, OutputForm, Pass, Purpose, Result, Session, Stage, Survey, counted, ensure,
 };
 
 use crate::reindex::ids::kernel_kinds;
@@ -117,9 +117,7 @@ impl CombineOptions {
                 session.name
             );
             recording.check_whole()?;
-            for fault in &recording.faults {
-                session.report.say_fault(fault, &name);
-            }
+            session.report.say_faults(&recording, Purpose::Use);
             Layouts::new(&recording.events).check_ids().map_err(|e| e.file(&name))?;
             let facts = InputFacts::of(&mut recording, session.threads)?;
             facts.fragments.iter().for_each(|fragment| session.report.say(Level::Loss, fragment.clone()));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use perfx_format::Feature;
 use perfx_format::features::read_str;
 use perfx_format::read::{KCORE_DIR, Recording};
-use perfx_pipeline::{Level, Result, Session, ensure};
+use perfx_pipeline::{Level, Purpose, Result, Session, ensure};
 
 use super::chosen::MergedKinds;
 use super::guest::Guest;
@@ -116,9 +116,7 @@ pub(crate) fn open_guests(
             recording.endian == session.endian,
             "{name}: its byte order is not the host's; a recording has only one byte order"
         );
-        for fault in &recording.faults {
-            session.report.say_fault(fault, &name);
-        }
+        session.report.say_faults(&recording, Purpose::Use);
         let hostname = same_machine(session, &recording);
         if let Some(hostname) = &hostname {
             let join = "use perfx join for recordings of one machine";
