@@ -40,6 +40,18 @@ pub(super) enum Rule {
     Missing,
 }
 
+impl Rule {
+    /// True for a frame that the kernel made for a signal handler. No call leads from it to the handler, which returns
+    /// to its first byte.
+    pub(super) fn is_of_signal(&self) -> bool {
+        match self {
+            Rule::SignalReturn(_) => true,
+            Rule::Complex(complex) => complex.is_signal,
+            _ => false,
+        }
+    }
+}
+
 /// The register has the same value in the caller.
 pub(super) const SAME: i8 = i8::MIN;
 /// The register has another value in the caller, which is unknown.

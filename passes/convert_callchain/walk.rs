@@ -157,12 +157,7 @@ impl Walker {
                 let is_leaf = linked != own && linked.is_some_and(is_code);
                 rule = if is_leaf { &Rule::Uncovered } else { &Rule::FramePointer };
             }
-            let of_kernel = match rule {
-                Rule::SignalReturn(_) => true,
-                Rule::Complex(complex) => complex.is_signal,
-                _ => false,
-            };
-            frames.push(if of_kernel { frame.pc } else { at });
+            frames.push(if rule.is_of_signal() { frame.pc } else { at });
             if frames.len() >= most {
                 return End::TooLong;
             }
@@ -203,10 +198,14 @@ impl Walker {
             Rule::SignalReturn(_) | Rule::Outermost | Rule::Refused => false,
             Rule::Missing => return hit.map_or(Caller::NotLinked, |hit| Caller::Missing(hit.dso)),
         };
-        let call = arch.pointer(lr).wrapping_sub(1);
-        match is_linked && lookup.find(space, call, time).is_some() {
-            true => Caller::Linked(call),
-            false => Caller::NotLinked,
+        let caller = arch.pointer(lr);
+        let call = caller.wrapping_sub(1);
+        match lookup.find(space, call, time) {
+            Some(hit) if is_linked => {
+                let is_of_signal = known.get(&self.shared.images, hit, call, context).is_of_signal();
+                Caller::Linked(if is_of_signal { caller } else { call })
+            }
+            _ => Caller::NotLinked,
         }
     }
 }

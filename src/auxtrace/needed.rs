@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, HashMap};
 use foldhash::fast::RandomState;
 use perfx_model::address_space::Dso;
 use perfx_pipeline::Result;
-use perfx_trace::{Space, Trace, intel_pt};
+use perfx_trace::{Space, Trace, Visit, coresight, intel_pt};
 
+use crate::coresight::{CoreSight, Piece};
 use crate::image::{Code, Known};
 use crate::summary::sum;
 use crate::survey::Recorded;
@@ -42,35 +43,70 @@ impl Recorded {
     /// A thread cannot be started.
     pub fn needed(&self, code: &Code, threads: usize) -> Result<Vec<Needed>> {
         let of = |trace: Trace<'_>| {
-            let (mut sums, mut places) = (Sums::new(), Places::default());
-            for visit in intel_pt::visits(&trace, &self.tracer.config) {
-                let key = (visit.space, visit.ip);
-                let known = places.get(&key).filter(|(_, until)| visit.time < *until);
-                let what = match known {
-                    Some((what, _)) => *what,
-                    None => {
-                        let (dso, is_found, until) = code.state(visit.space, visit.ip, visit.time);
-                        if places.len() == MOST_PLACES {
-                            places.clear();
-                        }
-                        places.insert(key, ((dso, is_found), until));
-                        (dso, is_found)
-                    }
-                };
-                *sums.entry(what).or_default() += visit.bytes;
+            let mut sums = Sums::new();
+            add_visits(&mut sums, code, intel_pt::visits(&trace, &self.tracer.config));
+            sums
+        };
+        let sums = sum(self.buffers.iter().flat_map(|buffer| buffer.traces()), threads, of, add)?;
+        Ok(listed(code, sums))
+    }
+}
+
+impl Recorded<CoreSight> {
+    /// The same of CoreSight.
+    ///
+    /// # Errors
+    ///
+    /// A thread cannot be started.
+    pub fn needed(&self, code: &Code, threads: usize) -> Result<Vec<Needed>> {
+        let image = self.tracer.image(code);
+        let of = |piece: &Piece| {
+            let mut sums = Sums::new();
+            let switches = if self.tracer.names_threads() { &[] } else { &piece.switches[..] };
+            for (id, bytes) in piece.streams() {
+                let Some((_, unit)) = self.tracer.unit(id) else { continue };
+                let trace = Trace::new(vec![&bytes], switches.to_vec());
+                let visits = coresight::visits(&trace, &unit.config);
+                let visits = visits.map(|visit| Visit { space: image.space(visit.space), ..visit });
+                add_visits(&mut sums, code, visits);
             }
             sums
         };
-        let add = |sums: &mut Sums, more: Sums| {
-            more.into_iter().for_each(|(what, bytes)| *sums.entry(what).or_default() += bytes);
-        };
-        let sums = sum(self.buffers.iter().flat_map(|buffer| buffer.traces()), threads, of, add)?;
-        let needed = |((dso, is_found), bytes): ((Option<u32>, bool), u64)| {
-            let (dso, known) = dso.and_then(|dso| code.dso(dso)).unzip();
-            Needed { dso: dso.cloned(), known: known.flatten().cloned(), is_found, bytes }
-        };
-        let mut needed: Vec<Needed> = sums.into_iter().map(needed).collect();
-        needed.sort_by_key(|needed| std::cmp::Reverse(needed.bytes));
-        Ok(needed)
+        let sums = sum(self.tracer.pieces.iter(), threads, of, add)?;
+        Ok(listed(code, sums))
     }
+}
+
+fn add(sums: &mut Sums, more: Sums) {
+    more.into_iter().for_each(|(what, bytes)| *sums.entry(what).or_default() += bytes);
+}
+
+/// Adds the bytes of visits to the DSOs they are in.
+fn add_visits(sums: &mut Sums, code: &Code, visits: impl Iterator<Item = Visit>) {
+    let mut places = Places::default();
+    for Visit { space, ip, time, bytes } in visits {
+        let known = places.get(&(space, ip)).filter(|(_, until)| time < *until);
+        let what = match known {
+            Some((what, _)) => *what,
+            None => {
+                let (dso, is_found, until) = code.state(space, ip, time);
+                if places.len() == MOST_PLACES {
+                    places.clear();
+                }
+                places.insert((space, ip), ((dso, is_found), until));
+                (dso, is_found)
+            }
+        };
+        *sums.entry(what).or_default() += bytes;
+    }
+}
+
+fn listed(code: &Code, sums: Sums) -> Vec<Needed> {
+    let needed = |((dso, is_found), bytes): ((Option<u32>, bool), u64)| {
+        let (dso, known) = dso.and_then(|dso| code.dso(dso)).unzip();
+        Needed { dso: dso.cloned(), known: known.flatten().cloned(), is_found, bytes }
+    };
+    let mut needed: Vec<Needed> = sums.into_iter().map(needed).collect();
+    needed.sort_by_key(|needed| std::cmp::Reverse(needed.bytes));
+    needed
 }

@@ -147,12 +147,18 @@ pub struct ByThread<'a> {
     spaces: Option<&'a HashMap<u32, Space>>,
 }
 
-impl Image for ByThread<'_> {
-    fn code(&self, space: Option<Space>, ip: u64, time: u64) -> Option<Mapping<'_>> {
-        let space = match self.spaces {
+impl ByThread<'_> {
+    /// The space of the code for that of a trace.
+    pub(crate) fn space(&self, space: Option<Space>) -> Option<Space> {
+        match self.spaces {
             Some(spaces) => space.and_then(|Space(tid)| spaces.get(&tid).copied()),
             None => space,
-        };
-        self.code.code(space, ip, time)
+        }
+    }
+}
+
+impl Image for ByThread<'_> {
+    fn code(&self, space: Option<Space>, ip: u64, time: u64) -> Option<Mapping<'_>> {
+        self.code.code(self.space(space), ip, time)
     }
 }

@@ -94,6 +94,13 @@ pub struct RecordedOn {
     pub arch: Option<String>,
 }
 
+impl RecordedOn {
+    /// True if its kernel may have processes of 64 bits, and so another vdso for those of 32 bits.
+    pub fn may_be_64_bit(&self) -> bool {
+        self.arch.as_ref().is_none_or(|arch| arch.contains("64") || arch == "s390x")
+    }
+}
+
 /// Finds build-ids in the given places.
 ///
 /// ```
@@ -241,8 +248,9 @@ impl Finder {
     }
 
     fn in_caches(&self, object: &Object, tried: &mut Tried) -> Option<Answer> {
-        // The cache's entry of that name is the other vdso.
-        let mut caches = self.places.caches.iter().filter(|_| *object != Object::Vdso32);
+        // The cache's entry of that name is the other vdso, if there are two.
+        let is_other = *object == Object::Vdso32 && self.places.recorded_on.may_be_64_bit();
+        let mut caches = self.places.caches.iter().filter(|_| !is_other);
         caches.find_map(|folder| accept(tried, Source::Cache, cached(folder, object.name())))
     }
 

@@ -117,6 +117,8 @@ pub(crate) fn numbered(index: usize) -> Result<u32> {
 /// Resolves the addresses of one batch.
 pub(crate) struct Resolver<'f> {
     facts: &'f Facts,
+    /// Addresses at which nothing was mapped are distinct frames.
+    unmapped: bool,
     known: FrameCache<u32>,
     /// The distinct frames and stacks so far.
     pub(crate) tree: StackTree,
@@ -150,9 +152,10 @@ pub(crate) enum Lack {
 }
 
 impl<'f> Resolver<'f> {
-    pub(crate) fn new(facts: &'f Facts) -> Resolver<'f> {
+    pub(crate) fn new(facts: &'f Facts, unmapped: bool) -> Resolver<'f> {
         Resolver {
             facts,
+            unmapped,
             known: FrameCache::default(),
             tree: StackTree::default(),
             lowest: Vec::new(),
@@ -240,9 +243,10 @@ impl<'f> Resolver<'f> {
         time: u64,
         (mode, address): (u16, u64),
     ) -> Result<u32> {
-        let (tree, lowest) = (&mut self.tree, &mut self.lowest);
+        let Resolver { unmapped, tree, lowest, .. } = self;
         self.known.get(self.facts, space, time, (mode, address), |frame| {
-            let number = tree.frame(frame)?;
+            let is_place = *unmapped || frame.dso.is_some();
+            let number = tree.frame(Frame { at: if is_place { frame.at } else { 0 }, ..frame })?;
             match lowest.get_mut(number as usize) {
                 Some(lowest) => *lowest = address.min(*lowest),
                 None => lowest.push(address),

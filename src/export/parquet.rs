@@ -172,7 +172,7 @@ pub fn write_tables(
         done(&BRANCHES, branches.close()?);
     }
     if let Some((mut out, traced)) = spe {
-        let mut resolver = Resolver::new(&facts);
+        let mut resolver = Resolver::new(&facts, true);
         (resolver.tree, resolver.lowest) = (mem::take(&mut gathered.tree), mem::take(&mut gathered.lowest));
         traced.write(recording, &mut resolver, &mut out, report)?;
         (gathered.tree, gathered.lowest) = (resolver.tree, resolver.lowest);

@@ -63,6 +63,9 @@ pub struct Grouping {
     pub cgroup: bool,
     /// The time, as exactly as [`Stacks::step`] says.
     pub time: bool,
+    /// The addresses at which nothing was mapped: otherwise they are one frame. The chains of code without frame pointers
+    /// hold so many that few stacks would be equal.
+    pub unmapped: bool,
     /// The function of the sample's own address, as in `perf report`: otherwise that of the innermost frame of its
     /// chain, as in the lines of `perf script`.
     pub own_address: bool,
@@ -238,7 +241,14 @@ impl<'f> Worker<'f> {
         wanted: &'f [bool],
         chooser: Option<SampleChooser>,
     ) -> Worker<'f> {
-        Worker { facts, grouping, wanted, chooser, resolver: Resolver::new(facts), part: Part::default() }
+        Worker {
+            facts,
+            grouping,
+            wanted,
+            chooser,
+            resolver: Resolver::new(facts, grouping.unmapped),
+            part: Part::default(),
+        }
     }
 
     fn read(mut self, batch: &Batch) -> Result<Part> {

@@ -278,8 +278,7 @@ pub struct RecordedIds {
 impl RecordedIds {
     /// From features. `dsos` are those of the recording, if they are known in advance.
     pub fn new(features: &Features, endian: Endian, dsos: &[(Dso, u32)]) -> RecordedIds {
-        let arch = recorded_on(features, endian).arch;
-        let is_64_bit = arch.is_none_or(|arch| arch.contains("64") || arch == "s390x");
+        let is_64_bit = recorded_on(features, endian).may_be_64_bit();
         let mut ids = RecordedIds { by_name: HashMap::new(), ambiguous: ambiguous(dsos), is_64_bit };
         let section = features.get(&Feature::BUILD_ID).map(|section| &**section);
         BuildIds::new(section.unwrap_or_default(), endian).for_each(|entry| ids.learn(&entry));

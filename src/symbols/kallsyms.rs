@@ -30,7 +30,7 @@ fn symbol(line: &[u8], module: Option<&[u8]>) -> Option<Symbol> {
     let (start, kind, name) = (words.next()?, words.next()?, words.next()?);
     let of = words.next().and_then(|word| word.strip_prefix(b"[")?.strip_suffix(b"]"));
     let start = u64::from_str_radix(str::from_utf8(start).ok()?, 16).ok()?;
-    if of != module || start == 0 || !matches!(kind, b"T" | b"t" | b"W" | b"w") {
+    if of != module || start == 0 || !matches!(kind, b"T" | b"t" | b"W" | b"w") || is_mark(name) {
         return None;
     }
     Some(Symbol {
@@ -42,6 +42,12 @@ fn symbol(line: &[u8], module: Option<&[u8]>) -> Option<Symbol> {
         global: kind[0].is_ascii_uppercase(),
         name: name.into(),
     })
+}
+
+/// True for names that are no function's, which perf 7.3 passes over: the mapping symbols of Arm and RISC-V (`$x`), and
+/// the local labels of assemblers, of which modules have many.
+fn is_mark(name: &[u8]) -> bool {
+    [&b"$"[..], b".L", b"L0"].iter().any(|mark| name.starts_with(mark))
 }
 
 #[cfg(test)]
@@ -75,6 +81,21 @@ mod tests {
         assert_eq!(name(0xffff_ffff_8100_1fff).unwrap(), "f");
         assert_eq!(name(0xffff_ffff_8100_2000), None);
         assert_eq!(symbols.address_of(b"mmioset"), Some(0xffff_ffff_8100_0000));
+    }
+
+    /// Functions of modules of arm64 were called `$x`, and those of RISC-V `.L1234`.
+    #[test]
+    fn mapping_symbols_and_local_labels_name_no_function() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("kallsyms");
+        let text = "ffffffc000000000 t $x\t[virtio]\nffffffc000000000 t first\t[virtio]\nffffffc000000040 t second\t[virtio]\n\
+                    ffffffc000000040 t $x.7\t[virtio]\nffffffc000000048 t .L12\t[virtio]\nffffffc000000050 t L0\t[virtio]\n\
+                    ffffffc000000080 t Loader\t[virtio]\n";
+        std::fs::write(&file, text).unwrap();
+        let symbols = read(&file, Some(b"virtio")).unwrap();
+        let name = |at: u64| symbols.find(at).map(|symbol| symbol.shown().into_owned()).unwrap();
+        let names = [0, 0x3f, 0x40, 0x48, 0x5f, 0x80].map(|at| name(0xffff_ffc0_0000_0000 | at));
+        assert_eq!(names, ["first", "first", "second", "second", "second", "Loader"]);
     }
 
     #[test]

@@ -9,12 +9,16 @@ mod packet;
 mod show;
 mod speculation;
 mod units;
+mod visits;
 
 pub use self::decoder::Decoder;
 pub use self::frames::{Deformatted, deformat, deformat_with_places};
 pub use self::show::{Listed, list};
 pub use self::units::{Unit, first_time, units};
+pub use self::visits::visits;
 
+use self::packet::Context;
+use crate::image::{Space, Switch};
 use crate::kind::Kind;
 
 /// What kind of branch an instruction of AArch64 at `ip` is, if the trace tells it, and its target if that is fixed.
@@ -93,6 +97,25 @@ impl Config {
     /// True if WFI and WFE are traced as branches are.
     pub fn waits(&self) -> bool {
         self.waits
+    }
+
+    /// The space of what follows a context, if there is one: `before` is that of what is in front of it, and the switches
+    /// tell who runs at a time.
+    fn space(
+        &self,
+        context: Option<Context>,
+        before: Option<Space>,
+        (switches, now): (&[Switch], u64),
+    ) -> Option<Space> {
+        let Some(which) = self.context else {
+            let done = switches.partition_point(|switch| switch.time <= now);
+            return done.checked_sub(1).and_then(|at| switches[at].space);
+        };
+        let named = context.and_then(|context| match which {
+            ContextId::El1 => context.id,
+            ContextId::El2 => context.vmid,
+        });
+        named.map(Space).or(before)
     }
 
     /// What names the process that runs. Then the spaces of a trace are the numbers of its threads, and the switches of

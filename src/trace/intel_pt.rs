@@ -15,7 +15,7 @@ pub use self::decoder::Decoder;
 pub use self::show::{Listed, list};
 pub use self::tally::{Tally, tally};
 pub use self::units::{Unit, units};
-pub use self::visits::{Visit, visits};
+pub use self::visits::visits;
 
 /// What must be known of the processor and of how it was told to trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -66,6 +66,7 @@ mod listing;
 mod path;
 mod sink;
 mod step;
+mod visit;
 
 pub use self::block::{Block, Blocks};
 pub use self::bytes::Trace;
@@ -76,3 +77,4 @@ pub use self::listing::listing;
 pub use self::path::Path;
 pub use self::sink::{Event, Fault, Point, Reason, Sink};
 pub use self::step::{BlockId, PathId, Step};
+pub use self::visit::Visit;

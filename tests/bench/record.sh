@@ -24,6 +24,8 @@ here=$(cd "$(dirname "$0")" && pwd)
 PYTHON=${PYTHON:-python3}
 PERF=${PERF:-perf} OUT=${OUT:-/tmp/perfx-data/big} SIZE=${SIZE:-1100M} TIME=${TIME:-60} BUFFER=${BUFFER:-64M}
 work=/tmp/perfx-data/work
+# Apart, because another program of $work is called calls.
+traced=$work/traced
 PERF=$(command -v "$PERF") || { echo "record.sh: no such perf" >&2; exit 1; }
 sh "$here/../data/work/build.sh" "$work" || exit 1
 mkdir -p "$OUT"
@@ -62,20 +64,21 @@ trace() {
 steps() {
     local name=$1
     shift
-    (cd "$work" && env -i PATH="$PATH" ${STEPS:+STEPS="$STEPS"} ./step "$name.steps" "$@" > "$name.log" 2>&1)
+    (cd "$traced" && env -i PATH="$PATH" ${STEPS:+STEPS="$STEPS"} ./step "$name.steps" "$@" > "$name.log" 2>&1)
 }
 
 traces() (
     source=$here/../data/trace
-    gcc -O2 -o "$work/step" "$source/step.c" && gcc -O1 -DSMALL -static -o "$work/calls" "$source/loop.c" &&
-        gcc -O1 -static -o "$work/indirect" "$source/loop.c" && gcc -O2 -static -o "$work/halve" "$source/loops.c" || return 1
+    mkdir -p "$traced"
+    gcc -O2 -o "$traced/step" "$source/step.c" && gcc -O1 -DSMALL -static -o "$traced/calls" "$source/loop.c" &&
+        gcc -O1 -static -o "$traced/indirect" "$source/loop.c" && gcc -O2 -static -o "$traced/halve" "$source/loops.c" || return 1
     cc1=$(gcc -print-prog-name=cc1)
-    gcc -E -w "$here/gate.c" -o "$work/cold.i" || return 1
-    steps calls "$work/calls" 200
-    steps indirect "$work/indirect" 200
-    steps halve "$work/halve" 100
-    STEPS=2000000 steps cold "$cc1" -O2 -quiet -fpreprocessed "$work/cold.i" -o /dev/null
-    cd "$work" || return 1
+    gcc -E -w "$here/gate.c" -o "$traced/cold.i" || return 1
+    steps calls "$traced/calls" 200
+    steps indirect "$traced/indirect" 200
+    steps halve "$traced/halve" 100
+    STEPS=2000000 steps cold "$cc1" -O2 -quiet -fpreprocessed "$traced/cold.i" -o /dev/null
+    cd "$traced" || return 1
     trace calls calls.steps && trace indirect indirect.steps && trace cold cold.steps &&
         trace cpus calls.steps indirect.steps halve.steps --cpus 3 --slice 20000 --mtc --cyc
 )

@@ -272,7 +272,7 @@ for name, options, path in on_one_thread:
 traces = [os.path.join(args.dir, f"trace-{name}.data") for name in ["calls", "indirect", "cold", "cpus"]]
 traces = [path for path in traces if os.path.exists(path) and re.search(args.only, "traces")]
 if traces:
-    program = os.path.join(args.dir, "../work")
+    program = os.path.join(args.dir, "../work/traced")
     show("\nhardware traces: CPU time\n")
     show("| trace | work | CPU time | speed | perf inject | perf ÷ perfx | time on 1 thread ÷ 2 threads | private memory |\n|" + "---|" * 8)
 for path in traces:

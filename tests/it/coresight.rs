@@ -2,6 +2,7 @@
 //! that they can be used to test a decoder.
 
 use std::borrow::Cow;
+use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -397,4 +398,20 @@ fn export_autofdo_reads_branch_lists_of_simpleperf() {
     let run = of(&cut);
     assert_eq!(run.code, Some(1));
     assert!(run.stderr.contains("the branch list ends within a field"), "{}", run.stderr);
+}
+
+#[test]
+fn doctor_tells_which_code_a_trace_of_coresight_lacks() {
+    let data = root().join("tests/data/trace");
+    let (input, code) = (data.join("etm-kernel.data"), data.join("root"));
+    let doctor = |more: &[OsString]| {
+        perfx([&args!["doctor", "--no-files"][..], more, &args![input]].concat()).done().unwrap().text()
+    };
+    let none = doctor(&[]);
+    assert!(none.contains("/opt/perfx/trace/small64: --root DIR"), "{none}");
+    assert!(none.contains("[kernel.kallsyms]: --vmlinux FILE"), "{none}");
+    let text = doctor(&args!["--root", code]);
+    assert!(text.contains("[kernel.kallsyms]") && !text.contains("small64"), "{text}");
+    let vmlinux = code.join("opt/perfx/trace/vmlinux64");
+    assert_eq!(doctor(&args!["--root", code, "--vmlinux", vmlinux]).lines().count(), 1);
 }

@@ -147,6 +147,46 @@ fn frame_pointer_chains_of_aarch64_get_the_caller_that_only_the_link_register_te
     }
 }
 
+/// A signal handler has no caller: it returns to the first byte of the code that `__kernel_rt_sigreturn` begins with. The
+/// byte before, of a call, is of no function, so that this frame was unknown.
+#[test]
+fn the_frame_of_a_signal_that_the_link_register_leads_to_is_not_taken_for_a_call() {
+    let (temp, folder) = (temp(), folder("arm64"));
+    let chains_with = |root: &Path| {
+        let out = temp.path().join("out");
+        let data = folder.join("fp.data");
+        let ran = perfx(args![
+            "inject",
+            "--convert-callchain",
+            "-f",
+            "--no-files",
+            "--root",
+            root,
+            data,
+            "-o",
+            out
+        ]);
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+        chains(&out)
+    };
+    let (calls, signals) = (chains_with(&folder), chains_with(&folder.join("signal")));
+    let (mut moved, mut others) = (0, 0);
+    for (call, signal) in calls.iter().zip(&signals) {
+        assert_eq!(call.len(), signal.len());
+        let differing: Vec<_> = call.iter().zip(signal).filter(|(call, signal)| call != signal).collect();
+        match differing[..] {
+            [] => others += 1,
+            [(&call, &signal)] => {
+                assert_eq!(signal, call + 1);
+                moved += 1;
+            }
+            _ => panic!("{call:x?} {signal:x?}"),
+        }
+    }
+    // Those of leaf that deep has called.
+    assert!(moved > 0 && others > 0, "{moved} and {others}");
+}
+
 /// As of a JIT compiler: the innermost function may have no frame, and all others have.
 #[test]
 fn code_in_no_file_is_unwound_by_the_link_register_and_then_by_frame_pointers() {

@@ -742,8 +742,16 @@ pub(crate) fn export(bytes: &[u8]) {
     let mut report = Report::default();
     let Ok(facts) = Facts::survey(&mut recording, 1, true) else { return };
     let all = Arc::new(FilterOptions::default());
-    let by =
-        Grouping { comm: true, pid: true, tid: true, cpu: true, cgroup: true, time: true, own_address: true };
+    let by = Grouping {
+        comm: true,
+        pid: true,
+        tid: true,
+        cpu: true,
+        cgroup: true,
+        time: true,
+        unmapped: true,
+        own_address: true,
+    };
     let stacks = Stacks::collect(&mut recording, &facts, by, &all, 1, &mut report);
     if let Ok(stacks) = stacks {
         let samples = |_: &Row, weight: &Weight| Some(weight.samples);

@@ -1,7 +1,7 @@
 //! What `perfx doctor` says of the code that the hardware traces of a recording need and that is not found here.
 
 use anyhow::Result;
-use perfx_auxtrace::{Known, Needed, Survey};
+use perfx_auxtrace::{Clock, Known, Needed, Survey};
 use perfx_passes::{IdOptions, traced_code};
 use perfx_resolve::{Facts, code_advice, dso_name};
 use schemars::JsonSchema;
@@ -26,7 +26,7 @@ pub(crate) struct MissingCode {
     advice: String,
 }
 
-/// The missing code of a recording's traces, the most important first; empty if it has none of Intel PT.
+/// The missing code of a recording's traces, the most important first; empty if it has none of Intel PT or CoreSight.
 ///
 /// # Errors
 ///
@@ -34,14 +34,23 @@ pub(crate) struct MissingCode {
 pub(crate) fn missing(source: &Source, ids: &IdOptions, threads: usize) -> Result<Vec<MissingCode>> {
     let mut recording = source.open()?;
     let survey = Survey::read(&mut recording, threads)?;
-    if !survey.is_pt() {
+    let (is_pt, is_coresight) = (survey.is_pt(), survey.is_coresight());
+    if !is_pt && !is_coresight {
         return Ok(Vec::new());
     }
-    let mut recorded = survey.done(&recording.stored_bytes(), &recording.all_events())?;
-    let facts = Facts::survey(&mut recording, threads, false)?;
-    let (clock, about) = (recorded.clock(), (&recording.features, recording.endian, &*recording.name));
-    let code = traced_code(ids, &mut recorded, clock, &facts.ids, about);
-    let needed = recorded.needed(&code, threads)?;
+    let known = Facts::survey(&mut recording, threads, false)?.ids;
+    let stored = recording.stored_bytes();
+    let about = (&recording.features, recording.endian, &*recording.name);
+    let needed = if is_pt {
+        let mut recorded = survey.done(&stored, &recording.all_events())?;
+        let clock = recorded.clock();
+        let code = traced_code(ids, &mut recorded, clock, &known, about);
+        recorded.needed(&code, threads)?
+    } else {
+        let mut recorded = survey.done_coresight(&stored)?;
+        let code = traced_code(ids, &mut recorded, Clock { conv: None }, &known, about);
+        recorded.needed(&code, threads)?
+    };
     let of_bytes = needed.iter().map(|needed| needed.bytes).sum();
     let missing = needed.into_iter().filter(|needed| !needed.is_found);
     Ok(missing.map(|needed| MissingCode::of(needed, of_bytes)).collect())

@@ -45,7 +45,7 @@ impl Firefox {
         let sources = self.inputs.sources()?;
         let output = self.output.open(&sources, false)?;
         let mut report = Report::default();
-        let grouping = Grouping { pid: true, tid: true, time: true, ..Grouping::default() };
+        let grouping = Grouping { pid: true, tid: true, time: true, unmapped: true, ..Grouping::default() };
         let mut profile = FirefoxProfile::default();
         let mut event = ShownEvent::default();
         each_recording(&sources, &mut report, |recording, report| {

@@ -121,7 +121,7 @@ impl Folded {
     }
 
     fn grouping(&self) -> Grouping {
-        let comm = Grouping { comm: true, ..Grouping::default() };
+        let comm = Grouping { comm: true, unmapped: self.addrs, ..Grouping::default() };
         match self.by {
             By::Comm => comm,
             By::Process => Grouping { pid: true, ..comm },

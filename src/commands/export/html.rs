@@ -157,7 +157,7 @@ impl Html {
             cpu: true,
             cgroup: true,
             time: true,
-            own_address: false,
+            ..Grouping::default()
         };
         let collected = self.stacks.collect_or_trace(self.trace, recording, ids, grouping, report)?;
         // A call has no place in its function.

@@ -64,6 +64,7 @@ impl Pprof {
             tid: has(Label::Tid),
             cpu: has(Label::Cpu),
             cgroup: has(Label::Cgroup),
+            unmapped: true,
             ..Grouping::default()
         };
         let mut parts = Vec::new();

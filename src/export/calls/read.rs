@@ -47,7 +47,14 @@ impl<'f> Reader<'f> {
         event: usize,
         chooser: Option<SampleChooser>,
     ) -> Reader<'f> {
-        Reader { facts, grouping, event, chooser, resolver: Resolver::new(facts), part: Part::default() }
+        Reader {
+            facts,
+            grouping,
+            event,
+            chooser,
+            resolver: Resolver::new(facts, true),
+            part: Part::default(),
+        }
     }
 
     pub(super) fn read(mut self, batch: &Batch) -> Result<Part> {

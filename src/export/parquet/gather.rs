@@ -119,7 +119,7 @@ pub(super) fn gather(
     let with_branches = branch.is_some();
     let work = |batch: &Batch| {
         let chooser = selected.as_ref().map(SelectedSamples::chooser);
-        let (resolver, part) = (Resolver::new(facts), Found::default());
+        let (resolver, part) = (Resolver::new(facts, true), Found::default());
         Worker { facts, traces, chooser, with_branches, resolver, comm: None, thread: None, part }.read(batch)
     };
     let mut ignore = |_| Ok(());

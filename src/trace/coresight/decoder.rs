@@ -1,13 +1,13 @@
 //! Packets to flow: what each element says of where execution went.
 
+use super::Config;
 use super::packet::{Address, Atoms, Context, Packet, Packets, find_sync};
 use super::speculation::{Element, Speculation, Wrong};
 use super::units::Unit;
-use super::{Config, ContextId};
 use crate::block::{Blocks, InstructionSet};
 use crate::bytes::Trace;
 use crate::flow::Flow;
-use crate::image::{Image, Space, Switch};
+use crate::image::{Image, Switch};
 use crate::sink::{Event, Reason, Sink};
 
 /// Decodes units, of any traces in any order. Each thread has its own.
@@ -349,19 +349,8 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         if let Some(context) = held.context {
             self.is_a64 = context.is_64;
         }
-        let space = match self.config.context {
-            None => {
-                let done = self.switches.partition_point(|switch| switch.time <= self.flow.point.now);
-                done.checked_sub(1).and_then(|at| self.switches[at].space)
-            }
-            Some(which) => {
-                let named = held.context.and_then(|context| match which {
-                    ContextId::El1 => context.id,
-                    ContextId::El2 => context.vmid,
-                });
-                named.map(Space).or(self.flow.point.space)
-            }
-        };
+        let (before, now) = (self.flow.point.space, self.flow.point.now);
+        let space = self.config.space(held.context, before, (self.switches, now));
         self.flow.set_space(space);
         if held.context.is_some() && self.config.context.is_some() {
             self.event(Event::Context);

@@ -4,20 +4,7 @@ use super::Config;
 use super::packet::{PSB, Packet, Packets};
 use super::units::{Past, behind_damage};
 use crate::bytes::Trace;
-use crate::image::Space;
-
-/// An address that a packet tells, and the trace up to the next one.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Visit {
-    /// Whose code it is; `None` if it is not known.
-    pub space: Option<Space>,
-    /// The address.
-    pub ip: u64,
-    /// The time, in ticks.
-    pub time: u64,
-    /// From the packet up to the next one that tells an address, or that tracing ended.
-    pub bytes: u64,
-}
+use crate::visit::{Last, Told, Visit};
 
 /// Hands out the addresses that the packets of a trace tell, from its first point of synchronization on.
 ///
@@ -29,7 +16,7 @@ pub fn visits<'a>(trace: &'a Trace<'_>, config: &Config) -> impl Iterator<Item =
         config: *config,
         packets: Packets::new(trace, start),
         past: Past::default(),
-        last: None,
+        last: Last::default(),
     };
     std::iter::from_fn(move || visits.next())
 }
@@ -39,8 +26,7 @@ struct Visits<'a, 't> {
     config: Config,
     packets: Packets<'a>,
     past: Past,
-    /// The last address, and the offset of its packet.
-    last: Option<(Visit, u64)>,
+    last: Last,
 }
 
 impl Visits<'_, '_> {
@@ -51,14 +37,12 @@ impl Visits<'_, '_> {
                 Some(Told::Nothing) => continue,
                 Some(Told::At(ip)) => Some(ip),
                 Some(Told::End) => None,
-                None => return self.last.take().map(|last| ended(last, offset)),
+                None => return self.last.replace(None, offset),
             };
-            let now = self.past.clock.now;
-            let next =
-                ip.map(|ip| (Visit { space: self.past.schedule.space, ip, time: now, bytes: 0 }, offset));
-            let before = std::mem::replace(&mut self.last, next);
-            if let Some(last) = before {
-                return Some(ended(last, offset));
+            let (space, time) = (self.past.schedule.space, self.past.clock.now);
+            let ended = self.last.replace(ip.map(|ip| Visit { space, ip, time, bytes: 0 }), offset);
+            if ended.is_some() {
+                return ended;
             }
         }
     }
@@ -91,19 +75,6 @@ impl Visits<'_, '_> {
             _ => Told::Nothing,
         })
     }
-}
-
-/// What a packet tells.
-enum Told {
-    Nothing,
-    At(u64),
-    /// Tracing ended, or what comes next is not known.
-    End,
-}
-
-/// The visit that began at an offset and ends at another one.
-fn ended((visit, begin): (Visit, u64), end: u64) -> Visit {
-    Visit { bytes: end.saturating_sub(begin), ..visit }
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 # make.sh: the recordings in this folder, of tiny.c on other architectures.
 #   make.sh build ARCH        builds ARCH/usr/bin/wl-tiny with Debian's cross compiler (gcc-TRIPLET)
 #   make.sh stubs             builds ppc64el/stubs.so in the same way
+#   make.sh signal            builds arm64/signal/usr/bin/wl-tiny, whose tables say that `deep` is a frame of a signal
 #   On a machine of ARCH (here: qemu-system guests of Debian 12; Debian sid for riscv64), with wl-tiny in /usr/bin:
 #     perf record -o tiny.data --call-graph dwarf,1024 -e cpu-clock:u -F 120 -- wl-tiny
 #     perf script --no-inline -i tiny.data > tiny.script               and on arm64 the same as tiny-fp with -g
@@ -26,6 +27,17 @@ stubs)
     "${triplet[$arch]}-gcc" -O1 -fPIC -shared -nostdlib -ffile-prefix-map="$PWD=." \
         -Wl,-z,max-page-size=4096,-z,noseparate-code,-z,norelro,--build-id=sha1 -o "$arch/stubs.so" stubs.c
     chmod 644 "$arch/stubs.so" ;;
+signal)
+    program=arm64/signal/usr/bin/wl-tiny
+    mkdir -p "${program%/*}"
+    "${triplet[arm64]}-gcc" -O2 -fno-omit-frame-pointer -fno-optimize-sibling-calls -fasynchronous-unwind-tables \
+        -ffreestanding -fno-stack-protector -fno-pie -S -o "$program.s" tiny.c
+    sed -i '/^deep:/,/\.cfi_startproc/ s/\.cfi_startproc/&\n\t.cfi_signal_frame/' "$program.s"
+    # The recorded build-id and the same place for data, because the code is the same.
+    id=$(readelf -n arm64/usr/bin/wl-tiny | sed -n 's/.*Build ID: //p')
+    "${triplet[arm64]}-gcc" -no-pie -static -nostdlib -s "-Wl,--build-id=0x$id,--eh-frame-hdr" \
+        -Wl,-z,norelro,-z,max-page-size=4096,-Tbss=0x4013d8 -o "$program" "$program.s"
+    rm "$program.s" ;;
 take)
     for name in dwarf fp; do
         from=$3/tiny; [ $name = dwarf ] || from=$from-fp

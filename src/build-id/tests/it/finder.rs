@@ -320,6 +320,14 @@ fn a_cache_tells_the_id_by_name_if_there_is_one() {
     let other =
         world.says(Places { caches, files: false, running_kernel: false, ..world.places() }, &Object::Vdso32);
     assert_eq!(other, "", "the cache has that of 64-bit processes under this name");
+    let recorded_on = RecordedOn { arch: Some("i686".to_owned()), ..RecordedOn::default() };
+    let caches = vec![world.path("cache")];
+    let only = Places { caches, recorded_on, files: false, running_kernel: false, ..world.places() };
+    assert_eq!(
+        world.says(only, &Object::Vdso32),
+        format!("22 build-id cache: cache/[vdso]/{two} unchecked"),
+        "a 32-bit machine has no other"
+    );
     assert_eq!(says(&module("[ext4]")), format!("22 build-id cache: cache/[ext4]/{two} unchecked"));
     assert_eq!(
         says(&file("/usr/bin/z")),

@@ -1,0 +1,98 @@
+//! Tells from packets alone which code the trace of a trace unit goes through.
+
+use super::Config;
+use super::packet::{Packet, Packets, find_sync};
+use crate::bytes::Trace;
+use crate::image::Space;
+use crate::visit::{Last, Told, Visit};
+
+/// Hands out the addresses of AArch64 code that the packets of a trace tell, from its first A-Sync packet on.
+///
+/// What branches with fixed targets lead to is not among them: this walks no code, and takes all that was executed on
+/// speculation for executed.
+pub fn visits<'a>(trace: &'a Trace<'_>, config: &'a Config) -> impl Iterator<Item = Visit> + use<'a> {
+    let start = find_sync(trace, 0).unwrap_or(trace.len());
+    let packets = Packets::new(trace, config, start);
+    let mut visits =
+        Visits { trace, config, packets, space: None, is_a64: true, now: 0, last: Last::default() };
+    std::iter::from_fn(move || visits.next())
+}
+
+struct Visits<'a, 't> {
+    trace: &'a Trace<'t>,
+    config: &'a Config,
+    packets: Packets<'a>,
+    space: Option<Space>,
+    is_a64: bool,
+    now: u64,
+    last: Last,
+}
+
+impl Visits<'_, '_> {
+    fn next(&mut self) -> Option<Visit> {
+        loop {
+            let offset = self.packets.offset();
+            let ip = match self.read(offset) {
+                Some(Told::Nothing) => continue,
+                Some(Told::At(ip)) => Some(ip),
+                Some(Told::End) => None,
+                None => return self.last.replace(None, offset),
+            };
+            let Visits { space, now: time, .. } = *self;
+            let ended = self.last.replace(ip.map(|ip| Visit { space, ip, time, bytes: 0 }), offset);
+            if ended.is_some() {
+                return ended;
+            }
+        }
+    }
+
+    /// Reads the packet at an offset; `None` at the end.
+    fn read(&mut self, offset: u64) -> Option<Told> {
+        let packet = self.packets.next()?;
+        let mut context = None;
+        let address = match packet {
+            Packet::Address { address, context: with } => {
+                context = with;
+                Some(address)
+            }
+            Packet::Q { to, .. } => to,
+            Packet::Context(told) => {
+                context = Some(told);
+                None
+            }
+            Packet::Timestamp(now) => {
+                self.now = now;
+                return Some(Told::Nothing);
+            }
+            Packet::On | Packet::Overflow | Packet::Discard | Packet::Reset => return Some(Told::End),
+            Packet::Bad | Packet::Cut => {
+                let next = find_sync(self.trace, offset + 1).unwrap_or(self.trace.len());
+                self.packets = Packets::new(self.trace, self.config, next);
+                return Some(Told::End);
+            }
+            _ => return Some(Told::Nothing),
+        };
+        self.is_a64 = context.map_or(self.is_a64, |context| context.is_64);
+        self.space = self.config.space(context, self.space, (&self.trace.switches, self.now));
+        let Some(address) = address else { return Some(Told::Nothing) };
+        Some(address.ip.filter(|_| self.is_a64 && address.is_a64()).map_or(Told::End, Told::At))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::coresight::Registers;
+
+    #[test]
+    fn the_trace_behind_an_address_belongs_to_it_up_to_the_next_one() {
+        // A-Sync, Trace Info, Trace On, an address of 64 bits 0x1000, two atoms, a short address, an atom, Trace On.
+        let sync = [[0; 11].as_slice(), &[0x80, 1, 0, 4]].concat();
+        let address = [0x9d, 0, 8, 0, 0, 0, 0, 0, 0];
+        let bytes = [&sync[..], &address, &[0xf7, 0xf7, 0x95, 0x40, 0xf7, 4, 0xf7]].concat();
+        let trace = Trace::new(vec![&bytes], Vec::new());
+        let config = Config::new(&Registers::default(), false);
+        let found = visits(&trace, &config).map(|visit| (visit.ip, visit.bytes));
+        assert_eq!(found.collect::<Vec<_>>(), [(0x1000, 11), (0x1100, 3)]);
+    }
+}
