@@ -73,7 +73,7 @@ impl PassOptions for Aslr {
 }
 
 /// Pages of memory: the lower bits of an address stay.
-const PAGE: u64 = 1 << 12;
+const PAGE: u64 = perfx_format::PAGE as u64;
 
 /// Unknown addresses move together with those in the same block of this size.
 const BLOCK: u64 = 1 << 21;

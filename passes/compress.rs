@@ -54,7 +54,7 @@ const FIRST_FRAME: usize = 128 << 10;
 const SOLID_PIECE: usize = 64_512;
 
 /// `mmap_len` must be a multiple of this, or perf 7 refuses the file.
-const PAGE: usize = 4096;
+const PAGE: usize = perfx_format::PAGE as usize;
 
 /// A round stays uncompressed if the records before it that are to be compressed have at least this many bytes.
 const ROUND_AFTER: usize = 512 << 10;

@@ -45,7 +45,7 @@ pub use itrace::{
 };
 pub use jit::{Jit, JitArgs, JitLayout, JitOptions};
 pub use join::{JoinArgs, join};
-pub use merge::{GuestSpec, Merge, MergeArgs, MergeOptions};
+pub use merge::{GuestSpec, Merge, MergeArgs, MergeOptions, MoreKinds};
 pub use mmap2_build_ids::{Mmap2BuildIds, Mmap2BuildIdsArgs, Mmap2BuildIdsOptions};
 pub use normalize::NormalizeArgs;
 pub use off_cpu::OffCpu;

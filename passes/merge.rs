@@ -40,7 +40,7 @@ use merging::Merging;
 use offset::{Found, find_clocks, follow_clocks, windows};
 use perfx_resolve::MappedIds;
 use placed::{Opened, open_guests};
-pub use spec::{GuestSpec, MergeOptions};
+pub use spec::{GuestSpec, MergeOptions, MoreKinds};
 use switches::{VcpuRunLog, timed_kinds};
 
 /// The pass.
@@ -55,12 +55,8 @@ pub struct MergeArgs {
     /// Recording of a guest: PATH[,pid=N][,offset=N][,scale=F][,vcpu=V:TID]…[,root=DIR]; repeatable
     #[arg(long, value_name = "GUEST")]
     guest: Vec<OsString>,
-    /// Also merge the guests' samples
-    #[arg(long)]
-    samples: bool,
-    /// Also merge NAMESPACES, CGROUP, THROTTLE, LOST_SAMPLES and BPF records, which perf inject leaves out
-    #[arg(long)]
-    all: bool,
+    #[command(flatten)]
+    more: MoreKinds,
 }
 
 impl PassOptions for MergeArgs {
@@ -71,8 +67,8 @@ impl PassOptions for MergeArgs {
     ];
 
     fn pass(self) -> Result<Box<dyn Pass>> {
-        let MergeArgs { guest: guests, samples, all } = self;
-        Ok(Box::new(Merge::new(MergeOptions { guests, samples, all, guestmount: None })))
+        let MergeArgs { guest: guests, more } = self;
+        Ok(Box::new(Merge::new(MergeOptions { guests, more, guestmount: None })))
     }
 }
 

@@ -30,7 +30,9 @@ use perfx_format::read::{Form, Pieces, Recording};
 use perfx_format::record::builder::{pad, set_misc};
 use perfx_format::record::compressed::{claim_length, claimed_length, compressed_part};
 use perfx_format::record::id_index::{IdEntry, IdIndex, one_id_index};
-use perfx_format::{FaultCode, Feature, Issue, Kinds, Layouts, MMAP_BUILD_ID, Origin, Record, RecordType};
+use perfx_format::{
+    FaultCode, Feature, Issue, Kinds, Layouts, MMAP_BUILD_ID, Origin, PAGE, Record, RecordType,
+};
 use perfx_pipeline::{
     Begin, Emit, Error, Fork, Level, Needs, OutputForm, Pass, Result, Rewrite, Session, Stage, Survey,
     counted,
@@ -156,8 +158,6 @@ pub struct Repair {
     done: Done,
 }
 
-/// `mmap_len` must be a multiple of this.
-const PAGE: u32 = 4096;
 /// perf record's value unless larger buffers are requested.
 const PERF_MMAP_LEN: u64 = 528_384;
 

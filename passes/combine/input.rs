@@ -5,6 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use perfx_format::header::Features;
+use perfx_format::names::KERNEL_NAME;
 use perfx_format::read::{Batch, Form, Recording, TempFiles};
 use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::record::identifier::write_with_identifier;
@@ -93,7 +94,7 @@ impl InputFacts {
                 let kernel = Mmap::of(record).filter(|mmap| mmap.pid() == KERNEL_PID);
                 let kernel = kernel.map(|mmap| (mmap.start(), mmap.name(0)));
                 self.kernel = kernel
-                    .filter(|(_, name)| name.starts_with(b"[kernel.kallsyms]"))
+                    .filter(|(_, name)| name.starts_with(KERNEL_NAME))
                     .map(|(start, name)| (start, name.into()));
             }
             RecordType::AUXTRACE_INFO => self.aux_info = Some(record.bytes().into()),

@@ -9,6 +9,7 @@ use perfx_format::features::{
     write_group_desc,
 };
 use perfx_format::header::Features;
+use perfx_format::names::KERNEL_NAME;
 use perfx_format::record::build_id::BuildIdEntry;
 use perfx_format::{Endian, Event, Feature, Layout, Layouts, set_clockid};
 use perfx_model::address_space::Machine;
@@ -72,7 +73,7 @@ fn machine_mismatch(one: &JoinSource<'_>, other: &JoinSource<'_>, endian: Endian
     let kernel = |source: &JoinSource<'_>| {
         let section = source.features.get(&Feature::BUILD_ID)?;
         let mut ids = BuildIds::new(section, endian);
-        Some(ids.find(|entry| entry.pid == -1 && entry.filename == b"[kernel.kallsyms]")?.id.to_vec())
+        Some(ids.find(|entry| entry.pid == -1 && entry.filename == KERNEL_NAME)?.id.to_vec())
     };
     if let (Some(this), Some(that)) = (kernel(other), kernel(one))
         && this != that

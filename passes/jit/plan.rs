@@ -61,7 +61,7 @@ const FLAGS: u32 = 2;
 const GAP: u64 = 64;
 
 /// The alignment of images in the temporary file, bytes.
-const PAGE: u64 = 0x1000;
+const PAGE: u64 = perfx_format::PAGE as u64;
 
 /// The most bytes of images, together, that hold no code of a dump: a small one, and for each byte of the dumps. Code
 /// far apart, and code that the dump does not hold, would otherwise make of 64 bytes of a dump an image of 16 MiB. A

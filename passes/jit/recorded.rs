@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 
+use perfx_format::names::is_jit_memory;
 use perfx_format::record::time_conv::TimeConv;
 use perfx_format::{COMM_EXEC, Inode, Kinds, Layout, Layouts, Origin, Record, RecordType, Task, named_pid};
 use perfx_model::address_space::{Identity, Mapping, moment};
@@ -154,8 +155,7 @@ impl Recorded {
         }
         let origin = record.origin();
         let Some((named, layout)) = pid_in(name).zip(layouts.layout_of(record)) else {
-            let memory: [&[u8]; 3] = [b"//anon", b"[anon:", b"/memfd:"];
-            let is_memory = memory.iter().any(|prefix| name.starts_with(prefix));
+            let is_memory = is_jit_memory(name);
             let map = Map { pid, moment, start, end: start.saturating_add(len), origin, is_memory };
             self.maps.push(map);
             if is_memory && self.keeps_memory {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use perfx_format::Feature;
 use perfx_format::features::read_str;
 use perfx_format::read::{KCORE_DIR, Recording};
-use perfx_pipeline::{Level, Result, Session, ensure};
+use perfx_pipeline::{Level, Purpose, Result, Session, ensure};
 
 use super::chosen::MergedKinds;
 use super::guest::Guest;
@@ -116,16 +116,14 @@ pub(crate) fn open_guests(
             recording.endian == session.endian,
             "{name}: its byte order is not the host's; a recording has only one byte order"
         );
-        for fault in &recording.faults {
-            session.report.say_fault(fault, &name);
-        }
+        session.report.say_faults(&recording, Purpose::Use);
         let hostname = same_machine(session, &recording);
         if let Some(hostname) = &hostname {
             let join = "use perfx join for recordings of one machine";
             let text = format!("{name}: its machine has the same name as the host, {hostname}: {join}");
             session.report.say(Level::Warning, text);
         }
-        let chosen = MergedKinds::new(options.samples, options.all, &recording.events);
+        let chosen = MergedKinds::new(options.more.samples, options.more.all, &recording.events);
         let guest =
             Guest::new(recording, chosen, spec.offset.is_none(), session.threads, session.temp_files())?;
         guest.facts.fragments.iter().for_each(|fragment| session.report.say(Level::Loss, fragment.clone()));

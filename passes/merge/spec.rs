@@ -6,19 +6,29 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
+use clap::Args;
 use perfx_pipeline::{Context as _, Result, bail, ensure};
 
 use super::clock::Scale;
+
+#[derive(Args, Clone, Copy, Debug, Default)]
+#[allow(missing_docs, reason = "its comment would become that of the command")]
+pub struct MoreKinds {
+    /// Also merge the guests' samples
+    #[arg(long)]
+    pub samples: bool,
+    /// Also merge NAMESPACES, CGROUP, THROTTLE, LOST_SAMPLES and BPF records, which perf inject leaves out
+    #[arg(long)]
+    pub all: bool,
+}
 
 /// The options, checked.
 #[derive(Clone, Debug, Default)]
 pub struct MergeOptions {
     /// The guests, as [`GuestSpec::parse`] reads them.
     pub guests: Vec<OsString>,
-    /// True to merge the guests' samples, too.
-    pub samples: bool,
-    /// True to merge useful kinds that perf inject leaves out.
-    pub all: bool,
+    /// What else to merge.
+    pub more: MoreKinds,
     /// The folder `PID` below this one replaces `/` of the guest of that process.
     pub guestmount: Option<PathBuf>,
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use perfx_format::event_name::event_names;
 use perfx_format::features::read_str;
+use perfx_format::names::KERNEL_NAME;
 use perfx_format::read::Batch;
 use perfx_format::{COMM_EXEC, Comm, Feature, Kinds, Layouts, Mmap, Record, RecordType};
 use perfx_model::address_space::KERNEL;
@@ -64,7 +65,7 @@ impl Marks {
         } else if self.kernel.is_none() {
             let kernel = Mmap::of(record).filter(|mmap| mmap.pid() == KERNEL);
             let kernel = kernel.map(|mmap| (mmap.start(), mmap.name(trailer).into()));
-            self.kernel = kernel.filter(|(_, name): &(_, Box<[u8]>)| name.starts_with(b"[kernel.kallsyms]"));
+            self.kernel = kernel.filter(|(_, name): &(_, Box<[u8]>)| name.starts_with(KERNEL_NAME));
         }
     }
 

@@ -18,7 +18,7 @@ use perfx_format::{
 };
 use perfx_look::json::{Document, Fields, HexDigits, Kind, Offset, Place, write_json};
 use perfx_look::render::{self, Style, push_line, push_number};
-use perfx_pipeline::{Level, Report, scan_past};
+use perfx_pipeline::{Level, Purpose, Report, scan_past};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -308,9 +308,7 @@ impl Dump {
         for batch in head {
             records.write(&batch, Page::default(), packets.as_deref_mut(), out)?;
         }
-        for fault in recording.faults.iter().filter(|fault| fault.severity != Severity::Fatal) {
-            report.say_fault(fault, &recording.name);
-        }
+        report.say_faults(&recording, Purpose::UseRecords);
         let pipe = recording.form == Form::Pipe;
         // Other threads would read on while the first ones show what there is: when `head` closes the output,
         // they may wait for the next records of `perf record -o -`.

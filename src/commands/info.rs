@@ -96,13 +96,8 @@ fn read_on(recording: &mut Recording, report: &mut Report) -> HashMap<u64, Vec<u
                 if let Some((id, name)) = name_update(&record) {
                     names.insert(id, name.to_vec());
                 }
-                match HeaderRecord::read(&record)? {
-                    Some(HeaderRecord::Event(event)) => recording.events.push(event),
-                    Some(HeaderRecord::Feature(feature, section)) => {
-                        recording.features.insert(feature, section);
-                    }
-                    Some(HeaderRecord::EventType(entry)) => recording.event_types.extend(entry),
-                    _ => {}
+                if let Some(header) = HeaderRecord::read(&record)? {
+                    recording.absorb(header);
                 }
             }
             Ok(batch.fragment.is_none())

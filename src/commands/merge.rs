@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use anyhow::{Result, bail};
 use clap::Args;
 use perfx_format::read::KCORE_DIR;
-use perfx_passes::{GuestSpec, MergeOptions};
+use perfx_passes::{GuestSpec, MergeOptions, MoreKinds};
 use perfx_pipeline::Pass;
 
 use crate::args::{Usage, usage};
@@ -41,12 +41,8 @@ pub(crate) struct Merge {
     /// Recordings of its guests, given as described above
     #[arg(help_heading = "Input", index = 2, value_name = "GUEST")]
     guests: Vec<OsString>,
-    /// Also merge the guests' samples
-    #[arg(long)]
-    samples: bool,
-    /// Also merge NAMESPACES, CGROUP, THROTTLE, LOST_SAMPLES and BPF records, which perf inject leaves out
-    #[arg(long)]
-    all: bool,
+    #[command(flatten)]
+    more: MoreKinds,
 }
 
 impl Merge {
@@ -58,8 +54,8 @@ impl Merge {
         let specs = self.guests.iter().filter_map(|guest| GuestSpec::parse(guest).ok());
         sources.extend(specs.map(|guest| Source::Path(guest.path)));
         refuse_twice(&sources)?;
-        let (guests, samples, all) = (self.guests.clone(), self.samples, self.all);
-        let pass = guest_pass(MergeOptions { guests, samples, all, guestmount: None })?;
+        let (guests, more) = (self.guests.clone(), self.more);
+        let pass = guest_pass(MergeOptions { guests, more, guestmount: None })?;
         self.write.transform_into("merge", vec![pass], has_kcore(&self.guests))
     }
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use perfx_format::features::{Compressed, FeatureContext, NamedIds, NrCpus};
 use perfx_format::header::Severity;
 use perfx_format::read::{Batch, Form, Fragment, Recording};
-use perfx_format::{Error, FaultCode, Feature, Origin, RecordType};
-use perfx_pipeline::{Result, scan_past};
+use perfx_format::{Error, FaultCode, Feature, RecordType};
+use perfx_pipeline::{Damage, Result, scan_past};
 
 use crate::finding::{Diagnosis, Findings, Location};
 use crate::order::Order;
@@ -148,9 +148,7 @@ impl Patient {
 
     fn fragment(&mut self, fragment: &Fragment) {
         let error = fragment.to_error();
-        // perf tolerates that in pipe data and at the end of a compressed stream; elsewhere in a file it
-        // reports damage.
-        let borne = self.pipe || matches!(fragment.origin, Origin::Chunk { .. });
+        let borne = Damage::Tolerate.tolerates(fragment, self.pipe);
         self.broken |= !borne;
         self.whole = false;
         let code = match error.fault_code() {

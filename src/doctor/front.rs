@@ -10,7 +10,7 @@ use perfx_format::features::{
 use perfx_format::header::{FILE_HEADER_SIZE, FileHeader};
 use perfx_format::read::{Form, Recording};
 use perfx_format::section::Section;
-use perfx_format::{Endian, Feature, Layouts, Origin, bytes_of, bytes_that};
+use perfx_format::{Endian, Feature, Layouts, Origin, PAGE, bytes_of, bytes_that};
 
 use crate::finding::{Findings, Location};
 use crate::records::{Aux, Times};
@@ -19,9 +19,6 @@ use crate::records::{Aux, Times};
 const ATTR_SIZE_61: usize = 128;
 /// The largest attr that perf 7.3 knows; no perf knows a larger one.
 const ATTR_SIZE_73: usize = 144;
-/// `mmap_len` must be a multiple of this.
-const PAGE: u32 = 4096;
-
 /// Runs all checks that need no record.
 pub(crate) fn check(recording: &Recording, context: FeatureContext, findings: &mut Findings) {
     for fault in &recording.faults {

@@ -2,8 +2,6 @@
 
 use std::ops::AddAssign;
 
-use perfx_format::header::Severity;
-use perfx_format::read::Recording;
 use perfx_pipeline::{Level, Report, count, counted};
 
 /// What samples lack.
@@ -68,13 +66,6 @@ impl Losses {
         let records = "because their records are not in the recording";
         let why = if self.incomplete == 1 { record } else { records };
         say(Level::Warning, self.incomplete, incomplete, why);
-    }
-}
-
-/// Reports faults in the header.
-pub(crate) fn say_faults(recording: &Recording, report: &mut Report) {
-    for fault in recording.faults.iter().filter(|fault| fault.severity != Severity::Fatal) {
-        report.say_fault(fault, &recording.name);
     }
 }
 

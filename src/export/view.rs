@@ -23,11 +23,10 @@ use perfx_format::read::{Batch, Recording};
 use perfx_format::{Kinds, RecordType};
 use perfx_look::trace::printers;
 use perfx_passes::{FilterOptions, SelectedSamples};
-use perfx_pipeline::{Level, Report, Result, ordered};
+use perfx_pipeline::{Level, Purpose, Report, Result, ordered};
 use perfx_resolve::{Facts, IdOptions, Search};
 
 use crate::counters::wanted_events;
-use crate::losses::say_faults;
 pub use fields::{Field, FieldChoice, ViewOptions};
 use form::Form;
 pub use json::Line;
@@ -66,7 +65,7 @@ pub fn view(
         selected.narrow(&mut recording, Kinds::of(&[RecordType::CALLCHAIN_DEFERRED]));
     }
     let wanted = wanted_events(&facts, filter);
-    say_faults(&recording, report);
+    report.say_faults(&recording, Purpose::UseRecords);
     let name = recording.name.clone();
     let (features, endian) = (recording.features.clone(), recording.endian);
     let inlined = options.reads_dwarf();

@@ -51,7 +51,7 @@ pub use layout::{Fields, Layout, Layouts, READ_FORMAT_NAMES, SAMPLE_TYPE_NAMES};
 pub(crate) use layout::{sample_fields, trailer_fields};
 pub use origin::{Origin, Origins};
 pub use record::mmap::{
-    Inode, KERNEL_PID, MMAP_BUILD_ID, MMAP_DATA, MappedFile, Mmap, Mmap2, PATH_MAX, mmap2_as_mmap,
+    Inode, KERNEL_PID, MMAP_BUILD_ID, MMAP_DATA, MappedFile, Mmap, Mmap2, PAGE, PATH_MAX, mmap2_as_mmap,
     set_mmap_place, set_mmap2_build_id, set_mmap2_inode,
 };
 pub use record::task::{COMM_EXEC, Comm, SWITCH_OUT, SWITCH_PREEMPT, Task, named_pid, named_task, next_task};

@@ -59,6 +59,21 @@ pub fn is_memory(name: &[u8]) -> bool {
     memory.iter().any(|prefix| name.starts_with(prefix))
 }
 
+/// True for memory whose code a perf map may list, by the names that perf has for it (tools/perf/util/map.c).
+pub fn is_listed_memory(name: &[u8]) -> bool {
+    let memory: [&[u8]; 6] = [b"//anon", b"/dev/zero", b"/anon_hugepage", b"[stack", b"/SYSV", b"[heap]"];
+    memory.iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// True for memory in which JIT compilers put code.
+pub fn is_jit_memory(name: &[u8]) -> bool {
+    let memory: [&[u8]; 3] = [b"//anon", b"[anon:", b"/memfd:"];
+    memory.iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// The name of the kernel as a DSO.
+pub const KERNEL_NAME: &[u8] = b"[kernel.kallsyms]";
+
 /// The offset of the first entry in a THREAD_MAP record, and the size of each: u64 pid, char comm\[16\].
 const THREAD_MAP_ENTRIES: usize = 16;
 const THREAD_MAP_ENTRY: usize = 24;

@@ -35,7 +35,7 @@ use crate::lines::rows;
 use crate::unwind::Unwind;
 use crate::{Arena, Function, Functions};
 
-const PAGE: u64 = 0x1000;
+const PAGE: u64 = perfx_format::PAGE as u64;
 
 /// The file offset of the code.
 const TEXT: u64 = PAGE;

@@ -11,7 +11,7 @@ use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::record::lost::Lost;
 use perfx_format::sample::Read;
 use perfx_format::{Kinds, Layout, Layouts, Origin, Record, RecordType, sample_type};
-use perfx_pipeline::{Level, Report, scan_both};
+use perfx_pipeline::{Level, Purpose, Report, scan_both};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -463,9 +463,7 @@ pub(crate) fn count_by<R: Send + 'static>(
     work: impl Fn(&Batch) -> Result<(Tally, R)> + Sync,
     mut join: impl FnMut(R),
 ) -> Result<Counted> {
-    for fault in &recording.faults {
-        report.say(Level::Warning, fault.to_error().file(&recording.name).to_string());
-    }
+    report.say_faults(recording, Purpose::Describe);
     let mut tally = Tally::default();
     for batch in recording.head() {
         let (counted, learned) = work(batch)?;
@@ -507,12 +505,7 @@ pub(crate) fn count_by<R: Send + 'static>(
     closed.join(tally);
     // In pipe data, the contents of a file's header may be among the records.
     for header in late {
-        match header {
-            HeaderRecord::Event(event) => recording.events.push(event),
-            HeaderRecord::Feature(feature, section) => drop(recording.features.insert(feature, section)),
-            HeaderRecord::EventType(entry) => recording.event_types.extend(entry),
-            HeaderRecord::BuildId(_) | HeaderRecord::EndOfFeatures => {}
-        }
+        recording.absorb(header);
     }
     let names = event_names(recording, &closed.names);
     Ok(Counted { tally: closed, names, fragments })

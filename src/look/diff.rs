@@ -10,9 +10,8 @@ use perfx_format::event_name::event_names;
 use perfx_format::features::{BuildIds, FeatureContext, NrCpus, decode_feature};
 use perfx_format::read::{Form, Recording};
 use perfx_format::record::build_id::BuildIdEntry;
-use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::{Endian, Event, Feature, RecordType, Value, ValueFields};
-use perfx_pipeline::{Level, Report};
+use perfx_pipeline::{Level, Purpose, Report};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -92,9 +91,7 @@ pub fn diff(
     report: &mut Report,
 ) -> Result<Diff> {
     for recording in [&*a, &*b] {
-        for fault in &recording.faults {
-            report.say(Level::Warning, fault.to_error().file(&recording.name).to_string());
-        }
+        report.say_faults(recording, Purpose::Describe);
     }
     let mut ignored = ignored.clone();
     ignored.extend(OF_FORM);
@@ -141,13 +138,7 @@ impl Contents {
         let mut entries =
             recording.features.get(&Feature::BUILD_ID).map_or_else(Vec::new, |section| section.to_vec());
         for header in aside.header {
-            match header {
-                HeaderRecord::Event(event) => recording.events.push(event),
-                HeaderRecord::Feature(feature, section) => drop(recording.features.insert(feature, section)),
-                HeaderRecord::BuildId(entry) => entries.extend(entry),
-                HeaderRecord::EventType(entry) => recording.event_types.extend(entry),
-                HeaderRecord::EndOfFeatures => {}
-            }
+            entries.extend(recording.absorb(header).unwrap_or_default());
         }
         let build_id = |entry: BuildIdEntry<'_>| BuildId {
             filename: entry.filename.to_vec(),

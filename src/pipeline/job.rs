@@ -6,15 +6,15 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use perfx_format::header::{Features, Severity};
+use perfx_format::header::Features;
 use perfx_format::read::{Form, Recording, TempFiles};
-use perfx_format::{Error, FaultCode, Feature, Kinds, Layouts, RecordType};
+use perfx_format::{Error, Feature, Kinds, Layouts, RecordType};
 
+use crate::damage::{Damage, Purpose};
 use crate::each_batch::Reading;
 use crate::emit::{Emit, Rewriting};
 use crate::ensure;
 use crate::error::{Context as _, Result};
-use crate::needs::Damage;
 use crate::output::{Output, OutputForm};
 use crate::pass::Pass;
 use crate::plan::{OutputNeeds, Planner};
@@ -132,12 +132,7 @@ impl Job {
         recording.progress().expect(schedule.surveys as u64 + 1);
         let form = output.form();
         let mut report = Report::default();
-        for fault in &recording.faults {
-            // An unfinished file may still have all of its records.
-            let is_loss = fault.severity >= Severity::Loss && fault.code != FaultCode::Unfinished;
-            let level = if is_loss { Level::Loss } else { Level::Warning };
-            report.say(level, fault.to_error().file(&recording.name).to_string());
-        }
+        report.say_faults(recording, Purpose::Rewrite);
         let features = features_of(recording, form, schedule.expand);
         let mut session = Session::new(
             recording,

@@ -1,6 +1,7 @@
 //! Sends records from a reader through passes into a writer; everything that no pass changes is copied
 //! verbatim.
 
+mod damage;
 mod each_batch;
 mod emit;
 mod erased;
@@ -26,10 +27,11 @@ mod survey;
 mod text;
 mod writer;
 
+pub use damage::{Damage, Purpose};
 pub use emit::Emit;
 pub use error::{Context, Error, Failure, NotLast, Result};
 pub use job::{Job, Outcome};
-pub use needs::{Damage, Interest, Needs};
+pub use needs::{Interest, Needs};
 pub use ordered::{ahead, ordered};
 pub use output::{Output, OutputForm};
 pub use pass::{Fork, Pass, Prescan, Prescanned, Rewrite, Survey};

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use perfx_format::{Feature, Kinds};
 
+pub(crate) use crate::damage::Damage;
+
 /// The records of a batch that a rewrite needs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Interest {
@@ -56,17 +58,4 @@ impl Default for Needs {
             damage: Damage::Tolerate,
         }
     }
-}
-
-/// What to do if records cannot be read.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
-pub enum Damage {
-    /// Damage that perf tolerates (pipe data or a zstd stream that ends inside a record) is reported as a
-    /// loss; any other damage is an error.
-    #[default]
-    Tolerate,
-    /// A zstd stream must be complete, too.
-    Refuse,
-    /// Everything readable is kept, and the rest is reported as a loss.
-    Salvage,
 }

@@ -1,10 +1,8 @@
 //! Collects the report of a run: what was read and done, what is odd, what is lost. The caller prints it.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use perfx_format::RecordType;
-use perfx_format::header::{Fault, Severity};
 
 /// How important a line is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -39,12 +37,6 @@ impl Report {
     /// Adds a line.
     pub fn say(&mut self, level: Level, line: impl Into<String>) {
         self.lines.push((level, line.into()));
-    }
-
-    /// Adds a fault in the header of the recording of this name: a loss, or else a warning.
-    pub fn say_fault(&mut self, fault: &Fault, name: &Arc<str>) {
-        let level = if fault.severity == Severity::Loss { Level::Loss } else { Level::Warning };
-        self.say(level, fault.to_error().file(name).to_string());
     }
 
     /// Combines the report of a first step with that of the next.

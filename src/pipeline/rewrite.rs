@@ -8,12 +8,13 @@ use perfx_format::read::{Batch, Form, Recording};
 use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::{Error, Kinds, Layouts, Origin, Record};
 
+use crate::damage::Damage;
 use crate::each_batch::{Reading, each_batch};
 use crate::emit::{Emit, Rewriting};
 use crate::ensure;
 use crate::error::{Context as _, Result};
 use crate::hidden::Hidden;
-use crate::needs::{Damage, Interest};
+use crate::needs::Interest;
 use crate::ordered::mapped;
 use crate::output::OutputForm;
 use crate::plan::{OutputNeeds, Plan, Planner};
@@ -111,15 +112,8 @@ impl Nested {
 /// Reports the unreadable part of a batch, or makes it an error.
 fn judge_damage(batch: &Batch, pipe: bool, damage: Damage, session: &mut Session) -> Result<()> {
     if let Some(fragment) = &batch.fragment {
-        // perf tolerates that in pipe data and at the end of a compressed stream; elsewhere in a file it
-        // reports damage.
         let error = fragment.to_error().file(&batch.name);
-        let tolerated = match damage {
-            Damage::Tolerate => pipe || matches!(fragment.origin, Origin::Chunk { .. }),
-            Damage::Refuse => pipe && !fragment.is_of_zstd(),
-            Damage::Salvage => true,
-        };
-        if !tolerated {
+        if !damage.tolerates(fragment, pipe) {
             return Err(error.into());
         }
         session.report.say(Level::Loss, error.to_string());

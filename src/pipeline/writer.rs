@@ -25,7 +25,7 @@ use crate::sink::Sink;
 use crate::text::counted;
 
 /// Size of a page, bytes.
-const PAGE: usize = 4096;
+const PAGE: usize = perfx_format::PAGE as usize;
 
 /// The most bytes moved at once.
 const MOVED_AT_ONCE: u64 = 1 << 20;

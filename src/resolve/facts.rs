@@ -8,6 +8,7 @@ use crate::ids::RecordedIds;
 use perfx_format::event_name::names_of;
 use perfx_format::features::initial_maps;
 use perfx_format::header::Features;
+use perfx_format::names::is_listed_memory;
 use perfx_format::read::{Batch, Recording};
 use perfx_format::record::build_id::BuildIdEntry;
 use perfx_format::record::cgroup::Cgroup;
@@ -269,7 +270,8 @@ impl FactsSurvey {
             let next = modules.values().flatten().copied().filter(|&start| start >= end).min();
             (dso, end..next.unwrap_or(u64::MAX))
         });
-        let memory = spaces.dsos().iter().map(|(dso, _)| !dso.kernel && is_memory(&dso.name)).collect();
+        let memory =
+            spaces.dsos().iter().map(|(dso, _)| !dso.kernel && is_listed_memory(&dso.name)).collect();
         Facts {
             events,
             spaces,
@@ -359,12 +361,6 @@ impl Facts {
     pub fn has_jit(&self, dso: u32, space: Space) -> bool {
         space.machine == Machine::Host && self.is_memory(dso)
     }
-}
-
-/// perf's names of memory whose code a perf map may list (tools/perf/util/map.c).
-fn is_memory(name: &[u8]) -> bool {
-    let memory: [&[u8]; 6] = [b"//anon", b"/dev/zero", b"/anon_hugepage", b"[stack", b"/SYSV", b"[heap]"];
-    memory.iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// The kernel's mapping has a symbol at the end of its name, and that symbol's address in place of an offset.

@@ -44,8 +44,8 @@ use perfx_look::json::Fields;
 use perfx_look::render::{Style, indented, line, with_odd};
 use perfx_passes::{
     CombineOptions, Compress, CompressOptions, Decompress, DecompressOptions, FilterOptions, IdOptions,
-    Joined, Merge, MergeOptions, PassSpec, REGISTRY, Recover, RecoverOptions, ReindexAux, ReindexBuildIds,
-    ReindexIds, ReindexTimes, Split, SplitBy, in_time_order, parse_chain,
+    Joined, Merge, MergeOptions, MoreKinds, PassSpec, REGISTRY, Recover, RecoverOptions, ReindexAux,
+    ReindexBuildIds, ReindexIds, ReindexTimes, Split, SplitBy, in_time_order, parse_chain,
 };
 use perfx_pipeline::{Level, Outcome, OutputForm, Pass, Report};
 use perfx_trace::{
@@ -491,7 +491,7 @@ pub(crate) fn merge(bytes: &[u8]) {
     };
     let merged = |clock: &str| -> Box<dyn Pass> {
         let guests = vec![spec(clock)];
-        Box::new(Merge::new(MergeOptions { guests, samples, all, guestmount: None }))
+        Box::new(Merge::new(MergeOptions { guests, more: MoreKinds { samples, all }, guestmount: None }))
     };
     // Any offset must work: the merged records are at the right times, or nothing is written.
     for clock in [",offset=-1000000,scale=1", ""] {

@@ -1,5 +1,5 @@
-//! The files of a package do not import each other in circles, and libraries return errors of their own
-//! types.
+//! The files of a package do not import each other in circles, libraries return errors of their own types, and the
+//! pages say which package uses which.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -153,4 +153,44 @@ fn no_file_imports_in_a_circle() {
         found.extend(lines.into_iter().map(|line| format!("{folder}: {line}")));
     }
     assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+/// The name of the package in this folder without `perfx-`, and those of the packages that it uses.
+fn package(folder: &str) -> (String, BTreeSet<String>) {
+    let manifest = fs::read_to_string(root().join(folder).join("Cargo.toml")).unwrap();
+    let short = |name: &str| name.trim_matches('"').trim_start_matches("perfx-").to_owned();
+    let names = packages().into_iter().map(|folder| short(folder.rsplit('/').next().unwrap())).collect();
+    let named = manifest.lines().find_map(|line| line.strip_prefix("name = ")).map(short).unwrap();
+    let uses = manifest.split("\n[dependencies]\n").nth(1).unwrap_or_default().lines();
+    let uses = uses.take_while(|line| !line.starts_with('['));
+    let uses: BTreeSet<_> = uses.filter_map(|line| Some(short(line.split_once(".workspace")?.0))).collect();
+    (named, uses.intersection(&names).cloned().collect())
+}
+
+#[test]
+fn the_pages_say_which_package_uses_which() {
+    let page = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let (_, block) = page.split_once("that each one uses:\n\n```text\n").unwrap();
+    let lines = block.lines().take_while(|line| *line != "```").map(|line| line.split_once(": ").unwrap());
+    let mut order = Vec::new();
+    let mut said = BTreeMap::new();
+    for (name, uses) in lines {
+        let uses: BTreeSet<_> = uses.split(", ").filter(|name| *name != "none").map(str::to_owned).collect();
+        assert!(uses.iter().all(|used| order.contains(used)), "{name} is above what it uses");
+        order.push(name.to_owned());
+        said.insert(name.to_owned(), uses);
+    }
+    let all: BTreeMap<_, _> = packages().iter().map(|folder| package(folder)).collect();
+    assert_eq!(said, all);
+
+    let contributing = fs::read_to_string(root().join("CONTRIBUTING.md")).unwrap();
+    let (_, list) = contributing.split_once("Publish them in this order: ").unwrap();
+    let (list, _) = list.split_once(". The names").unwrap();
+    let published = list.split(',').map(|name| name.trim().trim_matches('`').trim_start_matches("perfx-"));
+    assert_eq!(published.collect::<Vec<_>>(), order);
+
+    for line in page.lines().filter(|line| line.contains("independent of perf.data")) {
+        let (_, rest) = line.split_once("` | `perfx-").unwrap();
+        assert!(!all[rest.split_once('`').unwrap().0].contains("format"), "{line}");
+    }
 }

@@ -8,7 +8,7 @@ use perfx_format::features::{FeatureContext, NrCpus, SampleTime, decode_feature}
 use perfx_format::read::Recording;
 use perfx_format::{Decoded, Feature};
 use perfx_look::clock::Clock;
-use perfx_pipeline::{Level, Report};
+use perfx_pipeline::{Level, Purpose, Report};
 
 use super::tracers::Tracers;
 
@@ -76,9 +76,7 @@ impl<'r> InfoFacts<'r> {
     }
 
     pub(super) fn tell_faults(&self, report: &mut Report) {
-        for fault in &self.recording.faults {
-            report.say_fault(fault, &self.recording.name);
-        }
+        report.say_faults(&self.recording, Purpose::Use);
         for section in &self.features {
             for odd in &section.decoded.issues {
                 let Section { feature, .. } = section;

@@ -134,23 +134,11 @@ impl Recording {
 
     /// Takes the contents of a header record of pipe data; false for any other record.
     fn read_head(&mut self, record: &Record<'_>, head: &mut Head) -> Result<bool> {
-        match HeaderRecord::read(record)? {
-            Some(HeaderRecord::Event(event)) => {
-                self.events.push(event);
-                if self.events.len() > EVENTS_MAX {
-                    let what = format!("more than the {EVENTS_MAX} events perf allows");
-                    return Err(record.error(what).code(FaultCode::AttrsMany));
-                }
-            }
-            Some(HeaderRecord::Feature(feature, payload)) => {
-                self.features.insert(feature, payload);
-            }
-            Some(HeaderRecord::BuildId(entry)) => {
-                head.build_ids.extend(entry);
-            }
-            Some(HeaderRecord::EndOfFeatures) => {}
-            Some(HeaderRecord::EventType(entry)) => self.event_types.extend(entry),
-            None => return Ok(self.is_known_name(record, head)),
+        let Some(header) = HeaderRecord::read(record)? else { return Ok(self.is_known_name(record, head)) };
+        head.build_ids.extend(self.absorb(header).unwrap_or_default());
+        if self.events.len() > EVENTS_MAX {
+            let what = format!("more than the {EVENTS_MAX} events perf allows");
+            return Err(record.error(what).code(FaultCode::AttrsMany));
         }
         Ok(true)
     }

@@ -15,6 +15,7 @@ use super::time_order::TimeOrder;
 use crate::features::Compressed;
 use crate::header::{Fault, Features, FileHeader, Magic, PIPE_HEADER_SIZE, Severity, TEXT_MAX};
 use crate::record::compressed::begins_frame;
+use crate::record::header_records::HeaderRecord;
 use crate::section::Section;
 use crate::value::bytes_that;
 use crate::{Bytes, Endian, Error, Event, FaultCode, Feature, Kinds, Layouts, Origin, RecordType, Result};
@@ -358,6 +359,19 @@ impl Recording {
     /// The same, without a copy: [`Recording::head`] is empty then.
     pub fn take_head(&mut self) -> Vec<Batch> {
         std::mem::take(&mut self.head)
+    }
+
+    /// Takes the contents of a header record that was among the records of pipe data. Returns an entry of feature
+    /// BUILD_ID, which is for the caller to add.
+    pub fn absorb(&mut self, header: HeaderRecord) -> Option<Vec<u8>> {
+        match header {
+            HeaderRecord::Event(event) => self.events.push(event),
+            HeaderRecord::Feature(feature, section) => drop(self.features.insert(feature, section)),
+            HeaderRecord::EventType(entry) => self.event_types.extend(entry),
+            HeaderRecord::BuildId(entry) => return Some(entry),
+            HeaderRecord::EndOfFeatures => {}
+        }
+        None
     }
 
     /// Bytes of damaged header records of pipe data, which were not read.

@@ -12,6 +12,9 @@ pub const MMAP_DATA: u16 = 1 << 13;
 /// Bit 14 of an MMAP2's `misc`: a build-id replaces device and inode.
 pub const MMAP_BUILD_ID: u16 = 1 << 14;
 
+/// The size of a page of memory on most machines, bytes.
+pub const PAGE: u32 = 4096;
+
 /// The longest path that perf reads, with its NUL, bytes.
 pub const PATH_MAX: usize = 4096;
 

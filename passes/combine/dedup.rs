@@ -1,0 +1,276 @@
+//! Drops records that several inputs have in common.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher as _, RandomState};
+
+use perfx_format::{Kinds, Record, RecordType, named_pid};
+use perfx_pipeline::{Level, Report, counted};
+
+use crate::support::text::by_kind;
+
+/// Kinds that describe a state, so that a repeated record adds nothing.
+const STATE: Kinds = Kinds::of(&[
+    RecordType::MMAP,
+    RecordType::MMAP2,
+    RecordType::COMM,
+    RecordType::FORK,
+    RecordType::EXIT,
+    RecordType::NAMESPACES,
+    RecordType::KSYMBOL,
+    RecordType::BPF_EVENT,
+    RecordType::CGROUP,
+    RecordType::TEXT_POKE,
+    RecordType::EVENT_UPDATE,
+    RecordType::HEADER_BUILD_ID,
+    RecordType::ID_INDEX,
+    RecordType::AUXTRACE_INFO,
+    RecordType::TIME_CONV,
+    RecordType::THREAD_MAP,
+    RecordType::CPU_MAP,
+    RecordType::FINISHED_INIT,
+    RecordType::BPF_METADATA,
+]);
+
+/// Kinds that should occur once: perf uses the first record, and reports an error for others.
+const ONCE: [RecordType; 2] = [RecordType::THREAD_MAP, RecordType::CPU_MAP];
+
+/// The pid whose state a record changes; `u32::MAX` for the kernel or when unstated.
+fn owner(record: &Record<'_>) -> u32 {
+    named_pid(record).unwrap_or(u32::MAX)
+}
+
+/// Drops records that several inputs have in common. It keeps digests of records, so its memory does not
+/// depend on their length.
+#[derive(Debug, Default)]
+pub(super) struct Deduplicator {
+    digests: Digests,
+    /// True if the inputs follow each other, because no record has a time: an input then repeats the states of its
+    /// processes, which a later one may have changed.
+    in_turn: bool,
+    /// Records without a time.
+    timeless: HashMap<Digest, Timeless>,
+    /// The number of changes of each owner's state.
+    changes: HashMap<u32, u64>,
+    /// The time of the last record, and the records of that time that several inputs may have.
+    time: u64,
+    moment: Moment,
+    dropped: BTreeMap<RecordType, u64>,
+    /// Kinds that may occur once, with the number of dropped records.
+    once: BTreeMap<RecordType, u64>,
+    /// Samples and similar records that occur in several inputs: equal records may be separate occurrences.
+    doubled: u64,
+}
+
+/// A hash of a record's bytes.
+type Digest = u128;
+
+/// Equal records without a time. One recording may have several, so as many stay as the input with most of them has.
+#[derive(Debug, Default)]
+struct Timeless {
+    /// The number of changes of their owner's state before them.
+    changes: u64,
+    /// The input that the last one came from, and how many have come from it. That another input's may come between
+    /// those of one input is neglected.
+    input: usize,
+    seen: u64,
+    written: u64,
+}
+
+impl Timeless {
+    /// Takes in another one; true if another input had it already.
+    fn repeats(&mut self, input: usize, changes: u64) -> bool {
+        if self.changes != changes {
+            *self = Timeless { changes, ..Timeless::default() };
+        }
+        self.seen = if self.input == input { self.seen + 1 } else { 1 };
+        self.input = input;
+        let again = self.seen <= self.written;
+        self.written += u64::from(!again);
+        again
+    }
+}
+
+/// Computes digests with random keys, so that no input can be crafted in which different records collide.
+#[derive(Debug, Default)]
+struct Digests([RandomState; 2]);
+
+impl Digests {
+    fn of(&self, bytes: &[u8]) -> Digest {
+        let [high, low] = self.0.each_ref().map(|keys| Digest::from(keys.hash_one(bytes)));
+        high << 64 | low
+    }
+}
+
+/// The records of one time.
+#[derive(Debug, Default)]
+struct Moment {
+    /// The input that has each record.
+    inputs: HashMap<Digest, usize>,
+    /// The number of records that are not about a state; at most [`MANY`] of them are compared.
+    stateless: usize,
+}
+
+/// No real recording has as many records of one time; more mean that its times are meaningless.
+const MANY: usize = 1 << 16;
+
+impl Moment {
+    fn clear(&mut self) {
+        if self.inputs.capacity() > MANY {
+            // Clearing it would take time in proportion to its largest size.
+            self.inputs = HashMap::new();
+        }
+        self.inputs.clear();
+        self.stateless = 0;
+    }
+
+    fn add(&mut self, digest: Digest, input: usize, is_state: bool) {
+        if is_state || self.stateless < MANY {
+            self.stateless += usize::from(!is_state);
+            self.inputs.entry(digest).or_insert(input);
+        }
+    }
+
+    /// True if an earlier input has the record.
+    fn has(&self, digest: Digest, input: usize) -> bool {
+        self.inputs.get(&digest).is_some_and(|&other| other != input)
+    }
+}
+
+impl Deduplicator {
+    pub(super) fn new(in_turn: bool) -> Deduplicator {
+        Deduplicator { in_turn, ..Deduplicator::default() }
+    }
+
+    /// True if the record says nothing new. `shares_time` is true if another input has a record of the same
+    /// time.
+    pub(super) fn repeats(
+        &mut self,
+        record: &Record<'_>,
+        key: u64,
+        input: usize,
+        timeless: bool,
+        shares_time: bool,
+    ) -> bool {
+        let is_state = STATE.contains(record.kind());
+        if timeless && is_state {
+            if self.in_turn && owner(record) != u32::MAX {
+                return false;
+            }
+            let changes = self.changes.get(&owner(record)).copied().unwrap_or(0);
+            let timeless = self.timeless.entry(self.digests.of(record.bytes())).or_default();
+            let again = timeless.repeats(input, changes);
+            if again {
+                *self.dropped.entry(record.kind()).or_default() += 1;
+            } else if ONCE.contains(&record.kind()) {
+                let others = self.once.get(&record.kind()).map(|others| others + 1);
+                self.once.insert(record.kind(), others.unwrap_or(0));
+                return others.is_some();
+            }
+            return again;
+        }
+        if timeless {
+            return false;
+        }
+        if key != self.time {
+            self.time = key;
+            self.moment.clear();
+        }
+        let mut again = false;
+        if shares_time || !self.moment.inputs.is_empty() {
+            let digest = self.digests.of(record.bytes());
+            again = self.moment.has(digest, input);
+            if shares_time {
+                self.moment.add(digest, input, is_state);
+            }
+        }
+        if again && is_state {
+            *self.dropped.entry(record.kind()).or_default() += 1;
+            return true;
+        }
+        self.doubled += u64::from(again);
+        if is_state {
+            *self.changes.entry(owner(record)).or_default() += 1;
+        }
+        false
+    }
+
+    /// Reports what was left out, with so many chunks of AUX data.
+    pub(super) fn report(&self, chunks: u64, report: &mut Report) {
+        let mut all = self.dropped.clone();
+        if chunks > 0 {
+            all.insert(RecordType::AUXTRACE, chunks);
+        }
+        let dropped: u64 = all.values().sum();
+        if dropped > 0 {
+            let records = counted(dropped, "record that is", "records that are");
+            report.say(Level::Info, format!("left out {records} also in another input: {}", by_kind(&all)));
+        }
+        let others: BTreeMap<_, _> = self
+            .once
+            .iter()
+            .filter(|(_, others)| **others > 0)
+            .map(|(kind, others)| (*kind, *others))
+            .collect();
+        if !others.is_empty() {
+            report.say(Level::Info, format!("left out {} (perf uses one of each kind)", by_kind(&others)));
+        }
+        if self.doubled > 0 {
+            let what = counted(self.doubled, "record occurs", "records occur");
+            report.say(
+                Level::Warning,
+                format!(
+                    "{what} in several inputs, and so several times in the output; do the inputs overlap?"
+                ),
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use perfx_format::{Endian, Origin};
+
+    use super::*;
+
+    /// A record of 24 bytes that contains a number.
+    fn record(kind: RecordType, number: u64) -> [u8; 24] {
+        let mut bytes = [0; 24];
+        bytes[..4].copy_from_slice(&kind.0.to_le_bytes());
+        bytes[6] = 24;
+        bytes[8..16].copy_from_slice(&number.to_le_bytes());
+        bytes
+    }
+
+    /// All but one of them were dropped.
+    #[test]
+    fn equal_records_without_a_time_stay_as_often_as_one_input_has_them() {
+        let mut deduplicator = Deduplicator::default();
+        let mut repeats = |number, input| {
+            let bytes = record(RecordType::COMM, number);
+            let record = Record::new(&bytes, &[], Origin::Synthetic, Endian::Little).unwrap();
+            deduplicator.repeats(&record, 0, input, true, false)
+        };
+        assert_eq!([1, 1, 2].map(|number| repeats(number, 0)), [false; 3]);
+        assert_eq!([1, 1, 2].map(|number| repeats(number, 1)), [true; 3]);
+        assert_eq!([1, 2, 2, 2, 1].map(|number| repeats(number, 2)), [true, true, false, false, true]);
+    }
+
+    #[test]
+    fn of_many_records_of_one_moment_each_is_compared_once() {
+        let mut deduplicator = Deduplicator::default();
+        let mut repeats = |kind, number, input, shares_time| {
+            let bytes = record(kind, number);
+            let record = Record::new(&bytes, &[], Origin::Synthetic, Endian::Little).unwrap();
+            deduplicator.repeats(&record, 5, input, false, shares_time)
+        };
+        // Comparing each with all others would take hours.
+        let many = 1 << 20;
+        assert!((0..many).all(|number| !repeats(RecordType::COMM, number, 0, true)));
+        assert!((0..many).all(|number| repeats(RecordType::COMM, number, 1, false)));
+        assert!(!repeats(RecordType::COMM, many, 1, false));
+        assert!((0..many).all(|number| !repeats(RecordType::SAMPLE, number, 0, true)));
+        assert!((0..many).all(|number| !repeats(RecordType::SAMPLE, number, 1, false)));
+        assert_eq!(deduplicator.doubled, MANY as u64, "samples are not kept without end");
+        assert!(deduplicator.moment.inputs.len() <= many as usize + MANY);
+    }
+}
