@@ -17,6 +17,7 @@ mod made;
 mod options;
 mod parts;
 mod producer;
+mod ring;
 mod spe;
 mod step;
 
