@@ -16,8 +16,8 @@ use perfx_format::record::event_update::{name_update, updated_id};
 use perfx_format::sample::without_parts as sample_without;
 use perfx_format::{Event, Feature, Kinds, Layouts, Record, RecordType, sample_type as st, without_parts};
 use perfx_pipeline::{
-    Begin, Emit, Fork, Level, Needs, OutputForm, Pass, Result, Rewrite, Session, Stage, Survey, bail, counted,
-    ensure,
+    Begin, Emit, Fork, Level, Needs, OutputForm, Pass, Result, Rewrite, Session, Stage, Survey, bail,
+    counted, ensure,
 };
 
 use crate::filter::{EventList, named_events};
