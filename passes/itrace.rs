@@ -17,6 +17,7 @@ mod made;
 mod options;
 mod parts;
 mod producer;
+mod ring;
 mod spe;
 mod step;
 
@@ -33,6 +34,7 @@ use self::found::{Found, NAME};
 pub use self::losses::{say_faults, say_missing};
 use self::options::ItraceOptions;
 pub use self::spe::{say_spe_losses, say_unknown_threads};
+pub(crate) use self::step::DROPPED;
 use crate::support::options::PassOptions;
 use perfx_resolve::{IdOptions, SymbolArgs};
 
@@ -68,10 +70,10 @@ pub struct Itrace {
 }
 
 impl Itrace {
-    /// The pass with the letters of `perf inject --itrace`. `strip` says whether [`Strip::recorded`] follows,
+    /// The pass with the letters of `perf inject --itrace`. `strip` says whether [`Strip::behind_itrace`] follows,
     /// as with `--strip`. Code is searched for in the places of `ids`.
     ///
-    /// [`Strip::recorded`]: crate::Strip::recorded
+    /// [`Strip::behind_itrace`]: crate::Strip::behind_itrace
     ///
     /// # Errors
     ///

@@ -10,16 +10,18 @@ use std::sync::Arc;
 
 use clap::Args;
 use perfx_format::event_name::names_of;
-use perfx_format::read::Recording;
+use perfx_format::read::{Form, Recording};
 use perfx_format::record::aux;
 use perfx_format::record::event_update::{name_update, updated_id};
 use perfx_format::sample::without_parts as sample_without;
 use perfx_format::{Event, Feature, Kinds, Layouts, Record, RecordType, sample_type as st, without_parts};
 use perfx_pipeline::{
-    Begin, Emit, Fork, Level, Needs, Pass, Result, Rewrite, Session, Stage, Survey, bail, counted, ensure,
+    Begin, Emit, Fork, Level, Needs, OutputForm, Pass, Result, Rewrite, Session, Stage, Survey, bail,
+    counted, ensure,
 };
 
 use crate::filter::{EventList, named_events};
+use crate::itrace;
 use crate::support::options::{PassCommand, PassOptions};
 use crate::support::sample_time::set_sample_time;
 use crate::support::used_events::{UsedEvents, change_attrs, leave_out_events, shorten_id_index};
@@ -68,7 +70,7 @@ Examples:
     });
 
     fn pass(self) -> Result<Box<dyn Pass>> {
-        Ok(Box::new(Strip { args: Arc::new(self) }))
+        Ok(Box::new(Strip { args: Arc::new(self), is_behind_itrace: false }))
     }
 }
 
@@ -76,18 +78,28 @@ Examples:
 #[derive(Clone, Debug)]
 pub struct Strip {
     args: Arc<StripArgs>,
+    /// The pass in front of it is `itrace`.
+    is_behind_itrace: bool,
 }
 
 impl Strip {
     /// The pass with option `--recorded`, which does what `perf inject --strip` does.
     pub fn recorded() -> Strip {
-        Strip { args: Arc::new(StripArgs { recorded: true, ..StripArgs::default() }) }
+        let args = StripArgs { recorded: true, ..StripArgs::default() };
+        Strip { args: Arc::new(args), is_behind_itrace: false }
+    }
+
+    /// The same right behind [`Itrace`](crate::Itrace), whose output a file does not make it read before it is written:
+    /// the recording tells which events will be left out.
+    pub fn behind_itrace() -> Strip {
+        Strip { is_behind_itrace: true, ..Strip::recorded() }
     }
 }
 
 /// The survey: learns which events are still used, and their names and samples.
 struct Gather {
     args: Arc<StripArgs>,
+    is_behind_itrace: bool,
     found: Found,
 }
 
@@ -95,10 +107,9 @@ struct Gather {
 struct Found {
     /// The events to which records that stay refer.
     used: UsedEvents,
-    /// The number of samples of each event.
-    samples: Vec<u64>,
-    /// The times of the earliest and the latest sample of each event, ns.
-    times: Vec<(u64, u64)>,
+    /// The same, but to records that `itrace` drops.
+    used_by_data: UsedEvents,
+    samples: Samples,
     /// The events that have AUX data.
     traced: BTreeSet<usize>,
     /// The names in EVENT_UPDATE records, by event id.
@@ -107,9 +118,20 @@ struct Found {
     has_switches: bool,
 }
 
+/// How many samples events have, and when.
+#[derive(Debug, Default)]
+struct Samples {
+    /// Their number, by event.
+    counts: Vec<u64>,
+    /// The times of the earliest and the latest one of each event, ns.
+    times: Vec<(u64, u64)>,
+}
+
 /// The rewrite: drops records, and removes AUX data from samples.
 struct LeaveOut {
     plan: Arc<Plan>,
+    /// All samples, also those that are dropped.
+    samples: Samples,
     /// The number of samples whose AUX data was removed.
     cut: u64,
 }
@@ -121,6 +143,8 @@ struct Plan {
     events: BTreeSet<usize>,
     /// The ids of the events that are removed from the header.
     gone: HashSet<u64>,
+    /// The number of the events that were removed.
+    left_out: u64,
     aux: bool,
 }
 
@@ -159,41 +183,15 @@ impl Found {
             self.traced.extend(event);
         }
         if kind == RecordType::SAMPLE {
-            self.grow(layouts.all().len());
-            if let Some((event, count)) = event.and_then(|event| Some(event).zip(self.samples.get_mut(event)))
-            {
-                *count += 1;
-                let time = layouts.time(record).filter(|&time| time != 0);
-                if let Some((time, span)) = time.zip(self.times.get_mut(event)) {
-                    *span = (span.0.min(time), span.1.max(time));
-                }
-            }
-            return;
+            return self.samples.add(event, record, layouts);
         }
         if kind == RecordType::EVENT_UPDATE {
             self.names.extend(name_update(record).map(|(id, name)| (id, name.to_vec())));
         }
         if !args.dropped().contains(kind) && !OF_EVENT.contains(kind) {
-            self.used.look_at(record, layouts);
-        }
-    }
-
-    /// Makes room for this number of events.
-    fn grow(&mut self, events: usize) {
-        let events = events.max(self.samples.len());
-        self.samples.resize(events, 0);
-        self.times.resize(events, (u64::MAX, 0));
-    }
-
-    /// Sets feature SAMPLE_TIME to the times of the samples that stay.
-    fn set_times(&self, chosen: &BTreeSet<usize>, session: &mut Begin<'_>) {
-        let stay = self.times.iter().enumerate().filter(|(event, _)| !chosen.contains(event));
-        let both = |(first, last): (u64, u64), (_, span): (usize, &(u64, u64))| {
-            (first.min(span.0), last.max(span.1))
-        };
-        let times = stay.fold((u64::MAX, 0), both);
-        if chosen.iter().any(|&event| self.samples.get(event).is_some_and(|&samples| samples > 0)) {
-            set_sample_time(session, times);
+            let is_of_data = itrace::DROPPED.contains(kind);
+            let used = if is_of_data { &mut self.used_by_data } else { &mut self.used };
+            used.look_at(record, layouts);
         }
     }
 
@@ -210,9 +208,11 @@ impl Found {
              and perfx strip --event to leave out events",
             session.name
         );
-        self.set_times(&chosen, session);
+        if session.form == OutputForm::Pipe {
+            self.samples.set_times(&chosen, session);
+        }
         for event in &chosen {
-            if let Some(count) = self.samples.get_mut(*event) {
+            if let Some(count) = self.samples.counts.get_mut(*event) {
                 *count = 0;
             }
         }
@@ -220,18 +220,60 @@ impl Found {
         let others =
             (0..events.len()).filter(|event| !chosen.contains(event) && !self.traced.contains(event));
         self.used.add(others);
-        let gone = self.used.gone(&events, &self.samples);
+        let gone = self.used.gone(&events, &self.samples.counts);
         let left_out = leave_out_events(session, &gone);
-        if left_out > 0 {
-            session.report.say(Level::Info, format!("left out {}", counted(left_out, "event", "events")));
-        }
         if args.aux {
             if session.feature(Feature::AUXTRACE).is_some() {
                 session.clear_feature(Feature::AUXTRACE);
             }
             change_attrs(session, |raw, endian| without_parts(raw, st::AUX, endian));
         }
-        Ok(Plan { dropped: args.dropped(), events: chosen, gone, aux: args.aux })
+        Ok(Plan { dropped: args.dropped(), events: chosen, gone, left_out, aux: args.aux })
+    }
+}
+
+impl Samples {
+    #[inline]
+    fn add(&mut self, event: Option<usize>, sample: &Record<'_>, layouts: &Layouts) {
+        self.grow(layouts.all().len());
+        let Some(event) = event else { return };
+        if let Some((count, span)) = self.counts.get_mut(event).zip(self.times.get_mut(event)) {
+            *count += 1;
+            if let Some(time) = layouts.time(sample).filter(|&time| time != 0) {
+                *span = (span.0.min(time), span.1.max(time));
+            }
+        }
+    }
+
+    /// Makes room for this number of events.
+    #[inline]
+    fn grow(&mut self, events: usize) {
+        if events > self.counts.len() {
+            self.counts.resize(events, 0);
+            self.times.resize(events, (u64::MAX, 0));
+        }
+    }
+
+    fn join(&mut self, later: Samples) {
+        self.grow(later.counts.len());
+        for (count, more) in self.counts.iter_mut().zip(later.counts) {
+            *count += more;
+        }
+        for (span, more) in self.times.iter_mut().zip(later.times) {
+            *span = (span.0.min(more.0), span.1.max(more.1));
+        }
+    }
+
+    /// Sets feature SAMPLE_TIME to the times of the samples that stay if others do not.
+    fn set_times(&self, left_out: &BTreeSet<usize>, session: &mut Session) {
+        let stay = self.times.iter().enumerate().filter(|(event, _)| !left_out.contains(event));
+        let both = |(first, last): (u64, u64), (_, span): (usize, &(u64, u64))| {
+            (first.min(span.0), last.max(span.1))
+        };
+        let times = stay.fold((u64::MAX, 0), both);
+        if left_out.iter().any(|&event| self.counts.get(event).is_some_and(|&count| count > 0)) {
+            set_sample_time(session, times);
+        }
     }
 }
 
@@ -245,7 +287,10 @@ impl Pass for Strip {
         let by_event = !self.args.event.is_empty() || self.args.recorded || self.args.aux && holds_aux;
         let records = Kinds::of(&[RecordType::ID_INDEX, RecordType::EVENT_UPDATE]).union(self.args.dropped());
         let records = if by_event { records.union(OF_EVENT) } else { records };
-        Needs { records, surveys: vec![Kinds::ALL], decompressed: true, ids: true, ..Needs::default() }
+        // Events among the records of pipe data are not known when the rewrite begins.
+        let surveys_input = self.is_behind_itrace && input.form != Form::Pipe;
+        let surveys = vec![Kinds::ALL];
+        Needs { records, surveys, surveys_input, decompressed: true, ids: true, ..Needs::default() }
     }
 
     fn start(self: Box<Self>, _input: &Recording) -> Stage {
@@ -254,7 +299,8 @@ impl Pass for Strip {
                 bail!("nothing to leave out: give --aux, --event, --switches or --recorded")
             });
         }
-        Stage::survey(Gather { args: self.args, found: Found::default() })
+        let Strip { args, is_behind_itrace } = *self;
+        Stage::survey(Gather { args, is_behind_itrace, found: Found::default() })
     }
 }
 
@@ -264,8 +310,13 @@ impl Survey for Gather {
         Ok(())
     }
 
-    fn end(self, _session: &mut Session) -> Result<Stage> {
+    fn end(mut self, session: &mut Session) -> Result<Stage> {
+        let surveyed = session.events.len();
         Ok(Stage::begin(move |begin| {
+            let is_decoded = self.is_behind_itrace && begin.events.len() > surveyed;
+            if !is_decoded {
+                self.found.used.join(std::mem::take(&mut self.found.used_by_data));
+            }
             if self.args.aux && !self.found.has_aux {
                 begin.report.say(Level::Warning, "there is no AUX data");
             }
@@ -273,26 +324,21 @@ impl Survey for Gather {
                 begin.report.say(Level::Info, "there are no SWITCH records");
             }
             let plan = self.found.plan(&self.args, begin)?;
-            Ok(Stage::rewrite(LeaveOut { plan: Arc::new(plan), cut: 0 }))
+            Ok(Stage::rewrite(LeaveOut { plan: Arc::new(plan), samples: Samples::default(), cut: 0 }))
         }))
     }
 }
 
 impl Fork for Gather {
     fn fork(&self) -> Gather {
-        Gather { args: self.args.clone(), found: Found::default() }
+        Gather { args: self.args.clone(), found: Found::default(), ..*self }
     }
 
     fn absorb(&mut self, later: Gather) -> Result<()> {
-        let Found { used, samples, times, traced, names, has_aux, has_switches } = later.found;
+        let Found { used, used_by_data, samples, traced, names, has_aux, has_switches } = later.found;
         self.found.used.join(used);
-        self.found.grow(samples.len());
-        for (span, more) in self.found.times.iter_mut().zip(times) {
-            *span = (span.0.min(more.0), span.1.max(more.1));
-        }
-        for (count, more) in self.found.samples.iter_mut().zip(samples) {
-            *count += more;
-        }
+        self.found.used_by_data.join(used_by_data);
+        self.found.samples.join(samples);
         self.found.traced.extend(traced);
         self.found.names.extend(names);
         self.found.has_aux |= has_aux;
@@ -308,7 +354,11 @@ impl Rewrite for LeaveOut {
         let is_gone = match kind {
             RecordType::EVENT_UPDATE => updated_id(&record).is_some_and(|id| plan.gone.contains(&id)),
             kind if OF_EVENT.contains(kind) => {
-                layouts.event_of(&record).is_some_and(|event| plan.events.contains(&event))
+                let event = layouts.event_of(&record);
+                if kind == RecordType::SAMPLE {
+                    self.samples.add(event, &record, layouts);
+                }
+                event.is_some_and(|event| plan.events.contains(&event))
             }
             kind => plan.dropped.contains(kind),
         };
@@ -330,6 +380,13 @@ impl Rewrite for LeaveOut {
     }
 
     fn finish(&mut self, session: &mut Session, _out: &mut Emit<'_>) -> Result<()> {
+        let Plan { events, left_out, .. } = &*self.plan;
+        if session.form != OutputForm::Pipe {
+            self.samples.set_times(events, session);
+        }
+        if *left_out > 0 {
+            session.report.say(Level::Info, format!("left out {}", counted(*left_out, "event", "events")));
+        }
         if self.cut > 0 {
             let samples = counted(self.cut, "sample", "samples");
             session.report.say(Level::Info, format!("left out the AUX data of {samples}"));
@@ -340,10 +397,11 @@ impl Rewrite for LeaveOut {
 
 impl Fork for LeaveOut {
     fn fork(&self) -> LeaveOut {
-        LeaveOut { plan: self.plan.clone(), cut: 0 }
+        LeaveOut { plan: self.plan.clone(), samples: Samples::default(), cut: 0 }
     }
 
     fn absorb(&mut self, later: LeaveOut) -> Result<()> {
+        self.samples.join(later.samples);
         self.cut += later.cut;
         Ok(())
     }

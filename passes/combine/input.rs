@@ -11,7 +11,9 @@ use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::record::identifier::write_with_identifier;
 use perfx_format::record::ids::{replace_ids, set_missing_ids};
 use perfx_format::record::time::replace_times;
-use perfx_format::{Endian, Event, KERNEL_PID, Kinds, Layouts, Mmap, Record, RecordType, sample_type as st};
+use perfx_format::{
+    Bytes, Endian, Event, KERNEL_PID, Kinds, Layouts, Mmap, Record, RecordType, sample_type as st,
+};
 use perfx_pipeline::{Result, ahead, bail, scan};
 
 use super::index::Indexed;
@@ -417,6 +419,12 @@ impl Input {
     #[inline]
     pub(super) fn record(&self, ready: &Ready) -> Result<Record<'_>> {
         Ok(self.sorter.record(ready)?)
+    }
+
+    /// The bytes that hold the record.
+    #[inline]
+    pub(super) fn bytes(&self, ready: &Ready) -> Option<&Bytes> {
+        self.sorter.bytes(ready)
     }
 
     /// Removes the record after it was written.

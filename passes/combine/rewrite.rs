@@ -142,6 +142,12 @@ impl Combining {
                     }
                     match step {
                         Some(step) => {
+                            // What the step makes, as a rule many samples.
+                            if number > 0
+                                && let Some(bytes) = input.bytes(&ready)
+                            {
+                                out.hold(bytes);
+                            }
                             if step.record(record, out)? && !timeless {
                                 *times = Some((times.map_or(key, |(first, _)| first), key));
                             }

@@ -35,10 +35,18 @@ impl Made {
         Some((&self.bytes[range.clone()], *key))
     }
 
-    pub(super) fn push(&mut self, sample: &[u8], key: u64) {
+    /// Adds a sample, which `write` appends to the others, and its time.
+    #[inline]
+    pub(super) fn push(&mut self, key: u64, write: impl FnOnce(&mut Vec<u8>)) {
         let start = self.bytes.len();
-        self.bytes.extend_from_slice(sample);
+        write(&mut self.bytes);
         self.samples.push((start..self.bytes.len(), key));
+    }
+
+    /// How many samples from the one with this number on have times that come first, one behind the other.
+    pub(super) fn run(&self, from: usize, comes_first: impl Fn(u64) -> bool) -> usize {
+        let rest = self.samples.get(from..).unwrap_or_default();
+        rest.iter().take_while(|(_, key)| comes_first(*key)).count()
     }
 
     pub(super) fn prepared(self) -> Result<PreparedBatch> {

@@ -41,7 +41,7 @@ pub(super) struct Decode<D> {
 }
 
 /// The kinds that mean nothing without AUX data.
-const DROPPED: Kinds = Kinds::of(&[
+pub(crate) const DROPPED: Kinds = Kinds::of(&[
     RecordType::AUXTRACE_INFO,
     RecordType::AUXTRACE,
     RecordType::AUX,

@@ -4,7 +4,7 @@ use anyhow::Result;
 use clap::Args;
 use perfx_look::json::Document;
 use perfx_passes::{PassSpec, parse_chain_of};
-use perfx_pipeline::{Error, Job, Pass, Schedule};
+use perfx_pipeline::{Error, Job, OutputForm, Pass, Schedule};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -53,7 +53,7 @@ impl Run {
             let recording = Source::of(&self.write.input).open()?;
             let job = Job { recording, passes, threads: 1, temp_files: temp_files() };
             let schedule = job.schedule()?;
-            let text = || schedule.explain().iter().map(|line| format!("{line}\n")).collect();
+            let text = || schedule.explain(OutputForm::File).iter().map(|line| format!("{line}\n")).collect();
             self.format.print(text, || explained(&schedule))?;
             return Ok(0);
         }

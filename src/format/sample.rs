@@ -258,7 +258,7 @@ impl<'a> Read<'a> {
 }
 
 /// A branch: its source, its target, and details from the CPU.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Branch {
     /// Address of the branch.
     pub from: u64,

@@ -330,7 +330,7 @@ impl WriteArgs {
             }
             Target::Stdout | Target::Device(_) => None,
         };
-        let how = if self.verbosity.says_how() { job.schedule()?.explain() } else { Vec::new() };
+        let how = if self.verbosity.says_how() { job.schedule()?.explain(form) } else { Vec::new() };
         let kept = place.as_ref().and_then(OutputPath::kept_as);
         let bar = self.verbosity.progress(&job.recording);
         let done = match (&target, place) {

@@ -98,7 +98,9 @@ impl Job {
     /// Runs a job after passes that have made these files.
     fn run_after(mut self, made: Vec<Made>, output: Output<'_>) -> Result<Outcome> {
         let schedule = self.schedule()?;
-        let Some(at) = schedule.parts_at() else { return self.run_at_once(made, output, &schedule) };
+        let Some(at) = schedule.parts_at(output.form()) else {
+            return self.run_at_once(made, output, &schedule);
+        };
         let form = match output.form() {
             OutputForm::DirectoryData => OutputForm::DirectoryData,
             _ => OutputForm::File,

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use perfx_format::read::Batch;
 use perfx_format::record::header_records::HeaderRecord;
-use perfx_format::{Endian, Kinds, Origin, RECORD_SIZE_MAX, Record, RecordType};
+use perfx_format::{Bytes, Endian, Kinds, Origin, RECORD_SIZE_MAX, Record, RecordType};
 
 use crate::error::Result;
 
@@ -17,6 +17,8 @@ pub(crate) enum Piece {
     Stored(Range<usize>),
     /// A range of the new bytes.
     Made(Range<usize>),
+    /// A range of those with this number among the bytes that a pass holds.
+    Held(usize, Range<usize>),
 }
 
 /// An AUXTRACE record and its new position.
@@ -35,6 +37,7 @@ pub(crate) struct Mark {
 pub(crate) struct Plan {
     pub(crate) pieces: Vec<Piece>,
     pub(crate) arena: Vec<u8>,
+    pub(crate) held: Vec<Bytes>,
     pub(crate) marks: Vec<Mark>,
     /// Contents of header records that a file has in its header and not in its data.
     pub(crate) absorbed: Vec<HeaderRecord>,
@@ -62,7 +65,7 @@ impl Plan {
         for piece in &self.pieces {
             let range = match piece {
                 Piece::Stored(range) if range.len() >= least => return Some((at, range.start)),
-                Piece::Stored(range) | Piece::Made(range) => range,
+                Piece::Stored(range) | Piece::Made(range) | Piece::Held(_, range) => range,
             };
             at += range.len() as u64;
         }
@@ -109,10 +112,7 @@ pub(crate) struct Planner {
 impl Planner {
     /// A planner for a batch, or for records outside any batch.
     pub(crate) fn new(batch: Option<&Batch>, needs: OutputNeeds) -> Planner {
-        let batch = batch.map_or(0..0, |batch| {
-            let start = batch.bytes.as_ptr() as usize;
-            start..start + batch.bytes.len()
-        });
+        let batch = batch.map_or(0..0, |batch| addresses(&batch.bytes));
         Planner { plan: Plan::default(), needs, batch }
     }
 
@@ -153,18 +153,31 @@ impl Planner {
         }
     }
 
-    /// Adds bytes: as a range if they are in the batch, else as a copy.
+    /// Records that come next may be in these bytes.
+    pub(crate) fn hold(&mut self, bytes: &Bytes) {
+        if self.plan.held.last().is_none_or(|last| last.as_ptr() != bytes.as_ptr()) {
+            self.plan.held.push(bytes.clone());
+        }
+    }
+
+    /// Adds bytes: as a range if they are in the batch or held, else as a copy.
     fn place(&mut self, bytes: &[u8]) {
         // Most records have no payload, and an empty slice has no position.
         if bytes.is_empty() {
             return;
         }
-        let start = bytes.as_ptr() as usize;
-        if self.batch.contains(&start) && start + bytes.len() <= self.batch.end {
-            let at = start - self.batch.start;
-            self.stored(at..at + bytes.len());
-        } else {
-            self.made(bytes);
+        if let Some(range) = range_in(&self.batch, bytes) {
+            return self.stored(range);
+        }
+        let held = self.plan.held.last().and_then(|held| range_in(&addresses(held), bytes));
+        let Some(range) = held else { return self.made(bytes) };
+        let number = self.plan.held.len() - 1;
+        self.plan.len += range.len() as u64;
+        match self.plan.pieces.last_mut() {
+            Some(Piece::Held(last, before)) if (*last, before.end) == (number, range.start) => {
+                before.end = range.end;
+            }
+            _ => self.plan.pieces.push(Piece::Held(number, range)),
         }
     }
 
@@ -209,4 +222,15 @@ impl Planner {
             self.plan.dropped_aux.push(record.origin());
         }
     }
+}
+
+fn addresses(bytes: &[u8]) -> Range<usize> {
+    let start = bytes.as_ptr() as usize;
+    start..start + bytes.len()
+}
+
+/// Where bytes are among those at these addresses, if they are.
+fn range_in(all: &Range<usize>, bytes: &[u8]) -> Option<Range<usize>> {
+    let Range { start, end } = addresses(bytes);
+    (all.start <= start && end <= all.end).then(|| start - all.start..end - all.start)
 }

@@ -6,6 +6,7 @@ use perfx_format::{Kinds, Layouts};
 
 use crate::error::{Error, NotLast, Result};
 use crate::needs::{Damage, Needs};
+use crate::output::OutputForm;
 use crate::pass::Pass;
 
 /// The steps of a job, decided before any byte is written.
@@ -60,19 +61,20 @@ impl Schedule {
     }
 
     /// The first pass that surveys the output of an earlier one.
-    pub(crate) fn parts_at(&self) -> Option<usize> {
+    pub(crate) fn parts_at(&self, form: OutputForm) -> Option<usize> {
         let barrier = self.needs.iter().position(|(_, needs)| needs.barrier)?;
         let behind = self.needs.iter().enumerate().skip(barrier + 1);
-        behind.filter(|(_, (_, needs))| !needs.surveys.is_empty()).map(|(at, _)| at).next()
+        let must_see = |needs: &Needs| form == OutputForm::Pipe || !needs.surveys_input;
+        behind.filter(|(_, (_, needs))| !needs.surveys.is_empty() && must_see(needs)).map(|(at, _)| at).next()
     }
 
-    /// One line for each step, as printed by `--explain`.
-    pub fn explain(&self) -> Vec<String> {
+    /// One line for each step to an output of this form, as printed by `--explain`.
+    pub fn explain(&self, form: OutputForm) -> Vec<String> {
         let mut lines = Vec::new();
         if self.spool {
             lines.push("copy the input to a temporary file, because it is read more than once".to_owned());
         }
-        let (front, behind) = self.needs.split_at(self.parts_at().unwrap_or(self.needs.len()));
+        let (front, behind) = self.needs.split_at(self.parts_at(form).unwrap_or(self.needs.len()));
         explain_surveys(front, &mut lines);
         if self.decompresses() {
             lines.push("decompress: COMPRESSED records are replaced with their contents".to_owned());

@@ -199,6 +199,7 @@ impl<'a> Writer<'a> {
             match piece {
                 Piece::Stored(range) => self.sink.append_stored(place, stored, range.clone()),
                 Piece::Made(range) => self.sink.append(&plan.arena[range.clone()]),
+                Piece::Held(number, range) => self.sink.append(&plan.held[*number][range.clone()]),
             }
             .map_err(unwritable)?;
         }

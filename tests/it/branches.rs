@@ -234,7 +234,7 @@ fn made_of(options: &[&str], depth: usize, has_library: bool, has_chains: bool) 
                 tid: pid,
                 time,
                 period: 1000,
-                branches: &stack,
+                branches: [&stack, &[]],
                 ..NewSample::default()
             };
             writer.write(&sample.build(&attr, endian).unwrap()).unwrap();

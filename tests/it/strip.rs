@@ -3,13 +3,15 @@
 use std::fs;
 use std::path::Path;
 
-use perfx_format::{Feature, RecordType, sample_type as st};
+use perfx_format::header::Features;
+use perfx_format::read::Recording;
+use perfx_format::{Event, Feature, RecordType, sample_type as st};
 
 use crate::args;
 use crate::promises::{Holds, Input};
 use crate::snapshots::same;
 use crate::support::{
-    Fixture, Form, Perf, Stdin, crafted, each_fixture, named, perfs, perfx, same_lines, temp,
+    Fixture, Form, Perf, Stdin, crafted, each_fixture, named, perfs, perfx, root, same_lines, temp,
 };
 
 fn strip(input: &Path, output: &Path, options: &[&str]) -> Result<(), String> {
@@ -163,6 +165,54 @@ fn recorded_events_are_left_out_as_perf_inject_strip_does() {
         assert!(events.lines().all(|line| decoded(line) || line.contains("dummy")), "{events}");
         perfx(args!["inject", "--strip", "-q", path("decoded"), "-o", path("inject")]).done().unwrap();
         assert_eq!(fs::read(path("ours")).unwrap(), fs::read(path("inject")).unwrap());
+    }
+}
+
+/// What a recording holds, but for zeros in front of its data.
+fn held(path: &Path) -> (Vec<Event>, Features, Vec<Vec<u8>>) {
+    let mut recording = Recording::open(path).unwrap();
+    let (events, features) = (recording.events.clone(), recording.features.clone());
+    let (mut records, mut all) = (recording.records(), Vec::new());
+    while let Some(record) = records.next_record().unwrap() {
+        all.push([record.bytes(), record.payload()].concat());
+    }
+    (events, features, all)
+}
+
+/// A file is written while samples are decoded, and what is in front of it when all are known; pipe data is read again.
+#[test]
+fn what_is_decoded_is_stripped_on_its_way() {
+    let (folder, data) = (temp(), root().join("tests/data"));
+    let path = |name: &str| folder.path().join(name);
+    let traces = [
+        ("trace/switch", "i100il"),
+        ("trace/threads", "b"),
+        ("trace/kernel", "i1000ibe"),
+        ("trace/etm-cpus", "i100ilb"),
+        ("trace/etm-raw", "i100il"),
+        ("crafted/spe-switch", "i1ibl2M"),
+        ("crafted/spe-pipe", "i1i"),
+    ];
+    for (name, letters) in traces {
+        // With the times of samples, which are others without those that are left out.
+        let input = data.join(name).with_extension("data");
+        perfx(args!["run", "-q", "-p", "reindex-times", input, "-f", "-o", path("in")]);
+        let (itrace, code) = (format!("--itrace={letters}"), data.join("trace/root"));
+        for threads in ["1", "2"] {
+            let options = args!["-q", "-f", "-@", threads, "--no-files", "--root", code];
+            let inject = |more: Vec<std::ffi::OsString>| {
+                perfx([args!["inject"].to_vec(), options.to_vec(), more].concat());
+            };
+            inject(args![&itrace, path("in"), "-o", path("decoded")].to_vec());
+            inject(args!["--strip", path("decoded"), "-o", path("after")].to_vec());
+            inject(args![&itrace, "--strip", path("in"), "-o", path("once")].to_vec());
+            inject(args![&itrace, "--strip", "--to", "pipe", path("in"), "-o", path("pipe")].to_vec());
+            let (after, once) = (held(&path("after")), held(&path("once")));
+            assert!(after.2.len() > 20, "{name}");
+            assert!(after == once, "{name} -@{threads}");
+            perfx(args!["run", "-q", "-p", "decompress", "-f", path("pipe"), "-o", path("file")]);
+            assert_eq!(held(&path("file")).1.get(&Feature::SAMPLE_TIME), once.1.get(&Feature::SAMPLE_TIME));
+        }
     }
 }
 

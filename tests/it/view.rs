@@ -230,7 +230,7 @@ fn branch_stacks_are_those_of_perf() {
             cpumode: USER,
             ip: 1,
             time: at as u64,
-            branches: &[branch; 2],
+            branches: [&[branch], &[branch]],
             ..NewSample::default()
         };
         writer.write(&sample.build(&attr, Endian::Little).unwrap()).unwrap();

@@ -16,6 +16,7 @@ use crate::itrace::events::Decoded;
 use crate::itrace::flow::{INTERRUPTED, flow, is_jump, with_word};
 use crate::itrace::losses::Counts;
 use crate::itrace::parts::{self, Entry, Notes, Samples};
+use crate::itrace::ring::Ring;
 
 /// What is known of a trace at a place, from the beginning up to there.
 #[derive(Clone, Debug)]
@@ -33,8 +34,8 @@ pub(super) struct Sampler<'c> {
     early: Early,
     task: Task,
     space: Option<Space>,
-    /// The last branches, newest first.
-    stack: Stack,
+    /// The last branches.
+    stack: Ring,
     /// The calls that have not returned.
     calls: Calls,
     /// Code that was executed, of whose end the trace has not told yet: its beginning, and the number of instructions.
@@ -90,38 +91,6 @@ enum Sampled {
     Instructions,
 }
 
-/// The branches, the last of which is at `end` - 1; older ones are overwritten.
-#[derive(Clone, Default, Debug)]
-struct Stack {
-    branches: Vec<Branch>,
-    end: usize,
-}
-
-impl Stack {
-    #[inline(always)]
-    fn push(&mut self, branch: Branch, most: usize) {
-        if self.end == most {
-            self.end = 0;
-        }
-        match self.branches.get_mut(self.end) {
-            Some(oldest) => *oldest = branch,
-            None => self.branches.push(branch),
-        }
-        self.end += 1;
-    }
-
-    /// Newest first.
-    fn get(&self) -> Vec<Branch> {
-        let (new, old) = self.branches.split_at(self.end);
-        new.iter().rev().chain(old.iter().rev()).copied().collect()
-    }
-
-    fn clear(&mut self) {
-        self.branches.clear();
-        self.end = 0;
-    }
-}
-
 /// What perf knows of a branch, for `c` and `r`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Class {
@@ -164,7 +133,7 @@ impl<'c> Sampler<'c> {
             early: Early::default(),
             task: UNKNOWN,
             space: None,
-            stack: Stack::default(),
+            stack: Ring::default(),
             calls: Calls::default(),
             front: None,
             last: None,
@@ -257,11 +226,13 @@ impl<'c> Sampler<'c> {
         let events = &self.context.events;
         if !matches!(events.clock, Clock::Virtual(_)) || self.times.is_known() {
             let (key, time) = self.time();
-            return made.push(key, || self.build(NewSample { time, ..sample }, sampled));
+            return made.push(key, |bytes| self.write(NewSample { time, ..sample }, sampled, bytes));
         }
-        let bytes = self.build(sample, sampled);
-        self.early.samples.push((bytes.len(), sampled));
-        self.early.bytes.extend(bytes);
+        let mut bytes = take(&mut self.early.bytes);
+        let before = bytes.len();
+        self.write(sample, sampled, &mut bytes);
+        self.early.samples.push((bytes.len() - before, sampled));
+        self.early.bytes = bytes;
         if self.early.bytes.len() > MOST_EARLY {
             self.release(made);
         }
@@ -296,7 +267,7 @@ impl<'c> Sampler<'c> {
                 // An event of which samples have a time has a place for it.
                 let _ = Layout::new(&event.attr).set_time(sample, time, self.context.endian);
             }
-            made.push(key, || sample.to_vec());
+            made.push(key, |bytes| bytes.extend_from_slice(sample));
         }
     }
 
@@ -308,12 +279,12 @@ impl<'c> Sampler<'c> {
         }
     }
 
-    fn build(&self, sample: NewSample<'_>, sampled: Sampled) -> Vec<u8> {
-        let Some(event) = self.event_of(sampled) else { return Vec::new() };
+    fn write(&self, sample: NewSample<'_>, sampled: Sampled, bytes: &mut Vec<u8>) {
+        let Some(event) = self.event_of(sampled) else { return };
         // An address that tells the level.
         let code = if sample.ip != 0 { sample.ip } else { sample.addr };
         let is_instruction = sampled == Sampled::Instructions;
-        let branches = if is_instruction { self.stack.get() } else { Vec::new() };
+        let branches = if is_instruction { self.stack.pieces() } else { Default::default() };
         let chain = self.context.events.sampled.chain;
         let callchain =
             if is_instruction && chain > 0 { self.calls.chain(sample.ip, chain) } else { Vec::new() };
@@ -323,12 +294,12 @@ impl<'c> Sampler<'c> {
             tid: self.task.tid,
             id: event.id,
             cpu: self.cpu,
-            branches: &branches,
+            branches,
             callchain: &callchain,
             ..sample
         };
         // An event records only what a new sample has.
-        sample.build(&event.attr, self.context.endian).unwrap_or_default()
+        sample.write(&event.attr, self.context.endian, bytes).unwrap_or_default();
     }
 
     /// Puts the last branch on the stack, when something is executed behind it.

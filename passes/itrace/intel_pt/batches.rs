@@ -41,6 +41,8 @@ fn add_lost(context: &Context, merge: &mut Merge<'_>) -> Result<()> {
     let mut errors: Vec<_> = context.recorded.lost.iter().collect();
     errors.sort_by_key(|error| error.time);
     let mut made = context.room.spool();
-    errors.iter().for_each(|error| made.add(&lost(error, context.endian), error.time));
+    for error in errors {
+        made.add(error.time, |bytes| bytes.extend(lost(error, context.endian)));
+    }
     merge.add(Part { buffer: usize::MAX, trace: usize::MAX, number: 0, time: 0 }, made)
 }

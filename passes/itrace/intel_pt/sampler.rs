@@ -362,9 +362,9 @@ impl<'c> Sampler<'c> {
     /// Adds a sample, with what was before it.
     fn push_with_history(&mut self, sample: NewSample<'_>, event: &Decoded, made: &mut impl Samples) {
         self.count(sample.tid);
-        made.push(self.key(), || {
-            let (branches, callchain) = (self.stacks.get(), self.stacks.chain(sample.ip));
-            self.build(&NewSample { branches: &branches, callchain: &callchain, ..sample }, event)
+        made.push(self.key(), |bytes| {
+            let (branches, callchain) = (self.stacks.branches(), self.stacks.chain(sample.ip));
+            self.write(&NewSample { branches, callchain: &callchain, ..sample }, event, bytes);
         });
     }
 
@@ -443,7 +443,7 @@ impl<'c> Sampler<'c> {
 
     fn push(&mut self, sample: NewSample<'_>, event: &Decoded, made: &mut impl Samples) {
         self.count(sample.tid);
-        made.push(self.key(), || self.build(&sample, event));
+        made.push(self.key(), |bytes| self.write(&sample, event, bytes));
     }
 
     /// There is a sample of a thread.
@@ -452,9 +452,9 @@ impl<'c> Sampler<'c> {
         self.counts.unknown += u64::from(tid == Auxtrace::ANY);
     }
 
-    fn build(&self, sample: &NewSample<'_>, event: &Decoded) -> Vec<u8> {
+    fn write(&self, sample: &NewSample<'_>, event: &Decoded, bytes: &mut Vec<u8>) {
         // An event records only what a new sample has.
-        sample.build(&event.attr, self.context.endian).unwrap_or_default()
+        sample.write(&event.attr, self.context.endian, bytes).unwrap_or_default();
     }
 
     /// The time by which records are sorted; those without times come last, as perf decodes them.
@@ -539,7 +539,9 @@ impl<'c> Sampler<'c> {
         if is_wanted {
             self.counts.samples += 1;
             let (ip, endian) = (ip.unwrap_or(0), self.context.endian);
-            made.push(self.key(), || error(reason, self.cpu, self.task, ip, self.time, endian));
+            made.push(self.key(), |bytes| {
+                bytes.extend(error(reason, self.cpu, self.task, ip, self.time, endian));
+            });
         }
     }
 }

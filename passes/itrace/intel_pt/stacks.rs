@@ -7,6 +7,7 @@ use perfx_format::sample::{Branch, BranchFlags};
 use perfx_trace::{Blocks, PathId, Space};
 
 use crate::itrace::calls::{Calls, Change};
+use crate::itrace::ring::Ring;
 
 /// The last branches and the calls of the threads in a buffer.
 #[derive(Clone, Debug)]
@@ -27,13 +28,6 @@ pub(super) struct Stacks {
 struct History {
     ring: Ring,
     calls: Calls,
-}
-
-/// The branches, the last of which is at `end` - 1; older ones are overwritten.
-#[derive(Clone, Default, Debug)]
-struct Ring {
-    branches: Vec<Branch>,
-    end: usize,
 }
 
 impl Stacks {
@@ -68,19 +62,9 @@ impl Stacks {
 
     #[inline(always)]
     pub(super) fn push(&mut self, from: u64, to: u64, flags: u64) {
-        if self.most == 0 {
-            return;
+        if self.most > 0 {
+            self.history.ring.push(Branch { from, to, flags: BranchFlags(flags) }, self.most);
         }
-        let branch = Branch { from, to, flags: BranchFlags(flags) };
-        let ring = &mut self.history.ring;
-        if ring.end == self.most {
-            ring.end = 0;
-        }
-        match ring.branches.get_mut(ring.end) {
-            Some(oldest) => *oldest = branch,
-            None => ring.branches.push(branch),
-        }
-        ring.end += 1;
     }
 
     /// A branch changes the calls, if they are kept.
@@ -123,10 +107,8 @@ impl Stacks {
         }
     }
 
-    /// The branches, newest first.
-    pub(super) fn get(&self) -> Vec<Branch> {
-        let ring = &self.history.ring;
-        let (new, old) = ring.branches.split_at(ring.end);
-        new.iter().rev().chain(old.iter().rev()).copied().collect()
+    /// The last branches, newest first, in two pieces.
+    pub(super) fn branches(&self) -> [&[Branch]; 2] {
+        self.history.ring.pieces()
     }
 }

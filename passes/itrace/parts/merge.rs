@@ -15,6 +15,9 @@ use crate::itrace::producer::HandOut;
 /// The approximate size of a batch, bytes.
 const BATCH: usize = 1 << 20;
 
+/// So many bytes are handed out as they are, and fewer are put together.
+const WHOLE: usize = 1 << 16;
+
 /// A sample that is next in its part: its time, its buffer, and the part's number there.
 type Next = Reverse<(u64, usize, u64)>;
 
@@ -59,24 +62,54 @@ impl<'h> Merge<'h> {
             && key < time
         {
             self.order.pop();
-            let Some(waiting) = self.waiting.get_mut(&(buffer, number)) else { continue };
-            if let Some((sample, _)) = waiting.made.get(waiting.done) {
-                let out = &mut self.out;
-                self.skip.pass(buffer, sample, |sample| out.push(sample, key));
-            }
-            waiting.done += 1;
-            if waiting.done as u64 == waiting.made.count() {
-                (waiting.made, waiting.done) = (waiting.rest.next()?, 0);
-            }
-            match waiting.made.get(waiting.done) {
-                Some((_, key)) => self.order.push(Reverse((key, buffer, number))),
-                None => drop(self.waiting.remove(&(buffer, number))),
-            }
-            if self.out.len() >= BATCH {
-                self.flush()?;
+            let Some(mut waiting) = self.waiting.remove(&(buffer, number)) else { continue };
+            // Up to the first sample of another part, or one that must wait.
+            let next = self.order.peek().map(|Reverse(next)| *next);
+            let comes_first = |key| key < time && next.is_none_or(|next| (key, buffer, number) < next);
+            if let Some(key) = self.pass(buffer, &mut waiting, comes_first)? {
+                self.order.push(Reverse((key, buffer, number)));
+                self.waiting.insert((buffer, number), waiting);
             }
         }
         Ok(())
+    }
+
+    /// Passes the samples of a part on that come first; returns the time of the next one.
+    fn pass(
+        &mut self,
+        buffer: usize,
+        Waiting { made, done, rest }: &mut Waiting,
+        comes_first: impl Fn(u64) -> bool,
+    ) -> Result<Option<u64>> {
+        loop {
+            let end = *done + made.run(*done, &comes_first);
+            let is_all = *done == 0 && end as u64 == made.count();
+            if is_all && made.len() >= WHOLE && self.skip.is_done() {
+                self.flush()?;
+                std::mem::swap(&mut self.out, made);
+                self.flush()?;
+            } else {
+                for (sample, key) in (*done..end).filter_map(|number| made.get(number)) {
+                    let out = &mut self.out;
+                    self.skip.pass(buffer, sample, |sample| {
+                        out.push(key, |bytes| bytes.extend_from_slice(sample));
+                    });
+                }
+                *done = end;
+                if self.out.len() >= BATCH {
+                    self.flush()?;
+                }
+            }
+            if let Some((_, key)) = made.get(*done) {
+                return Ok(Some(key));
+            }
+            (*made, *done) = (rest.next()?, 0);
+            match made.get(0) {
+                Some((_, key)) if !comes_first(key) => return Ok(Some(key)),
+                Some(_) => {}
+                None => return Ok(None),
+            }
+        }
     }
 
     /// Hands out what waits no more.

@@ -22,10 +22,16 @@ impl Skip {
         Skip { left: count, instructions, periods: HashMap::new(), endian }
     }
 
+    /// True if nothing is left out any more.
+    #[inline(always)]
+    pub(super) fn is_done(&self) -> bool {
+        self.left == 0 && self.periods.is_empty()
+    }
+
     /// Calls `push` with a record of a buffer unless it is left out.
     #[inline(always)]
     pub(super) fn pass(&mut self, buffer: usize, record: &[u8], push: impl FnOnce(&[u8])) {
-        match self.left == 0 && self.periods.is_empty() {
+        match self.is_done() {
             true => push(record),
             false => self.change(buffer, record, push),
         }

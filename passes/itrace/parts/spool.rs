@@ -39,9 +39,10 @@ impl Spool {
         Spool { temp_files, file: None, stored: Vec::new(), read: 0, last, endian, failed: None }
     }
 
-    /// Adds a sample, and its time.
-    pub(crate) fn add(&mut self, sample: &[u8], key: u64) {
-        self.last.push(sample, key);
+    /// Adds a sample, which `write` appends to others, and its time.
+    #[inline]
+    pub(crate) fn add(&mut self, key: u64, write: impl FnOnce(&mut Vec<u8>)) {
+        self.last.push(key, write);
         if self.last.len() >= CHUNK {
             let chunk = std::mem::replace(&mut self.last, Made::new(self.endian));
             self.failed = self.failed.take().or_else(|| self.store(&chunk).err());
@@ -94,7 +95,7 @@ impl Spool {
             file.read_exact(&mut key).map_err(failed)?;
             sample.resize(u32::from_le_bytes(size) as usize, 0);
             file.read_exact(&mut sample).map_err(failed)?;
-            chunk.push(&sample, u64::from_le_bytes(key));
+            chunk.push(u64::from_le_bytes(key), |bytes| bytes.extend_from_slice(&sample));
         }
         // The reader has read ahead.
         let ahead = file.buffer().len() as i64;
@@ -114,7 +115,7 @@ mod tests {
         let mut spool = Spool::new(Arc::new(tempfile::tempfile), Endian::Little);
         let size = CHUNK / 100;
         let sample = |number: u64| vec![number as u8; size + number as usize % 3];
-        (0..250).for_each(|number| spool.add(&sample(number), 1000 + number));
+        (0..250).for_each(|number| spool.add(1000 + number, |bytes| bytes.extend(sample(number))));
         assert_eq!(spool.stored.len(), 2);
         assert!(spool.last.len() < CHUNK);
         let mut number = 0;
@@ -136,7 +137,7 @@ mod tests {
     fn a_file_that_can_not_be_made_is_an_error() {
         let none: TempFiles = Arc::new(|| Err(std::io::Error::other("no room")));
         let mut spool = Spool::new(none, Endian::Little);
-        (0..3).for_each(|key| spool.add(&vec![0; CHUNK / 2], key));
+        (0..3).for_each(|key| spool.add(key, |bytes| bytes.extend([0; CHUNK / 2])));
         let error = spool.next().unwrap_err().to_string();
         assert!(error.contains("no room"), "{error}");
     }

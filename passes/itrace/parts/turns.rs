@@ -23,13 +23,14 @@ pub(crate) trait Sampler: Clone + Send + Debug {
 
 /// Takes samples, in order.
 pub(crate) trait Samples {
-    /// A sample, which is built if it is needed here, and the time by which it is sorted.
-    fn push(&mut self, key: u64, build: impl FnOnce() -> Vec<u8>);
+    /// A sample, which `write` appends to others if it is needed here, and the time by which it is sorted.
+    fn push(&mut self, key: u64, write: impl FnOnce(&mut Vec<u8>));
 }
 
 impl Samples for Spool {
-    fn push(&mut self, key: u64, build: impl FnOnce() -> Vec<u8>) {
-        self.add(&build(), key);
+    #[inline]
+    fn push(&mut self, key: u64, write: impl FnOnce(&mut Vec<u8>)) {
+        self.add(key, write);
     }
 }
 
@@ -39,7 +40,7 @@ struct Unmade;
 
 impl Samples for Unmade {
     #[inline(always)]
-    fn push(&mut self, _key: u64, _build: impl FnOnce() -> Vec<u8>) {}
+    fn push(&mut self, _key: u64, _write: impl FnOnce(&mut Vec<u8>)) {}
 }
 
 /// What is known of each buffer in front of the part whose turn it is.

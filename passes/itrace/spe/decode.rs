@@ -96,7 +96,7 @@ impl Samples {
                 id: event.id,
                 cpu: traced.cpu,
                 period: events.period,
-                branches,
+                branches: [branches, &[]],
                 // The CPU does not report it.
                 branch_index: if branches.is_empty() { 0 } else { u64::MAX },
                 weight: record.latency.unwrap_or(0).into(),
@@ -104,8 +104,9 @@ impl Samples {
                 phys_addr: physical.unwrap_or(0),
                 ..NewSample::default()
             };
-            let bytes = sample.build(&event.attr, context.endian);
-            made.push(&bytes.context("internal error: a sample with unknown parts")?, traced.key);
+            let mut written = None;
+            made.push(traced.key, |bytes| written = sample.write(&event.attr, context.endian, bytes));
+            written.context("internal error: a sample with unknown parts")?;
         }
         Ok(())
     }

@@ -428,6 +428,13 @@ impl Sorter {
         walker.record_at(ready.entry.at as usize)?.ok_or_else(missing)
     }
 
+    /// The bytes that hold the record.
+    #[inline]
+    pub fn bytes(&self, ready: &Ready) -> Option<&Bytes> {
+        let number = (ready.entry.chunk & !TIMELESS).wrapping_sub(self.first);
+        self.chunks.get(number as usize).map(|chunk| &chunk.bytes)
+    }
+
     /// Removes the record after it was written.
     #[inline]
     pub fn pop(&mut self, ready: &Ready) {

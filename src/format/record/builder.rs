@@ -15,11 +15,12 @@ pub fn build(kind: RecordType, misc: u16, parts: &[&[u8]], endian: Endian) -> Op
     Some(bytes)
 }
 
-/// Begins a record in an empty buffer with its header, which gets its size at the end ([`set_size`]).
+/// Begins a record behind these bytes with its header, which gets its size at the end ([`set_size`]).
 pub(crate) fn start(bytes: &mut Vec<u8>, kind: RecordType, misc: u16, endian: Endian) -> Option<()> {
-    bytes.resize(HEADER_SIZE, 0);
-    endian.set_u32(bytes, 0, kind.0)?;
-    set_misc(bytes, misc, endian);
+    let at = bytes.len();
+    bytes.resize(at + HEADER_SIZE, 0);
+    endian.set_u32(bytes, at, kind.0)?;
+    set_misc(&mut bytes[at..], misc, endian);
     Some(())
 }
 

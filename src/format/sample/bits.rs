@@ -101,7 +101,7 @@ pub mod branch_kind {
 
 /// The flags of a branch, numbered as on a little-endian machine: 0 mispred, 1 predicted, 2 in_tx, 3 abort,
 /// 4-19 cycles, 20-23 type, 24-25 spec, 26-29 new_type, 30-32 priv, 33 not_taken.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct BranchFlags(pub u64);
 
 impl BranchFlags {

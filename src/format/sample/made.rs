@@ -23,8 +23,8 @@ pub struct NewSample<'a> {
     pub callchain: &'a [u64],
     /// Raw data, as 32-bit numbers.
     pub raw: &'a [u32],
-    /// The last branches, newest first.
-    pub branches: &'a [Branch],
+    /// The last branches, newest first, in two pieces: a ring has its oldest ones in front.
+    pub branches: [&'a [Branch]; 2],
     /// The index of the newest branch in the hardware; `u64::MAX` if that is not known.
     pub branch_index: u64,
     pub weight: u64,
@@ -38,20 +38,41 @@ const BEHIND: u64 = st::CALLCHAIN | st::RAW | st::BRANCH_STACK | st::WEIGHT | st
 /// Bit 17 of `attr.branch_sample_type`: a branch stack has the index of its newest branch.
 pub const BRANCH_HW_INDEX: u64 = 1 << 17;
 
+/// The size of a word, bytes.
+const WORD: usize = size_of::<u64>();
+
 impl NewSample<'_> {
     /// The record of an event with this attr. `None` if the event records other parts, or the record would be
     /// larger than one can be.
     pub fn build(&self, attr: &Attr, endian: Endian) -> Option<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.write(attr, endian, &mut bytes)?;
+        Some(bytes)
+    }
+
+    /// The same behind `bytes`, which stay as they are without a record.
+    pub fn write(&self, attr: &Attr, endian: Endian, bytes: &mut Vec<u8>) -> Option<()> {
+        let start = bytes.len();
+        let written = self.append(attr, endian, bytes);
+        if written.is_none() {
+            bytes.truncate(start);
+        }
+        written
+    }
+
+    fn append(&self, attr: &Attr, endian: Endian, bytes: &mut Vec<u8>) -> Option<()> {
+        let begin = bytes.len();
         let fixed = sample_fields(attr.sample_type);
         let known = fixed.fold(BEHIND, |known, bit| known | bit);
         if attr.sample_type & !known != 0 {
             return None;
         }
         let has = |bit| attr.sample_type & bit != 0;
+        let branches = self.branches[0].len() + self.branches[1].len();
         // The most words of the parts that are not lists.
-        let lists = self.callchain.len() + self.raw.len() + 3 * self.branches.len();
-        let mut bytes = Vec::with_capacity(size_of::<u64>() * (lists + 32));
-        start(&mut bytes, RecordType::SAMPLE, self.cpumode, endian)?;
+        let lists = self.callchain.len() + self.raw.len() + 3 * branches;
+        bytes.reserve(WORD * (lists + 32));
+        start(bytes, RecordType::SAMPLE, self.cpumode, endian)?;
         let mut put = |word: u64| bytes.extend_from_slice(&endian.bytes_u64(word));
         let pair = |one: u32, other: u32| match endian {
             Endian::Little => u64::from(other) << 32 | u64::from(one),
@@ -80,19 +101,27 @@ impl NewSample<'_> {
             numbers.as_chunks().0.iter().for_each(|[one, other]| put(pair(*one, *other)));
         }
         if has(st::BRANCH_STACK) {
-            put(self.branches.len() as u64);
+            put(branches as u64);
             if attr.branch_sample_type & BRANCH_HW_INDEX != 0 {
                 put(self.branch_index);
             }
-            for branch in self.branches {
-                [branch.from, branch.to, branch.flags.to_word(endian)].into_iter().for_each(&mut put);
+            for piece in self.branches {
+                let at = bytes.len();
+                bytes.resize(at + 3 * WORD * piece.len(), 0);
+                let words = bytes[at..].as_chunks_mut().0.as_chunks_mut().0;
+                for (branch, [from, to, flags]) in piece.iter().zip(words) {
+                    *from = endian.bytes_u64(branch.from);
+                    *to = endian.bytes_u64(branch.to);
+                    *flags = endian.bytes_u64(branch.flags.to_word(endian));
+                }
             }
         }
+        let mut put = |word: u64| bytes.extend_from_slice(&endian.bytes_u64(word));
         let behind =
             [(st::WEIGHT, self.weight), (st::DATA_SRC, self.data_src), (st::PHYS_ADDR, self.phys_addr)];
         behind.into_iter().filter(|(bit, _)| has(*bit)).for_each(|(_, word)| put(word));
-        set_size(&mut bytes, endian)?;
-        Some(bytes)
+        set_size(&mut bytes[begin..], endian)?;
+        Some(())
     }
 }
 
@@ -106,7 +135,7 @@ mod tests {
     fn a_built_sample_is_read_again() {
         for endian in [Endian::Little, Endian::Big] {
             let flags = BranchFlags(1 << 1 | 1234 << 4 | 4 << 20);
-            let branches = [Branch { from: 1, to: 2, flags }];
+            let branches = [1, 3].map(|from| Branch { from, to: from + 1, flags });
             let new = NewSample {
                 cpumode: 2,
                 ip: 0x40_0000,
@@ -119,7 +148,7 @@ mod tests {
                 period: 12,
                 callchain: &[u64::MAX - 511, 16],
                 raw: &[17, 18],
-                branches: &branches,
+                branches: branches.split_at(1).into(),
                 branch_index: u64::MAX,
                 weight: 13,
                 data_src: 14,
@@ -143,6 +172,11 @@ mod tests {
             assert_eq!((stack.hw_idx, stack.iter().collect::<Vec<_>>()), (Some(u64::MAX), branches.to_vec()));
             attr.sample_type |= st::READ;
             assert_eq!(new.build(&attr, endian), None);
+            let mut behind = vec![1, 2, 3];
+            assert_eq!((new.write(&attr, endian, &mut behind), &behind[..]), (None, &[1, 2, 3][..]));
+            attr.sample_type &= !st::READ;
+            new.write(&attr, endian, &mut behind).unwrap();
+            assert_eq!(behind[3..], bytes);
         }
     }
 }
