@@ -41,9 +41,9 @@ use perfx_resolve::{IdOptions, SymbolArgs};
 /// The options of `itrace`.
 #[derive(Args, Clone, Debug)]
 pub struct ItraceArgs {
-    /// What to make of the data: letters as for perf script --itrace; without any, everything
-    #[arg(long, value_name = "LETTERS", default_value = "")]
-    events: String,
+    /// What to make of the data: letters as for perf script --itrace; by default, all events that perf inject makes
+    #[arg(long, value_name = "LETTERS")]
+    events: Option<String>,
     #[command(flatten)]
     code: SymbolArgs,
 }
@@ -55,7 +55,7 @@ impl PassOptions for ItraceArgs {
         &["", "events=i2ibl2M", "events=i100ibcrle:no-files", "events=bg4l2pwxs5e:no-files"];
 
     fn pass(self) -> Result<Box<dyn Pass>> {
-        Ok(Box::new(Itrace::new(&self.events, false, self.code.options()?)?))
+        Ok(Box::new(Itrace::new(self.events.as_deref(), false, self.code.options()?)?))
     }
 }
 
@@ -70,27 +70,36 @@ pub struct Itrace {
 }
 
 impl Itrace {
-    /// The pass with the letters of `perf inject --itrace`. `strip` says whether [`Strip::behind_itrace`] follows,
-    /// as with `--strip`. Code is searched for in the places of `ids`.
+    /// The pass with the letters of `perf inject --itrace`, which needs none. `strip` says whether
+    /// [`Strip::behind_itrace`] follows, as with `--strip`. Code is searched for in the places of `ids`.
     ///
     /// [`Strip::behind_itrace`]: crate::Strip::behind_itrace
     ///
     /// # Errors
     ///
     /// perf does not know a letter, or a number is out of range.
-    pub fn new(letters: &str, strip: bool, ids: IdOptions) -> Result<Itrace> {
-        let (equals, strip) =
-            (if letters.is_empty() { "" } else { "=" }, if strip { " --strip" } else { "" });
-        let like_perf = format!("--itrace{equals}{letters}{strip}");
-        Ok(Itrace { like_perf, letters: letters.to_owned(), options: ItraceOptions::parse(letters)?, ids })
+    pub fn new(letters: Option<&str>, strip: bool, ids: IdOptions) -> Result<Itrace> {
+        let options = letters.map_or_else(|| Ok(ItraceOptions::without_letters()), ItraceOptions::parse)?;
+        let strip = if strip { " --strip" } else { "" };
+        let like_perf = letters
+            .map_or_else(|| format!("--itrace{strip}"), |letters| format!("--itrace={letters}{strip}"));
+        Ok(Itrace { like_perf, letters: letters.unwrap_or_default().to_owned(), options, ids })
     }
 
-    /// Samples of branches and instructions have raw data: what kind of branch they are
-    /// ([`FlowFlags`](perfx_format::sample::FlowFlags)). No recording of perf has that.
-    #[must_use]
-    pub fn with_flags(mut self) -> Itrace {
-        self.options.flags = true;
-        self
+    /// The pass with the letters of `perf script --itrace`, which needs none. Samples of branches and instructions have raw
+    /// data: what kind of branch they are, and what was counted ([`FlowFlags`](perfx_format::sample::FlowFlags)). No recording
+    /// of perf has that.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Itrace::new`].
+    pub fn to_look_at(letters: Option<&str>, ids: IdOptions) -> Result<Itrace> {
+        let mut pass = Itrace::new(letters, false, ids)?;
+        if letters.is_none() {
+            pass.options = ItraceOptions::without_letters_to_look_at();
+        }
+        pass.options.flags = true;
+        Ok(pass)
     }
 
     /// Selects the branches that may lead to another function, with flags: calls, returns, jumps that no condition decides,
@@ -102,10 +111,11 @@ impl Itrace {
             calls: true,
             returns: true,
             jumps: true,
+            flags: true,
             ..ItraceOptions::default()
         };
         let (like_perf, letters) = ("--itrace=cr".to_owned(), "cr".to_owned());
-        Itrace { like_perf, letters, options, ids }.with_flags()
+        Itrace { like_perf, letters, options, ids }
     }
 }
 

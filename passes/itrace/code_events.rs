@@ -3,7 +3,7 @@
 use perfx_format::sample::BRANCH_HW_INDEX;
 use perfx_format::{Attr, sample_type as st};
 
-use super::events::{BRANCHES, Decoded, INSTRUCTIONS, modifier};
+use super::events::{BRANCHES, CYCLES, Decoded, INSTRUCTIONS, modifier};
 use super::options::ItraceOptions;
 
 /// The selected events, and what belongs to their samples.
@@ -11,6 +11,8 @@ use super::options::ItraceOptions;
 pub(super) struct CodeEvents {
     pub(super) branches: Option<Decoded>,
     pub(super) instructions: Option<Decoded>,
+    /// Of the cycles, at some of the instructions that have a sample.
+    pub(super) cycles: Option<Decoded>,
     /// The most branches of a sample.
     pub(super) stack: usize,
     /// The most entries of its call chain.
@@ -23,6 +25,9 @@ pub(super) struct CodeEvents {
 }
 
 impl CodeEvents {
+    /// How many ids they need at most.
+    pub(super) const IDS: usize = 3;
+
     /// Makes the events from what their attrs have in common, with the next ids. `period` is that of the samples of
     /// instructions.
     pub(super) fn of(
@@ -45,15 +50,18 @@ impl CodeEvents {
             attr.sample_type |= st::ADDR;
             attr.sample_period = 1;
         });
-        let instructions = event(options.instructions, "instructions", &|attr| {
-            attr.config = INSTRUCTIONS;
+        let counting = |attr: &mut Attr, config| {
+            attr.config = config;
             attr.sample_type &= !st::ADDR;
             attr.sample_period = period;
             add_history(options, attr);
-        });
+        };
+        let instructions = event(options.instructions, "instructions", &|attr| counting(attr, INSTRUCTIONS));
+        let cycles = event(options.cycles, "cycles", &|attr| counting(attr, CYCLES));
         CodeEvents {
             branches,
             instructions,
+            cycles,
             stack: usize::try_from(options.stack).unwrap_or(0),
             chain: usize::try_from(options.chain).unwrap_or(0),
             calls: options.calls,
@@ -62,9 +70,14 @@ impl CodeEvents {
         }
     }
 
-    /// Those of branches and instructions, in the order of their ids.
+    /// Those of branches, instructions and cycles, in the order of their ids.
     pub(super) fn decoded(&self) -> Vec<Decoded> {
-        self.branches.iter().chain(&self.instructions).cloned().collect()
+        [&self.branches, &self.instructions, &self.cycles].into_iter().flatten().cloned().collect()
+    }
+
+    /// Whether instructions have samples.
+    pub(super) fn counts(&self) -> bool {
+        self.instructions.is_some() || self.cycles.is_some()
     }
 }
 

@@ -56,7 +56,7 @@ fn decode(context: &Context, hand_out: &mut HandOut<'_>) -> Result<Counts> {
     let buffers = tracer.pieces.iter().map(|piece| piece.buffer + 1).max().unwrap_or(0);
     let samplers = (0..buffers * tracer.units.len()).map(|_| Sampler::new(context));
     let turns = Turns::new(samplers, *threads > 1 && events.has_many(), room.clone());
-    let mut merge = Merge::new(Skip::new(0, None, *endian), *endian, hand_out);
+    let mut merge = Merge::new(Skip::new(0, [], *endian), *endian, hand_out);
     let conv = if let Clock::Virtual(conv) = events.clock { Some(conv) } else { None };
     // So that what is made of a part is seldom more than stays in memory.
     let size = if events.has_many() { UNIT / 32 } else { UNIT };

@@ -18,7 +18,8 @@ pub(crate) struct Decoded {
     pub(super) attr: Attr,
 }
 
-/// `attr.config` of the hardware events that count instructions and branches.
+/// `attr.config` of the hardware events that count cycles, instructions and branches.
+pub(super) const CYCLES: u64 = 0;
 pub(super) const INSTRUCTIONS: u64 = 1;
 pub(super) const BRANCHES: u64 = 4;
 

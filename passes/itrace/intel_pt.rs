@@ -2,6 +2,7 @@
 
 mod batches;
 mod context;
+mod cycles;
 mod events;
 mod rare;
 mod sampler;
@@ -12,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use perfx_format::read::StoredBytes;
 use perfx_format::{Layouts, Record};
 use perfx_pipeline::{Begin, Context as _, Emit, Level, Report, Result, Session, Stage, counted};
+use perfx_trace::intel_pt::Walk;
 
 use self::context::Context;
 use self::events::Events;
@@ -36,6 +38,12 @@ pub(super) fn stage(
     options.check_for_pt(letters).with_context(in_file)?;
     let mut recorded = found.traces.done(stored, &session.events).with_context(in_file)?;
     let events = Events::of(options, &recorded, &session.events).with_context(in_file)?;
+    recorded.tracer.config.counts_cycles = events.cycles.is_some();
+    recorded.tracer.config.walk = match options.quick {
+        0 => Walk::Code,
+        1 => Walk::Addresses,
+        _ => Walk::Syncs,
+    };
     let clock = recorded.clock();
     let code = code::of(places, &mut recorded, clock, &found.build_ids, session);
     let decoded = events.decoded();

@@ -19,9 +19,15 @@ pub(super) struct ItraceOptions {
     pub(super) memory: bool,
     /// `i`: all operations.
     pub(super) instructions: bool,
-    /// The number after `i`: one in so many records is used.
+    /// `y`: core cycles.
+    pub(super) cycles: bool,
+    /// `q`: how often: only addresses in packets are decoded, and only at points of synchronization.
+    pub(super) quick: u32,
+    /// `A`: cycles are taken for known at each sample.
+    pub(super) approximate: bool,
+    /// The number after `i` or `y`: one in so many records is used.
     pub(super) every: Option<u64>,
-    /// The number after `i` with a unit of time; without a unit it is ns.
+    /// The number after `i` or `y` with a unit of time; without a unit it is ns.
     pub(super) time: Option<(u64, &'static str)>,
     /// `l`: the most entries of a branch stack; 0 without it.
     pub(super) stack: u64,
@@ -114,8 +120,8 @@ impl Letters<'_> {
 }
 
 impl ItraceOptions {
-    /// All samples of all records.
-    fn all() -> ItraceOptions {
+    /// Those of `--itrace` without letters, as in `perf inject`.
+    pub(super) fn without_letters() -> ItraceOptions {
         ItraceOptions {
             first_level: true,
             last_level: true,
@@ -124,31 +130,35 @@ impl ItraceOptions {
             remote: true,
             memory: true,
             instructions: true,
+            cycles: true,
             power: true,
             ptwrites: true,
             transactions: true,
             pebs: true,
+            interrupts: true,
             errors: true,
-            only_pt: Some('p'),
-            undecoded: Some('y'),
             ..ItraceOptions::default()
         }
     }
 
-    /// Parses the letters; without any, everything is selected. Letters that are only for other tracers have
-    /// no effect.
+    /// The same in `perf script`: of branches only calls, and no samples of instructions.
+    pub(super) fn without_letters_to_look_at() -> ItraceOptions {
+        let (calls, instructions, cycles) = (true, false, false);
+        ItraceOptions { calls, instructions, cycles, ..ItraceOptions::without_letters() }
+    }
+
+    /// Parses the letters. Those that are only for other tracers have no effect.
     pub(super) fn parse(text: &str) -> Result<ItraceOptions> {
         let mut letters = Letters(text);
-        letters.skip_separators();
-        if letters.0.is_empty() {
-            return Ok(ItraceOptions::all());
-        }
         let mut options = ItraceOptions::default();
         while let Some(letter) = letters.next() {
             match letter {
                 'i' | 'y' => {
                     options.instructions |= letter == 'i';
-                    options.leave(letter == 'y', letter);
+                    if letter == 'y' {
+                        options.cycles = true;
+                        options.only_pt(letter);
+                    }
                     options.period(&mut letters)?;
                 }
                 'b' | 'c' | 'r' => {
@@ -190,13 +200,18 @@ impl ItraceOptions {
                     options.interrupts |= letter == 'I';
                     options.only_pt(letter);
                 }
-                // It changes the number of cycles, which samples in a recording do not have.
-                'A' => options.only_pt(letter),
-                'q' => options.leave(true, letter),
+                'A' => {
+                    options.approximate = true;
+                    options.only_pt(letter);
+                }
+                'q' => {
+                    options.quick = options.quick.saturating_add(1);
+                    options.only_pt(letter);
+                }
                 'Z' | 'T' => {
                     options.timeless |= letter == 'Z';
                     options.timestamps |= letter == 'T';
-                    options.undecoded = options.undecoded.or(Some(letter));
+                    options.undecoded = options.undecoded.or((letter == 'T').then_some(letter));
                 }
                 ' ' | ',' => {}
                 other => bail!("--itrace={text}: unknown letter `{other}`; Arm SPE has ibfmtaMl"),
@@ -241,19 +256,16 @@ impl ItraceOptions {
 
     /// Refuses what is not decoded of Intel PT.
     pub(super) fn check_for_pt(&self, letters: &str) -> Result<()> {
-        if letters.is_empty() {
-            bail!("--itrace needs letters for Intel PT, of i b c r x w p o I e l g s: --itrace=i100usle");
-        }
         if let Some(letter) = self.undecoded {
             bail!(
-                "--itrace={letters}: `{letter}` is not decoded yet; of Intel PT, i b c r x w p o I e l g s A are"
+                "--itrace={letters}: `{letter}` is not decoded yet; of Intel PT, i y b c r x w p o I e l g s A are"
             );
         }
         let events = [self.instructions, self.branches, self.errors, self.power, self.ptwrites];
-        let others = [self.transactions, self.pebs, self.interrupts];
+        let others = [self.transactions, self.pebs, self.interrupts, self.cycles];
         ensure!(
             events.iter().chain(&others).any(|is_selected| *is_selected),
-            "--itrace={letters} selects no event: Intel PT has i b c r x w p e; l adds branch stacks and g call \
+            "--itrace={letters} selects no event: Intel PT has i y b c r x w p e; l adds branch stacks and g call \
              chains to these"
         );
         Ok(())
@@ -261,9 +273,6 @@ impl ItraceOptions {
 
     /// Refuses what is not decoded of CoreSight.
     pub(super) fn check_for_coresight(&self, letters: &str) -> Result<()> {
-        if letters.is_empty() {
-            bail!("--itrace needs letters for CoreSight: i b c r l g e Z T are decoded");
-        }
         if let Some(letter) = self.only_pt {
             bail!("--itrace={letters}: `{letter}` is not decoded yet; of CoreSight, i b c r l g e Z T are");
         }
@@ -300,7 +309,8 @@ mod tests {
         let none = ItraceOptions::default();
         let instructions = ItraceOptions { instructions: true, ..none };
         let cases = [
-            ("", ItraceOptions::all()),
+            ("", none),
+            (" ,", none),
             ("i1i", ItraceOptions { every: Some(1), ..instructions }),
             ("i 1000 i l64", ItraceOptions { every: Some(1000), stack: 64, ..instructions }),
             (
@@ -332,9 +342,13 @@ mod tests {
                 },
             ),
             ("i", instructions),
+            (
+                "y5iA",
+                ItraceOptions { cycles: true, every: Some(5), approximate: true, only_pt: Some('y'), ..none },
+            ),
             ("ig", ItraceOptions { chain: 16, ..instructions }),
-            ("ig64q", ItraceOptions { chain: 64, only_pt: Some('q'), undecoded: Some('q'), ..instructions }),
-            ("ZT", ItraceOptions { timeless: true, timestamps: true, undecoded: Some('Z'), ..none }),
+            ("ig64qq", ItraceOptions { chain: 64, only_pt: Some('q'), quick: 2, ..instructions }),
+            ("ZT", ItraceOptions { timeless: true, timestamps: true, undecoded: Some('T'), ..none }),
         ];
         for (text, expected) in cases {
             assert_eq!(ItraceOptions::parse(text).unwrap(), expected, "{text}");
@@ -345,6 +359,7 @@ mod tests {
         for time in ["i100usle", "i5", "i1t", "i99999999999999999999ms"] {
             assert!(ItraceOptions::parse(time).unwrap().check_for_spe().is_err(), "{time}");
         }
-        assert!(ItraceOptions::all().check_for_spe().is_ok());
+        assert!(ItraceOptions::without_letters().check_for_spe().is_ok());
+        assert!(none.check_for_spe().is_err() && none.check_for_pt("").is_err());
     }
 }

@@ -52,7 +52,7 @@ mod tests {
     #[test]
     fn the_last_branches_come_first() {
         let mut ring = Ring::default();
-        let mut push = |ring: &mut Ring, from| {
+        let push = |ring: &mut Ring, from| {
             ring.push(Branch { from, ..Branch::default() }, 3);
             ring.pieces().concat().iter().map(|branch| branch.from).collect::<Vec<_>>()
         };

@@ -44,6 +44,8 @@ impl IntelPt {
             compressed_returns: event_config & info.no_return_compression_bit == 0,
             branches: PtInfo::traces_branches(event_config),
             near: Clock { conv: info.conv }.ticks(near),
+            counts_cycles: false,
+            walk: intel_pt::Walk::Code,
         };
         Ok(IntelPt { info, config, event_config })
     }

@@ -44,7 +44,7 @@ pub(crate) const PERF_ONLY: [(&str, &str); 1] = [(
 ///
 /// --itrace decodes Arm SPE as perf 7.3 does: f first-level cache, m last-level cache, t TLB, b
 /// branches, a remote accesses, M memory, i instructions (i100i: one record in 100), l branch stacks.
-/// Of Intel PT it decodes i instructions (i1000i, i100us, i10t), b branches, c calls, r returns, x
+/// Of Intel PT it decodes i instructions (i1000i, i100us, i10t), y core cycles, b branches, c calls, r returns, x
 /// transactions, w PTWRITE, p power and PSB, e errors; l64 adds last branches and g16 call chains to
 /// i, x, w and p; s100 skips 100 samples. Code is found as -b finds files, if it is the recorded one.
 /// With --time, only the trace of a window is decoded, from the synchronization in front of it on.
@@ -103,10 +103,10 @@ pub(crate) struct Inject {
     /// Merge sched_stat_* samples with the sched_switch samples before them: where tasks slept, and how long
     #[arg(short = 's', long)]
     sched_stat: bool,
-    /// Decode the AUX data of Arm SPE or Intel PT into samples; letters as for perf script --itrace [default of Arm
-    /// SPE: all events]
-    #[arg(long, value_name = "LETTERS", num_args = 0..=1, require_equals = true, default_missing_value = "")]
-    itrace: Option<String>,
+    /// Decode the AUX data of Arm SPE, Intel PT or CoreSight into samples; letters as for perf script --itrace [default:
+    /// all events, as far as the trace has them]
+    #[arg(long, value_name = "LETTERS", num_args = 0..=1, require_equals = true)]
+    itrace: Option<Option<String>>,
     /// With --itrace of Intel PT, take the kernel's code from this file
     #[arg(short = 'k', long, value_name = "FILE")]
     vmlinux: Option<PathBuf>,
@@ -233,7 +233,7 @@ impl Inject {
         }
         if let Some(options) = &self.itrace {
             passes.push(Box::new(
-                Itrace::new(options, self.strip, ids.clone().with_code(self.vmlinux.clone()))
+                Itrace::new(options.as_deref(), self.strip, ids.clone().with_code(self.vmlinux.clone()))
                     .map_err(usage)?,
             ));
         }

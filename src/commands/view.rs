@@ -20,7 +20,7 @@ use crate::io::target::Named;
 /// shown as their kernel prints them; what that needs more than the recording for is shown field by field.
 ///
 /// --itrace decodes a hardware trace first, as perfx inject --itrace does, into a temporary file. Of Intel PT, -F
-/// +flags tells calls from returns and jumps.
+/// +flags tells calls from returns and jumps, and +ipc the instructions in a core cycle.
 ///
 /// Examples:
 ///   perfx view perf.data --head 20
@@ -34,8 +34,8 @@ pub(crate) struct View {
     #[command(flatten)]
     input: InputArgs,
     /// Fields to show: comm, pid, tid, cpu, time, period, event, trace, addr, weight, cgroup, ip, sym, symoff, dso,
-    /// srcline, brstack, flags, synth, phys_addr, data_page_size, code_page_size; or +FIELD and -FIELD to change those
-    /// that perf script shows by default
+    /// srcline, brstack, flags, ipc, synth, phys_addr, data_page_size, code_page_size; or +FIELD and -FIELD to change
+    /// those that perf script shows by default
     #[arg(help_heading = "Lines", short = 'F', long, value_name = "FIELD,…", allow_hyphen_values = true)]
     fields: Option<String>,
     /// Show times with nine digits after the point
@@ -53,16 +53,10 @@ pub(crate) struct View {
     /// Show only the number of samples
     #[arg(help_heading = "Lines", long, conflicts_with_all = ["fields", "ns", "json", "no_inline", "head"])]
     count: bool,
-    /// Decode a trace of Intel PT or CoreSight, and show its samples: letters as for perfx inject --itrace [default: ce]
-    #[arg(
-        help_heading = "Samples",
-        long,
-        value_name = "LETTERS",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "ce"
-    )]
-    itrace: Option<String>,
+    /// Decode a trace of Intel PT or CoreSight, and show its samples: letters as for perfx inject --itrace [default:
+    /// cxwpoIe]
+    #[arg(help_heading = "Samples", long, value_name = "LETTERS", num_args = 0..=1, require_equals = true)]
+    itrace: Option<Option<String>>,
     #[command(flatten)]
     stacks: StackArgs,
 }
@@ -83,7 +77,7 @@ impl View {
         let (filter, threads) = (self.stacks.filter()?, self.stacks.threads());
         let recording = Source::of(&self.input).open_indexed()?;
         let recording = match &self.itrace {
-            Some(letters) => with_trace(recording, letters, &ids, threads, &mut report)?,
+            Some(letters) => with_trace(recording, letters.as_deref(), &ids, threads, &mut report)?,
             None => recording,
         };
         let recording = with_chains(recording, &ids, threads, &mut report)?;

@@ -34,6 +34,21 @@ pub struct Config {
     pub branches: bool,
     /// A value of the whole time-stamp counter near to the trace, whose upper 8 bits TSC packets lack.
     pub near: u64,
+    /// Sinks are told the core cycles.
+    pub counts_cycles: bool,
+    /// How much is decoded.
+    pub walk: Walk,
+}
+
+/// How much of a trace is decoded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Walk {
+    /// All code that was executed.
+    Code,
+    /// No code: of the flow only the addresses in packets, each with an [`Event::Passed`](crate::Event::Passed).
+    Addresses,
+    /// The same, but of the flow only the addresses at points of synchronization.
+    Syncs,
 }
 
 impl Default for Config {
@@ -45,6 +60,8 @@ impl Default for Config {
             compressed_returns: true,
             branches: true,
             near: 0,
+            counts_cycles: false,
+            walk: Walk::Code,
         }
     }
 }

@@ -39,6 +39,13 @@ pub trait Sink {
         let _ = now;
     }
 
+    /// A packet told how many core cycles code was traced up to the next branch that needs a packet; `exact` if CYC
+    /// packets tell them, else they are estimated. Only if the tracer's configuration says that they are counted.
+    #[inline(always)]
+    fn cycles(&mut self, total: u64, exact: bool) {
+        let _ = (total, exact);
+    }
+
     /// All blocks are about to be dropped, to keep memory bounded: ids of blocks mean nothing afterwards. This
     /// may happen between any two packets, depending on what the decoder did before, so that results must not
     /// depend on it.
@@ -72,6 +79,11 @@ pub enum Event {
     },
     /// After a fault the flow is known again from `ip` on. What ran in between is not known.
     Resumed {
+        /// The address of the next instruction.
+        ip: u64,
+    },
+    /// Execution was at `ip`; the code in front of it was not decoded.
+    Passed {
         /// The address of the next instruction.
         ip: u64,
     },

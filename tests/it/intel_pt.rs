@@ -195,8 +195,11 @@ fn inject_makes_the_samples_events_and_errors_of_perf_inject() {
                 "rare" => &["bpwxe", "pwxl8"],
                 // Without longjmp.
                 "halve" => &["b", "i100ig", "i64nsg3l8e"],
-                "switch" => &["b", "i100ile", "i64nsl8e", "bi100is37"],
-                _ => &["b", "i100ile", "cr", "i64nsl8e", "i10usbe"],
+                "switch" => &["b", "i100ile", "i64nsl8e", "bi100is37", "y10il4s11"],
+                "times" => &["b", "i100ile", "cr", "i64nsl8e", "i10usbe", "iy", "y1i", "iy7iAg", "yqp"],
+                "user" => &["b", "i100ile", "yA", "bq", "bqi", "qqip", "i1il2q", "Zi100ib"],
+                "overflow" => &["b", "i100ile", "y1ie", "biqe"],
+                _ => &["b", "i100ile", "cr", "i64nsl8e", "i10usbe", "y3i", "biqpw"],
             };
             for letters in letters {
                 let itrace = format!("--itrace={letters}");
@@ -382,7 +385,7 @@ fn a_trace_in_samples_is_refused_with_the_command_that_decodes_it() {
 fn letters_that_are_not_decoded_are_refused_by_name() {
     let folder = temp();
     let input = root().join("tests/data/trace/user.data");
-    for (letters, letter) in [("i1iG", 'G'), ("iL", 'L'), ("bq", 'q'), ("y1i", 'y'), ("bZ", 'Z')] {
+    for (letters, letter) in [("i1iG", 'G'), ("iL", 'L'), ("bT", 'T')] {
         let ran = inject(letters, "1", &input, &folder.path().join("out.data"));
         assert_eq!(ran.code, Some(1), "{}", ran.stderr);
         assert!(ran.stderr.contains(&format!("`{letter}` is not decoded yet")), "{}", ran.stderr);
@@ -476,6 +479,9 @@ fn view_shows_the_lines_of_perf_script() {
             ("halve", "i100ig", None),
             ("threads", "i100il8", Some("+brstack")),
             ("rare", "pw", None),
+            ("times", "bi10iy", Some("+ipc")),
+            ("rare", "bA", Some("+ipc")),
+            ("kernel", "bi", Some("+flags,+ipc")),
         ] {
             let input = data.join(name).with_extension("data");
             let itrace = format!("--itrace={letters}");

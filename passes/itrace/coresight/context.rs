@@ -63,7 +63,7 @@ impl Events {
         // perf takes nanoseconds for a number of instructions.
         let given = options.time.map_or(DEFAULT, |(number, unit)| number.saturating_mul(scale(unit)));
         let period = options.every.unwrap_or(given).max(1);
-        let mut ids = traced.ids(2, all).into_iter();
+        let mut ids = traced.ids(CodeEvents::IDS, all).into_iter();
         Ok(Events { sampled: CodeEvents::of(options, attr, period, &mut ids), period, clock })
     }
 

@@ -18,13 +18,14 @@ pub(super) fn of(context: Arc<Context>, counts: Arc<Mutex<Counts>>) -> Batches {
         let Context { recorded, code, events, threads, room, .. } = &*context;
         let samplers = (0..recorded.buffers.len()).map(|buffer| Sampler::new(&context, buffer));
         let turns = Turns::new(samplers, *threads > 1 && events.has_many(), room.clone());
-        let skip = Skip::new(events.skip, events.sampled.instructions.as_ref(), context.endian);
+        let counting = [&events.sampled.instructions, &events.sampled.cycles].into_iter().flatten();
+        let skip = Skip::new(events.skip, counting, context.endian);
         let mut merge = Merge::new(skip, context.endian, hand_out);
         add_lost(&context, &mut merge)?;
         let buffers = (&recorded.tracer, &recorded.buffers[..]);
         let clock = recorded.clock();
         decode(buffers, code, *threads, &&turns, |part, made| {
-            merge.release(if clock.conv.is_some() { clock.time(part.time) } else { 0 })?;
+            merge.release(if events.is_timed { clock.time(part.time) } else { 0 })?;
             merge.add(part, made)
         })?;
         *counts.lock().unwrap_or_else(PoisonError::into_inner) = turns.counts();

@@ -5,6 +5,7 @@ use perfx_format::record::pt_info::PtInfo;
 use perfx_format::{Event, sample_type as st};
 use perfx_pipeline::{Result, ensure};
 
+use super::cycles::Cycles;
 use super::rare::RareEvents;
 use crate::itrace::code_events::CodeEvents;
 use crate::itrace::events::{Decoded, Traced};
@@ -15,9 +16,13 @@ use crate::itrace::options::{DEFAULT, ItraceOptions, scale};
 pub(super) struct Events {
     pub(super) sampled: CodeEvents,
     pub(super) rare: RareEvents,
+    /// Whether samples have times.
+    pub(super) is_timed: bool,
     /// So many samples are left out at the beginning.
     pub(super) skip: u64,
     pub(super) period: Period,
+    /// Core cycles at the beginning, if samples need them.
+    pub(super) cycles: Option<Cycles>,
     /// Whether there are records of errors: of any, of lost packets, of lost data.
     pub(super) errors: bool,
     pub(super) overflows: bool,
@@ -41,8 +46,9 @@ impl Events {
         let mut attr = traced.attr(0);
         attr.sample_type |= st::IP | st::TID | st::PERIOD;
         let clock = recorded.clock();
+        let is_timed = clock.conv.is_some() && !options.timeless;
         attr.sample_type |= st::TIME;
-        if clock.conv.is_none() {
+        if !is_timed {
             attr.sample_type &= !st::TIME;
         }
         if !info.is_per_cpu {
@@ -66,12 +72,14 @@ impl Events {
             !options.pebs || !all.iter().any(|event| event.attr().flag(AUX_OUTPUT)),
             "--itrace: `o` is not decoded yet, and events of the recording wrote their samples to the trace"
         );
-        let mut ids = traced.ids(2 + RareEvents::IDS, all).into_iter();
+        let mut ids = traced.ids(CodeEvents::IDS + RareEvents::IDS, all).into_iter();
         Ok(Events {
             sampled: CodeEvents::of(options, attr, sample_period, &mut ids),
             rare: RareEvents::of(options, attr, config & PtInfo::POWER != 0, &mut ids),
+            is_timed,
             skip: options.skip,
             period,
+            cycles: (options.cycles || options.flags).then(|| Cycles::new(options.approximate)),
             errors: options.errors,
             overflows: options.errors && !options.no_overflows,
             lost: options.errors && !options.no_lost,
@@ -81,7 +89,7 @@ impl Events {
     /// Whether there are so many samples that most of the work is to build them.
     pub(super) fn has_many(&self) -> bool {
         let (Period::Instructions(period) | Period::Ticks(period)) = self.period;
-        self.sampled.branches.is_some() || self.sampled.instructions.is_some() && period < FEW
+        self.sampled.branches.is_some() || self.sampled.counts() && period < FEW
     }
 
     /// All selected events, in the order of their ids.

@@ -12,6 +12,7 @@ use perfx_format::sample::{BranchFlags, FlowFlags, NewSample};
 use perfx_trace::{Blocks, Event, Fault, Kind, PathId, Reason, Space, Step};
 
 use super::context::Context;
+use super::cycles::{Counted, Counts as Kinds, Cycles};
 use super::events::Period;
 use super::stacks::Stacks;
 use crate::itrace::calls::Change;
@@ -53,6 +54,8 @@ pub(super) struct Sampler<'c> {
     instructions: u64,
     /// The instructions up to the last sample.
     sampled: u64,
+    /// Core cycles, if samples need them.
+    cycles: Option<Cycles>,
     due: Due,
     counts: Counts,
 }
@@ -149,7 +152,7 @@ impl<'c> Sampler<'c> {
     pub(super) fn new(context: &'c Context, buffer: usize) -> Sampler<'c> {
         let events = &context.events;
         let due = Due {
-            period: events.sampled.instructions.as_ref().map(|_| events.period),
+            period: events.sampled.counts().then_some(events.period),
             since: 0,
             now: 0,
             behind: 0,
@@ -176,6 +179,7 @@ impl<'c> Sampler<'c> {
             pending: 0..0,
             instructions: 0,
             sampled: 0,
+            cycles: events.cycles,
             due,
             counts: Counts::default(),
         }
@@ -234,8 +238,9 @@ impl<'c> Sampler<'c> {
         made: &mut impl Samples,
     ) {
         // At the first one, a packet is reached.
-        let is_reached = self.arriving.is_some() || self.behind_lead.is_some();
-        if is_reached && let Some(first) = some.next() {
+        while self.awaits_packet()
+            && let Some(first) = some.next()
+        {
             self.path((all, first), blocks, made);
             instructions -= u64::from(blocks.path(all[first]).instructions);
         }
@@ -246,6 +251,12 @@ impl<'c> Sampler<'c> {
             true => some.for_each(|at| self.path((all, at), blocks, made)),
             false => self.skip(some, instructions),
         }
+    }
+
+    /// Whether something is new at the next branch that needs a packet.
+    fn awaits_packet(&self) -> bool {
+        let awaits_cycles = self.cycles.as_ref().is_some_and(Cycles::is_new);
+        self.arriving.is_some() || self.behind_lead.is_some() || awaits_cycles
     }
 
     /// Whether there may be a sample in so many instructions.
@@ -297,6 +308,10 @@ impl<'c> Sampler<'c> {
         self.arriving = behind.or(self.arriving);
         if lead < path.len() {
             self.arrive();
+            if let Some(cycles) = &mut self.cycles {
+                let is_taken = blocks.steps(all[at])[lead].to.is_some();
+                cycles.reach(is_taken);
+            }
         }
     }
 
@@ -309,12 +324,17 @@ impl<'c> Sampler<'c> {
         self.instructions += u64::from(step.count);
         self.told_behind += u64::from(step.count);
         let to = step.to.map(|to| blocks[to].start);
+        let needs_packet = step.count == block.count && needs_packet(block.kind);
+        let mut has_sample = false;
         if self.due.period.is_some() {
-            self.sample(step, to, blocks, made);
+            has_sample = self.sample(step, (to, needs_packet), blocks, made);
         } else {
             self.due.behind += u64::from(step.count);
         }
         self.arrive();
+        if !has_sample {
+            self.count_cycles(needs_packet, to.is_some());
+        }
         if let Some(to) = to {
             let class = Class::of(block.kind);
             self.stacks.call(to, || Change::of(block), false);
@@ -322,41 +342,81 @@ impl<'c> Sampler<'c> {
         }
     }
 
-    /// Makes the samples of the instructions of a step, the last of which is a branch if there is `to`.
+    /// Counts cycles up to the end of a step or to an event. perf looks at it if it `is_seen`: at branches that are taken, and at
+    /// samples.
     #[inline(always)]
-    fn sample(&mut self, step: Step, to: Option<u64>, blocks: &Blocks, made: &mut impl Samples) {
+    fn count_cycles(&mut self, needs_packet: bool, is_seen: bool) {
+        if let Some(cycles) = &mut self.cycles {
+            match needs_packet {
+                true => cycles.reach(is_seen),
+                false => cycles.pass(),
+            }
+        }
+    }
+
+    /// Makes the samples of the instructions of a step, the last of which is a branch if it goes `to` some place. True if that
+    /// has a sample.
+    #[inline(always)]
+    fn sample(
+        &mut self,
+        step: Step,
+        (to, needs_packet): (Option<u64>, bool),
+        blocks: &Blocks,
+        made: &mut impl Samples,
+    ) -> bool {
         let mut done = 0;
         while done < step.count {
             let rest = u64::from(step.count - done);
             let next = self.due.next().unwrap_or(u64::MAX);
             if next > rest {
                 self.due.count(rest);
-                return;
+                return false;
             }
             self.due.count(next);
             self.due.sampled();
             done += next as u32;
             let ip = blocks.nth(step.block, done - 1).unwrap_or_default();
-            if done == step.count {
+            let is_last = done == step.count;
+            if is_last {
                 self.arrive();
                 self.estimate(ip, to.unwrap_or(0));
             }
+            self.count_cycles(is_last && needs_packet, true);
             let total = self.instructions - u64::from(step.count - done);
             let block = &blocks[step.block];
             let flow = if done == block.count { flow(block.kind) } else { 0 };
             self.instruction(ip, total, flow, made);
         }
+        step.count > 0
     }
 
     /// A sample of the instruction at `ip`, the last of so many.
     #[cold]
     fn instruction(&mut self, ip: u64, total: u64, flow: u32, made: &mut impl Samples) {
-        let period = total - std::mem::replace(&mut self.sampled, total);
+        let period = total.wrapping_sub(std::mem::replace(&mut self.sampled, total));
         if let Some(event) = &self.context.events.sampled.instructions {
-            let raw = [flow | self.transaction_flow(flow)];
+            let raw = self.raw(flow, 0, Kinds::Instructions, total);
             let sample = NewSample { ip, period, raw: &raw, ..self.new_sample(event, ip) };
             self.push_with_history(sample, event, made);
         }
+        if let Some(event) = &self.context.events.sampled.cycles
+            && let Some(counted) = self.counted(Kinds::Cycles, total)
+        {
+            let raw = raw(flow | self.transaction_flow(flow), 0, counted);
+            let sample = NewSample { ip, period: counted.cycles, raw: &raw, ..self.new_sample(event, ip) };
+            self.push_with_history(sample, event, made);
+        }
+    }
+
+    /// What was counted since the last sample of a kind, at so many instructions.
+    fn counted(&mut self, kind: Kinds, instructions: u64) -> Option<Counted> {
+        self.cycles.as_mut()?.since(kind, instructions)
+    }
+
+    /// The raw data of a sample.
+    fn raw(&mut self, flow: u32, behind: u64, kind: Kinds, instructions: u64) -> [u32; 7] {
+        let counted = self.counted(kind, instructions).unwrap_or_default();
+        raw(flow | self.transaction_flow(flow), behind, counted)
     }
 
     /// Adds a sample, with what was before it.
@@ -379,7 +439,7 @@ impl<'c> Sampler<'c> {
     #[cold]
     fn frequency(&mut self, next: &Entry, events: &[Event], made: &mut impl Samples) {
         match next {
-            Entry::Now(_) | Entry::Time(_) | Entry::Space(_) => {}
+            Entry::Now(_) | Entry::Time(_) | Entry::Space(_) | Entry::Cycles(..) => {}
             Entry::Event(number) if matches!(events[*number as usize], Event::Sync { .. }) => {}
             _ => self.ratio_at(self.changed.unwrap_or(0), made),
         }
@@ -417,7 +477,7 @@ impl<'c> Sampler<'c> {
         };
         if is_selected {
             let sample = self.new_sample(event, if from != 0 { from } else { to });
-            let raw = with_word(flow | self.transaction_flow(flow), behind);
+            let raw = self.raw(flow, behind, Kinds::Branches, self.instructions);
             self.push(NewSample { ip: from, addr: to, period: 1, raw: &raw, ..sample }, event, made);
         }
     }
@@ -459,7 +519,7 @@ impl<'c> Sampler<'c> {
 
     /// The time by which records are sorted; those without times come last, as perf decodes them.
     fn key(&self) -> u64 {
-        if self.context.recorded.clock().conv.is_some() { self.latest } else { u64::MAX - 1 }
+        if self.context.events.is_timed { self.latest } else { u64::MAX - 1 }
     }
 
     fn event(&mut self, event: Event, blocks: &Blocks, made: &mut impl Samples) {
@@ -467,11 +527,20 @@ impl<'c> Sampler<'c> {
         if matches!(event, Event::Sync { .. } | Event::Frequency { .. } | Event::Power { .. }) {
             self.at(self.due.now);
         }
+        match event {
+            Event::PageTable { .. } => {}
+            Event::Fault(_) => self.cycles.iter_mut().for_each(Cycles::lose),
+            _ => self.count_cycles(true, true),
+        }
         let rare = &self.context.events.rare;
         match event {
             Event::Begin { ip } | Event::Resumed { ip } => {
                 self.stacks.call(ip, || Change::Begin, false);
                 self.branch((0, 0), ip, 0, (Class::Begin, FlowFlags::BRANCH | FlowFlags::BEGIN), made);
+            }
+            Event::Passed { ip } => {
+                self.sampled = self.instructions.wrapping_sub(1);
+                self.instruction(ip, self.instructions, 0, made);
             }
             Event::End { ip, block, to } => {
                 let class = block.map_or(Class::End, |block| Class::of(blocks[block].kind));
@@ -553,7 +622,8 @@ impl parts::Sampler for Sampler<'_> {
         }
         let mut paths = 0..0;
         for entry in &notes.entries {
-            if !matches!(entry, Entry::Paths(..) | Entry::Behind(_) | Entry::Time(_) | Entry::Now(_)) {
+            use Entry::{Behind, Cycles, Now, Paths, Time};
+            if !matches!(entry, Paths(..) | Behind(_) | Time(_) | Now(_) | Cycles(..)) {
                 self.push_pending(&notes.paths, blocks);
             }
             if self.changed.is_some() {
@@ -574,6 +644,9 @@ impl parts::Sampler for Sampler<'_> {
                         self.told_behind = 0;
                     }
                 }
+                Entry::Cycles(told, is_exact) => {
+                    self.cycles.iter_mut().for_each(|cycles| cycles.tell(told, is_exact));
+                }
                 Entry::Space(space) => self.switch(space),
                 Entry::Event(number) => self.event(notes.events[number as usize], blocks, made),
             }
@@ -586,6 +659,13 @@ impl parts::Sampler for Sampler<'_> {
     fn counts(&self) -> &Counts {
         &self.counts
     }
+}
+
+/// The raw data of samples of branches, instructions and cycles: flags, a return address, and what was counted.
+fn raw(flow: u32, behind: u64, Counted { instructions, cycles }: Counted) -> [u32; 7] {
+    let [flow, behind @ ..] = with_word(flow, behind);
+    let [instructions, cycles] = [instructions, cycles].map(|count| [count as u32, (count >> 32) as u32]);
+    [flow, behind[0], behind[1], instructions[0], instructions[1], cycles[0], cycles[1]]
 }
 
 /// True if a packet says where a branch goes, or whether it is taken.

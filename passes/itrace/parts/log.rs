@@ -19,6 +19,8 @@ pub(crate) enum Entry {
     Time(u64),
     /// A packet told this time, in ticks.
     Now(u64),
+    /// A packet told this number of core cycles; true if it is exact.
+    Cycles(u64, bool),
     /// The steps that follow are of this thread.
     Space(Option<Space>),
     /// An event, by its number.
@@ -148,6 +150,10 @@ impl Sink for Log<'_> {
     #[inline(always)]
     fn time(&mut self, now: u64) {
         self.notes.entries.push(Entry::Now(now));
+    }
+
+    fn cycles(&mut self, total: u64, exact: bool) {
+        self.notes.entries.push(Entry::Cycles(total, exact));
     }
 
     fn forget(&mut self, blocks: &Blocks) {

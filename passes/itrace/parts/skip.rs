@@ -10,16 +10,21 @@ use crate::itrace::events::Decoded;
 #[derive(Debug)]
 pub(crate) struct Skip {
     left: u64,
-    /// The samples of instructions: the next one of a buffer stands for what was left out there, too.
-    instructions: Option<(u64, Layout)>,
-    periods: HashMap<usize, u64>,
+    /// Events whose next sample in a buffer stands for what was left out there, too: their ids and layouts.
+    counting: Vec<(u64, Layout)>,
+    /// What was left out, by the buffer and the event.
+    periods: HashMap<(usize, u64), u64>,
     endian: Endian,
 }
 
 impl Skip {
-    pub(crate) fn new(count: u64, instructions: Option<&Decoded>, endian: Endian) -> Skip {
-        let instructions = instructions.map(|event| (event.id, Layout::new(&event.attr)));
-        Skip { left: count, instructions, periods: HashMap::new(), endian }
+    pub(crate) fn new<'e>(
+        count: u64,
+        counting: impl IntoIterator<Item = &'e Decoded>,
+        endian: Endian,
+    ) -> Skip {
+        let counting = counting.into_iter().map(|event| (event.id, Layout::new(&event.attr))).collect();
+        Skip { left: count, counting, periods: HashMap::new(), endian }
     }
 
     /// True if nothing is left out any more.
@@ -45,16 +50,17 @@ impl Skip {
         if sample.kind() != RecordType::SAMPLE {
             return push(record);
         }
-        let own = self.instructions.as_ref().filter(|(id, layout)| layout.id(&sample) == Some(*id));
+        let own = self.counting.iter().find(|(id, layout)| layout.id(&sample) == Some(*id));
         let period = own.and_then(|(_, layout)| layout.period(&sample));
+        let key = (buffer, own.map_or(0, |(id, _)| *id));
         if self.left > 0 {
             self.left -= 1;
             if let Some(period) = period {
-                *self.periods.entry(buffer).or_default() += period;
+                *self.periods.entry(key).or_default() += period;
             }
             return;
         }
-        match period.and_then(|period| Some((own?, period, self.periods.remove(&buffer)?))) {
+        match period.and_then(|period| Some((own?, period, self.periods.remove(&key)?))) {
             Some(((_, layout), period, before)) => {
                 let mut changed = record.to_vec();
                 layout

@@ -222,16 +222,16 @@ pub(crate) fn with_chains(
     rewritten(recording, vec![Box::new(ConvertCallchain::if_possible(ids.clone()))], threads, report)
 }
 
-/// The recording with its hardware trace decoded, as `letters` of `inject --itrace` say, into a temporary file.
+/// The recording with its hardware trace decoded, as `letters` of `perf script --itrace` say, into a temporary file.
 pub(crate) fn with_trace(
     recording: Recording,
-    letters: &str,
+    letters: Option<&str>,
     ids: &IdOptions,
     threads: usize,
     report: &mut Report,
 ) -> Result<Recording> {
-    let pass = Itrace::new(letters, false, ids.clone()).map_err(usage)?;
-    rewritten(recording, vec![Box::new(pass.with_flags())], threads, report)
+    let pass = Itrace::to_look_at(letters, ids.clone()).map_err(usage)?;
+    rewritten(recording, vec![Box::new(pass)], threads, report)
 }
 
 /// The recording as passes leave it, in a temporary file.

@@ -32,6 +32,7 @@ pub enum Field {
     PhysAddr,
     DataPageSize,
     CodePageSize,
+    Ipc,
 }
 
 impl Field {
@@ -44,6 +45,7 @@ impl Field {
             Field::Time => (sample_type::TIME, "the time (perf record --timestamp)"),
             Field::Flags => (sample_type::RAW, "what kind of branch it was"),
             Field::Synth => (sample_type::RAW, "data of a trace"),
+            Field::Ipc => (sample_type::RAW, "how many cycles it took"),
             Field::Trace => (sample_type::RAW, "raw data (perf record -R, and tracepoints always)"),
             Field::Addr => (sample_type::ADDR, "the address (perf record --data)"),
             Field::Weight => {
@@ -65,7 +67,7 @@ impl Field {
     fn is_of(self, event: &Event, decoded: bool) -> bool {
         let attr = event.attr();
         let is_of_kind = match self {
-            Field::Flags => decoded && attr.type_ == HARDWARE,
+            Field::Flags | Field::Ipc => decoded && attr.type_ == HARDWARE,
             Field::Synth => attr.type_ == synth::TYPE,
             _ => true,
         };

@@ -89,11 +89,24 @@ pub struct SampleLine<'s> {
     /// The size of the page with the code, bytes; 0 if it is not known
     #[serde(skip_serializing_if = "Option::is_none")]
     code_page_size: Option<u64>,
+    /// Of a decoded trace: instructions and core cycles since the sample before, if they are known
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) ipc: Option<Counted>,
     /// The call chain, innermost first; without one, the place of `ip`
     // The last field: `Items` writes what is in it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Vec<FrameObject<'s>>>")]
     frames: Option<[FrameObject<'s>; 0]>,
+}
+
+/// What was counted.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(super) struct Counted {
+    /// The instructions
+    pub(super) instructions: Decimal<u64>,
+    /// The core cycles
+    pub(super) cycles: Decimal<u64>,
 }
 
 /// A function on the stack.

@@ -7,6 +7,7 @@ use foldhash::fast::RandomState;
 use perfx_format::record::cpumode::{KERNEL, USER};
 use perfx_format::sample::{Branch, FlowFlags, Sample, U64s, frames};
 use perfx_format::{HexNumber, Layouts, Record, named_pid};
+use perfx_look::json::Decimal;
 use perfx_look::render::{push_number, readable};
 use perfx_model::address_space::{Machine, Space, moment};
 use perfx_pipeline::Result;
@@ -14,7 +15,7 @@ use perfx_resolve::{Facts, Frame, FrameCache, LastChain, frame_at};
 
 use super::fields::{Field, ViewOptions, weight};
 use super::form::{Form, FrameForm};
-use super::json::{self, SampleLine};
+use super::json::{self, Counted, SampleLine};
 use super::names::{Found, Lines, SharedNames};
 use super::synth;
 use super::text::{page_size, push_address, push_call, push_cpu, push_time, push_wide, shown_flags};
@@ -205,6 +206,7 @@ impl<'v> SampleWriter<'v> {
                 out.extend_from_slice(page_size(size.unwrap_or(0)).as_bytes());
             }
         }
+        push_ipc(out, form, shown);
         out.push(b'\n');
         Ok(())
     }
@@ -240,6 +242,7 @@ impl<'v> SampleWriter<'v> {
             push_address(out, address);
             self.push_symbol(out, form.frame(), at, address)?;
         }
+        push_ipc(out, form, shown);
         out.push(b'\n');
         Ok(())
     }
@@ -262,6 +265,11 @@ impl<'v> SampleWriter<'v> {
             let endian = record.endian();
             line.flags =
                 form.has(Field::Flags).then(|| FlowFlags::of_raw(raw, endian).unwrap_or_default().text());
+            let counted = counted(form, shown).map(|(instructions, cycles)| Counted {
+                instructions: Decimal(instructions),
+                cycles: Decimal(cycles),
+            });
+            line.ipc = counted;
             let synthesized = form.synthesized.filter(|_| form.has(Field::Synth));
             let text = synthesized.and_then(|config| synth::text(config, raw, endian));
             line.synth = text.map(|text| text.trim().to_owned());
@@ -435,6 +443,21 @@ impl<'v> SampleWriter<'v> {
             })?;
         out.extend_from_slice(&bytes[from as usize..end as usize]);
         Ok(during)
+    }
+}
+
+/// The instructions and cycles since the sample before, if they are known and shown.
+fn counted(form: &Form<'_>, Shown { record, parts, .. }: Shown<'_>) -> Option<(u64, u64)> {
+    let raw = parts.raw.filter(|_| form.has(Field::Ipc))?;
+    FlowFlags::counted(raw, record.endian()).filter(|(instructions, cycles)| *instructions > 0 && *cycles > 0)
+}
+
+/// Appends how many instructions there were in a cycle.
+fn push_ipc(out: &mut Vec<u8>, form: &Form<'_>, shown: Shown<'_>) {
+    if let Some((instructions, cycles)) = counted(form, shown) {
+        let hundredths = u128::from(instructions) * 100 / u128::from(cycles);
+        let (whole, rest) = (hundredths / 100, hundredths % 100);
+        out.extend_from_slice(format!(" \t IPC: {whole}.{rest:02} ({instructions}/{cycles}) ").as_bytes());
     }
 }
 

@@ -47,6 +47,13 @@ impl FlowFlags {
         Some(u64::from(endian.u32(raw, 4)?) | u64::from(endian.u32(raw, 8)?) << 32)
     }
 
+    /// In the raw data of a sample, how many instructions and core cycles there were since the one before; 0 cycles if that
+    /// is not known.
+    pub fn counted(raw: &[u8], endian: crate::Endian) -> Option<(u64, u64)> {
+        let word = |at| Some(u64::from(endian.u32(raw, at)?) | u64::from(endian.u32(raw, at + 4)?) << 32);
+        Some((word(12)?, word(20)?))
+    }
+
     /// As perf writes them: whether tracing begins or ends, the kind of branch, and whether it is in a transaction.
     pub fn text(self) -> String {
         let rest = self.0 & !(FlowFlags::BEGIN | FlowFlags::END | FlowFlags::IN_TRANSACTION);

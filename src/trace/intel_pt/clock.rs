@@ -10,6 +10,8 @@
 //!
 //! Cycles are made ticks by the two MTC packets around them if each follows a CYC packet, else by the ratio.
 //! perf rounds in the same way; its samples have these times.
+//!
+//! Of a trace without CYC packets, the cycles are estimated from the time that MTC packets tell, and the ratio.
 
 use super::Config;
 use super::packet::{Packet, Packets};
@@ -38,6 +40,59 @@ pub(super) struct Clock {
     pub(super) told_ratio: u8,
     /// Whether the last packet was CYC.
     is_behind_cyc: bool,
+    /// All cycles in which code was traced.
+    pub(super) total: Total,
+}
+
+/// All core cycles in which code was traced.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Total {
+    pub(super) cycles: u64,
+    /// CYC packets tell them; else they are estimated.
+    pub(super) is_exact: bool,
+    /// Whether code is traced.
+    is_on: bool,
+    /// The time from which they are estimated, and their number then.
+    base: (u64, u64),
+    /// Cycles for a tick of the time-stamp counter.
+    per_tick: f64,
+}
+
+impl Total {
+    /// Tracing is on at this time.
+    fn begin(&mut self, now: u64) {
+        self.is_on = true;
+        if !self.is_exact {
+            self.base = (now, self.cycles);
+        }
+    }
+
+    fn ratio(&mut self, ratio: u8, now: u64, config: &Config) {
+        self.per_tick = match config.tsc_ratio {
+            0 => 0.0,
+            tsc_ratio => f64::from(ratio) / f64::from(tsc_ratio),
+        };
+        if self.is_on {
+            self.begin(now);
+        }
+    }
+
+    fn estimate(&mut self, now: u64) {
+        let (then, cycles) = self.base;
+        if self.is_on && !self.is_exact && now > then {
+            let estimated = (now - then) as f64 * self.per_tick + cycles as f64;
+            self.cycles = self.cycles.max(estimated as u64);
+        }
+    }
+
+    /// Whether the packet, which has been read and may have told the time, tells of them.
+    pub(super) fn is_told_by(&self, packet: &Packet, has_told_time: bool) -> bool {
+        match packet {
+            Packet::Cyc(_) => true,
+            Packet::Mtc(_) => has_told_time && !self.is_exact,
+            _ => false,
+        }
+    }
 }
 
 /// The crystal clock.
@@ -121,11 +176,21 @@ impl Clock {
                 if ratio != self.ratio {
                     self.ratio = ratio;
                     self.cycles = Cycles { base: self.now, count: 0, ..self.cycles };
+                    self.total.ratio(ratio, self.now, config);
                 }
                 false
             }
             Packet::TraceStop | Packet::Bad => {
                 self.crystal = None;
+                self.total.is_on &= *packet != Packet::Bad;
+                false
+            }
+            Packet::Pge(_) => {
+                self.total.begin(self.now);
+                false
+            }
+            Packet::Pgd(_) => {
+                self.total.is_on = false;
                 false
             }
             _ => false,
@@ -139,6 +204,11 @@ impl Clock {
     pub(super) fn branches(&mut self) {
         self.is_behind_cyc = false;
         self.flow = self.now;
+    }
+
+    /// A PSB+ says that code is traced.
+    pub(super) fn is_on(&mut self) {
+        self.total.is_on = true;
     }
 
     fn tsc(&mut self, low: u64, is_behind_cyc: bool, config: &Config) -> bool {
@@ -172,6 +242,7 @@ impl Clock {
     fn mtc(&mut self, mtc: u8, is_behind_cyc: bool, packets: &Packets<'_>, config: &Config) -> bool {
         let Some(crystal) = &mut self.crystal else { return false };
         self.now = self.now.max(crystal.advance(mtc, config));
+        self.total.estimate(self.now);
         if is_behind_cyc {
             let measured = self.measure(packets.clone(), config);
             self.cycles = Cycles { base: self.now, count: 0, measured };
@@ -180,6 +251,10 @@ impl Clock {
     }
 
     fn cyc(&mut self, count: u64, config: &Config) -> bool {
+        self.total.is_exact = true;
+        if self.total.is_on {
+            self.total.cycles = self.total.cycles.wrapping_add(count);
+        }
         let cycles = &mut self.cycles;
         cycles.count = cycles.count.wrapping_add(count);
         let by_ratio = (self.ratio != 0).then(|| f64::from(config.tsc_ratio) / f64::from(self.ratio));

@@ -1,8 +1,10 @@
 //! Packets to flow: what each packet says of where execution went.
 
+mod quick;
+
 use super::packet::{Packet, Packets};
 use super::units::{Past, Unit, behind_damage, belongs_to_psb};
-use super::{Config, Power};
+use super::{Config, Power, Walk};
 use crate::block::{Blocks, InstructionSet};
 use crate::bytes::Trace;
 use crate::flow::Flow;
@@ -57,7 +59,10 @@ impl<I: Image> Decoder<I> {
             interrupted: None,
             bound: Bound::default(),
         };
-        reader.read(trace, unit);
+        match self.config.walk {
+            Walk::Code => reader.read(trace, unit),
+            Walk::Addresses | Walk::Syncs => reader.read_addresses(trace, unit),
+        }
     }
 }
 
@@ -145,9 +150,8 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
                 }
             }
             let was_in_psb = self.past.is_in_psb;
-            if self.past.read(&packet, &packets, self.config, trace) {
+            if self.read_past(&packet, &packets, trace) {
                 self.flow.set_now(self.past.clock.now);
-                self.sink.time(self.past.clock.now);
             }
             if was_in_psb && !self.past.is_in_psb && !ends_psb(&packet) {
                 self.fault(Reason::UnexpectedPacket);
@@ -161,6 +165,20 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
                 packets = next;
             }
         }
+    }
+
+    /// Takes in what a packet tells of time and cycles; `packets` are those behind it. True if it told the time.
+    #[inline(always)]
+    fn read_past(&mut self, packet: &Packet, packets: &Packets<'_>, trace: &Trace<'_>) -> bool {
+        let has_told_time = self.past.read(packet, packets, self.config, trace);
+        if has_told_time {
+            self.sink.time(self.past.clock.now);
+        }
+        let total = &self.past.clock.total;
+        if self.config.counts_cycles && total.is_told_by(packet, has_told_time) {
+            self.sink.cycles(total.cycles, total.is_exact);
+        }
+        has_told_time
     }
 
     /// The packet at this offset is read; `packets` are those behind it.

@@ -48,6 +48,9 @@ impl Past {
             Packet::Tnt { .. } => self.is_in_psb = false,
             Packet::Psb => self.is_in_psb = true,
             _ => {
+                if self.is_in_psb && matches!(packet, Packet::Fup(_)) {
+                    self.clock.is_on();
+                }
                 self.schedule.read(packet, self.is_in_psb);
                 self.schedule.advance(self.clock.now, &trace.switches);
                 if !belongs_to_psb(packet) {

@@ -21,6 +21,7 @@
                         taken where tracing is off
     --per-thread        an AUX buffer for each process instead of each CPU
     --sched-switch      samples of sched:sched_switch in place of SWITCH records, as older kernels need for whole CPUs
+    --sample N          a sample of the event cycles after every N instructions
     --kernel VMLINUX    kernel code is traced, too: system calls and signals run through it (kernel.S; decode with perf -k VMLINUX)
   length:
     --repeat N          every process executes its whole trace N times
@@ -36,7 +37,7 @@ from capstone import Cs, CS_ARCH_X86, CS_MODE_64, x86
 A = argparse.ArgumentParser(usage=__doc__)
 A.add_argument('out'); A.add_argument('steps', nargs='+'); A.add_argument('--truth'); A.add_argument('--kernel')
 for o in 'no-retcomp mtc cyc defer short-first per-thread sched-switch'.split(): A.add_argument('--' + o, action='store_true')
-for o, d in dict(psb=2048, repeat=1, copies=1, ovf=0, slice=0, cut=0, cpus=1, ptw=0, power=0, tsx=0, snapshots=0, ring=1200).items(): A.add_argument('--' + o, type=int, default=d)
+for o, d in dict(psb=2048, repeat=1, copies=1, ovf=0, slice=0, cut=0, cpus=1, ptw=0, power=0, tsx=0, snapshots=0, ring=1200, sample=0).items(): A.add_argument('--' + o, type=int, default=d)
 O = A.parse_args()
 CS = Cs(CS_ARCH_X86, CS_MODE_64); CS.detail = True
 PLAIN, COND, JUMP, CALL, IJUMP, ICALL, RET, SYSCALL, REP, FARRET = range(10)
@@ -264,6 +265,7 @@ def turn(p, c, budget):
                 if p.off: E.begin(ip); truth.write('- %x %s %d %d\n' % (ip, 'start', p.pid, c.n)); p.off = None
                 elif len(E.b) - E.since > O.psb: E.psb(ip)
                 E.mtc(); p.prev = ip; budget -= 1
+                if O.sample and executed >= next_sample[0]: next_sample[0] += O.sample; sample(p, c, ip, E.now)
                 if budget <= 0: # preempted before this instruction
                     E.end(ip); truth.write('%x - preempted %d %d\n' % (ip, p.pid, c.n)); p.prev = None; p.at -= 1; p.off = 'slice'; return True
     finally: c.now = E.now
@@ -273,7 +275,9 @@ def interrupted(p):
     return target if k in (JUMP, CALL) else p.prev + n
 def switch(p, c, out):
     switches.append((p, c, out, c.now)); switched(p, c, out, c.now)
-switches = []
+switches = []; next_sample = [O.sample]
+def sample(p, c, ip, t):
+    records.append((t, rec(9, 1 if ip >> 63 else 2, struct.pack('<QQIIQIIQ', 400 + c.n, ip, p.pid, p.pid, t, c.n, 0, O.sample))))
 def switched(p, c, out, t):
     if O.sched_switch:
         # the fields of sched_switch: common (8 bytes), prev_comm, prev_pid, prev_prio, prev_state, next_comm, next_pid, next_prio
@@ -336,6 +340,7 @@ attrs = [attr(8, config, 1, DIS | ALL | XK | XHV), attr(1, 9, 1, ALL | XK | XHV 
 if O.sched_switch:
     ids.append([300 + i for i in range(n)]); attrs[1] = attrs[1][:40] + struct.pack('<Q', struct.unpack_from('<Q', attrs[1], 40)[0] & ~(1 << 26)) + attrs[1][48:]
     attrs.append(struct.pack('<IIQQQQQ', 2, 128, SCHED_SWITCH, 1, ST | 1 << 10, 4, ALL).ljust(128, b'\0'))
+if O.sample: ids.append([400 + i for i in range(n)]); attrs.append(struct.pack('<IIQQQQQ', 0, 128, 0, O.sample, ST | 1 << 8, 4, ALL | XK | XHV).ljust(128, b'\0'))
 where = lambda i: ((1 << 64) - 1, P[i].pid) if O.per_thread else (i, (1 << 64) - 1)
 data = rec(69, 0, struct.pack('<Q', len(ids) * n) + b''.join(struct.pack('<QQQQ', own[i], i, *where(i)) for own in ids for i in range(n)))
 data += rec(79, 0, struct.pack('<QQQQQBB6x', 0, 1, 0, 0, (1 << 64) - 1, 1, 0))
@@ -361,7 +366,7 @@ for i, first, b in pieces:
 data += rec(68, 0, b'')
 def text(s): b = s.encode() + b'\0'; b = b.ljust((len(b) + 63) // 64 * 64, b'\0'); return struct.pack('<I', len(b)) + b
 desc = struct.pack('<II', len(attrs), 128)
-for a, i, nm in zip(attrs, ids, ['intel_pt//' + ('' if K else 'u'), 'dummy:' + ('HG' if K else 'u'), 'sched:sched_switch']): desc += a + struct.pack('<I', n) + text(nm) + b''.join(struct.pack('<Q', x) for x in i)
+for a, i, nm in zip(attrs, ids, ['intel_pt//' + ('' if K else 'u'), 'dummy:' + ('HG' if K else 'u')] + ['sched:sched_switch'] * O.sched_switch + ['cycles' + ('' if K else ':u')] * bool(O.sample)): desc += a + struct.pack('<I', n) + text(nm) + b''.join(struct.pack('<Q', x) for x in i)
 feats = {3: text('host'), 4: text('6.6'), 5: text('6.6'), 6: text('x86_64'), 7: struct.pack('<II', O.cpus, O.cpus), 9: text('GenuineIntel,6,142,10'), 12: desc, 18: struct.pack('<Q', len(index)) + b''.join(struct.pack('<QQ', *x) for x in index)}
 if O.sched_switch: feats[1] = tracing_data()
 end = start + len(data); table = body = b''; q = end + 16 * len(feats)

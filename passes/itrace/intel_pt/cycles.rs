@@ -1,0 +1,97 @@
+//! Counts core cycles and instructions from one sample to the next, as perf does for its IPC.
+//!
+//! A CYC packet tells the cycles up to the first branch of the packet behind it. Only there the number is known; `A` takes
+//! what packets have told for the number at each sample. perf does not look at it where this branch is not taken.
+
+use std::mem::take;
+
+/// What is known of core cycles at a place.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cycles {
+    /// Every sample is one at which the number is known.
+    is_approximate: bool,
+    /// What packets told.
+    told: u64,
+    /// They tell it themselves; else it is estimated from time, and taken for known everywhere.
+    is_exact: bool,
+    /// No branch behind these packets has been reached.
+    is_new: bool,
+    /// The last number that was known, and whether it is that of this place.
+    known: u64,
+    is_known: bool,
+    /// What had been counted at the last sample of each kind.
+    last: [Counted; 3],
+}
+
+/// The kinds of samples that count each for themselves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Counts {
+    Instructions,
+    Cycles,
+    Branches,
+}
+
+/// Instructions and cycles.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct Counted {
+    pub(super) instructions: u64,
+    pub(super) cycles: u64,
+}
+
+impl Cycles {
+    pub(super) fn new(is_approximate: bool) -> Cycles {
+        let last = [Counted::default(); 3];
+        Cycles { is_approximate, told: 0, is_exact: false, is_new: false, known: 0, is_known: true, last }
+    }
+
+    /// A packet told the number.
+    pub(super) fn tell(&mut self, told: u64, is_exact: bool) {
+        (self.told, self.is_exact, self.is_new) = (told, is_exact, true);
+    }
+
+    /// Whether the next branch that needs a packet may have a new number.
+    pub(super) fn is_new(&self) -> bool {
+        self.is_new
+    }
+
+    /// Execution is at a branch that needed a packet; `is_seen` if perf looks at it.
+    #[inline(always)]
+    pub(super) fn reach(&mut self, is_seen: bool) {
+        let is_known = take(&mut self.is_new) && is_seen;
+        if is_known {
+            self.known = self.told;
+        }
+        self.is_known = is_known || !self.is_exact;
+    }
+
+    /// Execution is at an instruction that needed none.
+    #[inline(always)]
+    pub(super) fn pass(&mut self) {
+        self.is_known = !self.is_exact;
+    }
+
+    /// Where execution goes is not known any more.
+    pub(super) fn lose(&mut self) {
+        self.known = self.told;
+    }
+
+    /// What was counted since the last sample of a kind, if that is known and there were cycles; this is the next one, at so
+    /// many instructions.
+    pub(super) fn since(&mut self, kind: Counts, instructions: u64) -> Option<Counted> {
+        let cycles = match (self.is_approximate, self.is_known) {
+            (true, _) => self.told,
+            (false, true) => self.known,
+            (false, false) => return None,
+        };
+        let last = &mut self.last[kind as usize];
+        let since = Counted {
+            instructions: instructions.wrapping_sub(last.instructions),
+            cycles: cycles - last.cycles,
+        };
+        if since.cycles == 0 {
+            return None;
+        }
+        *last = Counted { instructions, cycles };
+        Some(since)
+    }
+}

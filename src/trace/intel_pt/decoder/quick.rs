@@ -1,0 +1,112 @@
+//! Decodes addresses alone, without the code: what each packet says of where execution was.
+
+use super::super::Walk;
+use super::super::packet::{Packet, Packets};
+use super::super::units::{Unit, behind_damage};
+use super::{Bound, Interrupted, Reader};
+use crate::bytes::Trace;
+use crate::image::Image;
+use crate::sink::{Event, Reason, Sink};
+
+impl<I: Image, S: Sink> Reader<'_, I, S> {
+    pub(super) fn read_addresses(&mut self, trace: &Trace<'_>, unit: &Unit) {
+        let mut packets = Packets::new(trace, unit.start);
+        loop {
+            while !self.past.is_in_psb && packets.next_branches().is_some() {
+                self.past.clock.branches();
+            }
+            let offset = packets.offset();
+            let Some(packet) = packets.next() else { return };
+            self.flow.point.offset = offset;
+            if packet == Packet::Psb {
+                if offset == unit.end {
+                    return;
+                }
+                (self.psb_ip, self.psb_offset) = (None, offset);
+                self.bound = Bound::default();
+            }
+            self.read_past(&packet, &packets, trace);
+            self.arrive();
+            self.read_address(packet);
+            self.past.end(&packet);
+            self.flow.set_space(self.past.schedule.space);
+            if matches!(packet, Packet::Bad | Packet::Cut) {
+                let Some(next) = behind_damage(trace, offset) else { return };
+                packets = next;
+            }
+        }
+    }
+
+    fn read_address(&mut self, packet: Packet) {
+        let is_sync = matches!(packet, Packet::Psb | Packet::PsbEnd | Packet::Bad | Packet::Cut);
+        if self.config.walk == Walk::Syncs && !self.past.is_in_psb && !is_sync {
+            return;
+        }
+        match packet {
+            Packet::Tip(Some(ip)) | Packet::Pge(Some(ip)) | Packet::Fup(Some(ip))
+                if self.is_lost && !self.past.is_in_psb =>
+            {
+                (self.is_lost, self.interrupted) = (false, None);
+                let bound = std::mem::take(&mut self.bound);
+                let begins = matches!(packet, Packet::Pge(_));
+                self.event(if begins { Event::Begin { ip } } else { Event::Resumed { ip } });
+                self.passed(bound, ip);
+            }
+            Packet::Tip(ip) => match (self.interrupted.take(), ip) {
+                (Some(interrupted), Some(to)) => {
+                    let Interrupted { from, aborts, .. } = interrupted;
+                    self.event(Event::Interrupt { from, to, aborts });
+                    self.event(Event::Passed { ip: to });
+                }
+                (None, Some(ip)) => self.event(Event::Passed { ip }),
+                (_, None) => {}
+            },
+            Packet::Pge(Some(ip)) => {
+                self.interrupted = None;
+                self.event(Event::Begin { ip });
+                self.event(Event::Passed { ip });
+            }
+            Packet::Pge(None) => {}
+            Packet::Pgd(to) => match (self.interrupted.take(), to) {
+                (Some(Interrupted { from, .. }), to) => self.event(Event::End { ip: from, block: None, to }),
+                (None, Some(_)) => self.event(Event::End { ip: 0, block: None, to }),
+                (None, None) => {}
+            },
+            Packet::Fup(Some(ip)) if !self.past.is_in_psb => {
+                let bound = std::mem::take(&mut self.bound);
+                let aborts = bound.transaction.is_some_and(|transaction| transaction.aborted);
+                self.passed(bound, ip);
+                if !bound.is_some() || bound.control || aborts {
+                    self.interrupted = Some(Interrupted { from: ip, is_certain: !bound.control, aborts });
+                }
+            }
+            Packet::Fup(None) if !self.past.is_in_psb => self.bound = Bound::default(),
+            Packet::Tsx { inside, aborted } if !self.past.is_in_psb => {
+                self.bound.transaction = Some(super::Transaction { inside, aborted });
+            }
+            Packet::Overflow => self.lose(Reason::Overflow),
+            Packet::Bad => self.lose(Reason::BadPacket),
+            Packet::Cut => self.lose(Reason::CutPacket),
+            Packet::PsbEnd => {
+                let ip = self.psb_ip.take();
+                self.is_lost = ip.is_none() && self.is_lost;
+                self.event(Event::Sync { ip, offset: self.psb_offset });
+                ip.into_iter().for_each(|ip| self.event(Event::Passed { ip }));
+            }
+            _ => self.read_other(packet),
+        }
+    }
+
+    /// Execution was at an address, where something may have happened.
+    fn passed(&mut self, bound: Bound, ip: u64) {
+        self.events(Bound { ptwrite: None, transaction: None, ..bound }, Some(ip));
+        self.event(Event::Passed { ip });
+        self.events(Bound { mwait: None, enter: None, stop: false, ..bound }, Some(ip));
+    }
+
+    fn lose(&mut self, reason: Reason) {
+        self.fault(reason);
+        self.bound = Bound::default();
+        self.past.is_in_psb = false;
+    }
+}
