@@ -233,13 +233,15 @@ fn the_schemas_are_those_of_the_printed_types() {
 }
 
 /// What is a string of decimal digits, because it may need more than 53 bits.
-const DECIMAL: [&str; 19] = [
+const DECIMAL: [&str; 21] = [
     "clock_ns",
+    "cycles",
     "duration_ns",
     "filtered_samples",
     "first_ns",
     "id",
     "inode",
+    "instructions",
     "last_ns",
     "lost_records",
     "lost_samples",
