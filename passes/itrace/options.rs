@@ -258,7 +258,7 @@ impl ItraceOptions {
     pub(super) fn check_for_pt(&self, letters: &str) -> Result<()> {
         if let Some(letter) = self.undecoded {
             bail!(
-                "--itrace={letters}: `{letter}` is not decoded yet; of Intel PT, i y b c r x w p o I e l g s A are"
+                "--itrace={letters}: `{letter}` is not decoded yet; of Intel PT, i y b c r x w p o I e l g s A q Z are"
             );
         }
         let events = [self.instructions, self.branches, self.errors, self.power, self.ptwrites];
