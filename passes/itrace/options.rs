@@ -261,6 +261,10 @@ impl ItraceOptions {
                 "--itrace={letters}: `{letter}` is not decoded yet; of Intel PT, i y b c r x w p o I e l g s A q Z are"
             );
         }
+        ensure!(
+            !(self.cycles || self.ptwrites) || self.quick == 0,
+            "--itrace={letters}: the places of y and w depend on the code, which q does not look at"
+        );
         let events = [self.instructions, self.branches, self.errors, self.power, self.ptwrites];
         let others = [self.transactions, self.pebs, self.interrupts, self.cycles];
         ensure!(

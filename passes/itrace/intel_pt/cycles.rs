@@ -1,7 +1,7 @@
 //! Counts core cycles and instructions from one sample to the next, as perf does for its IPC.
 //!
 //! A CYC packet tells the cycles up to the first branch of the packet behind it. Only there the number is known; `A` takes
-//! what packets have told for the number at each sample. perf does not look at it where this branch is not taken.
+//! the last one for the number at each sample. perf does not look at it where this branch is not taken.
 
 use std::mem::take;
 
@@ -10,8 +10,9 @@ use std::mem::take;
 pub(super) struct Cycles {
     /// Every sample is one at which the number is known.
     is_approximate: bool,
-    /// What packets told.
+    /// What packets told, and what they had told at the last branch that needed one.
     told: u64,
+    reached: u64,
     /// They tell it themselves; else it is estimated from time, and taken for known everywhere.
     is_exact: bool,
     /// No branch behind these packets has been reached.
@@ -41,7 +42,16 @@ pub(super) struct Counted {
 impl Cycles {
     pub(super) fn new(is_approximate: bool) -> Cycles {
         let last = [Counted::default(); 3];
-        Cycles { is_approximate, told: 0, is_exact: false, is_new: false, known: 0, is_known: true, last }
+        Cycles {
+            is_approximate,
+            told: 0,
+            reached: 0,
+            is_exact: false,
+            is_new: false,
+            known: 0,
+            is_known: true,
+            last,
+        }
     }
 
     /// A packet told the number.
@@ -57,6 +67,7 @@ impl Cycles {
     /// Execution is at a branch that needed a packet; `is_seen` if perf looks at it.
     #[inline(always)]
     pub(super) fn reach(&mut self, is_seen: bool) {
+        self.reached = self.told;
         let is_known = take(&mut self.is_new) && is_seen;
         if is_known {
             self.known = self.told;
@@ -79,14 +90,14 @@ impl Cycles {
     /// many instructions.
     pub(super) fn since(&mut self, kind: Counts, instructions: u64) -> Option<Counted> {
         let cycles = match (self.is_approximate, self.is_known) {
-            (true, _) => self.told,
+            (true, _) => self.reached,
             (false, true) => self.known,
             (false, false) => return None,
         };
         let last = &mut self.last[kind as usize];
         let since = Counted {
             instructions: instructions.wrapping_sub(last.instructions),
-            cycles: cycles - last.cycles,
+            cycles: cycles.saturating_sub(last.cycles),
         };
         if since.cycles == 0 {
             return None;

@@ -333,7 +333,7 @@ impl<'c> Sampler<'c> {
         }
         self.arrive();
         if !has_sample {
-            self.count_cycles(needs_packet, to.is_some());
+            self.count_cycles(needs_packet, to.is_some() || block.kind != Kind::Conditional);
         }
         if let Some(to) = to {
             let class = Class::of(block.kind);
@@ -342,8 +342,8 @@ impl<'c> Sampler<'c> {
         }
     }
 
-    /// Counts cycles up to the end of a step or to an event. perf looks at it if it `is_seen`: at branches that are taken, and at
-    /// samples.
+    /// Counts cycles up to the end of a step or to an event. perf looks at it if it `is_seen`: at branches that are taken or
+    /// lead out of the trace, and at samples.
     #[inline(always)]
     fn count_cycles(&mut self, needs_packet: bool, is_seen: bool) {
         if let Some(cycles) = &mut self.cycles {
@@ -530,6 +530,8 @@ impl<'c> Sampler<'c> {
         match event {
             Event::PageTable { .. } => {}
             Event::Fault(_) => self.cycles.iter_mut().for_each(Cycles::lose),
+            // The step up to that branch has counted it.
+            Event::End { block: Some(block), .. } if needs_packet(blocks[block].kind) => {}
             _ => self.count_cycles(true, true),
         }
         let rare = &self.context.events.rare;
