@@ -308,7 +308,7 @@ impl Dump {
         for batch in head {
             records.write(&batch, Page::default(), packets.as_deref_mut(), out)?;
         }
-        report.say_faults(&recording, Purpose::UseRecords);
+        report.say_faults(recording, Purpose::UseRecords);
         let pipe = recording.form == Form::Pipe;
         // Other threads would read on while the first ones show what there is: when `head` closes the output,
         // they may wait for the next records of `perf record -o -`.

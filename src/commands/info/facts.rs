@@ -76,7 +76,7 @@ impl<'r> InfoFacts<'r> {
     }
 
     pub(super) fn tell_faults(&self, report: &mut Report) {
-        report.say_faults(&self.recording, Purpose::Use);
+        report.say_faults(self.recording, Purpose::Use);
         for section in &self.features {
             for odd in &section.decoded.issues {
                 let Section { feature, .. } = section;
