@@ -98,7 +98,7 @@ impl Itrace {
         if letters.is_none() {
             pass.options = ItraceOptions::without_letters_to_look_at();
         }
-        pass.options.flags = true;
+        (pass.options.flags, pass.options.ipc) = (true, true);
         Ok(pass)
     }
 

@@ -54,6 +54,8 @@ pub(super) struct ItraceOptions {
     pub(super) timestamps: bool,
     /// Samples of branches and instructions have flags as raw data.
     pub(super) flags: bool,
+    /// There they also say what was counted since the sample before.
+    pub(super) ipc: bool,
     /// Jumps that no condition decides are selected, too.
     pub(super) jumps: bool,
     /// `o`, `I`: samples that PEBS wrote to the trace, and events of interrupts.

@@ -36,8 +36,9 @@ use crate::term::units::count;
 /// 7.3 react unless both read it anyway, and the command that repairs it. If only older perfs can't
 /// read something, that is a note and not a fault; -v also prints notes.
 ///
-/// Of a recording with Intel PT or CoreSight, it also lists the code that the trace goes through and that is not
-/// found here, with the share of the trace in it and what finds it. The recording is no less sound.
+/// Of a recording with Intel PT or CoreSight, it also lists the code that the trace goes through and
+/// that is not found here, with the share of the trace in it and what finds it. The recording is no
+/// less sound.
 ///
 /// Exit codes: 0 sound, 3 suspect, 1 unreadable: perfx can't copy every record of the recording.
 ///

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use perfx_format::{Feature, Kinds};
 
-pub(crate) use crate::damage::Damage;
+use crate::damage::Damage;
 
 /// The records of a batch that a rewrite needs.
 #[derive(Clone, PartialEq, Eq, Debug)]

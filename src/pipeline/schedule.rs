@@ -4,8 +4,9 @@
 use perfx_format::read::Recording;
 use perfx_format::{Kinds, Layouts};
 
+use crate::damage::Damage;
 use crate::error::{Error, NotLast, Result};
-use crate::needs::{Damage, Needs};
+use crate::needs::Needs;
 use crate::output::OutputForm;
 use crate::pass::Pass;
 

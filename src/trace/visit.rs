@@ -23,14 +23,37 @@ pub(crate) enum Told {
     End,
 }
 
-/// The last address, which waits for the next one.
-#[derive(Default)]
-pub(crate) struct Last(Option<(Visit, u64)>);
+/// Reads the packets of a trace one after the other.
+pub(crate) trait Reader {
+    /// The offset of the packet that is next.
+    fn offset(&self) -> u64;
+    /// Reads that packet; `None` at the end.
+    fn read(&mut self) -> Option<Told>;
+    /// Who runs behind the packets that were read, if that is known, and their time, in ticks.
+    fn now(&self) -> (Option<Space>, u64);
+}
 
-impl Last {
-    /// Execution is at another address, or at none, from the packet at `offset` on. Returns the visit that ends there.
-    pub(crate) fn replace(&mut self, next: Option<Visit>, offset: u64) -> Option<Visit> {
-        let (visit, begin) = std::mem::replace(&mut self.0, next.map(|visit| (visit, offset)))?;
-        Some(Visit { bytes: offset.saturating_sub(begin), ..visit })
-    }
+/// Hands out the addresses that packets tell, each when the next one tells where its part of the trace ends.
+pub(crate) fn visits(mut reader: impl Reader) -> impl Iterator<Item = Visit> {
+    // The last address, and the offset of its packet.
+    let mut last: Option<(Visit, u64)> = None;
+    std::iter::from_fn(move || {
+        loop {
+            let offset = reader.offset();
+            let told = reader.read();
+            let next = match told {
+                Some(Told::Nothing) => continue,
+                Some(Told::At(ip)) => {
+                    let (space, time) = reader.now();
+                    Some((Visit { space, ip, time, bytes: 0 }, offset))
+                }
+                Some(Told::End) | None => None,
+            };
+            let before = std::mem::replace(&mut last, next);
+            if before.is_none() && told.is_some() {
+                continue;
+            }
+            return before.map(|(visit, begin)| Visit { bytes: offset.saturating_sub(begin), ..visit });
+        }
+    })
 }

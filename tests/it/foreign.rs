@@ -9,7 +9,7 @@ use perfx_format::read::Recording;
 use perfx_format::sample_type as st;
 
 use crate::args;
-use crate::support::{perfs, perfx, root, temp};
+use crate::support::{Ran, perfs, perfx, root, temp};
 
 /// Those of tests/data/foreign, with the number of samples whose frames differ from what perf shows, and why. x86_64 is
 /// a 32-bit task.
@@ -75,6 +75,11 @@ fn compare(arch: &str, name: &str) -> (Vec<String>, usize) {
     (ours.iter().filter_map(differs).collect(), ours.len())
 }
 
+/// Converts the user stacks of a recording with the files below a root.
+fn unwound(root: &Path, data: &Path, out: &Path) -> Ran {
+    perfx(args!["inject", "--convert-callchain", "-f", "--no-files", "--root", root, data, "-o", out])
+}
+
 #[test]
 fn user_stacks_of_other_architectures_have_the_frames_of_their_own_perf() {
     for (arch, expected, why) in STACKS {
@@ -105,9 +110,7 @@ fn perf_reads_the_call_chains_that_stacks_of_other_architectures_became() {
     for (arch, ..) in STACKS {
         let (folder, out) = (folder(arch), out.path().join(arch));
         let data = folder.join("dwarf.data");
-        perfx(args!["inject", "--convert-callchain", "--no-files", "--root", folder, data, "-o", out])
-            .done()
-            .unwrap();
+        unwound(&folder, &data, &out).done().unwrap();
         let ours: Vec<String> = chains(&out)
             .iter()
             .flat_map(|chain| {
@@ -130,7 +133,7 @@ fn frame_pointer_chains_of_aarch64_get_the_caller_that_only_the_link_register_te
 
     let (temp, folder) = (temp(), folder("arm64"));
     let (data, once, twice) = (folder.join("fp.data"), temp.path().join("once"), temp.path().join("twice"));
-    let ran = perfx(args!["inject", "--convert-callchain", "--no-files", "--root", folder, data, "-o", once]);
+    let ran = unwound(&folder, &data, &once);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     assert!(ran.stderr.contains("inserted the caller of the innermost function into"), "{}", ran.stderr);
     let attr = *Recording::open(&once).unwrap().events[0].attr();
@@ -155,17 +158,7 @@ fn the_frame_of_a_signal_that_the_link_register_leads_to_is_not_taken_for_a_call
     let chains_with = |root: &Path| {
         let out = temp.path().join("out");
         let data = folder.join("fp.data");
-        let ran = perfx(args![
-            "inject",
-            "--convert-callchain",
-            "-f",
-            "--no-files",
-            "--root",
-            root,
-            data,
-            "-o",
-            out
-        ]);
+        let ran = unwound(root, &data, &out);
         assert_eq!(ran.code, Some(0), "{}", ran.stderr);
         chains(&out)
     };
@@ -202,9 +195,7 @@ fn code_in_no_file_is_unwound_by_the_link_register_and_then_by_frame_pointers() 
     fs::write(&anonymous, bytes).unwrap();
     let [ours, theirs] = [("ours", &anonymous), ("theirs", &data)].map(|(name, input)| {
         let out = temp.path().join(name);
-        perfx(args!["inject", "--convert-callchain", "--no-files", "--root", folder, input, "-o", out])
-            .done()
-            .unwrap();
+        unwound(&folder, input, &out).done().unwrap();
         chains(&out)
     });
     assert_eq!(ours, theirs);
@@ -251,17 +242,7 @@ fn exception_tables_of_arm_lead_to_the_callers_that_dwarf_leads_to() {
     program[name..name + 6].copy_from_slice(b".other");
     let convert = |root: &Path| {
         let (data, out) = (folder.join("dwarf.data"), temp.path().join("out.data"));
-        let ran = perfx(args![
-            "inject",
-            "--convert-callchain",
-            "-f",
-            "--no-files",
-            "--root",
-            root,
-            data,
-            "-o",
-            out
-        ]);
+        let ran = unwound(root, &data, &out);
         assert!(matches!(ran.code, Some(0 | 3)), "{:?} {}", ran.code, ran.stderr);
         chains(&out)
     };
@@ -295,17 +276,7 @@ fn damaged_unwind_tables_of_any_architecture_end_the_chain() {
             fs::write(place.join("wl-tiny"), bytes).unwrap();
             let (data, out) = (folder(arch).join("dwarf.data"), temp.path().join("out.data"));
             let root = temp.path().join(arch);
-            let ran = perfx(args![
-                "inject",
-                "--convert-callchain",
-                "-f",
-                "--no-files",
-                "--root",
-                root,
-                data,
-                "-o",
-                out
-            ]);
+            let ran = unwound(&root, &data, &out);
             assert!(matches!(ran.code, Some(0 | 3)), "{arch} {at:#x}: {:?} {}", ran.code, ran.stderr);
         }
     }

@@ -396,7 +396,7 @@ impl<'c> Sampler<'c> {
         let period = total.wrapping_sub(std::mem::replace(&mut self.sampled, total));
         if let Some(event) = &self.context.events.sampled.instructions {
             let raw = self.raw(flow, 0, Kinds::Instructions, total);
-            let sample = NewSample { ip, period, raw: &raw, ..self.new_sample(event, ip) };
+            let sample = NewSample { ip, period, raw: self.counted_part(&raw), ..self.new_sample(event, ip) };
             self.push_with_history(sample, event, made);
         }
         if let Some(event) = &self.context.events.sampled.cycles
@@ -417,6 +417,11 @@ impl<'c> Sampler<'c> {
     fn raw(&mut self, flow: u32, behind: u64, kind: Kinds, instructions: u64) -> [u32; 7] {
         let counted = self.counted(kind, instructions).unwrap_or_default();
         raw(flow | self.transaction_flow(flow), behind, counted)
+    }
+
+    /// Raw data without counts if nothing is counted.
+    fn counted_part<'r>(&self, raw: &'r [u32; 7]) -> &'r [u32] {
+        if self.cycles.is_some() { raw } else { &raw[..3] }
     }
 
     /// Adds a sample, with what was before it.
@@ -478,7 +483,11 @@ impl<'c> Sampler<'c> {
         if is_selected {
             let sample = self.new_sample(event, if from != 0 { from } else { to });
             let raw = self.raw(flow, behind, Kinds::Branches, self.instructions);
-            self.push(NewSample { ip: from, addr: to, period: 1, raw: &raw, ..sample }, event, made);
+            self.push(
+                NewSample { ip: from, addr: to, period: 1, raw: self.counted_part(&raw), ..sample },
+                event,
+                made,
+            );
         }
     }
 

@@ -4,7 +4,7 @@ use super::Config;
 use super::packet::{Packet, Packets, find_sync, space};
 use crate::bytes::Trace;
 use crate::image::Space;
-use crate::visit::{Last, Told, Visit};
+use crate::visit::{self, Reader, Told, Visit};
 
 /// Hands out the addresses of AArch64 code that the packets of a trace tell, from its first A-Sync packet on.
 ///
@@ -13,9 +13,7 @@ use crate::visit::{Last, Told, Visit};
 pub fn visits<'a>(trace: &'a Trace<'_>, config: &'a Config) -> impl Iterator<Item = Visit> + use<'a> {
     let start = find_sync(trace, 0).unwrap_or(trace.len());
     let packets = Packets::new(trace, config, start);
-    let mut visits =
-        Visits { trace, config, packets, space: None, is_a64: true, now: 0, last: Last::default() };
-    std::iter::from_fn(move || visits.next())
+    visit::visits(Visits { trace, config, packets, space: None, is_a64: true, now: 0 })
 }
 
 struct Visits<'a, 't> {
@@ -25,29 +23,19 @@ struct Visits<'a, 't> {
     space: Option<Space>,
     is_a64: bool,
     now: u64,
-    last: Last,
 }
 
-impl Visits<'_, '_> {
-    fn next(&mut self) -> Option<Visit> {
-        loop {
-            let offset = self.packets.offset();
-            let ip = match self.read(offset) {
-                Some(Told::Nothing) => continue,
-                Some(Told::At(ip)) => Some(ip),
-                Some(Told::End) => None,
-                None => return self.last.replace(None, offset),
-            };
-            let Visits { space, now: time, .. } = *self;
-            let ended = self.last.replace(ip.map(|ip| Visit { space, ip, time, bytes: 0 }), offset);
-            if ended.is_some() {
-                return ended;
-            }
-        }
+impl Reader for Visits<'_, '_> {
+    fn offset(&self) -> u64 {
+        self.packets.offset()
     }
 
-    /// Reads the packet at an offset; `None` at the end.
-    fn read(&mut self, offset: u64) -> Option<Told> {
+    fn now(&self) -> (Option<Space>, u64) {
+        (self.space, self.now)
+    }
+
+    fn read(&mut self) -> Option<Told> {
+        let offset = self.packets.offset();
         let packet = self.packets.next()?;
         let mut context = None;
         let address = match packet {

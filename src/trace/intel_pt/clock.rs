@@ -207,7 +207,7 @@ impl Clock {
     }
 
     /// A PSB+ says that code is traced.
-    pub(super) fn is_on(&mut self) {
+    pub(super) fn set_on(&mut self) {
         self.total.is_on = true;
     }
 

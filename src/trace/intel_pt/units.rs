@@ -49,7 +49,7 @@ impl Past {
             Packet::Psb => self.is_in_psb = true,
             _ => {
                 if self.is_in_psb && matches!(packet, Packet::Fup(_)) {
-                    self.clock.is_on();
+                    self.clock.set_on();
                 }
                 self.schedule.read(packet, self.is_in_psb);
                 self.schedule.advance(self.clock.now, &trace.switches);

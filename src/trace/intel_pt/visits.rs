@@ -4,21 +4,20 @@ use super::Config;
 use super::packet::{PSB, Packet, Packets};
 use super::units::{Past, behind_damage};
 use crate::bytes::Trace;
-use crate::visit::{Last, Told, Visit};
+use crate::image::Space;
+use crate::visit::{self, Reader, Told, Visit};
 
 /// Hands out the addresses that the packets of a trace tell, from its first point of synchronization on.
 ///
 /// What branches with fixed targets lead to is not among them: this walks no code.
 pub fn visits<'a>(trace: &'a Trace<'_>, config: &Config) -> impl Iterator<Item = Visit> + use<'a> {
     let start = trace.find(&PSB, 0).unwrap_or(trace.len());
-    let mut visits = Visits {
+    visit::visits(Visits {
         trace,
         config: *config,
         packets: Packets::new(trace, start),
         past: Past::default(),
-        last: Last::default(),
-    };
-    std::iter::from_fn(move || visits.next())
+    })
 }
 
 struct Visits<'a, 't> {
@@ -26,29 +25,19 @@ struct Visits<'a, 't> {
     config: Config,
     packets: Packets<'a>,
     past: Past,
-    last: Last,
 }
 
-impl Visits<'_, '_> {
-    fn next(&mut self) -> Option<Visit> {
-        loop {
-            let offset = self.packets.offset();
-            let ip = match self.read(offset) {
-                Some(Told::Nothing) => continue,
-                Some(Told::At(ip)) => Some(ip),
-                Some(Told::End) => None,
-                None => return self.last.replace(None, offset),
-            };
-            let (space, time) = (self.past.schedule.space, self.past.clock.now);
-            let ended = self.last.replace(ip.map(|ip| Visit { space, ip, time, bytes: 0 }), offset);
-            if ended.is_some() {
-                return ended;
-            }
-        }
+impl Reader for Visits<'_, '_> {
+    fn offset(&self) -> u64 {
+        self.packets.offset()
     }
 
-    /// Reads the packet at an offset; `None` at the end.
-    fn read(&mut self, offset: u64) -> Option<Told> {
+    fn now(&self) -> (Option<Space>, u64) {
+        (self.past.schedule.space, self.past.clock.now)
+    }
+
+    fn read(&mut self) -> Option<Told> {
+        let offset = self.packets.offset();
         if !self.past.is_in_psb {
             // What a trace has most needs the least work.
             if self.packets.next_branches().is_some() {
