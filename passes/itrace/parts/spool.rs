@@ -137,7 +137,7 @@ mod tests {
     fn a_file_that_can_not_be_made_is_an_error() {
         let none: TempFiles = Arc::new(|| Err(std::io::Error::other("no room")));
         let mut spool = Spool::new(none, Endian::Little);
-        (0..3).for_each(|key| spool.add(key, |bytes| bytes.extend([0; CHUNK / 2])));
+        (0..3).for_each(|key| spool.add(key, |bytes| bytes.resize(bytes.len() + CHUNK / 2, 0)));
         let error = spool.next().unwrap_err().to_string();
         assert!(error.contains("no room"), "{error}");
     }
