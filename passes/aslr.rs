@@ -7,22 +7,16 @@
 //! kernel text that was changed, and what this version of perfx does not know.
 
 use std::borrow::Cow;
-use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
 use clap::Args;
-use perfx_format::decode::clear_unknown;
-use perfx_format::features::{
-    FeatureContext, NrCpus, TracingData, decode_feature, formats_by_id, is_probe_pmu, pmu_names,
-    trace_formats,
-};
-use perfx_format::names::{Name, rename_event_types, rename_record};
+use perfx_format::features::{TracingData, formats_by_id, is_probe_pmu, pmu_names, trace_formats};
+use perfx_format::names::{Name, rename_record};
 use perfx_format::read::Recording;
 use perfx_format::record::cpumode::{KERNEL_START, is_kernel};
 use perfx_format::record::frames::{change_branches, change_frames};
-use perfx_format::record::header_records::with_attr;
 use perfx_format::record::ksymbol::{Ksymbol, set_ksymbol_address};
 use perfx_format::sample::{raw_range, without_parts as sample_without};
 use perfx_format::tracepoint::{NamedField, TraceField, TraceFieldKind};
@@ -31,20 +25,14 @@ use perfx_format::{
     sample_type as st, set_mmap_place, without_parts,
 };
 use perfx_pipeline::{
-    Begin, Damage, Emit, Fork, Level, Needs, OutputForm, Pass, Result, Rewrite, Session, Stage, Survey, bail,
-    counted,
+    Begin, Emit, Fork, Level, Needs, OutputForm, Pass, Result, Session, Stage, Survey, bail, counted,
 };
 use perfx_resolve::pid_in;
 
 use crate::convert_callchain::{CALLERS_LOST, callers_in_registers};
-use crate::redact::Key;
-use crate::support::features::{
-    Fate, change_features, change_late_feature, changed_events, is_unknown, renamed,
-};
+use crate::scrub::{Key, LeftOut, OF_TRACES, Scrub, Scrubber, needs, unnamed};
+use crate::support::features::{Fate, renamed};
 use crate::support::options::PassOptions;
-use crate::support::scrub::{Zeroed, has_rest};
-use crate::support::text::by_kind;
-use crate::support::used_events::change_attrs;
 
 /// The pass and its options.
 #[derive(Args, Clone, Debug, Default)]
@@ -65,7 +53,6 @@ impl Aslr {
 impl PassOptions for Aslr {
     const NAME: &'static str = "aslr";
     const ABOUT: &'static str = "move all addresses, so that nothing tells where memory was";
-    const EXAMPLES: &'static [&'static str] = &["", "seed=a key"];
 
     fn pass(self) -> Result<Box<dyn Pass>> {
         Ok(Box::new(self))
@@ -221,6 +208,8 @@ impl Recent {
 #[derive(Default)]
 struct Gather {
     pass: Aslr,
+    /// The number of bytes outside all sections.
+    unnamed: u64,
     user: BTreeSet<(u64, u64)>,
     kernel: BTreeSet<(u64, u64)>,
     too_large: u64,
@@ -268,29 +257,18 @@ fn between(mut fields: Vec<TraceField>) -> Vec<Range<usize>> {
 struct Done {
     /// Features that were left out.
     features: BTreeSet<Feature>,
-    /// Features that were damaged, and so were left out.
-    damaged: BTreeSet<Feature>,
     cut: u64,
     raw: u64,
-    unknown: BTreeMap<RecordType, u64>,
-    unreadable: u64,
-    /// Bytes in which perfx knows no field.
-    zeroed: Zeroed,
 }
 
-/// The rewrite.
+/// The rules.
 struct Move {
     plan: Arc<Plan>,
     recent: Recent,
     /// The sample that was moved last; its memory is used again.
     buffer: Vec<u8>,
     done: Done,
-    /// Feature NRCPUS, on which the layout of others depends.
-    cpus: Option<NrCpus>,
 }
-
-/// Records of AUX data, and of kernel text that was changed.
-const DROPPED: Kinds = Kinds::AUX.union(Kinds::of(&[RecordType::TEXT_POKE]));
 
 const MAPPED: Kinds = Kinds::of(&[RecordType::MMAP, RecordType::MMAP2, RecordType::KSYMBOL]);
 
@@ -300,19 +278,11 @@ impl Pass for Aslr {
     }
 
     fn needs(&self, _input: &Recording) -> Needs {
-        Needs {
-            records: Kinds::ALL,
-            surveys: vec![MAPPED],
-            decompressed: true,
-            ids: true,
-            // What cannot be decompressed keeps its addresses.
-            damage: Damage::Refuse,
-            ..Needs::default()
-        }
+        needs(vec![MAPPED])
     }
 
-    fn start(self: Box<Self>, _input: &Recording) -> Stage {
-        Stage::survey(Gather { pass: *self, ..Gather::default() })
+    fn start(self: Box<Self>, input: &Recording) -> Stage {
+        Stage::survey(Gather { pass: *self, unnamed: unnamed(input), ..Gather::default() })
     }
 }
 
@@ -350,7 +320,8 @@ impl Survey for Gather {
                     begin.name
                 );
             }
-            Ok(Stage::rewrite(self.begin(begin)))
+            let unnamed = self.unnamed;
+            Ok(Scrubber::stage(self.begin(begin), unnamed, begin))
         }))
     }
 }
@@ -393,19 +364,7 @@ impl Gather {
         let what = format!("moved {regions} of programs and {} of kernels", kernel.sorted.len());
         session.report.say(Level::Info, what);
         let plan = Arc::new(Plan::new(Moves { user, kernel }, session));
-        let (mut movement, endian) = (
-            Move { plan, recent: Recent::default(), buffer: Vec::new(), done: Done::default(), cpus: None },
-            session.endian,
-        );
-        session.leave_out_unnamed();
-        change_features(session, |feature, section| movement.feature(feature, section, endian));
-        rename_event_types(&mut session.event_types, without_address);
-        let cleared = Cell::new(0);
-        change_attrs(session, |raw, endian| {
-            cleared.update(|bytes| bytes + movement.plan.change_attr(raw, endian));
-        });
-        movement.done.zeroed.add_unknown(cleared.get());
-        movement
+        Move { plan, recent: Recent::default(), buffer: Vec::new(), done: Done::default() }
     }
 
     /// The key that the old addresses make.
@@ -487,16 +446,13 @@ impl Plan {
         Plan { raw: raw.collect(), moves, probes, cuts_callers: callers_in_registers(session) }
     }
 
-    /// Removes the parts of samples that go from an attr, and the address of a breakpoint or probe. Returns how many
-    /// bytes that are not known it cleared.
-    fn change_attr(&self, raw: &mut [u8], endian: Endian) -> u64 {
+    /// Removes the parts of samples that go from an attr, and the address of a breakpoint or probe.
+    fn change_attr(&self, raw: &mut [u8], endian: Endian) {
         let attr = Attr::decode(raw, endian);
-        let cleared = clear_unknown(raw, endian);
         without_parts(raw, PARTS, endian);
         if attr.is_breakpoint() || self.probes.contains(&attr.type_) {
             clear_address(raw, endian);
         }
-        cleared
     }
 
     /// Clears the addresses in the raw data of a sample.
@@ -548,12 +504,6 @@ impl Plan {
                     set_ksymbol_address(bytes, address, endian);
                 })
             }
-            RecordType::HEADER_ATTR => out.replace_if(
-                record,
-                with_attr(&record, |raw| {
-                    self.change_attr(raw, endian);
-                }),
-            ),
             RecordType::EVENT_UPDATE | RecordType::HEADER_EVENT_TYPE => {
                 out.replace_if(record, rename_record(&record, layouts, without_address)?)
             }
@@ -562,138 +512,69 @@ impl Plan {
     }
 }
 
-impl Move {
-    /// A feature without what it says about addresses.
-    fn feature(&mut self, feature: Feature, old: &[u8], endian: Endian) -> Fate {
-        if [Feature::BPF_PROG_INFO, Feature::BPF_BTF, Feature::AUXTRACE].contains(&feature) {
+impl Scrub for Move {
+    fn keeps_unknown(&self) -> bool {
+        false
+    }
+
+    fn drops(&self, kind: RecordType) -> bool {
+        OF_TRACES.contains(kind)
+    }
+
+    fn name(&mut self, name: Name<'_>) -> Option<Vec<u8>> {
+        without_address(name)
+    }
+
+    fn attr(&mut self, raw: &mut [u8], endian: Endian) {
+        self.plan.change_attr(raw, endian);
+    }
+
+    fn fate(&mut self, feature: Feature) -> Option<Fate> {
+        [Feature::BPF_PROG_INFO, Feature::BPF_BTF, Feature::AUXTRACE].contains(&feature).then(|| {
             self.done.features.insert(feature);
-            return Fate::Goes;
-        }
-        if feature == Feature::NRCPUS {
-            self.cpus = NrCpus::read(old, endian);
-        }
-        let decoded = decode_feature(feature, old, endian, FeatureContext { cpus: self.cpus });
-        let mut section = old.to_vec();
-        self.done.zeroed.section(&decoded, &mut section);
-        let section = &section[..];
-        let new = match feature {
-            Feature::TRACING_DATA => TracingData::read(section).and_then(|data| data.without_texts().write()),
-            Feature::EVENT_DESC => {
-                let attr = |raw: &mut Vec<u8>, endian| {
-                    self.plan.change_attr(raw, endian);
-                };
-                changed_events(section, endian, without_address, attr)
+            Fate::Goes
+        })
+    }
+
+    fn rule(&mut self, feature: Feature, section: &[u8], endian: Endian) -> Option<Option<Vec<u8>>> {
+        match feature {
+            Feature::TRACING_DATA => {
+                Some(TracingData::read(section).and_then(|data| data.without_texts().write()))
             }
-            Feature::GROUP_DESC => renamed(feature, section, endian, without_address),
             Feature::CMDLINE => {
                 let moves = &self.plan.moves;
-                renamed(feature, section, endian, |word| Some(without_addresses(word.text, moves)))
+                Some(renamed(feature, section, endian, |word| Some(without_addresses(word.text, moves))))
             }
-            _ if feature.name().is_none() => {
-                self.done.features.insert(feature);
-                return Fate::Goes;
-            }
-            _ => Some(section.to_vec()).filter(|_| !has_rest(&decoded)),
-        };
-        if new.is_none() {
-            self.done.damaged.insert(feature);
+            _ => None,
         }
-        Fate::of(old, new)
     }
 
-    fn sample(&mut self, record: Record<'_>, layout: &Layout, event: Option<usize>) -> Result<Vec<u8>> {
-        let Move { plan, recent, done, buffer, .. } = self;
-        let (plan, endian) = (&**plan, record.endian());
-        let mut moved = |address, of_kernel| recent.address(&plan.moves, address, of_kernel);
-        let of_kernel = is_kernel(record.cpumode());
+    fn sample(
+        &mut self,
+        record: &Record<'_>,
+        layout: &Layout,
+        bytes: Cow<'_, [u8]>,
+        out: &mut Emit<'_>,
+    ) -> Result<bool> {
+        let mut buffer = std::mem::take(&mut self.buffer);
         buffer.clear();
-        buffer.extend_from_slice(record.bytes());
-        let mut bytes: Cow<'_, [u8]> = Cow::Owned(std::mem::take(buffer));
-        done.zeroed.sample(&record, layout, &mut bytes);
-        if let Some(ip) = layout.ip(&record) {
-            layout.set_ip(bytes.to_mut(), moved(ip, of_kernel), endian);
-        }
-        if let Some(addr) = layout.addr(&record) {
-            layout.set_addr(bytes.to_mut(), moved(addr, addr >= KERNEL_START), endian);
-        }
-        change_frames(&record, Some(layout), &mut bytes, |cpumode, address| {
-            Some(moved(address, is_kernel(cpumode)))
-        });
-        if layout.sample_type & st::BRANCH_STACK != 0 {
-            change_branches(&record, layout, &mut bytes, |address| moved(address, address >= KERNEL_START))?;
-        }
-        if layout.sample_type & st::RAW != 0 {
-            let range =
-                raw_range(&record, layout).ok_or_else(|| record.error("its raw data does not fit in it"))?;
-            let raw = &mut bytes.to_mut()[range.clone()];
-            plan.clear_raw(raw, event, endian);
-            done.raw += u64::from(*raw != record.bytes()[range]);
-        }
-        let parts = layout.sample_type & PARTS;
-        if parts != 0 {
-            done.cut += 1;
-            let whole = Record::new(&bytes, &[], record.origin(), endian)?;
-            return Ok(sample_without(&whole, layout, parts)?);
-        }
-        Ok(bytes.into_owned())
+        buffer.extend_from_slice(&bytes);
+        let event = out.layouts().event_of(record);
+        let Ok(moved) = self.moved(record, layout, event, buffer) else { return Ok(false) };
+        out.replace(record, &moved)?;
+        self.buffer = moved;
+        Ok(true)
     }
-}
 
-impl Rewrite for Move {
     fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
-        let (kind, endian, layouts) = (record.kind(), record.endian(), out.layouts());
-        match kind {
-            _ if DROPPED.contains(kind) => {
-                out.drop_record(record);
-                Ok(())
-            }
-            _ if is_unknown(&record) => {
-                *self.done.unknown.entry(kind).or_default() += 1;
-                out.drop_record(record);
-                Ok(())
-            }
-            RecordType::HEADER_FEATURE | RecordType::HEADER_TRACING_DATA => {
-                change_late_feature(record, out, |feature, section| self.feature(feature, section, endian))
-            }
-            RecordType::SAMPLE => {
-                let event = layouts.event_of(&record);
-                match layouts.layout_of(&record).map(|layout| self.sample(record, layout, event)) {
-                    Some(Ok(bytes)) => {
-                        self.buffer = bytes;
-                        out.replace(&record, &self.buffer)
-                    }
-                    _ => {
-                        self.done.unreadable += 1;
-                        out.drop_record(record);
-                        Ok(())
-                    }
-                }
-            }
-            _ => {
-                let mut bytes = Cow::Borrowed(record.bytes());
-                let decoded = self.done.zeroed.record(&record, layouts, &mut bytes);
-                if decoded.has_unknown_layout() {
-                    *self.done.unknown.entry(kind).or_default() += 1;
-                    out.drop_record(record);
-                    return Ok(());
-                }
-                self.plan.record(Record::new(&bytes, record.payload(), record.origin(), endian)?, out)
-            }
-        }
+        self.plan.record(record, out)
     }
 
-    fn finish(&mut self, session: &mut Session, _out: &mut Emit<'_>) -> Result<()> {
-        let Done { features, damaged, cut, raw, unknown, unreadable, zeroed } = &self.done;
+    fn report(&self, left_out: &LeftOut, session: &mut Session) {
+        let Done { features, cut, raw } = &self.done;
         let report = &mut session.report;
         for feature in features {
-            match feature.name() {
-                Some(_) => report.say(Level::Info, format!("feature {feature} left out")),
-                None => report.say(Level::Loss, format!("feature {feature} left out: it may hold anything")),
-            }
-        }
-        for feature in damaged {
-            let what = format!("feature {feature} left out: it is damaged and may hold anything");
-            report.say(Level::Loss, what);
+            report.say(Level::Info, format!("feature {feature} left out"));
         }
         if *cut > 0 {
             let what =
@@ -707,40 +588,60 @@ impl Rewrite for Move {
             let samples = counted(*raw, "sample", "samples");
             report.say(Level::Info, format!("zeroed addresses in the raw data of {samples}"));
         }
-        if !unknown.is_empty() {
-            report.say(Level::Loss, format!("{} left out: they may hold anything", by_kind(unknown)));
-        }
-        if let Some(padding) = zeroed.padding() {
-            report.say(Level::Info, format!("zeroed {padding}"));
-        }
-        if let Some(unknown) = zeroed.unknown() {
-            report.say(Level::Loss, format!("zeroed {unknown}: they may hold anything"));
-        }
-        if *unreadable > 0 {
-            let samples = counted(*unreadable, "sample", "samples");
-            report.say(Level::Loss, format!("{samples} left out: they do not fit their event"));
-        }
-        Ok(())
+        left_out.report("", false, report);
+    }
+
+    fn fork(&self) -> Move {
+        Move { plan: self.plan.clone(), recent: Recent::default(), buffer: Vec::new(), done: Done::default() }
+    }
+
+    fn absorb(&mut self, later: Move) {
+        self.done.features.extend(later.done.features);
+        self.done.cut += later.done.cut;
+        self.done.raw += later.done.raw;
     }
 }
 
-impl Fork for Move {
-    fn fork(&self) -> Move {
-        let (plan, cpus) = (self.plan.clone(), self.cpus);
-        Move { plan, recent: Recent::default(), buffer: Vec::new(), done: Done::default(), cpus }
-    }
-
-    fn absorb(&mut self, later: Move) -> Result<()> {
-        self.done.features.extend(later.done.features);
-        self.done.damaged.extend(later.done.damaged);
-        self.done.cut += later.done.cut;
-        self.done.raw += later.done.raw;
-        self.done.unreadable += later.done.unreadable;
-        self.done.zeroed.join(later.done.zeroed);
-        for (kind, count) in later.done.unknown {
-            *self.done.unknown.entry(kind).or_default() += count;
+impl Move {
+    /// The bytes of a sample, of which `bytes` is a copy, with its addresses moved.
+    fn moved(
+        &mut self,
+        record: &Record<'_>,
+        layout: &Layout,
+        event: Option<usize>,
+        bytes: Vec<u8>,
+    ) -> Result<Vec<u8>> {
+        let Move { plan, recent, done, .. } = self;
+        let (plan, endian) = (&**plan, record.endian());
+        let mut moved = |address, of_kernel| recent.address(&plan.moves, address, of_kernel);
+        let of_kernel = is_kernel(record.cpumode());
+        let mut bytes: Cow<'_, [u8]> = Cow::Owned(bytes);
+        if let Some(ip) = layout.ip(record) {
+            layout.set_ip(bytes.to_mut(), moved(ip, of_kernel), endian);
         }
-        Ok(())
+        if let Some(addr) = layout.addr(record) {
+            layout.set_addr(bytes.to_mut(), moved(addr, addr >= KERNEL_START), endian);
+        }
+        change_frames(record, Some(layout), &mut bytes, |cpumode, address| {
+            Some(moved(address, is_kernel(cpumode)))
+        });
+        if layout.sample_type & st::BRANCH_STACK != 0 {
+            change_branches(record, layout, &mut bytes, |address| moved(address, address >= KERNEL_START))?;
+        }
+        if layout.sample_type & st::RAW != 0 {
+            let range =
+                raw_range(record, layout).ok_or_else(|| record.error("its raw data does not fit in it"))?;
+            let raw = &mut bytes.to_mut()[range.clone()];
+            plan.clear_raw(raw, event, endian);
+            done.raw += u64::from(*raw != record.bytes()[range]);
+        }
+        let parts = layout.sample_type & PARTS;
+        if parts != 0 {
+            done.cut += 1;
+            let whole = Record::new(&bytes, &[], record.origin(), endian)?;
+            return Ok(sample_without(&whole, layout, parts)?);
+        }
+        Ok(bytes.into_owned())
     }
 }
 

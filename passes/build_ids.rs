@@ -55,11 +55,6 @@ impl PassOptions for BuildIdsArgs {
     const NAME: &'static str = "build-ids";
     const ABOUT: &'static str = "add the build-ids of the DSOs that samples hit (or of all DSOs) as records and to \
         feature BUILD_ID";
-    const EXAMPLES: &'static [&'static str] = &[
-        "no-files",
-        r"all:no-files:known=b0 /tmp/perfx-data/work/burn\,ab [kernel.kallsyms]\,fe /usr/bin/init",
-        r"all:feature-only:no-files:known=0123456789abcdef [vdso]\,77 /bin/a",
-    ];
 
     fn pass(self) -> Result<Box<dyn Pass>> {
         let BuildIdsArgs { all, feature_only, ids } = self;

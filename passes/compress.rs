@@ -105,7 +105,6 @@ impl PassOptions for CompressOptions {
     const NAME: &'static str = "compress";
     const ABOUT: &'static str =
         "compress the kernel's records into COMPRESSED records; must be the last pass";
-    const EXAMPLES: &'static [&'static str] = &["", "level=19:compressed2", "solid:ratio"];
     const COMMAND: Option<PassCommand> = Some(PassCommand {
         group: "Change the form",
         about: "Compress a recording, as perf record -z does",

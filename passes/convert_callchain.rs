@@ -51,8 +51,6 @@ pub struct ConvertCallchainArgs {
 impl PassOptions for ConvertCallchainArgs {
     const NAME: &'static str = "convert-callchain";
     const ABOUT: &'static str = "convert the user stacks of samples into call chains";
-    const EXAMPLES: &'static [&'static str] =
-        &["no-files", "no-files:keep-unresolved:root=recorded/../sysroot"];
 
     fn pass(self) -> Result<Box<dyn Pass>> {
         Ok(Box::new(ConvertCallchain::new(self.keep_unresolved, self.search.options(None)?)))

@@ -26,7 +26,6 @@ pub struct DecompressOptions {
 impl PassOptions for DecompressOptions {
     const NAME: &'static str = "decompress";
     const ABOUT: &'static str = "replace COMPRESSED records with their contents";
-    const EXAMPLES: &'static [&'static str] = &["", "salvage"];
 
     fn pass(self) -> Result<Box<dyn Pass>> {
         Ok(Box::new(Decompress::new(self)))

@@ -70,20 +70,6 @@ impl PassOptions for FilterArgs {
     const NAME: &'static str = "filter";
     const ABOUT: &'static str = "keep only samples selected by time, process, CPU, event, DSO and more, and the \
         records readers need for them";
-    const EXAMPLES: &'static [&'static str] = &[
-        "time=20%-60%",
-        r"time=+1ms\,",
-        "pid=100:keep-all-sideband",
-        "exclude-comm=a.*:drop-unused",
-        "dso=.*lib.*:exclude-cpu=1",
-        "event=.*clock.*:drop-unused",
-        "machine=host:exclude-cgroup=/.*",
-        "kind=SAMPLE:exclude-kind=EXIT:drop-unused",
-        "where=common_pid > 1",
-        r"netns=1\,2:pidns=3",
-        "symbol=.*a.*:no-files",
-        "leaf=.*read.*:exclude-symbol=.*lock.*:no-files",
-    ];
 
     fn pass(self) -> Result<Box<dyn Pass>> {
         Ok(Box::new(Filter::new(self.try_into()?)))

@@ -51,8 +51,6 @@ pub struct ItraceArgs {
 impl PassOptions for ItraceArgs {
     const NAME: &'static str = NAME;
     const ABOUT: &'static str = "decode the AUX data of Arm SPE, Intel PT or CoreSight into samples";
-    const EXAMPLES: &'static [&'static str] =
-        &["", "events=i2ibl2M", "events=i100ibcrle:no-files", "events=bg4l2pwxs5e:no-files"];
 
     fn pass(self) -> Result<Box<dyn Pass>> {
         Ok(Box::new(Itrace::new(self.events.as_deref(), false, self.code.options()?)?))

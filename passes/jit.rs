@@ -61,10 +61,6 @@ impl PassOptions for JitArgs {
     const NAME: &'static str = "jit";
     const ABOUT: &'static str =
         "name the code of JIT compilers: turn jitdumps into ELF images, and map these in the recording";
-    const EXAMPLES: &'static [&'static str] = &[
-        "output=jit-images:dir=recorded/../jit:no-files",
-        "output=jit-images:dir=recorded/../jit:no-files:layout=function:perf-maps",
-    ];
 
     fn pass(self) -> Result<Box<dyn Pass>> {
         let JitArgs { output, layout, dir, root, no_files, perf_maps, cache } = self;

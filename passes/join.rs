@@ -27,8 +27,6 @@ pub struct JoinArgs {
 impl PassOptions for JoinArgs {
     const NAME: &'static str = "join";
     const ABOUT: &'static str = "join several recordings of one machine, in time order";
-    const EXAMPLES: &'static [&'static str] =
-        &["with=recorded/switch.p61.data:mix", r"with=recorded/switch.p61.data\,offset=-5:offset=7:mix"];
 
     fn pass(self) -> Result<Box<dyn Pass>> {
         let named = |path: &OsString| Ok(Joined::Named(InputSpec::parse(path)?));

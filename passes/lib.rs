@@ -21,6 +21,7 @@ mod remap;
 mod repair;
 mod retime;
 mod sched_stat;
+mod scrub;
 mod sort;
 mod strip;
 mod support;

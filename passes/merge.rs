@@ -62,9 +62,6 @@ pub struct MergeArgs {
 impl PassOptions for MergeArgs {
     const NAME: &'static str = "merge";
     const ABOUT: &'static str = "merge the records of guests into the recording of their host";
-    const EXAMPLES: &'static [&'static str] = &[
-        r"guest=recorded/switch.p61.data\,pid=77\,offset=-1000000\,scale=1\,vcpu=0\:31314\,vcpu=1\:31315\,vcpu=2\:31316\,vcpu=3\:31317\,vcpu=4\:31318\,vcpu=5\:31319\,vcpu=6\:31320\,vcpu=7\:31321:samples:all",
-    ];
 
     fn pass(self) -> Result<Box<dyn Pass>> {
         let MergeArgs { guest: guests, more } = self;

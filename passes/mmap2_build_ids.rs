@@ -44,10 +44,6 @@ impl PassOptions for Mmap2BuildIdsArgs {
     const NAME: &'static str = "mmap2-build-ids";
     const ABOUT: &'static str =
         "turn MMAP and MMAP2 records into MMAP2 records with the build-id of the mapped file";
-    const EXAMPLES: &'static [&'static str] = &[
-        "no-files",
-        r"hit:no-files:known=b0 /tmp/perfx-data/work/burn\,ab [kernel.kallsyms]\,fe /usr/bin/init",
-    ];
 
     fn pass(self) -> Result<Box<dyn Pass>> {
         let options = Mmap2BuildIdsOptions { hit: self.hit, ids: self.ids.options()? };

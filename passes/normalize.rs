@@ -49,8 +49,6 @@ fn names() -> PossibleValuesParser {
 impl PassOptions for NormalizeArgs {
     const NAME: &'static str = "normalize";
     const ABOUT: &'static str = "take away what an older reader refuses, or say it in an older way";
-    const EXAMPLES: &'static [&'static str] =
-        &["for=perf-5.10", "for=perf-6.1", "for=quipper", "for=hotspot"];
     const COMMAND: Option<PassCommand> = Some(PassCommand {
         group: "Share",
         about: "Make a recording readable for an older perf, hotspot or quipper",

@@ -29,7 +29,6 @@ impl PassOptions for OffCpu {
     const NAME: &'static str = "off-cpu";
     const ABOUT: &'static str =
         "set the period of each sched_switch sample to the time that its task was off the CPU";
-    const EXAMPLES: &'static [&'static str] = &["", "blocked"];
     const COMMAND: Option<PassCommand> = Some(PassCommand {
         group: "Inject and merge",
         about: "Show where tasks wait, and for how long, from the sched_switch samples of a recording",

@@ -45,7 +45,6 @@ impl PassOptions for RecoverOptions {
     const NAME: &'static str = "recover";
     const ABOUT: &'static str = "leave out what can't be read, and rebuild EVENT_DESC and the flags that only a \
         finished recording has";
-    const EXAMPLES: &'static [&'static str] = &["", "guess"];
 
     fn pass(self) -> Result<Box<dyn Pass>> {
         Ok(Box::new(Recover::new(self)))

@@ -4,13 +4,11 @@
 //! Every byte of the output is a value that was decoded and may stay, a pseudonym, or zero: bytes in which perfx knows
 //! no field become zeros, and records and features that it does not know are left out. Both are reported as a loss.
 
-mod key;
 mod known;
 mod names;
 mod raw;
 
 use std::borrow::Cow;
-use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
@@ -18,17 +16,14 @@ use clap::{Args, ValueEnum};
 use perfx_format::decode::{MmapBuildId, mmap_build_id};
 use perfx_format::event_name::{OwnNames, names_of};
 use perfx_format::features::{
-    FeatureContext, NrCpus, TracingData, decode_feature, formats_by_id, is_probe_pmu, pmu_names, read_str,
-    trace_formats, trimmed_id,
+    TracingData, formats_by_id, is_probe_pmu, pmu_names, read_str, trace_formats, trimmed_id,
 };
-use perfx_format::header::FileHeader;
-use perfx_format::names::{Name, NameKind, change_build_ids, rename_event_types, rename_record};
+use perfx_format::names::{Name, NameKind, change_build_ids, rename_record};
 use perfx_format::read::Recording;
 use perfx_format::record::bpf_event::{bpf_tag, set_bpf_tag};
 use perfx_format::record::build_id::{BuildIdEntry, set_build_id};
 use perfx_format::record::cpumode::is_kernel;
 use perfx_format::record::frames::change_frames;
-use perfx_format::record::header_records::with_attr;
 use perfx_format::record::namespaces::change_namespaces;
 use perfx_format::record::off_cpu::{OFF_CPU_NAME, changed_off_cpu};
 use perfx_format::record::stat_config::without_unknown_tags;
@@ -39,19 +34,13 @@ use perfx_format::{
     sample_type as st, set_mmap2_build_id, set_mmap2_inode, without_parts,
 };
 use perfx_pipeline::{
-    Begin, Damage, Emit, Fork, LISTED, Level, Needs, OutputForm, Pass, Result, Rewrite, Session, Stage,
-    Survey, bail, counted,
+    Emit, Fork, LISTED, Level, Needs, OutputForm, Pass, Result, Session, Stage, Survey, bail, counted,
 };
 
 use crate::convert_callchain::{CALLERS_LOST, callers_in_registers, has_stacks};
-use crate::support::features::{
-    Fate, change_features, change_late_feature, changed_events, is_unknown, renamed,
-};
+use crate::scrub::{Key, LeftOut, OF_TRACES, Scrub, Scrubber, needs, unnamed};
+use crate::support::features::{Fate, renamed};
 use crate::support::options::PassOptions;
-use crate::support::scrub::{Zeroed, has_rest};
-use crate::support::text::by_kind;
-use crate::support::used_events::change_attrs;
-pub(crate) use key::Key;
 use known::{is_ftrace, is_header, is_known, is_pmu, is_unit};
 use names::{CommandLine, HOST, is_public};
 use raw::{Stays, is_for_users, made_by_users, redacted, stays};
@@ -94,9 +83,9 @@ pub enum Category {
 }
 
 impl Category {
-    /// Its name on the command line, one of it, several, and what is done with it.
-    fn words(self) -> (&'static str, &'static str, &'static str, &'static str) {
-        match self {
+    /// How reports speak of it.
+    fn wording(self) -> Wording {
+        let (name, one, many, done) = match self {
             Category::Cmdline => ("cmdline", "word", "words", "replaced"),
             Category::Host => ("host", "name", "names", "replaced"),
             Category::Paths => ("paths", "path", "paths", "replaced"),
@@ -113,8 +102,19 @@ impl Category {
             Category::Clock => ("clock", "feature", "features", "left out"),
             Category::Kcore => ("kcore", "file", "files", "left out"),
             Category::Unknown => ("unknown", "sample", "samples", "cut"),
-        }
+        };
+        Wording { name, one, many, done }
     }
+}
+
+/// How reports speak of a category.
+struct Wording {
+    /// Its name on the command line.
+    name: &'static str,
+    one: &'static str,
+    many: &'static str,
+    /// What is done with it.
+    done: &'static str,
 }
 
 /// The options of `redact`.
@@ -140,8 +140,6 @@ impl PassOptions for RedactArgs {
     const NAME: &'static str = "redact";
     const ABOUT: &'static str =
         "replace names by pseudonyms, and remove data that tells of the user or the machine";
-    const EXAMPLES: &'static [&'static str] =
-        &["", "seed=a key", r"keep=raw\,stacks\,aux\,unknown", r"seed=x:keep=paths\,comms\,bpf\,build-ids"];
 
     fn pass(self) -> Result<Box<dyn Pass>> {
         Ok(Box::new(Redact::new(self)))
@@ -244,30 +242,18 @@ struct Done {
     samples: BTreeMap<Category, u64>,
     /// Features that were left out.
     features: BTreeSet<(Category, Feature)>,
-    /// Features that were damaged, and so were left out.
-    damaged: BTreeSet<Feature>,
-    /// Records of unknown kinds.
-    unknown: BTreeMap<RecordType, u64>,
-    /// Samples that do not fit their attr.
-    unreadable: u64,
     /// True if an attr had settings of parts that samples lose.
     asked: bool,
-    /// Bytes outside all sections.
-    unnamed: u64,
-    /// Bytes in which perfx knows no field.
-    zeroed: Zeroed,
     /// Settings of perf stat that are not known.
     tags: u64,
 }
 
-/// The rewrite.
+/// The rules.
 struct Remove {
     plan: Arc<Plan>,
     done: Done,
     /// The pseudonyms of tasks, which are in every sample of some tracepoints.
     comms: HashMap<Vec<u8>, Vec<u8>>,
-    /// Feature NRCPUS, on which the layout of others depends.
-    cpus: Option<NrCpus>,
 }
 
 /// Kinds whose texts and bytes have a rule of their own. Those of all others become zeros.
@@ -284,10 +270,7 @@ const WITH_TEXTS: Kinds = Kinds::of(&[
     RecordType::HEADER_BUILD_ID,
     RecordType::HEADER_EVENT_TYPE,
 ])
-.union(DROPPED);
-
-/// Records of AUX data, and of kernel code that was changed, without which they can't be decoded.
-const DROPPED: Kinds = Kinds::AUX.union(Kinds::of(&[RecordType::TEXT_POKE]));
+.union(OF_TRACES);
 
 /// Records from whose contents the key is made.
 const KEYED: Kinds = Kinds::of(&[RecordType::MMAP, RecordType::MMAP2, RecordType::COMM, RecordType::CGROUP]);
@@ -302,19 +285,11 @@ impl Pass for Redact {
     }
 
     fn needs(&self, _input: &Recording) -> Needs {
-        Needs {
-            records: Kinds::ALL,
-            surveys: if self.args.seed.is_some() { Vec::new() } else { vec![KEYED] },
-            decompressed: true,
-            ids: true,
-            // What cannot be decompressed cannot be redacted.
-            damage: Damage::Refuse,
-            ..Needs::default()
-        }
+        needs(if self.args.seed.is_some() { Vec::new() } else { vec![KEYED] })
     }
 
     fn start(mut self: Box<Self>, input: &Recording) -> Stage {
-        self.unnamed = input.file.as_ref().map_or(0, FileHeader::unnamed) as u64;
+        self.unnamed = unnamed(input);
         match &self.args.seed {
             Some(seed) => {
                 let key = Key::of_seed(seed);
@@ -464,41 +439,19 @@ impl Done {
         new
     }
 
-    /// Removes the parts that samples lose from an attr, and what is not known.
-    fn change_attr(&mut self, plan: &Plan, raw: &mut [u8], endian: Endian) {
-        let old = raw.to_vec();
-        without_parts(raw, plan.parts, endian);
-        self.asked |= *raw != old;
-        if !plan.keeps(Category::Unknown) {
-            self.zeroed.attr(raw, endian);
-        }
-    }
-
-    fn drop_sample(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
-        self.unreadable += 1;
-        out.drop_record(record);
-        Ok(())
-    }
-
     fn join(&mut self, later: Done) {
         self.names.extend(later.names);
         self.numbers.extend(later.numbers);
         self.features.extend(later.features);
-        self.damaged.extend(later.damaged);
         self.entries += later.entries;
-        self.unreadable += later.unreadable;
-        self.zeroed.join(later.zeroed);
         self.tags += later.tags;
         self.asked |= later.asked;
         for (category, count) in later.samples {
             *self.samples.entry(category).or_default() += count;
         }
-        for (kind, count) in later.unknown {
-            *self.unknown.entry(kind).or_default() += count;
-        }
     }
 
-    fn report(&self, plan: &Plan, session: &mut Session) {
+    fn report(&self, plan: &Plan, left_out: &LeftOut, session: &mut Session) {
         // The call chains of --call-graph dwarf are in them.
         let unwinds = self.samples.contains_key(&Category::Stacks) && plan.has_stacks;
         let mut counts = self.samples.clone();
@@ -511,7 +464,7 @@ impl Done {
         let checks = plan.redact.checks;
         let report = &mut session.report;
         for (category, count) in counts {
-            let (name, one, many, done) = category.words();
+            let Wording { name, one, many, done } = category.wording();
             let listed = if self.names.keys().any(|(listed, _)| *listed == category) { LISTED } else { "" };
             let what = counted(count, one, many);
             match checks {
@@ -544,41 +497,15 @@ impl Done {
                 "stacks: events ask for registers, stacks, AUX data or unknown parts, which no sample has";
             report.say(level, format!("{what}{done}"));
         }
-        if let Some(padding) = self.zeroed.padding() {
-            report.say(level, format!("unknown: {padding}{}", if checks { "" } else { " zeroed" }));
-        }
         let done = if checks { "is there" } else { "left out" };
-        for (category, feature) in self.features.iter().filter(|(category, _)| *category != Category::Unknown)
-        {
-            report.say(level, format!("{}: feature {feature} {done}", category.words().0));
+        for (category, feature) in &self.features {
+            report.say(level, format!("{}: feature {feature} {done}", category.wording().name));
         }
-        let level = if checks { Level::Warning } else { Level::Loss };
-        let done = if checks { "" } else { " left out" };
-        let unknown = self.features.iter().filter(|(category, _)| *category == Category::Unknown);
-        for feature in unknown.map(|(_, feature)| feature) {
-            report.say(level, format!("unknown: feature {feature}{done}: it may hold anything"));
-        }
-        for feature in &self.damaged {
-            report.say(level, format!("feature {feature}{done}: it is damaged and may hold anything"));
-        }
-        if !self.unknown.is_empty() {
-            report.say(level, format!("unknown: {}{done}: they may hold anything", by_kind(&self.unknown)));
-        }
+        left_out.report("unknown: ", checks, report);
         if self.tags > 0 {
             let tags = counted(self.tags, "setting of STAT_CONFIG", "settings of STAT_CONFIG");
+            let (level, done) = if checks { (Level::Warning, "") } else { (Level::Loss, " left out") };
             report.say(level, format!("unknown: {tags}{done}: they may hold anything"));
-        }
-        if let Some(unknown) = self.zeroed.unknown() {
-            let done = if checks { "" } else { " zeroed" };
-            report.say(level, format!("unknown: {unknown}{done}: they may hold anything"));
-        }
-        if self.unnamed > 0 {
-            let bytes = counted(self.unnamed, "byte", "bytes");
-            report.say(level, format!("unknown: {bytes} outside all sections{done}: they may hold anything"));
-        }
-        if self.unreadable > 0 {
-            let samples = counted(self.unreadable, "sample", "samples");
-            report.say(level, format!("{samples}{done}: they do not fit their event"));
         }
         let is_clean = |level: Level| level > Level::Warning;
         if checks && report.lines.iter().all(|(level, _)| is_clean(*level)) && report.dropped.is_empty() {
@@ -597,26 +524,11 @@ impl Remove {
                     begin.name
                 );
             }
+            let unnamed = redact.unnamed;
             let plan = Arc::new(Plan::new(redact, key, begin));
-            let mut remove = Remove { plan, done: Done::default(), comms: HashMap::new(), cpus: None };
-            remove.begin(begin);
-            Ok(Stage::rewrite(remove))
+            let remove = Remove { plan, done: Done::default(), comms: HashMap::new() };
+            Ok(Scrubber::stage(remove, unnamed, begin))
         })
-    }
-
-    /// Redacts features, attrs and event types.
-    fn begin(&mut self, session: &mut Begin<'_>) {
-        let endian = session.endian;
-        if !self.plan.redact.args.keeps(Category::Unknown) {
-            self.done.unnamed = self.plan.redact.unnamed;
-            session.leave_out_unnamed();
-        }
-        change_features(session, |feature, section| self.feature(feature, section, endian));
-        let mut event_types = std::mem::take(&mut session.event_types);
-        rename_event_types(&mut event_types, |name| Some(self.plan.name(&mut self.done, name)));
-        session.event_types = event_types;
-        let (plan, done) = (&self.plan, RefCell::new(&mut self.done));
-        change_attrs(session, |raw, endian| done.borrow_mut().change_attr(plan, raw, endian));
     }
 
     /// The id of a file as it is in the output.
@@ -631,85 +543,6 @@ impl Remove {
             self.done.note(Category::BuildIds, &old, hex(&new).into_bytes());
         }
         new.to_vec().into()
-    }
-
-    fn leaves_out(&mut self, category: Category, feature: Feature) -> Fate {
-        if self.plan.keeps(category) {
-            return Fate::Stays;
-        }
-        self.done.features.insert((category, feature));
-        Fate::Goes
-    }
-
-    fn feature(&mut self, feature: Feature, section: &[u8], endian: Endian) -> Fate {
-        match feature {
-            Feature::BPF_PROG_INFO | Feature::BPF_BTF => return self.leaves_out(Category::Bpf, feature),
-            Feature::AUXTRACE => return self.leaves_out(Category::Aux, feature),
-            Feature::CLOCK_DATA => return self.leaves_out(Category::Clock, feature),
-            Feature::NRCPUS => self.cpus = NrCpus::read(section, endian),
-            _ => {}
-        }
-        let (plan, old) = (self.plan.clone(), section);
-        let decoded = decode_feature(feature, old, endian, FeatureContext { cpus: self.cpus });
-        let mut section = old.to_vec();
-        if !plan.keeps(Category::Unknown) {
-            self.done.zeroed.section(&decoded, &mut section);
-        }
-        let section = &section[..];
-        let new = match feature {
-            Feature::BUILD_ID => self.build_ids(section, endian),
-            Feature::TRACING_DATA if plan.keeps(Category::Events) => Some(section.to_vec()),
-            Feature::TRACING_DATA => self.tracing_data(section, endian),
-            Feature::CMDLINE if plan.keeps(Category::Cmdline) => Some(section.to_vec()),
-            Feature::CMDLINE => {
-                let (mut line, done) = (CommandLine::default(), &mut self.done);
-                let is_event = |word: &[u8]| {
-                    word.split(|&byte| byte == b',')
-                        .all(|event| !event.is_empty() && plan.is_known_event(event))
-                };
-                renamed(feature, section, endian, |name| {
-                    Some(done.note(Category::Cmdline, name.text, line.word(&plan.key, name.text, is_event)))
-                })
-            }
-            Feature::EVENT_DESC => {
-                let done = RefCell::new(&mut self.done);
-                let name = |name: Name<'_>| Some(plan.name(&mut done.borrow_mut(), name));
-                changed_events(section, endian, name, |raw, endian| {
-                    done.borrow_mut().change_attr(&plan, raw, endian);
-                })
-            }
-            Feature::HOSTNAME | Feature::GROUP_DESC => {
-                renamed(feature, section, endian, |name| Some(plan.name(&mut self.done, name)))
-            }
-            _ if feature.name().is_none() || has_rest(&decoded) => {
-                return self.leaves_out(Category::Unknown, feature);
-            }
-            _ => Some(self.texts(feature, &decoded, old, section.to_vec())),
-        };
-        if new.is_none() {
-            self.done.damaged.insert(feature);
-        }
-        Fate::of(old, new)
-    }
-
-    /// A section with pseudonyms in place of the texts that not every machine may have. `old` is what was decoded, and
-    /// `new` has other bytes only in its gaps.
-    fn texts(&mut self, feature: Feature, decoded: &Decoded<'_>, old: &[u8], mut new: Vec<u8>) -> Vec<u8> {
-        for (field, place) in decoded.texts(old).into_iter().filter(|_| !self.plan.keeps(Category::Host)) {
-            let text = &old[place.clone()];
-            if is_known(feature, field, text) {
-                continue;
-            }
-            let gap = decoded.gaps.binary_search_by_key(&place.end, |gap| gap.start);
-            let end = gap.map_or(place.end, |gap| decoded.gaps[gap].end);
-            let mut pseudonym = known::replaced(&self.plan.key, feature, text);
-            // A part of a pseudonym is another name.
-            pseudonym.truncate(if pseudonym.len() < end - place.start { pseudonym.len() } else { 0 });
-            new[place.start..end].fill(0);
-            new[place.start..place.start + pseudonym.len()].copy_from_slice(&pseudonym);
-            self.done.note(Category::Host, text, pseudonym);
-        }
-        new
     }
 
     /// Feature BUILD_ID with pseudonyms; `None` if it is damaged.
@@ -758,117 +591,6 @@ impl Remove {
         let mut new = data.clone();
         (new.head, new.ftrace, new.systems) = (&head, ftrace, systems.collect());
         new.write()
-    }
-
-    /// A sample without what tells something.
-    fn sample(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
-        let Remove { plan, done, comms, .. } = self;
-        let layouts = out.layouts();
-        let Some(layout) = layouts.layout_of(&record) else { return done.drop_sample(record, out) };
-        let mut bytes = Cow::Borrowed(record.bytes());
-        if !plan.keeps(Category::Unknown) {
-            done.zeroed.sample(&record, layout, &mut bytes);
-        }
-        let event = layouts.event_of(&record);
-        let stays = event.and_then(|event| plan.raw.get(event));
-        if layout.sample_type & st::RAW != 0 && stays != Some(&Stays::All) {
-            let Some(range) = raw_range(&record, layout) else { return done.drop_sample(record, out) };
-            let (old, endian) = (&record.bytes()[range.clone()], record.endian());
-            let new = match stays {
-                Some(Stays::OffCpu) => {
-                    let changed = changed_off_cpu(old, endian, |cpumode, entry| plan.cleared(cpumode, entry));
-                    let (new, entries) = changed.unwrap_or_else(|| (vec![0; old.len()], 0));
-                    done.entries += entries;
-                    new
-                }
-                Some(Stays::Fields(kept)) => redacted(old, kept, endian, |name| {
-                    // The pseudonyms of tasks are in every sample of some tracepoints.
-                    if let Some(known) = comms.get(name) {
-                        return known.clone();
-                    }
-                    let new = plan.name(done, Name { kind: NameKind::Comm, text: name, build_id: None });
-                    comms.entry(name.to_vec()).or_insert(new).clone()
-                }),
-                _ => vec![0; old.len()],
-            };
-            if new != old {
-                *done.samples.entry(Category::Raw).or_default() += 1;
-                bytes.to_mut()[range].copy_from_slice(&new);
-            }
-        }
-        done.entries += plan.clear_memory(&record, Some(layout), &mut bytes);
-        let parts = layout.sample_type & plan.parts;
-        if parts != 0 {
-            let whole = Record::new(&bytes, &[], record.origin(), record.endian())?;
-            let Ok(cut) = sample_without(&whole, layout, parts) else { return done.drop_sample(record, out) };
-            let stacks = parts & !(st::AUX | st::UNNAMED) != 0;
-            let categories = [
-                (stacks, Category::Stacks),
-                (parts & st::AUX != 0, Category::Aux),
-                (parts & st::UNNAMED != 0, Category::Unknown),
-            ];
-            for (_, category) in categories.iter().filter(|(is_cut, _)| *is_cut) {
-                *done.samples.entry(*category).or_default() += 1;
-            }
-            return out.replace(&record, &cut);
-        }
-        match bytes {
-            Cow::Borrowed(_) => out.keep(record),
-            Cow::Owned(bytes) => out.replace(&record, &bytes),
-        }
-    }
-
-    /// A record that is not a sample, without what tells something. `None` if its layout is not known.
-    fn changed<'r>(&mut self, record: &Record<'r>, layouts: &Layouts) -> Result<Option<Cow<'r, [u8]>>> {
-        let mut bytes = Cow::Borrowed(record.bytes());
-        if !self.plan.keeps(Category::Unknown) {
-            let decoded = self.done.zeroed.record(record, layouts, &mut bytes);
-            if decoded.has_unknown_layout() {
-                return Ok(None);
-            }
-            self.clear_texts(record, &decoded, &mut bytes);
-        }
-        let view = |bytes| Record::new(bytes, record.payload(), record.origin(), record.endian());
-        let new = match record.kind() {
-            RecordType::CALLCHAIN_DEFERRED => {
-                self.done.entries += self.plan.clear_memory(record, None, &mut bytes);
-                None
-            }
-            RecordType::HEADER_ATTR => {
-                let (plan, done) = (&self.plan, &mut self.done);
-                with_attr(&view(&bytes)?, |raw| done.change_attr(plan, raw, record.endian()))
-            }
-            RecordType::STAT_CONFIG if !self.plan.keeps(Category::Unknown) => {
-                let known = without_unknown_tags(&view(&bytes)?);
-                known.map(|(bytes, tags)| {
-                    self.done.tags += tags;
-                    bytes
-                })
-            }
-            _ => self.renamed(&view(&bytes)?, layouts)?,
-        };
-        Ok(Some(new.map_or(bytes, Cow::Owned)))
-    }
-
-    /// Clears the texts and bytes for which no other rule says whether they may stay.
-    fn clear_texts(&mut self, record: &Record<'_>, decoded: &Decoded<'_>, bytes: &mut Cow<'_, [u8]>) {
-        if WITH_TEXTS.contains(record.kind()) {
-            return;
-        }
-        let is_update = record.kind() == RecordType::EVENT_UPDATE;
-        for (field, place) in decoded.texts(record.bytes()) {
-            let text = &record.bytes()[place.clone()];
-            let has_rule =
-                is_update && (field == "name" || is_unit(text) || self.plan.keeps(Category::Events));
-            if has_rule || text.iter().all(|&byte| byte == 0) {
-                continue;
-            }
-            let cleared = clear(bytes.to_mut(), place);
-            match is_update {
-                true => drop(self.done.note(Category::Events, text, Vec::new())),
-                false => self.done.zeroed.add_unknown(cleared),
-            }
-        }
     }
 
     /// A record with names or numbers that tell something; `None` if it stays.
@@ -961,54 +683,189 @@ fn swapped(name: &[u8], from: u8, to: u8) -> Vec<u8> {
     name.iter().map(|&byte| if byte == from { to } else { byte }).collect()
 }
 
-impl Rewrite for Remove {
-    fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
-        let (plan, kind) = (&self.plan, record.kind());
-        let drops = DROPPED.contains(kind) && !plan.keeps(Category::Aux)
-            || kind == RecordType::BPF_METADATA && !plan.keeps(Category::Bpf);
-        if drops {
-            out.drop_record(record);
-            return Ok(());
+impl Scrub for Remove {
+    fn keeps_unknown(&self) -> bool {
+        self.plan.keeps(Category::Unknown)
+    }
+
+    fn drops(&self, kind: RecordType) -> bool {
+        OF_TRACES.contains(kind) && !self.plan.keeps(Category::Aux)
+            || kind == RecordType::BPF_METADATA && !self.plan.keeps(Category::Bpf)
+    }
+
+    fn name(&mut self, name: Name<'_>) -> Option<Vec<u8>> {
+        Some(self.plan.name(&mut self.done, name))
+    }
+
+    /// Removes the parts that samples lose.
+    fn attr(&mut self, raw: &mut [u8], endian: Endian) {
+        let old = raw.to_vec();
+        without_parts(raw, self.plan.parts, endian);
+        self.done.asked |= *raw != old;
+    }
+
+    fn fate(&mut self, feature: Feature) -> Option<Fate> {
+        let category = match feature {
+            Feature::BPF_PROG_INFO | Feature::BPF_BTF => Category::Bpf,
+            Feature::AUXTRACE => Category::Aux,
+            Feature::CLOCK_DATA => Category::Clock,
+            _ => return None,
+        };
+        if self.plan.keeps(category) {
+            return Some(Fate::Stays);
         }
-        if is_unknown(&record) && !plan.keeps(Category::Unknown) {
-            *self.done.unknown.entry(kind).or_default() += 1;
-            out.drop_record(record);
-            return Ok(());
-        }
-        match kind {
-            RecordType::SAMPLE => self.sample(record, out),
-            RecordType::HEADER_FEATURE | RecordType::HEADER_TRACING_DATA => {
-                let endian = record.endian();
-                change_late_feature(record, out, |feature, section| self.feature(feature, section, endian))
+        self.done.features.insert((category, feature));
+        Some(Fate::Goes)
+    }
+
+    fn rule(&mut self, feature: Feature, section: &[u8], endian: Endian) -> Option<Option<Vec<u8>>> {
+        let plan = self.plan.clone();
+        let new = match feature {
+            Feature::BUILD_ID => self.build_ids(section, endian),
+            Feature::TRACING_DATA if plan.keeps(Category::Events) => Some(section.to_vec()),
+            Feature::TRACING_DATA => self.tracing_data(section, endian),
+            Feature::CMDLINE if plan.keeps(Category::Cmdline) => Some(section.to_vec()),
+            Feature::CMDLINE => {
+                let (mut line, done) = (CommandLine::default(), &mut self.done);
+                let is_event = |word: &[u8]| {
+                    word.split(|&byte| byte == b',')
+                        .all(|event| !event.is_empty() && plan.is_known_event(event))
+                };
+                renamed(feature, section, endian, |name| {
+                    Some(done.note(Category::Cmdline, name.text, line.word(&plan.key, name.text, is_event)))
+                })
             }
-            _ => match self.changed(&record, out.layouts())? {
-                Some(Cow::Borrowed(_)) => out.keep(record),
-                Some(Cow::Owned(bytes)) => {
-                    out.keep(Record::new(&bytes, record.payload(), record.origin(), record.endian())?)
-                }
-                None => {
-                    *self.done.unknown.entry(kind).or_default() += 1;
-                    out.drop_record(record);
-                    Ok(())
-                }
-            },
+            Feature::HOSTNAME => renamed(feature, section, endian, |name| self.name(name)),
+            _ => return None,
+        };
+        Some(new)
+    }
+
+    /// Writes pseudonyms in place of the texts that not every machine may have.
+    fn texts(&mut self, feature: Feature, decoded: &Decoded<'_>, old: &[u8], section: &mut Vec<u8>) {
+        for (field, place) in decoded.texts(old).into_iter().filter(|_| !self.plan.keeps(Category::Host)) {
+            let text = &old[place.clone()];
+            if is_known(feature, field, text) {
+                continue;
+            }
+            let gap = decoded.gaps.binary_search_by_key(&place.end, |gap| gap.start);
+            let end = gap.map_or(place.end, |gap| decoded.gaps[gap].end);
+            let mut pseudonym = known::replaced(&self.plan.key, feature, text);
+            // A part of a pseudonym is another name.
+            pseudonym.truncate(if pseudonym.len() < end - place.start { pseudonym.len() } else { 0 });
+            section[place.start..end].fill(0);
+            section[place.start..place.start + pseudonym.len()].copy_from_slice(&pseudonym);
+            self.done.note(Category::Host, text, pseudonym);
         }
     }
 
-    fn finish(&mut self, session: &mut Session, _out: &mut Emit<'_>) -> Result<()> {
-        self.done.report(&self.plan, session);
-        Ok(())
+    fn sample(
+        &mut self,
+        record: &Record<'_>,
+        layout: &Layout,
+        mut bytes: Cow<'_, [u8]>,
+        out: &mut Emit<'_>,
+    ) -> Result<bool> {
+        let Remove { plan, done, comms } = self;
+        let (endian, event) = (record.endian(), out.layouts().event_of(record));
+        let stays = event.and_then(|event| plan.raw.get(event));
+        if layout.sample_type & st::RAW != 0 && stays != Some(&Stays::All) {
+            let Some(range) = raw_range(record, layout) else { return Ok(false) };
+            let old = &record.bytes()[range.clone()];
+            let new = match stays {
+                Some(Stays::OffCpu) => {
+                    let changed = changed_off_cpu(old, endian, |cpumode, entry| plan.cleared(cpumode, entry));
+                    let (new, entries) = changed.unwrap_or_else(|| (vec![0; old.len()], 0));
+                    done.entries += entries;
+                    new
+                }
+                Some(Stays::Fields(kept)) => redacted(old, kept, endian, |name| {
+                    // The pseudonyms of tasks are in every sample of some tracepoints.
+                    if let Some(known) = comms.get(name) {
+                        return known.clone();
+                    }
+                    let new = plan.name(done, Name { kind: NameKind::Comm, text: name, build_id: None });
+                    comms.entry(name.to_vec()).or_insert(new).clone()
+                }),
+                _ => vec![0; old.len()],
+            };
+            if new != old {
+                *done.samples.entry(Category::Raw).or_default() += 1;
+                bytes.to_mut()[range].copy_from_slice(&new);
+            }
+        }
+        done.entries += plan.clear_memory(record, Some(layout), &mut bytes);
+        let whole = Record::new(&bytes, &[], record.origin(), endian)?;
+        let parts = layout.sample_type & plan.parts;
+        if parts == 0 {
+            return out.keep(whole).map(|()| true);
+        }
+        let Ok(cut) = sample_without(&whole, layout, parts) else { return Ok(false) };
+        let categories = [
+            (parts & !(st::AUX | st::UNNAMED) != 0, Category::Stacks),
+            (parts & st::AUX != 0, Category::Aux),
+            (parts & st::UNNAMED != 0, Category::Unknown),
+        ];
+        for (_, category) in categories.iter().filter(|(is_cut, _)| *is_cut) {
+            *done.samples.entry(*category).or_default() += 1;
+        }
+        out.replace(record, &cut).map(|()| true)
     }
-}
 
-impl Fork for Remove {
+    /// Clears the texts and bytes for which no other rule says whether they may stay.
+    fn clear_texts(&mut self, record: &Record<'_>, decoded: &Decoded<'_>, bytes: &mut Cow<'_, [u8]>) -> u64 {
+        if WITH_TEXTS.contains(record.kind()) {
+            return 0;
+        }
+        let is_update = record.kind() == RecordType::EVENT_UPDATE;
+        let mut all = 0;
+        for (field, place) in decoded.texts(record.bytes()) {
+            let text = &record.bytes()[place.clone()];
+            let has_rule =
+                is_update && (field == "name" || is_unit(text) || self.plan.keeps(Category::Events));
+            if has_rule || text.iter().all(|&byte| byte == 0) {
+                continue;
+            }
+            let cleared = clear(bytes.to_mut(), place);
+            match is_update {
+                true => drop(self.done.note(Category::Events, text, Vec::new())),
+                false => all += cleared,
+            }
+        }
+        all
+    }
+
+    fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
+        match record.kind() {
+            RecordType::CALLCHAIN_DEFERRED => {
+                let mut bytes = Cow::Borrowed(record.bytes());
+                self.done.entries += self.plan.clear_memory(&record, None, &mut bytes);
+                out.keep(Record::new(&bytes, record.payload(), record.origin(), record.endian())?)
+            }
+            RecordType::STAT_CONFIG if !self.plan.keeps(Category::Unknown) => {
+                let known = without_unknown_tags(&record).map(|(bytes, tags)| {
+                    self.done.tags += tags;
+                    bytes
+                });
+                out.replace_if(record, known)
+            }
+            _ => {
+                let renamed = self.renamed(&record, out.layouts())?;
+                out.replace_if(record, renamed)
+            }
+        }
+    }
+
+    fn report(&self, left_out: &LeftOut, session: &mut Session) {
+        self.done.report(&self.plan, left_out, session);
+    }
+
     fn fork(&self) -> Remove {
-        Remove { plan: self.plan.clone(), done: Done::default(), comms: HashMap::new(), cpus: self.cpus }
+        Remove { plan: self.plan.clone(), done: Done::default(), comms: HashMap::new() }
     }
 
-    fn absorb(&mut self, later: Remove) -> Result<()> {
+    fn absorb(&mut self, later: Remove) {
         self.done.join(later.done);
-        Ok(())
     }
 }
 

@@ -18,7 +18,7 @@ pub use ids::ReindexIds;
 pub use times::ReindexTimes;
 
 /// Reports what was changed in an index.
-fn tell(session: &mut Session, index: &str, repaired: &[String]) {
+fn report_repaired(session: &mut Session, index: &str, repaired: &[String]) {
     let line = if repaired.is_empty() { "nothing to repair".to_owned() } else { repaired.join(", ") };
     session.report.say(Level::Info, format!("{index}: {line}"));
 }

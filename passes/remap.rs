@@ -49,11 +49,6 @@ struct Prefix {
 impl PassOptions for RemapArgs {
     const NAME: &'static str = "remap";
     const ABOUT: &'static str = "replace the paths of mapped files";
-    const EXAMPLES: &'static [&'static str] = &[
-        "path=/tmp/perfx-data=/home/user/a/longer/path",
-        "strip-prefix=/usr/lib:path=/tmp=/t:path=/bin=",
-        "path=/=/sysroot",
-    ];
     const COMMAND: Option<PassCommand> = Some(PassCommand {
         group: "Share",
         about: "Replace the paths of mapped files, for example with those on another machine",

@@ -106,7 +106,6 @@ pub struct RepairOptions {
 impl PassOptions for RepairOptions {
     const NAME: &'static str = "repair";
     const ABOUT: &'static str = "repair faults that programs and kernels are known to write";
-    const EXAMPLES: &'static [&'static str] = &["", "fault=size-unaligned:fault=string-unterminated"];
 
     fn pass(self) -> Result<Box<dyn Pass>> {
         Ok(Box::new(Repair::new(&self.fault)))
@@ -409,7 +408,7 @@ impl Repair {
         out.patch(record, |bytes| claim_length(bytes, length, endian))
     }
 
-    fn tell(&mut self, session: &mut Session) {
+    fn report(&mut self, session: &mut Session) {
         let mut say = |level, line: String| session.report.say(level, line);
         let done = &self.done;
         for (fault, count) in &done.repaired {
@@ -521,7 +520,7 @@ impl Rewrite for Repair {
         }
         // Pipe data may have features among its records.
         self.features(session);
-        self.tell(session);
+        self.report(session);
         Ok(())
     }
 }

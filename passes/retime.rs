@@ -32,7 +32,6 @@ pub struct Retime {
 impl PassOptions for Retime {
     const NAME: &'static str = "retime";
     const ABOUT: &'static str = "change all times by an offset or a factor, or move the first sample to 0";
-    const EXAMPLES: &'static [&'static str] = &["offset=1000000000", "scale=2.5", "zero"];
     const COMMAND: Option<PassCommand> = Some(PassCommand {
         group: "Cut and join",
         about: "Change all times of a recording by an offset or a factor, or move the first sample to 0",

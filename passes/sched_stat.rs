@@ -24,7 +24,6 @@ pub struct SchedStatArgs {}
 impl PassOptions for SchedStatArgs {
     const NAME: &'static str = "sched-stat";
     const ABOUT: &'static str = "merge sched_stat_* samples with the sched_switch samples before them";
-    const EXAMPLES: &'static [&'static str] = &[""];
 
     fn pass(self) -> Result<Box<dyn Pass>> {
         Ok(Box::new(sched_stat()))

@@ -13,7 +13,6 @@ pub struct SortArgs {}
 impl PassOptions for SortArgs {
     const NAME: &'static str = "sort";
     const ABOUT: &'static str = "put records in time order";
-    const EXAMPLES: &'static [&'static str] = &[""];
 
     fn pass(self) -> Result<Box<dyn Pass>> {
         Ok(Box::new(sort()))

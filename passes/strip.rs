@@ -47,8 +47,6 @@ pub struct StripArgs {
 impl PassOptions for StripArgs {
     const NAME: &'static str = "strip";
     const ABOUT: &'static str = "leave out AUX data, events or SWITCH records";
-    const EXAMPLES: &'static [&'static str] =
-        &["aux", "switches", "event=.*clock.*", "aux:switches:event=dummy.*"];
     const COMMAND: Option<PassCommand> = Some(PassCommand {
         group: "Cut and join",
         about: "Leave out what other programs can't read: AUX data, events, SWITCH records",

@@ -48,8 +48,6 @@ pub struct ThinArgs {
 impl PassOptions for ThinArgs {
     const NAME: &'static str = "thin";
     const ABOUT: &'static str = "keep fewer samples of each event and CPU, with longer periods";
-    const EXAMPLES: &'static [&'static str] =
-        &["every=3", "rate=100", "fraction=0.3:seed=7", "every=2:event=.*clock.*"];
     const COMMAND: Option<PassCommand> = Some(PassCommand {
         group: "Cut and join",
         about: "Keep fewer samples, as if the recording had been made at a lower rate",

@@ -181,7 +181,7 @@ impl<'r> Planner<'r> {
     /// Completes the plan.
     pub(super) fn finish(mut self) -> Plan {
         self.drop_memory();
-        self.say();
+        self.report();
         self.plan
     }
 
@@ -557,7 +557,7 @@ impl<'r> Planner<'r> {
         }
     }
 
-    fn say(&mut self) {
+    fn report(&mut self) {
         let Planner { plan, without_map, missing, damaged, apart, .. } = self;
         let report = &mut plan.report;
         if *apart > 0 {

@@ -3,7 +3,7 @@
 
 use perfx_format::Feature;
 
-use super::key::{Key, is_word};
+use crate::scrub::{Key, is_word};
 
 /// Words of releases of kernels and perf.
 const RELEASE: &[&str] = &[

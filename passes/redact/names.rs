@@ -5,8 +5,8 @@ use std::ops::Range;
 use perfx_format::names::without_deleted;
 use perfx_format::{Feature, PATH_MAX};
 
-use super::key::{Key, is_word};
 use super::known::{Memory, is_known, is_symbol, replaced, thread};
+use crate::scrub::{Key, is_word};
 
 /// The pseudonym of the recorded machine.
 pub(super) const HOST: &[u8] = b"host";

@@ -10,7 +10,7 @@ use perfx_format::read::Recording;
 use perfx_format::{Feature, Kinds, Layouts, Origin, Record, RecordType};
 use perfx_pipeline::{Begin, Fork, Needs, OutputForm, Pass, Result, Session, Stage, Survey};
 
-use super::{counts, tell};
+use super::{counts, report_repaired};
 use crate::support::options::PassOptions;
 
 /// The pass and its options.
@@ -24,7 +24,6 @@ pub struct ReindexAux {
 impl PassOptions for ReindexAux {
     const NAME: &'static str = "reindex-aux";
     const ABOUT: &'static str = "make feature AUXTRACE list every AUXTRACE record once";
-    const EXAMPLES: &'static [&'static str] = &["", "add"];
 
     fn pass(self) -> Result<Box<dyn Pass>> {
         Ok(Box::new(self))
@@ -60,23 +59,23 @@ impl AuxRecords {
             }
             let record = "AUXTRACE record listed for the first time";
             let records = "AUXTRACE records listed for the first time";
-            tell(session, index, &counts(&[(made, record, records)]));
+            report_repaired(session, index, &counts(&[(made, record, records)]));
             return;
         };
         let old = read_auxtrace_index(section, session.endian);
         if count == 0 {
             session.list_aux();
-            tell(session, index, &["removed, because there is no AUXTRACE record".to_owned()]);
+            report_repaired(session, index, &["removed, because there is no AUXTRACE record".to_owned()]);
             return;
         }
         let lacks_count = lacks_count(section, session.endian);
         if self.elsewhere == 0 && old.as_ref() == Some(&self.there) && !lacks_count {
-            tell(session, index, &[]);
+            report_repaired(session, index, &[]);
             return;
         }
         session.list_aux();
         let Some(old) = old else {
-            tell(session, index, &["rebuilt, because it could not be read".to_owned()]);
+            report_repaired(session, index, &["rebuilt, because it could not be read".to_owned()]);
             return;
         };
         let mut listed: HashMap<u64, (u64, u64)> =
@@ -109,7 +108,7 @@ impl AuxRecords {
         repaired.extend(
             lacks_count.then(|| "the number of its entries added, which simpleperf omits".to_owned()),
         );
-        tell(session, index, &repaired);
+        report_repaired(session, index, &repaired);
     }
 }
 

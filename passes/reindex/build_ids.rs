@@ -12,7 +12,7 @@ use perfx_format::{Endian, Feature, Kinds, Layouts, PATH_MAX, Record, RecordType
 use perfx_model::address_space::{Identity, Mapping};
 use perfx_pipeline::{Emit, Fork, Level, Needs, Pass, Result, Rewrite, Session, Stage, Survey, counted};
 
-use super::{counts, tell};
+use super::{counts, report_repaired};
 use crate::support::options::PassOptions;
 use perfx_model::guests::Guests;
 use perfx_resolve::{cpumode_of, dso_name};
@@ -28,7 +28,6 @@ pub struct ReindexBuildIds {
 impl PassOptions for ReindexBuildIds {
     const NAME: &'static str = "reindex-build-ids";
     const ABOUT: &'static str = "rewrite build-ids that some perf refuses";
-    const EXAMPLES: &'static [&'static str] = &["", "add"];
 
     fn pass(self) -> Result<Box<dyn Pass>> {
         Ok(Box::new(self))
@@ -230,7 +229,7 @@ impl Align {
                 (lost, "byte left out", "bytes left out"),
                 (added, "entry added from the records", "entries added from the records"),
             ];
-            tell(begin, "feature BUILD_ID", &counts(&repaired));
+            report_repaired(begin, "feature BUILD_ID", &counts(&repaired));
             Ok(Stage::rewrite(Align::default()))
         })
     }
@@ -253,7 +252,7 @@ impl Rewrite for Align {
         if self.aligned > 0 {
             let record = "record padded that made perf 7 give up";
             let records = "records padded that made perf 7 give up";
-            tell(session, "HEADER_BUILD_ID", &counts(&[(self.aligned, record, records)]));
+            report_repaired(session, "HEADER_BUILD_ID", &counts(&[(self.aligned, record, records)]));
         }
         Ok(())
     }

@@ -16,7 +16,7 @@ use perfx_format::record::id_index::{ANY, IdEntry, IdIndex, write_id_index};
 use perfx_format::{Endian, Kinds, Layouts, Origin, Record, RecordType};
 use perfx_pipeline::{Emit, Fork, Level, Needs, Pass, Place, Result, Rewrite, Session, Stage, Survey};
 
-use super::{counts, tell};
+use super::{counts, report_repaired};
 use crate::support::options::PassOptions;
 
 /// The pass; it has no options.
@@ -26,7 +26,6 @@ pub struct ReindexIds {}
 impl PassOptions for ReindexIds {
     const NAME: &'static str = "reindex-ids";
     const ABOUT: &'static str = "make ID_INDEX list exactly the ids of the events";
-    const EXAMPLES: &'static [&'static str] = &[""];
 
     fn pass(self) -> Result<Box<dyn Pass>> {
         Ok(Box::new(self))
@@ -337,12 +336,12 @@ impl Seen {
 #[derive(Debug, Default)]
 struct Edit {
     before: Vec<Vec<u8>>,
-    own: Own,
+    own: OwnRecord,
     after: Vec<Vec<u8>>,
 }
 
 #[derive(Debug, Default)]
-enum Own {
+enum OwnRecord {
     #[default]
     Stays,
     /// Its entries move elsewhere.
@@ -387,7 +386,8 @@ impl ReindexIds {
                 closed |= is_closed(origin, session);
                 let stays = *old == new.at || new.entries.is_empty();
                 edit(origin, &mut |edit| {
-                    edit.own = if stays { Own::Becomes(new.write(session.endian)) } else { Own::Moves };
+                    edit.own =
+                        if stays { OwnRecord::Becomes(new.write(session.endian)) } else { OwnRecord::Moves };
                 });
             }
         }
@@ -422,7 +422,7 @@ impl ReindexIds {
             (added.len() as u64, "id added", "ids added"),
             (unknown, "whose CPU and thread are unknown", "whose CPU and thread are unknown"),
         ];
-        tell(session, "ID_INDEX", &counts(&repaired));
+        report_repaired(session, "ID_INDEX", &counts(&repaired));
         WriteIndexes::stage(edits)
     }
 }
@@ -564,9 +564,9 @@ impl Rewrite for WriteIndexes {
         };
         edit.before.iter().try_for_each(|new| out.put(new))?;
         match &edit.own {
-            Own::Stays => out.keep(record)?,
-            Own::Moves => {}
-            Own::Becomes(new) => match new.split_first() {
+            OwnRecord::Stays => out.keep(record)?,
+            OwnRecord::Moves => {}
+            OwnRecord::Becomes(new) => match new.split_first() {
                 Some((first, others)) => {
                     out.replace(&record, first)?;
                     others.iter().try_for_each(|new| out.put(new))?;

@@ -8,7 +8,7 @@ use perfx_pipeline::{
     Emit, Fork, Needs, OutputForm, Pass, Place, Prescan, Prescanned, Result, Rewrite, Session, Stage, Survey,
 };
 
-use super::tell;
+use super::report_repaired;
 use crate::support::options::PassOptions;
 
 /// The pass and its options.
@@ -23,7 +23,6 @@ pub struct ReindexTimes {
 impl PassOptions for ReindexTimes {
     const NAME: &'static str = "reindex-times";
     const ABOUT: &'static str = "set feature SAMPLE_TIME to the times of the first and the last sample";
-    const EXAMPLES: &'static [&'static str] = &["", "add"];
 
     fn pass(self) -> Result<Box<dyn Pass>> {
         Ok(Box::new(self))
@@ -82,7 +81,7 @@ impl Times {
                 "set to {first_ns} ns and {last_ns} ns, the times of the first and the last sample"
             ));
         }
-        tell(session, "feature SAMPLE_TIME", &repaired);
+        report_repaired(session, "feature SAMPLE_TIME", &repaired);
     }
 }
 

@@ -5,7 +5,6 @@ pub(crate) mod event_ids;
 pub(crate) mod features;
 pub(crate) mod options;
 pub(crate) mod sample_time;
-pub(crate) mod scrub;
 pub(crate) mod switched_out;
 pub(crate) mod text;
 pub(crate) mod tracepoints;

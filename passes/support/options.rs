@@ -10,8 +10,6 @@ pub trait PassOptions: Args {
     const NAME: &'static str;
     /// What the pass does, in one sentence.
     const ABOUT: &'static str;
-    /// Options for tests, in the syntax of `perfx run -p`; `recorded/NAME` is a recording of tests/data.
-    const EXAMPLES: &'static [&'static str];
     /// `perfx NAME`, if the pass has a command of its own.
     const COMMAND: Option<PassCommand> = None;
 
@@ -44,8 +42,6 @@ pub struct PassSpec {
     pub name: &'static str,
     /// What it does, in one sentence.
     pub about: &'static str,
-    /// Options for tests.
-    pub examples: &'static [&'static str],
     /// Its own command, if it has one.
     pub command: Option<PassCommand>,
     augment: fn(Command) -> Command,
@@ -58,7 +54,6 @@ impl PassSpec {
         PassSpec {
             name: O::NAME,
             about: O::ABOUT,
-            examples: O::EXAMPLES,
             command: O::COMMAND,
             augment: O::augment_args,
             make: |matches| {

@@ -158,7 +158,7 @@ struct IdleArgs {
 
 impl IdleArgs {
     /// Reports each given option as having no effect. Without a guest there is nothing to look for below --guestmount.
-    fn tell(&self, guestmount: bool, vmlinux: bool, report: &mut Report) {
+    fn report(&self, guestmount: bool, vmlinux: bool, report: &mut Report) {
         let options = [
             ("--guestmount without --guest-data", guestmount),
             ("--vmlinux without --itrace", vmlinux),
@@ -182,7 +182,7 @@ impl Inject {
         self.write.backup |= self.like_perf && self.write.output.as_ref().is_some_and(|path| path.is_file());
         let mut report = Report::default();
         let without_guest = self.guestmount.is_some() && self.guest_data.is_empty();
-        self.idle.tell(without_guest, self.vmlinux.is_some() && self.itrace.is_none(), &mut report);
+        self.idle.report(without_guest, self.vmlinux.is_some() && self.itrace.is_none(), &mut report);
         let ids = self.ids.clone().options().map_err(usage)?;
         let mmap2 = self.mmap2_buildids || self.mmap2_buildid_all;
         let build_ids = self.build_ids || self.buildid_all;

@@ -26,8 +26,8 @@ use zstd::stream::write::Encoder;
 
 use crate::args::{ThreadArgs, Usage, usage};
 use crate::commands::export::input::{say_read, with_chains};
-use crate::commands::export::output::OutputArgs;
 use crate::io::commit::with_folder;
+use crate::io::output::OutputArgs;
 use crate::io::source::{InputsArgs, Source, each_input, temp_files};
 use crate::io::sparse::ReadAt;
 use crate::term::report::VerbosityArgs;

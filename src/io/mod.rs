@@ -3,6 +3,7 @@
 pub(crate) mod commit;
 pub(crate) mod index_file;
 pub(crate) mod make_index;
+pub(crate) mod output;
 pub(crate) mod signals;
 pub(crate) mod source;
 pub(crate) mod sparse;

@@ -64,7 +64,7 @@ pub(crate) fn write_records(
         "{}: only {done} bytes of records were processed, which are not all; please report this",
         session.name
     );
-    nested.say(session);
+    nested.report(session);
     match hidden.found()? {
         Some(error) if pipe && to_pipe => {
             let what = "it was copied unchanged; perfx recover restores what can be read";
@@ -102,7 +102,7 @@ impl Nested {
         Ok(())
     }
 
-    fn say(self, session: &mut Session) {
+    fn report(self, session: &mut Session) {
         let Some(first) = self.first else { return };
         let more = if self.count > 1 { format!("; so were {} more", self.count - 1) } else { String::new() };
         session.report.say(Level::Warning, format!("{first}{more}"));

@@ -22,7 +22,6 @@ pub(crate) struct DropComm {
 impl PassOptions for DropComm {
     const NAME: &'static str = "drop-comm";
     const ABOUT: &'static str = "drop the samples of threads with certain names";
-    const EXAMPLES: &'static [&'static str] = &["name=burn"];
     const COMMAND: Option<PassCommand> = Some(PassCommand {
         group: "Cut and join",
         about: "Drop the samples of threads with certain names",

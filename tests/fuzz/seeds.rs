@@ -1,6 +1,8 @@
 //! Cuts inputs for the bodies that take a part of a recording from the recordings in tests/data: `cargo run
 //! --example seeds DIR` fills DIR/BODY.
 
+#[path = "../it/examples.rs"]
+mod examples;
 #[allow(dead_code, reason = "only the inputs are wanted here")]
 #[path = "../it/fuzz_bodies.rs"]
 mod fuzz_bodies;

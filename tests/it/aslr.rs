@@ -242,3 +242,17 @@ fn late_features_lose_their_addresses_too() {
         assert!(holds(&bytes, b"cycles,mem:0x0:rw") && holds(&bytes, b"\0mem:0x0:rw\0"), "to {form}");
     }
 }
+
+/// They were left out in silence.
+#[test]
+fn bytes_outside_all_sections_are_left_out_with_a_word() {
+    let folder = temp();
+    let (input, out) = (folder.path().join("in.data"), folder.path().join("out.data"));
+    let bytes = [&Fixture::new("recorded/forkexec.p61.data").bytes()[..], b"anything"].concat();
+    fs::write(&input, bytes).unwrap();
+    let ran = perfx(args!["inject", "--aslr", input, "-o", out]);
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    assert!(ran.stderr.contains("lost: 8 bytes outside all sections left out"), "{}", ran.stderr);
+    let written = fs::read(&out).unwrap();
+    assert!(!written.windows(8).any(|window| window == b"anything"));
+}

@@ -17,6 +17,7 @@ use perfx_format::{Feature, RecordType};
 use perfx_passes::{REGISTRY, parse_chain};
 use perfx_pipeline::OutputForm;
 
+use crate::examples::examples;
 use crate::promises::{Holds, Input, chain, kept, of_form, run};
 
 use crate::args;
@@ -77,7 +78,7 @@ fn bytes(fixture: &Fixture) -> Option<Vec<u8>> {
 fn chains() -> Vec<(&'static str, String)> {
     let mut chains = vec![("copy", String::new())];
     for entry in REGISTRY {
-        chains.extend(entry.examples.iter().map(|example| (entry.name, chain(entry, example))));
+        chains.extend(examples(entry).iter().map(|example| (entry.name, chain(entry, example))));
     }
     chains
 }
@@ -373,7 +374,7 @@ pub(crate) fn commands() -> Vec<(String, Vec<String>)> {
         ((*command).to_owned(), args.iter().map(|&arg| arg.to_owned()).collect::<Vec<_>>())
     });
     let passes = REGISTRY.iter().filter(|spec| spec.command.is_some());
-    let examples = passes.flat_map(|spec| spec.examples.iter().map(|example| (spec.name, *example)));
+    let examples = passes.flat_map(|spec| examples(spec).iter().map(|example| (spec.name, *example)));
     let of_passes = examples.map(|(name, example)| {
         let options = example.split(':').filter(|option| !option.is_empty());
         let args = options.map(|option| format!("--{option}")).chain(["-o", "OUT"].map(str::to_owned));

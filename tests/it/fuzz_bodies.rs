@@ -54,6 +54,7 @@ use perfx_trace::{
 };
 use symbols::ShownNames;
 
+use crate::examples::examples;
 use crate::promises::{self, Holds, Input, temp_files, unnamed};
 
 /// A check of arbitrary bytes.
@@ -74,7 +75,7 @@ pub(crate) fn all() -> Vec<(String, Run)> {
 /// One of the pass's examples, selected by the input's length, keeps the promises.
 fn pass_body(entry: &'static PassSpec) -> Run {
     Box::new(|bytes| {
-        let (length, examples) = (bytes.len(), entry.examples);
+        let (length, examples) = (bytes.len(), examples(entry));
         let chain = promises::chain(entry, examples[length / 2 % examples.len()]);
         let input = Input::Bytes(bytes);
         if let Some(before) = Holds::of(&input) {

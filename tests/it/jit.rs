@@ -17,6 +17,7 @@ use perfx_passes::parse_chain;
 use perfx_pipeline::OutputForm;
 
 use crate::args;
+use crate::examples::examples;
 use crate::promises::{Holds, Input, chain, kept, run as run_chain};
 use crate::support::{
     Fixture, Perf, Ran, Stdin, each, holds, perfs, perfx, perfx_with, root, same_bytes, temp,
@@ -105,7 +106,7 @@ fn every_form_gets_the_same_images_and_all_promises_are_kept() {
             };
             let (_, pipe) = made(&bytes, "decompress", OutputForm::Pipe);
             let (_, compressed) = made(&bytes, "compress:level=1", OutputForm::File);
-            for example in jit.examples {
+            for example in examples(jit) {
                 let chain = chain(jit, example);
                 let (expected, file) = made(&bytes, &chain, OutputForm::File);
                 if expected.made.is_empty() {

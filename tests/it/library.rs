@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::Cursor;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,7 +16,6 @@ use perfx_format::write::RecordingWriter;
 use perfx_format::{Attr, Endian, Error, ErrorKind, Event, Feature, Origin, RecordType, sample_type};
 
 use crate::args;
-use crate::house::packages;
 use crate::promises::unnamed;
 use crate::support::{
     Fixture, Stdin, clean, each_fixture, perf, perfs, perfx, recorded, root, run, skipped, target, temp,
@@ -323,41 +322,29 @@ fn a_writer_refuses_what_some_perf_stops_at() {
     assert!(error.to_string().contains("HEADER_ATTR"), "{error}");
 }
 
-/// Builds `tests/example-pass`, whose own dependencies are those of perfx, and returns the program.
-fn program_with_example_pass() -> PathBuf {
-    let package = root().join("tests/example-pass");
-    if env::var("INSTA_UPDATE").is_ok_and(|update| update == "always") {
-        // Cargo leaves out what the package does not need.
-        fs::copy(root().join("Cargo.lock"), package.join("Cargo.lock")).unwrap();
-        let mut update = Command::new(env!("CARGO"));
-        update.args(["update", "--workspace", "--offline", "--manifest-path"]);
-        run(update.arg(package.join("Cargo.toml")), Stdin::Null).done().unwrap();
+/// Its lock file is that of the workspace, without what it does not need. `.ci/run` compiles it.
+#[test]
+fn the_lock_file_of_the_example_of_a_pass_is_up_to_date() {
+    if Command::new(env!("CARGO")).arg("--version").output().is_err() {
+        return skipped("the example of a pass: cargo is not executable for this user");
     }
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--locked", "--offline", "--message-format", "json", "--manifest-path"]);
-    cargo.arg(package.join("Cargo.toml")).arg("--target-dir").arg(target());
-    // As in this workspace, whose dependencies are compiled already; but what is compiled anew need not be fast.
-    let settings = ["debug='line-tables-only'".to_owned(), "package.'*'.opt-level=2".to_owned()];
-    let own = packages().into_iter().map(|folder| match folder.rsplit('/').next() {
-        Some(".") | None => "package.perfx.opt-level=0".to_owned(),
-        Some(name) => format!("package.perfx-{name}.opt-level=0"),
-    });
-    cargo.args(settings.into_iter().chain(own).map(|setting| format!("--config=profile.dev.{setting}")));
-    let built = run(&mut cargo, Stdin::Null).done().unwrap_or_else(|error| {
-        panic!("{error}\nIf Cargo.lock is out of date, INSTA_UPDATE=always makes it anew")
-    });
-    let text = built.text();
-    let messages = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
-    let mut programs = messages.filter_map(|message| message["executable"].as_str().map(PathBuf::from));
-    programs.next_back().expect("the package has a program")
+    let package = root().join("tests/example-pass");
+    let cargo = |args: &[&str]| {
+        let mut cargo = Command::new(env!("CARGO"));
+        run(cargo.args(args).arg("--manifest-path").arg(package.join("Cargo.toml")), Stdin::Null).done()
+    };
+    if env::var("INSTA_UPDATE").is_ok_and(|update| update == "always") {
+        fs::copy(root().join("Cargo.lock"), package.join("Cargo.lock")).unwrap();
+        cargo(&["update", "--workspace", "--offline"]).unwrap();
+    }
+    let checked = cargo(&["metadata", "--locked", "--offline", "--format-version", "1"]);
+    assert!(checked.is_ok(), "{checked:?}\nINSTA_UPDATE=always makes it anew");
 }
 
 #[test]
 fn a_pass_in_a_package_of_its_own_is_a_pass_like_others() {
-    if Command::new(env!("CARGO")).arg("--version").output().is_err() {
-        return skipped("the example of a pass: cargo is not executable for this user");
-    }
-    let program = program_with_example_pass();
+    // Cargo compiles it as an example of perfx, too.
+    let program = target().join("debug/examples/perfx-example");
     let example = |args: &[OsString]| run(clean(&program).args(args), Stdin::Null);
     let listed = example(&args!["passes"]).done().unwrap().text();
     assert!(listed.contains("\ndrop-comm\n    drop the samples"), "{listed}");

@@ -18,6 +18,7 @@ mod doctor;
 mod du;
 mod dump;
 mod every_pass;
+mod examples;
 mod export;
 mod failures;
 mod filter;

@@ -390,6 +390,29 @@ fn stubs_of_ppc64_have_the_names_that_the_linker_gave_them() {
     }
 }
 
+/// The stubs of other architectures are where objdump (binutils 2.40) finds them. It gives no name to one whose function
+/// is chosen at the start, and on arm these are in a section of their own.
+#[test]
+fn stubs_of_other_architectures_are_where_objdump_finds_them() {
+    // The first address of each, and how far apart they are.
+    for (arch, first, size, chosen) in [
+        ("i386", 0x1c0, 16, true),
+        ("riscv64", 0x2e0, 16, true),
+        ("armhf", 0x1ac, 12, false),
+        ("s390x", 0x2d8, 32, true),
+        ("arm64", 0x2c0, 16, true),
+    ] {
+        let image = image(&root().join(format!("tests/data/foreign/{arch}/stubs.so")));
+        let names = ["read_it@plt", "write_it@plt", "chosen@plt"];
+        for (at, name) in names.iter().take(if chosen { 3 } else { 2 }).enumerate() {
+            let start = first + size * at as u64;
+            for address in [start, start + size - 1] {
+                assert_eq!(name_at(&image, address).as_deref(), Some(*name), "{arch} {address:#x}");
+            }
+        }
+    }
+}
+
 /// A string table of `n` bytes and `n` symbols, each of which is named by the rest of the table.
 fn overlapping_names(n: usize) -> Vec<u8> {
     let section = |kind: u32, offset: usize, size: usize, link: u32, entry: u64| {

@@ -121,13 +121,13 @@ impl ProfileArgs {
         };
         let (a, b) = runs.split_at(split);
         let found = compare(&named, [a, b], options);
-        say(&found, &mut report);
+        report_changes(&found, &mut report);
         Ok((found, report))
     }
 }
 
-/// Says what changed, and what was tested.
-fn say(found: &ProfileDiff, report: &mut Report) {
+/// Reports what changed, and what was tested.
+fn report_changes(found: &ProfileDiff, report: &mut Report) {
     let beyond = found.functions.iter().filter(|function| function.change.beyond_noise).count();
     let what = match (found.all.beyond_noise, beyond) {
         (false, 0) => "nothing".to_owned(),

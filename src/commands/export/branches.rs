@@ -16,8 +16,8 @@ use perfx_pipeline::{Level, Report, counted};
 
 use super::folder::{check, writable_above, write_files};
 use super::input::{each_recording, filter_of};
-use super::output::OutputArgs;
 use crate::args::{ThreadArgs, Usage, usage};
+use crate::io::output::OutputArgs;
 use crate::io::source::{InputsArgs, Source};
 use crate::term::report::VerbosityArgs;
 use crate::term::units::size;

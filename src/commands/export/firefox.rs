@@ -8,7 +8,7 @@ use perfx_look::clock::Clock;
 use perfx_pipeline::{Level, Report, counted};
 
 use super::input::{Collected, StackArgs, TraceArgs, each_recording, say_read};
-use super::output::OutputArgs;
+use crate::io::output::OutputArgs;
 use crate::io::source::InputsArgs;
 use crate::term::units::duration;
 

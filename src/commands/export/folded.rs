@@ -9,7 +9,7 @@ use perfx_export::{EventFacts, Facts, Grouping, Row, ShownEvent, Stacks, Weight}
 use perfx_pipeline::{Level, Report, counted};
 
 use super::input::{Collected, StackArgs, each_recording, say_not_counted, say_read};
-use super::output::OutputArgs;
+use crate::io::output::OutputArgs;
 use crate::io::source::InputsArgs;
 
 /// Write call stacks as folded lines for flame graphs: comm;outermost;…;innermost COUNT

@@ -14,11 +14,11 @@ use perfx_resolve::kcore_of;
 use serde::Serialize;
 
 use super::input::{Collected, StackArgs, TraceArgs, each_recording, say_read};
-use super::output::OutputArgs;
 use crate::args::Usage;
 use crate::commands::doctor::FileEntry;
 use crate::commands::du::{ByteTable, tables};
 use crate::commands::info::headings;
+use crate::io::output::OutputArgs;
 use crate::io::source::InputsArgs;
 use crate::term::units::{duration, size};
 

@@ -7,7 +7,6 @@ mod folded;
 mod folder;
 mod html;
 pub(crate) mod input;
-pub(crate) mod output;
 mod parquet;
 mod pprof;
 mod svg;

@@ -7,7 +7,7 @@ use perfx_export::pprof::Profile;
 use perfx_pipeline::{Level, Report, counted};
 
 use super::input::{StackArgs, each_recording, say_read};
-use super::output::OutputArgs;
+use crate::io::output::OutputArgs;
 use crate::io::source::InputsArgs;
 
 /// Write call stacks as a profile for pprof, with functions, lines and inlined calls

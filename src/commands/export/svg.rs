@@ -7,7 +7,7 @@ use perfx_export::{Grouping, NamedStacks, ShownEvent};
 use perfx_pipeline::{Level, Report, count, counted};
 
 use super::input::{Collected, StackArgs, say_not_counted, say_read};
-use super::output::OutputArgs;
+use crate::io::output::OutputArgs;
 use crate::io::source::{InputArgs, Source};
 
 /// Draw call stacks as one flame graph, a picture that a ticket can hold

@@ -1,7 +1,7 @@
 #!/bin/bash
 # make.sh: the recordings in this folder, of tiny.c on other architectures.
 #   make.sh build ARCH        builds ARCH/usr/bin/wl-tiny with Debian's cross compiler (gcc-TRIPLET)
-#   make.sh stubs             builds ppc64el/stubs.so in the same way
+#   make.sh stubs ARCH        builds ARCH/stubs.so in the same way
 #   make.sh signal            builds arm64/signal/usr/bin/wl-tiny, whose tables say that `deep` is a frame of a signal
 #   On a machine of ARCH (here: qemu-system guests of Debian 12; Debian sid for riscv64), with wl-tiny in /usr/bin:
 #     perf record -o tiny.data --call-graph dwarf,1024 -e cpu-clock:u -F 120 -- wl-tiny
@@ -12,7 +12,7 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 PERFX=${PERFX:-../../../target/debug/perfx}
-step=$1 arch=${2:-ppc64el}
+step=$1 arch=${2:-}
 declare -A triplet=([arm64]=aarch64-linux-gnu [armhf]=arm-linux-gnueabihf [i386]=i686-linux-gnu
     [ppc64el]=powerpc64le-linux-gnu [riscv64]=riscv64-linux-gnu [s390x]=s390x-linux-gnu)
 case $step in

@@ -1,4 +1,4 @@
-/* Calls functions of libraries: on ppc64 through stubs that the linker puts into .text. */
+/* Calls functions of libraries, through stubs of the linker: in .plt, on ppc64 in .text. */
 int read_it(int), write_it(int);
 static int one(int x) { return x + 1; }
 static int (*pick(void))(int) { return one; }

@@ -4,6 +4,8 @@
 
 use std::sync::OnceLock;
 
+#[path = "../../it/examples.rs"]
+mod examples;
 #[allow(dead_code, reason = "a fuzz target runs one body")]
 #[path = "../../it/fuzz_bodies.rs"]
 mod fuzz_bodies;

@@ -1,0 +1,266 @@
+//! Takes a recording apart for passes that remove what may tell something: each part goes through a pass's rules, bytes
+//! in no field that perfx knows become zeros, and what can't be looked into is left out and counted.
+
+mod key;
+mod left_out;
+mod zeroed;
+
+use std::borrow::Cow;
+use std::cell::RefCell;
+
+use perfx_format::features::{FeatureContext, NrCpus, decode_feature};
+use perfx_format::names::{Name, rename_event_types};
+use perfx_format::read::Recording;
+use perfx_format::record::header_records::with_attr;
+use perfx_format::{Decoded, Endian, Feature, Kinds, Layout, Record, RecordType};
+use perfx_pipeline::{Begin, Damage, Emit, Fork, Needs, Result, Rewrite, Session, Stage};
+
+use crate::support::features::{
+    Fate, change_features, change_late_feature, changed_events, is_unknown, renamed,
+};
+use crate::support::used_events::change_attrs;
+pub(crate) use key::{Key, is_word};
+pub(crate) use left_out::LeftOut;
+use zeroed::has_rest;
+
+/// Records of AUX data, and of kernel code that was changed, without which they can't be decoded.
+pub(crate) const OF_TRACES: Kinds = Kinds::AUX.union(Kinds::of(&[RecordType::TEXT_POKE]));
+
+/// The rules of a pass: what becomes of each part of a recording.
+pub(crate) trait Scrub: Sized + Send + 'static {
+    /// True if everything that perfx does not know stays as it is.
+    fn keeps_unknown(&self) -> bool;
+
+    /// True if a record of this kind goes, whatever it holds.
+    fn drops(&self, kind: RecordType) -> bool;
+
+    /// The name as it is in the output, if it changes.
+    fn name(&mut self, name: Name<'_>) -> Option<Vec<u8>>;
+
+    /// Changes an attr.
+    fn attr(&mut self, raw: &mut [u8], endian: Endian);
+
+    /// The fate of a feature into which nobody looks.
+    fn fate(&mut self, feature: Feature) -> Option<Fate>;
+
+    /// The section of a feature for which there is a rule; `Some(None)` if it is damaged. Bytes in no field are zeros.
+    fn rule(&mut self, feature: Feature, section: &[u8], endian: Endian) -> Option<Option<Vec<u8>>>;
+
+    /// Changes texts in the section of any other feature. It was decoded from `old`, from which it differs only in
+    /// bytes in no field.
+    fn texts(&mut self, _feature: Feature, _decoded: &Decoded<'_>, _old: &[u8], _section: &mut Vec<u8>) {}
+
+    /// Passes a sample on, of which `bytes` has zeros in no field; false if it does not fit its layout.
+    fn sample(
+        &mut self,
+        record: &Record<'_>,
+        layout: &Layout,
+        bytes: Cow<'_, [u8]>,
+        out: &mut Emit<'_>,
+    ) -> Result<bool>;
+
+    /// Clears texts in a record that is not a sample; returns the number of bytes that were not zero.
+    fn clear_texts(
+        &mut self,
+        _record: &Record<'_>,
+        _decoded: &Decoded<'_>,
+        _bytes: &mut Cow<'_, [u8]>,
+    ) -> u64 {
+        0
+    }
+
+    /// Passes on a record of another kind, in which bytes in no field are zeros.
+    fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()>;
+
+    /// Reports what was done.
+    fn report(&self, left_out: &LeftOut, session: &mut Session);
+
+    /// As [`Fork::fork`].
+    fn fork(&self) -> Self;
+
+    /// As [`Fork::absorb`].
+    fn absorb(&mut self, later: Self);
+}
+
+/// What a pass with such rules needs, with these kinds of records in a survey.
+pub(crate) fn needs(surveys: Vec<Kinds>) -> Needs {
+    Needs {
+        records: Kinds::ALL,
+        surveys,
+        decompressed: true,
+        ids: true,
+        // What can't be decompressed would stay as it is.
+        damage: Damage::Refuse,
+        ..Needs::default()
+    }
+}
+
+/// The rewrite by the rules of a pass.
+pub(crate) struct Scrubber<S> {
+    rules: S,
+    left_out: LeftOut,
+    /// Feature NRCPUS, on which the layout of others depends.
+    cpus: Option<NrCpus>,
+}
+
+impl<S: Scrub> Scrubber<S> {
+    /// The rewrite, when features, attrs and event types have gone through the rules. `unnamed` is the number of bytes
+    /// of the input outside all sections.
+    pub(crate) fn stage(rules: S, unnamed: u64, session: &mut Begin<'_>) -> Stage {
+        let endian = session.endian;
+        let mut scrubber = Scrubber { rules, left_out: LeftOut::default(), cpus: None };
+        if !scrubber.rules.keeps_unknown() {
+            scrubber.left_out.unnamed = unnamed;
+            session.leave_out_unnamed();
+        }
+        change_features(session, |feature, section| scrubber.feature(feature, section, endian));
+        rename_event_types(&mut session.event_types, |name| scrubber.rules.name(name));
+        let shared = RefCell::new(&mut scrubber);
+        change_attrs(session, |raw, endian| shared.borrow_mut().attr(raw, endian));
+        Stage::rewrite(scrubber)
+    }
+
+    fn attr(&mut self, raw: &mut [u8], endian: Endian) {
+        self.rules.attr(raw, endian);
+        if !self.rules.keeps_unknown() {
+            self.left_out.zeroed.attr(raw, endian);
+        }
+    }
+
+    fn feature(&mut self, feature: Feature, old: &[u8], endian: Endian) -> Fate {
+        if let Some(fate) = self.rules.fate(feature) {
+            return fate;
+        }
+        if feature == Feature::NRCPUS {
+            self.cpus = NrCpus::read(old, endian);
+        }
+        let decoded = decode_feature(feature, old, endian, FeatureContext { cpus: self.cpus });
+        let mut section = old.to_vec();
+        let keeps_unknown = self.rules.keeps_unknown();
+        if !keeps_unknown {
+            self.left_out.zeroed.section(&decoded, &mut section);
+        }
+        let new = match feature {
+            Feature::EVENT_DESC => {
+                let shared = RefCell::new(self);
+                let name = |name: Name<'_>| shared.borrow_mut().rules.name(name);
+                let new = changed_events(&section, endian, name, |raw, endian| {
+                    shared.borrow_mut().attr(raw, endian);
+                });
+                return shared.into_inner().fate_of(feature, old, new);
+            }
+            Feature::GROUP_DESC => renamed(feature, &section, endian, |name| self.rules.name(name)),
+            _ => match self.rules.rule(feature, &section, endian) {
+                Some(new) => new,
+                None if feature.name().is_none() || has_rest(&decoded) => {
+                    if keeps_unknown {
+                        return Fate::Stays;
+                    }
+                    self.left_out.features.insert(feature);
+                    return Fate::Goes;
+                }
+                None => {
+                    self.rules.texts(feature, &decoded, old, &mut section);
+                    Some(section)
+                }
+            },
+        };
+        self.fate_of(feature, old, new)
+    }
+
+    /// The fate of a feature with this new section; without one, it is damaged.
+    fn fate_of(&mut self, feature: Feature, old: &[u8], new: Option<Vec<u8>>) -> Fate {
+        if new.is_none() {
+            self.left_out.damaged.insert(feature);
+        }
+        Fate::of(old, new)
+    }
+
+    fn sample(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
+        let passed = match out.layouts().layout_of(&record) {
+            None => false,
+            Some(layout) => {
+                let mut bytes = Cow::Borrowed(record.bytes());
+                if !self.rules.keeps_unknown() {
+                    self.left_out.zeroed.sample(&record, layout, &mut bytes);
+                }
+                self.rules.sample(&record, layout, bytes, out)?
+            }
+        };
+        if !passed {
+            self.left_out.unreadable += 1;
+            out.drop_record(record);
+        }
+        Ok(())
+    }
+
+    /// Leaves out a record whose contents are not known.
+    fn drop_unknown(&mut self, record: Record<'_>, out: &mut Emit<'_>) {
+        *self.left_out.kinds.entry(record.kind()).or_default() += 1;
+        out.drop_record(record);
+    }
+}
+
+impl<S: Scrub> Rewrite for Scrubber<S> {
+    fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
+        let (kind, endian) = (record.kind(), record.endian());
+        let keeps_unknown = self.rules.keeps_unknown();
+        if self.rules.drops(kind) {
+            out.drop_record(record);
+            return Ok(());
+        }
+        if is_unknown(&record) && !keeps_unknown {
+            self.drop_unknown(record, out);
+            return Ok(());
+        }
+        match kind {
+            RecordType::SAMPLE => return self.sample(record, out),
+            RecordType::HEADER_FEATURE | RecordType::HEADER_TRACING_DATA => {
+                return change_late_feature(record, out, |feature, section| {
+                    self.feature(feature, section, endian)
+                });
+            }
+            _ => {}
+        }
+        let mut bytes = Cow::Borrowed(record.bytes());
+        if !keeps_unknown {
+            let decoded = self.left_out.zeroed.record(&record, out.layouts(), &mut bytes);
+            if decoded.has_unknown_layout() {
+                self.drop_unknown(record, out);
+                return Ok(());
+            }
+            let cleared = self.rules.clear_texts(&record, &decoded, &mut bytes);
+            self.left_out.zeroed.add_unknown(cleared);
+        }
+        let record = Record::new(&bytes, record.payload(), record.origin(), endian)?;
+        match kind {
+            RecordType::HEADER_ATTR => {
+                let changed = with_attr(&record, |raw| self.attr(raw, endian));
+                out.replace_if(record, changed)
+            }
+            _ => self.rules.record(record, out),
+        }
+    }
+
+    fn finish(&mut self, session: &mut Session, _out: &mut Emit<'_>) -> Result<()> {
+        self.rules.report(&self.left_out, session);
+        Ok(())
+    }
+}
+
+impl<S: Scrub> Fork for Scrubber<S> {
+    fn fork(&self) -> Scrubber<S> {
+        Scrubber { rules: self.rules.fork(), left_out: LeftOut::default(), cpus: self.cpus }
+    }
+
+    fn absorb(&mut self, later: Scrubber<S>) -> Result<()> {
+        self.rules.absorb(later.rules);
+        self.left_out.join(later.left_out);
+        Ok(())
+    }
+}
+
+/// The number of bytes outside all sections of a file.
+pub(crate) fn unnamed(input: &Recording) -> u64 {
+    input.file.as_ref().map_or(0, perfx_format::header::FileHeader::unnamed) as u64
+}

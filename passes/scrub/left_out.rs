@@ -1,0 +1,74 @@
+//! Counts what a pass left out or zeroed because perfx does not know what it is, and reports it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use perfx_format::{Feature, RecordType};
+use perfx_pipeline::{Level, Report, counted};
+
+use super::zeroed::Zeroed;
+use crate::support::text::by_kind;
+
+/// What was left out or zeroed.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct LeftOut {
+    /// Features of a newer perf, or with bytes in no field.
+    pub(super) features: BTreeSet<Feature>,
+    /// Features that are damaged.
+    pub(super) damaged: BTreeSet<Feature>,
+    /// Records of unknown kinds or layouts.
+    pub(super) kinds: BTreeMap<RecordType, u64>,
+    /// Samples that do not fit their event.
+    pub(super) unreadable: u64,
+    /// Bytes outside all sections.
+    pub(super) unnamed: u64,
+    /// Bytes in no field.
+    pub(super) zeroed: Zeroed,
+}
+
+impl LeftOut {
+    pub(super) fn join(&mut self, later: LeftOut) {
+        self.features.extend(later.features);
+        self.damaged.extend(later.damaged);
+        self.unreadable += later.unreadable;
+        self.zeroed.join(later.zeroed);
+        for (kind, count) in later.kinds {
+            *self.kinds.entry(kind).or_default() += count;
+        }
+    }
+
+    /// Reports it, as warnings if the output is not wanted (`checks`). Lines about what is not known begin with
+    /// `prefix`.
+    pub(crate) fn report(&self, prefix: &str, checks: bool, report: &mut Report) {
+        let done = |what: &'static str| if checks { "" } else { what };
+        if let Some(padding) = self.zeroed.padding() {
+            let level = if checks { Level::Warning } else { Level::Info };
+            report.say(level, format!("{prefix}{padding}{}", done(" zeroed")));
+        }
+        let level = if checks { Level::Warning } else { Level::Loss };
+        let left_out = done(" left out");
+        for feature in &self.features {
+            report.say(level, format!("{prefix}feature {feature}{left_out}: it may hold anything"));
+        }
+        for feature in &self.damaged {
+            report.say(level, format!("feature {feature}{left_out}: it is damaged and may hold anything"));
+        }
+        if !self.kinds.is_empty() {
+            let records = by_kind(&self.kinds);
+            report.say(level, format!("{prefix}{records}{left_out}: they may hold anything"));
+        }
+        if let Some(unknown) = self.zeroed.unknown() {
+            report.say(level, format!("{prefix}{unknown}{}: they may hold anything", done(" zeroed")));
+        }
+        if self.unnamed > 0 {
+            let bytes = counted(self.unnamed, "byte", "bytes");
+            report.say(
+                level,
+                format!("{prefix}{bytes} outside all sections{left_out}: they may hold anything"),
+            );
+        }
+        if self.unreadable > 0 {
+            let samples = counted(self.unreadable, "sample", "samples");
+            report.say(level, format!("{samples}{left_out}: they do not fit their event"));
+        }
+    }
+}
