@@ -61,9 +61,9 @@ pub(super) struct ItraceOptions {
     /// `o`, `I`: samples that PEBS wrote to the trace, and events of interrupts.
     pub(super) pebs: bool,
     pub(super) interrupts: bool,
-    /// The first of the letters that mean something for Intel PT only.
-    pub(super) only_pt: Option<char>,
-    /// The first of those that are not decoded.
+    /// `L`: samples of other events have branch stacks, too.
+    pub(super) stacks_of_others: bool,
+    /// The first of the letters that are not decoded of Intel PT.
     pub(super) undecoded: Option<char>,
 }
 
@@ -157,10 +157,7 @@ impl ItraceOptions {
             match letter {
                 'i' | 'y' => {
                     options.instructions |= letter == 'i';
-                    if letter == 'y' {
-                        options.cycles = true;
-                        options.only_pt(letter);
-                    }
+                    options.cycles |= letter == 'y';
                     options.period(&mut letters)?;
                 }
                 'b' | 'c' | 'r' => {
@@ -177,10 +174,10 @@ impl ItraceOptions {
                 'g' => options.chain = letters.entries(letter, CHAIN)?,
                 'L' | 'G' => {
                     letters.entries(letter, STACK)?;
-                    options.leave(true, letter);
+                    options.stacks_of_others |= letter == 'L';
+                    options.undecoded = options.undecoded.or(Some(letter));
                 }
                 's' => {
-                    options.only_pt(letter);
                     let skipped = letters.number();
                     ensure!(skipped.is_some(), "--itrace: `s` needs a number: how many events to skip");
                     options.skip = skipped.unwrap_or(0);
@@ -200,16 +197,9 @@ impl ItraceOptions {
                     options.power |= letter == 'p';
                     options.pebs |= letter == 'o';
                     options.interrupts |= letter == 'I';
-                    options.only_pt(letter);
                 }
-                'A' => {
-                    options.approximate = true;
-                    options.only_pt(letter);
-                }
-                'q' => {
-                    options.quick = options.quick.saturating_add(1);
-                    options.only_pt(letter);
-                }
+                'A' => options.approximate = true,
+                'q' => options.quick = options.quick.saturating_add(1),
                 'Z' | 'T' => {
                     options.timeless |= letter == 'Z';
                     options.timestamps |= letter == 'T';
@@ -220,19 +210,6 @@ impl ItraceOptions {
             }
         }
         Ok(options)
-    }
-
-    /// Notes a letter that Intel PT has, but that is not decoded.
-    fn leave(&mut self, is_undecoded: bool, letter: char) {
-        self.undecoded = self.undecoded.or(is_undecoded.then_some(letter));
-        if is_undecoded {
-            self.only_pt(letter);
-        }
-    }
-
-    /// Notes a letter that only Intel PT has.
-    fn only_pt(&mut self, letter: char) {
-        self.only_pt = self.only_pt.or(Some(letter));
     }
 
     /// The number and unit after `i`.
@@ -277,11 +254,12 @@ impl ItraceOptions {
         Ok(())
     }
 
-    /// Refuses what is not decoded of CoreSight.
+    /// Refuses what is not decoded of CoreSight. Of the letters of Intel PT that CoreSight lacks, perf 7.3 only follows L.
     pub(super) fn check_for_coresight(&self, letters: &str) -> Result<()> {
-        if let Some(letter) = self.only_pt {
-            bail!("--itrace={letters}: `{letter}` is not decoded yet; of CoreSight, i b c r l g e Z T are");
-        }
+        ensure!(
+            !self.stacks_of_others,
+            "--itrace={letters}: `L` is not decoded yet; of CoreSight, i b c r l g e Z T are"
+        );
         ensure!(
             self.instructions || self.branches || self.errors,
             "--itrace={letters} selects no event: CoreSight has i b c r e; l adds branch stacks to i, and g call chains"
@@ -343,17 +321,14 @@ mod tests {
                     ptwrites: true,
                     power: true,
                     interrupts: true,
-                    only_pt: Some('s'),
                     ..none
                 },
             ),
             ("i", instructions),
-            (
-                "y5iA",
-                ItraceOptions { cycles: true, every: Some(5), approximate: true, only_pt: Some('y'), ..none },
-            ),
+            ("y5iA", ItraceOptions { cycles: true, every: Some(5), approximate: true, ..none }),
             ("ig", ItraceOptions { chain: 16, ..instructions }),
-            ("ig64qq", ItraceOptions { chain: 64, only_pt: Some('q'), quick: 2, ..instructions }),
+            ("ig64qq", ItraceOptions { chain: 64, quick: 2, ..instructions }),
+            ("bGL8", ItraceOptions { branches: true, stacks_of_others: true, undecoded: Some('G'), ..none }),
             ("ZT", ItraceOptions { timeless: true, timestamps: true, undecoded: Some('T'), ..none }),
         ];
         for (text, expected) in cases {
@@ -366,6 +341,12 @@ mod tests {
             assert!(ItraceOptions::parse(time).unwrap().check_for_spe().is_err(), "{time}");
         }
         assert!(ItraceOptions::without_letters().check_for_spe().is_ok());
+        for (text, is_known) in
+            [("i7iy9iqs3xwpoIAG", true), ("bL", false), ("bTL", false), ("yxwpoIA", false)]
+        {
+            let options = ItraceOptions::parse(text).unwrap();
+            assert_eq!(options.check_for_coresight(text).is_ok(), is_known, "{text}");
+        }
         assert!(none.check_for_spe().is_err() && none.check_for_pt("").is_err());
     }
 }

@@ -126,6 +126,31 @@ fn inject_makes_the_samples_of_perf() {
     }
 }
 
+/// perf 7.3 ignores the letters that only Intel PT has, but for L, and but for the period of y.
+#[test]
+fn letters_of_intel_pt_have_the_effect_that_they_have_in_perf() {
+    let Some(perf) = perf("perf-new") else { return };
+    let (alias, dir) = (Alias::of_programs(2), temp());
+    let path = |name: &str| dir.path().join(name);
+    let letters =
+        ["G", "G8", "s0", "s3", "q", "qq", "y", "y10i", "x", "w", "p", "o", "I", "A", "yqs3xwpoIAG"];
+    for name in ["etm-user", "etm-cut"] {
+        alias.move_programs(name, &path("in"));
+        let given = letters.iter().map(|letters| format!("--itrace=bi100il4{letters}"));
+        // Without letters, there are no cycles either.
+        for itrace in given.chain(["--itrace".to_owned()]) {
+            let what = format!("{name} {itrace}");
+            perf.run(Stdin::Null, args!["inject", "-f", &itrace, "-i", path("in"), "-o", path("perf")]);
+            perfx(args!["inject", "-f", &itrace, path("in"), "-o", path("ours")]).done().unwrap();
+            assert!(samples(&path("ours")).len() > 500, "{what}");
+            same_lines(&what, &events(&path("perf")), &events(&path("ours"))).unwrap();
+            same_lines(&what, &samples(&path("perf")), &samples(&path("ours"))).unwrap();
+        }
+        let run = perfx(args!["inject", "-f", "--itrace=bL", path("in"), "-o", path("ours")]);
+        assert!(run.stderr.contains("`L` is not decoded yet"), "{}", run.stderr);
+    }
+}
+
 /// Samples of one time on two CPUs come in the order of the CPUs; that of perf depends on its queues.
 #[test]
 fn samples_have_the_times_that_perf_estimates_from_virtual_timestamps() {

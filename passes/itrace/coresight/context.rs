@@ -63,6 +63,8 @@ impl Events {
         // perf takes nanoseconds for a number of instructions.
         let given = options.time.map_or(DEFAULT, |(number, unit)| number.saturating_mul(scale(unit)));
         let period = options.every.unwrap_or(given).max(1);
+        // As in perf, y has no samples, but its period is that of i.
+        let options = &ItraceOptions { cycles: false, ..*options };
         let mut ids = traced.ids(CodeEvents::IDS, all).into_iter();
         Ok(Events { sampled: CodeEvents::of(options, attr, period, &mut ids), period, clock })
     }
