@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 
 use object::elf::{
-    EM_386, EM_AARCH64, EM_ARM, EM_RISCV, EM_S390, EM_X86_64, Machine, R_390_IRELATIVE, R_AARCH64_IRELATIVE,
-    R_RISCV_IRELATIVE, R_X86_64_IRELATIVE, RelocationType, SHT_NOBITS, SHT_REL, SHT_RELA,
+    EM_386, EM_AARCH64, EM_ARM, EM_RISCV, EM_S390, EM_X86_64, Machine, R_386_IRELATIVE, R_390_IRELATIVE,
+    R_AARCH64_IRELATIVE, R_RISCV_IRELATIVE, R_X86_64_IRELATIVE, RelocationType, SHF_ALLOC, SHT_NOBITS,
+    SHT_REL, SHT_RELA,
 };
 use object::read::elf::{FileHeader, Rel, Rela, SectionHeader, Sym};
-use object::{Endianness, ReadRef};
+use object::{Endian as _, Endianness, ReadRef};
 
 use crate::name::text_at;
 use crate::{Symbol, Symbols};
@@ -193,13 +194,18 @@ where
                 .map(|row| Slot {
                     at: row.r_offset(endian).into(),
                     symbol: row.r_sym(endian, false),
-                    chooser: self.chooser(row.r_type(endian, false), row.r_addend(endian).into() as u64),
+                    chooser: self.chooser(row.r_type(endian, false), || row.r_addend(endian).into() as u64),
                 })
                 .collect(),
             SHT_REL => self
                 .rows::<Elf::Rel>(section)
                 .iter()
-                .map(|row| Slot { at: row.r_offset(endian).into(), symbol: row.r_sym(endian), chooser: 0 })
+                .map(|row| {
+                    let at = row.r_offset(endian).into();
+                    // Such a relocation has no addend: it is in the slot.
+                    let chooser = self.chooser(row.r_type(endian), || self.word_at(at));
+                    Slot { at, symbol: row.r_sym(endian), chooser }
+                })
                 .collect(),
             _ => Vec::new(),
         };
@@ -211,15 +217,27 @@ where
     }
 
     /// The address that a relocation of this type names, if a function is to be chosen by the code there, else 0.
-    fn chooser(&self, kind: RelocationType, addend: u64) -> u64 {
+    fn chooser(&self, kind: RelocationType, addend: impl FnOnce() -> u64) -> u64 {
         let chooses = matches!(
             (self.machine, kind),
             (EM_X86_64, R_X86_64_IRELATIVE)
+                | (EM_386, R_386_IRELATIVE)
                 | (EM_AARCH64, R_AARCH64_IRELATIVE)
                 | (EM_S390, R_390_IRELATIVE)
                 | (EM_RISCV, R_RISCV_IRELATIVE)
         );
-        if chooses { addend } else { 0 }
+        if chooses { addend() } else { 0 }
+    }
+
+    /// The word of 32 bits at an address of the file's memory; 0 if it has none.
+    fn word_at(&self, address: u64) -> u64 {
+        let in_memory = |section: &&Elf::SectionHeader| section.sh_flags(self.endian).contains(SHF_ALLOC);
+        let word = self.sections.iter().filter(in_memory).find_map(|section| {
+            let place = usize::try_from(address.checked_sub(section.sh_addr(self.endian).into())?).ok()?;
+            let bytes = section.data(self.endian, self.data).ok()?.get(place..)?.first_chunk()?;
+            Some(self.endian.read_u32(*bytes))
+        });
+        word.map_or(0, u64::from)
     }
 
     fn target(&self, slot: &Slot, names: &'data Elf::SectionHeader) -> Option<Target> {

@@ -337,7 +337,7 @@ fn the_lock_file_of_the_example_of_a_pass_is_up_to_date() {
         fs::copy(root().join("Cargo.lock"), package.join("Cargo.lock")).unwrap();
         cargo(&["update", "--workspace", "--offline"]).unwrap();
     }
-    let checked = cargo(&["metadata", "--locked", "--offline", "--format-version", "1"]);
+    let checked = cargo(&["tree", "--locked", "--offline"]);
     assert!(checked.is_ok(), "{checked:?}\nINSTA_UPDATE=always makes it anew");
 }
 
