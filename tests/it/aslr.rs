@@ -89,7 +89,7 @@ fn no_old_address_is_in_any_byte_of_the_output() {
         let out = folder.path().join("out.data");
         perfx(args!["run", "-q", "-p", "aslr", fixture.path, "-o", out]).done()?;
         let before = fixture.bytes();
-        let input = Input::of(fixture, &before);
+        let input = fixture.input(&before);
         let ranges = mapped(&input);
         let bytes = fs::read(&out).unwrap();
         let endian = input.open().unwrap().endian;

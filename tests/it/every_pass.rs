@@ -48,7 +48,7 @@ pub(crate) fn number(what: impl std::hash::Hash) -> usize {
 fn shaped(fixture: &Fixture, shape: Shape) -> Option<Vec<u8>> {
     let made = |chain: &str, form| {
         let passes = if chain.is_empty() { Vec::new() } else { parse_chain(chain).unwrap() };
-        Some(run(Input::of(fixture, &bytes(fixture)?).open().ok()?, passes, form, 1).ok()?.1)
+        Some(run(fixture.input(&bytes(fixture)?).open().ok()?, passes, form, 1).ok()?.1)
     };
     let same = if fixture.form == Form::Pipe { OutputForm::Pipe } else { OutputForm::File };
     match shape {
@@ -104,7 +104,7 @@ fn every_pass_keeps_the_promises_on_every_recording_in_every_form() {
         }
         let Some(bytes) = shaped(fixture, *shape) else { return Ok(()) };
         let input = match shape {
-            Shape::AsItIs => Input::of(fixture, &bytes),
+            Shape::AsItIs => fixture.input(&bytes),
             _ => Input::Bytes(&bytes),
         };
         let Some(before) = Holds::of(&input) else { return Ok(()) };

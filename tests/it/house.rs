@@ -155,6 +155,26 @@ fn no_file_imports_in_a_circle() {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
+/// The fuzz targets are compiled by hand, with a few files of these tests.
+#[test]
+fn the_fuzz_targets_have_each_file_that_their_files_use() {
+    for target in ["fuzz_targets/body.rs", "seeds.rs"] {
+        let code = fs::read_to_string(root().join("tests/fuzz").join(target)).unwrap();
+        let modules: Vec<&str> = code.lines().filter_map(|line| line.strip_prefix("mod ")).collect();
+        assert!(modules.len() >= 3, "{target}: {modules:?}");
+        for module in modules.iter().map(|module| module.trim_end_matches(';')) {
+            let code = fs::read_to_string(root().join(format!("tests/it/{module}.rs"))).unwrap();
+            // What follows runs as ordinary tests only.
+            let shared = code.split("#[cfg(test)]").next().unwrap();
+            for line in shared.lines().filter_map(|line| line.split_once("crate::").map(|(_, name)| name)) {
+                let used =
+                    line.split(|letter: char| !letter.is_alphanumeric() && letter != '_').next().unwrap();
+                assert!(modules.contains(&&*format!("{used};")), "{target}: {module}.rs uses {used}");
+            }
+        }
+    }
+}
+
 /// The name of the package in this folder without `perfx-`, and those of the packages that it uses.
 fn package(folder: &str) -> (String, BTreeSet<String>) {
     let manifest = fs::read_to_string(root().join(folder).join("Cargo.toml")).unwrap();

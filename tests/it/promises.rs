@@ -14,8 +14,6 @@ use perfx_format::{Endian, Feature, RecordType};
 use perfx_passes::{PassSpec, parse_chain};
 use perfx_pipeline::{Job, Level, Outcome, Output, OutputForm, Pass, Report, count};
 
-use crate::support::{self, Fixture};
-
 /// A file without a name, in memory if possible.
 pub(crate) fn unnamed(bytes: &[u8]) -> File {
     let mut file = tempfile::tempfile_in("/dev/shm").or_else(|_| tempfile::tempfile()).unwrap();
@@ -38,15 +36,7 @@ pub(crate) enum Input<'a> {
 /// The name of an input without a path, in errors.
 pub(crate) const NAME: &str = "input.data";
 
-impl<'a> Input<'a> {
-    /// A recording whose bytes were read before.
-    pub(crate) fn of(fixture: &'a Fixture, bytes: &'a [u8]) -> Input<'a> {
-        match fixture.form {
-            support::Form::Directory => Input::Directory(&fixture.path),
-            _ => Input::Bytes(bytes),
-        }
-    }
-
+impl Input<'_> {
     pub(crate) fn open(&self) -> perfx_format::Result<Recording> {
         match self {
             Input::Bytes(bytes) => Recording::from_file(unnamed(bytes), NAME.into(), temp_files()),

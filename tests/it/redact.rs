@@ -42,7 +42,7 @@ fn strings(bytes: &[u8], found: &mut BTreeSet<Vec<u8>>) {
 /// rules than those of the pass: whatever is not in a list of what every machine has.
 fn secrets(fixture: &Fixture) -> BTreeSet<String> {
     let bytes = fixture.bytes();
-    let mut recording = Input::of(fixture, &bytes).open().unwrap();
+    let mut recording = fixture.input(&bytes).open().unwrap();
     let mut found = BTreeSet::new();
     let with_names = [
         Feature::HOSTNAME,

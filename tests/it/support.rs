@@ -26,6 +26,7 @@ use perfx_format::{Event, Layouts, Origin, Record};
 use tempfile::TempDir;
 
 use crate::parse::{self, Contents, Order};
+use crate::promises::Input;
 
 /// The result of a program.
 #[derive(Debug)]
@@ -157,6 +158,14 @@ impl Fixture {
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let path = if self.form == Form::Directory { self.path.join("data") } else { self.path.clone() };
         fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+    }
+
+    /// The recording for a library; its bytes were read before.
+    pub(crate) fn input<'a>(&'a self, bytes: &'a [u8]) -> Input<'a> {
+        match self.form {
+            Form::Directory => Input::Directory(&self.path),
+            _ => Input::Bytes(bytes),
+        }
     }
 
     /// The recording with its records repeated until they have at least `size` bytes.
