@@ -30,7 +30,7 @@ use perfx_pipeline::{
 use perfx_resolve::pid_in;
 
 use crate::convert_callchain::{CALLERS_LOST, callers_in_registers};
-use crate::scrub::{Key, LeftOut, OF_TRACES, Scrub, Scrubber, needs, unnamed};
+use crate::scrub::{Key, LeftOut, OF_TRACES, Scrub, Scrubber, needs};
 use crate::support::features::{Fate, renamed};
 use crate::support::options::PassOptions;
 
@@ -208,8 +208,6 @@ impl Recent {
 #[derive(Default)]
 struct Gather {
     pass: Aslr,
-    /// The number of bytes outside all sections.
-    unnamed: u64,
     user: BTreeSet<(u64, u64)>,
     kernel: BTreeSet<(u64, u64)>,
     too_large: u64,
@@ -281,8 +279,8 @@ impl Pass for Aslr {
         needs(vec![MAPPED])
     }
 
-    fn start(self: Box<Self>, input: &Recording) -> Stage {
-        Stage::survey(Gather { pass: *self, unnamed: unnamed(input), ..Gather::default() })
+    fn start(self: Box<Self>, _input: &Recording) -> Stage {
+        Stage::survey(Gather { pass: *self, ..Gather::default() })
     }
 }
 
@@ -320,8 +318,7 @@ impl Survey for Gather {
                     begin.name
                 );
             }
-            let unnamed = self.unnamed;
-            Ok(Scrubber::stage(self.begin(begin), unnamed, begin))
+            Ok(Scrubber::stage(self.begin(begin), begin))
         }))
     }
 }

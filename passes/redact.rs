@@ -38,7 +38,7 @@ use perfx_pipeline::{
 };
 
 use crate::convert_callchain::{CALLERS_LOST, callers_in_registers, has_stacks};
-use crate::scrub::{Key, LeftOut, OF_TRACES, Scrub, Scrubber, needs, unnamed};
+use crate::scrub::{Key, LeftOut, OF_TRACES, Scrub, Scrubber, needs};
 use crate::support::features::{Fate, renamed};
 use crate::support::options::PassOptions;
 use known::{is_ftrace, is_header, is_known, is_pmu, is_unit};
@@ -154,14 +154,12 @@ pub struct Redact {
     checks: bool,
     /// The names of files beside the records that the caller leaves out.
     beside: Vec<String>,
-    /// The number of bytes outside all sections.
-    unnamed: u64,
 }
 
 impl Redact {
     /// The pass with these options.
     pub fn new(args: RedactArgs) -> Redact {
-        Redact { args: Arc::new(args), checks: false, beside: Vec::new(), unnamed: 0 }
+        Redact { args: Arc::new(args), checks: false, beside: Vec::new() }
     }
 
     /// Reports what the recording still tells, as warnings, instead of what was done.
@@ -288,8 +286,7 @@ impl Pass for Redact {
         needs(if self.args.seed.is_some() { Vec::new() } else { vec![KEYED] })
     }
 
-    fn start(mut self: Box<Self>, input: &Recording) -> Stage {
-        self.unnamed = unnamed(input);
+    fn start(self: Box<Self>, _input: &Recording) -> Stage {
         match &self.args.seed {
             Some(seed) => {
                 let key = Key::of_seed(seed);
@@ -524,10 +521,9 @@ impl Remove {
                     begin.name
                 );
             }
-            let unnamed = redact.unnamed;
             let plan = Arc::new(Plan::new(redact, key, begin));
             let remove = Remove { plan, done: Done::default(), comms: HashMap::new() };
-            Ok(Scrubber::stage(remove, unnamed, begin))
+            Ok(Scrubber::stage(remove, begin))
         })
     }
 
@@ -742,7 +738,7 @@ impl Scrub for Remove {
     }
 
     /// Writes pseudonyms in place of the texts that not every machine may have.
-    fn texts(&mut self, feature: Feature, decoded: &Decoded<'_>, old: &[u8], section: &mut Vec<u8>) {
+    fn texts(&mut self, feature: Feature, decoded: &Decoded<'_>, old: &[u8], section: &mut [u8]) {
         for (field, place) in decoded.texts(old).into_iter().filter(|_| !self.plan.keeps(Category::Host)) {
             let text = &old[place.clone()];
             if is_known(feature, field, text) {

@@ -10,7 +10,6 @@ use std::cell::RefCell;
 
 use perfx_format::features::{FeatureContext, NrCpus, decode_feature};
 use perfx_format::names::{Name, rename_event_types};
-use perfx_format::read::Recording;
 use perfx_format::record::header_records::with_attr;
 use perfx_format::{Decoded, Endian, Feature, Kinds, Layout, Record, RecordType};
 use perfx_pipeline::{Begin, Damage, Emit, Fork, Needs, Result, Rewrite, Session, Stage};
@@ -48,7 +47,7 @@ pub(crate) trait Scrub: Sized + Send + 'static {
 
     /// Changes texts in the section of any other feature. It was decoded from `old`, from which it differs only in
     /// bytes in no field.
-    fn texts(&mut self, _feature: Feature, _decoded: &Decoded<'_>, _old: &[u8], _section: &mut Vec<u8>) {}
+    fn texts(&mut self, _feature: Feature, _decoded: &Decoded<'_>, _old: &[u8], _section: &mut [u8]) {}
 
     /// Passes a sample on, of which `bytes` has zeros in no field; false if it does not fit its layout.
     fn sample(
@@ -104,14 +103,12 @@ pub(crate) struct Scrubber<S> {
 }
 
 impl<S: Scrub> Scrubber<S> {
-    /// The rewrite, when features, attrs and event types have gone through the rules. `unnamed` is the number of bytes
-    /// of the input outside all sections.
-    pub(crate) fn stage(rules: S, unnamed: u64, session: &mut Begin<'_>) -> Stage {
+    /// The rewrite, when features, attrs and event types have gone through the rules.
+    pub(crate) fn stage(rules: S, session: &mut Begin<'_>) -> Stage {
         let endian = session.endian;
         let mut scrubber = Scrubber { rules, left_out: LeftOut::default(), cpus: None };
         if !scrubber.rules.keeps_unknown() {
-            scrubber.left_out.unnamed = unnamed;
-            session.leave_out_unnamed();
+            scrubber.left_out.unnamed = session.leave_out_unnamed();
         }
         change_features(session, |feature, section| scrubber.feature(feature, section, endian));
         rename_event_types(&mut session.event_types, |name| scrubber.rules.name(name));
@@ -258,9 +255,4 @@ impl<S: Scrub> Fork for Scrubber<S> {
         self.left_out.join(later.left_out);
         Ok(())
     }
-}
-
-/// The number of bytes outside all sections of a file.
-pub(crate) fn unnamed(input: &Recording) -> u64 {
-    input.file.as_ref().map_or(0, perfx_format::header::FileHeader::unnamed) as u64
 }

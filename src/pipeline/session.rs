@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use perfx_format::features::{BuildIds, FeatureContext, NrCpus, Repaired, repair};
-use perfx_format::header::Features;
+use perfx_format::header::{Features, FileHeader};
 use perfx_format::read::{Batch, Form, Recording, TempFiles};
 use perfx_format::record::build_id::BuildIdEntry;
 use perfx_format::record::header_records::HeaderRecord;
@@ -58,6 +58,8 @@ pub struct Session {
     pub(crate) list_aux: bool,
     /// True if bytes of the input outside all sections stay out of the output.
     pub(crate) drops_unnamed: bool,
+    /// The number of these bytes.
+    unnamed: u64,
     /// The number of threads that passes may use; with 1, only the calling thread works.
     pub threads: usize,
     temp_files: Opener,
@@ -123,6 +125,7 @@ impl Session {
             facts_stay: false,
             list_aux: false,
             drops_unnamed: false,
+            unnamed: recording.file.as_ref().map_or(0, FileHeader::unnamed) as u64,
             threads,
             temp_files: Opener(temp_files),
         }
@@ -281,9 +284,10 @@ impl<'s> Begin<'s> {
     }
 
     /// Leaves out the bytes of the input that belong to no section: those after the last one, and those after the
-    /// feature table.
-    pub fn leave_out_unnamed(&mut self) {
+    /// feature table. Returns their number, which the pass reports.
+    pub fn leave_out_unnamed(&mut self) -> u64 {
         self.session.drops_unnamed = true;
+        self.session.unnamed
     }
 
     /// Makes the rewrite see these kinds instead of [`Needs::records`](crate::Needs::records), which was
