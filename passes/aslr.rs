@@ -446,7 +446,8 @@ impl Plan {
     /// Removes the parts of samples that go from an attr, and the address of a breakpoint or probe.
     fn change_attr(&self, raw: &mut [u8], endian: Endian) {
         let attr = Attr::decode(raw, endian);
-        without_parts(raw, PARTS, endian);
+        // Bits that are not known are cleared and counted with the other bytes in no field.
+        without_parts(raw, PARTS & !st::UNNAMED, endian);
         if attr.is_breakpoint() || self.probes.contains(&attr.type_) {
             clear_address(raw, endian);
         }

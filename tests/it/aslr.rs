@@ -256,3 +256,16 @@ fn bytes_outside_all_sections_are_left_out_with_a_word() {
     let written = fs::read(&out).unwrap();
     assert!(!written.windows(8).any(|window| window == b"anything"));
 }
+
+/// Parts of samples that are not known were left out without a word, because their bits in the attr were cleared before
+/// they could be counted.
+#[test]
+fn unknown_parts_of_samples_are_left_out_with_a_word() {
+    for name in ["crafted/sample-bit25-le.data", "crafted/sample-bit25-be.data"] {
+        let folder = temp();
+        let out = folder.path().join("out.data");
+        let ran = perfx(args!["inject", "--aslr", Fixture::new(name).path, "-o", out]);
+        assert_eq!(ran.code, Some(3), "{name}: {}", ran.stderr);
+        assert!(ran.stderr.contains("without a known field zeroed"), "{name}: {}", ran.stderr);
+    }
+}
