@@ -120,7 +120,7 @@ mod tests {
         let code: Vec<u8> = (0..4000_u32).flat_map(|number| (number * 7919).to_le_bytes()).collect();
         let mut memory = [&[0x1f; 52][..], &code, &[0; 80]].concat();
         assert_eq!(position(&memory, &code), Some(52));
-        for place in (52..memory.len() - 80).step_by(12) {
+        for place in (52..memory.len() - 80).step_by(28) {
             memory[place] ^= 0x55;
         }
         assert_eq!(position(&memory, &code), Some(52));
