@@ -176,16 +176,20 @@ impl Narrow {
             let what = format!("feature AUXTRACE got the number of its entries, which {} needs", reader.name);
             begin.report.say(Level::Info, what);
         }
-        let initial: Vec<u8> =
-            initial_maps(begin.features(), begin.endian).flat_map(|record| record.bytes().to_vec()).collect();
+        let maps = initial_maps(begin.features(), begin.endian);
+        let initial: Vec<u8> = maps.records().flat_map(|record| record.bytes().to_vec()).collect();
+        let (records, is_damaged) = (maps.records().count() as u64, maps.is_damaged());
         if begin.feature(Feature::INIT_MAP).is_some() {
-            let records = initial_maps(begin.features(), begin.endian).count() as u64;
             let records = counted(records, "record", "records");
             let what = format!(
                 "{records} of feature INIT_MAP, which {} does not know, follow all others",
                 reader.name
             );
             begin.report.say(Level::Info, what);
+            if is_damaged {
+                let what = "feature INIT_MAP is damaged: what follows is left out".to_owned();
+                begin.report.say(Level::Loss, what);
+            }
             begin.clear_feature(Feature::INIT_MAP);
         }
         if cuts > 0 {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use build_id::{BuildId, Object};
 use perfx_format::Bytes;
@@ -42,11 +42,13 @@ pub struct Used {
 /// The code of a recording.
 #[derive(Debug)]
 pub struct Code {
-    mappings: Mappings,
+    pub(crate) mappings: Mappings,
     tasks: Vec<Task>,
     clock: Clock,
     known: Vec<Option<Known>>,
-    sources: Sources,
+    pub(crate) sources: Sources,
+    /// The file that is taken for some DSOs, by their numbers.
+    pub(crate) own: OnceLock<(PathBuf, Vec<bool>)>,
     /// For each DSO, its file, from the first use on.
     files: Vec<OnceLock<Option<CodeFile>>>,
     /// What names a piece of code to the decoder: its file, and its addresses with their offsets.
@@ -58,7 +60,7 @@ pub struct Code {
 
 /// The bytes of a file.
 #[derive(Debug)]
-struct CodeFile {
+pub(crate) struct CodeFile {
     path: Option<PathBuf>,
     id: Option<BuildId>,
     content: FileContent,
@@ -73,7 +75,7 @@ enum FileContent {
 }
 
 /// In the place of the number of a DSO: the memory of the kernel.
-const MEMORY: u32 = u32::MAX;
+pub(crate) const MEMORY: u32 = u32::MAX;
 
 /// A mapping of which so many others begin or end inside is cut there.
 const MOST_BOUNDS: usize = 64;
@@ -96,14 +98,17 @@ impl Code {
             mappings,
             known,
             sources,
+            own: OnceLock::new(),
             ids: Mutex::default(),
             kcore,
             memory: OnceLock::new(),
         }
     }
 
-    /// Takes the code of these DSOs, by number, from this file. That of the kernel is found by the sources.
+    /// Takes the code of these DSOs, by number, from this file, and [`Code::places`] are in it only. The code of the
+    /// kernel is found by the sources.
     pub fn take_from(&self, path: &Path, dsos: &[bool]) {
+        self.own.get_or_init(|| (path.to_owned(), dsos.to_vec()));
         for (dso, file) in self.files.iter().enumerate() {
             let known = self.known.get(dso).and_then(Option::as_ref);
             let is_file = known.is_some_and(|known| matches!(known.object, Object::File { .. }));
@@ -128,12 +133,14 @@ impl Code {
         memory.map(|memory| used(b"[kernel]", memory)).into_iter().chain(files).collect()
     }
 
-    /// For each [`Mapping::id`] of a file's code: the number of its DSO, and what is added to an address to make it an
-    /// offset in the file; wraps.
-    pub fn files(&self) -> HashMap<u64, (u32, u64)> {
-        let ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
-        let of_file = ids.iter().filter(|((dso, _), _)| *dso != MEMORY);
-        of_file.map(|(&(dso, place), &id)| (id, (dso, place.shift))).collect()
+    /// True if the places of code in the file of this DSO are wanted.
+    pub(crate) fn is_wanted(&self, dso: u32) -> bool {
+        self.own.get().is_none_or(|(_, dsos)| dsos.get(dso as usize) == Some(&true))
+    }
+
+    /// What names each piece of code to the decoder.
+    pub(crate) fn ids(&self) -> MutexGuard<'_, HashMap<(u32, Place), u64>> {
+        self.ids.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The name of what was mapped at an address; `None` if nothing was.
@@ -228,7 +235,7 @@ impl Code {
     }
 
     /// The memory of the kernel.
-    fn memory(&self) -> Option<&CodeFile> {
+    pub(crate) fn memory(&self) -> Option<&CodeFile> {
         let memory = self.memory.get_or_init(|| {
             let text = match &self.kcore {
                 Some(kcore) => KernelText::of_copy(kcore),
@@ -259,7 +266,7 @@ impl Code {
 
     /// What names code to the decoder.
     fn id(&self, dso: u32, place: Place) -> u64 {
-        let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ids = self.ids();
         let next = ids.len() as u64;
         *ids.entry((dso, place)).or_insert(next)
     }
@@ -273,6 +280,13 @@ impl Code {
 }
 
 impl CodeFile {
+    pub(crate) fn kernel_text(&self) -> Option<&KernelText> {
+        match &self.content {
+            FileContent::Kernel(text) => Some(text),
+            FileContent::Whole(_) => None,
+        }
+    }
+
     fn of_kernel(text: KernelText) -> CodeFile {
         CodeFile { path: Some(text.path.clone()), id: text.id, content: FileContent::Kernel(text) }
     }

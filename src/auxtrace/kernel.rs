@@ -8,6 +8,8 @@ use build_id::BuildId;
 use perfx_format::Bytes;
 use symbols::{Arch, ElfFile, KernelCode, Reference, Sources};
 
+use crate::mappings::Place;
+
 /// The code of a kernel.
 #[derive(Debug)]
 pub struct KernelText {
@@ -76,6 +78,16 @@ impl KernelText {
         segments.sort_by_key(|segment| segment.start);
         let ElfFile { build_id, arch, has_dwarf, .. } = elf;
         Some(KernelText { path, id: build_id, arch, shift, has_dwarf, segments })
+    }
+
+    /// Where its parts were, and their distances from addresses to offsets in the file.
+    pub(crate) fn places(&self) -> Vec<Place> {
+        let place = |&Segment { start, offset, ref bytes }: &Segment| Place {
+            start,
+            end: start.saturating_add(bytes.len() as u64),
+            shift: offset.wrapping_sub(start),
+        };
+        self.segments.iter().map(place).collect()
     }
 
     /// The part with the code at an address.

@@ -83,7 +83,7 @@ impl Survey {
     pub fn of(recording: &Recording) -> Survey {
         let mut survey = Survey { sched_switch: SchedSwitch::of(recording), ..Survey::default() };
         let layouts = Layouts::new(&recording.events);
-        for record in initial_maps(&recording.features, recording.endian) {
+        for record in initial_maps(&recording.features, recording.endian).records() {
             survey.add(&record, &layouts);
         }
         survey

@@ -28,14 +28,14 @@ use perfx_passes::{FilterOptions, SampleChooser, SelectedSamples};
 use perfx_pipeline::{Error, Level, Report, Result, counted};
 use perfx_resolve::{Facts, IdOptions, RecordedIds, dso_name};
 use perfx_trace::Run;
-use symbols::{ElfFile, Symbols};
+use symbols::{ElfFile, Symbols, relocated_branches};
 
 use crate::batches::each_batch;
 use crate::counters::event_of;
 use crate::lists::{ListedRun, Wanted, each_list};
 use crate::losses::Losses;
 use crate::ranges::{Code, Ranges};
-use crate::traced::{Atoms, Ran, Traced};
+use crate::traced::{Atoms, Ran, Traced, is_kernel};
 
 /// The program whose branches are collected.
 #[derive(Debug)]
@@ -67,7 +67,10 @@ impl Program {
 
     /// Its code.
     fn code(&self) -> io::Result<Code> {
-        Ok(Code::new(Bytes::map(&File::open(&self.path)?).map_err(io::Error::other)?, self.elf.code.clone()))
+        let bytes = Bytes::map(&File::open(&self.path)?).map_err(io::Error::other)?;
+        let module = self.elf.is_relocatable.then(|| relocated_branches(&self.path));
+        let module = module.transpose().map_err(|error| io::Error::other(error.to_string()))?;
+        Ok(Code::new(bytes, self.elf.code.clone(), module))
     }
 
     /// True if both addresses are in the same function.
@@ -78,7 +81,8 @@ impl Program {
 
     /// Whether each DSO of a recording is this program, and the ids of those of its name that are not.
     ///
-    /// The kernel is one if `with_kernel` is set.
+    /// The kernel and its modules are some if `with_kernel` is set. A kernel without a build-id is any file that begins with
+    /// `vmlinux`.
     fn among<'d>(
         &self,
         dsos: impl Iterator<Item = &'d Dso>,
@@ -98,6 +102,7 @@ impl Program {
                     others.extend((name == own_name).then(|| recorded.to_string()));
                     false
                 }
+                _ if is_kernel(dso) => own_name.as_bytes().starts_with(b"vmlinux"),
                 _ => name == own_name,
             }
         });

@@ -93,12 +93,14 @@ fn each_run(list: &BranchList<'_>, shift: u64, code: &Code) -> Vec<ListedRun> {
     for is_taken in list.taken() {
         let Some((kind, target)) = code.next_branch(&mut ip) else { break };
         last = Some(ip);
-        match kind {
-            Kind::Conditional | Kind::Jump | Kind::Call if is_taken => {
+        match (kind, target) {
+            (Kind::Conditional | Kind::Jump | Kind::Call, Some(target)) if is_taken => {
                 runs.push((from, start, last.take()));
                 (from, start, ip) = (Some(ip), target, target);
             }
-            Kind::Conditional | Kind::Barrier => ip = ip.wrapping_add(INSTRUCTION),
+            (Kind::Conditional | Kind::Barrier, _) if !is_taken || kind == Kind::Barrier => {
+                ip = ip.wrapping_add(INSTRUCTION)
+            }
             // A list ends at a branch whose target the code does not tell.
             _ => break,
         }

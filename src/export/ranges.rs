@@ -3,7 +3,8 @@
 //! The trace tells of each branch, and each ends a range of code, also one that was not taken, and so does what the
 //! trace unit takes for a branch (ISB). simpleperf does not write where indirect branches went. Addresses are offsets in
 //! the file, which newer readers of AutoFDO expect; simpleperf before 2025 counts them from the first segment on, which
-//! is the same but for what lld links.
+//! is the same but for what lld links. Those of a kernel module count from its `.text` on, as simpleperf writes them of
+//! branch lists; of a trace it takes the code of modules from the wrong place of their files.
 //!
 //! Source: AOSP, simpleperf/ETMDecoder.cpp (InstrRangeParser) and cmd_inject.cpp (AutoFDOWriter).
 
@@ -24,12 +25,38 @@ pub(crate) struct Code {
     bytes: Bytes,
     /// Offset in the file, size, address.
     segments: Vec<(u64, u64, u64)>,
+    /// Of a kernel module, its branches whose target is not in the instruction, ascending by address: their targets, if
+    /// these are in the module's `.text`.
+    module: Option<Vec<(u64, Option<u64>)>>,
 }
 
 impl Code {
-    /// A file with these segments of code: offset in the file, size, address.
-    pub(crate) fn new(bytes: Bytes, segments: Vec<(u64, u64, u64)>) -> Code {
-        Code { bytes, segments }
+    /// A file with these segments of code: offset in the file, size, address. With `module` it is a kernel module, of which
+    /// these branches have targets that are not in the instructions.
+    pub(crate) fn new(
+        bytes: Bytes,
+        segments: Vec<(u64, u64, u64)>,
+        module: Option<Vec<(u64, Option<u64>)>>,
+    ) -> Code {
+        Code { bytes, segments, module }
+    }
+
+    /// What stands for an address in the text: the offset in the file. For modules simpleperf writes the address in
+    /// `.text`, with which create_llvm_prof finds the functions of a module, too.
+    fn shown(&self, address: u64) -> Option<u64> {
+        let offset = self.offset(address)?;
+        Some(if self.module.is_some() { address } else { offset })
+    }
+
+    /// The branch at an address, if one is there, and its target if that is known.
+    fn branch(&self, ip: u64, waits: bool) -> Option<(Kind, Option<u64>)> {
+        let (kind, target) = coresight::branch(self.word(ip)?, ip, waits)?;
+        let relocated = self.module.as_ref().and_then(|branches| {
+            let at = branches.binary_search_by_key(&ip, |(address, _)| *address).ok()?;
+            Some(branches.get(at)?.1)
+        });
+        let is_fixed = matches!(kind, Kind::Conditional | Kind::Jump | Kind::Call);
+        Some((kind, relocated.unwrap_or_else(|| is_fixed.then_some(target))))
     }
 
     /// The offset in the file.
@@ -39,11 +66,12 @@ impl Code {
         offset.checked_add(address - start)
     }
 
-    /// Goes on to the next branch that a trace unit tells: what it is, and its target if that is fixed.
-    pub(crate) fn next_branch(&self, ip: &mut u64) -> Option<(Kind, u64)> {
+    /// Goes on to the next branch that a trace unit tells: what it is, and its target if that is known.
+    pub(crate) fn next_branch(&self, ip: &mut u64) -> Option<(Kind, Option<u64>)> {
         loop {
-            match coresight::branch(self.word(*ip)?, *ip, false) {
+            match self.branch(*ip, false) {
                 Some((kind, target)) if kind != Kind::FarCall => return Some((kind, target)),
+                None if self.word(*ip).is_none() => return None,
                 _ => *ip = ip.checked_add(INSTRUCTION)?,
             }
         }
@@ -71,12 +99,12 @@ impl Ranges {
         Atoms { waits }: Atoms,
     ) -> Ranges {
         let mut found = Ranges::default();
-        let branch = |ip| coresight::branch(code.word(ip)?, ip, waits);
+        let branch = |ip| code.branch(ip, waits);
         for (from, run, count) in runs {
             if let (Some(from), Some((to, _))) = (from, run)
                 && let Some((Kind::Conditional, _)) = branch(from)
             {
-                found.branch(code, from, to, count);
+                found.branch(code, from, Some(to), count);
             }
             let Some((mut start, Some(end))) = run else { continue };
             let mut ip = start;
@@ -98,15 +126,16 @@ impl Ranges {
     }
 
     fn range(&mut self, code: &Code, start: u64, end: u64, count: u64) {
-        if let (Some(start), Some(end)) = (code.offset(start), code.offset(end)) {
+        if let (Some(start), Some(end)) = (code.shown(start), code.shown(end)) {
             let sum = self.ranges.entry((start, end)).or_default();
             *sum = sum.saturating_add(count);
         }
     }
 
-    fn branch(&mut self, code: &Code, from: u64, to: u64, count: u64) {
-        if let Some(from) = code.offset(from) {
-            let sum = self.branches.entry((from, code.offset(to).unwrap_or(0))).or_default();
+    fn branch(&mut self, code: &Code, from: u64, to: Option<u64>, count: u64) {
+        if let Some(from) = code.shown(from) {
+            let to = to.and_then(|to| code.shown(to)).unwrap_or(0);
+            let sum = self.branches.entry((from, to)).or_default();
             *sum = sum.saturating_add(count);
         }
     }

@@ -6,13 +6,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
+use build_id::Object;
 use foldhash::fast::RandomState;
-use perfx_auxtrace::{Clock, Code, CoreSight, Part, Recorded, Survey, UNIT, Work, decode};
+use perfx_auxtrace::{Clock, Code, CoreSight, Part, Places, Recorded, Survey, UNIT, Work, decode};
 use perfx_format::read::Recording;
 use perfx_model::address_space::Dso;
 use perfx_passes::{FilterOptions, say_faults, say_missing, say_used, traced_code};
 use perfx_pipeline::{Context as _, Level, Report, Result, counted, ensure};
-use perfx_resolve::{IdOptions, RecordedIds};
+use perfx_resolve::{IdOptions, RecordedIds, object_of};
 use perfx_trace::{
     Blocks, Counter, Ends, Event, Joint, PathId, Place, Point, Reason, Run, Sink, Step, Sums as _,
 };
@@ -96,7 +97,7 @@ impl Traced {
     ) -> Result<Ran> {
         let about = (&recording.features, recording.endian, &*recording.name);
         let own_kernel =
-            own.filter(|(_, own)| self.dsos().zip(*own).any(|((dso, ..), own)| *own && dso.kernel));
+            own.filter(|(_, own)| self.dsos().zip(*own).any(|((dso, ..), own)| *own && is_kernel(dso)));
         let with_kernel = own_kernel.map(|(path, _)| ids.clone().with_vmlinux(path.to_owned()));
         let ids = with_kernel.as_ref().unwrap_or(ids);
         let mut joints: HashMap<usize, Joint> = HashMap::new();
@@ -140,6 +141,11 @@ impl Traced {
     }
 }
 
+/// True if a DSO is the kernel itself, not a module.
+pub(crate) fn is_kernel(dso: &Dso) -> bool {
+    object_of(dso, None) == Object::Kernel
+}
+
 /// What of the instructions CoreSight traces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Atoms {
@@ -164,7 +170,7 @@ impl Ran {
         say_used(code, report);
         say_faults(&faults, report);
         say_missing(recorded, report);
-        Ran { runs, atoms, files: code.files() }
+        Ran { runs, atoms, places: code.places() }
     }
 }
 
@@ -174,15 +180,13 @@ pub(crate) struct Ran {
     pub(crate) runs: Runs,
     /// If CoreSight traced it.
     pub(crate) atoms: Option<Atoms>,
-    /// For each mapping with code of a file: the number of its DSO, and the distance from addresses to offsets.
-    files: HashMap<u64, (u32, u64)>,
+    places: Places,
 }
 
 impl Ran {
     /// The number of the DSO, and the offset in its file.
     pub(crate) fn in_file(&self, place: Place) -> Option<(u32, u64)> {
-        let &(dso, shift) = self.files.get(&place.mapping?)?;
-        Some((dso, place.ip.wrapping_add(shift)))
+        self.places.find(place.mapping?, place.ip)
     }
 }
 

@@ -15,7 +15,7 @@ mod tests;
 mod tracing_data;
 
 pub use build_id::{BuildIds, NamedIds, trimmed_id};
-pub use initial_maps::initial_maps;
+pub use initial_maps::{InitialMaps, initial_maps};
 pub use numbered::{ListedBy, is_probe_pmu, numbered_entries, pmu_names, write_numbered};
 pub use repaired::{Repaired, repair};
 pub(crate) use section::put_str;

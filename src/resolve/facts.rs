@@ -314,7 +314,7 @@ impl Facts {
     ) -> Result<Facts> {
         let (mut survey, wanted) = (FactsSurvey::new(tasks), FactsSurvey::kinds(tasks));
         let layouts = Layouts::new(&recording.events);
-        for record in initial_maps(&recording.features, recording.endian) {
+        for record in initial_maps(&recording.features, recording.endian).records() {
             if wanted.contains(record.kind()) {
                 survey.learn(&record, &layouts, &mut look);
             }

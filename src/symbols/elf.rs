@@ -59,7 +59,8 @@ pub struct ElfFile {
     pub is_relocatable: bool,
     /// The stubs of its procedure linkage table, which a debug file does not have.
     pub stubs: Vec<Stub>,
-    /// PT_LOAD segments: offset in the file, size, address, in bytes.
+    /// PT_LOAD segments: offset in the file, size, address, in bytes. A relocatable file has none: its `.text` stands for
+    /// one, at address 0, from which simpleperf, create_llvm_prof and DWARF count addresses of a kernel module.
     segments: Vec<(u64, u64, u64)>,
     /// Those of code.
     pub code: Vec<(u64, u64, u64)>,
@@ -196,6 +197,11 @@ where
     file.has_dwarf &= is_sound && expanded <= MOST_READ;
     let text = sections.iter().find(|section| name_of(section) == b".text");
     let module = text.filter(|_| is_relocatable).map(|text| text.sh_offset(endian).into());
+    if let Some((text, offset)) = text.zip(module).filter(|(text, _)| text.sh_type(endian) != SHT_NOBITS) {
+        let place = (offset, text.sh_size(endian).into(), 0);
+        file.segments.push(place);
+        file.code.push(place);
+    }
     for kind in [SHT_SYMTAB, SHT_DYNSYM] {
         let Some(table) = sections.iter().find(|section| section.sh_type(endian) == kind) else { continue };
         let Ok(symbols) = table.data_as_array::<Elf::Sym, _>(endian, data) else { continue };

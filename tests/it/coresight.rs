@@ -7,12 +7,12 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use perfx_format::RecordType;
 use perfx_format::read::Recording;
 use perfx_format::record::aux::{Aux, Auxtrace};
 use perfx_format::record::builder::build;
 use perfx_format::record::time::replace_times;
 use perfx_format::write::RecordingWriter;
+use perfx_format::{Feature, RecordType};
 
 use crate::args;
 use crate::itrace::{events, samples};
@@ -354,30 +354,45 @@ fn profiles_of_several_recordings_add_up() {
 #[test]
 fn what_simpleperf_compressed_is_decoded() {
     let folder = root().join("tests/data/trace");
-    let (dir, input) = (temp(), folder.join("etm-android.data"));
+    let dir = temp();
     let (packed, out) = (dir.path().join("packed.data"), dir.path().join("out.data"));
-    let mut recording = Recording::open(&input).unwrap();
-    let (endian, events) = (recording.endian, recording.events.clone());
-    let mut writer = RecordingWriter::create(&packed, &events, endian).unwrap();
-    for (&feature, section) in &recording.features {
-        writer.set_feature(feature, section.to_vec()).unwrap();
+    for name in ["etm-android", "etm-android-kernel"] {
+        let input = folder.join(name).with_extension("data");
+        let mut recording = Recording::open(&input).unwrap();
+        let (endian, events) = (recording.endian, recording.events.clone());
+        let mut writer = RecordingWriter::create(&packed, &events, endian).unwrap();
+        let compressed = |bytes: &[u8]| {
+            let stream = zstd::encode_all(bytes, 3).unwrap();
+            let pieces = stream.chunks(100);
+            let pieces = pieces.map(|piece| build(RecordType::COMPRESSED, 0, &[piece], endian).unwrap());
+            pieces.collect::<Vec<_>>()
+        };
+        for (&feature, section) in &recording.features {
+            let is_maps = feature == Feature::INIT_MAP;
+            assert!(!is_maps || name == "etm-android-kernel");
+            let section = if is_maps { compressed(section).concat() } else { section.to_vec() };
+            writer.set_feature(feature, section).unwrap();
+        }
+        let (mut records, mut all) = (recording.records(), Vec::new());
+        while let Some(record) = records.next_record().unwrap() {
+            all.extend([record.bytes(), record.payload()].concat());
+        }
+        compressed(&all).iter().for_each(|record| writer.write(record).unwrap());
+        writer.finish().unwrap();
+        let profile = |input: &Path| {
+            let root = folder.join("root");
+            let run =
+                perfx(args!["export", "autofdo", "--root", root, "--binary", folder.join(ANDROID), input]);
+            run.done().unwrap().text()
+        };
+        let expected = profile(&input);
+        assert!(expected.lines().count() > 20, "{expected}");
+        assert_eq!(profile(&packed), expected);
+        perfx(args!["inject", "-f", "--itrace=b", "--root", folder.join("root"), &packed, "-o", &out])
+            .done()
+            .unwrap();
+        assert!(samples(&out).len() > 1000);
     }
-    let (mut records, mut all) = (recording.records(), Vec::new());
-    while let Some(record) = records.next_record().unwrap() {
-        all.extend([record.bytes(), record.payload()].concat());
-    }
-    let stream = zstd::encode_all(&all[..], 3).unwrap();
-    for piece in stream.chunks(500) {
-        writer.write(&build(RecordType::COMPRESSED, 0, &[piece], endian).unwrap()).unwrap();
-    }
-    writer.finish().unwrap();
-    let profile = |input: &Path| {
-        let run = perfx(args!["export", "autofdo", "--binary", folder.join(ANDROID), input]);
-        run.done().unwrap().text()
-    };
-    assert_eq!(profile(&packed), profile(&input));
-    perfx(args!["inject", "--itrace=b", "--root", folder.join("root"), packed, "-o", &out]).done().unwrap();
-    assert!(samples(&out).len() > 1000);
 }
 
 /// perf takes the first offset in simpleperf's index of AUXTRACE records for the number of its entries.
@@ -423,6 +438,96 @@ fn export_autofdo_reads_branch_lists_of_simpleperf() {
     let run = of(&cut);
     assert_eq!(run.code, Some(1));
     assert!(run.stderr.contains("the branch list ends within a field"), "{}", run.stderr);
+}
+
+/// A branch list of one file, as simpleperf writes it: the branches from an address on, five times.
+fn branch_list(path: &str, build_id: &str, (address, taken): (u64, &[bool])) -> Vec<u8> {
+    let number = |mut number: u64| {
+        let mut bytes = Vec::new();
+        while number > 0x7f {
+            bytes.push(number as u8 | 0x80);
+            number >>= 7;
+        }
+        bytes.push(number as u8);
+        bytes
+    };
+    let value = |field: u64, value: u64| [number(field << 3), number(value)].concat();
+    let field =
+        |field: u64, bytes: &[u8]| [&number(field << 3 | 2), &number(bytes.len() as u64), bytes].concat();
+    let bits = taken.iter().rev().fold(0, |bits, taken| bits << 1 | u8::from(*taken));
+    let branches = [field(1, &[bits]), value(2, taken.len() as u64), value(3, 5)].concat();
+    let address = [value(1, address), field(2, &branches)].concat();
+    let (path, id) = (field(1, path.as_bytes()), field(2, build_id.as_bytes()));
+    let binary = [path, id, field(3, &address), value(4, 2)].concat();
+    [field(1, b"simpleperf:EtmBranchList"), field(2, &binary)].concat()
+}
+
+/// The kernel links a module when it loads it. simpleperf of the NDK r27 writes the first text; in the second it has a call
+/// that goes to itself (10->10), as the instruction of the file says.
+#[test]
+fn branch_lists_of_a_module_follow_its_relocations() {
+    let (dir, module) = (temp(), root().join("tests/data/trace/root/opt/perfx/trace/module64.ko"));
+    let (list, id) = (dir.path().join("list"), "5a11e64000000000000000000000000000000004");
+    let text = |from, taken: &[bool]| {
+        fs::write(&list, branch_list("/lib/modules/1/module64.ko", id, (from, taken))).unwrap();
+        perfx(args!["export", "autofdo", "--binary", &module, &list]).done().unwrap().text()
+    };
+    let end = format!("// build_id: 0x{id}\n// /lib/modules/1/module64.ko\n\n");
+    let inside = text(0x2c, &[false, true, true]);
+    assert_eq!(inside, format!("3\n2c-2c:5\n30-34:5\n3c-3c:5\n0\n2\n34->3c:5\n3c->0:5\n{end}"));
+    let called = text(4, &[false, true, false, true, true]);
+    let ranges = "4-c:5\n10-10:5\n2c-2c:5\n30-34:5\n3c-3c:5";
+    assert_eq!(called, format!("5\n{ranges}\n0\n3\n10->2c:5\n34->3c:5\n3c->0:5\n{end}"));
+}
+
+/// The code comes from a copy of the kernel's memory. Then places in it are those in the file of a module, too, whose code
+/// is behind stubs, and changed where the kernel linked it.
+#[test]
+fn code_of_the_kernels_memory_counts_for_its_modules() {
+    let folder = root().join("tests/data/trace");
+    let (input, programs) = (folder.join("etm-kernel.data"), folder.join("root/opt/perfx/trace"));
+    let (dir, vmlinux) = (temp(), programs.join("vmlinux64"));
+    let path = |name: &str| dir.path().join(name);
+    let export = |binary: &Path, input: &Path| {
+        let run = perfx(args!["export", "autofdo", "--root", folder.join("root"), "--binary", binary, input]);
+        run.text()
+    };
+    let of_file = export(&vmlinux, &input);
+    assert!(of_file.lines().count() > 20, "{of_file}");
+    // The kernel is recorded as a module of the same length of name.
+    let recorded = fs::read(&input).unwrap();
+    let (kernel, name) = (b"[kernel.kallsyms]_text", b"/lib/modules/1/fake.ko");
+    let at = recorded.windows(kernel.len()).position(|bytes| bytes == kernel).unwrap();
+    let renamed = [&recorded[..at], name, &recorded[at + name.len()..]].concat();
+    for (form, data) in [("kernel", &recorded), ("module", &renamed)] {
+        fs::create_dir_all(path(form).join("kcore_dir")).unwrap();
+        fs::write(path(form).join("data"), data).unwrap();
+        fs::copy(&vmlinux, path(form).join("kcore_dir/kcore")).unwrap();
+    }
+    assert_eq!(export(&vmlinux, &path("kernel")), of_file);
+    fs::copy(programs.join("module64.ko"), path("fake.ko")).unwrap();
+    let of_module = export(&path("fake.ko"), &path("module"));
+    // In vmlinux64, .text is at this offset.
+    let moved = |text: &str| {
+        let places = |line: &str, mark: &str| {
+            let (from, rest) = line.split_once(mark)?;
+            let (to, count) = rest.split_once(':')?;
+            let place = |digits| u64::from_str_radix(digits, 16).unwrap().saturating_sub(0x1000);
+            Some(format!("{:x}{mark}{:x}:{count}", place(from), place(to)))
+        };
+        let lines = text.lines().take_while(|line| !line.starts_with("//"));
+        let lines = lines.map(|line| {
+            let moved = places(line, "->").or_else(|| places(line, "-"));
+            moved.unwrap_or_else(|| line.to_owned())
+        });
+        lines.collect::<Vec<_>>()
+    };
+    let own: Vec<&str> = of_module.lines().take_while(|line| !line.starts_with("//")).collect();
+    assert_eq!(own, moved(&of_file));
+    // Without the memory, the code of a module is missing.
+    fs::remove_dir_all(path("module/kcore_dir")).unwrap();
+    let text = export(&path("fake.ko"), &path("module"));
+    assert!(text.starts_with("0\n0\n0\n"), "{text}");
 }
 
 #[test]

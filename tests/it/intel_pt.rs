@@ -401,6 +401,25 @@ fn letters_that_are_not_decoded_are_refused_by_name() {
     }
 }
 
+/// With a copy of the kernel's memory the branches are at the same places in vmlinux as with the code of that.
+#[test]
+fn profiles_of_the_kernel_are_the_same_from_its_memory() {
+    let data = root().join("tests/data/trace");
+    let (vmlinux, dir) = (data.join("root/opt/perfx/trace/vmlinux"), temp());
+    let memory = dir.path().join("memory.data");
+    fs::create_dir_all(memory.join("kcore_dir")).unwrap();
+    fs::copy(data.join("kernel.data"), memory.join("data")).unwrap();
+    fs::copy(&vmlinux, memory.join("kcore_dir/kcore")).unwrap();
+    for format in ["autofdo", "bolt", "profgen"] {
+        let [file, memory] = [data.join("kernel.data"), memory.clone()].map(|input| {
+            let line = args!["export", format, "--root", data.join("root"), "--binary", &vmlinux, input];
+            perfx(line).done().unwrap().text()
+        });
+        assert!(file.lines().count() > 20, "{file}");
+        assert_eq!(file, memory, "{format}");
+    }
+}
+
 #[test]
 fn dump_lists_the_packets_that_perf_lists() {
     let data = root().join("tests/data/trace");

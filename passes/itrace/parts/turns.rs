@@ -92,16 +92,17 @@ impl<S: Sampler> Turns<S> {
         let Part { buffer, number, .. } = notes.part;
         let turn = &self.buffers[buffer];
         // The turn never comes if a thread has panicked: nothing comes of the samples then.
-        if self.has_many {
-            let begin = turn.take(number, is_done, |sampler| {
+        let begin = turn.take(number, is_done, |sampler, is_held_up| {
+            // Without others that wait, it is less work to build the samples at once.
+            if self.has_many && is_held_up {
                 let begin = sampler.clone();
                 sampler.make(notes, blocks, &mut Unmade);
-                begin
-            });
-            begin.into_iter().for_each(|mut sampler| sampler.make(notes, blocks, made));
-        } else {
-            turn.take(number, is_done, |sampler| sampler.make(notes, blocks, made)).unwrap_or_default();
-        }
+                return Some(begin);
+            }
+            sampler.make(notes, blocks, made);
+            None
+        });
+        begin.flatten().into_iter().for_each(|mut sampler| sampler.make(notes, blocks, made));
         notes.clear();
     }
 }

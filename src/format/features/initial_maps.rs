@@ -2,21 +2,131 @@
 //! of the whole system began.
 //!
 //! The section is MMAP, MMAP2 and COMM records one after the other, with the trailer of the first event
-//! (simpleperf/record_file_format.h).
+//! (simpleperf/record_file_format.h). `simpleperf record -z` compresses them as those of the data section, but not in the
+//! same zstd frame, because simpleperf reads the feature first (record_file_reader.cpp, ReadInitMapFeature).
+
+use std::borrow::Cow;
+use std::io::{self, Write};
+
+use zstd::stream::write::Decoder;
 
 use crate::header::Features;
+use crate::record::compressed::compressed_part;
 use crate::{Endian, Feature, Origin, Record};
 
-/// The records of feature INIT_MAP, if there is one. They come before all others, and end at the first that is damaged
-/// or compressed.
-pub fn initial_maps(features: &Features, endian: Endian) -> impl Iterator<Item = Record<'_>> {
-    let mut rest = features.get(&Feature::INIT_MAP).map_or(&[][..], |section| section);
+/// The most that compressed records expand to, bytes.
+const MOST_EXPANDED: usize = 64 << 20;
+
+/// The records of feature INIT_MAP.
+#[derive(Clone, Debug)]
+pub struct InitialMaps<'f> {
+    bytes: Cow<'f, [u8]>,
+    endian: Endian,
+    is_damaged: bool,
+}
+
+/// The records of feature INIT_MAP, none without it. They come before all others, and end at the first that is damaged.
+pub fn initial_maps(features: &Features, endian: Endian) -> InitialMaps<'_> {
+    let bytes = features.get(&Feature::INIT_MAP).map_or(&[][..], |section| section);
+    let (mut size, mut is_compressed) = (0, false);
+    for record in records(bytes, endian) {
+        size += record.bytes().len();
+        is_compressed |= record.kind().is_compressed();
+    }
+    let mut is_damaged = size < bytes.len();
+    let mut bytes = Cow::Borrowed(bytes);
+    if is_compressed {
+        let mut expanded = Expanded(Vec::new());
+        is_damaged |= expanded.fill(&bytes, endian).is_err();
+        bytes = expanded.0.into();
+    }
+    InitialMaps { bytes, endian, is_damaged }
+}
+
+impl InitialMaps<'_> {
+    /// The records.
+    pub fn records(&self) -> impl Iterator<Item = Record<'_>> {
+        records(&self.bytes, self.endian)
+    }
+
+    /// True if there are others, which cannot be read.
+    pub fn is_damaged(&self) -> bool {
+        self.is_damaged
+    }
+}
+
+fn records(mut rest: &[u8], endian: Endian) -> impl Iterator<Item = Record<'_>> {
     std::iter::from_fn(move || {
         let size = endian.u16(rest, 6)?.into();
         let (bytes, behind) = rest.split_at_checked(size)?;
         rest = behind;
-        Record::new(bytes, &[], Origin::Synthetic, endian)
-            .ok()
-            .filter(|record| !record.kind().is_compressed())
+        Record::new(bytes, &[], Origin::Synthetic, endian).ok()
     })
+}
+
+/// Records with those that are in compressed ones, up to a limit.
+struct Expanded(Vec<u8>);
+
+impl Expanded {
+    fn fill(&mut self, bytes: &[u8], endian: Endian) -> io::Result<()> {
+        let mut decoder = Decoder::new(self)?;
+        for record in records(bytes, endian) {
+            if record.kind().is_compressed() {
+                decoder.write_all(compressed_part(&record).0)?;
+                decoder.flush()?;
+            } else {
+                decoder.get_mut().write_all(record.bytes())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Write for Expanded {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.0.len() + bytes.len() > MOST_EXPANDED {
+            return Err(io::Error::other(format!("expands to more than {MOST_EXPANDED} bytes")));
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::RecordType;
+    use crate::record::compressed::compressed_record;
+
+    #[test]
+    fn compressed_records_are_expanded_across_records_and_frames() {
+        let endian = Endian::Little;
+        let comm = |name: u8| {
+            let body = [1, 0, 0, 0, 1, 0, 0, 0, name, 0, 0, 0, 0, 0, 0, 0];
+            [&3_u32.to_le_bytes()[..], &[0, 0, 24, 0], &body].concat()
+        };
+        let piece = |bytes: &[u8]| compressed_record(RecordType::COMPRESSED, bytes, endian).unwrap();
+        let frame = |bytes: &[u8]| zstd::encode_all(bytes, 3).unwrap();
+        let (first, second) = (frame(&[comm(b'b'), comm(b'c')].concat()), frame(&comm(b'd')));
+        let (front, back) = first.split_at(first.len() / 2);
+        let pieces = [comm(b'a'), piece(front), piece(back), piece(&second), comm(b'e')];
+        let named = |section: Vec<u8>| {
+            let features = Features::from_iter([(Feature::INIT_MAP, section.into())]);
+            let maps = initial_maps(&features, endian);
+            let names: Vec<u8> = maps.records().map(|record| record.bytes()[16]).collect();
+            (String::from_utf8(names).unwrap(), maps.is_damaged())
+        };
+        assert_eq!(named(pieces.concat()), ("abcde".to_owned(), false));
+        assert_eq!(named(Vec::new()), (String::new(), false));
+        assert_eq!(named([comm(b'a'), vec![0; 7]].concat()), ("a".to_owned(), true));
+        let damaged = [comm(b'a'), piece(&[7; 40]), comm(b'e')].concat();
+        assert_eq!(named(damaged), ("a".to_owned(), true));
+        // What expands to more than is kept in memory.
+        let bomb = [comm(b'a'), piece(&frame(&vec![0; MOST_EXPANDED + 1]))].concat();
+        assert!(named(bomb).1);
+    }
 }

@@ -24,7 +24,9 @@ id=0x5a11e6400000000000000000000000000000000
 build -DROUNDS=40 -Wl,--build-id=${id}1 -o android64 "$here/small64.c"
 aarch64-linux-gnu-as -o kernel64.o "$here/kernel64.S"
 aarch64-linux-gnu-ld --build-id=${id}3 -z max-page-size=4096 -Ttext 0xffff800080000000 -e _text -o vmlinux64 kernel64.o
-cp small64 signal64 android64 vmlinux64 "$here/root$programs/"
+# The same code as a module: a file that the kernel links when it loads it.
+aarch64-linux-gnu-ld -r --build-id=${id}4 -o module64.ko kernel64.o
+cp small64 signal64 android64 vmlinux64 module64.ko "$here/root$programs/"
 for program in small64 signal64 android64; do
     qemu-aarch64-static -singlestep -d exec,nochain -D $program.log ./$program
 done
