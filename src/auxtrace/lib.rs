@@ -24,6 +24,7 @@ mod needed;
 mod overlap;
 mod pieces;
 mod running;
+mod sampled;
 mod sched_switch;
 mod summary;
 mod survey;
