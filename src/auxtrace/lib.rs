@@ -23,6 +23,7 @@ mod mappings;
 mod needed;
 mod overlap;
 mod pieces;
+mod pokes;
 mod running;
 mod sampled;
 mod sched_switch;

@@ -6,11 +6,12 @@ use perfx_format::features::initial_maps;
 use perfx_format::intel_pt::psbs;
 use perfx_format::read::{Batch, Recording, StoredBytes};
 use perfx_format::record::aux::{Aux, Auxtrace, AuxtraceInfo};
+use perfx_format::record::ksymbol::TextPoke;
 use perfx_format::record::pt_info::PtInfo;
 use perfx_format::{
     Bytes, Event, Kinds, Layout, Layouts, Origin, Record, RecordType, named_pid, sample_type as st,
 };
-use perfx_model::address_space::{AddressSpaces, Changes, Dso, Mapping};
+use perfx_model::address_space::{AddressSpaces, Changes, Dso, Machine, Mapping};
 use perfx_model::guests::Guests;
 use perfx_model::spe::TaskChange;
 use perfx_pipeline::{Result, bail, scan};
@@ -22,6 +23,7 @@ use crate::intel_pt::IntelPt;
 use crate::kept::{AuxData, Kept, Place};
 use crate::mappings::Mappings;
 use crate::overlap::overlap;
+use crate::pokes::Poke;
 use crate::running::{Running, Task};
 use crate::sampled::Sampled;
 use crate::sched_switch::SchedSwitch;
@@ -82,6 +84,7 @@ impl Survey {
         RecordType::ITRACE_START,
         RecordType::ID_INDEX,
         RecordType::KSYMBOL,
+        RecordType::TEXT_POKE,
     ]));
 
     /// That of a recording, with what its features say.
@@ -154,6 +157,11 @@ impl Survey {
             RecordType::ID_INDEX => {
                 self.guests.learn(record);
                 self.sampled.learn(record);
+            }
+            RecordType::TEXT_POKE => {
+                let is_host = self.guests.machine(record, layouts, None) == Machine::Host;
+                let poke = TextPoke::of(record).filter(|_| is_host);
+                self.mappings.pokes.extend(poke.and_then(|poke| Poke::new(&poke, time.unwrap_or(0))));
             }
             RecordType::SAMPLE => {
                 if let Some(pt) = self.pt {

@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use perfx_format::jitdump::{Load, Writer};
 use perfx_format::read::Recording;
 use perfx_format::record::aux::Auxtrace;
 use perfx_format::write::RecordingWriter;
@@ -135,7 +136,7 @@ fn inject(letters: &str, threads: &str, input: &Path, output: &Path) -> Ran {
 fn inject_makes_a_sample_of_each_branch_of_the_truth() {
     let (data, folder) = (root().join("tests/data/trace"), temp());
     let output = folder.path().join("out.data");
-    for name in NAMES.into_iter().chain(["kernel"]).filter(|name| *name != "cut") {
+    for name in NAMES.into_iter().chain(["kernel", "poke"]).filter(|name| *name != "cut") {
         let input = data.join(name).with_extension("data");
         let ran = inject("b", "2", &input, &output);
         assert_eq!(ran.code, Some(if name == "overflow" { 3 } else { 0 }), "{name}: {}", ran.stderr);
@@ -544,6 +545,74 @@ fn samples_in_the_kernel_have_the_branches_in_front_of_their_address() {
         let lines = |text: &str| text.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>();
         assert!(lines(&theirs).len() > 70, "{theirs}");
         same_lines("L", &lines(&theirs), &lines(&ours)).unwrap();
+    }
+}
+
+/// Writes user.data as if its program were code that a JIT compiler made, with the jitdump beside it.
+fn as_jitted(folder: &Path) -> PathBuf {
+    let data = root().join("tests/data/trace");
+    let program = fs::read(data.join("root/opt/perfx/trace/loop")).unwrap();
+    let mut recording = Recording::open(data.join("user.data")).unwrap();
+    let (endian, features) = (recording.endian, recording.features.clone());
+    let output = folder.join("jitted.data");
+    let mut writer = RecordingWriter::create(&output, &recording.events, endian).unwrap();
+    let mut records = recording.records();
+    while let Some(record) = records.next_record().unwrap() {
+        let bytes = record.bytes();
+        let name = b"/opt/perfx/trace/loop";
+        match bytes.windows(name.len()).position(|window| window == name) {
+            Some(at) if record.kind() == RecordType::MMAP2 => {
+                let mut bytes = bytes.to_vec();
+                bytes[at..at + name.len()].fill(0);
+                bytes[at..at + 18].copy_from_slice(b"/tmp/jit-1000.dump");
+                // It is mapped elsewhere than the code.
+                endian.set_u64(&mut bytes, 16, 0x10_0000);
+                writer.write(&bytes).unwrap();
+            }
+            _ => writer.write(&[bytes, record.payload()].concat()).unwrap(),
+        }
+    }
+    for (feature, section) in features.into_iter().filter(|(feature, _)| *feature != Feature::AUXTRACE) {
+        writer.set_feature(feature, section).unwrap();
+    }
+    writer.finish().unwrap();
+    let mut dump = Writer::new(endian, 62, 1000);
+    let code = &program[0x1000..0x53ef];
+    let (address, size) = (0x40_1000, code.len() as u64);
+    dump.load(1, &Load { pid: 1000, tid: 1000, address, size, index: 1, name: b"all", code });
+    fs::write(folder.join("jit-1000.dump"), dump.into_bytes()).unwrap();
+    output
+}
+
+#[test]
+fn code_of_a_jitdump_is_decoded_in_one_command_and_in_two() {
+    let folder = temp();
+    let path = |name: &str| folder.path().join(name);
+    let input = as_jitted(folder.path());
+    let truth = truth(&fs::read_to_string(root().join("tests/data/trace/user.truth")).unwrap());
+    let jit = args!["inject", "-f", "-j", "--jit-dir", folder.path(), "-i"];
+    let run = |more: &[OsString]| {
+        let ran = perfx([&jit[..], more].concat());
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    };
+    run(&args![input, "-o", path("images")]);
+    let ran = perfx(args!["inject", "-f", "--itrace=b", path("images"), "-o", path("two")]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(branches(&path("two")) == truth);
+    run(&args![input, "--itrace=b", "-o", path("one")]);
+    assert!(branches(&path("one")) == truth);
+}
+
+#[test]
+fn perf_decodes_changed_code_of_the_kernel_to_its_truth() {
+    let input = root().join("tests/data/trace/poke.data");
+    for perf in perfs(&["perf-new"]) {
+        let options = ["--itrace=b", "-F", "pid,ip,addr"];
+        let line = args!["script", "-f", "-k", "/opt/perfx/trace/vmlinux", "-i", input];
+        let line: Vec<OsString> = line.into_iter().chain(options.map(Into::into)).collect();
+        let Some(ran) = at_recorded_paths(perf.path(), &line) else { return };
+        let truth = truth(&fs::read_to_string(input.with_extension("truth")).unwrap());
+        assert!(decoded(&ran.text()) == truth);
     }
 }
 

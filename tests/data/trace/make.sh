@@ -47,6 +47,7 @@ make cpus loop again halve --psb 200 --cpus 2 --slice 2000 --mtc --cyc
 make schedule loop again halve --psb 200 --cpus 2 --slice 2000 --mtc --sched-switch
 make threads loop halve --psb 200 --per-thread --slice 2000
 make kernel loop --psb 200 --mtc --kernel $programs/vmlinux
+make poke loop --psb 200 --mtc --kernel $programs/vmlinux --poke 400
 make cut loop --psb 200 --cut 701
 make rare loop --psb 200 --mtc --cyc --ptw 700 --power 150 --tsx 190
 make snapshots loop again --psb 200 --slice 3000 --snapshots 6 --ring 900

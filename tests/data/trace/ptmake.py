@@ -24,6 +24,8 @@
     --sample N          a sample of the event cycles after every N instructions
     --aux-sample BYTES  these samples hold the last BYTES of the trace, and nothing else does; tracing is off while one is taken
                         (the truth ends with the last sample, and is whole if BYTES are more than what is traced between two)
+    --poke N            with --kernel: after N instructions, the conditional jump in `work` becomes one without a condition
+                        (TEXT_POKE record)
     --kernel VMLINUX    kernel code is traced, too: system calls and signals run through it (kernel.S; decode with perf -k VMLINUX)
   length:
     --repeat N          every process executes its whole trace N times
@@ -39,7 +41,7 @@ from capstone import Cs, CS_ARCH_X86, CS_MODE_64, x86
 A = argparse.ArgumentParser(usage=__doc__)
 A.add_argument('out'); A.add_argument('steps', nargs='+'); A.add_argument('--truth'); A.add_argument('--kernel')
 for o in 'no-retcomp mtc cyc defer short-first per-thread sched-switch'.split(): A.add_argument('--' + o, action='store_true')
-for o, d in dict(psb=2048, repeat=1, copies=1, ovf=0, slice=0, cut=0, cpus=1, ptw=0, power=0, tsx=0, snapshots=0, ring=1200, sample=0, aux_sample=0).items(): A.add_argument('--' + o.replace('_', '-'), type=int, default=d)
+for o, d in dict(psb=2048, repeat=1, copies=1, ovf=0, slice=0, cut=0, cpus=1, ptw=0, power=0, tsx=0, snapshots=0, ring=1200, sample=0, aux_sample=0, poke=0).items(): A.add_argument('--' + o.replace('_', '-'), type=int, default=d)
 O = A.parse_args()
 CS = Cs(CS_ARCH_X86, CS_MODE_64); CS.detail = True
 PLAIN, COND, JUMP, CALL, IJUMP, ICALL, RET, SYSCALL, REP, FARRET = range(10)
@@ -162,6 +164,7 @@ class Kernel:
     def follow(s, E, ip, say, until=None):
         """from `ip` to the far return that leaves -> its address"""
         stack = []; steps = 0
+        if O.poke and executed >= O.poke: s.poke(E)
         while True:
             if ip not in s.k: s.k[ip] = classify(ip, s.code[ip - s.base:ip - s.base + 16])
             k, n, t = s.k[ip]; steps += 1; count(E)
@@ -178,6 +181,11 @@ class Kernel:
             elif k == IJUMP: t = s.sym['work']; E.tip(t)
             elif k == RET: t = stack.pop(); E.ret(t)
             say(ip, t, NAMES[k]); ip = t
+    def poke(s, E):
+        O.poke = 0; at = s.sym['work'] + 2; o = at - s.base; old = s.code[o:o + 2]; new = b'\xeb' + old[1:]
+        assert old[0] == 0x75, 'no jnz'
+        s.code = s.code[:o] + new + s.code[o + 2:]; s.k.pop(at, None); E.flush(); E.now += 1; E.time(); E.now += 1
+        records.append((E.now - 1, rec(20, 1, struct.pack('<QHH', at, 2, 2) + old + new + trailer(P[0].pid, E.now - 1))))
 K = Kernel(O.kernel) if O.kernel else None
 class Process:
     def __init__(s, path, pid): s.pid = pid; s.ev = list(events(path)); s.at = 0; s.round = 0; s.kinds = {}; s.prev = None; s.off = 'start'; s.mapped = set(); s.ready = T0; s.e = Encoder(); s.handler = None
