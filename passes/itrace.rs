@@ -15,6 +15,7 @@ mod intel_pt;
 mod losses;
 mod made;
 mod options;
+mod others;
 mod parts;
 mod producer;
 mod ring;
@@ -33,6 +34,7 @@ pub use self::code::{say_used, traced_code};
 use self::found::{Found, NAME};
 pub use self::losses::{say_faults, say_missing};
 use self::options::ItraceOptions;
+use self::others::RecordedSample;
 pub use self::spe::{say_spe_losses, say_unknown_threads};
 pub(crate) use self::step::DROPPED;
 use crate::support::options::PassOptions;
@@ -130,7 +132,10 @@ impl Pass for Itrace {
     }
 
     fn needs(&self, input: &Recording) -> Needs {
+        let samples =
+            if self.options.changes_others() { Kinds::of(&[RecordType::SAMPLE]) } else { Kinds::NONE };
         let described = AuxData::KINDS
+            .union(samples)
             .union(perfx_auxtrace::Survey::of(input).kinds())
             .union(Kinds::of(&[RecordType::EVENT_UPDATE, RecordType::HEADER_BUILD_ID]));
         Needs {
@@ -153,6 +158,12 @@ impl Survey for Find {
         let found = &mut self.found;
         found.spe.add(record)?;
         found.traces.add(record, layouts);
+        if self.pass.options.changes_others()
+            && let Some(sample) =
+                layouts.layout_of(record).and_then(|layout| RecordedSample::of(record, layout))
+        {
+            found.samples.push(sample);
+        }
         found.names.extend(name_update(record).map(|(id, name)| (id, name.to_vec())));
         if record.kind() == RecordType::HEADER_BUILD_ID {
             found.build_ids.push(record.bytes().to_vec());

@@ -138,24 +138,32 @@ impl Calls {
 
     /// The chain of at most `most` addresses from `ip` on, with its markers.
     pub(super) fn chain(&self, ip: u64, most: usize) -> Vec<u64> {
-        let marker = |ip: u64| if ip >= KERNEL_START { Marker::KERNEL } else { Marker::USER };
-        let mut last = marker(ip);
-        let mut chain = vec![last.0, ip];
-        for call in self.calls.iter().rev() {
-            let next = marker(call.to);
-            // A marker counts, too, and an address follows it.
-            let needed = if next == last { 1 } else { 2 };
-            if chain.len() + needed > most + 1 {
-                break;
-            }
-            if next != last {
-                chain.push(next.0);
-                last = next;
-            }
-            chain.push(call.to);
-        }
-        chain
+        let calls = self.calls.iter().rev().map(|call| call.to);
+        chain_of(std::iter::once(ip).chain(calls), most)
     }
+
+    /// That of a sample at `ip` which was taken some time after the event, as perf makes it: without `ip`, and without the
+    /// calls in the kernel behind it. Empty if there is nothing else.
+    pub(super) fn chain_before(&self, ip: u64, most: usize) -> Vec<u64> {
+        let calls = self.calls.iter().rev().map(|call| call.to);
+        chain_of(calls.skip_while(|to| *to >= KERNEL_START && *to != ip), most)
+    }
+}
+
+/// So many of these addresses, with a marker for each level.
+fn chain_of(addresses: impl Iterator<Item = u64>, most: usize) -> Vec<u64> {
+    let (mut chain, mut last) = (Vec::new(), None);
+    for address in addresses {
+        let next = if address >= KERNEL_START { Marker::KERNEL } else { Marker::USER };
+        let is_new = last.replace(next) != Some(next);
+        // A marker counts, too, and an address follows it.
+        if chain.len() + if is_new { 2 } else { 1 } > most + 1 {
+            break;
+        }
+        chain.extend(is_new.then_some(next.0));
+        chain.push(address);
+    }
+    chain
 }
 
 #[cfg(test)]
@@ -191,6 +199,21 @@ mod tests {
         let deeper = [(20, Change::Call(3)), (20, Change::Call(4)), (95, Change::Call(5))];
         assert_eq!(calls(&[&called[..], &deeper, &[(2, Change::Jump)]].concat()), [1]);
         assert_eq!(calls(&[&called[..], &deeper, &[(50, Change::Jump)]].concat()), [5, 4, 3, 1]);
+    }
+
+    #[test]
+    fn the_chain_before_a_sample_lacks_the_kernel_behind_it() {
+        let kernel = KERNEL_START + 1;
+        let mut calls = Calls::default();
+        [(kernel, 1), (kernel, 2), (kernel, kernel + 5), (kernel, kernel + 9)]
+            .iter()
+            .for_each(|(to, behind)| calls.branch(*to, Change::Call(*behind), false));
+        let [in_kernel, in_user] = [Marker::KERNEL.0, Marker::USER.0];
+        assert_eq!(calls.chain_before(7, 16), [in_user, 2, 1]);
+        assert_eq!(calls.chain_before(kernel + 5, 16), [in_kernel, kernel + 5, in_user, 2, 1]);
+        assert_eq!(calls.chain_before(kernel + 5, 3), [in_kernel, kernel + 5, in_user, 2]);
+        assert_eq!(calls.chain_before(kernel + 7, 1), [in_user, 2]);
+        assert_eq!(Calls::default().chain_before(7, 16), []);
     }
 
     #[test]

@@ -99,16 +99,17 @@ struct Etm {
 }
 
 impl Decoder for Etm {
-    fn begin(&mut self, session: &mut Begin<'_>) {
+    fn begin(&mut self, session: &mut Begin<'_>) -> Result<()> {
         let what = match self.context.events.clock {
             Clock::None => "decoded samples have no time: the trace has no timestamps, or Z leaves them out",
             Clock::Records => {
                 "decoded samples have the times of AUX records: no record says which counter timestamps are of; T \
                  takes them for the one of TIME_CONV"
             }
-            Clock::Virtual(_) => return,
+            Clock::Virtual(_) => return Ok(()),
         };
         session.report.say(Level::Info, what);
+        Ok(())
     }
 
     fn samples(&mut self) -> Option<Batches> {

@@ -8,6 +8,8 @@ use perfx_model::spe::AuxData;
 
 use perfx_resolve::RecordedIds;
 
+use super::others::RecordedSample;
+
 /// The name of the pass.
 pub(super) const NAME: &str = "itrace";
 
@@ -16,6 +18,8 @@ pub(super) const NAME: &str = "itrace";
 pub(super) struct Found {
     pub(super) spe: AuxData,
     pub(super) traces: perfx_auxtrace::Survey,
+    /// All samples in file order, if they get something from the trace.
+    pub(super) samples: Vec<RecordedSample>,
     /// The names in EVENT_UPDATE records.
     pub(super) names: HashMap<u64, Vec<u8>>,
     /// HEADER_BUILD_ID records.

@@ -61,10 +61,9 @@ pub(super) struct ItraceOptions {
     /// `o`, `I`: samples that PEBS wrote to the trace, and events of interrupts.
     pub(super) pebs: bool,
     pub(super) interrupts: bool,
-    /// `L`: samples of other events have branch stacks, too.
-    pub(super) stacks_of_others: bool,
-    /// The first of the letters that are not decoded of Intel PT.
-    pub(super) undecoded: Option<char>,
+    /// `L`, `G`: samples of other events have branch stacks and call chains, too, of at most so many entries.
+    pub(super) stack_of_others: u64,
+    pub(super) chain_of_others: u64,
 }
 
 /// The most entries of a branch stack or call chain that perf accepts.
@@ -172,11 +171,8 @@ impl ItraceOptions {
                 'M' => options.memory = true,
                 'l' => options.stack = letters.entries(letter, STACK)?,
                 'g' => options.chain = letters.entries(letter, CHAIN)?,
-                'L' | 'G' => {
-                    letters.entries(letter, STACK)?;
-                    options.stacks_of_others |= letter == 'L';
-                    options.undecoded = options.undecoded.or(Some(letter));
-                }
+                'L' => options.stack_of_others = letters.entries(letter, STACK)?,
+                'G' => options.chain_of_others = letters.entries(letter, CHAIN)?,
                 's' => {
                     let skipped = letters.number();
                     ensure!(skipped.is_some(), "--itrace: `s` needs a number: how many events to skip");
@@ -203,13 +199,17 @@ impl ItraceOptions {
                 'Z' | 'T' => {
                     options.timeless |= letter == 'Z';
                     options.timestamps |= letter == 'T';
-                    options.undecoded = options.undecoded.or((letter == 'T').then_some(letter));
                 }
                 ' ' | ',' => {}
                 other => bail!("--itrace={text}: unknown letter `{other}`; Arm SPE has ibfmtaMl"),
             }
         }
         Ok(options)
+    }
+
+    /// Whether samples of other events get something from the trace.
+    pub(super) fn changes_others(&self) -> bool {
+        self.stack_of_others > 0 || self.chain_of_others > 0
     }
 
     /// The number and unit after `i`.
@@ -235,11 +235,6 @@ impl ItraceOptions {
 
     /// Refuses what is not decoded of Intel PT.
     pub(super) fn check_for_pt(&self, letters: &str) -> Result<()> {
-        if let Some(letter) = self.undecoded {
-            bail!(
-                "--itrace={letters}: `{letter}` is not decoded yet; of Intel PT, i y b c r x w p o I e l g s A q Z are"
-            );
-        }
         ensure!(
             !(self.cycles || self.ptwrites) || self.quick == 0,
             "--itrace={letters}: the places of y and w depend on the code, which q does not look at"
@@ -247,9 +242,9 @@ impl ItraceOptions {
         let events = [self.instructions, self.branches, self.errors, self.power, self.ptwrites];
         let others = [self.transactions, self.pebs, self.interrupts, self.cycles];
         ensure!(
-            events.iter().chain(&others).any(|is_selected| *is_selected),
+            events.iter().chain(&others).any(|is_selected| *is_selected) || self.changes_others(),
             "--itrace={letters} selects no event: Intel PT has i y b c r x w p e; l adds branch stacks and g call \
-             chains to these"
+             chains to these, L and G to recorded samples"
         );
         Ok(())
     }
@@ -257,7 +252,7 @@ impl ItraceOptions {
     /// Refuses what is not decoded of CoreSight. Of the letters of Intel PT that CoreSight lacks, perf 7.3 only follows L.
     pub(super) fn check_for_coresight(&self, letters: &str) -> Result<()> {
         ensure!(
-            !self.stacks_of_others,
+            self.stack_of_others == 0,
             "--itrace={letters}: `L` is not decoded yet; of CoreSight, i b c r l g e Z T are"
         );
         ensure!(
@@ -328,8 +323,8 @@ mod tests {
             ("y5iA", ItraceOptions { cycles: true, every: Some(5), approximate: true, ..none }),
             ("ig", ItraceOptions { chain: 16, ..instructions }),
             ("ig64qq", ItraceOptions { chain: 64, quick: 2, ..instructions }),
-            ("bGL8", ItraceOptions { branches: true, stacks_of_others: true, undecoded: Some('G'), ..none }),
-            ("ZT", ItraceOptions { timeless: true, timestamps: true, undecoded: Some('T'), ..none }),
+            ("bGL8", ItraceOptions { branches: true, stack_of_others: 8, chain_of_others: 16, ..none }),
+            ("ZT", ItraceOptions { timeless: true, timestamps: true, ..none }),
         ];
         for (text, expected) in cases {
             assert_eq!(ItraceOptions::parse(text).unwrap(), expected, "{text}");

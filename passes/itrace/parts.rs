@@ -15,4 +15,5 @@ mod turns;
 pub(super) use self::log::{Entry, Notes};
 pub(super) use self::merge::Merge;
 pub(super) use self::skip::Skip;
+pub(super) use self::spool::Spool;
 pub(super) use self::turns::{Room, Sampler, Samples, Turns};

@@ -63,12 +63,13 @@ struct Spe {
 }
 
 impl Decoder for Spe {
-    fn begin(&mut self, session: &mut Begin<'_>) {
+    fn begin(&mut self, session: &mut Begin<'_>) -> Result<()> {
         if self.context.conv.is_none() && self.context.events.has_time {
             let what =
                 "there is no TIME_CONV record, so the times of decoded samples are unknown: they are 0";
             session.report.say(Level::Warning, what);
         }
+        Ok(())
     }
 
     fn samples(&mut self) -> Option<Batches> {

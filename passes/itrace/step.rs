@@ -5,16 +5,29 @@ use std::collections::HashMap;
 use std::fmt::Debug;
 
 use perfx_format::record::event_update::name_update;
-use perfx_format::{Feature, Kinds, Layouts, Record, RecordType};
+use perfx_format::sample::without_parts as sample_without;
+use perfx_format::{
+    Feature, Kinds, Layouts, Record, RecordType, sample_type as st, with_history_parts, without_parts,
+};
 use perfx_pipeline::{Begin, Emit, Report, Result};
 
 use super::events::{self, Decoded};
+use super::others::{History, RecordedSample, extended};
 use crate::combine::{Batches, Step};
+use crate::support::used_events::{change_attr_of_each, change_attrs};
 
 /// What makes the samples of a tracer.
 pub(super) trait Decoder: Send + Debug + 'static {
     /// The rewrite begins.
-    fn begin(&mut self, session: &mut Begin<'_>);
+    fn begin(&mut self, session: &mut Begin<'_>) -> Result<()>;
+    /// The parts that samples of recorded events get from the trace: bits of `sample_type`.
+    fn parts_of_others(&self) -> u64 {
+        0
+    }
+    /// What such a sample gets, as far as it is known.
+    fn history(&self, _sample: &RecordedSample) -> Option<History> {
+        None
+    }
     /// The samples, in the order of the times by which they are sorted.
     fn samples(&mut self) -> Option<Batches>;
     /// Writes a sample at its place, when all records in front of it have been seen.
@@ -34,9 +47,13 @@ pub(super) struct Decode<D> {
     names: HashMap<u64, Vec<u8>>,
     /// ID_INDEX records that go behind the first one.
     index: Vec<Vec<u8>>,
-    /// The layouts of the output's records, and the number of the first decoded event.
+    /// The layouts of the records that come, and the number of the first decoded event.
     layouts: Layouts,
     decoded_from: usize,
+    /// Recorded samples have AUX data.
+    has_aux: bool,
+    /// What they get from the trace.
+    parts: u64,
     identifies: bool,
 }
 
@@ -53,7 +70,36 @@ impl<D: Decoder> Decode<D> {
     /// The rewrite with samples of these events.
     pub(super) fn new(decoder: D, decoded: Vec<Decoded>, names: HashMap<u64, Vec<u8>>) -> Decode<D> {
         let (index, layouts) = (Vec::new(), Layouts::new(&[]));
-        Decode { decoder, decoded, names, index, layouts, decoded_from: 0, identifies: false }
+        Decode {
+            decoder,
+            decoded,
+            names,
+            index,
+            layouts,
+            decoded_from: 0,
+            has_aux: false,
+            parts: 0,
+            identifies: false,
+        }
+    }
+}
+
+impl<D: Decoder> Decode<D> {
+    /// A sample that was recorded: AUX data in it means nothing any more, and it may get something from the trace.
+    fn recorded(&self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
+        let layout = self.layouts.layout_of(&record).filter(|_| self.has_aux || self.parts != 0);
+        let Some(layout) = layout else { return out.keep(record) };
+        let cut = layout.sample_type & st::AUX != 0;
+        let without = if cut { Some(sample_without(&record, layout, st::AUX)?) } else { None };
+        if self.parts & !layout.sample_type == 0 {
+            return out.replace_if(record, without);
+        }
+        let history = RecordedSample::of(&record, layout).and_then(|sample| self.decoder.history(&sample));
+        let mut layout = *layout;
+        layout.sample_type &= !st::AUX;
+        let bytes = without.as_deref().unwrap_or(record.bytes());
+        let sample = Record::new(bytes, &[], record.origin(), record.endian())?;
+        out.replace(&record, &extended(&sample, &layout, self.parts, history)?)
     }
 }
 
@@ -64,8 +110,19 @@ impl<D: Decoder> Step for Decode<D> {
         }
         self.decoded_from = session.events.len();
         self.identifies = events::add(&self.decoded, session, &self.names)?;
-        self.decoder.begin(session);
+        self.decoder.begin(session)?;
         self.layouts = Layouts::new(&session.events);
+        self.parts = self.decoder.parts_of_others();
+        if self.parts != 0 {
+            let recorded = self.decoded_from;
+            change_attr_of_each(session, |event, raw, endian| {
+                with_history_parts(raw, if event < recorded { self.parts } else { 0 }, endian);
+            });
+        }
+        self.has_aux = self.layouts.any_samples(st::AUX);
+        if self.has_aux {
+            change_attrs(session, |raw, endian| without_parts(raw, st::AUX, endian));
+        }
         self.index = events::index(&self.decoded, session);
         Ok(true)
     }
@@ -88,7 +145,7 @@ impl<D: Decoder> Step for Decode<D> {
             if self.layouts.event_of(&record).is_some_and(|event| event >= self.decoded_from) {
                 self.decoder.sample(record, &self.layouts, out)?;
             } else {
-                out.keep(record)?;
+                self.recorded(record, out)?;
             }
             return Ok(true);
         }

@@ -16,6 +16,7 @@ use symbols::{Content, Sources};
 use crate::clock::Clock;
 use crate::kernel::{KernelText, Segment};
 use crate::mappings::{Mappings, Place};
+use crate::pokes::Sites;
 use crate::running::Task;
 use crate::survey::Recorded;
 
@@ -56,6 +57,8 @@ pub struct Code {
     /// The memory of the kernel, if the recording has a copy or it is still running.
     kcore: Option<PathBuf>,
     memory: OnceLock<Option<CodeFile>>,
+    /// The code of the kernel that was changed, from the first use on.
+    sites: OnceLock<Sites>,
 }
 
 /// The bytes of a file.
@@ -76,6 +79,8 @@ enum FileContent {
 
 /// In the place of the number of a DSO: the memory of the kernel.
 pub(crate) const MEMORY: u32 = u32::MAX;
+/// The same: code of the kernel that was changed.
+pub(crate) const CHANGED: u32 = u32::MAX - 1;
 
 /// A mapping of which so many others begin or end inside is cut there.
 const MOST_BOUNDS: usize = 64;
@@ -102,6 +107,7 @@ impl Code {
             ids: Mutex::default(),
             kcore,
             memory: OnceLock::new(),
+            sites: OnceLock::new(),
         }
     }
 
@@ -271,11 +277,40 @@ impl Code {
         *ids.entry((dso, place)).or_insert(next)
     }
 
-    fn of_kernel<'a>(&self, dso: u32, text: &'a KernelText, ip: u64) -> Option<Mapping<'a>> {
+    fn of_kernel<'a>(&'a self, dso: u32, text: &'a KernelText, ip: u64) -> Option<Mapping<'a>> {
         let &Segment { start, offset, ref bytes } = text.segment(ip)?;
         let end = start.saturating_add(bytes.len() as u64);
-        let id = self.id(dso, Place { start, end, shift: offset.wrapping_sub(start) });
-        Some(Mapping { id, start, bytes, until: u64::MAX })
+        let shift = offset.wrapping_sub(start);
+        // Up to what was changed.
+        let (before, behind) = self.sites().around(ip);
+        let (first, end) = (start.max(before), end.min(behind));
+        let bytes = bytes.get(usize::try_from(first - start).ok()?..usize::try_from(end - start).ok()?)?;
+        let id = self.id(dso, Place { start: first, end, shift });
+        Some(Mapping { id, start: first, bytes, until: u64::MAX })
+    }
+
+    /// The code of the kernel that was changed while it ran.
+    fn sites(&self) -> &Sites {
+        self.sites.get_or_init(|| match &self.mappings.pokes[..] {
+            [] => Sites::default(),
+            pokes => Sites::new(pokes.to_vec(), |address, most| {
+                let of_file = || {
+                    let (hit, _) = self.hit(None, address, 0);
+                    self.file(hit?.dso)?.kernel_text()?.bytes(address, most)
+                };
+                let of_memory = self.memory().and_then(|memory| memory.kernel_text()?.bytes(address, most));
+                of_memory.or_else(of_file).unwrap_or_default()
+            }),
+        })
+    }
+
+    /// That at an address and a time.
+    fn changed(&self, ip: u64, ticks: u64) -> Option<Mapping<'_>> {
+        let site = self.sites().at(ip)?;
+        let (from, bytes, until) = site.version(self.clock.moment(ticks));
+        let end = site.start.saturating_add(bytes.len() as u64);
+        let id = self.id(CHANGED, Place { start: site.start, end, shift: from });
+        Some(Mapping { id, start: site.start, bytes, until: self.until(&(from..until)) })
     }
 }
 
@@ -294,6 +329,11 @@ impl CodeFile {
 
 impl Image for Code {
     fn code(&self, space: Option<Space>, ip: u64, time: u64) -> Option<Mapping<'_>> {
+        if ip >= KERNEL_START
+            && let Some(changed) = self.changed(ip, time)
+        {
+            return Some(changed);
+        }
         if ip >= KERNEL_START
             && let Some(CodeFile { content: FileContent::Kernel(text), .. }) = self.memory()
             && let Some(found) = self.of_kernel(MEMORY, text, ip)

@@ -1,9 +1,9 @@
 //! Intel PT as a tracer: its description in the recording, and its decoder.
 
+use perfx_format::Event;
 use perfx_format::record::pt_info::PtInfo;
 use perfx_format::record::time_conv::TimeConv;
-use perfx_format::{Event, sample_type};
-use perfx_pipeline::{Result, bail, ensure};
+use perfx_pipeline::{Result, bail};
 use perfx_trace::{Blocks, Image, Sink, Trace, intel_pt};
 
 use crate::clock::Clock;
@@ -31,11 +31,6 @@ impl IntelPt {
         let Some(event) = event else {
             bail!("AUXTRACE_INFO says that PMU {} made the AUX data, but no event is of it", info.pmu_type)
         };
-        ensure!(
-            events.iter().all(|event| event.attr().sample_type & sample_type::AUX == 0),
-            "the AUX data of Intel PT is in samples (perf record --aux-sample), which is not decoded; decode it with \
-             perf inject --itrace"
-        );
         let event_config = event.attr().config;
         let config = intel_pt::Config {
             mtc_period: info.mtc_period(event_config),

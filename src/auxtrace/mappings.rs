@@ -5,6 +5,8 @@ use std::sync::OnceLock;
 use perfx_model::address_space::{AddressSpaces, Dso, Machine, Mapping as Mapped};
 use symbols::Reference;
 
+use crate::pokes::Poke;
+
 /// The mappings of a recording over time.
 #[derive(Debug, Default)]
 pub(crate) struct Mappings {
@@ -17,6 +19,8 @@ pub(crate) struct Mappings {
     pub(crate) reference: Option<Reference>,
     /// The DSOs of the kernel and its modules, by number, and where they were.
     pub(crate) kernel: Vec<(u32, Place)>,
+    /// The changes of code of the kernel, in file order.
+    pub(crate) pokes: Vec<Poke>,
     /// Where mappings begin and end, ascending, from the first use on.
     pub(crate) bounds: OnceLock<Vec<u64>>,
 }

@@ -1,4 +1,5 @@
-//! Snapshots of a ring buffer overlap: finds what one of Intel PT has that the one before it had already.
+//! Snapshots of a ring buffer overlap, and so do the traces in samples: finds what one of Intel PT has that the one before
+//! it had already.
 
 use perfx_format::intel_pt::psbs;
 
@@ -10,12 +11,17 @@ const MOST_PADDING: usize = 7;
 /// The last point of synchronization (PSB) of `before` tells. If it is not in `next`, it has been overwritten, and all
 /// that was in front of it: then `next` has nothing of `before` that can be decoded.
 pub(crate) fn overlap(before: &[u8], next: &[u8]) -> Option<usize> {
-    let last = psbs(before).last().filter(|psb| psb.tsc.is_some())?;
+    let last = psbs(before).filter(|psb| psb.tsc.is_some()).last()?;
     let tail = &before[last.at..];
     let padding = tail.iter().rev().take(MOST_PADDING).take_while(|byte| **byte == 0).count();
     let tail = &tail[..tail.len() - padding];
     let same = psbs(next).find(|psb| psb.tsc == last.tsc)?;
-    next[same.at..].starts_with(tail).then_some(same.at + tail.len())
+    if !next[same.at..].starts_with(tail) {
+        return None;
+    }
+    // Zeros at the end of a packet look like padding.
+    let end = same.at + tail.len();
+    Some(end + next[end..].iter().take(padding).take_while(|byte| **byte == 0).count())
 }
 
 #[cfg(test)]
@@ -37,5 +43,13 @@ mod tests {
         assert_eq!(overlap(&[6; 9], &ring), None);
         let other = [&ring[..third + 29], &[8]].concat();
         assert_eq!(overlap(&other, &ring), None);
+        // What ends with zeros, and a PSB+ that is cut.
+        let zeros = [&psb(1)[..], &[6, 0, 0]].concat();
+        assert_eq!(
+            overlap(&[&zeros[..], &[0; 5]].concat(), &[&zeros[..], &[6; 9]].concat()),
+            Some(zeros.len())
+        );
+        let cut = [psb(1), vec![6; 9], psb(2)[..18].to_vec()].concat();
+        assert_eq!(overlap(&cut, &[&cut[..], &[9; 9]].concat()), Some(cut.len()));
     }
 }

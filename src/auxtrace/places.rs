@@ -8,14 +8,15 @@ use build_id::Object;
 use perfx_format::Bytes;
 use symbols::ElfFile;
 
-use crate::image::{Code, MEMORY};
+use crate::image::{CHANGED, Code};
 use crate::kernel::KernelText;
 use crate::mappings::Place;
 
 /// Where the code of files was.
 #[derive(Debug)]
 pub struct Places {
-    /// For each [`Mapping::id`](perfx_trace::Mapping::id), the DSO (or [`MEMORY`]), and what makes an offset of an address.
+    /// For each [`Mapping::id`](perfx_trace::Mapping::id), the DSO (or [`CHANGED`], or [`MEMORY`](crate::image::MEMORY)),
+    /// and what makes an offset of an address.
     mappings: HashMap<u64, (u32, u64)>,
     /// Where the kernel and its modules are in the memory that was read: the later counts.
     kernel: Vec<(u32, Place)>,
@@ -25,7 +26,7 @@ impl Places {
     /// The number of the DSO, and the offset in its file; `None` if code of this mapping is of no file that is wanted.
     pub fn find(&self, mapping: u64, ip: u64) -> Option<(u32, u64)> {
         let &(dso, shift) = self.mappings.get(&mapping)?;
-        if dso != MEMORY {
+        if dso < CHANGED {
             return Some((dso, ip.wrapping_add(shift)));
         }
         let is_there = |(_, place): &&(u32, Place)| (place.start..place.end).contains(&ip);
@@ -40,7 +41,7 @@ impl Code {
     pub fn places(&self) -> Places {
         let mappings: HashMap<u64, (u32, u64)> =
             self.ids().iter().map(|(&(dso, place), &id)| (id, (dso, place.shift))).collect();
-        let from_memory = mappings.values().any(|(dso, _)| *dso == MEMORY);
+        let from_memory = mappings.values().any(|(dso, _)| *dso >= CHANGED);
         let mapped = self.mappings.kernel.iter().filter(|(dso, _)| from_memory && self.is_wanted(*dso));
         let kernel = mapped.flat_map(|(dso, place)| self.in_file(*dso, *place)).collect();
         Places { mappings, kernel }

@@ -3,11 +3,15 @@
 use std::collections::{BTreeSet, HashMap};
 
 use perfx_format::features::initial_maps;
+use perfx_format::intel_pt::psbs;
 use perfx_format::read::{Batch, Recording, StoredBytes};
 use perfx_format::record::aux::{Aux, Auxtrace, AuxtraceInfo};
+use perfx_format::record::ksymbol::TextPoke;
 use perfx_format::record::pt_info::PtInfo;
-use perfx_format::{Bytes, Event, Kinds, Layouts, Origin, Record, RecordType, named_pid};
-use perfx_model::address_space::{AddressSpaces, Changes, Dso, Mapping};
+use perfx_format::{
+    Bytes, Event, Kinds, Layout, Layouts, Origin, Record, RecordType, named_pid, sample_type as st,
+};
+use perfx_model::address_space::{AddressSpaces, Changes, Dso, Machine, Mapping};
 use perfx_model::guests::Guests;
 use perfx_model::spe::TaskChange;
 use perfx_pipeline::{Result, bail, scan};
@@ -19,7 +23,9 @@ use crate::intel_pt::IntelPt;
 use crate::kept::{AuxData, Kept, Place};
 use crate::mappings::Mappings;
 use crate::overlap::overlap;
+use crate::pokes::Poke;
 use crate::running::{Running, Task};
+use crate::sampled::Sampled;
 use crate::sched_switch::SchedSwitch;
 
 /// Collects in file order what the traces of a recording need.
@@ -38,6 +44,7 @@ pub struct Survey {
     /// A time at which something was traced.
     near: Option<u64>,
     sched_switch: SchedSwitch,
+    sampled: Sampled,
 }
 
 /// The kernel lost data of a trace, because a buffer was full (AUX record).
@@ -77,11 +84,13 @@ impl Survey {
         RecordType::ITRACE_START,
         RecordType::ID_INDEX,
         RecordType::KSYMBOL,
+        RecordType::TEXT_POKE,
     ]));
 
     /// That of a recording, with what its features say.
     pub fn of(recording: &Recording) -> Survey {
-        let mut survey = Survey { sched_switch: SchedSwitch::of(recording), ..Survey::default() };
+        let (sched_switch, sampled) = (SchedSwitch::of(recording), Sampled::of(&recording.events));
+        let mut survey = Survey { sched_switch, sampled, ..Survey::default() };
         let layouts = Layouts::new(&recording.events);
         for record in initial_maps(&recording.features, recording.endian).records() {
             survey.add(&record, &layouts);
@@ -110,8 +119,8 @@ impl Survey {
 
     /// The kinds of records that [`Survey::add`] reads.
     pub fn kinds(&self) -> Kinds {
-        let samples =
-            if self.sched_switch.is_empty() { Kinds::NONE } else { Kinds::of(&[RecordType::SAMPLE]) };
+        let has_samples = !self.sched_switch.is_empty() || self.sampled.is_expected();
+        let samples = if has_samples { Kinds::of(&[RecordType::SAMPLE]) } else { Kinds::NONE };
         Survey::KINDS.union(samples)
     }
 
@@ -126,10 +135,7 @@ impl Survey {
                 self.pt = self.pt.or_else(|| PtInfo::of(record));
             }
             RecordType::AUXTRACE => {
-                let place = match record.origin() {
-                    Origin::Chunk { .. } => Place::Kept(self.kept.add(record.payload())),
-                    origin => Place::Stored(origin, record.bytes().len()),
-                };
+                let place = self.place(record, record.bytes().len(), record.payload());
                 self.chunks.extend(Auxtrace::of(record).map(|chunk| (chunk, place)));
             }
             RecordType::AUX => {
@@ -148,10 +154,23 @@ impl Survey {
                 }
                 self.near = self.near.or(time);
             }
-            RecordType::ID_INDEX => self.guests.learn(record),
-            RecordType::SAMPLE if self.pt.is_some_and(|pt| pt.switches == PtInfo::BY_SAMPLES) => {
-                let switched = self.sched_switch.read(record, layouts);
-                switched.into_iter().for_each(|to| self.running.learn_switch(to, time.unwrap_or(0)));
+            RecordType::ID_INDEX => {
+                self.guests.learn(record);
+                self.sampled.learn(record);
+            }
+            RecordType::TEXT_POKE => {
+                let is_host = self.guests.machine(record, layouts, None) == Machine::Host;
+                let poke = TextPoke::of(record).filter(|_| is_host);
+                self.mappings.pokes.extend(poke.and_then(|poke| Poke::new(&poke, time.unwrap_or(0))));
+            }
+            RecordType::SAMPLE => {
+                if let Some(pt) = self.pt {
+                    if pt.switches == PtInfo::BY_SAMPLES {
+                        let switched = self.sched_switch.read(record, layouts);
+                        switched.into_iter().for_each(|to| self.running.learn_switch(to, time.unwrap_or(0)));
+                    }
+                    self.add_sampled(record, layout, time);
+                }
             }
             _ => {
                 if let Some(change) = TaskChange::of(record, layouts) {
@@ -165,6 +184,25 @@ impl Survey {
                     }
                 }
             }
+        }
+    }
+
+    /// Takes in the trace in a sample.
+    fn add_sampled(&mut self, record: &Record<'_>, layout: Option<&Layout>, time: Option<u64>) {
+        if let Some(layout) = layout.filter(|layout| layout.sample_type & st::AUX != 0)
+            && let Some((chunk, start, data)) = self.sampled.read(record, layout)
+        {
+            self.near = self.near.or(time);
+            let place = self.place(record, start, data);
+            self.chunks.push((chunk, place));
+        }
+    }
+
+    /// Where data of a record is that begins so many bytes behind its start.
+    fn place(&mut self, record: &Record<'_>, start: usize, data: &[u8]) -> Place {
+        match record.origin() {
+            Origin::Chunk { .. } => Place::Kept(self.kept.add(data)),
+            origin => Place::Stored(origin, start),
         }
     }
 
@@ -203,7 +241,7 @@ impl Survey {
     ///
     /// The AUX data is of another kind, or cannot be decoded.
     pub fn done(self, stored: &StoredBytes, events: &[Event]) -> Result<Recorded> {
-        let Survey { pt, chunks, kept, lost, running, changes, mut mappings, near, .. } = self;
+        let Survey { pt, chunks, kept, lost, running, changes, mut mappings, near, sampled, .. } = self;
         let stored = AuxData::new(stored, kept)?;
         let Some(info) = pt else { bail!("the AUX data is not of Intel PT") };
         let tracer = IntelPt::new(info, events, near.unwrap_or(0))?;
@@ -227,10 +265,18 @@ impl Survey {
             let traces = &mut buffers[number].traces;
             let (end, before) = &ends[number];
             // The bytes that are known already, if it follows on what is before.
-            let known = if info.is_snapshot { overlap(before, &data) } else { (*end == offset).then_some(0) };
-            match traces.last_mut().zip(known) {
-                Some((pieces, known)) => pieces.push(data.slice(known..data.len())),
-                None => traces.push(vec![data.clone()]),
+            let may_overlap = info.is_snapshot || sampled.is_expected();
+            let known = if may_overlap { overlap(before, &data) } else { (*end == offset).then_some(0) };
+            match (traces.last_mut(), known) {
+                // Nothing is new.
+                (Some(_), Some(known)) if known == data.len() && may_overlap => continue,
+                (Some(pieces), Some(known)) => pieces.push(data.slice(known..data.len())),
+                // perf does not count what is in front of the first point of synchronization.
+                (Some(_), None) if may_overlap => match psbs(&data).next() {
+                    Some(first) => traces.push(vec![data.slice(first.at..data.len())]),
+                    None => continue,
+                },
+                (None, _) | (_, None) => traces.push(vec![data.clone()]),
             }
             ends[number] = (offset.wrapping_add(size), data);
         }
@@ -247,6 +293,20 @@ impl<T> Recorded<T> {
 }
 
 impl Recorded {
+    /// Where each trace, of all traces of all buffers, begins in the data of its buffer.
+    pub fn begins(&self) -> Vec<u64> {
+        let begins = self.buffers.iter().flat_map(|buffer| {
+            let mut end = 0;
+            buffer.traces.iter().map(move |pieces| {
+                let size: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
+                let begin = end;
+                end += size;
+                begin
+            })
+        });
+        begins.collect()
+    }
+
     /// How the ticks of the traces become times.
     pub fn clock(&self) -> Clock {
         Clock { conv: self.tracer.info.conv }

@@ -231,6 +231,10 @@ impl Inject {
             ensure!(self.itrace.is_some(), Usage(what.to_owned()));
             passes.push(Box::new(Filter::new(window)));
         }
+        // The images hold the code that traces go through.
+        if self.jit && self.itrace.is_some() {
+            passes.push(self.jit_pass(&ids)?);
+        }
         if let Some(options) = &self.itrace {
             passes.push(Box::new(
                 Itrace::new(options.as_deref(), self.strip, ids.clone().with_code(self.vmlinux.clone()))
@@ -245,12 +249,8 @@ impl Inject {
         if self.sched_stat {
             passes.push(Box::new(sched_stat()));
         }
-        if self.jit {
-            let (folders, roots) = (self.jit_dir.clone(), ids.roots().to_vec());
-            let options = JitOptions::new(self.images(), self.jit_layout, folders, roots, ids.no_files())
-                .map_err(usage)?;
-            let cache = if self.jit_cache { Some(self.cache(&ids)?) } else { None };
-            passes.push(Box::new(Jit::new(options.with_perf_maps(self.jit_map).with_cache(cache))));
+        if self.jit && self.itrace.is_none() {
+            passes.push(self.jit_pass(&ids)?);
         }
         // The build-ids are those of the DSOs that the call chains hit.
         if convert {
@@ -281,6 +281,15 @@ impl Inject {
             source.use_index(&mut recording);
         }
         self.write.write_recording("inject", &source, recording, passes, has_kcore(&self.guest_data))
+    }
+
+    /// The pass that writes the images of jitdumps.
+    fn jit_pass(&self, ids: &IdOptions) -> Result<Box<dyn Pass>> {
+        let (folders, roots) = (self.jit_dir.clone(), ids.roots().to_vec());
+        let options =
+            JitOptions::new(self.images(), self.jit_layout, folders, roots, ids.no_files()).map_err(usage)?;
+        let cache = if self.jit_cache { Some(self.cache(ids)?) } else { None };
+        Ok(Box::new(Jit::new(options.with_perf_maps(self.jit_map).with_cache(cache))))
     }
 
     /// perf's build-id cache.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use perfx_format::features::{Compressed, FeatureContext, NamedIds, NrCpus};
 use perfx_format::header::Severity;
 use perfx_format::read::{Batch, Form, Fragment, Recording};
-use perfx_format::{Error, FaultCode, Feature, RecordType};
+use perfx_format::{Error, FaultCode, Feature, RecordType, sample_type};
 use perfx_pipeline::{Damage, Result, scan_past};
 
 use crate::finding::{Diagnosis, Findings, Location};
@@ -68,7 +68,8 @@ pub fn examine(mut recording: Recording, threads: usize, most: usize) -> Result<
     front::times(&recording, &patient.times, &mut patient.findings);
     front::aux(&recording, &patient.aux, &mut patient.findings);
     front::id_index(&recording, &patient.aux, &mut patient.findings);
-    let has_traces = patient.aux.iter().any(|aux| matches!(aux, Aux::Trace { .. }));
+    let in_samples = recording.events.iter().any(|event| event.attr().sample_type & sample_type::AUX != 0);
+    let has_traces = in_samples || patient.aux.iter().any(|aux| matches!(aux, Aux::Trace { .. }));
     let Patient { findings, broken, whole, records, .. } = patient;
     Ok(Diagnosis {
         records,

@@ -132,7 +132,7 @@ pub struct Diagnosis {
     pub streams: Vec<Arc<str>>,
     /// Faults first, then notes.
     pub findings: Vec<Finding>,
-    /// True if it has AUXTRACE records.
+    /// True if it has AUXTRACE records, or AUX data in samples.
     pub has_traces: bool,
 }
 

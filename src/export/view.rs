@@ -84,7 +84,8 @@ pub fn view(
 }
 
 /// The kinds of records that are shown or complete what is shown.
-const WANTED: Kinds = Kinds::of(&[RecordType::SAMPLE, RecordType::CALLCHAIN_DEFERRED]);
+const WANTED: Kinds =
+    Kinds::of(&[RecordType::SAMPLE, RecordType::CALLCHAIN_DEFERRED, RecordType::AUXTRACE_ERROR]);
 
 /// Bytes of the records that a thread gets at once: their text has up to a hundred times as many.
 const BATCH: usize = 1 << 17;
@@ -106,7 +107,9 @@ fn print(
     let texts = Texts::new(threads + 2);
     let reader = || {
         let chooser = selected.map(SelectedSamples::chooser);
-        Reader { writer: writer(), chooser, wanted, counts_only: options.count_only, texts: &texts }
+        let counts_only = options.count_only;
+        let shows_errors = chooser.is_none() && !counts_only && !options.json;
+        Reader { writer: writer(), chooser, wanted, counts_only, shows_errors, texts: &texts }
     };
     let mut readers: Vec<Reader<'_>> = (0..threads).map(|_| reader()).collect();
     let mut printer = Printer::new(writer(), options, out, &texts);

@@ -221,6 +221,25 @@ pub fn without_parts(raw: &mut [u8], parts: u64, endian: Endian) {
     }
 }
 
+/// Bit 17 of `attr.branch_sample_type`: a branch stack has the index of its newest branch.
+pub const BRANCH_HW_INDEX: u64 = 1 << 17;
+
+/// Makes an attr one whose samples also have these parts: CALLCHAIN, and BRANCH_STACK with the index of the newest branch.
+/// What they have already stays as it is.
+pub fn with_history_parts(raw: &mut Vec<u8>, parts: u64, endian: Endian) {
+    use crate::sample_type as st;
+    const BEHIND_BRANCHES: usize = 80;
+    let Some(before) = endian.u64(raw, 24) else { return };
+    set_sample_type(raw, before | parts & (st::CALLCHAIN | st::BRANCH_STACK), endian);
+    if parts & !before & st::BRANCH_STACK != 0 {
+        if raw.len() < BEHIND_BRANCHES {
+            raw.resize(BEHIND_BRANCHES, 0);
+            shorten_attr(raw, BEHIND_BRANCHES, endian);
+        }
+        endian.set_u64(raw, 72, BRANCH_HW_INDEX);
+    }
+}
+
 /// Makes an attr one whose samples hold user call chains; if `stacks` is false, without the user registers and
 /// stacks that they were unwound from.
 pub fn with_user_callchains(raw: &mut [u8], stacks: bool, endian: Endian) {

@@ -11,6 +11,7 @@ pub mod synth;
 mod tests;
 
 use std::fmt;
+use std::iter;
 use std::ops::Range;
 
 pub use bits::{BranchFlags, DataSrc, branch_kind};
@@ -809,6 +810,41 @@ pub fn with_callchain(
     let made = build(RecordType::SAMPLE, record.misc(), &parts, endian);
     let made = made.filter(|made| made.len().is_multiple_of(8));
     made.ok_or_else(|| record.error("with its call chain it would not have the size of a record"))
+}
+
+/// The sample with a call chain, with the last branches (newest first), or with both. Its event records none of these so
+/// far, and then those with the index of the newest branch, as [`with_history_parts`](crate::with_history_parts) says.
+///
+/// # Errors
+///
+/// The record is not a sample, or would be larger than one can be. `sample` is the record's.
+pub fn with_history(
+    record: &Record<'_>,
+    layout: &Layout,
+    sample: &Sample<'_>,
+    chain: Option<&[u64]>,
+    branches: Option<&[Branch]>,
+) -> Result<Vec<u8>> {
+    let (endian, body) = (record.endian(), record.body());
+    let whole = || record.error("it is shorter than its parts say");
+    let read = behind_read(record, layout).ok_or_else(whole)?;
+    let raw = match sample.raw {
+        Some(_) => raw_range(record, layout).ok_or_else(whole)?.end - HEADER_SIZE,
+        None => callchain_range(record, layout).map_or(read, |chain| chain.end),
+    };
+    let words = |words: &mut dyn Iterator<Item = u64>| -> Vec<u8> {
+        words.flat_map(|word| endian.bytes_u64(word)).collect()
+    };
+    let chain = chain.map(|chain| words(&mut iter::once(chain.len() as u64).chain(chain.iter().copied())));
+    let branches = branches.map(|branches| {
+        let each = branches.iter().flat_map(|branch| [branch.from, branch.to, branch.flags.to_word(endian)]);
+        words(&mut [branches.len() as u64, 0].into_iter().chain(each))
+    });
+    let (chain, branches) = (chain.unwrap_or_default(), branches.unwrap_or_default());
+    let parts = [&body[..read], &chain, body.get(read..raw).unwrap_or_default(), &branches];
+    let rest = body.get(raw..).unwrap_or_default();
+    let made = build(RecordType::SAMPLE, record.misc(), &[&parts[..], &[rest]].concat(), endian);
+    made.ok_or_else(|| record.error("with what was before it, it would be larger than a record can be"))
 }
 
 /// The call chain of a sample, without parsing the rest; `None` if there is none or it does not fit.

@@ -300,6 +300,10 @@ impl Blocks {
                 return;
             }
         }
+        // What is behind the mapping's end may be another one's, as where code of the kernel was changed.
+        if block.count > 0 {
+            block.kind = Kind::Next;
+        }
     }
 }
 
@@ -388,7 +392,7 @@ mod tests {
         let long = [0x90; 1100];
         for (code, kind, count) in [
             (&long[..], Kind::Next, MOST_INSTRUCTIONS),
-            (&[0x90; 3], Kind::NoCode, 3),
+            (&[0x90; 3], Kind::Next, 3),
             (&[0x90, 0xe8, 0], Kind::NoCode, 1),
             (&[], Kind::NoCode, 0),
             (&[6; 16], Kind::BadCode, 0),

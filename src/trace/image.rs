@@ -18,8 +18,8 @@ pub struct Switch {
 
 /// Contiguous bytes of code that are mapped.
 ///
-/// The longer, the better: links between blocks do not leave a mapping, and an instruction that does is not
-/// decoded. Neighbours with neighbouring bytes of one file are better given as one.
+/// The longer, the better: links between blocks do not leave a mapping, and an instruction that goes across its end is
+/// not decoded. Neighbours with neighbouring bytes of one file are better given as one.
 #[derive(Clone, Copy, Debug)]
 pub struct Mapping<'a> {
     /// Names these bytes at this address: two mappings with one id have the same `start` and the same bytes,

@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use perfx_format::jitdump::{Load, Writer};
 use perfx_format::read::Recording;
 use perfx_format::record::aux::Auxtrace;
 use perfx_format::write::RecordingWriter;
@@ -19,7 +20,7 @@ use crate::support::{Ran, Stdin, clean, perfs, perfx, root, run, same_lines, ski
 type Branches = BTreeMap<String, Vec<(String, String)>>;
 
 /// kernel.data is not among them, because perf does not look for a vmlinux below --symfs.
-const NAMES: [&str; 14] = [
+const NAMES: [&str; 15] = [
     "user",
     "noret",
     "times",
@@ -32,6 +33,7 @@ const NAMES: [&str; 14] = [
     "schedule",
     "threads",
     "snapshots",
+    "sampled",
     "cut",
     "rare",
 ];
@@ -39,7 +41,7 @@ const NAMES: [&str; 14] = [
 /// Those in which programs move between CPUs: perf puts samples of one time on several CPUs into another order, and a
 /// process has several lists in the truth.
 fn is_across_cpus(name: &str) -> bool {
-    matches!(name, "cpus" | "schedule")
+    matches!(name, "cpus" | "schedule" | "pieces" | "history")
 }
 
 fn truth(text: &str) -> Branches {
@@ -54,15 +56,13 @@ fn truth(text: &str) -> Branches {
     all
 }
 
-/// Lines of `perf script -F pid,ip,addr`: the process, FROM, `=>`, TO; or without the arrow. Those of sched_switch are
-/// left out.
+/// Lines of `perf script -F pid,ip,addr`: the process, FROM, `=>`, TO. Those of other samples have no arrow.
 fn decoded(text: &str) -> Branches {
     let mut all = Branches::new();
     for line in text.lines() {
-        let words: Vec<&str> = line.split_whitespace().filter(|word| *word != "=>").collect();
-        let place = |at: usize| if words[at] == "0" { "-".to_owned() } else { words[at].to_owned() };
-        if words.len() == 3 && words[2] != "ffffffff81000000" {
-            all.entry(words[0].into()).or_default().push((place(1), place(2)));
+        let place = |place: &str| if place == "0" { "-".to_owned() } else { place.to_owned() };
+        if let [pid, from, "=>", to] = line.split_whitespace().collect::<Vec<_>>()[..] {
+            all.entry(pid.into()).or_default().push((place(from), place(to)));
         }
     }
     all
@@ -136,7 +136,7 @@ fn inject(letters: &str, threads: &str, input: &Path, output: &Path) -> Ran {
 fn inject_makes_a_sample_of_each_branch_of_the_truth() {
     let (data, folder) = (root().join("tests/data/trace"), temp());
     let output = folder.path().join("out.data");
-    for name in NAMES.into_iter().chain(["kernel"]).filter(|name| *name != "cut") {
+    for name in NAMES.into_iter().chain(["kernel", "poke"]).filter(|name| *name != "cut") {
         let input = data.join(name).with_extension("data");
         let ran = inject("b", "2", &input, &output);
         assert_eq!(ran.code, Some(if name == "overflow" { 3 } else { 0 }), "{name}: {}", ran.stderr);
@@ -188,23 +188,25 @@ fn inject_makes_the_samples_events_and_errors_of_perf_inject() {
     let (data, folder) = (root().join("tests/data/trace"), temp());
     let (theirs, ours) = (folder.path().join("theirs"), folder.path().join("ours"));
     for perf in perfs(&["perf", "perf-new"]) {
-        for name in NAMES {
+        for name in NAMES.into_iter().chain(["pieces", "history"]) {
             let input = data.join(name).with_extension("data");
             let letters: &[&str] = match name {
-                // perf gives a sample at a change of frequency another time.
+                // perf gives instructions in front of MWAIT and EXSTOP the time before these packets.
                 "rare" => &["bpwxe", "pwxl8"],
                 // Without longjmp.
                 "halve" => &["b", "i100ig", "i64nsg3l8e"],
                 "switch" => &["b", "i100ile", "i64nsl8e", "bi100is37", "by10il4s11"],
                 "times" => &["b", "i100ile", "cr", "i64nsl8e", "i10usbe", "ipy", "y1i", "iy7iA", "pq"],
-                "user" => &["b", "i100ile", "byA", "bq", "bqi", "qqip", "i1il2q", "Zi100ib"],
-                "overflow" => &["b", "i100ile", "by1ie", "biq"],
-                // Behind a switch of threads perf counts other cycles.
-                "schedule" => &["b", "i100ile", "cr", "i64nsl8e", "i10usbe", "biq"],
+                "user" => &["b", "i100ile", "byA", "bq", "bqi", "qqip", "i1il2q", "Zi100ib", "bTe"],
+                "overflow" => &["b", "i100ile", "by1ie", "biqe", "bqqe"],
+                "history" => &["L", "L3", "bi90igL8", "i1000ilL", "pxwL"],
+                "pieces" => &["b", "i100ile", "cr", "bpwe"],
+                "sampled" | "snapshots" => &["b", "i100ile", "cr", "i64nsl8e", "i10usbe", "biq", "by3ipe"],
                 _ => &["b", "i100ile", "cr", "i64nsl8e", "i10usbe", "by3i", "biq"],
             };
-            // perf 6.1 does not know A and y.
-            let is_known = |letters: &&&str| perf.name == "perf-new" || !letters.contains(['A', 'y']);
+            // perf 6.1 does not know A, T and y, nor follows L.
+            let is_known =
+                |letters: &&&str| perf.name == "perf-new" || !letters.contains(['A', 'T', 'y', 'L']);
             for letters in letters.iter().filter(is_known) {
                 let itrace = format!("--itrace={letters}");
                 let args = args!["inject", "-f", itrace, "-i", input, "-o", theirs];
@@ -368,32 +370,39 @@ fn what_cannot_be_decoded_is_counted_and_nothing_else_is_lost() {
 }
 
 #[test]
-fn a_trace_in_samples_is_refused_with_the_command_that_decodes_it() {
-    let folder = temp();
-    let input = folder.path().join("samples.data");
-    let mut bytes = fs::read(root().join("tests/data/trace/user.data")).unwrap();
-    let parts = st::IP | st::TID | st::TIME | st::CPU | st::IDENTIFIER;
-    let at = bytes.windows(8).position(|window| window == parts.to_le_bytes()).unwrap();
-    bytes[at..at + 8].copy_from_slice(&(parts | st::AUX).to_le_bytes());
-    fs::write(&input, bytes).unwrap();
-    let ran = inject("b", "1", &input, &folder.path().join("out.data"));
-    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
-    assert!(
-        ran.stderr.contains("is in samples") && ran.stderr.contains("perf inject --itrace"),
-        "{}",
-        ran.stderr
-    );
+fn a_trace_in_samples_is_decoded_in_every_form_of_a_recording_and_left_out_of_the_output() {
+    let (data, folder) = (root().join("tests/data/trace"), temp());
+    let path = |name: &str| folder.path().join(name);
+    let input = data.join("sampled.data");
+    assert_eq!(inject("b", "2", &input, &path("plain")).code, Some(0));
+    let whole = branches(&path("plain"));
+    perfx(args!["compress", input, "-o", path("compressed")]).done().unwrap();
+    perfx(args!["filter", "-f", "--time", "0,2", input, "-o", path("filtered")]).done().unwrap();
+    for name in ["compressed", "filtered"] {
+        assert_eq!(inject("b", "2", &path(name), &path("out")).code, Some(0), "{name}");
+        assert!(branches(&path("out")) == whole, "{name}");
+    }
+    let mut recording = Recording::open(path("plain")).unwrap();
+    assert!(recording.events.iter().all(|event| event.attr().sample_type & st::AUX == 0));
+    let mut records = recording.records();
+    let mut sampled = 0;
+    while let Some(record) = records.next_record().unwrap() {
+        if let Some(sample) = record.sample().unwrap().filter(|sample| sample.addr.is_none()) {
+            assert!(sample.aux.is_none() && sample.period == Some(600) && sample.rest.is_empty());
+            sampled += 1;
+        }
+    }
+    assert_eq!(sampled, 17);
+    // stats and doctor look at it, too.
+    let text = perfx(args!["stats", input]).text();
+    assert!(text.contains("AUX flow        12 points of synchronization"), "{text}");
+    assert!(perfx(args!["doctor", "--no-files", input]).text().contains("100.00%  /opt/perfx/trace/loop"));
 }
 
 #[test]
 fn letters_that_are_not_decoded_are_refused_by_name() {
     let folder = temp();
     let input = root().join("tests/data/trace/user.data");
-    for (letters, letter) in [("i1iG", 'G'), ("iL", 'L'), ("bT", 'T')] {
-        let ran = inject(letters, "1", &input, &folder.path().join("out.data"));
-        assert_eq!(ran.code, Some(1), "{}", ran.stderr);
-        assert!(ran.stderr.contains(&format!("`{letter}` is not decoded yet")), "{}", ran.stderr);
-    }
     for letters in ["yq", "qw"] {
         let ran = inject(letters, "1", &input, &folder.path().join("out.data"));
         assert_eq!(ran.code, Some(1), "{}", ran.stderr);
@@ -424,7 +433,7 @@ fn profiles_of_the_kernel_are_the_same_from_its_memory() {
 fn dump_lists_the_packets_that_perf_lists() {
     let data = root().join("tests/data/trace");
     for perf in perfs(&["perf-new"]) {
-        for name in NAMES.into_iter().chain(["kernel"]) {
+        for name in NAMES.into_iter().chain(["kernel"]).filter(|name| *name != "sampled") {
             let input = data.join(name).with_extension("data");
             let theirs = perf.run(Stdin::Null, args!["script", "-f", "-D", "-i", input]).stdout;
             let theirs = String::from_utf8_lossy(&theirs).into_owned();
@@ -507,10 +516,17 @@ fn view_shows_the_lines_of_perf_script() {
             ("halve", "i100ig", None),
             ("threads", "i100il8", Some("+brstack")),
             ("rare", "pw", None),
+            ("pieces", "w", None),
             ("times", "bi10iy", Some("+ipc")),
             ("rare", "bA", Some("+ipc")),
             ("times", "bi10iyA", Some("+ipc")),
             ("times", "bi", Some("+flags,+ipc")),
+            ("history", "G", None),
+            ("history", "GL4", Some("+brstack")),
+            ("history", "L", Some("tid,cpu,time,ip,sym,brstack")),
+            ("overflow", "e", None),
+            ("overflow", "be", Some("+flags")),
+            ("user", "bZ", None),
         ] {
             let input = data.join(name).with_extension("data");
             let itrace = format!("--itrace={letters}");
@@ -526,9 +542,112 @@ fn view_shows_the_lines_of_perf_script() {
             let ours = perfx(args).text();
             let lines = |text: &str| text.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>();
             let what = format!("{name} {letters}");
-            assert!(lines(&theirs).len() > 10, "{what}");
+            assert!(lines(&theirs).len() > 1, "{what}");
             same_lines(&what, &lines(&theirs), &lines(&ours)).unwrap();
         }
+    }
+}
+
+#[test]
+fn samples_in_the_kernel_have_the_branches_in_front_of_their_address() {
+    let input = root().join("tests/data/trace/history-kernel.data");
+    let vmlinux = root().join("tests/data/trace/root/opt/perfx/trace/vmlinux");
+    for perf in perfs(&["perf-new"]) {
+        let fields = ["--itrace=L", "-F", "tid,time,ip,sym,brstack"];
+        let line = args!["script", "-f", "-k", "/opt/perfx/trace/vmlinux", "-i", input];
+        let line: Vec<OsString> = line.into_iter().chain(fields.map(Into::into)).collect();
+        let Some(theirs) = at_recorded_paths(perf.path(), &line) else { return };
+        let programs = root().join("tests/data/trace/root");
+        let line = args!["view", "-q", "--vmlinux", vmlinux, "--root", programs, "--no-files", input];
+        let line: Vec<OsString> = line.into_iter().chain(fields.map(Into::into)).collect();
+        let [theirs, ours] = [theirs.text(), perfx(line).text()];
+        let lines = |text: &str| text.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>();
+        assert!(lines(&theirs).len() > 70, "{theirs}");
+        same_lines("L", &lines(&theirs), &lines(&ours)).unwrap();
+    }
+}
+
+/// Writes user.data as if its program were code that a JIT compiler made, with the jitdump beside it.
+fn as_jitted(folder: &Path) -> PathBuf {
+    let data = root().join("tests/data/trace");
+    let program = fs::read(data.join("root/opt/perfx/trace/loop")).unwrap();
+    let mut recording = Recording::open(data.join("user.data")).unwrap();
+    let (endian, features) = (recording.endian, recording.features.clone());
+    let output = folder.join("jitted.data");
+    let mut writer = RecordingWriter::create(&output, &recording.events, endian).unwrap();
+    let mut records = recording.records();
+    while let Some(record) = records.next_record().unwrap() {
+        let bytes = record.bytes();
+        let name = b"/opt/perfx/trace/loop";
+        match bytes.windows(name.len()).position(|window| window == name) {
+            Some(at) if record.kind() == RecordType::MMAP2 => {
+                let mut bytes = bytes.to_vec();
+                bytes[at..at + name.len()].fill(0);
+                bytes[at..at + 18].copy_from_slice(b"/tmp/jit-1000.dump");
+                // It is mapped elsewhere than the code.
+                endian.set_u64(&mut bytes, 16, 0x10_0000);
+                writer.write(&bytes).unwrap();
+            }
+            _ => writer.write(&[bytes, record.payload()].concat()).unwrap(),
+        }
+    }
+    for (feature, section) in features.into_iter().filter(|(feature, _)| *feature != Feature::AUXTRACE) {
+        writer.set_feature(feature, section).unwrap();
+    }
+    writer.finish().unwrap();
+    let mut dump = Writer::new(endian, 62, 1000);
+    let code = &program[0x1000..0x53ef];
+    let (address, size) = (0x40_1000, code.len() as u64);
+    dump.load(1, &Load { pid: 1000, tid: 1000, address, size, index: 1, name: b"all", code });
+    fs::write(folder.join("jit-1000.dump"), dump.into_bytes()).unwrap();
+    output
+}
+
+#[test]
+fn code_of_a_jitdump_is_decoded_in_one_command_and_in_two() {
+    let folder = temp();
+    let path = |name: &str| folder.path().join(name);
+    let input = as_jitted(folder.path());
+    let truth = truth(&fs::read_to_string(root().join("tests/data/trace/user.truth")).unwrap());
+    let jit = args!["inject", "-f", "-j", "--jit-dir", folder.path(), "-i"];
+    let run = |more: &[OsString]| {
+        let ran = perfx([&jit[..], more].concat());
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    };
+    run(&args![input, "-o", path("images")]);
+    let ran = perfx(args!["inject", "-f", "--itrace=b", path("images"), "-o", path("two")]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(branches(&path("two")) == truth);
+    run(&args![input, "--itrace=b", "-o", path("one")]);
+    assert!(branches(&path("one")) == truth);
+}
+
+#[test]
+fn perf_decodes_changed_code_of_the_kernel_to_its_truth() {
+    let input = root().join("tests/data/trace/poke.data");
+    for perf in perfs(&["perf-new"]) {
+        let options = ["--itrace=b", "-F", "pid,ip,addr"];
+        let line = args!["script", "-f", "-k", "/opt/perfx/trace/vmlinux", "-i", input];
+        let line: Vec<OsString> = line.into_iter().chain(options.map(Into::into)).collect();
+        let Some(ran) = at_recorded_paths(perf.path(), &line) else { return };
+        let truth = truth(&fs::read_to_string(input.with_extension("truth")).unwrap());
+        assert!(decoded(&ran.text()) == truth);
+    }
+}
+
+#[test]
+fn inject_adds_call_chains_to_recorded_samples() {
+    let folder = temp();
+    let out = folder.path().join("out");
+    // perf inject ignores G.
+    let ran = inject("GL2", "2", &root().join("tests/data/trace/history.data"), &out);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let shown = |fields: &str| perfx(args!["view", "-q", "--no-files", "-F", fields, out]).text();
+    let root = root().join("tests/data/trace/root");
+    let itrace = args!["view", "-q", "--itrace=GL2", "--no-files", "--root", root];
+    for fields in ["tid,time,ip", "tid,time,brstack"] {
+        let line = [&itrace[..], &args!["-F", fields, root.with_file_name("history.data")]].concat();
+        assert_eq!(shown(fields), perfx(line).text(), "{fields}");
     }
 }
 

@@ -11,6 +11,8 @@ use crate::itrace::parts::Room;
 /// The constant inputs of decoding.
 pub(super) struct Context {
     pub(super) recorded: Recorded,
+    /// Where each trace begins in the data of its buffer.
+    pub(super) begins: Vec<u64>,
     pub(super) code: Code,
     pub(super) events: Events,
     pub(super) endian: Endian,

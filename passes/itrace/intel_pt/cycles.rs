@@ -13,6 +13,8 @@ pub(super) struct Cycles {
     /// What packets told, and what they had told at the last branch that needed one.
     told: u64,
     reached: u64,
+    /// What they had told when this trace began.
+    before: u64,
     /// They tell it themselves; else it is estimated from time, and taken for known everywhere.
     is_exact: bool,
     /// No branch behind these packets has been reached.
@@ -46,6 +48,7 @@ impl Cycles {
             is_approximate,
             told: 0,
             reached: 0,
+            before: 0,
             is_exact: false,
             is_new: false,
             known: 0,
@@ -54,9 +57,14 @@ impl Cycles {
         }
     }
 
-    /// A packet told the number.
+    /// A packet told the number of this trace.
     pub(super) fn tell(&mut self, told: u64, is_exact: bool) {
-        (self.told, self.is_exact, self.is_new) = (told, is_exact, true);
+        (self.told, self.is_exact, self.is_new) = (self.before + told, is_exact, true);
+    }
+
+    /// Another trace begins.
+    pub(super) fn begin(&mut self) {
+        self.before = self.told;
     }
 
     /// Whether the next branch that needs a packet may have a new number.

@@ -2,6 +2,7 @@
 
 use perfx_auxtrace::Recorded;
 use perfx_format::record::pt_info::PtInfo;
+use perfx_format::sample::BRANCH_HW_INDEX;
 use perfx_format::{Event, sample_type as st};
 use perfx_pipeline::{Result, ensure};
 
@@ -53,6 +54,11 @@ impl Events {
         }
         if !info.is_per_cpu {
             attr.sample_type &= !st::CPU;
+        }
+        if options.stack_of_others > 0 {
+            // As perf 7.3 does: the stacks of decoded samples are those of `l`, or empty.
+            attr.sample_type |= st::BRANCH_STACK;
+            attr.branch_sample_type = BRANCH_HW_INDEX;
         }
         let (period, sample_period) = match (options.every, options.time) {
             (Some(every), _) => (Period::Instructions(every), every),

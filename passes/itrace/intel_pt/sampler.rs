@@ -11,20 +11,26 @@ use perfx_format::record::cpumode;
 use perfx_format::sample::{BranchFlags, FlowFlags, NewSample};
 use perfx_trace::{Blocks, Event, Fault, Kind, PathId, Reason, Space, Step};
 
+use super::asked::{self, Asked, Asking};
 use super::context::Context;
 use super::cycles::{Counted, Counts as Kinds, Cycles};
-use super::events::Period;
+use super::events::{Events, Period};
 use super::stacks::Stacks;
 use crate::itrace::calls::Change;
 use crate::itrace::events::Decoded;
 use crate::itrace::flow::{INTERRUPTED, flow, is_jump, with_word};
 use crate::itrace::losses::Counts;
+use crate::itrace::others::History;
 use crate::itrace::parts::{self, Entry, Notes, Samples};
 
 /// What is known of a buffer at a place, from the beginning up to there.
 #[derive(Clone, Debug)]
 pub(super) struct Sampler<'c> {
     context: &'c Context,
+    events: &'c Events,
+    /// The recorded samples that come next, the number of the first one, and what is asked for.
+    asked: (&'c [Asked], u64),
+    asking: Option<&'c Asking>,
     cpu: u32,
     stacks: Stacks,
     space: Option<Space>,
@@ -36,8 +42,9 @@ pub(super) struct Sampler<'c> {
     arriving: Option<u64>,
     /// The same for the steps of the next path that are not its lead.
     behind_lead: Option<u64>,
-    /// The ratio of the core's frequency to the bus clock; 0 if it is not known.
+    /// The ratio of the core's frequency to the bus clock; 0 if it is not known. The last one that has a sample.
     ratio: u8,
+    sampled_ratio: u8,
     /// Where it has changed, if there is no sample of that yet.
     changed: Option<u64>,
     /// The flag of branches in a transaction, or 0.
@@ -47,8 +54,11 @@ pub(super) struct Sampler<'c> {
     time: u64,
     /// The latest one, by which records are sorted.
     latest: u64,
-    /// The number of the trace: data is lost between two of a buffer.
+    /// The number of the trace: data is lost between two of a buffer. Whether no point of synchronization of it was seen.
     trace: usize,
+    is_fresh: bool,
+    /// Where the last point of synchronization is that perf came to while it followed the flow.
+    sync: u64,
     /// Paths of the log whose branches are not in the stack yet.
     pending: Range<usize>,
     instructions: u64,
@@ -150,7 +160,16 @@ impl Class {
 impl<'c> Sampler<'c> {
     /// At the beginning of a buffer.
     pub(super) fn new(context: &'c Context, buffer: usize) -> Sampler<'c> {
-        let events = &context.events;
+        Sampler::with_events(context, &context.events, buffer)
+    }
+
+    /// The same, to tell what was before recorded samples.
+    pub(super) fn asked(context: &'c Context, asking: &'c Asking, buffer: usize) -> Sampler<'c> {
+        let sampler = Sampler::with_events(context, &asking.events, buffer);
+        Sampler { asked: asking.of_buffer(buffer), asking: Some(asking), ..sampler }
+    }
+
+    fn with_events(context: &'c Context, events: &'c Events, buffer: usize) -> Sampler<'c> {
         let due = Due {
             period: events.sampled.counts().then_some(events.period),
             since: 0,
@@ -161,6 +180,9 @@ impl<'c> Sampler<'c> {
         };
         Sampler {
             context,
+            events,
+            asked: (&[], 0),
+            asking: None,
             cpu: context.recorded.buffers[buffer].cpu,
             stacks: Stacks::new(events.sampled.stack, events.sampled.chain),
             space: None,
@@ -170,12 +192,15 @@ impl<'c> Sampler<'c> {
             arriving: None,
             behind_lead: None,
             ratio: 0,
+            sampled_ratio: 0,
             changed: None,
             in_transaction: 0,
             ticks: 0,
             time: context.recorded.clock().time(0),
             latest: 0,
             trace: 0,
+            is_fresh: true,
+            sync: 0,
             pending: 0..0,
             instructions: 0,
             sampled: 0,
@@ -187,29 +212,45 @@ impl<'c> Sampler<'c> {
 
     /// The packet has been reached whose time is that of the next branch.
     #[inline(always)]
-    fn arrive(&mut self) {
+    fn arrive(&mut self, made: &mut impl Samples) {
         if let Some(ticks) = self.arriving.take() {
-            self.at(ticks);
+            self.at(ticks, made);
         }
     }
 
-    fn at(&mut self, ticks: u64) {
+    fn at(&mut self, ticks: u64, made: &mut impl Samples) {
         (self.told, self.told_behind) = (ticks, self.due.behind);
         if ticks > self.ticks {
-            self.set_ticks(ticks);
+            self.set_ticks(ticks, made);
         }
     }
 
-    fn set_ticks(&mut self, ticks: u64) {
+    fn set_ticks(&mut self, ticks: u64, made: &mut impl Samples) {
+        self.answer(ticks, made);
         self.ticks = ticks;
         self.time = self.context.recorded.clock().time(ticks);
         self.latest = self.latest.max(self.time);
     }
 
+    /// Tells what was before the recorded samples up to a time, in ticks.
+    #[inline(always)]
+    pub(super) fn answer(&mut self, ticks: u64, made: &mut impl Samples) {
+        while let Some(asking) = self.asking
+            && let ([Asked { ticks: at, tid, ip, .. }, rest @ ..], number) = self.asked
+            && *at <= ticks
+        {
+            let branches = self.stacks.branches_before(*tid, *ip, asking.stack);
+            let chain =
+                if asking.chain > 0 { self.stacks.chain_before(*tid, *ip, asking.chain) } else { Vec::new() };
+            made.push(number, |bytes| asked::write(&History { branches, chain }, bytes));
+            self.asked = (rest, number + 1);
+        }
+    }
+
     /// For a branch to user code that the kernel or the beginning of the trace makes, perf estimates the time: two
     /// cycles for each instruction since the packet that told it.
     #[inline(always)]
-    fn estimate(&mut self, from: u64, to: u64) {
+    fn estimate(&mut self, from: u64, to: u64, made: &mut impl Samples) {
         let is_in = (from == 0 || from >= cpumode::KERNEL_START) && to != 0 && to < cpumode::KERNEL_START;
         if is_in {
             let (cycles, tsc_ratio) = (self.told_behind << 1, self.context.recorded.tracer.config.tsc_ratio);
@@ -218,7 +259,7 @@ impl<'c> Sampler<'c> {
                 _ if tsc_ratio == 0 => cycles,
                 ratio => cycles.wrapping_mul(tsc_ratio.into()) / u64::from(ratio),
             };
-            self.set_ticks(self.told.wrapping_add(ticks));
+            self.set_ticks(self.told.wrapping_add(ticks), made);
         }
     }
 
@@ -262,7 +303,8 @@ impl<'c> Sampler<'c> {
     /// Whether there may be a sample in so many instructions.
     fn has_samples(&mut self, instructions: u64) -> bool {
         let mut due = self.due;
-        let has_samples = self.context.events.sampled.branches.is_some()
+        let has_samples = self.events.sampled.branches.is_some()
+            || !self.asked.0.is_empty()
             || !due.is_regular()
             || due.next().is_some_and(|next| next <= instructions);
         if !has_samples {
@@ -303,11 +345,11 @@ impl<'c> Sampler<'c> {
         self.skip(at..at + 1, path.instructions.into());
         let lead = usize::from(path.lead);
         if lead > 0 {
-            self.arrive();
+            self.arrive(made);
         }
         self.arriving = behind.or(self.arriving);
         if lead < path.len() {
-            self.arrive();
+            self.arrive(made);
             if let Some(cycles) = &mut self.cycles {
                 let is_taken = blocks.steps(all[at])[lead].to.is_some();
                 cycles.reach(is_taken);
@@ -319,7 +361,7 @@ impl<'c> Sampler<'c> {
     fn step(&mut self, step: Step, blocks: &Blocks, made: &mut impl Samples) {
         let block = &blocks[step.block];
         if self.arriving.is_some() && (step.count < block.count || !needs_packet(block.kind)) {
-            self.arrive();
+            self.arrive(made);
         }
         self.instructions += u64::from(step.count);
         self.told_behind += u64::from(step.count);
@@ -331,7 +373,7 @@ impl<'c> Sampler<'c> {
         } else {
             self.due.behind += u64::from(step.count);
         }
-        self.arrive();
+        self.arrive(made);
         if !has_sample {
             self.count_cycles(needs_packet, to.is_some() || block.kind != Kind::Conditional);
         }
@@ -378,8 +420,8 @@ impl<'c> Sampler<'c> {
             let ip = blocks.nth(step.block, done - 1).unwrap_or_default();
             let is_last = done == step.count;
             if is_last {
-                self.arrive();
-                self.estimate(ip, to.unwrap_or(0));
+                self.arrive(made);
+                self.estimate(ip, to.unwrap_or(0), made);
             }
             self.count_cycles(is_last && needs_packet, true);
             let total = self.instructions - u64::from(step.count - done);
@@ -394,12 +436,12 @@ impl<'c> Sampler<'c> {
     #[cold]
     fn instruction(&mut self, ip: u64, total: u64, flow: u32, made: &mut impl Samples) {
         let period = total.wrapping_sub(std::mem::replace(&mut self.sampled, total));
-        if let Some(event) = &self.context.events.sampled.instructions {
+        if let Some(event) = &self.events.sampled.instructions {
             let raw = self.raw(flow, 0, Kinds::Instructions, total);
             let sample = NewSample { ip, period, raw: self.counted_part(&raw), ..self.new_sample(event, ip) };
             self.push_with_history(sample, event, made);
         }
-        if let Some(event) = &self.context.events.sampled.cycles
+        if let Some(event) = &self.events.sampled.cycles
             && let Some(counted) = self.counted(Kinds::Cycles, total)
         {
             let raw = raw(flow | self.transaction_flow(flow), 0, counted);
@@ -452,11 +494,12 @@ impl<'c> Sampler<'c> {
 
     /// The same at an address.
     fn ratio_at(&mut self, ip: u64, made: &mut impl Samples) {
-        if self.changed.take().is_some() {
+        if self.changed.take().is_some() && self.sampled_ratio != self.ratio {
+            self.sampled_ratio = self.ratio;
             let tracer = &self.context.recorded.tracer;
             let ratios = u32::from(self.ratio) | (tracer.info.max_non_turbo_ratio & 0xff) << 16;
             let raw = [ratios, tracer.core_khz(self.ratio), 0];
-            self.rare(self.context.events.rare.cbr.as_ref(), ip, &raw, made);
+            self.rare(self.events.rare.cbr.as_ref(), ip, &raw, made);
         }
     }
 
@@ -469,9 +512,9 @@ impl<'c> Sampler<'c> {
         (class, flow): (Class, u32),
         made: &mut impl Samples,
     ) {
-        self.estimate(from, to);
+        self.estimate(from, to, made);
         self.stacks.push(from, to, flags);
-        let events = &self.context.events;
+        let events = &self.events;
         let Some(event) = &events.sampled.branches else { return };
         let is_selected = match class {
             _ if !events.sampled.calls && !events.sampled.returns => true,
@@ -528,13 +571,13 @@ impl<'c> Sampler<'c> {
 
     /// The time by which records are sorted; those without times come last, as perf decodes them.
     fn key(&self) -> u64 {
-        if self.context.events.is_timed { self.latest } else { u64::MAX - 1 }
+        if self.events.is_timed { self.latest } else { u64::MAX - 1 }
     }
 
     fn event(&mut self, event: Event, blocks: &Blocks, made: &mut impl Samples) {
-        self.arrive();
+        self.arrive(made);
         if matches!(event, Event::Sync { .. } | Event::Frequency { .. } | Event::Power { .. }) {
-            self.at(self.due.now);
+            self.at(self.due.now, made);
         }
         match event {
             Event::PageTable { .. } => {}
@@ -543,7 +586,7 @@ impl<'c> Sampler<'c> {
             Event::End { block: Some(block), .. } if needs_packet(blocks[block].kind) => {}
             _ => self.count_cycles(true, true),
         }
-        let rare = &self.context.events.rare;
+        let rare = &self.events.rare;
         match event {
             Event::Begin { ip } | Event::Resumed { ip } => {
                 self.stacks.call(ip, || Change::Begin, false);
@@ -557,11 +600,8 @@ impl<'c> Sampler<'c> {
                 let class = block.map_or(Class::End, |block| Class::of(blocks[block].kind));
                 let change = || block.map_or(Change::None, |block| Change::of(&blocks[block]));
                 self.stacks.call(to.unwrap_or(0), change, true);
-                let class = if class == Class::Return && self.context.events.sampled.returns {
-                    class
-                } else {
-                    Class::End
-                };
+                let class =
+                    if class == Class::Return && self.events.sampled.returns { class } else { Class::End };
                 let flags = if block.is_some() { self.in_transaction } else { 0 };
                 let (behind, flow) = match block.map(|block| &blocks[block]) {
                     Some(block) => (block.next, flow(block.kind)),
@@ -586,7 +626,11 @@ impl<'c> Sampler<'c> {
             Event::Frequency { ip, ratio } => (self.ratio, self.changed) = (ratio, Some(ip.unwrap_or(0))),
             Event::Sync { ip, offset } => {
                 let ip = ip.unwrap_or(0);
-                self.rare(rare.psb.as_ref(), ip, &with_word(0, offset), made);
+                // perf does not note the place of the first one, at which it begins.
+                if !std::mem::take(&mut self.is_fresh) {
+                    self.sync = self.context.begins.get(self.trace).map_or(offset, |begin| begin + offset);
+                }
+                self.rare(rare.psb.as_ref(), ip, &with_word(0, self.sync), made);
                 self.ratio_at(ip, made);
             }
             Event::Ptwrite { ip, exact, value } => {
@@ -614,7 +658,7 @@ impl<'c> Sampler<'c> {
             Reason::BadPacket | Reason::CutPacket => self.due.is_continuous = false,
             _ => {}
         }
-        let events = &self.context.events;
+        let events = &self.events;
         let is_wanted = if reason == Reason::Overflow { events.overflows } else { events.errors };
         if is_wanted {
             self.counts.samples += 1;
@@ -629,7 +673,14 @@ impl<'c> Sampler<'c> {
 impl parts::Sampler for Sampler<'_> {
     fn make(&mut self, notes: &Notes, blocks: &Blocks, made: &mut impl Samples) {
         if std::mem::replace(&mut self.trace, notes.part.trace) != notes.part.trace {
+            let times = notes.entries.iter().find_map(|entry| match entry {
+                Entry::Now(time) | Entry::Time(time) if *time > 0 => Some(*time),
+                _ => None,
+            });
+            self.answer(times.unwrap_or(self.ticks), made);
             self.stacks.forget();
+            self.is_fresh = true;
+            self.cycles.iter_mut().for_each(Cycles::begin);
         }
         let mut paths = 0..0;
         for entry in &notes.entries {

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use perfx_format::record::cpumode::KERNEL_START;
 use perfx_format::sample::{Branch, BranchFlags};
 use perfx_trace::{Blocks, PathId, Space};
 
@@ -105,6 +106,41 @@ impl Stacks {
                 }
             }
         }
+    }
+
+    /// What a thread did, if it is known.
+    fn history_of(&self, tid: u32) -> Option<&History> {
+        match self.current {
+            Some((current, _)) if current == tid => Some(&self.history),
+            _ => self.histories.get(&tid).map(|(_, history)| &**history),
+        }
+    }
+
+    /// The last branches of a thread, newest first, for a sample at `ip` that was taken some time after the event: without
+    /// those that perf takes for branches behind `ip`.
+    pub(super) fn branches_before(&self, tid: u32, ip: u64, most: usize) -> Vec<Branch> {
+        let Some(history) = self.history_of(tid) else { return Vec::new() };
+        let is_user = |address: u64| address != 0 && address < KERNEL_START;
+        let mut newer: Option<Branch> = None;
+        let is_behind = |branch: &Branch| {
+            let begins = if ip < KERNEL_START {
+                is_user(branch.to)
+            } else {
+                // Between two branches, or the beginning was missed.
+                newer.is_some_and(|newer| (branch.to..=newer.from).contains(&ip))
+                    || branch.from < KERNEL_START
+                    || is_user(branch.to)
+            };
+            newer = Some(*branch);
+            !begins
+        };
+        let branches = history.ring.pieces().into_iter().flatten().copied();
+        branches.skip_while(is_behind).take(most).collect()
+    }
+
+    /// The call chain of a thread for such a sample.
+    pub(super) fn chain_before(&self, tid: u32, ip: u64, most: usize) -> Vec<u64> {
+        self.history_of(tid).map_or_else(Vec::new, |history| history.calls.chain_before(ip, most))
     }
 
     /// The last branches, newest first, in two pieces.

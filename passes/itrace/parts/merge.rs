@@ -1,7 +1,6 @@
 //! Merges the samples of the parts of all buffers in the order of time.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BTreeSet, HashMap};
 
 use perfx_auxtrace::Part;
 use perfx_format::Endian;
@@ -19,12 +18,14 @@ const BATCH: usize = 1 << 20;
 const WHOLE: usize = 1 << 16;
 
 /// A sample that is next in its part: its time, its buffer, and the part's number there.
-type Next = Reverse<(u64, usize, u64)>;
+type Next = (u64, usize, u64);
 
 /// Samples that wait until no earlier ones can come.
 pub(crate) struct Merge<'h> {
     waiting: HashMap<(usize, u64), Waiting>,
-    order: BinaryHeap<Next>,
+    order: BTreeSet<Next>,
+    /// The buffer of the last sample: others of its time come before those of other buffers, as with perf.
+    last: usize,
     skip: Skip,
     out: Made,
     endian: Endian,
@@ -42,15 +43,15 @@ struct Waiting {
 impl<'h> Merge<'h> {
     /// Hands out batches of the samples that are not skipped.
     pub(crate) fn new(skip: Skip, endian: Endian, hand_out: &'h mut HandOut<'h>) -> Merge<'h> {
-        let (waiting, order) = (HashMap::new(), BinaryHeap::new());
-        Merge { waiting, order, skip, out: Made::new(endian), endian, hand_out }
+        let (waiting, order) = (HashMap::new(), BTreeSet::new());
+        Merge { waiting, order, last: 0, skip, out: Made::new(endian), endian, hand_out }
     }
 
     /// Adds the samples of a part.
     pub(crate) fn add(&mut self, part: Part, mut rest: Spool) -> Result<()> {
         let made = rest.next()?;
         if let Some((_, key)) = made.get(0) {
-            self.order.push(Reverse((key, part.buffer, part.number)));
+            self.order.insert((key, part.buffer, part.number));
             self.waiting.insert((part.buffer, part.number), Waiting { made, done: 0, rest });
         }
         Ok(())
@@ -58,16 +59,20 @@ impl<'h> Merge<'h> {
 
     /// Nothing that is added later is earlier than this time.
     pub(crate) fn release(&mut self, time: u64) -> Result<()> {
-        while let Some(&Reverse((key, buffer, number))) = self.order.peek()
+        while let Some(&(key, ..)) = self.order.first()
             && key < time
         {
-            self.order.pop();
+            let own = self.order.range((key, self.last, 0)..=(key, self.last, u64::MAX)).next();
+            let Some(&next) = own.or(self.order.first()) else { return Ok(()) };
+            self.order.remove(&next);
+            let (_, buffer, number) = next;
+            self.last = buffer;
             let Some(mut waiting) = self.waiting.remove(&(buffer, number)) else { continue };
             // Up to the first sample of another part, or one that must wait.
-            let next = self.order.peek().map(|Reverse(next)| *next);
-            let comes_first = |key| key < time && next.is_none_or(|next| (key, buffer, number) < next);
+            let next = self.order.first().map(|(key, ..)| *key);
+            let comes_first = |key| key < time && next.is_none_or(|next| key <= next);
             if let Some(key) = self.pass(buffer, &mut waiting, comes_first)? {
-                self.order.push(Reverse((key, buffer, number)));
+                self.order.insert((key, buffer, number));
                 self.waiting.insert((buffer, number), waiting);
             }
         }

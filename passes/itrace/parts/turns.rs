@@ -87,6 +87,11 @@ impl<S: Sampler> Turns<S> {
         counts
     }
 
+    /// Calls `each` with what is known at the end of each buffer.
+    pub(crate) fn each(&self, mut each: impl FnMut(&S)) {
+        self.buffers.iter().for_each(|buffer| buffer.look(&mut each));
+    }
+
     /// Makes the samples of what is noted of a part, when its turn has come.
     fn make_in_turn(&self, Log { notes, made, .. }: &mut Log<'_>, blocks: &Blocks, is_done: bool) {
         let Part { buffer, number, .. } = notes.part;

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use perfx_format::read::Batch;
+use perfx_format::record::aux_error::AuxtraceError;
 use perfx_format::record::cpumode::USER;
 use perfx_format::record::deferred::CallchainDeferred;
 use perfx_format::sample::{Sample, cookie_of, frames};
@@ -34,6 +35,8 @@ pub(super) enum Piece {
     Open(OpenSample),
     /// The user part of the chains of a thread.
     User { tid: u32, cookie: u64, frames: Vec<(u64, Frame)> },
+    /// The line of a place where a trace could not be decoded.
+    Error(String),
 }
 
 /// A sample that cannot be written yet.
@@ -117,8 +120,27 @@ pub(super) struct Reader<'v> {
     pub(super) wanted: &'v [bool],
     /// Only counts samples.
     pub(super) counts_only: bool,
+    /// Shows where traces could not be decoded.
+    pub(super) shows_errors: bool,
     pub(super) texts: &'v Texts,
 }
+
+/// What perf prints of a place where a trace could not be decoded.
+fn error_line(error: &AuxtraceError<'_>) -> String {
+    let &AuxtraceError { code, cpu, pid, tid, ip, time, message } = error;
+    let [cpu, pid, tid] = [cpu, pid, tid].map(u32::cast_signed);
+    let time = match time {
+        0 => "0".to_owned(),
+        time => format!("{}.{:09}", time / NS_IN_S, time % NS_IN_S),
+    };
+    let ip = if ip == 0 { "0".to_owned() } else { format!("{ip:#x}") };
+    format!(
+        " instruction trace error type 1 time {time} cpu {cpu} pid {pid} tid {tid} ip {ip} code {code}: {message}\n"
+    )
+}
+
+/// Nanoseconds of a second.
+const NS_IN_S: u64 = 1_000_000_000;
 
 impl Reader<'_> {
     /// Reads at least so many samples, if the batch has them.
@@ -135,6 +157,8 @@ impl Reader<'_> {
                 && self.chooser.as_mut().is_none_or(|chooser| chooser.takes(&record, &batch.layouts))
             {
                 written += self.sample(&mut part, batch, &record)?;
+            } else if let Some(error) = AuxtraceError::of(&record).filter(|_| self.shows_errors) {
+                part.pieces.push(Piece::Error(error_line(&error)));
             }
         }
         Ok(part)

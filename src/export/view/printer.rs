@@ -75,6 +75,8 @@ impl<'v, 'o> Printer<'v, 'o> {
                     self.texts.give(text);
                 }
                 Piece::Open(sample) => self.open(sample)?,
+                Piece::Error(line) if self.left() > 0 => self.out.write_all(line.as_bytes())?,
+                Piece::Error(_) => {}
                 Piece::User { tid, cookie, frames } => {
                     // perf prints all samples of the thread that wait, also those with another cookie.
                     for waiting in self.waiting.remove(&tid).unwrap_or_default() {

@@ -13,7 +13,10 @@ pub(super) fn text(config: u64, raw: &[u8], endian: Endian) -> Option<String> {
     let word = |at: usize| endian.u64(raw, 4 * at);
     let bits = |value: u64, from: u32, count: u32| value >> from & ((1 << count) - 1);
     let text = match config {
-        synth::PTWRITE => format!(" IP: {} payload: {:#x}", number(0)? & 1, word(1)?),
+        synth::PTWRITE => {
+            let payload = word(1)?;
+            format!(" IP: {} payload: {} {}", number(0)? & 1, alternate(payload), letters(payload))
+        }
         synth::MWAIT => {
             let payload = word(1)?;
             format!(" hints: {:#x} extensions: {:#x}", bits(payload, 0, 8), bits(payload, 32, 2))
@@ -45,6 +48,15 @@ pub(super) fn text(config: u64, raw: &[u8], endian: Endian) -> Option<String> {
     Some(format!("{text:<0$}", WIDTH.max(text.len() + 1)))
 }
 
+/// The letters that a number consists of, from its lowest byte on; empty if it has other bytes than these.
+fn letters(number: u64) -> String {
+    let bytes = number.to_le_bytes();
+    let count = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    let (text, zeros) = bytes.split_at(count);
+    let is_text = text.iter().all(|byte| matches!(byte, b' '..=b'~')) && zeros.iter().all(|byte| *byte == 0);
+    if is_text { String::from_utf8_lossy(text).into_owned() } else { String::new() }
+}
+
 /// A number in hexadecimal as C's `%#x`: 0 has no prefix.
 fn alternate(number: u64) -> String {
     if number == 0 { "0".to_owned() } else { format!("{number:#x}") }
@@ -63,6 +75,8 @@ mod tests {
         assert_eq!(text(5, &[0x20_0022, 1_062_500, 0]).unwrap(), " cbr: 34 freq: 1063 MHz (106%)");
         assert_eq!(text(6, &[0, 0xf6, 0]).unwrap(), " psb offs: 0xf6");
         assert_eq!(text(0, &[0, 0x2bc, 0]).unwrap(), " IP: 0 payload: 0x2bc");
+        assert_eq!(text(0, &[1, 0x6c_6c61, 0]).unwrap(), " IP: 1 payload: 0x6c6c61 all");
+        assert_eq!(text(0, &[0, 0x61, 0x61]).unwrap(), " IP: 0 payload: 0x6100000061");
         assert_eq!(text(4, &[0, 0x154, 0]).unwrap(), " deepest cstate: 4 last cstate: 5 wake reason: 0x1");
         // perf never writes such a frequency.
         assert!(text(5, &[0, u32::MAX, 0]).is_some());

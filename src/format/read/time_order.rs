@@ -7,7 +7,8 @@ use super::batch::Batch;
 use super::records::ReadRecord;
 use super::sort::{PreparedBatch, Ready, Sorter, time_of, watermarks};
 use super::stream::TempFiles;
-use crate::{Endian, Error, Event, Kinds, Layouts, Origins, RecordType, Result};
+use crate::record::time::own_time;
+use crate::{Endian, Error, Event, Kinds, Layouts, Origins, Record, RecordType, Result};
 
 /// The records of a recording in time order, COMPRESSED ones replaced by their contents. Made by
 /// [`Recording::records_by_time`](super::Recording::records_by_time).
@@ -48,13 +49,21 @@ impl std::fmt::Debug for TimeOrder {
     }
 }
 
+/// The time by which a record is sorted. An error in a trace has a time of its own, between those of decoded samples.
+fn time(record: &Record<'_>, layouts: &Layouts) -> Option<u64> {
+    match record.kind() {
+        RecordType::AUXTRACE_ERROR => own_time(record).filter(|time| *time != 0),
+        _ => time_of(record, layouts),
+    }
+}
+
 /// First and earliest time of the records of a batch; `u64::MAX` if none has a time.
 fn times(batch: &Batch) -> (u64, u64) {
     let mut walker = batch.walk();
     let (mut first, mut earliest) = (u64::MAX, u64::MAX);
     // The reading that returns the records also returns the error.
     while let Ok(Some(record)) = walker.next_record() {
-        if let Some(time) = time_of(&record, &batch.layouts) {
+        if let Some(time) = time(&record, &batch.layouts) {
             first = if first == u64::MAX { time } else { first };
             earliest = earliest.min(time);
         }
@@ -193,7 +202,7 @@ impl TimeOrder {
         loop {
             match walker.next_record() {
                 Ok(Some(record)) if record.kind() == RecordType::FINISHED_ROUND => prepared.finish_round(),
-                Ok(Some(record)) => prepared.push(&record, time_of(&record, &batch.layouts))?,
+                Ok(Some(record)) => prepared.push(&record, time(&record, &batch.layouts))?,
                 Ok(None) => break,
                 Err(error) => {
                     self.errors.push_back(error.file(&batch.name));

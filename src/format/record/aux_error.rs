@@ -2,7 +2,7 @@
 
 use super::builder::build;
 use super::reader::Reader;
-use crate::{Endian, RecordType};
+use crate::{Endian, HEADER_SIZE, Record, RecordType, until_nul};
 
 /// An AUXTRACE_ERROR record (tools/lib/perf/include/perf/event.h, `perf_record_auxtrace_error`).
 ///
@@ -34,6 +34,26 @@ const OF_TRACES: u32 = 1;
 const WITH_TIME: u32 = 1;
 /// The most bytes of a message, with its NUL.
 const MESSAGE: usize = 64;
+
+impl<'r> AuxtraceError<'r> {
+    /// Parses an AUXTRACE_ERROR record of an instruction trace; `None` for other records, and for one that is too short.
+    ///
+    /// | byte | |
+    /// |---|---|
+    /// | 8 | u32 type, code, CPU, process, thread, format |
+    /// | 32 | u64 address |
+    /// | 40 | u64 time, if the format is not 0 |
+    /// | 40 or 48 | the code in words, up to a NUL |
+    pub fn of(record: &Record<'r>) -> Option<AuxtraceError<'r>> {
+        let number = |at: usize| record.u32(HEADER_SIZE + 4 * at);
+        let is_of_trace = record.kind() == RecordType::AUXTRACE_ERROR && number(0) == Some(OF_TRACES);
+        let has_time = number(5)? != 0;
+        let (time, behind) = if has_time { (record.u64(40)?, 48) } else { (0, 40) };
+        let message = std::str::from_utf8(until_nul(record.bytes().get(behind..)?)).unwrap_or_default();
+        let (code, cpu, pid, tid, ip) = (number(1)?, number(2)?, number(3)?, number(4)?, record.u64(32)?);
+        is_of_trace.then_some(AuxtraceError { code, cpu, pid, tid, ip, time, message })
+    }
+}
 
 impl AuxtraceError<'_> {
     /// The record, as perf 6.1 and 7.3 write it.

@@ -58,6 +58,34 @@ impl<'a> Ksymbol<'a> {
     }
 }
 
+/// A TEXT_POKE record: code of the kernel that was changed.
+///
+/// | byte | |
+/// |---|---|
+/// | 8 | u64 address |
+/// | 16 | u16 size of the old code, u16 size of the new code |
+/// | 20 | the old code, the new code |
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TextPoke<'r> {
+    /// Where.
+    pub address: u64,
+    /// What was there.
+    pub old: &'r [u8],
+    /// What is there now.
+    pub new: &'r [u8],
+}
+
+impl<'r> TextPoke<'r> {
+    /// Parses a TEXT_POKE record; `None` for other records, and for one that is too short.
+    pub fn of(record: &Record<'r>) -> Option<TextPoke<'r>> {
+        const CODE: usize = 20;
+        let (address, sizes) = (record.u64(8)?, [record.u16(16)?, record.u16(18)?].map(usize::from));
+        let (old, rest) = record.bytes().get(CODE..)?.split_at_checked(sizes[0])?;
+        let new = rest.get(..sizes[1])?;
+        (record.kind() == RecordType::TEXT_POKE).then_some(TextPoke { address, old, new })
+    }
+}
+
 /// Replaces the address in the bytes of a KSYMBOL record. Returns `None` and changes nothing if it is too short.
 pub fn set_ksymbol_address(record: &mut [u8], address: u64, endian: Endian) -> Option<()> {
     endian.set_u64(record, 8, address)

@@ -35,8 +35,7 @@ pub struct NewSample<'a> {
 /// The parts of variable length, and those after them, that [`NewSample::build`] can write.
 const BEHIND: u64 = st::CALLCHAIN | st::RAW | st::BRANCH_STACK | st::WEIGHT | st::DATA_SRC | st::PHYS_ADDR;
 
-/// Bit 17 of `attr.branch_sample_type`: a branch stack has the index of its newest branch.
-pub const BRANCH_HW_INDEX: u64 = 1 << 17;
+pub use crate::attr::BRANCH_HW_INDEX;
 
 /// The size of a word, bytes.
 const WORD: usize = size_of::<u64>();

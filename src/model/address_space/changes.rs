@@ -47,12 +47,16 @@ impl Dsos {
     }
 }
 
+/// Later than all records with a time.
+const LAST: u64 = u64::MAX - 1;
+
 /// The time of a record, for ordering address spaces: its time by `layout`, or its place in the file if no
-/// event records the time.
+/// event records the time. A sample without a time comes last: all that was ever mapped may be its code.
 #[inline]
 pub fn moment(record: &Record<'_>, layout: Option<&Layout>, layouts: &Layouts) -> u64 {
     if layouts.has_time() {
-        layout.and_then(|layout| layout.time(record)).unwrap_or(0)
+        let without = if record.kind() == RecordType::SAMPLE { LAST } else { 0 };
+        layout.and_then(|layout| layout.time(record)).unwrap_or(without)
     } else {
         record.origin().stored_at().map_or(0, |(_, offset)| offset)
     }

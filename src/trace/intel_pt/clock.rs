@@ -90,6 +90,7 @@ impl Total {
         match packet {
             Packet::Cyc(_) => true,
             Packet::Mtc(_) => has_told_time && !self.is_exact,
+            Packet::Tma { .. } => !self.is_exact,
             _ => false,
         }
     }
@@ -162,14 +163,27 @@ fn nearest(low: u64, near: u64) -> u64 {
 impl Clock {
     /// Takes a packet into account; `packets` are those behind it. True if it told the time.
     #[inline(always)]
-    pub(super) fn read(&mut self, packet: &Packet, packets: &Packets<'_>, config: &Config) -> bool {
+    pub(super) fn read(
+        &mut self,
+        packet: &Packet,
+        packets: &Packets<'_>,
+        is_in_psb: bool,
+        config: &Config,
+    ) -> bool {
         let is_behind_cyc = self.is_behind_cyc;
         let has_told = match *packet {
             // What the trace has most.
             Packet::Tnt { .. } | Packet::Tip(_) => false,
             Packet::Other => return false,
             Packet::Tsc(low) => self.tsc(low, is_behind_cyc, config),
-            Packet::Tma { ctc, fast } => self.tma(ctc, fast, config),
+            Packet::Tma { ctc, fast } => {
+                // That of PSB+ comes while code is traced; another one where time has been lost.
+                match is_in_psb || !self.total.is_on {
+                    true => self.total.estimate(self.now),
+                    false => self.total.begin(self.now),
+                }
+                self.tma(ctc, fast, config)
+            }
             Packet::Mtc(mtc) => self.mtc(mtc, is_behind_cyc, packets, config),
             Packet::Cyc(count) => self.cyc(count, config),
             Packet::Cbr(ratio) => {
@@ -314,7 +328,7 @@ mod tests {
         let mut packets = Packets::new(&trace, 0);
         let (mut clock, mut times) = (Clock::default(), Vec::new());
         while let Some(packet) = packets.next() {
-            if clock.read(&packet, &packets, config) {
+            if clock.read(&packet, &packets, false, config) {
                 times.push(clock.now);
             }
         }

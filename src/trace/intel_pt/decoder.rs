@@ -56,6 +56,7 @@ impl<I: Image> Decoder<I> {
             address_bits: 64,
             psb_ip: None,
             psb_offset: unit.start,
+            told: None,
             interrupted: None,
             bound: Bound::default(),
         };
@@ -105,6 +106,8 @@ struct Reader<'a, I, S> {
     psb_ip: Option<u64>,
     /// The offset of its PSB packet.
     psb_offset: u64,
+    /// The last address in a packet, if the code is not decoded.
+    told: Option<u64>,
     /// The FUP packet of an interrupt, and whether it may also be something else.
     interrupted: Option<Interrupted>,
     bound: Bound,

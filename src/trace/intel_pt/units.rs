@@ -43,7 +43,7 @@ impl Past {
         config: &Config,
         trace: &Trace<'_>,
     ) -> bool {
-        let has_told_time = self.clock.read(packet, packets, config);
+        let has_told_time = self.clock.read(packet, packets, self.is_in_psb, config);
         match packet {
             Packet::Tnt { .. } => self.is_in_psb = false,
             Packet::Psb => self.is_in_psb = true,

@@ -47,6 +47,15 @@ make cpus loop again halve --psb 200 --cpus 2 --slice 2000 --mtc --cyc
 make schedule loop again halve --psb 200 --cpus 2 --slice 2000 --mtc --sched-switch
 make threads loop halve --psb 200 --per-thread --slice 2000
 make kernel loop --psb 200 --mtc --kernel $programs/vmlinux
+make poke loop --psb 200 --mtc --kernel $programs/vmlinux --poke 400
 make cut loop --psb 200 --cut 701
 make rare loop --psb 200 --mtc --cyc --ptw 700 --power 150 --tsx 190
 make snapshots loop again --psb 200 --slice 3000 --snapshots 6 --ring 900
+make sampled loop again --psb 200 --slice 3000 --mtc --sample 600 --aux-sample 900
+cp halve twice
+make history halve twice --psb 300 --slice 1500 --cpus 2 --mtc --cyc --sample 170
+make history-kernel loop --psb 200 --mtc --kernel $programs/vmlinux --sample 90
+rm "$here/history.truth" "$here/history-kernel.truth"
+# What is lost between samples is not in their truth.
+make pieces loop again --psb 200 --slice 2000 --cpus 2 --mtc --ptw 500 --sample 900 --aux-sample 400
+rm "$here/pieces.truth"

@@ -22,6 +22,10 @@
     --per-thread        an AUX buffer for each process instead of each CPU
     --sched-switch      samples of sched:sched_switch in place of SWITCH records, as older kernels need for whole CPUs
     --sample N          a sample of the event cycles after every N instructions
+    --aux-sample BYTES  these samples hold the last BYTES of the trace, and nothing else does; tracing is off while one is taken
+                        (the truth ends with the last sample, and is whole if BYTES are more than what is traced between two)
+    --poke N            with --kernel: after N instructions, the conditional jump in `work` becomes one without a condition
+                        (TEXT_POKE record)
     --kernel VMLINUX    kernel code is traced, too: system calls and signals run through it (kernel.S; decode with perf -k VMLINUX)
   length:
     --repeat N          every process executes its whole trace N times
@@ -37,7 +41,7 @@ from capstone import Cs, CS_ARCH_X86, CS_MODE_64, x86
 A = argparse.ArgumentParser(usage=__doc__)
 A.add_argument('out'); A.add_argument('steps', nargs='+'); A.add_argument('--truth'); A.add_argument('--kernel')
 for o in 'no-retcomp mtc cyc defer short-first per-thread sched-switch'.split(): A.add_argument('--' + o, action='store_true')
-for o, d in dict(psb=2048, repeat=1, copies=1, ovf=0, slice=0, cut=0, cpus=1, ptw=0, power=0, tsx=0, snapshots=0, ring=1200, sample=0).items(): A.add_argument('--' + o, type=int, default=d)
+for o, d in dict(psb=2048, repeat=1, copies=1, ovf=0, slice=0, cut=0, cpus=1, ptw=0, power=0, tsx=0, snapshots=0, ring=1200, sample=0, aux_sample=0, poke=0).items(): A.add_argument('--' + o.replace('_', '-'), type=int, default=d)
 O = A.parse_args()
 CS = Cs(CS_ARCH_X86, CS_MODE_64); CS.detail = True
 PLAIN, COND, JUMP, CALL, IJUMP, ICALL, RET, SYSCALL, REP, FARRET = range(10)
@@ -160,6 +164,7 @@ class Kernel:
     def follow(s, E, ip, say, until=None):
         """from `ip` to the far return that leaves -> its address"""
         stack = []; steps = 0
+        if O.poke and executed >= O.poke: s.poke(E)
         while True:
             if ip not in s.k: s.k[ip] = classify(ip, s.code[ip - s.base:ip - s.base + 16])
             k, n, t = s.k[ip]; steps += 1; count(E)
@@ -176,6 +181,11 @@ class Kernel:
             elif k == IJUMP: t = s.sym['work']; E.tip(t)
             elif k == RET: t = stack.pop(); E.ret(t)
             say(ip, t, NAMES[k]); ip = t
+    def poke(s, E):
+        O.poke = 0; at = s.sym['work'] + 2; o = at - s.base; old = s.code[o:o + 2]; new = b'\xeb' + old[1:]
+        assert old[0] == 0x75, 'no jnz'
+        s.code = s.code[:o] + new + s.code[o + 2:]; s.k.pop(at, None); E.flush(); E.now += 1; E.time(); E.now += 1
+        records.append((E.now - 1, rec(20, 1, struct.pack('<QHH', at, 2, 2) + old + new + trailer(P[0].pid, E.now - 1))))
 K = Kernel(O.kernel) if O.kernel else None
 class Process:
     def __init__(s, path, pid): s.pid = pid; s.ev = list(events(path)); s.at = 0; s.round = 0; s.kinds = {}; s.prev = None; s.off = 'start'; s.mapped = set(); s.ready = T0; s.e = Encoder(); s.handler = None
@@ -265,7 +275,7 @@ def turn(p, c, budget):
                 if p.off: E.begin(ip); truth.write('- %x %s %d %d\n' % (ip, 'start', p.pid, c.n)); p.off = None
                 elif len(E.b) - E.since > O.psb: E.psb(ip)
                 E.mtc(); p.prev = ip; budget -= 1
-                if O.sample and executed >= next_sample[0]: next_sample[0] += O.sample; sample(p, c, ip, E.now)
+                if O.sample and executed >= next_sample[0] and not (O.aux_sample and p.off): next_sample[0] += O.sample; sample(p, c, ip, E)
                 if budget <= 0: # preempted before this instruction
                     E.end(ip); truth.write('%x - preempted %d %d\n' % (ip, p.pid, c.n)); p.prev = None; p.at -= 1; p.off = 'slice'; return True
     finally: c.now = E.now
@@ -276,8 +286,13 @@ def interrupted(p):
 def switch(p, c, out):
     switches.append((p, c, out, c.now)); switched(p, c, out, c.now)
 switches = []; next_sample = [O.sample]
-def sample(p, c, ip, t):
-    records.append((t, rec(9, 1 if ip >> 63 else 2, struct.pack('<QQIIQIIQ', 400 + c.n, ip, p.pid, p.pid, t, c.n, 0, O.sample))))
+def sample(p, c, ip, E):
+    global sampled_truth
+    t = E.now; aux = b''
+    if O.aux_sample:
+        E.end(ip); truth.write('%x - sample %d %d\n' % (ip, p.pid, c.n)); aux = bytes(E.b[-O.aux_sample:]); aux += bytes(-len(aux) % 8); aux = struct.pack('<Q', len(aux)) + aux
+        E.now += 1; t = E.now; sampled_truth = truth.tell(), executed; E.begin(ip); truth.write('- %x start %d %d\n' % (ip, p.pid, c.n))
+    records.append((t, rec(9, 1 if ip >> 63 else 2, struct.pack('<QQIIQIIQ', 400 + c.n, ip, p.pid, p.pid, t, c.n, 0, O.sample) + aux)))
 def switched(p, c, out, t):
     if O.sched_switch:
         # the fields of sched_switch: common (8 bytes), prev_comm, prev_pid, prev_prio, prev_state, next_comm, next_pid, next_prio
@@ -315,6 +330,7 @@ else:
         if more: alive.append(p)
 E = [p.e for p in P] if O.per_thread else [c.e for c in C]
 for e in E: e.flush()
+if O.aux_sample: truth.truncate(sampled_truth[0]); truth.seek(sampled_truth[0]); executed = sampled_truth[1]
 truth.write('instructions %d\n' % executed); truth.close(); now = max(c.now for c in C); bufs = []
 span = (now - T0 + 200 + (1 << 17)) >> 17 << 17  # a multiple of 2^17 ticks: MTC and TMA stay as they are
 for k in range(1, O.copies):
@@ -340,7 +356,7 @@ attrs = [attr(8, config, 1, DIS | ALL | XK | XHV), attr(1, 9, 1, ALL | XK | XHV 
 if O.sched_switch:
     ids.append([300 + i for i in range(n)]); attrs[1] = attrs[1][:40] + struct.pack('<Q', struct.unpack_from('<Q', attrs[1], 40)[0] & ~(1 << 26)) + attrs[1][48:]
     attrs.append(struct.pack('<IIQQQQQ', 2, 128, SCHED_SWITCH, 1, ST | 1 << 10, 4, ALL).ljust(128, b'\0'))
-if O.sample: ids.append([400 + i for i in range(n)]); attrs.append(struct.pack('<IIQQQQQ', 0, 128, 0, O.sample, ST | 1 << 8, 4, ALL | XK | XHV).ljust(128, b'\0'))
+if O.sample: ids.append([400 + i for i in range(n)]); attrs.append(struct.pack('<IIQQQQQ', 0, 128, 0, O.sample, ST | 1 << 8 | (1 << 20 if O.aux_sample else 0), 4, ALL | XK | XHV).ljust(112, b'\0') + struct.pack('<I12x', O.aux_sample))
 where = lambda i: ((1 << 64) - 1, P[i].pid) if O.per_thread else (i, (1 << 64) - 1)
 data = rec(69, 0, struct.pack('<Q', len(ids) * n) + b''.join(struct.pack('<QQQQ', own[i], i, *where(i)) for own in ids for i in range(n)))
 data += rec(79, 0, struct.pack('<QQQQQBB6x', 0, 1, 0, 0, (1 << 64) - 1, 1, 0))
@@ -350,11 +366,11 @@ if K: data += rec(1, 1, struct.pack('<IIQQQ', 0xffffffff, 0, K.base, K.sym['_end
 for i, b in enumerate(bufs):
     pid = P[i].pid if O.per_thread else P[0].pid; c = 0 if O.per_thread else i
     records.append((T0 - 40, rec(12, 0, struct.pack('<II', pid, pid) + trailer(pid, T0 - 40, c, 100 + (i if O.per_thread else 0)))))
-    records.append((now + 100, rec(11, 0, struct.pack('<QQQ', 0, len(b), 0) + trailer(pid, now + 100, c, 100 + (i if O.per_thread else 0)))))
+    if not O.aux_sample: records.append((now + 100, rec(11, 0, struct.pack('<QQQ', 0, len(b), 0) + trailer(pid, now + 100, c, 100 + (i if O.per_thread else 0)))))
 records.sort(key=lambda r: r[0])
 idb = b''.join(struct.pack('<Q', x) for i in ids for x in i); ab = b''.join(a + struct.pack('<QQ', 104 + 8 * n * k, 8 * n) for k, a in enumerate(attrs)); start = 104 + len(idb) + len(ab)
 data += b''.join(r for _, r in records); index = []
-pieces = [(i, 0, b) for i, b in enumerate(bufs)]
+pieces = [] if O.aux_sample else [(i, 0, b) for i, b in enumerate(bufs)]
 if O.snapshots:
     pieces = []
     for i, b in enumerate(bufs):

@@ -6,7 +6,7 @@ use super::super::units::{Unit, behind_damage};
 use super::{Bound, Interrupted, Reader};
 use crate::bytes::Trace;
 use crate::image::Image;
-use crate::sink::{Event, Reason, Sink};
+use crate::sink::{Event, Fault, Reason, Sink};
 
 impl<I: Image, S: Sink> Reader<'_, I, S> {
     pub(super) fn read_addresses(&mut self, trace: &Trace<'_>, unit: &Unit) {
@@ -41,6 +41,11 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         let is_sync = matches!(packet, Packet::Psb | Packet::PsbEnd | Packet::Bad | Packet::Cut);
         if self.config.walk == Walk::Syncs && !self.past.is_in_psb && !is_sync {
             return;
+        }
+        if let Packet::Tip(Some(ip)) | Packet::Pge(Some(ip)) | Packet::Pgd(Some(ip)) | Packet::Fup(Some(ip)) =
+            packet
+        {
+            self.told = Some(ip);
         }
         match packet {
             Packet::Tip(Some(ip)) | Packet::Pge(Some(ip)) | Packet::Fup(Some(ip))
@@ -105,7 +110,9 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
     }
 
     fn lose(&mut self, reason: Reason) {
-        self.fault(reason);
+        let ip = self.told.take();
+        self.event(Event::Fault(Fault { reason, ip }));
+        (self.is_lost, self.interrupted) = (true, None);
         self.bound = Bound::default();
         self.past.is_in_psb = false;
     }

@@ -1,0 +1,163 @@
+//! Code of the kernel that was changed while it ran, as TEXT_POKE records say: what was at each place at each time.
+
+use perfx_format::record::cpumode::KERNEL_START;
+use perfx_format::record::ksymbol::TextPoke;
+
+/// A change.
+#[derive(Clone, Debug)]
+pub(crate) struct Poke {
+    /// ns
+    time: u64,
+    address: u64,
+    old: Box<[u8]>,
+    new: Box<[u8]>,
+}
+
+impl Poke {
+    pub(crate) fn new(poke: &TextPoke<'_>, time: u64) -> Option<Poke> {
+        let TextPoke { address, old, new } = *poke;
+        (address >= KERNEL_START).then(|| Poke { time, address, old: old.into(), new: new.into() })
+    }
+
+    fn end(&self) -> u64 {
+        self.address.saturating_add(self.old.len().max(self.new.len()) as u64)
+    }
+}
+
+/// The places that were changed, ascending.
+#[derive(Debug, Default)]
+pub(crate) struct Sites(Vec<Site>);
+
+/// A place, and its code from each time on.
+#[derive(Debug)]
+pub(crate) struct Site {
+    pub(crate) start: u64,
+    end: u64,
+    /// The code from `start` on, and some behind the place, so that an instruction that begins inside is whole.
+    versions: Vec<(u64, Vec<u8>)>,
+}
+
+/// So many bytes behind a place are in its versions. A block of code is seldom longer.
+const BEHIND: usize = 4096;
+
+/// The most versions of all places; later changes are ignored.
+const MOST: usize = 1 << 13;
+
+impl Sites {
+    /// With the code at an address, as much of it as there is up to a size, before the first change or behind the last.
+    pub(crate) fn new<'c>(mut pokes: Vec<Poke>, code: impl Fn(u64, usize) -> &'c [u8]) -> Sites {
+        pokes.sort_by_key(|poke| poke.time);
+        pokes.truncate(MOST);
+        let mut places: Vec<(u64, u64)> = pokes.iter().map(|poke| (poke.address, poke.end())).collect();
+        places.sort_unstable();
+        let mut sites: Vec<Site> = Vec::new();
+        for (start, end) in places {
+            match sites.last_mut() {
+                Some(last) if start < last.end => last.end = last.end.max(end),
+                _ => sites.push(Site { start, end, versions: Vec::new() }),
+            }
+        }
+        let next: Vec<u64> = sites.iter().skip(1).map(|site| site.start).chain([u64::MAX]).collect();
+        for (site, next) in sites.iter_mut().zip(next) {
+            let behind = (next - site.end).min(BEHIND as u64);
+            let len = (site.end - site.start + behind) as usize;
+            let mut first = code(site.start, len).to_vec();
+            first.resize(first.len().max((site.end - site.start) as usize), 0);
+            site.versions.push((0, first));
+        }
+        let mut sites = Sites(sites);
+        for poke in pokes.iter().rev() {
+            if let Some(site) = sites.mut_at(poke.address) {
+                let start = site.start;
+                site.versions.iter_mut().for_each(|(_, bytes)| put(bytes, start, poke.address, &poke.old));
+            }
+        }
+        for poke in &pokes {
+            if let Some(site) = sites.mut_at(poke.address)
+                && let Some((time, bytes)) = site.versions.last_mut()
+            {
+                let mut changed = bytes.clone();
+                put(&mut changed, site.start, poke.address, &poke.new);
+                if *time == poke.time {
+                    *bytes = changed;
+                } else {
+                    site.versions.push((poke.time, changed));
+                }
+            }
+        }
+        sites
+    }
+
+    /// The number of places that begin in front of an address, or there.
+    fn behind(&self, address: u64) -> usize {
+        self.0.partition_point(|site| site.start <= address)
+    }
+
+    fn mut_at(&mut self, address: u64) -> Option<&mut Site> {
+        let at = self.behind(address).checked_sub(1)?;
+        self.0.get_mut(at).filter(|site| address < site.end)
+    }
+
+    /// The place around an address.
+    pub(crate) fn at(&self, address: u64) -> Option<&Site> {
+        self.0.get(self.behind(address).checked_sub(1)?).filter(|site| address < site.end)
+    }
+
+    /// The end of the place in front of an address that is in none, and the start of the one behind it.
+    pub(crate) fn around(&self, address: u64) -> (u64, u64) {
+        let behind = self.behind(address);
+        let before = behind.checked_sub(1).and_then(|at| self.0.get(at)).map_or(0, |site| site.end);
+        (before, self.0.get(behind).map_or(u64::MAX, |site| site.start))
+    }
+}
+
+impl Site {
+    /// The code at a time, from when on it is there, and until when.
+    pub(crate) fn version(&self, time: u64) -> (u64, &[u8], u64) {
+        let next = self.versions.partition_point(|(from, _)| *from <= time).max(1);
+        let (from, bytes) = self.versions.get(next - 1).map_or((0, &[][..]), |(from, bytes)| (*from, bytes));
+        (from, bytes, self.versions.get(next).map_or(u64::MAX, |(from, _)| *from))
+    }
+}
+
+/// Puts bytes that are at an address into those from `start` on.
+fn put(into: &mut [u8], start: u64, address: u64, bytes: &[u8]) {
+    let at = usize::try_from(address - start).unwrap_or(usize::MAX);
+    let to = into.get_mut(at..).unwrap_or_default();
+    to.iter_mut().zip(bytes).for_each(|(to, byte)| *to = *byte);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_is_what_the_last_change_made_of_it() {
+        let poke = |time, address: u64, old: &[u8], new: &[u8]| {
+            let address = KERNEL_START + address;
+            Poke::new(&TextPoke { address, old, new }, time).unwrap()
+        };
+        let code: Vec<u8> = (0..32).collect();
+        let base = |address: u64, most: usize| {
+            let rest = code.get((address - KERNEL_START) as usize..).unwrap_or_default();
+            &rest[..most.min(rest.len())]
+        };
+        let pokes = vec![
+            poke(20, 9, &[90], &[91]),
+            poke(10, 4, &[40, 41], &[50, 51]),
+            poke(20, 5, &[51], &[61]),
+            poke(30, 40, &[], &[1, 2]),
+        ];
+        let sites = Sites::new(pokes, base);
+        assert_eq!(sites.around(KERNEL_START + 3), (0, KERNEL_START + 4));
+        assert_eq!(sites.around(KERNEL_START + 7), (KERNEL_START + 6, KERNEL_START + 9));
+        let site = sites.at(KERNEL_START + 5).unwrap();
+        assert_eq!(site.version(0), (0, &[40, 41, 6, 7, 8][..], 10));
+        assert_eq!(site.version(10), (10, &[50, 51, 6, 7, 8][..], 20));
+        assert_eq!(site.version(25), (20, &[50, 61, 6, 7, 8][..], u64::MAX));
+        assert_eq!(sites.at(KERNEL_START + 9).unwrap().version(5).1[..2], [90, 10]);
+        assert_eq!(sites.at(KERNEL_START + 40).unwrap().version(99).1, [1, 2]);
+        assert!(sites.at(KERNEL_START + 6).is_none());
+        assert!(Poke::new(&TextPoke { address: 7, old: &[], new: &[] }, 1).is_none());
+    }
+}
