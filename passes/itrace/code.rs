@@ -1,14 +1,19 @@
 //! The code that ran, as the pass finds it.
 
+use std::collections::HashMap;
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::Arc;
+
 use perfx_auxtrace::{Clock, Code, Known, Recorded};
-use perfx_format::Endian;
 use perfx_format::header::Features;
+use perfx_format::{Bytes, Endian};
 use perfx_pipeline::{Level, Report, Session};
 
 use super::found::learn_ids;
 use perfx_resolve::{IdOptions, RecordedIds, can_have_id, kcore_of, object_of, recorded_on, sources};
 
-/// The code of a recording. `build_ids` are its HEADER_BUILD_ID records.
+/// The code of a recording, also that in files that earlier passes have made. `build_ids` are its HEADER_BUILD_ID records.
 pub(super) fn of<T>(
     places: &IdOptions,
     recorded: &mut Recorded<T>,
@@ -19,7 +24,27 @@ pub(super) fn of<T>(
     let dsos: Vec<_> = recorded.dsos().map(|(dso, flags, _)| (dso.clone(), flags)).collect();
     let mut ids = RecordedIds::new(session.features(), session.endian, &dsos);
     learn_ids(&mut ids, build_ids, session.endian);
-    traced_code(places, recorded, clock, &ids, (session.features(), session.endian, &session.name))
+    let code =
+        traced_code(places, recorded, clock, &ids, (session.features(), session.endian, &session.name));
+    code.take_bytes(&made(session));
+    code
+}
+
+/// The files that earlier passes have made.
+fn made(session: &Session) -> HashMap<PathBuf, Bytes> {
+    let mut mapped: Option<(&Arc<File>, Bytes)> = None;
+    let mut files = HashMap::new();
+    for made in &session.made {
+        // Many images are in one temporary file.
+        if mapped.as_ref().is_none_or(|(from, _)| !Arc::ptr_eq(from, &made.from)) {
+            mapped = Bytes::map(&made.from).ok().map(|bytes| (&made.from, bytes));
+        }
+        if let Some((_, bytes)) = &mapped {
+            let range = made.range.start as usize..made.range.end as usize;
+            files.insert(made.path.clone(), bytes.slice(range));
+        }
+    }
+    files
 }
 
 /// The code of a recording with these build-ids, features, byte order and name, searched for in the places of `places`.

@@ -1,6 +1,7 @@
 //! The code that ran: what was mapped at an address at a time, and the file with its bytes.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -123,6 +124,20 @@ impl Code {
                     let (file, _) = build_id::open(path).ok()?;
                     let id = build_id::of_file(path).ok()?;
                     let content = FileContent::Whole(Bytes::map(&file).ok()?);
+                    Some(CodeFile { path: Some(path.to_owned()), id, content })
+                });
+            }
+        }
+    }
+
+    /// Takes the code of files with these paths from these bytes.
+    pub fn take_bytes(&self, files: &HashMap<PathBuf, Bytes>) {
+        for ((dso, ..), file) in self.mappings.dsos().zip(&self.files) {
+            let path = Path::new(OsStr::from_bytes(&dso.name));
+            if let Some(bytes) = files.get(path) {
+                file.get_or_init(|| {
+                    let id = build_id::from_elf(bytes).ok()?;
+                    let content = FileContent::Whole(bytes.clone());
                     Some(CodeFile { path: Some(path.to_owned()), id, content })
                 });
             }
