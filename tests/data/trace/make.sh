@@ -46,6 +46,8 @@ make switch loop again --psb 200 --slice 3000
 make cpus loop again halve --psb 200 --cpus 2 --slice 2000 --mtc --cyc
 make schedule loop again halve --psb 200 --cpus 2 --slice 2000 --mtc --sched-switch
 make threads loop halve --psb 200 --per-thread --slice 2000
+make tasks loop again --psb 200 --one-process --cpus 2 --slice 2000 --mtc
+make own-buffers loop again --psb 200 --one-process --per-thread --slice 2000
 make kernel loop --psb 200 --mtc --kernel $programs/vmlinux
 make poke loop --psb 200 --mtc --kernel $programs/vmlinux --poke 400
 make cut loop --psb 200 --cut 701

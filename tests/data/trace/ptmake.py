@@ -20,6 +20,7 @@
     --snapshots N       the data of each CPU is N snapshots of a ring of --ring BYTES (default 1200), which overlap; each is
                         taken where tracing is off
     --per-thread        an AUX buffer for each process instead of each CPU
+    --one-process       the processes are threads of the first one (the truth names threads, not processes)
     --sched-switch      samples of sched:sched_switch in place of SWITCH records, as older kernels need for whole CPUs
     --sample N          a sample of the event cycles after every N instructions
     --aux-sample BYTES  these samples hold the last BYTES of the trace, and nothing else does; tracing is off while one is taken
@@ -40,7 +41,7 @@ import argparse, struct
 from capstone import Cs, CS_ARCH_X86, CS_MODE_64, x86
 A = argparse.ArgumentParser(usage=__doc__)
 A.add_argument('out'); A.add_argument('steps', nargs='+'); A.add_argument('--truth'); A.add_argument('--kernel')
-for o in 'no-retcomp mtc cyc defer short-first per-thread sched-switch'.split(): A.add_argument('--' + o, action='store_true')
+for o in 'no-retcomp mtc cyc defer short-first per-thread one-process sched-switch'.split(): A.add_argument('--' + o, action='store_true')
 for o, d in dict(psb=2048, repeat=1, copies=1, ovf=0, slice=0, cut=0, cpus=1, ptw=0, power=0, tsx=0, snapshots=0, ring=1200, sample=0, aux_sample=0, poke=0).items(): A.add_argument('--' + o.replace('_', '-'), type=int, default=d)
 O = A.parse_args()
 CS = Cs(CS_ARCH_X86, CS_MODE_64); CS.detail = True
@@ -188,14 +189,15 @@ class Kernel:
         records.append((E.now - 1, rec(20, 1, struct.pack('<QHH', at, 2, 2) + old + new + trailer(P[0].pid, E.now - 1))))
 K = Kernel(O.kernel) if O.kernel else None
 class Process:
-    def __init__(s, path, pid): s.pid = pid; s.ev = list(events(path)); s.at = 0; s.round = 0; s.kinds = {}; s.prev = None; s.off = 'start'; s.mapped = set(); s.ready = T0; s.e = Encoder(); s.handler = None
+    def __init__(s, path, pid): s.pid = pid; s.ev = list(events(path)); s.at = 0; s.round = 0; s.kinds = {}; s.prev = None; s.off = 'start'; s.mapped = P[0].mapped if O.one_process and P else set(); s.ready = T0; s.e = Encoder(); s.handler = None
 class Cpu:
     def __init__(s, n): s.n = n; s.now = T0; s.e = Encoder()
-P = [Process(p, 1000 + i) for i, p in enumerate(O.steps)]; C = [Cpu(i) for i in range(O.cpus)]
+P = []; [P.append(Process(p, 1000 + i)) for i, p in enumerate(O.steps)]; C = [Cpu(i) for i in range(O.cpus)]
 truth = open(O.truth or O.out + '.truth', 'w'); records = []; executed = 0
 def rec(t, misc, body): return struct.pack('<IHH', t, misc, 8 + len(body)) + body
 def name(s): s = s + b'\0'; return s.ljust((len(s) + 7) // 8 * 8, b'\0')
-def trailer(pid, t, cpu=0, i=200): return struct.pack('<IIQIIQ', pid, pid, t, cpu, 0, i + cpu)
+def both(tid): return (1000 if O.one_process and 1000 <= tid < 1000 + len(P) else tid), tid
+def trailer(tid, t, cpu=0, i=200): return struct.pack('<IIQIIQ', *both(tid), t, cpu, 0, i + cpu)
 def count(E): global executed; executed += 1; E.now += 1
 def maps(p, c, text, t):
     for l in text.splitlines():
@@ -204,7 +206,7 @@ def maps(p, c, text, t):
         a, b = (int(x, 16) for x in f[0].split('-')); path = f[5] if len(f) > 5 else '//anon'; key = a, b, path
         if key in p.mapped or path == '[vsyscall]': continue
         p.mapped.add(key); ma, mi = (int(x, 16) for x in f[3].split(':'))
-        records.append((t, rec(10, 2, struct.pack('<IIQQQIIQQII', p.pid, p.pid, a, b - a, int(f[2], 16), ma, mi, int(f[4]), 0, 5, 2) + name(path.encode()) + trailer(p.pid, t, c.n))))
+        records.append((t, rec(10, 2, struct.pack('<IIQQQIIQQII', *both(p.pid), a, b - a, int(f[2], 16), ma, mi, int(f[4]), 0, 5, 2) + name(path.encode()) + trailer(p.pid, t, c.n))))
 def execute(p, c, E, ip, nxt):
     """the instruction at ip was executed; nxt is the address of the next one, or None at the end, at a signal or a system call that does not come back"""
     def say(a, b, k): truth.write('%x %x %s %d %d\n' % (a, b, k, p.pid, c.n))
@@ -292,14 +294,14 @@ def sample(p, c, ip, E):
     if O.aux_sample:
         E.end(ip); truth.write('%x - sample %d %d\n' % (ip, p.pid, c.n)); aux = bytes(E.b[-O.aux_sample:]); aux += bytes(-len(aux) % 8); aux = struct.pack('<Q', len(aux)) + aux
         E.now += 1; t = E.now; sampled_truth = truth.tell(), executed; E.begin(ip); truth.write('- %x start %d %d\n' % (ip, p.pid, c.n))
-    records.append((t, rec(9, 1 if ip >> 63 else 2, struct.pack('<QQIIQIIQ', 400 + c.n, ip, p.pid, p.pid, t, c.n, 0, O.sample) + aux)))
+    records.append((t, rec(9, 1 if ip >> 63 else 2, struct.pack('<QQIIQIIQ', 400 + c.n, ip, *both(p.pid), t, c.n, 0, O.sample) + aux)))
 def switched(p, c, out, t):
     if O.sched_switch:
         # the fields of sched_switch: common (8 bytes), prev_comm, prev_pid, prev_prio, prev_state, next_comm, next_pid, next_prio
         prev, to = (p.pid, 0) if out else (0, p.pid)
         raw = struct.pack('<HBBi16siiq16sii', SCHED_SWITCH, 0, 0, prev, b'', prev, 120, 0, b'', to, 120)
         raw += bytes(-(len(raw) + 4) % 8)
-        records.append((t, rec(9, 1, struct.pack('<QQIIQII', 300 + c.n, 0xffffffff81000000, prev, prev, t, c.n, 0) + struct.pack('<I', len(raw)) + raw)))
+        records.append((t, rec(9, 1, struct.pack('<QQIIQII', 300 + c.n, 0xffffffff81000000, *both(prev), t, c.n, 0) + struct.pack('<I', len(raw)) + raw)))
     elif O.cpus > 1 or K: records.append((t, rec(15, 0x2000 if out else 0, struct.pack('<II', 0, 0) + trailer(p.pid, t, c.n))))
     else: records.append((t, rec(14, 0x2000 if out else 0, trailer(p.pid, t, c.n))))
 SCHED_SWITCH = 300
@@ -319,7 +321,9 @@ def tracing_data():
     return (b'\x17\x08\x44tracing0.6\0' + bytes([0, 8]) + struct.pack('<I', 4096) + b'header_page\0' + sized(page) + b'header_event\0' + sized(b'')
             + struct.pack('<II', 0, 1) + b'sched\0' + struct.pack('<I', 1) + sized(format()) + struct.pack('<IIQ', 0, 0, 0))
 for p in P:
-    t = T0 - 100; records.append((t, rec(3, 1 << 13, struct.pack('<II', p.pid, p.pid) + name(b'prog%d' % p.pid) + trailer(p.pid, t))))
+    t = T0 - 100; pid, tid = both(p.pid)
+    if pid != tid: records.append((t, rec(7, 0, struct.pack('<IIIIQ', pid, pid, tid, pid, t) + trailer(pid, t))))
+    records.append((t, rec(3, 1 << 13, struct.pack('<II', pid, tid) + name(b'prog%d' % p.pid) + trailer(p.pid, t))))
 if len(P) == 1: C[0].now -= 50; switch(P[0], C[0], False); C[0].now += 50; turn(P[0], C[0], 1 << 62)
 else:
     alive = list(P)
@@ -365,7 +369,7 @@ data += rec(70, 0, struct.pack('<II', 1, 0) + struct.pack('<%dQ' % len(priv), *p
 if K: data += rec(1, 1, struct.pack('<IIQQQ', 0xffffffff, 0, K.base, K.sym['_end'] - K.base, K.base) + name(b'[kernel.kallsyms]_text') + trailer(0xffffffff, 0))
 for i, b in enumerate(bufs):
     pid = P[i].pid if O.per_thread else P[0].pid; c = 0 if O.per_thread else i
-    records.append((T0 - 40, rec(12, 0, struct.pack('<II', pid, pid) + trailer(pid, T0 - 40, c, 100 + (i if O.per_thread else 0)))))
+    records.append((T0 - 40, rec(12, 0, struct.pack('<II', *both(pid)) + trailer(pid, T0 - 40, c, 100 + (i if O.per_thread else 0)))))
     if not O.aux_sample: records.append((now + 100, rec(11, 0, struct.pack('<QQQ', 0, len(b), 0) + trailer(pid, now + 100, c, 100 + (i if O.per_thread else 0)))))
 records.sort(key=lambda r: r[0])
 idb = b''.join(struct.pack('<Q', x) for i in ids for x in i); ab = b''.join(a + struct.pack('<QQ', 104 + 8 * n * k, 8 * n) for k, a in enumerate(attrs)); start = 104 + len(idb) + len(ab)
