@@ -20,7 +20,7 @@ use crate::support::{Ran, Stdin, clean, perfs, perfx, root, run, same_lines, ski
 type Branches = BTreeMap<String, Vec<(String, String)>>;
 
 /// kernel.data is not among them, because perf does not look for a vmlinux below --symfs.
-const NAMES: [&str; 17] = [
+const NAMES: [&str; 18] = [
     "user",
     "noret",
     "times",
@@ -34,6 +34,7 @@ const NAMES: [&str; 17] = [
     "threads",
     "tasks",
     "own-buffers",
+    "32-bit",
     "snapshots",
     "sampled",
     "cut",
@@ -529,6 +530,8 @@ fn view_shows_the_lines_of_perf_script() {
             ("history", "G", None),
             ("history", "GL4", Some("+brstack")),
             ("history", "L", Some("tid,cpu,time,ip,sym,brstack")),
+            ("32-bit", "bi100il8", Some("+flags,+brstack")),
+            ("32-bit", "cr", Some("ip,addr,flags")),
             ("overflow", "e", None),
             ("overflow", "be", Some("+flags")),
             ("user", "bZ", None),

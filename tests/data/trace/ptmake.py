@@ -34,24 +34,26 @@
   --truth FILE          what was executed (default: OUT.truth): lines "from to kind pid cpu" per taken branch, "- ip start …",
                         "ip - end …" where tracing begins and ends, "- ip lost …" after an overflow, "# ptw value pid cpu";
                         the last line counts instructions
-Time: one tick of the counter per instruction; TIME_CONV is 1 ns a tick. Without --kernel tracing is of user code only, as with
+Time: one tick of the counter per instruction; TIME_CONV is 1 ns a tick. A process that has
+nothing above 4 GB runs 32-bit code (MODE.Exec). Without --kernel tracing is of user code only, as with
 intel_pt//u: it ends at a system call or signal (TIP.PGD) and begins again with the next instruction (TIP.PGE).
 Packets as in Intel SDM volume 3, chapter Intel Processor Trace; AUXTRACE_INFO as perf reads it."""
 import argparse, struct
-from capstone import Cs, CS_ARCH_X86, CS_MODE_64, x86
+from capstone import Cs, CS_ARCH_X86, CS_MODE_32, CS_MODE_64, x86
 A = argparse.ArgumentParser(usage=__doc__)
 A.add_argument('out'); A.add_argument('steps', nargs='+'); A.add_argument('--truth'); A.add_argument('--kernel')
 for o in 'no-retcomp mtc cyc defer short-first per-thread one-process sched-switch'.split(): A.add_argument('--' + o, action='store_true')
 for o, d in dict(psb=2048, repeat=1, copies=1, ovf=0, slice=0, cut=0, cpus=1, ptw=0, power=0, tsx=0, snapshots=0, ring=1200, sample=0, aux_sample=0, poke=0).items(): A.add_argument('--' + o.replace('_', '-'), type=int, default=d)
 O = A.parse_args()
-CS = Cs(CS_ARCH_X86, CS_MODE_64); CS.detail = True
+CS = {m: Cs(CS_ARCH_X86, m) for m in (CS_MODE_64, CS_MODE_32)}
+for c in CS.values(): c.detail = True
 PLAIN, COND, JUMP, CALL, IJUMP, ICALL, RET, SYSCALL, REP, FARRET = range(10)
 NAMES = {COND: 'jcc', JUMP: 'jmp', CALL: 'call', IJUMP: 'jmp*', ICALL: 'call*', RET: 'ret', SYSCALL: 'syscall', FARRET: 'iret'}
 T0 = 1_000_000_000
 
-def classify(ip, code):
+def classify(ip, code, mode=CS_MODE_64):
     """-> kind, length, target of a direct branch"""
-    i = next(CS.disasm(code, ip), None)
+    i = next(CS[mode].disasm(code, ip), None)
     if i is None: return PLAIN, 1, 0  # an instruction that capstone does not know: not a branch
     g = set(i.groups); imm = i.operands and i.operands[0].type == x86.X86_OP_IMM; n = i.size; m = i.mnemonic.split()[-1]; to = i.operands[0].imm & (1 << 64) - 1 if imm else 0
     if m in ('syscall', 'sysenter') or m.startswith('int'): return SYSCALL, n, 0
@@ -83,7 +85,7 @@ class Encoder:
     """One buffer: of a CPU, or with --per-thread of a process."""
     def __init__(s):
         s.b = bytearray(); s.tnt = []; s.tips = []; s.last = 0; s.stack = []; s.on = False; s.since = 0; s.psbs = 0; s.ctc = None; s.tsc = []; s.now = T0; s.cycled = None
-        s.next_ovf = O.ovf or 1 << 60; s.powers = s.transactions = 0; s.next_power = O.power or 1 << 60; s.next_tsx = O.tsx or 1 << 60; s.lost = 0; s.stops = []
+        s.next_ovf = O.ovf or 1 << 60; s.powers = s.transactions = 0; s.next_power = O.power or 1 << 60; s.next_tsx = O.tsx or 1 << 60; s.lost = 0; s.stops = []; s.mode = CS_MODE_64
     def cyc(s):
         if not O.cyc or s.cycled is None or s.now <= s.cycled: return
         v = s.now - s.cycled; s.cycled = s.now; first = (v & 31) << 3 | 3; v >>= 5; out = [first | (4 if v else 0)]
@@ -123,12 +125,15 @@ class Encoder:
     def mtc(s):
         if O.mtc and s.ctc is not None and s.now // 2 // 64 > s.ctc: s.ctc = s.now // 2 // 64; s.flush(); s.cyc(); s.b += b'\x59' + bytes([s.ctc & 0xff])
     def psb(s, ip):
-        s.flush(); s.b += b'\x02\x82' * 8; s.time(); s.b += b'\x02\x03\x20\0' + b'\x99\x01'; s.last = 0; s.stack = []
+        s.flush(); s.b += b'\x02\x82' * 8; s.time(); s.b += b'\x02\x03\x20\0' + s.exec(); s.last = 0; s.stack = []
         if ip is not None: s.ip(0x1d, ip)
         s.b += b'\x02\x23'; s.since = len(s.b); s.psbs += 1
-    def begin(s, ip):
+    def exec(s): return b'\x99' + bytes([2 if s.mode == CS_MODE_32 else 1])
+    def begin(s, ip, mode=CS_MODE_64):
         if not s.b or len(s.b) - s.since > O.psb: s.psb(None)
-        s.time(); s.ip(0x11, ip); s.on = True
+        s.time()
+        if mode != s.mode: s.mode = mode; s.b += s.exec()
+        s.ip(0x11, ip); s.on = True
     def end(s, ip=None):
         """at a system call or, if `ip` is given, before the instruction there"""
         s.flush(); s.cyc()
@@ -189,7 +194,7 @@ class Kernel:
         records.append((E.now - 1, rec(20, 1, struct.pack('<QHH', at, 2, 2) + old + new + trailer(P[0].pid, E.now - 1))))
 K = Kernel(O.kernel) if O.kernel else None
 class Process:
-    def __init__(s, path, pid): s.pid = pid; s.ev = list(events(path)); s.at = 0; s.round = 0; s.kinds = {}; s.prev = None; s.off = 'start'; s.mapped = P[0].mapped if O.one_process and P else set(); s.ready = T0; s.e = Encoder(); s.handler = None
+    def __init__(s, path, pid): s.pid = pid; s.ev = list(events(path)); s.at = 0; s.round = 0; s.kinds = {}; s.prev = None; s.off = 'start'; s.mapped = P[0].mapped if O.one_process and P else set(); s.ready = T0; s.e = Encoder(); s.handler = None; s.mode = None
 class Cpu:
     def __init__(s, n): s.n = n; s.now = T0; s.e = Encoder()
 P = []; [P.append(Process(p, 1000 + i)) for i, p in enumerate(O.steps)]; C = [Cpu(i) for i in range(O.cpus)]
@@ -199,6 +204,9 @@ def name(s): s = s + b'\0'; return s.ljust((len(s) + 7) // 8 * 8, b'\0')
 def both(tid): return (1000 if O.one_process and 1000 <= tid < 1000 + len(P) else tid), tid
 def trailer(tid, t, cpu=0, i=200): return struct.pack('<IIQIIQ', *both(tid), t, cpu, 0, i + cpu)
 def count(E): global executed; executed += 1; E.now += 1
+def mode_of(text):
+    """a 32-bit process has nothing above 4 GB"""
+    return CS_MODE_64 if any(int(l.split('-')[0], 16) >> 32 for l in text.splitlines() if 'vsyscall' not in l) else CS_MODE_32
 def maps(p, c, text, t):
     for l in text.splitlines():
         f = l.split(None, 5)
@@ -248,8 +256,8 @@ def turn(p, c, budget):
                 if p.round >= O.repeat: return False
                 p.at = 0; p.off = 'start'; continue
             e = ev[p.at]; p.at += 1
-            if e[0] == 'code': p.kinds[e[1]] = classify(e[1], e[2])
-            elif e[0] == 'maps': maps(p, c, e[1], T0 - 60 if p.prev is None and not p.kinds else E.now) if p.round == 0 else None
+            if e[0] == 'code': p.kinds[e[1]] = classify(e[1], e[2], p.mode)
+            elif e[0] == 'maps': p.mode = p.mode or mode_of(e[1]); maps(p, c, e[1], T0 - 60 if p.prev is None and not p.kinds else E.now) if p.round == 0 else None
             elif e[0] == 'sys': pass
             elif e[0] == 'sig':
                 if p.prev is not None:
@@ -274,7 +282,7 @@ def turn(p, c, budget):
                 if p.prev is not None:
                     if p.kinds[p.prev][0] == REP and ip == p.prev: continue
                     execute(p, c, E, p.prev, ip)
-                if p.off: E.begin(ip); truth.write('- %x %s %d %d\n' % (ip, 'start', p.pid, c.n)); p.off = None
+                if p.off: E.begin(ip, p.mode); truth.write('- %x %s %d %d\n' % (ip, 'start', p.pid, c.n)); p.off = None
                 elif len(E.b) - E.since > O.psb: E.psb(ip)
                 E.mtc(); p.prev = ip; budget -= 1
                 if O.sample and executed >= next_sample[0] and not (O.aux_sample and p.off): next_sample[0] += O.sample; sample(p, c, ip, E)
@@ -293,7 +301,7 @@ def sample(p, c, ip, E):
     t = E.now; aux = b''
     if O.aux_sample:
         E.end(ip); truth.write('%x - sample %d %d\n' % (ip, p.pid, c.n)); aux = bytes(E.b[-O.aux_sample:]); aux += bytes(-len(aux) % 8); aux = struct.pack('<Q', len(aux)) + aux
-        E.now += 1; t = E.now; sampled_truth = truth.tell(), executed; E.begin(ip); truth.write('- %x start %d %d\n' % (ip, p.pid, c.n))
+        E.now += 1; t = E.now; sampled_truth = truth.tell(), executed; E.begin(ip, p.mode); truth.write('- %x start %d %d\n' % (ip, p.pid, c.n))
     records.append((t, rec(9, 1 if ip >> 63 else 2, struct.pack('<QQIIQIIQ', 400 + c.n, ip, *both(p.pid), t, c.n, 0, O.sample) + aux)))
 def switched(p, c, out, t):
     if O.sched_switch:
