@@ -20,7 +20,7 @@ use crate::support::{Ran, Stdin, clean, perfs, perfx, root, run, same_lines, ski
 type Branches = BTreeMap<String, Vec<(String, String)>>;
 
 /// kernel.data is not among them, because perf does not look for a vmlinux below --symfs.
-const NAMES: [&str; 18] = [
+const NAMES: [&str; 19] = [
     "user",
     "noret",
     "times",
@@ -35,6 +35,7 @@ const NAMES: [&str; 18] = [
     "tasks",
     "own-buffers",
     "32-bit",
+    "filtered",
     "snapshots",
     "sampled",
     "cut",
@@ -532,6 +533,9 @@ fn view_shows_the_lines_of_perf_script() {
             ("history", "L", Some("tid,cpu,time,ip,sym,brstack")),
             ("32-bit", "bi100il8", Some("+flags,+brstack")),
             ("32-bit", "cr", Some("ip,addr,flags")),
+            ("filtered", "bi10ile", Some("+flags,+brstack")),
+            ("filtered", "bqi", None),
+            ("switch", "bi5i", Some("+flags")),
             ("overflow", "e", None),
             ("overflow", "be", Some("+flags")),
             ("user", "bZ", None),

@@ -52,6 +52,7 @@ make threads loop halve --psb 200 --per-thread --slice 2000
 make tasks loop again --psb 200 --one-process --cpus 2 --slice 2000 --mtc
 make own-buffers loop again --psb 200 --one-process --per-thread --slice 2000
 make 32-bit small32 again --psb 150 --slice 700 --mtc
+make filtered loop --psb 100 --mtc --filter "filter 0x122c/0x19e@$programs/loop,filter 0x116f/0x2c@$programs/loop"
 make kernel loop --psb 200 --mtc --kernel $programs/vmlinux
 make poke loop --psb 200 --mtc --kernel $programs/vmlinux --poke 400
 make cut loop --psb 200 --cut 701

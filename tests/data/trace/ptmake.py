@@ -28,6 +28,8 @@
     --poke N            with --kernel: after N instructions, the conditional jump in `work` becomes one without a condition
                         (TEXT_POKE record)
     --kernel VMLINUX    kernel code is traced, too: system calls and signals run through it (kernel.S; decode with perf -k VMLINUX)
+    --filter FILTERS    only code in these places is traced, as perf writes it: filter OFFSET/SIZE@FILE,… (a branch that leaves
+                        them is a TIP.PGD with its target)
   length:
     --repeat N          every process executes its whole trace N times
     --copies N          the whole trace N times, times moved on (long traces in no time; the truth is of the first copy)
@@ -41,10 +43,11 @@ Packets as in Intel SDM volume 3, chapter Intel Processor Trace; AUXTRACE_INFO a
 import argparse, struct
 from capstone import Cs, CS_ARCH_X86, CS_MODE_32, CS_MODE_64, x86
 A = argparse.ArgumentParser(usage=__doc__)
-A.add_argument('out'); A.add_argument('steps', nargs='+'); A.add_argument('--truth'); A.add_argument('--kernel')
+A.add_argument('out'); A.add_argument('steps', nargs='+'); A.add_argument('--truth'); A.add_argument('--kernel'); A.add_argument('--filter', default='')
 for o in 'no-retcomp mtc cyc defer short-first per-thread one-process sched-switch'.split(): A.add_argument('--' + o, action='store_true')
 for o, d in dict(psb=2048, repeat=1, copies=1, ovf=0, slice=0, cut=0, cpus=1, ptw=0, power=0, tsx=0, snapshots=0, ring=1200, sample=0, aux_sample=0, poke=0).items(): A.add_argument('--' + o.replace('_', '-'), type=int, default=d)
 O = A.parse_args()
+FILTERS = [(int(place.split('/')[0], 0), int(place.split('/')[1], 0), file) for place, file in (f.split()[1].split('@') for f in O.filter.split(',') if f)]
 CS = {m: Cs(CS_ARCH_X86, m) for m in (CS_MODE_64, CS_MODE_32)}
 for c in CS.values(): c.detail = True
 PLAIN, COND, JUMP, CALL, IJUMP, ICALL, RET, SYSCALL, REP, FARRET = range(10)
@@ -194,7 +197,7 @@ class Kernel:
         records.append((E.now - 1, rec(20, 1, struct.pack('<QHH', at, 2, 2) + old + new + trailer(P[0].pid, E.now - 1))))
 K = Kernel(O.kernel) if O.kernel else None
 class Process:
-    def __init__(s, path, pid): s.pid = pid; s.ev = list(events(path)); s.at = 0; s.round = 0; s.kinds = {}; s.prev = None; s.off = 'start'; s.mapped = P[0].mapped if O.one_process and P else set(); s.ready = T0; s.e = Encoder(); s.handler = None; s.mode = None
+    def __init__(s, path, pid): s.pid = pid; s.ev = list(events(path)); s.at = 0; s.round = 0; s.kinds = {}; s.prev = None; s.off = 'start'; s.mapped = P[0].mapped if O.one_process and P else set(); s.ready = T0; s.e = Encoder(); s.handler = None; s.mode = None; s.traced = []
 class Cpu:
     def __init__(s, n): s.n = n; s.now = T0; s.e = Encoder()
 P = []; [P.append(Process(p, 1000 + i)) for i, p in enumerate(O.steps)]; C = [Cpu(i) for i in range(O.cpus)]
@@ -213,7 +216,7 @@ def maps(p, c, text, t):
         if len(f) < 5 or 'x' not in f[1]: continue
         a, b = (int(x, 16) for x in f[0].split('-')); path = f[5] if len(f) > 5 else '//anon'; key = a, b, path
         if key in p.mapped or path == '[vsyscall]': continue
-        p.mapped.add(key); ma, mi = (int(x, 16) for x in f[3].split(':'))
+        p.mapped.add(key); p.traced += [(o + a - int(f[2], 16), n) for o, n, file in FILTERS if file == path]; ma, mi = (int(x, 16) for x in f[3].split(':'))
         records.append((t, rec(10, 2, struct.pack('<IIQQQIIQQII', *both(p.pid), a, b - a, int(f[2], 16), ma, mi, int(f[4]), 0, 5, 2) + name(path.encode()) + trailer(p.pid, t, c.n))))
 def execute(p, c, E, ip, nxt):
     """the instruction at ip was executed; nxt is the address of the next one, or None at the end, at a signal or a system call that does not come back"""
@@ -241,6 +244,12 @@ def execute(p, c, E, ip, nxt):
     elif k == IJUMP: E.tip(nxt)
     elif k == RET: E.ret(nxt)
     if taken: say(ip, nxt, NAMES[k])
+def leave(p, c, E, ip, to):
+    """the branch at ip leaves what is traced"""
+    k, n, target = p.kinds[ip]; count(E)
+    if k in (CALL, ICALL): E.call(ip + n)
+    elif k == RET and E.stack: E.stack.pop()
+    E.flush(); E.cyc(); E.ip(0x01, to); E.on = False; p.off = 'enter'; truth.write('%x %x leave %d %d\n' % (ip, to, p.pid, c.n))
 def executed_back(E):
     global executed; executed -= 1; E.now -= 1  # the last one was not executed: tracing ended before it
 def turn(p, c, budget):
@@ -278,6 +287,9 @@ def turn(p, c, budget):
                     E.overflow_over(ip); truth.write('- %x lost %d %d\n' % (ip, p.pid, c.n)); p.prev = ip; continue
                 if p.prev is not None and E.psbs >= E.next_ovf and not p.off and p.kinds[p.prev][0] != SYSCALL:
                     execute(p, c, E, p.prev, None); E.flush(); E.next_ovf += O.ovf; E.lost = 500; p.prev = None; continue
+                if FILTERS and not any(o <= ip < o + n for o, n in p.traced):
+                    if p.prev is not None and E.on: leave(p, c, E, p.prev, ip)
+                    p.prev = None; E.now += 1; continue
                 if p.handler is not None: E.tip(ip); truth.write('%x %x iret %d %d\n' % (p.handler, ip, p.pid, c.n)); p.handler = None
                 if p.prev is not None:
                     if p.kinds[p.prev][0] == REP and ip == p.prev: continue
@@ -372,8 +384,9 @@ if O.sample: ids.append([400 + i for i in range(n)]); attrs.append(struct.pack('
 where = lambda i: ((1 << 64) - 1, P[i].pid) if O.per_thread else (i, (1 << 64) - 1)
 data = rec(69, 0, struct.pack('<Q', len(ids) * n) + b''.join(struct.pack('<QQQQ', own[i], i, *where(i)) for own in ids for i in range(n)))
 data += rec(79, 0, struct.pack('<QQQQQBB6x', 0, 1, 0, 0, (1 << 64) - 1, 1, 0))
-priv = [8, 0, 1, 0, 1, 0x400, 0x800, 0 if O.per_thread else 1 if O.sched_switch else 3 if O.cpus > 1 or K else 2, 1 if O.snapshots else 0, 0 if O.per_thread else 1, 0x200, 0x3c000, 2 if O.mtc else 0, 1 if O.mtc else 0, 2, 0x20, 0]
-data += rec(70, 0, struct.pack('<II', 1, 0) + struct.pack('<%dQ' % len(priv), *priv))
+priv = [8, 0, 1, 0, 1, 0x400, 0x800, 0 if O.per_thread else 1 if O.sched_switch else 3 if O.cpus > 1 or K else 2, 1 if O.snapshots else 0, 0 if O.per_thread else 1, 0x200, 0x3c000, 2 if O.mtc else 0, 1 if O.mtc else 0, 2, 0x20]
+text = O.filter.encode(); padding = bytes(8 - len(text) % 8) if text else b''
+data += rec(70, 0, struct.pack('<II', 1, 0) + struct.pack('<%dQ' % len(priv), *priv) + struct.pack('<Q', len(text)) + text + padding)
 if K: data += rec(1, 1, struct.pack('<IIQQQ', 0xffffffff, 0, K.base, K.sym['_end'] - K.base, K.base) + name(b'[kernel.kallsyms]_text') + trailer(0xffffffff, 0))
 for i, b in enumerate(bufs):
     pid = P[i].pid if O.per_thread else P[0].pid; c = 0 if O.per_thread else i
