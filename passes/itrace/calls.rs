@@ -31,8 +31,8 @@ impl Change {
     /// What the branch at the end of a block does.
     pub(super) fn of(block: &Block) -> Change {
         match block.kind {
-            Kind::Call | Kind::IndirectCall | Kind::FarCall => Change::Call(block.next),
-            Kind::Return | Kind::FarReturn => Change::Return,
+            kind if kind.is_call() => Change::Call(block.next),
+            kind if kind.is_return() => Change::Return,
             Kind::IndirectJump => Change::Jump,
             _ => Change::None,
         }

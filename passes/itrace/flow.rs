@@ -12,10 +12,13 @@ pub(super) fn flow(kind: Kind) -> u32 {
     match kind {
         Kind::Conditional => FlowFlags::BRANCH | FlowFlags::CONDITIONAL,
         Kind::Jump | Kind::IndirectJump | Kind::FarJump | Kind::Barrier => FlowFlags::BRANCH,
-        Kind::Call | Kind::IndirectCall => FlowFlags::BRANCH | FlowFlags::CALL,
-        Kind::Return => FlowFlags::BRANCH | FlowFlags::RETURN,
-        Kind::FarCall => FlowFlags::BRANCH | FlowFlags::CALL | FlowFlags::SYSCALL,
-        Kind::FarReturn => FlowFlags::BRANCH | FlowFlags::RETURN | FlowFlags::SYSCALL,
+        Kind::Call | Kind::IndirectCall | Kind::FarCall => FlowFlags::BRANCH | FlowFlags::CALL,
+        Kind::Return | Kind::FarReturn => FlowFlags::BRANCH | FlowFlags::RETURN,
+        Kind::SystemCall => FlowFlags::BRANCH | FlowFlags::CALL | FlowFlags::SYSCALL,
+        Kind::SystemReturn => FlowFlags::BRANCH | FlowFlags::RETURN | FlowFlags::SYSCALL,
+        Kind::Interrupt => FlowFlags::BRANCH | FlowFlags::CALL | FlowFlags::INTERRUPT,
+        Kind::InterruptReturn => FlowFlags::BRANCH | FlowFlags::RETURN | FlowFlags::INTERRUPT,
+        Kind::GuestEntry => FlowFlags::BRANCH | FlowFlags::CALL | FlowFlags::GUEST_ENTRY,
         Kind::Next | Kind::NoCode | Kind::BadCode => 0,
     }
 }

@@ -70,7 +70,7 @@ impl Code {
     pub(crate) fn next_branch(&self, ip: &mut u64) -> Option<(Kind, Option<u64>)> {
         loop {
             match self.branch(*ip, false) {
-                Some((kind, target)) if kind != Kind::FarCall => return Some((kind, target)),
+                Some((kind, target)) if kind != Kind::SystemCall => return Some((kind, target)),
                 None if self.word(*ip).is_none() => return None,
                 _ => *ip = ip.checked_add(INSTRUCTION)?,
             }
@@ -109,7 +109,7 @@ impl Ranges {
             let Some((mut start, Some(end))) = run else { continue };
             let mut ip = start;
             while ip <= end && code.word(ip).is_some() {
-                let kind = branch(ip).filter(|(kind, _)| *kind != Kind::FarCall);
+                let kind = branch(ip).filter(|(kind, _)| *kind != Kind::SystemCall);
                 if ip == end || kind.is_some() {
                     found.range(code, start, ip, count);
                     start = ip + INSTRUCTION;

@@ -46,13 +46,13 @@ const TABLE: [(u32, u32, Kind, Distance); 25] = [
     (0xffff_f81f, 0xd63f_081f, Kind::IndirectCall, NONE),
     (0xffff_f800, 0xd73f_0800, Kind::IndirectCall, NONE),
     // SVC, HVC, SMC
-    (0xffe0_001f, 0xd400_0001, Kind::FarCall, NONE),
-    (0xffe0_001f, 0xd400_0002, Kind::FarCall, NONE),
-    (0xffe0_001f, 0xd400_0003, Kind::FarCall, NONE),
+    (0xffe0_001f, 0xd400_0001, Kind::SystemCall, NONE),
+    (0xffe0_001f, 0xd400_0002, Kind::SystemCall, NONE),
+    (0xffe0_001f, 0xd400_0003, Kind::SystemCall, NONE),
     // ERET, ERETAA, TEXIT
-    (0xffff_ffff, 0xd69f_03e0, Kind::FarReturn, NONE),
-    (0xffff_fbff, 0xd69f_0bff, Kind::FarReturn, NONE),
-    (0xffff_fbff, 0xd6ff_03e0, Kind::FarReturn, NONE),
+    (0xffff_ffff, 0xd69f_03e0, Kind::SystemReturn, NONE),
+    (0xffff_fbff, 0xd69f_0bff, Kind::SystemReturn, NONE),
+    (0xffff_fbff, 0xd6ff_03e0, Kind::SystemReturn, NONE),
     // ISB, TSTART
     (0xffff_f0ff, 0xd503_30df, Kind::Barrier, NONE),
     (0xffff_ffe0, 0xd523_3060, Kind::Barrier, NONE),
@@ -117,11 +117,11 @@ mod tests {
             ("blraa x1, x2", 0xd73f_0822, Kind::IndirectCall, 0),
             ("ret", 0xd65f_03c0, Kind::Return, 0),
             ("retaa", 0xd65f_0bff, Kind::Return, 0),
-            ("eret", 0xd69f_03e0, Kind::FarReturn, 0),
-            ("eretab", 0xd69f_0fff, Kind::FarReturn, 0),
-            ("svc #0", 0xd400_0001, Kind::FarCall, 0),
-            ("hvc #0", 0xd400_0002, Kind::FarCall, 0),
-            ("smc #1", 0xd400_0023, Kind::FarCall, 0),
+            ("eret", 0xd69f_03e0, Kind::SystemReturn, 0),
+            ("eretab", 0xd69f_0fff, Kind::SystemReturn, 0),
+            ("svc #0", 0xd400_0001, Kind::SystemCall, 0),
+            ("hvc #0", 0xd400_0002, Kind::SystemCall, 0),
+            ("smc #1", 0xd400_0023, Kind::SystemCall, 0),
             ("isb", 0xd503_3fdf, Kind::Barrier, 0),
         ];
         for (text, word, kind, target) in cases {

@@ -324,13 +324,18 @@ fn branch(instruction: &Instruction) -> Option<(Kind, u64)> {
         FlowControl::Return => match instruction.code() {
             Code::Retnw | Code::Retnd | Code::Retnq => (Kind::Return, 0),
             Code::Retnw_imm16 | Code::Retnd_imm16 | Code::Retnq_imm16 => (Kind::Return, 0),
-            _ => (Kind::FarReturn, 0),
+            Code::Iretw | Code::Iretd | Code::Iretq => (Kind::InterruptReturn, 0),
+            Code::Retfw | Code::Retfd | Code::Retfq => (Kind::FarReturn, 0),
+            Code::Retfw_imm16 | Code::Retfd_imm16 | Code::Retfq_imm16 => (Kind::FarReturn, 0),
+            _ => (Kind::SystemReturn, 0),
         },
         FlowControl::Call => match instruction.code() {
-            Code::Vmlaunch | Code::Vmresume => (Kind::FarReturn, 0),
-            _ => (Kind::FarCall, 0),
+            Code::Vmlaunch | Code::Vmresume => (Kind::GuestEntry, 0),
+            Code::Call_ptr1616 | Code::Call_ptr1632 => (Kind::FarCall, 0),
+            _ => (Kind::SystemCall, 0),
         },
-        FlowControl::IndirectCall | FlowControl::Interrupt => (Kind::FarCall, 0),
+        FlowControl::IndirectCall => (Kind::FarCall, 0),
+        FlowControl::Interrupt => (Kind::Interrupt, 0),
         FlowControl::UnconditionalBranch | FlowControl::IndirectBranch => (Kind::FarJump, 0),
     })
 }
@@ -365,13 +370,15 @@ mod tests {
             (&[0xf2, 0xc3], Kind::Return, 0),
             (&[0xc2, 8, 0], Kind::Return, 0),
             (&[0xcb], Kind::FarReturn, 0),
-            (&[0x48, 0xcf], Kind::FarReturn, 0),
-            (&[0x48, 0x0f, 7], Kind::FarReturn, 0),
-            (&[0x0f, 5], Kind::FarCall, 0),
-            (&[0x0f, 0x34], Kind::FarCall, 0),
-            (&[0xcd, 0x80], Kind::FarCall, 0),
-            (&[0xcc], Kind::FarCall, 0),
-            (&[0x0f, 1, 0xc2], Kind::FarReturn, 0),
+            (&[0x48, 0xcf], Kind::InterruptReturn, 0),
+            (&[0xca, 8, 0], Kind::FarReturn, 0),
+            (&[0x48, 0x0f, 7], Kind::SystemReturn, 0),
+            (&[0x0f, 5], Kind::SystemCall, 0),
+            (&[0x0f, 0x34], Kind::SystemCall, 0),
+            (&[0x0f, 0x35], Kind::SystemReturn, 0),
+            (&[0xcd, 0x80], Kind::Interrupt, 0),
+            (&[0xcc], Kind::Interrupt, 0),
+            (&[0x0f, 1, 0xc2], Kind::GuestEntry, 0),
         ];
         for (code, kind, target) in cases {
             // A nop in front, and one behind.
@@ -385,6 +392,27 @@ mod tests {
             let before = [START - 1, START, START + 1, START + 2].map(|ip| blocks.before(id, ip));
             assert_eq!(before, [None, Some(0), Some(1), None], "{code:x?}");
         }
+    }
+
+    #[test]
+    fn code_of_32_bits_has_other_instructions() {
+        // inc, dec; call far; into; jmp far; sysenter is in both.
+        let cases: &[(&[u8], Kind, u32)] = &[
+            (&[0x40, 0x48, 0x75, 0xfb], Kind::Conditional, 3),
+            (&[0x9a, 1, 2, 3, 4, 0x23, 0], Kind::FarCall, 1),
+            (&[0xce], Kind::Interrupt, 1),
+            (&[0xea, 1, 2, 3, 4, 0x33, 0], Kind::FarJump, 1),
+            (&[0x0f, 0x34], Kind::SystemCall, 1),
+            (&[0x66, 0x81, 0xc2, 0x34, 0x12, 0xcf], Kind::InterruptReturn, 2),
+        ];
+        for (code, kind, count) in cases {
+            let (blocks, id) = block(32, code);
+            assert_eq!((blocks[id].kind, blocks[id].count), (*kind, *count), "{code:x?}");
+            assert_eq!(blocks[id].next, START + code.len() as u64, "{code:x?}");
+        }
+        // Direct branches stay below 4 GB.
+        let (blocks, id) = block(32, &[0xe9, 0, 0, 0, 0xf0]);
+        assert_eq!(blocks[id].target, 0xf000_1005);
     }
 
     #[test]

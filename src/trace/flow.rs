@@ -427,11 +427,7 @@ impl<I: Image> Flow<I> {
                 Kind::Conditional if key.bits != 0 => (self.linked(at, is_set), is_set),
                 Kind::Return if key.bits == 0 => (draft.pop().then_some(key.to), true),
                 Kind::Return if is_set => (draft.go_back(key.to), true),
-                Kind::IndirectJump | Kind::IndirectCall | Kind::FarCall | Kind::FarReturn | Kind::FarJump
-                    if key.bits == 0 =>
-                {
-                    (Some(key.to), true)
-                }
+                kind if key.bits == 0 && kind.is_told_by_address() => (Some(key.to), true),
                 _ => break,
             };
             let Some(to) = to else { break };

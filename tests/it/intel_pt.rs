@@ -16,11 +16,11 @@ use crate::args;
 use crate::itrace::{events, samples};
 use crate::support::{Ran, Stdin, clean, perfs, perfx, root, run, same_lines, skipped, temp};
 
-/// Branches by process, in order: from where to where; `-` where tracing begins or ends.
+/// Branches by thread, in order: from where to where; `-` where tracing begins or ends.
 type Branches = BTreeMap<String, Vec<(String, String)>>;
 
 /// kernel.data is not among them, because perf does not look for a vmlinux below --symfs.
-const NAMES: [&str; 15] = [
+const NAMES: [&str; 19] = [
     "user",
     "noret",
     "times",
@@ -32,6 +32,10 @@ const NAMES: [&str; 15] = [
     "cpus",
     "schedule",
     "threads",
+    "tasks",
+    "own-buffers",
+    "32-bit",
+    "filtered",
     "snapshots",
     "sampled",
     "cut",
@@ -41,28 +45,28 @@ const NAMES: [&str; 15] = [
 /// Those in which programs move between CPUs: perf puts samples of one time on several CPUs into another order, and a
 /// process has several lists in the truth.
 fn is_across_cpus(name: &str) -> bool {
-    matches!(name, "cpus" | "schedule" | "pieces" | "history")
+    matches!(name, "cpus" | "schedule" | "tasks" | "pieces" | "history")
 }
 
 fn truth(text: &str) -> Branches {
     let mut all = Branches::new();
     for line in text.lines() {
-        if let [from, to, _kind, pid, _cpu] = line.split(' ').collect::<Vec<_>>()[..]
+        if let [from, to, _kind, tid, _cpu] = line.split(' ').collect::<Vec<_>>()[..]
             && from != "#"
         {
-            all.entry(pid.into()).or_default().push((from.into(), to.into()));
+            all.entry(tid.into()).or_default().push((from.into(), to.into()));
         }
     }
     all
 }
 
-/// Lines of `perf script -F pid,ip,addr`: the process, FROM, `=>`, TO. Those of other samples have no arrow.
+/// Lines of `perf script -F tid,ip,addr`: the thread, FROM, `=>`, TO. Those of other samples have no arrow.
 fn decoded(text: &str) -> Branches {
     let mut all = Branches::new();
     for line in text.lines() {
         let place = |place: &str| if place == "0" { "-".to_owned() } else { place.to_owned() };
-        if let [pid, from, "=>", to] = line.split_whitespace().collect::<Vec<_>>()[..] {
-            all.entry(pid.into()).or_default().push((place(from), place(to)));
+        if let [tid, from, "=>", to] = line.split_whitespace().collect::<Vec<_>>()[..] {
+            all.entry(tid.into()).or_default().push((place(from), place(to)));
         }
     }
     all
@@ -74,14 +78,14 @@ fn perf_decodes_each_recording_to_its_truth() {
     for perf in perfs(&["perf", "perf-new"]) {
         for name in NAMES {
             let input = folder.join(name).with_extension("data");
-            let options = ["--itrace=b", "-F", "pid,ip,addr"];
+            let options = ["--itrace=b", "-F", "tid,ip,addr"];
             let mut decoded = decoded(&perf.script(&input, &folder.join("root"), &options).text());
             let mut truth = truth(&fs::read_to_string(input.with_extension("truth")).unwrap());
             if name == "cut" {
                 // The truth goes on behind the cut.
-                let (pid, branches) = decoded.first_key_value().unwrap();
+                let (tid, branches) = decoded.first_key_value().unwrap();
                 assert!(branches.len() > 100, "{}", branches.len());
-                truth.get_mut(pid).unwrap().truncate(branches.len());
+                truth.get_mut(tid).unwrap().truncate(branches.len());
             }
             assert!(decoded.values().map(Vec::len).sum::<usize>() > 100, "{name}");
             if is_across_cpus(name) {
@@ -92,7 +96,7 @@ fn perf_decodes_each_recording_to_its_truth() {
     }
 }
 
-/// The branches of the samples in the output of `inject --itrace=b`, by process.
+/// The branches of the samples in the output of `inject --itrace=b`, by thread.
 fn branches(path: &Path) -> Branches {
     let mut recording = Recording::open(path).unwrap();
     let mut records = recording.records();
@@ -104,7 +108,7 @@ fn branches(path: &Path) -> Branches {
             && let Some(addr) = sample.addr
         {
             let ends = (place(sample.ip.unwrap()), place(addr));
-            all.entry(record.pid_tid().unwrap().0.to_string()).or_default().push(ends);
+            all.entry(record.pid_tid().unwrap().1.to_string()).or_default().push(ends);
         }
     }
     all
@@ -515,6 +519,9 @@ fn view_shows_the_lines_of_perf_script() {
             ("overflow", "cr", Some("ip,addr,sym,dso,flags")),
             ("halve", "i100ig", None),
             ("threads", "i100il8", Some("+brstack")),
+            ("tasks", "b", Some("tid,cpu,time,ip,sym,addr")),
+            ("tasks", "bi100i", None),
+            ("own-buffers", "bi100il8", Some("+pid,+flags,+brstack")),
             ("rare", "pw", None),
             ("pieces", "w", None),
             ("times", "bi10iy", Some("+ipc")),
@@ -524,6 +531,11 @@ fn view_shows_the_lines_of_perf_script() {
             ("history", "G", None),
             ("history", "GL4", Some("+brstack")),
             ("history", "L", Some("tid,cpu,time,ip,sym,brstack")),
+            ("32-bit", "bi100il8", Some("+flags,+brstack")),
+            ("32-bit", "cr", Some("ip,addr,flags")),
+            ("filtered", "bi10ile", Some("+flags,+brstack")),
+            ("filtered", "bqi", None),
+            ("switch", "bi5i", Some("+flags")),
             ("overflow", "e", None),
             ("overflow", "be", Some("+flags")),
             ("user", "bZ", None),
@@ -631,7 +643,7 @@ fn code_of_a_jitdump_is_decoded_in_one_command_and_in_two() {
 fn perf_decodes_changed_code_of_the_kernel_to_its_truth() {
     let input = root().join("tests/data/trace/poke.data");
     for perf in perfs(&["perf-new"]) {
-        let options = ["--itrace=b", "-F", "pid,ip,addr"];
+        let options = ["--itrace=b", "-F", "tid,ip,addr"];
         let line = args!["script", "-f", "-k", "/opt/perfx/trace/vmlinux", "-i", input];
         let line: Vec<OsString> = line.into_iter().chain(options.map(Into::into)).collect();
         let Some(ran) = at_recorded_paths(perf.path(), &line) else { return };

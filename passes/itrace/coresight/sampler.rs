@@ -106,8 +106,8 @@ enum Class {
 impl Class {
     fn of(kind: Kind) -> Class {
         match kind {
-            Kind::Call | Kind::IndirectCall | Kind::FarCall => Class::Call,
-            Kind::Return | Kind::FarReturn => Class::Return,
+            kind if kind.is_call() => Class::Call,
+            kind if kind.is_return() => Class::Return,
             _ if is_jump(kind) => Class::Jump,
             _ => Class::Other,
         }

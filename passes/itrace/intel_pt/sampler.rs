@@ -149,8 +149,9 @@ enum Class {
 impl Class {
     fn of(kind: Kind) -> Class {
         match kind {
-            Kind::Call | Kind::IndirectCall | Kind::FarCall => Class::Call,
-            Kind::Return | Kind::FarReturn => Class::Return,
+            kind if kind.is_call() => Class::Call,
+            kind if kind.is_return() => Class::Return,
+            Kind::GuestEntry => Class::Call,
             _ if is_jump(kind) => Class::Jump,
             _ => Class::Other,
         }
@@ -360,13 +361,15 @@ impl<'c> Sampler<'c> {
     #[inline(always)]
     fn step(&mut self, step: Step, blocks: &Blocks, made: &mut impl Samples) {
         let block = &blocks[step.block];
-        if self.arriving.is_some() && (step.count < block.count || !needs_packet(block.kind)) {
+        // A branch that leads out of the code that is traced needs one, too.
+        let leads_out = step.to.is_none() && matches!(block.kind, Kind::Jump | Kind::Call);
+        let needs_packet = step.count == block.count && (leads_out || needs_packet(block.kind));
+        if self.arriving.is_some() && !needs_packet {
             self.arrive(made);
         }
         self.instructions += u64::from(step.count);
         self.told_behind += u64::from(step.count);
         let to = step.to.map(|to| blocks[to].start);
-        let needs_packet = step.count == block.count && needs_packet(block.kind);
         let mut has_sample = false;
         if self.due.period.is_some() {
             has_sample = self.sample(step, (to, needs_packet), blocks, made);
@@ -427,7 +430,9 @@ impl<'c> Sampler<'c> {
             let total = self.instructions - u64::from(step.count - done);
             let block = &blocks[step.block];
             let flow = if done == block.count { flow(block.kind) } else { 0 };
-            self.instruction(ip, total, flow, made);
+            // A branch that goes to no other block leads out of the trace.
+            let ends = flow != 0 && to.is_none() && block.kind != Kind::Conditional;
+            self.instruction(ip, total, if ends { flow | FlowFlags::END } else { flow }, made);
         }
         step.count > 0
     }
@@ -583,7 +588,7 @@ impl<'c> Sampler<'c> {
             Event::PageTable { .. } => {}
             Event::Fault(_) => self.cycles.iter_mut().for_each(Cycles::lose),
             // The step up to that branch has counted it.
-            Event::End { block: Some(block), .. } if needs_packet(blocks[block].kind) => {}
+            Event::End { block: Some(_), .. } => {}
             _ => self.count_cycles(true, true),
         }
         let rare = &self.events.rare;

@@ -18,10 +18,11 @@ impl FlowFlags {
     pub const BEGIN: u32 = 1 << 8;
     pub const END: u32 = 1 << 9;
     pub const IN_TRANSACTION: u32 = 1 << 10;
+    pub const GUEST_ENTRY: u32 = 1 << 11;
 }
 
 /// The names of combinations.
-const NAMES: [(u32, &str); 12] = [
+const NAMES: [(u32, &str); 13] = [
     (FlowFlags::BRANCH | FlowFlags::CALL, "call"),
     (FlowFlags::BRANCH | FlowFlags::RETURN, "return"),
     (FlowFlags::BRANCH | FlowFlags::CONDITIONAL, "jcc"),
@@ -33,6 +34,7 @@ const NAMES: [(u32, &str); 12] = [
     (FlowFlags::BRANCH | FlowFlags::ASYNC, "async"),
     (FlowFlags::BRANCH | FlowFlags::CALL | FlowFlags::ASYNC | FlowFlags::INTERRUPT, "hw int"),
     (FlowFlags::BRANCH | FlowFlags::ABORT, "tx abrt"),
+    (FlowFlags::BRANCH | FlowFlags::CALL | FlowFlags::GUEST_ENTRY, "vmentry"),
     (0, ""),
 ];
 

@@ -21,8 +21,8 @@ impl<I: Image> Flow<I> {
                     self.push_call();
                     return Ok(true);
                 }
-                Kind::IndirectJump | Kind::Return | Kind::FarReturn if is_taken => return Ok(true),
-                Kind::Next | Kind::FarCall => {
+                Kind::IndirectJump | Kind::Return | Kind::SystemReturn if is_taken => return Ok(true),
+                Kind::Next | Kind::SystemCall => {
                     self.go_straight(sink)?;
                     continue;
                 }
@@ -69,13 +69,13 @@ impl<I: Image> Flow<I> {
             }
             let block = &self.blocks[self.at];
             match block.kind {
-                Kind::FarCall if block.next == ip => return Ok(true),
+                Kind::SystemCall if block.next == ip => return Ok(true),
                 Kind::NoCode | Kind::BadCode if block.next == ip => {
                     let count = block.count;
                     self.partly(count, ip, sink);
                     return Ok(false);
                 }
-                Kind::Next | Kind::FarCall => self.go_straight(sink)?,
+                Kind::Next | Kind::SystemCall => self.go_straight(sink)?,
                 Kind::NoCode => return Err(Reason::NoCode),
                 Kind::BadCode => return Err(Reason::BadCode),
                 _ => return Err(Reason::Mismatch),
@@ -92,7 +92,7 @@ impl<I: Image> Flow<I> {
                 Kind::BadCode => return Err(Reason::BadCode),
                 Kind::Next => {}
                 _ if block.last == ip => return Ok(()),
-                Kind::Conditional | Kind::Barrier | Kind::FarCall => {}
+                Kind::Conditional | Kind::Barrier | Kind::SystemCall => {}
                 _ => return Err(Reason::Mismatch),
             }
             self.go_straight(sink)?;

@@ -94,9 +94,9 @@ fn truth(name: &str) -> Happened {
     truth
 }
 
-const NAMES: [&str; 12] = [
+const NAMES: [&str; 14] = [
     "user", "noret", "times", "ptwrite", "defer", "overflow", "halve", "switch", "cpus", "threads", "kernel",
-    "cut",
+    "cut", "32-bit", "filtered",
 ];
 
 #[test]

@@ -14,6 +14,8 @@ mkdir -p $programs "$here/root$programs"
 cd $programs
 musl-gcc -O1 -DSMALL -static -s -Wl,--build-id=0xc1 -o loop "$here/loop.c"
 musl-gcc -O2 -static -s -Wl,--build-id=0xc2 -o halve "$here/loops.c"
+gcc -m32 -O1 -nostdlib -static -no-pie -fno-pie -fno-pic -fno-stack-protector -fcf-protection=none \
+    -fno-asynchronous-unwind-tables -Wl,--build-id=0xc4,-z,noseparate-code -o small32 "$here/small32.c"
 # The same with symbols and debug info, for tools of compilers: of the program alone, and no newer than they read.
 libc=/usr/lib/x86_64-linux-musl
 (cd "$here" && musl-gcc -O1 -gdwarf-4 -ffile-prefix-map="$here=." -DSMALL -c -o "$work/loop.o" loop.c)
@@ -22,11 +24,12 @@ musl-gcc -static -nostartfiles -Wl,--build-id=0xc1 -L"$work" -o "$here/loop-symb
     "$(gcc -print-file-name=crtbeginS.o)" "$work/loop.o" "$(gcc -print-file-name=crtendS.o)" "$work/crtn.o"
 as -o "$work/kernel.o" "$here/kernel.S"
 ld --build-id=0xc3 -o vmlinux -Ttext 0xffffffff81000000 -e _text "$work/kernel.o"
-cp loop halve vmlinux "$here/root$programs/"
+cp loop halve small32 vmlinux "$here/root$programs/"
 gcc -O2 -o "$work/step" "$here/step.c"
 env -i "$work/step" "$work/loop" $programs/loop 40
 env -i "$work/step" "$work/again" $programs/loop 20
 env -i "$work/step" "$work/halve" $programs/halve 100
+env -i "$work/step" "$work/small32" $programs/small32
 
 # make NAME OPTIONS: NAME.data and NAME.truth
 make() {
@@ -46,6 +49,10 @@ make switch loop again --psb 200 --slice 3000
 make cpus loop again halve --psb 200 --cpus 2 --slice 2000 --mtc --cyc
 make schedule loop again halve --psb 200 --cpus 2 --slice 2000 --mtc --sched-switch
 make threads loop halve --psb 200 --per-thread --slice 2000
+make tasks loop again --psb 200 --one-process --cpus 2 --slice 2000 --mtc
+make own-buffers loop again --psb 200 --one-process --per-thread --slice 2000
+make 32-bit small32 again --psb 150 --slice 700 --mtc
+make filtered loop --psb 100 --mtc --filter "filter 0x122c/0x19e@$programs/loop,filter 0x116f/0x2c@$programs/loop"
 make kernel loop --psb 200 --mtc --kernel $programs/vmlinux
 make poke loop --psb 200 --mtc --kernel $programs/vmlinux --poke 400
 make cut loop --psb 200 --cut 701

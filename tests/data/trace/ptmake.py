@@ -20,6 +20,7 @@
     --snapshots N       the data of each CPU is N snapshots of a ring of --ring BYTES (default 1200), which overlap; each is
                         taken where tracing is off
     --per-thread        an AUX buffer for each process instead of each CPU
+    --one-process       the processes are threads of the first one (the truth names threads, not processes)
     --sched-switch      samples of sched:sched_switch in place of SWITCH records, as older kernels need for whole CPUs
     --sample N          a sample of the event cycles after every N instructions
     --aux-sample BYTES  these samples hold the last BYTES of the trace, and nothing else does; tracing is off while one is taken
@@ -27,30 +28,35 @@
     --poke N            with --kernel: after N instructions, the conditional jump in `work` becomes one without a condition
                         (TEXT_POKE record)
     --kernel VMLINUX    kernel code is traced, too: system calls and signals run through it (kernel.S; decode with perf -k VMLINUX)
+    --filter FILTERS    only code in these places is traced, as perf writes it: filter OFFSET/SIZE@FILE,… (a branch that leaves
+                        them is a TIP.PGD with its target)
   length:
     --repeat N          every process executes its whole trace N times
     --copies N          the whole trace N times, times moved on (long traces in no time; the truth is of the first copy)
   --truth FILE          what was executed (default: OUT.truth): lines "from to kind pid cpu" per taken branch, "- ip start …",
                         "ip - end …" where tracing begins and ends, "- ip lost …" after an overflow, "# ptw value pid cpu";
                         the last line counts instructions
-Time: one tick of the counter per instruction; TIME_CONV is 1 ns a tick. Without --kernel tracing is of user code only, as with
+Time: one tick of the counter per instruction; TIME_CONV is 1 ns a tick. A process that has
+nothing above 4 GB runs 32-bit code (MODE.Exec). Without --kernel tracing is of user code only, as with
 intel_pt//u: it ends at a system call or signal (TIP.PGD) and begins again with the next instruction (TIP.PGE).
 Packets as in Intel SDM volume 3, chapter Intel Processor Trace; AUXTRACE_INFO as perf reads it."""
 import argparse, struct
-from capstone import Cs, CS_ARCH_X86, CS_MODE_64, x86
+from capstone import Cs, CS_ARCH_X86, CS_MODE_32, CS_MODE_64, x86
 A = argparse.ArgumentParser(usage=__doc__)
-A.add_argument('out'); A.add_argument('steps', nargs='+'); A.add_argument('--truth'); A.add_argument('--kernel')
-for o in 'no-retcomp mtc cyc defer short-first per-thread sched-switch'.split(): A.add_argument('--' + o, action='store_true')
+A.add_argument('out'); A.add_argument('steps', nargs='+'); A.add_argument('--truth'); A.add_argument('--kernel'); A.add_argument('--filter', default='')
+for o in 'no-retcomp mtc cyc defer short-first per-thread one-process sched-switch'.split(): A.add_argument('--' + o, action='store_true')
 for o, d in dict(psb=2048, repeat=1, copies=1, ovf=0, slice=0, cut=0, cpus=1, ptw=0, power=0, tsx=0, snapshots=0, ring=1200, sample=0, aux_sample=0, poke=0).items(): A.add_argument('--' + o.replace('_', '-'), type=int, default=d)
 O = A.parse_args()
-CS = Cs(CS_ARCH_X86, CS_MODE_64); CS.detail = True
+FILTERS = [(int(place.split('/')[0], 0), int(place.split('/')[1], 0), file) for place, file in (f.split()[1].split('@') for f in O.filter.split(',') if f)]
+CS = {m: Cs(CS_ARCH_X86, m) for m in (CS_MODE_64, CS_MODE_32)}
+for c in CS.values(): c.detail = True
 PLAIN, COND, JUMP, CALL, IJUMP, ICALL, RET, SYSCALL, REP, FARRET = range(10)
 NAMES = {COND: 'jcc', JUMP: 'jmp', CALL: 'call', IJUMP: 'jmp*', ICALL: 'call*', RET: 'ret', SYSCALL: 'syscall', FARRET: 'iret'}
 T0 = 1_000_000_000
 
-def classify(ip, code):
+def classify(ip, code, mode=CS_MODE_64):
     """-> kind, length, target of a direct branch"""
-    i = next(CS.disasm(code, ip), None)
+    i = next(CS[mode].disasm(code, ip), None)
     if i is None: return PLAIN, 1, 0  # an instruction that capstone does not know: not a branch
     g = set(i.groups); imm = i.operands and i.operands[0].type == x86.X86_OP_IMM; n = i.size; m = i.mnemonic.split()[-1]; to = i.operands[0].imm & (1 << 64) - 1 if imm else 0
     if m in ('syscall', 'sysenter') or m.startswith('int'): return SYSCALL, n, 0
@@ -82,7 +88,7 @@ class Encoder:
     """One buffer: of a CPU, or with --per-thread of a process."""
     def __init__(s):
         s.b = bytearray(); s.tnt = []; s.tips = []; s.last = 0; s.stack = []; s.on = False; s.since = 0; s.psbs = 0; s.ctc = None; s.tsc = []; s.now = T0; s.cycled = None
-        s.next_ovf = O.ovf or 1 << 60; s.powers = s.transactions = 0; s.next_power = O.power or 1 << 60; s.next_tsx = O.tsx or 1 << 60; s.lost = 0; s.stops = []
+        s.next_ovf = O.ovf or 1 << 60; s.powers = s.transactions = 0; s.next_power = O.power or 1 << 60; s.next_tsx = O.tsx or 1 << 60; s.lost = 0; s.stops = []; s.mode = CS_MODE_64
     def cyc(s):
         if not O.cyc or s.cycled is None or s.now <= s.cycled: return
         v = s.now - s.cycled; s.cycled = s.now; first = (v & 31) << 3 | 3; v >>= 5; out = [first | (4 if v else 0)]
@@ -122,12 +128,15 @@ class Encoder:
     def mtc(s):
         if O.mtc and s.ctc is not None and s.now // 2 // 64 > s.ctc: s.ctc = s.now // 2 // 64; s.flush(); s.cyc(); s.b += b'\x59' + bytes([s.ctc & 0xff])
     def psb(s, ip):
-        s.flush(); s.b += b'\x02\x82' * 8; s.time(); s.b += b'\x02\x03\x20\0' + b'\x99\x01'; s.last = 0; s.stack = []
+        s.flush(); s.b += b'\x02\x82' * 8; s.time(); s.b += b'\x02\x03\x20\0' + s.exec(); s.last = 0; s.stack = []
         if ip is not None: s.ip(0x1d, ip)
         s.b += b'\x02\x23'; s.since = len(s.b); s.psbs += 1
-    def begin(s, ip):
+    def exec(s): return b'\x99' + bytes([2 if s.mode == CS_MODE_32 else 1])
+    def begin(s, ip, mode=CS_MODE_64):
         if not s.b or len(s.b) - s.since > O.psb: s.psb(None)
-        s.time(); s.ip(0x11, ip); s.on = True
+        s.time()
+        if mode != s.mode: s.mode = mode; s.b += s.exec()
+        s.ip(0x11, ip); s.on = True
     def end(s, ip=None):
         """at a system call or, if `ip` is given, before the instruction there"""
         s.flush(); s.cyc()
@@ -188,23 +197,27 @@ class Kernel:
         records.append((E.now - 1, rec(20, 1, struct.pack('<QHH', at, 2, 2) + old + new + trailer(P[0].pid, E.now - 1))))
 K = Kernel(O.kernel) if O.kernel else None
 class Process:
-    def __init__(s, path, pid): s.pid = pid; s.ev = list(events(path)); s.at = 0; s.round = 0; s.kinds = {}; s.prev = None; s.off = 'start'; s.mapped = set(); s.ready = T0; s.e = Encoder(); s.handler = None
+    def __init__(s, path, pid): s.pid = pid; s.ev = list(events(path)); s.at = 0; s.round = 0; s.kinds = {}; s.prev = None; s.off = 'start'; s.mapped = P[0].mapped if O.one_process and P else set(); s.ready = T0; s.e = Encoder(); s.handler = None; s.mode = None; s.traced = []
 class Cpu:
     def __init__(s, n): s.n = n; s.now = T0; s.e = Encoder()
-P = [Process(p, 1000 + i) for i, p in enumerate(O.steps)]; C = [Cpu(i) for i in range(O.cpus)]
+P = []; [P.append(Process(p, 1000 + i)) for i, p in enumerate(O.steps)]; C = [Cpu(i) for i in range(O.cpus)]
 truth = open(O.truth or O.out + '.truth', 'w'); records = []; executed = 0
 def rec(t, misc, body): return struct.pack('<IHH', t, misc, 8 + len(body)) + body
 def name(s): s = s + b'\0'; return s.ljust((len(s) + 7) // 8 * 8, b'\0')
-def trailer(pid, t, cpu=0, i=200): return struct.pack('<IIQIIQ', pid, pid, t, cpu, 0, i + cpu)
+def both(tid): return (1000 if O.one_process and 1000 <= tid < 1000 + len(P) else tid), tid
+def trailer(tid, t, cpu=0, i=200): return struct.pack('<IIQIIQ', *both(tid), t, cpu, 0, i + cpu)
 def count(E): global executed; executed += 1; E.now += 1
+def mode_of(text):
+    """a 32-bit process has nothing above 4 GB"""
+    return CS_MODE_64 if any(int(l.split('-')[0], 16) >> 32 for l in text.splitlines() if 'vsyscall' not in l) else CS_MODE_32
 def maps(p, c, text, t):
     for l in text.splitlines():
         f = l.split(None, 5)
         if len(f) < 5 or 'x' not in f[1]: continue
         a, b = (int(x, 16) for x in f[0].split('-')); path = f[5] if len(f) > 5 else '//anon'; key = a, b, path
         if key in p.mapped or path == '[vsyscall]': continue
-        p.mapped.add(key); ma, mi = (int(x, 16) for x in f[3].split(':'))
-        records.append((t, rec(10, 2, struct.pack('<IIQQQIIQQII', p.pid, p.pid, a, b - a, int(f[2], 16), ma, mi, int(f[4]), 0, 5, 2) + name(path.encode()) + trailer(p.pid, t, c.n))))
+        p.mapped.add(key); p.traced += [(o + a - int(f[2], 16), n) for o, n, file in FILTERS if file == path]; ma, mi = (int(x, 16) for x in f[3].split(':'))
+        records.append((t, rec(10, 2, struct.pack('<IIQQQIIQQII', *both(p.pid), a, b - a, int(f[2], 16), ma, mi, int(f[4]), 0, 5, 2) + name(path.encode()) + trailer(p.pid, t, c.n))))
 def execute(p, c, E, ip, nxt):
     """the instruction at ip was executed; nxt is the address of the next one, or None at the end, at a signal or a system call that does not come back"""
     def say(a, b, k): truth.write('%x %x %s %d %d\n' % (a, b, k, p.pid, c.n))
@@ -231,6 +244,12 @@ def execute(p, c, E, ip, nxt):
     elif k == IJUMP: E.tip(nxt)
     elif k == RET: E.ret(nxt)
     if taken: say(ip, nxt, NAMES[k])
+def leave(p, c, E, ip, to):
+    """the branch at ip leaves what is traced"""
+    k, n, target = p.kinds[ip]; count(E)
+    if k in (CALL, ICALL): E.call(ip + n)
+    elif k == RET and E.stack: E.stack.pop()
+    E.flush(); E.cyc(); E.ip(0x01, to); E.on = False; p.off = 'enter'; truth.write('%x %x leave %d %d\n' % (ip, to, p.pid, c.n))
 def executed_back(E):
     global executed; executed -= 1; E.now -= 1  # the last one was not executed: tracing ended before it
 def turn(p, c, budget):
@@ -246,8 +265,8 @@ def turn(p, c, budget):
                 if p.round >= O.repeat: return False
                 p.at = 0; p.off = 'start'; continue
             e = ev[p.at]; p.at += 1
-            if e[0] == 'code': p.kinds[e[1]] = classify(e[1], e[2])
-            elif e[0] == 'maps': maps(p, c, e[1], T0 - 60 if p.prev is None and not p.kinds else E.now) if p.round == 0 else None
+            if e[0] == 'code': p.kinds[e[1]] = classify(e[1], e[2], p.mode)
+            elif e[0] == 'maps': p.mode = p.mode or mode_of(e[1]); maps(p, c, e[1], T0 - 60 if p.prev is None and not p.kinds else E.now) if p.round == 0 else None
             elif e[0] == 'sys': pass
             elif e[0] == 'sig':
                 if p.prev is not None:
@@ -268,11 +287,14 @@ def turn(p, c, budget):
                     E.overflow_over(ip); truth.write('- %x lost %d %d\n' % (ip, p.pid, c.n)); p.prev = ip; continue
                 if p.prev is not None and E.psbs >= E.next_ovf and not p.off and p.kinds[p.prev][0] != SYSCALL:
                     execute(p, c, E, p.prev, None); E.flush(); E.next_ovf += O.ovf; E.lost = 500; p.prev = None; continue
+                if FILTERS and not any(o <= ip < o + n for o, n in p.traced):
+                    if p.prev is not None and E.on: leave(p, c, E, p.prev, ip)
+                    p.prev = None; E.now += 1; continue
                 if p.handler is not None: E.tip(ip); truth.write('%x %x iret %d %d\n' % (p.handler, ip, p.pid, c.n)); p.handler = None
                 if p.prev is not None:
                     if p.kinds[p.prev][0] == REP and ip == p.prev: continue
                     execute(p, c, E, p.prev, ip)
-                if p.off: E.begin(ip); truth.write('- %x %s %d %d\n' % (ip, 'start', p.pid, c.n)); p.off = None
+                if p.off: E.begin(ip, p.mode); truth.write('- %x %s %d %d\n' % (ip, 'start', p.pid, c.n)); p.off = None
                 elif len(E.b) - E.since > O.psb: E.psb(ip)
                 E.mtc(); p.prev = ip; budget -= 1
                 if O.sample and executed >= next_sample[0] and not (O.aux_sample and p.off): next_sample[0] += O.sample; sample(p, c, ip, E)
@@ -291,15 +313,15 @@ def sample(p, c, ip, E):
     t = E.now; aux = b''
     if O.aux_sample:
         E.end(ip); truth.write('%x - sample %d %d\n' % (ip, p.pid, c.n)); aux = bytes(E.b[-O.aux_sample:]); aux += bytes(-len(aux) % 8); aux = struct.pack('<Q', len(aux)) + aux
-        E.now += 1; t = E.now; sampled_truth = truth.tell(), executed; E.begin(ip); truth.write('- %x start %d %d\n' % (ip, p.pid, c.n))
-    records.append((t, rec(9, 1 if ip >> 63 else 2, struct.pack('<QQIIQIIQ', 400 + c.n, ip, p.pid, p.pid, t, c.n, 0, O.sample) + aux)))
+        E.now += 1; t = E.now; sampled_truth = truth.tell(), executed; E.begin(ip, p.mode); truth.write('- %x start %d %d\n' % (ip, p.pid, c.n))
+    records.append((t, rec(9, 1 if ip >> 63 else 2, struct.pack('<QQIIQIIQ', 400 + c.n, ip, *both(p.pid), t, c.n, 0, O.sample) + aux)))
 def switched(p, c, out, t):
     if O.sched_switch:
         # the fields of sched_switch: common (8 bytes), prev_comm, prev_pid, prev_prio, prev_state, next_comm, next_pid, next_prio
         prev, to = (p.pid, 0) if out else (0, p.pid)
         raw = struct.pack('<HBBi16siiq16sii', SCHED_SWITCH, 0, 0, prev, b'', prev, 120, 0, b'', to, 120)
         raw += bytes(-(len(raw) + 4) % 8)
-        records.append((t, rec(9, 1, struct.pack('<QQIIQII', 300 + c.n, 0xffffffff81000000, prev, prev, t, c.n, 0) + struct.pack('<I', len(raw)) + raw)))
+        records.append((t, rec(9, 1, struct.pack('<QQIIQII', 300 + c.n, 0xffffffff81000000, *both(prev), t, c.n, 0) + struct.pack('<I', len(raw)) + raw)))
     elif O.cpus > 1 or K: records.append((t, rec(15, 0x2000 if out else 0, struct.pack('<II', 0, 0) + trailer(p.pid, t, c.n))))
     else: records.append((t, rec(14, 0x2000 if out else 0, trailer(p.pid, t, c.n))))
 SCHED_SWITCH = 300
@@ -319,7 +341,9 @@ def tracing_data():
     return (b'\x17\x08\x44tracing0.6\0' + bytes([0, 8]) + struct.pack('<I', 4096) + b'header_page\0' + sized(page) + b'header_event\0' + sized(b'')
             + struct.pack('<II', 0, 1) + b'sched\0' + struct.pack('<I', 1) + sized(format()) + struct.pack('<IIQ', 0, 0, 0))
 for p in P:
-    t = T0 - 100; records.append((t, rec(3, 1 << 13, struct.pack('<II', p.pid, p.pid) + name(b'prog%d' % p.pid) + trailer(p.pid, t))))
+    t = T0 - 100; pid, tid = both(p.pid)
+    if pid != tid: records.append((t, rec(7, 0, struct.pack('<IIIIQ', pid, pid, tid, pid, t) + trailer(pid, t))))
+    records.append((t, rec(3, 1 << 13, struct.pack('<II', pid, tid) + name(b'prog%d' % p.pid) + trailer(p.pid, t))))
 if len(P) == 1: C[0].now -= 50; switch(P[0], C[0], False); C[0].now += 50; turn(P[0], C[0], 1 << 62)
 else:
     alive = list(P)
@@ -360,12 +384,13 @@ if O.sample: ids.append([400 + i for i in range(n)]); attrs.append(struct.pack('
 where = lambda i: ((1 << 64) - 1, P[i].pid) if O.per_thread else (i, (1 << 64) - 1)
 data = rec(69, 0, struct.pack('<Q', len(ids) * n) + b''.join(struct.pack('<QQQQ', own[i], i, *where(i)) for own in ids for i in range(n)))
 data += rec(79, 0, struct.pack('<QQQQQBB6x', 0, 1, 0, 0, (1 << 64) - 1, 1, 0))
-priv = [8, 0, 1, 0, 1, 0x400, 0x800, 0 if O.per_thread else 1 if O.sched_switch else 3 if O.cpus > 1 or K else 2, 1 if O.snapshots else 0, 0 if O.per_thread else 1, 0x200, 0x3c000, 2 if O.mtc else 0, 1 if O.mtc else 0, 2, 0x20, 0]
-data += rec(70, 0, struct.pack('<II', 1, 0) + struct.pack('<%dQ' % len(priv), *priv))
+priv = [8, 0, 1, 0, 1, 0x400, 0x800, 0 if O.per_thread else 1 if O.sched_switch else 3 if O.cpus > 1 or K else 2, 1 if O.snapshots else 0, 0 if O.per_thread else 1, 0x200, 0x3c000, 2 if O.mtc else 0, 1 if O.mtc else 0, 2, 0x20]
+text = O.filter.encode(); padding = bytes(8 - len(text) % 8) if text else b''
+data += rec(70, 0, struct.pack('<II', 1, 0) + struct.pack('<%dQ' % len(priv), *priv) + struct.pack('<Q', len(text)) + text + padding)
 if K: data += rec(1, 1, struct.pack('<IIQQQ', 0xffffffff, 0, K.base, K.sym['_end'] - K.base, K.base) + name(b'[kernel.kallsyms]_text') + trailer(0xffffffff, 0))
 for i, b in enumerate(bufs):
     pid = P[i].pid if O.per_thread else P[0].pid; c = 0 if O.per_thread else i
-    records.append((T0 - 40, rec(12, 0, struct.pack('<II', pid, pid) + trailer(pid, T0 - 40, c, 100 + (i if O.per_thread else 0)))))
+    records.append((T0 - 40, rec(12, 0, struct.pack('<II', *both(pid)) + trailer(pid, T0 - 40, c, 100 + (i if O.per_thread else 0)))))
     if not O.aux_sample: records.append((now + 100, rec(11, 0, struct.pack('<QQQ', 0, len(b), 0) + trailer(pid, now + 100, c, 100 + (i if O.per_thread else 0)))))
 records.sort(key=lambda r: r[0])
 idb = b''.join(struct.pack('<Q', x) for i in ids for x in i); ab = b''.join(a + struct.pack('<QQ', 104 + 8 * n * k, 8 * n) for k, a in enumerate(attrs)); start = 104 + len(idb) + len(ab)
