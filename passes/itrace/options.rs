@@ -249,12 +249,8 @@ impl ItraceOptions {
         Ok(())
     }
 
-    /// Refuses what is not decoded of CoreSight. Of the letters of Intel PT that CoreSight lacks, perf 7.3 only follows L.
+    /// Refuses what selects no event of CoreSight. The letters that only Intel PT has have no effect.
     pub(super) fn check_for_coresight(&self, letters: &str) -> Result<()> {
-        ensure!(
-            self.stack_of_others == 0,
-            "--itrace={letters}: `L` is not decoded yet; of CoreSight, i b c r l g e Z T are"
-        );
         ensure!(
             self.instructions || self.branches || self.errors,
             "--itrace={letters} selects no event: CoreSight has i b c r e; l adds branch stacks to i, and g call chains"
@@ -336,8 +332,7 @@ mod tests {
             assert!(ItraceOptions::parse(time).unwrap().check_for_spe().is_err(), "{time}");
         }
         assert!(ItraceOptions::without_letters().check_for_spe().is_ok());
-        for (text, is_known) in
-            [("i7iy9iqs3xwpoIAG", true), ("bL", false), ("bTL", false), ("yxwpoIA", false)]
+        for (text, is_known) in [("i7iy9iqs3xwpoIAG", true), ("bL", true), ("bTL", true), ("yxwpoIA", false)]
         {
             let options = ItraceOptions::parse(text).unwrap();
             assert_eq!(options.check_for_coresight(text).is_ok(), is_known, "{text}");
