@@ -163,7 +163,8 @@ where
         std::iter::once(stub(table.at, header, Target::Linker)).chain(named).collect()
     }
 
-    /// A table of stubs whose entries have this size, if its section does not say that it is 8, 16 or 24.
+    /// A table of stubs whose entries have this size, if its section does not say that it is 8, 16 or 24. That of a static
+    /// x86 program says 0; if its stubs are jumps and nothing else, they have 8 bytes.
     fn table(&self, name: &[u8], entry: usize) -> Option<Plt<'data>> {
         let (endian, section) = (self.endian, self.section(name)?);
         let code = section.data(endian, self.data).ok().filter(|_| section.sh_type(endian) != SHT_NOBITS)?;
@@ -171,6 +172,7 @@ where
         let entry = match (self.machine, said) {
             (EM_X86_64 | EM_386, 8) => 8,
             (EM_X86_64 | EM_386, 16) => 16,
+            (EM_X86_64 | EM_386, _) if matches!(code, [0xff, 0x25, _, _, _, _, 0x66, 0x90, ..]) => 8,
             (EM_AARCH64, 24) => 24,
             (EM_AARCH64, _) => 16,
             _ => entry,

@@ -7,7 +7,9 @@ use std::fs;
 use serde_json::{Value as Json, json};
 
 use crate::args;
-use crate::support::{Stdin, all, clean, each_fixture, is_installed, perfx, perfx_command, root, run, temp};
+use crate::support::{
+    Stdin, clean, each_fixture, is_installed, perfx, perfx_command, root, run, sound, temp,
+};
 
 /// The commands by name, with subcommands after their parents: `export`, `export csv`.
 fn commands() -> Vec<(String, clap::Command)> {
@@ -336,7 +338,7 @@ fn json_of_passes_is_what_its_schema_says() {
 #[test]
 fn json_of_dump_is_what_its_schema_says_and_the_same_in_both_forms() {
     let schema = schema("dump");
-    each_fixture(&all(), |fixture| {
+    each_fixture(&sound(), |fixture| {
         for only in [&[][..], &["--only", "COMM,9"]] {
             let dump = |form: &str| {
                 let args = args!["dump", "-q", "--format", form, &fixture.path];

@@ -10,7 +10,8 @@ use serde_json::Value as Json;
 use crate::args;
 use crate::snapshots::{Place, same};
 use crate::support::{
-    Fixture, Form, Perf, Stdin, all, each_fixture, perf, perfx, perfx_command, perfx_with, root, run, temp,
+    Fixture, Form, Perf, Stdin, all, each_fixture, perf, perfx, perfx_command, perfx_with, root, run, sound,
+    temp,
 };
 
 /// Fails unless the document matches the project's schema.
@@ -266,7 +267,7 @@ fn perf_7_3_counts_the_same() {
 
 #[test]
 fn json_is_as_its_schema_says_and_the_same_on_any_number_of_threads() {
-    each_fixture(&all(), |fixture| {
+    each_fixture(&sound(), |fixture| {
         let Some(stats) = json_of("stats", fixture)? else { return Ok(()) };
         conforms("stats", &stats)?;
         let alone = perfx(args!["stats", "-q", "--format", "ndjson", "-@1", fixture.path]);
@@ -330,7 +331,7 @@ fn without_headers(stats: &Json) -> (Vec<Json>, [Json; 6]) {
 #[test]
 fn of_selected_samples_it_counts_what_filter_keeps() {
     let compared = AtomicUsize::new(0);
-    each_fixture(&all(), |fixture| {
+    each_fixture(&sound(), |fixture| {
         let number = fixture.name.bytes().fold(0, |sum, byte| sum + usize::from(byte));
         for selection in [SELECTIONS[0], SELECTIONS[1 + number % 5]] {
             let folder = temp();

@@ -372,6 +372,42 @@ fn stubs_are_named_by_their_slots_among_those_of_ifuncs() {
     }
 }
 
+const STATIC_STUBS: &str = "
+static int one(void) { return 1; }
+static int two(void) { return 2; }
+static void *pick_first(void) { return one; }
+static void *pick_second(void) { return two; }
+int first(void) __attribute__((ifunc(\"pick_first\")));
+int second(void) __attribute__((ifunc(\"pick_second\")));
+void _start(void) { first(); second(); for (;;); }
+";
+
+/// The stubs of a static program lead only to functions that are chosen at the start; their section has no entry size.
+#[test]
+fn stubs_of_a_static_program_are_as_long_as_their_jumps() {
+    if workloads().is_none() {
+        return;
+    }
+    let folder = temp();
+    let program = folder.path().join("static");
+    fs::write(folder.path().join("static.c"), STATIC_STUBS).unwrap();
+    for (protection, size) in [("none", 8), ("full", 16)] {
+        let flags = ["-O1", "-static", "-nostdlib", "-no-pie", "-o"];
+        let protection = format!("-fcf-protection={protection}");
+        let args = [&program, &folder.path().join("static.c")];
+        let ran = run(clean("gcc").arg(protection).args(flags).args(args), Stdin::Null);
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+        let image = image(&program);
+        // `.plt` is the first section of code.
+        let mut names = (0..4).map(|number| name_at(&image, 0x1000 + number * size / 2));
+        let mut of_stub = || [names.next().unwrap(), names.next().unwrap()];
+        for _ in 0..2 {
+            let [begin, middle] = of_stub();
+            assert!(begin == middle && begin.as_ref().unwrap().ends_with("@plt"), "{begin:?}, {middle:?}");
+        }
+    }
+}
+
 /// The linker of ppc64 puts stubs with names of its own into `.text`; its `.plt` has no code. These are perf 7.3's names.
 #[test]
 fn stubs_of_ppc64_have_the_names_that_the_linker_gave_them() {

@@ -41,7 +41,8 @@ pub(super) struct SampleWriter<'v> {
     names: &'v SharedNames,
     /// The names of threads, and when they are their names.
     comms: HashMap<(Machine, u32), Comm, RandomState>,
-    /// By the number of the form of their frames: first those in chains, then those of samples without a chain.
+    /// By the number of the form of their frames: first those in chains, then those of samples without a chain, then the
+    /// symbols of other addresses.
     written: Vec<Option<WrittenFrames>>,
     /// By the number of the thread.
     chains: Vec<WrittenChain>,
@@ -86,7 +87,7 @@ impl<'v> SampleWriter<'v> {
         options: &'v ViewOptions,
         names: &'v SharedNames,
     ) -> SampleWriter<'v> {
-        let written = (0..2 * FrameForm::COUNT).map(|_| None).collect();
+        let written = (0..3 * FrameForm::COUNT).map(|_| None).collect();
         let chains = vec![WrittenChain::default(); CHAINS];
         SampleWriter { facts, forms, options, names, comms: HashMap::default(), written, chains }
     }
@@ -212,7 +213,7 @@ impl<'v> SampleWriter<'v> {
     }
 
     /// Appends the DSO at an end of a branch, if DSOs are shown.
-    fn branch_dso(&self, out: &mut Vec<u8>, form: &Form<'_>, at: At<'_, '_>, address: u64) -> Result<()> {
+    fn branch_dso(&mut self, out: &mut Vec<u8>, form: &Form<'_>, at: At<'_, '_>, address: u64) -> Result<()> {
         match form.has(Field::Dso) {
             true => {
                 let only = FrameForm { sym: false, symoff: false, dso: true, srcline: false };
@@ -222,11 +223,26 @@ impl<'v> SampleWriter<'v> {
         }
     }
 
-    /// Appends in which symbol an address is that is not of a frame.
-    fn push_symbol(&self, out: &mut Vec<u8>, form: FrameForm, at: At<'_, '_>, address: u64) -> Result<()> {
-        let Found { calls, past } = self.names.of(self.data_frame(at, address), Lines::None, address)?;
-        calls.last().into_iter().for_each(|call| push_call(out, form, call, past));
-        Ok(())
+    /// Appends in which symbol an address is that is not of a frame. perf searches the other side, too, if nothing is
+    /// mapped there on the side of the sample.
+    fn push_symbol(
+        &mut self,
+        out: &mut Vec<u8>,
+        form: FrameForm,
+        at: At<'_, '_>,
+        address: u64,
+    ) -> Result<()> {
+        let (names, mode, before) = (self.names, at.record.cpumode(), out.len());
+        let push = |out: &mut Vec<u8>, frame: Frame| -> Result<()> {
+            let Found { calls, past } = names.of(of_data(frame), Lines::None, address)?;
+            calls.last().into_iter().for_each(|call| push_call(out, form, call, past));
+            Ok(())
+        };
+        let place = (self.facts.guests.space(at.record, at.layouts, at.pid, mode), at.time);
+        self.frame(out, 2 * FrameForm::COUNT + form.number(), place, (mode, address), |out, frame| {
+            if frame.dso.is_some() { push(out, frame) } else { Ok(()) }
+        })?;
+        if out.len() > before { Ok(()) } else { push(out, self.on_other_side(at, address)) }
     }
 
     /// Appends the rest of a branch: from where it goes, and to where.
@@ -321,15 +337,17 @@ impl<'v> SampleWriter<'v> {
         comm
     }
 
-    /// The place of an address of data. perf searches the other side, too, if nothing is mapped there on the side of
-    /// the sample.
+    /// The place of an address of data.
     fn data_frame(&self, at: At<'_, '_>, address: u64) -> Frame {
-        let own = at.record.cpumode();
-        let other = if own == KERNEL { USER } else { KERNEL };
-        let find = |mode| frame_at(self.facts, (at.record, at.layouts), at.pid, at.time, (mode, address));
-        let frame = Some(find(own)).filter(|frame| frame.dso.is_some()).unwrap_or_else(|| find(other));
-        // Memory that is not executed keeps its name.
-        Frame { process: 0, ..frame }
+        let own =
+            frame_at(self.facts, (at.record, at.layouts), at.pid, at.time, (at.record.cpumode(), address));
+        of_data(if own.dso.is_some() { own } else { self.on_other_side(at, address) })
+    }
+
+    /// The place of an address on the side, of the kernel or the process, that is not the sample's.
+    fn on_other_side(&self, at: At<'_, '_>, address: u64) -> Frame {
+        let mode = if at.record.cpumode() == KERNEL { USER } else { KERNEL };
+        frame_at(self.facts, (at.record, at.layouts), at.pid, at.time, (mode, address))
     }
 
     /// The lines that are shown of frames in chains.
@@ -444,6 +462,11 @@ impl<'v> SampleWriter<'v> {
         out.extend_from_slice(&bytes[from as usize..end as usize]);
         Ok(during)
     }
+}
+
+/// Memory that is not executed keeps its name.
+fn of_data(frame: Frame) -> Frame {
+    Frame { process: 0, ..frame }
 }
 
 /// The instructions and cycles since the sample before, if they are known and shown.
