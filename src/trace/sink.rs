@@ -138,6 +138,30 @@ pub enum Event {
         /// What happened.
         what: crate::intel_pt::Power,
     },
+    /// An event that interrupts or changes the flow, other than a branch (event trace: CFE).
+    Control {
+        /// Where execution was, if the trace has that.
+        ip: Option<u64>,
+        /// 1 an interrupt or exception, 2 the return from one, 3 and 4 system management, 7 and 8 into and out of a guest.
+        kind: u8,
+        /// The number of the interrupt or exception.
+        vector: u8,
+    },
+    /// What belongs to the next [`Event::Control`] (EVD).
+    ControlData {
+        /// 0 the address of a page fault, 1 and 2 the qualification and the reason of a VM exit.
+        kind: u8,
+        /// Its value.
+        payload: u64,
+    },
+    /// The interrupt flag of the processor has changed.
+    InterruptFlag {
+        /// The instruction that changed it; `None` if that is the next branch that needs a packet, or the beginning of
+        /// tracing.
+        ip: Option<u64>,
+        /// True if interrupts can come now.
+        on: bool,
+    },
     /// A page table was loaded: bits 51-12 of CR3 (Intel PT: PIP).
     PageTable {
         /// The address.

@@ -20,7 +20,7 @@ use crate::support::{Ran, Stdin, clean, perfs, perfx, root, run, same_lines, ski
 type Branches = BTreeMap<String, Vec<(String, String)>>;
 
 /// kernel.data is not among them, because perf does not look for a vmlinux below --symfs.
-const NAMES: [&str; 19] = [
+const NAMES: [&str; 20] = [
     "user",
     "noret",
     "times",
@@ -36,6 +36,7 @@ const NAMES: [&str; 19] = [
     "own-buffers",
     "32-bit",
     "filtered",
+    "events",
     "snapshots",
     "sampled",
     "cut",
@@ -140,7 +141,7 @@ fn inject(letters: &str, threads: &str, input: &Path, output: &Path) -> Ran {
 fn inject_makes_a_sample_of_each_branch_of_the_truth() {
     let (data, folder) = (root().join("tests/data/trace"), temp());
     let output = folder.path().join("out.data");
-    for name in NAMES.into_iter().chain(["kernel", "poke"]).filter(|name| *name != "cut") {
+    for name in NAMES.into_iter().chain(["kernel", "poke", "paging"]).filter(|name| *name != "cut") {
         let input = data.join(name).with_extension("data");
         let ran = inject("b", "2", &input, &output);
         assert_eq!(ran.code, Some(if name == "overflow" { 3 } else { 0 }), "{name}: {}", ran.stderr);
@@ -205,6 +206,8 @@ fn inject_makes_the_samples_events_and_errors_of_perf_inject() {
                 "overflow" => &["b", "i100ile", "by1ie", "biqe", "bqqie"],
                 "history" => &["L", "L3", "bi90igL8", "i1000ilL", "pxwL"],
                 "pieces" => &["b", "i100ile", "cr", "bpwe"],
+                // Behind the data of evt and iflag, perf writes stray bytes: see the test of I.
+                "events" => &["bw", "i10il4w", "by3i", "qbi"],
                 "sampled" | "snapshots" => &["b", "i100ile", "cr", "i64nsl8e", "i10usbe", "biq", "by3ipe"],
                 _ => &["b", "i100ile", "cr", "i64nsl8e", "i10usbe", "by3i", "biq"],
             };
@@ -536,6 +539,9 @@ fn view_shows_the_lines_of_perf_script() {
             ("filtered", "bi10ile", Some("+flags,+brstack")),
             ("filtered", "bqi", None),
             ("switch", "bi5i", Some("+flags")),
+            ("events", "bIwe", None),
+            ("events", "bi10iIwl4", Some("+brstack")),
+            ("events", "qbiI", None),
             ("overflow", "e", None),
             ("overflow", "be", Some("+flags")),
             ("user", "bZ", None),
@@ -581,6 +587,54 @@ fn samples_in_the_kernel_have_the_branches_in_front_of_their_address() {
         let lines = |text: &str| text.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>();
         assert!(lines(&theirs).len() > 70, "{theirs}");
         same_lines("L", &lines(&theirs), &lines(&ours)).unwrap();
+    }
+}
+
+#[test]
+fn events_of_interrupts_are_injected_as_view_shows_them() {
+    let (data, folder) = (root().join("tests/data/trace"), temp());
+    let (input, out) = (data.join("events.data"), folder.path().join("out"));
+    let ran = inject("Iw", "2", &input, &out);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let view = |more: &[OsString]| perfx([&args!["view", "-q", "--no-files"][..], more].concat()).text();
+    let shown = view(&args!["--itrace=Iw", "--root", data.join("root"), input]);
+    assert!(shown.contains("evt:  cfe: INTR IP: 1 vector: 14 PFA: 0x7f0000001010 "), "{shown}");
+    assert!(shown.contains("iflag:  IFLAG: 1->0 via branch "), "{shown}");
+    assert_eq!(shown, view(&args![out]));
+    let names: Vec<String> =
+        events(&out).iter().map(|event| event.split(' ').next().unwrap().into()).collect();
+    assert_eq!(names, ["ptwrite", "evt", "iflag"]);
+}
+
+/// Events, page tables, and what branches of the kernel are. perf shows samples in the order in which it decodes them: the
+/// times at which the kernel returns are estimates, so that times go back behind them.
+#[test]
+fn what_happens_in_the_kernel_is_what_perf_shows() {
+    let data = root().join("tests/data/trace");
+    let (vmlinux, programs) = (data.join("root/opt/perfx/trace/vmlinux"), data.join("root"));
+    for perf in perfs(&["perf-new"]) {
+        for (name, letters, fields) in [
+            ("paging", "bIwe", "+tid"),
+            ("paging", "bi10il4I", "+brstack"),
+            ("paging", "qbiI", "+tid"),
+            ("kernel", "bi7i", "+flags"),
+            ("kernel", "cr", "+flags"),
+        ] {
+            let input = data.join(name).with_extension("data");
+            let fields = [format!("--itrace={letters}"), format!("-F{fields}")];
+            let line = args!["script", "-f", "-k", "/opt/perfx/trace/vmlinux", "-i", input];
+            let line: Vec<OsString> = line.into_iter().chain(fields.iter().map(Into::into)).collect();
+            let Some(theirs) = at_recorded_paths(perf.path(), &line) else { return };
+            let line = args!["view", "-q", "--vmlinux", vmlinux, "--root", programs, "--no-files", input];
+            let line: Vec<OsString> = line.into_iter().chain(fields.iter().map(Into::into)).collect();
+            let [theirs, ours] = [theirs.text(), perfx(line).text()].map(|text| {
+                let mut lines: Vec<_> = text.lines().map(|line| line.trim_end().to_owned()).collect();
+                lines.sort();
+                lines
+            });
+            assert!(theirs.len() > 100, "{name} {letters}: {theirs:?}");
+            same_lines(&format!("{name} {letters}"), &theirs, &ours).unwrap();
+        }
     }
 }
 

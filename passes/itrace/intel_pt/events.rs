@@ -71,17 +71,15 @@ impl Events {
         };
         let config = recorded.tracer.event_config;
         ensure!(
-            !options.interrupts || config & PtInfo::EVENT_TRACE == 0,
-            "--itrace: `I` is not decoded yet, and the recording has events of interrupts (event=1)"
-        );
-        ensure!(
             !options.pebs || !all.iter().any(|event| event.attr().flag(AUX_OUTPUT)),
             "--itrace: `o` is not decoded yet, and events of the recording wrote their samples to the trace"
         );
+        let has = |bit: u64| config & bit != 0;
+        let recorded_events = (has(PtInfo::POWER), has(PtInfo::EVENT_TRACE), info.has_event_trace);
         let mut ids = traced.ids(CodeEvents::IDS + RareEvents::IDS, all).into_iter();
         Ok(Events {
             sampled: CodeEvents::of(options, attr, sample_period, &mut ids),
-            rare: RareEvents::of(options, attr, config & PtInfo::POWER != 0, &mut ids),
+            rare: RareEvents::of(options, attr, recorded_events, &mut ids),
             is_timed,
             skip: options.skip,
             period,

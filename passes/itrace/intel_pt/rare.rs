@@ -20,18 +20,21 @@ pub(super) struct RareEvents {
     enter: Option<Decoded>,
     stop: Option<Decoded>,
     exit: Option<Decoded>,
+    /// Events such as interrupts, and changes of the interrupt flag.
+    pub(super) control: Option<Decoded>,
+    pub(super) flag: Option<Decoded>,
 }
 
 impl RareEvents {
     /// How many ids they need at most.
-    pub(super) const IDS: usize = 8;
+    pub(super) const IDS: usize = 10;
 
-    /// Makes the events from what their attrs have in common, with the next ids. Those of power states only if they were
-    /// recorded.
+    /// Makes the events from what their attrs have in common, with the next ids. Those of power states and of
+    /// interrupts only if they were recorded, and of the interrupt flag if the processor can do it.
     pub(super) fn of(
         options: &ItraceOptions,
         common: Attr,
-        has_power: bool,
+        (has_power, has_control, has_flag): (bool, bool, bool),
         ids: &mut impl Iterator<Item = u64>,
     ) -> RareEvents {
         let mut event = |is_selected: bool, name: &str, config: Option<u64>| {
@@ -56,13 +59,15 @@ impl RareEvents {
             enter: event(power, "pwre", Some(synth::POWER_ENTER)),
             stop: event(power, "exstop", Some(synth::STOP)),
             exit: event(power, "pwrx", Some(synth::POWER_EXIT)),
+            control: event(options.interrupts && has_control, "evt", Some(synth::CONTROL)),
+            flag: event(options.interrupts && has_flag, "iflag", Some(synth::INTERRUPT_FLAG)),
         }
     }
 
     /// All of them, in the order of their ids.
     pub(super) fn decoded(&self) -> impl Iterator<Item = &Decoded> {
-        let RareEvents { transactions, ptwrite, cbr, psb, mwait, enter, stop, exit } = self;
-        [transactions, ptwrite, cbr, psb, mwait, enter, stop, exit].into_iter().flatten()
+        let RareEvents { transactions, ptwrite, cbr, psb, mwait, enter, stop, exit, control, flag } = self;
+        [transactions, ptwrite, cbr, psb, mwait, enter, stop, exit, control, flag].into_iter().flatten()
     }
 
     /// The event of a change of the power state, if it is selected, and the raw data of its sample.

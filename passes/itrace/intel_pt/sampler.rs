@@ -49,6 +49,12 @@ pub(super) struct Sampler<'c> {
     changed: Option<u64>,
     /// The flag of branches in a transaction, or 0.
     in_transaction: u64,
+    /// What the next branch that needs a packet makes of the interrupt flag, if it changes it.
+    flag: Option<bool>,
+    /// What belongs to the next event such as an interrupt, as its raw data has it.
+    data: Vec<u32>,
+    /// Where tracing has ended.
+    ended: u64,
     /// The time of samples, in ticks, and in ns.
     ticks: u64,
     time: u64,
@@ -196,6 +202,9 @@ impl<'c> Sampler<'c> {
             sampled_ratio: 0,
             changed: None,
             in_transaction: 0,
+            flag: None,
+            data: Vec::new(),
+            ended: 0,
             ticks: 0,
             time: context.recorded.clock().time(0),
             latest: 0,
@@ -382,6 +391,9 @@ impl<'c> Sampler<'c> {
         }
         if let Some(to) = to {
             let class = Class::of(block.kind);
+            if needs_packet {
+                self.change_flag(block.last, to, made);
+            }
             self.stacks.call(to, || Change::of(block), false);
             self.branch((block.last, block.next), to, self.in_transaction, (class, flow(block.kind)), made);
         }
@@ -425,6 +437,9 @@ impl<'c> Sampler<'c> {
             if is_last {
                 self.arrive(made);
                 self.estimate(ip, to.unwrap_or(0), made);
+                if needs_packet {
+                    self.change_flag(ip, to.unwrap_or(0), made);
+                }
             }
             self.count_cycles(is_last && needs_packet, true);
             let total = self.instructions - u64::from(step.count - done);
@@ -485,6 +500,29 @@ impl<'c> Sampler<'c> {
         if let Some(event) = event {
             self.push_with_history(NewSample { ip, raw, ..self.new_sample(event, ip) }, event, made);
         }
+    }
+
+    /// A sample of the change of the interrupt flag, if the branch makes one.
+    #[inline(always)]
+    fn change_flag(&mut self, from: u64, to: u64, made: &mut impl Samples) {
+        if let Some(on) = self.flag.take() {
+            const VIA_BRANCH: u32 = 1 << 1;
+            self.estimate(from, to, made);
+            if let Some(event) = &self.events.rare.flag {
+                let raw = with_word(u32::from(on) | VIA_BRANCH, to);
+                let sample = self.new_sample(event, if from != 0 { from } else { to });
+                self.push_with_history(NewSample { ip: from, raw: &raw, ..sample }, event, made);
+            }
+        }
+    }
+
+    /// A sample of an event such as an interrupt, with what belongs to it.
+    fn control(&mut self, ip: Option<u64>, kind: u8, vector: u8, made: &mut impl Samples) {
+        let data = std::mem::take(&mut self.data);
+        let count = (data.len() / DATA_WORDS) as u32;
+        let event = u32::from(kind) | u32::from(ip.is_some()) << 7 | u32::from(vector) << 8 | count << 16;
+        let raw = [&[event], &data[..]].concat();
+        self.rare(self.events.rare.control.as_ref(), ip.unwrap_or(self.ended), &raw, made);
     }
 
     /// A sample of the new ratio of the core's frequency, unless it comes with a point of synchronization behind it.
@@ -580,8 +618,22 @@ impl<'c> Sampler<'c> {
     }
 
     fn event(&mut self, event: Event, blocks: &Blocks, made: &mut impl Samples) {
+        match event {
+            Event::InterruptFlag { ip: None, on } => return self.flag = Some(on),
+            Event::ControlData { kind, payload } => {
+                let [low, high] = [payload as u32, (payload >> 32) as u32];
+                if self.data.len() < MOST_DATA * DATA_WORDS {
+                    self.data.extend([kind.into(), 0, low, high]);
+                }
+                return;
+            }
+            _ => {}
+        }
         self.arrive(made);
-        if matches!(event, Event::Sync { .. } | Event::Frequency { .. } | Event::Power { .. }) {
+        if matches!(
+            event,
+            Event::Sync { .. } | Event::Frequency { .. } | Event::Power { .. } | Event::Control { .. }
+        ) {
             self.at(self.due.now, made);
         }
         match event {
@@ -594,6 +646,7 @@ impl<'c> Sampler<'c> {
         let rare = &self.events.rare;
         match event {
             Event::Begin { ip } | Event::Resumed { ip } => {
+                self.change_flag(0, ip, made);
                 self.stacks.call(ip, || Change::Begin, false);
                 self.branch((0, 0), ip, 0, (Class::Begin, FlowFlags::BRANCH | FlowFlags::BEGIN), made);
             }
@@ -602,6 +655,8 @@ impl<'c> Sampler<'c> {
                 self.instruction(ip, self.instructions, 0, made);
             }
             Event::End { ip, block, to } => {
+                self.change_flag(ip, to.unwrap_or(0), made);
+                self.ended = to.unwrap_or(ip);
                 let class = block.map_or(Class::End, |block| Class::of(blocks[block].kind));
                 let change = || block.map_or(Change::None, |block| Change::of(&blocks[block]));
                 self.stacks.call(to.unwrap_or(0), change, true);
@@ -624,6 +679,7 @@ impl<'c> Sampler<'c> {
                 }
                 self.stacks.call(to, || if aborts { Change::None } else { Change::Call(from) }, false);
                 let flow = if aborts { FlowFlags::BRANCH | FlowFlags::ABORT } else { INTERRUPTED };
+                self.change_flag(from, to, made);
                 self.branch((from, from), to, flags, (class, flow), made);
             }
             Event::Fault(fault) => self.fault(fault, made),
@@ -645,9 +701,13 @@ impl<'c> Sampler<'c> {
                 self.rare(rare.transactions.as_ref(), ip.unwrap_or(0), &[], made);
                 self.in_transaction = if inside { BranchFlags::IN_TX } else { 0 };
             }
+            Event::Control { ip, kind, vector } => self.control(ip, kind, vector, made),
+            Event::InterruptFlag { ip, on } => {
+                self.rare(rare.flag.as_ref(), ip.unwrap_or(0), &[on.into(), 0, 0], made);
+            }
             Event::Power { ip, exact, what } => {
                 if let Some((event, raw)) = rare.power(what, exact) {
-                    self.rare(Some(event), ip.unwrap_or(0), &raw, made);
+                    self.rare(Some(event), ip.unwrap_or(self.ended), &raw, made);
                 }
             }
             _ => {}
@@ -658,6 +718,8 @@ impl<'c> Sampler<'c> {
         let code = &self.context.code;
         let name = ip.and_then(|ip| code.name(self.space, ip, self.ticks));
         *self.counts.faults.entry((reason, name.map(Into::into))).or_default() += 1;
+        (self.flag, self.ended) = (None, 0);
+        self.data.clear();
         match reason {
             Reason::Overflow => self.due.behind = 0,
             Reason::BadPacket | Reason::CutPacket => self.due.is_continuous = false,
@@ -739,6 +801,10 @@ fn raw(flow: u32, behind: u64, Counted { instructions, cycles }: Counted) -> [u3
 fn needs_packet(kind: Kind) -> bool {
     !matches!(kind, Kind::Jump | Kind::Call | Kind::Next | Kind::NoCode | Kind::BadCode)
 }
+
+/// What belongs to an event such as an interrupt has so many words in its raw data, and is of so many kinds at most.
+const DATA_WORDS: usize = 4;
+const MOST_DATA: usize = 64;
 
 /// A thread that no record names.
 const UNKNOWN: Task = Task { pid: Auxtrace::ANY, tid: Auxtrace::ANY };

@@ -42,10 +42,50 @@ pub(super) fn text(config: u64, raw: &[u8], endian: Endian) -> Option<String> {
             format!(" cbr: {ratio:2} freq: {:4} MHz {share}", khz.saturating_add(500) / 1000)
         }
         synth::PSB => format!(" psb offs: {}", alternate(word(1)?)),
+        synth::CONTROL => return Some(format!("{:<WIDTH$}", control(raw, endian)?)),
+        synth::INTERRUPT_FLAG => {
+            let flags = number(0)?;
+            let (on, via) = (flags & 1, if flags & 2 != 0 { "via" } else { "non" });
+            format!(" IFLAG: {}->{on} {via} branch", 1 - on)
+        }
         _ => return None,
     };
     // A blank follows at least.
     Some(format!("{text:<0$}", WIDTH.max(text.len() + 1)))
+}
+
+/// Names of the kinds of CFE and EVD packets.
+const CONTROLS: [&str; 14] = [
+    "",
+    "INTR",
+    "IRET",
+    "SMI",
+    "RSM",
+    "SIPI",
+    "INIT",
+    "VMENTRY",
+    "VMEXIT",
+    "VMEXIT_INTR",
+    "SHUTDOWN",
+    "",
+    "UINTR",
+    "UIRET",
+];
+const DATA: [&str; 3] = ["PFA", "VMXQ", "VMXR"];
+
+/// The text of an event such as an interrupt, and of what belongs to it.
+fn control(raw: &[u8], endian: Endian) -> Option<String> {
+    let event = endian.u32(raw, 0)?;
+    let (kind, ip, vector, count) = (event & 0x1f, event >> 7 & 1, event >> 8 & 0xff, event >> 16);
+    let name = CONTROLS.get(kind as usize).filter(|name| !name.is_empty());
+    let name = name.map_or_else(|| kind.to_string(), |name| (*name).to_owned());
+    let mut text = format!(" cfe: {name} IP: {ip} vector: {vector}");
+    for at in 0..count as usize {
+        let (kind, payload) = (endian.u64(raw, 4 + 16 * at)? & 0x3f, endian.u64(raw, 12 + 16 * at)?);
+        let name = DATA.get(kind as usize).map_or_else(|| format!("EVD_{kind}"), |name| (*name).to_owned());
+        text += &format!(" {name}: {}", alternate(payload));
+    }
+    Some(text)
 }
 
 /// The letters that a number consists of, from its lowest byte on; empty if it has other bytes than these.
@@ -81,6 +121,14 @@ mod tests {
         // perf never writes such a frequency.
         assert!(text(5, &[0, u32::MAX, 0]).is_some());
         assert_eq!(text(6, &[0]), None);
-        assert_eq!(text(7, &[0, 0, 0]), None);
+        assert_eq!(text(7, &[0x1_0e81, 0, 0, 0x1000, 0]).unwrap(), " cfe: INTR IP: 1 vector: 14 PFA: 0x1000");
+        assert_eq!(
+            text(7, &[0x2_001f, 1, 0, 0, 0, 3, 0, 9, 0]).unwrap(),
+            " cfe: 31 IP: 0 vector: 0 VMXQ: 0 EVD_3: 0x9"
+        );
+        assert_eq!(text(7, &[0x1_0001, 0, 0]), None);
+        assert_eq!(text(8, &[1, 0, 0]).unwrap(), " IFLAG: 0->1 non branch");
+        assert_eq!(text(8, &[2, 1, 0]).unwrap(), " IFLAG: 1->0 via branch");
+        assert_eq!(text(9, &[0, 0, 0]), None);
     }
 }

@@ -12,7 +12,8 @@ use crate::Record;
 /// | 16 | u64 PMU type, time shift, time multiplier, time zero, 1 if times can be converted |
 /// | 56 | u64 TSC bit, NoRETComp bit, who runs (see [`PtInfo::switches`]), 1 for snapshots, 1 for a buffer per CPU |
 /// | 96 | u64 MTC bit, MTC frequency bits, TSC/CTC ratio's numerator and denominator, CYC bit |
-/// | 136 | u64 maximum non-turbo ratio |
+/// | 136 | u64 maximum non-turbo ratio, length of the address filters; these with a zero byte, padded to 8 |
+/// | behind them | u64 1 if the processor has event trace |
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct PtInfo {
@@ -41,6 +42,8 @@ pub struct PtInfo {
     pub tsc_per_ctc: Option<(u32, u32)>,
     /// The frequency of the time-stamp counter in units of the bus clock; 0 if not known.
     pub max_non_turbo_ratio: u32,
+    /// True if the processor can trace events such as interrupts.
+    pub has_event_trace: bool,
 }
 
 /// Where the private part begins, bytes.
@@ -55,6 +58,11 @@ impl PtInfo {
         AuxtraceInfo::of(record).filter(AuxtraceInfo::is_pt)?;
         let word = |number: usize| record.u64(PRIVATE + 8 * number);
         let later = |number: usize| word(number).unwrap_or(0);
+        let behind_filters = || match usize::try_from(word(16)?).ok()? {
+            0 => word(17),
+            len if len < record.bytes().len() => word(17 + len / 8 + 1),
+            _ => None,
+        };
         let ratio = |number: usize| u32::try_from(later(number)).ok().filter(|&value| value > 0);
         Some(PtInfo {
             pmu_type: word(0)?,
@@ -69,6 +77,7 @@ impl PtInfo {
             mtc_freq_bits: later(11),
             tsc_per_ctc: ratio(12).zip(ratio(13)),
             max_non_turbo_ratio: ratio(15).unwrap_or(0),
+            has_event_trace: behind_filters().is_some_and(|word| word != 0),
         })
     }
 

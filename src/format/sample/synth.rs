@@ -18,3 +18,7 @@ pub const POWER_EXIT: u64 = 4;
 pub const CBR: u64 = 5;
 /// A point of synchronization.
 pub const PSB: u64 = 6;
+/// An event such as an interrupt, or a return from one.
+pub const CONTROL: u64 = 7;
+/// The interrupt flag has changed.
+pub const INTERRUPT_FLAG: u64 = 8;

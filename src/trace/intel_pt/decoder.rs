@@ -57,8 +57,10 @@ impl<I: Image> Decoder<I> {
             psb_ip: None,
             psb_offset: unit.start,
             told: None,
+            is_on: false,
             interrupted: None,
             bound: Bound::default(),
+            flag: Flag::default(),
         };
         match self.config.walk {
             Walk::Code => reader.read(trace, unit),
@@ -77,8 +79,25 @@ struct Bound {
     stop: bool,
     /// Something without an event.
     other: bool,
-    /// An event that may also be an interrupt: a TIP packet may follow.
-    control: bool,
+    control: Option<Control>,
+    /// The interrupt flag.
+    flag: Option<bool>,
+}
+
+/// An event that CFE tells.
+#[derive(Clone, Copy, Debug)]
+struct Control {
+    /// It has a FUP packet of its own. Otherwise it belongs to the interrupt that FUP and TIP packets tell.
+    has_fup: bool,
+    kind: u8,
+    vector: u8,
+}
+
+impl Control {
+    /// True if its FUP packet may also be that of an interrupt, or another event that comes from outside.
+    fn may_be_interrupt(self) -> bool {
+        matches!(self.kind, 1 | 3 | 5 | 6 | 8..=10 | 12)
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -106,11 +125,22 @@ struct Reader<'a, I, S> {
     psb_ip: Option<u64>,
     /// The offset of its PSB packet.
     psb_offset: u64,
-    /// The last address in a packet, if the code is not decoded.
+    /// The last address in a packet, and whether tracing is on there, if the code is not decoded.
     told: Option<u64>,
+    is_on: bool,
     /// The FUP packet of an interrupt, and whether it may also be something else.
     interrupted: Option<Interrupted>,
     bound: Bound,
+    flag: Flag,
+}
+
+/// The interrupt flag, as MODE.Exec packets tell it.
+#[derive(Clone, Copy, Default, Debug)]
+struct Flag {
+    now: bool,
+    next: bool,
+    /// The offset behind the packet that told `next`.
+    end: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -118,6 +148,7 @@ struct Interrupted {
     from: u64,
     is_certain: bool,
     aborts: bool,
+    control: Option<Control>,
 }
 
 impl<I: Image, S: Sink> Reader<'_, I, S> {
@@ -351,7 +382,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         if let Some(interrupted) = self.interrupted.take() {
             return self.interrupt(interrupted, ip);
         }
-        if !self.flow.take_path_to(ip, self.address_bits, self.sink) {
+        if self.changes_flag() || !self.flow.take_path_to(ip, self.address_bits, self.sink) {
             match self.flow.run(self.sink) {
                 Ok(Kind::Conditional) => return self.mistaken(ip),
                 Ok(kind) => {
@@ -381,6 +412,8 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
     #[cold]
     fn interrupt(&mut self, interrupted: Interrupted, to: u64) {
         self.arrive();
+        self.control(interrupted);
+        self.changes_flag();
         self.event(Event::Interrupt { from: interrupted.from, to, aborts: interrupted.aborts });
         self.flow.set_bits(self.address_bits);
         self.flow.set_ip(Some(to));
@@ -396,6 +429,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
                 self.is_lost = false;
                 self.flow.set_bits(self.address_bits);
                 self.flow.set_ip(Some(ip));
+                self.changes_flag();
                 self.event(Event::Begin { ip });
             }
             None => self.fault(Reason::NoAddress),
@@ -409,18 +443,26 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
             }
         } else if let Some(interrupted) = self.interrupted.take() {
             self.arrive();
+            self.control(interrupted);
             self.event(Event::End { ip: interrupted.from, block: None, to });
         } else if self.count > 0 {
             self.fault(Reason::UnexpectedPacket);
-        } else if let Err(reason) = self.flow.run_out(to, self.past.clock.now, self.sink) {
-            self.fault(reason);
+        } else {
+            self.changes_flag();
+            if let Err(reason) = self.flow.run_out(to, self.past.clock.now, self.sink) {
+                self.fault(reason);
+            }
         }
         self.flow.set_ip(None);
         self.is_lost = false;
     }
 
     fn fup(&mut self, ip: Option<u64>) {
-        let bound = std::mem::take(&mut self.bound);
+        let mut bound = std::mem::take(&mut self.bound);
+        if self.flag.end == self.flow.point.offset {
+            bound.flag = Some(self.flag.next);
+            self.flag.now = self.flag.next;
+        }
         let Some(ip) = ip else {
             self.events(bound, None);
             return self.fault(Reason::NoAddress);
@@ -448,20 +490,29 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
                 return;
             }
         } else {
-            self.fault(Reason::UnexpectedPacket);
+            if !bound.is_some() {
+                self.fault(Reason::UnexpectedPacket);
+            }
+            self.arrive();
+            return self.events(bound, Some(ip));
         }
+        // It comes with the interrupt.
+        let control = bound.control.take_if(|control| !control.has_fup);
         if bound.is_some() {
             self.arrive();
             self.events(bound, Some(ip));
         }
-        let aborts = bound.transaction.is_some_and(|transaction| transaction.aborted);
-        if !bound.is_some() || bound.control || aborts {
-            self.interrupted = Some(Interrupted { from: ip, is_certain: !bound.control, aborts });
-        }
+        self.interrupted = bound.interrupted(ip, control);
     }
 
     /// Reports what happened at `ip`.
     fn events(&mut self, bound: Bound, ip: Option<u64>) {
+        if let Some(Control { kind, vector, .. }) = bound.control {
+            self.event(Event::Control { ip, kind, vector });
+        }
+        if let (Some(on), Some(_)) = (bound.flag, ip) {
+            self.event(Event::InterruptFlag { ip, on });
+        }
         if let Some(value) = bound.ptwrite {
             self.event(Event::Ptwrite { ip, exact: ip.is_some(), value });
         }
@@ -475,12 +526,38 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         }
     }
 
+    /// Reports the event that came with an interrupt.
+    fn control(&mut self, interrupted: Interrupted) {
+        if let Some(Control { kind, vector, .. }) = interrupted.control {
+            self.event(Event::Control { ip: Some(interrupted.from), kind, vector });
+        }
+    }
+
+    /// True if the next branch changes the interrupt flag, which is reported.
+    #[inline(always)]
+    fn changes_flag(&mut self) -> bool {
+        let is_new = self.flag.now != self.flag.next;
+        if is_new {
+            self.flag.now = self.flag.next;
+            self.event(Event::InterruptFlag { ip: None, on: self.flag.next });
+        }
+        is_new
+    }
+
     fn read_other(&mut self, packet: Packet) {
         let ip = self.flow.ip();
         match packet {
             Packet::Fup(ip) => self.psb_ip = ip,
             Packet::PsbEnd => self.psb_end(),
-            Packet::Exec { bits } => self.address_bits = bits,
+            Packet::Exec { bits, interrupts } => {
+                self.address_bits = bits;
+                self.flag.next = interrupts;
+                if self.past.is_in_psb {
+                    self.flag.now = interrupts;
+                } else {
+                    self.flag.end = self.flow.point.offset + 2;
+                }
+            }
             Packet::Tsx { inside, aborted } => {
                 // In PSB+ and without tracing it is a state, not an event.
                 let is_event = self.flow.is_known() && !self.past.is_in_psb;
@@ -504,7 +581,14 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
             Packet::Exstop { has_fup: true } => self.bound.stop = true,
             Packet::Exstop { has_fup: false } => self.power(Power::Stop),
             Packet::Bep { has_fup: true } => self.bound.other = true,
-            Packet::Cfe { has_fup: true } => self.bound.control = true,
+            Packet::Cfe { has_fup, kind, vector } if has_fup || self.flow.is_known() || self.is_on => {
+                self.bound.control = Some(Control { has_fup, kind, vector });
+            }
+            Packet::Cfe { kind, vector, .. } => {
+                self.arrive();
+                self.event(Event::Control { ip: None, kind, vector });
+            }
+            Packet::Evd { kind, payload } => self.event(Event::ControlData { kind, payload }),
             Packet::TraceStop => {
                 if self.flow.is_known() {
                     self.fault(Reason::UnexpectedPacket);
@@ -539,8 +623,16 @@ fn ends_psb(packet: &Packet) -> bool {
 
 impl Bound {
     fn is_some(&self) -> bool {
-        let Bound { ptwrite, transaction, mwait, enter, stop, other, control } = self;
+        let Bound { ptwrite, transaction, mwait, enter, stop, other, control, flag } = self;
         let words = [ptwrite, mwait, enter].iter().any(|word| word.is_some());
-        words || transaction.is_some() || *stop || *other || *control
+        words || transaction.is_some() || *stop || *other || control.is_some() || flag.is_some()
+    }
+
+    /// What a FUP packet at `ip` may be the beginning of, if these events do not explain it; `control` came with it.
+    fn interrupted(&self, ip: u64, control: Option<Control>) -> Option<Interrupted> {
+        let aborts = self.transaction.is_some_and(|transaction| transaction.aborted);
+        let is_unsure = self.control.is_some_and(Control::may_be_interrupt);
+        let may_be = !self.is_some() || control.is_some() || is_unsure || aborts;
+        may_be.then_some(Interrupted { from: ip, is_certain: !is_unsure, aborts, control })
     }
 }

@@ -35,9 +35,11 @@ fn line(offset: u64, packet: &Packet) -> Option<String> {
         Packet::Exstop { has_fup } => ("exstop", has_fup.into(), 0),
         Packet::TraceStop => ("stop", 0, 0),
         Packet::Pwre(_) | Packet::Pwrx(_) => ("power", 0, 0),
-        Packet::Exec { bits } => ("exec", [0, 16, 32, 64].iter().position(|size| *size == bits)? as u64, 0),
+        Packet::Exec { bits, .. } => {
+            ("exec", [0, 16, 32, 64].iter().position(|size| *size == bits)? as u64, 0)
+        }
         Packet::Tsx { inside, aborted } => ("tsx", inside.into(), aborted.into()),
-        Packet::Other => ("other", 0, 0),
+        Packet::Other | Packet::Evd { .. } => ("other", 0, 0),
         Packet::Bad | Packet::Cut => ("bad", 0, 0),
         Packet::Bep { .. } | Packet::Cfe { .. } => return None,
     };

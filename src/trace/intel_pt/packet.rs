@@ -16,7 +16,7 @@
 //! | 59, 1 byte | MTC |
 //! | low 2 bits 11 | CYC: 5 bits, and 7 in each byte that follows while the lowest (in the first: third) bit is set |
 //! | 02 03, 2 bytes | CBR: ratio (1), reserved (1) |
-//! | 99, 1 byte | MODE: the high 3 bits 0 Exec, 1 TSX |
+//! | 99, 1 byte | MODE: the high 3 bits 0 Exec (bits 1-0 the size of code, 2 the interrupt flag), 1 TSX |
 //! | 02 43, 6 bytes | PIP: bit 0 guest, then bits 5-51 of CR3 |
 //! | 02 c8, 5 bytes | VMCS |
 //! | 02 and low 5 bits 12, 4 or 8 bytes | PTW; bit 5 the size, bit 7: FUP follows |
@@ -61,6 +61,7 @@ pub(super) enum Packet {
     Cbr(u8),
     Exec {
         bits: u32,
+        interrupts: bool,
     },
     Tsx {
         inside: bool,
@@ -85,9 +86,15 @@ pub(super) enum Packet {
     },
     Cfe {
         has_fup: bool,
+        kind: u8,
+        vector: u8,
+    },
+    Evd {
+        kind: u8,
+        payload: u64,
     },
     TraceStop,
-    /// PAD, VMCS, BBP, BIP, EVD, MNT, and modes that are not known.
+    /// PAD, VMCS, BBP, BIP, MNT, and modes that are not known.
     Other,
     /// Not a packet.
     Bad,
@@ -228,7 +235,7 @@ impl<'a> Packets<'a> {
                         2 => 32,
                         _ => 64,
                     };
-                    (Packet::Exec { bits }, 2)
+                    (Packet::Exec { bits, interrupts: window[1] & 4 != 0 }, 2)
                 }
                 1 => (Packet::Tsx { inside: window[1] & 1 != 0, aborted: window[1] & 2 != 0 }, 2),
                 _ => (Packet::Other, 2),
@@ -281,8 +288,11 @@ impl<'a> Packets<'a> {
                 self.item = None;
                 (Packet::Bep { has_fup: second & 0x80 != 0 }, 2)
             }
-            0x13 => (Packet::Cfe { has_fup: window[2] & 0x80 != 0 }, 4),
-            0x53 => (Packet::Other, 11),
+            0x13 => {
+                let (kind, vector) = (window[2] & 0x1f, window[3]);
+                (Packet::Cfe { has_fup: window[2] & 0x80 != 0, kind, vector }, 4)
+            }
+            0x53 => (Packet::Evd { kind: window[2] & 0x3f, payload: word(window, 3, 8) }, 11),
             0xc3 if window[2] == 0x88 => (Packet::Other, 11),
             0xc3 => (Packet::Bad, 3),
             _ if second & 0x1f == 0x12 && second & 0x40 == 0 => {
@@ -365,9 +375,9 @@ mod tests {
             (&[0b1010_1011], Packet::Cyc(0b10101)),
             (&[0b1010_1111, 0b11, 0b10], Packet::Cyc(0b1_0000_0011_0101)),
             (&[2, 3, 9, 0], Packet::Cbr(9)),
-            (&[0x99, 1], Packet::Exec { bits: 64 }),
-            (&[0x99, 2], Packet::Exec { bits: 32 }),
-            (&[0x99, 0], Packet::Exec { bits: 16 }),
+            (&[0x99, 1], Packet::Exec { bits: 64, interrupts: false }),
+            (&[0x99, 6], Packet::Exec { bits: 32, interrupts: true }),
+            (&[0x99, 0], Packet::Exec { bits: 16, interrupts: false }),
             (&[0x99, 0x21], Packet::Tsx { inside: true, aborted: false }),
             (&[0x99, 0x22], Packet::Tsx { inside: false, aborted: true }),
             (&[2, 0x43, 3, 1, 0, 0, 0, 0], Packet::Pip { cr3: 0x1020, guest: true }),
@@ -382,8 +392,11 @@ mod tests {
             (&[2, 0x63, 0], Packet::Other),
             (&[2, 0x33], Packet::Bep { has_fup: false }),
             (&[2, 0xb3], Packet::Bep { has_fup: true }),
-            (&[2, 0x13, 0x81, 0], Packet::Cfe { has_fup: true }),
-            (&[2, 0x53, 0, 1, 2, 3, 4, 5, 6, 7, 8], Packet::Other),
+            (&[2, 0x13, 0x81, 7], Packet::Cfe { has_fup: true, kind: 1, vector: 7 }),
+            (
+                &[2, 0x53, 0xc1, 1, 2, 3, 4, 5, 6, 7, 8],
+                Packet::Evd { kind: 1, payload: 0x0807_0605_0403_0201 },
+            ),
             (&[2, 0xc3, 0x88, 1, 2, 3, 4, 5, 6, 7, 8], Packet::Other),
             (&[0x0d], Packet::Tip(None)),
             (&[0x11], Packet::Pge(None)),

@@ -95,11 +95,11 @@ pub(super) fn kind(packet: &Packet, bytes: &[u8]) -> &'static str {
         Packet::Exstop { .. } => "EXSTOP",
         Packet::Bep { .. } => "BEP",
         Packet::Cfe { .. } => "CFE",
+        Packet::Evd { .. } => "EVD",
         Packet::TraceStop => "TraceSTOP",
         Packet::Other => match bytes {
             [2, 0xc8, ..] => "VMCS",
             [2, 0x63, ..] => "BBP",
-            [2, 0x53, ..] => "EVD",
             [2, 0xc3, ..] => "MNT",
             [0, ..] => "PAD",
             _ => "BIP",
@@ -149,7 +149,7 @@ impl fmt::Display for Listed<'_> {
             Packet::Tma { ctc, fast } => write!(f, " CTC {ctc:#x} FC {fast:#x}"),
             Packet::Mtc(value) => write!(f, " {value:#x}"),
             Packet::Cbr(_) => write!(f, " {:#x}", self.word(2, 2)),
-            Packet::Exec { bits } => write!(f, " IF:{} {bits}", self.word(1, 1) >> 2 & 1),
+            Packet::Exec { bits, interrupts } => write!(f, " IF:{} {bits}", u8::from(interrupts)),
             Packet::Tsx { inside, aborted } => {
                 write!(f, " TXAbort:{} InTX:{}", u8::from(aborted), u8::from(inside))
             }
@@ -167,10 +167,10 @@ impl fmt::Display for Listed<'_> {
                 write!(f, " {value:#x} Last CState:{last} Deepest CState:{deepest} Wake Reason {reason:#x}")
             }
             Packet::Exstop { has_fup } | Packet::Bep { has_fup } => write!(f, " IP:{}", u8::from(has_fup)),
-            Packet::Cfe { has_fup } => {
-                let (kind, vector) = (self.word(2, 1) & 0x1f, self.word(3, 1));
+            Packet::Cfe { has_fup, kind, vector } => {
                 write!(f, " IP:{} Type {kind:#04x} Vector {vector:#x}", u8::from(has_fup))
             }
+            Packet::Evd { kind, payload } => write!(f, " Type {kind:#04x} Payload {payload:#x}"),
             Packet::Other => match self.kind() {
                 "VMCS" => write!(f, " {:#x}", self.word(2, 5)),
                 "BBP" => {
@@ -178,7 +178,6 @@ impl fmt::Display for Listed<'_> {
                         (if self.word(2, 1) & 0x80 == 0 { 8 } else { 4 }, self.word(2, 1) & 0x1f);
                     write!(f, " SZ {size}-byte Type {kind:#x}")
                 }
-                "EVD" => write!(f, " Type {:#04x} Payload {:#x}", self.word(2, 1) & 0x3f, self.word(3, 8)),
                 "MNT" => write!(f, " {:#x}", self.word(3, 8)),
                 "BIP" => {
                     // PAD packets that belong to the line are zeros above the value.

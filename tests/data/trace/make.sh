@@ -53,6 +53,8 @@ make tasks loop again --psb 200 --one-process --cpus 2 --slice 2000 --mtc
 make own-buffers loop again --psb 200 --one-process --per-thread --slice 2000
 make 32-bit small32 again --psb 150 --slice 700 --mtc
 make filtered loop --psb 100 --mtc --filter "filter 0x122c/0x19e@$programs/loop,filter 0x116f/0x2c@$programs/loop"
+make events loop again --psb 300 --slice 3000 --mtc --event 130 --ptw 400 --ptw-ip
+make paging loop --psb 300 --mtc --kernel $programs/vmlinux --pip --event 150
 make kernel loop --psb 200 --mtc --kernel $programs/vmlinux
 make poke loop --psb 200 --mtc --kernel $programs/vmlinux --poke 400
 make cut loop --psb 200 --cut 701

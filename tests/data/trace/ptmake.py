@@ -9,6 +9,10 @@
     --cyc               CYC packets: cycles since the last one before every TNT and TIP (one cycle per instruction)
     --ptw N             a PTW packet (8 bytes: how many instructions so far) after every N instructions
     --power N           after every N instructions one of: MWAIT, PWRE, EXSTOP and FUP, PWRX; CBR; EXSTOP without an address
+    --event N           after every N instructions one of: a page fault (EVD, CFE, FUP, TIP.PGD, CFE, MODE.Exec, TIP.PGE); a
+                        CFE with a FUP of its own; MODE.Exec and FUP (interrupt flag)
+    --pip               PIP packets in PSB+, and where the kernel begins
+    --ptw-ip            PTW packets have a FUP
     --tsx N             a transaction begins, is committed, begins or is aborted after every N instructions (MODE.TSX, FUP)
     --defer             TIP packets are deferred: TNT bits of branches after them are sent before them (SDM: Deferred TIPs)
     --short-first       the address after a PSB is compressed against 0 (allowed, but perf's look-ahead misreads it)
@@ -44,8 +48,8 @@ import argparse, struct
 from capstone import Cs, CS_ARCH_X86, CS_MODE_32, CS_MODE_64, x86
 A = argparse.ArgumentParser(usage=__doc__)
 A.add_argument('out'); A.add_argument('steps', nargs='+'); A.add_argument('--truth'); A.add_argument('--kernel'); A.add_argument('--filter', default='')
-for o in 'no-retcomp mtc cyc defer short-first per-thread one-process sched-switch'.split(): A.add_argument('--' + o, action='store_true')
-for o, d in dict(psb=2048, repeat=1, copies=1, ovf=0, slice=0, cut=0, cpus=1, ptw=0, power=0, tsx=0, snapshots=0, ring=1200, sample=0, aux_sample=0, poke=0).items(): A.add_argument('--' + o.replace('_', '-'), type=int, default=d)
+for o in 'no-retcomp mtc cyc defer short-first per-thread one-process sched-switch pip ptw-ip'.split(): A.add_argument('--' + o, action='store_true')
+for o, d in dict(psb=2048, repeat=1, copies=1, ovf=0, event=0, slice=0, cut=0, cpus=1, ptw=0, power=0, tsx=0, snapshots=0, ring=1200, sample=0, aux_sample=0, poke=0).items(): A.add_argument('--' + o.replace('_', '-'), type=int, default=d)
 O = A.parse_args()
 FILTERS = [(int(place.split('/')[0], 0), int(place.split('/')[1], 0), file) for place, file in (f.split()[1].split('@') for f in O.filter.split(',') if f)]
 CS = {m: Cs(CS_ARCH_X86, m) for m in (CS_MODE_64, CS_MODE_32)}
@@ -88,7 +92,7 @@ class Encoder:
     """One buffer: of a CPU, or with --per-thread of a process."""
     def __init__(s):
         s.b = bytearray(); s.tnt = []; s.tips = []; s.last = 0; s.stack = []; s.on = False; s.since = 0; s.psbs = 0; s.ctc = None; s.tsc = []; s.now = T0; s.cycled = None
-        s.next_ovf = O.ovf or 1 << 60; s.powers = s.transactions = 0; s.next_power = O.power or 1 << 60; s.next_tsx = O.tsx or 1 << 60; s.lost = 0; s.stops = []; s.mode = CS_MODE_64
+        s.next_ovf = O.ovf or 1 << 60; s.powers = s.transactions = 0; s.next_power = O.power or 1 << 60; s.next_tsx = O.tsx or 1 << 60; s.next_event = O.event or 1 << 60; s.traced_events = 0; s.flag = 4 if O.event else 0; s.lost = 0; s.stops = []; s.mode = CS_MODE_64
     def cyc(s):
         if not O.cyc or s.cycled is None or s.now <= s.cycled: return
         v = s.now - s.cycled; s.cycled = s.now; first = (v & 31) << 3 | 3; v >>= 5; out = [first | (4 if v else 0)]
@@ -128,10 +132,11 @@ class Encoder:
     def mtc(s):
         if O.mtc and s.ctc is not None and s.now // 2 // 64 > s.ctc: s.ctc = s.now // 2 // 64; s.flush(); s.cyc(); s.b += b'\x59' + bytes([s.ctc & 0xff])
     def psb(s, ip):
-        s.flush(); s.b += b'\x02\x82' * 8; s.time(); s.b += b'\x02\x03\x20\0' + s.exec(); s.last = 0; s.stack = []
+        s.flush(); s.b += b'\x02\x82' * 8; s.time(); s.b += b'\x02\x03\x20\0' + s.exec() + (s.pip() if O.pip else b''); s.last = 0; s.stack = []
         if ip is not None: s.ip(0x1d, ip)
         s.b += b'\x02\x23'; s.since = len(s.b); s.psbs += 1
-    def exec(s): return b'\x99' + bytes([2 if s.mode == CS_MODE_32 else 1])
+    def pip(s): return b'\x02\x43' + (0x12345000 >> 4).to_bytes(6, 'little')
+    def exec(s): return b'\x99' + bytes([(2 if s.mode == CS_MODE_32 else 1) | s.flag])
     def begin(s, ip, mode=CS_MODE_64):
         if not s.b or len(s.b) - s.since > O.psb: s.psb(None)
         s.time()
@@ -152,6 +157,17 @@ class Encoder:
     def tsx(s, ip):
         s.flush(); s.cyc(); s.b += b'\x99' + bytes([0x20 | (1, 0, 1, 2)[s.transactions % 4]]); s.ip(0x1d, ip); s.transactions += 1
         if s.transactions % 4 == 0: s.ip(0x0d, ip)
+    def event(s, ip):
+        """-> whether tracing has ended"""
+        s.flush(); s.cyc(); s.traced_events += 1; n = s.traced_events
+        if n % 4 == 1:
+            s.b += b'\x02\x53\0' + (0x7f0000001000 + 16 * n).to_bytes(8, 'little')
+            if n % 8 == 5: s.b += b'\x02\x53\x07' + n.to_bytes(8, 'little')
+            s.b += bytes([2, 0x13, 1, 14]); s.end(ip)
+            s.now += 20; s.time(); s.b += bytes([2, 0x13, 2, 0]); s.flag ^= 4; s.b += s.exec(); return True
+        if n % 4 == 2: s.b += bytes([2, 0x13, 0x80 | 4, 0]); s.ip(0x1d, ip)
+        elif n % 4 == 3: s.flag ^= 4; s.b += s.exec(); s.ip(0x1d, ip)
+        else: s.b += b'\x02\x53\x01' + n.to_bytes(8, 'little') + bytes([2, 0x13, 0x80 | 31, n & 255]); s.ip(0x1d, ip)
     def overflow_over(s, ip): s.b += b'\x02\xf3'; s.last = 0; s.stack = []; s.ip(0x1d, ip)
     def call(s, back): s.stack = (s.stack + [back])[-64:]
     def ret(s, to):
@@ -174,6 +190,7 @@ class Kernel:
         """from `ip` to the far return that leaves -> its address"""
         stack = []; steps = 0
         if O.poke and executed >= O.poke: s.poke(E)
+        if O.pip: E.flush(); E.b += E.pip()
         while True:
             if ip not in s.k: s.k[ip] = classify(ip, s.code[ip - s.base:ip - s.base + 16])
             k, n, t = s.k[ip]; steps += 1; count(E)
@@ -223,9 +240,16 @@ def execute(p, c, E, ip, nxt):
     def say(a, b, k): truth.write('%x %x %s %d %d\n' % (a, b, k, p.pid, c.n))
     if ip not in p.kinds: raise SystemExit('no code for %x' % ip)
     k, n, target = p.kinds[ip]; count(E)
-    if O.ptw and executed % O.ptw == 0: E.flush(); E.b += b'\x02\x32' + executed.to_bytes(8, 'little'); truth.write('# ptw %x %d %d\n' % (executed, p.pid, c.n))
+    if O.ptw and executed % O.ptw == 0:
+        E.flush(); E.b += bytes([2, 0xb2 if O.ptw_ip else 0x32]) + executed.to_bytes(8, 'little')
+        if O.ptw_ip: E.ip(0x1d, ip)
+        truth.write('# ptw %x %d %d\n' % (executed, p.pid, c.n))
     if k == PLAIN and nxt is not None and not O.defer:
         if executed >= E.next_power: E.next_power += O.power; E.power(nxt)
+        if executed >= E.next_event:
+            E.next_event += O.event
+            if E.event(nxt): truth.write('%x - event %d %d\n' % (nxt, p.pid, c.n)); p.off = 'event'
+            return
         if executed >= E.next_tsx:
             E.next_tsx += O.tsx; E.tsx(nxt)
             if E.transactions % 4 == 0: say(nxt, nxt, 'abort')
@@ -374,7 +398,7 @@ now += (O.copies - 1) * span
 IP, TID, TIME, CPU, IDENT = 1, 2, 4, 128, 1 << 16; ST = IP | TID | TIME | CPU | IDENT
 def attr(type, config, period, flags): return struct.pack('<IIQQQQQ', type, 128, config, period, ST, 4, flags).ljust(128, b'\0')
 ALL, DIS, XHV = 1 << 18, 1, 1 << 6; XK = 0 if K else 1 << 5
-config = 0x2401 | (0x800 if O.no_retcomp else 0) | (0x200 | 6 << 14 if O.mtc else 0) | (2 if O.cyc else 0) | (0x1000 if O.ptw else 0) | (0x10 if O.power else 0)  # pt, tsc, branch
+config = 0x2401 | (0x800 if O.no_retcomp else 0) | (0x200 | 6 << 14 if O.mtc else 0) | (2 if O.cyc else 0) | (0x1000 if O.ptw else 0) | (0x10 if O.power else 0) | (1 << 31 if O.event else 0)  # pt, tsc, branch
 n = len(P) if O.per_thread else O.cpus; ids = [[100 + i for i in range(n)], [200 + i for i in range(n)]]
 attrs = [attr(8, config, 1, DIS | ALL | XK | XHV), attr(1, 9, 1, ALL | XK | XHV | 1 << 8 | 1 << 9 | 1 << 13 | 1 << 23 | 1 << 24 | 1 << 26)]
 if O.sched_switch:
@@ -386,7 +410,7 @@ data = rec(69, 0, struct.pack('<Q', len(ids) * n) + b''.join(struct.pack('<QQQQ'
 data += rec(79, 0, struct.pack('<QQQQQBB6x', 0, 1, 0, 0, (1 << 64) - 1, 1, 0))
 priv = [8, 0, 1, 0, 1, 0x400, 0x800, 0 if O.per_thread else 1 if O.sched_switch else 3 if O.cpus > 1 or K else 2, 1 if O.snapshots else 0, 0 if O.per_thread else 1, 0x200, 0x3c000, 2 if O.mtc else 0, 1 if O.mtc else 0, 2, 0x20]
 text = O.filter.encode(); padding = bytes(8 - len(text) % 8) if text else b''
-data += rec(70, 0, struct.pack('<II', 1, 0) + struct.pack('<%dQ' % len(priv), *priv) + struct.pack('<Q', len(text)) + text + padding)
+data += rec(70, 0, struct.pack('<II', 1, 0) + struct.pack('<%dQ' % len(priv), *priv) + struct.pack('<Q', len(text)) + text + padding + (struct.pack('<Q', 1) if O.event else b''))
 if K: data += rec(1, 1, struct.pack('<IIQQQ', 0xffffffff, 0, K.base, K.sym['_end'] - K.base, K.base) + name(b'[kernel.kallsyms]_text') + trailer(0xffffffff, 0))
 for i, b in enumerate(bufs):
     pid = P[i].pid if O.per_thread else P[0].pid; c = 0 if O.per_thread else i

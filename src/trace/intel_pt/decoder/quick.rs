@@ -47,6 +47,12 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         {
             self.told = Some(ip);
         }
+        self.is_on = match packet {
+            Packet::Tip(_) | Packet::Pge(_) => true,
+            Packet::Fup(_) => self.is_on || self.past.is_in_psb,
+            Packet::Pgd(_) | Packet::Overflow | Packet::Bad | Packet::Cut | Packet::TraceStop => false,
+            _ => self.is_on,
+        };
         match packet {
             Packet::Tip(Some(ip)) | Packet::Pge(Some(ip)) | Packet::Fup(Some(ip))
                 if self.is_lost && !self.past.is_in_psb =>
@@ -58,6 +64,11 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
                 self.passed(bound, ip);
             }
             Packet::Tip(ip) => match (self.interrupted.take(), ip) {
+                (None, Some(ip)) if self.flag.now != self.flag.next => {
+                    self.flag.now = self.flag.next;
+                    self.event(Event::InterruptFlag { ip: Some(ip), on: self.flag.next });
+                    self.event(Event::Passed { ip });
+                }
                 (Some(interrupted), Some(to)) => {
                     let Interrupted { from, aborts, .. } = interrupted;
                     self.event(Event::Interrupt { from, to, aborts });
@@ -68,6 +79,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
             },
             Packet::Pge(Some(ip)) => {
                 self.interrupted = None;
+                self.changes_flag();
                 self.event(Event::Begin { ip });
                 self.event(Event::Passed { ip });
             }
@@ -78,12 +90,14 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
                 (None, None) => {}
             },
             Packet::Fup(Some(ip)) if !self.past.is_in_psb => {
-                let bound = std::mem::take(&mut self.bound);
-                let aborts = bound.transaction.is_some_and(|transaction| transaction.aborted);
-                self.passed(bound, ip);
-                if !bound.is_some() || bound.control || aborts {
-                    self.interrupted = Some(Interrupted { from: ip, is_certain: !bound.control, aborts });
+                let mut bound = std::mem::take(&mut self.bound);
+                if self.flag.end == self.flow.point.offset {
+                    bound.flag = Some(self.flag.next);
+                    self.flag.now = self.flag.next;
                 }
+                self.passed(bound, ip);
+                let control = bound.control.take_if(|control| !control.has_fup);
+                self.interrupted = bound.interrupted(ip, control);
             }
             Packet::Fup(None) if !self.past.is_in_psb => self.bound = Bound::default(),
             Packet::Tsx { inside, aborted } if !self.past.is_in_psb => {
@@ -106,7 +120,8 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
     fn passed(&mut self, bound: Bound, ip: u64) {
         self.events(Bound { ptwrite: None, transaction: None, ..bound }, Some(ip));
         self.event(Event::Passed { ip });
-        self.events(Bound { mwait: None, enter: None, stop: false, ..bound }, Some(ip));
+        let rest = Bound { mwait: None, enter: None, stop: false, control: None, flag: None, ..bound };
+        self.events(rest, Some(ip));
     }
 
     fn lose(&mut self, reason: Reason) {
