@@ -102,6 +102,13 @@ impl Itrace {
         Ok(pass)
     }
 
+    /// Samples of branches and instructions of Intel PT have the bytes of their instruction, too, behind that data.
+    #[must_use]
+    pub fn with_instructions(mut self) -> Itrace {
+        self.options.bytes = true;
+        self
+    }
+
     /// Selects the branches that may lead to another function, with flags: calls, returns, jumps that no condition decides,
     /// and where tracing begins and ends. Code is searched for in the places of `ids`.
     #[must_use]

@@ -56,6 +56,8 @@ pub(super) struct ItraceOptions {
     pub(super) flags: bool,
     /// There they also say what was counted since the sample before.
     pub(super) ipc: bool,
+    /// Behind that, they have the bytes of the instruction.
+    pub(super) bytes: bool,
     /// Jumps that no condition decides are selected, too.
     pub(super) jumps: bool,
     /// `o`, `I`: samples that PEBS wrote to the trace, and events of interrupts.

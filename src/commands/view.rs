@@ -20,7 +20,8 @@ use crate::io::target::Named;
 /// shown as their kernel prints them; what that needs more than the recording for is shown field by field.
 ///
 /// --itrace decodes a hardware trace first, as perfx inject --itrace does, into a temporary file. Of Intel PT, -F
-/// +flags tells calls from returns and jumps, and +ipc the instructions in a core cycle.
+/// +flags tells calls from returns and jumps, +ipc the instructions in a core cycle, and +insn,+insnlen the bytes of
+/// each instruction.
 ///
 /// Examples:
 ///   perfx view perf.data --head 20
@@ -34,7 +35,7 @@ pub(crate) struct View {
     #[command(flatten)]
     input: InputArgs,
     /// Fields to show: comm, pid, tid, cpu, time, period, event, trace, addr, weight, cgroup, ip, sym, symoff, dso,
-    /// srcline, brstack, flags, ipc, synth, phys_addr, data_page_size, code_page_size; or +FIELD and -FIELD to change
+    /// srcline, brstack, insn, insnlen, flags, ipc, synth, phys_addr, data_page_size, code_page_size; or +FIELD and -FIELD to change
     /// those that perf script shows by default
     #[arg(help_heading = "Lines", short = 'F', long, value_name = "FIELD,…", allow_hyphen_values = true)]
     fields: Option<String>,
@@ -77,7 +78,10 @@ impl View {
         let (filter, threads) = (self.stacks.filter()?, self.stacks.threads());
         let recording = Source::of(&self.input).open_indexed()?;
         let recording = match &self.itrace {
-            Some(letters) => with_trace(recording, letters.as_deref(), &ids, threads, &mut report)?,
+            Some(letters) => {
+                let wanted = (letters.as_deref(), options.fields.shows_instructions());
+                with_trace(recording, wanted, &ids, threads, &mut report)?
+            }
             None => recording,
         };
         let recording = with_chains(recording, &ids, threads, &mut report)?;

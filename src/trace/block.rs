@@ -51,6 +51,21 @@ pub struct Block {
 /// A longer run of instructions without a branch is several blocks, so that the work for a packet has a bound.
 const MOST_INSTRUCTIONS: u32 = 1 << 7;
 
+impl Block {
+    /// The size of addresses in its code, bits: 16, 32 or 64.
+    pub fn bits(&self) -> u32 {
+        self.bits.into()
+    }
+}
+
+/// The length of the x86 instruction with which `code` begins, bytes; `None` if it does not begin with a whole one. `bits`
+/// is the size of addresses: 16, 32 or 64.
+pub fn instruction_length(bits: u32, code: &[u8]) -> Option<usize> {
+    let mut decoder = Decoder::new(bits, code, DecoderOptions::NONE);
+    let instruction = decoder.decode();
+    (!instruction.is_invalid()).then(|| instruction.len())
+}
+
 /// More blocks are not kept, nor more instructions in them.
 const MOST_BLOCKS: usize = 1 << 16;
 const MOST_LENGTHS: usize = 1 << 21;

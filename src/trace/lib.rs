@@ -68,7 +68,7 @@ mod sink;
 mod step;
 mod visit;
 
-pub use self::block::{Block, Blocks};
+pub use self::block::{Block, Blocks, instruction_length};
 pub use self::bytes::Trace;
 pub use self::count::{Counter, Ends, Joint, Place, Run, Sums};
 pub use self::image::{Image, Mapping, Space, Switch};

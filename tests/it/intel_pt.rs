@@ -539,6 +539,9 @@ fn view_shows_the_lines_of_perf_script() {
             ("filtered", "bi10ile", Some("+flags,+brstack")),
             ("filtered", "bqi", None),
             ("switch", "bi5i", Some("+flags")),
+            ("times", "bi10iy", Some("+insn,+insnlen,+ipc")),
+            ("32-bit", "i7i", Some("+insn,+flags")),
+            ("filtered", "cri3i", Some("+insnlen")),
             ("events", "bIwe", None),
             ("events", "bi10iIwl4", Some("+brstack")),
             ("events", "qbiI", None),
@@ -558,7 +561,15 @@ fn view_shows_the_lines_of_perf_script() {
                     .to_vec();
             args.extend(fields.iter().map(Into::into));
             let ours = perfx(args).text();
-            let lines = |text: &str| text.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>();
+            // Where tracing begins, perf shows the instruction of the branch before.
+            let begins = " 0 [unknown] ([unknown])";
+            let lines = |text: &str| -> Vec<String> {
+                let shown = |line: &str| match line.split_once(" ilen: ") {
+                    Some((front, _)) if front.ends_with(begins) => front.to_owned(),
+                    _ => line.trim_end().to_owned(),
+                };
+                text.lines().map(shown).collect()
+            };
             let what = format!("{name} {letters}");
             assert!(lines(&theirs).len() > 1, "{what}");
             let [mut theirs, mut ours] = [theirs, ours].map(|text| lines(&text));

@@ -1,6 +1,7 @@
 //! Makes samples of what was decoded of a buffer, as perf 7.3 does (tools/perf/util/intel-pt.c and
 //! intel-pt-decoder.c).
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use perfx_auxtrace::Task;
@@ -9,7 +10,7 @@ use perfx_format::record::aux::Auxtrace;
 use perfx_format::record::aux_error::AuxtraceError;
 use perfx_format::record::cpumode;
 use perfx_format::sample::{BranchFlags, FlowFlags, NewSample};
-use perfx_trace::{Blocks, Event, Fault, Kind, PathId, Reason, Space, Step};
+use perfx_trace::{Blocks, Event, Fault, Image as _, Kind, PathId, Reason, Space, Step, instruction_length};
 
 use super::asked::{self, Asked, Asking};
 use super::context::Context;
@@ -51,6 +52,8 @@ pub(super) struct Sampler<'c> {
     in_transaction: u64,
     /// What the next branch that needs a packet makes of the interrupt flag, if it changes it.
     flag: Option<bool>,
+    /// The size of addresses in the code.
+    bits: u32,
     /// What belongs to the next event such as an interrupt, as its raw data has it.
     data: Vec<u32>,
     /// Where tracing has ended.
@@ -203,6 +206,7 @@ impl<'c> Sampler<'c> {
             changed: None,
             in_transaction: 0,
             flag: None,
+            bits: 64,
             data: Vec::new(),
             ended: 0,
             ticks: 0,
@@ -370,6 +374,9 @@ impl<'c> Sampler<'c> {
     #[inline(always)]
     fn step(&mut self, step: Step, blocks: &Blocks, made: &mut impl Samples) {
         let block = &blocks[step.block];
+        if self.events.bytes {
+            self.bits = block.bits();
+        }
         // A branch that leads out of the code that is traced needs one, too.
         let leads_out = step.to.is_none() && matches!(block.kind, Kind::Jump | Kind::Call);
         let needs_packet = step.count == block.count && (leads_out || needs_packet(block.kind));
@@ -458,13 +465,14 @@ impl<'c> Sampler<'c> {
         let period = total.wrapping_sub(std::mem::replace(&mut self.sampled, total));
         if let Some(event) = &self.events.sampled.instructions {
             let raw = self.raw(flow, 0, Kinds::Instructions, total);
-            let sample = NewSample { ip, period, raw: self.counted_part(&raw), ..self.new_sample(event, ip) };
+            let sample = NewSample { ip, period, raw: &self.raw_at(&raw, ip), ..self.new_sample(event, ip) };
             self.push_with_history(sample, event, made);
         }
         if let Some(event) = &self.events.sampled.cycles
             && let Some(counted) = self.counted(Kinds::Cycles, total)
         {
             let raw = raw(flow | self.transaction_flow(flow), 0, counted);
+            let raw = self.raw_at(&raw, ip);
             let sample = NewSample { ip, period: counted.cycles, raw: &raw, ..self.new_sample(event, ip) };
             self.push_with_history(sample, event, made);
         }
@@ -484,6 +492,30 @@ impl<'c> Sampler<'c> {
     /// Raw data without counts if nothing is counted.
     fn counted_part<'r>(&self, raw: &'r [u32; 7]) -> &'r [u32] {
         if self.cycles.is_some() { raw } else { &raw[..3] }
+    }
+
+    /// The raw data of a sample, with the bytes of the instruction at `ip` if these are wanted.
+    fn raw_at<'r>(&self, raw: &'r [u32; 7], ip: u64) -> Cow<'r, [u32]> {
+        let raw = self.counted_part(raw);
+        match self.events.bytes {
+            true => Cow::Owned([raw, &self.instruction_at(ip)].concat()),
+            false => Cow::Borrowed(raw),
+        }
+    }
+
+    /// The bytes of an instruction, with their number in front of them.
+    #[cold]
+    fn instruction_at(&self, ip: u64) -> [u32; 4] {
+        let mut bytes = [0; 16];
+        if ip != 0
+            && let Some(mapping) = self.context.code.code(self.space, ip, self.ticks)
+            && let Some(code) = mapping.bytes.get((ip - mapping.start) as usize..)
+            && let Some(len) = instruction_length(self.bits, code)
+        {
+            bytes[0] = len as u8;
+            bytes[1..].iter_mut().zip(&code[..len]).for_each(|(to, from)| *to = *from);
+        }
+        std::array::from_fn(|at| u32::from_le_bytes([0, 1, 2, 3].map(|byte| bytes[4 * at + byte])))
     }
 
     /// Adds a sample, with what was before it.
@@ -570,7 +602,7 @@ impl<'c> Sampler<'c> {
             let sample = self.new_sample(event, if from != 0 { from } else { to });
             let raw = self.raw(flow, behind, Kinds::Branches, self.instructions);
             self.push(
-                NewSample { ip: from, addr: to, period: 1, raw: self.counted_part(&raw), ..sample },
+                NewSample { ip: from, addr: to, period: 1, raw: &self.raw_at(&raw, from), ..sample },
                 event,
                 made,
             );

@@ -222,15 +222,17 @@ pub(crate) fn with_chains(
     rewritten(recording, vec![Box::new(ConvertCallchain::if_possible(ids.clone()))], threads, report)
 }
 
-/// The recording with its hardware trace decoded, as `letters` of `perf script --itrace` say, into a temporary file.
+/// The recording with its hardware trace decoded, as `letters` of `perf script --itrace` say, into a temporary file;
+/// samples have the bytes of their instruction if the second one is true.
 pub(crate) fn with_trace(
     recording: Recording,
-    letters: Option<&str>,
+    (letters, instructions): (Option<&str>, bool),
     ids: &IdOptions,
     threads: usize,
     report: &mut Report,
 ) -> Result<Recording> {
     let pass = Itrace::to_look_at(letters, ids.clone()).map_err(usage)?;
+    let pass = if instructions { pass.with_instructions() } else { pass };
     rewritten(recording, vec![Box::new(pass)], threads, report)
 }
 

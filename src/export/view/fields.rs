@@ -29,6 +29,8 @@ pub enum Field {
     Dso,
     Srcline,
     Brstack,
+    Insn,
+    Insnlen,
     PhysAddr,
     DataPageSize,
     CodePageSize,
@@ -46,6 +48,7 @@ impl Field {
             Field::Flags => (sample_type::RAW, "what kind of branch it was"),
             Field::Synth => (sample_type::RAW, "data of a trace"),
             Field::Ipc => (sample_type::RAW, "how many cycles it took"),
+            Field::Insn | Field::Insnlen => (sample_type::RAW, "its instruction"),
             Field::Trace => (sample_type::RAW, "raw data (perf record -R, and tracepoints always)"),
             Field::Addr => (sample_type::ADDR, "the address (perf record --data)"),
             Field::Weight => {
@@ -67,7 +70,7 @@ impl Field {
     fn is_of(self, event: &Event, decoded: bool) -> bool {
         let attr = event.attr();
         let is_of_kind = match self {
-            Field::Flags | Field::Ipc => decoded && attr.type_ == HARDWARE,
+            Field::Flags | Field::Ipc | Field::Insn | Field::Insnlen => decoded && attr.type_ == HARDWARE,
             Field::Synth => attr.type_ == synth::TYPE,
             _ => true,
         };
@@ -132,6 +135,11 @@ impl FieldChoice {
     pub(super) fn shows_targets(&self) -> bool {
         let is_default = self.only.is_none() && self.without.is_empty();
         (is_default && self.with.iter().all(|field| *field == Field::Flags)) || self.names(Field::Addr)
+    }
+
+    /// True if the bytes of instructions or their number are shown.
+    pub fn shows_instructions(&self) -> bool {
+        self.names(Field::Insn) || self.names(Field::Insnlen)
     }
 
     /// True if the user named the field.

@@ -196,6 +196,7 @@ impl<'v> SampleWriter<'v> {
                 out.extend_from_slice(format!("{} ", shown_flags(flags)).as_bytes());
             }
         }
+        push_instruction(out, form, parts.raw);
         if form.has(Field::PhysAddr) {
             push_address(out, parts.phys_addr.unwrap_or(0));
         }
@@ -259,6 +260,7 @@ impl<'v> SampleWriter<'v> {
             self.push_symbol(out, form.frame(), at, address)?;
         }
         push_ipc(out, form, shown);
+        push_instruction(out, form, parts.raw);
         out.push(b'\n');
         Ok(())
     }
@@ -481,6 +483,18 @@ fn push_ipc(out: &mut Vec<u8>, form: &Form<'_>, shown: Shown<'_>) {
         let hundredths = u128::from(instructions) * 100 / u128::from(cycles);
         let (whole, rest) = (hundredths / 100, hundredths % 100);
         out.extend_from_slice(format!(" \t IPC: {whole}.{rest:02} ({instructions}/{cycles}) ").as_bytes());
+    }
+}
+
+/// Appends the length of the instruction and its bytes, if they are shown.
+fn push_instruction(out: &mut Vec<u8>, form: &Form<'_>, raw: Option<&[u8]>) {
+    let bytes = raw.and_then(FlowFlags::instruction).unwrap_or_default();
+    if form.has(Field::Insnlen) {
+        out.extend_from_slice(format!(" ilen: {}", bytes.len()).as_bytes());
+    }
+    if form.has(Field::Insn) && !bytes.is_empty() {
+        out.extend_from_slice(b" insn:");
+        bytes.iter().for_each(|byte| out.extend_from_slice(format!(" {byte:02x}").as_bytes()));
     }
 }
 

@@ -56,6 +56,12 @@ impl FlowFlags {
         Some((word(12)?, word(20)?))
     }
 
+    /// In the raw data of a sample of Intel PT, the bytes of its instruction; `None` if there is no room for them.
+    pub fn instruction(raw: &[u8]) -> Option<&[u8]> {
+        let (len, bytes) = raw.get(28..44)?.split_first()?;
+        bytes.get(..usize::from(*len))
+    }
+
     /// As perf writes them: whether tracing begins or ends, the kind of branch, and whether it is in a transaction.
     pub fn text(self) -> String {
         let rest = self.0 & !(FlowFlags::BEGIN | FlowFlags::END | FlowFlags::IN_TRANSACTION);
