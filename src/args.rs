@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
 use perfx_format::RecordType;
-use perfx_look::json::write_json;
+use perfx_look::json::push_json;
 use perfx_pipeline::did_you_mean;
 use serde::Serialize;
 
@@ -93,7 +93,7 @@ pub(crate) fn json_line(line: &impl Serialize) -> Result<String> {
 
 fn json(value: &impl Serialize, indented: bool) -> Result<String> {
     let mut text = Vec::new();
-    write_json(&mut text, value, indented)?;
+    push_json(&mut text, value, indented)?;
     text.push(b'\n');
     Ok(String::from_utf8(text)?)
 }

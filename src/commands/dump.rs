@@ -16,7 +16,7 @@ use perfx_format::read::{Batch, Form, Recording};
 use perfx_format::{
     Endian, Feature, HexNumber, Kinds, Origin, Record, RecordType, Value, ValueFields, push_hex,
 };
-use perfx_look::json::{Document, Fields, HexDigits, Kind, Offset, Place, write_json};
+use perfx_look::json::{Document, Fields, HexDigits, Kind, Offset, Place, push_json};
 use perfx_look::render::{self, Style, push_line, push_number};
 use perfx_pipeline::{Level, Purpose, Report, scan_past};
 use schemars::JsonSchema;
@@ -178,8 +178,7 @@ impl<W: Write> Shown<W> {
     /// Writes one part or record in either JSON form.
     fn json(&mut self, part: Printed<'_>) -> io::Result<()> {
         if self.format == Format::Ndjson {
-            write_json(&mut self.out, &Output::new(part), false)?;
-            return self.out.write_all(b"\n");
+            return self.line(&Output::new(part), b"\n");
         }
         match &part {
             Printed::Header(header) => self.member(0, header),
@@ -197,7 +196,15 @@ impl<W: Write> Shown<W> {
         if member > 0 {
             self.out.write_all(if std::mem::replace(begun, true) { b",\n" } else { b"\n" })?;
         }
-        Ok(serde_json::to_writer(&mut self.out, part)?)
+        self.line(part, b"")
+    }
+
+    /// Writes JSON in one line, and what ends it.
+    fn line(&mut self, value: &impl Serialize, end: &[u8]) -> io::Result<()> {
+        let mut line = Vec::new();
+        push_json(&mut line, value, false)?;
+        line.extend_from_slice(end);
+        self.out.write_all(&line)
     }
 
     /// Writes the text of whole records.
@@ -251,7 +258,7 @@ impl<W: Write> Shown<W> {
                 self.close()?;
                 if let Some(error) = error {
                     self.out.write_all(b",\n\"error\": ")?;
-                    write_json(&mut self.out, &error, false)?;
+                    self.line(&error, b"")?;
                 }
                 self.out.write_all(b"}\n")?;
             }
@@ -540,10 +547,10 @@ impl Records {
         if self.format == Format::Json {
             text.extend_from_slice(b",\n");
             #[expect(clippy::let_underscore_must_use, reason = "writing to memory cannot fail")]
-            let _ = write_json(&mut *text, &entry, false);
+            let _ = push_json(text, &entry, false);
         } else {
             #[expect(clippy::let_underscore_must_use, reason = "writing to memory cannot fail")]
-            let _ = write_json(&mut *text, &Output::new(Printed::Record(entry)), false);
+            let _ = push_json(text, &Output::new(Printed::Record(entry)), false);
             text.push(b'\n');
         }
         if kind == RecordType::AUXTRACE && self.lists(record) {

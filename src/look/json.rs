@@ -3,7 +3,6 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::io::{self, Write};
 
 use perfx_format::read::Form;
 use perfx_format::{Endian, HexNumber, Origin, RecordType, Value, ValueFields, hex};
@@ -82,48 +81,48 @@ pub fn schema<T: JsonSchema>() -> Json {
     schema.to_value()
 }
 
-/// Writes JSON, indented or in one line. Unlike serde_json, it also escapes DEL and the controls from U+0080 to U+009F,
+/// Appends JSON, indented or in one line. Unlike serde_json, it also escapes DEL and the controls from U+0080 to U+009F,
 /// because a terminal obeys them.
 ///
 /// # Errors
 ///
-/// Those of `out`, and of types that are not JSON.
-pub fn write_json(out: impl Write, value: &impl Serialize, indented: bool) -> serde_json::Result<()> {
-    let out = Escaping(out);
-    if indented { serde_json::to_writer_pretty(out, value) } else { serde_json::to_writer(out, value) }
+/// The value has a type that JSON lacks.
+pub fn push_json(out: &mut Vec<u8>, value: &impl Serialize, indented: bool) -> serde_json::Result<()> {
+    let begin = out.len();
+    if indented {
+        serde_json::to_writer_pretty(&mut *out, value)?;
+    } else {
+        serde_json::to_writer(&mut *out, value)?;
+    }
+    // To look at each piece that serde_json writes would take as long as to write them. Without a branch for each byte,
+    // the compiler compares many at once.
+    let may_be =
+        |chunk: &[u8]| chunk.iter().fold(false, |found, &byte| found | (byte == 0x7f) | (byte == 0xc2));
+    if out[begin..].chunks(256).any(may_be) {
+        let plain = out.split_off(begin);
+        push_escaped(out, &plain);
+    }
+    Ok(())
 }
 
-struct Escaping<W>(W);
-
-impl<W: Write> Write for Escaping<W> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut rest = bytes;
-        // All of them are in strings, and serde_json never cuts a character in two.
-        while let Some(at) = rest.iter().position(|&byte| byte == 0x7f || byte == 0xc2) {
-            let (plain, from) = rest.split_at(at);
-            self.0.write_all(plain)?;
-            rest = match from {
-                [0x7f, after @ ..] => {
-                    self.0.write_all(b"\\u007f")?;
-                    after
-                }
-                [0xc2, control @ 0x80..=0x9f, after @ ..] => {
-                    write!(self.0, "\\u{control:04x}")?;
-                    after
-                }
-                _ => {
-                    let (byte, after) = from.split_at(1);
-                    self.0.write_all(byte)?;
-                    after
-                }
-            };
-        }
-        self.0.write_all(rest)?;
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
+/// Appends JSON with escapes for what it may have in its strings.
+fn push_escaped(out: &mut Vec<u8>, mut json: &[u8]) {
+    loop {
+        json = match json {
+            [] => break,
+            [0x7f, rest @ ..] => {
+                out.extend_from_slice(b"\\u007f");
+                rest
+            }
+            [0xc2, control @ 0x80..=0x9f, rest @ ..] => {
+                out.extend_from_slice(format!("\\u{control:04x}").as_bytes());
+                rest
+            }
+            [byte, rest @ ..] => {
+                out.push(*byte);
+                rest
+            }
+        };
     }
 }
 
@@ -436,7 +435,7 @@ mod tests {
         let text = "a\u{7f}b\u{85}\u{9f}é\u{a0}\u{1b}";
         for indented in [false, true] {
             let mut json = Vec::new();
-            write_json(&mut json, &[text], indented).unwrap();
+            push_json(&mut json, &[text], indented).unwrap();
             let json = String::from_utf8(json).unwrap();
             assert!(json.contains(r"a\u007fb\u0085\u009fé"), "{json}");
             assert!(!json.chars().any(|char| char.is_control() && char != '\n'), "{json:?}");

@@ -71,3 +71,20 @@ fn records_of_a_pipe_are_shown_before_it_ends() {
     drop(pipe);
     dump.wait().unwrap();
 }
+
+/// The features of the JSON document, unlike all else, had the controls that a terminal obeys.
+#[test]
+fn json_of_features_has_no_control_characters() {
+    let folder = temp();
+    let path = folder.path().join("named.data");
+    let mut bytes = Fixture::new("recorded/plain.p61.data").bytes();
+    let name = b"perfx-host";
+    let at = bytes.windows(name.len()).position(|window| window == name).unwrap();
+    bytes[at] = 0x7f;
+    fs::write(&path, &bytes).unwrap();
+    for format in ["json", "ndjson"] {
+        let text = dump(&path, format, "1").text();
+        assert!(text.contains(r"\u007ferfx-host"), "{format}");
+        assert!(!text.chars().any(|char| char.is_control() && char != '\n'), "{format}");
+    }
+}

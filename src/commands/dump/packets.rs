@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use perfx_auxtrace::{ListedPacket, Listing};
 use perfx_format::{Kinds, Layouts, Record, RecordType};
-use perfx_look::json::{Hex, HexDigits, write_json};
+use perfx_look::json::{Hex, HexDigits, push_json};
 use perfx_pipeline::{Level, Report, counted};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -65,6 +65,7 @@ impl Packets {
             out.write_all(b",\"packets\":[")?;
         }
         let mut is_first = true;
+        let mut json = Vec::new();
         let is_known = self.listing.list(record, |packet| {
             if is_text {
                 return line(&packet, out);
@@ -74,7 +75,9 @@ impl Packets {
             }
             let ListedPacket { offset, bytes, id: trace_id, text: packet } = packet;
             let (offset, raw) = (Hex(offset), bytes.map(HexDigits));
-            Ok(write_json(&mut *out, &PacketEntry { offset, raw, trace_id, packet }, false)?)
+            json.clear();
+            push_json(&mut json, &PacketEntry { offset, raw, trace_id, packet }, false)?;
+            out.write_all(&json)
         })?;
         self.unknown += u64::from(!is_known);
         match self.format {

@@ -1,7 +1,7 @@
 //! Writes a sample as a line of JSON.
 
 use perfx_format::sample::{Branch, Branches, Sample};
-use perfx_look::json::{Decimal, Document, Hex, Text, write_json};
+use perfx_look::json::{Decimal, Document, Hex, Text, push_json};
 use perfx_pipeline::{Error, Result};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -239,14 +239,14 @@ pub(super) fn push_frames(
         if number > 0 {
             out.push(b',');
         }
-        write_json(&mut *out, &frame(form, address, call, past), false).map_err(failed)?;
+        push_json(out, &frame(form, address, call, past), false).map_err(failed)?;
     }
     Ok(())
 }
 
 /// Appends the fields of a sample.
 pub(super) fn begin(out: &mut Vec<u8>, line: SampleLine<'_>) -> Result<()> {
-    write_json(out, &Line::new(Body::Sample(Box::new(line))), false).map_err(failed)
+    push_json(out, &Line::new(Body::Sample(Box::new(line))), false).map_err(failed)
 }
 
 /// The elements of the array that ends a line. They are not serialised with it, because they are written once and
