@@ -32,13 +32,13 @@ impl RecordedSample {
 }
 
 /// The sample with these parts (CALLCHAIN, BRANCH_STACK), as far as its event lacks them. A sample that would be larger
-/// than a record can be gets empty ones.
+/// than a record can be gets empty ones. Also says whether it has what was found.
 pub(super) fn extended(
     record: &Record<'_>,
     layout: &Layout,
     parts: u64,
     found: Option<History>,
-) -> Result<Vec<u8>> {
+) -> Result<(Vec<u8>, bool)> {
     let lacks = |part| parts & part & !layout.sample_type != 0;
     let sample = Sample::parse(record, layout)?;
     let ip = sample.ip.unwrap_or(0);
@@ -49,7 +49,9 @@ pub(super) fn extended(
     }
     let chain = lacks(st::CALLCHAIN).then_some(&chain[..]);
     let branches = lacks(st::BRANCH_STACK).then_some(&branches[..]);
-    let whole = with_history(record, layout, &sample, chain, branches);
-    let empty = || with_history(record, layout, &sample, chain.map(|_| &[][..]), branches.map(|_| &[][..]));
-    Ok(whole.or_else(|_| empty())?)
+    if let Ok(whole) = with_history(record, layout, &sample, chain, branches) {
+        return Ok((whole, true));
+    }
+    let empty = with_history(record, layout, &sample, chain.map(|_| &[][..]), branches.map(|_| &[][..]));
+    Ok((empty?, false))
 }

@@ -9,7 +9,7 @@ use perfx_format::sample::without_parts as sample_without;
 use perfx_format::{
     Feature, Kinds, Layouts, Record, RecordType, sample_type as st, with_history_parts, without_parts,
 };
-use perfx_pipeline::{Begin, Emit, Report, Result};
+use perfx_pipeline::{Begin, Emit, Level, Report, Result, counted};
 
 use super::events::{self, Decoded};
 use super::others::{History, RecordedSample, extended};
@@ -52,8 +52,9 @@ pub(super) struct Decode<D> {
     decoded_from: usize,
     /// Recorded samples have AUX data.
     has_aux: bool,
-    /// What they get from the trace.
+    /// What they get from the trace, and the number of those that are too large to get it.
     parts: u64,
+    too_large: u64,
     identifies: bool,
 }
 
@@ -79,6 +80,7 @@ impl<D: Decoder> Decode<D> {
             decoded_from: 0,
             has_aux: false,
             parts: 0,
+            too_large: 0,
             identifies: false,
         }
     }
@@ -86,7 +88,7 @@ impl<D: Decoder> Decode<D> {
 
 impl<D: Decoder> Decode<D> {
     /// A sample that was recorded: AUX data in it means nothing any more, and it may get something from the trace.
-    fn recorded(&self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
+    fn recorded(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
         let layout = self.layouts.layout_of(&record).filter(|_| self.has_aux || self.parts != 0);
         let Some(layout) = layout else { return out.keep(record) };
         let cut = layout.sample_type & st::AUX != 0;
@@ -99,7 +101,9 @@ impl<D: Decoder> Decode<D> {
         layout.sample_type &= !st::AUX;
         let bytes = without.as_deref().unwrap_or(record.bytes());
         let sample = Record::new(bytes, &[], record.origin(), record.endian())?;
-        out.replace(&record, &extended(&sample, &layout, self.parts, history)?)
+        let (bytes, has_all) = extended(&sample, &layout, self.parts, history)?;
+        self.too_large += u64::from(!has_all);
+        out.replace(&record, &bytes)
     }
 }
 
@@ -164,5 +168,12 @@ impl<D: Decoder> Step for Decode<D> {
 
     fn finish(&mut self, report: &mut Report) {
         self.decoder.finish(report);
+        if self.too_large > 0 {
+            let samples = counted(self.too_large, "recorded sample", "recorded samples");
+            let what = format!(
+                "{samples} would be larger than a record can be with what the trace tells, and got nothing"
+            );
+            report.say(Level::Loss, what);
+        }
     }
 }

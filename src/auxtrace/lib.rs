@@ -38,7 +38,7 @@ pub use self::decode::{Part, Tracer, UNIT, Work, decode};
 pub use self::image::{Code, Known, Used};
 pub use self::intel_pt::IntelPt;
 pub use self::kernel::KernelText;
-pub use self::listing::{ListedPacket, Listing};
+pub use self::listing::{ListedPacket, Listing, trace_of};
 pub use self::needed::Needed;
 pub use self::pieces::ByThread;
 pub use self::places::Places;

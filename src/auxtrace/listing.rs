@@ -1,10 +1,11 @@
-//! Lists the packets in AUXTRACE records as text, in the words of perf (Intel PT) and OpenCSD (CoreSight).
+//! Lists the packets in AUXTRACE records and samples as text, in the words of perf (Intel PT) and OpenCSD (CoreSight).
 
 use std::collections::{BTreeMap, HashMap};
 use std::iter::Peekable;
 
 use perfx_format::record::aux::{Aux, Auxtrace, AuxtraceInfo};
-use perfx_format::{Kinds, Layouts, Record, RecordType};
+use perfx_format::sample::Sample;
+use perfx_format::{Kinds, Layouts, Record, RecordType, sample_type as st};
 use perfx_trace::{Trace, coresight, intel_pt};
 
 use crate::coresight::{TraceUnit, Written};
@@ -32,7 +33,7 @@ struct Last {
 /// A packet.
 #[derive(Debug)]
 pub struct ListedPacket<'a> {
-    /// Its offset in the data of the AUXTRACE record.
+    /// Its offset in the data of the record.
     pub offset: u64,
     /// The bytes of a packet of Intel PT. Those of CoreSight are not contiguous.
     pub bytes: Option<&'a [u8]>,
@@ -40,6 +41,18 @@ pub struct ListedPacket<'a> {
     pub id: Option<u8>,
     /// In words.
     pub text: String,
+}
+
+/// The trace in a record: the data of an AUXTRACE record, or of a sample (`perf record --aux-sample`).
+pub fn trace_of<'r>(record: &Record<'r>, layouts: &Layouts) -> Option<&'r [u8]> {
+    match record.kind() {
+        RecordType::AUXTRACE => Some(record.payload()),
+        RecordType::SAMPLE => {
+            let layout = layouts.layout_of(record).filter(|layout| layout.sample_type & st::AUX != 0)?;
+            Sample::parse(record, layout).ok()?.aux.filter(|data| !data.is_empty())
+        }
+        _ => None,
+    }
 }
 
 impl Listing {
@@ -64,8 +77,8 @@ impl Listing {
         self.units = None;
     }
 
-    /// Calls `each` for the packets in an AUXTRACE record, in the order of their places. False if they are of a tracer
-    /// whose packets are not listed, or if no record in front of it describes them.
+    /// Calls `each` for the packets in a record of [`trace_of`], in the order of their places. False if they are of a
+    /// tracer whose packets are not listed there, or if no record in front of it describes them.
     ///
     /// # Errors
     ///
@@ -73,10 +86,10 @@ impl Listing {
     pub fn list<E>(
         &mut self,
         record: &Record<'_>,
+        layouts: &Layouts,
         mut each: impl FnMut(ListedPacket<'_>) -> Result<(), E>,
     ) -> Result<bool, E> {
-        let Some(chunk) = Auxtrace::of(record) else { return Ok(false) };
-        let data = record.payload();
+        let Some(data) = trace_of(record, layouts) else { return Ok(false) };
         if self.is_pt {
             for packet in intel_pt::list(data) {
                 let (offset, bytes) = (packet.offset as u64, Some(packet.bytes));
@@ -84,6 +97,7 @@ impl Listing {
             }
             return Ok(true);
         }
+        let Some(chunk) = Auxtrace::of(record) else { return Ok(false) };
         let units = &*self.units.get_or_insert_with(|| self.written.known_units().unwrap_or_default());
         if units.is_empty() {
             return Ok(false);

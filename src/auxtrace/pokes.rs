@@ -14,9 +14,14 @@ pub(crate) struct Poke {
 }
 
 impl Poke {
+    /// The most of them; later ones are ignored.
+    pub(crate) const MOST: usize = 1 << 13;
+
+    /// `None` if it is not of the kernel, or longer than any that the kernel makes.
     pub(crate) fn new(poke: &TextPoke<'_>, time: u64) -> Option<Poke> {
         let TextPoke { address, old, new } = *poke;
-        (address >= KERNEL_START).then(|| Poke { time, address, old: old.into(), new: new.into() })
+        let is_of_kernel = address >= KERNEL_START && old.len().max(new.len()) <= LONGEST;
+        is_of_kernel.then(|| Poke { time, address, old: old.into(), new: new.into() })
     }
 
     fn end(&self) -> u64 {
@@ -40,14 +45,16 @@ pub(crate) struct Site {
 /// So many bytes behind a place are in its versions. A block of code is seldom longer.
 const BEHIND: usize = 4096;
 
-/// The most versions of all places; later changes are ignored.
-const MOST: usize = 1 << 13;
+/// The kernel changes at most a page at once, and mostly one instruction.
+const LONGEST: usize = 4096;
+
+/// The most bytes of all versions behind the first ones: changes may overlap so that a place is long, and has many.
+const MOST_BYTES: usize = 1 << 25;
 
 impl Sites {
     /// With the code at an address, as much of it as there is up to a size, before the first change or behind the last.
     pub(crate) fn new<'c>(mut pokes: Vec<Poke>, code: impl Fn(u64, usize) -> &'c [u8]) -> Sites {
         pokes.sort_by_key(|poke| poke.time);
-        pokes.truncate(MOST);
         let mut places: Vec<(u64, u64)> = pokes.iter().map(|poke| (poke.address, poke.end())).collect();
         places.sort_unstable();
         let mut sites: Vec<Site> = Vec::new();
@@ -66,6 +73,7 @@ impl Sites {
             site.versions.push((0, first));
         }
         let mut sites = Sites(sites);
+        let mut left = MOST_BYTES;
         for poke in pokes.iter().rev() {
             if let Some(site) = sites.mut_at(poke.address) {
                 let start = site.start;
@@ -76,12 +84,13 @@ impl Sites {
             if let Some(site) = sites.mut_at(poke.address)
                 && let Some((time, bytes)) = site.versions.last_mut()
             {
-                let mut changed = bytes.clone();
-                put(&mut changed, site.start, poke.address, &poke.new);
                 if *time == poke.time {
-                    *bytes = changed;
-                } else {
+                    put(bytes, site.start, poke.address, &poke.new);
+                } else if let Some(rest) = left.checked_sub(bytes.len()) {
+                    let mut changed = bytes.clone();
+                    put(&mut changed, site.start, poke.address, &poke.new);
                     site.versions.push((poke.time, changed));
+                    left = rest;
                 }
             }
         }
@@ -159,5 +168,17 @@ mod tests {
         assert_eq!(sites.at(KERNEL_START + 40).unwrap().version(99).1, [1, 2]);
         assert!(sites.at(KERNEL_START + 6).is_none());
         assert!(Poke::new(&TextPoke { address: 7, old: &[], new: &[] }, 1).is_none());
+        assert!(Poke::new(&TextPoke { address: KERNEL_START, old: &[0; 5000], new: &[] }, 1).is_none());
+    }
+
+    #[test]
+    fn changes_that_overlap_have_a_bounded_number_of_versions() {
+        let change = |number: u64| {
+            let address = KERNEL_START + number * 4000;
+            Poke::new(&TextPoke { address, old: &[0; 4096], new: &[1; 4096] }, number).unwrap()
+        };
+        let sites = Sites::new((1..4000).map(change).collect(), |_, _| &[]);
+        let kept: usize = sites.0.iter().flat_map(|site| &site.versions).map(|(_, bytes)| bytes.len()).sum();
+        assert!(sites.0.len() == 1 && kept < 2 * MOST_BYTES, "{kept}");
     }
 }

@@ -160,7 +160,8 @@ impl Survey {
             }
             RecordType::TEXT_POKE => {
                 let is_host = self.guests.machine(record, layouts, None) == Machine::Host;
-                let poke = TextPoke::of(record).filter(|_| is_host);
+                let has_room = self.mappings.pokes.len() < Poke::MOST;
+                let poke = TextPoke::of(record).filter(|_| is_host && has_room);
                 self.mappings.pokes.extend(poke.and_then(|poke| Poke::new(&poke, time.unwrap_or(0))));
             }
             RecordType::SAMPLE => {

@@ -9,12 +9,13 @@ use std::sync::Mutex;
 
 use anyhow::Result;
 use clap::Args;
+use perfx_auxtrace::trace_of;
 use perfx_format::decode::{decode, decode_attr, misc_names};
 use perfx_format::features::{FeatureContext, NrCpus, decode_feature, read_event_desc};
 use perfx_format::header::Severity;
 use perfx_format::read::{Batch, Form, Recording};
 use perfx_format::{
-    Endian, Feature, HexNumber, Kinds, Origin, Record, RecordType, Value, ValueFields, push_hex,
+    Endian, Feature, HexNumber, Kinds, Layouts, Origin, Record, RecordType, Value, ValueFields, push_hex,
 };
 use perfx_look::json::{Document, Fields, HexDigits, Kind, Offset, Place, push_json};
 use perfx_look::render::{self, Style, push_line, push_number};
@@ -34,8 +35,8 @@ use crate::term::report::{heading, message};
 /// compressed has two offsets: that of the COMPRESSED record in which it begins, and its own within
 /// the expanded data. Anything unexpected is shown at the end of the line as odd=[…].
 ///
-/// With --aux the packets of Intel PT and CoreSight follow each AUXTRACE record: their offset in its
-/// data and their bytes, with the descriptions of perf script -D; for CoreSight the id of the trace
+/// With --aux the packets of Intel PT and CoreSight follow each AUXTRACE record, and each sample that
+/// has a trace: their offset in its data and their bytes, with the descriptions of perf script -D; for CoreSight the id of the trace
 /// unit instead of the bytes. A packet that goes on in the next record is a bad one, as in perf.
 ///
 /// Examples:
@@ -153,7 +154,7 @@ pub(crate) struct RecordEntry<'r> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "HexDigits<'r>")]
     raw: Option<HexDigits<'r>>,
-    /// With --aux: the packets of an AUXTRACE record, which are written one after the other
+    /// With --aux: the packets of a trace, which are written one after the other
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Vec<PacketEntry<'r>>")]
     packets: Option<Vec<PacketEntry<'r>>>,
@@ -501,7 +502,7 @@ impl Records {
                 if self.shows(&record) {
                     self.push(&mut text, &record, batch);
                 }
-                if self.lists(&record) {
+                if self.lists(&record, &batch.layouts) {
                     listed = Some(walker.position() - record.whole_size() as usize);
                 }
                 if text.len() >= PAGE || listed.is_some() {
@@ -520,8 +521,9 @@ impl Records {
     }
 
     /// True if packets may follow a record.
-    fn lists(&self, record: &Record<'_>) -> bool {
-        self.listed.contains(record.kind())
+    fn lists(&self, record: &Record<'_>, layouts: &Layouts) -> bool {
+        let kind = record.kind();
+        self.listed.contains(kind) && (kind != RecordType::SAMPLE || trace_of(record, layouts).is_some())
     }
 
     /// Appends a record: a line, or a comma and a member of the JSON document.
@@ -553,7 +555,7 @@ impl Records {
             let _ = push_json(text, &Output::new(Printed::Record(entry)), false);
             text.push(b'\n');
         }
-        if kind == RecordType::AUXTRACE && self.lists(record) {
+        if !self.listed.is_empty() && trace_of(record, &batch.layouts).is_some() {
             // The packets are its last member.
             let end = text[begin..].trim_ascii_end().len();
             text.truncate(begin + end - 1);

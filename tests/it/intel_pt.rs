@@ -440,13 +440,13 @@ fn profiles_of_the_kernel_are_the_same_from_its_memory() {
 fn dump_lists_the_packets_that_perf_lists() {
     let data = root().join("tests/data/trace");
     for perf in perfs(&["perf-new"]) {
-        for name in NAMES.into_iter().chain(["kernel"]).filter(|name| *name != "sampled") {
+        for name in NAMES.into_iter().chain(["kernel"]) {
             let input = data.join(name).with_extension("data");
             let theirs = perf.run(Stdin::Null, args!["script", "-f", "-D", "-i", input]).stdout;
             let theirs = String::from_utf8_lossy(&theirs).into_owned();
             let is_packet = |line: &&str| line.starts_with(".  0") && line.find(':') == Some(11);
             let theirs: Vec<_> = theirs.lines().filter(is_packet).map(|line| line[1..].to_owned()).collect();
-            let ours = perfx(args!["dump", "--kind", "AUXTRACE", "--aux", input]).text();
+            let ours = perfx(args!["dump", "--kind", "AUXTRACE,SAMPLE", "--aux", input]).text();
             let ours: Vec<_> =
                 ours.lines().filter(|line| line.starts_with("  0")).map(str::to_owned).collect();
             assert!(theirs.len() > 50, "{name}");

@@ -1,8 +1,8 @@
-//! Shows the packets in AUXTRACE records, behind the line of each.
+//! Shows the packets in AUXTRACE records and samples, behind the line of each.
 
 use std::io::{self, Write};
 
-use perfx_auxtrace::{ListedPacket, Listing};
+use perfx_auxtrace::{ListedPacket, Listing, trace_of};
 use perfx_format::{Kinds, Layouts, Record, RecordType};
 use perfx_look::json::{Hex, HexDigits, push_json};
 use perfx_pipeline::{Level, Report, counted};
@@ -33,13 +33,14 @@ pub(crate) struct PacketEntry<'r> {
 pub(super) struct Packets {
     listing: Listing,
     format: Format,
-    /// The number of AUXTRACE records whose packets are not known.
+    /// The number of records whose packets are not known.
     unknown: u64,
 }
 
 impl Packets {
     /// The records that are read for packets, whether they are shown or not.
-    pub(super) const KINDS: Kinds = Listing::KINDS.union(Kinds::of(&[RecordType::AUXTRACE]));
+    pub(super) const KINDS: Kinds =
+        Listing::KINDS.union(Kinds::of(&[RecordType::AUXTRACE, RecordType::SAMPLE]));
 
     pub(super) fn new(format: Format) -> Packets {
         Packets { listing: Listing::default(), format, unknown: 0 }
@@ -53,7 +54,7 @@ impl Packets {
         is_shown: bool,
         out: &mut impl Write,
     ) -> io::Result<()> {
-        if record.kind() != RecordType::AUXTRACE {
+        if trace_of(record, layouts).is_none() {
             self.listing.see(record, layouts);
             return Ok(());
         }
@@ -66,7 +67,7 @@ impl Packets {
         }
         let mut is_first = true;
         let mut json = Vec::new();
-        let is_known = self.listing.list(record, |packet| {
+        let is_known = self.listing.list(record, layouts, |packet| {
             if is_text {
                 return line(&packet, out);
             }
@@ -90,9 +91,9 @@ impl Packets {
     /// Reports packets that are not shown.
     pub(super) fn finish(&self, report: &mut Report) {
         if self.unknown > 0 {
-            let records = counted(self.unknown, "AUXTRACE record", "AUXTRACE records");
+            let records = counted(self.unknown, "record", "records");
             let what = format!(
-                "--aux shows the packets of Intel PT, ETMv4 and ETE; {records} have other data, or none that an \
+                "--aux shows the packets of Intel PT, ETMv4 and ETE; {records} have other traces, or none that an \
                  AUXTRACE_INFO record in front of them describes"
             );
             report.say(Level::Warning, what);
