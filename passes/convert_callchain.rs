@@ -12,6 +12,8 @@ mod images;
 mod rules;
 mod walk;
 
+use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use build_id::RecordedOn;
@@ -20,13 +22,13 @@ use perfx_format::header::Features;
 use perfx_format::read::Recording;
 use perfx_format::record::build_id::BuildIdEntry;
 use perfx_format::{
-    Attr, Endian, Event, Kinds, Layouts, Record, RecordType, named_pid, sample_type as st,
+    Attr, Bytes, Endian, Event, Kinds, Layouts, Record, RecordType, named_pid, sample_type as st,
     with_user_callchains, without_parts,
 };
 use perfx_model::address_space::{AddressSpaces, Changes, KERNEL, Mapping};
 use perfx_model::guests::Guests;
 use perfx_model::mapped_files::MappedFiles;
-use perfx_pipeline::{Level, Made, Needs, Pass, Result, Session, Stage, Survey, ensure};
+use perfx_pipeline::{Level, Needs, Pass, Result, Session, Stage, Survey, ensure};
 
 use crate::support::options::PassOptions;
 use crate::support::used_events::change_attrs;
@@ -185,22 +187,22 @@ impl Survey for Mapped {
             ensure!(!self.pass.must, "{}: {why}", session.name);
             session.report.say(Level::Warning, why);
         }
-        Ok(self.stage(archs, &recorded_on, session))
+        self.stage(archs, &recorded_on, session)
     }
 }
 
 impl Mapped {
-    fn stage(self, archs: Architectures, recorded_on: &RecordedOn, session: &Session) -> Stage {
+    fn stage(self, archs: Architectures, recorded_on: &RecordedOn, session: &Session) -> Result<Stage> {
         let Mapped { pass, changes, guests, files, build_ids } = self;
         let spaces = Arc::new(AddressSpaces::new(changes));
         let mut ids = RecordedIds::new(session.features(), session.endian, spaces.dsos());
         for record in &build_ids {
             BuildIdEntry::read(record, session.endian).iter().for_each(|entry| ids.learn(entry));
         }
-        let made = session.made.clone();
+        let made = session.made_files()?;
         let images = Images::new((archs, session.endian), spaces, files, ids, pass.ids, recorded_on, made);
         let (keep, inserts) = (pass.keep_unresolved, archs.has_link_register());
-        Stage::begin(move |begin| {
+        Ok(Stage::begin(move |begin| {
             change_attrs(begin, |attr, endian| {
                 let Attr { sample_type, sample_regs_user, .. } = Attr::decode(attr, endian);
                 if has_stacks(sample_type) {
@@ -210,7 +212,7 @@ impl Mapped {
                 }
             });
             Ok(Stage::rewrite(Convert::new(Arc::new(Shared::new(images)), Arc::new(guests), keep)))
-        })
+        }))
     }
 }
 
@@ -226,7 +228,7 @@ impl Unwinder {
         facts: &Facts,
         ids: &IdOptions,
         (features, endian): (&Features, Endian),
-        made: Vec<Made>,
+        made: HashMap<PathBuf, Bytes>,
     ) -> Unwinder {
         let recorded_on = recorded_on(features, endian);
         let archs = Architectures::of_machine(recorded_on.arch.as_deref().unwrap_or_default());

@@ -1,14 +1,16 @@
 //! The files that were mapped, read when the first stack needs them.
 
+use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use build_id::RecordedOn;
 use perfx_format::{Bytes, Endian};
 use perfx_model::address_space::{AddressSpaces, Hit, Machine};
 use perfx_model::mapped_files::MappedFiles;
-use perfx_pipeline::Made;
 use symbols::{Sources, UnwindTables};
 
 use super::arch::Architectures;
@@ -25,7 +27,7 @@ pub(super) struct Images {
     options: IdOptions,
     sources: Sources,
     /// The files of earlier passes, such as images of JIT code. They get their names only at the end.
-    made: Vec<Made>,
+    made: HashMap<PathBuf, Bytes>,
     loaded: Vec<OnceLock<Loaded>>,
 }
 
@@ -49,7 +51,7 @@ impl Images {
         ids: RecordedIds,
         options: IdOptions,
         recorded_on: &RecordedOn,
-        made: Vec<Made>,
+        made: HashMap<PathBuf, Bytes>,
     ) -> Images {
         let sources = Sources::new(!options.no_files(), options.roots(), options.caches(), recorded_on);
         let loaded = spaces.dsos().iter().map(|_| OnceLock::new()).collect();
@@ -87,10 +89,10 @@ impl Images {
             return Loaded::Missing("it is of a guest, whose files are not here".to_owned());
         }
         let path = dso_name(dso);
-        if let Some(made) = self.made.iter().find(|made| made.path.as_os_str().as_bytes() == path) {
-            return match of_made(made) {
+        if let Some(made) = self.made.get(Path::new(OsStr::from_bytes(path))) {
+            return match UnwindTables::new(made.clone()) {
                 Ok(tables) => self.image(tables),
-                Err(reason) => Loaded::Missing(reason),
+                Err(error) => Loaded::Missing(error.to_string()),
             };
         }
         let id = self.options.known_id(dso).or_else(|| self.ids.get(dso));
@@ -113,11 +115,4 @@ impl Images {
             Some(arch) => Loaded::Image(Box::new(Rules::new(tables, arch))),
         }
     }
-}
-
-/// The tables of a file that an earlier pass has made. It is mapped: an image of JIT code may have holes of any size.
-fn of_made(made: &Made) -> Result<UnwindTables<Bytes>, String> {
-    let bytes = Bytes::map(&made.from).map_err(|error| error.to_string())?;
-    let image = bytes.slice(made.range.start as usize..made.range.end as usize);
-    UnwindTables::new(image).map_err(|error| error.to_string())
 }

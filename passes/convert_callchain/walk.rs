@@ -425,6 +425,8 @@ fn slot(dso: u32, offset: u64, size: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use perfx_format::header::Features;
     use perfx_format::sample::{Regs, U64s};
     use perfx_model::address_space::{AddressSpaces, Changes, Machine};
@@ -441,7 +443,7 @@ mod tests {
         let bytes = |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
         let spaces = Arc::new(AddressSpaces::new(Changes::default()));
         let ids = RecordedIds::new(&Features::new(), endian, &[]);
-        let (files, options, made) = (MappedFiles::default(), IdOptions::default(), Vec::new());
+        let (files, options, made) = (MappedFiles::default(), IdOptions::default(), HashMap::new());
         let archs = Architectures::of_machine("x86_64");
         let images = Images::new((archs, endian), spaces, files, ids, options, &Default::default(), made);
         let (values, stack) = (bytes(values), bytes(words));

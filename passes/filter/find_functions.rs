@@ -4,6 +4,7 @@
 //! From then on, each sample is decided by what is known of its frames.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
@@ -12,9 +13,9 @@ use perfx_format::read::{Batch, Recording};
 use perfx_format::record::cpumode::USER;
 use perfx_format::record::deferred::CallchainDeferred;
 use perfx_format::sample::frames;
-use perfx_format::{Endian, Event, Kinds, Layouts, Record, RecordType};
+use perfx_format::{Bytes, Endian, Event, Kinds, Layouts, Record, RecordType};
 use perfx_model::address_space::moment;
-use perfx_pipeline::{Fork, Level, Made, Report, Result, Session, Stage, Survey, scan};
+use perfx_pipeline::{Fork, Level, Report, Result, Session, Stage, Survey, scan};
 use perfx_resolve::{Facts, FactsSurvey, Frame, FrameCache, Search, frame_at, name_frames};
 
 use super::choice::{FilterOptions, is_function};
@@ -134,7 +135,7 @@ fn unwinder(
     options: &FilterOptions,
     events: &[Event],
     (features, endian): (&Features, Endian),
-    made: Vec<Made>,
+    made: HashMap<PathBuf, Bytes>,
 ) -> Option<Arc<Unwinder>> {
     ConvertCallchain::concerns_events(events, features, endian)
         .then(|| Arc::new(Unwinder::new(facts, &options.search, (features, endian), made)))
@@ -169,7 +170,7 @@ impl Survey for LearnFacts {
         let events = session.all_events();
         let known = (session.features(), session.endian);
         let facts = Arc::new(facts.finish(&events, known.0, &session.event_types, known.1));
-        let unwinder = unwinder(&facts, &chooser.options, &events, known, session.made.clone());
+        let unwinder = unwinder(&facts, &chooser.options, &events, known, session.made_files()?);
         let frames = Frames::new(unwinder.as_deref());
         Ok(Stage::survey(FindFrames { lookups: chooser.lookups(), chooser, facts, unwinder, frames }))
     }
@@ -227,7 +228,7 @@ pub(super) fn survey(
     let facts = Arc::new(Facts::survey(recording, threads, false)?);
     let events = recording.all_events();
     let (features, endian) = (recording.features.clone(), recording.endian);
-    let unwinder = unwinder(&facts, &chooser.options, &events, (&features, endian), Vec::new());
+    let unwinder = unwinder(&facts, &chooser.options, &events, (&features, endian), HashMap::new());
     let read = |batch: &Batch| -> Result<Frames> {
         let mut frames = Frames::new(unwinder.as_deref());
         let mut lookups = chooser.lookups();

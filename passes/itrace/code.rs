@@ -1,14 +1,9 @@
 //! The code that ran, as the pass finds it.
 
-use std::collections::HashMap;
-use std::fs::File;
-use std::path::PathBuf;
-use std::sync::Arc;
-
 use perfx_auxtrace::{Clock, Code, Known, Recorded};
+use perfx_format::Endian;
 use perfx_format::header::Features;
-use perfx_format::{Bytes, Endian};
-use perfx_pipeline::{Level, Report, Session};
+use perfx_pipeline::{Level, Report, Result, Session, counted};
 
 use super::found::learn_ids;
 use perfx_resolve::{IdOptions, RecordedIds, can_have_id, kcore_of, object_of, recorded_on, sources};
@@ -20,31 +15,14 @@ pub(super) fn of<T>(
     clock: Clock,
     build_ids: &[Vec<u8>],
     session: &Session,
-) -> Code {
+) -> Result<Code> {
     let dsos: Vec<_> = recorded.dsos().map(|(dso, flags, _)| (dso.clone(), flags)).collect();
     let mut ids = RecordedIds::new(session.features(), session.endian, &dsos);
     learn_ids(&mut ids, build_ids, session.endian);
     let code =
         traced_code(places, recorded, clock, &ids, (session.features(), session.endian, &session.name));
-    code.take_bytes(&made(session));
-    code
-}
-
-/// The files that earlier passes have made.
-fn made(session: &Session) -> HashMap<PathBuf, Bytes> {
-    let mut mapped: Option<(&Arc<File>, Bytes)> = None;
-    let mut files = HashMap::new();
-    for made in &session.made {
-        // Many images are in one temporary file.
-        if mapped.as_ref().is_none_or(|(from, _)| !Arc::ptr_eq(from, &made.from)) {
-            mapped = Bytes::map(&made.from).ok().map(|bytes| (&made.from, bytes));
-        }
-        if let Some((_, bytes)) = &mapped {
-            let range = made.range.start as usize..made.range.end as usize;
-            files.insert(made.path.clone(), bytes.slice(range));
-        }
-    }
-    files
+    code.take_bytes(&session.made_files()?);
+    Ok(code)
 }
 
 /// The code of a recording with these build-ids, features, byte order and name, searched for in the places of `places`.
@@ -64,7 +42,7 @@ pub fn traced_code<T>(
     Code::new(recorded, clock, known, sources, kcore_of(name))
 }
 
-/// Reports the files whose code was used.
+/// Reports the files whose code was used, and what is not known of it.
 pub fn say_used(code: &Code, report: &mut Report) {
     for used in code.used() {
         let name = String::from_utf8_lossy(&used.name);
@@ -72,5 +50,13 @@ pub fn say_used(code: &Code, report: &mut Report) {
         let path = used.path.as_ref().map(|path| path.to_string_lossy());
         let place = path.filter(|path| *path != name).map_or_else(String::new, |path| format!(": {path}"));
         report.say(Level::Info, format!("used the code of {name}, {id}{place}"));
+    }
+    let ignored = code.ignored_changes();
+    if ignored > 0 {
+        let changes = counted(ignored, "change", "changes");
+        let what = format!(
+            "{changes} of the kernel's code (TEXT_POKE) are too many, or too long: what was decoded there may be wrong"
+        );
+        report.say(Level::Warning, what);
     }
 }

@@ -41,7 +41,7 @@ pub(super) fn stage(
     let mut recorded = found.traces.done_coresight(stored).with_context(in_file)?;
     let events = Events::of(options, &recorded.tracer, &session.events).with_context(in_file)?;
     let no_clock = perfx_auxtrace::Clock { conv: None };
-    let code = code::of(places, &mut recorded, no_clock, &found.build_ids, session);
+    let code = code::of(places, &mut recorded, no_clock, &found.build_ids, session)?;
     let decoded = events.sampled.decoded();
     let (endian, threads, is_named) = (session.endian, session.threads, recorded.tracer.names_threads());
     let room = Room { temp_files: session.temp_files(), endian };

@@ -51,7 +51,7 @@ pub(super) fn stage(
         _ => Walk::Syncs,
     };
     let clock = recorded.clock();
-    let code = code::of(places, &mut recorded, clock, &found.build_ids, session);
+    let code = code::of(places, &mut recorded, clock, &found.build_ids, session)?;
     let decoded = events.decoded();
     let (endian, threads) = (session.endian, session.threads);
     let room = Room { temp_files: session.temp_files(), endian };

@@ -154,6 +154,11 @@ impl Code {
         memory.map(|memory| used(b"[kernel]", memory)).into_iter().chain(files).collect()
     }
 
+    /// The number of changes of the kernel's code (TEXT_POKE) that were not followed, as far as they were needed.
+    pub fn ignored_changes(&self) -> u64 {
+        self.sites.get().map_or(0, |sites| self.mappings.ignored_pokes + sites.ignored)
+    }
+
     /// True if the places of code in the file of this DSO are wanted.
     pub(crate) fn is_wanted(&self, dso: u32) -> bool {
         self.own.get().is_none_or(|(_, dsos)| dsos.get(dso as usize) == Some(&true))

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::iter::Peekable;
 
 use perfx_format::record::aux::{Aux, Auxtrace, AuxtraceInfo};
-use perfx_format::sample::Sample;
 use perfx_format::{Kinds, Layouts, Record, RecordType, sample_type as st};
 use perfx_trace::{Trace, coresight, intel_pt};
 
 use crate::coresight::{TraceUnit, Written};
+use crate::sampled::trace_in_sample;
 
 /// Lists packets as far as the records that it has seen describe them.
 #[derive(Debug, Default)]
@@ -49,7 +49,7 @@ pub fn trace_of<'r>(record: &Record<'r>, layouts: &Layouts) -> Option<&'r [u8]> 
         RecordType::AUXTRACE => Some(record.payload()),
         RecordType::SAMPLE => {
             let layout = layouts.layout_of(record).filter(|layout| layout.sample_type & st::AUX != 0)?;
-            Sample::parse(record, layout).ok()?.aux.filter(|data| !data.is_empty())
+            Some(trace_in_sample(record, layout)?.1)
         }
         _ => None,
     }

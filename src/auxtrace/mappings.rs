@@ -2,6 +2,7 @@
 
 use std::sync::OnceLock;
 
+use perfx_format::record::ksymbol::TextPoke;
 use perfx_model::address_space::{AddressSpaces, Dso, Machine, Mapping as Mapped};
 use symbols::Reference;
 
@@ -21,9 +22,14 @@ pub(crate) struct Mappings {
     pub(crate) kernel: Vec<(u32, Place)>,
     /// The changes of code of the kernel, in file order.
     pub(crate) pokes: Vec<Poke>,
+    /// The number of those that are too many, or too long.
+    pub(crate) ignored_pokes: u64,
     /// Where mappings begin and end, ascending, from the first use on.
     pub(crate) bounds: OnceLock<Vec<u64>>,
 }
+
+/// The most changes that are kept; later ones are ignored.
+const MOST_POKES: usize = 1 << 13;
 
 /// What a mapping maps.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -49,6 +55,14 @@ impl Mappings {
         if let Some(mapping) = mapping.filter(|mapping| mapping.kernel && machine == Machine::Host) {
             self.kernel.push((dso, place));
             self.reference = self.reference.take().or_else(|| reference(mapping));
+        }
+    }
+
+    /// Takes in a change of code of the kernel at a time, ns.
+    pub(crate) fn change(&mut self, poke: &TextPoke<'_>, time: u64) {
+        match Poke::new(poke, time).filter(|_| self.pokes.len() < MOST_POKES) {
+            Some(poke) => self.pokes.push(poke),
+            None => self.ignored_pokes += 1,
         }
     }
 

@@ -1,7 +1,7 @@
 //! Says which file decoded code is of, and where in it, also if it was read from the kernel's memory.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use build_id::Object;
@@ -43,7 +43,13 @@ impl Code {
             self.ids().iter().map(|(&(dso, place), &id)| (id, (dso, place.shift))).collect();
         let from_memory = mappings.values().any(|(dso, _)| *dso >= CHANGED);
         let mapped = self.mappings.kernel.iter().filter(|(dso, _)| from_memory && self.is_wanted(*dso));
-        let kernel = mapped.flat_map(|(dso, place)| self.in_file(*dso, *place)).collect();
+        // The file of the kernel says where its parts are, however often it is mapped.
+        let is_kernel = |dso| {
+            self.dso(dso).and_then(|(_, known)| known).is_some_and(|known| known.object == Object::Kernel)
+        };
+        let mut seen = HashSet::new();
+        let is_new = |(dso, place): &&(u32, Place)| seen.insert((*dso, (!is_kernel(*dso)).then_some(*place)));
+        let kernel = mapped.filter(is_new).flat_map(|(dso, place)| self.in_file(*dso, *place)).collect();
         Places { mappings, kernel }
     }
 

@@ -1,6 +1,5 @@
 //! Code of the kernel that was changed while it ran, as TEXT_POKE records say: what was at each place at each time.
 
-use perfx_format::record::cpumode::KERNEL_START;
 use perfx_format::record::ksymbol::TextPoke;
 
 /// A change.
@@ -14,14 +13,11 @@ pub(crate) struct Poke {
 }
 
 impl Poke {
-    /// The most of them; later ones are ignored.
-    pub(crate) const MOST: usize = 1 << 13;
-
-    /// `None` if it is not of the kernel, or longer than any that the kernel makes.
+    /// `None` if it is longer than any that the kernel makes.
     pub(crate) fn new(poke: &TextPoke<'_>, time: u64) -> Option<Poke> {
         let TextPoke { address, old, new } = *poke;
-        let is_of_kernel = address >= KERNEL_START && old.len().max(new.len()) <= LONGEST;
-        is_of_kernel.then(|| Poke { time, address, old: old.into(), new: new.into() })
+        let is_long = old.len().max(new.len()) > LONGEST;
+        (!is_long).then(|| Poke { time, address, old: old.into(), new: new.into() })
     }
 
     fn end(&self) -> u64 {
@@ -31,7 +27,11 @@ impl Poke {
 
 /// The places that were changed, ascending.
 #[derive(Debug, Default)]
-pub(crate) struct Sites(Vec<Site>);
+pub(crate) struct Sites {
+    sites: Vec<Site>,
+    /// The number of changes for which there was no room.
+    pub(crate) ignored: u64,
+}
 
 /// A place, and its code from each time on.
 #[derive(Debug)]
@@ -72,14 +72,14 @@ impl Sites {
             first.resize(first.len().max((site.end - site.start) as usize), 0);
             site.versions.push((0, first));
         }
-        let mut sites = Sites(sites);
-        let mut left = MOST_BYTES;
+        let mut sites = Sites { sites, ignored: 0 };
         for poke in pokes.iter().rev() {
             if let Some(site) = sites.mut_at(poke.address) {
                 let start = site.start;
                 site.versions.iter_mut().for_each(|(_, bytes)| put(bytes, start, poke.address, &poke.old));
             }
         }
+        let (mut left, mut ignored) = (MOST_BYTES, 0);
         for poke in &pokes {
             if let Some(site) = sites.mut_at(poke.address)
                 && let Some((time, bytes)) = site.versions.last_mut()
@@ -91,32 +91,34 @@ impl Sites {
                     put(&mut changed, site.start, poke.address, &poke.new);
                     site.versions.push((poke.time, changed));
                     left = rest;
+                } else {
+                    ignored += 1;
                 }
             }
         }
-        sites
+        Sites { ignored, ..sites }
     }
 
     /// The number of places that begin in front of an address, or there.
     fn behind(&self, address: u64) -> usize {
-        self.0.partition_point(|site| site.start <= address)
+        self.sites.partition_point(|site| site.start <= address)
     }
 
     fn mut_at(&mut self, address: u64) -> Option<&mut Site> {
         let at = self.behind(address).checked_sub(1)?;
-        self.0.get_mut(at).filter(|site| address < site.end)
+        self.sites.get_mut(at).filter(|site| address < site.end)
     }
 
     /// The place around an address.
     pub(crate) fn at(&self, address: u64) -> Option<&Site> {
-        self.0.get(self.behind(address).checked_sub(1)?).filter(|site| address < site.end)
+        self.sites.get(self.behind(address).checked_sub(1)?).filter(|site| address < site.end)
     }
 
     /// The end of the place in front of an address that is in none, and the start of the one behind it.
     pub(crate) fn around(&self, address: u64) -> (u64, u64) {
         let behind = self.behind(address);
-        let before = behind.checked_sub(1).and_then(|at| self.0.get(at)).map_or(0, |site| site.end);
-        (before, self.0.get(behind).map_or(u64::MAX, |site| site.start))
+        let before = behind.checked_sub(1).and_then(|at| self.sites.get(at)).map_or(0, |site| site.end);
+        (before, self.sites.get(behind).map_or(u64::MAX, |site| site.start))
     }
 }
 
@@ -138,6 +140,8 @@ fn put(into: &mut [u8], start: u64, address: u64, bytes: &[u8]) {
 
 #[cfg(test)]
 mod tests {
+    use perfx_format::record::cpumode::KERNEL_START;
+
     use super::*;
 
     #[test]
@@ -167,7 +171,6 @@ mod tests {
         assert_eq!(sites.at(KERNEL_START + 9).unwrap().version(5).1[..2], [90, 10]);
         assert_eq!(sites.at(KERNEL_START + 40).unwrap().version(99).1, [1, 2]);
         assert!(sites.at(KERNEL_START + 6).is_none());
-        assert!(Poke::new(&TextPoke { address: 7, old: &[], new: &[] }, 1).is_none());
         assert!(Poke::new(&TextPoke { address: KERNEL_START, old: &[0; 5000], new: &[] }, 1).is_none());
     }
 
@@ -178,7 +181,8 @@ mod tests {
             Poke::new(&TextPoke { address, old: &[0; 4096], new: &[1; 4096] }, number).unwrap()
         };
         let sites = Sites::new((1..4000).map(change).collect(), |_, _| &[]);
-        let kept: usize = sites.0.iter().flat_map(|site| &site.versions).map(|(_, bytes)| bytes.len()).sum();
-        assert!(sites.0.len() == 1 && kept < 2 * MOST_BYTES, "{kept}");
+        let kept: usize =
+            sites.sites.iter().flat_map(|site| &site.versions).map(|(_, bytes)| bytes.len()).sum();
+        assert!(sites.sites.len() == 1 && kept < 2 * MOST_BYTES && sites.ignored > 3000, "{kept}");
     }
 }

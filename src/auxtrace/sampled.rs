@@ -56,9 +56,7 @@ impl Sampled {
         record: &Record<'r>,
         layout: &Layout,
     ) -> Option<(Auxtrace, usize, &'r [u8])> {
-        let sample = Sample::parse(record, layout).ok()?;
-        let data = sample.aux.filter(|data| !data.is_empty())?;
-        let start = record.bytes().len().checked_sub(sample.rest.len() + data.len())?;
+        let (start, data) = trace_in_sample(record, layout)?;
         let known = layout.id(record).and_then(|id| self.buffers.get(&id).copied());
         // Without an ID_INDEX record each CPU has a buffer.
         let cpu = layout.cpu(record).unwrap_or(Auxtrace::ANY);
@@ -66,4 +64,11 @@ impl Sampled {
         let chunk = Auxtrace { size: data.len() as u64, offset: 0, reference: 0, idx, tid, cpu };
         Some((chunk, start, data))
     }
+}
+
+/// Where the trace in a sample begins in the record, and its bytes; `None` if it has none.
+pub(crate) fn trace_in_sample<'r>(record: &Record<'r>, layout: &Layout) -> Option<(usize, &'r [u8])> {
+    let sample = Sample::parse(record, layout).ok()?;
+    let data = sample.aux.filter(|data| !data.is_empty())?;
+    Some((record.bytes().len().checked_sub(sample.rest.len() + data.len())?, data))
 }

@@ -6,6 +6,7 @@ use perfx_format::features::initial_maps;
 use perfx_format::intel_pt::psbs;
 use perfx_format::read::{Batch, Recording, StoredBytes};
 use perfx_format::record::aux::{Aux, Auxtrace, AuxtraceInfo};
+use perfx_format::record::cpumode::KERNEL_START;
 use perfx_format::record::ksymbol::TextPoke;
 use perfx_format::record::pt_info::PtInfo;
 use perfx_format::{
@@ -23,7 +24,6 @@ use crate::intel_pt::IntelPt;
 use crate::kept::{AuxData, Kept, Place};
 use crate::mappings::Mappings;
 use crate::overlap::overlap;
-use crate::pokes::Poke;
 use crate::running::{Running, Task};
 use crate::sampled::Sampled;
 use crate::sched_switch::SchedSwitch;
@@ -160,9 +160,10 @@ impl Survey {
             }
             RecordType::TEXT_POKE => {
                 let is_host = self.guests.machine(record, layouts, None) == Machine::Host;
-                let has_room = self.mappings.pokes.len() < Poke::MOST;
-                let poke = TextPoke::of(record).filter(|_| is_host && has_room);
-                self.mappings.pokes.extend(poke.and_then(|poke| Poke::new(&poke, time.unwrap_or(0))));
+                let is_of_kernel = |poke: &TextPoke<'_>| is_host && poke.address >= KERNEL_START;
+                if let Some(poke) = TextPoke::of(record).filter(is_of_kernel) {
+                    self.mappings.change(&poke, time.unwrap_or(0));
+                }
             }
             RecordType::SAMPLE => {
                 if let Some(pt) = self.pt {

@@ -1,6 +1,6 @@
 //! Gives passes access to the parts of a recording besides its records, and to the places of its records.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::OsString;
 use std::fs::File;
 use std::ops::{Deref, DerefMut, Range};
@@ -134,6 +134,26 @@ impl Session {
     /// The factory of temporary files.
     pub fn temp_files(&self) -> TempFiles {
         self.temp_files.0.clone()
+    }
+
+    /// The bytes of the files that earlier passes have made, by path. They are mapped, because an image of JIT code may
+    /// have holes of any size; a temporary file with many of them only once.
+    ///
+    /// # Errors
+    ///
+    /// A temporary file cannot be mapped.
+    pub fn made_files(&self) -> Result<HashMap<PathBuf, Bytes>> {
+        let mut mapped: Option<(&Arc<File>, Bytes)> = None;
+        let mut files = HashMap::new();
+        for Made { path, from, range, .. } in &self.made {
+            let bytes = match mapped.take() {
+                Some((last, bytes)) if Arc::ptr_eq(last, from) => bytes,
+                _ => Bytes::map(from)?,
+            };
+            files.insert(path.clone(), bytes.slice(range.start as usize..range.end as usize));
+            mapped = Some((from, bytes));
+        }
+        Ok(files)
     }
 
     /// Opens another recording for a pass; it can be read more than once.

@@ -705,6 +705,42 @@ fn code_of_a_jitdump_is_decoded_in_one_command_and_in_two() {
 }
 
 #[test]
+fn changes_of_code_that_are_not_followed_are_told() {
+    let folder = temp();
+    let (input, changed) = (root().join("tests/data/trace/poke.data"), folder.path().join("changed.data"));
+    let mut recording = Recording::open(&input).unwrap();
+    let endian = recording.endian;
+    let mut writer = RecordingWriter::create(&changed, &recording.events, endian).unwrap();
+    let features = recording.features.clone();
+    let mut records = recording.records();
+    while let Some(record) = records.next_record().unwrap() {
+        let bytes = record.bytes();
+        if record.kind() == RecordType::TEXT_POKE {
+            // One that is longer than a page: address, lengths, old bytes, and the trailer.
+            let old = 5000;
+            let used = 20 + usize::from(endian.u16(bytes, 16).unwrap() + endian.u16(bytes, 18).unwrap());
+            let trailer = &bytes[used.next_multiple_of(8)..];
+            let mut long = [&bytes[..20], &vec![0; old + 4], trailer].concat();
+            let size = long.len() as u16;
+            endian.set_u16(&mut long, 6, size);
+            endian.set_u16(&mut long, 16, old as u16);
+            endian.set_u16(&mut long, 18, 0);
+            writer.write(&long).unwrap();
+        }
+        writer.write(&[bytes, record.payload()].concat()).unwrap();
+    }
+    for (feature, section) in features.into_iter().filter(|(feature, _)| *feature != Feature::AUXTRACE) {
+        writer.set_feature(feature, section).unwrap();
+    }
+    writer.finish().unwrap();
+    let ran = inject("b", "2", &changed, &folder.path().join("out"));
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    let told =
+        "of the kernel's code (TEXT_POKE) are too many, or too long: what was decoded there may be wrong";
+    assert!(ran.stderr.contains(told), "{}", ran.stderr);
+}
+
+#[test]
 fn perf_decodes_changed_code_of_the_kernel_to_its_truth() {
     let input = root().join("tests/data/trace/poke.data");
     for perf in perfs(&["perf-new"]) {

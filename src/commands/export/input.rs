@@ -222,8 +222,8 @@ pub(crate) fn with_chains(
     rewritten(recording, vec![Box::new(ConvertCallchain::if_possible(ids.clone()))], threads, report)
 }
 
-/// The recording with its hardware trace decoded, as `letters` of `perf script --itrace` say, into a temporary file;
-/// samples have the bytes of their instruction if the second one is true.
+/// The recording with its hardware trace decoded, as `letters` of `perf script --itrace` say, into a temporary file.
+/// With `instructions`, samples have the bytes of theirs.
 pub(crate) fn with_trace(
     recording: Recording,
     (letters, instructions): (Option<&str>, bool),
