@@ -162,6 +162,22 @@ pub enum Event {
         /// True if interrupts can come now.
         on: bool,
     },
+    /// An item of the next [`Event::Sampled`] (Intel PT: BIP).
+    Item {
+        /// The group of items that it belongs to (BBP).
+        group: u8,
+        /// Its number in the group.
+        id: u8,
+        /// Its value.
+        value: u64,
+    },
+    /// The processor wrote a sample of a counter to the trace (PEBS).
+    Sampled {
+        /// Where execution was, if known.
+        ip: Option<u64>,
+        /// True for a sample of 32-bit code.
+        is_32_bit: bool,
+    },
     /// A page table was loaded: bits 51-12 of CR3 (Intel PT: PIP).
     PageTable {
         /// The address.

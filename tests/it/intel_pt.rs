@@ -20,7 +20,7 @@ use crate::support::{Ran, Stdin, clean, perfs, perfx, root, run, same_lines, ski
 type Branches = BTreeMap<String, Vec<(String, String)>>;
 
 /// kernel.data is not among them, because perf does not look for a vmlinux below --symfs.
-const NAMES: [&str; 20] = [
+const NAMES: [&str; 21] = [
     "user",
     "noret",
     "times",
@@ -41,12 +41,13 @@ const NAMES: [&str; 20] = [
     "sampled",
     "cut",
     "rare",
+    "pebs",
 ];
 
 /// Those in which programs move between CPUs: perf puts samples of one time on several CPUs into another order, and a
 /// process has several lists in the truth.
 fn is_across_cpus(name: &str) -> bool {
-    matches!(name, "cpus" | "schedule" | "tasks" | "pieces" | "history")
+    matches!(name, "cpus" | "schedule" | "tasks" | "pieces" | "history" | "counters")
 }
 
 fn truth(text: &str) -> Branches {
@@ -193,7 +194,7 @@ fn inject_makes_the_samples_events_and_errors_of_perf_inject() {
     let (data, folder) = (root().join("tests/data/trace"), temp());
     let (theirs, ours) = (folder.path().join("theirs"), folder.path().join("ours"));
     for perf in perfs(&["perf", "perf-new"]) {
-        for name in NAMES.into_iter().chain(["pieces", "history"]) {
+        for name in NAMES.into_iter().chain(["pieces", "history", "counters"]) {
             let input = data.join(name).with_extension("data");
             let letters: &[&str] = match name {
                 // perf gives instructions in front of MWAIT and EXSTOP the time before these packets.
@@ -206,14 +207,16 @@ fn inject_makes_the_samples_events_and_errors_of_perf_inject() {
                 "overflow" => &["b", "i100ile", "by1ie", "biqe", "bqqie"],
                 "history" => &["L", "L3", "bi90igL8", "i1000ilL", "pxwL"],
                 "pieces" => &["b", "i100ile", "cr", "bpwe"],
+                "pebs" => &["b", "o", "oe", "bi7io", "oqi", "og64l3", "i64nsog1s9", "obL3"],
+                "counters" => &["o", "op", "oqi"],
                 // Behind the data of evt and iflag, perf writes stray bytes: see the test of I.
                 "events" => &["bw", "i10il4w", "by3i", "qbi"],
                 "sampled" | "snapshots" => &["b", "i100ile", "cr", "i64nsl8e", "i10usbe", "biq", "by3ipe"],
                 _ => &["b", "i100ile", "cr", "i64nsl8e", "i10usbe", "by3i", "biq"],
             };
-            // perf 6.1 does not know A, T and y, nor follows L.
+            // perf 6.1 does not know A, T and y, nor follows L, and the sources of data in samples of PEBS are others there.
             let is_known =
-                |letters: &&&str| perf.name == "perf-new" || !letters.contains(['A', 'T', 'y', 'L']);
+                |letters: &&&str| perf.name == "perf-new" || !letters.contains(['A', 'T', 'y', 'L', 'o']);
             for letters in letters.iter().filter(is_known) {
                 let itrace = format!("--itrace={letters}");
                 let args = args!["inject", "-f", itrace, "-i", input, "-o", theirs];
@@ -287,7 +290,7 @@ fn the_samples_do_not_depend_on_the_number_of_threads() {
     let path = |name: &str| folder.path().join(name);
     for name in NAMES.into_iter().chain(["kernel"]) {
         let input = data.join(name).with_extension("data");
-        for letters in ["i100ibl4e", "i64nsle"] {
+        for letters in ["i100ibl4e", "i64nsleo"] {
             for threads in ["1", "2", "5"] {
                 inject(letters, threads, &input, &path(threads));
             }
@@ -404,6 +407,63 @@ fn a_trace_in_samples_is_decoded_in_every_form_of_a_recording_and_left_out_of_th
     let text = perfx(args!["stats", input]).text();
     assert!(text.contains("AUX flow        12 points of synchronization"), "{text}");
     assert!(perfx(args!["doctor", "--no-files", input]).text().contains("100.00%  /opt/perfx/trace/loop"));
+}
+
+/// A copy of a recording without records of a kind.
+fn without(name: &str, kind: RecordType, output: &Path) {
+    let mut recording = Recording::open(root().join("tests/data/trace").join(name)).unwrap();
+    let (endian, features) = (recording.endian, recording.features.clone());
+    let mut writer = RecordingWriter::create(output, &recording.events, endian).unwrap();
+    let mut records = recording.records();
+    while let Some(record) = records.next_record().unwrap() {
+        if record.kind() != kind {
+            writer.write_record(&record).unwrap();
+        }
+    }
+    for (feature, section) in features.into_iter().filter(|(feature, _)| *feature != Feature::AUXTRACE) {
+        writer.set_feature(feature, section).unwrap();
+    }
+    writer.finish().unwrap();
+}
+
+#[test]
+fn samples_of_pebs_that_belong_to_no_event_are_counted() {
+    let folder = temp();
+    let (input, output) = (folder.path().join("in.data"), folder.path().join("out.data"));
+    without("pebs.data", RecordType::AUX_OUTPUT_HW_ID, &input);
+    let ran = inject("o", "2", &input, &output);
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    let told = "lost: 161 samples of PEBS in the trace belong to no event";
+    assert!(ran.stderr.contains(told), "{}", ran.stderr);
+    assert_eq!(samples(&output).len(), 0);
+    // With one event, all are its own.
+    let ran = inject("o", "2", &root().join("tests/data/trace/counters.data"), &output);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(samples(&output).len() > 100);
+}
+
+#[test]
+fn damaged_samples_of_pebs_are_left_out_or_counted() {
+    let folder = temp();
+    let (damaged, output) = (folder.path().join("damaged.data"), folder.path().join("out.data"));
+    let input = root().join("tests/data/trace/pebs.data");
+    let bytes = fs::read(&input).unwrap();
+    let data = perfx_format::intel_pt::psbs(&bytes).next().unwrap().at;
+    assert_eq!(inject("oe", "2", &input, &output).code, Some(0));
+    let whole = samples(&output);
+    let (mut kept, mut runs) = (0, 0);
+    for at in (data..data + 6000).step_by(67) {
+        let mut bytes = bytes.clone();
+        bytes[at] ^= 0xff;
+        fs::write(&damaged, bytes).unwrap();
+        let ran = inject("oe", "2", &damaged, &output);
+        assert!(matches!(ran.code, Some(0 | 3)), "{at}: {}", ran.stderr);
+        let found = samples(&output);
+        kept += whole.iter().filter(|line| found.contains(line)).count();
+        runs += 1;
+    }
+    // Most are as they were.
+    assert!(kept * 10 > runs * whole.len() * 9, "{kept} of {runs} × {}", whole.len());
 }
 
 #[test]
@@ -548,6 +608,10 @@ fn view_shows_the_lines_of_perf_script() {
             ("overflow", "e", None),
             ("overflow", "be", Some("+flags")),
             ("user", "bZ", None),
+            ("pebs", "o", None),
+            ("pebs", "ol8", Some("+brstack,+weight")),
+            ("pebs", "ogL4", Some("+brstack")),
+            ("counters", "o", Some("+addr,+weight")),
         ] {
             let input = data.join(name).with_extension("data");
             let itrace = format!("--itrace={letters}");

@@ -78,9 +78,14 @@ impl Stacks {
 
     /// The call chain of an instruction, with its markers.
     pub(super) fn chain(&self, ip: u64) -> Vec<u64> {
+        self.shorter_chain(ip, 0)
+    }
+
+    /// The same, with so many entries fewer at most.
+    pub(super) fn shorter_chain(&self, ip: u64, fewer: usize) -> Vec<u64> {
         match self.chain {
             0 => Vec::new(),
-            most => self.history.calls.chain(ip, most),
+            most => self.history.calls.chain(ip, most.saturating_sub(fewer)),
         }
     }
 

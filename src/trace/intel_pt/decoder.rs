@@ -1,7 +1,9 @@
 //! Packets to flow: what each packet says of where execution went.
 
 mod quick;
+mod sampled;
 
+use self::sampled::Sampled;
 use super::packet::{Packet, Packets};
 use super::units::{Past, Unit, behind_damage, belongs_to_psb};
 use super::{Config, Power, Walk};
@@ -60,6 +62,7 @@ impl<I: Image> Decoder<I> {
             is_on: false,
             interrupted: None,
             bound: Bound::default(),
+            sampled: Sampled::default(),
             flag: Flag::default(),
         };
         match self.config.walk {
@@ -77,8 +80,8 @@ struct Bound {
     mwait: Option<u64>,
     enter: Option<u64>,
     stop: bool,
-    /// Something without an event.
-    other: bool,
+    /// A sample of a counter.
+    sampled: bool,
     control: Option<Control>,
     /// The interrupt flag.
     flag: Option<bool>,
@@ -131,6 +134,7 @@ struct Reader<'a, I, S> {
     /// The FUP packet of an interrupt, and whether it may also be something else.
     interrupted: Option<Interrupted>,
     bound: Bound,
+    sampled: Sampled,
     flag: Flag,
 }
 
@@ -229,6 +233,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         }
         let bound = std::mem::take(&mut self.bound);
         self.events(bound, None);
+        self.sampled.clear();
         (self.psb_ip, self.address_bits) = (None, 64);
         self.psb_offset = self.flow.point.offset;
         self.flow.synchronize();
@@ -302,6 +307,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         self.arrive();
         self.fault(reason);
         self.bound = Bound::default();
+        self.sampled.clear();
         self.past.is_in_psb = false;
     }
 
@@ -507,6 +513,9 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
 
     /// Reports what happened at `ip`.
     fn events(&mut self, bound: Bound, ip: Option<u64>) {
+        if bound.sampled {
+            self.sample(ip);
+        }
         if let Some(Control { kind, vector, .. }) = bound.control {
             self.event(Event::Control { ip, kind, vector });
         }
@@ -580,7 +589,13 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
             Packet::Pwrx(state) => self.power(Power::Exit(state)),
             Packet::Exstop { has_fup: true } => self.bound.stop = true,
             Packet::Exstop { has_fup: false } => self.power(Power::Stop),
-            Packet::Bep { has_fup: true } => self.bound.other = true,
+            Packet::Bbp { is_first, group, is_short } => self.sampled.begin(is_first, group, is_short),
+            Packet::Bip { id, value } => self.sampled.add(id, value),
+            Packet::Bep { has_fup: true } => self.bound.sampled = true,
+            Packet::Bep { has_fup: false } => {
+                self.arrive();
+                self.sample(self.flow.ip());
+            }
             Packet::Cfe { has_fup, kind, vector } if has_fup || self.flow.is_known() || self.is_on => {
                 self.bound.control = Some(Control { has_fup, kind, vector });
             }
@@ -596,6 +611,13 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
                 self.is_lost = false;
             }
             _ => {}
+        }
+    }
+
+    /// Reports the sample whose items have been read.
+    fn sample(&mut self, ip: Option<u64>) {
+        for event in std::mem::take(&mut self.sampled).events(ip) {
+            self.event(event);
         }
     }
 
@@ -623,9 +645,9 @@ fn ends_psb(packet: &Packet) -> bool {
 
 impl Bound {
     fn is_some(&self) -> bool {
-        let Bound { ptwrite, transaction, mwait, enter, stop, other, control, flag } = self;
+        let Bound { ptwrite, transaction, mwait, enter, stop, sampled, control, flag } = self;
         let words = [ptwrite, mwait, enter].iter().any(|word| word.is_some());
-        words || transaction.is_some() || *stop || *other || control.is_some() || flag.is_some()
+        words || transaction.is_some() || *stop || *sampled || control.is_some() || flag.is_some()
     }
 
     /// What a FUP packet at `ip` may be the beginning of, if these events do not explain it; `control` came with it.

@@ -62,6 +62,8 @@ make rare loop --psb 200 --mtc --cyc --ptw 700 --power 150 --tsx 190
 make snapshots loop again --psb 200 --slice 3000 --snapshots 6 --ring 900
 make sampled loop again --psb 200 --slice 3000 --mtc --sample 600 --aux-sample 900
 cp halve twice
+make pebs halve twice --psb 300 --slice 1500 --mtc --pebs 110 --hw-ids
+make counters loop again --psb 300 --slice 1500 --cpus 2 --mtc --pebs 170 --events-only
 make history halve twice --psb 300 --slice 1500 --cpus 2 --mtc --cyc --sample 170
 make history-kernel loop --psb 200 --mtc --kernel $programs/vmlinux --sample 90
 rm "$here/history.truth" "$here/history-kernel.truth"

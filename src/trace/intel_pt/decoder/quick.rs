@@ -24,6 +24,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
                 }
                 (self.psb_ip, self.psb_offset) = (None, offset);
                 self.bound = Bound::default();
+                self.sampled.clear();
             }
             self.read_past(&packet, &packets, trace);
             self.arrive();
@@ -120,7 +121,15 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
     fn passed(&mut self, bound: Bound, ip: u64) {
         self.events(Bound { ptwrite: None, transaction: None, ..bound }, Some(ip));
         self.event(Event::Passed { ip });
-        let rest = Bound { mwait: None, enter: None, stop: false, control: None, flag: None, ..bound };
+        let rest = Bound {
+            mwait: None,
+            enter: None,
+            stop: false,
+            sampled: false,
+            control: None,
+            flag: None,
+            ..bound
+        };
         self.events(rest, Some(ip));
     }
 
@@ -129,6 +138,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         self.event(Event::Fault(Fault { reason, ip }));
         (self.is_lost, self.interrupted) = (true, None);
         self.bound = Bound::default();
+        self.sampled.clear();
         self.past.is_in_psb = false;
     }
 }
