@@ -47,7 +47,7 @@ const NAMES: [&str; 21] = [
 /// Those in which programs move between CPUs: perf puts samples of one time on several CPUs into another order, and a
 /// process has several lists in the truth.
 fn is_across_cpus(name: &str) -> bool {
-    matches!(name, "cpus" | "schedule" | "tasks" | "pieces" | "history" | "counters")
+    matches!(name, "cpus" | "schedule" | "tasks" | "pieces" | "history" | "counters" | "moves")
 }
 
 fn truth(text: &str) -> Branches {
@@ -194,7 +194,7 @@ fn inject_makes_the_samples_events_and_errors_of_perf_inject() {
     let (data, folder) = (root().join("tests/data/trace"), temp());
     let (theirs, ours) = (folder.path().join("theirs"), folder.path().join("ours"));
     for perf in perfs(&["perf", "perf-new"]) {
-        for name in NAMES.into_iter().chain(["pieces", "history", "counters"]) {
+        for name in NAMES.into_iter().chain(["pieces", "history", "counters", "moves"]) {
             let input = data.join(name).with_extension("data");
             let letters: &[&str] = match name {
                 // perf gives instructions in front of MWAIT and EXSTOP the time before these packets.
@@ -209,6 +209,8 @@ fn inject_makes_the_samples_events_and_errors_of_perf_inject() {
                 "pieces" => &["b", "i100ile", "cr", "bpwe"],
                 "pebs" => &["b", "o", "oe", "bi7io", "oqi", "og64l3", "i64nsog1s9", "obL3"],
                 "counters" => &["o", "op", "oqi"],
+                // Threads go on on another CPU.
+                "moves" => &["i100igl8", "bi50ig", "L4", "i64nsg3l3e"],
                 // Behind the data of evt and iflag, perf writes stray bytes: see the test of I.
                 "events" => &["bw", "i10il4w", "by3i", "qbi"],
                 "sampled" | "snapshots" => &["b", "i100ile", "cr", "i64nsl8e", "i10usbe", "biq", "by3ipe"],
@@ -593,6 +595,8 @@ fn view_shows_the_lines_of_perf_script() {
             ("times", "bi", Some("+flags,+ipc")),
             ("history", "G", None),
             ("history", "GL4", Some("+brstack")),
+            ("moves", "G", None),
+            ("moves", "GL4", Some("+brstack")),
             ("history", "L", Some("tid,cpu,time,ip,sym,brstack")),
             ("32-bit", "bi100il8", Some("+flags,+brstack")),
             ("32-bit", "cr", Some("ip,addr,flags")),

@@ -49,7 +49,7 @@ impl Stacks {
             histories.insert(tid, (space, Arc::new(history)));
         }
         self.current = next;
-        // What it did on another CPU in between is not known here.
+        // As in perf, nothing follows on what it did before it ran on another CPU.
         let kept = next.and_then(|(tid, space)| Some((histories.remove(&tid)?, space)));
         let known = kept.filter(|((stay, _), space)| stay == space);
         self.history = known.map(|((_, history), _)| Arc::unwrap_or_clone(history)).unwrap_or_default();

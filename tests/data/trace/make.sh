@@ -62,11 +62,13 @@ make rare loop --psb 200 --mtc --cyc --ptw 700 --power 150 --tsx 190
 make snapshots loop again --psb 200 --slice 3000 --snapshots 6 --ring 900
 make sampled loop again --psb 200 --slice 3000 --mtc --sample 600 --aux-sample 900
 cp halve twice
+cp halve thrice
 make pebs halve twice --psb 300 --slice 1500 --mtc --pebs 110 --hw-ids
 make counters loop again --psb 300 --slice 1500 --cpus 2 --mtc --pebs 170 --events-only
 make history halve twice --psb 300 --slice 1500 --cpus 2 --mtc --cyc --sample 170
+make moves halve twice thrice --psb 300 --slice 700 --cpus 2 --mtc --cyc --sample 170
 make history-kernel loop --psb 200 --mtc --kernel $programs/vmlinux --sample 90
-rm "$here/history.truth" "$here/history-kernel.truth"
+rm "$here/history.truth" "$here/history-kernel.truth" "$here/moves.truth" "$here/counters.truth"
 # What is lost between samples is not in their truth.
 make pieces loop again --psb 200 --slice 2000 --cpus 2 --mtc --ptw 500 --sample 900 --aux-sample 400
 rm "$here/pieces.truth"
