@@ -240,11 +240,13 @@ pub enum Reason {
     InstructionSet,
     /// The trace says how many instructions were executed, but not which.
     NoPath,
+    /// A guest runs, whose code is not decoded.
+    Guest,
 }
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Reason; 12] = [
+    pub const ALL: [Reason; 13] = [
         Reason::Overflow,
         Reason::BadPacket,
         Reason::CutPacket,
@@ -257,6 +259,7 @@ impl Reason {
         Reason::Endless,
         Reason::InstructionSet,
         Reason::NoPath,
+        Reason::Guest,
     ];
 
     /// In words, for a list of counts.
@@ -274,6 +277,7 @@ impl Reason {
             Reason::Endless => "a loop without an end",
             Reason::InstructionSet => "32-bit Arm code",
             Reason::NoPath => "the trace does not tell which instructions were executed",
+            Reason::Guest => "a guest ran, whose code is not decoded",
         }
     }
 }

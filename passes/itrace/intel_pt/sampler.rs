@@ -757,7 +757,9 @@ impl<'c> Sampler<'c> {
                     Some(block) => (block.next, flow(block.kind)),
                     None => (ip, FlowFlags::BRANCH | FlowFlags::ASYNC),
                 };
-                self.branch((ip, behind), to.unwrap_or(0), flags, (class, flow | FlowFlags::END), made);
+                // Behind the entry into a guest, tracing goes on.
+                let end = if flow & FlowFlags::GUEST_ENTRY != 0 { 0 } else { FlowFlags::END };
+                self.branch((ip, behind), to.unwrap_or(0), flags, (class, flow | end), made);
                 self.due.is_continuous = false;
             }
             Event::Interrupt { from, to, aborts } => {
@@ -807,7 +809,9 @@ impl<'c> Sampler<'c> {
 
     fn fault(&mut self, Fault { reason, ip }: Fault, made: &mut impl Samples) {
         let code = &self.context.code;
-        let name = ip.and_then(|ip| code.name(self.space, ip, self.ticks));
+        // The address of a guest is not one of this code.
+        let known = ip.filter(|_| reason != Reason::Guest);
+        let name = known.and_then(|ip| code.name(self.space, ip, self.ticks));
         *self.counts.faults.entry((reason, name.map(Into::into))).or_default() += 1;
         (self.flag, self.ended) = (None, 0);
         self.data.clear();
@@ -905,7 +909,7 @@ fn error(reason: Reason, cpu: u32, Task { pid, tid }: Task, ip: u64, time: u64, 
     let (code, message) = match reason {
         Reason::Overflow => (7, "Overflow packet"),
         Reason::BadPacket | Reason::CutPacket => (3, "Bad packet"),
-        Reason::NoCode | Reason::BadCode => (5, "Failed to get instruction"),
+        Reason::NoCode | Reason::BadCode | Reason::Guest => (5, "Failed to get instruction"),
         Reason::Endless => (10, "Never-ending loop"),
         _ => (6, "Trace doesn't match instruction"),
     };

@@ -13,7 +13,7 @@ use crate::flow::Flow;
 use crate::image::Image;
 use crate::kind::Kind;
 use crate::path::MOST_BITS;
-use crate::sink::{Event, Reason, Sink};
+use crate::sink::{Event, Fault, Reason, Sink};
 
 /// Decodes units, of any traces in any order. Each thread has its own.
 ///
@@ -45,6 +45,7 @@ impl<I: Image> Decoder<I> {
     /// Units, one after the other, give what they would give as one.
     pub fn decode<S: Sink>(&mut self, trace: &Trace<'_>, unit: &Unit, sink: &mut S) {
         let past = unit.past.clone();
+        let is_in_guest = past.schedule.is_in_guest;
         self.flow.reset(64, past.schedule.space, past.clock.now);
         self.flow.point.time = past.clock.flow;
         let mut reader = Reader {
@@ -60,6 +61,7 @@ impl<I: Image> Decoder<I> {
             psb_offset: unit.start,
             told: None,
             is_on: false,
+            is_in_guest,
             interrupted: None,
             bound: Bound::default(),
             sampled: Sampled::default(),
@@ -131,6 +133,8 @@ struct Reader<'a, I, S> {
     /// The last address in a packet, and whether tracing is on there, if the code is not decoded.
     told: Option<u64>,
     is_on: bool,
+    /// A guest runs: the flow is lost.
+    is_in_guest: bool,
     /// The FUP packet of an interrupt, and whether it may also be something else.
     interrupted: Option<Interrupted>,
     bound: Bound,
@@ -378,6 +382,9 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
     #[inline(always)]
     fn tip(&mut self, ip: Option<u64>) {
         let Some(ip) = ip else { return self.fault(Reason::NoAddress) };
+        if self.is_of_guest(ip) {
+            return;
+        }
         if !self.flow.is_known() {
             if !self.is_lost {
                 self.fault(Reason::UnexpectedPacket);
@@ -407,6 +414,36 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         self.follow(self.bits, count);
     }
 
+    /// True if the address is that of a guest, which may be the first one.
+    #[inline(always)]
+    fn is_of_guest(&mut self, ip: u64) -> bool {
+        let was_in_guest = std::mem::replace(&mut self.is_in_guest, self.past.schedule.is_in_guest);
+        if self.is_in_guest && !was_in_guest {
+            self.enter_guest(ip);
+        }
+        self.is_in_guest
+    }
+
+    /// The branch that comes next enters a guest at `ip`.
+    #[cold]
+    fn enter_guest(&mut self, ip: u64) {
+        if self.flow.is_known() {
+            let left = match self.flow.run(self.sink) {
+                _ if self.is_interrupted() || self.count > 0 => Err(Reason::UnexpectedPacket),
+                Ok(Kind::GuestEntry) => self.flow.run_out(None, self.past.clock.now, self.sink),
+                Ok(_) => Err(Reason::Mismatch),
+                Err(reason) => Err(reason),
+            };
+            if let Err(reason) = left {
+                self.fault(reason);
+            }
+        }
+        self.arrive();
+        self.flow.lose();
+        self.event(Event::Fault(Fault { reason: Reason::Guest, ip: Some(ip) }));
+        (self.is_lost, self.count, self.interrupted) = (true, 0, None);
+    }
+
     /// Where the code has a conditional branch, the trace has an address.
     #[cold]
     fn mistaken(&mut self, ip: u64) {
@@ -431,6 +468,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         }
         self.arrive();
         match ip {
+            Some(ip) if self.is_of_guest(ip) => {}
             Some(ip) => {
                 self.is_lost = false;
                 self.flow.set_bits(self.address_bits);
@@ -476,6 +514,10 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         if !self.config.branches {
             self.arrive();
             return self.events(bound, Some(ip));
+        }
+        if self.is_in_guest {
+            self.arrive();
+            return self.events(bound, None);
         }
         if self.flow.is_known() {
             let is_expected = self.count == 0 && !self.is_interrupted();
@@ -628,8 +670,13 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
     }
 
     fn psb_end(&mut self) {
-        let ip = self.psb_ip.take();
+        let mut ip = self.psb_ip.take();
         self.is_lost = false;
+        if let Some(address) = ip.filter(|_| self.past.schedule.is_in_guest || self.is_in_guest) {
+            let is_of_guest = self.is_of_guest(address);
+            ip = ip.filter(|_| !is_of_guest);
+            self.is_lost = is_of_guest;
+        }
         if self.config.branches {
             self.flow.set_bits(self.address_bits);
             self.flow.set_ip(ip);

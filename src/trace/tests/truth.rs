@@ -100,9 +100,25 @@ fn truth(name: &str) -> Happened {
     truth
 }
 
-const NAMES: [&str; 17] = [
-    "user", "noret", "times", "ptwrite", "defer", "overflow", "halve", "switch", "cpus", "threads", "kernel",
-    "cut", "32-bit", "filtered", "events", "paging", "pebs",
+const NAMES: [&str; 18] = [
+    "user",
+    "noret",
+    "times",
+    "ptwrite",
+    "defer",
+    "overflow",
+    "halve",
+    "switch",
+    "cpus",
+    "threads",
+    "kernel",
+    "cut",
+    "32-bit",
+    "filtered",
+    "events",
+    "paging",
+    "pebs",
+    "hypervisor",
 ];
 
 #[test]
@@ -147,6 +163,7 @@ fn each_recording_decodes_to_its_truth() {
         assert_eq!(happened.instructions, truth.instructions - lost, "{name}");
         let faults = match name {
             "overflow" => BTreeMap::from([(Reason::Overflow, 2)]),
+            "hypervisor" => BTreeMap::from([(Reason::Guest, 24)]),
             _ => BTreeMap::new(),
         };
         assert_eq!(happened.faults, faults, "{name}");
@@ -277,7 +294,7 @@ fn runs_are_counted_by_paths_as_by_steps() {
             // Branches that lead out of the trace are not runs.
             "cut" | "filtered" => {}
             // Interrupts do not come from a branch.
-            "kernel" | "paging" => assert_eq!(branches.len(), 1, "{branches:x?}"),
+            "kernel" | "paging" | "hypervisor" => assert_eq!(branches.len(), 1, "{branches:x?}"),
             _ => assert_eq!(branches, BTreeMap::new(), "{name}"),
         }
     }

@@ -31,6 +31,9 @@ env -i "$work/step" "$work/again" $programs/loop 20
 env -i "$work/step" "$work/halve" $programs/halve 100
 env -i "$work/step" "$work/small32" $programs/small32
 
+as -o "$work/kvm.o" "$here/kvm.S"
+ld --build-id=0xc6 -o "$here/root$programs/vmlinux-kvm" -Ttext 0xffffffff81000000 -e _text "$work/kvm.o"
+
 # make NAME OPTIONS: NAME.data and NAME.truth
 make() {
     name=$1
@@ -56,6 +59,7 @@ make filtered loop --psb 100 --mtc --filter "filter 0x122c/0x19e@$programs/loop,
 make events loop again --psb 300 --slice 3000 --mtc --event 130 --ptw 400 --ptw-ip
 make paging loop --psb 300 --mtc --kernel $programs/vmlinux --pip --event 150
 make kernel loop --psb 200 --mtc --kernel $programs/vmlinux
+make hypervisor loop --psb 300 --mtc --kernel "$here/root$programs/vmlinux-kvm" --guest
 make poke loop --psb 200 --mtc --kernel $programs/vmlinux --poke 400
 make cut loop --psb 200 --cut 701
 make rare loop --psb 200 --mtc --cyc --ptw 700 --power 150 --tsx 190

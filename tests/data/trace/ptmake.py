@@ -36,6 +36,9 @@
     --poke N            with --kernel: after N instructions, the conditional jump in `work` becomes one without a condition
                         (TEXT_POKE record)
     --kernel VMLINUX    kernel code is traced, too: system calls and signals run through it (kernel.S; decode with perf -k VMLINUX)
+    --guest             VMLINUX enters a guest (VMRESUME in kvm.S): PIP with NR=1, addresses of the guest, which are also those of
+                        the host, an interrupt and sometimes a PSB in it, then FUP, PIP with NR=0 and TIP where it is left;
+                        the truth has only the branches into the guest and out of it
     --filter FILTERS    only code in these places is traced, as perf writes it: filter OFFSET/SIZE@FILE,… (a branch that leaves
                         them is a TIP.PGD with its target)
   length:
@@ -53,14 +56,14 @@ import argparse, struct
 from capstone import Cs, CS_ARCH_X86, CS_MODE_32, CS_MODE_64, x86
 A = argparse.ArgumentParser(usage=__doc__)
 A.add_argument('out'); A.add_argument('steps', nargs='+'); A.add_argument('--truth'); A.add_argument('--kernel'); A.add_argument('--filter', default='')
-for o in 'no-retcomp mtc cyc defer short-first per-thread one-process sched-switch pip ptw-ip hw-ids events-only'.split(): A.add_argument('--' + o, action='store_true')
+for o in 'no-retcomp mtc cyc defer short-first per-thread one-process sched-switch pip ptw-ip hw-ids events-only guest'.split(): A.add_argument('--' + o, action='store_true')
 A.add_argument('--sample-type', type=lambda t: int(t, 0), default=0xec808); A.add_argument('--branch-sample-type', type=lambda t: int(t, 0), default=1 << 17)
 for o, d in dict(pebs=0, psb=2048, repeat=1, copies=1, ovf=0, event=0, slice=0, cut=0, cpus=1, ptw=0, power=0, tsx=0, snapshots=0, ring=1200, sample=0, aux_sample=0, poke=0).items(): A.add_argument('--' + o.replace('_', '-'), type=int, default=d)
 O = A.parse_args()
 FILTERS = [(int(place.split('/')[0], 0), int(place.split('/')[1], 0), file) for place, file in (f.split()[1].split('@') for f in O.filter.split(',') if f)]
 CS = {m: Cs(CS_ARCH_X86, m) for m in (CS_MODE_64, CS_MODE_32)}
 for c in CS.values(): c.detail = True
-PLAIN, COND, JUMP, CALL, IJUMP, ICALL, RET, SYSCALL, REP, FARRET = range(10)
+PLAIN, COND, JUMP, CALL, IJUMP, ICALL, RET, SYSCALL, REP, FARRET, VMENTRY = range(11)
 NAMES = {COND: 'jcc', JUMP: 'jmp', CALL: 'call', IJUMP: 'jmp*', ICALL: 'call*', RET: 'ret', SYSCALL: 'syscall', FARRET: 'iret'}
 T0 = 1_000_000_000
 
@@ -70,6 +73,7 @@ def classify(ip, code, mode=CS_MODE_64):
     if i is None: return PLAIN, 1, 0  # an instruction that capstone does not know: not a branch
     g = set(i.groups); imm = i.operands and i.operands[0].type == x86.X86_OP_IMM; n = i.size; m = i.mnemonic.split()[-1]; to = i.operands[0].imm & (1 << 64) - 1 if imm else 0
     if m in ('syscall', 'sysenter') or m.startswith('int'): return SYSCALL, n, 0
+    if m in ('vmresume', 'vmlaunch'): return VMENTRY, n, 0
     if m.startswith(('iret', 'sysret', 'sysexit')): return FARRET, n, 0
     if x86.X86_GRP_RET in g: return RET, n, 0
     if x86.X86_GRP_CALL in g: return (CALL, n, to) if imm else (ICALL, n, 0)
@@ -98,7 +102,7 @@ class Encoder:
     """One buffer: of a CPU, or with --per-thread of a process."""
     def __init__(s):
         s.b = bytearray(); s.tnt = []; s.tips = []; s.last = 0; s.stack = []; s.on = False; s.since = 0; s.psbs = 0; s.ctc = None; s.tsc = []; s.now = T0; s.cycled = None
-        s.next_ovf = O.ovf or 1 << 60; s.powers = s.transactions = 0; s.next_power = O.power or 1 << 60; s.next_tsx = O.tsx or 1 << 60; s.next_event = O.event or 1 << 60; s.next_pebs = O.pebs or 1 << 60; s.blocks = 0; s.traced_events = 0; s.flag = 4 if O.event else 0; s.lost = 0; s.stops = []; s.mode = CS_MODE_64
+        s.next_ovf = O.ovf or 1 << 60; s.powers = s.transactions = 0; s.next_power = O.power or 1 << 60; s.next_tsx = O.tsx or 1 << 60; s.next_event = O.event or 1 << 60; s.next_pebs = O.pebs or 1 << 60; s.blocks = 0; s.traced_events = 0; s.flag = 4 if O.event else 0; s.lost = 0; s.stops = []; s.nr = s.guests = 0; s.mode = CS_MODE_64
     def cyc(s):
         if not O.cyc or s.cycled is None or s.now <= s.cycled: return
         v = s.now - s.cycled; s.cycled = s.now; first = (v & 31) << 3 | 3; v >>= 5; out = [first | (4 if v else 0)]
@@ -140,10 +144,10 @@ class Encoder:
     def mtc(s):
         if O.mtc and s.ctc is not None and s.now // 2 // 64 > s.ctc: s.ctc = s.now // 2 // 64; s.flush(); s.cyc(); s.b += b'\x59' + bytes([s.ctc & 0xff])
     def psb(s, ip):
-        s.flush(); s.b += b'\x02\x82' * 8; s.time(); s.b += b'\x02\x03\x20\0' + s.exec() + (s.pip() if O.pip else b''); s.last = 0; s.stack = []
+        s.flush(); s.b += b'\x02\x82' * 8; s.time(); s.b += b'\x02\x03\x20\0' + s.exec() + (s.pip(s.nr) if O.pip or O.guest else b''); s.last = 0; s.stack = []
         if ip is not None and not O.events_only: s.ip(0x1d, ip)
         s.b += b'\x02\x23'; s.since = len(s.b); s.psbs += 1
-    def pip(s): return b'\x02\x43' + (0x12345000 >> 4).to_bytes(6, 'little')
+    def pip(s, guest=0): return b'\x02\x43' + ((0x777000 if guest else 0x12345000) >> 4 | guest).to_bytes(6, 'little') + (b'\x02\xc8' + (0x9a).to_bytes(5, 'little') if O.guest else b'')
     def exec(s): return b'' if O.events_only else b'\x99' + bytes([(2 if s.mode == CS_MODE_32 else 1) | s.flag])
     def begin(s, ip, mode=CS_MODE_64):
         if not s.b or len(s.b) - s.since > O.psb: s.psb(None)
@@ -168,6 +172,15 @@ class Encoder:
     def tsx(s, ip):
         s.flush(); s.cyc(); s.b += b'\x99' + bytes([0x20 | (1, 0, 1, 2)[s.transactions % 4]]); s.ip(0x1d, ip); s.transactions += 1
         if s.transactions % 4 == 0: s.ip(0x0d, ip)
+    def guest(s, back):
+        """from the entry to the exit: branches that are no business of the host"""
+        s.flush(); s.nr = 1; s.guests += 1; n = s.guests; s.b += s.pip(1); at = K.sym['work']; s.ip(0x0d, at)
+        for i in range(n % 5): s.branch(i % 2)
+        s.flush(); s.now += 5
+        if n % 3 == 1: s.ip(0x1d, at + 2); s.ip(0x0d, K.sym['asm_common_interrupt']); s.flush()  # an interrupt
+        if n % 3 == 2: s.psb(at)
+        if n % 4 == 3: s.ip(0x0d, 0x401050); s.branch(1); s.branch(0); s.flush(); s.ip(0x0d, 0xffffffffc0001000)  # to its user code and back, to code that no host has
+        s.now += 5; s.ip(0x1d, at + 2); s.nr = 0; s.b += s.pip(0); s.stack = []; s.ip(0x0d, back)
     def event(s, ip):
         """-> whether tracing has ended"""
         s.flush(); s.cyc(); s.traced_events += 1; n = s.traced_events
@@ -232,6 +245,8 @@ class Kernel:
             if until is not None and steps > until: return ip
             if k in (PLAIN, REP): ip += n; continue
             if k == FARRET: return ip
+            if k == VMENTRY:
+                t = s.sym['vmx_vmexit']; E.guest(t); say(ip, None, 'vmentry'); say(None, t, 'vmexit'); ip = t; continue
             if k == COND:
                 s.turn += 1; taken = s.turn % 3 == 0; E.branch(taken)
                 if not taken: ip += n; continue
@@ -268,9 +283,10 @@ def maps(p, c, text, t):
         if key in p.mapped or path == '[vsyscall]': continue
         p.mapped.add(key); p.traced += [(o + a - int(f[2], 16), n) for o, n, file in FILTERS if file == path]; ma, mi = (int(x, 16) for x in f[3].split(':'))
         records.append((t, rec(10, 2, struct.pack('<IIQQQIIQQII', *both(p.pid), a, b - a, int(f[2], 16), ma, mi, int(f[4]), 0, 5, 2) + name(path.encode()) + trailer(p.pid, t, c.n))))
+def place(a): return '-' if a is None else '%x' % a
 def execute(p, c, E, ip, nxt):
     """the instruction at ip was executed; nxt is the address of the next one, or None at the end, at a signal or a system call that does not come back"""
-    def say(a, b, k): truth.write('%x %x %s %d %d\n' % (a, b, k, p.pid, c.n))
+    def say(a, b, k): truth.write('%s %s %s %d %d\n' % (place(a), place(b), k, p.pid, c.n))
     if ip not in p.kinds: raise SystemExit('no code for %x' % ip)
     k, n, target = p.kinds[ip]; count(E)
     if O.ptw and executed % O.ptw == 0:
@@ -332,7 +348,7 @@ def turn(p, c, budget):
                     nxt = interrupted(p); execute(p, c, E, p.prev, nxt)
                     if K and E.on:
                         to = K.sym['asm_common_interrupt']; E.flush(); E.cyc(); E.ip(0x1d, nxt); E.ip(0x0d, to)
-                        def say(a, b, k): truth.write('%x %x %s %d %d\n' % (a, b, k, p.pid, c.n))
+                        def say(a, b, k): truth.write('%s %s %s %d %d\n' % (place(a), place(b), k, p.pid, c.n))
                         say(nxt, to, 'interrupt'); p.handler = K.follow(E, to, say)
                     elif E.on: E.end(nxt); truth.write('%x - signal %d %d\n' % (nxt, p.pid, c.n)); p.off = 'sig'
                     p.prev = None

@@ -48,6 +48,12 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         {
             self.told = Some(ip);
         }
+        if let Packet::Tip(Some(ip)) | Packet::Pge(Some(ip)) | Packet::Fup(Some(ip)) = packet
+            && !self.past.is_in_psb
+            && self.is_of_guest(ip)
+        {
+            return;
+        }
         self.is_on = match packet {
             Packet::Tip(_) | Packet::Pge(_) => true,
             Packet::Fup(_) => self.is_on || self.past.is_in_psb,
@@ -108,7 +114,10 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
             Packet::Bad => self.lose(Reason::BadPacket),
             Packet::Cut => self.lose(Reason::CutPacket),
             Packet::PsbEnd => {
-                let ip = self.psb_ip.take();
+                let mut ip = self.psb_ip.take();
+                if ip.is_some_and(|ip| self.is_of_guest(ip)) {
+                    ip = None;
+                }
                 self.is_lost = ip.is_none() && self.is_lost;
                 self.event(Event::Sync { ip, offset: self.psb_offset });
                 ip.into_iter().for_each(|ip| self.event(Event::Passed { ip }));
