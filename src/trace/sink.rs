@@ -194,6 +194,8 @@ pub enum Event {
         ip: Option<u64>,
         /// The offset in the trace.
         offset: u64,
+        /// Interrupts can come (Intel PT).
+        interrupts: bool,
     },
     /// Something is lost or wrong.
     Fault(Fault),

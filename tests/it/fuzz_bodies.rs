@@ -1004,7 +1004,9 @@ impl Sink for Said {
         let words = match event {
             TraceEvent::Begin { ip } => [1, ip, 0, 0],
             TraceEvent::Resumed { ip } => [2, ip, 0, 0],
-            TraceEvent::Sync { ip, offset } => [3, ip.unwrap_or(1), offset, 0],
+            TraceEvent::Sync { ip, offset, interrupts } => [3, ip.unwrap_or(1), offset, interrupts.into()],
+            TraceEvent::Item { group, id, value } => [9, group.into(), id.into(), value],
+            TraceEvent::Sampled { ip, is_32_bit } => [10, ip.unwrap_or(1), is_32_bit.into(), 0],
             TraceEvent::End { ip, block, to } => {
                 [4, ip, block.map_or(0, |block| blocks[block].start), to.unwrap_or(1)]
             }

@@ -11,6 +11,7 @@ use perfx_format::record::aux_error::AuxtraceError;
 use perfx_format::record::cpumode;
 use perfx_format::sample::{BranchFlags, DataSrc, FlowFlags, NewSample};
 use perfx_format::{Attr, Endian};
+use perfx_trace::intel_pt::Walk;
 use perfx_trace::{Blocks, Event, Fault, Image as _, Kind, PathId, Reason, Space, Step, instruction_length};
 
 use super::asked::{self, Asked, Asking};
@@ -54,6 +55,9 @@ pub(super) struct Sampler<'c> {
     in_transaction: u64,
     /// What the next branch that needs a packet makes of the interrupt flag, if it changes it.
     flag: Option<bool>,
+    /// Whether interrupts can come, at which number of instructions this has changed, and whether a branch did it.
+    interrupts: bool,
+    toggled: Option<(u64, bool)>,
     /// The size of addresses in the code.
     bits: u32,
     /// What belongs to the next event such as an interrupt, as its raw data has it.
@@ -211,6 +215,8 @@ impl<'c> Sampler<'c> {
             changed: None,
             in_transaction: 0,
             flag: None,
+            interrupts: true,
+            toggled: None,
             bits: 64,
             data: Vec::new(),
             items: Vec::new(),
@@ -478,7 +484,7 @@ impl<'c> Sampler<'c> {
         if let Some(event) = &self.events.sampled.cycles
             && let Some(counted) = self.counted(Kinds::Cycles, total)
         {
-            let raw = raw(flow | self.transaction_flow(flow), 0, counted);
+            let raw = raw(flow | self.state_flow(flow, total), 0, counted);
             let raw = self.raw_at(&raw, ip);
             let sample = NewSample { ip, period: counted.cycles, raw: &raw, ..self.new_sample(event.id, ip) };
             self.push_with_history(sample, event, made);
@@ -493,7 +499,7 @@ impl<'c> Sampler<'c> {
     /// The raw data of a sample.
     fn raw(&mut self, flow: u32, behind: u64, kind: Kinds, instructions: u64) -> [u32; 7] {
         let counted = self.counted(kind, instructions).unwrap_or_default();
-        raw(flow | self.transaction_flow(flow), behind, counted)
+        raw(flow | self.state_flow(flow, instructions), behind, counted)
     }
 
     /// Raw data without counts if nothing is counted.
@@ -545,6 +551,7 @@ impl<'c> Sampler<'c> {
     #[inline(always)]
     fn change_flag(&mut self, from: u64, to: u64, made: &mut impl Samples) {
         if let Some(on) = self.flag.take() {
+            (self.interrupts, self.toggled) = (on, Some((self.instructions, true)));
             const VIA_BRANCH: u32 = 1 << 1;
             self.estimate(from, to, made);
             if let Some(event) = &self.events.rare.flag {
@@ -641,6 +648,19 @@ impl<'c> Sampler<'c> {
     ) {
         self.estimate(from, to, made);
         self.stacks.push(from, to, flags);
+        self.sample_branch((from, behind), to, (class, flow), made);
+        self.toggled = self.toggled.filter(|(at, _)| *at > self.instructions);
+    }
+
+    /// A sample of a branch, if it is selected.
+    #[inline(always)]
+    fn sample_branch(
+        &mut self,
+        (from, behind): (u64, u64),
+        to: u64,
+        (class, flow): (Class, u32),
+        made: &mut impl Samples,
+    ) {
         let events = &self.events;
         let Some(event) = &events.sampled.branches else { return };
         let is_selected = match class {
@@ -661,10 +681,18 @@ impl<'c> Sampler<'c> {
         }
     }
 
-    /// The flag of what is in a transaction: not of interrupts and the beginning of tracing.
-    fn transaction_flow(&self, flow: u32) -> u32 {
+    /// The flags of the state at so many instructions: whether they are in a transaction, but not of interrupts and the
+    /// beginning of tracing, and whether interrupts could come in front of them, and if that changes.
+    fn state_flow(&self, flow: u32, instructions: u64) -> u32 {
         const NOT: u32 = FlowFlags::ASYNC | FlowFlags::BEGIN | FlowFlags::ABORT;
-        if self.in_transaction != 0 && flow & NOT == 0 { FlowFlags::IN_TRANSACTION } else { 0 }
+        let transaction =
+            if self.in_transaction != 0 && flow & NOT == 0 { FlowFlags::IN_TRANSACTION } else { 0 };
+        if !self.context.recorded.tracer.info.has_event_trace {
+            return transaction;
+        }
+        let toggles = self.toggled == Some((instructions, flow & FlowFlags::BRANCH != 0));
+        let off = if self.interrupts == toggles { FlowFlags::INTERRUPTS_OFF } else { 0 };
+        transaction | off | if toggles { FlowFlags::TOGGLES_INTERRUPTS } else { 0 }
     }
 
     /// The parts of a sample that do not depend on its kind; `code` is an address that tells the level.
@@ -777,7 +805,8 @@ impl<'c> Sampler<'c> {
             Event::Fault(fault) => self.fault(fault, made),
             // The sample comes with the next entry.
             Event::Frequency { ip, ratio } => (self.ratio, self.changed) = (ratio, Some(ip.unwrap_or(0))),
-            Event::Sync { ip, offset } => {
+            Event::Sync { ip, offset, interrupts } => {
+                self.interrupts = interrupts;
                 let ip = ip.unwrap_or(0);
                 // perf does not note the place of the first one, at which it begins.
                 if !std::mem::take(&mut self.is_fresh) {
@@ -797,6 +826,10 @@ impl<'c> Sampler<'c> {
             Event::Sampled { ip, is_32_bit } => self.pebs(ip.unwrap_or(self.ended), is_32_bit, made),
             Event::InterruptFlag { ip, on } => {
                 self.rare(rare.flag.as_ref(), ip.unwrap_or(0), &[on.into(), 0, 0], made);
+                // As in perf, it is the next instruction, unless that is a branch.
+                let is_code = self.context.recorded.tracer.config.walk == Walk::Code;
+                let next = self.instructions + u64::from(is_code);
+                (self.interrupts, self.toggled) = (on, Some((next, false)));
             }
             Event::Power { ip, exact, what } => {
                 if let Some((event, raw)) = rare.power(what, exact) {

@@ -19,6 +19,8 @@ impl FlowFlags {
     pub const END: u32 = 1 << 9;
     pub const IN_TRANSACTION: u32 = 1 << 10;
     pub const GUEST_ENTRY: u32 = 1 << 11;
+    pub const INTERRUPTS_OFF: u32 = 1 << 13;
+    pub const TOGGLES_INTERRUPTS: u32 = 1 << 14;
 }
 
 /// The names of combinations.
@@ -62,18 +64,27 @@ impl FlowFlags {
         bytes.get(..usize::from(*len))
     }
 
-    /// As perf writes them: whether tracing begins or ends, the kind of branch, and whether it is in a transaction.
+    /// As perf writes them: whether tracing begins or ends, the kind of branch, and letters for a state: x in a transaction, D
+    /// interrupts cannot come, t whether they can changes.
     pub fn text(self) -> String {
-        let rest = self.0 & !(FlowFlags::BEGIN | FlowFlags::END | FlowFlags::IN_TRANSACTION);
+        const STATES: [(u32, &str); 3] = [
+            (FlowFlags::IN_TRANSACTION, "x"),
+            (FlowFlags::INTERRUPTS_OFF, "D"),
+            (FlowFlags::TOGGLES_INTERRUPTS, "t"),
+        ];
+        let states = STATES.iter().filter(|(bit, _)| self.0 & bit != 0);
+        let letters: String = states.map(|(_, letter)| *letter).collect();
+        let states = STATES.iter().fold(0, |bits, (bit, _)| bits | bit);
+        let rest = self.0 & !(FlowFlags::BEGIN | FlowFlags::END | states);
         let edge = match self.0 {
             bits if bits & FlowFlags::BEGIN != 0 => "tr strt ",
             bits if bits & FlowFlags::END != 0 => "tr end  ",
             _ => "",
         };
         let name = NAMES.iter().find(|(bits, _)| *bits == rest).map_or("other", |(_, name)| name);
-        match self.0 & FlowFlags::IN_TRANSACTION {
-            0 => format!("{edge}{name}"),
-            _ => format!("{edge}{name:<15}{:>6}", "(x)"),
+        match letters.is_empty() {
+            true => format!("{edge}{name}"),
+            false => format!("{edge}{name:<15}{:>6}", format!("({letters})")),
         }
     }
 }
@@ -92,6 +103,9 @@ mod tests {
         );
         let jcc = FlowFlags::BRANCH | FlowFlags::CONDITIONAL;
         assert_eq!(text(jcc | FlowFlags::IN_TRANSACTION), "jcc               (x)");
+        assert_eq!(text(FlowFlags::INTERRUPTS_OFF), "                  (D)");
+        let all = jcc | FlowFlags::IN_TRANSACTION | FlowFlags::INTERRUPTS_OFF | FlowFlags::TOGGLES_INTERRUPTS;
+        assert_eq!(text(all), "jcc             (xDt)");
         assert_eq!(text(0), "");
     }
 }

@@ -435,7 +435,8 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
             self.is_lost = false;
         }
         if sync == Sync::Begun {
-            self.event(Event::Sync { ip: Some(ip), offset: self.flow.point.offset });
+            let offset = self.flow.point.offset;
+            self.event(Event::Sync { ip: Some(ip), offset, interrupts: true });
         }
     }
 

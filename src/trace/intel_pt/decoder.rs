@@ -238,6 +238,8 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         let bound = std::mem::take(&mut self.bound);
         self.events(bound, None);
         self.sampled.clear();
+        // What PSB+ tells does not depend on what was told before, so that a trace can be cut there.
+        (self.flag, self.is_in_guest) = (Flag::default(), self.past.schedule.is_in_guest);
         (self.psb_ip, self.address_bits) = (None, 64);
         self.psb_offset = self.flow.point.offset;
         self.flow.synchronize();
@@ -618,6 +620,8 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
             }
             Packet::Pip { cr3, guest } => self.event(Event::PageTable { cr3, guest }),
             Packet::Cbr(ratio) if ratio != self.past.clock.told_ratio => {
+                // PSB+ itself tells where execution is.
+                let ip = ip.filter(|_| !self.past.is_in_psb);
                 self.event(Event::Frequency { ip, ratio })
             }
             Packet::Ptwrite { value, has_fup: true } => self.bound.ptwrite = Some(value),
@@ -673,6 +677,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         let mut ip = self.psb_ip.take();
         self.is_lost = false;
         if let Some(address) = ip.filter(|_| self.past.schedule.is_in_guest || self.is_in_guest) {
+            self.flow.lose();
             let is_of_guest = self.is_of_guest(address);
             ip = ip.filter(|_| !is_of_guest);
             self.is_lost = is_of_guest;
@@ -681,7 +686,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
             self.flow.set_bits(self.address_bits);
             self.flow.set_ip(ip);
         }
-        self.event(Event::Sync { ip, offset: self.psb_offset });
+        self.event(Event::Sync { ip, offset: self.psb_offset, interrupts: self.flag.now });
     }
 }
 

@@ -25,7 +25,7 @@ impl Schedule {
             Packet::Tip(Some(ip)) => self.target(ip),
             Packet::Tip(ip) | Packet::Pge(ip) => {
                 self.is_in_user = ip.is_some_and(is_user);
-                self.is_in_guest = self.enters_guest;
+                self.is_in_guest = if ip.is_some() { self.enters_guest } else { self.is_in_guest };
             }
             // PSB+ has a PIP packet if there are such.
             Packet::Psb => (self.is_in_guest, self.enters_guest) = (false, false),

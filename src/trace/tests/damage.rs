@@ -12,6 +12,8 @@ use self::recorded::{Buffer, Traced, open};
 struct List {
     branches: Vec<(u64, u64, u64)>,
     faults: Vec<(u64, Reason)>,
+    /// All events.
+    events: Vec<Event>,
 }
 
 impl Sink for List {
@@ -22,6 +24,7 @@ impl Sink for List {
     }
 
     fn event(&mut self, _blocks: &Blocks, point: &Point, event: Event) {
+        self.events.push(event);
         match event {
             Event::Begin { ip } | Event::Resumed { ip } => self.branches.push((point.offset, 0, ip)),
             Event::End { ip, to, .. } => self.branches.push((point.offset, ip, to.unwrap_or(0))),
@@ -38,10 +41,15 @@ fn first(traced: &Traced) -> &Buffer {
 }
 
 fn decode(traced: &Traced, bytes: &[u8]) -> List {
+    decode_in_units(traced, bytes, 0)
+}
+
+/// The same in units of at least this size.
+fn decode_in_units(traced: &Traced, bytes: &[u8], size: u64) -> List {
     let mut list = List::default();
     let mut decoder = intel_pt::Decoder::new(&traced.maps, traced.config);
     let trace = Trace::new(vec![bytes], first(traced).switches.clone());
-    for unit in intel_pt::units(&trace, &traced.config, 0) {
+    for unit in intel_pt::units(&trace, &traced.config, size) {
         decoder.decode(&trace, &unit, &mut list);
     }
     list
@@ -102,4 +110,38 @@ fn a_psb_whose_first_byte_seems_to_belong_to_the_packet_before_is_found() {
         list.branches.iter().filter(|branch| branch.0 > psb as u64 + LONGEST).copied().collect::<Vec<_>>()
     };
     assert!(behind(&damaged).len() > 20 && behind(&damaged) == behind(&truth));
+}
+
+#[test]
+fn a_damaged_trace_is_decoded_the_same_however_it_is_cut() {
+    // Not random: each run damages the same bytes.
+    let mut random = 0x1234_5678_9abc_def1_u64;
+    let mut next = |below: usize| {
+        random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (random >> 33) as usize % below
+    };
+    // The block at an end is its number in the decoder.
+    let told = |list: &List| -> Vec<String> {
+        let numbered = |event: &Event| match *event {
+            Event::End { ip, to, .. } => format!("end {ip:x} {to:x?}"),
+            event => format!("{event:x?}"),
+        };
+        list.events.iter().map(numbered).collect()
+    };
+    for name in ["pebs", "hypervisor", "events", "rare", "paging"] {
+        let traced = open(name);
+        let whole = &first(&traced).bytes;
+        for round in 0..200 {
+            let mut bytes = whole.clone();
+            for _ in 0..1 + next(4) {
+                let at = next(bytes.len());
+                bytes[at] = next(256) as u8;
+            }
+            let [cut, one] = [0, u64::MAX].map(|size| decode_in_units(&traced, &bytes, size));
+            let [cut, one] = [&cut, &one].map(told);
+            let differs = (0..cut.len().max(one.len())).find(|at| cut.get(*at) != one.get(*at));
+            let at = differs.unwrap_or(0);
+            assert!(differs.is_none(), "{name}, {round}: {:?} and {:?} at {at}", cut.get(at), one.get(at));
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use super::super::Walk;
 use super::super::packet::{Packet, Packets};
 use super::super::units::{Unit, behind_damage};
-use super::{Bound, Interrupted, Reader};
+use super::{Bound, Flag, Interrupted, Reader};
 use crate::bytes::Trace;
 use crate::image::Image;
 use crate::sink::{Event, Fault, Reason, Sink};
@@ -25,6 +25,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
                 (self.psb_ip, self.psb_offset) = (None, offset);
                 self.bound = Bound::default();
                 self.sampled.clear();
+                (self.flag, self.is_in_guest) = (Flag::default(), self.past.schedule.is_in_guest);
             }
             self.read_past(&packet, &packets, trace);
             self.arrive();
@@ -119,7 +120,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
                     ip = None;
                 }
                 self.is_lost = ip.is_none() && self.is_lost;
-                self.event(Event::Sync { ip, offset: self.psb_offset });
+                self.event(Event::Sync { ip, offset: self.psb_offset, interrupts: self.flag.now });
                 ip.into_iter().for_each(|ip| self.event(Event::Passed { ip }));
             }
             _ => self.read_other(packet),
