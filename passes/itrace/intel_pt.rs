@@ -6,6 +6,7 @@ mod batches;
 mod context;
 mod cycles;
 mod events;
+mod pebs;
 mod rare;
 mod sampler;
 mod stacks;
@@ -62,8 +63,8 @@ pub(super) fn stage(
         asking = Some(Asking::new(found.samples, &recorded, events, most));
     }
     let begins = recorded.begins();
+    let is_empty = decoded.is_empty() && events.pebs.is_empty() && !options.errors;
     let context = Context { recorded, begins, code, events, endian, threads, room };
-    let is_empty = decoded.is_empty() && !options.errors;
     let events_only = options.events_only;
     let context = Arc::new(context);
     let pt = Pt { context, counts: Arc::default(), asking, answers: None, is_empty, events_only };

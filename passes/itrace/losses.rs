@@ -16,6 +16,8 @@ pub(crate) struct Counts {
     pub(super) samples: u64,
     pub(super) instructions: u64,
     pub(super) faults: Faults,
+    /// Samples of counters of which it is not known what they counted.
+    pub(super) uncounted: u64,
     /// Samples whose thread is not known.
     pub(super) unknown: u64,
     /// Traces in frames whose id is not that of a trace unit.
@@ -27,6 +29,7 @@ impl Counts {
     pub(super) fn add(&mut self, other: &Counts) {
         self.samples += other.samples;
         self.instructions += other.instructions;
+        self.uncounted += other.uncounted;
         self.unknown += other.unknown;
         self.unknown_units += other.unknown_units;
         for (what, count) in &other.faults {
@@ -65,6 +68,14 @@ impl Counts {
         if self.unknown_units > 0 {
             let traces = counted(self.unknown_units, "trace", "traces");
             let what = format!("{traces} have an id in frames that no record ties to a CPU");
+            report.say(Level::Loss, what);
+        }
+        if self.uncounted > 0 {
+            let samples = counted(self.uncounted, "sample", "samples");
+            let what = format!(
+                "{samples} of PEBS in the trace belong to no event: AUX_OUTPUT_HW_ID records do not say what the \
+                 counters counted"
+            );
             report.say(Level::Loss, what);
         }
         if self.unknown > 0 {

@@ -247,7 +247,7 @@ impl ItraceOptions {
         let others = [self.transactions, self.pebs, self.interrupts, self.cycles];
         ensure!(
             events.iter().chain(&others).any(|is_selected| *is_selected) || self.changes_others(),
-            "--itrace={letters} selects no event: Intel PT has i y b c r x w p I e; l adds branch stacks and g call \
+            "--itrace={letters} selects no event: Intel PT has i y b c r x w p o I e; l adds branch stacks and g call \
              chains to these, L and G to recorded samples"
         );
         Ok(())

@@ -44,4 +44,4 @@ pub use self::pieces::ByThread;
 pub use self::places::Places;
 pub use self::running::Task;
 pub use self::summary::Summary;
-pub use self::survey::{Lost, Recorded, Survey};
+pub use self::survey::{Counter, Lost, Recorded, Survey};

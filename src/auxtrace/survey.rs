@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use perfx_format::features::initial_maps;
 use perfx_format::intel_pt::psbs;
 use perfx_format::read::{Batch, Recording, StoredBytes};
-use perfx_format::record::aux::{Aux, Auxtrace, AuxtraceInfo};
+use perfx_format::record::aux::{Aux, Auxtrace, AuxtraceInfo, hardware_id};
 use perfx_format::record::cpumode::KERNEL_START;
 use perfx_format::record::ksymbol::TextPoke;
 use perfx_format::record::pt_info::PtInfo;
@@ -37,6 +37,7 @@ pub struct Survey {
     chunks: Vec<(Auxtrace, Place)>,
     kept: Kept,
     lost: Vec<Lost>,
+    counters: Vec<Counter>,
     running: Running,
     changes: Changes,
     mappings: Mappings,
@@ -58,6 +59,21 @@ pub struct Lost {
     pub task: Task,
 }
 
+/// From a time on, a counter counted an event whose samples are written to the trace (AUX_OUTPUT_HW_ID record).
+#[derive(Clone, Copy, Debug)]
+pub struct Counter {
+    /// Since when.
+    pub time: u64,
+    /// The CPU and the thread, or [`Auxtrace::ANY`].
+    pub cpu: u32,
+    /// The thread.
+    pub tid: u32,
+    /// The number of the counter.
+    pub number: u64,
+    /// An id of the event.
+    pub id: u64,
+}
+
 /// What was found.
 #[derive(Debug)]
 pub struct Recorded<T = IntelPt> {
@@ -69,6 +85,8 @@ pub struct Recorded<T = IntelPt> {
     pub tasks: Vec<Task>,
     /// What the kernel lost, in file order.
     pub lost: Vec<Lost>,
+    /// Which events wrote their samples to the traces, in the order of time.
+    pub counters: Vec<Counter>,
     /// The number of AUXTRACE records whose data cannot be read again.
     pub unreadable: u64,
     pub(crate) mappings: Mappings,
@@ -145,6 +163,14 @@ impl Survey {
                     let (pid, tid) = layout.pid_tid(record).unwrap_or((Auxtrace::ANY, Auxtrace::ANY));
                     let cpu = layout.cpu(record).unwrap_or(Auxtrace::ANY);
                     self.lost.push(Lost { time: time.unwrap_or(0), cpu, task: Task { pid, tid } });
+                }
+            }
+            RecordType::AUX_OUTPUT_HW_ID if self.pt.is_some() => {
+                let id = layout.and_then(|layout| layout.id(record));
+                if let (Some(number), Some(id), Some(layout)) = (hardware_id(record), id, layout) {
+                    let (_, tid) = layout.pid_tid(record).unwrap_or((Auxtrace::ANY, Auxtrace::ANY));
+                    let cpu = layout.cpu(record).unwrap_or(Auxtrace::ANY);
+                    self.counters.push(Counter { time: time.unwrap_or(0), cpu, tid, number, id });
                 }
             }
             RecordType::ITRACE_START => {
@@ -234,7 +260,8 @@ impl Survey {
         let data = AuxData::new(stored, kept)?;
         let (tracer, unreadable) = written.done(&chunks, &data, &mut ran)?;
         mappings.spaces = AddressSpaces::new(changes);
-        Ok(Recorded { tracer, buffers: Vec::new(), tasks: ran.tasks, lost, unreadable, mappings })
+        let (buffers, counters) = (Vec::new(), Vec::new());
+        Ok(Recorded { tracer, buffers, tasks: ran.tasks, lost, counters, unreadable, mappings })
     }
 
     /// Ends the survey of a recording with these events, whose AUX data is of Intel PT.
@@ -244,6 +271,8 @@ impl Survey {
     /// The AUX data is of another kind, or cannot be decoded.
     pub fn done(self, stored: &StoredBytes, events: &[Event]) -> Result<Recorded> {
         let Survey { pt, chunks, kept, lost, running, changes, mut mappings, near, sampled, .. } = self;
+        let mut counters = self.counters;
+        counters.sort_by_key(|counter| counter.time);
         let stored = AuxData::new(stored, kept)?;
         let Some(info) = pt else { bail!("the AUX data is not of Intel PT") };
         let tracer = IntelPt::new(info, events, near.unwrap_or(0))?;
@@ -283,7 +312,7 @@ impl Survey {
             ends[number] = (offset.wrapping_add(size), data);
         }
         mappings.spaces = AddressSpaces::new(changes);
-        Ok(Recorded { tracer, buffers, tasks: ran.tasks, lost, unreadable, mappings })
+        Ok(Recorded { tracer, buffers, tasks: ran.tasks, lost, counters, unreadable, mappings })
     }
 }
 

@@ -20,6 +20,7 @@ mod layout;
 pub mod names;
 mod origin;
 pub mod parts;
+pub mod pebs;
 mod protobuf;
 pub mod read;
 pub mod readers;

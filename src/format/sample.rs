@@ -226,6 +226,17 @@ impl<'a> Read<'a> {
         8 + 8 * times + self.counts.bytes().len()
     }
 
+    /// The words of a result in which nothing was counted: of the event with this id, or of a group of none.
+    pub(crate) fn empty(read_format: u64, id: u64) -> Vec<u64> {
+        let has = |bit: u64| read_format & bit != 0;
+        let (group, with_id, with_lost) = (has(Self::GROUP), has(Self::ID), has(Self::LOST));
+        let times = usize::from(has(Self::ENABLED)) + usize::from(has(Self::RUNNING));
+        let mut words = vec![0; 1 + times];
+        words.extend((with_id && !group).then_some(id));
+        words.extend((with_lost && !group).then_some(0));
+        words
+    }
+
     /// The same without the numbers of lost samples: the bytes for a `read_format` without bit LOST.
     pub fn without_lost(&self, endian: Endian) -> Vec<u8> {
         let mut out = endian.bytes_u64(self.value).to_vec();

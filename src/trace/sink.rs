@@ -162,6 +162,22 @@ pub enum Event {
         /// True if interrupts can come now.
         on: bool,
     },
+    /// An item of the next [`Event::Sampled`] (Intel PT: BIP).
+    Item {
+        /// The group of items that it belongs to (BBP).
+        group: u8,
+        /// Its number in the group.
+        id: u8,
+        /// Its value.
+        value: u64,
+    },
+    /// The processor wrote a sample of a counter to the trace (PEBS).
+    Sampled {
+        /// Where execution was, if known.
+        ip: Option<u64>,
+        /// True for a sample of 32-bit code.
+        is_32_bit: bool,
+    },
     /// A page table was loaded: bits 51-12 of CR3 (Intel PT: PIP).
     PageTable {
         /// The address.
@@ -224,11 +240,13 @@ pub enum Reason {
     InstructionSet,
     /// The trace says how many instructions were executed, but not which.
     NoPath,
+    /// A guest runs, whose code is not decoded.
+    Guest,
 }
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Reason; 12] = [
+    pub const ALL: [Reason; 13] = [
         Reason::Overflow,
         Reason::BadPacket,
         Reason::CutPacket,
@@ -241,6 +259,7 @@ impl Reason {
         Reason::Endless,
         Reason::InstructionSet,
         Reason::NoPath,
+        Reason::Guest,
     ];
 
     /// In words, for a list of counts.
@@ -258,6 +277,7 @@ impl Reason {
             Reason::Endless => "a loop without an end",
             Reason::InstructionSet => "32-bit Arm code",
             Reason::NoPath => "the trace does not tell which instructions were executed",
+            Reason::Guest => "a guest ran, whose code is not decoded",
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::support::{Ran, Stdin, clean, perfs, perfx, perfx_command, root, run, 
 type Branches = BTreeMap<String, Vec<(String, String)>>;
 
 /// kernel.data is not among them, because perf does not look for a vmlinux below --symfs.
-const NAMES: [&str; 20] = [
+const NAMES: [&str; 21] = [
     "user",
     "noret",
     "times",
@@ -42,12 +42,13 @@ const NAMES: [&str; 20] = [
     "sampled",
     "cut",
     "rare",
+    "pebs",
 ];
 
 /// Those in which programs move between CPUs: perf puts samples of one time on several CPUs into another order, and a
 /// process has several lists in the truth.
 fn is_across_cpus(name: &str) -> bool {
-    matches!(name, "cpus" | "schedule" | "tasks" | "pieces" | "history")
+    matches!(name, "cpus" | "schedule" | "tasks" | "pieces" | "history" | "counters" | "moves")
 }
 
 fn truth(text: &str) -> Branches {
@@ -119,7 +120,8 @@ fn branches(path: &Path) -> Branches {
 /// Runs `inject` with the code of the recordings.
 fn inject(letters: &str, threads: &str, input: &Path, output: &Path) -> Ran {
     let root = root().join("tests/data/trace/root");
-    let vmlinux = root.join("opt/perfx/trace/vmlinux");
+    let kernel = if input.ends_with("hypervisor.data") { "vmlinux-kvm" } else { "vmlinux" };
+    let vmlinux = root.join("opt/perfx/trace").join(kernel);
     let letters = format!("--itrace={letters}");
     perfx(args![
         "inject",
@@ -142,10 +144,13 @@ fn inject(letters: &str, threads: &str, input: &Path, output: &Path) -> Ran {
 fn inject_makes_a_sample_of_each_branch_of_the_truth() {
     let (data, folder) = (root().join("tests/data/trace"), temp());
     let output = folder.path().join("out.data");
-    for name in NAMES.into_iter().chain(["kernel", "poke", "paging"]).filter(|name| *name != "cut") {
+    for name in
+        NAMES.into_iter().chain(["kernel", "poke", "paging", "hypervisor"]).filter(|name| *name != "cut")
+    {
         let input = data.join(name).with_extension("data");
         let ran = inject("b", "2", &input, &output);
-        assert_eq!(ran.code, Some(if name == "overflow" { 3 } else { 0 }), "{name}: {}", ran.stderr);
+        let is_lossy = matches!(name, "overflow" | "hypervisor");
+        assert_eq!(ran.code, Some(if is_lossy { 3 } else { 0 }), "{name}: {}", ran.stderr);
         let mut decoded = branches(&output);
         let mut truth = truth(&fs::read_to_string(input.with_extension("truth")).unwrap());
         if is_across_cpus(name) {
@@ -194,7 +199,7 @@ fn inject_makes_the_samples_events_and_errors_of_perf_inject() {
     let (data, folder) = (root().join("tests/data/trace"), temp());
     let (theirs, ours) = (folder.path().join("theirs"), folder.path().join("ours"));
     for perf in perfs(&["perf", "perf-new"]) {
-        for name in NAMES.into_iter().chain(["pieces", "history"]) {
+        for name in NAMES.into_iter().chain(["pieces", "history", "counters", "moves"]) {
             let input = data.join(name).with_extension("data");
             let letters: &[&str] = match name {
                 // perf gives instructions in front of MWAIT and EXSTOP the time before these packets.
@@ -207,14 +212,18 @@ fn inject_makes_the_samples_events_and_errors_of_perf_inject() {
                 "overflow" => &["b", "i100ile", "by1ie", "biqe", "bqqie"],
                 "history" => &["L", "L3", "bi90igL8", "i1000ilL", "pxwL"],
                 "pieces" => &["b", "i100ile", "cr", "bpwe"],
+                "pebs" => &["b", "o", "oe", "bi7io", "oqi", "og64l3", "i64nsog1s9", "obL3"],
+                "counters" => &["o", "op", "oqi"],
+                // Threads go on on another CPU.
+                "moves" => &["i100igl8", "bi50ig", "L4", "i64nsg3l3e"],
                 // Behind the data of evt and iflag, perf writes stray bytes: see the test of I.
                 "events" => &["bw", "i10il4w", "by3i", "qbi"],
                 "sampled" | "snapshots" => &["b", "i100ile", "cr", "i64nsl8e", "i10usbe", "biq", "by3ipe"],
                 _ => &["b", "i100ile", "cr", "i64nsl8e", "i10usbe", "by3i", "biq"],
             };
-            // perf 6.1 does not know A, T and y, nor follows L.
+            // perf 6.1 does not know A, T and y, nor follows L, and the sources of data in samples of PEBS are others there.
             let is_known =
-                |letters: &&&str| perf.name == "perf-new" || !letters.contains(['A', 'T', 'y', 'L']);
+                |letters: &&&str| perf.name == "perf-new" || !letters.contains(['A', 'T', 'y', 'L', 'o']);
             for letters in letters.iter().filter(is_known) {
                 let itrace = format!("--itrace={letters}");
                 let args = args!["inject", "-f", itrace, "-i", input, "-o", theirs];
@@ -288,7 +297,7 @@ fn the_samples_do_not_depend_on_the_number_of_threads() {
     let path = |name: &str| folder.path().join(name);
     for name in NAMES.into_iter().chain(["kernel"]) {
         let input = data.join(name).with_extension("data");
-        for letters in ["i100ibl4e", "i64nsle"] {
+        for letters in ["i100ibl4e", "i64nsleo"] {
             for threads in ["1", "2", "5"] {
                 inject(letters, threads, &input, &path(threads));
             }
@@ -407,6 +416,93 @@ fn a_trace_in_samples_is_decoded_in_every_form_of_a_recording_and_left_out_of_th
     assert!(perfx(args!["doctor", "--no-files", input]).text().contains("100.00%  /opt/perfx/trace/loop"));
 }
 
+/// Addresses of the guest are also those of the host, and of its programs. perf 7.3 takes the host for the guest behind the
+/// exit, up to its next user code.
+#[test]
+fn a_guest_is_not_taken_for_the_host_and_is_told() {
+    let (data, folder) = (root().join("tests/data/trace"), temp());
+    let (input, output) = (data.join("hypervisor.data"), folder.path().join("out.data"));
+    let ran = inject("i1ie", "2", &input, &output);
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    let told =
+        "the flow is unknown from 24 places on, up to where the trace tells it again: 24 × a guest ran";
+    assert!(ran.stderr.contains(told), "{}", ran.stderr);
+    let truth = fs::read_to_string(data.join("hypervisor.truth")).unwrap();
+    let executed: usize = truth.trim_end().rsplit(' ').next().unwrap().parse().unwrap();
+    assert_eq!((samples(&output).len(), errors(&output).len()), (executed, 24));
+    // Without code, too, no address of the guest alone is one of a sample.
+    inject("i1iq", "2", &input, &output);
+    let of_guest = format!("ip: Some({})", 0xffff_ffff_c000_1000_u64);
+    let quick = samples(&output);
+    assert!(quick.len() > 150 && !quick.iter().any(|line| line.contains(&of_guest)), "{}", quick.len());
+    let code = doctor_shares(&input, &data.join("root"));
+    assert!(code.is_empty(), "{code}");
+}
+
+/// The lines of `doctor` about code that is not found.
+fn doctor_shares(input: &Path, programs: &Path) -> String {
+    let vmlinux = programs.join("opt/perfx/trace/vmlinux-kvm");
+    let text = perfx(args!["doctor", "--no-files", "--vmlinux", vmlinux, "--root", programs, input]).text();
+    text.lines().skip(1).map(|line| format!("{line}\n")).collect()
+}
+
+/// A copy of a recording without records of a kind.
+fn without(name: &str, kind: RecordType, output: &Path) {
+    let mut recording = Recording::open(root().join("tests/data/trace").join(name)).unwrap();
+    let (endian, features) = (recording.endian, recording.features.clone());
+    let mut writer = RecordingWriter::create(output, &recording.events, endian).unwrap();
+    let mut records = recording.records();
+    while let Some(record) = records.next_record().unwrap() {
+        if record.kind() != kind {
+            writer.write_record(&record).unwrap();
+        }
+    }
+    for (feature, section) in features.into_iter().filter(|(feature, _)| *feature != Feature::AUXTRACE) {
+        writer.set_feature(feature, section).unwrap();
+    }
+    writer.finish().unwrap();
+}
+
+#[test]
+fn samples_of_pebs_that_belong_to_no_event_are_counted() {
+    let folder = temp();
+    let (input, output) = (folder.path().join("in.data"), folder.path().join("out.data"));
+    without("pebs.data", RecordType::AUX_OUTPUT_HW_ID, &input);
+    let ran = inject("o", "2", &input, &output);
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    let told = "lost: 161 samples of PEBS in the trace belong to no event";
+    assert!(ran.stderr.contains(told), "{}", ran.stderr);
+    assert_eq!(samples(&output).len(), 0);
+    // With one event, all are its own.
+    let ran = inject("o", "2", &root().join("tests/data/trace/counters.data"), &output);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(samples(&output).len() > 100);
+}
+
+#[test]
+fn damaged_samples_of_pebs_are_left_out_or_counted() {
+    let folder = temp();
+    let (damaged, output) = (folder.path().join("damaged.data"), folder.path().join("out.data"));
+    let input = root().join("tests/data/trace/pebs.data");
+    let bytes = fs::read(&input).unwrap();
+    let data = perfx_format::intel_pt::psbs(&bytes).next().unwrap().at;
+    assert_eq!(inject("oe", "2", &input, &output).code, Some(0));
+    let whole = samples(&output);
+    let (mut kept, mut runs) = (0, 0);
+    for at in (data..data + 6000).step_by(67) {
+        let mut bytes = bytes.clone();
+        bytes[at] ^= 0xff;
+        fs::write(&damaged, bytes).unwrap();
+        let ran = inject("oe", "2", &damaged, &output);
+        assert!(matches!(ran.code, Some(0 | 3)), "{at}: {}", ran.stderr);
+        let found = samples(&output);
+        kept += whole.iter().filter(|line| found.contains(line)).count();
+        runs += 1;
+    }
+    // Most are as they were.
+    assert!(kept * 10 > runs * whole.len() * 9, "{kept} of {runs} × {}", whole.len());
+}
+
 #[test]
 fn letters_that_are_not_decoded_are_refused_by_name() {
     let folder = temp();
@@ -441,7 +537,7 @@ fn profiles_of_the_kernel_are_the_same_from_its_memory() {
 fn dump_lists_the_packets_that_perf_lists() {
     let data = root().join("tests/data/trace");
     for perf in perfs(&["perf-new"]) {
-        for name in NAMES.into_iter().chain(["kernel"]) {
+        for name in NAMES.into_iter().chain(["kernel", "hypervisor"]) {
             let input = data.join(name).with_extension("data");
             let theirs = perf.run(Stdin::Null, args!["script", "-f", "-D", "-i", input]).stdout;
             let theirs = String::from_utf8_lossy(&theirs).into_owned();
@@ -534,6 +630,8 @@ fn view_shows_the_lines_of_perf_script() {
             ("times", "bi", Some("+flags,+ipc")),
             ("history", "G", None),
             ("history", "GL4", Some("+brstack")),
+            ("moves", "G", None),
+            ("moves", "GL4", Some("+brstack")),
             ("history", "L", Some("tid,cpu,time,ip,sym,brstack")),
             ("32-bit", "bi100il8", Some("+flags,+brstack")),
             ("32-bit", "cr", Some("ip,addr,flags")),
@@ -549,6 +647,10 @@ fn view_shows_the_lines_of_perf_script() {
             ("overflow", "e", None),
             ("overflow", "be", Some("+flags")),
             ("user", "bZ", None),
+            ("pebs", "o", None),
+            ("pebs", "ol8", Some("+brstack,+weight")),
+            ("pebs", "ogL4", Some("+brstack")),
+            ("counters", "o", Some("+addr,+weight")),
         ] {
             let input = data.join(name).with_extension("data");
             let itrace = format!("--itrace={letters}");

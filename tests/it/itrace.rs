@@ -23,15 +23,18 @@ fn letters(letters: &str) -> OsString {
     format!("--itrace={letters}").into()
 }
 
-/// All parts of all samples of decoded events, in order.
+/// All parts of all samples of decoded events, and of those that PEBS wrote to a trace, in order.
 pub(crate) fn samples(path: &Path) -> Vec<String> {
     let mut recording = Recording::open(path).unwrap();
     let names = event_names(&recording, &HashMap::new());
     let decoded = recording.events.iter().position(|event| event.ids.iter().all(|&id| id > 1_000_000_000));
+    let recorded = recording.events.clone();
     let mut records = recording.records();
     let mut lines = Vec::new();
     while let Some(record) = records.next_record().unwrap() {
-        let Some(event) = record.event().filter(|&event| Some(event) >= decoded) else { continue };
+        const AUX_OUTPUT: u32 = 31;
+        let is_made = |event: &usize| Some(*event) >= decoded || recorded[*event].attr().flag(AUX_OUTPUT);
+        let Some(event) = record.event().filter(is_made) else { continue };
         if let Some(mut sample) = record.sample().unwrap() {
             let (name, mode) = (String::from_utf8_lossy(&names[event].name), record.cpumode());
             let branches: Vec<_> = sample.branches.iter().flat_map(|stack| stack.iter()).collect();

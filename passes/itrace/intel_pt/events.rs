@@ -4,9 +4,10 @@ use perfx_auxtrace::Recorded;
 use perfx_format::record::pt_info::PtInfo;
 use perfx_format::sample::BRANCH_HW_INDEX;
 use perfx_format::{Event, sample_type as st};
-use perfx_pipeline::{Result, ensure};
+use perfx_pipeline::Result;
 
 use super::cycles::Cycles;
+use super::pebs::Pebs;
 use super::rare::RareEvents;
 use crate::itrace::code_events::CodeEvents;
 use crate::itrace::events::{Decoded, Traced};
@@ -17,6 +18,8 @@ use crate::itrace::options::{DEFAULT, ItraceOptions, scale};
 pub(super) struct Events {
     pub(super) sampled: CodeEvents,
     pub(super) rare: RareEvents,
+    /// Those whose samples are in the trace.
+    pub(super) pebs: Pebs,
     /// Whether samples have times.
     pub(super) is_timed: bool,
     /// So many samples are left out at the beginning.
@@ -72,16 +75,13 @@ impl Events {
             }
         };
         let config = recorded.tracer.event_config;
-        ensure!(
-            !options.pebs || !all.iter().any(|event| event.attr().flag(AUX_OUTPUT)),
-            "--itrace: `o` is not decoded yet, and events of the recording wrote their samples to the trace"
-        );
         let has = |bit: u64| config & bit != 0;
         let recorded_events = (has(PtInfo::POWER), has(PtInfo::EVENT_TRACE), info.has_event_trace);
         let mut ids = traced.ids(CodeEvents::IDS + RareEvents::IDS, all).into_iter();
         Ok(Events {
             sampled: CodeEvents::of(options, attr, sample_period, &mut ids),
             rare: RareEvents::of(options, attr, recorded_events, &mut ids),
+            pebs: if options.pebs { Pebs::of(recorded, all, is_timed) } else { Pebs::default() },
             is_timed,
             skip: options.skip,
             period,
@@ -107,9 +107,6 @@ impl Events {
 
 /// From this period on, to build samples is a small part of the work.
 const FEW: u64 = 1 << 12;
-
-/// Bit of the flags of an attr: the samples are written to the trace.
-const AUX_OUTPUT: u32 = 31;
 
 /// A period of ticks is rounded down to a power of two; without ticks there is a sample of every instruction.
 fn ticks_of(ticks: u64) -> Period {

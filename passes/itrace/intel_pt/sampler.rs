@@ -5,11 +5,12 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use perfx_auxtrace::Task;
-use perfx_format::Endian;
+use perfx_format::pebs::Items;
 use perfx_format::record::aux::Auxtrace;
 use perfx_format::record::aux_error::AuxtraceError;
 use perfx_format::record::cpumode;
-use perfx_format::sample::{BranchFlags, FlowFlags, NewSample};
+use perfx_format::sample::{BranchFlags, DataSrc, FlowFlags, NewSample};
+use perfx_format::{Attr, Endian};
 use perfx_trace::{Blocks, Event, Fault, Image as _, Kind, PathId, Reason, Space, Step, instruction_length};
 
 use super::asked::{self, Asked, Asking};
@@ -32,6 +33,7 @@ pub(super) struct Sampler<'c> {
     /// The recorded samples that come next, the number of the first one, and what is asked for.
     asked: (&'c [Asked], u64),
     asking: Option<&'c Asking>,
+    buffer: usize,
     cpu: u32,
     stacks: Stacks,
     space: Option<Space>,
@@ -56,6 +58,8 @@ pub(super) struct Sampler<'c> {
     bits: u32,
     /// What belongs to the next event such as an interrupt, as its raw data has it.
     data: Vec<u32>,
+    /// The items of the next sample of PEBS: the group, number and value of each.
+    items: Vec<(u8, u8, u64)>,
     /// Where tracing has ended.
     ended: u64,
     /// The time of samples, in ticks, and in ns.
@@ -193,6 +197,7 @@ impl<'c> Sampler<'c> {
             events,
             asked: (&[], 0),
             asking: None,
+            buffer,
             cpu: context.recorded.buffers[buffer].cpu,
             stacks: Stacks::new(events.sampled.stack, events.sampled.chain),
             space: None,
@@ -208,6 +213,7 @@ impl<'c> Sampler<'c> {
             flag: None,
             bits: 64,
             data: Vec::new(),
+            items: Vec::new(),
             ended: 0,
             ticks: 0,
             time: context.recorded.clock().time(0),
@@ -465,7 +471,8 @@ impl<'c> Sampler<'c> {
         let period = total.wrapping_sub(std::mem::replace(&mut self.sampled, total));
         if let Some(event) = &self.events.sampled.instructions {
             let raw = self.raw(flow, 0, Kinds::Instructions, total);
-            let sample = NewSample { ip, period, raw: &self.raw_at(&raw, ip), ..self.new_sample(event, ip) };
+            let sample =
+                NewSample { ip, period, raw: &self.raw_at(&raw, ip), ..self.new_sample(event.id, ip) };
             self.push_with_history(sample, event, made);
         }
         if let Some(event) = &self.events.sampled.cycles
@@ -473,7 +480,7 @@ impl<'c> Sampler<'c> {
         {
             let raw = raw(flow | self.transaction_flow(flow), 0, counted);
             let raw = self.raw_at(&raw, ip);
-            let sample = NewSample { ip, period: counted.cycles, raw: &raw, ..self.new_sample(event, ip) };
+            let sample = NewSample { ip, period: counted.cycles, raw: &raw, ..self.new_sample(event.id, ip) };
             self.push_with_history(sample, event, made);
         }
     }
@@ -523,14 +530,14 @@ impl<'c> Sampler<'c> {
         self.count(sample.tid);
         made.push(self.key(), |bytes| {
             let (branches, callchain) = (self.stacks.branches(), self.stacks.chain(sample.ip));
-            self.write(&NewSample { branches, callchain: &callchain, ..sample }, event, bytes);
+            self.write(&NewSample { branches, callchain: &callchain, ..sample }, &event.attr, bytes);
         });
     }
 
     /// Adds a sample of an event that is neither a branch nor an instruction.
     fn rare(&mut self, event: Option<&Decoded>, ip: u64, raw: &[u32], made: &mut impl Samples) {
         if let Some(event) = event {
-            self.push_with_history(NewSample { ip, raw, ..self.new_sample(event, ip) }, event, made);
+            self.push_with_history(NewSample { ip, raw, ..self.new_sample(event.id, ip) }, event, made);
         }
     }
 
@@ -542,9 +549,54 @@ impl<'c> Sampler<'c> {
             self.estimate(from, to, made);
             if let Some(event) = &self.events.rare.flag {
                 let raw = with_word(u32::from(on) | VIA_BRANCH, to);
-                let sample = self.new_sample(event, if from != 0 { from } else { to });
+                let sample = self.new_sample(event.id, if from != 0 { from } else { to });
                 self.push_with_history(NewSample { ip: from, raw: &raw, ..sample }, event, made);
             }
+        }
+    }
+
+    /// The samples that PEBS wrote to the trace. What they have of their own comes first: their address, time and branches.
+    fn pebs(&mut self, ip: u64, is_32_bit: bool, made: &mut impl Samples) {
+        let mut items = Items::default();
+        std::mem::take(&mut self.items)
+            .into_iter()
+            .for_each(|(group, id, value)| items.add(group, id, value));
+        let pebs = &self.events.pebs;
+        if pebs.is_empty() {
+            return;
+        }
+        let ip = items.ip().unwrap_or(ip);
+        let time = items.ticks().map(|ticks| self.context.recorded.clock().time(ticks));
+        let recorded = items.branches();
+        let (weight, latency) = items.weight();
+        for event in pebs.of_sample(self.buffer, self.ticks, &items) {
+            let Some((event, id)) = event else {
+                self.counts.uncounted += 1;
+                continue;
+            };
+            self.count(self.task.tid);
+            made.push(self.key(), |bytes| {
+                let registers = event.registers(&items, is_32_bit);
+                let branches = recorded.as_deref().map_or_else(|| self.stacks.branches(), |all| [all, &[]]);
+                let sample = NewSample {
+                    is_exact: true,
+                    ip,
+                    id,
+                    time: time.unwrap_or(if self.events.is_timed { self.time } else { 0 }),
+                    addr: items.address().unwrap_or(0),
+                    period: event.period,
+                    // As in perf, the address itself counts.
+                    callchain: &self.stacks.shorter_chain(ip, 1),
+                    branches,
+                    weight,
+                    latency,
+                    data_src: DataSrc::UNKNOWN.0,
+                    transaction: items.transaction(),
+                    registers: registers.as_ref().map(|(abi, values)| (*abi, &values[..])),
+                    ..self.new_sample(id, ip)
+                };
+                self.write(&sample, &event.attr, bytes);
+            });
         }
     }
 
@@ -599,7 +651,7 @@ impl<'c> Sampler<'c> {
             Class::Other => false,
         };
         if is_selected {
-            let sample = self.new_sample(event, if from != 0 { from } else { to });
+            let sample = self.new_sample(event.id, if from != 0 { from } else { to });
             let raw = self.raw(flow, behind, Kinds::Branches, self.instructions);
             self.push(
                 NewSample { ip: from, addr: to, period: 1, raw: &self.raw_at(&raw, from), ..sample },
@@ -616,13 +668,13 @@ impl<'c> Sampler<'c> {
     }
 
     /// The parts of a sample that do not depend on its kind; `code` is an address that tells the level.
-    fn new_sample(&self, event: &Decoded, code: u64) -> NewSample<'static> {
+    fn new_sample(&self, id: u64, code: u64) -> NewSample<'static> {
         NewSample {
             cpumode: if code >= cpumode::KERNEL_START { cpumode::KERNEL } else { cpumode::USER },
             pid: self.task.pid,
             tid: self.task.tid,
             time: self.time,
-            id: event.id,
+            id,
             cpu: self.cpu,
             ..NewSample::default()
         }
@@ -630,7 +682,7 @@ impl<'c> Sampler<'c> {
 
     fn push(&mut self, sample: NewSample<'_>, event: &Decoded, made: &mut impl Samples) {
         self.count(sample.tid);
-        made.push(self.key(), |bytes| self.write(&sample, event, bytes));
+        made.push(self.key(), |bytes| self.write(&sample, &event.attr, bytes));
     }
 
     /// There is a sample of a thread.
@@ -639,9 +691,9 @@ impl<'c> Sampler<'c> {
         self.counts.unknown += u64::from(tid == Auxtrace::ANY);
     }
 
-    fn write(&self, sample: &NewSample<'_>, event: &Decoded, bytes: &mut Vec<u8>) {
+    fn write(&self, sample: &NewSample<'_>, attr: &Attr, bytes: &mut Vec<u8>) {
         // An event records only what a new sample has.
-        sample.write(&event.attr, self.context.endian, bytes).unwrap_or_default();
+        sample.write(attr, self.context.endian, bytes).unwrap_or_default();
     }
 
     /// The time by which records are sorted; those without times come last, as perf decodes them.
@@ -656,6 +708,12 @@ impl<'c> Sampler<'c> {
                 let [low, high] = [payload as u32, (payload >> 32) as u32];
                 if self.data.len() < MOST_DATA * DATA_WORDS {
                     self.data.extend([kind.into(), 0, low, high]);
+                }
+                return;
+            }
+            Event::Item { group, id, value } => {
+                if !self.events.pebs.is_empty() {
+                    self.items.push((group, id, value));
                 }
                 return;
             }
@@ -699,7 +757,9 @@ impl<'c> Sampler<'c> {
                     Some(block) => (block.next, flow(block.kind)),
                     None => (ip, FlowFlags::BRANCH | FlowFlags::ASYNC),
                 };
-                self.branch((ip, behind), to.unwrap_or(0), flags, (class, flow | FlowFlags::END), made);
+                // Behind the entry into a guest, tracing goes on.
+                let end = if flow & FlowFlags::GUEST_ENTRY != 0 { 0 } else { FlowFlags::END };
+                self.branch((ip, behind), to.unwrap_or(0), flags, (class, flow | end), made);
                 self.due.is_continuous = false;
             }
             Event::Interrupt { from, to, aborts } => {
@@ -734,6 +794,7 @@ impl<'c> Sampler<'c> {
                 self.in_transaction = if inside { BranchFlags::IN_TX } else { 0 };
             }
             Event::Control { ip, kind, vector } => self.control(ip, kind, vector, made),
+            Event::Sampled { ip, is_32_bit } => self.pebs(ip.unwrap_or(self.ended), is_32_bit, made),
             Event::InterruptFlag { ip, on } => {
                 self.rare(rare.flag.as_ref(), ip.unwrap_or(0), &[on.into(), 0, 0], made);
             }
@@ -748,7 +809,9 @@ impl<'c> Sampler<'c> {
 
     fn fault(&mut self, Fault { reason, ip }: Fault, made: &mut impl Samples) {
         let code = &self.context.code;
-        let name = ip.and_then(|ip| code.name(self.space, ip, self.ticks));
+        // The address of a guest is not one of this code.
+        let known = ip.filter(|_| reason != Reason::Guest);
+        let name = known.and_then(|ip| code.name(self.space, ip, self.ticks));
         *self.counts.faults.entry((reason, name.map(Into::into))).or_default() += 1;
         (self.flag, self.ended) = (None, 0);
         self.data.clear();
@@ -846,7 +909,7 @@ fn error(reason: Reason, cpu: u32, Task { pid, tid }: Task, ip: u64, time: u64, 
     let (code, message) = match reason {
         Reason::Overflow => (7, "Overflow packet"),
         Reason::BadPacket | Reason::CutPacket => (3, "Bad packet"),
-        Reason::NoCode | Reason::BadCode => (5, "Failed to get instruction"),
+        Reason::NoCode | Reason::BadCode | Reason::Guest => (5, "Failed to get instruction"),
         Reason::Endless => (10, "Never-ending loop"),
         _ => (6, "Trace doesn't match instruction"),
     };

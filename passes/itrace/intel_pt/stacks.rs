@@ -49,7 +49,7 @@ impl Stacks {
             histories.insert(tid, (space, Arc::new(history)));
         }
         self.current = next;
-        // What it did on another CPU in between is not known here.
+        // As in perf, nothing follows on what it did before it ran on another CPU.
         let kept = next.and_then(|(tid, space)| Some((histories.remove(&tid)?, space)));
         let known = kept.filter(|((stay, _), space)| stay == space);
         self.history = known.map(|((_, history), _)| Arc::unwrap_or_clone(history)).unwrap_or_default();
@@ -78,9 +78,14 @@ impl Stacks {
 
     /// The call chain of an instruction, with its markers.
     pub(super) fn chain(&self, ip: u64) -> Vec<u64> {
+        self.shorter_chain(ip, 0)
+    }
+
+    /// The same, with so many entries fewer at most.
+    pub(super) fn shorter_chain(&self, ip: u64, fewer: usize) -> Vec<u64> {
         match self.chain {
             0 => Vec::new(),
-            most => self.history.calls.chain(ip, most),
+            most => self.history.calls.chain(ip, most.saturating_sub(fewer)),
         }
     }
 

@@ -50,6 +50,16 @@ impl Aux {
     }
 }
 
+/// The hardware id of an AUX_OUTPUT_HW_ID record: of Intel PT, the counter of the event in the record's trailer, which writes
+/// its samples to the trace.
+///
+/// | byte | |
+/// |---|---|
+/// | 8 | u64 hardware id |
+pub fn hardware_id(record: &Record<'_>) -> Option<u64> {
+    record.u64(8).filter(|_| record.kind() == RecordType::AUX_OUTPUT_HW_ID)
+}
+
 /// An AUXTRACE record without its payload (tools/lib/perf/include/perf/event.h, `perf_record_auxtrace`).
 ///
 /// | byte | |

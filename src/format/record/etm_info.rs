@@ -1,7 +1,7 @@
 //! The AUXTRACE_INFO record of CoreSight describes the trace unit of each CPU; AUX_OUTPUT_HW_ID tells its id.
 
-use super::aux::AuxtraceInfo;
-use crate::{Record, RecordType};
+use super::aux::{AuxtraceInfo, hardware_id};
+use crate::Record;
 
 /// The private part of an AUXTRACE_INFO record of CoreSight (tools/perf/util/cs-etm.h).
 ///
@@ -142,7 +142,7 @@ pub struct EtmHwId {
 impl EtmHwId {
     /// Parses an AUX_OUTPUT_HW_ID record; `None` for other kinds, for one that is too short, and for other versions.
     pub fn of(record: &Record<'_>) -> Option<EtmHwId> {
-        let id = record.u64(8).filter(|_| record.kind() == RecordType::AUX_OUTPUT_HW_ID)?;
+        let id = hardware_id(record)?;
         let sink = match id >> 56 {
             0 => None,
             1 => Some((id >> 8) as u32),
@@ -156,7 +156,7 @@ impl EtmHwId {
 mod tests {
     use super::super::builder::build;
     use super::*;
-    use crate::{Endian, Origin};
+    use crate::{Endian, Origin, RecordType};
 
     fn record<T>(kind: RecordType, front: &[u8], words: &[u64], read: fn(&Record<'_>) -> T) -> T {
         let words: Vec<u8> = words.iter().flat_map(|&word| Endian::Big.bytes_u64(word)).collect();

@@ -137,6 +137,15 @@ impl BranchFlags {
         BranchFlags(bits | u64::from(cycles) << 4 | u64::from(kind & 15) << 20)
     }
 
+    /// The details of a branch as a register of the last branch record of Intel has them: bits 0-15 cycles, 61 abort, 62 in
+    /// a transaction, 63 mispredicted.
+    pub fn of_lbr(info: u64) -> BranchFlags {
+        let flag = |bit: u32, flag: u64| if info >> bit & 1 != 0 { flag } else { 0 };
+        let predicted = if info >> 63 != 0 { BranchFlags::MISPRED } else { BranchFlags::PREDICTED };
+        let bits = predicted | flag(62, BranchFlags::IN_TX) | flag(61, BranchFlags::ABORT);
+        BranchFlags::made(0, info as u16, bits)
+    }
+
     /// The u64 that [`BranchFlags::new`] decodes.
     pub fn to_word(self, endian: Endian) -> u64 {
         if endian == Endian::Little {
@@ -267,6 +276,9 @@ const REGIONS: &[&str] = &[
 pub struct DataSrc(pub u64);
 
 impl DataSrc {
+    /// Nothing is known: NA in each of the fields op, lvl, snoop, lock, dtlb and lvl_num, as perf writes it.
+    pub const UNKNOWN: DataSrc = DataSrc(1 | 1 << 5 | 1 << 19 | 1 << 24 | 1 << 26 | 0xf << 33);
+
     /// The fields that are not 0, constants by name.
     pub fn parts(self) -> impl Iterator<Item = (&'static str, Cow<'static, str>)> {
         parts(self.0, DATA_SRC)

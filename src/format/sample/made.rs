@@ -1,15 +1,17 @@
 //! Builds SAMPLE records from their parts.
 
-use super::Branch;
+use super::{Branch, Read, registers};
 use crate::record::builder::{set_size, start};
 use crate::{Attr, Endian, RecordType, sample_fields, sample_type as st};
 
-/// The parts of a new sample. Those that its event does not record are left out.
+/// The parts of a new sample. Those that its event does not record are left out, and others that it records are empty or 0.
 #[allow(missing_docs, reason = "the names are those of `Sample`")]
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct NewSample<'a> {
     /// The level at which the code ran ([`cpumode`](crate::record::cpumode)).
     pub cpumode: u16,
+    /// `ip` is that of the instruction itself: bit EXACT_IP of `misc`.
+    pub is_exact: bool,
     pub ip: u64,
     pub pid: u32,
     pub tid: u32,
@@ -28,12 +30,17 @@ pub struct NewSample<'a> {
     /// The index of the newest branch in the hardware; `u64::MAX` if that is not known.
     pub branch_index: u64,
     pub weight: u64,
+    /// The latency of the instruction, which WEIGHT_STRUCT has room for.
+    pub latency: u16,
     pub data_src: u64,
+    pub transaction: u64,
+    /// The registers at the interrupt: whose ABI they follow, and the value of each that the event records.
+    pub registers: Option<(u64, &'a [u64])>,
     pub phys_addr: u64,
 }
 
-/// The parts of variable length, and those after them, that [`NewSample::build`] can write.
-const BEHIND: u64 = st::CALLCHAIN | st::RAW | st::BRANCH_STACK | st::WEIGHT | st::DATA_SRC | st::PHYS_ADDR;
+/// Bit of `misc`: the address is that of the instruction itself.
+const EXACT_IP: u16 = 1 << 14;
 
 pub use crate::attr::BRANCH_HW_INDEX;
 
@@ -41,8 +48,8 @@ pub use crate::attr::BRANCH_HW_INDEX;
 const WORD: usize = size_of::<u64>();
 
 impl NewSample<'_> {
-    /// The record of an event with this attr. `None` if the event records other parts, or the record would be
-    /// larger than one can be.
+    /// The record of an event with this attr. `None` if the event records parts that have no name yet, or the record would
+    /// be larger than one can be.
     pub fn build(&self, attr: &Attr, endian: Endian) -> Option<Vec<u8>> {
         let mut bytes = Vec::new();
         self.write(attr, endian, &mut bytes)?;
@@ -61,17 +68,17 @@ impl NewSample<'_> {
 
     fn append(&self, attr: &Attr, endian: Endian, bytes: &mut Vec<u8>) -> Option<()> {
         let begin = bytes.len();
-        let fixed = sample_fields(attr.sample_type);
-        let known = fixed.fold(BEHIND, |known, bit| known | bit);
-        if attr.sample_type & !known != 0 {
+        if attr.sample_type & st::UNNAMED != 0 {
             return None;
         }
         let has = |bit| attr.sample_type & bit != 0;
         let branches = self.branches[0].len() + self.branches[1].len();
         // The most words of the parts that are not lists.
-        let lists = self.callchain.len() + self.raw.len() + 3 * branches;
-        bytes.reserve(WORD * (lists + 32));
-        start(bytes, RecordType::SAMPLE, self.cpumode, endian)?;
+        let values = self.registers.map_or(0, |(_, values)| values.len());
+        let lists = self.callchain.len() + self.raw.len() + 3 * branches + values;
+        bytes.reserve(WORD * (lists + 40));
+        let exact = if self.is_exact { EXACT_IP } else { 0 };
+        start(bytes, RecordType::SAMPLE, self.cpumode | exact, endian)?;
         let mut put = |word: u64| bytes.extend_from_slice(&endian.bytes_u64(word));
         let pair = |one: u32, other: u32| match endian {
             Endian::Little => u64::from(other) << 32 | u64::from(one),
@@ -87,6 +94,9 @@ impl NewSample<'_> {
                 st::PERIOD => self.period,
                 _ => self.id,
             });
+        }
+        if has(st::READ) {
+            Read::empty(attr.read_format, self.id).into_iter().for_each(&mut put);
         }
         if has(st::CALLCHAIN) {
             put(self.callchain.len() as u64);
@@ -116,9 +126,28 @@ impl NewSample<'_> {
             }
         }
         let mut put = |word: u64| bytes.extend_from_slice(&endian.bytes_u64(word));
-        let behind =
-            [(st::WEIGHT, self.weight), (st::DATA_SRC, self.data_src), (st::PHYS_ADDR, self.phys_addr)];
-        behind.into_iter().filter(|(bit, _)| has(*bit)).for_each(|(_, word)| put(word));
+        let weight = match has(st::WEIGHT_STRUCT) {
+            true => self.weight & u64::from(u32::MAX) | u64::from(self.latency) << 32,
+            false => self.weight,
+        };
+        let (abi, values) = self.registers.unwrap_or((registers::ABI_NONE, &[]));
+        let behind = [
+            (st::REGS_USER, registers::ABI_NONE, &[][..]),
+            (st::STACK_USER, 0, &[]),
+            (st::WEIGHT | st::WEIGHT_STRUCT, weight, &[]),
+            (st::DATA_SRC, self.data_src, &[]),
+            (st::TRANSACTION, self.transaction, &[]),
+            (st::REGS_INTR, abi, values),
+            (st::PHYS_ADDR, self.phys_addr, &[]),
+            (st::CGROUP, 0, &[]),
+            (st::DATA_PAGE_SIZE, 0, &[]),
+            (st::CODE_PAGE_SIZE, 0, &[]),
+            (st::AUX, 0, &[]),
+        ];
+        for (_, word, list) in behind.into_iter().filter(|(bits, ..)| has(*bits)) {
+            put(word);
+            list.iter().for_each(|word| put(*word));
+        }
         set_size(&mut bytes[begin..], endian)?;
         Some(())
     }
@@ -126,7 +155,7 @@ impl NewSample<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{BranchFlags, DataSrc, Sample};
+    use super::super::{BranchFlags, DataSrc, Sample, Weight};
     use super::*;
     use crate::{Layout, Origin, Record};
 
@@ -137,6 +166,7 @@ mod tests {
             let branches = [1, 3].map(|from| Branch { from, to: from + 1, flags });
             let new = NewSample {
                 cpumode: 2,
+                is_exact: true,
                 ip: 0x40_0000,
                 pid: 7,
                 tid: 8,
@@ -152,13 +182,17 @@ mod tests {
                 weight: 13,
                 data_src: 14,
                 phys_addr: 15,
+                latency: 16,
+                transaction: 17,
+                registers: Some((registers::ABI_64, &[18, 19])),
             };
             let mut attr = Attr { branch_sample_type: BRANCH_HW_INDEX, ..Attr::default() };
-            attr.sample_type = ((1 << 20) - 1) & !(st::READ | st::TRANSACTION);
-            attr.sample_type &= !(st::REGS_USER | st::STACK_USER | st::REGS_INTR);
+            attr.sample_type = !(st::UNNAMED | st::WEIGHT);
+            (attr.sample_regs_intr, attr.sample_regs_user, attr.read_format) = (5, 7, 4);
             let bytes = new.build(&attr, endian).unwrap();
             let record = Record::new(&bytes, &[], Origin::Synthetic, endian).unwrap();
             let sample = Sample::parse(&record, &Layout::new(&attr)).unwrap();
+            assert_eq!(record.misc(), 2 | EXACT_IP);
             assert_eq!((record.cpumode(), sample.identifier, sample.ip), (2, Some(11), Some(0x40_0000)));
             assert_eq!((sample.pid_tid, sample.time, sample.addr), (Some((7, 8)), Some(9), Some(10)));
             assert_eq!((sample.id, sample.stream_id, sample.cpu), (Some(11), Some(11), Some(3)));
@@ -169,11 +203,18 @@ mod tests {
             assert_eq!(sample.raw, Some(&raw[..]));
             let stack = sample.branches.unwrap();
             assert_eq!((stack.hw_idx, stack.iter().collect::<Vec<_>>()), (Some(u64::MAX), branches.to_vec()));
-            attr.sample_type |= st::READ;
+            let (weight, read) = (sample.weight, sample.read.unwrap().counts().next().unwrap());
+            assert_eq!(weight, Some(Weight::Parts { var1_dw: 13, var2_w: 16, var3_w: 0 }));
+            assert_eq!((read.value, read.id, sample.transaction), (0, Some(11), Some(17)));
+            let found = sample.regs_intr.unwrap();
+            assert_eq!((found.abi, found.iter().collect::<Vec<_>>()), (2, vec![(0, 18), (2, 19)]));
+            assert_eq!((sample.regs_user.unwrap().abi, sample.stack_user.unwrap().bytes.len()), (0, 0));
+            assert_eq!((sample.cgroup, sample.aux), (Some(0), Some(&[][..])));
+            attr.sample_type |= 1 << 40;
             assert_eq!(new.build(&attr, endian), None);
             let mut behind = vec![1, 2, 3];
             assert_eq!((new.write(&attr, endian, &mut behind), &behind[..]), (None, &[1, 2, 3][..]));
-            attr.sample_type &= !st::READ;
+            attr.sample_type &= !(1 << 40);
             new.write(&attr, endian, &mut behind).unwrap();
             assert_eq!(behind[3..], bytes);
         }

@@ -1,7 +1,9 @@
 //! Packets to flow: what each packet says of where execution went.
 
 mod quick;
+mod sampled;
 
+use self::sampled::Sampled;
 use super::packet::{Packet, Packets};
 use super::units::{Past, Unit, behind_damage, belongs_to_psb};
 use super::{Config, Power, Walk};
@@ -11,7 +13,7 @@ use crate::flow::Flow;
 use crate::image::Image;
 use crate::kind::Kind;
 use crate::path::MOST_BITS;
-use crate::sink::{Event, Reason, Sink};
+use crate::sink::{Event, Fault, Reason, Sink};
 
 /// Decodes units, of any traces in any order. Each thread has its own.
 ///
@@ -43,6 +45,7 @@ impl<I: Image> Decoder<I> {
     /// Units, one after the other, give what they would give as one.
     pub fn decode<S: Sink>(&mut self, trace: &Trace<'_>, unit: &Unit, sink: &mut S) {
         let past = unit.past.clone();
+        let is_in_guest = past.schedule.is_in_guest;
         self.flow.reset(64, past.schedule.space, past.clock.now);
         self.flow.point.time = past.clock.flow;
         let mut reader = Reader {
@@ -58,8 +61,10 @@ impl<I: Image> Decoder<I> {
             psb_offset: unit.start,
             told: None,
             is_on: false,
+            is_in_guest,
             interrupted: None,
             bound: Bound::default(),
+            sampled: Sampled::default(),
             flag: Flag::default(),
         };
         match self.config.walk {
@@ -77,8 +82,8 @@ struct Bound {
     mwait: Option<u64>,
     enter: Option<u64>,
     stop: bool,
-    /// Something without an event.
-    other: bool,
+    /// A sample of a counter.
+    sampled: bool,
     control: Option<Control>,
     /// The interrupt flag.
     flag: Option<bool>,
@@ -128,9 +133,12 @@ struct Reader<'a, I, S> {
     /// The last address in a packet, and whether tracing is on there, if the code is not decoded.
     told: Option<u64>,
     is_on: bool,
+    /// A guest runs: the flow is lost.
+    is_in_guest: bool,
     /// The FUP packet of an interrupt, and whether it may also be something else.
     interrupted: Option<Interrupted>,
     bound: Bound,
+    sampled: Sampled,
     flag: Flag,
 }
 
@@ -229,6 +237,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         }
         let bound = std::mem::take(&mut self.bound);
         self.events(bound, None);
+        self.sampled.clear();
         (self.psb_ip, self.address_bits) = (None, 64);
         self.psb_offset = self.flow.point.offset;
         self.flow.synchronize();
@@ -302,6 +311,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         self.arrive();
         self.fault(reason);
         self.bound = Bound::default();
+        self.sampled.clear();
         self.past.is_in_psb = false;
     }
 
@@ -372,6 +382,9 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
     #[inline(always)]
     fn tip(&mut self, ip: Option<u64>) {
         let Some(ip) = ip else { return self.fault(Reason::NoAddress) };
+        if self.is_of_guest(ip) {
+            return;
+        }
         if !self.flow.is_known() {
             if !self.is_lost {
                 self.fault(Reason::UnexpectedPacket);
@@ -401,6 +414,36 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         self.follow(self.bits, count);
     }
 
+    /// True if the address is that of a guest, which may be the first one.
+    #[inline(always)]
+    fn is_of_guest(&mut self, ip: u64) -> bool {
+        let was_in_guest = std::mem::replace(&mut self.is_in_guest, self.past.schedule.is_in_guest);
+        if self.is_in_guest && !was_in_guest {
+            self.enter_guest(ip);
+        }
+        self.is_in_guest
+    }
+
+    /// The branch that comes next enters a guest at `ip`.
+    #[cold]
+    fn enter_guest(&mut self, ip: u64) {
+        if self.flow.is_known() {
+            let left = match self.flow.run(self.sink) {
+                _ if self.is_interrupted() || self.count > 0 => Err(Reason::UnexpectedPacket),
+                Ok(Kind::GuestEntry) => self.flow.run_out(None, self.past.clock.now, self.sink),
+                Ok(_) => Err(Reason::Mismatch),
+                Err(reason) => Err(reason),
+            };
+            if let Err(reason) = left {
+                self.fault(reason);
+            }
+        }
+        self.arrive();
+        self.flow.lose();
+        self.event(Event::Fault(Fault { reason: Reason::Guest, ip: Some(ip) }));
+        (self.is_lost, self.count, self.interrupted) = (true, 0, None);
+    }
+
     /// Where the code has a conditional branch, the trace has an address.
     #[cold]
     fn mistaken(&mut self, ip: u64) {
@@ -425,6 +468,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         }
         self.arrive();
         match ip {
+            Some(ip) if self.is_of_guest(ip) => {}
             Some(ip) => {
                 self.is_lost = false;
                 self.flow.set_bits(self.address_bits);
@@ -471,6 +515,10 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
             self.arrive();
             return self.events(bound, Some(ip));
         }
+        if self.is_in_guest {
+            self.arrive();
+            return self.events(bound, None);
+        }
         if self.flow.is_known() {
             let is_expected = self.count == 0 && !self.is_interrupted();
             let reached = match is_expected {
@@ -507,6 +555,9 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
 
     /// Reports what happened at `ip`.
     fn events(&mut self, bound: Bound, ip: Option<u64>) {
+        if bound.sampled {
+            self.sample(ip);
+        }
         if let Some(Control { kind, vector, .. }) = bound.control {
             self.event(Event::Control { ip, kind, vector });
         }
@@ -580,7 +631,13 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
             Packet::Pwrx(state) => self.power(Power::Exit(state)),
             Packet::Exstop { has_fup: true } => self.bound.stop = true,
             Packet::Exstop { has_fup: false } => self.power(Power::Stop),
-            Packet::Bep { has_fup: true } => self.bound.other = true,
+            Packet::Bbp { is_first, group, is_short } => self.sampled.begin(is_first, group, is_short),
+            Packet::Bip { id, value } => self.sampled.add(id, value),
+            Packet::Bep { has_fup: true } => self.bound.sampled = true,
+            Packet::Bep { has_fup: false } => {
+                self.arrive();
+                self.sample(self.flow.ip());
+            }
             Packet::Cfe { has_fup, kind, vector } if has_fup || self.flow.is_known() || self.is_on => {
                 self.bound.control = Some(Control { has_fup, kind, vector });
             }
@@ -599,6 +656,13 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         }
     }
 
+    /// Reports the sample whose items have been read.
+    fn sample(&mut self, ip: Option<u64>) {
+        for event in std::mem::take(&mut self.sampled).events(ip) {
+            self.event(event);
+        }
+    }
+
     fn power(&mut self, what: Power) {
         self.arrive();
         let ip = self.flow.ip();
@@ -606,8 +670,13 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
     }
 
     fn psb_end(&mut self) {
-        let ip = self.psb_ip.take();
+        let mut ip = self.psb_ip.take();
         self.is_lost = false;
+        if let Some(address) = ip.filter(|_| self.past.schedule.is_in_guest || self.is_in_guest) {
+            let is_of_guest = self.is_of_guest(address);
+            ip = ip.filter(|_| !is_of_guest);
+            self.is_lost = is_of_guest;
+        }
         if self.config.branches {
             self.flow.set_bits(self.address_bits);
             self.flow.set_ip(ip);
@@ -623,9 +692,9 @@ fn ends_psb(packet: &Packet) -> bool {
 
 impl Bound {
     fn is_some(&self) -> bool {
-        let Bound { ptwrite, transaction, mwait, enter, stop, other, control, flag } = self;
+        let Bound { ptwrite, transaction, mwait, enter, stop, sampled, control, flag } = self;
         let words = [ptwrite, mwait, enter].iter().any(|word| word.is_some());
-        words || transaction.is_some() || *stop || *other || control.is_some() || flag.is_some()
+        words || transaction.is_some() || *stop || *sampled || control.is_some() || flag.is_some()
     }
 
     /// What a FUP packet at `ip` may be the beginning of, if these events do not explain it; `control` came with it.

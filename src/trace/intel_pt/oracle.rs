@@ -39,7 +39,7 @@ fn line(offset: u64, packet: &Packet) -> Option<String> {
             ("exec", [0, 16, 32, 64].iter().position(|size| *size == bits)? as u64, 0)
         }
         Packet::Tsx { inside, aborted } => ("tsx", inside.into(), aborted.into()),
-        Packet::Other | Packet::Evd { .. } => ("other", 0, 0),
+        Packet::Other | Packet::Bbp { .. } | Packet::Bip { .. } | Packet::Evd { .. } => ("other", 0, 0),
         Packet::Bad | Packet::Cut => ("bad", 0, 0),
         Packet::Bep { .. } | Packet::Cfe { .. } => return None,
     };

@@ -22,8 +22,8 @@
 //! | 02 and low 5 bits 12, 4 or 8 bytes | PTW; bit 5 the size, bit 7: FUP follows |
 //! | 02 c2, 8 bytes; 02 22, 2 bytes; 02 a2, 5 bytes | MWAIT, PWRE, PWRX |
 //! | 02 62 or 02 e2 | EXSTOP; the latter: FUP follows |
-//! | 02 63, 1 byte | BBP: begin of a block of items; bit 7: of 4 bytes instead of 8 |
-//! | low 3 bits 100 between BBP and BEP, 4 or 8 bytes | BIP |
+//! | 02 63, 1 byte | BBP: a group of items begins, of this kind (bits 4-0); bit 7: of 4 bytes instead of 8 |
+//! | low 3 bits 100 between BBP and BEP, 4 or 8 bytes | BIP: the high 5 bits are the item's number |
 //! | 02 33 or 02 b3 | BEP; the latter: FUP follows |
 //! | 02 13, 2 bytes; 02 53, 9 bytes; 02 c3 88, 8 bytes | CFE, EVD, MNT |
 
@@ -81,6 +81,16 @@ pub(super) enum Packet {
     Exstop {
         has_fup: bool,
     },
+    /// A group of items begins, the first one of a block unless the group before it has not ended.
+    Bbp {
+        is_first: bool,
+        group: u8,
+        is_short: bool,
+    },
+    Bip {
+        id: u8,
+        value: u64,
+    },
     Bep {
         has_fup: bool,
     },
@@ -94,7 +104,7 @@ pub(super) enum Packet {
         payload: u64,
     },
     TraceStop,
-    /// PAD, VMCS, BBP, BIP, MNT, and modes that are not known.
+    /// PAD, VMCS, MNT, and modes that are not known.
     Other,
     /// Not a packet.
     Bad,
@@ -149,6 +159,9 @@ impl<'a> Packets<'a> {
         if len > available {
             return Some(Packet::Cut);
         }
+        if self.item.is_some() && !belongs_to_block(&packet, &window) {
+            self.item = None;
+        }
         self.cursor.advance(len);
         Some(packet)
     }
@@ -175,7 +188,7 @@ impl<'a> Packets<'a> {
     pub(super) fn next_target(&mut self) -> Option<u64> {
         let window = self.cursor.rest().first_chunk().filter(|window| window[0] & 0x1f == 0x0d)?;
         let (ip, len) = self.address(window)?;
-        self.last = ip;
+        (self.last, self.item) = (ip, None);
         self.cursor.advance(len);
         Some(ip)
     }
@@ -198,10 +211,9 @@ impl<'a> Packets<'a> {
     fn read(&mut self, window: &[u8; LONGEST]) -> (Packet, usize) {
         let first = window[0];
         if first & 1 == 0 && first > 2 {
-            if let Some(len) = self.item.filter(|_| first & 7 == 4) {
-                return (Packet::Other, usize::from(len));
+            if let Some(len) = self.item.filter(|_| first & 7 == 4).map(usize::from) {
+                return (Packet::Bip { id: first >> 3, value: word(window, 1, len - 1) }, len);
             }
-            self.item = None;
             let (bits, count) = short_branches(first);
             return (Packet::Tnt { bits, count }, 1);
         }
@@ -250,19 +262,16 @@ impl<'a> Packets<'a> {
         match second {
             0xa3 => {
                 let Some((bits, count)) = long_branches(window) else { return (Packet::Bad, 8) };
-                self.item = None;
                 (Packet::Tnt { bits, count }, 8)
             }
             0x82 => {
                 self.last = 0;
-                self.item = None;
                 let same = window.iter().zip(PSB).take_while(|(byte, expected)| **byte == *expected).count();
                 if same == LONGEST { (Packet::Psb, LONGEST) } else { (Packet::Bad, same + 1) }
             }
             0x23 => (Packet::PsbEnd, 2),
             0xf3 => {
                 self.last = 0;
-                self.item = None;
                 (Packet::Overflow, 2)
             }
             0x03 => (Packet::Cbr(window[2]), 4),
@@ -281,13 +290,11 @@ impl<'a> Packets<'a> {
             0xa2 => (Packet::Pwrx(word(window, 2, 5)), 7),
             0x62 | 0xe2 => (Packet::Exstop { has_fup: second & 0x80 != 0 }, 2),
             0x63 => {
-                self.item = Some(if window[2] & 0x80 != 0 { 5 } else { 9 });
-                (Packet::Other, 3)
+                let (is_first, is_short) = (self.item.is_none(), window[2] & 0x80 != 0);
+                self.item = Some(if is_short { 5 } else { 9 });
+                (Packet::Bbp { is_first, group: window[2] & 0x1f, is_short }, 3)
             }
-            0x33 | 0xb3 => {
-                self.item = None;
-                (Packet::Bep { has_fup: second & 0x80 != 0 }, 2)
-            }
+            0x33 | 0xb3 => (Packet::Bep { has_fup: second & 0x80 != 0 }, 2),
             0x13 => {
                 let (kind, vector) = (window[2] & 0x1f, window[3]);
                 (Packet::Cfe { has_fup: window[2] & 0x80 != 0, kind, vector }, 4)
@@ -301,6 +308,18 @@ impl<'a> Packets<'a> {
             }
             _ => (Packet::Bad, 2),
         }
+    }
+}
+
+/// True for packets that do not end a block of items, as perf sees it. The first bytes tell PAD and MNT from VMCS and
+/// unknown modes.
+fn belongs_to_block(packet: &Packet, window: &[u8; LONGEST]) -> bool {
+    match packet {
+        Packet::Bbp { .. } | Packet::Bip { .. } | Packet::Fup(_) => true,
+        Packet::Tsc(_) | Packet::Tma { .. } | Packet::Mtc(_) | Packet::Cyc(_) | Packet::Cbr(_) => true,
+        Packet::Exstop { .. } | Packet::Pwre(_) | Packet::Pwrx(_) => true,
+        Packet::Other => matches!(window, [0, ..] | [2, 0xc3, ..]),
+        _ => false,
     }
 }
 
@@ -389,7 +408,7 @@ mod tests {
             (&[2, 0xa2, 1, 2, 0, 0, 0], Packet::Pwrx(0x201)),
             (&[2, 0x62], Packet::Exstop { has_fup: false }),
             (&[2, 0xe2], Packet::Exstop { has_fup: true }),
-            (&[2, 0x63, 0], Packet::Other),
+            (&[2, 0x63, 0x84], Packet::Bbp { is_first: true, group: 4, is_short: true }),
             (&[2, 0x33], Packet::Bep { has_fup: false }),
             (&[2, 0xb3], Packet::Bep { has_fup: true }),
             (&[2, 0x13, 0x81, 7], Packet::Cfe { has_fup: true, kind: 1, vector: 7 }),
@@ -442,9 +461,27 @@ mod tests {
 
     #[test]
     fn the_items_of_a_block_are_not_branches() {
-        let bytes = [2, 0x63, 0x80, 0x0c, 1, 2, 3, 4, 2, 0x33, 0x0c];
-        let expected = [Packet::Other, Packet::Other, Packet::Bep { has_fup: false }];
-        assert_eq!(all(&bytes)[..3], expected);
-        assert_eq!(all(&bytes)[3], Packet::Tnt { bits: 2, count: 2 });
+        let short = Packet::Bbp { is_first: true, group: 1, is_short: true };
+        let long = Packet::Bbp { is_first: false, group: 5, is_short: false };
+        let items = [Packet::Bip { id: 1, value: 0x0403_0201 }, Packet::Bip { id: 2, value: 8 << 56 }];
+        let bytes =
+            [2, 0x63, 0x81, 0x0c, 1, 2, 3, 4, 2, 0x63, 5, 0x14, 0, 0, 0, 0, 0, 0, 0, 8, 2, 0x33, 0x0c];
+        let [end, branches] = [Packet::Bep { has_fup: false }, Packet::Tnt { bits: 2, count: 2 }];
+        assert_eq!(all(&bytes), [short, items[0], long, items[1], end, branches]);
+    }
+
+    #[test]
+    fn a_block_goes_on_behind_packets_of_time_and_power_but_no_others() {
+        let goes_on = |between: &[u8]| {
+            let packets = all(&[&[2, 0x63, 0x81], between, &[0x0c, 1, 2, 3, 4], &[2, 0x63, 4]].concat());
+            let second = Packet::Bbp { is_first: false, group: 4, is_short: false };
+            packets.ends_with(&[Packet::Bip { id: 1, value: 0x0403_0201 }, second])
+        };
+        let between: &[&[u8]] =
+            &[&[0], &[0x59, 7], &[0x0b], &[2, 3, 9, 0], &[2, 0x62], &[2, 0x22, 1, 2], &[0x3d, 1, 2]];
+        assert!(between.iter().all(|between| goes_on(between)));
+        let behind: &[&[u8]] =
+            &[&[6], &[0x2d, 1, 2], &[2, 0x33], &[0x99, 1], &[2, 0xc8, 1, 2, 3, 4, 5], &[2, 0x83]];
+        assert!(!behind.iter().any(|behind| goes_on(behind)));
     }
 }

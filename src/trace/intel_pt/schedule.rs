@@ -1,4 +1,4 @@
-//! Which address space is current at each packet. This is told by packets alone, so that it does not depend on
+//! Which address space is current at each packet, and whether it is one of a guest. This is told by packets alone, so that it does not depend on
 //! where decoding began.
 
 use super::packet::Packet;
@@ -12,6 +12,9 @@ pub(super) struct Schedule {
     done: usize,
     /// True if the last address is one of user code.
     is_in_user: bool,
+    /// A guest runs, and whether one does from the next address on.
+    pub(super) is_in_guest: bool,
+    enters_guest: bool,
 }
 
 impl Schedule {
@@ -20,7 +23,16 @@ impl Schedule {
     pub(super) fn read(&mut self, packet: &Packet, is_in_psb: bool) {
         match *packet {
             Packet::Tip(Some(ip)) => self.target(ip),
-            Packet::Tip(ip) | Packet::Pge(ip) => self.is_in_user = ip.is_some_and(is_user),
+            Packet::Tip(ip) | Packet::Pge(ip) => {
+                self.is_in_user = ip.is_some_and(is_user);
+                self.is_in_guest = self.enters_guest;
+            }
+            // PSB+ has a PIP packet if there are such.
+            Packet::Psb => (self.is_in_guest, self.enters_guest) = (false, false),
+            Packet::Pip { guest, .. } => {
+                self.enters_guest = guest;
+                self.is_in_guest = if is_in_psb { guest } else { self.is_in_guest };
+            }
             Packet::Fup(ip) if is_in_psb => self.is_in_user = ip.is_some_and(is_user),
             Packet::Pgd(_) | Packet::Overflow | Packet::Bad | Packet::Cut => self.is_in_user = false,
             _ => {}
@@ -31,6 +43,7 @@ impl Schedule {
     #[inline(always)]
     pub(super) fn target(&mut self, ip: u64) {
         self.is_in_user = is_user(ip);
+        self.is_in_guest = self.enters_guest;
     }
 
     /// Lets the switches up to `now` take effect, but in user code, which cannot switch.

@@ -93,16 +93,16 @@ pub(super) fn kind(packet: &Packet, bytes: &[u8]) -> &'static str {
         Packet::Pwre(_) => "PWRE",
         Packet::Pwrx(_) => "PWRX",
         Packet::Exstop { .. } => "EXSTOP",
+        Packet::Bbp { .. } => "BBP",
+        Packet::Bip { .. } => "BIP",
         Packet::Bep { .. } => "BEP",
         Packet::Cfe { .. } => "CFE",
         Packet::Evd { .. } => "EVD",
         Packet::TraceStop => "TraceSTOP",
         Packet::Other => match bytes {
             [2, 0xc8, ..] => "VMCS",
-            [2, 0x63, ..] => "BBP",
             [2, 0xc3, ..] => "MNT",
-            [0, ..] => "PAD",
-            _ => "BIP",
+            _ => "PAD",
         },
         Packet::Bad | Packet::Cut => "Bad packet!",
     }
@@ -167,23 +167,20 @@ impl fmt::Display for Listed<'_> {
                 write!(f, " {value:#x} Last CState:{last} Deepest CState:{deepest} Wake Reason {reason:#x}")
             }
             Packet::Exstop { has_fup } | Packet::Bep { has_fup } => write!(f, " IP:{}", u8::from(has_fup)),
+            Packet::Bbp { group, is_short, .. } => {
+                write!(f, " SZ {}-byte Type {group:#x}", if is_short { 4 } else { 8 })
+            }
+            Packet::Bip { id, .. } => {
+                // PAD packets that belong to the line are zeros above the value.
+                write!(f, " ID {id:#04x} Value {:#x}", self.word(1, 8))
+            }
             Packet::Cfe { has_fup, kind, vector } => {
                 write!(f, " IP:{} Type {kind:#04x} Vector {vector:#x}", u8::from(has_fup))
             }
             Packet::Evd { kind, payload } => write!(f, " Type {kind:#04x} Payload {payload:#x}"),
             Packet::Other => match self.kind() {
                 "VMCS" => write!(f, " {:#x}", self.word(2, 5)),
-                "BBP" => {
-                    let (size, kind) =
-                        (if self.word(2, 1) & 0x80 == 0 { 8 } else { 4 }, self.word(2, 1) & 0x1f);
-                    write!(f, " SZ {size}-byte Type {kind:#x}")
-                }
                 "MNT" => write!(f, " {:#x}", self.word(3, 8)),
-                "BIP" => {
-                    // PAD packets that belong to the line are zeros above the value.
-                    let (item, value) = (self.word(0, 1) >> 3, self.word(1, 8));
-                    write!(f, " ID {item:#04x} Value {value:#x}")
-                }
                 _ => Ok(()),
             },
             _ => Ok(()),

@@ -76,7 +76,9 @@ impl Past {
             Packet::Tnt { .. } | Packet::Tip(_) | Packet::Pge(_) | Packet::Pgd(_) => true,
             Packet::Fup(_) => !self.is_in_psb,
             Packet::Overflow | Packet::Bad | Packet::Cut => true,
-            Packet::Ptwrite { has_fup, .. } | Packet::Exstop { has_fup } => !has_fup,
+            Packet::Ptwrite { has_fup, .. } | Packet::Exstop { has_fup } | Packet::Bep { has_fup } => {
+                !has_fup
+            }
             Packet::Pwre(_) | Packet::Pwrx(_) => true,
             Packet::Cbr(ratio) => std::mem::replace(&mut clock.told_ratio, *ratio) != *ratio,
             Packet::PsbEnd => true,

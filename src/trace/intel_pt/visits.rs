@@ -27,6 +27,13 @@ struct Visits<'a, 't> {
     past: Past,
 }
 
+impl Visits<'_, '_> {
+    /// A packet tells an address. Those of a guest are not of the code that is searched for.
+    fn at(&self, ip: u64) -> Told {
+        if self.past.schedule.is_in_guest { Told::End } else { Told::At(ip) }
+    }
+}
+
 impl Reader for Visits<'_, '_> {
     fn offset(&self) -> u64 {
         self.packets.offset()
@@ -47,7 +54,7 @@ impl Reader for Visits<'_, '_> {
             if let Some(ip) = self.packets.next_target() {
                 self.past.read_target(ip, self.trace);
                 self.past.clock.branches();
-                return Some(Told::At(ip));
+                return Some(self.at(ip));
             }
         }
         let packet = self.packets.next()?;
@@ -59,7 +66,7 @@ impl Reader for Visits<'_, '_> {
             self.packets = next.unwrap_or_else(|| Packets::new(self.trace, self.trace.len()));
         }
         Some(match packet {
-            Packet::Tip(Some(ip)) | Packet::Pge(Some(ip)) | Packet::Fup(Some(ip)) => Told::At(ip),
+            Packet::Tip(Some(ip)) | Packet::Pge(Some(ip)) | Packet::Fup(Some(ip)) => self.at(ip),
             Packet::Pgd(_) | Packet::TraceStop | Packet::Overflow | Packet::Bad | Packet::Cut => Told::End,
             _ => Told::Nothing,
         })

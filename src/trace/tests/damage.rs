@@ -63,7 +63,7 @@ fn kept(list: &List, at: u64, next: u64) -> Vec<(u64, u64, u64)> {
 #[test]
 fn damage_stays_between_two_points_of_synchronization_and_is_counted() {
     for (name, step) in
-        [("halve", 1), ("user", 7), ("noret", 13), ("times", 11), ("defer", 7), ("kernel", 11)]
+        [("halve", 1), ("user", 7), ("noret", 13), ("times", 11), ("defer", 7), ("kernel", 11), ("pebs", 61)]
     {
         let traced = open(name);
         let whole = &first(&traced).bytes;

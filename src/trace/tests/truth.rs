@@ -21,6 +21,9 @@ struct Happened {
     branches: Branches,
     instructions: u64,
     values: Vec<u64>,
+    /// Samples of counters, and their items.
+    samples: usize,
+    items: Vec<(u8, u8, u64)>,
     faults: BTreeMap<Reason, u64>,
     /// When the branches happened.
     times: BTreeMap<(u32, u32), Vec<u64>>,
@@ -57,6 +60,8 @@ impl Sink for Collect {
             Event::End { ip, to, .. } => self.branch(point, ip, to.unwrap_or(0)),
             Event::Interrupt { from, to, .. } => self.branch(point, from, to),
             Event::Ptwrite { value, .. } => self.happened.values.push(value),
+            Event::Item { group, id, value } => self.happened.items.push((group, id, value)),
+            Event::Sampled { .. } => self.happened.samples += 1,
             Event::Fault(fault) => *self.happened.faults.entry(fault.reason).or_default() += 1,
             _ => {}
         }
@@ -83,6 +88,7 @@ fn truth(name: &str) -> Happened {
     for line in fs::read_to_string(folder().join(name).with_extension("truth")).unwrap().lines() {
         match line.split(' ').collect::<Vec<_>>()[..] {
             ["#", "ptw", value, ..] => truth.values.push(number(value)),
+            ["#", "pebs", ..] => truth.samples += 1,
             ["instructions", count] => truth.instructions = count.parse().unwrap(),
             [from, to, _, pid, cpu] => {
                 let key = (pid.parse().unwrap(), cpu.parse().unwrap());
@@ -94,9 +100,25 @@ fn truth(name: &str) -> Happened {
     truth
 }
 
-const NAMES: [&str; 16] = [
-    "user", "noret", "times", "ptwrite", "defer", "overflow", "halve", "switch", "cpus", "threads", "kernel",
-    "cut", "32-bit", "filtered", "events", "paging",
+const NAMES: [&str; 18] = [
+    "user",
+    "noret",
+    "times",
+    "ptwrite",
+    "defer",
+    "overflow",
+    "halve",
+    "switch",
+    "cpus",
+    "threads",
+    "kernel",
+    "cut",
+    "32-bit",
+    "filtered",
+    "events",
+    "paging",
+    "pebs",
+    "hypervisor",
 ];
 
 #[test]
@@ -136,9 +158,12 @@ fn each_recording_decodes_to_its_truth() {
         }
         assert_eq!(happened.branches.len(), truth.branches.len(), "{name}");
         assert_eq!(happened.values, truth.values, "{name}");
+        assert_eq!(happened.samples, truth.samples, "{name}");
+        assert_eq!(happened.items.is_empty(), truth.samples == 0, "{name}");
         assert_eq!(happened.instructions, truth.instructions - lost, "{name}");
         let faults = match name {
             "overflow" => BTreeMap::from([(Reason::Overflow, 2)]),
+            "hypervisor" => BTreeMap::from([(Reason::Guest, 24)]),
             _ => BTreeMap::new(),
         };
         assert_eq!(happened.faults, faults, "{name}");
@@ -269,7 +294,7 @@ fn runs_are_counted_by_paths_as_by_steps() {
             // Branches that lead out of the trace are not runs.
             "cut" | "filtered" => {}
             // Interrupts do not come from a branch.
-            "kernel" | "paging" => assert_eq!(branches.len(), 1, "{branches:x?}"),
+            "kernel" | "paging" | "hypervisor" => assert_eq!(branches.len(), 1, "{branches:x?}"),
             _ => assert_eq!(branches, BTreeMap::new(), "{name}"),
         }
     }

@@ -31,6 +31,9 @@ env -i "$work/step" "$work/again" $programs/loop 20
 env -i "$work/step" "$work/halve" $programs/halve 100
 env -i "$work/step" "$work/small32" $programs/small32
 
+as -o "$work/kvm.o" "$here/kvm.S"
+ld --build-id=0xc6 -o "$here/root$programs/vmlinux-kvm" -Ttext 0xffffffff81000000 -e _text "$work/kvm.o"
+
 # make NAME OPTIONS: NAME.data and NAME.truth
 make() {
     name=$1
@@ -56,15 +59,20 @@ make filtered loop --psb 100 --mtc --filter "filter 0x122c/0x19e@$programs/loop,
 make events loop again --psb 300 --slice 3000 --mtc --event 130 --ptw 400 --ptw-ip
 make paging loop --psb 300 --mtc --kernel $programs/vmlinux --pip --event 150
 make kernel loop --psb 200 --mtc --kernel $programs/vmlinux
+make hypervisor loop --psb 300 --mtc --kernel "$here/root$programs/vmlinux-kvm" --guest
 make poke loop --psb 200 --mtc --kernel $programs/vmlinux --poke 400
 make cut loop --psb 200 --cut 701
 make rare loop --psb 200 --mtc --cyc --ptw 700 --power 150 --tsx 190
 make snapshots loop again --psb 200 --slice 3000 --snapshots 6 --ring 900
 make sampled loop again --psb 200 --slice 3000 --mtc --sample 600 --aux-sample 900
 cp halve twice
+cp halve thrice
+make pebs halve twice --psb 300 --slice 1500 --mtc --pebs 110 --hw-ids
+make counters loop again --psb 300 --slice 1500 --cpus 2 --mtc --pebs 170 --events-only
 make history halve twice --psb 300 --slice 1500 --cpus 2 --mtc --cyc --sample 170
+make moves halve twice thrice --psb 300 --slice 700 --cpus 2 --mtc --cyc --sample 170
 make history-kernel loop --psb 200 --mtc --kernel $programs/vmlinux --sample 90
-rm "$here/history.truth" "$here/history-kernel.truth"
+rm "$here/history.truth" "$here/history-kernel.truth" "$here/moves.truth" "$here/counters.truth"
 # What is lost between samples is not in their truth.
 make pieces loop again --psb 200 --slice 2000 --cpus 2 --mtc --ptw 500 --sample 900 --aux-sample 400
 rm "$here/pieces.truth"

@@ -14,6 +14,10 @@
     --pip               PIP packets in PSB+, and where the kernel begins
     --ptw-ip            PTW packets have a FUP
     --tsx N             a transaction begins, is committed, begins or is aborted after every N instructions (MODE.TSX, FUP)
+    --pebs N            after every N instructions a sample of PEBS (BBP, BIP, BEP), in turn of all forms, as events with
+                        aux_output write them: cycles, and with --hw-ids, which adds AUX_OUTPUT_HW_ID records, instructions, too
+    --sample-type BITS, --branch-sample-type BITS   of the event cycles of --pebs
+    --events-only       no branches are traced (branch=0)
     --defer             TIP packets are deferred: TNT bits of branches after them are sent before them (SDM: Deferred TIPs)
     --short-first       the address after a PSB is compressed against 0 (allowed, but perf's look-ahead misreads it)
     --ovf N             after every N PSBs the next 500 instructions are lost (OVF, then FUP where the trace goes on)
@@ -32,13 +36,17 @@
     --poke N            with --kernel: after N instructions, the conditional jump in `work` becomes one without a condition
                         (TEXT_POKE record)
     --kernel VMLINUX    kernel code is traced, too: system calls and signals run through it (kernel.S; decode with perf -k VMLINUX)
+    --guest             VMLINUX enters a guest (VMRESUME in kvm.S): PIP with NR=1, addresses of the guest, which are also those of
+                        the host, an interrupt and sometimes a PSB in it, then FUP, PIP with NR=0 and TIP where it is left;
+                        the truth has only the branches into the guest and out of it
     --filter FILTERS    only code in these places is traced, as perf writes it: filter OFFSET/SIZE@FILE,… (a branch that leaves
                         them is a TIP.PGD with its target)
   length:
     --repeat N          every process executes its whole trace N times
     --copies N          the whole trace N times, times moved on (long traces in no time; the truth is of the first copy)
   --truth FILE          what was executed (default: OUT.truth): lines "from to kind pid cpu" per taken branch, "- ip start …",
-                        "ip - end …" where tracing begins and ends, "- ip lost …" after an overflow, "# ptw value pid cpu";
+                        "ip - end …" where tracing begins and ends, "- ip lost …" after an overflow, "# ptw value pid cpu",
+                        "# pebs pid cpu";
                         the last line counts instructions
 Time: one tick of the counter per instruction; TIME_CONV is 1 ns a tick. A process that has
 nothing above 4 GB runs 32-bit code (MODE.Exec). Without --kernel tracing is of user code only, as with
@@ -48,13 +56,14 @@ import argparse, struct
 from capstone import Cs, CS_ARCH_X86, CS_MODE_32, CS_MODE_64, x86
 A = argparse.ArgumentParser(usage=__doc__)
 A.add_argument('out'); A.add_argument('steps', nargs='+'); A.add_argument('--truth'); A.add_argument('--kernel'); A.add_argument('--filter', default='')
-for o in 'no-retcomp mtc cyc defer short-first per-thread one-process sched-switch pip ptw-ip'.split(): A.add_argument('--' + o, action='store_true')
-for o, d in dict(psb=2048, repeat=1, copies=1, ovf=0, event=0, slice=0, cut=0, cpus=1, ptw=0, power=0, tsx=0, snapshots=0, ring=1200, sample=0, aux_sample=0, poke=0).items(): A.add_argument('--' + o.replace('_', '-'), type=int, default=d)
+for o in 'no-retcomp mtc cyc defer short-first per-thread one-process sched-switch pip ptw-ip hw-ids events-only guest'.split(): A.add_argument('--' + o, action='store_true')
+A.add_argument('--sample-type', type=lambda t: int(t, 0), default=0xec808); A.add_argument('--branch-sample-type', type=lambda t: int(t, 0), default=1 << 17)
+for o, d in dict(pebs=0, psb=2048, repeat=1, copies=1, ovf=0, event=0, slice=0, cut=0, cpus=1, ptw=0, power=0, tsx=0, snapshots=0, ring=1200, sample=0, aux_sample=0, poke=0).items(): A.add_argument('--' + o.replace('_', '-'), type=int, default=d)
 O = A.parse_args()
 FILTERS = [(int(place.split('/')[0], 0), int(place.split('/')[1], 0), file) for place, file in (f.split()[1].split('@') for f in O.filter.split(',') if f)]
 CS = {m: Cs(CS_ARCH_X86, m) for m in (CS_MODE_64, CS_MODE_32)}
 for c in CS.values(): c.detail = True
-PLAIN, COND, JUMP, CALL, IJUMP, ICALL, RET, SYSCALL, REP, FARRET = range(10)
+PLAIN, COND, JUMP, CALL, IJUMP, ICALL, RET, SYSCALL, REP, FARRET, VMENTRY = range(11)
 NAMES = {COND: 'jcc', JUMP: 'jmp', CALL: 'call', IJUMP: 'jmp*', ICALL: 'call*', RET: 'ret', SYSCALL: 'syscall', FARRET: 'iret'}
 T0 = 1_000_000_000
 
@@ -64,6 +73,7 @@ def classify(ip, code, mode=CS_MODE_64):
     if i is None: return PLAIN, 1, 0  # an instruction that capstone does not know: not a branch
     g = set(i.groups); imm = i.operands and i.operands[0].type == x86.X86_OP_IMM; n = i.size; m = i.mnemonic.split()[-1]; to = i.operands[0].imm & (1 << 64) - 1 if imm else 0
     if m in ('syscall', 'sysenter') or m.startswith('int'): return SYSCALL, n, 0
+    if m in ('vmresume', 'vmlaunch'): return VMENTRY, n, 0
     if m.startswith(('iret', 'sysret', 'sysexit')): return FARRET, n, 0
     if x86.X86_GRP_RET in g: return RET, n, 0
     if x86.X86_GRP_CALL in g: return (CALL, n, to) if imm else (ICALL, n, 0)
@@ -92,7 +102,7 @@ class Encoder:
     """One buffer: of a CPU, or with --per-thread of a process."""
     def __init__(s):
         s.b = bytearray(); s.tnt = []; s.tips = []; s.last = 0; s.stack = []; s.on = False; s.since = 0; s.psbs = 0; s.ctc = None; s.tsc = []; s.now = T0; s.cycled = None
-        s.next_ovf = O.ovf or 1 << 60; s.powers = s.transactions = 0; s.next_power = O.power or 1 << 60; s.next_tsx = O.tsx or 1 << 60; s.next_event = O.event or 1 << 60; s.traced_events = 0; s.flag = 4 if O.event else 0; s.lost = 0; s.stops = []; s.mode = CS_MODE_64
+        s.next_ovf = O.ovf or 1 << 60; s.powers = s.transactions = 0; s.next_power = O.power or 1 << 60; s.next_tsx = O.tsx or 1 << 60; s.next_event = O.event or 1 << 60; s.next_pebs = O.pebs or 1 << 60; s.blocks = 0; s.traced_events = 0; s.flag = 4 if O.event else 0; s.lost = 0; s.stops = []; s.nr = s.guests = 0; s.mode = CS_MODE_64
     def cyc(s):
         if not O.cyc or s.cycled is None or s.now <= s.cycled: return
         v = s.now - s.cycled; s.cycled = s.now; first = (v & 31) << 3 | 3; v >>= 5; out = [first | (4 if v else 0)]
@@ -113,9 +123,11 @@ class Encoder:
         t, s.tips = s.tips, []
         for x in t: s.ip(0x0d, x)
     def branch(s, taken):
+        if O.events_only: return
         s.tnt.append(int(taken))
         if len(s.tnt) >= 47: s.flush()
     def tip(s, ip):
+        if O.events_only: return
         if O.defer and s.tnt: s.tips.append(ip)
         else: s.flush(); s.cyc(); s.ip(0x0d, ip)
     def ip(s, op, ip):
@@ -132,21 +144,24 @@ class Encoder:
     def mtc(s):
         if O.mtc and s.ctc is not None and s.now // 2 // 64 > s.ctc: s.ctc = s.now // 2 // 64; s.flush(); s.cyc(); s.b += b'\x59' + bytes([s.ctc & 0xff])
     def psb(s, ip):
-        s.flush(); s.b += b'\x02\x82' * 8; s.time(); s.b += b'\x02\x03\x20\0' + s.exec() + (s.pip() if O.pip else b''); s.last = 0; s.stack = []
-        if ip is not None: s.ip(0x1d, ip)
+        s.flush(); s.b += b'\x02\x82' * 8; s.time(); s.b += b'\x02\x03\x20\0' + s.exec() + (s.pip(s.nr) if O.pip or O.guest else b''); s.last = 0; s.stack = []
+        if ip is not None and not O.events_only: s.ip(0x1d, ip)
         s.b += b'\x02\x23'; s.since = len(s.b); s.psbs += 1
-    def pip(s): return b'\x02\x43' + (0x12345000 >> 4).to_bytes(6, 'little')
-    def exec(s): return b'\x99' + bytes([(2 if s.mode == CS_MODE_32 else 1) | s.flag])
+    def pip(s, guest=0): return b'\x02\x43' + ((0x777000 if guest else 0x12345000) >> 4 | guest).to_bytes(6, 'little') + (b'\x02\xc8' + (0x9a).to_bytes(5, 'little') if O.guest else b'')
+    def exec(s): return b'' if O.events_only else b'\x99' + bytes([(2 if s.mode == CS_MODE_32 else 1) | s.flag])
     def begin(s, ip, mode=CS_MODE_64):
         if not s.b or len(s.b) - s.since > O.psb: s.psb(None)
         s.time()
         if mode != s.mode: s.mode = mode; s.b += s.exec()
-        s.ip(0x11, ip); s.on = True
+        if not O.events_only: s.ip(0x11, ip)
+        s.on = True
     def end(s, ip=None):
         """at a system call or, if `ip` is given, before the instruction there"""
         s.flush(); s.cyc()
+        s.on = False
+        if O.events_only: return
         if ip is not None: s.ip(0x1d, ip)
-        s.b.append(0x01); s.on = False; s.stops.append(len(s.b))
+        s.b.append(0x01); s.stops.append(len(s.b))
     def power(s, ip):
         s.flush(); s.cyc(); s.powers += 1; n = s.powers
         if n % 3 == 1:
@@ -157,6 +172,15 @@ class Encoder:
     def tsx(s, ip):
         s.flush(); s.cyc(); s.b += b'\x99' + bytes([0x20 | (1, 0, 1, 2)[s.transactions % 4]]); s.ip(0x1d, ip); s.transactions += 1
         if s.transactions % 4 == 0: s.ip(0x0d, ip)
+    def guest(s, back):
+        """from the entry to the exit: branches that are no business of the host"""
+        s.flush(); s.nr = 1; s.guests += 1; n = s.guests; s.b += s.pip(1); at = K.sym['work']; s.ip(0x0d, at)
+        for i in range(n % 5): s.branch(i % 2)
+        s.flush(); s.now += 5
+        if n % 3 == 1: s.ip(0x1d, at + 2); s.ip(0x0d, K.sym['asm_common_interrupt']); s.flush()  # an interrupt
+        if n % 3 == 2: s.psb(at)
+        if n % 4 == 3: s.ip(0x0d, 0x401050); s.branch(1); s.branch(0); s.flush(); s.ip(0x0d, 0xffffffffc0001000)  # to its user code and back, to code that no host has
+        s.now += 5; s.ip(0x1d, at + 2); s.nr = 0; s.b += s.pip(0); s.stack = []; s.ip(0x0d, back)
     def event(s, ip):
         """-> whether tracing has ended"""
         s.flush(); s.cyc(); s.traced_events += 1; n = s.traced_events
@@ -168,12 +192,34 @@ class Encoder:
         if n % 4 == 2: s.b += bytes([2, 0x13, 0x80 | 4, 0]); s.ip(0x1d, ip)
         elif n % 4 == 3: s.flag ^= 4; s.b += s.exec(); s.ip(0x1d, ip)
         else: s.b += b'\x02\x53\x01' + n.to_bytes(8, 'little') + bytes([2, 0x13, 0x80 | 31, n & 255]); s.ip(0x1d, ip)
+    def group(s, kind, items, small=False):
+        """BBP, and a BIP for each item"""
+        s.b += bytes([2, 0x63, kind | (0x80 if small else 0)])
+        for i, v in items: s.b += bytes([i << 3 | 4]) + v.to_bytes(8, 'little')[:4 if small else 8]
+    def pebs(s, ip):
+        """registers come all or none, as a processor writes them: perf confuses them if some are missing"""
+        s.flush(); s.cyc(); s.blocks += 1; n = s.blocks; form = n % 12
+        basic = [(0, ip + 1), (1, (1, 2, 3)[n % 3] if O.hw_ids else 1), (2, s.now - 3)]
+        registers = [(0, 0x246), (1, ip + 2)] + [(i, 0x1100 * i + n) for i in range(2, 18)]; xmm = [(i, (i + 1) << 32 | n) for i in range(32)]
+        lbr = lambda at, count: [(3 * i + k, (0x401000 + 16 * (at + i), 0x401100 + 16 * (at + i), (n + i) % 2 << 63 | i % 3 << 61 | 7 + at + i)[k]) for i in range(count) for k in range(3)]
+        if form == 2: s.group(4, [(0, 0x666)]); s.b += s.exec()  # a block without an end
+        s.group(4, basic[:2] if form in (0, 3, 5) else basic[1:2] if form == 2 else basic[1:] if form == 4 else basic)
+        if form in (0, 1, 3, 4, 6, 9, 11): s.group(1, registers, form == 6)
+        if form in (1, 4, 11): s.group(0x10, xmm)
+        if form in (1, 7): s.group(5, [(0, 0x7ffe0000 + n), (1, 0x5), (2, 33 + n), (3, 0)])
+        if form == 8: s.group(5, [(0, 0x7ffe0000 + n), (2, (44 + n) << 32 | 5), (3, 0x12 << 32 | 77)])
+        if form == 9: s.group(1, [(2, 7 << 24 | 1)]); s.group(5, [(3, 0x13 << 32 | 99)])
+        if form == 10: s.group(8, lbr(0, 10)); s.group(9, lbr(10, 10)); s.group(10, lbr(20, 10) + [(30, 1), (31, 2)])
+        if form == 11: s.group(8, lbr(0, 3))
+        if form == 0: s.group(1, [(4, 0xabc)]); s.group(0x1f, [(0, 5)])
+        if form in (0, 5): s.b += b'\x02\x33'
+        else: s.b += b'\x02\xb3'; s.ip(0x1d, ip)
     def overflow_over(s, ip): s.b += b'\x02\xf3'; s.last = 0; s.stack = []; s.ip(0x1d, ip)
     def call(s, back): s.stack = (s.stack + [back])[-64:]
     def ret(s, to):
         top = s.stack.pop() if s.stack else None
         if not O.no_retcomp and top == to: s.branch(1)
-        else: s.flush(); s.cyc(); s.ip(0x0d, to)  # never deferred: a decoder could not tell it from a compressed one
+        elif not O.events_only: s.flush(); s.cyc(); s.ip(0x0d, to)  # never deferred: a decoder could not tell it from a compressed one
 
 class Kernel:
     """follows kernel.S; conditional branches alternate by a counter"""
@@ -199,6 +245,8 @@ class Kernel:
             if until is not None and steps > until: return ip
             if k in (PLAIN, REP): ip += n; continue
             if k == FARRET: return ip
+            if k == VMENTRY:
+                t = s.sym['vmx_vmexit']; E.guest(t); say(ip, None, 'vmentry'); say(None, t, 'vmexit'); ip = t; continue
             if k == COND:
                 s.turn += 1; taken = s.turn % 3 == 0; E.branch(taken)
                 if not taken: ip += n; continue
@@ -235,9 +283,10 @@ def maps(p, c, text, t):
         if key in p.mapped or path == '[vsyscall]': continue
         p.mapped.add(key); p.traced += [(o + a - int(f[2], 16), n) for o, n, file in FILTERS if file == path]; ma, mi = (int(x, 16) for x in f[3].split(':'))
         records.append((t, rec(10, 2, struct.pack('<IIQQQIIQQII', *both(p.pid), a, b - a, int(f[2], 16), ma, mi, int(f[4]), 0, 5, 2) + name(path.encode()) + trailer(p.pid, t, c.n))))
+def place(a): return '-' if a is None else '%x' % a
 def execute(p, c, E, ip, nxt):
     """the instruction at ip was executed; nxt is the address of the next one, or None at the end, at a signal or a system call that does not come back"""
-    def say(a, b, k): truth.write('%x %x %s %d %d\n' % (a, b, k, p.pid, c.n))
+    def say(a, b, k): truth.write('%s %s %s %d %d\n' % (place(a), place(b), k, p.pid, c.n))
     if ip not in p.kinds: raise SystemExit('no code for %x' % ip)
     k, n, target = p.kinds[ip]; count(E)
     if O.ptw and executed % O.ptw == 0:
@@ -250,6 +299,7 @@ def execute(p, c, E, ip, nxt):
             E.next_event += O.event
             if E.event(nxt): truth.write('%x - event %d %d\n' % (nxt, p.pid, c.n)); p.off = 'event'
             return
+        if executed >= E.next_pebs: E.next_pebs += O.pebs; E.pebs(nxt); truth.write('# pebs %d %d\n' % (p.pid, c.n))
         if executed >= E.next_tsx:
             E.next_tsx += O.tsx; E.tsx(nxt)
             if E.transactions % 4 == 0: say(nxt, nxt, 'abort')
@@ -298,7 +348,7 @@ def turn(p, c, budget):
                     nxt = interrupted(p); execute(p, c, E, p.prev, nxt)
                     if K and E.on:
                         to = K.sym['asm_common_interrupt']; E.flush(); E.cyc(); E.ip(0x1d, nxt); E.ip(0x0d, to)
-                        def say(a, b, k): truth.write('%x %x %s %d %d\n' % (a, b, k, p.pid, c.n))
+                        def say(a, b, k): truth.write('%s %s %s %d %d\n' % (place(a), place(b), k, p.pid, c.n))
                         say(nxt, to, 'interrupt'); p.handler = K.follow(E, to, say)
                     elif E.on: E.end(nxt); truth.write('%x - signal %d %d\n' % (nxt, p.pid, c.n)); p.off = 'sig'
                     p.prev = None
@@ -398,13 +448,19 @@ now += (O.copies - 1) * span
 IP, TID, TIME, CPU, IDENT = 1, 2, 4, 128, 1 << 16; ST = IP | TID | TIME | CPU | IDENT
 def attr(type, config, period, flags): return struct.pack('<IIQQQQQ', type, 128, config, period, ST, 4, flags).ljust(128, b'\0')
 ALL, DIS, XHV = 1 << 18, 1, 1 << 6; XK = 0 if K else 1 << 5
-config = 0x2401 | (0x800 if O.no_retcomp else 0) | (0x200 | 6 << 14 if O.mtc else 0) | (2 if O.cyc else 0) | (0x1000 if O.ptw else 0) | (0x10 if O.power else 0) | (1 << 31 if O.event else 0)  # pt, tsc, branch
+config = (0x401 if O.events_only else 0x2401) | (0x800 if O.no_retcomp else 0) | (0x200 | 6 << 14 if O.mtc else 0) | (2 if O.cyc else 0) | (0x1000 if O.ptw else 0) | (0x10 if O.power else 0) | (1 << 31 if O.event else 0)  # pt, tsc, branch
 n = len(P) if O.per_thread else O.cpus; ids = [[100 + i for i in range(n)], [200 + i for i in range(n)]]
 attrs = [attr(8, config, 1, DIS | ALL | XK | XHV), attr(1, 9, 1, ALL | XK | XHV | 1 << 8 | 1 << 9 | 1 << 13 | 1 << 23 | 1 << 24 | 1 << 26)]
 if O.sched_switch:
     ids.append([300 + i for i in range(n)]); attrs[1] = attrs[1][:40] + struct.pack('<Q', struct.unpack_from('<Q', attrs[1], 40)[0] & ~(1 << 26)) + attrs[1][48:]
     attrs.append(struct.pack('<IIQQQQQ', 2, 128, SCHED_SWITCH, 1, ST | 1 << 10, 4, ALL).ljust(128, b'\0'))
 if O.sample: ids.append([400 + i for i in range(n)]); attrs.append(struct.pack('<IIQQQQQ', 0, 128, 0, O.sample, ST | 1 << 8 | (1 << 20 if O.aux_sample else 0), 4, ALL | XK | XHV).ljust(112, b'\0') + struct.pack('<I12x', O.aux_sample))
+if O.pebs:
+    pebs = [(0, 0, 1000, O.sample_type, 500, 0xff03ff)] + ([(0, 1, 3000, 0x1040800, 600, 0xffffffff00ff03ff)] if O.hw_ids else [])
+    for kind, cfg, period, parts, first, registers in pebs:
+        ids.append([first + i for i in range(n)])
+        attrs.append(struct.pack('<IIQQQQQII8xQQQIIQ', kind, 128, cfg, period, ST | 1 << 8 | parts, 4, ALL | XK | XHV | 3 << 15 | 1 << 31, 0, 0, 0, O.branch_sample_type, 0, 0, 0, registers).ljust(128, b'\0'))
+        if O.hw_ids: records += [(T0 - 30, rec(21, 0, struct.pack('<Q', first // 100 - 5) + trailer(P[i if O.per_thread else 0].pid, T0 - 30, 0 if O.per_thread else i, first + (i if O.per_thread else 0)))) for i in range(n)]
 where = lambda i: ((1 << 64) - 1, P[i].pid) if O.per_thread else (i, (1 << 64) - 1)
 data = rec(69, 0, struct.pack('<Q', len(ids) * n) + b''.join(struct.pack('<QQQQ', own[i], i, *where(i)) for own in ids for i in range(n)))
 data += rec(79, 0, struct.pack('<QQQQQBB6x', 0, 1, 0, 0, (1 << 64) - 1, 1, 0))
@@ -431,7 +487,7 @@ for i, first, b in pieces:
 data += rec(68, 0, b'')
 def text(s): b = s.encode() + b'\0'; b = b.ljust((len(b) + 63) // 64 * 64, b'\0'); return struct.pack('<I', len(b)) + b
 desc = struct.pack('<II', len(attrs), 128)
-for a, i, nm in zip(attrs, ids, ['intel_pt//' + ('' if K else 'u'), 'dummy:' + ('HG' if K else 'u')] + ['sched:sched_switch'] * O.sched_switch + ['cycles' + ('' if K else ':u')] * bool(O.sample)): desc += a + struct.pack('<I', n) + text(nm) + b''.join(struct.pack('<Q', x) for x in i)
+for a, i, nm in zip(attrs, ids, ['intel_pt//' + ('' if K else 'u'), 'dummy:' + ('HG' if K else 'u')] + ['sched:sched_switch'] * O.sched_switch + ['cycles' + ('' if K else ':u')] * bool(O.sample) + ['cycles:pppu', 'instructions:pppu'] * bool(O.pebs)): desc += a + struct.pack('<I', n) + text(nm) + b''.join(struct.pack('<Q', x) for x in i)
 feats = {3: text('host'), 4: text('6.6'), 5: text('6.6'), 6: text('x86_64'), 7: struct.pack('<II', O.cpus, O.cpus), 9: text('GenuineIntel,6,142,10'), 12: desc, 18: struct.pack('<Q', len(index)) + b''.join(struct.pack('<QQ', *x) for x in index)}
 if O.sched_switch: feats[1] = tracing_data()
 end = start + len(data); table = body = b''; q = end + 16 * len(feats)

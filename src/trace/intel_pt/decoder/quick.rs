@@ -24,6 +24,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
                 }
                 (self.psb_ip, self.psb_offset) = (None, offset);
                 self.bound = Bound::default();
+                self.sampled.clear();
             }
             self.read_past(&packet, &packets, trace);
             self.arrive();
@@ -46,6 +47,12 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
             packet
         {
             self.told = Some(ip);
+        }
+        if let Packet::Tip(Some(ip)) | Packet::Pge(Some(ip)) | Packet::Fup(Some(ip)) = packet
+            && !self.past.is_in_psb
+            && self.is_of_guest(ip)
+        {
+            return;
         }
         self.is_on = match packet {
             Packet::Tip(_) | Packet::Pge(_) => true,
@@ -107,7 +114,10 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
             Packet::Bad => self.lose(Reason::BadPacket),
             Packet::Cut => self.lose(Reason::CutPacket),
             Packet::PsbEnd => {
-                let ip = self.psb_ip.take();
+                let mut ip = self.psb_ip.take();
+                if ip.is_some_and(|ip| self.is_of_guest(ip)) {
+                    ip = None;
+                }
                 self.is_lost = ip.is_none() && self.is_lost;
                 self.event(Event::Sync { ip, offset: self.psb_offset });
                 ip.into_iter().for_each(|ip| self.event(Event::Passed { ip }));
@@ -120,7 +130,15 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
     fn passed(&mut self, bound: Bound, ip: u64) {
         self.events(Bound { ptwrite: None, transaction: None, ..bound }, Some(ip));
         self.event(Event::Passed { ip });
-        let rest = Bound { mwait: None, enter: None, stop: false, control: None, flag: None, ..bound };
+        let rest = Bound {
+            mwait: None,
+            enter: None,
+            stop: false,
+            sampled: false,
+            control: None,
+            flag: None,
+            ..bound
+        };
         self.events(rest, Some(ip));
     }
 
@@ -129,6 +147,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         self.event(Event::Fault(Fault { reason, ip }));
         (self.is_lost, self.interrupted) = (true, None);
         self.bound = Bound::default();
+        self.sampled.clear();
         self.past.is_in_psb = false;
     }
 }

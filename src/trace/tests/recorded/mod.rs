@@ -22,8 +22,8 @@ pub(crate) struct Buffer {
     pub(crate) switches: Vec<Switch>,
 }
 
-pub(crate) fn open(name: &str) -> Traced {
-    let mut recording = Recording::open(folder().join(name).with_extension("data")).unwrap();
+pub(crate) fn open(file: &str) -> Traced {
+    let mut recording = Recording::open(folder().join(file).with_extension("data")).unwrap();
     let mut maps = Maps::default();
     let mut found: Vec<(Auxtrace, Vec<u8>)> = Vec::new();
     let mut switches: Vec<(u32, Switch)> = Vec::new();
@@ -33,7 +33,8 @@ pub(crate) fn open(name: &str) -> Traced {
             let is_kernel = mmap.is_of_kernel();
             let name = mmap.name(record.layouts().trailer_size(&record));
             let path = String::from_utf8_lossy(name).into_owned();
-            let path = if is_kernel { "/opt/perfx/trace/vmlinux" } else { &path };
+            let kernel = if file == "hypervisor" { "vmlinux-kvm" } else { "vmlinux" };
+            let path = if is_kernel { format!("/opt/perfx/trace/{kernel}") } else { path };
             let Ok(file) = fs::read(folder().join("root").join(path.trim_start_matches('/'))) else {
                 continue;
             };
@@ -69,7 +70,7 @@ pub(crate) fn open(name: &str) -> Traced {
         mtc_period: 6,
         tsc_per_ctc: Some((2, 1)),
         tsc_ratio: 32,
-        compressed_returns: name != "noret",
+        compressed_returns: file != "noret",
         near: 0x1234,
         ..intel_pt::Config::default()
     };

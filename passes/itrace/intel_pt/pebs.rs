@@ -1,0 +1,122 @@
+//! The events whose samples PEBS wrote to the trace instead of a buffer of their own (`aux-output`).
+
+use std::collections::{BTreeMap, HashMap};
+
+use perfx_auxtrace::{Counter, Recorded};
+use perfx_format::pebs::Items;
+use perfx_format::record::aux::Auxtrace;
+use perfx_format::sample::registers;
+use perfx_format::{Attr, Event, sample_type as st};
+
+use crate::support::event_ids::lacks_identifier;
+
+/// Bit of the flags of an attr: the samples are written to the trace.
+const AUX_OUTPUT: u32 = 31;
+/// The period is a frequency.
+const FREQ: u32 = 10;
+
+/// The events, and which of them each counter counted.
+#[derive(Clone, Default, Debug)]
+pub(super) struct Pebs {
+    events: Vec<PebsEvent>,
+    /// The event of each id.
+    by_id: HashMap<u64, usize>,
+    /// For each buffer and number of a counter, the ids that it counted, and since when.
+    counters: Vec<BTreeMap<u64, Vec<Since>>>,
+    /// Samples have times.
+    is_timed: bool,
+}
+
+/// An event.
+#[derive(Clone, Debug)]
+pub(super) struct PebsEvent {
+    pub(super) attr: Attr,
+    first_id: u64,
+    /// The period of a sample; 0 if it is not the same for all.
+    pub(super) period: u64,
+}
+
+/// From a tick on, a counter counted the event with this id.
+#[derive(Clone, Copy, Debug)]
+struct Since {
+    ticks: u64,
+    id: u64,
+}
+
+impl Pebs {
+    pub(super) fn of(recorded: &Recorded, all: &[Event], is_timed: bool) -> Pebs {
+        let written = |event: &&Event| event.attr().flag(AUX_OUTPUT) && !event.ids.is_empty();
+        let identifier = if lacks_identifier(all) { st::IDENTIFIER } else { 0 };
+        let mut pebs = Pebs { is_timed, ..Pebs::default() };
+        for event in all.iter().filter(written) {
+            let mut attr = *event.attr();
+            attr.sample_type |= identifier;
+            let period = if attr.flag(FREQ) { 0 } else { attr.sample_period };
+            pebs.by_id.extend(event.ids.iter().map(|id| (*id, pebs.events.len())));
+            pebs.events.push(PebsEvent { attr, first_id: event.ids[0], period });
+        }
+        pebs.counters = vec![BTreeMap::new(); recorded.buffers.len()];
+        for Counter { time, cpu, tid, number, id } in &recorded.counters {
+            for (buffer, counters) in recorded.buffers.iter().zip(&mut pebs.counters) {
+                if buffer.cpu == *cpu || buffer.cpu == Auxtrace::ANY && buffer.tid == *tid {
+                    let since = Since { ticks: recorded.clock().ticks(*time), id: *id };
+                    counters.entry(*number).or_default().push(since);
+                }
+            }
+        }
+        pebs
+    }
+
+    /// True if there are no such events.
+    pub(super) fn is_empty(&self) -> bool {
+        self.events.is_empty()
+    }
+
+    /// The events of which these items are a sample, each with its id, at this tick in a buffer; `None` for a counter of
+    /// which it is not known what it counted. As in perf, the only event is that of any counter.
+    pub(super) fn of_sample(
+        &self,
+        buffer: usize,
+        ticks: u64,
+        items: &Items,
+    ) -> Vec<Option<(&PebsEvent, u64)>> {
+        let only = match &self.events[..] {
+            [only] => Some((only, only.first_id)),
+            _ => None,
+        };
+        let counters = items.counters();
+        let mut found = Vec::new();
+        for number in (0..u64::from(u64::BITS)).filter(|number| counters >> number & 1 != 0) {
+            let event = self.event_of(buffer, number, ticks);
+            found.push(event.or(only));
+            if event.is_none() && only.is_some() {
+                break;
+            }
+        }
+        if found.is_empty() {
+            found.push(only);
+        }
+        found
+    }
+
+    /// What a counter counts.
+    fn event_of(&self, buffer: usize, number: u64, ticks: u64) -> Option<(&PebsEvent, u64)> {
+        let since = self.counters.get(buffer)?.get(&number)?;
+        let done = match self.is_timed {
+            true => since.partition_point(|since| since.ticks <= ticks),
+            false => since.len(),
+        };
+        let Since { id, .. } = *since.get(done.checked_sub(1)?)?;
+        Some((&self.events[*self.by_id.get(&id)?], id))
+    }
+}
+
+impl PebsEvent {
+    /// The registers that a sample has of these items: whose ABI they follow, and their values.
+    pub(super) fn registers(&self, items: &Items, is_32_bit: bool) -> Option<(u64, Vec<u64>)> {
+        let mask = self.attr.sample_regs_intr;
+        let numbers = (0..u64::BITS).filter(|number| mask >> number & 1 != 0);
+        let abi = if is_32_bit { registers::ABI_32 } else { registers::ABI_64 };
+        items.has_registers().then(|| (abi, numbers.map(|number| items.register(number)).collect()))
+    }
+}
