@@ -60,7 +60,7 @@ impl PassOptions for ItraceArgs {
 }
 
 /// The pass.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Itrace {
     /// The options of `perf inject` that do the same.
     like_perf: String,
@@ -109,6 +109,13 @@ impl Itrace {
         self
     }
 
+    /// Makes the events of the samples, but no samples.
+    #[must_use]
+    pub fn events_only(mut self) -> Itrace {
+        self.options.events_only = true;
+        self
+    }
+
     /// Selects the branches that may lead to another function, with flags: calls, returns, jumps that no condition decides,
     /// and where tracing begins and ends. Code is searched for in the places of `ids`.
     #[must_use]
@@ -124,6 +131,22 @@ impl Itrace {
         let (like_perf, letters) = ("--itrace=cr".to_owned(), "cr".to_owned());
         Itrace { like_perf, letters, options, ids }
     }
+}
+
+/// True if the recording has AUX data: only then does [`Itrace`] put its records in the order of time.
+///
+/// # Errors
+///
+/// The recording cannot be read.
+pub fn has_trace(recording: &mut Recording) -> Result<bool> {
+    let mut found = AuxData::default();
+    for batch in recording.decompressed() {
+        batch?.each(AuxData::KINDS, |record| found.add(record))?;
+        if !found.is_empty() {
+            break;
+        }
+    }
+    Ok(!found.is_empty())
 }
 
 /// The first survey: finds the AUX data, and what describes it.

@@ -41,8 +41,8 @@ pub use filter::{
     SampleChooser, SelectArgs, SelectedSamples, Split, SplitBy, WindowArgs, parse_bytes,
 };
 pub use itrace::{
-    Calls, Change, Itrace, ItraceArgs, say_faults, say_missing, say_spe_losses, say_unknown_threads,
-    say_used, traced_code,
+    Calls, Change, Itrace, ItraceArgs, has_trace, say_faults, say_missing, say_spe_losses,
+    say_unknown_threads, say_used, traced_code,
 };
 pub use jit::{Jit, JitArgs, JitLayout, JitOptions};
 pub use join::{JoinArgs, join};

@@ -343,9 +343,15 @@ impl FilterOptions {
 
     /// Only the times, as half-open ranges in ns.
     pub fn at(times: &[Range<u64>]) -> FilterOptions {
+        FilterOptions::default().with_times(times)
+    }
+
+    /// The same, but at these times instead of those that were given.
+    #[must_use]
+    pub fn with_times(&self, times: &[Range<u64>]) -> FilterOptions {
         let window =
             |times: &Range<u64>| Window::Between(Some(Point::At(times.start)), Some(Point::At(times.end)));
-        FilterOptions { windows: times.iter().map(window).collect(), ..FilterOptions::default() }
+        FilterOptions { windows: times.iter().map(window).collect(), ..self.clone() }
     }
 
     pub(super) fn needs_task(&self) -> bool {

@@ -123,6 +123,13 @@ impl SelectedSamples {
         SampleChooser { chooser: self.chooser.clone(), lookups: self.chooser.lookups() }
     }
 
+    /// True if all samples of a batch are later than what is selected.
+    pub fn is_past(&self, batch: &Batch) -> bool {
+        let end = self.chooser.windows.intervals().last().map_or(u64::MAX, |last| last.stop);
+        let samples = batch.sample_span();
+        samples.count > 0 && samples.first >= end
+    }
+
     /// Leaves batches without a selected sample out of later readings, unless they hold records of the kinds `others`.
     pub fn narrow(&self, recording: &mut Recording, others: Kinds) {
         recording.retain_batches(|batch| batch.kinds.intersects(others) || self.chooser.may_choose_of(batch));

@@ -47,7 +47,7 @@ pub(super) fn stage(
     let room = Room { temp_files: session.temp_files(), endian };
     let context = Arc::new(Context { recorded, code, events, endian, is_named, threads, room });
     let etm = Etm { context, counts: Arc::default() };
-    Ok(Combine::with_step(NAME, Decode::new(etm, decoded, found.names)).stage())
+    Ok(Combine::with_step(NAME, Decode::new(etm, (decoded, options.events_only), found.names)).stage())
 }
 
 /// Decodes all, and hands on what is made, in the order of time; what has no time, one buffer after the other.

@@ -65,8 +65,10 @@ pub(super) fn stage(
     let begins = recorded.begins();
     let is_empty = decoded.is_empty() && events.pebs.is_empty() && !options.errors;
     let context = Context { recorded, begins, code, events, endian, threads, room };
-    let pt = Pt { context: Arc::new(context), counts: Arc::default(), asking, answers: None, is_empty };
-    Ok(Combine::with_step(NAME, Decode::new(pt, decoded, found.names)).stage())
+    let events_only = options.events_only;
+    let context = Arc::new(context);
+    let pt = Pt { context, counts: Arc::default(), asking, answers: None, is_empty, events_only };
+    Ok(Combine::with_step(NAME, Decode::new(pt, (decoded, events_only), found.names)).stage())
 }
 
 /// What is kept of the trace to tell what was before recorded samples. In the kernel, they are taken some time after their
@@ -98,6 +100,8 @@ struct Pt {
     answers: Option<Answers>,
     /// There are no samples but the recorded ones.
     is_empty: bool,
+    /// Nothing needs to be decoded.
+    events_only: bool,
 }
 
 impl Decoder for Pt {
@@ -106,7 +110,7 @@ impl Decoder for Pt {
             let what = "the time-stamp counter cannot be converted to times, so decoded samples have none";
             session.report.say(Level::Warning, what);
         }
-        if let Some(asking) = &self.asking {
+        if let Some(asking) = self.asking.as_ref().filter(|_| !self.events_only) {
             let (answers, counts) = Answers::find(&self.context, asking)?;
             self.answers = Some(answers);
             self.counts = Arc::new(Mutex::new(counts));

@@ -52,6 +52,8 @@ pub(super) struct ItraceOptions {
     pub(super) timeless: bool,
     /// `T`: timestamps of CoreSight are those of the counter of the recording.
     pub(super) timestamps: bool,
+    /// No samples are made, only their events.
+    pub(super) events_only: bool,
     /// Samples of branches and instructions have flags as raw data.
     pub(super) flags: bool,
     /// There they also say what was counted since the sample before.

@@ -48,7 +48,7 @@ pub(super) fn stage(
         unknown: 0,
         counts: Arc::default(),
     };
-    Ok(Combine::with_step(NAME, Decode::new(spe, decoded, found.names)).stage())
+    Ok(Combine::with_step(NAME, Decode::new(spe, (decoded, options.events_only), found.names)).stage())
 }
 
 /// Makes samples, and gives them their threads.

@@ -43,6 +43,8 @@ pub(super) trait Decoder: Send + Debug + 'static {
 pub(super) struct Decode<D> {
     decoder: D,
     decoded: Vec<Decoded>,
+    /// No samples are made of them.
+    events_only: bool,
     /// The names in EVENT_UPDATE records.
     names: HashMap<u64, Vec<u8>>,
     /// ID_INDEX records that go behind the first one.
@@ -68,12 +70,17 @@ pub(crate) const DROPPED: Kinds = Kinds::of(&[
 ]);
 
 impl<D: Decoder> Decode<D> {
-    /// The rewrite with samples of these events.
-    pub(super) fn new(decoder: D, decoded: Vec<Decoded>, names: HashMap<u64, Vec<u8>>) -> Decode<D> {
+    /// The rewrite with samples of these events, or with the `events_only`.
+    pub(super) fn new(
+        decoder: D,
+        (decoded, events_only): (Vec<Decoded>, bool),
+        names: HashMap<u64, Vec<u8>>,
+    ) -> Decode<D> {
         let (index, layouts) = (Vec::new(), Layouts::new(&[]));
         Decode {
             decoder,
             decoded,
+            events_only,
             names,
             index,
             layouts,
@@ -136,7 +143,7 @@ impl<D: Decoder> Step for Decode<D> {
     }
 
     fn made(&mut self) -> Option<Batches> {
-        self.decoder.samples()
+        if self.events_only { None } else { self.decoder.samples() }
     }
 
     fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<bool> {

@@ -269,7 +269,8 @@ impl Doctor {
         let (mut refuses, mut files) = (false, Vec::new());
         let read = |source: &Source| {
             let mut recording = source.open_rereadable()?;
-            let obstacles = obstacles(&mut recording, reader, self.threads.count())?;
+            let threads = self.threads.count_for(&recording);
+            let obstacles = obstacles(&mut recording, reader, threads)?;
             Ok((recording.name, obstacles))
         };
         let failed = self.each(read, |(name, obstacles)| {
@@ -300,9 +301,9 @@ impl Doctor {
 
     /// The diagnosis of a recording, and the code that its traces lack.
     fn examine(&self, source: &Source, ids: &IdOptions) -> Result<(Diagnosis, Vec<MissingCode>)> {
-        let threads = self.threads.count();
         match source.open() {
             Ok(recording) => {
+                let threads = self.threads.count_for(&recording);
                 let _bar = if self.quiet { Bar::none() } else { Bar::of(&recording) };
                 let diagnosis = examine(recording, threads, self.places.into())?;
                 let code = match source {

@@ -321,7 +321,7 @@ impl Dump {
         // Other threads would read on while the first ones show what there is: when `head` closes the output,
         // they may wait for the next records of `perf record -o -`.
         let live = !recording.is_rereadable();
-        let threads = if live { 1 } else { self.read.threads.count() };
+        let threads = if live { 1 } else { self.read.threads.count_for(recording) };
         if live {
             out.out.flush()?;
         }

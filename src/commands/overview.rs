@@ -53,7 +53,8 @@ impl Overview {
         let facts = headings(&mut recording);
         let mut report = Report::default();
         // What is said here is said again when the stacks are read.
-        let counts = stats(&mut recording, self.stacks.threads(), &mut Report::default())?;
+        let threads = self.stacks.threads(&recording);
+        let counts = stats(&mut recording, threads, &mut Report::default())?;
         let grouping = Grouping { own_address: true, ..Grouping::default() };
         let collected = self.stacks.collect(recording, &ids, grouping, &mut report)?;
         let Collected { recording, facts: meanings, stacks, .. } = &collected;

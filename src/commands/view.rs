@@ -1,15 +1,17 @@
 //! `perfx view` shows samples in the order of their times, as `perf script` does.
 
 use std::io::{self, BufWriter, Write as _};
+use std::sync::Arc;
 
 use anyhow::Result;
 use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum as _};
 use perfx_export::view::{Field, FieldChoice, ViewOptions, view};
+use perfx_passes::Itrace;
 use perfx_pipeline::{Report, did_you_mean};
 
-use super::export::input::{StackArgs, say_no_samples, with_chains, with_trace};
-use crate::args::Usage;
+use super::export::input::{StackArgs, Traced, again, say_no_samples, with_chains};
+use crate::args::{Usage, usage};
 use crate::io::source::{InputArgs, Source};
 use crate::io::target::Named;
 
@@ -19,9 +21,9 @@ use crate::io::target::Named;
 /// call chain. The lines are those of perf script 7.3 with the same -F. The own fields of tracepoints (trace) are
 /// shown as their kernel prints them; what that needs more than the recording for is shown field by field.
 ///
-/// --itrace decodes a hardware trace first, as perfx inject --itrace does, into a temporary file. Of Intel PT, -F
-/// +flags tells calls from returns and jumps, +ipc the instructions in a core cycle, and +insn,+insnlen the bytes of
-/// each instruction.
+/// --itrace decodes a hardware trace, as perfx inject --itrace does, and shows samples while it decodes; they are kept
+/// in a temporary file only to select functions. Of Intel PT, -F +flags tells calls from returns and jumps, +ipc the
+/// instructions in a core cycle, and +insn,+insnlen the bytes of each instruction.
 ///
 /// Examples:
 ///   perfx view perf.data --head 20
@@ -75,20 +77,34 @@ impl View {
             decoded: self.itrace.is_some(),
         };
         let mut report = Report::default();
-        let (filter, threads) = (self.stacks.filter()?, self.stacks.threads());
+        let mut filter = self.stacks.filter()?;
         let recording = Source::of(&self.input).open_indexed()?;
-        let recording = match &self.itrace {
+        let threads = self.stacks.threads(&recording);
+        let Traced { recording, decoded, job } = match &self.itrace {
             Some(letters) => {
-                let wanted = (letters.as_deref(), options.fields.shows_instructions());
-                with_trace(recording, wanted, &ids, threads, &mut report)?
+                let pass = Itrace::to_look_at(letters.as_deref(), ids.clone()).map_err(usage)?;
+                let pass = if options.fields.shows_instructions() { pass.with_instructions() } else { pass };
+                if let Some(times) = filter.times(&mut again(&recording)?, threads, &mut report)? {
+                    filter = Arc::new(filter.with_times(&times));
+                }
+                // Which functions are chosen depends on all samples.
+                let pass = (&pass, !filter.chooses_functions());
+                Traced::new(recording, pass, Vec::new, &ids, threads, &mut report)?
             }
-            None => recording,
+            None => {
+                let recording = with_chains(recording, &ids, threads, &mut report)?;
+                Traced { recording, decoded: None, job: None }
+            }
         };
-        let recording = with_chains(recording, &ids, threads, &mut report)?;
         // Not locked, because another thread prints.
         let mut out =
             BufWriter::with_capacity(1 << 16, Named::new("standard output".to_owned(), io::stdout()));
-        let viewed = view(recording, &ids, &filter, &options, threads, &mut report, &mut out)?;
+        let recordings = (recording, decoded);
+        let viewed = view(recordings, &ids, &filter, &options, threads, &mut report, &mut out)?;
+        // Otherwise nothing wants what follows, so it is not decoded.
+        if viewed.is_whole {
+            Traced::end(job, &mut report)?;
+        }
         if self.count {
             writeln!(out, "{}", viewed.samples)?;
             out.flush()?;

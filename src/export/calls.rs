@@ -44,7 +44,7 @@ impl Stacks {
     ///
     /// The recording cannot be read, or lacks what the calls are selected by.
     pub fn of_calls(
-        recording: &mut Recording,
+        (recording, decoded): (&mut Recording, Option<Recording>),
         facts: &Facts,
         ids: &IdOptions,
         grouping: Grouping,
@@ -64,7 +64,9 @@ impl Stacks {
             let chooser = selected.as_ref().map(SelectedSamples::chooser);
             Reader::new(facts, grouping, event, chooser).read(batch)
         };
-        let bytes = each_batch(recording, threads, report, work, |_, part| {
+        let mut decoded = decoded;
+        let records = decoded.as_mut().unwrap_or(recording);
+        let bytes = each_batch(records, threads, report, work, |_, part| {
             losses += part.losses;
             follower.join(part)
         })?;

@@ -17,7 +17,7 @@ mod text;
 
 use std::io::Write;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use perfx_format::read::{Batch, Recording};
 use perfx_format::{Kinds, RecordType};
@@ -40,16 +40,19 @@ use sample::SampleWriter;
 pub struct Viewed {
     /// The number of samples.
     pub samples: u64,
+    /// The recording was read to its end.
+    pub is_whole: bool,
 }
 
-/// Prints the samples that `filter` selects; if that is empty, all.
+/// Prints the samples that `filter` selects; if that is empty, all. They come from `decoded` if there is one: a
+/// recording with the same events, whose records are in the order of time and are read once.
 ///
 /// # Errors
 ///
 /// The recording cannot be read or decompressed, its samples lack what is to be printed or what they are selected by,
 /// or `out` fails.
 pub fn view(
-    mut recording: Recording,
+    (mut recording, decoded): (Recording, Option<Recording>),
     ids: &IdOptions,
     filter: &Arc<FilterOptions>,
     options: &ViewOptions,
@@ -73,9 +76,11 @@ pub fn view(
     let forms = Form::all(&facts, &events, options, printers(&events, &features, endian));
     let (printed, named) = with_names(search, options.inlined, |names| {
         let selected = (selected.as_ref(), &wanted[..]);
-        print(recording, (&facts, &forms, names), selected, options, threads, report, out)
+        let in_order = decoded.is_some();
+        let records = batches(recording, decoded)?;
+        print((records, in_order), (&facts, &forms, names), selected, options, threads, report, out)
     })?;
-    let viewed = Viewed { samples: printed? };
+    let viewed = printed?;
     named.say_reasons(report);
     if let Some(selected) = selected.filter(|_| viewed.samples == 0) {
         selected.say_none(&name, report);
@@ -90,17 +95,30 @@ const WANTED: Kinds =
 /// Bytes of the records that a thread gets at once: their text has up to a hundred times as many.
 const BATCH: usize = 1 << 17;
 
-/// Prints the samples; returns their number.
-fn print(
+/// The records, in the order of time.
+fn batches(
     recording: Recording,
+    decoded: Option<Recording>,
+) -> Result<Box<dyn Iterator<Item = perfx_format::Result<Batch>> + Send>> {
+    Ok(match decoded {
+        Some(mut decoded) => Box::new(decoded.decompressed()),
+        None => {
+            let mut records = recording.records_by_time()?;
+            Box::new(std::iter::from_fn(move || records.next_batch(WANTED, BATCH).transpose()))
+        }
+    })
+}
+
+/// Prints the samples.
+fn print(
+    (mut records, in_order): (impl Iterator<Item = perfx_format::Result<Batch>> + Send, bool),
     (facts, forms, names): (&Facts, &[Form<'_>], &SharedNames),
     (selected, wanted): (Option<&SelectedSamples>, &[bool]),
     options: &ViewOptions,
     threads: usize,
     report: &mut Report,
     out: &mut (dyn Write + Send),
-) -> Result<u64> {
-    let mut records = recording.records_by_time()?;
+) -> Result<Viewed> {
     // Other threads would read on, and name functions that are not shown.
     let threads = if options.head.is_some() { 1 } else { threads.max(1) };
     let writer = || SampleWriter::new(facts, forms, options, names);
@@ -114,9 +132,16 @@ fn print(
     let mut readers: Vec<Reader<'_>> = (0..threads).map(|_| reader()).collect();
     let mut printer = Printer::new(writer(), options, out, &texts);
     let left = AtomicU64::new(printer.left());
-    let batches = std::iter::from_fn(|| match left.load(Ordering::Relaxed) {
-        0 => None,
-        _ => records.next_batch(WANTED, BATCH).transpose(),
+    let is_whole = AtomicBool::new(false);
+    let until = selected.filter(|_| in_order);
+    let is_past = |batch: &Batch| until.is_some_and(|selected| selected.is_past(batch));
+    let batches = std::iter::from_fn(|| {
+        if left.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let next = records.next();
+        is_whole.store(next.is_none(), Ordering::Relaxed);
+        next.filter(|batch| !batch.as_ref().is_ok_and(is_past))
     });
     let read = |reader: &mut Reader<'_>, batch: perfx_format::Result<Batch>| {
         batch.map(|batch| reader.read(&batch, left.load(Ordering::Relaxed)))
@@ -130,5 +155,5 @@ fn print(
         left.store(printer.left(), Ordering::Relaxed);
         Ok(())
     })?;
-    printer.finish(report)
+    Ok(Viewed { samples: printer.finish(report)?, is_whole: is_whole.into_inner() })
 }

@@ -217,7 +217,8 @@ impl WriteArgs {
         let form = if header.is_some() { OutputForm::InPlace } else { OutputForm::Pipe };
         let path = if path.is_dir() { path.join("data") } else { path };
         let (name, before) = (recording.name.clone(), recording.features.clone());
-        let job = Job { recording, passes, threads: self.threads.count(), temp_files: temp_files() };
+        let threads = self.threads.count_for(&recording);
+        let job = Job { recording, passes, threads, temp_files: temp_files() };
         let mut outcome = job.run(Output::Nowhere(form))?;
         if outcome.moved {
             return Ok(None);
@@ -305,7 +306,8 @@ impl WriteArgs {
         let is_directory = matches!(recording.form, Form::Directory { .. });
         let extras = recording.extras.clone();
         let is_big_endian_file = recording.endian == Endian::Big && recording.form != Form::Pipe;
-        let job = Job { recording, passes, threads: self.threads.count(), temp_files: temp_files() };
+        let threads = self.threads.count_for(&recording);
+        let job = Job { recording, passes, threads, temp_files: temp_files() };
         let some_extras = directory || !extras.is_empty();
         let kept_extras = some_extras && self.to.is_none() && matches!(target, Target::Path { .. });
         let form = match (&target, self.to) {

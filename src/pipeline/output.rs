@@ -23,6 +23,9 @@ pub enum Output<'a> {
     File(&'a File, OutputForm),
     /// Into a pipe.
     Pipe(&'a mut (dyn Write + Send)),
+    /// The records alone, as a file has them: for a reader that knows the header and the features already
+    /// ([`Recording::with_records`](perfx_format::read::Recording::with_records)).
+    Records(&'a mut (dyn Write + Send)),
     /// Nowhere, to find out the size of the output and the feature sections that passes make.
     Nowhere(OutputForm),
 }
@@ -38,6 +41,7 @@ impl Output<'_> {
         match self {
             Output::File(_, form) | Output::Nowhere(form) => *form,
             Output::Pipe(_) => OutputForm::Pipe,
+            Output::Records(_) => OutputForm::File,
         }
     }
 }

@@ -63,9 +63,10 @@ impl<'a> Writer<'a> {
         session: &mut Session,
     ) -> Result<Writer<'a>> {
         let form = output.form();
+        let has_front = !matches!(output, Output::Records(_));
         let (inner, file): (Box<dyn Write + 'a>, _) = match output {
             Output::File(file, _) => (Box::new(*file), Some(*file)),
-            Output::Pipe(pipe) => (Box::new(&mut **pipe), None),
+            Output::Pipe(pipe) | Output::Records(pipe) => (Box::new(&mut **pipe), None),
             Output::Nowhere(_) => (Box::new(io::sink()), None),
         };
         let named = recording.file.as_ref();
@@ -92,6 +93,9 @@ impl<'a> Writer<'a> {
                 say_unordered(session);
             }
             writer.pipe_front(recording, session)?;
+            return Ok(writer);
+        }
+        if !has_front {
             return Ok(writer);
         }
         let mut front = FileFront::new(&session.events, recording.endian);

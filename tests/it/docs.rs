@@ -7,6 +7,7 @@ use std::fs;
 use serde_json::{Value as Json, json};
 
 use crate::args;
+use crate::stats::conforms;
 use crate::support::{
     Stdin, clean, each_fixture, is_installed, perfx, perfx_command, root, run, sound, temp,
 };
@@ -302,42 +303,29 @@ fn a_quantity_has_one_name_and_one_type_in_the_json_of_all_commands() {
     }
 }
 
-pub(crate) fn schema(name: &str) -> jsonschema::Validator {
-    let text = fs::read_to_string(root().join(format!("schemas/{name}.schema.json"))).unwrap();
-    jsonschema::draft202012::new(&serde_json::from_str(&text).unwrap()).unwrap()
-}
-
-pub(crate) fn check(schema: &jsonschema::Validator, json: &Json) -> Result<(), String> {
-    let shown = || json.to_string().chars().take(400).collect::<String>();
-    schema.validate(json).map_err(|error| format!("{error} in {}", shown()))
-}
-
 fn lines(text: &str) -> Result<Vec<Json>, String> {
     text.lines().map(|line| serde_json::from_str(line).map_err(|error| format!("{error}: {line}"))).collect()
 }
 
 #[test]
 fn json_of_passes_is_what_its_schema_says() {
-    let passes = schema("passes");
     let document: Json = serde_json::from_str(&perfx(["passes", "--json"]).text()).unwrap();
-    check(&passes, &document).unwrap();
+    conforms("passes", &document).unwrap();
     let listed = lines(&perfx(["passes", "--format", "ndjson"]).text()).unwrap();
-    listed.iter().for_each(|line| check(&passes, line).unwrap());
+    listed.iter().for_each(|line| conforms("passes", line).unwrap());
     let names = |passes: &[Json]| passes.iter().map(|pass| pass["name"].clone()).collect::<Vec<_>>();
     assert_eq!(names(document["passes"].as_array().unwrap()), names(&listed));
-    let schedule = schema("schedule");
     for form in ["json", "ndjson"] {
         let plain = crate::support::Fixture::new("recorded/plain.p61.data").path;
         let ran =
             perfx(args!["run", "-p", "build-ids,mmap2-build-ids:hit", "--explain", "--format", form, &plain]);
-        check(&schedule, &serde_json::from_str(&ran.text()).unwrap()).unwrap();
+        conforms("schedule", &serde_json::from_str(&ran.text()).unwrap()).unwrap();
     }
 }
 
 /// The document contains the same as the lines, in the same order, and both report where reading fails.
 #[test]
 fn json_of_dump_is_what_its_schema_says_and_the_same_in_both_forms() {
-    let schema = schema("dump");
     each_fixture(&sound(), |fixture| {
         for only in [&[][..], &["--only", "COMM,9"]] {
             let dump = |form: &str| {
@@ -349,13 +337,13 @@ fn json_of_dump_is_what_its_schema_says_and_the_same_in_both_forms() {
                 return Err(format!("{:?} and {:?}", document.stderr, listed.stderr));
             }
             let listed = lines(&listed.text())?;
-            listed.iter().try_for_each(|line| check(&schema, line))?;
+            listed.iter().try_for_each(|line| conforms("dump", line))?;
             let parsed = serde_json::from_str::<Json>(&document.text());
             if document.code == Some(1) && document.stdout.is_empty() {
                 continue;
             }
             let parsed = parsed.map_err(|error| error.to_string())?;
-            check(&schema, &parsed)?;
+            conforms("dump", &parsed)?;
             if parsed.get("error").is_some() != (document.code == Some(1)) {
                 return Err("an error that is not said, or none that is".to_owned());
             }

@@ -8,6 +8,7 @@ use serde_json::Value as Json;
 
 use crate::args;
 use crate::parse::{Contents, Order, records};
+use crate::stats::conforms;
 use crate::support::{
     Fixture, Form, Perf, Stdin, all, each, each_fixture, perf, perfs, perfx, perfx_with, recorded, root,
     skipped, temp, workloads,
@@ -469,12 +470,7 @@ fn perf_counts_as_many_records_out_of_order() {
 
 #[test]
 fn the_json_is_what_its_schema_says() {
-    let schema = fs::read_to_string(root().join("schemas/doctor.schema.json")).unwrap();
-    let schema = jsonschema::validator_for(&serde_json::from_str(&schema).unwrap()).unwrap();
-    let check = |text: &str| match schema.validate(&serde_json::from_str(text).unwrap()) {
-        Ok(()) => Ok(()),
-        Err(error) => Err(format!("{error} in {text}")),
-    };
+    let check = |text: &str| conforms("doctor", &serde_json::from_str(text).unwrap());
     each_fixture(&all(), |fixture| {
         check(&perfx(args!["doctor", "--format", "ndjson", fixture.path]).text())?;
         check(&perfx(args!["doctor", "--json", fixture.path]).text())

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use build_id::{Object, RecordedOn};
@@ -38,16 +39,18 @@ struct Collapse {
 impl Collapse {
     /// The lines of an event for the text of `perf script`, as with `--event-filter`.
     fn lines(text: &str, event: &str) -> Vec<String> {
-        let head =
-            Regex::new(r"^ *(\S.*?)\s+(\d+)(?:\s+\[\d+\])?\s+[\d.]+:\s+(?:(\d+)\s+)?(\S+):\s*(.*)$").unwrap();
-        let frame = Regex::new(r"^\s*[0-9a-f]+ (.+) \((.*)\)$").unwrap();
+        static HEAD: LazyLock<Regex> = LazyLock::new(|| {
+            Regex::new(r"^ *(\S.*?)\s+(\d+)(?:\s+\[\d+\])?\s+[\d.]+:\s+(?:(\d+)\s+)?(\S+):\s*(.*)$").unwrap()
+        });
+        static FRAME: LazyLock<Regex> =
+            LazyLock::new(|| Regex::new(r"^\s*[0-9a-f]+ (.+) \((.*)\)$").unwrap());
         let mut all = Collapse::default();
         for line in text.lines() {
             if line.is_empty() {
                 all.end();
-            } else if let Some(parts) = frame.captures(line).filter(|_| line.starts_with('\t')) {
+            } else if let Some(parts) = FRAME.captures(line).filter(|_| line.starts_with('\t')) {
                 all.frame(&parts[1], &parts[2]);
-            } else if let Some(parts) = head.captures(line) {
+            } else if let Some(parts) = HEAD.captures(line) {
                 all.end();
                 if event != &parts[4] {
                     continue;
@@ -55,7 +58,7 @@ impl Collapse {
                 let period = parts.get(3).map_or(0, |period| period.as_str().parse().unwrap());
                 all.sample = Some((parts[1].replace(' ', "_"), period.max(1)));
                 // stackcollapse-perf.pl loses samples without a call chain, whose address is on this line.
-                if let Some(parts) = frame.captures(&parts[5]) {
+                if let Some(parts) = FRAME.captures(&parts[5]) {
                     all.frame(&parts[1], &parts[2]);
                     all.end();
                 }
@@ -66,15 +69,15 @@ impl Collapse {
     }
 
     fn frame(&mut self, symbol: &str, dso: &str) {
-        let offset = Regex::new(r"\+0x[0-9a-f]+$").unwrap();
-        let arguments = Regex::new(r"\((?:[^a]|a[^n]|$).*").unwrap();
-        let mut name = match offset.replace(symbol, "").into_owned() {
+        static OFFSET: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\+0x[0-9a-f]+$").unwrap());
+        static ARGUMENTS: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\((?:[^a]|a[^n]|$).*").unwrap());
+        let mut name = match OFFSET.replace(symbol, "").into_owned() {
             unknown if unknown == "[unknown]" && dso == "[unknown]" => unknown,
             unknown if unknown == "[unknown]" => format!("[{}]", dso.rsplit('/').next().unwrap()),
             name => name,
         };
         if !name.starts_with('(') {
-            name = arguments.replace(&name.replace(';', ":"), "").replace(['"', '\''], "");
+            name = ARGUMENTS.replace(&name.replace(';', ":"), "").replace(['"', '\''], "");
             self.frames.insert(0, name);
         }
     }

@@ -815,7 +815,7 @@ pub(crate) fn export(bytes: &[u8]) {
     }
     let Some(recording) = reread() else { return };
     let options = ViewOptions { inlined: true, ..ViewOptions::default() };
-    let _ = view(recording, &ids, &all, &options, 1, &mut report, &mut std::io::sink());
+    let _ = view((recording, None), &ids, &all, &options, 1, &mut report, &mut std::io::sink());
     for what in [What::Events, What::BuildIds, What::Threads, What::Cgroups, What::Mappings] {
         let Some(mut recording) = reread() else { return };
         let _ = list(&mut recording, what, &all, 1, &mut report);

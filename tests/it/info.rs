@@ -11,8 +11,9 @@ use serde_json::Value as Json;
 
 use crate::args;
 use crate::snapshots::{Place, same};
+use crate::stats::conforms;
 use crate::support::{
-    Fixture, Form, Perf, Stdin, all, each_fixture, perfs, perfx, perfx_command, perfx_with, recorded, root,
+    Fixture, Form, Perf, Stdin, all, each_fixture, perfs, perfx, perfx_command, perfx_with, recorded,
     same_bytes, same_lines, temp,
 };
 
@@ -646,13 +647,6 @@ fn events_are_what_perf_evlist_says() {
 
 #[test]
 fn json_keeps_to_its_schema() {
-    let schema = fs::read_to_string(root().join("schemas/info.schema.json")).unwrap();
-    let schema: Json = serde_json::from_str(&schema).unwrap();
-    let schema = jsonschema::draft202012::new(&schema).unwrap();
-    let valid = |value: &Json| match schema.iter_errors(value).next() {
-        None => Ok(()),
-        Some(error) => Err(format!("{error} at {}: {value}", error.instance_path())),
-    };
     each_fixture(&all(), |fixture| {
         let run = |form: &str| perfx(args!["info", "-q", "--format", form, fixture.path]);
         let ran = run("json");
@@ -664,12 +658,12 @@ fn json_keeps_to_its_schema() {
             };
         }
         let document: Json = serde_json::from_slice(&ran.done()?.stdout).map_err(|e| e.to_string())?;
-        valid(&document)?;
+        conforms("info", &document)?;
         // The lines contain the same.
         let mut parts: BTreeMap<String, Vec<Json>> = BTreeMap::new();
         for line in run("ndjson").done()?.text().lines() {
             let mut line: Json = serde_json::from_str(line).map_err(|e| e.to_string())?;
-            valid(&line)?;
+            conforms("info", &line)?;
             let what = text(&line["what"]);
             line.as_object_mut().unwrap().retain(|name, _| name != "schema" && name != "what");
             parts.entry(what).or_default().push(line);

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use perfx_format::jitdump::{Load, Writer};
 use perfx_format::read::Recording;
@@ -14,7 +15,7 @@ use perfx_format::{Feature, RecordType, sample_type as st};
 
 use crate::args;
 use crate::itrace::{events, samples};
-use crate::support::{Ran, Stdin, clean, perfs, perfx, root, run, same_lines, skipped, temp};
+use crate::support::{Ran, Stdin, clean, perfs, perfx, perfx_command, root, run, same_lines, skipped, temp};
 
 /// Branches by thread, in order: from where to where; `-` where tracing begins or ends.
 type Branches = BTreeMap<String, Vec<(String, String)>>;
@@ -949,4 +950,32 @@ fn doctor_tells_which_code_a_trace_lacks_and_what_finds_it() {
             && text.contains("debuginfod-find executable c1"),
         "{text}"
     );
+}
+
+/// A trace of 200 MB has 100 GB of samples, which went into a temporary file before the first was shown.
+#[test]
+fn what_is_shown_of_a_trace_is_not_kept() {
+    let folder = temp();
+    let long = folder.path().join("long");
+    repeat("cpus.data", &long);
+    let program = perfx_command().get_program().to_owned();
+    for (line, least) in [
+        ("view --itrace=be -q", 80_000),
+        ("view --itrace=b --count -q", 1),
+        ("view --itrace=b --head 10 -q", 10),
+        ("view --itrace=b -q --time 1,1.000003", 100),
+        ("export firefox -q --itrace -o -", 1),
+        ("list functions -q --itrace", 3),
+    ] {
+        // Files of at most 64 KiB.
+        let line = format!("ulimit -f 64; exec \"$0\" {line} --no-files --root \"$1\" \"$2\"");
+        let mut command = Command::new("bash");
+        let ran = run(
+            command.args(["-c", &line]).arg(&program).arg(root().join("tests/data/trace/root")).arg(&long),
+            Stdin::Null,
+        );
+        assert!(matches!(ran.code, Some(0 | 3)), "{line}: {}", ran.stderr);
+        let lines = ran.text().lines().count();
+        assert!(lines >= least, "{line}: {lines} lines");
+    }
 }

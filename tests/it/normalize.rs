@@ -87,7 +87,7 @@ fn doctor_says_what_a_reader_refuses() {
     for format in ["json", "ndjson"] {
         let ran = perfx(args!["doctor", "--for", "perf-6.1", "--format", format, path("z.p73.data")]);
         let document: Json = serde_json::from_str(&ran.text()).unwrap();
-        crate::docs::check(&crate::docs::schema("doctor"), &document).unwrap();
+        crate::stats::conforms("doctor", &document).unwrap();
     }
     // Pipe data may have larger attrs.
     let pipe = recorded()

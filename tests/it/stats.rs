@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
+use jsonschema::Validator;
 use serde_json::Value as Json;
 
 use crate::args;
@@ -16,12 +18,17 @@ use crate::support::{
 
 /// Fails unless the document matches the project's schema.
 pub(crate) fn conforms(command: &str, document: &Json) -> Result<(), String> {
-    let path = root().join(format!("schemas/{command}.schema.json"));
-    let schema: Json = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
-    let validator = jsonschema::validator_for(&schema).unwrap();
-    let wrong: Vec<_> =
-        validator.iter_errors(document).map(|e| format!("{}: {e}", e.instance_path())).collect();
-    if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
+    // Reading a schema takes longer than checking most documents.
+    static SCHEMAS: Mutex<BTreeMap<String, Arc<Validator>>> = Mutex::new(BTreeMap::new());
+    let read = || {
+        let path = root().join(format!("schemas/{command}.schema.json"));
+        let schema: Json = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+        Arc::new(jsonschema::draft202012::new(&schema).unwrap())
+    };
+    let schema = SCHEMAS.lock().unwrap().entry(command.to_owned()).or_insert_with(read).clone();
+    let wrong: Vec<_> = schema.iter_errors(document).map(|e| format!("{}: {e}", e.instance_path())).collect();
+    let shown = || document.to_string().chars().take(400).collect::<String>();
+    if wrong.is_empty() { Ok(()) } else { Err(format!("{} in {}", wrong.join("\n"), shown())) }
 }
 
 /// A command's JSON for a recording; `None` if it cannot be read.

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use perfx_format::record::cpumode::USER;
@@ -12,9 +13,9 @@ use regex::Regex;
 use serde_json::Value as Json;
 
 use crate::args;
-use crate::docs::{check, schema};
 use crate::folded::INLINED;
 use crate::snapshots::same;
+use crate::stats::conforms;
 use crate::support::{
     Fixture, Ran, Stdin, clean, each_fixture, perf, perfs, perfx, perfx_command, perfx_with, recorded, run,
     same_lines, skipped, temp, workloads,
@@ -52,9 +53,10 @@ const FIELDS: &[&str] = &[
 
 /// What perf 6.1 prints otherwise: its columns of pids are narrower, and user addresses in call chains are offsets.
 fn as_in_6_1(text: &str) -> String {
-    let address = Regex::new(r"(?m)^\t +[0-9a-f]+").unwrap();
-    let text = address.replace_all(text, "\tADDRESS");
-    Regex::new(" +").unwrap().replace_all(&text, " ").replace("\n ", "\n").trim_start_matches(' ').to_owned()
+    static ADDRESS: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"(?m)^\t +[0-9a-f]+").unwrap());
+    static SPACES: LazyLock<Regex> = LazyLock::new(|| Regex::new(" +").unwrap());
+    let text = ADDRESS.replace_all(text, "\tADDRESS");
+    SPACES.replace_all(&text, " ").replace("\n ", "\n").trim_start_matches(' ').to_owned()
 }
 
 #[test]
@@ -292,7 +294,6 @@ fn frames_of_json(line: &Json) -> Vec<String> {
 
 #[test]
 fn lines_of_json_hold_what_the_text_shows_and_are_what_the_schema_says() {
-    let schema = schema("view");
     each_fixture(&recorded(), |fixture| {
         // Text escapes what names hold.
         if fixture.name.contains("newline") {
@@ -302,7 +303,7 @@ fn lines_of_json_hold_what_the_text_shows_and_are_what_the_schema_says() {
             let text = view(&fixture.path, &[&["-q", "--json"], more].concat()).text();
             let lines = text.lines().map(serde_json::from_str::<Json>);
             let lines: Vec<Json> = lines.collect::<Result<_, _>>().map_err(|error| error.to_string())?;
-            lines.iter().try_for_each(|line| check(&schema, line))?;
+            lines.iter().try_for_each(|line| conforms("view", line))?;
             Ok(lines)
         };
         let all = lines(&[])?;

@@ -73,8 +73,8 @@ impl Csv {
 
     /// Exports one recording into a folder; returns the exit code for it.
     fn export(&self, source: &Source, ids: &IdOptions, dir: &Path) -> Result<u8> {
-        let threads = self.threads.count();
         let mut recording = source.open()?;
+        let threads = self.threads.count_for(&recording);
         recording.check_whole()?;
         let folder = Folder::new(dir, &TABLES, source, self.force, self.dry_run)?;
         if !recording.is_rereadable() {

@@ -51,7 +51,8 @@ impl Firefox {
         each_recording(&sources, &mut report, |recording, report| {
             let mut collected =
                 self.stacks.collect_or_trace(self.trace, recording, &ids, grouping, report)?;
-            let lost = losses(&mut collected.recording, self.stacks.threads())?;
+            let threads = self.stacks.threads(&collected.recording);
+            let lost = losses(&mut collected.recording, threads)?;
             let Collected { recording, stacks, facts, chooses_events, .. } = &collected;
             let shown = if *chooses_events { None } else { event.of(&recording.name, stacks, facts)? };
             // A call has no place in its function.

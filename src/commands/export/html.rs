@@ -1,6 +1,6 @@
 //! `perfx export html` writes one recording, or two that are compared, as a page that opens in any browser.
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 use clap::Args;
 use perfx_doctor::examine;
 use perfx_export::annotate::{Annotated, annotate};
@@ -13,7 +13,7 @@ use perfx_pipeline::{Level, Report, counted};
 use perfx_resolve::kcore_of;
 use serde::Serialize;
 
-use super::input::{Collected, StackArgs, TraceArgs, each_recording, say_read};
+use super::input::{Collected, StackArgs, TraceArgs, again, each_recording, say_read};
 use crate::args::Usage;
 use crate::commands::doctor::FileEntry;
 use crate::commands::du::{ByteTable, tables};
@@ -132,9 +132,9 @@ impl Html {
         // The page does not tell where the recording was.
         let name = recording.name.rsplit('/').next().unwrap_or_default().to_owned();
         let kcore = kcore_of(&recording.name);
-        let threads = self.stacks.threads();
+        let threads = self.stacks.threads(&recording);
         let again = |recording: &Recording| {
-            let mut again = recording.try_clone().context("the recording can be read only once")?;
+            let mut again = again(recording)?;
             again.name = name.as_str().into();
             Ok::<_, anyhow::Error>(again)
         };

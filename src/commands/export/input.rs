@@ -1,14 +1,17 @@
 //! Reads the call stacks that an export prints, with the options that all such exports have.
 
 use std::collections::BTreeMap;
+use std::io;
+use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::thread::{self, JoinHandle};
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use perfx_export::{ChosenCalls, EventFacts, Facts, Grouping, Search, Stacks};
 use perfx_format::read::Recording;
-use perfx_passes::{ConvertCallchain, Filter, FilterOptions, IdOptions, Itrace, SelectArgs};
-use perfx_pipeline::{Error, Job, Level, Output, OutputForm, Pass, Report, count};
+use perfx_passes::{ConvertCallchain, Filter, FilterOptions, IdOptions, Itrace, SelectArgs, has_trace};
+use perfx_pipeline::{Error, Job, Level, Outcome, Output, OutputForm, Pass, Report, count};
 
 use crate::args::{ThreadArgs, Usage, usage};
 use crate::io::source::{Source, temp_files};
@@ -64,9 +67,9 @@ impl StackArgs {
         self.chosen.filter()
     }
 
-    /// The number of threads.
-    pub(crate) fn threads(&self) -> usize {
-        self.threads.count()
+    /// The number of threads for a recording.
+    pub(crate) fn threads(&self, recording: &Recording) -> usize {
+        self.threads.count_for(recording)
     }
 
     /// Reads a recording that can be read again.
@@ -77,7 +80,8 @@ impl StackArgs {
         grouping: Grouping,
         report: &mut Report,
     ) -> Result<Collected> {
-        self.chosen.collect(recording, ids, grouping, (self.threads(), self.verbosity), report)
+        let threads = (self.threads(&recording), self.verbosity);
+        self.chosen.collect(recording, ids, grouping, threads, report)
     }
 
     /// The same, or the calls of its trace if these are asked for.
@@ -89,7 +93,7 @@ impl StackArgs {
         grouping: Grouping,
         report: &mut Report,
     ) -> Result<Collected> {
-        let threads = (self.threads(), self.verbosity);
+        let threads = (self.threads(&recording), self.verbosity);
         self.chosen.collect_or_trace(trace, recording, ids, grouping, threads, report)
     }
 }
@@ -171,19 +175,21 @@ impl ChosenArgs {
         let filter = self.filter()?;
         let what = "--event selects among samples; with --itrace, the calls of the trace are shown";
         ensure!(!filter.chooses_events(), Usage(what.to_owned()));
-        let again = || recording.try_clone().context("the recording can be read only once");
-        let times = filter.times(&mut again()?, threads, report)?;
-        let mut passes: Vec<Box<dyn Pass>> = vec![Box::new(Itrace::calls(ids.clone()))];
-        if let Some(times) = &times {
-            passes.insert(0, Box::new(Filter::new(FilterOptions::at(times))));
-        }
-        let mut recording = rewritten(recording, passes, threads, report)?;
-        recording.progress().expect(2);
-        let bar = verbosity.progress(&recording);
+        let times = filter.times(&mut again(&recording)?, threads, report)?;
+        let before = || -> Vec<Box<dyn Pass>> {
+            let at = |times| -> Box<dyn Pass> { Box::new(Filter::new(FilterOptions::at(times))) };
+            times.as_deref().map(at).into_iter().collect()
+        };
+        let pass = Itrace::calls(ids.clone());
+        let Traced { mut recording, decoded, job } =
+            Traced::new(recording, (&pass, true), before, ids, threads, report)?;
+        let bar = verbosity.progress(decoded.as_ref().unwrap_or(&recording));
         let mut facts = Facts::survey(&mut recording, threads, true)?;
         facts.events.last_mut().into_iter().for_each(|event| *event = EventFacts::of_calls());
         let chosen = ChosenCalls { filter: &filter, times: times.as_deref() };
-        let stacks = Stacks::of_calls(&mut recording, &facts, ids, grouping, chosen, threads, report)?;
+        let recordings = (&mut recording, decoded);
+        let stacks = Stacks::of_calls(recordings, &facts, ids, grouping, chosen, threads, report)?;
+        Traced::end(job, report)?;
         Ok(Collected { recording, facts, stacks, chooses_events: false, bar })
     }
 }
@@ -222,18 +228,67 @@ pub(crate) fn with_chains(
     rewritten(recording, vec![Box::new(ConvertCallchain::if_possible(ids.clone()))], threads, report)
 }
 
-/// The recording with its hardware trace decoded, as `letters` of `perf script --itrace` say, into a temporary file.
-/// With `instructions`, samples have the bytes of theirs.
-pub(crate) fn with_trace(
-    recording: Recording,
-    (letters, instructions): (Option<&str>, bool),
-    ids: &IdOptions,
-    threads: usize,
-    report: &mut Report,
-) -> Result<Recording> {
-    let pass = Itrace::to_look_at(letters, ids.clone()).map_err(usage)?;
-    let pass = if instructions { pass.with_instructions() } else { pass };
-    rewritten(recording, vec![Box::new(pass)], threads, report)
+/// A recording whose hardware trace is being decoded, on a thread of its own.
+pub(crate) struct Traced {
+    /// Without the trace: all events, and what describes tasks and code.
+    pub(crate) recording: Recording,
+    /// The same with the decoded samples, in the order of time, as they are made; `None` if the recording has them, or if
+    /// there is no trace.
+    pub(crate) decoded: Option<Recording>,
+    pub(crate) job: Option<Decoding>,
+}
+
+/// The recording for another reading.
+pub(crate) fn again(recording: &Recording) -> Result<Recording> {
+    recording.try_clone().context("the recording can be read only once")
+}
+
+/// The thread that decodes.
+pub(crate) type Decoding = JoinHandle<perfx_pipeline::Result<Outcome>>;
+
+impl Traced {
+    /// Decodes with `pass`, behind others, and completes call chains with `ids`. If it `streams`, samples are not kept: a
+    /// trace of 200 MB may have 100 GB of them. Otherwise they are in the recording, in a temporary file.
+    pub(crate) fn new(
+        mut recording: Recording,
+        (pass, streams): (&Itrace, bool),
+        before: impl Fn() -> Vec<Box<dyn Pass>>,
+        ids: &IdOptions,
+        threads: usize,
+        report: &mut Report,
+    ) -> Result<Traced> {
+        let completes = ConvertCallchain::concerns(&recording);
+        let passes = |pass: Itrace| {
+            let mut passes = before();
+            passes.push(Box::new(pass));
+            if completes {
+                passes.push(Box::new(ConvertCallchain::if_possible(ids.clone())));
+            }
+            passes
+        };
+        if !streams || !has_trace(&mut recording)? {
+            let recording = rewritten(recording, passes(pass.clone()), threads, report)?;
+            return Ok(Traced { recording, decoded: None, job: None });
+        }
+        let whole = again(&recording)?;
+        let of_job = &mut Report::default();
+        let recording = rewritten(recording, passes(pass.clone().events_only()), threads, of_job)?;
+        let (reader, mut writer) = io::pipe().context("can't make a pipe")?;
+        let job = Job { recording: whole, passes: passes(pass.clone()), threads, temp_files: temp_files() };
+        let work = move || job.run(Output::Records(&mut writer));
+        let job = thread::Builder::new().spawn(work).context("can't start a thread")?;
+        let decoded = Some(again(&recording)?.with_records(Box::new(reader), temp_files()));
+        Ok(Traced { recording, decoded, job: Some(job) })
+    }
+
+    /// Waits until all has been decoded, after the samples have been read to their end; what is reported of it comes first.
+    pub(crate) fn end(job: Option<Decoding>, report: &mut Report) -> Result<()> {
+        let Some(job) = job else { return Ok(()) };
+        let done = job.join().unwrap_or_else(|panic| resume_unwind(panic))?;
+        report.bytes += done.report.bytes;
+        report.lines.splice(0..0, done.report.lines);
+        Ok(())
+    }
 }
 
 /// The recording as passes leave it, in a temporary file.

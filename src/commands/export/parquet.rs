@@ -200,7 +200,8 @@ impl Parquet {
         let above = writable_above(&self.dir)?;
         let identity = Identity::of(&recording)?;
         let mut report = Report::default();
-        let mut recording = with_chains(recording, ids, self.stacks.threads(), &mut report)?;
+        let threads = self.stacks.threads(&recording);
+        let mut recording = with_chains(recording, ids, threads, &mut report)?;
         let filter = self.stacks.filter()?;
         let readings = 2 + filter.readings() + u64::from(self.is_wanted(&SPE));
         recording.progress().expect(readings);
@@ -220,12 +221,7 @@ impl Parquet {
             files.borrow_mut().push((table, new));
             Ok(Some(Box::new(out)))
         };
-        let options = TableOptions {
-            filter,
-            ids: ids.clone(),
-            inlined: !self.no_inline,
-            threads: self.stacks.threads(),
-        };
+        let options = TableOptions { filter, ids: ids.clone(), inlined: !self.no_inline, threads };
         let written = write_tables(&mut recording, &identity, &options, &temp_files(), create, &mut report)?;
         let folder: PathBuf = keys.iter().map(|key| key.folder(&written)).collect();
         self.commit(files.into_inner(), &folder, &identity.id)?;

@@ -225,6 +225,16 @@ impl Recording {
         })
     }
 
+    /// The header, events and features of this recording with other records, which come from a reader as they are in the
+    /// data section of a file, and are handed out as they arrive.
+    #[must_use]
+    pub fn with_records(mut self, reader: Box<dyn Read + Send>, temp_files: TempFiles) -> Recording {
+        let source = Source::Reader { reader, pending: Vec::new(), offset: 0, temp_files };
+        self.streams = vec![Stream { name: self.name.clone(), index: 0, source }];
+        (self.extents, self.late_events) = Default::default();
+        self.live()
+    }
+
     /// Copies the whole recording into a temporary file, so that it can be read more than once. A mapped
     /// recording is returned unchanged.
     ///
