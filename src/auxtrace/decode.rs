@@ -53,9 +53,6 @@ pub trait Work: Sync {
     type Sink: Sink + Send;
     /// What is made of a part.
     type Done: Send;
-    /// The parts of several buffers must come in the order of their times, and what is made of one must not be large.
-    /// Otherwise one thread takes each trace as a whole, so that its packets are not read to cut it.
-    const IS_ORDERED: bool = true;
 
     /// The sink of a thread.
     fn sink(&self) -> Self::Sink;
@@ -82,8 +79,9 @@ impl<W: Work> Drop for Panics<'_, W> {
 /// an eighth more CPU time.
 pub const UNIT: u64 = 128 << 10;
 
-/// Decodes all buffers on `threads` threads, and calls `done` with what `work` makes of each part: in the order of the
-/// parts' times, those of a buffer in their order. Returns the sinks of the threads, which know no blocks any more.
+/// Decodes all buffers on `threads` threads, in parts of at least `size` bytes or, with [`u64::MAX`], each trace as a whole.
+/// Calls `done` with what `work` makes of each part: in the order of the parts' times, those of a buffer in their order.
+/// Returns the sinks of the threads, which know no blocks any more.
 ///
 /// # Errors
 ///
@@ -91,7 +89,7 @@ pub const UNIT: u64 = 128 << 10;
 pub fn decode<T: Tracer, W: Work>(
     (tracer, buffers): (&T, &[Buffer]),
     image: &(impl Image + Sync),
-    threads: usize,
+    (threads, size): (usize, u64),
     work: &W,
     done: impl FnMut(Part, W::Done) -> Result<()>,
 ) -> Result<Vec<W::Sink>> {
@@ -100,7 +98,6 @@ pub fn decode<T: Tracer, W: Work>(
         .enumerate()
         .flat_map(|(buffer, data)| data.traces().map(move |trace| (buffer, trace)))
         .collect();
-    let size = if threads <= 1 && !W::IS_ORDERED { u64::MAX } else { UNIT };
     let parts = parts(tracer, &traces, (buffers.len(), size)).map(|(at, unit, part)| ((at, unit), part));
     let decoding = Decoding {
         decoder: || tracer.decoder(image),

@@ -100,6 +100,8 @@ impl Traced {
             own.filter(|(_, own)| self.dsos().zip(*own).any(|((dso, ..), own)| *own && is_kernel(dso)));
         let with_kernel = own_kernel.map(|(path, _)| ids.clone().with_vmlinux(path.to_owned()));
         let ids = with_kernel.as_ref().unwrap_or(ids);
+        // One thread decodes a trace as a whole, so that nothing must be read to cut it.
+        let size = if threads > 1 { UNIT } else { u64::MAX };
         let mut joints: HashMap<usize, Joint> = HashMap::new();
         let mut runs = Runs::default();
         let joined = |part: Part, ends: Ends| {
@@ -114,7 +116,7 @@ impl Traced {
                 let code = traced_code(ids, &mut recorded, clock, known, about);
                 own.inspect(|(path, own)| code.take_from(path, own));
                 let buffers = (&recorded.tracer, &recorded.buffers[..]);
-                let sinks = decode(buffers, &code, threads, &Count { is_told: false }, joined)?;
+                let sinks = decode(buffers, &code, (threads, size), &Count { is_told: false }, joined)?;
                 joints.into_values().filter_map(Joint::end).for_each(|run| runs.add(run, 1));
                 Ok(Ran::new((runs, None), sinks, &recorded, &code, report))
             }
@@ -124,8 +126,6 @@ impl Traced {
                 let tracer = &recorded.tracer;
                 let pieces = (0..tracer.pieces.len()).map(|piece| (piece, 0));
                 let work = Count { is_told: true };
-                // One thread decodes a trace as a whole, so that nothing must be read to cut it.
-                let size = if threads > 1 { UNIT } else { u64::MAX };
                 let (sinks, unknown) =
                     tracer.decode(&code, (threads, size), (pieces, None), &work, joined)?;
                 joints.into_values().filter_map(Joint::end_told).for_each(|run| runs.add(run, 1));
@@ -205,7 +205,6 @@ struct Counting {
 impl Work for Count {
     type Sink = Counting;
     type Done = Ends;
-    const IS_ORDERED: bool = false;
 
     fn sink(&self) -> Counting {
         let counter = if self.is_told { Counter::told } else { Counter::new };

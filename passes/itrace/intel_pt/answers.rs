@@ -5,7 +5,7 @@
 
 use std::io::{BufWriter, Write as _};
 
-use perfx_auxtrace::{Recorded, decode};
+use perfx_auxtrace::{Recorded, UNIT, decode};
 use perfx_format::{Bytes, Error};
 use perfx_pipeline::Result;
 
@@ -52,7 +52,7 @@ impl Answers {
         let samplers = (0..recorded.buffers.len()).map(|buffer| Sampler::asked(context, asking, buffer));
         let turns = Turns::new(samplers, false, context.room.clone());
         let buffers = (&recorded.tracer, &recorded.buffers[..]);
-        decode(buffers, &context.code, context.threads, &&turns, |_, made| write(made))?;
+        decode(buffers, &context.code, (context.threads, UNIT), &&turns, |_, made| write(made))?;
         let mut rest = context.room.spool();
         turns.each(|sampler| sampler.clone().answer(u64::MAX, &mut rest));
         write(rest)?;

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use perfx_auxtrace::{Part, decode};
+use perfx_auxtrace::{Part, UNIT, decode};
 use perfx_pipeline::Result;
 
 use super::context::Context;
@@ -24,7 +24,9 @@ pub(super) fn of(context: Arc<Context>, counts: Arc<Mutex<Counts>>) -> Batches {
         add_lost(&context, &mut merge)?;
         let buffers = (&recorded.tracer, &recorded.buffers[..]);
         let clock = recorded.clock();
-        decode(buffers, code, *threads, &&turns, |part, made| {
+        // So that what is made of a part is seldom more than stays in memory.
+        let size = if events.has_many() { UNIT / 32 } else { UNIT };
+        decode(buffers, code, (*threads, size), &&turns, |part, made| {
             merge.release(if events.is_timed { clock.time(part.time) } else { 0 })?;
             merge.add(part, made)
         })?;

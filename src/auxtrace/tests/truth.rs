@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex};
 
 use build_id::{Object, RecordedOn};
-use perfx_auxtrace::{Code, Known, Part, Recorded, Survey, Work, decode};
+use perfx_auxtrace::{Code, Known, Part, Recorded, Survey, UNIT, Work, decode};
 use perfx_format::read::Recording;
 use perfx_trace::{Blocks, Event, Point, Sink, Space, Step};
 use symbols::{KernelFile, Sources};
@@ -95,7 +95,7 @@ fn flow(name: &str, threads: usize) -> Flow {
     let (recorded, code) = open(name);
     let mut flow = Flow::new();
     let buffers = (&recorded.tracer, &recorded.buffers[..]);
-    let done = decode(buffers, &code, threads, &List, |part, branches| {
+    let done = decode(buffers, &code, (threads, UNIT), &List, |part, branches| {
         let cpu = recorded.buffers[part.buffer].cpu;
         for (task, from, to) in branches {
             let key = (recorded.tasks[task as usize].pid, if cpu == u32::MAX { 0 } else { cpu });
@@ -178,6 +178,6 @@ impl Work for Waits {
 fn no_thread_waits_for_one_that_has_panicked() {
     let (recorded, code) = open("user");
     let buffers = (&recorded.tracer, &recorded.buffers[..]);
-    let decoded = AssertUnwindSafe(|| decode(buffers, &code, 3, &Waits::default(), |_, ()| Ok(())));
+    let decoded = AssertUnwindSafe(|| decode(buffers, &code, (3, UNIT), &Waits::default(), |_, ()| Ok(())));
     assert!(catch_unwind(decoded).is_err());
 }
