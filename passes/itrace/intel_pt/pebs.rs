@@ -1,6 +1,6 @@
 //! The events whose samples PEBS wrote to the trace instead of a buffer of their own (`aux-output`).
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use perfx_auxtrace::{Counter, Recorded};
 use perfx_format::pebs::Items;
@@ -21,10 +21,20 @@ pub(super) struct Pebs {
     events: Vec<PebsEvent>,
     /// The event of each id.
     by_id: HashMap<u64, usize>,
-    /// For each buffer and number of a counter, the ids that it counted, and since when.
-    counters: Vec<BTreeMap<u64, Vec<Since>>>,
+    /// For each place and number of a counter, the ids that it counted, and since when.
+    counters: HashMap<(Place, u64), Vec<Since>>,
+    /// The place of each buffer.
+    places: Vec<Place>,
     /// Samples have times.
     is_timed: bool,
+}
+
+/// Where a buffer is written, and a counter counts.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Place {
+    Cpu(u32),
+    /// Wherever it runs.
+    Thread(u32),
 }
 
 /// An event.
@@ -55,13 +65,15 @@ impl Pebs {
             pebs.by_id.extend(event.ids.iter().map(|id| (*id, pebs.events.len())));
             pebs.events.push(PebsEvent { attr, first_id: event.ids[0], period });
         }
-        pebs.counters = vec![BTreeMap::new(); recorded.buffers.len()];
-        for Counter { time, cpu, tid, number, id } in &recorded.counters {
-            for (buffer, counters) in recorded.buffers.iter().zip(&mut pebs.counters) {
-                if buffer.cpu == *cpu || buffer.cpu == Auxtrace::ANY && buffer.tid == *tid {
-                    let since = Since { ticks: recorded.clock().ticks(*time), id: *id };
-                    counters.entry(*number).or_default().push(since);
-                }
+        let places = recorded.buffers.iter().map(|buffer| match buffer.cpu {
+            Auxtrace::ANY => Place::Thread(buffer.tid),
+            cpu => Place::Cpu(cpu),
+        });
+        pebs.places = places.collect();
+        for &Counter { time, cpu, tid, number, id } in &recorded.counters {
+            let since = Since { ticks: recorded.clock().ticks(time), id };
+            for place in [Place::Cpu(cpu), Place::Thread(tid)] {
+                pebs.counters.entry((place, number)).or_default().push(since);
             }
         }
         pebs
@@ -101,7 +113,7 @@ impl Pebs {
 
     /// What a counter counts.
     fn event_of(&self, buffer: usize, number: u64, ticks: u64) -> Option<(&PebsEvent, u64)> {
-        let since = self.counters.get(buffer)?.get(&number)?;
+        let since = self.counters.get(&(*self.places.get(buffer)?, number))?;
         let done = match self.is_timed {
             true => since.partition_point(|since| since.ticks <= ticks),
             false => since.len(),

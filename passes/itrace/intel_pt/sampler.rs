@@ -62,8 +62,8 @@ pub(super) struct Sampler<'c> {
     bits: u32,
     /// What belongs to the next event such as an interrupt, as its raw data has it.
     data: Vec<u32>,
-    /// The items of the next sample of PEBS: the group, number and value of each.
-    items: Vec<(u8, u8, u64)>,
+    /// The items of the next sample of PEBS.
+    items: Option<Box<Items>>,
     /// Where tracing has ended.
     ended: u64,
     /// The time of samples, in ticks, and in ns.
@@ -219,7 +219,7 @@ impl<'c> Sampler<'c> {
             toggled: None,
             bits: 64,
             data: Vec::new(),
-            items: Vec::new(),
+            items: None,
             ended: 0,
             ticks: 0,
             time: context.recorded.clock().time(0),
@@ -564,10 +564,7 @@ impl<'c> Sampler<'c> {
 
     /// The samples that PEBS wrote to the trace. What they have of their own comes first: their address, time and branches.
     fn pebs(&mut self, ip: u64, is_32_bit: bool, made: &mut impl Samples) {
-        let mut items = Items::default();
-        std::mem::take(&mut self.items)
-            .into_iter()
-            .for_each(|(group, id, value)| items.add(group, id, value));
+        let items = self.items.take().unwrap_or_default();
         let pebs = &self.events.pebs;
         if pebs.is_empty() {
             return;
@@ -741,7 +738,7 @@ impl<'c> Sampler<'c> {
             }
             Event::Item { group, id, value } => {
                 if !self.events.pebs.is_empty() {
-                    self.items.push((group, id, value));
+                    self.items.get_or_insert_default().add(group, id, value);
                 }
                 return;
             }
