@@ -46,6 +46,19 @@ pub(super) struct SampleWriter<'v> {
     written: Vec<Option<WrittenFrames>>,
     /// By the number of the thread.
     chains: Vec<WrittenChain>,
+    /// The front of the last line.
+    front: (Option<Front>, Vec<u8>),
+}
+
+/// What the front of a line shows. Of a trace, thousands of samples have the same.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Front {
+    event: usize,
+    cpumode: u16,
+    pid_tid: Option<(u32, u32)>,
+    cpu: Option<u32>,
+    time: Option<u64>,
+    period: u64,
 }
 
 struct Comm {
@@ -89,7 +102,8 @@ impl<'v> SampleWriter<'v> {
     ) -> SampleWriter<'v> {
         let written = (0..3 * FrameForm::COUNT).map(|_| None).collect();
         let chains = vec![WrittenChain::default(); CHAINS];
-        SampleWriter { facts, forms, options, names, comms: HashMap::default(), written, chains }
+        let (comms, front) = (HashMap::default(), (None, Vec::new()));
+        SampleWriter { facts, forms, options, names, comms, written, chains, front }
     }
 
     /// Appends a sample.
@@ -100,8 +114,26 @@ impl<'v> SampleWriter<'v> {
         if self.options.json { self.write_json(out, shown, at) } else { self.write_text(out, shown, at) }
     }
 
-    fn write_text(&mut self, out: &mut Vec<u8>, shown: Shown<'_>, at: At<'_, '_>) -> Result<()> {
-        let Shown { record, parts, event, period, user, .. } = shown;
+    /// Appends what a line begins with: thread, CPU, time, period and event.
+    fn push_front(&mut self, out: &mut Vec<u8>, shown: Shown<'_>, at: At<'_, '_>) {
+        let Shown { record, parts, event, period, .. } = shown;
+        if !self.options.decoded {
+            return self.push_new_front(out, shown, at);
+        }
+        let Sample { pid_tid, cpu, time, .. } = *parts;
+        let front = Some(Front { event, cpumode: record.cpumode(), pid_tid, cpu, time, period });
+        if self.front.0 == front {
+            return out.extend_from_slice(&self.front.1);
+        }
+        let begin = out.len();
+        self.push_new_front(out, shown, at);
+        self.front.0 = front;
+        self.front.1.clear();
+        self.front.1.extend_from_slice(&out[begin..]);
+    }
+
+    fn push_new_front(&mut self, out: &mut Vec<u8>, shown: Shown<'_>, at: At<'_, '_>) {
+        let Shown { parts, event, period, .. } = shown;
         let forms = self.forms;
         let form = &forms[event];
         if form.has(Field::Comm) {
@@ -141,6 +173,13 @@ impl<'v> SampleWriter<'v> {
         if form.has(Field::Event) {
             out.extend_from_slice(form.name.as_bytes());
         }
+    }
+
+    fn write_text(&mut self, out: &mut Vec<u8>, shown: Shown<'_>, at: At<'_, '_>) -> Result<()> {
+        let Shown { record, parts, event, user, .. } = shown;
+        let forms = self.forms;
+        let form = &forms[event];
+        self.push_front(out, shown, at);
         if let Some(raw) = parts.raw.filter(|_| form.has(Field::Flags)) {
             let flags = FlowFlags::of_raw(raw, record.endian()).unwrap_or_default();
             out.extend_from_slice(format!("  {:<21} ", flags.text()).as_bytes());
@@ -175,7 +214,8 @@ impl<'v> SampleWriter<'v> {
         match parts.callchain.filter(|_| has_ip) {
             Some(chain) => {
                 out.push(b'\n');
-                self.push_chain(out, event, at, (tid as u32, chain))?;
+                let tid = parts.pid_tid.map_or(u32::MAX, |(_, tid)| tid);
+                self.push_chain(out, event, at, (tid, chain))?;
                 if form.has_chain {
                     for &(address, frame) in user {
                         push_lines(out, form.frame(), self.names, (frame, self.lines(event)), address)?;

@@ -105,10 +105,12 @@ impl NewSample<'_> {
         if has(st::RAW) {
             // The size is that up to the end of a word.
             let size = 4 * (self.raw.len() | 1) as u32;
-            let numbers = std::iter::once(size).chain(self.raw.iter().copied()).chain([0]);
-            let numbers: Vec<u32> = numbers.collect();
-            numbers.as_chunks().0.iter().for_each(|[one, other]| put(pair(*one, *other)));
+            let padding = if self.raw.len().is_multiple_of(2) { &[0][..] } else { &[] };
+            for numbers in [&[size], self.raw, padding] {
+                numbers.iter().for_each(|number| bytes.extend_from_slice(&endian.bytes_u32(*number)));
+            }
         }
+        let mut put = |word: u64| bytes.extend_from_slice(&endian.bytes_u64(word));
         if has(st::BRANCH_STACK) {
             put(branches as u64);
             if attr.branch_sample_type & BRANCH_HW_INDEX != 0 {
