@@ -351,6 +351,8 @@ impl FilterOptions {
     pub fn with_times(&self, times: &[Range<u64>]) -> FilterOptions {
         let window =
             |times: &Range<u64>| Window::Between(Some(Point::At(times.start)), Some(Point::At(times.end)));
+        // Without windows, all would be selected.
+        let times = if times.is_empty() { &[0..0][..] } else { times };
         FilterOptions { windows: times.iter().map(window).collect(), ..self.clone() }
     }
 

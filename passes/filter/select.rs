@@ -123,13 +123,6 @@ impl SelectedSamples {
         SampleChooser { chooser: self.chooser.clone(), lookups: self.chooser.lookups() }
     }
 
-    /// True if all samples of a batch are later than what is selected.
-    pub fn is_past(&self, batch: &Batch) -> bool {
-        let end = self.chooser.windows.intervals().last().map_or(u64::MAX, |last| last.stop);
-        let samples = batch.sample_span();
-        samples.count > 0 && samples.first >= end
-    }
-
     /// Leaves batches without a selected sample out of later readings, unless they hold records of the kinds `others`.
     pub fn narrow(&self, recording: &mut Recording, others: Kinds) {
         recording.retain_batches(|batch| batch.kinds.intersects(others) || self.chooser.may_choose_of(batch));
@@ -162,18 +155,21 @@ impl SelectedSamples {
     }
 
     /// Reports that no sample was selected, and for each option what the recording of this name has instead.
-    pub fn say_none(&self, recording: &str, report: &mut Report) {
-        self.chooser.say_none(recording, report);
+    pub fn say_none(&self, recording: &str, is_decoded: bool, report: &mut Report) {
+        self.chooser.say_none(recording, is_decoded, report);
     }
 }
 
 impl Chooser {
-    fn say_none(&self, recording: &str, report: &mut Report) {
-        if self.samples == 0 {
+    fn say_none(&self, recording: &str, is_decoded: bool, report: &mut Report) {
+        if self.samples == 0 && !is_decoded {
             report.say(Level::Warning, "the recording has no samples");
             return;
         }
-        let line = format!("selected {} of {}", count(0), counted(self.samples, "sample", "samples"));
+        let line = match is_decoded {
+            true => "no sample was selected".to_owned(),
+            false => format!("selected {} of {}", count(0), counted(self.samples, "sample", "samples")),
+        };
         report.say(Level::Warning, line);
         self.all_hints()
             .flat_map(|hints| hints.lines(recording))
@@ -213,7 +209,7 @@ impl KeptRecords {
     /// If no sample is kept: reports that, and for each option what the recording of this name has instead.
     pub fn say_if_none(&self, recording: &str, report: &mut Report) {
         if self.plan.chosen.samples == 0 {
-            self.plan.chooser.say_none(recording, report);
+            self.plan.chooser.say_none(recording, false, report);
         }
     }
 }

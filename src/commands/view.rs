@@ -17,7 +17,7 @@ use crate::io::target::Named;
 
 /// Show the samples of a recording one after the other, as perf script does
 ///
-/// Samples come in the order of their times: a line with the fields, then a line for each frame of a
+/// Samples come in the order of their times, those of a trace as they are decoded: a line with the fields, then a line for each frame of a
 /// call chain. The lines are those of perf script 7.3 with the same -F. The own fields of tracepoints (trace) are
 /// shown as their kernel prints them; what that needs more than the recording for is shown field by field.
 ///
@@ -50,7 +50,7 @@ pub(crate) struct View {
     /// Leave out calls that the compiler inlined, and don't read DWARF
     #[arg(help_heading = "Lines", long)]
     no_inline: bool,
-    /// Show only the first N samples
+    /// Show only the first N samples; of a trace, what follows is not decoded, nor what is lost there reported
     #[arg(help_heading = "Lines", long, value_name = "N")]
     head: Option<u64>,
     /// Show only the number of samples
@@ -80,7 +80,7 @@ impl View {
         let mut filter = self.stacks.filter()?;
         let recording = Source::of(&self.input).open_indexed()?;
         let threads = self.stacks.threads(&recording);
-        let Traced { recording, decoded, job } = match &self.itrace {
+        let Traced { recording, decoded, job, losses } = match &self.itrace {
             Some(letters) => {
                 let pass = Itrace::to_look_at(letters.as_deref(), ids.clone()).map_err(usage)?;
                 let pass = if options.fields.shows_instructions() { pass.with_instructions() } else { pass };
@@ -93,7 +93,7 @@ impl View {
             }
             None => {
                 let recording = with_chains(recording, &ids, threads, &mut report)?;
-                Traced { recording, decoded: None, job: None }
+                Traced { recording, decoded: None, job: None, losses: Vec::new() }
             }
         };
         // Not locked, because another thread prints.
@@ -102,8 +102,9 @@ impl View {
         let recordings = (recording, decoded);
         let viewed = view(recordings, &ids, &filter, &options, threads, &mut report, &mut out)?;
         // Otherwise nothing wants what follows, so it is not decoded.
-        if viewed.is_whole {
-            Traced::end(job, &mut report)?;
+        match viewed.is_whole {
+            true => Traced::end(job, &mut report)?,
+            false => report.lines.extend(losses),
         }
         if self.count {
             writeln!(out, "{}", viewed.samples)?;

@@ -607,7 +607,7 @@ impl Files<'_> {
         })?;
         all.losses.say("not counted", report);
         if let Some(selected) = selected.filter(|_| all.counts.samples == 0) {
-            selected.say_none(&recording.name, report);
+            selected.say_none(&recording.name, false, report);
         }
         Ok(all)
     }

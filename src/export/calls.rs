@@ -64,6 +64,7 @@ impl Stacks {
             let chooser = selected.as_ref().map(SelectedSamples::chooser);
             Reader::new(facts, grouping, event, chooser).read(batch)
         };
+        let is_decoded = decoded.is_some();
         let mut decoded = decoded;
         let records = decoded.as_mut().unwrap_or(recording);
         let bytes = each_batch(records, threads, report, work, |_, part| {
@@ -80,7 +81,7 @@ impl Stacks {
             }
         }
         if let Some(selected) = selected.filter(|_| stacks.rows.is_empty()) {
-            selected.say_none(&recording.name, report);
+            selected.say_none(&recording.name, is_decoded, report);
         }
         if stacks.rows.is_empty() && chosen.times.is_some() {
             report.say(Level::Warning, "nothing was traced at these times");

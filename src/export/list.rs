@@ -399,7 +399,7 @@ pub fn list(
     })?;
     let Tally { counts, counters } = all;
     if let Some(selected) = selected.filter(|_| counts.is_empty()) {
-        selected.say_none(&recording.name, report);
+        selected.say_none(&recording.name, false, report);
     }
     counters.losses.say("not counted", report);
     let none = [Key::Mapping(None), Key::Thread(None), Key::Cgroup(None), Key::Namespaces(None)];

@@ -166,7 +166,7 @@ impl Stacks {
         stacks.round_times(most, FIRST_STEP);
         stacks.bytes = bytes;
         if let Some(selected) = selected.filter(|_| stacks.rows.is_empty()) {
-            selected.say_none(&recording.name, report);
+            selected.say_none(&recording.name, false, report);
         }
         Ok(stacks)
     }

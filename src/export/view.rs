@@ -71,19 +71,18 @@ pub fn view(
     report.say_faults(&recording, Purpose::UseRecords);
     let name = recording.name.clone();
     let (features, endian) = (recording.features.clone(), recording.endian);
-    let inlined = options.reads_dwarf();
+    let (inlined, is_decoded) = (options.reads_dwarf(), decoded.is_some());
     let search = Search { facts: &facts, features: &features, endian, ids, inlined };
     let forms = Form::all(&facts, &events, options, printers(&events, &features, endian));
     let (printed, named) = with_names(search, options.inlined, |names| {
         let selected = (selected.as_ref(), &wanted[..]);
-        let in_order = decoded.is_some();
         let records = batches(recording, decoded)?;
-        print((records, in_order), (&facts, &forms, names), selected, options, threads, report, out)
+        print(records, (&facts, &forms, names), selected, options, threads, report, out)
     })?;
     let viewed = printed?;
     named.say_reasons(report);
     if let Some(selected) = selected.filter(|_| viewed.samples == 0) {
-        selected.say_none(&name, report);
+        selected.say_none(&name, is_decoded, report);
     }
     Ok(viewed)
 }
@@ -111,7 +110,7 @@ fn batches(
 
 /// Prints the samples.
 fn print(
-    (mut records, in_order): (impl Iterator<Item = perfx_format::Result<Batch>> + Send, bool),
+    mut records: impl Iterator<Item = perfx_format::Result<Batch>> + Send,
     (facts, forms, names): (&Facts, &[Form<'_>], &SharedNames),
     (selected, wanted): (Option<&SelectedSamples>, &[bool]),
     options: &ViewOptions,
@@ -133,15 +132,13 @@ fn print(
     let mut printer = Printer::new(writer(), options, out, &texts);
     let left = AtomicU64::new(printer.left());
     let is_whole = AtomicBool::new(false);
-    let until = selected.filter(|_| in_order);
-    let is_past = |batch: &Batch| until.is_some_and(|selected| selected.is_past(batch));
     let batches = std::iter::from_fn(|| {
         if left.load(Ordering::Relaxed) == 0 {
             return None;
         }
         let next = records.next();
         is_whole.store(next.is_none(), Ordering::Relaxed);
-        next.filter(|batch| !batch.as_ref().is_ok_and(is_past))
+        next
     });
     let read = |reader: &mut Reader<'_>, batch: perfx_format::Result<Batch>| {
         batch.map(|batch| reader.read(&batch, left.load(Ordering::Relaxed)))

@@ -979,3 +979,30 @@ fn what_is_shown_of_a_trace_is_not_kept() {
         assert!(lines >= least, "{line}: {lines} lines");
     }
 }
+
+/// No window at all selected everything, and the samples of the trace were not among those that hints count.
+#[test]
+fn a_trace_of_which_nothing_is_selected_shows_nothing() {
+    let input = root().join("tests/data/trace/user.data");
+    let programs = root().join("tests/data/trace/root");
+    for (option, value, hint) in [
+        ("--time", "1.0000005,1.0000005", "no sample was selected"),
+        ("--comm", "nobody", "it has `prog1000`"),
+    ] {
+        let ran = perfx(args!["view", "--itrace=b", "--no-files", "--root", programs, option, value, input]);
+        assert_eq!((ran.code, ran.text()), (Some(3), String::new()), "{option}");
+        assert!(ran.stderr.contains(hint), "{option}: {}", ran.stderr);
+    }
+}
+
+/// What is lost of the recording itself is known before anything is decoded.
+#[test]
+fn the_first_samples_of_a_cut_trace_are_suspect() {
+    let folder = temp();
+    let cut = folder.path().join("cut.data");
+    fs::write(&cut, &fs::read(root().join("tests/data/trace/kernel.data")).unwrap()[..3000]).unwrap();
+    let programs = root().join("tests/data/trace/root");
+    let ran = perfx(args!["view", "--itrace=be", "--no-files", "--root", programs, "--head", "3", cut]);
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    assert!(ran.stderr.contains("lost: "), "{}", ran.stderr);
+}

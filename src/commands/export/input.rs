@@ -181,7 +181,7 @@ impl ChosenArgs {
             times.as_deref().map(at).into_iter().collect()
         };
         let pass = Itrace::calls(ids.clone());
-        let Traced { mut recording, decoded, job } =
+        let Traced { mut recording, decoded, job, .. } =
             Traced::new(recording, (&pass, true), before, ids, threads, report)?;
         let bar = verbosity.progress(decoded.as_ref().unwrap_or(&recording));
         let mut facts = Facts::survey(&mut recording, threads, true)?;
@@ -236,6 +236,8 @@ pub(crate) struct Traced {
     /// there is no trace.
     pub(crate) decoded: Option<Recording>,
     pub(crate) job: Option<Decoding>,
+    /// What is known to be lost before anything is decoded.
+    pub(crate) losses: Vec<(Level, String)>,
 }
 
 /// The recording for another reading.
@@ -268,17 +270,19 @@ impl Traced {
         };
         if !streams || !has_trace(&mut recording)? {
             let recording = rewritten(recording, passes(pass.clone()), threads, report)?;
-            return Ok(Traced { recording, decoded: None, job: None });
+            return Ok(Traced { recording, decoded: None, job: None, losses: Vec::new() });
         }
         let whole = again(&recording)?;
-        let of_job = &mut Report::default();
-        let recording = rewritten(recording, passes(pass.clone().events_only()), threads, of_job)?;
+        let mut of_job = Report::default();
+        let recording = rewritten(recording, passes(pass.clone().events_only()), threads, &mut of_job)?;
+        let mut losses = of_job.lines;
+        losses.retain(|(level, _)| *level == Level::Loss);
         let (reader, mut writer) = io::pipe().context("can't make a pipe")?;
         let job = Job { recording: whole, passes: passes(pass.clone()), threads, temp_files: temp_files() };
         let work = move || job.run(Output::Records(&mut writer));
         let job = thread::Builder::new().spawn(work).context("can't start a thread")?;
         let decoded = Some(again(&recording)?.with_records(Box::new(reader), temp_files()));
-        Ok(Traced { recording, decoded, job: Some(job) })
+        Ok(Traced { recording, decoded, job: Some(job), losses })
     }
 
     /// Waits until all has been decoded, after the samples have been read to their end; what is reported of it comes first.

@@ -127,7 +127,7 @@ pub(super) fn gather(
     each_batch(recording, threads, report, work, |_, part| joined.join(part, branch))?;
     let all = joined.finish(report)?;
     if let Some(selected) = selected.filter(|_| all.rows == 0) {
-        selected.say_none(&recording.name, report);
+        selected.say_none(&recording.name, false, report);
     }
     Ok(all)
 }
