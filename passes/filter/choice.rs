@@ -351,9 +351,12 @@ impl FilterOptions {
     pub fn with_times(&self, times: &[Range<u64>]) -> FilterOptions {
         let window =
             |times: &Range<u64>| Window::Between(Some(Point::At(times.start)), Some(Point::At(times.end)));
-        // Without windows, all would be selected.
-        let times = if times.is_empty() { &[0..0][..] } else { times };
-        FilterOptions { windows: times.iter().map(window).collect(), ..self.clone() }
+        let mut windows: Vec<Window> = times.iter().map(window).collect();
+        if windows.is_empty() {
+            // Without one, all would be selected.
+            windows.push(window(&(0..0)));
+        }
+        FilterOptions { windows, ..self.clone() }
     }
 
     pub(super) fn needs_task(&self) -> bool {
