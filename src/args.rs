@@ -15,7 +15,7 @@ use crate::term::report::VerbosityArgs;
 /// The number of threads.
 #[derive(Args, Debug, Clone, Copy)]
 pub(crate) struct ThreadArgs {
-    /// Number of threads; 0 means one per processor, or one in all for a small recording. The output does not depend on it
+    /// Number of threads; 0 means one per processor, or a single one for a small recording. The output does not depend on it
     #[arg(short = '@', long, value_name = "N", default_value_t = 0, value_parser = threads, allow_negative_numbers = true)]
     threads: u16,
 }
@@ -29,21 +29,17 @@ fn threads(text: &str) -> Result<u16, String> {
 }
 
 impl ThreadArgs {
-    /// The number of threads, at least one.
-    pub(crate) fn count(self) -> usize {
-        match self.threads {
-            0 => std::thread::available_parallelism().map_or(1, usize::from),
-            threads => threads.into(),
-        }
-    }
-
     /// The number of threads for a recording: unless the user says otherwise, one if it has less work than it takes to
     /// start another.
-    pub(crate) fn count_for(self, recording: &Recording) -> usize {
+    pub(crate) fn count(self, recording: &Recording) -> usize {
         const SMALL: u64 = 256 << 10;
         let expands = recording.is_compressed() || recording.features.contains_key(&Feature::AUXTRACE);
         let is_small = recording.data_size().is_some_and(|size| size < SMALL) && !expands;
-        if self.threads == 0 && is_small { 1 } else { self.count() }
+        match self.threads {
+            0 if is_small => 1,
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            threads => threads.into(),
+        }
     }
 }
 

@@ -154,7 +154,8 @@ impl SelectedSamples {
         Ok(KeptRecords { plan: FilterPlan::new(chooser, all, None, &recording.events) })
     }
 
-    /// Reports that no sample was selected, and for each option what the recording of this name has instead.
+    /// Reports that no sample was selected, and for each option what the recording of this name has instead. The number of
+    /// samples is not known if a trace was decoded (`is_decoded`).
     pub fn say_none(&self, recording: &str, is_decoded: bool, report: &mut Report) {
         self.chooser.say_none(recording, is_decoded, report);
     }

@@ -93,12 +93,8 @@ impl Decompress {
                 Form::Pipe if self.write.in_place => OutputForm::Pipe,
                 _ => OutputForm::File,
             };
-            let job = Job {
-                recording,
-                passes: vec![self.pass()],
-                threads: self.write.threads.count(),
-                temp_files: temp_files(),
-            };
+            let threads = self.write.threads.count(&recording);
+            let job = Job { recording, passes: vec![self.pass()], threads, temp_files: temp_files() };
             let after = index.checked_sub(1).map(|before| &self.chain[before]);
             let outcome = if self.write.dry_run {
                 job.run(Output::Nowhere(form)).map_err(|error| broken_chain(error.into(), &name, after))?

@@ -112,7 +112,7 @@ impl Diff {
         let (mut a, mut b) = (open(&sources[0])?, open(&sources[1])?);
         let mut report = Report::default();
         let bar = self.read.verbosity.progress(&a);
-        let threads = self.read.threads.count();
+        let threads = self.read.threads.count(&a).max(self.read.threads.count(&b));
         let found = perfx_look::diff(&mut a, &mut b, &ignored, threads, &mut report)?;
         drop(bar);
         self.read.format.print(|| text(&found), || Output::new(Printed::Diff(&found)))?;

@@ -269,7 +269,7 @@ impl Doctor {
         let (mut refuses, mut files) = (false, Vec::new());
         let read = |source: &Source| {
             let mut recording = source.open_rereadable()?;
-            let threads = self.threads.count_for(&recording);
+            let threads = self.threads.count(&recording);
             let obstacles = obstacles(&mut recording, reader, threads)?;
             Ok((recording.name, obstacles))
         };
@@ -303,7 +303,7 @@ impl Doctor {
     fn examine(&self, source: &Source, ids: &IdOptions) -> Result<(Diagnosis, Vec<MissingCode>)> {
         match source.open() {
             Ok(recording) => {
-                let threads = self.threads.count_for(&recording);
+                let threads = self.threads.count(&recording);
                 let _bar = if self.quiet { Bar::none() } else { Bar::of(&recording) };
                 let diagnosis = examine(recording, threads, self.places.into())?;
                 let code = match source {

@@ -65,7 +65,7 @@ impl Du {
         let source = Source::of(&self.input);
         let mut recording = if options.is_empty() { source.open()? } else { source.open_indexed()? };
         recording.progress().expect(if options.is_empty() { 1 } else { 2 + options.readings() });
-        let (mut report, threads) = (Report::default(), self.read.threads.count_for(&recording));
+        let (mut report, threads) = (Report::default(), self.read.threads.count(&recording));
         let bar = self.read.verbosity.progress(&recording);
         let usage = match SelectedSamples::if_any(&mut recording, &options, threads, &mut report)? {
             None => perfx_look::du(&mut recording, threads, &mut report)?,

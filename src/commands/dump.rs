@@ -36,8 +36,9 @@ use crate::term::report::{heading, message};
 /// the expanded data. Anything unexpected is shown at the end of the line as odd=[…].
 ///
 /// With --aux the packets of Intel PT and CoreSight follow each AUXTRACE record, and each sample that
-/// has a trace: their offset in its data and their bytes, with the descriptions of perf script -D; for CoreSight the id of the trace
-/// unit instead of the bytes. A packet that goes on in the next record is a bad one, as in perf.
+/// has a trace: their offset in its data and their bytes, with the descriptions of perf script -D; for
+/// CoreSight the id of the trace unit instead of the bytes. A packet that goes on in the next record is
+/// a bad one, as in perf.
 ///
 /// Examples:
 ///   perfx dump perf.data
@@ -321,7 +322,7 @@ impl Dump {
         // Other threads would read on while the first ones show what there is: when `head` closes the output,
         // they may wait for the next records of `perf record -o -`.
         let live = !recording.is_rereadable();
-        let threads = if live { 1 } else { self.read.threads.count_for(recording) };
+        let threads = if live { 1 } else { self.read.threads.count(recording) };
         if live {
             out.out.flush()?;
         }

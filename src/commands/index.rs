@@ -60,6 +60,7 @@ impl Index {
         };
         let recording = source.open()?;
         let _bar = self.verbosity.progress(&recording);
-        make_index(path, recording, self.threads.count())
+        let threads = self.threads.count(&recording);
+        make_index(path, recording, threads)
     }
 }

@@ -174,7 +174,8 @@ impl Join {
             input.recording.continue_from(chain.clone());
             let file = (temp_files())().context("can't create a temporary file")?;
             let pass = Decompress::new(DecompressOptions { salvage: false });
-            let (recording, threads) = (input.recording, self.write.threads.count());
+            let recording = input.recording;
+            let threads = self.write.threads.count(&recording);
             let job = Job { recording, passes: vec![Box::new(pass)], threads, temp_files: temp_files() };
             let after = number.checked_sub(1).filter(|_| goes_on[number]).map(|before| &paths[before]);
             let ran = job.run(Output::File(&file, OutputForm::File));

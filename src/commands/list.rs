@@ -111,7 +111,7 @@ impl List {
         each_recording(&sources, &mut report, |mut recording, report| {
             recording.progress().expect(2 + filter.readings());
             let bar = self.read.verbosity.progress(&recording);
-            let threads = self.read.threads.count_for(&recording);
+            let threads = self.read.threads.count(&recording);
             let listing = list(&mut recording, what, &filter, threads, report)?;
             drop(bar);
             match &mut sum {

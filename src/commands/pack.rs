@@ -143,7 +143,7 @@ enum Bytes {
 impl Pack {
     /// The files that name the functions of this recording.
     fn files(&self, recording: Recording, ids: &IdOptions, report: &mut Report) -> Result<SymbolFiles> {
-        let threads = self.threads.count();
+        let threads = self.threads.count(&recording);
         let mut recording = with_chains(recording, ids, threads, report)?;
         recording.progress().expect(2);
         let bar = self.verbosity.progress(&recording);
@@ -187,7 +187,8 @@ impl Pack {
         let again = recording.try_clone().context("the recording can't be read again")?;
         let mut found = self.files(recording, ids, &mut report)?;
         if found.without_id > 0 && !matches!(again.form, Form::Directory { .. }) {
-            let with_ids = with_build_ids(again, ids, self.threads.count())?;
+            let threads = self.threads.count(&again);
+            let with_ids = with_build_ids(again, ids, threads)?;
             let file = with_ids.main_file().context("the recording can't be read again")?;
             let mut of_second = Report::default();
             let second = self.files(with_ids, ids, &mut of_second)?;

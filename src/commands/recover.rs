@@ -54,9 +54,10 @@ impl Recover {
     fn is_whole(&self, recording: &mut Recording) -> Result<bool> {
         let mut whole = recording.faults.iter().all(|fault| fault.severity == Severity::Odd);
         let pipe = recording.form == Form::Pipe;
+        let threads = self.write.threads.count(recording);
         scan_past(
             recording,
-            self.write.threads.count(),
+            threads,
             true,
             |batch| !has_impossible_kinds(batch) && (!pipe || has_readable_headers(batch)),
             |read| {

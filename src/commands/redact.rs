@@ -55,7 +55,7 @@ impl Redact {
         if !self.check {
             return self.write.write_recording("redact", &source, recording, vec![Box::new(pass)], false);
         }
-        let (name, threads) = (recording.name.clone(), self.write.threads.count());
+        let (name, threads) = (recording.name.clone(), self.write.threads.count(&recording));
         let passes: Vec<Box<dyn perfx_pipeline::Pass>> = vec![Box::new(pass.checking())];
         let job = Job { recording, passes, threads, temp_files: temp_files() };
         let mut report = job.run(Output::Nowhere(OutputForm::File))?.report;

@@ -33,7 +33,8 @@ impl Sort {
             // The pass needs decompressed records and leaves them so; therefore the check for sorted input
             // comes first.
             recording = recording.spooled(&temp_files())?;
-            if in_time_order(&mut recording, self.write.threads.count()).is_ok_and(|sorted| sorted) {
+            let threads = self.write.threads.count(&recording);
+            if in_time_order(&mut recording, threads).is_ok_and(|sorted| sorted) {
                 let code = self.write.write_recording("sort", &source, recording, Vec::new(), false)?;
                 let mut report = Report::default();
                 report.say(Level::Info, IN_ORDER);

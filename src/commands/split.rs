@@ -86,9 +86,9 @@ impl Split {
         let by = self.by()?;
         let prefix = self.prefix()?;
         let source = Source::of(&self.input);
-        let threads = self.threads.count();
         let mut report = Report::default();
         let mut recording = source.open()?;
+        let threads = self.threads.count(&recording);
         source.use_index(&mut recording);
         let mut recording = expanded(recording, threads, &mut report)?;
         let bar = self.verbosity.progress(&recording);
@@ -137,7 +137,7 @@ impl Split {
         older: Older,
         mut report: Report,
     ) -> Result<Report> {
-        let threads = self.threads.count();
+        let threads = self.threads.count(&recording);
         let existing = if self.force { Existing::Replace } else { Existing::Keep };
         let places = match (self.dry_run, paths.first()) {
             (false, Some(first)) => {

@@ -110,7 +110,7 @@ impl Stats {
     fn count(&self, source: &Source, options: &Arc<FilterOptions>) -> Result<(Counts, Report)> {
         let mut recording = if options.is_empty() { source.open()? } else { source.open_indexed()? };
         recording.progress().expect(if options.is_empty() { 1 } else { 2 + options.readings() });
-        let (mut report, threads) = (Report::default(), self.read.threads.count_for(&recording));
+        let (mut report, threads) = (Report::default(), self.read.threads.count(&recording));
         let bar = self.read.verbosity.progress(&recording);
         let counts = match SelectedSamples::if_any(&mut recording, options, threads, &mut report)? {
             None => {

@@ -50,7 +50,7 @@ pub(crate) struct View {
     /// Leave out calls that the compiler inlined, and don't read DWARF
     #[arg(help_heading = "Lines", long)]
     no_inline: bool,
-    /// Show only the first N samples; of a trace, what follows is not decoded, nor what is lost there reported
+    /// Show only the first N samples. The rest of a trace is not decoded, and what is lost there is not reported
     #[arg(help_heading = "Lines", long, value_name = "N")]
     head: Option<u64>,
     /// Show only the number of samples

@@ -45,7 +45,7 @@ pub struct Viewed {
 }
 
 /// Prints the samples that `filter` selects; if that is empty, all. They come from `decoded` if there is one: a
-/// recording with the same events, whose records are in the order of time and are read once.
+/// recording with the same events, whose samples are shown in its order, and which is read once.
 ///
 /// # Errors
 ///
@@ -94,7 +94,7 @@ const WANTED: Kinds =
 /// Bytes of the records that a thread gets at once: their text has up to a hundred times as many.
 const BATCH: usize = 1 << 17;
 
-/// The records, in the order of time.
+/// The records in the order in which they are shown.
 fn batches(
     recording: Recording,
     decoded: Option<Recording>,

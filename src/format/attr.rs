@@ -382,6 +382,11 @@ impl Attr {
         self.flag(10)
     }
 
+    /// `aux_output`: the samples are written to the AUX data of the group's leader.
+    pub fn aux_output(&self) -> bool {
+        self.flag(31)
+    }
+
     /// The samples a second that were asked for; `None` if the event has a period instead.
     pub fn frequency(&self) -> Option<u64> {
         self.freq().then_some(self.sample_period)

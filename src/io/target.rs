@@ -217,7 +217,7 @@ impl WriteArgs {
         let form = if header.is_some() { OutputForm::InPlace } else { OutputForm::Pipe };
         let path = if path.is_dir() { path.join("data") } else { path };
         let (name, before) = (recording.name.clone(), recording.features.clone());
-        let threads = self.threads.count_for(&recording);
+        let threads = self.threads.count(&recording);
         let job = Job { recording, passes, threads, temp_files: temp_files() };
         let mut outcome = job.run(Output::Nowhere(form))?;
         if outcome.moved {
@@ -306,7 +306,7 @@ impl WriteArgs {
         let is_directory = matches!(recording.form, Form::Directory { .. });
         let extras = recording.extras.clone();
         let is_big_endian_file = recording.endian == Endian::Big && recording.form != Form::Pipe;
-        let threads = self.threads.count_for(&recording);
+        let threads = self.threads.count(&recording);
         let job = Job { recording, passes, threads, temp_files: temp_files() };
         let some_extras = directory || !extras.is_empty();
         let kept_extras = some_extras && self.to.is_none() && matches!(target, Target::Path { .. });
@@ -408,7 +408,10 @@ impl WriteArgs {
             return report.say(Level::Info, format!("would write {}", index_path(path).display()));
         }
         let open = || Source::Path(path.to_owned()).open();
-        let made = open().and_then(|recording| make_index(path, recording, self.threads.count()));
+        let made = open().and_then(|recording| {
+            let threads = self.threads.count(&recording);
+            make_index(path, recording, threads)
+        });
         report.lines.push(
             made.unwrap_or_else(|error| {
                 (Level::Warning, format!("no index was written: {}", message(&error)))

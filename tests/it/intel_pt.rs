@@ -11,7 +11,7 @@ use perfx_format::jitdump::{Load, Writer};
 use perfx_format::read::Recording;
 use perfx_format::record::aux::Auxtrace;
 use perfx_format::write::RecordingWriter;
-use perfx_format::{Feature, RecordType, sample_type as st};
+use perfx_format::{Feature, Record, RecordType, sample_type as st};
 
 use crate::args;
 use crate::itrace::{events, samples};
@@ -307,26 +307,33 @@ fn the_samples_do_not_depend_on_the_number_of_threads() {
     }
 }
 
-/// Writes a recording whose traces are repeated, so that each buffer has several parts.
-fn repeat(name: &str, output: &Path) {
+/// Writes a recording with other records: `change` gives the bytes of those that are not kept as they are.
+fn rewrite(name: &str, output: &Path, change: impl Fn(&Record<'_>) -> Option<Vec<u8>>) {
     let mut recording = Recording::open(root().join("tests/data/trace").join(name)).unwrap();
     let (endian, features) = (recording.endian, recording.features.clone());
     let mut writer = RecordingWriter::create(output, &recording.events, endian).unwrap();
     let mut records = recording.records();
     while let Some(record) = records.next_record().unwrap() {
-        let Some(auxtrace) = Auxtrace::of(&record) else {
-            writer.write_record(&record).unwrap();
-            continue;
-        };
-        let data = record.payload().repeat(200);
-        let mut bytes = record.bytes().to_vec();
-        Auxtrace::set_part(&mut bytes, auxtrace.offset, data.len() as u64, endian);
-        writer.write(&[bytes, data].concat()).unwrap();
+        match change(&record) {
+            Some(bytes) => writer.write(&bytes).unwrap(),
+            None => writer.write_record(&record).unwrap(),
+        }
     }
     for (feature, section) in features.into_iter().filter(|(feature, _)| *feature != Feature::AUXTRACE) {
         writer.set_feature(feature, section).unwrap();
     }
     writer.finish().unwrap();
+}
+
+/// Writes a recording whose traces are repeated, so that each buffer has several parts.
+fn repeat(name: &str, output: &Path) {
+    rewrite(name, output, |record| {
+        let auxtrace = Auxtrace::of(record)?;
+        let data = record.payload().repeat(200);
+        let mut bytes = record.bytes().to_vec();
+        Auxtrace::set_part(&mut bytes, auxtrace.offset, data.len() as u64, record.endian());
+        Some([bytes, data].concat())
+    });
 }
 
 #[test]
@@ -448,19 +455,7 @@ fn doctor_shares(input: &Path, programs: &Path) -> String {
 
 /// A copy of a recording without records of a kind.
 fn without(name: &str, kind: RecordType, output: &Path) {
-    let mut recording = Recording::open(root().join("tests/data/trace").join(name)).unwrap();
-    let (endian, features) = (recording.endian, recording.features.clone());
-    let mut writer = RecordingWriter::create(output, &recording.events, endian).unwrap();
-    let mut records = recording.records();
-    while let Some(record) = records.next_record().unwrap() {
-        if record.kind() != kind {
-            writer.write_record(&record).unwrap();
-        }
-    }
-    for (feature, section) in features.into_iter().filter(|(feature, _)| *feature != Feature::AUXTRACE) {
-        writer.set_feature(feature, section).unwrap();
-    }
-    writer.finish().unwrap();
+    rewrite(name, output, |record| (record.kind() == kind).then(Vec::new));
 }
 
 #[test]

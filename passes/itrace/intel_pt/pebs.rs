@@ -10,11 +10,6 @@ use perfx_format::{Attr, Event, sample_type as st};
 
 use crate::support::event_ids::lacks_identifier;
 
-/// Bit of the flags of an attr: the samples are written to the trace.
-const AUX_OUTPUT: u32 = 31;
-/// The period is a frequency.
-const FREQ: u32 = 10;
-
 /// The events, and which of them each counter counted.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Pebs {
@@ -55,13 +50,13 @@ struct Since {
 
 impl Pebs {
     pub(super) fn of(recorded: &Recorded, all: &[Event], is_timed: bool) -> Pebs {
-        let written = |event: &&Event| event.attr().flag(AUX_OUTPUT) && !event.ids.is_empty();
+        let written = |event: &&Event| event.attr().aux_output() && !event.ids.is_empty();
         let identifier = if lacks_identifier(all) { st::IDENTIFIER } else { 0 };
         let mut pebs = Pebs { is_timed, ..Pebs::default() };
         for event in all.iter().filter(written) {
             let mut attr = *event.attr();
             attr.sample_type |= identifier;
-            let period = if attr.flag(FREQ) { 0 } else { attr.sample_period };
+            let period = if attr.freq() { 0 } else { attr.sample_period };
             pebs.by_id.extend(event.ids.iter().map(|id| (*id, pebs.events.len())));
             pebs.events.push(PebsEvent { attr, first_id: event.ids[0], period });
         }

@@ -80,7 +80,7 @@ impl ProfileArgs {
         let mut shown = ShownEvent::default();
         let grouping = Grouping { comm: true, ..Grouping::default() };
         each_recording(sources, &mut report, |recording, said| {
-            let threads = (read.threads.count_for(&recording), read.verbosity);
+            let threads = (read.threads.count(&recording), read.verbosity);
             let collected = self.chosen.collect(recording, &ids, grouping, threads, said)?;
             let (placed, found) = named.add(&collected.stacks, collected.search(&ids, !self.no_inline))?;
             let Collected { recording, facts, stacks, chooses_events, bar } = collected;

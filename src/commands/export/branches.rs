@@ -158,7 +158,8 @@ impl SumArgs {
         writable_above(dir)?;
         let mut files = BranchFiles::default();
         let mut report = self.branches.read(&sources, |recording, filter, report| {
-            files.add(recording, filter, &ids, threads.count(), report)
+            let threads = threads.count(recording);
+            files.add(recording, filter, &ids, threads, report)
         })?;
         let counts = files.counts();
         let made = files.into_profiles(format, &ids, &mut report)?;
@@ -228,7 +229,8 @@ impl BranchArgs {
         }
         if !sources.is_empty() {
             report = report.followed_by(self.read(&sources, |recording, filter, report| {
-                profile.add(recording, &program, filter, &ids, self.threads.count(), report)
+                let threads = self.threads.count(recording);
+                profile.add(recording, &program, filter, &ids, threads, report)
             })?);
         }
         let mut left_out = 0;

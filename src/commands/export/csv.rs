@@ -74,7 +74,7 @@ impl Csv {
     /// Exports one recording into a folder; returns the exit code for it.
     fn export(&self, source: &Source, ids: &IdOptions, dir: &Path) -> Result<u8> {
         let mut recording = source.open()?;
-        let threads = self.threads.count_for(&recording);
+        let threads = self.threads.count(&recording);
         recording.check_whole()?;
         let folder = Folder::new(dir, &TABLES, source, self.force, self.dry_run)?;
         if !recording.is_rereadable() {

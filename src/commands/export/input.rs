@@ -69,7 +69,7 @@ impl StackArgs {
 
     /// The number of threads for a recording.
     pub(crate) fn threads(&self, recording: &Recording) -> usize {
-        self.threads.count_for(recording)
+        self.threads.count(recording)
     }
 
     /// Reads a recording that can be read again.
@@ -232,8 +232,8 @@ pub(crate) fn with_chains(
 pub(crate) struct Traced {
     /// Without the trace: all events, and what describes tasks and code.
     pub(crate) recording: Recording,
-    /// The same with the decoded samples, in the order of time, as they are made; `None` if the recording has them, or if
-    /// there is no trace.
+    /// The same with the decoded samples, in the order of decoding, as they are made; `None` if the recording has them, or
+    /// if there is no trace.
     pub(crate) decoded: Option<Recording>,
     pub(crate) job: Option<Decoding>,
     /// What is known to be lost before anything is decoded.

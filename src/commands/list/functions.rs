@@ -160,7 +160,7 @@ impl RankArgs {
         let mut shown = ShownEvent::default();
         let grouping = Grouping { own_address: true, ..Grouping::default() };
         each_recording(&inputs.sources()?, &mut report, |recording, report| {
-            let threads = (read.threads.count_for(&recording), read.verbosity);
+            let threads = (read.threads.count(&recording), read.verbosity);
             let collected =
                 chosen.collect_or_trace(self.trace, recording, &ids, grouping, threads, report)?;
             let Collected { recording, facts, stacks, .. } = &collected;
