@@ -28,9 +28,9 @@ use perfx_pipeline::{
     Begin, Emit, Fork, Level, Needs, OutputForm, Pass, Result, Session, Stage, Survey, bail, counted,
 };
 use perfx_resolve::pid_in;
+use perfx_unwind::has_callers_in_registers;
 
-use crate::convert_callchain::{CALLERS_LOST, callers_in_registers};
-use crate::scrub::{Key, LeftOut, OF_TRACES, Scrub, Scrubber, needs};
+use crate::scrub::{CALLERS_LOST, Key, LeftOut, OF_TRACES, Scrub, Scrubber, needs};
 use crate::support::features::{Fate, renamed};
 use crate::support::options::PassOptions;
 
@@ -440,7 +440,12 @@ impl Plan {
         });
         let pmus = pmu_names(section(Feature::PMU_MAPPINGS), endian).unwrap_or_default().into_iter();
         let probes = pmus.filter(|(_, pmu)| is_probe_pmu(pmu)).map(|(number, _)| number).collect();
-        Plan { raw: raw.collect(), moves, probes, cuts_callers: callers_in_registers(session) }
+        Plan {
+            raw: raw.collect(),
+            moves,
+            probes,
+            cuts_callers: has_callers_in_registers(&session.events, session.features(), session.endian),
+        }
     }
 
     /// Removes the parts of samples that go from an attr, and the address of a breakpoint or probe.

@@ -26,7 +26,6 @@ use perfx_pipeline::{
     Begin, Fork, Level, Needs, OutputForm, Pass, Purpose, Result, Session, Stage, Survey, counted, ensure,
 };
 
-use crate::reindex::ids::kernel_kinds;
 use dedup::Deduplicator;
 pub(crate) use input::Batches;
 use input::{Input, InputFacts, Translator};
@@ -279,7 +278,7 @@ impl Pass for Combine {
     }
 
     fn needs(&self, input: &Recording) -> Needs {
-        let surveys = [Kinds::ALL, kernel_kinds()];
+        let surveys = [Kinds::ALL, Kinds::OF_KERNEL];
         let surveys = if self.options.others.is_empty() { &surveys[..1] } else { &surveys };
         Needs {
             records: Kinds::ALL,

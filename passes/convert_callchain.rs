@@ -5,40 +5,20 @@
 //! A survey collects the mappings. Then samples are independent of each other: each is unwound with the files
 //! that were mapped at its time.
 
-mod arch;
-mod convert;
-mod exidx;
-mod images;
-mod rules;
-mod walk;
-
-use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use build_id::RecordedOn;
 use clap::Args;
-use perfx_format::header::Features;
 use perfx_format::read::Recording;
 use perfx_format::record::build_id::BuildIdEntry;
-use perfx_format::{
-    Attr, Bytes, Endian, Event, Kinds, Layouts, Record, RecordType, named_pid, sample_type as st,
-    with_user_callchains, without_parts,
-};
+use perfx_format::{Kinds, Layouts, Record, RecordType, named_pid};
 use perfx_model::address_space::{AddressSpaces, Changes, KERNEL, Mapping};
 use perfx_model::guests::Guests;
 use perfx_model::mapped_files::MappedFiles;
-use perfx_pipeline::{Level, Needs, Pass, Result, Session, Stage, Survey, ensure};
+use perfx_pipeline::{Level, Needs, Pass, Result, Session, Stage, Survey, change_attrs, ensure};
+use perfx_resolve::{IdOptions, RecordedIds, SearchArgs};
+use perfx_unwind::{Mapped, Unwinder};
 
 use crate::support::options::PassOptions;
-use crate::support::used_events::change_attrs;
-use arch::Architectures;
-pub(crate) use convert::Convert;
-pub(crate) use convert::has_stacks;
-use convert::{has_link_register, has_only_link_register};
-use images::Images;
-use perfx_resolve::{Facts, IdOptions, RecordedIds, SearchArgs, recorded_on};
-use walk::Shared;
 
 /// The options on the command line.
 #[derive(Args, Clone, Debug)]
@@ -83,7 +63,7 @@ impl ConvertCallchain {
 }
 
 /// The survey: collects what processes mapped.
-struct Mapped {
+struct Gather {
     pass: ConvertCallchain,
     changes: Changes,
     guests: Guests,
@@ -92,32 +72,10 @@ struct Mapped {
     build_ids: Vec<Vec<u8>>,
 }
 
-/// What a pass says that cuts the registers of [`callers_in_registers`].
-pub(crate) const CALLERS_LOST: &str = "call chains lose the caller of the innermost function, which readers find by \
-                                       the link register: perfx inject --convert-callchain, run before, keeps it";
-
-/// True if readers complete call chains by the link registers of samples.
-pub(crate) fn callers_in_registers(session: &Session) -> bool {
-    let arch = recorded_on(session.features(), session.endian).arch;
-    let attrs = session.events.iter().map(|event| event.attr());
-    Architectures::of_machine(&arch.unwrap_or_default()).has_link_register()
-        && attrs.into_iter().any(|attr| has_link_register(attr.sample_type, attr.sample_regs_user))
-}
-
 impl ConvertCallchain {
     /// True if the recording has anything for this pass to do: user stacks, or link registers of aarch64.
     pub fn concerns(input: &Recording) -> bool {
-        ConvertCallchain::concerns_events(&input.events, &input.features, input.endian)
-    }
-
-    /// The same, of a recording with these events and features.
-    pub(crate) fn concerns_events(events: &[Event], features: &Features, endian: Endian) -> bool {
-        let arch = recorded_on(features, endian).arch;
-        let archs = Architectures::of_machine(&arch.unwrap_or_default());
-        events.iter().map(|event| event.attr()).any(|attr| {
-            has_stacks(attr.sample_type)
-                || archs.has_link_register() && has_link_register(attr.sample_type, attr.sample_regs_user)
-        })
+        perfx_unwind::is_needed(&input.events, &input.features, input.endian)
     }
 }
 
@@ -152,11 +110,11 @@ impl Pass for ConvertCallchain {
         }
         let (changes, guests, files, build_ids) = Default::default();
         // The meaning of a mapping depends on those before it.
-        Stage::survey_in_order(Mapped { pass: *self, changes, guests, files, build_ids })
+        Stage::survey_in_order(Gather { pass: *self, changes, guests, files, build_ids })
     }
 }
 
-impl Survey for Mapped {
+impl Survey for Gather {
     fn record(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
         match record.kind() {
             RecordType::ID_INDEX => self.guests.learn(record),
@@ -174,72 +132,25 @@ impl Survey for Mapped {
     }
 
     fn end(self, session: &mut Session) -> Result<Stage> {
-        let recorded_on = recorded_on(session.features(), session.endian);
-        let archs = Architectures::of_machine(recorded_on.arch.as_deref().unwrap_or_default());
-        if archs.all().next().is_none() {
-            let why = match &recorded_on.arch {
-                Some(arch) => {
-                    let (arch, known) = (arch.escape_default(), Architectures::NAMES);
-                    format!("user stacks of {arch} can't be unwound, only those of {known}")
-                }
-                None => "feature ARCH is missing, so it is unknown how to unwind the user stacks".to_owned(),
-            };
-            ensure!(!self.pass.must, "{}: {why}", session.name);
+        let Gather { pass, changes, guests, files, build_ids } = self;
+        let known = (session.features(), session.endian);
+        if let Some(why) = perfx_unwind::why_not(known.0, known.1) {
+            ensure!(!pass.must, "{}: {why}", session.name);
             session.report.say(Level::Warning, why);
         }
-        self.stage(archs, &recorded_on, session)
-    }
-}
-
-impl Mapped {
-    fn stage(self, archs: Architectures, recorded_on: &RecordedOn, session: &Session) -> Result<Stage> {
-        let Mapped { pass, changes, guests, files, build_ids } = self;
+        let known = (session.features(), session.endian);
         let spaces = Arc::new(AddressSpaces::new(changes));
-        let mut ids = RecordedIds::new(session.features(), session.endian, spaces.dsos());
+        let mut ids = RecordedIds::new(known.0, known.1, spaces.dsos());
         for record in &build_ids {
             BuildIdEntry::read(record, session.endian).iter().for_each(|entry| ids.learn(entry));
         }
-        let made = session.made_files()?;
-        let images = Images::new((archs, session.endian), spaces, files, ids, pass.ids, recorded_on, made);
-        let (keep, inserts) = (pass.keep_unresolved, archs.has_link_register());
+        let mapped = Mapped { spaces, files, ids, guests };
+        let unwinder = Unwinder::new(mapped, pass.ids, known, session.made_files()?);
+        let keep = pass.keep_unresolved;
         Ok(Stage::begin(move |begin| {
-            change_attrs(begin, |attr, endian| {
-                let Attr { sample_type, sample_regs_user, .. } = Attr::decode(attr, endian);
-                if has_stacks(sample_type) {
-                    with_user_callchains(attr, keep, endian);
-                } else if inserts && !keep && has_only_link_register(sample_type, sample_regs_user) {
-                    without_parts(attr, st::REGS_USER, endian);
-                }
-            });
-            Ok(Stage::rewrite(Convert::new(Arc::new(Shared::new(images)), Arc::new(guests), keep)))
+            change_attrs(begin, |attr, endian| unwinder.convert_attr(attr, keep, endian));
+            Ok(Stage::rewrite(unwinder.on_thread(keep)))
         }))
-    }
-}
-
-/// Completes the call chains of samples for another pass, which does not write them.
-pub(crate) struct Unwinder {
-    shared: Arc<Shared>,
-    guests: Arc<Guests>,
-}
-
-impl Unwinder {
-    /// For a recording of which these facts, and its features, are known; `made` are the files of earlier passes.
-    pub(crate) fn new(
-        facts: &Facts,
-        ids: &IdOptions,
-        (features, endian): (&Features, Endian),
-        made: HashMap<PathBuf, Bytes>,
-    ) -> Unwinder {
-        let recorded_on = recorded_on(features, endian);
-        let archs = Architectures::of_machine(recorded_on.arch.as_deref().unwrap_or_default());
-        let (files, recorded, spaces) = (facts.files.clone(), facts.ids.clone(), facts.spaces.clone());
-        let images = Images::new((archs, endian), spaces, files, recorded, ids.clone(), &recorded_on, made);
-        Unwinder { shared: Arc::new(Shared::new(images)), guests: Arc::new(facts.guests.clone()) }
-    }
-
-    /// What works on one thread.
-    pub(crate) fn on_thread(&self) -> Convert {
-        Convert::new(self.shared.clone(), self.guests.clone(), false)
     }
 }
 

@@ -4,7 +4,6 @@
 //!
 //! perf 7.3 is the model: its events, ids and names, and its samples.
 
-mod calls;
 mod code;
 mod code_events;
 mod coresight;
@@ -29,14 +28,9 @@ use perfx_format::{Kinds, Layouts, Record, RecordType};
 use perfx_model::spe::AuxData;
 use perfx_pipeline::{Level, Needs, Pass, Result, Session, Stage, Survey, bail, ensure};
 
-pub use self::calls::{Calls, Change};
-pub use self::code::{say_used, traced_code};
 use self::found::{Found, NAME};
-pub use self::losses::{say_faults, say_missing};
 use self::options::ItraceOptions;
 use self::others::RecordedSample;
-pub use self::spe::{say_spe_losses, say_unknown_threads};
-pub(crate) use self::step::DROPPED;
 use crate::support::options::PassOptions;
 use perfx_resolve::{IdOptions, SymbolArgs};
 

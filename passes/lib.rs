@@ -27,6 +27,7 @@ mod strip;
 mod support;
 mod thin;
 
+use perfx_filter::FilterArgs;
 use perfx_pipeline::{Context as _, Pass, Result, bail, did_you_mean};
 
 pub use aslr::Aslr;
@@ -36,14 +37,7 @@ pub use combine::{Combine, CombineOptions, IN_ORDER, Joined, in_time_order};
 pub use compress::{Compress, CompressOptions};
 pub use convert_callchain::{ConvertCallchain, ConvertCallchainArgs};
 pub use decompress::{Decompress, DecompressOptions};
-pub use filter::{
-    ChosenCode, ChosenStack, Filter, FilterArgs, FilterOptions, KeptRecords, Part, PartName, Property,
-    SampleChooser, SelectArgs, SelectedSamples, Split, SplitBy, WindowArgs, parse_bytes,
-};
-pub use itrace::{
-    Calls, Change, Itrace, ItraceArgs, has_trace, say_faults, say_missing, say_spe_losses,
-    say_unknown_threads, say_used, traced_code,
-};
+pub use itrace::{Itrace, ItraceArgs, has_trace};
 pub use jit::{Jit, JitArgs, JitLayout, JitOptions};
 pub use join::{JoinArgs, join};
 pub use merge::{GuestSpec, Merge, MergeArgs, MergeOptions, MoreKinds};

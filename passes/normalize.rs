@@ -26,11 +26,11 @@ use perfx_model::address_space::{Machine, Mapping};
 use perfx_model::guests::Guests;
 use perfx_model::hits::FirstUse;
 use perfx_pipeline::{
-    Begin, Emit, Fork, Level, Needs, OutputForm, Pass, Result, Rewrite, Session, Stage, Survey, bail, counted,
+    Begin, Emit, Fork, Level, Needs, OutputForm, Pass, Result, Rewrite, Session, Stage, Survey, bail,
+    change_attrs, changed_event_desc, counted,
 };
 
 use crate::support::options::{PassCommand, PassOptions};
-use crate::support::used_events::{change_attrs, changed_event_desc};
 use perfx_resolve::MappedIds;
 
 /// The options of `normalize`.

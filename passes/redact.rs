@@ -36,9 +36,9 @@ use perfx_format::{
 use perfx_pipeline::{
     Emit, Fork, LISTED, Level, Needs, OutputForm, Pass, Result, Session, Stage, Survey, bail, counted,
 };
+use perfx_unwind::{has_callers_in_registers, has_stacks};
 
-use crate::convert_callchain::{CALLERS_LOST, callers_in_registers, has_stacks};
-use crate::scrub::{Key, LeftOut, OF_TRACES, Scrub, Scrubber, needs};
+use crate::scrub::{CALLERS_LOST, Key, LeftOut, OF_TRACES, Scrub, Scrubber, needs};
 use crate::support::features::{Fate, renamed};
 use crate::support::options::PassOptions;
 use known::{is_ftrace, is_header, is_known, is_pmu, is_unit};
@@ -351,7 +351,8 @@ impl Plan {
         let pmus = pmus.map(|(_, pmu)| pmu).filter(|pmu| is_pmu(pmu) && !is_probe_pmu(pmu));
         let pmus = pmus.map(<[u8]>::to_vec).collect();
         let raw = raw.collect();
-        let cuts_callers = parts & st::REGS_USER != 0 && callers_in_registers(session);
+        let cuts_callers = parts & st::REGS_USER != 0
+            && has_callers_in_registers(&session.events, session.features(), session.endian);
         let attrs = || session.events.iter().map(Event::attr);
         let has_stacks = attrs().any(|attr| has_stacks(attr.sample_type));
         let own_names = OwnNames::new(attrs());

@@ -1,8 +1,6 @@
 //! `retime` changes all times of a recording together: by an offset, by a factor, or so that its first sample
 //! is at 0.
 
-use std::str::FromStr;
-
 use clap::Args;
 use perfx_format::features::{ClockData, SampleTime};
 use perfx_format::read::{Batch, Recording};
@@ -13,6 +11,7 @@ use perfx_pipeline::{
     Survey, bail, counted,
 };
 
+use crate::support::factor::Factor;
 use crate::support::options::{PassCommand, PassOptions};
 
 /// The pass and its options.
@@ -59,33 +58,6 @@ Examples:
 fn nanoseconds(text: &str) -> Result<i64> {
     text.parse()
         .map_err(|_| Error::new(format!("`{text}` is not a whole number of nanoseconds (1 ms is 1000000)")))
-}
-
-/// A positive decimal number as a fraction of integers, so that a time is rounded only once.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Factor {
-    pub(crate) numerator: u64,
-    pub(crate) denominator: u64,
-}
-
-impl Default for Factor {
-    fn default() -> Factor {
-        Factor { numerator: 1, denominator: 1 }
-    }
-}
-
-impl FromStr for Factor {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Factor> {
-        let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
-        let digits = || whole.chars().chain(fraction.chars());
-        let number = || format!("`{text}` is not a positive decimal number of at most 18 digits");
-        let right = (1..=18).contains(&digits().count()) && digits().all(|digit| digit.is_ascii_digit());
-        let numerator = digits().collect::<String>().parse().ok();
-        let numerator = numerator.filter(|&numerator: &u64| right && numerator > 0).with_context(number)?;
-        Ok(Factor { numerator, denominator: 10u64.pow(fraction.len() as u32) })
-    }
 }
 
 /// The survey for `--zero`: finds the time of the first sample.

@@ -12,18 +12,21 @@ use perfx_format::features::{FeatureContext, NrCpus, decode_feature};
 use perfx_format::names::{Name, rename_event_types};
 use perfx_format::record::header_records::with_attr;
 use perfx_format::{Decoded, Endian, Feature, Kinds, Layout, Record, RecordType};
-use perfx_pipeline::{Begin, Damage, Emit, Fork, Needs, Result, Rewrite, Session, Stage};
+use perfx_pipeline::{Begin, Damage, Emit, Fork, Needs, Result, Rewrite, Session, Stage, change_attrs};
 
 use crate::support::features::{
     Fate, change_features, change_late_feature, changed_events, is_unknown, renamed,
 };
-use crate::support::used_events::change_attrs;
 pub(crate) use key::{Key, is_word};
 pub(crate) use left_out::LeftOut;
 use zeroed::has_rest;
 
 /// Records of AUX data, and of kernel code that was changed, without which they can't be decoded.
 pub(crate) const OF_TRACES: Kinds = Kinds::AUX.union(Kinds::of(&[RecordType::TEXT_POKE]));
+
+/// What a pass says that cuts the registers of which [`perfx_unwind::has_callers_in_registers`] tells.
+pub(crate) const CALLERS_LOST: &str = "call chains lose the caller of the innermost function, which readers find by \
+                                       the link register: perfx inject --convert-callchain, run before, keeps it";
 
 /// The rules of a pass: what becomes of each part of a recording.
 pub(crate) trait Scrub: Sized + Send + 'static {

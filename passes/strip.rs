@@ -9,6 +9,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use clap::Args;
+use perfx_filter::{EventList, named_events};
 use perfx_format::event_name::names_of;
 use perfx_format::read::{Form, Recording};
 use perfx_format::record::aux;
@@ -16,15 +17,11 @@ use perfx_format::record::event_update::{name_update, updated_id};
 use perfx_format::sample::without_parts as sample_without;
 use perfx_format::{Event, Feature, Kinds, Layouts, Record, RecordType, sample_type as st, without_parts};
 use perfx_pipeline::{
-    Begin, Emit, Fork, Level, Needs, OutputForm, Pass, Result, Rewrite, Session, Stage, Survey, bail,
-    counted, ensure,
+    Begin, Emit, Fork, Level, Needs, OutputForm, Pass, Result, Rewrite, Session, Stage, Survey, UsedEvents,
+    bail, change_attrs, counted, ensure, leave_out_events, shorten_id_index,
 };
 
-use crate::filter::{EventList, named_events};
-use crate::itrace;
 use crate::support::options::{PassCommand, PassOptions};
-use crate::support::sample_time::set_sample_time;
-use crate::support::used_events::{UsedEvents, change_attrs, leave_out_events, shorten_id_index};
 
 /// The options of `strip`.
 #[derive(Args, Clone, Debug, Default)]
@@ -187,7 +184,7 @@ impl Found {
             self.names.extend(name_update(record).map(|(id, name)| (id, name.to_vec())));
         }
         if !args.dropped().contains(kind) && !OF_EVENT.contains(kind) {
-            let is_of_data = itrace::DROPPED.contains(kind);
+            let is_of_data = Kinds::DECODED_AUX.contains(kind);
             let used = if is_of_data { &mut self.used_by_data } else { &mut self.used };
             used.look_at(record, layouts);
         }
@@ -270,7 +267,7 @@ impl Samples {
         };
         let times = stay.fold((u64::MAX, 0), both);
         if left_out.iter().any(|&event| self.counts.get(event).is_some_and(|&count| count > 0)) {
-            set_sample_time(session, times);
+            session.set_sample_time(times);
         }
     }
 }

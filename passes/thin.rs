@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use foldhash::fast::RandomState;
+use perfx_filter::{EventList, named_events};
 use perfx_format::event_name::names_of;
 use perfx_format::read::Recording;
 use perfx_format::record::deferred::CallchainDeferred;
@@ -16,14 +17,12 @@ use perfx_format::record::event_update::name_update;
 use perfx_format::sample::deferred_cookie;
 use perfx_format::{Attr, Kinds, Layouts, Record, RecordType, sample_type as st, set_sample_period};
 use perfx_pipeline::{
-    Begin, Emit, Level, Needs, Pass, Result, Rewrite, Session, Stage, Survey, bail, count, counted, ensure,
+    Begin, Emit, Level, Needs, Pass, Result, Rewrite, Session, Stage, Survey, bail, change_attr_of_each,
+    count, counted, ensure,
 };
 
-use crate::filter::{EventList, named_events};
-use crate::retime::Factor;
+use crate::support::factor::Factor;
 use crate::support::options::{PassCommand, PassOptions};
-use crate::support::sample_time::set_sample_time;
-use crate::support::used_events::change_attr_of_each;
 
 /// The options of `thin`.
 #[derive(Args, Clone, Debug)]
@@ -293,7 +292,7 @@ impl Gather {
         for (number, found) in self.events.into_iter().enumerate() {
             stay.absorb(if is_thinned(&events, number) { found.kept } else { found.all });
         }
-        set_sample_time(session, stay.times);
+        session.set_sample_time(stay.times);
         let way = self.way;
         change_attr_of_each(session, |number, raw, endian| {
             if is_thinned(&events, number) {

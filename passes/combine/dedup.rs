@@ -4,9 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher as _, RandomState};
 
 use perfx_format::{Kinds, Record, RecordType, named_pid};
-use perfx_pipeline::{Level, Report, counted};
-
-use crate::support::text::by_kind;
+use perfx_pipeline::{Level, Report, by_kind, counted};
 
 /// Kinds that describe a state, so that a repeated record adds nothing.
 const STATE: Kinds = Kinds::of(&[

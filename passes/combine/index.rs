@@ -4,10 +4,10 @@ use std::collections::{HashMap, HashSet};
 
 use perfx_format::read::{Batch, Recording};
 use perfx_format::record::id_index::IdEntry;
-use perfx_format::{Layouts, Record};
+use perfx_format::{Kinds, Layouts, Record};
 use perfx_pipeline::{Result, scan};
 
-use crate::reindex::ids::{Found, Seen, kernel_kinds};
+use crate::support::id_index::{Found, Seen};
 
 /// The index of one input.
 #[derive(Debug, Default)]
@@ -37,7 +37,7 @@ impl Indexed {
         let work = |batch: &Batch| {
             let mut seen = Indexed::default();
             let mut walker = batch.walk();
-            while let Some(record) = walker.next_wanted(kernel_kinds(), usize::MAX)? {
+            while let Some(record) = walker.next_wanted(Kinds::OF_KERNEL, usize::MAX)? {
                 seen.see(&record, &batch.layouts);
             }
             Ok(seen)

@@ -7,7 +7,7 @@ use perfx_format::record::id_index::write_id_index;
 use perfx_pipeline::{Level, Report, counted};
 
 use super::unite::{JoinSource, Union};
-use crate::reindex::ids::{each_once, unknown};
+use crate::support::id_index::{each_once, unknown};
 
 /// ID_INDEX records for the ids of the output that no input's index has.
 pub(super) fn lacking(

@@ -132,7 +132,7 @@ impl Decoder for Etm {
         let samples = counted(counts.samples, "sample", "samples");
         let instructions = counted(counts.instructions, "instruction", "instructions");
         report.say(Level::Info, format!("made {samples} of {instructions} that CoreSight traced"));
-        code::say_used(&self.context.code, report);
+        perfx_auxtrace::say_used(&self.context.code, report);
         counts.say(&self.context.recorded, report);
     }
 }

@@ -144,7 +144,7 @@ impl Decoder for Pt {
         let samples = counted(counts.samples, "sample", "samples");
         let instructions = counted(counts.instructions, "instruction", "instructions");
         report.say(Level::Info, format!("made {samples} of {instructions} that Intel PT traced"));
-        code::say_used(&self.context.code, report);
+        perfx_auxtrace::say_used(&self.context.code, report);
         counts.say(&self.context.recorded, report);
     }
 }

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use perfx_auxtrace::Recorded;
+use perfx_auxtrace::{Recorded, say_faults, say_missing};
 use perfx_pipeline::{LISTED, Level, Report, count, counted};
 use perfx_trace::Reason;
 
@@ -83,34 +83,5 @@ impl Counts {
             let what = format!("the threads of {samples} are unknown: no record says who ran there");
             report.say(Level::Warning, what);
         }
-    }
-}
-
-/// Reports how often the flow was lost, by reason.
-pub fn say_faults(reasons: &BTreeMap<Reason, u64>, report: &mut Report) {
-    let total: u64 = reasons.values().sum();
-    if total == 0 {
-        return;
-    }
-    let each = reasons.iter().map(|(reason, times)| format!("{} × {}", count(*times), reason.text()));
-    let reasons: Vec<String> = each.collect();
-    let what = format!(
-        "the flow is unknown from {} on, up to where the trace tells it again: {}",
-        counted(total, "place", "places"),
-        reasons.join(", ")
-    );
-    report.say(Level::Loss, what);
-}
-
-/// Reports what of the traces is not in the recording, or cannot be read.
-pub fn say_missing<T>(recorded: &Recorded<T>, report: &mut Report) {
-    let lost = recorded.lost.len() as u64;
-    if lost > 0 {
-        let times = counted(lost, "time", "times");
-        report.say(Level::Loss, format!("the kernel lost data of the traces {times}: a buffer was full"));
-    }
-    if recorded.unreadable > 0 {
-        let chunks = counted(recorded.unreadable, "piece", "pieces");
-        report.say(Level::Loss, format!("{chunks} of AUX data inside compressed records can't be decoded"));
     }
 }

@@ -10,13 +10,12 @@ mod stack;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use perfx_auxtrace::{say_spe_losses, say_unknown_threads};
 use perfx_format::read::StoredBytes;
 use perfx_format::record::aux::Auxtrace;
 use perfx_format::{Feature, Layouts, Record};
-use perfx_model::spe::{Running, SpeCounts, SpeRecords, TaskChange};
-use perfx_pipeline::{
-    Begin, Context as _, Emit, Level, Report, Result, Session, Stage, bail, count, counted,
-};
+use perfx_model::spe::{Running, SpeRecords, TaskChange};
+use perfx_pipeline::{Begin, Context as _, Emit, Level, Report, Result, Session, Stage, bail, counted};
 
 use self::decode::{Context, Counts, Samples};
 use self::events::Events;
@@ -103,31 +102,5 @@ impl Decoder for Spe {
         report.say(Level::Info, format!("made {samples} of {records} of Arm SPE"));
         say_spe_losses(counts, report);
         say_unknown_threads(self.unknown, "samples", report);
-    }
-}
-
-/// Reports how many decoded `samples`, or what else they are called, belong to threads that are not known.
-pub fn say_unknown_threads(unknown: u64, samples: &str, report: &mut Report) {
-    if unknown > 0 {
-        let what = format!(
-            "the threads of {} {samples} are unknown: neither CONTEXT packets nor SWITCH records name them",
-            count(unknown)
-        );
-        report.say(Level::Warning, what);
-    }
-}
-
-/// Reports what could not be decoded.
-pub fn say_spe_losses(counts: SpeCounts, report: &mut Report) {
-    let SpeCounts { bad_bytes, broken, unreadable, .. } = counts;
-    if bad_bytes + broken > 0 {
-        let bytes = counted(bad_bytes, "byte of the AUX data is", "bytes of the AUX data are");
-        let broken = counted(broken, "record", "records");
-        let what = format!("{bytes} no packet of Arm SPE; {broken} with such damage were left out");
-        report.say(Level::Loss, what);
-    }
-    if unreadable > 0 {
-        let chunks = counted(unreadable, "piece", "pieces");
-        report.say(Level::Loss, format!("{chunks} of AUX data inside compressed records can't be decoded"));
     }
 }

@@ -9,12 +9,11 @@ use perfx_format::sample::without_parts as sample_without;
 use perfx_format::{
     Feature, Kinds, Layouts, Record, RecordType, sample_type as st, with_history_parts, without_parts,
 };
-use perfx_pipeline::{Begin, Emit, Level, Report, Result, counted};
+use perfx_pipeline::{Begin, Emit, Level, Report, Result, change_attr_of_each, change_attrs, counted};
 
 use super::events::{self, Decoded};
 use super::others::{History, RecordedSample, extended};
 use crate::combine::{Batches, Step};
-use crate::support::used_events::{change_attr_of_each, change_attrs};
 
 /// What makes the samples of a tracer.
 pub(super) trait Decoder: Send + Debug + 'static {
@@ -59,15 +58,6 @@ pub(super) struct Decode<D> {
     too_large: u64,
     identifies: bool,
 }
-
-/// The kinds that mean nothing without AUX data.
-pub(crate) const DROPPED: Kinds = Kinds::of(&[
-    RecordType::AUXTRACE_INFO,
-    RecordType::AUXTRACE,
-    RecordType::AUX,
-    RecordType::ITRACE_START,
-    RecordType::AUX_OUTPUT_HW_ID,
-]);
 
 impl<D: Decoder> Decode<D> {
     /// The rewrite with samples of these events, or with the `events_only`.
@@ -148,7 +138,7 @@ impl<D: Decoder> Step for Decode<D> {
 
     fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<bool> {
         let kind = record.kind();
-        if DROPPED.contains(kind) {
+        if Kinds::DECODED_AUX.contains(kind) {
             out.drop_record(record);
             return Ok(false);
         }

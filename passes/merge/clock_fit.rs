@@ -6,9 +6,7 @@ mod rates;
 
 use std::fmt;
 
-use perfx_pipeline::counted;
-
-use crate::support::text::{list, signed_seconds};
+use perfx_pipeline::{counted, list, signed_seconds};
 
 /// A guest event on the host's time scale, still without the offset: ns.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

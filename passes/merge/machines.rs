@@ -8,8 +8,7 @@ use perfx_format::{Comm, Kinds, Record, RecordType};
 
 use super::clock::TimeConv;
 use super::spec::GuestSpec;
-use crate::support::text::list;
-use perfx_pipeline::{Result, bail, ranges};
+use perfx_pipeline::{Result, bail, list, ranges};
 
 /// Names that virtual machine monitors give their VCPU threads, before the number.
 const VCPU_NAMES: [&[u8]; 5] = [b"CPU ", b"vcpu", b"fc_vcpu ", b"crosvm_vcpu", b"kvm-vcpu-"];

@@ -6,7 +6,7 @@ use std::path::Path;
 use perfx_format::decode::clock_name;
 use perfx_format::features::ClockData;
 use perfx_format::{Event, Feature};
-use perfx_pipeline::{Context as _, Level, Result, Session, bail};
+use perfx_pipeline::{Context as _, Level, Result, Session, bail, list, signed_seconds};
 
 use super::clock::{Clock, Scale};
 use super::clock_fit::{Event as At, Fit, Schedule, Unfit};
@@ -14,7 +14,6 @@ use super::machines::{Machines, Thread};
 use super::moments::Moment;
 use super::placed::{Opened, Placed, Process};
 use super::switches::VcpuRunLog;
-use crate::support::text::{list, signed_seconds};
 
 /// A guest whose process is known, with the state of its clock.
 pub(crate) type Found = (Placed, Approach);

@@ -7,13 +7,12 @@ use std::sync::Arc;
 use perfx_format::Feature;
 use perfx_format::features::read_str;
 use perfx_format::read::{KCORE_DIR, Recording};
-use perfx_pipeline::{Level, Purpose, Result, Session, ensure};
+use perfx_pipeline::{Level, Purpose, Result, Session, ensure, list};
 
 use super::chosen::MergedKinds;
 use super::guest::Guest;
 use super::machines::{Machines, Thread, find_pids, find_threads};
 use super::spec::{GuestSpec, MergeOptions};
-use crate::support::text::list;
 
 /// A guest and the processes that may have run it.
 #[derive(Debug)]

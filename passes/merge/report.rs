@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use perfx_format::RecordType;
-use perfx_pipeline::{Context as _, Error, Level, Report, Result, count, counted, ensure, ranges, seconds};
+use perfx_pipeline::{
+    Context as _, Error, Level, Report, Result, by_kind, count, counted, ensure, list, ranges, seconds,
+};
 
 use super::clock::Clock;
 use super::events::Translation;
 use super::judged::Judged;
 use super::placed::Placed;
-use crate::support::text::{by_kind, list};
 
 /// Reports the planned merge of a guest; returns its first and last time, in ns of the host.
 pub(crate) fn tell(

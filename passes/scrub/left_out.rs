@@ -3,10 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use perfx_format::{Feature, RecordType};
-use perfx_pipeline::{Level, Report, counted};
+use perfx_pipeline::{Level, Report, by_kind, counted};
 
 use super::zeroed::Zeroed;
-use crate::support::text::by_kind;
 
 /// What was left out or zeroed.
 #[derive(Clone, Default, Debug)]

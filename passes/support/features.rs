@@ -7,9 +7,7 @@ use perfx_format::record::header_records::feature_section;
 use perfx_format::record::tracing_data::tracing_data;
 use perfx_format::write::{feature_record, tracing_data_record};
 use perfx_format::{Endian, Feature, Record};
-use perfx_pipeline::{Emit, Result, Session};
-
-use super::used_events::changed_event_desc;
+use perfx_pipeline::{Emit, Result, Session, changed_event_desc};
 
 /// What becomes of a feature.
 pub(crate) enum Fate {

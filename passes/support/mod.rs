@@ -2,10 +2,9 @@
 
 pub(crate) mod event_desc;
 pub(crate) mod event_ids;
+pub(crate) mod factor;
 pub(crate) mod features;
+pub(crate) mod id_index;
 pub(crate) mod options;
-pub(crate) mod sample_time;
 pub(crate) mod switched_out;
-pub(crate) mod text;
 pub(crate) mod tracepoints;
-pub(crate) mod used_events;

@@ -11,6 +11,7 @@
 //! by piece instead, since the data of several trace units is mixed in a buffer.
 
 mod buffer;
+mod calls;
 mod clock;
 mod coresight;
 mod decode;
@@ -25,13 +26,16 @@ mod overlap;
 mod pieces;
 mod places;
 mod pokes;
+mod report;
 mod running;
 mod sampled;
 mod sched_switch;
+mod search;
 mod summary;
 mod survey;
 
 pub use self::buffer::Buffer;
+pub use self::calls::{Calls, Change};
 pub use self::clock::Clock;
 pub use self::coresight::{CoreSight, Piece, TraceUnit};
 pub use self::decode::{Part, Tracer, UNIT, Work, decode};
@@ -42,6 +46,8 @@ pub use self::listing::{ListedPacket, Listing, trace_of};
 pub use self::needed::Needed;
 pub use self::pieces::ByThread;
 pub use self::places::Places;
+pub use self::report::{say_faults, say_missing, say_spe_losses, say_unknown_threads, say_used};
 pub use self::running::Task;
+pub use self::search::traced_code;
 pub use self::summary::Summary;
 pub use self::survey::{Counter, Lost, Recorded, Survey};

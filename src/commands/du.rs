@@ -5,12 +5,12 @@ use std::iter;
 
 use anyhow::Result;
 use clap::Args;
+use perfx_filter::{SelectArgs, SelectedSamples};
 use perfx_format::read::Batch;
 use perfx_format::{Feature, Record};
 use perfx_look::json::Document;
 use perfx_look::render::{self, kind_name};
 use perfx_look::{Du as Usage, EventBytes, FeatureBytes, Hole, KindBytes, Process};
-use perfx_passes::{SelectArgs, SelectedSamples};
 use perfx_pipeline::Report;
 use schemars::JsonSchema;
 use serde::Serialize;

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 use clap::Args;
-use perfx_passes::{Filter as Pass, FilterArgs, FilterOptions};
+use perfx_filter::{Filter as Pass, FilterArgs, FilterOptions};
 
 use crate::args::{Usage, usage};
 use crate::io::target::WriteArgs;

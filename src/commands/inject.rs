@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail, ensure};
 use clap::Args;
+use perfx_filter::{Filter, FilterOptions, WindowArgs};
 use perfx_passes::{
-    Aslr, BuildIds, BuildIdsOptions, ConvertCallchain, Filter, FilterOptions, IdArgs, IdOptions, Itrace, Jit,
-    JitLayout, JitOptions, MergeOptions, Mmap2BuildIds, Mmap2BuildIdsOptions, Strip, WindowArgs, sched_stat,
+    Aslr, BuildIds, BuildIdsOptions, ConvertCallchain, IdArgs, IdOptions, Itrace, Jit, JitLayout, JitOptions,
+    MergeOptions, Mmap2BuildIds, Mmap2BuildIdsOptions, Strip, sched_stat,
 };
 use perfx_pipeline::{Level, Pass, Report};
 

@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 use clap::{ArgGroup, Args};
+use perfx_filter::{Part, PartName, Split as Parts, SplitBy};
 use perfx_format::read::Recording;
 use perfx_format::{Event, Feature, sample_type};
-use perfx_passes::{Decompress, DecompressOptions, Part, PartName, Split as Parts, SplitBy};
+use perfx_passes::{Decompress, DecompressOptions};
 use perfx_pipeline::{Job, Level, Outcome, Output, OutputForm, Pass, Report, counted, ordered, seconds};
 use rustix::fs::{Access, access};
 

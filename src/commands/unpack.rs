@@ -9,8 +9,8 @@ use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
+use perfx_filter::parse_bytes;
 use perfx_format::bytes_of;
-use perfx_passes::parse_bytes;
 use perfx_pipeline::{Level, Report, count};
 use serde::Deserialize;
 use serde_json::Value as Json;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use build_id::{BuildId, Object, RecordedOn};
 use indexmap::IndexMap;
+use perfx_filter::FilterOptions;
 use perfx_format::read::Recording;
 use perfx_model::address_space::{Dso, Machine};
-use perfx_passes::FilterOptions;
 use perfx_pipeline::{Level, Report, Result, counted};
 use perfx_resolve::{Facts, IdOptions, can_have_id, dso_name, object_of, sources};
 

@@ -19,12 +19,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
+use perfx_filter::{FilterOptions, SampleChooser, SelectedSamples};
 use perfx_format::read::{Batch, Recording};
 use perfx_format::record::cpumode::{KERNEL_START, USER};
 use perfx_format::sample::{Sample, frames};
 use perfx_format::{Bytes, Feature, Kinds, Layout, Layouts, Record, RecordType, sample_type};
 use perfx_model::address_space::{Dso, Lookup, Machine, Space, moment};
-use perfx_passes::{FilterOptions, SampleChooser, SelectedSamples};
 use perfx_pipeline::{Error, Level, Report, Result, counted};
 use perfx_resolve::{Facts, IdOptions, RecordedIds, dso_name};
 use perfx_trace::Run;

@@ -13,8 +13,8 @@ mod read;
 use std::ops::Range;
 use std::sync::Arc;
 
+use perfx_filter::{ChosenCode, ChosenStack, FilterOptions, SelectedSamples};
 use perfx_format::read::{Batch, Recording};
-use perfx_passes::{ChosenCode, ChosenStack, FilterOptions, SelectedSamples};
 use perfx_pipeline::{Context as _, Level, Report, Result};
 use perfx_resolve::{Facts, IdOptions, Search, dwarf_files};
 

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
+use perfx_filter::FilterOptions;
 use perfx_format::sample::{Count, Read};
 use perfx_format::{Layout, Layouts, Record, sample_type};
-use perfx_passes::FilterOptions;
 use perfx_resolve::{EventFacts, Facts};
 
 use crate::losses::Losses;

@@ -9,10 +9,10 @@ use std::fs::File;
 use std::io::Write;
 
 use ::csv::Writer;
+use perfx_filter::FilterOptions;
 use perfx_format::RecordType;
 use perfx_format::read::Recording;
 use perfx_look::render::{kind_name, push_number};
-use perfx_passes::FilterOptions;
 use perfx_pipeline::{Error, Report, Result, ahead};
 
 use crate::counters::wanted_events;

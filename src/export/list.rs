@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use indexmap::IndexMap;
+use perfx_filter::{FilterOptions, SelectedSamples};
 use perfx_format::read::{Batch, Recording};
 use perfx_format::record::ksymbol::Ksymbol;
 use perfx_format::record::namespaces::{NamespaceKind, Namespaces};
@@ -14,7 +15,6 @@ use perfx_format::{Comm, Kinds, Layout, Layouts, Mmap, Record, RecordType, Task}
 use perfx_look::json::{Decimal, Hex, Text};
 use perfx_model::address_space::{Dso, Identity, KERNEL, Machine, Mapping, Space, moment};
 use perfx_model::tasks::{TaskChanges, Tasks};
-use perfx_passes::{FilterOptions, SelectedSamples};
 use perfx_pipeline::{Level, Report, Result, counted};
 use perfx_resolve::{EventFacts, Facts, dso_name};
 use schemars::JsonSchema;

@@ -14,6 +14,7 @@ use std::io::Write;
 use std::mem;
 use std::sync::Arc;
 
+use perfx_filter::FilterOptions;
 use perfx_format::features::{NrCpus, decode_feature, read_cmdline, read_group_desc, read_str};
 use perfx_format::read::{Form, Recording, TempFiles};
 use perfx_format::record::cpumode;
@@ -22,7 +23,6 @@ use perfx_format::{Bytes, Feature, hex};
 use perfx_look::clock::Clock;
 use perfx_look::trace::{TracePrinter, printers};
 use perfx_model::address_space::{Dso, Machine};
-use perfx_passes::FilterOptions;
 use perfx_pipeline::{Context as _, Error, Report, Result, ensure};
 use sha2::{Digest as _, Sha256};
 

@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use foldhash::fast::RandomState;
 use indexmap::{IndexMap, IndexSet};
+use perfx_filter::{FilterOptions, SampleChooser, SelectedSamples};
 use perfx_format::read::{Batch, Recording};
 use perfx_format::record::deferred::CallchainDeferred;
 use perfx_format::sample::Sample;
 use perfx_format::{Kinds, Layout, Layouts, Record, RecordType, named_pid};
 use perfx_model::address_space::moment;
-use perfx_passes::{FilterOptions, SampleChooser, SelectedSamples};
 use perfx_pipeline::{Report, Result};
 use perfx_resolve::Facts;
 

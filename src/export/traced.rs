@@ -8,10 +8,13 @@ use std::sync::Arc;
 
 use build_id::Object;
 use foldhash::fast::RandomState;
-use perfx_auxtrace::{Clock, Code, CoreSight, Part, Places, Recorded, Survey, UNIT, Work, decode};
+use perfx_auxtrace::{
+    Clock, Code, CoreSight, Part, Places, Recorded, Survey, UNIT, Work, decode, say_faults, say_missing,
+    say_used, traced_code,
+};
+use perfx_filter::FilterOptions;
 use perfx_format::read::Recording;
 use perfx_model::address_space::Dso;
-use perfx_passes::{FilterOptions, say_faults, say_missing, say_used, traced_code};
 use perfx_pipeline::{Context as _, Level, Report, Result, counted, ensure};
 use perfx_resolve::{IdOptions, RecordedIds, object_of};
 use perfx_trace::{

@@ -19,10 +19,10 @@ use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use perfx_filter::{FilterOptions, SelectedSamples};
 use perfx_format::read::{Batch, Recording};
 use perfx_format::{Kinds, RecordType};
 use perfx_look::trace::printers;
-use perfx_passes::{FilterOptions, SelectedSamples};
 use perfx_pipeline::{Level, Purpose, Report, Result, ordered};
 use perfx_resolve::{Facts, IdOptions, Search};
 

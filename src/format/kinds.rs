@@ -268,6 +268,8 @@ impl Kinds {
     pub const NONE: Kinds = Kinds(0);
     /// Every kind, known or not.
     pub const ALL: Kinds = Kinds(u128::MAX);
+    /// The kinds that the kernel writes, which may end in a sample_id trailer.
+    pub const OF_KERNEL: Kinds = Kinds(u64::MAX as u128 - 1);
     /// The kinds that hold parts of a zstd stream of records.
     pub const COMPRESSED: Kinds = Kinds::of(&[RecordType::COMPRESSED, RecordType::COMPRESSED2]);
 
@@ -280,6 +282,9 @@ impl Kinds {
         RecordType::ITRACE_START,
         RecordType::AUX_OUTPUT_HW_ID,
     ]);
+
+    /// Those of [`Kinds::AUX`] that mean nothing when the data is decoded.
+    pub const DECODED_AUX: Kinds = Kinds::AUX.without(RecordType::AUXTRACE_ERROR);
 
     /// The set of these kinds.
     pub const fn of(kinds: &[RecordType]) -> Kinds {
@@ -315,7 +320,7 @@ impl Kinds {
 
     /// The set without this kind (and, from 127 on, without all kinds that share its bit).
     #[must_use]
-    pub fn without(self, kind: RecordType) -> Kinds {
+    pub const fn without(self, kind: RecordType) -> Kinds {
         Kinds(self.0 & !Self::bit(kind.0))
     }
 

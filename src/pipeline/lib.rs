@@ -25,6 +25,7 @@ mod speculate;
 mod stage;
 mod survey;
 mod text;
+mod used_events;
 mod writer;
 
 pub use damage::{Damage, Purpose};
@@ -40,5 +41,11 @@ pub use scan::{scan, scan_both, scan_past, scan_two};
 pub use schedule::Schedule;
 pub use session::{Begin, Cached, Made, Place, Session};
 pub use stage::Stage;
-pub use text::{count, counted, did_you_mean, is_slip, likeness, ranges, seconds, wide_count};
+pub use text::{
+    by_kind, count, counted, did_you_mean, is_slip, likeness, list, ranges, seconds, signed_seconds,
+    wide_count,
+};
+pub use used_events::{
+    UsedEvents, change_attr_of_each, change_attrs, changed_event_desc, leave_out_events, shorten_id_index,
+};
 pub use writer::zeros_before_data;

@@ -7,7 +7,7 @@ use std::ops::{Deref, DerefMut, Range};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use perfx_format::features::{BuildIds, FeatureContext, NrCpus, Repaired, repair};
+use perfx_format::features::{BuildIds, FeatureContext, NrCpus, Repaired, SampleTime, repair};
 use perfx_format::header::{Features, FileHeader};
 use perfx_format::read::{Batch, Form, Recording, TempFiles};
 use perfx_format::record::build_id::BuildIdEntry;
@@ -227,6 +227,15 @@ impl Session {
     pub fn set_feature(&mut self, feature: Feature, section: impl Into<Bytes>) {
         self.features.insert(feature, section.into());
         self.set.insert(feature);
+    }
+
+    /// Keeps feature SAMPLE_TIME true when samples are dropped: sets it, if there is one, to the times of the first and the
+    /// last sample that stay, ns. If none stays, the first is later than the last, and the feature stays as it is.
+    pub fn set_sample_time(&mut self, (first_ns, last_ns): (u64, u64)) {
+        if first_ns <= last_ns && self.feature(Feature::SAMPLE_TIME).is_some() {
+            let section = SampleTime { first_ns, last_ns }.write(self.endian);
+            self.set_feature(Feature::SAMPLE_TIME, section);
+        }
     }
 
     /// Rewrites the sections of features below this one so that every perf reads on after them: a perf that

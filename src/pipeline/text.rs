@@ -1,4 +1,8 @@
-//! Formats numbers and suggests names, for passes and commands.
+//! Formats numbers, times and lists, and suggests names, for passes and commands.
+
+use std::collections::BTreeMap;
+
+use perfx_format::RecordType;
 
 /// How similar two names must be for one to be a typo of the other: the limit of clap's own suggestions.
 const ALIKE: f64 = 0.7;
@@ -60,6 +64,26 @@ pub fn did_you_mean(given: &str, names: impl IntoIterator<Item = impl AsRef<str>
 /// something else.
 pub fn is_slip(given: &str, meant: &str) -> bool {
     strsim::osa_distance(given, meant) <= 2
+}
+
+/// `12 COMM, 3 MMAP`, most first.
+pub fn by_kind(counts: &BTreeMap<RecordType, u64>) -> String {
+    let mut counts: Vec<_> = counts.iter().collect();
+    counts.sort_by_key(|&(kind, &count)| (std::cmp::Reverse(count), *kind));
+    list(counts.into_iter().map(|(kind, &number)| match kind.name() {
+        Some(name) => format!("{} {name}", count(number)),
+        None => format!("{} of unknown kind {}", count(number), kind.0),
+    }))
+}
+
+/// `a, b, c`.
+pub fn list(parts: impl IntoIterator<Item = String>) -> String {
+    parts.into_iter().collect::<Vec<_>>().join(", ")
+}
+
+/// Seconds with nine decimals and a sign.
+pub fn signed_seconds(ns: i64) -> String {
+    format!("{}{} s", if ns < 0 { "-" } else { "" }, seconds(ns.unsigned_abs()))
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ use perfx_export::parquet;
 use perfx_export::pprof::Profile;
 use perfx_export::view::{ViewOptions, view};
 use perfx_export::{Facts, Grouping, NamedStacks, Row, Search, Stacks, Weight};
+use perfx_filter::{FilterOptions, Split, SplitBy};
 use perfx_format::branch_list::{binaries, messages};
 use perfx_format::decode::{decode, decode_attr, issues, misc_names, mmap_build_id};
 use perfx_format::features::{
@@ -43,9 +44,9 @@ use perfx_look::clock::Clock;
 use perfx_look::json::Fields;
 use perfx_look::render::{Style, indented, line, with_odd};
 use perfx_passes::{
-    CombineOptions, Compress, CompressOptions, Decompress, DecompressOptions, FilterOptions, IdOptions,
-    Joined, Merge, MergeOptions, MoreKinds, PassSpec, REGISTRY, Recover, RecoverOptions, ReindexAux,
-    ReindexBuildIds, ReindexIds, ReindexTimes, Split, SplitBy, in_time_order, parse_chain,
+    CombineOptions, Compress, CompressOptions, Decompress, DecompressOptions, IdOptions, Joined, Merge,
+    MergeOptions, MoreKinds, PassSpec, REGISTRY, Recover, RecoverOptions, ReindexAux, ReindexBuildIds,
+    ReindexIds, ReindexTimes, in_time_order, parse_chain,
 };
 use perfx_pipeline::{Level, Outcome, OutputForm, Pass, Report};
 use perfx_trace::{

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use perfx_passes::{Property, SplitBy};
+use perfx_filter::{Property, SplitBy};
 
 use crate::args;
 use crate::filter::{Line, records, samples, seconds};

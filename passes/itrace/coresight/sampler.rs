@@ -2,7 +2,7 @@
 
 use std::mem::take;
 
-use perfx_auxtrace::Task;
+use perfx_auxtrace::{Calls, Change, Task};
 use perfx_format::Layout;
 use perfx_format::record::aux::Auxtrace;
 use perfx_format::record::cpumode;
@@ -11,7 +11,6 @@ use perfx_trace::{Blocks, Event, Fault, Kind, Space, Step};
 
 use super::context::{Clock, Context};
 use super::times::Times;
-use crate::itrace::calls::{Calls, Change};
 use crate::itrace::events::Decoded;
 use crate::itrace::flow::{INTERRUPTED, flow, is_jump, with_word};
 use crate::itrace::losses::Counts;

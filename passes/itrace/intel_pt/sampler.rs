@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use perfx_auxtrace::Task;
+use perfx_auxtrace::{Change, Task};
 use perfx_format::pebs::Items;
 use perfx_format::record::aux::Auxtrace;
 use perfx_format::record::aux_error::AuxtraceError;
@@ -19,7 +19,6 @@ use super::context::Context;
 use super::cycles::{Counted, Counts as Kinds, Cycles};
 use super::events::{Events, Period};
 use super::stacks::Stacks;
-use crate::itrace::calls::Change;
 use crate::itrace::events::Decoded;
 use crate::itrace::flow::{INTERRUPTED, flow, is_jump, with_word};
 use crate::itrace::losses::Counts;

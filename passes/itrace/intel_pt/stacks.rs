@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use perfx_auxtrace::{Calls, Change};
 use perfx_format::record::cpumode::KERNEL_START;
 use perfx_format::sample::{Branch, BranchFlags};
 use perfx_trace::{Blocks, PathId, Space};
 
-use crate::itrace::calls::{Calls, Change};
 use crate::itrace::ring::Ring;
 
 /// The last branches and the calls of the threads in a buffer.

@@ -1,8 +1,8 @@
 //! What `perfx doctor` says of the code that the hardware traces of a recording need and that is not found here.
 
 use anyhow::Result;
-use perfx_auxtrace::{Clock, Known, Needed, Survey};
-use perfx_passes::{IdOptions, traced_code};
+use perfx_auxtrace::{Clock, Known, Needed, Survey, traced_code};
+use perfx_passes::IdOptions;
 use perfx_resolve::{Facts, code_advice, dso_name};
 use schemars::JsonSchema;
 use serde::Serialize;

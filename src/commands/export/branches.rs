@@ -9,9 +9,9 @@ use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use perfx_export::branch_files::BranchFiles;
 use perfx_export::branches::{BranchProfile, Program, SumFormat, say_branches, say_runs};
+use perfx_filter::{FilterOptions, SelectArgs};
 use perfx_format::branch_list::{HEAD, is_branch_list};
 use perfx_format::read::Recording;
-use perfx_passes::{FilterOptions, SelectArgs};
 use perfx_pipeline::{Level, Report, counted};
 
 use super::folder::{check, writable_above, write_files};

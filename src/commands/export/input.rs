@@ -9,8 +9,9 @@ use std::thread::{self, JoinHandle};
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use perfx_export::{ChosenCalls, EventFacts, Facts, Grouping, Search, Stacks};
+use perfx_filter::{Filter, FilterOptions, SelectArgs};
 use perfx_format::read::Recording;
-use perfx_passes::{ConvertCallchain, Filter, FilterOptions, IdOptions, Itrace, SelectArgs, has_trace};
+use perfx_passes::{ConvertCallchain, IdOptions, Itrace, has_trace};
 use perfx_pipeline::{Error, Job, Level, Outcome, Output, OutputForm, Pass, Report, count};
 
 use crate::args::{ThreadArgs, Usage, usage};

@@ -10,8 +10,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use perfx_auxtrace::{Calls, Change};
 use perfx_format::sample::FlowFlags;
-use perfx_passes::{Calls, Change};
 use perfx_pipeline::Result;
 use perfx_resolve::Frame;
 

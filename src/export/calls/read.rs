@@ -2,13 +2,13 @@
 
 use foldhash::fast::RandomState;
 use indexmap::IndexSet;
+use perfx_filter::SampleChooser;
 use perfx_format::read::Batch;
 use perfx_format::record::aux::Auxtrace;
 use perfx_format::record::cpumode::{KERNEL, KERNEL_START, USER};
 use perfx_format::sample::{FlowFlags, Sample};
 use perfx_format::{Kinds, Layouts, Record, RecordType};
 use perfx_model::address_space::moment;
-use perfx_passes::SampleChooser;
 use perfx_pipeline::Result;
 use perfx_resolve::Facts;
 

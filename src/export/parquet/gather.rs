@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use indexmap::IndexSet;
+use perfx_filter::{FilterOptions, SampleChooser, SelectedSamples};
 use perfx_format::read::{Batch, Recording};
 use perfx_format::record::cpumode::{GUEST_KERNEL, GUEST_USER, KERNEL, KERNEL_START, USER};
 use perfx_format::record::deferred::CallchainDeferred;
@@ -15,7 +16,6 @@ use perfx_format::sample::{BranchFlags, Branches, Sample, Weight as Cost};
 use perfx_format::{Kinds, Layout, Layouts, Record, RecordType, sample_type as st};
 use perfx_look::trace::TracePrinter;
 use perfx_model::address_space::{Machine, moment};
-use perfx_passes::{FilterOptions, SampleChooser, SelectedSamples};
 use perfx_pipeline::{Report, Result};
 use perfx_resolve::Facts;
 

@@ -5,6 +5,7 @@
 
 use std::fs::File;
 
+use perfx_auxtrace::{say_spe_losses, say_unknown_threads};
 use perfx_format::read::{Batch, Recording};
 use perfx_format::record::aux::Auxtrace;
 use perfx_format::record::cpumode::{KERNEL, KERNEL_START, USER};
@@ -13,7 +14,6 @@ use perfx_format::spe::{events, operation_details, operation_name};
 use perfx_format::{Feature, Layouts};
 use perfx_model::address_space::{self, Machine, Space};
 use perfx_model::spe::{AuxData, Running, TaskChange, TracedRecord, is_of_memory};
-use perfx_passes::{say_spe_losses, say_unknown_threads};
 use perfx_pipeline::{Context as _, Level, Report, Result, scan};
 
 use super::history::signed;

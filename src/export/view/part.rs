@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
+use perfx_filter::SampleChooser;
 use perfx_format::read::Batch;
 use perfx_format::record::aux_error::AuxtraceError;
 use perfx_format::record::cpumode::USER;
@@ -10,7 +11,6 @@ use perfx_format::record::deferred::CallchainDeferred;
 use perfx_format::sample::{Sample, cookie_of, frames};
 use perfx_format::{Layouts, Record, RecordType, sample_type};
 use perfx_model::address_space::moment;
-use perfx_passes::SampleChooser;
 use perfx_pipeline::Result;
 use perfx_resolve::{Frame, frame_at};
 

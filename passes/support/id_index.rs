@@ -1,0 +1,286 @@
+//! Finds out which ids ID_INDEX records list, and what the records reveal of the others.
+
+use std::collections::{HashMap, HashSet};
+
+use perfx_format::record::aux::Auxtrace;
+use perfx_format::record::header_records::HeaderRecord;
+use perfx_format::record::id_index::{ANY, IdEntry, IdIndex, write_id_index};
+use perfx_format::{Endian, Layouts, Origin, Record, RecordType};
+use perfx_pipeline::{Result, Session};
+
+/// An entry for an id of the host about which nothing else is known.
+pub(crate) fn unknown(id: u64) -> IdEntry {
+    IdEntry { id, idx: ANY, cpu: ANY, tid: ANY, ..IdEntry::default() }
+}
+
+/// True if neither CPU nor thread is known.
+pub(crate) fn is_unknown(entry: &IdEntry) -> bool {
+    (entry.cpu, entry.tid) == (ANY, ANY)
+}
+
+/// An ID_INDEX record that can be changed.
+#[derive(Clone, Debug)]
+pub(crate) struct Index {
+    /// The new place of its entries.
+    pub(crate) at: Slot,
+    pub(crate) entries: Vec<IdEntry>,
+    /// True if it has the second array.
+    pub(crate) long: bool,
+    /// True if it must be rewritten.
+    pub(crate) changed: bool,
+}
+
+/// A place among the records of the input.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Slot {
+    Instead(Origin),
+    Before(Origin),
+    After(Origin),
+}
+
+impl Index {
+    /// From an ID_INDEX record.
+    pub(crate) fn read(index: &IdIndex<'_>, origin: Origin) -> Index {
+        Index {
+            at: Slot::Instead(origin),
+            entries: index.entries().collect(),
+            long: index.has_machines(),
+            changed: !index.is_count_right(),
+        }
+    }
+
+    pub(crate) fn write(&self, endian: Endian) -> Vec<Vec<u8>> {
+        write_id_index(&self.entries, self.long, endian)
+    }
+}
+
+/// The results of the first survey.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Found {
+    pub(crate) indexes: Vec<Index>,
+    /// The first AUXTRACE_INFO.
+    info: Option<Origin>,
+    /// Events of pipe data among its records: the place and the ids of each.
+    late: Vec<(Origin, Vec<u64>)>,
+    queues: Queues,
+}
+
+impl Found {
+    /// Takes in a record of kind ID_INDEX, AUXTRACE_INFO, AUXTRACE or HEADER_ATTR.
+    pub(crate) fn learn(&mut self, record: &Record<'_>) -> Result<()> {
+        if let Some(index) = IdIndex::of(record) {
+            let index = Index::read(&index, record.origin());
+            // A guest's ring buffers are numbered separately.
+            let host = index.entries.iter().filter(|entry| entry.machine_pid == 0);
+            host.for_each(|entry| self.queues.learn(entry.cpu, entry.tid, entry.idx));
+            self.indexes.push(index);
+            return Ok(());
+        }
+        match record.kind() {
+            RecordType::AUXTRACE_INFO => self.info = self.info.or(Some(record.origin())),
+            RecordType::AUXTRACE => {
+                let signed = |value: u32| i64::from(value as i32) as u64;
+                if let Some(Auxtrace { idx, tid, cpu, .. }) = Auxtrace::of(record) {
+                    self.queues.learn(signed(cpu), signed(tid), idx.into());
+                }
+            }
+            _ => {
+                if let Some(HeaderRecord::Event(event)) = HeaderRecord::read(record)? {
+                    self.late.push((record.origin(), event.ids));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn join(&mut self, later: Found) {
+        self.indexes.extend(later.indexes);
+        self.info = self.info.or(later.info);
+        self.late.extend(later.late);
+        self.queues.join(later.queues);
+    }
+
+    /// All ids with their events, in the order of the attrs, without duplicates.
+    pub(crate) fn ids(&self, session: &Session) -> Vec<(u64, usize)> {
+        each_once(session.events.iter().map(|event| &event.ids).chain(self.late.iter().map(|(_, ids)| ids)))
+    }
+
+    /// True if there is an ID_INDEX, or AUX data that needs one.
+    pub(crate) fn is_needed(&self) -> bool {
+        !self.indexes.is_empty() || self.info.is_some()
+    }
+
+    /// The ids missing in the index, if the recording has or needs one.
+    pub(crate) fn missing(&self, ids: &[(u64, usize)]) -> Vec<(u64, usize)> {
+        let there: HashSet<u64> =
+            self.indexes.iter().flat_map(|index| &index.entries).map(|entry| entry.id).collect();
+        let needed = self.is_needed();
+        // 0 does not belong to any event.
+        let lacks = |(id, _): &&(u64, usize)| needed && *id != 0 && !there.contains(id);
+        ids.iter().filter(lacks).copied().collect()
+    }
+
+    /// Entries for the `wanted` ids, with what the index and the records reveal about them.
+    pub(crate) fn entries(
+        &self,
+        ids: &[(u64, usize)],
+        wanted: &[(u64, usize)],
+        seen: &HashMap<u64, Seen>,
+    ) -> Vec<IdEntry> {
+        let events: HashMap<u64, usize> = ids.iter().copied().collect();
+        // If one id of an event disproves a fact, it is disproved for all ids of the event, because they were
+        // opened in the same way.
+        let mut alike: HashMap<usize, IdEntry> = HashMap::new();
+        let one = IdEntry::default();
+        for entry in self.indexes.iter().flat_map(|index| &index.entries) {
+            let Some(&event) = events.get(&entry.id) else { continue };
+            let alike = alike.entry(event).or_insert(one);
+            alike.cpu = if entry.cpu == ANY { ANY } else { alike.cpu };
+            alike.tid = if entry.tid == ANY { ANY } else { alike.tid };
+            alike.machine_pid = alike.machine_pid.max(entry.machine_pid);
+        }
+        for (id, seen) in seen {
+            let Some(&event) = events.get(id) else { continue };
+            let alike = alike.entry(event).or_insert(one);
+            alike.cpu = if seen.cpu == Always::Several { ANY } else { alike.cpu };
+            alike.tid = if seen.tid == Always::Several { ANY } else { alike.tid };
+        }
+        let entry = |&(id, event): &(u64, usize)| {
+            let alike = alike.get(&event).copied().unwrap_or(one);
+            let seen = seen.get(&id).copied().unwrap_or_default();
+            let proven = |seen, alike| match seen {
+                Always::This(value) if alike != ANY => value.into(),
+                _ => ANY,
+            };
+            let (cpu, tid) = (proven(seen.cpu, alike.cpu), proven(seen.tid, alike.tid));
+            let host = alike.machine_pid == 0;
+            IdEntry {
+                id,
+                idx: if host { self.queues.of(cpu, tid) } else { ANY },
+                cpu,
+                tid,
+                machine_pid: alike.machine_pid,
+                vcpu: if host { 0 } else { ANY },
+            }
+        };
+        wanted.iter().map(entry).collect()
+    }
+
+    /// Moves records to the right place: before the first AUXTRACE_INFO, but after the attrs of their ids.
+    /// Returns the number of moved records, and where added ids go if there is no index.
+    pub(crate) fn put_in_order(&mut self) -> (u64, Option<Slot>) {
+        let attrs = self.late.last().map(|(origin, _)| *origin);
+        let early = |origin: Origin| attrs.is_some_and(|attrs| origin.is_before(attrs));
+        let info = self.info.filter(|info| !early(*info));
+        let places: Vec<_> = self.indexes.iter().map(|index| index.at).collect();
+        let origin = |slot: &Slot| match *slot {
+            Slot::Instead(origin) | Slot::Before(origin) | Slot::After(origin) => origin,
+        };
+        let in_time = |slot: &&Slot| {
+            let origin = origin(slot);
+            !early(origin) && info.is_none_or(|info| origin.is_before(info))
+        };
+        let first = places.iter().find(in_time).map(origin);
+        let anchor = match (first, info) {
+            (Some(first), _) => Some(Slot::After(first)),
+            (None, Some(info)) => Some(Slot::Before(info)),
+            (None, None) => attrs.map(Slot::After),
+        };
+        let mut moved = 0;
+        for index in &mut self.indexes {
+            let misplaced = early(origin(&index.at)) || first.is_none();
+            if let Some(anchor) = anchor.filter(|_| misplaced) {
+                (index.at, index.changed) = (anchor, true);
+                moved += 1;
+            }
+        }
+        (moved, anchor)
+    }
+}
+
+/// Ids with the index of their event, without duplicates.
+pub(crate) fn each_once<'a>(events: impl Iterator<Item = &'a Vec<u64>>) -> Vec<(u64, usize)> {
+    let mut known = HashSet::new();
+    let ids = events.enumerate().flat_map(|(event, ids)| ids.iter().map(move |&id| (id, event)));
+    ids.filter(|(id, _)| known.insert(*id)).collect()
+}
+
+/// The CPU, or the thread if there is one per thread, of each ring buffer. `None`: several.
+#[derive(Clone, Debug, Default)]
+struct Queues(HashMap<(u64, u64), Option<u64>>);
+
+impl Queues {
+    fn owner(cpu: u64, tid: u64) -> Option<(u64, u64)> {
+        if cpu != ANY { Some((cpu, ANY)) } else { Some((ANY, tid)).filter(|_| tid != ANY) }
+    }
+
+    fn learn(&mut self, cpu: u64, tid: u64, idx: u64) {
+        if let Some(owner) = Queues::owner(cpu, tid) {
+            let known = self.0.entry(owner).or_insert(Some(idx));
+            *known = known.filter(|&known| known == idx);
+        }
+    }
+
+    fn join(&mut self, later: Queues) {
+        for (owner, idx) in later.0 {
+            let known = self.0.entry(owner).or_insert(idx);
+            *known = known.filter(|&known| idx == Some(known));
+        }
+    }
+
+    fn of(&self, cpu: u64, tid: u64) -> u64 {
+        Queues::owner(cpu, tid).and_then(|owner| *self.0.get(&owner)?).unwrap_or(ANY)
+    }
+}
+
+/// What the records of an id reveal: CPU and thread.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Seen {
+    cpu: Always,
+    tid: Always,
+}
+
+/// A value that has been the same in all records so far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Always {
+    #[default]
+    Never,
+    This(u32),
+    Several,
+}
+
+impl Always {
+    fn and(&mut self, other: Always) {
+        *self = match (*self, other) {
+            (Always::Never, other) => other,
+            (this, Always::Never) => this,
+            (this, other) if this == other => this,
+            _ => Always::Several,
+        };
+    }
+}
+
+impl Seen {
+    /// What one record reveals, and about which id.
+    pub(crate) fn of(record: &Record<'_>, layouts: &Layouts) -> Option<(u64, Seen)> {
+        let layout = layouts.layout_of(record)?;
+        // perf itself writes LOST_SAMPLES and records without a time: they have no CPU.
+        if record.kind() == RecordType::LOST_SAMPLES || layout.time(record) == Some(0) {
+            return None;
+        }
+        let tid = match layout.pid_tid(record) {
+            // The thread has ended.
+            None | Some((_, u32::MAX)) => Always::Never,
+            // An idle CPU: an event for one thread never sees that.
+            Some((_, 0)) => Always::Several,
+            Some((_, tid)) => Always::This(tid),
+        };
+        let cpu = layout.cpu(record).map_or(Always::Never, Always::This);
+        Some((layout.id(record)?, Seen { cpu, tid }))
+    }
+
+    pub(crate) fn and(&mut self, other: Seen) {
+        self.cpu.and(other.cpu);
+        self.tid.and(other.tid);
+    }
+}

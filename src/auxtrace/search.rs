@@ -1,0 +1,26 @@
+//! Searches for the code that ran.
+
+use perfx_format::Endian;
+use perfx_format::header::Features;
+use perfx_resolve::{IdOptions, RecordedIds, can_have_id, kcore_of, object_of, recorded_on, sources};
+
+use crate::clock::Clock;
+use crate::image::{Code, Known};
+use crate::survey::Recorded;
+
+/// The code of a recording with these build-ids, features, byte order and name, searched for in the places of `places`.
+pub fn traced_code<T>(
+    places: &IdOptions,
+    recorded: &mut Recorded<T>,
+    clock: Clock,
+    ids: &RecordedIds,
+    (features, endian, name): (&Features, Endian, &str),
+) -> Code {
+    let known = recorded.dsos().map(|(dso, flags, pid)| {
+        let is_file = can_have_id(dso, flags);
+        is_file.then(|| Known { object: object_of(dso, pid), id: ids.get(dso) })
+    });
+    let known = known.collect();
+    let sources = sources(places, !places.no_files(), &recorded_on(features, endian));
+    Code::new(recorded, clock, known, sources, kcore_of(name))
+}

@@ -1,0 +1,261 @@
+//! Decides what AUX data is kept for a window, and cuts it out of its chunks.
+//!
+//! Data of Arm SPE is cut into records, each with its time. Data of Intel PT is cut at PSB packets, where a
+//! decoder can begin: what is between two of them is kept if the time between them meets the window. Chunks of
+//! other data, and of data without times, are kept as a whole: an AUX record has the time by which the data up
+//! to its end was written.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::ops::Range;
+
+use perfx_format::intel_pt::psbs;
+use perfx_format::record::aux::{Aux, Auxtrace, AuxtraceInfo};
+use perfx_format::record::pt_info::PtInfo;
+use perfx_format::record::time_conv::TimeConv;
+use perfx_format::spe::pieces;
+use perfx_format::{Layouts, Record};
+
+use crate::choice::FilterOptions;
+use crate::time::Windows;
+
+/// What is known about the AUX data: the AUX records of each buffer, which belongs to a CPU or else to a
+/// thread, and the times of its PSB packets.
+#[derive(Debug, Default)]
+pub(crate) struct Chunks {
+    buffers: HashMap<Buffer, Vec<Written>>,
+    synced: HashMap<Buffer, Vec<Synced>>,
+    /// The tracers, and how their counters convert to times.
+    is_spe: bool,
+    is_pt: bool,
+    is_other: bool,
+    spe_time: Option<TimeConv>,
+    pt_time: Option<TimeConv>,
+    /// Samples of sched:sched_switch say which thread was traced.
+    pub(crate) needs_switches: bool,
+    /// The earliest counter with which the data of a chunk of Arm SPE begins.
+    spe_first: Option<u64>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Buffer {
+    Cpu(u32),
+    Thread(u32),
+}
+
+impl Buffer {
+    fn of(auxtrace: &Auxtrace) -> Buffer {
+        if auxtrace.cpu == Auxtrace::ANY { Buffer::Thread(auxtrace.tid) } else { Buffer::Cpu(auxtrace.cpu) }
+    }
+}
+
+/// `start..end` of the AUX stream was written by that time.
+#[derive(Clone, Copy, Debug)]
+struct Written {
+    start: u64,
+    end: u64,
+    time: u64,
+}
+
+/// The counter at the first and at the last PSB packet of a chunk that begins at `offset` of the AUX stream.
+#[derive(Clone, Copy, Debug)]
+struct Synced {
+    offset: u64,
+    first: u64,
+    last: u64,
+}
+
+/// A record of Arm SPE begins within so many bytes of a chunk.
+const FRONT: usize = 4096;
+
+/// What is kept of a chunk.
+pub(crate) enum Kept<'r> {
+    All,
+    Nothing,
+    /// These bytes, the first of which was at this offset of the AUX stream.
+    Part(u64, Cow<'r, [u8]>),
+}
+
+impl Chunks {
+    /// Takes in a record that describes AUX data, or that has some. With `scan`, data is searched for PSB
+    /// packets.
+    pub(crate) fn learn(&mut self, record: &Record<'_>, layouts: &Layouts, scan: bool) {
+        if let Some(info) = AuxtraceInfo::of(record) {
+            let (is_spe, is_pt) = (info.is_spe(), info.is_pt());
+            self.is_spe |= is_spe;
+            self.is_pt |= is_pt;
+            self.is_other |= !is_spe && !is_pt;
+            self.needs_switches |= PtInfo::of(record).is_some_and(|info| info.switches == PtInfo::BY_SAMPLES);
+            self.pt_time = self.pt_time.or(AuxtraceInfo::pt_time(record));
+        }
+        self.spe_time = self.spe_time.or(TimeConv::of(record));
+        if let Some(auxtrace) = Auxtrace::of(record).filter(|_| scan) {
+            let data = record.payload();
+            let front = &data[..data.len().min(FRONT)];
+            let first = pieces(front, auxtrace.offset).find_map(|(_, record)| record?.timestamp);
+            self.spe_first = self.spe_first.into_iter().chain(first).min();
+            let times = || psbs(record.payload()).filter_map(|psb| psb.near(auxtrace.reference));
+            if let Some(first) = times().next() {
+                let last = times().last().unwrap_or(first);
+                let synced = Synced { offset: auxtrace.offset, first, last };
+                self.synced.entry(Buffer::of(&auxtrace)).or_default().push(synced);
+            }
+        }
+        let Some(layout) = layouts.layout_of(record) else { return };
+        let Some((aux, time)) = Aux::of(record).zip(layout.time(record)) else { return };
+        let written = Written { start: aux.offset, end: aux.offset.saturating_add(aux.size), time };
+        let thread = layout.pid_tid(record).map(|(_, tid)| Buffer::Thread(tid));
+        for buffer in layout.cpu(record).map(Buffer::Cpu).into_iter().chain(thread) {
+            self.buffers.entry(buffer).or_default().push(written);
+        }
+    }
+
+    pub(crate) fn join(&mut self, later: Chunks) {
+        for (buffer, written) in later.buffers {
+            self.buffers.entry(buffer).or_default().extend(written);
+        }
+        for (buffer, synced) in later.synced {
+            self.synced.entry(buffer).or_default().extend(synced);
+        }
+        self.is_spe |= later.is_spe;
+        self.is_pt |= later.is_pt;
+        self.needs_switches |= later.needs_switches;
+        self.is_other |= later.is_other;
+        self.spe_time = self.spe_time.or(later.spe_time);
+        self.pt_time = self.pt_time.or(later.pt_time);
+        self.spe_first = self.spe_first.into_iter().chain(later.spe_first).min();
+    }
+
+    /// The times of the first and the last data, as far as they are known.
+    pub(crate) fn range(&self) -> Option<(u64, u64)> {
+        let written = || self.buffers.values().flatten().map(|written| written.time);
+        let synced = || {
+            let conv = self.pt_time.filter(|_| self.is_pt);
+            let counters = self.synced.values().flatten().flat_map(|synced| [synced.first, synced.last]);
+            counters.filter_map(move |counter| Some(conv?.time(counter)))
+        };
+        let spe = self.spe_first.zip(self.spe_time.filter(|_| self.is_spe));
+        let times = || synced().chain(written()).chain(spe.map(|(first, conv)| conv.time(first)));
+        times().min().zip(times().max())
+    }
+
+    pub(crate) fn sorted(mut self) -> Chunks {
+        self.buffers.values_mut().for_each(|written| written.sort_by_key(|written| written.time));
+        self.synced.values_mut().for_each(|synced| synced.sort_by_key(|synced| synced.offset));
+        self
+    }
+
+    /// What is kept of an AUXTRACE record. With `owned`, what lies between two PSB packets belongs to the time
+    /// of the first one only, so that it is in one part of a split recording.
+    pub(crate) fn cut<'r>(
+        &self,
+        record: &Record<'r>,
+        options: &FilterOptions,
+        windows: &Windows,
+        owned: bool,
+    ) -> Kept<'r> {
+        let Some(auxtrace) = Auxtrace::of(record) else { return Kept::All };
+        let Auxtrace { cpu, tid, .. } = auxtrace;
+        let is_of_cpu = cpu == Auxtrace::ANY || options.cpu.allows(|cpus| cpus.contains(&cpu));
+        let has_thread = cpu == Auxtrace::ANY && tid != Auxtrace::ANY;
+        if !is_of_cpu || has_thread && !options.tid.allows(|&wanted| wanted == tid) {
+            return Kept::Nothing;
+        }
+        if windows.are_all() {
+            return Kept::All;
+        }
+        let (data, base) = (record.payload(), auxtrace.offset);
+        let ranges = match (self.is_spe, self.is_pt, self.is_other) {
+            (true, false, false) => self.spe_time.and_then(|conv| spe_ranges(data, base, conv, windows)),
+            (false, true, false) => {
+                self.pt_time.and_then(|conv| self.pt_ranges(data, &auxtrace, conv, windows, owned))
+            }
+            _ => None,
+        };
+        match ranges {
+            Some(ranges) => part(data, base, &ranges),
+            None if self.may_meet(&auxtrace, windows) => Kept::All,
+            None => Kept::Nothing,
+        }
+    }
+
+    /// Whether a chunk may hold data of the windows. Data without AUX records may.
+    fn may_meet(&self, auxtrace: &Auxtrace, windows: &Windows) -> bool {
+        let Some(written) = self.buffers.get(&Buffer::of(auxtrace)) else { return true };
+        let (start, end) = (auxtrace.offset, auxtrace.offset.saturating_add(auxtrace.size));
+        let before = written.iter().filter(|written| written.end <= start).map(|written| written.time).max();
+        let inside = |written: &&Written| written.start < end && written.end > start;
+        let until = written.iter().filter(inside).map(|written| written.time).max();
+        until.is_none_or(|until| windows.meet(before.unwrap_or(0), until))
+    }
+
+    /// The ranges of Intel PT between two PSB packets that are kept; `None` if the buffer has no times.
+    fn pt_ranges(
+        &self,
+        data: &[u8],
+        auxtrace: &Auxtrace,
+        conv: TimeConv,
+        windows: &Windows,
+        owned: bool,
+    ) -> Option<Vec<Range<usize>>> {
+        let synced = self.synced.get(&Buffer::of(auxtrace))?;
+        let next = synced.partition_point(|synced| synced.offset < auxtrace.offset);
+        // The data before the first packet belongs to the last one of an earlier chunk.
+        let before = next.checked_sub(1).and_then(|before| synced.get(before));
+        let behind = synced[next..].iter().find(|synced| synced.offset > auxtrace.offset);
+        let first = (0, before.map_or(0, |synced| conv.time(synced.last)));
+        let last = (data.len(), behind.map_or(u64::MAX, |synced| conv.time(synced.first)));
+        let inside = psbs(data).filter_map(|psb| Some((psb.at, conv.time(psb.near(auxtrace.reference)?))));
+        let points: Vec<(usize, u64)> = [first].into_iter().chain(inside).chain([last]).collect();
+        let mut ranges: Vec<Range<usize>> = Vec::new();
+        for pair in points.windows(2) {
+            let ((start, from), (end, to)) = (pair[0], pair[1]);
+            let until = if owned { from } else { to.saturating_sub(1).max(from) };
+            if start < end && windows.meet(from, until) {
+                add(&mut ranges, start..end);
+            }
+        }
+        Some(ranges)
+    }
+}
+
+/// Adds a range behind the others.
+fn add(ranges: &mut Vec<Range<usize>>, range: Range<usize>) {
+    match ranges.last_mut() {
+        Some(last) if last.end == range.start => last.end = range.end,
+        _ => ranges.push(range),
+    }
+}
+
+/// The records of Arm SPE in the windows; `None` if records have no times. A record without one has that of
+/// the record before.
+fn spe_ranges(data: &[u8], base: u64, conv: TimeConv, windows: &Windows) -> Option<Vec<Range<usize>>> {
+    let (mut ranges, mut is_kept) = (Vec::new(), None);
+    for (range, record) in pieces(data, base) {
+        if let Some(counter) = record.and_then(|record| record.timestamp) {
+            let time = conv.time(counter);
+            is_kept = Some(windows.meet(time, time));
+        }
+        if is_kept.unwrap_or(true) {
+            add(&mut ranges, range);
+        }
+    }
+    // With END packets only, all are kept, and the chunk is kept or not as a whole.
+    is_kept.map(|_| ranges)
+}
+
+/// These ranges of the data of a chunk that begins at `base`.
+fn part<'r>(data: &'r [u8], base: u64, ranges: &[Range<usize>]) -> Kept<'r> {
+    let Some(first) = ranges.first() else { return Kept::Nothing };
+    let offset = base.saturating_add(first.start as u64);
+    match ranges {
+        [all] if *all == (0..data.len()) => Kept::All,
+        [one] if one.len().is_multiple_of(8) => Kept::Part(offset, Cow::Borrowed(&data[one.clone()])),
+        ranges => {
+            let mut kept: Vec<u8> = ranges.iter().flat_map(|range| &data[range.clone()]).copied().collect();
+            // Zeros are padding of both tracers.
+            kept.resize(kept.len().next_multiple_of(8), 0);
+            Kept::Part(offset, Cow::Owned(kept))
+        }
+    }
+}

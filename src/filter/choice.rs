@@ -1,0 +1,594 @@
+//! Defines the options of `filter`: which values of each property of a sample are kept or excluded.
+
+use std::ops::{Range, RangeInclusive};
+
+use clap::Args;
+use perfx_format::RecordType;
+use perfx_format::event_name::{EventName, without_modifiers};
+use perfx_format::record::namespaces::NamespaceKind;
+use perfx_model::address_space::{Dso, Machine};
+use perfx_pipeline::{Context as _, Error, Level, Report, Result, ensure};
+use regex::bytes::Regex;
+
+use crate::fields::Condition;
+use crate::time::{Point, Window};
+use perfx_resolve::{IdOptions, SymbolArgs, dso_name};
+
+/// A value is selected if it is in `only`, unless that is empty, and not in `not`.
+#[derive(Clone, Debug)]
+pub(crate) struct Selection<T> {
+    pub(crate) only: Vec<T>,
+    pub(crate) not: Vec<T>,
+}
+
+impl<T> Default for Selection<T> {
+    fn default() -> Self {
+        Selection { only: Vec::new(), not: Vec::new() }
+    }
+}
+
+impl<T> Selection<T> {
+    fn new(only: Vec<List<T>>, not: Vec<List<T>>) -> Selection<T> {
+        Selection { only: united(only), not: united(not) }
+    }
+
+    pub(crate) fn is_set(&self) -> bool {
+        !self.only.is_empty() || !self.not.is_empty()
+    }
+
+    pub(crate) fn allows(&self, is: impl Fn(&T) -> bool) -> bool {
+        (self.only.is_empty() || self.only.iter().any(&is)) && !self.not.iter().any(&is)
+    }
+
+    pub(crate) fn excludes(&self, is: impl Fn(&T) -> bool) -> bool {
+        self.not.iter().any(is)
+    }
+}
+
+/// The values of an option that takes a list.
+#[derive(Clone, Debug)]
+pub(crate) struct List<T>(pub(crate) Vec<T>);
+
+/// Which times to take.
+#[derive(Args, Clone, Debug, Default)]
+pub struct WindowArgs {
+    /// Time windows START,STOP (STOP exclusive): seconds of the recording's clock, as perf script shows them,
+    /// +DURATION after the first sample, or RFC 3339; either end may be left out. Or parts of the recording:
+    /// 10%-20%, 90%- for the last tenth, 10%/2 for the second tenth
+    #[arg(long, value_name = "WINDOW", value_parser = windows)]
+    time: Vec<List<Window>>,
+    /// The moments before TIME, and a tenth as long after it: TIME is as in --time, and DURATION is 10ms unless given
+    #[arg(long, value_name = "TIME[,DURATION]", value_parser = Window::parse_around)]
+    around: Vec<Window>,
+}
+
+/// Which samples to take. Lists have commas between their parts, and regular expressions match the whole name.
+#[derive(Args, Clone, Debug, Default)]
+pub struct SelectArgs {
+    #[command(flatten)]
+    window: WindowArgs,
+    /// Keep samples of these processes
+    #[arg(long, value_name = "PID,…", value_parser = pids)]
+    pid: Vec<List<u32>>,
+    /// Exclude samples of these processes
+    #[arg(long, value_name = "PID,…", value_parser = pids)]
+    exclude_pid: Vec<List<u32>>,
+    /// Keep samples of these threads
+    #[arg(long, value_name = "TID,…", value_parser = tids)]
+    tid: Vec<List<u32>>,
+    /// Exclude samples of these threads
+    #[arg(long, value_name = "TID,…", value_parser = tids)]
+    exclude_tid: Vec<List<u32>>,
+    /// Keep samples of threads whose name matches at that time
+    #[arg(short = 'c', long, value_name = "REGEX,…", value_parser = regexes)]
+    comm: Vec<List<Regex>>,
+    /// Exclude samples of threads whose name matches at that time
+    #[arg(long, value_name = "REGEX,…", value_parser = regexes)]
+    exclude_comm: Vec<List<Regex>>,
+    /// Keep samples on these CPUs, such as 0-3,8
+    #[arg(short = 'C', long, value_name = "CPUS", value_parser = cpus)]
+    cpu: Vec<List<RangeInclusive<u32>>>,
+    /// Exclude samples on these CPUs
+    #[arg(long, value_name = "CPUS", value_parser = cpus)]
+    exclude_cpu: Vec<List<RangeInclusive<u32>>>,
+    /// Keep samples of events whose name matches, with or without its modifiers; a name may have commas, too
+    #[arg(short = 'e', long, value_name = "REGEX,…", value_parser = EventList::parse)]
+    event: Vec<EventList>,
+    /// Exclude samples of events whose name matches
+    #[arg(long, value_name = "REGEX,…", value_parser = EventList::parse)]
+    exclude_event: Vec<EventList>,
+    /// Keep samples whose instruction pointer is in a file whose path or last path component matches
+    #[arg(short = 'd', long, value_name = "REGEX,…", value_parser = regexes)]
+    dso: Vec<List<Regex>>,
+    /// Exclude samples whose instruction pointer is in a matching file
+    #[arg(long, value_name = "REGEX,…", value_parser = regexes)]
+    exclude_dso: Vec<List<Regex>>,
+    /// Keep samples of cgroups whose path matches
+    #[arg(long, value_name = "REGEX,…", value_parser = regexes)]
+    cgroup: Vec<List<Regex>>,
+    /// Exclude samples of cgroups whose path matches
+    #[arg(long, value_name = "REGEX,…", value_parser = regexes)]
+    exclude_cgroup: Vec<List<Regex>>,
+    /// Keep samples of threads in these network namespaces at that time, by their inodes, which `perfx list namespaces`
+    /// and `ls -Li /proc/PID/ns/net` show (perf record --namespaces)
+    #[arg(long, value_name = "INODE,…", value_parser = inodes)]
+    netns: Vec<List<u64>>,
+    /// Keep samples of threads in these PID namespaces
+    #[arg(long, value_name = "INODE,…", value_parser = inodes)]
+    pidns: Vec<List<u64>>,
+    /// Keep samples of threads in these mount namespaces
+    #[arg(long, value_name = "INODE,…", value_parser = inodes)]
+    mntns: Vec<List<u64>>,
+    /// Keep samples of threads in these user namespaces
+    #[arg(long, value_name = "INODE,…", value_parser = inodes)]
+    userns: Vec<List<u64>>,
+    /// Keep samples of threads in these UTS namespaces
+    #[arg(long, value_name = "INODE,…", value_parser = inodes)]
+    utsns: Vec<List<u64>>,
+    /// Keep samples of threads in these IPC namespaces
+    #[arg(long, value_name = "INODE,…", value_parser = inodes)]
+    ipcns: Vec<List<u64>>,
+    /// Keep samples of threads in these cgroup namespaces
+    #[arg(long, value_name = "INODE,…", value_parser = inodes)]
+    cgroupns: Vec<List<u64>>,
+    /// Keep samples of the host, or of the guest run by this host process
+    #[arg(long, value_name = "host|PID,…", value_parser = machines)]
+    machine: Vec<List<Machine>>,
+    /// Exclude samples of the host, or of the guest run by this host process
+    #[arg(long, value_name = "host|PID,…", value_parser = machines)]
+    exclude_machine: Vec<List<Machine>>,
+    /// Keep samples with a matching function on their stack: the function itself, or one that it called, was running.
+    /// Inlined calls and callers in recorded stacks (perf record --call-graph dwarf) count, too
+    #[arg(long, value_name = "REGEX,…", value_parser = functions)]
+    symbol: Vec<List<Regex>>,
+    /// Exclude samples with a matching function on their stack
+    #[arg(long, value_name = "REGEX,…", value_parser = functions)]
+    exclude_symbol: Vec<List<Regex>>,
+    /// Keep samples of which the innermost function matches
+    #[arg(long, value_name = "REGEX,…", value_parser = functions)]
+    leaf: Vec<List<Regex>>,
+    /// Keep samples of tracepoints whose own fields fulfil a condition: FIELD OPERATOR VALUE, with the operators ==, !=,
+    /// <, <=, >, >=, and ~ for texts with *, ? and [a-z]; several with &&, || and parentheses
+    #[arg(id = "where", long = "where", value_name = "CONDITION", value_parser = Condition::parse)]
+    conditions: Vec<Condition>,
+    #[command(flatten)]
+    search: SymbolArgs,
+}
+
+impl SelectArgs {
+    /// True if the user said where to search for symbols.
+    pub fn searches(&self) -> bool {
+        self.search.is_given()
+    }
+
+    /// True if samples are selected by their functions.
+    pub fn chooses_functions(&self) -> bool {
+        !(self.symbol.is_empty() && self.exclude_symbol.is_empty() && self.leaf.is_empty())
+    }
+
+    /// The places where symbols are searched for.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`SymbolArgs::options`].
+    pub fn ids(&self) -> Result<IdOptions> {
+        self.search.clone().options()
+    }
+}
+
+/// What to cut out.
+#[derive(Args, Clone, Debug, Default)]
+pub struct FilterArgs {
+    #[command(flatten)]
+    select: SelectArgs,
+    /// Of the records that belong to events (SAMPLE, SWITCH, THROTTLE, READ, LOST), keep only these kinds
+    #[arg(long, value_name = "KIND,…", value_parser = kinds)]
+    kind: Vec<List<RecordType>>,
+    /// Exclude all records of these kinds
+    #[arg(long, value_name = "KIND,…", value_parser = kinds)]
+    exclude_kind: Vec<List<RecordType>>,
+    /// Keep mappings, names and forks of all processes
+    #[arg(long)]
+    keep_all_sideband: bool,
+    /// Leave out events without samples, and build-ids of files that no process maps
+    #[arg(long)]
+    drop_unused: bool,
+}
+
+/// The options, with the lists of repeated options merged.
+#[derive(Clone, Debug, Default)]
+pub struct FilterOptions {
+    pub(crate) windows: Vec<Window>,
+    pub(crate) pid: Selection<u32>,
+    pub(crate) tid: Selection<u32>,
+    pub(crate) cpu: Selection<RangeInclusive<u32>>,
+    pub(crate) comm: Selection<Regex>,
+    pub(crate) event: Selection<EventList>,
+    pub(crate) dso: Selection<Regex>,
+    pub(crate) cgroup: Selection<Regex>,
+    pub(crate) kind: Selection<RecordType>,
+    pub(crate) machine: Selection<Machine>,
+    /// For each kind of namespace that is selected, the inodes.
+    pub(crate) namespaces: Vec<(NamespaceKind, Vec<u64>)>,
+    /// The functions on the stack.
+    pub(crate) symbol: Selection<Regex>,
+    /// The innermost function.
+    pub(crate) leaf: Selection<Regex>,
+    /// What the fields of tracepoints must fulfil.
+    pub(crate) conditions: Vec<Condition>,
+    /// Where to search for symbols.
+    pub(crate) search: IdOptions,
+    /// True to keep mappings, names and forks of all processes, including ended ones.
+    pub(crate) keep_all_sideband: bool,
+    /// True to drop events without samples, and build-ids of files that no process maps.
+    pub(crate) drop_unused: bool,
+    /// True for the parts of a recording that is split by event: each drops the events of which others have samples.
+    pub(crate) drop_others: bool,
+    /// True for the parts of a recording that is split by the names of threads.
+    pub(crate) names_threads: bool,
+}
+
+impl TryFrom<SelectArgs> for FilterOptions {
+    type Error = Error;
+
+    fn try_from(args: SelectArgs) -> Result<FilterOptions> {
+        let namespaces = [
+            (NamespaceKind::Net, args.netns),
+            (NamespaceKind::Pid, args.pidns),
+            (NamespaceKind::Mnt, args.mntns),
+            (NamespaceKind::User, args.userns),
+            (NamespaceKind::Uts, args.utsns),
+            (NamespaceKind::Ipc, args.ipcns),
+            (NamespaceKind::Cgroup, args.cgroupns),
+        ];
+        let namespaces = namespaces.into_iter().map(|(kind, inodes)| (kind, united(inodes)));
+        Ok(FilterOptions {
+            namespaces: namespaces.filter(|(_, inodes)| !inodes.is_empty()).collect(),
+            pid: Selection::new(args.pid, args.exclude_pid),
+            tid: Selection::new(args.tid, args.exclude_tid),
+            cpu: Selection::new(args.cpu, args.exclude_cpu),
+            comm: Selection::new(args.comm, args.exclude_comm),
+            event: Selection { only: args.event, not: args.exclude_event },
+            dso: Selection::new(args.dso, args.exclude_dso),
+            cgroup: Selection::new(args.cgroup, args.exclude_cgroup),
+            machine: Selection::new(args.machine, args.exclude_machine),
+            symbol: Selection::new(args.symbol, args.exclude_symbol),
+            leaf: Selection::new(args.leaf, Vec::new()),
+            conditions: args.conditions,
+            search: args.search.options()?,
+            ..args.window.into()
+        })
+    }
+}
+
+impl From<WindowArgs> for FilterOptions {
+    fn from(args: WindowArgs) -> FilterOptions {
+        let windows = united(args.time).into_iter().chain(args.around).collect();
+        FilterOptions { windows, ..FilterOptions::default() }
+    }
+}
+
+impl TryFrom<FilterArgs> for FilterOptions {
+    type Error = Error;
+
+    fn try_from(args: FilterArgs) -> Result<FilterOptions> {
+        Ok(FilterOptions {
+            kind: Selection::new(args.kind, args.exclude_kind),
+            keep_all_sideband: args.keep_all_sideband,
+            drop_unused: args.drop_unused,
+            ..args.select.try_into()?
+        })
+    }
+}
+
+fn united<T>(lists: Vec<List<T>>) -> Vec<T> {
+    lists.into_iter().flat_map(|List(list)| list).collect()
+}
+
+impl FilterOptions {
+    /// True if nothing is selected, so that the output would equal the input.
+    pub fn is_empty(&self) -> bool {
+        self.windows.is_empty() && !self.chooses_samples() && !self.kind.is_set() && !self.drop_unused
+    }
+
+    /// True if events may be dropped.
+    pub(crate) fn drops_events(&self) -> bool {
+        self.drop_unused || self.drop_others
+    }
+
+    /// True if CPUs or machines are excluded, which have no names to compare with.
+    pub(crate) fn excludes_numbers(&self) -> bool {
+        !self.cpu.not.is_empty() || !self.machine.not.is_empty()
+    }
+
+    /// True if samples are selected by their event.
+    pub fn chooses_events(&self) -> bool {
+        self.event.is_set()
+    }
+
+    /// For each of these events, true if what was sampled of it is selected.
+    pub fn wanted_events<'n>(&self, names: impl Iterator<Item = &'n [u8]> + Clone) -> Vec<bool> {
+        let selection = self.event.of_names(names.clone());
+        names.map(|name| selection.allows(|regex| is_event(regex, name))).collect()
+    }
+
+    /// True if a filter selects samples, so processes without kept samples can go.
+    pub(crate) fn chooses_samples(&self) -> bool {
+        let by_name = self.comm.is_set() || self.event.is_set() || self.dso.is_set() || self.cgroup.is_set();
+        let by_number = self.pid.is_set() || self.tid.is_set() || self.cpu.is_set() || self.machine.is_set();
+        let by_namespace = !self.namespaces.is_empty();
+        by_number || by_name || by_namespace || self.chooses_functions() || !self.conditions.is_empty()
+    }
+
+    /// True if samples are selected by their functions.
+    pub fn chooses_functions(&self) -> bool {
+        self.symbol.is_set() || self.leaf.is_set()
+    }
+
+    /// How often a recording is read before it is known which samples are selected.
+    pub fn readings(&self) -> u64 {
+        match self.is_empty() {
+            true => 0,
+            false if self.chooses_functions() => 3,
+            false => 1,
+        }
+    }
+
+    /// The same at all times, and whatever code ran: what selects samples by the task and the CPU they are of.
+    pub fn of_tasks(&self) -> FilterOptions {
+        let (dso, symbol, leaf) = Default::default();
+        FilterOptions { windows: Vec::new(), dso, symbol, leaf, ..self.clone() }
+    }
+
+    /// Only the times, as half-open ranges in ns.
+    pub fn at(times: &[Range<u64>]) -> FilterOptions {
+        FilterOptions::default().with_times(times)
+    }
+
+    /// The same, but at these times instead of those that were given.
+    #[must_use]
+    pub fn with_times(&self, times: &[Range<u64>]) -> FilterOptions {
+        let window =
+            |times: &Range<u64>| Window::Between(Some(Point::At(times.start)), Some(Point::At(times.end)));
+        let mut windows: Vec<Window> = times.iter().map(window).collect();
+        if windows.is_empty() {
+            // Without one, all would be selected.
+            windows.push(window(&(0..0)));
+        }
+        FilterOptions { windows, ..self.clone() }
+    }
+
+    pub(crate) fn needs_task(&self) -> bool {
+        self.pid.is_set() || self.tid.is_set() || self.comm.is_set() || !self.namespaces.is_empty()
+    }
+}
+
+fn list<T>(text: &str, part: impl Fn(&str) -> Result<T>) -> Result<List<T>> {
+    Ok(List(text.split(',').map(|text| part(text.trim())).collect::<Result<_>>()?))
+}
+
+fn windows(text: &str) -> Result<List<Window>> {
+    Window::parse(text).map(List)
+}
+
+fn pids(text: &str) -> Result<List<u32>> {
+    list(text, |text| text.parse().map_err(|_| Error::new(format!("`{text}` is not a PID"))))
+}
+
+fn tids(text: &str) -> Result<List<u32>> {
+    list(text, |text| text.parse().map_err(|_| Error::new(format!("`{text}` is not a TID"))))
+}
+
+fn inodes(text: &str) -> Result<List<u64>> {
+    let what = "is not the inode of a namespace, such as 4026531840";
+    list(text, |text| text.parse().map_err(|_| Error::new(format!("`{text}` {what}"))))
+}
+
+fn cpus(text: &str) -> Result<List<RangeInclusive<u32>>> {
+    let cpu = |text: &str| {
+        text.trim().parse().map_err(|_| Error::new(format!("`{text}` is not a CPU: give 2 or 0-3")))
+    };
+    list(text, |text| {
+        let (first, last) = text.split_once('-').unwrap_or((text, text));
+        let (first, last) = (cpu(first)?, cpu(last)?);
+        ensure!(first <= last, "CPU {first} is greater than CPU {last}: give the smaller one first");
+        Ok(first..=last)
+    })
+}
+
+fn kinds(text: &str) -> Result<List<RecordType>> {
+    list(text, |text| {
+        RecordType::parse(text)
+            .with_context(|| format!("`{text}` is not a kind of record; `perfx dump` shows their names"))
+    })
+}
+
+fn machines(text: &str) -> Result<List<Machine>> {
+    list(text, |text| match text {
+        "host" => Ok(Machine::Host),
+        pid => Ok(Machine::Guest(
+            pid.parse().map_err(|_| Error::new(format!("`{pid}` is neither `host` nor a PID")))?,
+        )),
+    })
+}
+
+/// A regular expression of [`regexes`], as the user wrote it.
+pub(crate) fn written(regex: &Regex) -> &str {
+    regex.as_str().trim_start_matches("^(?:").trim_end_matches(")$")
+}
+
+/// The parts of a list; a comma separates them unless it is inside brackets, also those of templates.
+fn parts(text: &str) -> Vec<&str> {
+    parts_outside(text, |_, _| false)
+}
+
+/// The same, but commas at which `is_inside`, of the part up to there and the rest, do not separate either.
+fn parts_outside(text: &str, is_inside: impl Fn(&str, &str) -> bool) -> Vec<&str> {
+    let (mut parts, mut from, mut depth) = (Vec::new(), 0, 0u32);
+    for (at, char) in text.char_indices() {
+        // Behind these, `<` and `>` are not brackets.
+        let operators = ["operator", "operator<", "operator>", "-"];
+        match char {
+            '<' | '>' if operators.iter().any(|before| text[..at].ends_with(before)) => {}
+            '(' | '[' | '{' | '<' => depth += 1,
+            ')' | ']' | '}' | '>' => depth = depth.saturating_sub(1),
+            ',' if depth == 0 && !is_inside(&text[from..at], &text[at..]) => {
+                parts.push(&text[from..at]);
+                from = at + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(&text[from..]);
+    parts
+}
+
+/// Parses a list of regular expressions.
+pub(crate) fn regexes(text: &str) -> Result<List<Regex>> {
+    Ok(List(parts(text).into_iter().map(whole).collect::<Result<_>>()?))
+}
+
+/// The same, but what is not a regular expression is the name of a function: `operator[](int)`.
+fn functions(text: &str) -> Result<List<Regex>> {
+    let function = |part| whole(part).or_else(|_| whole(&regex::escape(part)));
+    Ok(List(parts(text).into_iter().map(function).collect::<Result<_>>()?))
+}
+
+/// Matches a whole name.
+fn whole(part: &str) -> Result<Regex> {
+    // `[kernel.kallsyms]` is a name; as a regular expression it would match a single character.
+    let inner = part.strip_prefix('[').and_then(|part| part.strip_suffix(']'));
+    let named = inner.is_some_and(|inner| inner.len() > 1 && !inner.contains(['[', ']', '\\', '^', '-']));
+    let pattern = if named { regex::escape(part) } else { part.to_owned() };
+    // The parser's message draws a picture; its last line says what is wrong.
+    Regex::new(&format!("^(?:{pattern})$")).map_err(|error| {
+        let error = error.to_string();
+        let what = error.lines().last().unwrap_or_default().trim_start_matches("error: ");
+        Error::new(format!("`{part}` is not a regular expression: {what}"))
+    })
+}
+
+/// A value of an option that selects events.
+#[derive(Clone, Debug)]
+pub struct EventList {
+    /// The value, which may be the name of an event.
+    whole: String,
+    /// What it is as a list of regular expressions.
+    list: Vec<Regex>,
+}
+
+impl EventList {
+    /// Parses a list of regular expressions. A comma between the slashes of `cpu/event=0x3c,umask=0/` is part of a name.
+    ///
+    /// # Errors
+    ///
+    /// A part is not a regular expression.
+    pub fn parse(text: &str) -> Result<EventList> {
+        // Those of breakpoints are not in pairs: `mem:0x1234/8:rw`.
+        let is_inside = |part: &str, rest: &str| {
+            part.matches('/').count() % 2 == 1 && rest.contains('/') && !part.trim_start().starts_with("mem:")
+        };
+        let list = parts_outside(text, is_inside).into_iter().map(whole).collect::<Result<_>>()?;
+        Ok(EventList { whole: text.to_owned(), list })
+    }
+
+    /// The regular expressions to look for among events with these names: if one of them is the whole value, only that.
+    fn regexes<'n>(&self, mut names: impl Iterator<Item = &'n [u8]>) -> Vec<Regex> {
+        let is_whole = |name| [name, without_modifiers(name)].contains(&self.whole.as_bytes());
+        if self.whole.contains(',')
+            && names.any(is_whole)
+            && let Ok(name) = whole(&regex::escape(&self.whole))
+        {
+            return vec![name];
+        }
+        self.list.clone()
+    }
+}
+
+impl Selection<EventList> {
+    /// The regular expressions to look for among events with these names.
+    pub(crate) fn of_names<'n>(&self, names: impl Iterator<Item = &'n [u8]> + Clone) -> Selection<Regex> {
+        let all = |lists: &[EventList]| lists.iter().flat_map(|list| list.regexes(names.clone())).collect();
+        Selection { only: all(&self.only), not: all(&self.not) }
+    }
+}
+
+/// Matches an event's name, with or without its modifiers.
+pub(crate) fn is_event(regex: &Regex, name: &[u8]) -> bool {
+    regex.is_match(name) || regex.is_match(without_modifiers(name))
+}
+
+/// True for each event whose name matches one of the regular expressions. Warns of those that match no event.
+pub fn named_events(events: &[EventName], chosen: &[EventList], report: &mut Report) -> Vec<bool> {
+    let names = events.iter().map(|event| &event.name[..]);
+    let regexes: Vec<Regex> = chosen.iter().flat_map(|list| list.regexes(names.clone())).collect();
+    for regex in regexes.iter().filter(|regex| !events.iter().any(|event| is_event(regex, &event.name))) {
+        let all = perfx_pipeline::list(
+            events.iter().map(|event| String::from_utf8_lossy(&event.name).into_owned()),
+        );
+        let what = format!("no event matches `{}`; the events are {all}", written(regex));
+        report.say(Level::Warning, what);
+    }
+    events.iter().map(|event| regexes.iter().any(|regex| is_event(regex, &event.name))).collect()
+}
+
+/// Matches a function's name, or is it: the names of C++ have parentheses.
+pub(crate) fn is_function(regex: &Regex, name: &[u8]) -> bool {
+    regex.is_match(name) || written(regex).as_bytes() == name
+}
+
+/// Matches a DSO's name in the recording, or the name under which it is shown and has its build-id.
+pub(crate) fn is_dso(regex: &Regex, dso: &Dso) -> bool {
+    is_file(regex, &dso.name) || is_file(regex, dso_name(dso))
+}
+
+/// Matches a file's whole path or its last component, as in perf.
+pub(crate) fn is_file(regex: &Regex, name: &[u8]) -> bool {
+    let last = name.rsplit(|&byte| byte == b'/').next().unwrap_or(name);
+    regex.is_match(name) || regex.is_match(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// perfx listed `Tab<int, 1u>::fast(long)`, and as a filter that was `Tab<int` and ` 1u>::fast(long)`.
+    #[test]
+    fn functions_of_cpp_are_taken_as_they_are_listed() {
+        for name in [
+            "Tab<int, 1u>::fast(long)",
+            "std::vector<int, std::allocator<int> >::operator[](unsigned long)",
+            "bool operator< <char, A>(A const&, A const&)",
+            "A::operator->() const",
+            "f(int, std::function<void (int, int)>)",
+        ] {
+            let List(list) = functions(&format!("main,{name},f")).unwrap();
+            assert_eq!(list.len(), 3, "{name}");
+            assert!(is_function(&list[1], name.as_bytes()), "{name}");
+        }
+        assert!(regexes("a{1,2},[b,c],d->e,(f|g,h)").unwrap().0.len() == 4);
+        assert!(regexes("[a").is_err());
+    }
+
+    #[test]
+    fn the_names_of_events_may_have_commas() {
+        let events: [&[u8]; 4] = [b"cpu/event=0x3c,umask=0/u", b"cs", b"a,cs", b"mem:0x10/8:rw"];
+        let wanted = |value: &str| {
+            let event = Selection { only: vec![EventList::parse(value).unwrap()], not: Vec::new() };
+            FilterOptions { event, ..FilterOptions::default() }.wanted_events(events.into_iter())
+        };
+        for (value, expected) in [
+            ("cpu/event=0x3c,umask=0/", [true, false, false, false]),
+            ("cpu/event=0x3c,umask=0/u", [true, false, false, false]),
+            ("cpu/.*,umask=0/,cs", [true, true, false, false]),
+            ("cs,cpu/event=0x3c,umask=0/", [true, true, false, false]),
+            ("a,cs", [false, false, true, false]),
+            ("b,cs", [false, true, false, false]),
+            ("mem:0x10/8:rw,cs", [false, true, false, true]),
+            ("mem:0x10/8:rw,cpu/event=0x3c,umask=0/", [true, false, false, true]),
+        ] {
+            assert_eq!(wanted(value), expected, "{value}");
+        }
+        assert!(EventList::parse("[a").is_err());
+    }
+}

@@ -1,0 +1,322 @@
+//! Decides which samples are kept.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::{Arc, OnceLock};
+
+use perfx_format::event_name::names_of;
+use perfx_format::features::{ClockData, SampleTime};
+use perfx_format::header::Features;
+use perfx_format::read::{Batch, SampleSpan};
+use perfx_format::record::namespaces::NamespaceKind;
+use perfx_format::sample::{Read, Sample};
+use perfx_format::{
+    Endian, Event, Feature, Layout, Layouts, Record, RecordType, Task, named_pid, sample_type,
+};
+use perfx_model::address_space::{AddressSpaces, KERNEL, Lookup, moment};
+use perfx_model::guests::Guests;
+use perfx_model::tasks::{Process, TaskKey, Tasks};
+use perfx_pipeline::{Place, Result, bail};
+use regex::bytes::Regex;
+
+use crate::aux::Chunks;
+use crate::choice::{self, FilterOptions};
+use crate::fields::{Condition, EventCondition};
+use crate::functions::{FunctionLookup, Functions};
+use crate::gathered::Gathered;
+use crate::hints::Hints;
+use crate::kept_kinds::OF_PROCESS;
+use crate::time::{Window, Windows};
+use crate::unused::Unused;
+use perfx_resolve::dso_name;
+
+/// A thread's caches for finding the process and the file of a sample.
+#[derive(Debug)]
+pub(crate) struct Lookups {
+    /// Only with `--dso`.
+    files: Option<Lookup>,
+    /// Only with `--symbol` or `--leaf`, and when functions are named.
+    functions: Option<FunctionLookup>,
+    /// The process of the record before.
+    last: Option<Process>,
+}
+
+/// The state for deciding whether a sample is kept.
+#[derive(Debug)]
+pub(crate) struct Chooser {
+    pub(crate) options: Arc<FilterOptions>,
+    pub(crate) windows: Windows,
+    pub(crate) guests: Guests,
+    pub(crate) tasks: Tasks,
+    pub(crate) spaces: Option<Arc<AddressSpaces>>,
+    /// Indexed by the DSO's number in `spaces`.
+    pub(crate) dsos: Vec<bool>,
+    pub(crate) events: Vec<bool>,
+    /// Only with `--where`.
+    conditions: Vec<EventCondition>,
+    pub(crate) cgroups: HashSet<u64>,
+    pub(crate) chunks: Chunks,
+    pub(crate) unused: Unused,
+    pub(crate) samples: u64,
+    pub(crate) batches: BTreeMap<Place, Arc<SampleSpan>>,
+    pub(crate) has_time: bool,
+    pub(crate) hints: Hints,
+    /// Set when the functions are named, if samples are selected by them. Until then, all functions are taken.
+    functions: OnceLock<Arc<Functions>>,
+    /// Why the recording's own statement about the times of its samples is not believed.
+    pub(crate) doubt: Option<String>,
+}
+
+/// True if two spans of time overlap by at least half of the longer one.
+pub(crate) fn are_alike(one: (u64, u64), other: (u64, u64)) -> bool {
+    let length = |from: u64, to: u64| to.checked_sub(from).map_or(0, |length| u128::from(length) + 1);
+    let shared = length(one.0.max(other.0), one.1.min(other.1));
+    shared * 2 >= length(one.0, one.1).max(length(other.0, other.1))
+}
+
+impl Chooser {
+    pub(crate) fn new(
+        gathered: Gathered,
+        options: &Arc<FilterOptions>,
+        (events, features, endian): (&[Event], &Features, Endian),
+    ) -> Result<Chooser> {
+        let layouts = Layouts::new(events);
+        let has = |field: &dyn Fn(&perfx_format::Layout) -> bool| layouts.all().iter().any(field);
+        let missing = [
+            (!options.windows.is_empty() && !layouts.has_time(), "the time (perf record --timestamp)"),
+            (options.cpu.is_set() && !has(&|l| l.sample.cpu.is_some()), "the CPU (perf record --sample-cpu)"),
+            (options.needs_task() && !has(&|l| l.sample.tid.is_some()), "pid and tid"),
+            (options.dso.is_set() && !has(&|l| l.sample.ip.is_some()), "the instruction pointer"),
+            (
+                options.cgroup.is_set() && !has(&|l| l.sample_type & sample_type::CGROUP != 0),
+                "the cgroup (perf record --all-cgroups)",
+            ),
+        ];
+        if let Some((_, what)) = missing.iter().find(|(missing, _)| *missing) {
+            bail!("no event of this recording records {what}, so samples can't be selected by it");
+        }
+        if !options.namespaces.is_empty() && gathered.tasks.namespaces().is_empty() {
+            bail!(
+                "the recording does not name the namespaces of its tasks (perf record --namespaces), so samples \
+                 can't be selected by them"
+            );
+        }
+        if options.event.is_set() && gathered.samples > 0 {
+            layouts.check_ids()?;
+        }
+        let said = features.get(&Feature::SAMPLE_TIME).and_then(|section| SampleTime::read(section, endian));
+        // perf also uses the feature, even if the samples differ slightly.
+        let said = said.map(|time| (time.first_ns, time.last_ns)).filter(|&(_, last)| last > 0);
+        let mut doubt = None;
+        let range = match (said, gathered.range()) {
+            (Some(said), Some(is))
+                if options.windows.iter().any(Window::is_relative) && !are_alike(said, is) =>
+            {
+                doubt = Some(format!(
+                    "feature SAMPLE_TIME says {} to {} ns, but samples are from {} to {} ns; --time uses the \
+                     samples' times (perfx reindex --times repairs the feature)",
+                    said.0, said.1, is.0, is.1
+                ));
+                is
+            }
+            // A recording of AUX data often has no samples.
+            (said, is) => said.or(is).or_else(|| gathered.chunks.range()).unwrap_or((0, 0)),
+        };
+        let clock = features.get(&Feature::CLOCK_DATA).and_then(|section| ClockData::read(section, endian));
+        let windows = Windows::new(&options.windows, range, clock)?;
+        let events_of = events;
+        let names = names_of(events, features, &[], endian, &gathered.names);
+        let mut hints = Hints::default();
+        hints.of_times(&windows, range);
+        let event_names = names.iter().map(|event| &event.name[..]);
+        let of_events = options.event.of_names(event_names.clone());
+        hints.of_names(("event", "events"), &of_events, event_names.clone(), choice::is_event);
+        let is = |regex: &Regex, name: &[u8]| regex.is_match(name);
+        // No COMM names the idle task of each CPU.
+        let idle = Some(&b"swapper"[..]).filter(|name| options.comm.excludes(|regex| regex.is_match(name)));
+        let comms = gathered.tasks.names().chain(idle);
+        hints.of_names(("comm", "threads"), &options.comm, comms, is);
+        hints.of_names(
+            ("cgroup", "cgroups"),
+            &options.cgroup,
+            gathered.cgroups.values().map(|name| &**name),
+            is,
+        );
+        hints.of_tasks(("pid", "process", "processes"), &options.pid, &gathered.tasks);
+        hints.of_tasks(("tid", "thread", "threads"), &options.tid, &gathered.tasks);
+        for (kind, inodes) in &options.namespaces {
+            hints.of_namespaces(*kind, inodes, gathered.tasks.namespaces());
+        }
+        // One after the other, so that the memory for building them is not needed for both at once.
+        let tasks = Tasks::new(gathered.tasks, &gathered.guests);
+        let spaces = gathered.changes.map(|changes| Arc::new(AddressSpaces::new(changes)));
+        let dso_names = spaces.iter().flat_map(|spaces| spaces.dsos()).map(|(dso, _)| dso_name(dso));
+        hints.of_names(("dso", "dsos"), &options.dso, dso_names, choice::is_file);
+        let events = event_names.map(|name| of_events.allows(|regex| choice::is_event(regex, name)));
+        let dsos = spaces.iter().flat_map(|spaces| spaces.dsos());
+        let dsos = dsos.map(|(dso, _)| options.dso.allows(|regex| choice::is_dso(regex, dso)));
+        let chosen = |name: &[u8]| options.cgroup.allows(|regex| regex.is_match(name));
+        let conditions = match options.conditions.is_empty() {
+            true => Vec::new(),
+            false => Condition::for_events(&options.conditions, events_of, features, endian)?,
+        };
+        Ok(Chooser {
+            conditions,
+            windows,
+            tasks,
+            guests: gathered.guests,
+            dsos: dsos.collect(),
+            spaces: spaces.clone(),
+            events: events.collect(),
+            cgroups: gathered.cgroups.iter().filter(|(_, name)| chosen(name)).map(|(&id, _)| id).collect(),
+            chunks: gathered.chunks.sorted(),
+            unused: gathered.unused,
+            samples: gathered.samples,
+            batches: gathered.batches,
+            has_time: layouts.has_time(),
+            options: options.clone(),
+            hints,
+            functions: OnceLock::new(),
+            doubt,
+        })
+    }
+
+    pub(crate) fn lookups(&self) -> Lookups {
+        let functions = self.functions.get().cloned().map(FunctionLookup::new);
+        Lookups { files: self.spaces.clone().map(Lookup::new), functions, last: None }
+    }
+
+    /// Decides by these functions from now on.
+    pub(crate) fn set_functions(&self, functions: Functions) {
+        let set = self.functions.set(Arc::new(functions));
+        debug_assert!(set.is_ok(), "they are named once");
+    }
+
+    /// What the options that match nothing could have meant.
+    pub(crate) fn all_hints(&self) -> impl Iterator<Item = &Hints> {
+        std::iter::once(&self.hints).chain(self.functions.get().map(|functions| &functions.hints))
+    }
+
+    /// The samples of a batch; `None` if it has none.
+    pub(crate) fn samples_of(&self, batch: &Batch) -> Option<&SampleSpan> {
+        self.batches.get(&Place::of_batch(batch)?).map(|samples| &**samples)
+    }
+
+    /// True if a batch may hold samples that are kept, by their times, and by their processes if an index lists these.
+    pub(crate) fn may_choose_of(&self, batch: &Batch) -> bool {
+        let pid = &self.options.pid;
+        let of_pid = |pids: &[u32]| pids.iter().any(|known| pid.allows(|wanted| wanted == known));
+        self.samples_of(batch).is_some_and(|samples| {
+            self.windows.meet(samples.first, samples.last)
+                && (!pid.is_set() || samples.pids.as_deref().is_none_or(of_pid))
+        })
+    }
+
+    /// For a sample or another event record that is kept, its process and its time.
+    pub(crate) fn choose(
+        &self,
+        record: &Record<'_>,
+        layouts: &Layouts,
+        lookups: &mut Lookups,
+    ) -> Option<(Option<Process>, u64)> {
+        let layout = layouts.layout_of(record)?;
+        let options = &*self.options;
+        let time = moment(record, Some(layout), layouts);
+        if !self.windows.meet(time, time) || !options.kind.allows(|&kind| kind == record.kind()) {
+            return None;
+        }
+        let is_sample = record.kind() == RecordType::SAMPLE;
+        if options.event.is_set() && !self.is_of_chosen_event(record, layout, layouts) {
+            return None;
+        }
+        if options.cpu.is_set() {
+            let cpu = layout.cpu(record);
+            options.cpu.allows(|cpus| cpu.is_some_and(|cpu| cpus.contains(&cpu))).then_some(())?;
+        }
+        let task = layout.pid_tid(record);
+        let process = task.map(|(pid, _)| self.process_of(record, layouts, pid, time, lookups.last));
+        lookups.last = process;
+        // The process of lost records is unknown.
+        if record.kind() == RecordType::LOST {
+            return Some((None, time));
+        }
+        options.pid.allows(|&pid| task.is_some_and(|task| task.0 == pid)).then_some(())?;
+        options.tid.allows(|&tid| task.is_some_and(|task| task.1 == tid)).then_some(())?;
+        if options.machine.is_set() {
+            let machine = self.guests.machine(record, layouts, task.map(|task| task.0));
+            options.machine.allows(|&wanted| wanted == machine).then_some(())?;
+        }
+        if options.comm.is_set() {
+            let machine = self.guests.machine(record, layouts, task.map(|task| task.0));
+            let name = task.map(|(_, tid)| self.tasks.name(machine, tid, time));
+            options
+                .comm
+                .allows(|regex| name.as_ref().is_some_and(|name| regex.is_match(name)))
+                .then_some(())?;
+        }
+        if !options.namespaces.is_empty() {
+            let machine = self.guests.machine(record, layouts, task.map(|task| task.0));
+            let own = self.tasks.namespaces(machine, task?.1, time)?;
+            let is_in = |(kind, inodes): &(NamespaceKind, Vec<u64>)| {
+                own.inode(*kind).is_some_and(|inode| inodes.contains(&inode))
+            };
+            options.namespaces.iter().all(is_in).then_some(())?;
+        }
+        if options.dso.is_set() && is_sample {
+            let pid = task.map(|task| task.0);
+            let space = self.guests.space(record, layouts, pid, record.cpumode());
+            let hit = lookups.files.as_mut().zip(space).zip(layout.ip(record));
+            let hit = hit.and_then(|((lookup, space), ip)| lookup.find(space, ip, time));
+            let nowhere = || options.dso.allows(|_| false);
+            hit.map_or_else(nowhere, |hit| self.dsos[hit.dso as usize]).then_some(())?;
+        }
+        if options.cgroup.is_set() && is_sample {
+            let cgroup = Sample::parse(record, layout).ok().and_then(|sample| sample.cgroup);
+            let nowhere = || options.cgroup.allows(|_| false);
+            cgroup.map_or_else(nowhere, |id| self.cgroups.contains(&id)).then_some(())?;
+        }
+        if is_sample && !options.conditions.is_empty() {
+            let condition = self.conditions.get(layouts.event_of(record)?)?;
+            let raw = Sample::parse(record, layout).ok()?.raw?;
+            condition.is_true(raw, record.endian()).then_some(())?;
+        }
+        if is_sample && let Some(functions) = &mut lookups.functions {
+            functions.allows((record, layouts), layout, time, options).then_some(())?;
+        }
+        Some((process, time))
+    }
+
+    /// True if the record's event is chosen, or that of a counter which the sample read: perf takes it for a sample of
+    /// each event whose counter gained.
+    fn is_of_chosen_event(&self, record: &Record<'_>, layout: &Layout, layouts: &Layouts) -> bool {
+        let is_chosen = |event: Option<usize>| event.and_then(|event| self.events.get(event)) == Some(&true);
+        let mut counts = Read::of_sample(record, layout).into_iter().flat_map(|read| read.counts());
+        is_chosen(layouts.event_of(record))
+            || counts.any(|count| is_chosen(count.id.and_then(|id| layouts.event_of_id(id))))
+    }
+
+    /// The process whose samples need a record of kinds [`OF_PROCESS`] or [`OF_ALL`](crate::kept_kinds::OF_ALL); `None`
+    /// if those of all processes do.
+    pub(crate) fn process_that_needs(&self, record: &Record<'_>, layouts: &Layouts) -> Option<Process> {
+        let kind = record.kind();
+        let pid = named_pid(record).filter(|&pid| OF_PROCESS.contains(&kind) && pid != KERNEL)?;
+        if matches!(kind, RecordType::MMAP | RecordType::MMAP2) && record.is_of_kernel() {
+            return None;
+        }
+        let forked = Task::of(record).filter(|_| kind == RecordType::FORK && layouts.has_time());
+        let time =
+            forked.map_or_else(|| moment(record, layouts.layout_of(record), layouts), |task| task.time);
+        Some(self.process_of(record, layouts, pid, time, None))
+    }
+
+    /// The process of a record. `last` is that of the record before.
+    pub(crate) fn process_of(
+        &self,
+        record: &Record<'_>,
+        layouts: &Layouts,
+        pid: u32,
+        time: u64,
+        last: Option<Process>,
+    ) -> Process {
+        self.tasks.process_after(last, TaskKey::of(record, layouts, pid).space(&self.guests), time)
+    }
+}

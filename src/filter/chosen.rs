@@ -1,0 +1,111 @@
+//! Records which samples are kept, and what they need.
+
+use std::collections::{HashMap, HashSet};
+
+use perfx_format::sample::{Sample, deferred_cookie};
+use perfx_format::{Layouts, Record, sample_type};
+use perfx_model::tasks::{Process, Processes};
+use perfx_pipeline::Place;
+
+use crate::chooser::{Chooser, Lookups};
+
+/// The results of the second survey.
+#[derive(Debug, Default)]
+pub(crate) struct ChosenSamples {
+    pub(crate) samples: u64,
+    /// The number of kept samples of each event.
+    pub(crate) by_event: Vec<u64>,
+    pub(crate) processes: Processes,
+    /// The process of the previous sample, to save lookups in the set.
+    pub(crate) last: Option<Process>,
+    /// Cookies of call chains whose user part comes later.
+    pub(crate) cookies: HashSet<u64>,
+    /// The places of the first and the last kept sample in the file.
+    pub(crate) places: Option<(Place, Place)>,
+    pub(crate) times: Option<(u64, u64)>,
+    /// Batches with kept samples, and their number. Then the current batch, and its number before.
+    pub(crate) batches: HashMap<Place, u64>,
+    pub(crate) batch: Option<Place>,
+    pub(crate) before: u64,
+}
+
+impl ChosenSamples {
+    pub(crate) fn look_at(
+        &mut self,
+        record: &Record<'_>,
+        layouts: &Layouts,
+        chooser: &Chooser,
+        lookups: &mut Lookups,
+    ) {
+        if let Some((process, time)) = chooser.choose(record, layouts, lookups) {
+            self.take(record, layouts, process, time);
+        }
+    }
+
+    pub(crate) fn take(
+        &mut self,
+        record: &Record<'_>,
+        layouts: &Layouts,
+        process: Option<Process>,
+        time: u64,
+    ) {
+        self.samples += 1;
+        if let Some(process) = process.filter(|&process| self.last != Some(process)) {
+            self.last = Some(process);
+            self.processes.insert(process);
+        }
+        self.of_event(layouts.event_of(record));
+        let layout = layouts.layout_of(record);
+        // A group's counters are named by their ids, so readers need all events of the group.
+        if let Some(layout) = layout.filter(|layout| layout.sample_type & sample_type::READ != 0)
+            && let Some(read) = Sample::parse(record, layout).ok().and_then(|sample| sample.read)
+        {
+            read.counts().for_each(|count| self.of_event(count.id.and_then(|id| layouts.event_of_id(id))));
+        }
+        self.cookies.extend(layout.and_then(|layout| deferred_cookie(record, layout)));
+        // Samples are taken in the order of the file.
+        if let Some(here) = Place::of_record(record) {
+            self.places = Some((self.places.map_or(here, |(first, _)| first), here));
+        }
+        self.times = Some(self.times.map_or((time, time), |(first, last)| (first.min(time), last.max(time))));
+    }
+
+    /// Continues with another batch, or with none.
+    pub(crate) fn turn_to(&mut self, batch: Option<Place>) {
+        let count = self.samples - std::mem::replace(&mut self.before, self.samples);
+        let ended = std::mem::replace(&mut self.batch, batch);
+        self.batches.extend(ended.filter(|_| count > 0).map(|ended| (ended, count)));
+    }
+
+    pub(crate) fn of_event(&mut self, event: Option<usize>) {
+        if let Some(event) = event {
+            self.by_event.resize(self.by_event.len().max(event + 1), 0);
+            self.by_event[event] += 1;
+        }
+    }
+
+    fn add(&mut self, places: Option<(Place, Place)>, times: Option<(u64, u64)>) {
+        fn widen<T: Ord + Copy>(all: &mut Option<(T, T)>, more: Option<(T, T)>) {
+            *all = match (*all, more) {
+                (Some((a, b)), Some((c, d))) => Some((a.min(c), b.max(d))),
+                (all, more) => all.or(more),
+            };
+        }
+        widen(&mut self.places, places);
+        widen(&mut self.times, times);
+    }
+
+    pub(crate) fn join(&mut self, mut later: ChosenSamples) {
+        later.turn_to(None);
+        self.samples += later.samples;
+        self.before = self.samples;
+        if self.by_event.len() < later.by_event.len() {
+            self.by_event.resize(later.by_event.len(), 0);
+        }
+        self.by_event.iter_mut().zip(later.by_event).for_each(|(all, later)| *all += later);
+        self.processes.absorb(later.processes);
+        self.cookies.extend(later.cookies);
+        self.batches.extend(later.batches);
+        self.add(later.places, later.times);
+    }
+}

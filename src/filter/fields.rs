@@ -1,0 +1,285 @@
+//! Selects samples of tracepoints by their own fields, with conditions such as perf's filters have.
+
+use std::collections::BTreeSet;
+
+use perfx_format::features::{formats_by_id, trace_formats};
+use perfx_format::header::Features;
+use perfx_format::tracepoint::{NamedField, TraceValue};
+use perfx_format::{Endian, Event, Feature};
+use perfx_pipeline::{Context as _, Error, Result, bail, did_you_mean, ensure};
+use regex::bytes::Regex;
+
+/// The most parentheses inside each other.
+const DEPTH_MAX: u32 = 64;
+
+/// A condition as the user wrote it.
+#[derive(Clone, Debug)]
+pub(crate) enum Condition {
+    All(Vec<Condition>),
+    Any(Vec<Condition>),
+    Test(Test),
+}
+
+/// A comparison of a field with a value.
+#[derive(Clone, Debug)]
+pub(crate) struct Test {
+    field: String,
+    operator: &'static str,
+    value: Value,
+}
+
+#[derive(Clone, Debug)]
+enum Value {
+    Number(i128),
+    Text(String),
+    /// A pattern, which the operator `~` has.
+    Glob(Regex),
+}
+
+/// A condition for the samples of one event.
+#[derive(Debug)]
+pub(crate) enum EventCondition {
+    All(Vec<EventCondition>),
+    Any(Vec<EventCondition>),
+    Test(NamedField<'static>, Test),
+    /// The event does not have the field.
+    Never,
+}
+
+/// Operators; longer ones before those that they begin with.
+const OPERATORS: [&str; 7] = ["==", "!=", "<=", ">=", "<", ">", "~"];
+
+impl Condition {
+    /// Parses `FIELD OPERATOR VALUE`, or several of these with `&&`, `||` and parentheses.
+    pub(crate) fn parse(text: &str) -> Result<Condition> {
+        let mut rest = text;
+        let condition = any(&mut rest, 0)?;
+        ensure!(rest.trim().is_empty(), "`{}`: expected && or ||", rest.trim());
+        Ok(condition)
+    }
+
+    fn tests(&self) -> Vec<&Test> {
+        match self {
+            Condition::All(parts) | Condition::Any(parts) => {
+                parts.iter().flat_map(Condition::tests).collect()
+            }
+            Condition::Test(test) => vec![test],
+        }
+    }
+
+    /// The condition for an event with these fields.
+    fn for_event(&self, fields: &[NamedField<'_>]) -> Result<EventCondition> {
+        let each = |parts: &[Condition]| -> Result<Vec<EventCondition>> {
+            parts.iter().map(|part| part.for_event(fields)).collect()
+        };
+        Ok(match self {
+            Condition::All(parts) => EventCondition::All(each(parts)?),
+            Condition::Any(parts) => EventCondition::Any(each(parts)?),
+            Condition::Test(test) => match fields.iter().find(|field| field.name == test.field) {
+                Some(field) => {
+                    test.check(field)?;
+                    EventCondition::Test(NamedField { name: "", ..*field }, test.clone())
+                }
+                None => EventCondition::Never,
+            },
+        })
+    }
+
+    /// The conditions for the events of a recording, by number.
+    pub(crate) fn for_events(
+        conditions: &[Condition],
+        events: &[Event],
+        features: &Features,
+        endian: Endian,
+    ) -> Result<Vec<EventCondition>> {
+        let section = features.get(&Feature::TRACING_DATA);
+        let formats = section.map(|section| trace_formats(section, endian)).unwrap_or_default();
+        let formats = formats_by_id(&formats);
+        let fields = |event: &Event| -> Vec<NamedField<'_>> {
+            let attr = event.attr();
+            let format = formats.get(&attr.config).filter(|_| attr.is_tracepoint());
+            format.map(|format| format.fields().collect()).unwrap_or_default()
+        };
+        let known: Vec<Vec<NamedField<'_>>> = events.iter().map(fields).collect();
+        let names: BTreeSet<&str> = known.iter().flatten().map(|field| field.name).collect();
+        for test in conditions.iter().flat_map(Condition::tests) {
+            ensure!(!names.is_empty(), "--where: the recording has no samples of tracepoints with fields");
+            if !names.contains(&*test.field) {
+                let own: Vec<&str> =
+                    names.iter().filter(|name| !name.starts_with("common_")).copied().collect();
+                let meant = did_you_mean(&test.field, &own);
+                bail!(
+                    "--where: no event has a field `{}`; the fields are {}{meant}",
+                    test.field,
+                    own.join(", ")
+                );
+            }
+        }
+        let all = |fields: &Vec<NamedField<'_>>| {
+            let parts = conditions.iter().map(|condition| condition.for_event(fields));
+            parts.collect::<Result<_>>().map(EventCondition::All)
+        };
+        known.iter().map(all).collect::<Result<_>>().context("--where")
+    }
+}
+
+impl Test {
+    /// Fails if a text is compared with a number.
+    fn check(&self, field: &NamedField<'_>) -> Result<()> {
+        use perfx_format::tracepoint::TraceFieldKind::{Bytes, Located, Numbers, Pointer};
+        let name = &self.field;
+        match (field.kind, &self.value) {
+            (Bytes | Located { .. }, Value::Number(_)) => {
+                bail!("`{name}` is a text: give it in quotation marks, such as {name} == \"x\"")
+            }
+            (Bytes | Located { .. }, Value::Text(_)) if !matches!(self.operator, "==" | "!=") => {
+                bail!("`{name}` is a text: it is compared by ==, != and ~")
+            }
+            (Numbers | Pointer, Value::Text(_) | Value::Glob(_)) => bail!("`{name}` is a number"),
+            (Numbers, _) if field.number_size != field.field.size => {
+                bail!("`{name}` is several numbers, which are not compared")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn is_true(&self, value: TraceValue<'_>) -> bool {
+        let compare = |number: i128| {
+            let Value::Number(wanted) = self.value else { return false };
+            match self.operator {
+                "==" => number == wanted,
+                "!=" => number != wanted,
+                "<=" => number <= wanted,
+                ">=" => number >= wanted,
+                "<" => number < wanted,
+                _ => number > wanted,
+            }
+        };
+        match (value, &self.value) {
+            (TraceValue::Signed(number), _) => compare(number.into()),
+            (TraceValue::Unsigned(number) | TraceValue::Pointer(number), _) => compare(number.into()),
+            (TraceValue::Bytes(_), Value::Text(wanted)) => {
+                (value.text() == Some(wanted.as_bytes())) == (self.operator == "==")
+            }
+            (TraceValue::Bytes(_), Value::Glob(glob)) => value.text().is_some_and(|text| glob.is_match(text)),
+            (TraceValue::Bytes(_), Value::Number(_)) => false,
+        }
+    }
+}
+
+impl EventCondition {
+    /// True if the raw data of a sample fulfils it.
+    pub(crate) fn is_true(&self, raw: &[u8], endian: Endian) -> bool {
+        match self {
+            EventCondition::All(parts) => parts.iter().all(|part| part.is_true(raw, endian)),
+            EventCondition::Any(parts) => parts.iter().any(|part| part.is_true(raw, endian)),
+            EventCondition::Test(field, test) => {
+                field.value(raw, endian).is_some_and(|value| test.is_true(value))
+            }
+            EventCondition::Never => false,
+        }
+    }
+}
+
+fn any(rest: &mut &str, depth: u32) -> Result<Condition> {
+    ensure!(depth < DEPTH_MAX, "too many parentheses");
+    let mut parts = vec![all(rest, depth)?];
+    while takes(rest, "||") {
+        parts.push(all(rest, depth)?);
+    }
+    Ok(if parts.len() == 1 { parts.remove(0) } else { Condition::Any(parts) })
+}
+
+fn all(rest: &mut &str, depth: u32) -> Result<Condition> {
+    let mut parts = vec![one(rest, depth)?];
+    while takes(rest, "&&") {
+        parts.push(one(rest, depth)?);
+    }
+    Ok(if parts.len() == 1 { parts.remove(0) } else { Condition::All(parts) })
+}
+
+fn one(rest: &mut &str, depth: u32) -> Result<Condition> {
+    if takes(rest, "(") {
+        let inner = any(rest, depth + 1)?;
+        ensure!(takes(rest, ")"), "`{rest}`: expected )");
+        return Ok(inner);
+    }
+    let field = word(rest);
+    ensure!(!field.is_empty(), "`{}`: expected the name of a field", rest.trim());
+    let operator = OPERATORS.into_iter().find(|operator| takes(rest, operator));
+    let operator = operator.with_context(|| {
+        format!("`{}`: expected an operator behind `{field}`: {}", rest.trim(), OPERATORS.join(" "))
+    })?;
+    let value = value(rest, operator)?;
+    Ok(Condition::Test(Test { field: field.to_owned(), operator, value }))
+}
+
+fn value(rest: &mut &str, operator: &str) -> Result<Value> {
+    *rest = rest.trim_start();
+    let quote = rest.chars().next().filter(|quote| matches!(quote, '"' | '\''));
+    let (text, is_quoted) = match quote {
+        Some(quote) => {
+            let (text, behind) = rest[1..]
+                .split_once(quote)
+                .with_context(|| format!("`{rest}`: expected {quote} at the end"))?;
+            *rest = behind;
+            (text, true)
+        }
+        None => {
+            let end = rest.find(|letter: char| letter.is_whitespace() || matches!(letter, '&' | '|' | ')'));
+            let (text, behind) = rest.split_at(end.unwrap_or(rest.len()));
+            *rest = behind;
+            (text, false)
+        }
+    };
+    ensure!(is_quoted || !text.is_empty(), "expected a value behind {operator}");
+    if operator == "~" {
+        return glob(text).map(Value::Glob);
+    }
+    if is_quoted {
+        return Ok(Value::Text(text.to_owned()));
+    }
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    let number = match digits.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16).ok(),
+        None => digits.parse().ok(),
+    };
+    Ok(match number.map(i128::from) {
+        Some(number) => Value::Number(if text.starts_with('-') { -number } else { number }),
+        None => Value::Text(text.to_owned()),
+    })
+}
+
+/// A pattern of perf's filters: `*`, `?` and `[a-z]`.
+fn glob(text: &str) -> Result<Regex> {
+    let mut pattern = "(?s-u)^".to_owned();
+    for letter in text.chars() {
+        match letter {
+            '*' => pattern += ".*",
+            '?' => pattern += ".",
+            '[' | ']' | '-' => pattern.push(letter),
+            other => pattern += &regex::escape(other.encode_utf8(&mut [0; 4])),
+        }
+    }
+    Regex::new(&(pattern + "$"))
+        .map_err(|_| Error::new(format!("`{text}` is not a pattern: use *, ? and [a-z]")))
+}
+
+fn takes(rest: &mut &str, sign: &str) -> bool {
+    *rest = rest.trim_start();
+    match rest.strip_prefix(sign) {
+        Some(behind) => {
+            *rest = behind;
+            true
+        }
+        None => false,
+    }
+}
+
+fn word<'t>(rest: &mut &'t str) -> &'t str {
+    *rest = rest.trim_start();
+    let end = rest.find(|letter: char| !letter.is_alphanumeric() && letter != '_').unwrap_or(rest.len());
+    let (word, behind) = rest.split_at(end);
+    *rest = behind;
+    word
+}

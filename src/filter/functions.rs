@@ -1,0 +1,137 @@
+//! Decides by the functions on its stack whether a sample is kept: those of symbol tables, calls that the compiler inlined,
+//! and the callers that only a recorded stack tells.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use foldhash::fast::RandomState;
+use perfx_format::sample::{callchain, deferred_cookie};
+use perfx_format::{Layout, Layouts, Record};
+use perfx_resolve::{Facts, Frame, FrameCache, FrameName, Function, stack_of};
+use regex::bytes::Regex;
+
+use crate::choice::{FilterOptions, is_function};
+use crate::hints::Hints;
+use perfx_unwind::{Convert, Unwinder};
+
+/// What the functions of a frame, or of a stack, are.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Found {
+    /// One is wanted.
+    pub(crate) wanted: bool,
+    /// One is excluded.
+    pub(crate) excluded: bool,
+    /// The innermost one is wanted there.
+    pub(crate) leaf: bool,
+}
+
+impl Found {
+    /// Those of a frame.
+    pub(crate) fn of(name: &FrameName<'_>, options: &FilterOptions) -> Found {
+        let is = |regex: &Regex, function: &Function<'_>| {
+            is_function(regex, function.name.as_bytes()) || is_function(regex, function.symbol.as_bytes())
+        };
+        let any = |regexes: &[Regex]| {
+            regexes.iter().any(|regex| name.functions.iter().any(|function| is(regex, function)))
+        };
+        let innermost = name.functions.last();
+        let leaf =
+            options.leaf.only.iter().any(|regex| innermost.is_some_and(|function| is(regex, function)));
+        Found { wanted: any(&options.symbol.only), excluded: any(&options.symbol.not), leaf }
+    }
+
+    /// True if a stack of which this is known is what the options ask for.
+    pub(crate) fn is_taken(self, options: &FilterOptions) -> bool {
+        let (symbol, leaf) = (&options.symbol, &options.leaf);
+        (symbol.only.is_empty() || self.wanted) && !self.excluded && (leaf.only.is_empty() || self.leaf)
+    }
+
+    /// Adds a caller.
+    pub(crate) fn add(&mut self, caller: Found) {
+        self.wanted |= caller.wanted;
+        self.excluded |= caller.excluded;
+    }
+}
+
+/// What is known of the functions of a recording.
+pub(crate) struct Functions {
+    pub(crate) facts: Arc<Facts>,
+    pub(crate) of_frames: HashMap<Frame, Found, RandomState>,
+    /// By thread and cookie, the user parts of call chains that come after their samples.
+    pub(crate) of_user_parts: HashMap<(u32, u64), Found>,
+    pub(crate) unwinder: Option<Arc<Unwinder>>,
+    /// What the options could have meant that match no function.
+    pub(crate) hints: Hints,
+}
+
+impl fmt::Debug for Functions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Functions").field("frames", &self.of_frames.len()).finish_non_exhaustive()
+    }
+}
+
+/// Decides for one sample after the other; each thread has its own.
+pub(crate) struct FunctionLookup {
+    functions: Arc<Functions>,
+    cache: FrameCache<Found>,
+    unwind: Option<Convert>,
+}
+
+impl fmt::Debug for FunctionLookup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FunctionLookup").finish_non_exhaustive()
+    }
+}
+
+/// Calls `see` with the addresses of a sample, innermost first, each with its cpumode. Of a sample that does not have the
+/// fields of its event, nothing is known.
+pub(crate) fn each_address(
+    (sample, layouts): (&Record<'_>, &Layouts),
+    layout: &Layout,
+    unwind: Option<&mut Convert>,
+    mut see: impl FnMut(u16, u64),
+) {
+    let unwound = unwind.and_then(|unwind| unwind.chain_of(sample, layouts).ok().flatten());
+    match unwound {
+        Some(chain) => {
+            stack_of(sample, layout, chain.iter().copied()).for_each(|(mode, address)| see(mode, address));
+        }
+        None => {
+            let chain = callchain(sample, layout).into_iter().flat_map(|chain| chain.iter());
+            stack_of(sample, layout, chain).for_each(|(mode, address)| see(mode, address));
+        }
+    }
+}
+
+impl FunctionLookup {
+    pub(crate) fn new(functions: Arc<Functions>) -> FunctionLookup {
+        let unwind = functions.unwinder.as_ref().map(|unwinder| unwinder.on_thread(false));
+        FunctionLookup { functions, cache: FrameCache::default(), unwind }
+    }
+
+    /// True if the functions of a sample are those that the options ask for.
+    pub(crate) fn allows(
+        &mut self,
+        (sample, layouts): (&Record<'_>, &Layouts),
+        layout: &Layout,
+        time: u64,
+        options: &FilterOptions,
+    ) -> bool {
+        let FunctionLookup { functions, cache, unwind } = self;
+        let facts = &*functions.facts;
+        let task = layout.pid_tid(sample);
+        let mut stack: Option<Found> = None;
+        each_address((sample, layouts), layout, unwind.as_mut(), |mode, address| {
+            let space = facts.guests.space(sample, layouts, task.map(|(pid, _)| pid), mode);
+            let learn =
+                |frame: Frame| Ok::<_, ()>(functions.of_frames.get(&frame).copied().unwrap_or_default());
+            let found = cache.get(facts, space, time, (mode, address), learn).unwrap_or_default();
+            stack.get_or_insert(found).add(found);
+        });
+        let mut stack = stack.unwrap_or_default();
+        let part = task.zip(deferred_cookie(sample, layout)).map(|((_, tid), cookie)| (tid, cookie));
+        stack.add(part.and_then(|part| functions.of_user_parts.get(&part)).copied().unwrap_or_default());
+        stack.is_taken(options)
+    }
+}

@@ -1,0 +1,130 @@
+//! Collects the results of the first survey of a recording: tasks, names, times, and the number of samples in
+//! each batch.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use perfx_format::read::{Batch, SampleSpan};
+use perfx_format::record::cgroup::Cgroup;
+use perfx_format::record::event_update::name_update;
+use perfx_format::{Kinds, Layouts, Record, RecordType, named_pid};
+use perfx_model::address_space::Changes;
+use perfx_model::guests::Guests;
+use perfx_model::tasks::TaskChanges;
+use perfx_pipeline::Place;
+
+use crate::aux::Chunks;
+use crate::choice::FilterOptions;
+use crate::unused::Unused;
+
+/// The results of the first survey.
+#[derive(Debug, Default)]
+pub(crate) struct Gathered {
+    pub(crate) guests: Guests,
+    pub(crate) tasks: TaskChanges,
+    /// Only with `--dso`.
+    pub(crate) changes: Option<Changes>,
+    /// Names of cgroups, by id.
+    pub(crate) cgroups: BTreeMap<u64, Box<[u8]>>,
+    /// Names from EVENT_UPDATE records, by event id.
+    pub(crate) names: HashMap<u64, Vec<u8>>,
+    pub(crate) chunks: Chunks,
+    /// True if AUX data is cut by time.
+    pub(crate) has_windows: bool,
+    pub(crate) unused: Unused,
+    pub(crate) samples: u64,
+    /// The samples of each batch that has any.
+    pub(crate) batches: BTreeMap<Place, Arc<SampleSpan>>,
+}
+
+impl Gathered {
+    /// An empty result for a filter with these options.
+    pub(crate) fn new(options: &FilterOptions) -> Gathered {
+        let changes = options.dso.is_set().then(Changes::default);
+        // If a pid or tid keeps nothing, the report lists the names of the existing ones.
+        let named = options.needs_task() || options.names_threads;
+        let has_windows = !options.windows.is_empty();
+        let tasks = TaskChanges::new(named);
+        let tasks = if options.namespaces.is_empty() { tasks } else { tasks.with_namespaces() };
+        Gathered { changes, has_windows, tasks, ..Gathered::default() }
+    }
+
+    /// The kinds that the first survey needs.
+    pub(crate) fn kinds(options: &FilterOptions) -> Kinds {
+        if options.drops_events() {
+            return Kinds::ALL;
+        }
+        let kinds = Kinds::of(&[
+            RecordType::SAMPLE,
+            RecordType::ID_INDEX,
+            RecordType::CGROUP,
+            RecordType::AUX,
+            RecordType::AUXTRACE,
+            RecordType::AUXTRACE_INFO,
+            RecordType::TIME_CONV,
+        ]);
+        let mut kinds = kinds.union(TaskChanges::kinds());
+        if !options.namespaces.is_empty() {
+            kinds.insert(RecordType::NAMESPACES);
+        }
+        if options.dso.is_set() { kinds.union(Changes::kinds()) } else { kinds }
+    }
+
+    pub(crate) fn look_at(&mut self, record: &Record<'_>, layouts: &Layouts, options: &FilterOptions) {
+        let kind = record.kind();
+        if options.drops_events() {
+            self.unused.look_at(record, layouts);
+        }
+        match kind {
+            RecordType::ID_INDEX => self.guests.learn(record),
+            RecordType::FORK | RecordType::EXIT | RecordType::COMM | RecordType::NAMESPACES => {
+                self.tasks.add(record, layouts);
+            }
+            RecordType::CGROUP => {
+                self.cgroups.extend(Cgroup::of(record).map(|cgroup| (cgroup.id, cgroup.path.into())));
+            }
+            RecordType::AUX | RecordType::AUXTRACE | RecordType::AUXTRACE_INFO | RecordType::TIME_CONV => {
+                self.chunks.learn(record, layouts, self.has_windows);
+            }
+            RecordType::EVENT_UPDATE => {
+                self.names.extend(name_update(record).map(|(id, name)| (id, name.to_vec())));
+            }
+            _ => {}
+        }
+        if Changes::kinds().contains(kind) {
+            self.learn_mapping(record, layouts);
+        }
+    }
+
+    /// Takes in a change of an address space. Those must come in the order of the file.
+    pub(crate) fn learn_mapping(&mut self, record: &Record<'_>, layouts: &Layouts) {
+        if let Some(changes) = &mut self.changes {
+            let machine = self.guests.machine(record, layouts, named_pid(record));
+            changes.add(record, layouts, machine);
+        }
+    }
+
+    /// Takes in all samples of a batch at once, because only a little of each is needed and there are many.
+    pub(crate) fn count_samples(&mut self, batch: &Batch) {
+        let span = batch.sample_span();
+        self.samples += span.count;
+        self.batches.extend(Place::of_batch(batch).zip((span.count > 0).then_some(span)));
+    }
+
+    pub(crate) fn join(&mut self, later: Gathered) {
+        self.guests.absorb(later.guests);
+        self.tasks.absorb(later.tasks);
+        self.cgroups.extend(later.cgroups);
+        self.names.extend(later.names);
+        self.chunks.join(later.chunks);
+        self.unused.join(later.unused);
+        self.samples += later.samples;
+        self.batches.extend(later.batches);
+    }
+
+    /// Times of the first and the last sample.
+    pub(crate) fn range(&self) -> Option<(u64, u64)> {
+        let batches = || self.batches.values();
+        Some((batches().map(|samples| samples.first).min()?, batches().map(|samples| samples.last).max()?))
+    }
+}

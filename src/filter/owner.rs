@@ -1,0 +1,183 @@
+//! Determines to which part of a split recording a record belongs.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::Range;
+use std::sync::Arc;
+
+use perfx_format::sample::Sample;
+use perfx_format::{Layouts, Record, named_pid};
+use perfx_model::address_space::moment;
+use perfx_pipeline::Place;
+
+use crate::chooser::Chooser;
+use crate::kept_kinds::{CHOSEN, OF_PROCESS};
+use crate::time::Windows;
+
+/// Finds the part that a record belongs to.
+#[derive(Debug)]
+pub(crate) enum Rule {
+    /// The times at which all parts but the first begin.
+    Times(Vec<u64>),
+    /// By pid. Records without a pid, or with an unlisted one, are in the first part.
+    Pids(BTreeMap<u32, usize>),
+    /// By event.
+    Events(Vec<usize>),
+    /// By another property. Records without it are in the first part.
+    Keys { of: Property, parts: BTreeMap<Key, usize>, chooser: Arc<Chooser> },
+}
+
+/// A property of samples that a recording is split by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Property {
+    /// The thread.
+    Tid,
+    /// The name of the thread at that time.
+    Comm,
+    /// The CPU.
+    Cpu,
+    /// The cgroup.
+    Cgroup,
+}
+
+/// Its value.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Key {
+    /// A thread, a CPU, or the id of a cgroup.
+    Number(u64),
+    Name(Box<[u8]>),
+}
+
+impl Property {
+    /// The value of a record; `None` if it has none.
+    pub(crate) fn of(self, record: &Record<'_>, layouts: &Layouts, chooser: &Chooser) -> Option<Key> {
+        let layout = layouts.layout_of(record)?;
+        let task = || layout.pid_tid(record);
+        Some(match self {
+            Property::Tid => Key::Number(task()?.1.into()),
+            Property::Cpu => Key::Number(layout.cpu(record)?.into()),
+            Property::Cgroup => Key::Number(Sample::parse(record, layout).ok()?.cgroup?),
+            Property::Comm => {
+                let (pid, tid) = task()?;
+                let machine = chooser.guests.machine(record, layouts, Some(pid));
+                let time = moment(record, Some(layout), layouts);
+                Key::Name(chooser.tasks.name(machine, tid, time).into())
+            }
+        })
+    }
+}
+
+impl Rule {
+    /// The number of the record's part.
+    pub(crate) fn part_of(&self, record: &Record<'_>, layouts: &Layouts) -> usize {
+        let layout = layouts.layout_of(record);
+        match self {
+            Rule::Times(starts) => {
+                let time = moment(record, layout, layouts);
+                starts.partition_point(|&start| start <= time)
+            }
+            Rule::Pids(parts) => {
+                let named = named_pid(record).filter(|_| OF_PROCESS.contains(&record.kind()));
+                let pid = named.or_else(|| layout?.pid_tid(record).map(|(pid, _)| pid));
+                pid.and_then(|pid| parts.get(&pid).copied()).unwrap_or(0)
+            }
+            Rule::Events(parts) => {
+                layouts.event_of(record).and_then(|event| parts.get(event).copied()).unwrap_or(0)
+            }
+            Rule::Keys { of, parts, chooser } => {
+                let is_event_record = CHOSEN.contains(&record.kind());
+                let key = is_event_record.then(|| of.of(record, layouts, chooser)).flatten();
+                key.and_then(|key| parts.get(&key).copied()).unwrap_or(0)
+            }
+        }
+    }
+
+    /// The same, faster if it is the part of the record before: with thousands of parts, the search for the right one
+    /// takes longer than all else.
+    pub(crate) fn part_after(&self, before: usize, record: &Record<'_>, layouts: &Layouts) -> usize {
+        let same = self.is_of_times(before, record, layouts) == Some(true);
+        if same { before } else { self.part_of(record, layouts) }
+    }
+
+    /// Whether the record belongs to the part with this number; `None` if that is not decided by times.
+    fn is_of_times(&self, number: usize, record: &Record<'_>, layouts: &Layouts) -> Option<bool> {
+        let (begin, end) = self.times(number)?;
+        let time = moment(record, layouts.layout_of(record), layouts);
+        Some(begin <= time && end.is_none_or(|end| time < end))
+    }
+
+    /// When a part of times begins, and when the next one does, if there is one.
+    fn times(&self, number: usize) -> Option<(u64, Option<u64>)> {
+        let Rule::Times(starts) = self else { return None };
+        let begin = number.checked_sub(1).and_then(|before| starts.get(before));
+        Some((begin.copied().unwrap_or(0), starts.get(number).copied()))
+    }
+}
+
+/// Something for each part that occurs. Neighbouring records are mostly of the same part, so the last one is found
+/// without a look into the map.
+#[derive(Debug)]
+pub(crate) struct OfParts<T> {
+    parts: Vec<(usize, T)>,
+    places: HashMap<usize, usize>,
+    last: usize,
+}
+
+impl<T> Default for OfParts<T> {
+    fn default() -> OfParts<T> {
+        OfParts { parts: Vec::new(), places: HashMap::new(), last: 0 }
+    }
+}
+
+impl<T> OfParts<T> {
+    /// That of this part, which `new` makes the first time.
+    pub(crate) fn of(&mut self, part: usize, new: impl FnOnce() -> T) -> &mut T {
+        if self.parts.get(self.last).is_none_or(|last| last.0 != part) {
+            self.last = *self.places.entry(part).or_insert(self.parts.len());
+            if self.last == self.parts.len() {
+                self.parts.push((part, new()));
+            }
+        }
+        &mut self.parts[self.last].1
+    }
+
+    /// All of them, with the numbers of their parts.
+    pub(crate) fn all(self) -> impl Iterator<Item = (usize, T)> {
+        self.parts.into_iter()
+    }
+}
+
+/// Ranges of positions in a batch.
+pub(crate) type Ranges = Arc<[Range<usize>]>;
+
+/// The records of one part.
+#[derive(Debug)]
+pub(crate) struct Owner {
+    pub(crate) rule: Arc<Rule>,
+    pub(crate) number: usize,
+    /// Where its event records are: samples, and the other kinds of [`CHOSEN`](crate::kept_kinds::CHOSEN).
+    pub(crate) ranges: HashMap<Place, Ranges>,
+    /// Shared by all parts: cookies of call chains whose user part comes later.
+    pub(crate) cookies: Arc<HashSet<u64>>,
+}
+
+impl Owner {
+    /// True if the record belongs to this part and no other.
+    pub(crate) fn owns(&self, record: &Record<'_>, layouts: &Layouts) -> bool {
+        let of_times = self.rule.is_of_times(self.number, record, layouts);
+        of_times.unwrap_or_else(|| self.rule.part_of(record, layouts) == self.number)
+    }
+
+    /// True if no part has the sample whose call chain this record completes.
+    pub(crate) fn owns_cookie(&self, cookie: Option<u64>) -> bool {
+        cookie.is_none_or(|cookie| !self.cookies.contains(&cookie))
+    }
+
+    pub(crate) fn windows(&self) -> Windows {
+        self.rule.times(self.number).map_or_else(Windows::all, |(begin, end)| Windows::one(begin, end))
+    }
+
+    /// True if processes alive in the part's time are needed.
+    pub(crate) fn is_of_time(&self) -> bool {
+        matches!(*self.rule, Rule::Times(_))
+    }
+}

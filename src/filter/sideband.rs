@@ -1,0 +1,152 @@
+//! Remembers where the records of each part of a split recording are, and which batches hold others that it may need,
+//! so that the part is written without reading the rest.
+
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+
+use perfx_format::record::deferred::CallchainDeferred;
+use perfx_format::{Layouts, Record, RecordType};
+use perfx_model::address_space::moment;
+use perfx_model::tasks::Process;
+use perfx_pipeline::Place;
+
+use crate::chooser::Chooser;
+use crate::cut::FilterPlan;
+use crate::kept_kinds::{OF_ALL, OF_PROCESS};
+use crate::owner::{OfParts, Ranges, Rule};
+
+/// Who may need a record.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Needer {
+    Everyone,
+    /// Parts that end after the time.
+    Later,
+    /// Parts that need all processes whose start and end are unknown.
+    Timeless,
+    Process(Process),
+    Part(usize),
+    /// Parts with the sample whose call chain the record completes.
+    Cookie(u64),
+}
+
+/// Records of a part that are at most this far apart, in bytes, are in one range: to walk over what is between them
+/// takes no longer than to begin another range.
+const GAP: usize = 1 << 10;
+
+/// Where in a batch the event records of one part are, with the end of the round that the last of them is in.
+#[derive(Default, Debug)]
+struct OwnRanges {
+    ranges: Vec<Range<usize>>,
+    /// True until the round ends.
+    open: bool,
+}
+
+impl OwnRanges {
+    fn add(&mut self, record: Range<usize>) {
+        match self.ranges.last_mut() {
+            Some(last) if record.start - last.end <= GAP => last.end = record.end,
+            _ => self.ranges.push(record),
+        }
+    }
+}
+
+/// The records of one batch.
+#[derive(Default, Debug)]
+pub(crate) struct BatchNeeders {
+    needers: HashSet<Needer>,
+    /// The earliest time of a record that later parts need.
+    earliest: u64,
+    own: OfParts<OwnRanges>,
+    /// The parts with event records since the last end of a round.
+    open: Vec<usize>,
+}
+
+impl BatchNeeders {
+    /// Takes in an event record of the part, which is in this range of positions.
+    pub(crate) fn own(&mut self, part: usize, record: Range<usize>) {
+        let own = self.own.of(part, OwnRanges::default);
+        own.add(record);
+        if !std::mem::replace(&mut own.open, true) {
+            self.open.push(part);
+        }
+    }
+
+    /// Takes in the end of a round.
+    pub(crate) fn end_round(&mut self, record: Range<usize>) {
+        for part in self.open.drain(..) {
+            let own = self.own.of(part, OwnRanges::default);
+            own.add(record.clone());
+            own.open = false;
+        }
+    }
+
+    /// Takes in a record of another kind, by the rules of [`FilterPlan::keeps`].
+    pub(crate) fn look_at(&mut self, record: &Record<'_>, layouts: &Layouts, chooser: &Chooser, rule: &Rule) {
+        let kind = record.kind();
+        let part = Needer::Part(rule.part_of(record, layouts));
+        if kind == RecordType::LOST_SAMPLES {
+            self.needers.insert(part);
+        } else if let Some(deferred) = CallchainDeferred::of(record) {
+            self.needers.extend([part, Needer::Cookie(deferred.cookie)]);
+        } else if chooser.options.keep_all_sideband || !OF_PROCESS.contains(&kind) && !OF_ALL.contains(&kind)
+        {
+            self.needers.insert(Needer::Everyone);
+        } else {
+            self.needers.insert(part);
+            match chooser.process_that_needs(record, layouts) {
+                Some(process) => {
+                    self.needers.insert(Needer::Process(process));
+                    if matches!(process, Process::Timeless(_)) {
+                        self.needers.insert(Needer::Timeless);
+                    }
+                }
+                None => {
+                    let time = moment(record, layouts.layout_of(record), layouts);
+                    let is_first = self.needers.insert(Needer::Later);
+                    self.earliest = if is_first { time } else { self.earliest.min(time) };
+                }
+            }
+        }
+    }
+}
+
+/// The records of all batches.
+#[derive(Default, Debug)]
+pub(crate) struct SideBand {
+    batches: HashMap<Needer, Vec<Place>>,
+    later: Vec<(u64, Place)>,
+    own: HashMap<usize, HashMap<Place, Ranges>>,
+}
+
+impl SideBand {
+    /// Takes in the next batch.
+    pub(crate) fn join(&mut self, batch: Place, found: BatchNeeders) {
+        for needer in found.needers {
+            match needer {
+                Needer::Later => self.later.push((found.earliest, batch)),
+                _ => self.batches.entry(needer).or_default().push(batch),
+            }
+        }
+        for (part, own) in found.own.all() {
+            self.own.entry(part).or_default().insert(batch, own.ranges.into());
+        }
+    }
+
+    /// Where the event records of the part with this number are; the next call returns nothing.
+    pub(crate) fn take_own(&mut self, part: usize) -> HashMap<Place, Ranges> {
+        self.own.remove(&part).unwrap_or_default()
+    }
+
+    /// The batches that the part with this number may need.
+    pub(crate) fn needed_by(&self, part: usize, plan: &FilterPlan) -> HashSet<Place> {
+        let everyone = [Needer::Everyone, Needer::Part(part)].into_iter();
+        let needers = everyone.chain(plan.timeless.then_some(Needer::Timeless));
+        let needers = needers.chain(plan.needed.iter().map(Needer::Process));
+        let needers = needers.chain(plan.chosen.cookies.iter().copied().map(Needer::Cookie));
+        let places = needers.filter_map(|needer| self.batches.get(&needer)).flatten().copied();
+        let end = plan.windows.end();
+        let later = self.later.iter().filter(|&&(time, _)| !plan.chooser.has_time || time < end);
+        let own = plan.owner.iter().flat_map(|owner| owner.ranges.keys().copied());
+        places.chain(later.map(|&(_, place)| place)).chain(own).collect()
+    }
+}

@@ -1,0 +1,84 @@
+//! `--drop-unused`: drops events without samples and build-ids of unmapped files, and every reference to
+//! them.
+
+use std::collections::{HashMap, HashSet};
+
+use perfx_format::features::BuildIds;
+use perfx_format::{Event, Feature, Layouts, Record};
+use perfx_model::address_space::{Mapping, moment};
+use perfx_model::tasks::TaskKey;
+use perfx_pipeline::{Level, Session, UsedEvents, counted, leave_out_events};
+
+/// The events and files to which records other than samples refer.
+#[derive(Debug, Default)]
+pub(crate) struct Unused {
+    /// Events with such records.
+    events: UsedEvents,
+    /// Files with the process that mapped each, and the time; `None` is the kernel.
+    files: HashMap<Box<[u8]>, Vec<Mapped>>,
+}
+
+/// The process that mapped a file, and the time.
+type Mapped = (Option<TaskKey>, u64);
+
+impl Unused {
+    /// Takes in a record other than a sample.
+    pub(crate) fn look_at(&mut self, record: &Record<'_>, layouts: &Layouts) {
+        self.events.look_at(record, layouts);
+        if let Some(mapping) = Mapping::read(record, layouts) {
+            let who = (!mapping.kernel).then(|| TaskKey::of(record, layouts, mapping.pid));
+            let time = moment(record, layouts.layout_of(record), layouts);
+            self.files.entry(mapping.name.into()).or_default().push((who, time));
+        }
+    }
+
+    pub(crate) fn join(&mut self, later: Unused) {
+        self.events.join(later.events);
+        for (file, mapped) in later.files {
+            self.files.entry(file).or_default().extend(mapped);
+        }
+    }
+
+    /// Ids of events that can be dropped.
+    pub(crate) fn ids(&self, events: &[Event], samples: &[u64]) -> HashSet<u64> {
+        self.events.gone(events, samples)
+    }
+
+    /// Removes events whose ids are all in `gone` from the header.
+    pub(crate) fn leave_out_events(&self, session: &mut Session, gone: &HashSet<u64>) {
+        let left_out = leave_out_events(session, gone);
+        if left_out > 0 {
+            let what = counted(left_out, "event", "events");
+            session.report.say(Level::Info, format!("left out {what} without samples"));
+        }
+    }
+
+    /// Removes build-ids of files that no `needed` process maps.
+    pub(crate) fn leave_out_build_ids(&self, session: &mut Session, needed: &dyn Fn(TaskKey, u64) -> bool) {
+        let Some(section) = session.feature(Feature::BUILD_ID).cloned() else { return };
+        let mut kept = Vec::new();
+        let mut ids = 0;
+        // Any number of entries may name the same file.
+        let mut known: HashMap<&[u8], bool> = HashMap::new();
+        for entry in BuildIds::new(&section, session.endian) {
+            // A file that was never mapped is listed for another reason.
+            let stays = known.entry(entry.filename).or_insert_with(|| {
+                self.files.get(entry.filename).is_none_or(|mapped| {
+                    mapped.iter().any(|&(who, time)| who.is_none_or(|who| needed(who, time)))
+                })
+            });
+            if *stays {
+                entry.write_section(session.endian, &mut kept);
+            } else {
+                ids += 1;
+            }
+        }
+        if ids > 0 {
+            session.set_feature(Feature::BUILD_ID, kept);
+            session.report.say(
+                Level::Info,
+                format!("left out {} of files that no process maps", counted(ids, "build-id", "build-ids")),
+            );
+        }
+    }
+}

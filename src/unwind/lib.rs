@@ -1,0 +1,126 @@
+//! Completes the call chains of samples by the registers and stacks that perf recorded with them, and the files that were
+//! mapped at their time.
+//!
+//! An [`Unwinder`] knows the recording; [`Convert`] works on one thread. It is the rewrite of the pass
+//! `convert-callchain`, and gives the complete call chain of one sample to what selects samples by their callers.
+
+mod arch;
+mod convert;
+mod exidx;
+mod images;
+mod rules;
+mod walk;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use perfx_format::header::Features;
+use perfx_format::{Attr, Bytes, Endian, Event, sample_type as st, with_user_callchains, without_parts};
+use perfx_model::address_space::AddressSpaces;
+use perfx_model::guests::Guests;
+use perfx_model::mapped_files::MappedFiles;
+use perfx_resolve::{IdOptions, RecordedIds, recorded_on};
+
+use arch::Architectures;
+use convert::{has_link_register, has_only_link_register};
+use images::Images;
+use walk::Shared;
+
+pub use convert::{Convert, has_stacks};
+
+/// Where the files of a recording were mapped.
+#[derive(Debug)]
+pub struct Mapped {
+    /// What was mapped in each process at each time.
+    pub spaces: Arc<AddressSpaces>,
+    /// The files of these mappings.
+    pub files: MappedFiles,
+    /// The build-ids in the recording.
+    pub ids: RecordedIds,
+    /// Its virtual machines.
+    pub guests: Guests,
+}
+
+/// Completes the call chains of the samples of a recording.
+pub struct Unwinder {
+    shared: Arc<Shared>,
+    guests: Arc<Guests>,
+}
+
+impl fmt::Debug for Unwinder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Unwinder").finish_non_exhaustive()
+    }
+}
+
+/// Those of the machine of a recording.
+fn architectures(features: &Features, endian: Endian) -> Architectures {
+    Architectures::of_machine(recorded_on(features, endian).arch.as_deref().unwrap_or_default())
+}
+
+/// True if the samples of an event have user stacks, or the link register of aarch64, which complete their call chains.
+pub fn is_needed(events: &[Event], features: &Features, endian: Endian) -> bool {
+    let inserts = architectures(features, endian).has_link_register();
+    events.iter().map(Event::attr).any(|attr| {
+        has_stacks(attr.sample_type) || inserts && has_link_register(attr.sample_type, attr.sample_regs_user)
+    })
+}
+
+/// True if readers complete call chains by the link registers of samples.
+pub fn has_callers_in_registers(events: &[Event], features: &Features, endian: Endian) -> bool {
+    architectures(features, endian).has_link_register()
+        && events
+            .iter()
+            .any(|event| has_link_register(event.attr().sample_type, event.attr().sample_regs_user))
+}
+
+/// Why no user stack of a recording with these features can be unwound; `None` if they can.
+pub fn why_not(features: &Features, endian: Endian) -> Option<String> {
+    if architectures(features, endian).all().next().is_some() {
+        return None;
+    }
+    Some(match recorded_on(features, endian).arch {
+        Some(arch) => {
+            let (arch, known) = (arch.escape_default(), Architectures::NAMES);
+            format!("user stacks of {arch} can't be unwound, only those of {known}")
+        }
+        None => "feature ARCH is missing, so it is unknown how to unwind the user stacks".to_owned(),
+    })
+}
+
+impl Unwinder {
+    /// For a recording with these mappings, features and byte order. `search` says where its files are, and `made` has those
+    /// that earlier passes have made.
+    pub fn new(
+        mapped: Mapped,
+        search: IdOptions,
+        (features, endian): (&Features, Endian),
+        made: HashMap<PathBuf, Bytes>,
+    ) -> Unwinder {
+        let Mapped { spaces, files, ids, guests } = mapped;
+        let recorded_on = recorded_on(features, endian);
+        let archs = architectures(features, endian);
+        let images = Images::new((archs, endian), spaces, files, ids, search, &recorded_on, made);
+        Unwinder { shared: Arc::new(Shared::new(images)), guests: Arc::new(guests) }
+    }
+
+    /// What works on one thread. `keep_unresolved` leaves the registers and stacks of samples that can't be unwound.
+    pub fn on_thread(&self, keep_unresolved: bool) -> Convert {
+        Convert::new(self.shared.clone(), self.guests.clone(), keep_unresolved)
+    }
+
+    /// Makes an attr that of samples which [`Convert`] has rewritten.
+    pub fn convert_attr(&self, attr: &mut [u8], keep_unresolved: bool, endian: Endian) {
+        let Attr { sample_type, sample_regs_user, .. } = Attr::decode(attr, endian);
+        if has_stacks(sample_type) {
+            with_user_callchains(attr, keep_unresolved, endian);
+        } else if self.shared.images.archs.has_link_register()
+            && !keep_unresolved
+            && has_only_link_register(sample_type, sample_regs_user)
+        {
+            without_parts(attr, st::REGS_USER, endian);
+        }
+    }
+}
