@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use clap::Args;
 use perfx_format::read::Recording;
-use perfx_format::record::build_id::BuildIdEntry;
 use perfx_format::{Kinds, Layouts, Record, RecordType, named_pid};
 use perfx_model::address_space::{AddressSpaces, Changes, KERNEL, Mapping};
 use perfx_model::guests::Guests;
@@ -141,9 +140,7 @@ impl Survey for Gather {
         let known = (session.features(), session.endian);
         let spaces = Arc::new(AddressSpaces::new(changes));
         let mut ids = RecordedIds::new(known.0, known.1, spaces.dsos());
-        for record in &build_ids {
-            BuildIdEntry::read(record, session.endian).iter().for_each(|entry| ids.learn(entry));
-        }
+        ids.learn_records(&build_ids, session.endian);
         let mapped = Mapped { spaces, files, ids, guests };
         let unwinder = Unwinder::new(mapped, pass.ids, known, session.made_files()?);
         let keep = pass.keep_unresolved;

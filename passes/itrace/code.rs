@@ -4,8 +4,6 @@ use perfx_auxtrace::{Clock, Code, Recorded, traced_code};
 use perfx_pipeline::{Result, Session};
 use perfx_resolve::{IdOptions, RecordedIds};
 
-use super::found::learn_ids;
-
 /// The code of a recording, also that in files that earlier passes have made. `build_ids` are its HEADER_BUILD_ID records.
 pub(super) fn of<T>(
     places: &IdOptions,
@@ -16,7 +14,7 @@ pub(super) fn of<T>(
 ) -> Result<Code> {
     let dsos: Vec<_> = recorded.dsos().map(|(dso, flags, _)| (dso.clone(), flags)).collect();
     let mut ids = RecordedIds::new(session.features(), session.endian, &dsos);
-    learn_ids(&mut ids, build_ids, session.endian);
+    ids.learn_records(build_ids, session.endian);
     let code =
         traced_code(places, recorded, clock, &ids, (session.features(), session.endian, &session.name));
     code.take_bytes(&session.made_files()?);

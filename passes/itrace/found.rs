@@ -2,11 +2,7 @@
 
 use std::collections::HashMap;
 
-use perfx_format::Endian;
-use perfx_format::record::build_id::BuildIdEntry;
 use perfx_model::spe::AuxData;
-
-use perfx_resolve::RecordedIds;
 
 use super::others::RecordedSample;
 
@@ -24,11 +20,4 @@ pub(super) struct Found {
     pub(super) names: HashMap<u64, Vec<u8>>,
     /// HEADER_BUILD_ID records.
     pub(super) build_ids: Vec<Vec<u8>>,
-}
-
-/// Takes in HEADER_BUILD_ID records.
-pub(super) fn learn_ids(ids: &mut RecordedIds, records: &[Vec<u8>], endian: Endian) {
-    for record in records {
-        BuildIdEntry::read(record, endian).iter().for_each(|entry| ids.learn(entry));
-    }
 }

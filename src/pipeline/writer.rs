@@ -117,6 +117,8 @@ impl<'a> Writer<'a> {
 
     /// Reports the bytes outside all sections that the output cannot hold; zeros are not reported.
     fn say_unnamed(&self, form: OutputForm, file: Option<&FileHeader>, session: &mut Session) {
+        // A pass that leaves them out says so itself.
+        let drops = session.drops_unnamed;
         let mut lose = |what: Error| {
             let what = what.file(&session.name).to_string();
             session.report.say(Level::Loss, what);
@@ -127,7 +129,7 @@ impl<'a> Writer<'a> {
         }
         let in_pipe =
             [("after the last section", &self.trailing[..]), ("after the feature table", &self.spare_slots)];
-        for (place, bytes) in in_pipe.into_iter().filter(|_| form == OutputForm::Pipe) {
+        for (place, bytes) in in_pipe.into_iter().filter(|_| form == OutputForm::Pipe && !drops) {
             if bytes.iter().any(|&byte| byte != 0) {
                 let bytes = counted(bytes.len() as u64, "byte", "bytes");
                 lose(Error::new(format!("left out {bytes} {place}, for which pipe data has no place")));

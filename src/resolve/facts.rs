@@ -10,7 +10,6 @@ use perfx_format::features::initial_maps;
 use perfx_format::header::Features;
 use perfx_format::names::is_listed_memory;
 use perfx_format::read::{Batch, Recording};
-use perfx_format::record::build_id::BuildIdEntry;
 use perfx_format::record::cgroup::Cgroup;
 use perfx_format::record::cpumode::KERNEL;
 use perfx_format::record::event_update::name_update;
@@ -260,9 +259,7 @@ impl FactsSurvey {
         let tasks = Tasks::new(task_changes, &guests);
         let spaces = Arc::new(AddressSpaces::new(changes));
         let mut ids = RecordedIds::new(features, endian, spaces.dsos());
-        for record in &recorded_ids {
-            BuildIdEntry::read(record, endian).iter().for_each(|entry| ids.learn(entry));
-        }
+        ids.learn_records(&recorded_ids, endian);
         if let (Some(reference), Some((dso, _))) = (&mut reference, kernel) {
             reference.kernel = spaces.dsos().get(dso as usize).and_then(|(dso, _)| ids.get(dso));
         }

@@ -292,6 +292,12 @@ impl RecordedIds {
         }
     }
 
+    /// Takes in the bytes of HEADER_BUILD_ID records.
+    pub fn learn_records(&mut self, records: &[Vec<u8>], endian: Endian) {
+        let entries = records.iter().filter_map(|record| BuildIdEntry::read(record, endian));
+        entries.for_each(|entry| self.learn(&entry));
+    }
+
     /// Machine (see [`Machine::pid`]), name and build-id of each entry, in no particular order.
     pub fn entries(&self) -> impl Iterator<Item = (i32, &[u8], BuildId)> {
         self.by_name.iter().map(|((machine, name), &id)| (*machine, &**name, id))

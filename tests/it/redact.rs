@@ -588,10 +588,14 @@ fn bytes_outside_all_sections_do_not_stay() {
     for command in [&["redact"][..], &["inject", "--aslr"]] {
         let mut line: Vec<std::ffi::OsString> = command.iter().map(Into::into).collect();
         line.extend(args![input, "-f", "-o", out]);
-        let ran = perfx(line);
+        let ran = perfx(&line);
         assert!(matches!(ran.code, Some(0 | 3)), "{}", ran.stderr);
         let left = fs::read(&out).unwrap();
         assert!(!holds(&left, "MARKER"), "{command:?}");
+        // Pipe data has no place for them, so the writer, too, reported them.
+        line.truncate(command.len() + 1);
+        let ran = perfx([line, args!["-o", "-"].to_vec()].concat());
+        assert_eq!(ran.stderr.matches("16 bytes").count(), 1, "{}", ran.stderr);
     }
     let ran = perfx(args!["redact", "--check", input]);
     assert_eq!(ran.code, Some(3));
