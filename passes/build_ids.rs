@@ -11,15 +11,15 @@ use perfx_format::read::{Batch, Form, Recording};
 use perfx_format::record::build_id::BuildIdEntry;
 use perfx_format::{Endian, Kinds, Layouts, Origin, Record, RecordType, sample_type as st};
 use perfx_model::address_space::{AddressSpaces, Dso, Mapping};
+use perfx_model::guests::Guests;
+use perfx_model::hits::{FirstUse, Hits, Mapped};
 use perfx_pipeline::{
     Emit, Fork, Level, Needs, OutputForm, Pass, Place, Prescan, Prescanned, Result, Rewrite, Session, Stage,
     Survey, counted,
 };
+use perfx_resolve::{Correction, IdArgs, IdOptions, Ids, MappedIds, cpumode_of, dso_name};
 
 use crate::support::options::PassOptions;
-use perfx_model::guests::Guests;
-use perfx_model::hits::{FirstUse, Hits, Mapped};
-use perfx_resolve::{Correction, IdArgs, IdOptions, Ids, MappedIds, cpumode_of, dso_name};
 
 /// The pass.
 #[derive(Debug)]

@@ -27,12 +27,12 @@ use perfx_format::record::event_update::name_update;
 use perfx_format::{Kinds, Layouts, Record, RecordType};
 use perfx_model::spe::AuxData;
 use perfx_pipeline::{Level, Needs, Pass, Result, Session, Stage, Survey, bail, ensure};
+use perfx_resolve::{IdOptions, SymbolArgs};
 
 use self::found::{Found, NAME};
 use self::options::ItraceOptions;
 use self::others::RecordedSample;
 use crate::support::options::PassOptions;
-use perfx_resolve::{IdOptions, SymbolArgs};
 
 /// The options of `itrace`.
 #[derive(Args, Clone, Debug)]

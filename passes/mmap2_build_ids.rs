@@ -8,12 +8,12 @@ use perfx_format::read::Recording;
 use perfx_format::record::build_id::BuildIdEntry;
 use perfx_format::{Kinds, Layouts, Mmap, Record, RecordType};
 use perfx_model::address_space::Mapping;
-use perfx_pipeline::{Emit, Fork, Level, Needs, Pass, Result, Rewrite, Session, Stage, Survey, counted};
-
-use crate::support::options::PassOptions;
 use perfx_model::guests::Guests;
 use perfx_model::hits::{FirstUse, Hits, Mapped};
+use perfx_pipeline::{Emit, Fork, Level, Needs, Pass, Result, Rewrite, Session, Stage, Survey, counted};
 use perfx_resolve::{Correction, IdArgs, IdOptions, Ids};
+
+use crate::support::options::PassOptions;
 
 /// The pass.
 #[derive(Debug)]

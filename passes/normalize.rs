@@ -29,9 +29,9 @@ use perfx_pipeline::{
     Begin, Emit, Fork, Level, Needs, OutputForm, Pass, Result, Rewrite, Session, Stage, Survey, bail,
     change_attrs, changed_event_desc, counted,
 };
+use perfx_resolve::MappedIds;
 
 use crate::support::options::{PassCommand, PassOptions};
-use perfx_resolve::MappedIds;
 
 /// The options of `normalize`.
 #[derive(Args, Clone, Debug, Default)]

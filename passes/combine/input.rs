@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use perfx_format::header::Features;
 use perfx_format::names::KERNEL_NAME;
+use perfx_format::read::sort::{PreparedBatch, Ready, Sorter, time_of, watermarks};
 use perfx_format::read::{Batch, Form, Recording, TempFiles};
 use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::record::identifier::write_with_identifier;
@@ -15,10 +16,9 @@ use perfx_format::{
     Bytes, Endian, Event, KERNEL_PID, Kinds, Layouts, Mmap, Record, RecordType, sample_type as st,
 };
 use perfx_pipeline::{Result, ahead, bail, scan};
+use perfx_resolve::MappedIds;
 
 use super::index::Indexed;
-use perfx_format::read::sort::{PreparedBatch, Ready, Sorter, time_of, watermarks};
-use perfx_resolve::MappedIds;
 
 /// True for records that a file has in its header, and pipe data among its records. Build-ids are valid in
 /// both places.

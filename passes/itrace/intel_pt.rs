@@ -17,6 +17,7 @@ use perfx_auxtrace::Recorded;
 use perfx_format::read::StoredBytes;
 use perfx_format::{Layouts, Record, sample_type as st};
 use perfx_pipeline::{Begin, Context as _, Emit, Level, Report, Result, Session, Stage, counted};
+use perfx_resolve::IdOptions;
 use perfx_trace::intel_pt::Walk;
 
 use self::answers::Answers;
@@ -31,7 +32,6 @@ use super::others::{History, RecordedSample};
 use super::parts::Room;
 use super::step::{Decode, Decoder};
 use crate::combine::{Batches, Combine};
-use perfx_resolve::IdOptions;
 
 /// The stage that decodes the recording.
 pub(super) fn stage(

@@ -14,10 +14,10 @@ use perfx_format::record::time_conv::TimeConv;
 use perfx_format::{Attr, Endian, MappedFile, Mmap2, Origin, hex, sample_type as st};
 use perfx_jit::{Arena, Function, Functions, Image, Member, Target, arenas};
 use perfx_pipeline::{Cached, Context as _, LISTED, Level, Made, Report, Result, Session, bail, counted};
+use perfx_resolve::recorded_on;
 
 use super::options::{JitLayout, JitOptions};
 use super::recorded::{Lineage, Map, Marker, Recorded, Span};
-use perfx_resolve::recorded_on;
 
 /// The changes of the recording, and the files to write beside it.
 #[derive(Debug, Default)]

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use build_id::{Answer, Finder, Places};
 use perfx_format::features::BuildIds;
+use perfx_format::read::sort::watermarks;
 use perfx_format::read::{Batch, Form, Recording, TempFiles};
 use perfx_format::record::build_id::{BUILD_ID_SIZE_VALID, BuildIdEntry};
 use perfx_format::record::cpumode::{GUEST_KERNEL, GUEST_USER, KERNEL, UNKNOWN, USER};
@@ -13,13 +14,12 @@ use perfx_format::record::id_index::IdIndex;
 use perfx_format::{Feature, Layouts, Origin, Record, RecordType, sample_type as st};
 use perfx_model::address_space::{Dso, Identity, Machine, Mapping};
 use perfx_pipeline::{Context as _, Job, Output, OutputForm, Result, ensure, scan};
+use perfx_resolve::{MappedIds, dso_name, object_of, recorded_on};
 
 use super::chosen::MergedKinds;
 use super::clock::TimeConv;
 use super::moments::{Moment, Moments, VcpuRef};
 use crate::sort::sort;
-use perfx_format::read::sort::watermarks;
-use perfx_resolve::{MappedIds, dso_name, object_of, recorded_on};
 
 /// The earliest and the latest time of the merged records in a batch (the earliest is the larger one if there
 /// are none), and their bytes.

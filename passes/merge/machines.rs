@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::record::id_index::IdIndex;
 use perfx_format::{Comm, Kinds, Record, RecordType};
+use perfx_pipeline::{Result, bail, list, ranges};
 
 use super::clock::TimeConv;
 use super::spec::GuestSpec;
-use perfx_pipeline::{Result, bail, list, ranges};
 
 /// Names that virtual machine monitors give their VCPU threads, before the number.
 const VCPU_NAMES: [&[u8]; 5] = [b"CPU ", b"vcpu", b"fc_vcpu ", b"crosvm_vcpu", b"kvm-vcpu-"];

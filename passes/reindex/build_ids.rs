@@ -10,12 +10,12 @@ use perfx_format::read::{Form, Recording};
 use perfx_format::record::build_id::{BuildIdEntry, aligned};
 use perfx_format::{Endian, Feature, Kinds, Layouts, PATH_MAX, Record, RecordType};
 use perfx_model::address_space::{Identity, Mapping};
+use perfx_model::guests::Guests;
 use perfx_pipeline::{Emit, Fork, Level, Needs, Pass, Result, Rewrite, Session, Stage, Survey, counted};
+use perfx_resolve::{cpumode_of, dso_name};
 
 use super::{counts, report_repaired};
 use crate::support::options::PassOptions;
-use perfx_model::guests::Guests;
-use perfx_resolve::{cpumode_of, dso_name};
 
 /// The pass and its options.
 #[derive(Args, Clone, Copy, Debug, Default)]

@@ -8,11 +8,11 @@ use perfx_format::event_name::{EventName, without_modifiers};
 use perfx_format::record::namespaces::NamespaceKind;
 use perfx_model::address_space::{Dso, Machine};
 use perfx_pipeline::{Context as _, Error, Level, Report, Result, ensure};
+use perfx_resolve::{IdOptions, SymbolArgs, dso_name};
 use regex::bytes::Regex;
 
 use crate::fields::Condition;
 use crate::time::{Point, Window};
-use perfx_resolve::{IdOptions, SymbolArgs, dso_name};
 
 /// A value is selected if it is in `only`, unless that is empty, and not in `not`.
 #[derive(Clone, Debug)]

@@ -16,6 +16,7 @@ use perfx_model::address_space::{AddressSpaces, KERNEL, Lookup, moment};
 use perfx_model::guests::Guests;
 use perfx_model::tasks::{Process, TaskKey, Tasks};
 use perfx_pipeline::{Place, Result, bail};
+use perfx_resolve::dso_name;
 use regex::bytes::Regex;
 
 use crate::aux::Chunks;
@@ -27,7 +28,6 @@ use crate::hints::Hints;
 use crate::kept_kinds::OF_PROCESS;
 use crate::time::{Window, Windows};
 use crate::unused::Unused;
-use perfx_resolve::dso_name;
 
 /// A thread's caches for finding the process and the file of a sample.
 #[derive(Debug)]

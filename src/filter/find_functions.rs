@@ -17,13 +17,13 @@ use perfx_format::{Bytes, Endian, Event, Kinds, Layouts, Record, RecordType};
 use perfx_model::address_space::moment;
 use perfx_pipeline::{Fork, Level, Report, Result, Session, Stage, Survey, scan};
 use perfx_resolve::{Facts, FactsSurvey, Frame, FrameCache, Search, frame_at, name_frames};
+use perfx_unwind::{Convert, Mapped, Unwinder};
 
 use crate::choice::{FilterOptions, is_function};
 use crate::choose::Choose;
 use crate::chooser::{Chooser, Lookups};
 use crate::functions::{Found, Functions, each_address};
 use crate::hints::Hints;
-use perfx_unwind::{Convert, Mapped, Unwinder};
 
 /// The distinct frames of samples.
 #[derive(Default)]

@@ -9,11 +9,11 @@ use foldhash::fast::RandomState;
 use perfx_format::sample::{callchain, deferred_cookie};
 use perfx_format::{Layout, Layouts, Record};
 use perfx_resolve::{Facts, Frame, FrameCache, FrameName, Function, stack_of};
+use perfx_unwind::{Convert, Unwinder};
 use regex::bytes::Regex;
 
 use crate::choice::{FilterOptions, is_function};
 use crate::hints::Hints;
-use perfx_unwind::{Convert, Unwinder};
 
 /// What the functions of a frame, or of a stack, are.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]

@@ -1,15 +1,5 @@
 //! Names the functions of frames as `perf script` does.
 
-use std::borrow::Cow;
-use std::cell::RefCell;
-use std::fmt;
-use std::ops::Range;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::thread;
-
-use crate::dumps::PerfMaps;
-use crate::ids::{IdOptions, can_have_id, dso_name, object_of, recorded_on};
 use build_id::{BuildId, Object, RecordedOn};
 use perfx_format::header::Features;
 use perfx_format::jitdump::Header;
@@ -18,10 +8,20 @@ use perfx_format::{Bytes, Endian};
 use perfx_jit::Functions;
 use perfx_model::address_space::{Dso, Machine};
 use perfx_pipeline::{Context as _, Error, Level, Report, Result, counted};
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::fmt;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
 use symbols::{
     Arch, Call, Content, DWARF_STACK, DwarfFiles, Image, Inlined, Mapped, ShownNames, Sources, Symbol,
     SymbolFile, Symbols,
 };
+
+use crate::dumps::PerfMaps;
+use crate::ids::{IdOptions, can_have_id, dso_name, object_of, recorded_on};
 
 use crate::facts::Facts;
 use crate::frames::Frame;

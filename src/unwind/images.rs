@@ -11,11 +11,11 @@ use build_id::RecordedOn;
 use perfx_format::{Bytes, Endian};
 use perfx_model::address_space::{AddressSpaces, Hit, Machine};
 use perfx_model::mapped_files::MappedFiles;
+use perfx_resolve::{IdOptions, RecordedIds, can_have_id, dso_name, object_of};
 use symbols::{Sources, UnwindTables};
 
 use crate::arch::Architectures;
 use crate::rules::Rules;
-use perfx_resolve::{IdOptions, RecordedIds, can_have_id, dso_name, object_of};
 
 /// The unwind tables of each DSO.
 pub(crate) struct Images {

@@ -2,6 +2,7 @@
 
 use perfx_format::sample::{Branch, Branches, Sample};
 use perfx_look::json::{Decimal, Document, Hex, Text, push_json};
+use perfx_look::trace::TracePrinter;
 use perfx_pipeline::{Error, Result};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -11,7 +12,6 @@ use super::fields::{Field, weight};
 use super::form::{Form, FrameForm};
 use super::names::Called;
 use super::text::shown_flags;
-use perfx_look::trace::TracePrinter;
 
 /// A line of `perfx view --json`.
 pub type Line<'s> = Document<1, Body<'s>>;
