@@ -1,8 +1,8 @@
 //! Makes stacks of the calls and returns that a hardware trace tells: one for each change of the running function, which
 //! lasts until the next change of its thread.
 //!
-//! [`Itrace::calls`](perfx_passes::Itrace::calls) decodes a trace into samples of branches. All threads read these; then one
-//! follows them in the order of time, so that each costs the same, however deep the stack is.
+//! `perfx_passes::Itrace::calls` decodes a trace into samples of branches. All threads read these; then one follows them
+//! in the order of time, so that each costs the same, however deep the stack is.
 
 mod branch;
 mod follow;

@@ -43,9 +43,10 @@ impl SymbolFiles {
     /// ```no_run
     /// use perfx_export::pack::SymbolFiles;
     /// use perfx_export::{Facts, Grouping, Search, Stacks};
+    /// use perfx_filter::FilterOptions;
     /// use perfx_format::read::Recording;
-    /// use perfx_passes::{FilterOptions, IdOptions};
     /// use perfx_pipeline::Report;
+    /// use perfx_resolve::IdOptions;
     ///
     /// let mut recording = Recording::open("perf.data")?;
     /// let facts = Facts::survey(&mut recording, 1, true)?;
