@@ -132,17 +132,16 @@ impl Survey for Gather {
 
     fn end(self, session: &mut Session) -> Result<Stage> {
         let Gather { pass, changes, guests, files, build_ids } = self;
-        let known = (session.features(), session.endian);
-        if let Some(why) = perfx_unwind::why_not(known.0, known.1) {
+        let endian = session.endian;
+        if let Some(why) = perfx_unwind::why_not(session.features(), endian) {
             ensure!(!pass.must, "{}: {why}", session.name);
             session.report.say(Level::Warning, why);
         }
-        let known = (session.features(), session.endian);
         let spaces = Arc::new(AddressSpaces::new(changes));
-        let mut ids = RecordedIds::new(known.0, known.1, spaces.dsos());
-        ids.learn_records(&build_ids, session.endian);
+        let mut ids = RecordedIds::new(session.features(), endian, spaces.dsos());
+        ids.learn_records(&build_ids, endian);
         let mapped = Mapped { spaces, files, ids, guests };
-        let unwinder = Unwinder::new(mapped, pass.ids, known, session.made_files()?);
+        let unwinder = Unwinder::new(mapped, pass.ids, (session.features(), endian), session.made_files()?);
         let keep = pass.keep_unresolved;
         Ok(Stage::begin(move |begin| {
             change_attrs(begin, |attr, endian| unwinder.convert_attr(attr, keep, endian));

@@ -54,7 +54,7 @@ impl Index {
     }
 }
 
-/// The results of the first survey.
+/// The ID_INDEX records, and what else says which ids there are and where an index must be.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Found {
     pub(crate) indexes: Vec<Index>,

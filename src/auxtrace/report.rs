@@ -51,10 +51,7 @@ pub fn say_missing<T>(recorded: &Recorded<T>, report: &mut Report) {
         let times = counted(lost, "time", "times");
         report.say(Level::Loss, format!("the kernel lost data of the traces {times}: a buffer was full"));
     }
-    if recorded.unreadable > 0 {
-        let chunks = counted(recorded.unreadable, "piece", "pieces");
-        report.say(Level::Loss, format!("{chunks} of AUX data inside compressed records can't be decoded"));
-    }
+    say_unreadable(recorded.unreadable, report);
 }
 
 /// Reports how many decoded `samples`, or what else they are called, belong to threads that are not known.
@@ -68,7 +65,7 @@ pub fn say_unknown_threads(unknown: u64, samples: &str, report: &mut Report) {
     }
 }
 
-/// Reports what could not be decoded.
+/// Reports what of the data of Arm SPE could not be decoded.
 pub fn say_spe_losses(counts: SpeCounts, report: &mut Report) {
     let SpeCounts { bad_bytes, broken, unreadable, .. } = counts;
     if bad_bytes + broken > 0 {
@@ -77,8 +74,13 @@ pub fn say_spe_losses(counts: SpeCounts, report: &mut Report) {
         let what = format!("{bytes} no packet of Arm SPE; {broken} with such damage were left out");
         report.say(Level::Loss, what);
     }
-    if unreadable > 0 {
-        let chunks = counted(unreadable, "piece", "pieces");
-        report.say(Level::Loss, format!("{chunks} of AUX data inside compressed records can't be decoded"));
+    say_unreadable(unreadable, report);
+}
+
+/// Reports pieces of AUX data inside compressed records that can't be decoded.
+fn say_unreadable(pieces: u64, report: &mut Report) {
+    if pieces > 0 {
+        let pieces = counted(pieces, "piece", "pieces");
+        report.say(Level::Loss, format!("{pieces} of AUX data inside compressed records can't be decoded"));
     }
 }

@@ -3,13 +3,14 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use crate::{Emit, Result, Session};
 use perfx_format::features::{
     EventDesc, GroupDesc, read_event_desc, read_group_desc, write_event_desc, write_group_desc,
 };
 use perfx_format::record::id_index::{IdEntry, IdIndex, one_id_index};
 use perfx_format::record::ids::ids_named;
 use perfx_format::{Endian, Event, Feature, Layout, Layouts, Record, RecordType};
+
+use crate::{Emit, Result, Session};
 
 /// The events to which records belong.
 #[derive(Debug, Default)]

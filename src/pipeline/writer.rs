@@ -69,7 +69,9 @@ impl<'a> Writer<'a> {
             Output::Pipe(pipe) | Output::Records(pipe) => (Box::new(&mut **pipe), None),
             Output::Nowhere(_) => (Box::new(io::sink()), None),
         };
-        let named = recording.file.as_ref();
+        let header = recording.file.as_ref();
+        // A pass that leaves out what is in no section says so itself.
+        let kept = header.filter(|_| !session.drops_unnamed);
         let mut writer = Writer {
             sink: Sink::new(inner, file.and_then(Sharing::with)),
             file,
@@ -77,8 +79,8 @@ impl<'a> Writer<'a> {
             events: session.events.clone(),
             data_offset: 0,
             // Kept, so that an unchanged file is byte-identical.
-            spare_slots: named.map_or(Vec::new(), |file| file.spare_slots.clone()),
-            trailing: named.map_or_else(Bytes::default, |file| file.trailing.clone()),
+            spare_slots: kept.map_or(Vec::new(), |file| file.spare_slots.clone()),
+            trailing: kept.map_or_else(Bytes::default, |file| file.trailing.clone()),
             marks: Vec::new(),
             moved: false,
             misplaced: BTreeMap::new(),
@@ -86,7 +88,7 @@ impl<'a> Writer<'a> {
             dropped_aux: HashSet::new(),
         };
         if form != OutputForm::InPlace {
-            writer.say_unnamed(form, named, session);
+            writer.say_unnamed(form, header, session);
         }
         if form == OutputForm::Pipe {
             if recording.form != Form::Pipe {
@@ -117,8 +119,6 @@ impl<'a> Writer<'a> {
 
     /// Reports the bytes outside all sections that the output cannot hold; zeros are not reported.
     fn say_unnamed(&self, form: OutputForm, file: Option<&FileHeader>, session: &mut Session) {
-        // A pass that leaves them out says so itself.
-        let drops = session.drops_unnamed;
         let mut lose = |what: Error| {
             let what = what.file(&session.name).to_string();
             session.report.say(Level::Loss, what);
@@ -129,7 +129,7 @@ impl<'a> Writer<'a> {
         }
         let in_pipe =
             [("after the last section", &self.trailing[..]), ("after the feature table", &self.spare_slots)];
-        for (place, bytes) in in_pipe.into_iter().filter(|_| form == OutputForm::Pipe && !drops) {
+        for (place, bytes) in in_pipe.into_iter().filter(|_| form == OutputForm::Pipe) {
             if bytes.iter().any(|&byte| byte != 0) {
                 let bytes = counted(bytes.len() as u64, "byte", "bytes");
                 lose(Error::new(format!("left out {bytes} {place}, for which pipe data has no place")));
@@ -265,9 +265,6 @@ impl<'a> Writer<'a> {
             say_refused(session);
         }
         let features = session.features().clone();
-        if session.drops_unnamed {
-            (self.trailing, self.spare_slots) = (Bytes::default(), Vec::new());
-        }
         let types =
             write_tail(&mut self.sink, data, &features, &self.spare_slots, &session.event_types, endian)
                 .map_err(|e| Error::io("the output can't be written", e))?;

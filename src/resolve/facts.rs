@@ -1,5 +1,9 @@
 //! Learns in a first reading what the records of a recording mean: events, address spaces, tasks, build-ids.
 
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
 use perfx_format::event_name::names_of;
 use perfx_format::features::initial_maps;
 use perfx_format::header::Features;
@@ -16,9 +20,6 @@ use perfx_model::guests::Guests;
 use perfx_model::mapped_files::MappedFiles;
 use perfx_model::tasks::{TaskChanges, Tasks};
 use perfx_pipeline::{Result, scan};
-use std::collections::HashMap;
-use std::ops::Range;
-use std::sync::Arc;
 use symbols::Reference;
 
 use crate::ids::RecordedIds;

@@ -1,5 +1,13 @@
 //! Names the functions of frames as `perf script` does.
 
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::fmt;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+
 use build_id::{BuildId, Object, RecordedOn};
 use perfx_format::header::Features;
 use perfx_format::jitdump::Header;
@@ -8,23 +16,15 @@ use perfx_format::{Bytes, Endian};
 use perfx_jit::Functions;
 use perfx_model::address_space::{Dso, Machine};
 use perfx_pipeline::{Context as _, Error, Level, Report, Result, counted};
-use std::borrow::Cow;
-use std::cell::RefCell;
-use std::fmt;
-use std::ops::Range;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::thread;
 use symbols::{
     Arch, Call, Content, DWARF_STACK, DwarfFiles, Image, Inlined, Mapped, ShownNames, Sources, Symbol,
     SymbolFile, Symbols,
 };
 
 use crate::dumps::PerfMaps;
-use crate::ids::{IdOptions, can_have_id, dso_name, object_of, recorded_on};
-
 use crate::facts::Facts;
 use crate::frames::Frame;
+use crate::ids::{IdOptions, can_have_id, dso_name, object_of, recorded_on};
 
 /// The recording whose code is named, and where symbols are searched for.
 #[derive(Clone, Copy, Debug)]
