@@ -118,7 +118,7 @@ impl Pass for Merge {
     fn needs(&self, input: &Recording) -> Needs {
         let machines = Machines::kinds().union(Kinds::of(&[RecordType::MMAP2]));
         Needs {
-            records: timed_kinds().union(Kinds::of(&[RecordType::HEADER_BUILD_ID])),
+            records: timed_kinds().union(Kinds::of(&[RecordType::HEADER_ATTR, RecordType::HEADER_BUILD_ID])),
             surveys: vec![machines, timed_kinds(), timed_kinds()],
             decompressed: input.is_compressed(),
             ids: true,

@@ -19,6 +19,7 @@ use perfx_pipeline::{Result, ahead, bail, scan};
 use perfx_resolve::MappedIds;
 
 use super::index::Indexed;
+use crate::support::event_ids::identified_late;
 
 /// True for records that a file has in its header, and pipe data among its records. Build-ids are valid in
 /// both places.
@@ -255,6 +256,11 @@ impl Translator {
         let mut new = Cow::Borrowed(record.bytes());
         if !self.ids.is_empty() {
             replace_ids(record, layout, &mut new, |id| self.ids.get(&id).copied());
+        }
+        if self.identify.is_some()
+            && let Some(attr) = identified_late(record)
+        {
+            new = Cow::Owned(attr);
         }
         if self.offset != 0 {
             replace_times(record, layout, &mut new, |time| {

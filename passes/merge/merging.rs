@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use perfx_format::features::SampleTime;
 use perfx_format::read::Batch;
+use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::record::identifier;
-use perfx_format::{
-    Endian, Feature, Kinds, Layouts, Origin, Record, RecordType, sample_type as st, set_sample_type,
-};
+use perfx_format::{Endian, Feature, Kinds, Layouts, Origin, Record, RecordType, sample_type as st};
 use perfx_model::address_space::Machine;
 use perfx_pipeline::{Emit, Interest, Level, Place, Prescan, Prescanned, Result, Rewrite, Session, counted};
 
@@ -22,7 +21,7 @@ use super::report::{tell, tell_done};
 use super::sorted::{Sorted, timeless};
 use super::switches::{Switches, ThreadState, VcpuRunLog, time_of};
 use super::translate::Translator;
-use crate::support::event_ids::{FreeIds, lacks_identifier};
+use crate::support::event_ids::{FreeIds, identified, identified_late, lacks_identifier};
 
 /// Guests being merged.
 #[derive(Debug)]
@@ -74,9 +73,7 @@ impl Merging {
         let mut events = session.events.clone();
         let identify = lacks_identifier(&events).then(|| {
             for event in &mut events {
-                *event = event.edited(endian, |raw| {
-                    set_sample_type(raw, event.attr().sample_type | st::IDENTIFIER, endian);
-                });
+                *event = identified(event, endian);
                 if event.ids.is_empty() {
                     event.ids.push(free.next());
                 }
@@ -245,7 +242,7 @@ impl Rewrite for Merging {
         if !self.prescanned {
             self.switches.look_at(&record, out.layouts());
         }
-        if !self.begun && record.kind() != RecordType::HEADER_BUILD_ID {
+        if !self.begun && !HeaderRecord::KINDS.contains(&record.kind()) {
             let timed = || time_of(&record, out.layouts().layout_of(&record)?);
             if !record.kind().is_kernel() || timed().is_some() {
                 if record.kind() != RecordType::FINISHED_INIT {
@@ -266,7 +263,8 @@ impl Rewrite for Merging {
                 let new = with_identifier(&record, out.layouts(), first)?;
                 out.replace(&record, &new)
             }
-            _ => out.keep(record),
+            Some(_) => out.replace_if(record, identified_late(&record)),
+            None => out.keep(record),
         }
     }
 

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use perfx_format::{Endian, Event, sample_type as st, set_sample_type};
+use perfx_format::record::header_records::with_attr;
+use perfx_format::{Endian, Event, Record, add_to_sample_type, sample_type as st};
 
 /// True if the ids cannot distinguish events: perf uses IDENTIFIER wherever attrs disagree on the place of
 /// the id.
@@ -12,8 +13,12 @@ pub(crate) fn lacks_identifier(events: &[Event]) -> bool {
 
 /// The event, whose records have an IDENTIFIER.
 pub(crate) fn identified(event: &Event, endian: Endian) -> Event {
-    let sample_type = event.attr().sample_type | st::IDENTIFIER;
-    event.edited(endian, |raw| set_sample_type(raw, sample_type, endian))
+    event.edited(endian, |raw| add_to_sample_type(raw, st::IDENTIFIER, endian))
+}
+
+/// The same for an event that pipe data has among its records: its HEADER_ATTR, or `None` for any other record.
+pub(crate) fn identified_late(record: &Record<'_>) -> Option<Vec<u8>> {
+    with_attr(record, |raw| add_to_sample_type(raw, st::IDENTIFIER, record.endian()))
 }
 
 /// Unused ids, ascending.

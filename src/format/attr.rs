@@ -188,6 +188,13 @@ pub fn set_sample_type(raw: &mut [u8], sample_type: u64, endian: Endian) {
     endian.set_u64(raw, 24, sample_type);
 }
 
+/// Adds these bits to the `sample_type` of an attr.
+pub fn add_to_sample_type(raw: &mut [u8], bits: u64, endian: Endian) {
+    if let Some(before) = endian.u64(raw, 24) {
+        set_sample_type(raw, before | bits, endian);
+    }
+}
+
 /// Sets the period of an attr, or its frequency if the `freq` flag is set.
 pub fn set_sample_period(raw: &mut [u8], period: u64, endian: Endian) {
     endian.set_u64(raw, 16, period);

@@ -271,6 +271,15 @@ fn build_ids_are_added_before_bytes_that_are_not_entries() {
 }
 
 #[test]
+fn merge_gives_an_identifier_also_to_an_event_among_the_records() {
+    let (_, chain) = chains().into_iter().find(|(name, _)| *name == "merge").unwrap();
+    for form in [OutputForm::File, OutputForm::Pipe] {
+        let (_, codes) = made("crafted/val-pipe-attr-late.data", &chain, form);
+        assert!(!codes.contains(&"id-position"), "{form:?}: {codes:?}");
+    }
+}
+
+#[test]
 fn reindex_times_takes_no_time_from_samples_without_one() {
     let (_, codes) = made("crafted/order-no-time.data", "reindex-times:add", OutputForm::File);
     assert!(!codes.contains(&"sample-time"), "{codes:?}");
