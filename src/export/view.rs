@@ -5,6 +5,7 @@
 //!
 //! One thread sorts, others write the text of samples, and one prints it.
 
+mod data_src;
 mod fields;
 mod form;
 mod json;

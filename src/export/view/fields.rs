@@ -21,6 +21,7 @@ pub enum Field {
     Trace,
     Synth,
     Addr,
+    DataSrc,
     Weight,
     Cgroup,
     Ip,
@@ -51,6 +52,7 @@ impl Field {
             Field::Insn | Field::Insnlen => (sample_type::RAW, "its instruction"),
             Field::Trace => (sample_type::RAW, "raw data (perf record -R, and tracepoints always)"),
             Field::Addr => (sample_type::ADDR, "the address (perf record --data)"),
+            Field::DataSrc => (sample_type::DATA_SRC, "where data came from (perf mem record)"),
             Field::Weight => {
                 (sample_type::WEIGHT | sample_type::WEIGHT_STRUCT, "the weight (perf record --weight)")
             }

@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
 
+use super::data_src;
 use super::fields::{Field, weight};
 use super::form::{Form, FrameForm};
 use super::names::Called;
@@ -68,6 +69,9 @@ pub struct SampleLine<'s> {
     /// What is there, of events whose address is one of code or data that they touched
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) addr_frame: Option<FrameObject<'s>>,
+    /// Where the data came from: operation, level, snoop, TLB, lock and block, in perf's words
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data_src: Option<String>,
     /// The cost, for most events in cycles
     #[serde(skip_serializing_if = "Option::is_none")]
     weight: Option<Decimal<u64>>,
@@ -199,6 +203,7 @@ impl<'s> SampleLine<'s> {
             trace: trace.map(|(printer, raw)| printer.text(raw)),
             fields: trace.map(|(printer, raw)| OwnFields { printer, raw }),
             addr: parts.addr.map(Hex).filter(|_| has(Field::Addr)),
+            data_src: parts.data_src.map(data_src::text).filter(|_| has(Field::DataSrc)),
             weight: weight(parts).map(Decimal).filter(|_| has(Field::Weight)),
             ip: parts.ip.map(Hex).filter(|_| has(Field::Ip)),
             brstack: parts.branches.filter(|_| has(Field::Brstack)).map(branches),

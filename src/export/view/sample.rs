@@ -13,6 +13,7 @@ use perfx_model::address_space::{Machine, Space, moment};
 use perfx_pipeline::Result;
 use perfx_resolve::{Facts, Frame, FrameCache, LastChain, frame_at};
 
+use super::data_src;
 use super::fields::{Field, ViewOptions, weight};
 use super::form::{Form, FrameForm};
 use super::json::{self, Counted, SampleLine};
@@ -199,6 +200,11 @@ impl<'v> SampleWriter<'v> {
             if form.names_address {
                 self.push_symbol(out, form.frame(), at, address)?;
             }
+        }
+        if let Some(source) = parts.data_src.filter(|_| form.has(Field::DataSrc)) {
+            push_address(out, source.0);
+            out.push(b' ');
+            out.extend_from_slice(data_src::text(source).as_bytes());
         }
         if form.has(Field::Weight) {
             push_wide(out, 16, |out| push_number(out, weight(parts).unwrap_or(0)));
