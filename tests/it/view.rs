@@ -102,21 +102,28 @@ fn lines_are_those_of_perf_script_for_every_recording() {
 #[test]
 fn sources_of_data_are_shown_in_the_words_of_perf() {
     static PADDED: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"(BLK +\S+) +").unwrap());
-    let nowhere = temp();
-    let root = nowhere.path();
+    let folder = temp();
+    let root = folder.path();
+    let decoded = ["operations", "switch"].map(|name| {
+        let (spe, out) = (Fixture::new(&format!("crafted/spe-{name}.data")), root.join(name));
+        let ran = perfx(args!["inject", "--itrace", "--strip", spe.path, "-o", out]);
+        assert!(matches!(ran.code, Some(0 | 3)), "{name}: {}", ran.stderr);
+        (name, out)
+    });
+    let recorded = [
+        "recorded/addresses.p73.data",
+        "crafted/be-addresses.p61.data",
+        "crafted/sample-words-le.data",
+        "crafted/sample-words-be.data",
+    ];
+    let recorded = recorded.map(|name| (name, Fixture::new(name).path));
     for perf in perfs(&["perf-new"]) {
-        for name in [
-            "recorded/addresses.p73.data",
-            "crafted/be-addresses.p61.data",
-            "crafted/sample-words-le.data",
-            "crafted/sample-words-be.data",
-        ] {
-            let path = Fixture::new(name).path;
+        for (name, path) in decoded.iter().chain(&recorded) {
             let fields = ["-F", "comm,tid,data_src,ip,sym"];
-            let theirs = perf.script(&path, root, &fields);
+            let theirs = perf.script(path, root, &fields);
             assert_eq!(theirs.code, Some(0), "{name}: {}", theirs.stderr);
             let ours =
-                view(&path, &[&["--no-inline", "--root", root.to_str().unwrap()], &fields[..]].concat());
+                view(path, &[&["--no-inline", "--root", root.to_str().unwrap()], &fields[..]].concat());
             let (ours, theirs) = (ours.text(), theirs.text());
             assert!(ours.contains("|OP "), "{name}: {ours}");
             assert_eq!(PADDED.replace_all(&ours, "$1 "), PADDED.replace_all(&theirs, "$1 "), "{name}");
