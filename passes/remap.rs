@@ -424,7 +424,7 @@ mod tests {
             "/anon_hugepage (deleted)",
             "anon_inode:[perf_event]",
         ] {
-            assert_eq!(new(&all, memory), None, "{memory} is no file");
+            assert_eq!(new(&all, memory), None, "{memory} is not a file");
         }
         assert_eq!(new(&all, "a"), None);
         let cut = rules(&["/a/b="]);

@@ -97,7 +97,7 @@ pub(super) fn path(key: &Key, name: &[u8]) -> Option<Vec<u8>> {
     Some([b"/", &key.word("dir", folder)[..], b"/", &file(key, &name[1..]), gone].concat())
 }
 
-/// True if the file is the same on every machine with the same distribution, or if it is no file.
+/// True if the file is the same on every machine with the same distribution, or if it is not a file.
 pub(super) fn is_public(name: &[u8]) -> bool {
     let path = without_deleted(name);
     let is_of_release = || {

@@ -69,9 +69,10 @@ pub fn say_unknown_threads(unknown: u64, samples: &str, report: &mut Report) {
 pub fn say_spe_losses(counts: SpeCounts, report: &mut Report) {
     let SpeCounts { bad_bytes, broken, unreadable, .. } = counts;
     if bad_bytes + broken > 0 {
-        let bytes = counted(bad_bytes, "byte of the AUX data is", "bytes of the AUX data are");
+        let bytes = counted(bad_bytes, "byte of the AUX data does", "bytes of the AUX data do");
         let broken = counted(broken, "record", "records");
-        let what = format!("{bytes} no packet of Arm SPE; {broken} with such damage were left out");
+        let what =
+            format!("{bytes} not belong to a packet of Arm SPE; {broken} with such damage were left out");
         report.say(Level::Loss, what);
     }
     say_unreadable(unreadable, report);

@@ -140,7 +140,11 @@ fn damaged_data_costs_only_the_records_around_it() {
     let (ours, theirs) = (folder.path().join("ours"), folder.path().join("theirs"));
     let ran = perfx(args!["inject", letters(ALL), crafted("spe-damaged"), "-o", ours]);
     assert_eq!(ran.code, Some(3), "{}", ran.stderr);
-    assert!(ran.stderr.contains("9 bytes of the AUX data are no packet of Arm SPE"), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("9 bytes of the AUX data do not belong to a packet of Arm SPE"),
+        "{}",
+        ran.stderr
+    );
     let Some(perf) = perf("perf-new") else { return };
     decode(&perf, &crafted("spe-damaged"), &theirs, ALL).unwrap();
     // perf also makes samples of the broken records.

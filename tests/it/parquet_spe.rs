@@ -244,8 +244,7 @@ fn records_depend_on_neither_threads_nor_the_form_of_the_input() {
 fn damage_is_counted_and_other_recordings_have_an_empty_table() {
     let (folder, ran) = export(&fixture("spe-damaged").path, &["--tables", "spe"]);
     assert_eq!(ran.code, Some(3), "{}", ran.stderr);
-    let lost =
-        "lost: 9 bytes of the AUX data are no packet of Arm SPE; 12 records with such damage were left out";
+    let lost = "lost: 9 bytes of the AUX data do not belong to a packet of Arm SPE; 12 records with such damage were left out";
     assert!(ran.stderr.contains(lost), "{}", ran.stderr);
     let injected =
         perfx(args!["inject", "--itrace=i1i", fixture("spe-damaged").path, "-o", "/dev/null", "-f"]);

@@ -169,7 +169,7 @@ def arm_spe():
     add("spe-v1", Spe(LE, version=1, each=10).file(), "metadata version 1")
     add("spe-switch", Spe(LE, contexts=None, each=10).file(), "SWITCH_CPU_WIDE records, no CONTEXT packets")
     add("spe-threads", Spe(LE, contexts=None, threads=True, version=1, each=10).file(), "a buffer for each thread")
-    add("spe-damaged", Spe(LE, damage=True, each=10).file(), "bytes that are no packets")
+    add("spe-damaged", Spe(LE, damage=True, each=10).file(), "bytes that are not packets")
     add("spe-calls", Spe(LE, each=5, record=call_or_return).file(), "calls and returns")
     add("spe-operations", Spe(LE, rounds=1, each=192, record=every_operation()).file(), "every kind of operation")
     small = Spe(LE, each=10)
