@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use perfx_format::header::Features;
 use perfx_format::names::KERNEL_NAME;
-use perfx_format::read::sort::{PreparedBatch, Ready, Sorter, time_of, watermarks};
+use perfx_format::read::sort::{PreparedBatch, Ready, ReadySamples, Sorter, time_of, watermarks};
 use perfx_format::read::{Batch, Form, Recording, TempFiles};
 use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::record::identifier::write_with_identifier;
@@ -431,6 +431,18 @@ impl Input {
     #[inline]
     pub(super) fn bytes(&self, ready: &Ready) -> Option<&Bytes> {
         self.sorter.bytes(ready)
+    }
+
+    /// The record that is ready and those behind it, as far as they are samples: see [`Sorter::samples`].
+    #[inline]
+    pub(super) fn samples(&self, ready: &Ready, until: u64, most: usize) -> Option<ReadySamples> {
+        self.sorter.samples(ready, until, most)
+    }
+
+    /// Removes samples after they were written.
+    #[inline]
+    pub(super) fn pop_samples(&mut self, samples: &ReadySamples) {
+        self.sorter.pop_samples(samples);
     }
 
     /// Removes the record after it was written.

@@ -39,6 +39,11 @@ pub(crate) trait Step: Send + std::fmt::Debug + 'static {
         None
     }
 
+    /// True if it keeps the samples that it makes: they need not go through `record`.
+    fn keeps_made(&self) -> bool {
+        false
+    }
+
     /// Keeps, replaces or drops a record. Returns true if it wrote a sample with this record's time.
     fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<bool>;
 
@@ -124,6 +129,26 @@ impl Combining {
                     return Ok(true);
                 }
                 let timeless = ready.is_timeless();
+                if number > 0
+                    && !timeless
+                    && step.as_ref().is_some_and(|step| step.keeps_made())
+                    && let Some(until) = latest(number, next, limit)
+                {
+                    if *since_round >= ROUND {
+                        out.put(&finished_round(out.endian()))?;
+                        *since_round = 0;
+                    }
+                    if let Some(samples) = input.samples(&ready, until, left.min(ROUND - *since_round)) {
+                        out.hold(&samples.bytes);
+                        out.put_all(&samples.bytes)?;
+                        *times = Some((times.map_or(key, |(first, _)| first), samples.last));
+                        *pending = true;
+                        *since_round += samples.bytes.len();
+                        left = left.saturating_sub(samples.bytes.len());
+                        input.pop_samples(&samples);
+                        continue;
+                    }
+                }
                 let record = input.record(&ready)?;
                 let size = record.whole_size() as usize;
                 let shares_time = next.is_some_and(|next| next.0 == key);
@@ -171,6 +196,16 @@ impl Combining {
             deduplicator.report(self.chunks.dropped, report);
         }
     }
+}
+
+/// The latest time of a record of the input with this `number` that goes before the `next` one of another input, and below
+/// the `limit`; `None` if there is no such time.
+fn latest(number: usize, next: Option<(u64, usize)>, limit: Option<u64>) -> Option<u64> {
+    let before =
+        |(time, is_included): (u64, bool)| if is_included { Some(time) } else { time.checked_sub(1) };
+    let next = next.map_or(Some(u64::MAX), |(time, other)| before((time, number < other)))?;
+    let limit = limit.map_or(Some(u64::MAX), |limit| before((limit, number == 0)))?;
+    Some(next.min(limit))
 }
 
 impl Rewrite for Combining {
@@ -228,5 +263,18 @@ impl Prescan for PrepareBatch {
     fn batch(&mut self, batch: &Batch) -> Result<()> {
         self.prepared = Some(prepare(batch, &self.translator, true)?);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_times_of_earlier_inputs_come_first() {
+        assert_eq!(latest(1, None, None), Some(u64::MAX));
+        assert_eq!((latest(1, Some((7, 0)), None), latest(1, Some((7, 2)), None)), (Some(6), Some(7)));
+        assert_eq!((latest(1, None, Some(5)), latest(0, None, Some(5))), (Some(4), Some(5)));
+        assert_eq!((latest(1, Some((7, 0)), Some(5)), latest(1, Some((0, 0)), None)), (Some(4), None));
     }
 }

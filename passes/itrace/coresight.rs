@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use perfx_auxtrace::{Recorded, UNIT};
 use perfx_format::read::StoredBytes;
 use perfx_format::{Layouts, Record};
-use perfx_pipeline::{Begin, Context as _, Emit, Level, Report, Result, Session, Stage, counted};
+use perfx_pipeline::{Begin, Context as _, Level, Report, Result, Session, Stage, counted};
 use perfx_resolve::IdOptions;
 
 use self::context::{Clock, Context, Events};
@@ -44,7 +44,7 @@ pub(super) fn stage(
     let code = code::of(places, &mut recorded, no_clock, &found.build_ids, session)?;
     let decoded = events.sampled.decoded();
     let (endian, threads, is_named) = (session.endian, session.threads, recorded.tracer.names_threads());
-    let room = Room { temp_files: session.temp_files(), endian };
+    let room = Room { temp_files: session.temp_files() };
     let context = Arc::new(Context { recorded, code, events, endian, is_named, threads, room });
     let etm = Etm { context, counts: Arc::default() };
     Ok(Combine::with_step(NAME, Decode::new(etm, (decoded, options.events_only), found.names)).stage())
@@ -56,7 +56,7 @@ fn decode(context: &Context, hand_out: &mut HandOut<'_>) -> Result<Counts> {
     let buffers = tracer.pieces.iter().map(|piece| piece.buffer + 1).max().unwrap_or(0);
     let samplers = (0..buffers * tracer.units.len()).map(|_| Sampler::new(context));
     let turns = Turns::new(samplers, *threads > 1 && events.has_many(), room.clone());
-    let mut merge = Merge::new(Skip::new(0, [], *endian), *endian, hand_out);
+    let mut merge = Merge::new(Skip::new(0, [], *endian), hand_out);
     let conv = if let Clock::Virtual(conv) = events.clock { Some(conv) } else { None };
     // So that what is made of a part is seldom more than stays in memory.
     let size = if events.has_many() { UNIT / 32 } else { UNIT };
@@ -119,10 +119,6 @@ impl Decoder for Etm {
             *counts.lock().unwrap_or_else(PoisonError::into_inner) = found;
             Ok(())
         }))
-    }
-
-    fn sample(&mut self, record: Record<'_>, _layouts: &Layouts, out: &mut Emit<'_>) -> Result<()> {
-        out.keep(record)
     }
 
     fn see(&mut self, _record: &Record<'_>, _layouts: &Layouts) {}

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use perfx_auxtrace::Recorded;
 use perfx_format::read::StoredBytes;
 use perfx_format::{Layouts, Record, sample_type as st};
-use perfx_pipeline::{Begin, Context as _, Emit, Level, Report, Result, Session, Stage, counted};
+use perfx_pipeline::{Begin, Context as _, Level, Report, Result, Session, Stage, counted};
 use perfx_resolve::IdOptions;
 use perfx_trace::intel_pt::Walk;
 
@@ -55,7 +55,7 @@ pub(super) fn stage(
     let code = code::of(places, &mut recorded, clock, &found.build_ids, session)?;
     let decoded = events.decoded();
     let (endian, threads) = (session.endian, session.threads);
-    let room = Room { temp_files: session.temp_files(), endian };
+    let room = Room { temp_files: session.temp_files() };
     let mut asking = None;
     if options.changes_others() {
         let events = asked_events(options, &recorded, session).with_context(in_file)?;
@@ -131,10 +131,6 @@ impl Decoder for Pt {
 
     fn samples(&mut self) -> Option<Batches> {
         (!self.is_empty).then(|| batches::of(self.context.clone(), self.counts.clone()))
-    }
-
-    fn sample(&mut self, record: Record<'_>, _layouts: &Layouts, out: &mut Emit<'_>) -> Result<()> {
-        out.keep(record)
     }
 
     fn see(&mut self, _record: &Record<'_>, _layouts: &Layouts) {}

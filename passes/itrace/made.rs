@@ -2,23 +2,19 @@
 
 use std::ops::Range;
 
+use perfx_format::Bytes;
 use perfx_format::read::sort::PreparedBatch;
-use perfx_format::{Bytes, Endian, Origin, Origins, Record};
 use perfx_pipeline::Result;
 
 /// Samples, and the times by which they are sorted.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Made {
     bytes: Vec<u8>,
-    samples: Vec<(Range<usize>, u64)>,
-    endian: Endian,
+    /// Where each one begins, and its time.
+    samples: Vec<(usize, u64)>,
 }
 
 impl Made {
-    pub(super) fn new(endian: Endian) -> Made {
-        Made { bytes: Vec::new(), samples: Vec::new(), endian }
-    }
-
     /// The size of them, bytes.
     pub(super) fn len(&self) -> usize {
         self.bytes.len()
@@ -31,16 +27,51 @@ impl Made {
 
     /// A sample, and its time.
     pub(super) fn get(&self, number: usize) -> Option<(&[u8], u64)> {
-        let (range, key) = self.samples.get(number)?;
-        Some((&self.bytes[range.clone()], *key))
+        let (start, key) = *self.samples.get(number)?;
+        Some((&self.bytes[start..self.start(number + 1)], key))
     }
 
-    /// Adds a sample, which `write` appends to the others, and its time.
+    /// Adds a sample, which `write` appends to the others, and its time. Nothing is added if it appends nothing.
     #[inline]
     pub(super) fn push(&mut self, key: u64, write: impl FnOnce(&mut Vec<u8>)) {
         let start = self.bytes.len();
         write(&mut self.bytes);
-        self.samples.push((start..self.bytes.len(), key));
+        if self.bytes.len() > start {
+            self.samples.push((start, key));
+        }
+    }
+
+    /// None, with room for as many.
+    pub(super) fn empty(&self) -> Made {
+        let (bytes, samples) = (Vec::with_capacity(self.bytes.len()), Vec::with_capacity(self.samples.len()));
+        Made { bytes, samples }
+    }
+
+    /// The size of some of them, bytes.
+    pub(super) fn size(&self, some: &Range<usize>) -> usize {
+        self.start(some.end).saturating_sub(self.start(some.start))
+    }
+
+    /// Takes some of them, and those in front of these are gone: what remains is behind them.
+    pub(super) fn take_some(&mut self, some: Range<usize>) -> Made {
+        let mut behind = Made::default();
+        behind.extend(self, some.end..self.samples.len());
+        let mut taken = std::mem::replace(self, behind);
+        taken.bytes.truncate(taken.start(some.end));
+        taken.samples.truncate(some.end);
+        taken.samples.drain(..some.start);
+        taken
+    }
+
+    fn start(&self, number: usize) -> usize {
+        self.samples.get(number).map_or(self.bytes.len(), |(start, _)| *start)
+    }
+
+    /// Adds some of the samples of another one.
+    pub(super) fn extend(&mut self, other: &Made, some: Range<usize>) {
+        let (start, moved) = (other.start(some.start), self.bytes.len());
+        self.bytes.extend_from_slice(&other.bytes[start..other.start(some.end)]);
+        self.samples.extend(other.samples[some].iter().map(|(at, key)| (at - start + moved, *key)));
     }
 
     /// How many samples from the one with this number on have times that come first, one behind the other.
@@ -50,12 +81,26 @@ impl Made {
     }
 
     pub(super) fn prepared(self) -> Result<PreparedBatch> {
-        let bytes = Bytes::from(self.bytes);
-        let mut prepared = PreparedBatch::new(bytes.clone(), Origins::default());
-        for (range, key) in self.samples {
-            let sample = Record::new(&bytes[range], &[], Origin::Synthetic, self.endian)?;
-            prepared.push(&sample, Some(key))?;
-        }
-        Ok(prepared.done())
+        Ok(PreparedBatch::of_made(Bytes::from(self.bytes), self.samples.into_iter())?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn some_are_taken_and_those_behind_them_remain() {
+        let mut made = Made::default();
+        (0..6_u8).for_each(|number| made.push(number.into(), |bytes| bytes.resize(bytes.len() + 8, number)));
+        made.push(9, |_| {});
+        assert_eq!((made.count(), made.size(&(1..3))), (6, 16));
+        let taken = made.take_some(1..3);
+        let all = |made: &Made| (0..).map_while(|at| made.get(at).map(|(_, key)| key)).collect::<Vec<_>>();
+        assert_eq!((all(&taken), all(&made)), (vec![1, 2], vec![3, 4, 5]));
+        assert_eq!((taken.get(1), made.get(0)), (Some((&[2; 8][..], 2)), Some((&[3; 8][..], 3))));
+        made.extend(&taken, 0..1);
+        assert_eq!((all(&made), made.get(3)), (vec![3, 4, 5, 1], Some((&[1; 8][..], 1))));
+        assert_eq!((made.empty().count(), made.empty().len()), (0, 0));
     }
 }

@@ -77,6 +77,10 @@ impl Decoder for Spe {
     }
 
     /// Gives a decoded sample its process and thread.
+    fn completes(&self) -> bool {
+        false
+    }
+
     fn sample(&mut self, record: Record<'_>, layouts: &Layouts, out: &mut Emit<'_>) -> Result<()> {
         let endian = record.endian();
         let Some(layout) = layouts.layout_of(&record).copied() else { return out.keep(record) };

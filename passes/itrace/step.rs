@@ -29,8 +29,14 @@ pub(super) trait Decoder: Send + Debug + 'static {
     }
     /// The samples, in the order of the times by which they are sorted.
     fn samples(&mut self) -> Option<Batches>;
+    /// True if samples are complete when they are made.
+    fn completes(&self) -> bool {
+        true
+    }
     /// Writes a sample at its place, when all records in front of it have been seen.
-    fn sample(&mut self, record: Record<'_>, layouts: &Layouts, out: &mut Emit<'_>) -> Result<()>;
+    fn sample(&mut self, record: Record<'_>, _layouts: &Layouts, out: &mut Emit<'_>) -> Result<()> {
+        out.keep(record)
+    }
     /// A record of another kind.
     fn see(&mut self, record: &Record<'_>, layouts: &Layouts);
     /// All have been written.
@@ -134,6 +140,11 @@ impl<D: Decoder> Step for Decode<D> {
 
     fn made(&mut self) -> Option<Batches> {
         if self.events_only { None } else { self.decoder.samples() }
+    }
+
+    fn keeps_made(&self) -> bool {
+        // Samples of recorded events can be among them.
+        self.decoder.completes() && !self.has_aux && self.parts == 0
     }
 
     fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<bool> {

@@ -5,6 +5,7 @@
 //!
 //! One thread sorts, others write the text of samples, and one prints it.
 
+mod branches;
 mod data_src;
 mod fields;
 mod form;
@@ -32,7 +33,7 @@ pub use fields::{Field, FieldChoice, ViewOptions};
 use form::Form;
 pub use json::Line;
 use names::{SharedNames, with_names};
-use part::{Reader, Texts};
+use part::{Reader, Texts, WANTED};
 use printer::Printer;
 use sample::SampleWriter;
 
@@ -72,7 +73,8 @@ pub fn view(
     report.say_faults(&recording, Purpose::UseRecords);
     let name = recording.name.clone();
     let (features, endian) = (recording.features.clone(), recording.endian);
-    let (inlined, is_decoded) = (options.reads_dwarf(), decoded.is_some());
+    let has_chains = facts.events.iter().any(|event| event.has_chains);
+    let (inlined, is_decoded) = (options.reads_dwarf(has_chains), decoded.is_some());
     let search = Search { facts: &facts, features: &features, endian, ids, inlined };
     let forms = Form::all(&facts, &events, options, printers(&events, &features, endian));
     let (printed, named) = with_names(search, options.inlined, |names| {
@@ -87,10 +89,6 @@ pub fn view(
     }
     Ok(viewed)
 }
-
-/// The kinds of records that are shown or complete what is shown.
-const WANTED: Kinds =
-    Kinds::of(&[RecordType::SAMPLE, RecordType::CALLCHAIN_DEFERRED, RecordType::AUXTRACE_ERROR]);
 
 /// Bytes of the records that a thread gets at once: their text has up to a hundred times as many.
 const BATCH: usize = 1 << 17;

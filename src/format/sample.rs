@@ -6,6 +6,7 @@ mod flow;
 mod made;
 pub mod memory;
 pub mod registers;
+mod stencil;
 pub mod synth;
 #[cfg(test)]
 mod tests;
@@ -17,6 +18,7 @@ use std::ops::Range;
 pub use bits::{BranchFlags, DataSrc, branch_kind};
 pub use flow::FlowFlags;
 pub use made::{BRANCH_HW_INDEX, NewSample};
+pub use stencil::{Stencil, Varied};
 
 use crate::record::builder::build;
 use crate::sample_type as st;

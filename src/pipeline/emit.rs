@@ -91,7 +91,7 @@ impl<'e> Emit<'e> {
     /// As for [`Emit::put`].
     pub fn put_all(&mut self, bytes: &[u8]) -> Result<()> {
         if self.rest.is_empty() && self.planner.takes_any() {
-            self.planner.made(bytes);
+            self.planner.place(bytes);
             return Ok(());
         }
         let origins = Origins::default();

@@ -142,7 +142,7 @@ impl Planner {
     }
 
     /// Adds new bytes.
-    pub(crate) fn made(&mut self, bytes: &[u8]) {
+    fn made(&mut self, bytes: &[u8]) {
         let start = self.plan.arena.len();
         self.plan.arena.extend_from_slice(bytes);
         let range = start..self.plan.arena.len();
@@ -161,7 +161,7 @@ impl Planner {
     }
 
     /// Adds bytes: as a range if they are in the batch or held, else as a copy.
-    fn place(&mut self, bytes: &[u8]) {
+    pub(crate) fn place(&mut self, bytes: &[u8]) {
         // Most records have no payload, and an empty slice has no position.
         if bytes.is_empty() {
             return;

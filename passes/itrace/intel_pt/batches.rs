@@ -20,7 +20,7 @@ pub(super) fn of(context: Arc<Context>, counts: Arc<Mutex<Counts>>) -> Batches {
         let turns = Turns::new(samplers, *threads > 1 && events.has_many(), room.clone());
         let counting = [&events.sampled.instructions, &events.sampled.cycles].into_iter().flatten();
         let skip = Skip::new(events.skip, counting, context.endian);
-        let mut merge = Merge::new(skip, context.endian, hand_out);
+        let mut merge = Merge::new(skip, hand_out);
         add_lost(&context, &mut merge)?;
         let buffers = (&recorded.tracer, &recorded.buffers[..]);
         let clock = recorded.clock();

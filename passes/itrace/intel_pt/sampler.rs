@@ -9,8 +9,8 @@ use perfx_format::pebs::Items;
 use perfx_format::record::aux::Auxtrace;
 use perfx_format::record::aux_error::AuxtraceError;
 use perfx_format::record::cpumode;
-use perfx_format::sample::{BranchFlags, DataSrc, FlowFlags, NewSample};
-use perfx_format::{Attr, Endian};
+use perfx_format::sample::{BranchFlags, DataSrc, FlowFlags, NewSample, Stencil, Varied};
+use perfx_format::{Attr, Endian, Layout};
 use perfx_trace::intel_pt::Walk;
 use perfx_trace::{Blocks, Event, Fault, Image as _, Kind, PathId, Reason, Space, Step, instruction_length};
 
@@ -83,8 +83,14 @@ pub(super) struct Sampler<'c> {
     /// Core cycles, if samples need them.
     cycles: Option<Cycles>,
     due: Due,
+    /// The last branch, and in what it is like those that are built from its record.
+    last_branch: Option<(Likeness, Stencil)>,
     counts: Counts,
 }
+
+/// What the samples of branches must share to be built from each other's records: the task, the level and the size of raw
+/// data.
+type Likeness = (Task, u16, usize);
 
 /// When the next sample of an instruction is due.
 #[derive(Clone, Copy, Debug)]
@@ -231,6 +237,7 @@ impl<'c> Sampler<'c> {
             sampled: 0,
             cycles: events.cycles,
             due,
+            last_branch: None,
             counts: Counts::default(),
         }
     }
@@ -667,14 +674,38 @@ impl<'c> Sampler<'c> {
             Class::Other => false,
         };
         if is_selected {
-            let sample = self.new_sample(event.id, if from != 0 { from } else { to });
             let raw = self.raw(flow, behind, Kinds::Branches, self.instructions);
-            self.push(
-                NewSample { ip: from, addr: to, period: 1, raw: &self.raw_at(&raw, from), ..sample },
-                event,
-                made,
-            );
+            let raw = self.raw_at(&raw, from);
+            self.push_branch((from, to), &raw, event, made);
         }
+    }
+
+    /// Adds a sample of a branch. As a rule only its addresses, time and raw data differ from those of the last one.
+    #[inline(always)]
+    fn push_branch(&mut self, (ip, addr): (u64, u64), raw: &[u32], event: &Decoded, made: &mut impl Samples) {
+        self.count(self.task.tid);
+        let (code, period) = (if ip != 0 { ip } else { addr }, 1);
+        let likeness = (self.task, level(code), raw.len());
+        if self.last_branch.as_ref().is_none_or(|(last, _)| *last != likeness) {
+            let sample = NewSample { ip, addr, period, raw, ..self.new_sample(event.id, code) };
+            self.last_branch = self.stencil(&sample, &event.attr).map(|stencil| (likeness, stencil));
+        }
+        let (time, key) = (self.time, self.key());
+        match &self.last_branch {
+            Some((_, stencil)) => {
+                made.push(key, |bytes| stencil.write(Varied { ip, time, addr, period, raw }, bytes));
+            }
+            None => {
+                let sample = NewSample { ip, addr, period, raw, ..self.new_sample(event.id, code) };
+                made.push(key, |bytes| self.write(&sample, &event.attr, bytes));
+            }
+        }
+    }
+
+    #[cold]
+    fn stencil(&self, sample: &NewSample<'_>, attr: &Attr) -> Option<Stencil> {
+        let endian = self.context.endian;
+        Stencil::of(&sample.build(attr, endian)?, &Layout::new(attr), endian)
     }
 
     /// The flags of the state at so many instructions: whether they are in a transaction, but not of interrupts and the
@@ -694,7 +725,7 @@ impl<'c> Sampler<'c> {
     /// The parts of a sample that do not depend on its kind; `code` is an address that tells the level.
     fn new_sample(&self, id: u64, code: u64) -> NewSample<'static> {
         NewSample {
-            cpumode: if code >= cpumode::KERNEL_START { cpumode::KERNEL } else { cpumode::USER },
+            cpumode: level(code),
             pid: self.task.pid,
             tid: self.task.tid,
             time: self.time,
@@ -702,11 +733,6 @@ impl<'c> Sampler<'c> {
             cpu: self.cpu,
             ..NewSample::default()
         }
-    }
-
-    fn push(&mut self, sample: NewSample<'_>, event: &Decoded, made: &mut impl Samples) {
-        self.count(sample.tid);
-        made.push(self.key(), |bytes| self.write(&sample, &event.attr, bytes));
     }
 
     /// There is a sample of a thread.
@@ -916,9 +942,15 @@ impl parts::Sampler for Sampler<'_> {
 
 /// The raw data of samples of branches, instructions and cycles: flags, a return address, and what was counted.
 fn raw(flow: u32, behind: u64, Counted { instructions, cycles }: Counted) -> [u32; 7] {
-    let [flow, behind @ ..] = with_word(flow, behind);
-    let [instructions, cycles] = [instructions, cycles].map(|count| [count as u32, (count >> 32) as u32]);
-    [flow, behind[0], behind[1], instructions[0], instructions[1], cycles[0], cycles[1]]
+    // Not by `map`, which is a call for each branch.
+    let halves = |word: u64| (word as u32, (word >> 32) as u32);
+    let (behind, instructions, cycles) = (halves(behind), halves(instructions), halves(cycles));
+    [flow, behind.0, behind.1, instructions.0, instructions.1, cycles.0, cycles.1]
+}
+
+/// The level at which code at an address runs.
+fn level(code: u64) -> u16 {
+    if code >= cpumode::KERNEL_START { cpumode::KERNEL } else { cpumode::USER }
 }
 
 /// True if a packet says where a branch goes, or whether it is taken.

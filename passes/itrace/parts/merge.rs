@@ -3,7 +3,6 @@
 use std::collections::{BTreeSet, HashMap};
 
 use perfx_auxtrace::Part;
-use perfx_format::Endian;
 use perfx_pipeline::Result;
 
 use super::skip::Skip;
@@ -28,7 +27,6 @@ pub(crate) struct Merge<'h> {
     last: usize,
     skip: Skip,
     out: Made,
-    endian: Endian,
     hand_out: &'h mut HandOut<'h>,
 }
 
@@ -42,9 +40,9 @@ struct Waiting {
 
 impl<'h> Merge<'h> {
     /// Hands out batches of the samples that are not skipped.
-    pub(crate) fn new(skip: Skip, endian: Endian, hand_out: &'h mut HandOut<'h>) -> Merge<'h> {
+    pub(crate) fn new(skip: Skip, hand_out: &'h mut HandOut<'h>) -> Merge<'h> {
         let (waiting, order) = (HashMap::new(), BTreeSet::new());
-        Merge { waiting, order, last: 0, skip, out: Made::new(endian), endian, hand_out }
+        Merge { waiting, order, last: 0, skip, out: Made::default(), hand_out }
     }
 
     /// Adds the samples of a part.
@@ -87,14 +85,18 @@ impl<'h> Merge<'h> {
         comes_first: impl Fn(u64) -> bool,
     ) -> Result<Option<u64>> {
         loop {
-            let end = *done + made.run(*done, &comes_first);
-            let is_all = *done == 0 && end as u64 == made.count();
-            if is_all && made.len() >= WHOLE && self.skip.is_done() {
+            let run = *done..*done + made.run(*done, &comes_first);
+            let end = run.end;
+            let (size, behind) = (made.size(&run), made.size(&(end..made.count() as usize)));
+            if size >= WHOLE && size >= behind && self.skip.is_done() {
                 self.flush()?;
-                std::mem::swap(&mut self.out, made);
+                self.out = made.take_some(run);
                 self.flush()?;
+                *done = 0;
             } else {
-                for (sample, key) in (*done..end).filter_map(|number| made.get(number)) {
+                let looked_at = if self.skip.is_done() { *done } else { end };
+                self.out.extend(made, looked_at..end);
+                for (sample, key) in (*done..looked_at).filter_map(|number| made.get(number)) {
                     let out = &mut self.out;
                     self.skip.pass(buffer, sample, |sample| {
                         out.push(key, |bytes| bytes.extend_from_slice(sample));
@@ -119,7 +121,7 @@ impl<'h> Merge<'h> {
 
     /// Hands out what waits no more.
     pub(crate) fn flush(&mut self) -> Result<()> {
-        let out = std::mem::replace(&mut self.out, Made::new(self.endian));
+        let out = std::mem::take(&mut self.out);
         if out.count() == 0 {
             return Ok(());
         }

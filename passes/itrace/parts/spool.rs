@@ -5,8 +5,8 @@ use std::fmt;
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 
+use perfx_format::Error;
 use perfx_format::read::TempFiles;
-use perfx_format::{Endian, Error};
 use perfx_pipeline::Result;
 
 use crate::itrace::made::Made;
@@ -22,7 +22,6 @@ pub(crate) struct Spool {
     stored: Vec<usize>,
     read: usize,
     last: Made,
-    endian: Endian,
     /// Why chunks are missing.
     failed: Option<Error>,
 }
@@ -34,9 +33,15 @@ impl fmt::Debug for Spool {
 }
 
 impl Spool {
-    pub(super) fn new(temp_files: TempFiles, endian: Endian) -> Spool {
-        let last = Made::new(endian);
-        Spool { temp_files, file: None, stored: Vec::new(), read: 0, last, endian, failed: None }
+    pub(super) fn new(temp_files: TempFiles) -> Spool {
+        let last = Made::default();
+        Spool { temp_files, file: None, stored: Vec::new(), read: 0, last, failed: None }
+    }
+
+    /// The samples; there is room for as many in what comes next.
+    pub(super) fn take(&mut self) -> Spool {
+        let next = Spool { last: self.last.empty(), ..Spool::new(self.temp_files.clone()) };
+        std::mem::replace(self, next)
     }
 
     /// Adds a sample, which `write` appends to others, and its time.
@@ -44,7 +49,8 @@ impl Spool {
     pub(crate) fn add(&mut self, key: u64, write: impl FnOnce(&mut Vec<u8>)) {
         self.last.push(key, write);
         if self.last.len() >= CHUNK {
-            let chunk = std::mem::replace(&mut self.last, Made::new(self.endian));
+            let empty = self.last.empty();
+            let chunk = std::mem::replace(&mut self.last, empty);
             self.failed = self.failed.take().or_else(|| self.store(&chunk).err());
         }
     }
@@ -80,7 +86,7 @@ impl Spool {
             return Err(failed.into());
         }
         let (Some(count), Some(file)) = (self.stored.get(self.read), &mut self.file) else {
-            return Ok(std::mem::replace(&mut self.last, Made::new(self.endian)));
+            return Ok(std::mem::take(&mut self.last));
         };
         let failed = |error| Error::io("a temporary file of samples can't be read", error);
         if self.read == 0 {
@@ -88,7 +94,7 @@ impl Spool {
         }
         self.read += 1;
         let mut file = std::io::BufReader::with_capacity(1 << 16, file);
-        let (mut chunk, mut sample) = (Made::new(self.endian), Vec::new());
+        let (mut chunk, mut sample) = (Made::default(), Vec::new());
         for _ in 0..*count {
             let (mut size, mut key) = ([0; 4], [0; 8]);
             file.read_exact(&mut size).map_err(failed)?;
@@ -112,7 +118,7 @@ mod tests {
 
     #[test]
     fn samples_come_back_in_their_order_and_few_are_in_memory() {
-        let mut spool = Spool::new(Arc::new(tempfile::tempfile), Endian::Little);
+        let mut spool = Spool::new(Arc::new(tempfile::tempfile));
         let size = CHUNK / 100;
         let sample = |number: u64| vec![number as u8; size + number as usize % 3];
         (0..250).for_each(|number| spool.add(1000 + number, |bytes| bytes.extend(sample(number))));
@@ -136,7 +142,7 @@ mod tests {
     #[test]
     fn a_file_that_can_not_be_made_is_an_error() {
         let none: TempFiles = Arc::new(|| Err(std::io::Error::other("no room")));
-        let mut spool = Spool::new(none, Endian::Little);
+        let mut spool = Spool::new(none);
         (0..3).for_each(|key| spool.add(key, |bytes| bytes.resize(bytes.len() + CHUNK / 2, 0)));
         let error = spool.next().unwrap_err().to_string();
         assert!(error.contains("no room"), "{error}");

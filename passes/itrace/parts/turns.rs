@@ -4,7 +4,6 @@
 use std::fmt::Debug;
 
 use perfx_auxtrace::{Part, Work};
-use perfx_format::Endian;
 use perfx_format::read::TempFiles;
 use perfx_trace::Blocks;
 
@@ -56,7 +55,6 @@ pub(crate) struct Turns<S> {
 #[derive(Clone)]
 pub(crate) struct Room {
     pub(crate) temp_files: TempFiles,
-    pub(crate) endian: Endian,
 }
 
 impl Debug for Room {
@@ -68,7 +66,7 @@ impl Debug for Room {
 impl Room {
     /// Room for the samples of a part.
     pub(crate) fn spool(&self) -> Spool {
-        Spool::new(self.temp_files.clone(), self.endian)
+        Spool::new(self.temp_files.clone())
     }
 }
 
@@ -132,7 +130,7 @@ impl<'t, S: Sampler> Work for &'t Turns<S> {
 
     fn end(&self, log: &mut Log<'t>, blocks: &Blocks, _part: &Part) -> Spool {
         self.make_in_turn(log, blocks, true);
-        std::mem::replace(&mut log.made, self.room.spool())
+        log.made.take()
     }
 
     fn abandon(&self) {

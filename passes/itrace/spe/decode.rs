@@ -48,7 +48,7 @@ impl Samples {
 
     /// The next batch; `None` at the end.
     fn batch(&mut self) -> Result<Option<PreparedBatch>> {
-        let mut made = Made::new(self.context.endian);
+        let mut made = Made::default();
         let mut is_done = false;
         while made.len() < BATCH && !is_done {
             match self.records.next() {

@@ -191,9 +191,10 @@ impl ViewOptions {
         self.fields.check(events, self.decoded)
     }
 
-    /// True if functions are searched for in DWARF, which also has their source lines.
-    pub(super) fn reads_dwarf(&self) -> bool {
-        self.inlined || self.fields.names(Field::Srcline)
+    /// True if functions are searched for in DWARF, which also has their source lines. Inlined calls are shown in chains
+    /// only.
+    pub(super) fn reads_dwarf(&self, has_chains: bool) -> bool {
+        self.inlined && has_chains || self.fields.names(Field::Srcline)
     }
 }
 

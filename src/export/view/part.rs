@@ -8,15 +8,19 @@ use perfx_format::read::Batch;
 use perfx_format::record::aux_error::AuxtraceError;
 use perfx_format::record::cpumode::USER;
 use perfx_format::record::deferred::CallchainDeferred;
-use perfx_format::sample::{Sample, cookie_of, frames};
-use perfx_format::{Layouts, Record, RecordType, sample_type};
+use perfx_format::sample::{Sample, Stencil, cookie_of, frames};
+use perfx_format::{Kinds, Layout, Layouts, Record, RecordType, sample_type};
 use perfx_model::address_space::moment;
 use perfx_pipeline::Result;
 use perfx_resolve::{Frame, frame_at};
 
 use super::sample::{SampleWriter, Shown};
-use crate::counters::{Reading, event_of, period, readings};
+use crate::counters::{Reading, event_of, readings};
 use crate::losses::Losses;
+
+/// The kinds of records that are shown or complete what is shown.
+pub(super) const WANTED: Kinds =
+    Kinds::of(&[RecordType::SAMPLE, RecordType::CALLCHAIN_DEFERRED, RecordType::AUXTRACE_ERROR]);
 
 /// What a batch has to show.
 #[derive(Default)]
@@ -80,10 +84,9 @@ impl OpenSample {
     ) -> Result<()> {
         let layouts = &*self.record.layouts;
         let Some(record) = self.record.walk().next_record()? else { return Ok(()) };
-        let Some(Ok(parts)) = layouts.layout_of(&record).map(|layout| Sample::parse(&record, layout)) else {
-            return Ok(());
-        };
-        writer.write(out, Shown { record: &record, layouts, parts: &parts, event, period, user })
+        let Some(layout) = layouts.layout_of(&record) else { return Ok(()) };
+        let Ok(parts) = Sample::parse(&record, layout) else { return Ok(()) };
+        writer.write(out, Shown { record: &record, layouts, layout, parts: &parts, event, period, user })
     }
 }
 
@@ -110,6 +113,14 @@ impl Texts {
             free.push(text);
         }
     }
+}
+
+/// A sample of a trace that was shown. Those that follow it differ in few parts as a rule, and are not parsed.
+struct Last<'b> {
+    stencil: Stencil,
+    layout: &'b Layout,
+    parts: Sample<'b>,
+    event: usize,
 }
 
 /// Reads one batch after the other on one thread.
@@ -148,15 +159,16 @@ impl Reader<'_> {
         let mut part = Part::default();
         let mut walker = batch.walk();
         let mut written = 0;
+        let mut last = None;
         while written < most
-            && let Some(record) = walker.next_record()?
+            && let Some(record) = walker.next_wanted(WANTED, usize::MAX)?
         {
-            if let Some(user) = CallchainDeferred::of(&record) {
+            if record.kind() == RecordType::SAMPLE {
+                if self.chooser.as_mut().is_none_or(|chooser| chooser.takes(&record, &batch.layouts)) {
+                    written += self.sample(&mut part, batch, &record, &mut last)?;
+                }
+            } else if let Some(user) = CallchainDeferred::of(&record) {
                 part.pieces.extend(self.user_part(&record, user, &batch.layouts));
-            } else if record.kind() == RecordType::SAMPLE
-                && self.chooser.as_mut().is_none_or(|chooser| chooser.takes(&record, &batch.layouts))
-            {
-                written += self.sample(&mut part, batch, &record)?;
             } else if let Some(error) = AuxtraceError::of(&record).filter(|_| self.shows_errors) {
                 part.pieces.push(Piece::Error(error_line(&error)));
             }
@@ -165,9 +177,22 @@ impl Reader<'_> {
     }
 
     /// Writes a sample, or each counter that it read and that has gained; returns the number of samples written.
-    fn sample(&mut self, part: &mut Part, batch: &Batch, sample: &Record<'_>) -> Result<u64> {
+    fn sample<'b>(
+        &mut self,
+        part: &mut Part,
+        batch: &'b Batch,
+        sample: &Record<'b>,
+        last: &mut Option<Last<'b>>,
+    ) -> Result<u64> {
         let (facts, layouts) = (self.writer.facts, &*batch.layouts);
         let Part { pieces, counters, losses } = part;
+        if let Some(Last { stencil, layout, parts, event }) = last
+            && let Some(varied) = stencil.read(sample.bytes())
+        {
+            varied.set_in(parts);
+            let period = parts.period.unwrap_or(facts.events[*event].period);
+            return self.written(pieces, (sample, layouts, layout, parts), *event, period);
+        }
         let Some((event, layout)) = event_of(sample, layouts, facts) else {
             losses.astray += 1;
             return Ok(0);
@@ -179,9 +204,13 @@ impl Reader<'_> {
         let cookie = parts.callchain.and_then(cookie_of);
         let waits_for = cookie.map(|cookie| (parts.pid_tid.map_or(0, |(_, tid)| tid), cookie));
         if layout.sample_type & sample_type::READ == 0 {
-            let period = period(sample, layout, &facts.events[event]);
+            let period = parts.period.unwrap_or(facts.events[event].period);
             if waits_for.is_none() {
-                return self.written(pieces, (sample, layouts, &parts), event, period);
+                if self.writer.options.decoded {
+                    let stencil = Stencil::of(sample.bytes(), layout, sample.endian());
+                    *last = stencil.map(|stencil| Last { stencil, layout, parts, event });
+                }
+                return self.written(pieces, (sample, layouts, layout, &parts), event, period);
             }
             let counted = vec![(event, Counted::Period(period))];
             pieces.push(Piece::Open(OpenSample::new(batch, sample, counted, waits_for)));
@@ -207,16 +236,18 @@ impl Reader<'_> {
         let mut written = 0;
         for (event, counted) in counted {
             if let Counted::Period(period) = counted {
-                written += self.written(pieces, (sample, layouts, &parts), event, period)?;
+                written += self.written(pieces, (sample, layouts, layout, &parts), event, period)?;
             }
         }
         Ok(written)
     }
 
+    // Inlined, because what it takes is expensive to move.
+    #[inline(always)]
     fn written(
         &mut self,
         pieces: &mut Vec<Piece>,
-        (record, layouts, parts): (&Record<'_>, &Layouts, &Sample<'_>),
+        (record, layouts, layout, parts): (&Record<'_>, &Layouts, &Layout, &Sample<'_>),
         event: usize,
         period: u64,
     ) -> Result<u64> {
@@ -225,7 +256,8 @@ impl Reader<'_> {
         }
         if let Some(Piece::Written { text, samples }) = pieces.last_mut() {
             if !self.counts_only {
-                self.writer.write(text, Shown { record, layouts, parts, event, period, user: &[] })?;
+                let shown = Shown { record, layouts, layout, parts, event, period, user: &[] };
+                self.writer.write(text, shown)?;
             }
             samples.push((text.len(), event));
         }

@@ -6,13 +6,14 @@ use std::ops::Range;
 use foldhash::fast::RandomState;
 use perfx_format::record::cpumode::{KERNEL, USER};
 use perfx_format::sample::{Branch, FlowFlags, Sample, U64s, frames};
-use perfx_format::{HexNumber, Layouts, Record, named_pid};
+use perfx_format::{HexNumber, Layout, Layouts, Record, named_pid};
 use perfx_look::json::Decimal;
 use perfx_look::render::{push_number, readable};
 use perfx_model::address_space::{Machine, Space, moment};
 use perfx_pipeline::Result;
 use perfx_resolve::{Facts, Frame, FrameCache, LastChain, frame_at};
 
+use super::branches::{self, WrittenBranches};
 use super::data_src;
 use super::fields::{Field, ViewOptions, weight};
 use super::form::{Form, FrameForm};
@@ -27,6 +28,7 @@ use crate::chains::At;
 pub(super) struct Shown<'s> {
     pub(super) record: &'s Record<'s>,
     pub(super) layouts: &'s Layouts,
+    pub(super) layout: &'s Layout,
     pub(super) parts: &'s Sample<'s>,
     pub(super) event: usize,
     pub(super) period: u64,
@@ -38,7 +40,7 @@ pub(super) struct Shown<'s> {
 pub(super) struct SampleWriter<'v> {
     pub(super) facts: &'v Facts,
     pub(super) forms: &'v [Form<'v>],
-    options: &'v ViewOptions,
+    pub(super) options: &'v ViewOptions,
     names: &'v SharedNames,
     /// The names of threads, and when they are their names.
     comms: HashMap<(Machine, u32), Comm, RandomState>,
@@ -49,10 +51,11 @@ pub(super) struct SampleWriter<'v> {
     chains: Vec<WrittenChain>,
     /// The front of the last line.
     front: (Option<Front>, Vec<u8>),
+    branches: WrittenBranches,
 }
 
 /// What the front of a line shows. Of a trace, thousands of samples have the same.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 struct Front {
     event: usize,
     cpumode: u16,
@@ -103,32 +106,38 @@ impl<'v> SampleWriter<'v> {
     ) -> SampleWriter<'v> {
         let written = (0..3 * FrameForm::COUNT).map(|_| None).collect();
         let chains = vec![WrittenChain::default(); CHAINS];
-        let (comms, front) = (HashMap::default(), (None, Vec::new()));
-        SampleWriter { facts, forms, options, names, comms, written, chains, front }
+        let (comms, front, branches) = (HashMap::default(), (None, Vec::new()), WrittenBranches::default());
+        SampleWriter { facts, forms, options, names, comms, written, chains, front, branches }
     }
 
     /// Appends a sample.
     pub(super) fn write(&mut self, out: &mut Vec<u8>, shown: Shown<'_>) -> Result<()> {
-        let Shown { record, layouts, parts, .. } = shown;
-        let time = moment(record, layouts.layout_of(record), layouts);
+        let Shown { record, layouts, layout, parts, .. } = shown;
+        let time = moment(record, Some(layout), layouts);
         let at = At { record, layouts, pid: parts.pid_tid.map(|(pid, _)| pid), time };
-        if self.options.json { self.write_json(out, shown, at) } else { self.write_text(out, shown, at) }
+        if self.options.json { self.write_json(out, shown, at) } else { self.write_text(out, shown, &at) }
     }
 
     /// Appends what a line begins with: thread, CPU, time, period and event.
-    fn push_front(&mut self, out: &mut Vec<u8>, shown: Shown<'_>, at: At<'_, '_>) {
+    fn push_front(&mut self, out: &mut Vec<u8>, shown: Shown<'_>, at: &At<'_, '_>) {
         let Shown { record, parts, event, period, .. } = shown;
         if !self.options.decoded {
-            return self.push_new_front(out, shown, at);
+            return self.push_new_front(out, shown, *at);
         }
-        let Sample { pid_tid, cpu, time, .. } = *parts;
-        let front = Some(Front { event, cpumode: record.cpumode(), pid_tid, cpu, time, period });
-        if self.front.0 == front {
+        // Not compared as a whole: to make one costs more than all its parts.
+        let is_last = self.front.0.as_ref().is_some_and(|last| {
+            (last.event, last.cpumode, last.period) == (event, record.cpumode(), period)
+                && last.time == parts.time
+                && last.cpu == parts.cpu
+                && last.pid_tid == parts.pid_tid
+        });
+        if is_last {
             return out.extend_from_slice(&self.front.1);
         }
         let begin = out.len();
-        self.push_new_front(out, shown, at);
-        self.front.0 = front;
+        self.push_new_front(out, shown, *at);
+        let Sample { pid_tid, cpu, time, .. } = *parts;
+        self.front.0 = Some(Front { event, cpumode: record.cpumode(), pid_tid, cpu, time, period });
         self.front.1.clear();
         self.front.1.extend_from_slice(&out[begin..]);
     }
@@ -176,18 +185,22 @@ impl<'v> SampleWriter<'v> {
         }
     }
 
-    fn write_text(&mut self, out: &mut Vec<u8>, shown: Shown<'_>, at: At<'_, '_>) -> Result<()> {
+    /// `at` is not a copy: only what is not known needs one.
+    fn write_text(&mut self, out: &mut Vec<u8>, shown: Shown<'_>, at: &At<'_, '_>) -> Result<()> {
         let Shown { record, parts, event, user, .. } = shown;
         let forms = self.forms;
         let form = &forms[event];
         self.push_front(out, shown, at);
-        if let Some(raw) = parts.raw.filter(|_| form.has(Field::Flags)) {
-            let flags = FlowFlags::of_raw(raw, record.endian()).unwrap_or_default();
-            out.extend_from_slice(format!("  {:<21} ", flags.text()).as_bytes());
-        }
+        let flags = flags(form, shown);
         if form.is_branch {
-            return self.write_branch(out, shown, at);
+            self.push_branch(out, shown, at, flags)?;
+            push_ipc(out, form, shown);
+            push_instruction(out, form, parts.raw);
+            out.push(b'\n');
+            return Ok(());
         }
+        let at = *at;
+        push_flags(out, flags);
         if let Some((trace, raw)) = form.trace.as_ref().zip(parts.raw).filter(|_| form.has(Field::Trace)) {
             out.extend_from_slice(trace.text(raw).as_bytes());
         }
@@ -228,7 +241,9 @@ impl<'v> SampleWriter<'v> {
                     }
                 }
             }
-            None if has_ip => self.own_frame(out, event, at, (record.cpumode(), parts.ip.unwrap_or(0)))?,
+            None if has_ip => {
+                self.own_frame(out, event, at, (record.cpumode(), parts.ip.unwrap_or(0)))?;
+            }
             None => {}
         }
         if let Some(branches) = parts.branches.filter(|_| form.has(Field::Brstack)) {
@@ -264,21 +279,21 @@ impl<'v> SampleWriter<'v> {
         match form.has(Field::Dso) {
             true => {
                 let only = FrameForm { sym: false, symoff: false, dso: true, srcline: false };
-                self.push_symbol(out, only, at, address)
+                self.push_symbol(out, only, at, address).map(drop)
             }
             false => Ok(()),
         }
     }
 
-    /// Appends in which symbol an address is that is not of a frame. perf searches the other side, too, if nothing is
-    /// mapped there on the side of the sample.
+    /// Appends in which symbol an address is that is not of a frame, and returns when it is there, as far as that is known.
+    /// perf searches the other side, too, if nothing is mapped there on the side of the sample.
     fn push_symbol(
         &mut self,
         out: &mut Vec<u8>,
         form: FrameForm,
         at: At<'_, '_>,
         address: u64,
-    ) -> Result<()> {
+    ) -> Result<Range<u64>> {
         let (names, mode, before) = (self.names, at.record.cpumode(), out.len());
         let push = |out: &mut Vec<u8>, frame: Frame| -> Result<()> {
             let Found { calls, past } = names.of(of_data(frame), Lines::None, address)?;
@@ -286,28 +301,60 @@ impl<'v> SampleWriter<'v> {
             Ok(())
         };
         let place = (self.facts.guests.space(at.record, at.layouts, at.pid, mode), at.time);
-        self.frame(out, 2 * FrameForm::COUNT + form.number(), place, (mode, address), |out, frame| {
+        let written = 2 * FrameForm::COUNT + form.number();
+        let during = self.frame(out, written, place, (mode, address), |out, frame| {
             if frame.dso.is_some() { push(out, frame) } else { Ok(()) }
         })?;
-        if out.len() > before { Ok(()) } else { push(out, self.on_other_side(at, address)) }
+        if out.len() > before {
+            return Ok(during);
+        }
+        push(out, self.on_other_side(at, address))?;
+        Ok(at.time..at.time.saturating_add(1))
     }
 
-    /// Appends the rest of a branch: from where it goes, and to where.
-    fn write_branch(&mut self, out: &mut Vec<u8>, shown: Shown<'_>, at: At<'_, '_>) -> Result<()> {
+    /// Appends the flags of a branch, from where it goes, and to where.
+    fn push_branch(
+        &mut self,
+        out: &mut Vec<u8>,
+        shown: Shown<'_>,
+        at: &At<'_, '_>,
+        flags: Option<FlowFlags>,
+    ) -> Result<()> {
         let Shown { record, parts, event, .. } = shown;
         let forms = self.forms;
         let form = &forms[event];
-        if form.has(Field::Ip) {
-            self.own_frame(out, event, at, (record.cpumode(), parts.ip.unwrap_or(0)))?;
+        let (from, to) = (parts.ip.unwrap_or(0), parts.addr.filter(|_| form.shows_targets));
+        let space = self.facts.guests.space(at.record, at.layouts, at.pid, record.cpumode());
+        let branch = space.filter(|_| self.options.decoded).map(|space| branches::Branch {
+            event,
+            space,
+            from,
+            to,
+            flags: flags.map_or(0, |flags| flags.0),
+        });
+        if let Some(branch) = &branch
+            && let Some(text) = self.branches.get(branch, at.time)
+        {
+            out.extend_from_slice(text);
+            return Ok(());
         }
-        if let Some(address) = parts.addr.filter(|_| form.shows_targets) {
+        let begin = out.len();
+        let mut during = 0..u64::MAX;
+        let mut narrow = |times: Range<u64>| {
+            during = during.start.max(times.start)..during.end.min(times.end);
+        };
+        push_flags(out, flags);
+        if form.has(Field::Ip) {
+            narrow(self.own_frame(out, event, *at, (record.cpumode(), from))?);
+        }
+        if let Some(address) = to {
             out.extend_from_slice(b" => ");
             push_address(out, address);
-            self.push_symbol(out, form.frame(), at, address)?;
+            narrow(self.push_symbol(out, form.frame(), *at, address)?);
         }
-        push_ipc(out, form, shown);
-        push_instruction(out, form, parts.raw);
-        out.push(b'\n');
+        if let Some(branch) = branch {
+            self.branches.keep(branch, during, &out[begin..]);
+        }
         Ok(())
     }
 
@@ -327,8 +374,7 @@ impl<'v> SampleWriter<'v> {
         line.comm = comm.map(json::text);
         if let Some(raw) = parts.raw {
             let endian = record.endian();
-            line.flags =
-                form.has(Field::Flags).then(|| FlowFlags::of_raw(raw, endian).unwrap_or_default().text());
+            line.flags = flags(form, shown).map(FlowFlags::text);
             let counted = counted(form, shown).map(|(instructions, cycles)| Counted {
                 instructions: Decimal(instructions),
                 cycles: Decimal(cycles),
@@ -358,7 +404,9 @@ impl<'v> SampleWriter<'v> {
                         json::push_frames(out, form.frame(), address, &calls, past)?;
                     }
                 }
-                None => self.own_frame(out, event, at, (record.cpumode(), parts.ip.unwrap_or(0)))?,
+                None => {
+                    self.own_frame(out, event, at, (record.cpumode(), parts.ip.unwrap_or(0)))?;
+                }
             }
             json::Items::end(out);
         }
@@ -460,14 +508,14 @@ impl<'v> SampleWriter<'v> {
         })
     }
 
-    /// Appends the address of a sample without a chain.
+    /// Appends the address of a sample without a chain. Returns when it is there.
     fn own_frame(
         &mut self,
         out: &mut Vec<u8>,
         event: usize,
         at: At<'_, '_>,
         entry: (u16, u64),
-    ) -> Result<()> {
+    ) -> Result<Range<u64>> {
         let (form, json) = (self.forms[event].frame(), self.options.json);
         let lines = if form.srcline { Lines::Innermost } else { Lines::None };
         let (names, address) = (self.names, entry.1);
@@ -482,8 +530,7 @@ impl<'v> SampleWriter<'v> {
             push_address(out, address);
             call.iter().for_each(|call| push_call(out, form, call, past));
             Ok(())
-        })?;
-        Ok(())
+        })
     }
 
     /// Appends what is known to be written for an address of a space at a time, or what `write` appends. Returns when
@@ -515,6 +562,19 @@ impl<'v> SampleWriter<'v> {
 /// Memory that is not executed keeps its name.
 fn of_data(frame: Frame) -> Frame {
     Frame { process: 0, ..frame }
+}
+
+/// The flags of a sample, if they are shown.
+fn flags(form: &Form<'_>, Shown { record, parts, .. }: Shown<'_>) -> Option<FlowFlags> {
+    let raw = parts.raw.filter(|_| form.has(Field::Flags))?;
+    Some(FlowFlags::of_raw(raw, record.endian()).unwrap_or_default())
+}
+
+/// Appends them.
+fn push_flags(out: &mut Vec<u8>, flags: Option<FlowFlags>) {
+    if let Some(flags) = flags {
+        out.extend_from_slice(format!("  {:<21} ", flags.text()).as_bytes());
+    }
 }
 
 /// The instructions and cycles since the sample before, if they are known and shown.

@@ -34,13 +34,15 @@ pub(super) fn copy_rest(reader: &mut impl Read, file: &mut File) -> io::Result<(
 /// Appends the result of one read; false at the end of the input.
 pub(super) fn read_once(reader: &mut impl Read, buffer: &mut Vec<u8>) -> io::Result<bool> {
     // The capacity of a pipe.
-    let mut some = [0; 1 << 16];
+    const MOST: usize = 1 << 16;
+    let before = buffer.len();
+    buffer.resize(before + MOST, 0);
     let got = loop {
-        match reader.read(&mut some) {
+        match reader.read(&mut buffer[before..]) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            got => break got?,
+            got => break got,
         }
     };
-    buffer.extend_from_slice(&some[..got]);
-    Ok(got > 0)
+    buffer.truncate(before + got.as_ref().map_or(0, |got| *got));
+    Ok(got? > 0)
 }

@@ -1,0 +1,91 @@
+//! Keeps what was written of branches: a loop takes the same ones again and again.
+
+use std::ops::Range;
+
+use perfx_model::address_space::Space;
+
+/// What decides, with the time, what is written of a branch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Branch {
+    pub(super) event: usize,
+    pub(super) space: Space,
+    pub(super) from: u64,
+    pub(super) to: Option<u64>,
+    pub(super) flags: u32,
+}
+
+/// Branches and what was written of them.
+#[derive(Debug, Default)]
+pub(super) struct WrittenBranches {
+    /// By a few bits of the addresses.
+    known: Vec<Option<Known>>,
+    text: Vec<u8>,
+}
+
+/// A branch, when it is written so, and where its text is.
+#[derive(Clone, Debug)]
+struct Known {
+    branch: Branch,
+    during: Range<u64>,
+    text: Range<usize>,
+}
+
+/// The number of branches that are kept, a power of two, and the most bytes of their texts.
+const KNOWN: usize = 1 << 13;
+const TEXT: usize = 1 << 22;
+
+impl WrittenBranches {
+    fn slot(branch: &Branch) -> usize {
+        let (from, to) = (branch.from, branch.to.unwrap_or(0));
+        (from ^ from >> 13 ^ to << 3 ^ to >> 10) as usize % KNOWN
+    }
+
+    /// What is written of a branch at a time, if it is known.
+    #[inline]
+    pub(super) fn get(&self, branch: &Branch, time: u64) -> Option<&[u8]> {
+        let known = self.known.get(Self::slot(branch))?.as_ref()?;
+        let is_known = known.branch == *branch && known.during.contains(&time);
+        if is_known { self.text.get(known.text.clone()) } else { None }
+    }
+
+    /// Keeps what is written of a branch at these times.
+    pub(super) fn keep(&mut self, branch: Branch, during: Range<u64>, text: &[u8]) {
+        if self.known.is_empty() || self.text.len() + text.len() > TEXT {
+            self.known.clear();
+            self.known.resize(KNOWN, None);
+            self.text.clear();
+        }
+        let start = self.text.len();
+        self.text.extend_from_slice(text);
+        let slot = Self::slot(&branch);
+        self.known[slot] = Some(Known { branch, during, text: start..self.text.len() });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use perfx_model::address_space::Machine;
+
+    use super::*;
+
+    #[test]
+    fn a_branch_is_known_while_it_is_written_so_and_there_is_room() {
+        let space = Space { machine: Machine::Host, pid: 7 };
+        let branch = Branch { event: 0, space, from: 0x40_0000, to: Some(0x40_0010), flags: 1 };
+        let mut written = WrittenBranches::default();
+        assert_eq!(written.get(&branch, 5), None);
+        written.keep(branch, 5..9, b"one");
+        assert_eq!([4, 5, 8, 9].map(|time| written.get(&branch, time).is_some()), [false, true, true, false]);
+        let others = [
+            Branch { event: 1, ..branch },
+            Branch { space: Space { pid: 8, ..space }, ..branch },
+            Branch { to: None, ..branch },
+            Branch { flags: 2, ..branch },
+        ];
+        assert!(others.iter().all(|other| written.get(other, 5).is_none()));
+        written.keep(branch, 9..10, b"two");
+        assert_eq!((written.get(&branch, 5), written.get(&branch, 9)), (None, Some(&b"two"[..])));
+        written.keep(Branch { from: 1, ..branch }, 0..1, &vec![0; TEXT]);
+        assert_eq!(written.get(&branch, 9), None);
+    }
+}

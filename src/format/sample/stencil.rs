@@ -1,0 +1,204 @@
+//! Samples that follow each other and differ in few parts, as those of a hardware trace do: they are built and read
+//! without the parts that stay the same.
+
+use std::ops::Range;
+
+use super::Sample;
+use crate::sample_type as st;
+use crate::{Endian, HEADER_SIZE, Layout};
+
+/// A sample that stands for all that differ from it in the parts of [`Varied`] only.
+///
+/// ```
+/// use perfx_format::sample::{NewSample, Stencil, Varied};
+/// use perfx_format::{Attr, Endian, Layout, sample_type};
+///
+/// let (mut attr, endian) = (Attr::default(), Endian::Little);
+/// attr.sample_type = sample_type::IP | sample_type::TID | sample_type::RAW;
+/// let sample = |ip, tid| NewSample { ip, pid: 7, tid, raw: &[1], ..NewSample::default() };
+/// let first = sample(0x40_0000, 7).build(&attr, endian).expect("it is small");
+/// let stencil = Stencil::of(&first, &Layout::new(&attr), endian).expect("all its parts have their places");
+///
+/// let mut second = Vec::new();
+/// stencil.write(Varied { ip: 0x40_0010, raw: &[1], time: 0, addr: 0, period: 0 }, &mut second);
+/// assert_eq!(Some(&second), sample(0x40_0010, 7).build(&attr, endian).as_ref());
+/// assert_eq!(stencil.read(&second).map(|varied| varied.ip), Some(0x40_0010));
+/// let other = sample(0x40_0010, 8).build(&attr, endian).expect("it is small");
+/// assert_eq!(stencil.read(&other), None);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Stencil {
+    bytes: Vec<u8>,
+    /// For each word, the bits that are the same.
+    same: Vec<u64>,
+    ip: Option<usize>,
+    time: Option<usize>,
+    addr: Option<usize>,
+    period: Option<usize>,
+    raw: Option<Range<usize>>,
+    endian: Endian,
+}
+
+/// The parts in which samples differ. Those that their event does not record are 0 or empty.
+#[allow(missing_docs, reason = "the names are those of `Sample`")]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Varied<'a, Raw = u8> {
+    pub ip: u64,
+    pub time: u64,
+    pub addr: u64,
+    pub period: u64,
+    /// Raw data, of the same size in all samples: as it is stored, or as 32-bit numbers.
+    pub raw: &'a [Raw],
+}
+
+impl<'a> Varied<'a> {
+    /// Sets those that a sample has.
+    #[inline]
+    pub fn set_in(self, sample: &mut Sample<'a>) {
+        sample.ip = sample.ip.and(Some(self.ip));
+        sample.time = sample.time.and(Some(self.time));
+        sample.addr = sample.addr.and(Some(self.addr));
+        sample.period = sample.period.and(Some(self.period));
+        sample.raw = sample.raw.and(Some(self.raw));
+    }
+}
+
+/// The size of a word, bytes.
+const WORD: usize = size_of::<u64>();
+
+impl Stencil {
+    /// The stencil that a sample with this layout is. `None` if its raw data has no fixed place.
+    pub fn of(sample: &[u8], layout: &Layout, endian: Endian) -> Option<Stencil> {
+        let fixed = usize::from(layout.sample.size).max(HEADER_SIZE);
+        let is_whole = sample.len() >= fixed && sample.len().is_multiple_of(WORD);
+        if !is_whole || layout.sample_type & (st::READ | st::CALLCHAIN) != 0 {
+            return None;
+        }
+        let mut same = vec![u64::MAX; sample.len() / WORD];
+        let fields = &layout.sample;
+        let [ip, time, addr, period] =
+            [fields.ip, fields.time, fields.addr, fields.period].map(|at| at.map(usize::from));
+        [ip, time, addr, period].iter().flatten().for_each(|at| same[at / WORD] = 0);
+        let mut raw = None;
+        if layout.sample_type & st::RAW != 0 {
+            let start = fixed + size_of::<u32>();
+            let end = start.checked_add(endian.u32(sample, fixed)? as usize)?;
+            if !end.is_multiple_of(WORD) || end > sample.len() {
+                return None;
+            }
+            same[fixed / WORD..end / WORD].fill(0);
+            // The size is in front of the data.
+            let mut size = [0; WORD];
+            size[..start - fixed].fill(u8::MAX);
+            same[fixed / WORD] = u64::from_ne_bytes(size);
+            raw = Some(start..end);
+        }
+        Some(Stencil { bytes: sample.to_vec(), same, ip, time, addr, period, raw, endian })
+    }
+
+    /// In what a sample differs from this one. `None` if it differs in more.
+    #[inline]
+    pub fn read<'a>(&self, sample: &'a [u8]) -> Option<Varied<'a>> {
+        if sample.len() != self.bytes.len() {
+            return None;
+        }
+        let (own, other) = (self.bytes.as_chunks().0, sample.as_chunks().0);
+        let mut differs = 0;
+        for (at, same) in self.same.iter().enumerate() {
+            differs |= (u64::from_ne_bytes(own[at]) ^ u64::from_ne_bytes(other[at])) & same;
+        }
+        if differs != 0 {
+            return None;
+        }
+        let mut varied = Varied::default();
+        if let Some(raw) = &self.raw {
+            varied.raw = sample.get(raw.clone())?;
+        }
+        let word = |at: Option<usize>| at.map_or(Some(0), |at| self.endian.u64(sample, at));
+        varied.ip = word(self.ip)?;
+        varied.time = word(self.time)?;
+        varied.addr = word(self.addr)?;
+        varied.period = word(self.period)?;
+        Some(varied)
+    }
+
+    /// Appends a sample with these parts. Raw data of another size is cut, or the end of it stays as it was.
+    #[inline]
+    pub fn write(&self, sample: Varied<'_, u32>, out: &mut Vec<u8>) {
+        let begin = out.len();
+        out.extend_from_slice(&self.bytes);
+        let bytes = &mut out[begin..];
+        let mut set = |at: Option<usize>, word| at.and_then(|at| self.endian.set_u64(bytes, at, word));
+        set(self.ip, sample.ip);
+        set(self.time, sample.time);
+        set(self.addr, sample.addr);
+        set(self.period, sample.period);
+        if let Some(raw) = self.raw.clone().and_then(|raw| bytes.get_mut(raw)) {
+            for (to, number) in raw.as_chunks_mut().0.iter_mut().zip(sample.raw) {
+                *to = self.endian.bytes_u32(*number);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::NewSample;
+    use super::*;
+    use crate::{Attr, Origin, Record};
+
+    #[test]
+    fn what_a_stencil_writes_and_reads_is_what_a_sample_has() {
+        for endian in [Endian::Little, Endian::Big] {
+            let sample_type = st::IDENTIFIER | st::IP | st::TID | st::TIME | st::ADDR | st::CPU | st::PERIOD;
+            let attr = Attr { sample_type: sample_type | st::RAW | st::WEIGHT, ..Attr::default() };
+            let layout = Layout::new(&attr);
+            let raw = [1, 2, 3];
+            let new = NewSample { ip: 1, tid: 2, time: 3, addr: 4, id: 5, period: 6, ..NewSample::default() };
+            let new = NewSample { cpumode: 2, cpu: 7, weight: 8, raw: &raw, ..new };
+            let stencil = Stencil::of(&new.build(&attr, endian).unwrap(), &layout, endian).unwrap();
+            let raw = [9, 10, 11];
+            let other = NewSample { ip: 12, time: 13, addr: u64::MAX, period: 0, raw: &raw, ..new };
+            let mut written = vec![1];
+            stencil.write(Varied { ip: 12, time: 13, addr: u64::MAX, period: 0, raw: &raw }, &mut written);
+            let other = other.build(&attr, endian).unwrap();
+            assert_eq!(written[1..], other);
+            let raw = raw.map(|word| endian.bytes_u32(word)).concat();
+            let varied = Varied { ip: 12, time: 13, addr: u64::MAX, period: 0, raw: &raw };
+            assert_eq!(stencil.read(&other), Some(varied));
+            let record = Record::new(&other, &[], Origin::Synthetic, endian).unwrap();
+            let mut sample = Sample::parse(&record, &layout).unwrap();
+            assert_eq!(sample.raw, Some(&raw[..]));
+            Varied { ip: 14, raw: &[15], ..varied }.set_in(&mut sample);
+            assert_eq!((sample.ip, sample.time, sample.raw), (Some(14), Some(13), Some(&[15][..])));
+            let mut without = Sample { ip: None, raw: None, ..sample };
+            varied.set_in(&mut without);
+            assert_eq!((without.ip, without.time, without.raw), (None, Some(13), None));
+            for at in 0..other.len() {
+                let mut changed = other.clone();
+                changed[at] ^= 1;
+                let (word, raw_at) = (at / 8 * 8, usize::from(layout.sample.size));
+                let fields = [layout.sample.ip, layout.sample.time, layout.sample.addr, layout.sample.period];
+                let varies = fields.contains(&Some(word as u16)) || (raw_at + 4..raw_at + 16).contains(&at);
+                assert_eq!(stencil.read(&changed).is_some(), varies, "byte {at}");
+            }
+            assert_eq!(stencil.read(&other[..other.len() - 8]), None);
+        }
+    }
+
+    #[test]
+    fn a_sample_without_fixed_places_is_not_a_stencil() {
+        let of = |sample: &[u8], sample_type| {
+            Stencil::of(sample, &Layout::new(&Attr { sample_type, ..Attr::default() }), Endian::Little)
+        };
+        let raw = |size: u32| [&[0; 16][..], &size.to_le_bytes(), &[0; 12]].concat();
+        assert!(of(&raw(12), st::IP | st::RAW).is_some());
+        for size in [13, 16, 20, u32::MAX] {
+            assert!(of(&raw(size), st::IP | st::RAW).is_none(), "{size}");
+        }
+        assert!(of(&raw(4), st::IP | st::RAW | st::CALLCHAIN).is_none());
+        assert!(of(&raw(4), st::IP | st::RAW | st::READ).is_none());
+        assert!(of(&[0; 12], st::IP).is_none());
+        assert!(of(&[0; 8], st::IP | st::TIME).is_none());
+    }
+}
