@@ -26,7 +26,7 @@ use perfx_format::read::{Batch, Recording};
 use perfx_format::{Kinds, RecordType};
 use perfx_look::trace::printers;
 use perfx_pipeline::{Level, Purpose, Report, Result, ordered};
-use perfx_resolve::{Facts, IdOptions, Search};
+use perfx_resolve::{Facts, IdOptions, Search, recorded_on};
 
 use crate::counters::wanted_events;
 pub use fields::{Field, FieldChoice, ViewOptions};
@@ -76,7 +76,8 @@ pub fn view(
     let has_chains = facts.events.iter().any(|event| event.has_chains);
     let (inlined, is_decoded) = (options.reads_dwarf(has_chains), decoded.is_some());
     let search = Search { facts: &facts, features: &features, endian, ids, inlined };
-    let forms = Form::all(&facts, &events, options, printers(&events, &features, endian));
+    let machine = recorded_on(&features, endian).arch.unwrap_or_default();
+    let forms = Form::all(&facts, (&machine, &events), options, printers(&events, &features, endian));
     let (printed, named) = with_names(search, options.inlined, |names| {
         let selected = (selected.as_ref(), &wanted[..]);
         let records = batches(recording, decoded)?;

@@ -221,9 +221,11 @@ fn dwarf_that_takes_more_work_than_its_size_allows_is_left_and_that_is_said() {
     let ran = shop.folded(&["--root", root.to_str().unwrap()], &[]);
     assert_eq!((ran.code, ran.text()), (Some(3), ":7;hidden 1\n".to_owned()), "{}", ran.stderr);
     assert!(ran.stderr.contains(said), "{}", ran.stderr);
-    let ran = perfx(&args!["view", "--root", root, shop.recording()]);
+    let ran = perfx(&args!["view", "-F", "+srcline", "--root", root, shop.recording()]);
     assert!(ran.text().contains("hidden+") && ran.stderr.contains(said), "{}\n{}", ran.text(), ran.stderr);
-    // Names alone do not need it.
+    // Names alone do not need it, nor does a sample without a chain.
+    let ran = perfx(&args!["view", "--root", root, shop.recording()]);
+    assert!(ran.text().contains("hidden+") && !ran.stderr.contains(said), "{}\n{}", ran.text(), ran.stderr);
     assert!(!shop.folded(&["--no-inline", "--root", root.to_str().unwrap()], &[]).stderr.contains(said));
 }
 

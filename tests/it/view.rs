@@ -132,6 +132,31 @@ fn sources_of_data_are_shown_in_the_words_of_perf() {
 }
 
 #[test]
+fn registers_have_the_names_and_places_of_perf() {
+    let folder = temp();
+    let root = folder.path();
+    let all = [
+        ("recorded/allbits.p61.data", "comm,ip,iregs,uregs"),
+        ("recorded/allbits.p73.data", "comm,ip,iregs,uregs,phys_addr"),
+        ("recorded/user-regs.p61.data", "comm,tid,uregs"),
+        ("recorded/user-regs-few.p73.data", "comm,tid,ip,uregs"),
+        ("recorded/intr-regs.p61.data", "comm,ip,iregs"),
+        ("recorded/compat-regs.p61.data", "comm,ip,uregs"),
+        ("crafted/sample-regs-le.data", "comm,ip,iregs,uregs"),
+    ];
+    for perf in perfs(&["perf-new"]) {
+        for (name, fields) in all {
+            let path = Fixture::new(name).path;
+            let theirs = perf.script(&path, root, &["-F", fields]);
+            assert_eq!(theirs.code, Some(0), "{name}: {}", theirs.stderr);
+            let ours = view(&path, &["--no-inline", "--root", root.to_str().unwrap(), "-F", fields]);
+            assert!(ours.text().contains(" ABI:"), "{name}: {}", ours.text());
+            assert_eq!(ours.text(), theirs.text(), "{name}");
+        }
+    }
+}
+
+#[test]
 fn lines_do_not_depend_on_form_or_threads() {
     let folder = temp();
     for name in [

@@ -26,6 +26,8 @@ pub(super) struct Form<'t> {
     pub(super) is_branch: bool,
     /// With their targets.
     pub(super) shows_targets: bool,
+    /// The name of the recorded machine, which says what its registers are called.
+    pub(super) machine: &'t str,
     /// `attr.config` of an event that perf makes up when it decodes a trace.
     pub(super) synthesized: Option<u64>,
 }
@@ -41,10 +43,10 @@ impl<'t> Form<'t> {
         FrameForm { sym, symoff, dso, srcline: self.has(Field::Srcline) }
     }
 
-    /// The forms of all events; `traces` shows the samples of tracepoints.
+    /// The forms of all events of a `machine`; `traces` shows the samples of tracepoints.
     pub(super) fn all(
         facts: &Facts,
-        events: &[Event],
+        (machine, events): (&'t str, &[Event]),
         options: &ViewOptions,
         traces: Vec<Option<TracePrinter<'t>>>,
     ) -> Vec<Form<'t>> {
@@ -66,6 +68,7 @@ impl<'t> Form<'t> {
                 has_chain: facts.has_chains,
                 names_address,
                 is_branch,
+                machine,
                 shows_targets: is_branch && options.fields.shows_targets(),
                 synthesized: (attr.type_ == synth::TYPE).then_some(attr.config),
             }

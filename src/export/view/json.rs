@@ -1,6 +1,7 @@
 //! Writes a sample as a line of JSON.
 
-use perfx_format::sample::{Branch, Branches, Sample};
+use perfx_format::sample::registers::{ABI_NONE, name};
+use perfx_format::sample::{Branch, Branches, Regs, Sample};
 use perfx_look::json::{Decimal, Document, Hex, Text, push_json};
 use perfx_look::trace::TracePrinter;
 use perfx_pipeline::{Error, Result};
@@ -81,6 +82,12 @@ pub struct SampleLine<'s> {
     /// The address of the code
     #[serde(skip_serializing_if = "Option::is_none")]
     ip: Option<Hex>,
+    /// The registers at the interrupt
+    #[serde(skip_serializing_if = "Option::is_none")]
+    iregs: Option<Registers<'s>>,
+    /// Those of user code
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uregs: Option<Registers<'s>>,
     /// Branches, the newest first
     #[serde(skip_serializing_if = "Option::is_none")]
     brstack: Option<Vec<BranchObject>>,
@@ -147,6 +154,59 @@ pub(super) struct BranchObject {
     flags: String,
 }
 
+/// Registers.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(super) struct Registers<'s> {
+    /// 1: of a 32-bit task, 2: of a 64-bit task
+    abi: u64,
+    /// The value of each in hexadecimal, by perf's name, or by the kernel's number if perf has none
+    values: RegisterValues<'s>,
+}
+
+/// The values of registers.
+#[derive(Debug)]
+struct RegisterValues<'s> {
+    regs: Regs<'s>,
+    machine: &'s str,
+}
+
+impl<'s> Registers<'s> {
+    /// `None` if there are none.
+    fn of(regs: Option<Regs<'s>>, machine: &'s str) -> Option<Registers<'s>> {
+        let regs = regs.filter(|regs| regs.abi != ABI_NONE)?;
+        Some(Registers { abi: regs.abi, values: RegisterValues { regs, machine } })
+    }
+}
+
+impl Serialize for RegisterValues<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        let mut last = None;
+        for (number, value) in self.regs.iter() {
+            // The second half of one has the same name.
+            let name = name(self.machine, number).filter(|name| last.as_ref() != Some(name));
+            map.serialize_entry(name.as_deref().unwrap_or(&number.to_string()), &Hex(value))?;
+            last = name;
+        }
+        map.end()
+    }
+}
+
+impl JsonSchema for RegisterValues<'_> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "RegisterValues".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "type": "object", "additionalProperties": { "type": "string" } })
+    }
+}
+
 /// The own fields of a tracepoint.
 #[derive(Debug)]
 struct OwnFields<'s> {
@@ -206,6 +266,8 @@ impl<'s> SampleLine<'s> {
             data_src: parts.data_src.map(data_src::text).filter(|_| has(Field::DataSrc)),
             weight: weight(parts).map(Decimal).filter(|_| has(Field::Weight)),
             ip: parts.ip.map(Hex).filter(|_| has(Field::Ip)),
+            iregs: Registers::of(parts.regs_intr.filter(|_| has(Field::Iregs)), form.machine),
+            uregs: Registers::of(parts.regs_user.filter(|_| has(Field::Uregs)), form.machine),
             brstack: parts.branches.filter(|_| has(Field::Brstack)).map(branches),
             phys_addr: parts.phys_addr.map(Hex).filter(|_| has(Field::PhysAddr)),
             data_page_size: size(parts.data_page_size).filter(|_| has(Field::DataPageSize)),

@@ -20,7 +20,9 @@ use super::form::{Form, FrameForm};
 use super::json::{self, Counted, SampleLine};
 use super::names::{Found, Lines, SharedNames};
 use super::synth;
-use super::text::{page_size, push_address, push_call, push_cpu, push_time, push_wide, shown_flags};
+use super::text::{
+    page_size, push_address, push_call, push_cpu, push_registers, push_time, push_wide, shown_flags,
+};
 use crate::chains::At;
 
 /// A sample with its event and what it counts for.
@@ -246,6 +248,8 @@ impl<'v> SampleWriter<'v> {
             }
             None => {}
         }
+        push_registers(out, parts.regs_intr.filter(|_| form.has(Field::Iregs)), form.machine);
+        push_registers(out, parts.regs_user.filter(|_| form.has(Field::Uregs)), form.machine);
         if let Some(branches) = parts.branches.filter(|_| form.has(Field::Brstack)) {
             for Branch { from, to, flags } in branches.iter() {
                 out.push(b' ');

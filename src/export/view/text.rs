@@ -1,6 +1,7 @@
 //! Writes the parts of a sample as `perf script` does.
 
-use perfx_format::sample::BranchFlags;
+use perfx_format::sample::registers::{ABI_NONE, name};
+use perfx_format::sample::{BranchFlags, Regs};
 use perfx_look::render::{push_number, readable};
 
 use super::form::FrameForm;
@@ -82,6 +83,16 @@ pub(super) fn push_call(out: &mut Vec<u8>, form: FrameForm, call: &Called, past:
     }
     if *inlined {
         out.extend_from_slice(b" (inlined)");
+    }
+}
+
+/// Appends registers: their ABI, and the name and value of each; nothing if there are none.
+pub(super) fn push_registers(out: &mut Vec<u8>, regs: Option<Regs<'_>>, machine: &str) {
+    let Some(regs) = regs.filter(|regs| regs.abi != ABI_NONE) else { return };
+    out.extend_from_slice(format!(" ABI:{} ", regs.abi).as_bytes());
+    for (number, value) in regs.iter() {
+        let name = name(machine, number).unwrap_or("unknown".into());
+        out.extend_from_slice(format!("{name:>5}:{value:#x} ").as_bytes());
     }
 }
 
