@@ -37,7 +37,7 @@ pub(crate) struct View {
     #[command(flatten)]
     input: InputArgs,
     /// Fields to show: comm, pid, tid, cpu, time, period, event, trace, addr, data_src, weight, cgroup, ip, sym, symoff,
-    /// dso, srcline, iregs, uregs, brstack, insn, insnlen, flags, ipc, synth, phys_addr, data_page_size, code_page_size; or +FIELD and
+    /// dso, srcline, iregs, uregs, brstack, brstacksym, insn, insnlen, flags, ipc, synth, phys_addr, data_page_size, code_page_size; or +FIELD and
     /// -FIELD to change those that perf script shows by default
     #[arg(help_heading = "Lines", short = 'F', long, value_name = "FIELD,…", allow_hyphen_values = true)]
     fields: Option<String>,

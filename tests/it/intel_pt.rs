@@ -658,6 +658,7 @@ fn view_shows_the_lines_of_perf_script() {
             ("times", "bi", Some("+flags,+ipc")),
             ("history", "G", None),
             ("history", "GL4", Some("+brstack")),
+            ("history", "GL4", Some("+brstacksym")),
             ("moves", "G", None),
             ("moves", "GL4", Some("+brstack")),
             ("history", "L", Some("tid,cpu,time,ip,sym,brstack")),

@@ -302,10 +302,12 @@ fn branch_stacks_are_those_of_perf() {
     let crafted =
         crafted.map(|(what, order)| Fixture::new(&format!("crafted/sample-branch{what}-{order}.data")).path);
     for path in crafted.chain([made]) {
-        let theirs = perf.run(Stdin::Null, args!["script", "-F", "ip,time,brstack", "-i", path]).text();
-        let ours = view(&path, &["-F", "ip,time,brstack"]).text();
-        let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
-        same_lines(path.to_str().unwrap(), &lines(&ours), &lines(&theirs)).unwrap();
+        for fields in ["ip,time,brstack", "ip,time,brstacksym", "dso,brstacksym", "brstack,brstacksym"] {
+            let theirs = perf.script(&path, folder.path(), &["-F", fields]).text();
+            let ours = view(&path, &["--root", folder.path().to_str().unwrap(), "-F", fields]).text();
+            let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
+            same_lines(path.to_str().unwrap(), &lines(&ours), &lines(&theirs)).unwrap();
+        }
     }
 }
 

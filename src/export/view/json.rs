@@ -12,7 +12,7 @@ use serde::ser::{SerializeMap as _, Serializer};
 use super::data_src;
 use super::fields::{Field, weight};
 use super::form::{Form, FrameForm};
-use super::names::Called;
+use super::names::{Called, Found};
 use super::text::shown_flags;
 
 /// A line of `perfx view --json`.
@@ -90,7 +90,7 @@ pub struct SampleLine<'s> {
     uregs: Option<Registers<'s>>,
     /// Branches, the newest first
     #[serde(skip_serializing_if = "Option::is_none")]
-    brstack: Option<Vec<BranchObject>>,
+    brstack: Option<Vec<BranchObject<'s>>>,
     /// The physical address
     #[serde(skip_serializing_if = "Option::is_none")]
     phys_addr: Option<Hex>,
@@ -145,13 +145,19 @@ pub(super) struct FrameObject<'s> {
 /// A branch.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
-pub(super) struct BranchObject {
+pub(super) struct BranchObject<'s> {
     /// The address of the branch
     from: Hex,
     /// Its target
     to: Hex,
     /// As perf shows them: predicted (P, M or -), in a transaction, aborted, cycles, kind, speculation
     flags: String,
+    /// What is at the address of the branch, with brstacksym
+    #[serde(skip_serializing_if = "Option::is_none")]
+    from_frame: Option<FrameObject<'s>>,
+    /// What is at its target
+    #[serde(skip_serializing_if = "Option::is_none")]
+    to_frame: Option<FrameObject<'s>>,
 }
 
 /// Registers.
@@ -249,6 +255,8 @@ impl<'s> SampleLine<'s> {
                 from: Hex(from),
                 to: Hex(to),
                 flags: shown_flags(flags),
+                from_frame: None,
+                to_frame: None,
             };
             branches.iter().map(branch).collect()
         };
@@ -268,12 +276,25 @@ impl<'s> SampleLine<'s> {
             ip: parts.ip.map(Hex).filter(|_| has(Field::Ip)),
             iregs: Registers::of(parts.regs_intr.filter(|_| has(Field::Iregs)), form.machine),
             uregs: Registers::of(parts.regs_user.filter(|_| has(Field::Uregs)), form.machine),
-            brstack: parts.branches.filter(|_| has(Field::Brstack)).map(branches),
+            brstack: parts.branches.filter(|_| has(Field::Brstack) || has(Field::Brstacksym)).map(branches),
             phys_addr: parts.phys_addr.map(Hex).filter(|_| has(Field::PhysAddr)),
             data_page_size: size(parts.data_page_size).filter(|_| has(Field::DataPageSize)),
             code_page_size: size(parts.code_page_size).filter(|_| has(Field::CodePageSize)),
             frames: has(Field::Ip).then_some([]),
             ..SampleLine::default()
+        }
+    }
+}
+
+impl<'s> SampleLine<'s> {
+    /// Says what is at both ends of each branch, in their order.
+    pub(super) fn name_branches(&mut self, form: FrameForm, ends: &'s [Found]) {
+        let form = FrameForm { sym: true, symoff: true, dso: form.dso, srcline: false };
+        let named = |address: &Hex, Found { calls, past }: &'s Found| {
+            Some(frame(form, address.0, calls.last()?, *past))
+        };
+        for (branch, [from, to]) in self.brstack.iter_mut().flatten().zip(ends.as_chunks().0) {
+            (branch.from_frame, branch.to_frame) = (named(&branch.from, from), named(&branch.to, to));
         }
     }
 }

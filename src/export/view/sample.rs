@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use foldhash::fast::RandomState;
 use perfx_format::record::cpumode::{KERNEL, USER};
-use perfx_format::sample::{Branch, FlowFlags, Sample, U64s, frames};
+use perfx_format::sample::{Branch, Branches, FlowFlags, Sample, U64s, frames};
 use perfx_format::{HexNumber, Layout, Layouts, Record, named_pid};
 use perfx_look::json::Decimal;
 use perfx_look::render::{push_number, readable};
@@ -261,6 +261,21 @@ impl<'v> SampleWriter<'v> {
                 out.extend_from_slice(format!("{} ", shown_flags(flags)).as_bytes());
             }
         }
+        // As in perf, not both.
+        let is_named = form.has(Field::Brstacksym) && !form.has(Field::Brstack);
+        if let Some(branches) = parts.branches.filter(|_| is_named) {
+            let named = FrameForm { sym: true, symoff: true, dso: form.has(Field::Dso), srcline: false };
+            for Branch { from, to, flags } in branches.iter() {
+                for address in [from, to] {
+                    let begin = out.len();
+                    self.push_symbol(out, named, at, address)?;
+                    // perf puts no blank in front of it.
+                    out.drain(begin..out.len().min(begin + 1));
+                    out.push(b'/');
+                }
+                out.extend_from_slice(format!("{} ", shown_flags(flags)).as_bytes());
+            }
+        }
         push_instruction(out, form, parts.raw);
         if form.has(Field::PhysAddr) {
             push_address(out, parts.phys_addr.unwrap_or(0));
@@ -372,6 +387,12 @@ impl<'v> SampleWriter<'v> {
             }
             None => None,
         };
+        let mut ends = Vec::new();
+        for branch in parts.branches.filter(|_| form.has(Field::Brstacksym)).iter().flat_map(Branches::iter) {
+            for address in [branch.from, branch.to] {
+                ends.push(self.names.of(self.data_frame(at, address), Lines::None, address)?);
+            }
+        }
         let cgroup = parts.cgroup.and_then(|id| self.facts.cgroups.get(&id));
         let comm = form.has(Field::Comm).then(|| &self.comm(shown, at).name[..]);
         let mut line = SampleLine::new(form, parts, period);
@@ -392,6 +413,7 @@ impl<'v> SampleWriter<'v> {
         line.addr_frame = addr_frame.as_ref().and_then(|(address, found)| {
             Some(json::frame(form.frame(), *address, found.calls.last()?, found.past))
         });
+        line.name_branches(form.frame(), &ends);
         json::begin(out, line)?;
         if form.has(Field::Ip) {
             let mut separated = json::Items::begin(out);
