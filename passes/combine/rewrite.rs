@@ -129,25 +129,22 @@ impl Combining {
                     return Ok(true);
                 }
                 let timeless = ready.is_timeless();
+                // The record behind a whole round goes alone, with the FINISHED_ROUND in front of it.
+                let room = left.min(ROUND.saturating_sub(*since_round));
                 if number > 0
-                    && !timeless
+                    && room > 0
                     && step.as_ref().is_some_and(|step| step.keeps_made())
                     && let Some(until) = latest(number, next, limit)
+                    && let Some(samples) = input.samples(&ready, until, room)
                 {
-                    if *since_round >= ROUND {
-                        out.put(&finished_round(out.endian()))?;
-                        *since_round = 0;
-                    }
-                    if let Some(samples) = input.samples(&ready, until, left.min(ROUND - *since_round)) {
-                        out.hold(&samples.bytes);
-                        out.put_all(&samples.bytes)?;
-                        *times = Some((times.map_or(key, |(first, _)| first), samples.last));
-                        *pending = true;
-                        *since_round += samples.bytes.len();
-                        left = left.saturating_sub(samples.bytes.len());
-                        input.pop_samples(&samples);
-                        continue;
-                    }
+                    out.hold(&samples.bytes);
+                    out.put_all(&samples.bytes)?;
+                    *times = Some((times.map_or(key, |(first, _)| first), samples.last));
+                    *pending = true;
+                    *since_round += samples.bytes.len();
+                    left = left.saturating_sub(samples.bytes.len());
+                    input.pop_samples(&samples);
+                    continue;
                 }
                 let record = input.record(&ready)?;
                 let size = record.whole_size() as usize;

@@ -41,7 +41,7 @@ impl Made {
         }
     }
 
-    /// None, with room for as many.
+    /// An empty one with room for as many samples.
     pub(super) fn empty(&self) -> Made {
         let (bytes, samples) = (Vec::with_capacity(self.bytes.len()), Vec::with_capacity(self.samples.len()));
         Made { bytes, samples }
@@ -52,7 +52,7 @@ impl Made {
         self.start(some.end).saturating_sub(self.start(some.start))
     }
 
-    /// Takes some of them, and those in front of these are gone: what remains is behind them.
+    /// Takes some of them out. Those behind them remain; those in front of them are dropped.
     pub(super) fn take_some(&mut self, some: Range<usize>) -> Made {
         let mut behind = Made::default();
         behind.extend(self, some.end..self.samples.len());

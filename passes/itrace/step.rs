@@ -29,7 +29,7 @@ pub(super) trait Decoder: Send + Debug + 'static {
     }
     /// The samples, in the order of the times by which they are sorted.
     fn samples(&mut self) -> Option<Batches>;
-    /// True if samples are complete when they are made.
+    /// True if samples are complete when they are made, and `sample` keeps them as they are.
     fn completes(&self) -> bool {
         true
     }

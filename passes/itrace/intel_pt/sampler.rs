@@ -83,7 +83,7 @@ pub(super) struct Sampler<'c> {
     /// Core cycles, if samples need them.
     cycles: Option<Cycles>,
     due: Due,
-    /// The last branch, and in what it is like those that are built from its record.
+    /// What the last branch shares with those that are built from its record, and that record.
     last_branch: Option<(Likeness, Stencil)>,
     counts: Counts,
 }
@@ -684,28 +684,30 @@ impl<'c> Sampler<'c> {
     #[inline(always)]
     fn push_branch(&mut self, (ip, addr): (u64, u64), raw: &[u32], event: &Decoded, made: &mut impl Samples) {
         self.count(self.task.tid);
-        let (code, period) = (if ip != 0 { ip } else { addr }, 1);
+        let code = if ip != 0 { ip } else { addr };
         let likeness = (self.task, level(code), raw.len());
+        let varied = Varied { ip, time: self.time, addr, period: 1, raw };
         if self.last_branch.as_ref().is_none_or(|(last, _)| *last != likeness) {
-            let sample = NewSample { ip, addr, period, raw, ..self.new_sample(event.id, code) };
-            self.last_branch = self.stencil(&sample, &event.attr).map(|stencil| (likeness, stencil));
+            let stencil = self.stencil(varied, code, event);
+            self.last_branch = stencil.map(|stencil| (likeness, stencil));
         }
-        let (time, key) = (self.time, self.key());
-        match &self.last_branch {
-            Some((_, stencil)) => {
-                made.push(key, |bytes| stencil.write(Varied { ip, time, addr, period, raw }, bytes));
-            }
-            None => {
-                let sample = NewSample { ip, addr, period, raw, ..self.new_sample(event.id, code) };
-                made.push(key, |bytes| self.write(&sample, &event.attr, bytes));
-            }
-        }
+        made.push(self.key(), |bytes| match &self.last_branch {
+            Some((_, stencil)) => stencil.write(varied, bytes),
+            None => self.write(&self.new_branch(varied, code, event), &event.attr, bytes),
+        });
+    }
+
+    /// A sample of a branch; `code` is an address that tells the level.
+    fn new_branch<'r>(&self, varied: Varied<'r, u32>, code: u64, event: &Decoded) -> NewSample<'r> {
+        let Varied { ip, addr, period, raw, .. } = varied;
+        NewSample { ip, addr, period, raw, ..self.new_sample(event.id, code) }
     }
 
     #[cold]
-    fn stencil(&self, sample: &NewSample<'_>, attr: &Attr) -> Option<Stencil> {
-        let endian = self.context.endian;
-        Stencil::of(&sample.build(attr, endian)?, &Layout::new(attr), endian)
+    fn stencil(&self, varied: Varied<'_, u32>, code: u64, event: &Decoded) -> Option<Stencil> {
+        let (attr, endian) = (&event.attr, self.context.endian);
+        let sample = self.new_branch(varied, code, event).build(attr, endian)?;
+        Stencil::of(&sample, &Layout::new(attr), endian)
     }
 
     /// The flags of the state at so many instructions: whether they are in a transaction, but not of interrupts and the

@@ -1,5 +1,7 @@
 //! Writes a sample as a line of JSON.
 
+use std::collections::BTreeMap;
+
 use perfx_format::sample::registers::{ABI_NONE, name};
 use perfx_format::sample::{Branch, Branches, Regs, Sample};
 use perfx_look::json::{Decimal, Document, Hex, Text, push_json};
@@ -57,6 +59,7 @@ pub struct SampleLine<'s> {
     /// The same by name: numbers in decimal (several as a list), addresses in hexadecimal, text, or the hex digits of
     /// other bytes
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<BTreeMap<String, String>>")]
     fields: Option<OwnFields<'s>>,
     /// Of a decoded trace: the kind of branch, and whether tracing begins or ends
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -167,6 +170,7 @@ pub(super) struct Registers<'s> {
     /// 1: of a 32-bit task, 2: of a 64-bit task
     abi: u64,
     /// The value of each in hexadecimal, by perf's name, or by the kernel's number if perf has none
+    #[schemars(with = "BTreeMap<String, String>")]
     values: RegisterValues<'s>,
 }
 
@@ -199,20 +203,6 @@ impl Serialize for RegisterValues<'_> {
     }
 }
 
-impl JsonSchema for RegisterValues<'_> {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "RegisterValues".into()
-    }
-
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({ "type": "object", "additionalProperties": { "type": "string" } })
-    }
-}
-
 /// The own fields of a tracepoint.
 #[derive(Debug)]
 struct OwnFields<'s> {
@@ -227,20 +217,6 @@ impl Serialize for OwnFields<'_> {
             map.serialize_entry(name, &value)?;
         }
         map.end()
-    }
-}
-
-impl JsonSchema for OwnFields<'_> {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "OwnFields".into()
-    }
-
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({ "type": "object", "additionalProperties": { "type": "string" } })
     }
 }
 
@@ -284,9 +260,7 @@ impl<'s> SampleLine<'s> {
             ..SampleLine::default()
         }
     }
-}
 
-impl<'s> SampleLine<'s> {
     /// Says what is at both ends of each branch, in their order.
     pub(super) fn name_branches(&mut self, form: FrameForm, ends: &'s [Found]) {
         let form = FrameForm { sym: true, symoff: true, dso: form.dso, srcline: false };

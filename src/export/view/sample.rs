@@ -126,7 +126,7 @@ impl<'v> SampleWriter<'v> {
         if !self.options.decoded {
             return self.push_new_front(out, shown, *at);
         }
-        // Not compared as a whole: to make one costs more than all its parts.
+        // Compared part by part, because to build a `Front` takes longer than that.
         let is_last = self.front.0.as_ref().is_some_and(|last| {
             (last.event, last.cpumode, last.period) == (event, record.cpumode(), period)
                 && last.time == parts.time
@@ -187,7 +187,7 @@ impl<'v> SampleWriter<'v> {
         }
     }
 
-    /// `at` is not a copy: only what is not known needs one.
+    /// Appends a sample as text. `at` is a reference, because most lines need no copy of it.
     fn write_text(&mut self, out: &mut Vec<u8>, shown: Shown<'_>, at: &At<'_, '_>) -> Result<()> {
         let Shown { record, parts, event, user, .. } = shown;
         let forms = self.forms;

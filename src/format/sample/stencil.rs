@@ -63,15 +63,20 @@ impl<'a> Varied<'a> {
     }
 }
 
+/// Parts that are lists.
+const LISTS: u64 =
+    st::READ | st::CALLCHAIN | st::BRANCH_STACK | st::REGS_USER | st::STACK_USER | st::REGS_INTR | st::AUX;
+
 /// The size of a word, bytes.
 const WORD: usize = size_of::<u64>();
 
 impl Stencil {
-    /// The stencil that a sample with this layout is. `None` if its raw data has no fixed place.
+    /// The stencil that a sample with this layout is. `None` if its raw data has no fixed place, or if it has lists, such as
+    /// branches or registers: samples with lists are seldom alike.
     pub fn of(sample: &[u8], layout: &Layout, endian: Endian) -> Option<Stencil> {
         let fixed = usize::from(layout.sample.size).max(HEADER_SIZE);
         let is_whole = sample.len() >= fixed && sample.len().is_multiple_of(WORD);
-        if !is_whole || layout.sample_type & (st::READ | st::CALLCHAIN) != 0 {
+        if !is_whole || layout.sample_type & LISTS != 0 {
             return None;
         }
         let mut same = vec![u64::MAX; sample.len() / WORD];
@@ -198,6 +203,7 @@ mod tests {
         }
         assert!(of(&raw(4), st::IP | st::RAW | st::CALLCHAIN).is_none());
         assert!(of(&raw(4), st::IP | st::RAW | st::READ).is_none());
+        assert!(of(&[0; 24], st::IP | st::BRANCH_STACK).is_none());
         assert!(of(&[0; 12], st::IP).is_none());
         assert!(of(&[0; 8], st::IP | st::TIME).is_none());
     }
