@@ -103,6 +103,14 @@ impl Itrace {
         self
     }
 
+    /// Samples of branches have how many calls have not returned, too, as the last of that data; a return counts for the call
+    /// that it ends.
+    #[must_use]
+    pub fn with_depths(mut self) -> Itrace {
+        self.options.depths = true;
+        self
+    }
+
     /// Makes the events of the samples, but no samples.
     #[must_use]
     pub fn events_only(mut self) -> Itrace {

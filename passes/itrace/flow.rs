@@ -28,6 +28,11 @@ pub(super) fn is_jump(kind: Kind) -> bool {
     matches!(kind, Kind::Jump | Kind::IndirectJump | Kind::FarJump)
 }
 
+/// How many calls have not returned, behind a branch with these flags. A return belongs to the call that it has ended.
+pub(super) fn depth_words(flow: u32, depth: usize) -> [u32; 2] {
+    [depth as u32 + u32::from(flow & FlowFlags::RETURN != 0), 0]
+}
+
 /// A number of 32 bits, then one of 64.
 pub(super) fn with_word(first: u32, word: u64) -> [u32; 3] {
     [first, word as u32, (word >> 32) as u32]

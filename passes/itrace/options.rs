@@ -60,6 +60,8 @@ pub(super) struct ItraceOptions {
     pub(super) ipc: bool,
     /// Behind that, they have the bytes of the instruction.
     pub(super) bytes: bool,
+    /// Behind that, they have how many calls have not returned.
+    pub(super) depths: bool,
     /// Jumps that no condition decides are selected, too.
     pub(super) jumps: bool,
     /// `o`, `I`: samples that PEBS wrote to the trace, and events of interrupts.

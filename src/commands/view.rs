@@ -36,9 +36,10 @@ use crate::io::target::Named;
 pub(crate) struct View {
     #[command(flatten)]
     input: InputArgs,
-    /// Fields to show: comm, pid, tid, cpu, time, period, event, trace, addr, data_src, weight, cgroup, ip, sym, symoff,
-    /// dso, srcline, iregs, uregs, brstack, brstacksym, insn, insnlen, flags, ipc, synth, phys_addr, data_page_size, code_page_size; or +FIELD and
-    /// -FIELD to change those that perf script shows by default
+    /// Fields to show: comm, pid, tid, cpu, misc, time, tod, period, event, trace, addr, data_src, weight, ins_lat,
+    /// retire_lat, cgroup, ip, sym, symoff, dso, dsoff, srcline, iregs, uregs, brstack, brstacksym, callindent, insn,
+    /// insnlen, flags, ipc, synth, phys_addr, data_page_size, code_page_size, machine_pid, vcpu; or +FIELD and -FIELD
+    /// to change those that perf script shows by default
     #[arg(help_heading = "Lines", short = 'F', long, value_name = "FIELD,…", allow_hyphen_values = true)]
     fields: Option<String>,
     /// Show times with nine digits after the point
@@ -61,29 +62,76 @@ pub(crate) struct View {
     #[arg(help_heading = "Samples", long, value_name = "LETTERS", num_args = 0..=1, require_equals = true)]
     itrace: Option<Option<String>>,
     #[command(flatten)]
+    trace: TraceArgs,
+    #[command(flatten)]
     stacks: StackArgs,
 }
+
+/// What perf script has options of their own for.
+#[derive(Args, Debug)]
+#[group(multiple = false, conflicts_with_all = ["itrace", "count"])]
+struct TraceArgs {
+    /// Show the calls of a trace, indented, as perf script does with the same option: like --itrace=cewp -F
+    /// -ip,-addr,-event,-period,+callindent --ns
+    #[arg(help_heading = "Samples", long)]
+    call_trace: bool,
+    /// The same with returns: like --itrace=crewp -F -ip,-addr,-event,-period,+callindent,+flags --ns
+    #[arg(help_heading = "Samples", long)]
+    call_ret_trace: bool,
+    /// Show each instruction of a trace: like --itrace=i0nse -F +insn,-event,-period --ns
+    #[arg(help_heading = "Samples", long)]
+    insn_trace: bool,
+}
+
+impl TraceArgs {
+    /// The letters of --itrace and the changes of -F that perf has for it.
+    fn letters_and_fields(&self) -> Option<(&'static str, &'static str)> {
+        match self {
+            TraceArgs { call_trace: true, .. } => Some(("cewp", "-ip,-addr,-event,-period,+callindent")),
+            TraceArgs { call_ret_trace: true, .. } => {
+                Some(("crewp", "-ip,-addr,-event,-period,+callindent,+flags"))
+            }
+            TraceArgs { insn_trace: true, .. } => Some(("i0nse", "+insn,-event,-period")),
+            _ => None,
+        }
+    }
+}
+
+/// The width of the name of a DSO in front of calls, with perf's --call-trace.
+const DSO_WIDTH: usize = 50;
 
 impl View {
     pub(crate) fn run(&self) -> Result<u8> {
         let ids = self.stacks.ids()?;
+        let (letters, mut fields) = match self.trace.letters_and_fields() {
+            Some((letters, fields)) => (Some(Some(letters)), choice(fields)?),
+            None => (self.itrace.as_ref().map(Option::as_deref), FieldChoice::default()),
+        };
+        if let Some(text) = &self.fields {
+            let FieldChoice { only, with, without } = choice(text)?;
+            fields.only = only;
+            fields.with.extend(with);
+            fields.without.extend(without);
+        }
         let options = ViewOptions {
-            fields: self.fields.as_deref().map(choice).transpose()?.unwrap_or_default(),
-            nanoseconds: self.ns,
+            fields,
+            nanoseconds: self.ns || self.trace.letters_and_fields().is_some(),
+            dso_width: if self.trace.call_trace { DSO_WIDTH } else { 0 },
             inlined: !self.no_inline,
             head: self.head,
             count_only: self.count,
             json: self.json,
-            decoded: self.itrace.is_some(),
+            decoded: letters.is_some(),
         };
         let mut report = Report::default();
         let mut filter = self.stacks.filter()?;
         let recording = Source::of(&self.input).open_indexed()?;
         let threads = self.stacks.threads(&recording);
-        let Traced { recording, decoded, job, losses } = match &self.itrace {
+        let Traced { recording, decoded, job, losses } = match letters {
             Some(letters) => {
-                let pass = Itrace::to_look_at(letters.as_deref(), ids.clone()).map_err(usage)?;
+                let pass = Itrace::to_look_at(letters, ids.clone()).map_err(usage)?;
                 let pass = if options.fields.shows_instructions() { pass.with_instructions() } else { pass };
+                let pass = if options.fields.shows_depths() { pass.with_depths() } else { pass };
                 if let Some(times) = filter.times(&mut again(&recording)?, threads, &mut report)? {
                     filter = Arc::new(filter.with_times(&times));
                 }

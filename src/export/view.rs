@@ -24,6 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use perfx_filter::{FilterOptions, SelectedSamples};
 use perfx_format::read::{Batch, Recording};
 use perfx_format::{Kinds, RecordType};
+use perfx_look::clock::Clock;
 use perfx_look::trace::printers;
 use perfx_pipeline::{Level, Purpose, Report, Result, ordered};
 use perfx_resolve::{Facts, IdOptions, Search, recorded_on};
@@ -64,7 +65,8 @@ pub fn view(
 ) -> Result<Viewed> {
     let facts = Facts::survey(&mut recording, threads, true)?;
     let events = recording.all_events();
-    options.check(&events).map_err(|error| error.in_file(&recording.name))?;
+    let clock = Clock::of(&recording);
+    options.check(&events, clock).map_err(|error| error.in_file(&recording.name))?;
     let selected = SelectedSamples::if_any(&mut recording, filter, threads, report)?;
     if let Some(selected) = &selected {
         selected.narrow(&mut recording, Kinds::of(&[RecordType::CALLCHAIN_DEFERRED]));
@@ -77,7 +79,7 @@ pub fn view(
     let (inlined, is_decoded) = (options.reads_dwarf(has_chains), decoded.is_some());
     let search = Search { facts: &facts, features: &features, endian, ids, inlined };
     let machine = recorded_on(&features, endian).arch.unwrap_or_default();
-    let forms = Form::all(&facts, (&machine, &events), options, printers(&events, &features, endian));
+    let forms = Form::all(&facts, (&machine, clock, &events), options, printers(&events, &features, endian));
     let (printed, named) = with_names(search, options.inlined, |names| {
         let selected = (selected.as_ref(), &wanted[..]);
         let records = batches(recording, decoded)?;

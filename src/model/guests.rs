@@ -37,6 +37,11 @@ impl Guests {
         self.vcpus.get(&id).copied()
     }
 
+    /// The process that runs the guest on which the event with this id counts, and the guest's CPU.
+    pub fn cpu_of(&self, id: u64) -> Option<(u32, Option<u32>)> {
+        self.machines.get(&id).map(|&pid| (pid, self.vcpu(id)))
+    }
+
     /// The machine on which a record happened; `pid` is the record's process.
     pub fn machine(&self, record: &Record<'_>, layouts: &Layouts, pid: Option<u32>) -> Machine {
         if record.is_of_guest() { self.guest(record, layouts, pid) } else { Machine::Host }

@@ -128,6 +128,34 @@ fn inject_makes_the_samples_of_perf() {
 
 /// perf 7.3 ignores the letters that only Intel PT has, but for the period of y, and but for L: it says that the samples of
 /// all events have branch stacks, which those that were recorded do not get.
+/// perf shows no function for a call of the kernel, behind which tracing ends.
+#[test]
+fn calls_are_indented_as_by_perf() {
+    let folder = root().join("tests/data/trace");
+    let programs = folder.join("root");
+    for perf in perfs(&["perf-new"]) {
+        for (name, options) in [
+            ("etm-user", ["--itrace=c", "-F", "callindent"]),
+            ("etm-signal", ["--itrace=c", "-F", "callindent"]),
+            ("etm-stack", ["--call-trace", "-F", "-time"]),
+        ] {
+            let input = folder.join(name).with_extension("data");
+            let theirs = perf.script(&input, &programs, &options).text();
+            let ours = args!["view", "-q", "--no-files", "--root", programs, input];
+            let ours = perfx(ours.into_iter().chain(options.map(OsString::from))).text();
+            let function = |line: &str| line.rsplit('\t').next().map(str::trim_start).map(str::to_owned);
+            let named = |(theirs, ours): (&str, &str)| {
+                function(theirs)
+                    .is_some_and(|name| !name.is_empty())
+                    .then(|| (theirs.to_owned(), ours.to_owned()))
+            };
+            let (theirs, ours): (Vec<_>, Vec<_>) = theirs.lines().zip(ours.lines()).filter_map(named).unzip();
+            assert!(theirs.len() > 130, "{name}: {theirs:?}");
+            same_lines(&format!("{name} {options:?}"), &ours, &theirs).unwrap();
+        }
+    }
+}
+
 #[test]
 fn letters_of_intel_pt_have_the_effect_that_they_have_in_perf() {
     let Some(perf) = perf("perf-new") else { return };

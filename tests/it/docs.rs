@@ -261,8 +261,8 @@ const DECIMAL: [&str; 21] = [
 ];
 
 /// What is a string in hexadecimal.
-const HEXADECIMAL: [&str; 9] =
-    ["addr", "from", "ip", "length", "offset", "phys_addr", "start", "symoff", "to"];
+const HEXADECIMAL: [&str; 10] =
+    ["addr", "dsoff", "from", "ip", "length", "offset", "phys_addr", "start", "symoff", "to"];
 
 /// The numeric properties of a schema, with how they are written.
 fn quantities(schema: &Json, found: &mut BTreeSet<(String, &'static str)>) {

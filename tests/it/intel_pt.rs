@@ -717,6 +717,43 @@ fn view_shows_the_lines_of_perf_script() {
     }
 }
 
+/// Of these programs, only `halve` has no longjmp, whose frames perf keeps: calls are indented in the same way there.
+/// `coresight.rs` compares the other tracer.
+#[test]
+fn calls_are_indented_as_by_perf() {
+    let data = root().join("tests/data/trace");
+    let programs = data.join("root");
+    for perf in perfs(&["perf-new"]) {
+        for (name, options) in [
+            ("halve", &["--call-trace"][..]),
+            ("halve", &["--call-ret-trace"]),
+            ("halve", &["--insn-trace"]),
+            ("halve", &["--call-trace", "-F", "+flags"]),
+            ("halve", &["--itrace=b", "-F", "+callindent,+addr"]),
+            ("halve", &["--itrace=cri100", "-F", "comm,dso,sym,callindent"]),
+            ("user", &["--call-ret-trace"]),
+            ("user", &["--insn-trace"]),
+            ("rare", &["--call-trace"]),
+            ("times", &["--itrace=cr", "-F", "callindent"]),
+        ] {
+            let input = data.join(name).with_extension("data");
+            let options = options.iter().map(OsString::from);
+            let theirs = args!["script", "-f", "--symfs", programs, "-i", input];
+            let theirs = perf.run(Stdin::Null, theirs.into_iter().chain(options.clone())).text();
+            let ours = args!["view", "-q", "--root", programs, "--no-files", input];
+            let ours = perfx(ours.into_iter().chain(options.clone())).text();
+            let lines = |text: &str| -> Vec<String> {
+                let squeezed = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+                let shown = |line: &str| if name == "halve" { line.to_owned() } else { squeezed(line) };
+                text.lines().map(shown).collect()
+            };
+            let what = format!("{name} {:?}", options.collect::<Vec<_>>());
+            assert!(lines(&theirs).len() > 20, "{what}: {theirs}");
+            same_lines(&what, &lines(&theirs), &lines(&ours)).unwrap();
+        }
+    }
+}
+
 #[test]
 fn samples_in_the_kernel_have_the_branches_in_front_of_their_address() {
     let input = root().join("tests/data/trace/history-kernel.data");

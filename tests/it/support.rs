@@ -88,7 +88,7 @@ pub(crate) fn run(command: &mut Command, stdin: Stdin<'_>) -> Ran {
 /// A program with the same environment on every machine.
 pub(crate) fn clean(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
-    command.env_clear().env("LC_ALL", "C");
+    command.env_clear().envs([("LC_ALL", "C"), ("TZ", "UTC0")]);
     command.envs(["PATH", "TMPDIR"].into_iter().filter_map(|name| Some((name, env::var_os(name)?))));
     command
 }

@@ -49,6 +49,10 @@ const FIELDS: &[&str] = &[
     "comm,tid,event,addr,ip,dso,weight,phys_addr,data_page_size,code_page_size",
     "tid,event,addr",
     "comm,cgroup,ip,sym",
+    "comm,misc,time,event",
+    "tid,tod,time,event",
+    "ip,sym,dso,dsoff",
+    "comm,ins_lat,retire_lat,ip",
 ];
 
 /// What perf 6.1 prints otherwise: its columns of pids are narrower, and user addresses in call chains are offsets.
@@ -58,6 +62,10 @@ fn as_in_6_1(text: &str) -> String {
     let text = ADDRESS.replace_all(text, "\tADDRESS");
     SPACES.replace_all(&text, " ").replace("\n ", "\n").trim_start_matches(' ').to_owned()
 }
+
+static VDSO: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"/tmp/perf-vdso\.so-\w{6}").unwrap());
+static KERNEL_OFFSET: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"(\[kernel[^ ]*\])\+0x[0-9a-f]+").unwrap());
 
 #[test]
 fn lines_are_those_of_perf_script_for_every_recording() {
@@ -89,6 +97,9 @@ fn lines_are_those_of_perf_script_for_every_recording() {
                     "perf" => (as_in_6_1(&ours), as_in_6_1(&theirs)),
                     _ => (ours, theirs),
                 };
+                // With offsets, perf shows the name of its copy of the vdso; and without symbols of the kernel, offsets in it.
+                let theirs = VDSO.replace_all(&theirs, "[vdso]");
+                let theirs = KERNEL_OFFSET.replace_all(&theirs, "$1");
                 let lines = |text: &str| text.split('\n').map(str::to_owned).collect::<Vec<_>>();
                 same_lines(&format!("{} -F {fields}", perf.name), &lines(&ours), &lines(&theirs))?;
             }
@@ -127,6 +138,28 @@ fn sources_of_data_are_shown_in_the_words_of_perf() {
             let (ours, theirs) = (ours.text(), theirs.text());
             assert!(ours.contains("|OP "), "{name}: {ours}");
             assert_eq!(PADDED.replace_all(&ours, "$1 "), PADDED.replace_all(&theirs, "$1 "), "{name}");
+        }
+    }
+}
+
+/// Parts of samples that no perf here records.
+#[test]
+fn guests_and_latencies_are_shown_as_by_perf() {
+    let nowhere = temp();
+    for perf in perfs(&["perf-new"]) {
+        for (name, fields, part) in [
+            ("guest-le", "machine_pid,vcpu,comm,misc,time,ip", "VM:  555 VCPU:000 "),
+            ("guest-be", "vcpu,misc,time", "VCPU:000 KGg "),
+            ("sample-weight-struct-le", "ins_lat,retire_lat,weight", "           30600\n"),
+            ("sample-weight-struct-be", "comm,ins_lat,ip", " 21862 "),
+            ("sample-branch-le", "brstack,dso,dsoff", "/burn+0x1100)/"),
+            ("sample-branch-be", "brstacksym,dso,dsoff", "/burn+0x1100)/"),
+        ] {
+            let path = Fixture::new(&format!("crafted/{name}.data")).path;
+            let theirs = perf.script(&path, nowhere.path(), &["-F", fields]);
+            let ours = view(&path, &["--root", nowhere.path().to_str().unwrap(), "-F", fields]).text();
+            assert!(ours.contains(part), "{name}: {ours}");
+            assert_eq!(ours, theirs.text(), "{name} -F {fields}");
         }
     }
 }
@@ -226,6 +259,10 @@ fn what_lines_hold_can_be_chosen() {
         "fp.p73.data --count",
         "fp.p73.data --count --head 2",
         "fp.p73.data -F cpu",
+        "fp.p73.data -F tod",
+        "fp.p73.data -F comm,callindent",
+        "clock-realtime.p73.data --head 2 -F tod,time",
+        "clock-realtime.p73.data --head 1 --json -F tod,misc,ip,dso,dsoff",
         "fp.p73.data -F comm,symbol",
         "fp.p73.data --event nothing",
         "fp.p73.data --json --head 2 --time 40%-",

@@ -12,7 +12,7 @@ use perfx_trace::{Blocks, Event, Fault, Kind, Space, Step};
 use super::context::{Clock, Context};
 use super::times::Times;
 use crate::itrace::events::Decoded;
-use crate::itrace::flow::{INTERRUPTED, flow, is_jump, with_word};
+use crate::itrace::flow::{INTERRUPTED, depth_words, flow, is_jump, with_word};
 use crate::itrace::losses::Counts;
 use crate::itrace::parts::{self, Entry, Notes, Samples};
 use crate::itrace::ring::Ring;
@@ -213,8 +213,11 @@ impl<'c> Sampler<'c> {
         };
         if is_selected && sampled.branches.is_some() {
             let behind = if let Change::Call(behind) = change { behind } else { 0 };
-            let raw = with_word(flow, behind);
-            let sample = NewSample { ip: from, addr: to, period: 1, raw: &raw, ..NewSample::default() };
+            let mut raw = [0; 5];
+            raw[..3].copy_from_slice(&with_word(flow, behind));
+            raw[3..].copy_from_slice(&depth_words(flow, self.calls.depth()));
+            let raw = if sampled.depths { &raw } else { &raw[..3] };
+            let sample = NewSample { ip: from, addr: to, period: 1, raw, ..NewSample::default() };
             self.push(sample, Sampled::Branches, made);
         }
     }
@@ -311,7 +314,7 @@ impl<'c> Sampler<'c> {
         if sampled.stack > 0 {
             self.stack.push(Branch { from, to, flags: BranchFlags(0) }, sampled.stack);
         }
-        if sampled.chain > 0 {
+        if sampled.chain > 0 || sampled.depths {
             self.calls.branch(to, change, false);
         }
     }

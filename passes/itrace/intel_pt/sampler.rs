@@ -20,7 +20,7 @@ use super::cycles::{Counted, Counts as Kinds, Cycles};
 use super::events::{Events, Period};
 use super::stacks::Stacks;
 use crate::itrace::events::Decoded;
-use crate::itrace::flow::{INTERRUPTED, flow, is_jump, with_word};
+use crate::itrace::flow::{INTERRUPTED, depth_words, flow, is_jump, with_word};
 use crate::itrace::losses::Counts;
 use crate::itrace::others::History;
 use crate::itrace::parts::{self, Entry, Notes, Samples};
@@ -208,7 +208,7 @@ impl<'c> Sampler<'c> {
             asking: None,
             buffer,
             cpu: context.recorded.buffers[buffer].cpu,
-            stacks: Stacks::new(events.sampled.stack, events.sampled.chain),
+            stacks: Stacks::new(events.sampled.stack, events.sampled.chain, events.sampled.depths),
             space: None,
             task: UNKNOWN,
             told: 0,
@@ -513,13 +513,25 @@ impl<'c> Sampler<'c> {
         if self.cycles.is_some() { raw } else { &raw[..3] }
     }
 
-    /// The raw data of a sample, with the bytes of the instruction at `ip` if these are wanted.
+    /// The raw data of a sample, with the bytes of the instruction at `ip` and the depth of calls if these are wanted.
+    #[inline(always)]
     fn raw_at<'r>(&self, raw: &'r [u32; 7], ip: u64) -> Cow<'r, [u32]> {
-        let raw = self.counted_part(raw);
-        match self.events.bytes {
-            true => Cow::Owned([raw, &self.instruction_at(ip)].concat()),
-            false => Cow::Borrowed(raw),
+        match self.events.bytes || self.events.sampled.depths {
+            true => Cow::Owned(self.longer_raw(raw, ip)),
+            false => Cow::Borrowed(self.counted_part(raw)),
         }
+    }
+
+    #[cold]
+    fn longer_raw(&self, raw: &[u32; 7], ip: u64) -> Vec<u32> {
+        let mut longer = self.counted_part(raw).to_vec();
+        if self.events.bytes {
+            longer.extend(self.instruction_at(ip));
+        }
+        if self.events.sampled.depths {
+            longer.extend(depth_words(raw[0], self.stacks.depth()));
+        }
+        longer
     }
 
     /// The bytes of an instruction, with their number in front of them.

@@ -15,8 +15,10 @@ use crate::itrace::ring::Ring;
 pub(super) struct Stacks {
     /// The most branches that are kept of one thread.
     most: usize,
-    /// The most entries of a chain; 0 if calls are not kept.
+    /// The most entries of a chain.
     chain: usize,
+    /// Calls are kept.
+    keeps_calls: bool,
     /// For each thread that does not run now, its stay on this CPU, and what was before then. Copies of the stacks share it.
     histories: Arc<HashMap<u32, (Space, Arc<History>)>>,
     /// The thread that runs now.
@@ -32,15 +34,16 @@ struct History {
 }
 
 impl Stacks {
-    pub(super) fn new(most: usize, chain: usize) -> Stacks {
-        let history = History::default();
-        Stacks { most, chain, histories: Arc::default(), current: None, history }
+    /// Calls are kept for chains of a most length that is not 0, and for `depths`.
+    pub(super) fn new(most: usize, chain: usize, depths: bool) -> Stacks {
+        let (keeps_calls, history) = (chain > 0 || depths, History::default());
+        Stacks { most, chain, keeps_calls, histories: Arc::default(), current: None, history }
     }
 
     /// Another thread runs: `space` is its stay on the CPU, `tid` its number.
     pub(super) fn switch(&mut self, tid: u32, space: Option<Space>) {
         let next = space.map(|space| (tid, space));
-        if (self.most == 0 && self.chain == 0) || next == self.current {
+        if (self.most == 0 && !self.keeps_calls) || next == self.current {
             return;
         }
         let history = std::mem::take(&mut self.history);
@@ -71,9 +74,14 @@ impl Stacks {
     /// A branch changes the calls, if they are kept.
     #[inline(always)]
     pub(super) fn call(&mut self, to: u64, change: impl FnOnce() -> Change, ends: bool) {
-        if self.chain > 0 {
+        if self.keeps_calls {
             self.history.calls.branch(to, change(), ends);
         }
+    }
+
+    /// How many calls have not returned.
+    pub(super) fn depth(&self) -> usize {
+        self.history.calls.depth()
     }
 
     /// The call chain of an instruction, with its markers.
@@ -91,7 +99,7 @@ impl Stacks {
 
     /// Adds the branches of some paths with these flags, or those that are kept of them, and their calls.
     pub(super) fn extend(&mut self, paths: &[PathId], blocks: &Blocks, flags: u64) {
-        if self.chain > 0 {
+        if self.keeps_calls {
             for step in paths.iter().flat_map(|id| blocks.steps(*id)) {
                 if let Some(to) = step.to {
                     self.call(blocks[to].start, || Change::of(&blocks[step.block]), false);

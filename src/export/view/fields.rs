@@ -3,6 +3,7 @@
 use clap::ValueEnum;
 use perfx_format::sample::{Sample, Weight, synth};
 use perfx_format::{Event, sample_type};
+use perfx_look::clock::Clock;
 use perfx_pipeline::{Result, bail};
 
 /// A field of a sample, by perf's name.
@@ -10,24 +11,32 @@ use perfx_pipeline::{Result, bail};
 #[value(rename_all = "snake_case")]
 #[allow(missing_docs, reason = "the names are those of perf script -F")]
 pub enum Field {
+    MachinePid,
+    Vcpu,
     Comm,
     Pid,
     Tid,
     Cpu,
+    Misc,
+    Tod,
     Time,
     Period,
     Event,
     Flags,
+    Callindent,
     Trace,
     Synth,
     Addr,
     DataSrc,
     Weight,
+    InsLat,
+    RetireLat,
     Cgroup,
     Ip,
     Sym,
     Symoff,
     Dso,
+    Dsoff,
     Srcline,
     Iregs,
     Uregs,
@@ -48,20 +57,26 @@ impl Field {
         Some(match self {
             Field::Pid | Field::Tid => (sample_type::TID, "the process"),
             Field::Cpu => (sample_type::CPU, "the CPU (perf record --sample-cpu)"),
-            Field::Time => (sample_type::TIME, "the time (perf record --timestamp)"),
-            Field::Flags => (sample_type::RAW, "what kind of branch it was"),
+            Field::Time | Field::Tod => (sample_type::TIME, "the time (perf record --timestamp)"),
+            Field::Flags => (sample_type::RAW, "what kind of branch it was (--itrace)"),
+            Field::Callindent => (sample_type::RAW, "calls and returns (--itrace)"),
             Field::Synth => (sample_type::RAW, "data of a trace"),
-            Field::Ipc => (sample_type::RAW, "how many cycles it took"),
-            Field::Insn | Field::Insnlen => (sample_type::RAW, "its instruction"),
+            Field::Ipc => (sample_type::RAW, "how many cycles it took (--itrace)"),
+            Field::Insn | Field::Insnlen => (sample_type::RAW, "its instruction (--itrace)"),
             Field::Trace => (sample_type::RAW, "raw data (perf record -R, and tracepoints always)"),
             Field::Addr => (sample_type::ADDR, "the address (perf record --data)"),
             Field::DataSrc => (sample_type::DATA_SRC, "where data came from (perf mem record)"),
             Field::Weight => {
                 (sample_type::WEIGHT | sample_type::WEIGHT_STRUCT, "the weight (perf record --weight)")
             }
+            Field::InsLat | Field::RetireLat => {
+                (sample_type::WEIGHT_STRUCT, "latencies (perf record -W with an event of loads)")
+            }
             Field::Cgroup => (sample_type::CGROUP, "the cgroup (perf record --all-cgroups)"),
             Field::Ip => (sample_type::IP, "the instruction pointer"),
-            Field::Sym | Field::Symoff | Field::Dso => (sample_type::IP | sample_type::ADDR, "an address"),
+            Field::Sym | Field::Symoff | Field::Dso | Field::Dsoff => {
+                (sample_type::IP | sample_type::ADDR, "an address")
+            }
             Field::Srcline => (sample_type::IP, "the instruction pointer"),
             Field::Iregs => (sample_type::REGS_INTR, "registers (perf record --intr-regs)"),
             Field::Uregs => (sample_type::REGS_USER, "registers of user code (perf record --user-regs)"),
@@ -69,7 +84,9 @@ impl Field {
             Field::PhysAddr => (sample_type::PHYS_ADDR, "physical addresses (perf record --phys-data)"),
             Field::DataPageSize => (sample_type::DATA_PAGE_SIZE, "page sizes (perf record --data-page-size)"),
             Field::CodePageSize => (sample_type::CODE_PAGE_SIZE, "page sizes (perf record --code-page-size)"),
-            Field::Comm | Field::Period | Field::Event => return None,
+            Field::MachinePid | Field::Vcpu | Field::Comm | Field::Misc | Field::Period | Field::Event => {
+                return None;
+            }
         })
     }
 
@@ -77,7 +94,10 @@ impl Field {
     fn is_of(self, event: &Event, decoded: bool) -> bool {
         let attr = event.attr();
         let is_of_kind = match self {
-            Field::Flags | Field::Ipc | Field::Insn | Field::Insnlen => decoded && attr.type_ == HARDWARE,
+            Field::Callindent => decoded && attr.type_ == HARDWARE && attr.config == BRANCHES,
+            // Other samples have none, but the same column.
+            Field::Flags => return decoded,
+            Field::Ipc | Field::Insn | Field::Insnlen => decoded && attr.type_ == HARDWARE,
             Field::Synth => attr.type_ == synth::TYPE,
             _ => true,
         };
@@ -85,8 +105,9 @@ impl Field {
     }
 }
 
-/// `attr.type` of hardware events: branches and instructions.
-const HARDWARE: u32 = 0;
+/// `attr.type` of hardware events, branches and instructions, and `attr.config` of branches.
+pub(super) const HARDWARE: u32 = 0;
+const BRANCHES: u64 = 4;
 
 /// The fields that perf prints by default.
 const DEFAULT: [Field; 12] = [
@@ -149,6 +170,11 @@ impl FieldChoice {
         self.names(Field::Insn) || self.names(Field::Insnlen)
     }
 
+    /// True if it is shown how many calls have not returned.
+    pub fn shows_depths(&self) -> bool {
+        self.names(Field::Callindent)
+    }
+
     /// True if the user named the field.
     pub(super) fn names(&self, field: Field) -> bool {
         self.only.iter().flatten().chain(&self.with).any(|named| *named == field)
@@ -178,6 +204,8 @@ pub struct ViewOptions {
     pub fields: FieldChoice,
     /// Times with nine digits after the point in place of six.
     pub nanoseconds: bool,
+    /// The least width of the name of a DSO in front of the calls of a trace.
+    pub dso_width: usize,
     /// Calls that the compiler inlined, too.
     pub inlined: bool,
     /// At most so many samples.
@@ -192,7 +220,12 @@ pub struct ViewOptions {
 
 impl ViewOptions {
     /// Fails if a field that the user named is in no sample.
-    pub(super) fn check(&self, events: &[Event]) -> Result<()> {
+    pub(super) fn check(&self, events: &[Event], clock: Clock) -> Result<()> {
+        if self.fields.names(Field::Tod) && clock.wall_offset().is_none() {
+            bail!(
+                "the recording does not relate its times to the wall clock (perf record -k), so tod can't be shown"
+            );
+        }
         self.fields.check(events, self.decoded)
     }
 
@@ -209,4 +242,12 @@ pub(super) fn weight(parts: &Sample<'_>) -> Option<u64> {
         Weight::Full(weight) => weight,
         Weight::Parts { var1_dw, .. } => var1_dw.into(),
     })
+}
+
+/// The latencies of the instruction and of its end, cycles.
+pub(super) fn latencies(parts: &Sample<'_>) -> Option<[u16; 2]> {
+    match parts.weight? {
+        Weight::Full(_) => None,
+        Weight::Parts { var2_w, var3_w, .. } => Some([var2_w, var3_w]),
+    }
 }

@@ -1,12 +1,13 @@
 //! Decides how the samples of each event are shown.
 
 use perfx_format::Event;
-use perfx_format::sample::synth;
+use perfx_format::sample::{Sample, synth};
+use perfx_look::clock::Clock;
 use perfx_look::render::readable;
 use perfx_look::trace::TracePrinter;
 use perfx_resolve::{EventFacts, Facts};
 
-use super::fields::{Field, ViewOptions};
+use super::fields::{Field, HARDWARE, ViewOptions};
 
 /// How the samples of an event are shown.
 pub(super) struct Form<'t> {
@@ -17,36 +18,52 @@ pub(super) struct Form<'t> {
     /// Prints the raw data of a tracepoint.
     pub(super) trace: Option<TracePrinter<'t>>,
     /// Bits, by the number of the field.
-    fields: u32,
+    fields: u64,
     pub(super) has_chain: bool,
     /// perf also shows which symbol the address is in, for events whose address is one of code or data that they
     /// touched.
     pub(super) names_address: bool,
     /// Its samples are branches, which perf shows in a form of their own.
     pub(super) is_branch: bool,
+    /// Its samples have flags as raw data.
+    pub(super) has_flow: bool,
     /// With their targets.
     pub(super) shows_targets: bool,
     /// The name of the recorded machine, which says what its registers are called.
     pub(super) machine: &'t str,
+    /// What is added to a time for ns since 1970; `None` if the time of day is not shown.
+    wall_offset: Option<i128>,
     /// `attr.config` of an event that perf makes up when it decodes a trace.
     pub(super) synthesized: Option<u64>,
 }
 
 impl<'t> Form<'t> {
     pub(super) fn has(&self, field: Field) -> bool {
-        self.fields & 1 << field as u32 != 0
+        self.fields & 1 << field as u64 != 0
+    }
+
+    /// The time of a sample, ns since 1970, if it is shown.
+    pub(super) fn time_of_day(&self, parts: &Sample<'_>) -> Option<u64> {
+        u64::try_from(self.wall_offset? + i128::from(parts.time?)).ok()
     }
 
     /// Which parts of a frame are shown.
     pub(super) fn frame(&self) -> FrameForm {
-        let [sym, symoff, dso] = [Field::Sym, Field::Symoff, Field::Dso].map(|field| self.has(field));
-        FrameForm { sym, symoff, dso, srcline: self.has(Field::Srcline) }
+        let has = |field| self.has(field);
+        FrameForm {
+            sym: has(Field::Sym),
+            symoff: has(Field::Symoff),
+            // As in perf, its offset comes with it.
+            dso: has(Field::Dso) || has(Field::Dsoff),
+            dsoff: has(Field::Dsoff),
+            srcline: has(Field::Srcline),
+        }
     }
 
-    /// The forms of all events of a `machine`; `traces` shows the samples of tracepoints.
+    /// The forms of all events of a `machine` with this `clock`; `traces` shows the samples of tracepoints.
     pub(super) fn all(
         facts: &Facts,
-        (machine, events): (&'t str, &[Event]),
+        (machine, clock, events): (&'t str, Clock, &[Event]),
         options: &ViewOptions,
         traces: Vec<Option<TracePrinter<'t>>>,
     ) -> Vec<Form<'t>> {
@@ -56,7 +73,7 @@ impl<'t> Form<'t> {
             let is_branch = attr.type_ == 0 && attr.config == 4 && attr.sample_period == 1;
             // PERF_TYPE_SOFTWARE: page-faults, minor-faults, major-faults.
             let names_address = is_branch || attr.type_ == 1 && matches!(attr.config, 2 | 5 | 6);
-            Form {
+            let mut form = Form {
                 event: facts.name.to_vec(),
                 name: readable(&facts.name),
                 trace,
@@ -64,14 +81,18 @@ impl<'t> Form<'t> {
                     .fields
                     .of(event, options.decoded)
                     .into_iter()
-                    .fold(0, |bits, field| bits | 1 << field as u32),
+                    .fold(0, |bits, field| bits | 1 << field as u64),
                 has_chain: facts.has_chains,
                 names_address,
                 is_branch,
+                has_flow: options.decoded && attr.type_ == HARDWARE,
                 machine,
                 shows_targets: is_branch && options.fields.shows_targets(),
+                wall_offset: None,
                 synthesized: (attr.type_ == synth::TYPE).then_some(attr.config),
-            }
+            };
+            form.wall_offset = clock.wall_offset().filter(|_| form.has(Field::Tod));
+            form
         };
         let mut forms: Vec<Form<'_>> = facts.events.iter().zip(events).zip(traces).map(form).collect();
         // In bytes, as in perf.
@@ -84,21 +105,22 @@ impl<'t> Form<'t> {
 }
 
 /// Which parts of a frame are shown.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct FrameForm {
     pub(super) sym: bool,
     pub(super) symoff: bool,
     pub(super) dso: bool,
+    pub(super) dsoff: bool,
     pub(super) srcline: bool,
 }
 
 impl FrameForm {
     /// The number of forms.
-    pub(super) const COUNT: usize = 16;
+    pub(super) const COUNT: usize = 32;
 
     /// Its number.
     pub(super) fn number(self) -> usize {
-        let FrameForm { sym, symoff, dso, srcline } = self;
-        [sym, symoff, dso, srcline].into_iter().fold(0, |number, part| number * 2 + usize::from(part))
+        let FrameForm { sym, symoff, dso, dsoff, srcline } = self;
+        [sym, symoff, dso, dsoff, srcline].into_iter().fold(0, |number, part| number * 2 + usize::from(part))
     }
 }

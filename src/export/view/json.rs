@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
 
 use super::data_src;
-use super::fields::{Field, weight};
+use super::fields::{Field, latencies, weight};
 use super::form::{Form, FrameForm};
 use super::names::{Called, Found};
 use super::text::shown_flags;
@@ -32,6 +32,12 @@ pub enum Body<'s> {
 #[derive(Default, Debug, Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct SampleLine<'s> {
+    /// Of a guest: the process of the host that runs it
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) machine_pid: Option<u32>,
+    /// Of a guest: its CPU
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) vcpu: Option<u32>,
     /// The name of the thread at that time
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) comm: Option<Text<&'s [u8]>>,
@@ -44,6 +50,12 @@ pub struct SampleLine<'s> {
     /// The CPU
     #[serde(skip_serializing_if = "Option::is_none")]
     cpu: Option<i32>,
+    /// The mode of the CPU, by perf's letters: K kernel, U user code, H hypervisor, G kernel of a guest, KGg user code there
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) misc: Option<String>,
+    /// The time, RFC 3339
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) tod: Option<String>,
     /// The time, ns of the recording's clock
     #[serde(skip_serializing_if = "Option::is_none")]
     time_ns: Option<Decimal<u64>>,
@@ -64,6 +76,9 @@ pub struct SampleLine<'s> {
     /// Of a decoded trace: the kind of branch, and whether tracing begins or ends
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) flags: Option<String>,
+    /// Of a decoded branch: how many calls have not returned; for a return, with the one that it ends
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) callindent: Option<u32>,
     /// Of an event that perf makes up when it decodes a trace: its data
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) synth: Option<String>,
@@ -79,6 +94,12 @@ pub struct SampleLine<'s> {
     /// The cost, for most events in cycles
     #[serde(skip_serializing_if = "Option::is_none")]
     weight: Option<Decimal<u64>>,
+    /// The latency of the instruction, cycles
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ins_lat: Option<u16>,
+    /// The latency until it retired, cycles
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retire_lat: Option<u16>,
     /// The path of the cgroup; null if the recording does not name it
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) cgroup: Option<Option<Text<&'s [u8]>>>,
@@ -138,6 +159,9 @@ pub(super) struct FrameObject<'s> {
     /// The file, or a name such as `[kernel.kallsyms]`; null if nothing was mapped there
     #[serde(skip_serializing_if = "Option::is_none")]
     dso: Option<Option<Text<&'s [u8]>>>,
+    /// Where that is in the file, bytes; not in a kernel
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dsoff: Option<Hex>,
     /// FILE:LINE, or without a line the name of the DSO and the address in it, as perf shows them
     #[serde(skip_serializing_if = "Option::is_none")]
     srcline: Option<Option<&'s str>>,
@@ -249,6 +273,8 @@ impl<'s> SampleLine<'s> {
             addr: parts.addr.map(Hex).filter(|_| has(Field::Addr)),
             data_src: parts.data_src.map(data_src::text).filter(|_| has(Field::DataSrc)),
             weight: weight(parts).map(Decimal).filter(|_| has(Field::Weight)),
+            ins_lat: latencies(parts).map(|[first, _]| first).filter(|_| has(Field::InsLat)),
+            retire_lat: latencies(parts).map(|[_, second]| second).filter(|_| has(Field::RetireLat)),
             ip: parts.ip.map(Hex).filter(|_| has(Field::Ip)),
             iregs: Registers::of(parts.regs_intr.filter(|_| has(Field::Iregs)), form.machine),
             uregs: Registers::of(parts.regs_user.filter(|_| has(Field::Uregs)), form.machine),
@@ -263,7 +289,7 @@ impl<'s> SampleLine<'s> {
 
     /// Says what is at both ends of each branch, in their order.
     pub(super) fn name_branches(&mut self, form: FrameForm, ends: &'s [Found]) {
-        let form = FrameForm { sym: true, symoff: true, dso: form.dso, srcline: false };
+        let form = FrameForm { sym: true, symoff: true, srcline: false, ..form };
         let named = |address: &Hex, Found { calls, past }: &'s Found| {
             Some(frame(form, address.0, calls.last()?, *past))
         };
@@ -284,6 +310,7 @@ pub(super) fn frame(form: FrameForm, address: u64, call: &Called, past: u64) -> 
         sym: form.sym.then_some(call.name.as_deref()),
         symoff: (form.symoff && call.name.is_some()).then_some(Hex(call.offset.wrapping_add(past))),
         dso: form.dso.then(|| call.dso.as_deref().map(text)),
+        dsoff: call.dsoff.filter(|_| form.dsoff).map(|at| Hex(at.wrapping_add(past))),
         srcline: form.srcline.then_some(call.line.as_deref()),
         inlined: call.inlined,
     }

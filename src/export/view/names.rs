@@ -9,6 +9,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::thread;
 
+use perfx_format::record::cpumode::{GUEST_KERNEL, KERNEL};
 use perfx_look::render::readable;
 use perfx_pipeline::{Context as _, Result};
 use perfx_resolve::{Frame, Named, NamedPlace, Names, Search, dwarf_files, with_deep_stack};
@@ -25,6 +26,8 @@ pub(super) struct Called {
     pub(super) inlined: bool,
     /// `None` if the address is in no mapping.
     pub(super) dso: Option<Arc<[u8]>>,
+    /// Where the function or its part is in the file, bytes; `None` in a kernel and in no mapping.
+    pub(super) dsoff: Option<u64>,
     /// The source line; as in perf, without one the name of the DSO and the address.
     pub(super) line: Option<String>,
 }
@@ -146,6 +149,8 @@ impl Namer<'_> {
         frame.at = extent.start;
         let name = place.name(frame.at);
         let dso: Option<Arc<[u8]>> = name.dso.as_deref().map(Arc::from);
+        let is_kernel = matches!(frame.mode, KERNEL | GUEST_KERNEL);
+        let dsoff = dso.as_ref().filter(|_| !is_kernel).map(|_| frame.at);
         let innermost = || place_line(place.line(frame.at), place, frame, address);
         let outer_only = lines == Lines::Innermost || !self.inlined;
         let functions = name.functions.iter().take(if outer_only { 1 } else { usize::MAX }).rev();
@@ -155,6 +160,7 @@ impl Namer<'_> {
                 offset: name.offset,
                 inlined: function.inlined,
                 dso: dso.clone(),
+                dsoff,
                 line: match lines {
                     Lines::None => None,
                     Lines::Innermost => innermost(),
@@ -166,7 +172,7 @@ impl Namer<'_> {
             .collect();
         if calls.is_empty() {
             let line = if lines == Lines::None { None } else { innermost() };
-            calls.push(Called { name: None, offset: 0, inlined: false, dso, line });
+            calls.push(Called { name: None, offset: 0, inlined: false, dso, dsoff, line });
         }
         (extent.start, Known { end: extent.end, calls: calls.into() })
     }

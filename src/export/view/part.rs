@@ -14,7 +14,7 @@ use perfx_model::address_space::moment;
 use perfx_pipeline::Result;
 use perfx_resolve::{Frame, frame_at};
 
-use super::sample::{SampleWriter, Shown};
+use super::sample::{Indent, SampleWriter, Shown};
 use crate::counters::{Reading, event_of, readings};
 use crate::losses::Losses;
 
@@ -33,8 +33,8 @@ pub(super) struct Part {
 
 /// Something to show, in the order of time.
 pub(super) enum Piece {
-    /// Samples: for each the end of its text, and its event.
-    Written { text: Vec<u8>, samples: Vec<(usize, usize)> },
+    /// Samples: for each the end of its text, and its event. Those whose calls are indented have an entry in `indents`, too.
+    Written { text: Vec<u8>, samples: Vec<(usize, usize)>, indents: Vec<Indent> },
     /// A sample that needs another batch.
     Open(OpenSample),
     /// The user part of the chains of a thread.
@@ -252,12 +252,14 @@ impl Reader<'_> {
         period: u64,
     ) -> Result<u64> {
         if !matches!(pieces.last(), Some(Piece::Written { .. })) {
-            pieces.push(Piece::Written { text: self.texts.take(), samples: Vec::new() });
+            let (text, samples, indents) = (self.texts.take(), Vec::new(), Vec::new());
+            pieces.push(Piece::Written { text, samples, indents });
         }
-        if let Some(Piece::Written { text, samples }) = pieces.last_mut() {
+        if let Some(Piece::Written { text, samples, indents }) = pieces.last_mut() {
             if !self.counts_only {
                 let shown = Shown { record, layouts, layout, parts, event, period, user: &[] };
                 self.writer.write(text, shown)?;
+                indents.extend(self.writer.indent.take());
             }
             samples.push((text.len(), event));
         }

@@ -8,7 +8,7 @@ use perfx_resolve::Frame;
 
 use super::fields::{Field, ViewOptions};
 use super::part::{Counted, OpenSample, Part, Piece, Texts};
-use super::sample::SampleWriter;
+use super::sample::{Indent, SampleWriter};
 use crate::losses::Losses;
 
 /// A sample whose chain waits for its user part.
@@ -36,8 +36,13 @@ pub(super) struct Printer<'v, 'o> {
     /// For each event, whether a sample was printed.
     printed: Vec<bool>,
     pub(super) samples: u64,
+    /// The width of indented calls, bytes.
+    width: usize,
     losses: Losses,
 }
+
+/// Calls that are so many bytes narrower make the width smaller.
+const NARROWER: usize = 52;
 
 impl<'v, 'o> Printer<'v, 'o> {
     pub(super) fn new(
@@ -56,6 +61,7 @@ impl<'v, 'o> Printer<'v, 'o> {
             waiting: HashMap::new(),
             deferred: 0,
             samples: 0,
+            width: 0,
             losses: Losses::default(),
         }
     }
@@ -70,8 +76,8 @@ impl<'v, 'o> Printer<'v, 'o> {
         self.losses += part.losses;
         for piece in part.pieces {
             match piece {
-                Piece::Written { text, samples } => {
-                    self.written(&text, &samples)?;
+                Piece::Written { text, samples, indents } => {
+                    self.written(&text, &samples, &indents)?;
                     self.texts.give(text);
                 }
                 Piece::Open(sample) => self.open(sample)?,
@@ -90,17 +96,32 @@ impl<'v, 'o> Printer<'v, 'o> {
         Ok(())
     }
 
-    fn written(&mut self, text: &[u8], samples: &[(usize, usize)]) -> Result<()> {
+    fn written(&mut self, text: &[u8], samples: &[(usize, usize)], indents: &[Indent]) -> Result<()> {
         let count = usize::try_from(self.left()).unwrap_or(usize::MAX).min(samples.len());
         let samples = &samples[..count];
         if let Some(&(end, _)) = samples.last() {
-            self.out.write_all(&text[..end])?;
+            let mut from = 0;
+            for indent in indents.iter().take_while(|indent| indent.end <= end) {
+                self.out.write_all(&text[from..indent.end])?;
+                let blanks = self.blanks_behind(indent.width);
+                write!(self.out, "{:blanks$}", "")?;
+                from = indent.end;
+            }
+            self.out.write_all(&text[from..end])?;
         }
         if !self.options.count_only {
             samples.iter().for_each(|&(_, event)| self.printed[event] = true);
         }
         self.samples += samples.len() as u64;
         Ok(())
+    }
+
+    /// How many blanks perf writes behind so many bytes of calls, so that the width changes seldom.
+    fn blanks_behind(&mut self, width: usize) -> usize {
+        if width > self.width || (width > 0 && width + NARROWER < self.width) {
+            self.width = (width + 4).next_multiple_of(32);
+        }
+        self.width.saturating_sub(width)
     }
 
     fn open(&mut self, sample: OpenSample) -> Result<()> {
@@ -141,7 +162,8 @@ impl<'v, 'o> Printer<'v, 'o> {
             if !self.options.count_only {
                 sample.write(&mut text, &mut self.writer, counted, user.unwrap_or_default())?;
             }
-            self.written(&text, &[(text.len(), counted.0)])?;
+            let indent = self.writer.indent.take();
+            self.written(&text, &[(text.len(), counted.0)], indent.as_slice())?;
         }
         Ok(())
     }

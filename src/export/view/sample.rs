@@ -15,13 +15,14 @@ use perfx_resolve::{Facts, Frame, FrameCache, LastChain, frame_at};
 
 use super::branches::{self, WrittenBranches};
 use super::data_src;
-use super::fields::{Field, ViewOptions, weight};
+use super::fields::{Field, ViewOptions, latencies, weight};
 use super::form::{Form, FrameForm};
 use super::json::{self, Counted, SampleLine};
 use super::names::{Found, Lines, SharedNames};
 use super::synth;
 use super::text::{
-    page_size, push_address, push_call, push_cpu, push_registers, push_time, push_wide, shown_flags,
+    mode_letters, page_size, push_address, push_call, push_cpu, push_registers, push_time, push_wide,
+    shown_flags, time_of_day,
 };
 use crate::chains::At;
 
@@ -54,7 +55,22 @@ pub(super) struct SampleWriter<'v> {
     /// The front of the last line.
     front: (Option<Front>, Vec<u8>),
     branches: WrittenBranches,
+    /// The place of the calls in the line that was written last, if they are indented.
+    pub(super) indent: Option<Indent>,
 }
+
+/// The name of a function behind the calls that have not returned. perf follows it with blanks up to a width that depends on
+/// the lines before: see `Printer`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Indent {
+    /// Where it ends in the text.
+    pub(super) end: usize,
+    /// Its width, bytes.
+    pub(super) width: usize,
+}
+
+/// The most calls by which a line is indented: more would fill the memory.
+const MOST_INDENTED: u32 = 1 << 12;
 
 /// What the front of a line shows. Of a trace, thousands of samples have the same.
 #[derive(Clone, Copy)]
@@ -109,7 +125,7 @@ impl<'v> SampleWriter<'v> {
         let written = (0..3 * FrameForm::COUNT).map(|_| None).collect();
         let chains = vec![WrittenChain::default(); CHAINS];
         let (comms, front, branches) = (HashMap::default(), (None, Vec::new()), WrittenBranches::default());
-        SampleWriter { facts, forms, options, names, comms, written, chains, front, branches }
+        SampleWriter { facts, forms, options, names, comms, written, chains, front, branches, indent: None }
     }
 
     /// Appends a sample.
@@ -145,9 +161,15 @@ impl<'v> SampleWriter<'v> {
     }
 
     fn push_new_front(&mut self, out: &mut Vec<u8>, shown: Shown<'_>, at: At<'_, '_>) {
-        let Shown { parts, event, period, .. } = shown;
+        let Shown { record, layout, parts, event, period, .. } = shown;
         let forms = self.forms;
         let form = &forms[event];
+        if let (Some(pid), _) = self.guest(record, layout, form) {
+            out.extend_from_slice(format!("VM:{pid:>5} ").as_bytes());
+        }
+        if let (_, Some(vcpu)) = self.guest(record, layout, form) {
+            out.extend_from_slice(format!("VCPU:{vcpu:03} ").as_bytes());
+        }
         if form.has(Field::Comm) {
             let comm = &self.comm(shown, at).readable;
             match form.has_chain && form.has(Field::Ip) {
@@ -175,6 +197,13 @@ impl<'v> SampleWriter<'v> {
         if let Some(cpu) = parts.cpu.filter(|_| form.has(Field::Cpu)) {
             push_cpu(out, cpu as i32);
         }
+        if form.has(Field::Misc) {
+            out.extend_from_slice(format!("{:<6}", mode_letters(record.cpumode())).as_bytes());
+        }
+        if let Some(time) = form.time_of_day(parts) {
+            out.extend_from_slice(time_of_day(time, self.options.nanoseconds).as_bytes());
+            out.push(b' ');
+        }
         if form.has(Field::Time) {
             push_time(out, parts.time.unwrap_or(0), self.options.nanoseconds);
         }
@@ -195,7 +224,13 @@ impl<'v> SampleWriter<'v> {
         self.push_front(out, shown, at);
         let flags = flags(form, shown);
         if form.is_branch {
-            self.push_branch(out, shown, at, flags)?;
+            if form.has(Field::Callindent) {
+                push_flags(out, flags);
+                self.push_indented(out, shown, at)?;
+                self.push_branch(out, shown, at, None)?;
+            } else {
+                self.push_branch(out, shown, at, flags)?;
+            }
             push_ipc(out, form, shown);
             push_instruction(out, form, parts.raw);
             out.push(b'\n');
@@ -223,6 +258,12 @@ impl<'v> SampleWriter<'v> {
         }
         if form.has(Field::Weight) {
             push_wide(out, 16, |out| push_number(out, weight(parts).unwrap_or(0)));
+        }
+        let [instruction, end] = latencies(parts).unwrap_or_default();
+        for (field, cycles) in [(Field::InsLat, instruction), (Field::RetireLat, end)] {
+            if form.has(field) {
+                push_wide(out, 16, |out| push_number(out, cycles));
+            }
         }
         if form.has(Field::Cgroup) {
             let path = parts.cgroup.and_then(|id| self.facts.cgroups.get(&id));
@@ -264,7 +305,7 @@ impl<'v> SampleWriter<'v> {
         // As in perf, not both.
         let is_named = form.has(Field::Brstacksym) && !form.has(Field::Brstack);
         if let Some(branches) = parts.branches.filter(|_| is_named) {
-            let named = FrameForm { sym: true, symoff: true, dso: form.has(Field::Dso), srcline: false };
+            let named = FrameForm { sym: true, symoff: true, srcline: false, ..form.frame() };
             for Branch { from, to, flags } in branches.iter() {
                 for address in [from, to] {
                     let begin = out.len();
@@ -295,13 +336,8 @@ impl<'v> SampleWriter<'v> {
 
     /// Appends the DSO at an end of a branch, if DSOs are shown.
     fn branch_dso(&mut self, out: &mut Vec<u8>, form: &Form<'_>, at: At<'_, '_>, address: u64) -> Result<()> {
-        match form.has(Field::Dso) {
-            true => {
-                let only = FrameForm { sym: false, symoff: false, dso: true, srcline: false };
-                self.push_symbol(out, only, at, address).map(drop)
-            }
-            false => Ok(()),
-        }
+        let only = FrameForm { sym: false, symoff: false, srcline: false, ..form.frame() };
+        if only.dso { self.push_symbol(out, only, at, address).map(drop) } else { Ok(()) }
     }
 
     /// Appends in which symbol an address is that is not of a frame, and returns when it is there, as far as that is known.
@@ -329,6 +365,47 @@ impl<'v> SampleWriter<'v> {
         }
         push(out, self.on_other_side(at, address))?;
         Ok(at.time..at.time.saturating_add(1))
+    }
+
+    /// Appends which function a branch calls or returns from, indented by the calls that have not returned. How wide that
+    /// is depends on the lines before, see [`Indent`].
+    fn push_indented(&mut self, out: &mut Vec<u8>, shown: Shown<'_>, at: &At<'_, '_>) -> Result<()> {
+        let Shown { record, parts, event, .. } = shown;
+        let forms = self.forms;
+        let form = &forms[event];
+        let (from, to) = (parts.ip.unwrap_or(0), parts.addr.unwrap_or(0));
+        let raw = parts.raw.unwrap_or_default();
+        let flow = FlowFlags::of_raw(raw, record.endian()).unwrap_or_default().0;
+        let depth = FlowFlags::depth(raw, record.endian()).unwrap_or(0);
+        if form.has(Field::Dso) && !form.has(Field::Ip) && !form.has(Field::Addr) {
+            let begin = out.len();
+            self.push_symbol(out, FrameForm { dso: true, ..FrameForm::default() }, *at, from)?;
+            // perf fills the brackets, and puts no blank in front of them.
+            out.drain(begin..begin + 1);
+            out.pop();
+            out.resize(out.len().max(begin + 1 + self.options.dso_width), b' ');
+            out.extend_from_slice(b")\t");
+        }
+        let function = match flow {
+            flow if flow & (FlowFlags::CALL | FlowFlags::BEGIN) != 0 => to,
+            flow if flow & (FlowFlags::RETURN | FlowFlags::END) != 0 => from,
+            _ => 0,
+        };
+        let begin = out.len();
+        if function != 0 {
+            out.resize(begin + 4 * depth.min(MOST_INDENTED) as usize, b' ');
+            let name = out.len();
+            self.push_symbol(out, FrameForm { sym: true, ..FrameForm::default() }, *at, function)?;
+            match &out[name..] == b" [unknown]" {
+                true => {
+                    out.truncate(name);
+                    push_address(out, function);
+                }
+                false => drop(out.drain(name..name + 1)),
+            }
+        }
+        self.indent = Some(Indent { end: out.len(), width: out.len() - begin });
+        Ok(())
     }
 
     /// Appends the flags of a branch, from where it goes, and to where.
@@ -377,8 +454,18 @@ impl<'v> SampleWriter<'v> {
         Ok(())
     }
 
+    /// The process that runs the guest of a sample, and its CPU, if these are shown.
+    fn guest(&self, record: &Record<'_>, layout: &Layout, form: &Form<'_>) -> (Option<u32>, Option<u32>) {
+        let guest = match layout.id(record) {
+            Some(id) if form.has(Field::MachinePid) || form.has(Field::Vcpu) => self.facts.guests.cpu_of(id),
+            _ => None,
+        };
+        let (pid, vcpu) = guest.unzip();
+        (pid.filter(|_| form.has(Field::MachinePid)), vcpu.flatten().filter(|_| form.has(Field::Vcpu)))
+    }
+
     fn write_json(&mut self, out: &mut Vec<u8>, shown: Shown<'_>, at: At<'_, '_>) -> Result<()> {
-        let Shown { record, parts, event, period, user, .. } = shown;
+        let Shown { record, layout, parts, event, period, user, .. } = shown;
         let forms = self.forms;
         let form = &forms[event];
         let addr_frame = match parts.addr.filter(|_| form.has(Field::Addr) && form.names_address) {
@@ -394,12 +481,18 @@ impl<'v> SampleWriter<'v> {
             }
         }
         let cgroup = parts.cgroup.and_then(|id| self.facts.cgroups.get(&id));
+        let guest = self.guest(record, layout, form);
         let comm = form.has(Field::Comm).then(|| &self.comm(shown, at).name[..]);
         let mut line = SampleLine::new(form, parts, period);
         line.comm = comm.map(json::text);
+        (line.machine_pid, line.vcpu) = guest;
+        line.misc = form.has(Field::Misc).then(|| mode_letters(record.cpumode()));
+        line.tod =
+            form.time_of_day(parts).map(|time| format!("{}Z", time_of_day(time, true).replace(' ', "T")));
         if let Some(raw) = parts.raw {
             let endian = record.endian();
-            line.flags = flags(form, shown).map(FlowFlags::text);
+            line.flags = flags(form, shown).filter(|_| form.has_flow).map(FlowFlags::text);
+            line.callindent = FlowFlags::depth(raw, endian).filter(|_| form.has(Field::Callindent));
             let counted = counted(form, shown).map(|(instructions, cycles)| Counted {
                 instructions: Decimal(instructions),
                 cycles: Decimal(cycles),
@@ -590,10 +683,11 @@ fn of_data(frame: Frame) -> Frame {
     Frame { process: 0, ..frame }
 }
 
-/// The flags of a sample, if they are shown.
+/// The flags of a sample, if they are shown; those of events that are not decoded are empty.
 fn flags(form: &Form<'_>, Shown { record, parts, .. }: Shown<'_>) -> Option<FlowFlags> {
-    let raw = parts.raw.filter(|_| form.has(Field::Flags))?;
-    Some(FlowFlags::of_raw(raw, record.endian()).unwrap_or_default())
+    let raw = parts.raw.filter(|_| form.has_flow);
+    let flags = raw.and_then(|raw| FlowFlags::of_raw(raw, record.endian()));
+    form.has(Field::Flags).then(|| flags.unwrap_or_default())
 }
 
 /// Appends them.

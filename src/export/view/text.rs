@@ -1,5 +1,8 @@
 //! Writes the parts of a sample as `perf script` does.
 
+use std::time::{Duration, UNIX_EPOCH};
+
+use perfx_format::record::cpumode::{GUEST_KERNEL, GUEST_USER, HYPERVISOR, KERNEL, USER};
 use perfx_format::sample::registers::{ABI_NONE, name};
 use perfx_format::sample::{BranchFlags, Regs};
 use perfx_look::render::{push_number, readable};
@@ -63,7 +66,7 @@ pub(super) fn push_address(out: &mut Vec<u8>, address: u64) {
 
 /// Appends a function at an address, behind the address; `past` bytes are added to its offset.
 pub(super) fn push_call(out: &mut Vec<u8>, form: FrameForm, call: &Called, past: u64) {
-    let Called { name, offset, inlined, dso, line } = call;
+    let Called { name, offset, inlined, dso, dsoff, line } = call;
     if form.sym {
         out.push(b' ');
         match name {
@@ -76,7 +79,8 @@ pub(super) fn push_call(out: &mut Vec<u8>, form: FrameForm, call: &Called, past:
     }
     if form.dso && !inlined {
         let file = dso.as_ref().map_or_else(|| "[unknown]".to_owned(), |dso| readable(dso));
-        out.extend_from_slice(format!(" ({file})").as_bytes());
+        let at = dsoff.filter(|_| form.dsoff).map(|at| format!("+{:#x}", at.wrapping_add(past)));
+        out.extend_from_slice(format!(" ({file}{})", at.unwrap_or_default()).as_bytes());
     }
     if let Some(line) = line {
         out.extend_from_slice(format!("\n  {line}").as_bytes());
@@ -110,6 +114,22 @@ pub(super) fn shown_flags(flags: BranchFlags) -> String {
     let kind = flags.kind_name().unwrap_or_default();
     let spec = part("spec").unwrap_or("-".into());
     format!("{predicted}{not_taken}/{in_tx}/{abort}/{}/{kind}/{spec}", flags.cycles())
+}
+
+/// The letters of a record's cpumode, as in perf: a letter for each mode whose bits are all set.
+pub(super) fn mode_letters(mode: u16) -> String {
+    let modes = [(KERNEL, 'K'), (USER, 'U'), (HYPERVISOR, 'H'), (GUEST_KERNEL, 'G'), (GUEST_USER, 'g')];
+    modes.iter().filter(|(bits, _)| mode & bits == *bits).map(|(_, letter)| *letter).collect()
+}
+
+/// A moment, ns since 1970: date and time in UTC, in place of perf's local time.
+pub(super) fn time_of_day(ns: u64, nanoseconds: bool) -> String {
+    let moment = UNIX_EPOCH + Duration::from_nanos(ns);
+    let text = match nanoseconds {
+        true => humantime::format_rfc3339_nanos(moment),
+        false => humantime::format_rfc3339_micros(moment),
+    };
+    text.to_string().trim_end_matches('Z').replace('T', " ")
 }
 
 /// A size in perf's form: a whole number of the largest unit of which there are at least two.

@@ -64,6 +64,11 @@ impl FlowFlags {
         bytes.get(..usize::from(*len))
     }
 
+    /// In the raw data of a sample that has it as its last part, how many calls have not returned.
+    pub fn depth(raw: &[u8], endian: crate::Endian) -> Option<u32> {
+        endian.u32(raw, raw.len().checked_sub(8)?)
+    }
+
     /// As perf writes them: whether tracing begins or ends, the kind of branch, and letters for a state: x in a transaction, D
     /// interrupts cannot come, t whether they can changes.
     pub fn text(self) -> String {
