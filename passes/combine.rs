@@ -180,6 +180,9 @@ impl CombineOptions {
                 offset: *offset,
             });
         }
+        for source in sources.iter_mut().filter(|_| !alone) {
+            source.facts.unlisted.list_in(&mut source.events);
+        }
         let endian = session.endian;
         let (mut index, mut in_turn) = (Vec::new(), false);
         let translators = if alone {

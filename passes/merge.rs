@@ -34,6 +34,7 @@ use perfx_format::{Event, Feature, Kinds, Layouts, Record, RecordType, sample_ty
 use perfx_model::address_space::Machine;
 use perfx_pipeline::{Fork, Needs, Pass, Result, Session, Stage, Survey, ensure};
 
+use crate::support::event_ids::UnlistedIds;
 use crate::support::options::PassOptions;
 use machines::Machines;
 use merging::Merging;
@@ -82,6 +83,7 @@ struct Host {
     machines: Machines,
     /// The build-ids in the host's MMAP2 records.
     mapped_ids: MappedIds,
+    unlisted: UnlistedIds,
 }
 
 /// The second survey: finds when the VCPUs ran.
@@ -116,7 +118,11 @@ impl Pass for Merge {
     }
 
     fn needs(&self, input: &Recording) -> Needs {
-        let machines = Machines::kinds().union(Kinds::of(&[RecordType::MMAP2]));
+        let machines = match input.events.len() {
+            // Any of its records can have an id that it does not list.
+            1 => Kinds::ALL,
+            _ => Machines::kinds().union(Kinds::of(&[RecordType::MMAP2])),
+        };
         Needs {
             records: timed_kinds().union(Kinds::of(&[RecordType::HEADER_ATTR, RecordType::HEADER_BUILD_ID])),
             surveys: vec![machines, timed_kinds(), timed_kinds()],
@@ -134,6 +140,7 @@ impl Pass for Merge {
 impl Survey for MachineSurvey {
     fn record(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
         self.host.mapped_ids.learn_record(record, layouts);
+        self.host.unlisted.learn(record, layouts);
         self.host.machines.look_at(record);
         Ok(())
     }
@@ -163,6 +170,7 @@ impl Fork for MachineSurvey {
 
     fn absorb(&mut self, later: MachineSurvey) -> Result<()> {
         self.host.mapped_ids.join(later.host.mapped_ids);
+        self.host.unlisted.join(later.host.unlisted);
         self.host.machines.join(later.host.machines);
         Ok(())
     }
@@ -237,6 +245,7 @@ fn merging(host: Host, guests: Vec<Found>, run_log: VcpuRunLog, session: &mut Se
     let guests = follow_clocks(guests, &run_log, session)?;
     Ok(Stage::begin(move |begin| {
         let makes = begin.feature(Feature::BUILD_ID).is_none();
+        host.unlisted.list_in(&mut begin.events);
         let merging = Merging::new(guests, &run_log, &host.machines, begin)?;
         if makes && begin.feature(Feature::BUILD_ID).is_some() {
             // The feature hides the ids in MMAP2 records.

@@ -19,7 +19,7 @@ use perfx_pipeline::{Result, ahead, bail, scan};
 use perfx_resolve::MappedIds;
 
 use super::index::Indexed;
-use crate::support::event_ids::identified_late;
+use crate::support::event_ids::{UnlistedIds, identified_late};
 
 /// True for records that a file has in its header, and pipe data among its records. Build-ids are valid in
 /// both places.
@@ -54,6 +54,7 @@ pub(super) struct InputFacts {
     pub(super) mapped_ids: MappedIds,
     /// Its ID_INDEX.
     pub(super) index: Indexed,
+    pub(super) unlisted: UnlistedIds,
     /// AUXTRACE_INFO, and whether there is AUX data.
     pub(super) aux_info: Option<Box<[u8]>>,
     pub(super) has_aux: bool,
@@ -75,6 +76,7 @@ impl InputFacts {
     pub(super) fn look_at(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
         self.records += 1;
         self.mapped_ids.learn_record(record, layouts);
+        self.unlisted.learn(record, layouts);
         if let Some(time) = time_of(record, layouts) {
             self.late += u64::from(time < self.latest);
             self.latest = self.latest.max(time);
@@ -132,6 +134,7 @@ impl InputFacts {
         self.build_ids.extend(later.build_ids);
         self.mapped_ids.join(later.mapped_ids);
         self.index.join(later.index);
+        self.unlisted.join(later.unlisted);
         self.aux_info = self.aux_info.take().or(later.aux_info);
         self.has_aux |= later.has_aux;
         self.has_stat |= later.has_stat;

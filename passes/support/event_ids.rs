@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use perfx_format::record::header_records::with_attr;
-use perfx_format::{Endian, Event, Record, add_to_sample_type, sample_type as st};
+use perfx_format::{Endian, Event, Layouts, Record, add_to_sample_type, sample_type as st};
 
 /// True if the ids cannot distinguish events: perf uses IDENTIFIER wherever attrs disagree on the place of
 /// the id.
@@ -41,6 +41,41 @@ impl FreeIds {
             if self.last != 0 && self.used.insert(self.last) {
                 return self.last;
             }
+        }
+    }
+}
+
+/// The ids in records of the only event that it does not list. Its records need no id; among those of other events they
+/// would belong to none.
+#[derive(Debug, Default)]
+pub(crate) struct UnlistedIds(BTreeSet<u64>);
+
+/// The most ids that are listed; damaged records can have any number.
+const MOST_UNLISTED: usize = 1 << 16;
+
+impl UnlistedIds {
+    #[inline]
+    pub(crate) fn learn(&mut self, record: &Record<'_>, layouts: &Layouts) {
+        if let [layout] = layouts.all()
+            && layouts.layout_of_any(record).is_some()
+            && let Some(id) = layout.id(record)
+            && id != 0
+            && layouts.event_of_id(id).is_none()
+            && self.0.len() < MOST_UNLISTED
+        {
+            self.0.insert(id);
+        }
+    }
+
+    pub(crate) fn join(&mut self, later: UnlistedIds) {
+        self.0.extend(later.0);
+    }
+
+    /// Lists them in the event, in place of the id 0, which means none.
+    pub(crate) fn list_in(&self, events: &mut [Event]) {
+        if let [event] = events {
+            event.ids.retain(|id| *id != 0);
+            event.ids.extend(&self.0);
         }
     }
 }

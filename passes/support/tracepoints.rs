@@ -47,7 +47,15 @@ const RECORDED_BY: [(u64, &str, &str); 4] = [
 
 impl<R: Role> Tracepoints<R> {
     /// Finds the tracepoints by the formats in feature TRACING_DATA, from which perf takes their names, too.
+    ///
+    /// # Errors
+    ///
+    /// The samples of one lack what its role needs, or its format lacks a field; the error names the file.
     pub(crate) fn of(session: &Session) -> Result<Tracepoints<R>> {
+        Tracepoints::find(session).map_err(|error| error.in_file(&session.name))
+    }
+
+    fn find(session: &Session) -> Result<Tracepoints<R>> {
         let section = session.feature(Feature::TRACING_DATA);
         let formats = section.map(|section| trace_formats(section, session.endian)).unwrap_or_default();
         let formats = formats_by_id(&formats);

@@ -677,3 +677,29 @@ fn a_join_that_an_older_perf_cannot_read_says_so() {
     );
     assert!(!said("plain.p61", "fp.p61").contains("attrs have"));
 }
+
+/// The records of the only event need no id, so they can have one that it does not list. Among other events they were
+/// those of none.
+#[test]
+fn ids_that_the_only_event_does_not_list_are_its_own_among_others() {
+    let (equal, two) = (data("crafted/order-equal.data"), data("crafted/two-le.data"));
+    let folder = temp();
+    let (unlisted, out) = (folder.path().join("unlisted.data"), folder.path().join("out.data"));
+    let mut bytes = fs::read(&equal).unwrap();
+    // The ids of its event, 11 and 12.
+    bytes[0x68..0x78].fill(0);
+    fs::write(&unlisted, bytes).unwrap();
+    let guest = format!("{},pid=100,offset=0,vcpu=0:100,vcpu=1:101", equal.display());
+    // Its samples and four of another recording; merge leaves out those of guests.
+    for (line, samples) in [
+        (args!["join", unlisted, two, "-o", out], "8\n"),
+        (args!["join", two, unlisted, "-o", out], "8\n"),
+        (args!["merge", unlisted, guest, "-o", out], "4\n"),
+    ] {
+        let ran = perfx([&line[..], &args!["-q", "-f"]].concat());
+        assert!(matches!(ran.code, Some(0 | 3)), "{}", ran.stderr);
+        let said = perfx(args!["doctor", out]).text();
+        assert!(!said.contains("id-unknown") && !said.contains("rest"), "{line:?}: {said}");
+        assert_eq!(perfx(args!["view", "-q", "--count", out]).text(), samples, "{line:?}");
+    }
+}
