@@ -24,7 +24,8 @@ mod step;
 use clap::Args;
 use perfx_format::read::{Recording, StoredBytes};
 use perfx_format::record::event_update::name_update;
-use perfx_format::{Kinds, Layouts, Record, RecordType};
+use perfx_format::record::pt_info::PtInfo;
+use perfx_format::{Kinds, Layouts, Record, RecordType, sample_type};
 use perfx_model::spe::AuxData;
 use perfx_pipeline::{Level, Needs, Pass, Result, Session, Stage, Survey, bail, ensure};
 use perfx_resolve::{IdOptions, SymbolArgs};
@@ -149,6 +150,32 @@ pub fn has_trace(recording: &mut Recording) -> Result<bool> {
         }
     }
     Ok(!found.is_empty())
+}
+
+/// True if samples have AUX data (`perf record --aux-sample`).
+pub fn has_trace_in_samples(recording: &Recording) -> bool {
+    recording.events.iter().any(|event| event.attr().sample_type & sample_type::AUX != 0)
+}
+
+/// True if a window of time has all that is needed to decode the trace in it. Not if samples behind the window have data of
+/// it, nor if samples in front of it say who runs.
+///
+/// # Errors
+///
+/// The recording cannot be read.
+pub fn decodes_in_windows(recording: &mut Recording) -> Result<bool> {
+    let mut switches = None;
+    for batch in recording.decompressed() {
+        let look = |record: &Record<'_>| -> Result<()> {
+            switches = PtInfo::of(record).map(|info| info.switches).or(switches);
+            Ok(())
+        };
+        batch?.each(Kinds::of(&[RecordType::AUXTRACE_INFO]), look)?;
+        if switches.is_some() {
+            break;
+        }
+    }
+    Ok(!has_trace_in_samples(recording) && switches != Some(PtInfo::BY_SAMPLES))
 }
 
 /// The first survey: finds the AUX data, and what describes it.

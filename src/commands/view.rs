@@ -3,11 +3,11 @@
 use std::io::{self, BufWriter, Write as _};
 use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum as _};
 use perfx_export::view::{Field, FieldChoice, ViewOptions, view};
-use perfx_passes::Itrace;
+use perfx_passes::{Itrace, has_trace, has_trace_in_samples};
 use perfx_pipeline::{Report, did_you_mean};
 
 use super::export::input::{StackArgs, Traced, again, say_no_samples, with_chains};
@@ -72,7 +72,7 @@ pub(crate) struct View {
 #[group(multiple = false, conflicts_with_all = ["itrace", "count"])]
 struct TraceArgs {
     /// Show the calls of a trace, indented, as perf script does with the same option: like --itrace=cewp -F
-    /// -ip,-addr,-event,-period,+callindent --ns
+    /// -ip,-addr,-event,-period,+callindent --ns, with a wider column for DSOs
     #[arg(help_heading = "Samples", long)]
     call_trace: bool,
     /// The same with returns: like --itrace=crewp -F -ip,-addr,-event,-period,+callindent,+flags --ns
@@ -103,19 +103,18 @@ const DSO_WIDTH: usize = 50;
 impl View {
     pub(crate) fn run(&self) -> Result<u8> {
         let ids = self.stacks.ids()?;
-        let (letters, mut fields) = match self.trace.letters_and_fields() {
-            Some((letters, fields)) => (Some(Some(letters)), choice(fields)?),
-            None => (self.itrace.as_ref().map(Option::as_deref), FieldChoice::default()),
+        let own = self.trace.letters_and_fields();
+        let mut fields = self.fields.as_deref().map(choice).transpose()?.unwrap_or_default();
+        let letters = match own {
+            Some((letters, changes)) => {
+                fields = changed(choice(changes)?, fields);
+                Some(Some(letters))
+            }
+            None => self.itrace.as_ref().map(Option::as_deref),
         };
-        if let Some(text) = &self.fields {
-            let FieldChoice { only, with, without } = choice(text)?;
-            fields.only = only;
-            fields.with.extend(with);
-            fields.without.extend(without);
-        }
         let options = ViewOptions {
             fields,
-            nanoseconds: self.ns || self.trace.letters_and_fields().is_some(),
+            nanoseconds: self.ns || own.is_some(),
             dso_width: if self.trace.call_trace { DSO_WIDTH } else { 0 },
             inlined: !self.no_inline,
             head: self.head,
@@ -125,19 +124,23 @@ impl View {
         };
         let mut report = Report::default();
         let mut filter = self.stacks.filter()?;
-        let recording = Source::of(&self.input).open_indexed()?;
+        let mut recording = Source::of(&self.input).open_indexed()?;
+        if own.is_some() && !has_trace_in_samples(&recording) {
+            ensure!(has_trace(&mut recording)?, "{}: it has no hardware trace", recording.name);
+        }
         let threads = self.stacks.threads(&recording);
         let Traced { recording, decoded, job, losses } = match letters {
             Some(letters) => {
                 let pass = Itrace::to_look_at(letters, ids.clone()).map_err(usage)?;
                 let pass = if options.fields.shows_instructions() { pass.with_instructions() } else { pass };
                 let pass = if options.fields.shows_depths() { pass.with_depths() } else { pass };
-                if let Some(times) = filter.times(&mut again(&recording)?, threads, &mut report)? {
-                    filter = Arc::new(filter.with_times(&times));
+                let times = filter.times(&mut again(&recording)?, threads, &mut report)?;
+                if let Some(times) = &times {
+                    filter = Arc::new(filter.with_times(times));
                 }
                 // Which functions are chosen depends on all samples.
                 let pass = (&pass, !filter.chooses_functions());
-                Traced::new(recording, pass, Vec::new, &ids, threads, &mut report)?
+                Traced::new(recording, pass, times.as_deref(), &ids, threads, &mut report)?
             }
             None => {
                 let recording = with_chains(recording, &ids, threads, &mut report)?;
@@ -163,6 +166,19 @@ impl View {
         }
         Ok(self.stacks.verbosity.print(&report))
     }
+}
+
+/// Fields as an option of perf changes them, and then the user: a list of them is taken as it is.
+fn changed(before: FieldChoice, user: FieldChoice) -> FieldChoice {
+    if user.only.is_some() {
+        return user;
+    }
+    let FieldChoice { mut with, mut without, .. } = before;
+    with.retain(|field| !user.without.contains(field));
+    without.retain(|field| !user.with.contains(field));
+    with.extend(user.with);
+    without.extend(user.without);
+    FieldChoice { only: None, with, without }
 }
 
 /// Parses the value of -F.

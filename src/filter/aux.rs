@@ -2,8 +2,8 @@
 //!
 //! Data of Arm SPE is cut into records, each with its time. Data of Intel PT is cut at PSB packets, where a
 //! decoder can begin: what is between two of them is kept if the time between them meets the window. Chunks of
-//! other data, and of data without times, are kept as a whole: an AUX record has the time by which the data up
-//! to its end was written.
+//! other data, of snapshots, and of data without times are kept as a whole: an AUX record has the time by which the
+//! data up to its end was written.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -29,6 +29,8 @@ pub(crate) struct Chunks {
     is_spe: bool,
     is_pt: bool,
     is_other: bool,
+    /// Snapshots overlap: a decoder finds where they do by all of their data.
+    is_snapshot: bool,
     spe_time: Option<TimeConv>,
     pt_time: Option<TimeConv>,
     /// Samples of sched:sched_switch say which thread was traced.
@@ -85,7 +87,10 @@ impl Chunks {
             self.is_spe |= is_spe;
             self.is_pt |= is_pt;
             self.is_other |= !is_spe && !is_pt;
-            self.needs_switches |= PtInfo::of(record).is_some_and(|info| info.switches == PtInfo::BY_SAMPLES);
+            if let Some(info) = PtInfo::of(record) {
+                self.needs_switches |= info.switches == PtInfo::BY_SAMPLES;
+                self.is_snapshot |= info.is_snapshot;
+            }
             self.pt_time = self.pt_time.or(AuxtraceInfo::pt_time(record));
         }
         self.spe_time = self.spe_time.or(TimeConv::of(record));
@@ -121,6 +126,7 @@ impl Chunks {
         self.is_pt |= later.is_pt;
         self.needs_switches |= later.needs_switches;
         self.is_other |= later.is_other;
+        self.is_snapshot |= later.is_snapshot;
         self.spe_time = self.spe_time.or(later.spe_time);
         self.pt_time = self.pt_time.or(later.pt_time);
         self.spe_first = self.spe_first.into_iter().chain(later.spe_first).min();
@@ -145,6 +151,11 @@ impl Chunks {
         self
     }
 
+    /// True if it is a trace of code: records of switches say whose.
+    pub(crate) fn traces_code(&self) -> bool {
+        self.is_pt || self.is_other
+    }
+
     /// What is kept of an AUXTRACE record. With `owned`, what lies between two PSB packets belongs to the time
     /// of the first one only, so that it is in one part of a split recording.
     pub(crate) fn cut<'r>(
@@ -167,7 +178,7 @@ impl Chunks {
         let (data, base) = (record.payload(), auxtrace.offset);
         let ranges = match (self.is_spe, self.is_pt, self.is_other) {
             (true, false, false) => self.spe_time.and_then(|conv| spe_ranges(data, base, conv, windows)),
-            (false, true, false) => {
+            (false, true, false) if !self.is_snapshot => {
                 self.pt_time.and_then(|conv| self.pt_ranges(data, &auxtrace, conv, windows, owned))
             }
             _ => None,

@@ -100,6 +100,11 @@ impl FilterPlan {
             return false;
         }
         let owner = self.owner.as_ref();
+        let is_switch = matches!(kind, RecordType::SWITCH | RecordType::SWITCH_CPU_WIDE);
+        if is_switch && owner.is_none() && chooser.chunks.traces_code() {
+            // Those in front of a window say whose code is traced at its beginning.
+            return moment(record, layouts.layout_of(record), layouts) < self.windows.end();
+        }
         if CHOSEN.contains(&kind) {
             let chosen = || chooser.choose(record, layouts, lookups).is_some();
             return owner.map_or_else(chosen, |owner| owner.owns(record, layouts));

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -11,7 +12,7 @@ use clap::Args;
 use perfx_export::{ChosenCalls, EventFacts, Facts, Grouping, Search, Stacks};
 use perfx_filter::{Filter, FilterOptions, SelectArgs};
 use perfx_format::read::Recording;
-use perfx_passes::{ConvertCallchain, IdOptions, Itrace, has_trace};
+use perfx_passes::{ConvertCallchain, IdOptions, Itrace, decodes_in_windows, has_trace};
 use perfx_pipeline::{Error, Job, Level, Outcome, Output, OutputForm, Pass, Report, count};
 
 use crate::args::{ThreadArgs, Usage, usage};
@@ -177,13 +178,9 @@ impl ChosenArgs {
         let what = "--event selects among samples; with --itrace, the calls of the trace are shown";
         ensure!(!filter.chooses_events(), Usage(what.to_owned()));
         let times = filter.times(&mut again(&recording)?, threads, report)?;
-        let before = || -> Vec<Box<dyn Pass>> {
-            let at = |times| -> Box<dyn Pass> { Box::new(Filter::new(FilterOptions::at(times))) };
-            times.as_deref().map(at).into_iter().collect()
-        };
         let pass = Itrace::calls(ids.clone());
         let Traced { mut recording, decoded, job, .. } =
-            Traced::new(recording, (&pass, true), before, ids, threads, report)?;
+            Traced::new(recording, (&pass, true), times.as_deref(), ids, threads, report)?;
         let bar = verbosity.progress(decoded.as_ref().unwrap_or(&recording));
         let mut facts = Facts::survey(&mut recording, threads, true)?;
         facts.events.last_mut().into_iter().for_each(|event| *event = EventFacts::of_calls());
@@ -250,19 +247,24 @@ pub(crate) fn again(recording: &Recording) -> Result<Recording> {
 pub(crate) type Decoding = JoinHandle<perfx_pipeline::Result<Outcome>>;
 
 impl Traced {
-    /// Decodes with `pass`, behind others, and completes call chains with `ids`. If it `streams`, samples are not kept: a
+    /// Decodes with `pass`, of some `times` only if they are given and have all that this needs, and completes call chains with `ids`. If it `streams`, samples are not kept: a
     /// trace of 200 MB may have 100 GB of them. Otherwise they are in the recording, in a temporary file.
     pub(crate) fn new(
         mut recording: Recording,
         (pass, streams): (&Itrace, bool),
-        before: impl Fn() -> Vec<Box<dyn Pass>>,
+        times: Option<&[Range<u64>]>,
         ids: &IdOptions,
         threads: usize,
         report: &mut Report,
     ) -> Result<Traced> {
         let completes = ConvertCallchain::concerns(&recording);
+        let times = match times {
+            Some(times) if decodes_in_windows(&mut recording)? => Some(times),
+            _ => None,
+        };
         let passes = |pass: Itrace| {
-            let mut passes = before();
+            let at = |times| -> Box<dyn Pass> { Box::new(Filter::new(FilterOptions::at(times))) };
+            let mut passes: Vec<_> = times.map(at).into_iter().collect();
             passes.push(Box::new(pass));
             if completes {
                 passes.push(Box::new(ConvertCallchain::if_possible(ids.clone())));

@@ -1,6 +1,7 @@
 //! Chooses what is shown of samples.
 
 use clap::ValueEnum;
+use clap::builder::PossibleValue;
 use perfx_format::sample::{Sample, Weight, synth};
 use perfx_format::{Event, sample_type};
 use perfx_look::clock::Clock;
@@ -64,7 +65,7 @@ impl Field {
             Field::Ipc => (sample_type::RAW, "how many cycles it took (--itrace)"),
             Field::Insn | Field::Insnlen => (sample_type::RAW, "its instruction (--itrace)"),
             Field::Trace => (sample_type::RAW, "raw data (perf record -R, and tracepoints always)"),
-            Field::Addr => (sample_type::ADDR, "the address (perf record --data)"),
+            Field::Addr => (sample_type::ADDR, "the address (perf record --data; branches of a trace)"),
             Field::DataSrc => (sample_type::DATA_SRC, "where data came from (perf mem record)"),
             Field::Weight => {
                 (sample_type::WEIGHT | sample_type::WEIGHT_STRUCT, "the weight (perf record --weight)")
@@ -190,7 +191,9 @@ impl FieldChoice {
                 && !events.is_empty()
                 && !events.iter().any(|event| field.is_of(event, decoded))
             {
-                bail!("no event of this recording records {what}, so it can't be shown");
+                let value = field.to_possible_value();
+                let name = value.as_ref().map_or("it", PossibleValue::get_name);
+                bail!("no event of this recording records {what}, so {name} can't be shown");
             }
         }
         Ok(())

@@ -79,6 +79,15 @@ pub struct SampleLine<'s> {
     /// Of a decoded branch: how many calls have not returned; for a return, with the one that it ends
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) callindent: Option<u32>,
+    /// With callindent: the function that a branch calls or returns from
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) function: Option<FrameObject<'s>>,
+    /// The bytes of the instruction, hexadecimal
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) insn: Option<String>,
+    /// Their number
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) insnlen: Option<usize>,
     /// Of an event that perf makes up when it decodes a trace: its data
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) synth: Option<String>,

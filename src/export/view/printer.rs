@@ -1,7 +1,7 @@
 //! Prints what all batches have to show, in the order of time.
 
 use std::collections::HashMap;
-use std::io::Write;
+use std::io::{self, Read as _, Write};
 
 use perfx_pipeline::{LISTED, Level, Report, Result, counted};
 use perfx_resolve::Frame;
@@ -104,7 +104,8 @@ impl<'v, 'o> Printer<'v, 'o> {
             for indent in indents.iter().take_while(|indent| indent.end <= end) {
                 self.out.write_all(&text[from..indent.end])?;
                 let blanks = self.blanks_behind(indent.width);
-                write!(self.out, "{:blanks$}", "")?;
+                // Not by a format, whose width is limited: a name can be long.
+                io::copy(&mut io::repeat(b' ').take(blanks as u64), &mut self.out)?;
                 from = indent.end;
             }
             self.out.write_all(&text[from..end])?;

@@ -386,13 +386,8 @@ impl<'v> SampleWriter<'v> {
             out.resize(out.len().max(begin + 1 + self.options.dso_width), b' ');
             out.extend_from_slice(b")\t");
         }
-        let function = match flow {
-            flow if flow & (FlowFlags::CALL | FlowFlags::BEGIN) != 0 => to,
-            flow if flow & (FlowFlags::RETURN | FlowFlags::END) != 0 => from,
-            _ => 0,
-        };
         let begin = out.len();
-        if function != 0 {
+        if let Some(function) = function_of(flow, (from, to)) {
             out.resize(begin + 4 * depth.min(MOST_INDENTED) as usize, b' ');
             let name = out.len();
             self.push_symbol(out, FrameForm { sym: true, ..FrameForm::default() }, *at, function)?;
@@ -474,6 +469,15 @@ impl<'v> SampleWriter<'v> {
             }
             None => None,
         };
+        let place = (parts.ip.unwrap_or(0), parts.addr.unwrap_or(0));
+        let flow = parts.raw.and_then(|raw| FlowFlags::of_raw(raw, record.endian()));
+        let flow = flow.filter(|_| form.is_branch && form.has(Field::Callindent));
+        let function = match flow.and_then(|FlowFlags(flow)| function_of(flow, place)) {
+            Some(address) => {
+                Some((address, self.names.of(self.data_frame(at, address), Lines::None, address)?))
+            }
+            None => None,
+        };
         let mut ends = Vec::new();
         for branch in parts.branches.filter(|_| form.has(Field::Brstacksym)).iter().flat_map(Branches::iter) {
             for address in [branch.from, branch.to] {
@@ -492,6 +496,11 @@ impl<'v> SampleWriter<'v> {
         if let Some(raw) = parts.raw {
             let endian = record.endian();
             line.flags = flags(form, shown).filter(|_| form.has_flow).map(FlowFlags::text);
+            let bytes = FlowFlags::instruction(raw).filter(|_| form.has_flow).unwrap_or_default();
+            line.insnlen = form.has(Field::Insnlen).then_some(bytes.len());
+            let insn =
+                form.has(Field::Insn).then(|| bytes.iter().map(|byte| format!("{byte:02x}")).collect());
+            line.insn = insn.filter(|insn: &String| !insn.is_empty());
             line.callindent = FlowFlags::depth(raw, endian).filter(|_| form.has(Field::Callindent));
             let counted = counted(form, shown).map(|(instructions, cycles)| Counted {
                 instructions: Decimal(instructions),
@@ -506,6 +515,10 @@ impl<'v> SampleWriter<'v> {
         line.addr_frame = addr_frame.as_ref().and_then(|(address, found)| {
             Some(json::frame(form.frame(), *address, found.calls.last()?, found.past))
         });
+        let named = FrameForm { sym: true, symoff: true, dso: true, ..form.frame() };
+        line.function = function
+            .as_ref()
+            .and_then(|(address, found)| Some(json::frame(named, *address, found.calls.last()?, found.past)));
         line.name_branches(form.frame(), &ends);
         json::begin(out, line)?;
         if form.has(Field::Ip) {
@@ -681,6 +694,16 @@ impl<'v> SampleWriter<'v> {
 /// Memory that is not executed keeps its name.
 fn of_data(frame: Frame) -> Frame {
     Frame { process: 0, ..frame }
+}
+
+/// The address in the function that a branch calls or returns from.
+fn function_of(flow: u32, (from, to): (u64, u64)) -> Option<u64> {
+    let function = match flow {
+        flow if flow & (FlowFlags::CALL | FlowFlags::BEGIN) != 0 => to,
+        flow if flow & (FlowFlags::RETURN | FlowFlags::END) != 0 => from,
+        _ => 0,
+    };
+    (function != 0).then_some(function)
 }
 
 /// The flags of a sample, if they are shown; those of events that are not decoded are empty.
