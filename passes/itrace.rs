@@ -167,7 +167,7 @@ pub fn decodes_in_windows(recording: &mut Recording) -> Result<bool> {
     let mut switches = None;
     for batch in recording.decompressed() {
         let look = |record: &Record<'_>| -> Result<()> {
-            switches = PtInfo::of(record).map(|info| info.switches).or(switches);
+            switches = Some(PtInfo::of(record).map(|info| info.switches));
             Ok(())
         };
         batch?.each(Kinds::of(&[RecordType::AUXTRACE_INFO]), look)?;
@@ -175,7 +175,7 @@ pub fn decodes_in_windows(recording: &mut Recording) -> Result<bool> {
             break;
         }
     }
-    Ok(!has_trace_in_samples(recording) && switches != Some(PtInfo::BY_SAMPLES))
+    Ok(!has_trace_in_samples(recording) && switches != Some(Some(PtInfo::BY_SAMPLES)))
 }
 
 /// The first survey: finds the AUX data, and what describes it.

@@ -7,7 +7,7 @@ use perfx_format::read::{Batch, Recording};
 use perfx_format::record::aux::Auxtrace;
 use perfx_format::record::deferred::CallchainDeferred;
 use perfx_format::record::event_update::updated_id;
-use perfx_format::{Event, Kinds, Layouts, Record, RecordType};
+use perfx_format::{Event, Kinds, Layouts, Record, RecordType, sample_type};
 use perfx_model::address_space::moment;
 use perfx_model::tasks::{Process, Processes, TaskKey};
 use perfx_pipeline::{
@@ -290,6 +290,12 @@ impl Rewrite for CutRecords {
     }
 
     fn finish(&mut self, session: &mut Session, _out: &mut Emit<'_>) -> Result<()> {
+        let is_window = self.cut.owner.is_none() && !self.cut.windows.are_all();
+        if is_window && session.events.iter().any(|event| event.attr().sample_type & sample_type::AUX != 0) {
+            let what =
+                "what was traced at the end of a window: the samples behind it have that, and are left out";
+            session.report.say(Level::Loss, what.to_owned());
+        }
         let CutAux { chunks, kept, all } = self.aux;
         if chunks > 0 {
             let (chunks, kept) = (counted(chunks, "AUXTRACE record", "AUXTRACE records"), count(kept));

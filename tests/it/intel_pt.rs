@@ -786,6 +786,14 @@ fn a_window_of_a_trace_has_the_branches_that_the_whole_has_there() {
     }
 }
 
+/// AUX data in a sample was recorded in front of it.
+#[test]
+fn a_window_of_a_trace_in_samples_says_what_it_lacks() {
+    let (input, folder) = (root().join("tests/data/trace/sampled.data"), temp());
+    let ran = perfx(args!["filter", "--time", ",1.000006", input, "-o", folder.path().join("out.data")]);
+    assert!(ran.code == Some(3) && ran.stderr.contains("at the end of a window"), "{}", ran.stderr);
+}
+
 #[test]
 fn samples_in_the_kernel_have_the_branches_in_front_of_their_address() {
     let input = root().join("tests/data/trace/history-kernel.data");

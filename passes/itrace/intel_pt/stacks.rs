@@ -34,7 +34,7 @@ struct History {
 }
 
 impl Stacks {
-    /// Calls are kept for chains of a most length that is not 0, and for `depths`.
+    /// Calls are kept for chains, and to tell `depths`.
     pub(super) fn new(most: usize, chain: usize, depths: bool) -> Stacks {
         let (keeps_calls, history) = (chain > 0 || depths, History::default());
         Stacks { most, chain, keeps_calls, histories: Arc::default(), current: None, history }

@@ -12,8 +12,6 @@ use perfx_pipeline::{Result, bail};
 #[value(rename_all = "snake_case")]
 #[allow(missing_docs, reason = "the names are those of perf script -F")]
 pub enum Field {
-    MachinePid,
-    Vcpu,
     Comm,
     Pid,
     Tid,
@@ -49,6 +47,8 @@ pub enum Field {
     DataPageSize,
     CodePageSize,
     Ipc,
+    MachinePid,
+    Vcpu,
 }
 
 impl Field {

@@ -164,12 +164,9 @@ impl<'v> SampleWriter<'v> {
         let Shown { record, layout, parts, event, period, .. } = shown;
         let forms = self.forms;
         let form = &forms[event];
-        if let (Some(pid), _) = self.guest(record, layout, form) {
-            out.extend_from_slice(format!("VM:{pid:>5} ").as_bytes());
-        }
-        if let (_, Some(vcpu)) = self.guest(record, layout, form) {
-            out.extend_from_slice(format!("VCPU:{vcpu:03} ").as_bytes());
-        }
+        let (pid, vcpu) = self.guest(record, layout, form);
+        let texts = [pid.map(|pid| format!("VM:{pid:>5} ")), vcpu.map(|vcpu| format!("VCPU:{vcpu:03} "))];
+        texts.iter().flatten().for_each(|text| out.extend_from_slice(text.as_bytes()));
         if form.has(Field::Comm) {
             let comm = &self.comm(shown, at).readable;
             match form.has_chain && form.has(Field::Ip) {
