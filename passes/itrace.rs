@@ -154,7 +154,7 @@ pub fn has_trace(recording: &mut Recording) -> Result<bool> {
 
 /// True if samples have AUX data (`perf record --aux-sample`).
 pub fn has_trace_in_samples(recording: &Recording) -> bool {
-    recording.events.iter().any(|event| event.attr().sample_type & sample_type::AUX != 0)
+    Layouts::new(&recording.events).any_samples(sample_type::AUX)
 }
 
 /// True if a window of time has all that is needed to decode the trace in it. Not if samples behind the window have data of
@@ -164,6 +164,9 @@ pub fn has_trace_in_samples(recording: &Recording) -> bool {
 ///
 /// The recording cannot be read.
 pub fn decodes_in_windows(recording: &mut Recording) -> Result<bool> {
+    if has_trace_in_samples(recording) {
+        return Ok(false);
+    }
     let mut switches = None;
     for batch in recording.decompressed() {
         let look = |record: &Record<'_>| -> Result<()> {
@@ -175,7 +178,7 @@ pub fn decodes_in_windows(recording: &mut Recording) -> Result<bool> {
             break;
         }
     }
-    Ok(!has_trace_in_samples(recording) && switches != Some(Some(PtInfo::BY_SAMPLES)))
+    Ok(switches != Some(Some(PtInfo::BY_SAMPLES)))
 }
 
 /// The first survey: finds the AUX data, and what describes it.

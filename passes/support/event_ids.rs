@@ -56,9 +56,8 @@ const MOST_UNLISTED: usize = 1 << 16;
 impl UnlistedIds {
     #[inline]
     pub(crate) fn learn(&mut self, record: &Record<'_>, layouts: &Layouts) {
-        if let [layout] = layouts.all()
-            && layouts.layout_of_any(record).is_some()
-            && let Some(id) = layout.id(record)
+        if layouts.all().len() == 1
+            && let Some(id) = layouts.layout_of_any(record).and_then(|layout| layout.id(record))
             && id != 0
             && layouts.event_of_id(id).is_none()
             && self.0.len() < MOST_UNLISTED

@@ -62,15 +62,15 @@ pub(crate) struct View {
     #[arg(help_heading = "Samples", long, value_name = "LETTERS", num_args = 0..=1, require_equals = true)]
     itrace: Option<Option<String>>,
     #[command(flatten)]
-    trace: TraceArgs,
+    preset: PresetArgs,
     #[command(flatten)]
     stacks: StackArgs,
 }
 
-/// What perf script has options of their own for.
+/// Options of perf script that stand for letters and fields.
 #[derive(Args, Debug)]
 #[group(multiple = false, conflicts_with_all = ["itrace", "count"])]
-struct TraceArgs {
+struct PresetArgs {
     /// Show the calls of a trace, indented, as perf script does with the same option: like --itrace=cewp -F
     /// -ip,-addr,-event,-period,+callindent --ns, with a wider column for DSOs
     #[arg(help_heading = "Samples", long)]
@@ -83,15 +83,15 @@ struct TraceArgs {
     insn_trace: bool,
 }
 
-impl TraceArgs {
-    /// The letters of --itrace and the changes of -F that perf has for it.
+impl PresetArgs {
+    /// The letters of --itrace and the changes of -F.
     fn letters_and_fields(&self) -> Option<(&'static str, &'static str)> {
         match self {
-            TraceArgs { call_trace: true, .. } => Some(("cewp", "-ip,-addr,-event,-period,+callindent")),
-            TraceArgs { call_ret_trace: true, .. } => {
+            PresetArgs { call_trace: true, .. } => Some(("cewp", "-ip,-addr,-event,-period,+callindent")),
+            PresetArgs { call_ret_trace: true, .. } => {
                 Some(("crewp", "-ip,-addr,-event,-period,+callindent,+flags"))
             }
-            TraceArgs { insn_trace: true, .. } => Some(("i0nse", "+insn,-event,-period")),
+            PresetArgs { insn_trace: true, .. } => Some(("i0nse", "+insn,-event,-period")),
             _ => None,
         }
     }
@@ -103,19 +103,19 @@ const DSO_WIDTH: usize = 50;
 impl View {
     pub(crate) fn run(&self) -> Result<u8> {
         let ids = self.stacks.ids()?;
-        let own = self.trace.letters_and_fields();
+        let preset = self.preset.letters_and_fields();
         let mut fields = self.fields.as_deref().map(choice).transpose()?.unwrap_or_default();
-        let letters = match own {
+        let letters = match preset {
             Some((letters, changes)) => {
-                fields = changed(choice(changes)?, fields);
+                fields = with_changes(choice(changes)?, fields);
                 Some(Some(letters))
             }
             None => self.itrace.as_ref().map(Option::as_deref),
         };
         let options = ViewOptions {
             fields,
-            nanoseconds: self.ns || own.is_some(),
-            dso_width: if self.trace.call_trace { DSO_WIDTH } else { 0 },
+            nanoseconds: self.ns || preset.is_some(),
+            dso_width: if self.preset.call_trace { DSO_WIDTH } else { 0 },
             inlined: !self.no_inline,
             head: self.head,
             count_only: self.count,
@@ -125,7 +125,7 @@ impl View {
         let mut report = Report::default();
         let mut filter = self.stacks.filter()?;
         let mut recording = Source::of(&self.input).open_indexed()?;
-        if own.is_some() && !has_trace_in_samples(&recording) {
+        if preset.is_some() && !has_trace_in_samples(&recording) {
             ensure!(has_trace(&mut recording)?, "{}: it has no hardware trace", recording.name);
         }
         let threads = self.stacks.threads(&recording);
@@ -168,12 +168,12 @@ impl View {
     }
 }
 
-/// Fields as an option of perf changes them, and then the user: a list of them is taken as it is.
-fn changed(before: FieldChoice, user: FieldChoice) -> FieldChoice {
+/// The fields of a preset with the user's changes. A list of the user replaces them, as in perf.
+fn with_changes(preset: FieldChoice, user: FieldChoice) -> FieldChoice {
     if user.only.is_some() {
         return user;
     }
-    let FieldChoice { mut with, mut without, .. } = before;
+    let FieldChoice { mut with, mut without, .. } = preset;
     with.retain(|field| !user.without.contains(field));
     without.retain(|field| !user.with.contains(field));
     with.extend(user.with);

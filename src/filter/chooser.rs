@@ -116,13 +116,13 @@ impl Chooser {
                      samples' times (perfx reindex --times repairs the feature)",
                     said.0, said.1, is.0, is.1
                 ));
-                is
+                Some(is)
             }
             // A recording of AUX data often has no samples.
-            (said, is) => said.or(is).or_else(|| gathered.chunks.range()).unwrap_or((0, 0)),
+            (said, is) => said.or(is).or_else(|| gathered.chunks.range()),
         };
         let clock = features.get(&Feature::CLOCK_DATA).and_then(|section| ClockData::read(section, endian));
-        let windows = Windows::new(&options.windows, range, clock)?;
+        let windows = Windows::new(&options.windows, range.unwrap_or((0, 0)), clock)?;
         let events_of = events;
         let names = names_of(events, features, &[], endian, &gathered.names);
         let mut hints = Hints::default();

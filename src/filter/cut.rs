@@ -100,10 +100,12 @@ impl FilterPlan {
             return false;
         }
         let owner = self.owner.as_ref();
+        let is_past =
+            || layouts.has_time() && moment(record, layouts.layout_of(record), layouts) >= self.windows.end();
         let is_switch = matches!(kind, RecordType::SWITCH | RecordType::SWITCH_CPU_WIDE);
         if is_switch && owner.is_none() && chooser.chunks.traces_code() {
             // Those in front of a window say whose code is traced at its beginning.
-            return moment(record, layouts.layout_of(record), layouts) < self.windows.end();
+            return !is_past();
         }
         if CHOSEN.contains(&kind) {
             let chosen = || chooser.choose(record, layouts, lookups).is_some();
@@ -138,9 +140,7 @@ impl FilterPlan {
         if owner.is_some_and(|owner| owner.owns(record, layouts)) {
             return true;
         }
-        let layout = layouts.layout_of(record);
-        let time = moment(record, layout, layouts);
-        if layouts.has_time() && time >= self.windows.end() {
+        if is_past() {
             return false;
         }
         let Some(process) = chooser.process_that_needs(record, layouts) else { return true };
@@ -291,9 +291,9 @@ impl Rewrite for CutRecords {
 
     fn finish(&mut self, session: &mut Session, _out: &mut Emit<'_>) -> Result<()> {
         let is_window = self.cut.owner.is_none() && !self.cut.windows.are_all();
-        if is_window && session.events.iter().any(|event| event.attr().sample_type & sample_type::AUX != 0) {
+        if is_window && Layouts::new(&session.events).any_samples(sample_type::AUX) {
             let what =
-                "what was traced at the end of a window: the samples behind it have that, and are left out";
+                "what was traced at the end of a window: it is in samples behind that, which are left out";
             session.report.say(Level::Loss, what.to_owned());
         }
         let CutAux { chunks, kept, all } = self.aux;

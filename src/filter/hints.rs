@@ -37,11 +37,9 @@ impl Hints {
         shown(&self.excluded, recording)
     }
 
-    /// Checks `--time`; `range` holds the times of the first and the last sample.
-    pub(crate) fn of_times(&mut self, windows: &Windows, (first, last): (u64, u64)) {
-        if windows.are_all() {
-            return;
-        }
+    /// Checks `--time`; `range` holds the times of the first and the last sample, if there are any.
+    pub(crate) fn of_times(&mut self, windows: &Windows, range: Option<(u64, u64)>) {
+        let Some((first, last)) = range.filter(|_| !windows.are_all()) else { return };
         let asked = match windows.intervals() {
             [] => "no time".to_owned(),
             [one] => one.to_string(),

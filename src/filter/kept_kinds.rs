@@ -4,7 +4,7 @@
 use perfx_format::read::Batch;
 use perfx_format::{Kinds, RecordType};
 
-/// Kinds of event records that are selected like samples.
+/// Kinds of event records that are selected like samples. Switches are not, if they say whose code was traced.
 pub(crate) const CHOSEN: [RecordType; 7] = [
     RecordType::SAMPLE,
     RecordType::THROTTLE,

@@ -1,9 +1,16 @@
 //! Relates the times of a recording to the wall clock.
 
+use std::time::{Duration, UNIX_EPOCH};
+
 use perfx_format::Feature;
 use perfx_format::decode::clock_name;
 use perfx_format::features::ClockData;
 use perfx_format::read::Recording;
+
+/// ns since 1970 in RFC 3339, UTC. The largest u64 is in the year 2554, which the library supports.
+pub fn rfc3339(ns: u64) -> String {
+    humantime::format_rfc3339_nanos(UNIX_EPOCH + Duration::from_nanos(ns)).to_string()
+}
 
 /// The clock of the records' times.
 #[derive(Clone, Copy, Debug)]

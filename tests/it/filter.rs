@@ -280,8 +280,7 @@ fn wall_clock_times_mean_what_clock_data_says() {
         let (start, stop) = (times[times.len() / 4], times[times.len() / 2]);
         let rfc3339 = |ns: u64| {
             let since = wall - clock.min(wall) + ns - clock.saturating_sub(wall);
-            humantime::format_rfc3339_nanos(std::time::UNIX_EPOCH + std::time::Duration::from_nanos(since))
-                .to_string()
+            perfx_look::clock::rfc3339(since)
         };
         let folder = temp();
         let (a, b) = (folder.path().join("a"), folder.path().join("b"));

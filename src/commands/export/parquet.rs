@@ -13,6 +13,7 @@ use clap::builder::PossibleValuesParser;
 use perfx_export::parquet::{
     BRANCHES, Identity, SPE, TABLES, Table, TableOptions, Written, short_hash, write_tables,
 };
+use perfx_look::clock::rfc3339;
 use perfx_passes::IdOptions;
 use perfx_pipeline::{Context as _, Error, Level, Report, count};
 
@@ -124,10 +125,7 @@ impl Key {
     fn folder(&self, written: &Written) -> OsString {
         let value = match self {
             Key::Host => written.hostname.as_deref().map(host),
-            Key::Date => written.first_wall_ns.map(|ns| {
-                let time = std::time::UNIX_EPOCH + std::time::Duration::from_nanos(ns);
-                humantime::format_rfc3339_seconds(time).to_string().into_bytes()[..10].to_vec()
-            }),
+            Key::Date => written.first_wall_ns.map(|ns| rfc3339(ns).into_bytes()[..10].to_vec()),
             Key::Given(_, value) => Some(encoded(value.as_bytes())),
         };
         let value = value.filter(|value| !value.is_empty()).unwrap_or_else(|| MISSING.into());

@@ -1,13 +1,12 @@
 //! What `perfx info` shows, whatever the form it is shown in.
 
 use std::collections::HashMap;
-use std::time::{Duration, UNIX_EPOCH};
 
 use perfx_format::event_name::{EventName, event_names};
 use perfx_format::features::{FeatureContext, NrCpus, SampleTime, decode_feature};
 use perfx_format::read::Recording;
 use perfx_format::{Decoded, Feature};
-use perfx_look::clock::Clock;
+use perfx_look::clock::{Clock, rfc3339};
 use perfx_pipeline::{Level, Purpose, Report};
 
 use super::tracers::Tracers;
@@ -92,9 +91,4 @@ pub(super) struct Section<'r> {
     pub(super) feature: Feature,
     pub(super) size: u64,
     pub(super) decoded: Decoded<'r>,
-}
-
-/// ns since 1970 in RFC 3339, UTC. The largest u64 is in the year 2554, which the library supports.
-pub(super) fn rfc3339(ns: u64) -> String {
-    humantime::format_rfc3339_nanos(UNIX_EPOCH + Duration::from_nanos(ns)).to_string()
 }

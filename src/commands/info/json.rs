@@ -6,11 +6,12 @@ use perfx_format::features::{ClockData, GroupDesc, SampleTime, read_group_desc};
 use perfx_format::header::{self, Severity};
 use perfx_format::section::Section;
 use perfx_format::{Feature, Issue};
+use perfx_look::clock::rfc3339;
 use perfx_look::json::{ByteOrder, Decimal, Document, Fields, FormName, Hex, Text};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::facts::{self, InfoFacts, rfc3339};
+use super::facts::{self, InfoFacts};
 
 /// What is printed as JSON.
 pub(crate) type Output<'f> = Document<2, Printed<'f>>;

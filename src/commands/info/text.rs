@@ -7,10 +7,11 @@ use perfx_format::decode::{attr_as_perf, clock_name};
 use perfx_format::features::read_group_desc;
 use perfx_format::header::Severity;
 use perfx_format::{Decoded, Endian, Feature, Value};
+use perfx_look::clock::rfc3339;
 use perfx_look::render::{self, Style, form_name, readable};
 use perfx_pipeline::ranges;
 
-use super::facts::{InfoFacts, Section, rfc3339};
+use super::facts::{InfoFacts, Section};
 use crate::term::units;
 
 /// Lines of a label and a text.

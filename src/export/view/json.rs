@@ -297,13 +297,10 @@ impl<'s> SampleLine<'s> {
     }
 
     /// Says what is at both ends of each branch, in their order.
-    pub(super) fn name_branches(&mut self, form: FrameForm, ends: &'s [Found]) {
+    pub(super) fn name_branches(&mut self, form: FrameForm, ends: &'s [(u64, Found)]) {
         let form = FrameForm { sym: true, symoff: true, srcline: false, ..form };
-        let named = |address: &Hex, Found { calls, past }: &'s Found| {
-            Some(frame(form, address.0, calls.last()?, *past))
-        };
         for (branch, [from, to]) in self.brstack.iter_mut().flatten().zip(ends.as_chunks().0) {
-            (branch.from_frame, branch.to_frame) = (named(&branch.from, from), named(&branch.to, to));
+            (branch.from_frame, branch.to_frame) = (outermost(form, from), outermost(form, to));
         }
     }
 }
@@ -313,7 +310,7 @@ pub(super) fn text(bytes: &[u8]) -> Text<&[u8]> {
 }
 
 /// A function at an address; `past` bytes are added to its offset.
-pub(super) fn frame(form: FrameForm, address: u64, call: &Called, past: u64) -> FrameObject<'_> {
+fn frame(form: FrameForm, address: u64, call: &Called, past: u64) -> FrameObject<'_> {
     FrameObject {
         ip: Hex(address),
         sym: form.sym.then_some(call.name.as_deref()),
@@ -323,6 +320,11 @@ pub(super) fn frame(form: FrameForm, address: u64, call: &Called, past: u64) -> 
         srcline: form.srcline.then_some(call.line.as_deref()),
         inlined: call.inlined,
     }
+}
+
+/// The function at an address that is not of a frame.
+pub(super) fn outermost(form: FrameForm, (address, found): &(u64, Found)) -> Option<FrameObject<'_>> {
+    Some(frame(form, *address, found.calls.last()?, found.past))
 }
 
 /// Appends the functions of a frame, with commas between them.

@@ -7,6 +7,7 @@ use foldhash::fast::RandomState;
 use perfx_format::record::cpumode::{KERNEL, USER};
 use perfx_format::sample::{Branch, Branches, FlowFlags, Sample, U64s, frames};
 use perfx_format::{HexNumber, Layout, Layouts, Record, named_pid};
+use perfx_look::clock::rfc3339;
 use perfx_look::json::Decimal;
 use perfx_look::render::{push_number, readable};
 use perfx_model::address_space::{Machine, Space, moment};
@@ -370,13 +371,15 @@ impl<'v> SampleWriter<'v> {
         let Shown { record, parts, event, .. } = shown;
         let forms = self.forms;
         let form = &forms[event];
-        let (from, to) = (parts.ip.unwrap_or(0), parts.addr.unwrap_or(0));
-        let raw = parts.raw.unwrap_or_default();
-        let flow = FlowFlags::of_raw(raw, record.endian()).unwrap_or_default().0;
-        let depth = FlowFlags::depth(raw, record.endian()).unwrap_or(0);
+        let depth = parts.raw.and_then(|raw| FlowFlags::depth(raw, record.endian())).unwrap_or(0);
         if form.has(Field::Dso) && !form.has(Field::Ip) && !form.has(Field::Addr) {
             let begin = out.len();
-            self.push_symbol(out, FrameForm { dso: true, ..FrameForm::default() }, *at, from)?;
+            self.push_symbol(
+                out,
+                FrameForm { dso: true, ..FrameForm::default() },
+                *at,
+                parts.ip.unwrap_or(0),
+            )?;
             // perf fills the brackets, and puts no blank in front of them.
             out.drain(begin..begin + 1);
             out.pop();
@@ -384,7 +387,7 @@ impl<'v> SampleWriter<'v> {
             out.extend_from_slice(b")\t");
         }
         let begin = out.len();
-        if let Some(function) = function_of(flow, (from, to)) {
+        if let Some(function) = function_of(shown) {
             out.resize(begin + 4 * depth.min(MOST_INDENTED) as usize, b' ');
             let name = out.len();
             self.push_symbol(out, FrameForm { sym: true, ..FrameForm::default() }, *at, function)?;
@@ -460,27 +463,16 @@ impl<'v> SampleWriter<'v> {
         let Shown { record, layout, parts, event, period, user, .. } = shown;
         let forms = self.forms;
         let form = &forms[event];
-        let addr_frame = match parts.addr.filter(|_| form.has(Field::Addr) && form.names_address) {
-            Some(address) => {
-                Some((address, self.names.of(self.data_frame(at, address), Lines::None, address)?))
-            }
-            None => None,
+        let found = |address| -> Result<(u64, Found)> {
+            Ok((address, self.names.of(self.data_frame(at, address), Lines::None, address)?))
         };
-        let place = (parts.ip.unwrap_or(0), parts.addr.unwrap_or(0));
-        let flow = parts.raw.and_then(|raw| FlowFlags::of_raw(raw, record.endian()));
-        let flow = flow.filter(|_| form.is_branch && form.has(Field::Callindent));
-        let function = match flow.and_then(|FlowFlags(flow)| function_of(flow, place)) {
-            Some(address) => {
-                Some((address, self.names.of(self.data_frame(at, address), Lines::None, address)?))
-            }
-            None => None,
-        };
-        let mut ends = Vec::new();
-        for branch in parts.branches.filter(|_| form.has(Field::Brstacksym)).iter().flat_map(Branches::iter) {
-            for address in [branch.from, branch.to] {
-                ends.push(self.names.of(self.data_frame(at, address), Lines::None, address)?);
-            }
-        }
+        let touched = parts.addr.filter(|_| form.has(Field::Addr) && form.names_address);
+        let touched = touched.map(found).transpose()?;
+        let called = function_of(shown).filter(|_| form.is_branch && form.has(Field::Callindent));
+        let called = called.map(found).transpose()?;
+        let branches = parts.branches.filter(|_| form.has(Field::Brstacksym));
+        let ends = branches.iter().flat_map(Branches::iter).flat_map(|branch| [branch.from, branch.to]);
+        let ends = ends.map(found).collect::<Result<Vec<_>>>()?;
         let cgroup = parts.cgroup.and_then(|id| self.facts.cgroups.get(&id));
         let guest = self.guest(record, layout, form);
         let comm = form.has(Field::Comm).then(|| &self.comm(shown, at).name[..]);
@@ -488,8 +480,7 @@ impl<'v> SampleWriter<'v> {
         line.comm = comm.map(json::text);
         (line.machine_pid, line.vcpu) = guest;
         line.misc = form.has(Field::Misc).then(|| mode_letters(record.cpumode()));
-        line.tod =
-            form.time_of_day(parts).map(|time| format!("{}Z", time_of_day(time, true).replace(' ', "T")));
+        line.tod = form.time_of_day(parts).map(rfc3339);
         if let Some(raw) = parts.raw {
             let endian = record.endian();
             line.flags = flags(form, shown).filter(|_| form.has_flow).map(FlowFlags::text);
@@ -509,13 +500,9 @@ impl<'v> SampleWriter<'v> {
             line.synth = text.map(|text| text.trim().to_owned());
         }
         line.cgroup = form.has(Field::Cgroup).then(|| cgroup.map(|path| json::text(path)));
-        line.addr_frame = addr_frame.as_ref().and_then(|(address, found)| {
-            Some(json::frame(form.frame(), *address, found.calls.last()?, found.past))
-        });
+        line.addr_frame = touched.as_ref().and_then(|found| json::outermost(form.frame(), found));
         let named = FrameForm { sym: true, symoff: true, dso: true, ..form.frame() };
-        line.function = function
-            .as_ref()
-            .and_then(|(address, found)| Some(json::frame(named, *address, found.calls.last()?, found.past)));
+        line.function = called.as_ref().and_then(|found| json::outermost(named, found));
         line.name_branches(form.frame(), &ends);
         json::begin(out, line)?;
         if form.has(Field::Ip) {
@@ -694,13 +681,13 @@ fn of_data(frame: Frame) -> Frame {
 }
 
 /// The address in the function that a branch calls or returns from.
-fn function_of(flow: u32, (from, to): (u64, u64)) -> Option<u64> {
-    let function = match flow {
-        flow if flow & (FlowFlags::CALL | FlowFlags::BEGIN) != 0 => to,
-        flow if flow & (FlowFlags::RETURN | FlowFlags::END) != 0 => from,
-        _ => 0,
+fn function_of(Shown { record, parts, .. }: Shown<'_>) -> Option<u64> {
+    let function = match FlowFlags::of_raw(parts.raw?, record.endian())?.0 {
+        flow if flow & (FlowFlags::CALL | FlowFlags::BEGIN) != 0 => parts.addr,
+        flow if flow & (FlowFlags::RETURN | FlowFlags::END) != 0 => parts.ip,
+        _ => None,
     };
-    (function != 0).then_some(function)
+    function.filter(|address| *address != 0)
 }
 
 /// The flags of a sample, if they are shown; those of events that are not decoded are empty.

@@ -1,10 +1,9 @@
 //! Writes the parts of a sample as `perf script` does.
 
-use std::time::{Duration, UNIX_EPOCH};
-
 use perfx_format::record::cpumode::{GUEST_KERNEL, GUEST_USER, HYPERVISOR, KERNEL, USER};
 use perfx_format::sample::registers::{ABI_NONE, name};
 use perfx_format::sample::{BranchFlags, Regs};
+use perfx_look::clock::rfc3339;
 use perfx_look::render::{push_number, readable};
 
 use super::form::FrameForm;
@@ -124,12 +123,9 @@ pub(super) fn mode_letters(mode: u16) -> String {
 
 /// A moment, ns since 1970: date and time in UTC, in place of perf's local time.
 pub(super) fn time_of_day(ns: u64, nanoseconds: bool) -> String {
-    let moment = UNIX_EPOCH + Duration::from_nanos(ns);
-    let text = match nanoseconds {
-        true => humantime::format_rfc3339_nanos(moment),
-        false => humantime::format_rfc3339_micros(moment),
-    };
-    text.to_string().trim_end_matches('Z').replace('T', " ")
+    let mut text = rfc3339(ns).replace('T', " ");
+    text.truncate("1970-01-01 00:00:00.".len() + if nanoseconds { 9 } else { 6 });
+    text
 }
 
 /// A size in perf's form: a whole number of the largest unit of which there are at least two.
