@@ -3,7 +3,7 @@
 use perfx_format::sample::BRANCH_HW_INDEX;
 use perfx_format::{Attr, sample_type as st};
 
-use super::events::{BRANCHES, CYCLES, Decoded, INSTRUCTIONS, modifier};
+use super::events::{BRANCHES, CYCLES, Decoded, EventIds, INSTRUCTIONS, modifier};
 use super::options::ItraceOptions;
 
 /// The selected events, and what belongs to their samples.
@@ -36,7 +36,7 @@ impl CodeEvents {
         options: &ItraceOptions,
         common: Attr,
         period: u64,
-        ids: &mut impl Iterator<Item = u64>,
+        ids: &mut impl Iterator<Item = EventIds>,
     ) -> CodeEvents {
         let mut event = |is_selected: bool, name: &str, change: &dyn Fn(&mut Attr)| {
             let mut attr = common;
@@ -45,7 +45,7 @@ impl CodeEvents {
                 attr.sample_type |= st::RAW;
             }
             let name = format!("{name}{}", modifier(&attr));
-            is_selected.then(|| Some(Decoded { name, id: ids.next()?, attr })).flatten()
+            is_selected.then(|| Some(Decoded { name, ids: ids.next()?, attr })).flatten()
         };
         let branches = event(options.branches, "branches", &|attr| {
             attr.config = BRANCHES;

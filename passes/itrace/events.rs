@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use perfx_auxtrace::Vcpu;
 use perfx_format::event_name::names_of;
 use perfx_format::record::id_index::{ANY, IdEntry, write_id_index};
 use perfx_format::{Attr, Event, Feature, sample_type as st};
@@ -14,8 +15,35 @@ use crate::support::event_ids::{FreeIds, identified, lacks_identifier};
 #[derive(Clone, Debug)]
 pub(crate) struct Decoded {
     pub(super) name: String,
-    pub(super) id: u64,
+    pub(super) ids: EventIds,
     pub(super) attr: Attr,
+}
+
+/// The ids of an event.
+#[derive(Clone, Debug)]
+pub(crate) struct EventIds {
+    /// That of samples of the host.
+    pub(super) host: u64,
+    /// Those of samples of guests, by their CPUs, ascending: an ID_INDEX record names the machine of an id.
+    pub(super) guests: Vec<(Vcpu, u64)>,
+}
+
+impl EventIds {
+    /// That of samples of a CPU of a guest, or of the host.
+    #[inline(always)]
+    pub(super) fn of(&self, vcpu: Option<Vcpu>) -> u64 {
+        vcpu.map_or(self.host, |vcpu| self.of_guest(vcpu))
+    }
+
+    fn of_guest(&self, vcpu: Vcpu) -> u64 {
+        let at = self.guests.binary_search_by_key(&vcpu, |(vcpu, _)| *vcpu);
+        at.map_or(self.host, |at| self.guests[at].1)
+    }
+
+    /// All of them.
+    pub(super) fn all(&self) -> impl Iterator<Item = u64> {
+        std::iter::once(self.host).chain(self.guests.iter().map(|(_, id)| *id))
+    }
 }
 
 /// `attr.config` of the hardware events that count cycles, instructions and branches.
@@ -73,16 +101,18 @@ impl<'e> Traced<'e> {
         attr
     }
 
-    /// Ids of decoded events.
-    pub(super) fn ids(self, count: usize, recorded: &[Event]) -> Vec<u64> {
+    /// Ids of so many decoded events, also for samples of these CPUs of guests.
+    pub(super) fn ids(self, count: usize, vcpus: BTreeSet<Vcpu>, recorded: &[Event]) -> Vec<EventIds> {
         let first = self.event.ids.first().copied().unwrap_or(0).wrapping_add(DISTANCE).max(1);
         let used: BTreeSet<u64> = recorded.iter().flat_map(|event| event.ids.iter().copied()).collect();
         let wanted = |n: usize| first.checked_add(n as u64).filter(|id| !used.contains(id));
         let ids: Option<Vec<u64>> = (0..count).map(wanted).collect();
-        ids.unwrap_or_else(|| {
-            let mut free = FreeIds::beyond(used, DISTANCE);
-            (0..count).map(|_| free.next()).collect()
-        })
+        let mut free = FreeIds::beyond(used.clone(), DISTANCE);
+        let hosts = ids.unwrap_or_else(|| (0..count).map(|_| free.next()).collect());
+        free.used.extend(&hosts);
+        let mut free = FreeIds::beyond(free.used, DISTANCE);
+        let guests = |free: &mut FreeIds| vcpus.iter().map(|vcpu| (*vcpu, free.next())).collect();
+        hosts.into_iter().map(|host| EventIds { host, guests: guests(&mut free) }).collect()
     }
 }
 
@@ -113,7 +143,7 @@ pub(super) fn add(
     let names = names_of(&session.events, session.features(), &[], endian, updates);
     let mut names: Vec<Vec<u8>> = names.into_iter().map(|event| event.name).collect();
     names.extend(decoded.iter().map(|event| event.name.clone().into_bytes()));
-    let made = decoded.iter().map(|event| Event::made(&event.attr, vec![event.id], endian));
+    let made = decoded.iter().map(|event| Event::made(&event.attr, event.ids.all().collect(), endian));
     session.events.extend(made);
     if let Some(section) = event_desc(&session.events, &names, 0, endian) {
         session.set_feature(Feature::EVENT_DESC, section);
@@ -123,7 +153,19 @@ pub(super) fn add(
 
 /// ID_INDEX records with the ids of events.
 pub(super) fn index(decoded: &[Decoded], session: &Session) -> Vec<Vec<u8>> {
-    let entry = |event: &Decoded| IdEntry { id: event.id, cpu: ANY, tid: ANY, ..IdEntry::default() };
-    let entries: Vec<IdEntry> = decoded.iter().map(entry).collect();
-    write_id_index(&entries, false, session.endian)
+    let entry = |(id, vcpu): (u64, Option<Vcpu>)| IdEntry {
+        id,
+        idx: 0,
+        cpu: ANY,
+        tid: vcpu.map_or(ANY, |vcpu| vcpu.tid.into()),
+        machine_pid: vcpu.map_or(0, |vcpu| vcpu.machine_pid.into()),
+        vcpu: vcpu.map_or(0, |vcpu| vcpu.number.into()),
+    };
+    let ids = decoded.iter().flat_map(|event| {
+        let guests = event.ids.guests.iter().map(|(vcpu, id)| (*id, Some(*vcpu)));
+        std::iter::once((event.ids.host, None)).chain(guests)
+    });
+    let entries: Vec<IdEntry> = ids.map(entry).collect();
+    let has_guests = entries.iter().any(|entry| entry.machine_pid != 0);
+    write_id_index(&entries, has_guests, session.endian)
 }

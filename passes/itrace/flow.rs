@@ -7,6 +7,10 @@ use perfx_trace::Kind;
 pub(super) const INTERRUPTED: u32 =
     FlowFlags::BRANCH | FlowFlags::CALL | FlowFlags::ASYNC | FlowFlags::INTERRUPT;
 
+/// The flags of what ends a guest.
+pub(super) const LEFT_GUEST: u32 =
+    FlowFlags::BRANCH | FlowFlags::CALL | FlowFlags::ASYNC | FlowFlags::GUEST_EXIT;
+
 /// The flags of a branch.
 pub(super) fn flow(kind: Kind) -> u32 {
     match kind {

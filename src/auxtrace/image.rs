@@ -16,7 +16,7 @@ use symbols::{Content, Sources};
 
 use crate::clock::Clock;
 use crate::kernel::{KernelText, Segment};
-use crate::mappings::{Mappings, Place};
+use crate::mappings::{Mappings, Place, is_kernel};
 use crate::pokes::Sites;
 use crate::running::Task;
 use crate::survey::Recorded;
@@ -49,6 +49,8 @@ pub struct Code {
     clock: Clock,
     known: Vec<Option<Known>>,
     pub(crate) sources: Sources,
+    /// The places of the files of guests, which are found by build-id.
+    guest_sources: Sources,
     /// The file that is taken for some DSOs, by their numbers.
     pub(crate) own: OnceLock<(PathBuf, Vec<bool>)>,
     /// For each DSO, its file, from the first use on.
@@ -93,7 +95,7 @@ impl Code {
         recorded: &mut Recorded<T>,
         clock: Clock,
         known: Vec<Option<Known>>,
-        sources: Sources,
+        (sources, guest_sources): (Sources, Sources),
         kcore: Option<PathBuf>,
     ) -> Code {
         let mappings = std::mem::take(&mut recorded.mappings);
@@ -104,6 +106,7 @@ impl Code {
             mappings,
             known,
             sources,
+            guest_sources,
             own: OnceLock::new(),
             ids: Mutex::default(),
             kcore,
@@ -200,11 +203,9 @@ impl Code {
     }
 
     fn space(&self, space: Option<Space>, ip: u64) -> Option<MappedSpace> {
-        let pid = match ip {
-            KERNEL_START.. => KERNEL,
-            _ => self.tasks.get(space?.0 as usize)?.pid,
-        };
-        Some(MappedSpace { machine: Machine::Host, pid })
+        let task = space.and_then(|space| self.tasks.get(space.0 as usize));
+        let pid = if ip >= KERNEL_START { KERNEL } else { task?.pid };
+        Some(MappedSpace { machine: task.map_or(Machine::Host, Task::machine), pid })
     }
 
     /// The part of a mapping around an address that no other mapping covers at that time.
@@ -234,12 +235,22 @@ impl Code {
     fn file(&self, dso: u32) -> Option<&CodeFile> {
         let file = self.files.get(dso as usize)?.get_or_init(|| {
             let Known { object, id } = self.known.get(dso as usize)?.as_ref()?;
+            let (mapped, _) = self.mappings.spaces.dsos().get(dso as usize)?;
+            let is_of_host = mapped.machine == Machine::Host;
+            let sources = if is_of_host { &self.sources } else { &self.guest_sources };
             match object {
+                _ if mapped.kernel && !is_of_host => {
+                    let reference = self.mappings.guest_references.get(&mapped.machine)?;
+                    let text = || KernelText::of_guest(sources, (*id)?, reference);
+                    is_kernel(&mapped.name).then(text).flatten().map(CodeFile::of_kernel)
+                }
+                // A root can be that of the host, so a name is not enough.
+                _ if id.is_none() && !is_of_host => None,
                 Object::Kernel => self.kernel(*id),
                 // A module is relocated when it is loaded.
                 Object::Module(_) => None,
                 _ => {
-                    let (content, id) = self.sources.code(object, *id)?;
+                    let (content, id) = sources.code(object, *id)?;
                     let (path, bytes) = match content {
                         Content::File(path) => {
                             let bytes = Bytes::map(&build_id::open(&path).ok()?.0).ok()?;
@@ -297,12 +308,16 @@ impl Code {
         *ids.entry((dso, place)).or_insert(next)
     }
 
-    fn of_kernel<'a>(&'a self, dso: u32, text: &'a KernelText, ip: u64) -> Option<Mapping<'a>> {
+    fn of_kernel<'a>(
+        &'a self,
+        dso: u32,
+        text: &'a KernelText,
+        (before, behind): (u64, u64),
+        ip: u64,
+    ) -> Option<Mapping<'a>> {
         let &Segment { start, offset, ref bytes } = text.segment(ip)?;
         let end = start.saturating_add(bytes.len() as u64);
         let shift = offset.wrapping_sub(start);
-        // Up to what was changed.
-        let (before, behind) = self.sites().around(ip);
         let (first, end) = (start.max(before), end.min(behind));
         let bytes = bytes.get(usize::try_from(first - start).ok()?..usize::try_from(end - start).ok()?)?;
         let id = self.id(dso, Place { start: first, end, shift });
@@ -349,23 +364,28 @@ impl CodeFile {
 
 impl Image for Code {
     fn code(&self, space: Option<Space>, ip: u64, time: u64) -> Option<Mapping<'_>> {
-        if ip >= KERNEL_START
-            && let Some(changed) = self.changed(ip, time)
-        {
-            return Some(changed);
-        }
-        if ip >= KERNEL_START
-            && let Some(CodeFile { content: FileContent::Kernel(text), .. }) = self.memory()
-            && let Some(found) = self.of_kernel(MEMORY, text, ip)
-        {
-            return Some(found);
+        let machine = self.space(space, ip)?.machine;
+        // What of the kernel is between two places where it was changed.
+        let mut around = (0, u64::MAX);
+        if ip >= KERNEL_START && machine == Machine::Host {
+            if let Some(changed) = self.changed(ip, time) {
+                return Some(changed);
+            }
+            around = self.sites().around(ip);
+            if let Some(CodeFile { content: FileContent::Kernel(text), .. }) = self.memory()
+                && let Some(found) = self.of_kernel(MEMORY, text, around, ip)
+            {
+                return Some(found);
+            }
         }
         let (hit, times) = self.hit(space, ip, time);
         let hit = hit?;
         let file = self.file(hit.dso)?;
         let until = self.until(&times);
         match &file.content {
-            FileContent::Kernel(text) => Some(Mapping { until, ..self.of_kernel(hit.dso, text, ip)? }),
+            FileContent::Kernel(text) => {
+                Some(Mapping { until, ..self.of_kernel(hit.dso, text, around, ip)? })
+            }
             FileContent::Whole(bytes) => {
                 let Place { start, end, shift } = self.visible(self.space(space, ip)?, ip, time, hit)?;
                 let offset = usize::try_from(start.wrapping_add(shift)).ok()?;

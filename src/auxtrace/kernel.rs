@@ -49,6 +49,12 @@ impl KernelText {
         KernelText::of_elf(path, elf, shift)
     }
 
+    /// That of the file of a guest's kernel with this build-id.
+    pub fn of_guest(sources: &Sources, id: BuildId, reference: &Reference) -> Option<KernelText> {
+        let (path, elf, shift) = sources.guest_kernel_code(id, reference)?;
+        KernelText::of_elf(path, elf, shift)
+    }
+
     /// That at these addresses in the memory of the running kernel, if it is the recorded one: of the kernel (`None`) or
     /// the module of this name.
     pub fn of_running(

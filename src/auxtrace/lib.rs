@@ -47,7 +47,7 @@ pub use self::needed::Needed;
 pub use self::pieces::ByThread;
 pub use self::places::Places;
 pub use self::report::{say_faults, say_missing, say_spe_losses, say_unknown_threads, say_used};
-pub use self::running::Task;
+pub use self::running::{Task, Vcpu};
 pub use self::search::traced_code;
 pub use self::summary::Summary;
 pub use self::survey::{Counter, Lost, Recorded, Survey};

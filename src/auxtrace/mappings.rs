@@ -1,5 +1,6 @@
 //! What was mapped, collected in file order.
 
+use std::collections::HashMap;
 use std::sync::OnceLock;
 
 use perfx_format::record::ksymbol::TextPoke;
@@ -16,8 +17,9 @@ pub(crate) struct Mappings {
     pub(crate) places: Vec<Place>,
     /// For each DSO, the first process that mapped it.
     pids: Vec<Option<u32>>,
-    /// The position of the kernel, from its first mapping.
+    /// The position of the kernel, from its first mapping, and those of the kernels of guests.
     pub(crate) reference: Option<Reference>,
+    pub(crate) guest_references: HashMap<Machine, Reference>,
     /// The DSOs of the kernel and its modules, by number, and where they were.
     pub(crate) kernel: Vec<(u32, Place)>,
     /// The changes of code of the kernel, in file order.
@@ -56,6 +58,11 @@ impl Mappings {
             self.kernel.push((dso, place));
             self.reference = self.reference.take().or_else(|| reference(mapping));
         }
+        if let Some(mapping) = mapping.filter(|mapping| mapping.kernel && machine != Machine::Host)
+            && let Some(reference) = reference(mapping)
+        {
+            self.guest_references.entry(machine).or_insert(reference);
+        }
     }
 
     /// Takes in a change of code of the kernel at a time, ns.
@@ -72,6 +79,11 @@ impl Mappings {
     }
 }
 
+/// True for the name of a kernel, not of a module: that of a guest is named by its process in recordings of `perf kvm`.
+pub(crate) fn is_kernel(name: &[u8]) -> bool {
+    name.starts_with(b"[kernel.") || name.starts_with(b"[guest.kernel.")
+}
+
 /// The kernel's mapping has a symbol at the end of its name, and that symbol's address in place of an offset. That of
 /// simpleperf has neither, and begins at `_stext`.
 fn reference(mapping: &Mapped<'_>) -> Option<Reference> {
@@ -81,5 +93,5 @@ fn reference(mapping: &Mapped<'_>) -> Option<Reference> {
         b"" => return None,
         name => (name, mapping.pgoff),
     };
-    mapping.name.starts_with(b"[kernel.").then(|| Reference { name: name.to_vec(), address, kernel: None })
+    is_kernel(&mapping.name).then(|| Reference { name: name.to_vec(), address, kernel: None })
 }

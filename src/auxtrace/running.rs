@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use perfx_format::record::aux::Auxtrace;
+use perfx_model::address_space::Machine;
 use perfx_model::spe::TaskChange;
 use perfx_trace::{Space, Switch};
 
@@ -15,10 +16,35 @@ use crate::sched_switch::Switched;
 /// only while it ran nowhere else.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Task {
-    /// The process.
+    /// The process, or [`Auxtrace::ANY`].
     pub pid: u32,
-    /// The thread.
+    /// The thread, or [`Auxtrace::ANY`].
     pub tid: u32,
+    /// The CPU of the guest that it runs on; `None` on the host.
+    pub vcpu: Option<Vcpu>,
+}
+
+/// A CPU of a guest.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Vcpu {
+    /// The process of the host that runs the guest.
+    pub machine_pid: u32,
+    /// Its number.
+    pub number: u32,
+    /// The thread of the host that it is.
+    pub tid: u32,
+}
+
+impl Task {
+    /// A thread of the host.
+    pub(crate) fn of_host(pid: u32, tid: u32) -> Task {
+        Task { pid, tid, vcpu: None }
+    }
+
+    /// The machine that it is a thread of.
+    pub fn machine(&self) -> Machine {
+        self.vcpu.map_or(Machine::Host, |vcpu| Machine::Guest(vcpu.machine_pid))
+    }
 }
 
 /// What is learned about threads, in file order.
@@ -27,12 +53,16 @@ pub(crate) struct Running {
     runs: Vec<Run>,
     /// The process of each thread.
     processes: HashMap<u32, u32>,
+    /// The CPUs of guests, by their threads, and by their machines and numbers.
+    vcpus: HashMap<u32, Vcpu>,
+    numbered: HashMap<(u32, u32), Vcpu>,
 }
 
-/// From a time on a CPU runs a thread.
+/// From a time on a CPU, or that of a guest, runs a thread.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     time: u64,
+    /// That of the host; no matter for a thread of a guest.
     cpu: u32,
     task: Task,
     /// The thread that ran before, if the record says it.
@@ -46,6 +76,9 @@ pub(crate) struct Ran {
     /// For each CPU.
     switches: HashMap<u32, Vec<Switch>>,
     processes: HashMap<u32, u32>,
+    vcpus: HashMap<u32, Vcpu>,
+    /// What ran on each CPU of a guest, by time in ticks.
+    of_guests: HashMap<Vcpu, Vec<(u64, Task)>>,
 }
 
 impl Running {
@@ -55,45 +88,92 @@ impl Running {
             TaskChange::Belongs { pid, tid } => drop(self.processes.insert(tid, pid)),
             TaskChange::Runs { cpu, pid, tid } => {
                 self.processes.insert(tid, pid);
-                self.runs.push(Run { time, cpu, task: Task { pid, tid }, from: None });
+                self.runs.push(Run { time, cpu, task: Task::of_host(pid, tid), from: None });
             }
+        }
+    }
+
+    /// A thread of the host is a CPU of a guest.
+    pub(crate) fn learn_vcpu(&mut self, vcpu: Vcpu) {
+        self.vcpus.insert(vcpu.tid, vcpu);
+        self.numbered.insert((vcpu.machine_pid, vcpu.number), vcpu);
+    }
+
+    /// Takes in what a record of a guest said, whose event counts on this CPU of it.
+    pub(crate) fn learn_guest(&mut self, change: TaskChange, (machine_pid, number): (u32, u32), time: u64) {
+        let vcpu = self.numbered.get(&(machine_pid, number));
+        if let (TaskChange::Runs { cpu, pid, tid }, Some(&vcpu)) = (change, vcpu) {
+            self.runs.push(Run { time, cpu, task: Task { pid, tid, vcpu: Some(vcpu) }, from: None });
         }
     }
 
     /// A thread of any process runs from a time on.
     pub(crate) fn learn_switch(&mut self, Switched { cpu, from, to }: Switched, time: u64) {
-        self.runs.push(Run { time, cpu, task: Task { pid: Auxtrace::ANY, tid: to }, from: Some(from) });
+        self.runs.push(Run { time, cpu, task: Task::of_host(Auxtrace::ANY, to), from: Some(from) });
     }
 
     /// Sorts what was learned.
     pub(crate) fn done(self, clock: &Clock) -> Ran {
-        let Running { mut runs, processes } = self;
+        let Running { mut runs, processes, vcpus, .. } = self;
         for Run { task, .. } in runs.iter_mut().filter(|run| run.task.pid == Auxtrace::ANY) {
             task.pid = if task.tid == 0 { 0 } else { *processes.get(&task.tid).unwrap_or(&Auxtrace::ANY) };
         }
         runs.sort_by_key(|run| run.time);
-        let mut ran = Ran { processes, ..Ran::default() };
-        // The CPU on which a thread ran last, and the number of its stay there. Each CPU has an idle thread 0.
-        let mut stays: HashMap<(u32, u32), (u32, u32)> = HashMap::new();
+        let mut ran = Ran { processes, vcpus, ..Ran::default() };
+        let mut stays = Stays::default();
+        // What runs on each CPU, and on which CPU each thread that is one of a guest.
+        let mut hosts: HashMap<u32, Task> = HashMap::new();
+        let mut places: HashMap<u32, u32> = HashMap::new();
         for Run { time, cpu, task, from } in runs {
-            let key = (task.tid, if task.tid == 0 { cpu } else { Auxtrace::ANY });
-            let known = stays.get(&key).filter(|(on, stay)| *on == cpu && ran.tasks[*stay as usize] == task);
-            let stay = known.map(|(_, stay)| *stay).unwrap_or_else(|| ran.add(task));
-            stays.insert(key, (cpu, stay));
+            let ticks = clock.ticks(time);
+            let (cpu, host) = match task.vcpu {
+                Some(vcpu) => {
+                    ran.of_guests.entry(vcpu).or_default().push((ticks, task));
+                    let Some(cpu) = places.get(&vcpu.tid) else { continue };
+                    (*cpu, hosts[cpu])
+                }
+                None => {
+                    if let Some(before) = hosts.insert(cpu, task) {
+                        places.remove(&before.tid);
+                    }
+                    if ran.vcpus.contains_key(&task.tid) {
+                        places.insert(task.tid, cpu);
+                    }
+                    (cpu, task)
+                }
+            };
+            let space = Some(Space(stays.of(host, cpu, &mut ran)));
+            let guest = ran.guest_of(host.tid).map(|guest| Space(stays.of(guest, cpu, &mut ran)));
             let switches = ran.switches.entry(cpu).or_default();
-            let space = Some(Space(stay));
             // If the switch to the thread that ran before is missing, as in a recording that was cut, it is not known from
             // when on that one ran.
             if let (Some(from), Some(last)) = (from, switches.last_mut())
                 && last.space.is_some_and(|Space(last)| ran.tasks[last as usize].tid != from)
             {
-                last.space = None;
+                (last.space, last.guest) = (None, None);
             }
-            if switches.last().is_none_or(|last| last.space != space) {
-                switches.push(Switch { time: clock.ticks(time), space });
+            if switches.last().is_none_or(|last| (last.space, last.guest) != (space, guest)) {
+                switches.push(Switch { time: ticks, space, guest });
             }
         }
         ran
+    }
+}
+
+/// On which CPU of the host each thread ran last, and the number of its stay there.
+#[derive(Default)]
+struct Stays(HashMap<(Option<u32>, u32, u32), (u32, u32)>);
+
+impl Stays {
+    /// The number of the stay of a thread that runs on a CPU.
+    fn of(&mut self, task: Task, cpu: u32, ran: &mut Ran) -> u32 {
+        // Each CPU has an idle thread 0.
+        let own = if task.tid == 0 { task.vcpu.map_or(cpu, |vcpu| vcpu.number) } else { Auxtrace::ANY };
+        let key = (task.vcpu.map(|vcpu| vcpu.machine_pid), task.tid, own);
+        let known = self.0.get(&key).filter(|(on, stay)| *on == cpu && ran.tasks[*stay as usize] == task);
+        let stay = known.map(|(_, stay)| *stay).unwrap_or_else(|| ran.add(task));
+        self.0.insert(key, (cpu, stay));
+        stay
     }
 }
 
@@ -103,10 +183,16 @@ impl Ran {
         (self.tasks.len() - 1) as u32
     }
 
+    /// The thread of a guest that runs last, so far, on the CPU that a thread of the host is; `None` if that is none.
+    fn guest_of(&self, tid: u32) -> Option<Task> {
+        let vcpu = *self.vcpus.get(&tid)?;
+        let known = self.of_guests.get(&vcpu).and_then(|runs| runs.last()).map(|(_, task)| *task);
+        Some(known.unwrap_or(Task { pid: Auxtrace::ANY, tid: Auxtrace::ANY, vcpu: Some(vcpu) }))
+    }
+
     /// The threads that records name, each as a space of its own.
     pub(crate) fn spaces(&mut self) -> HashMap<u32, Space> {
-        let mut known: Vec<_> =
-            self.processes.iter().map(|(tid, pid)| Task { pid: *pid, tid: *tid }).collect();
+        let mut known: Vec<_> = self.processes.iter().map(|(tid, pid)| Task::of_host(*pid, *tid)).collect();
         known.sort_unstable_by_key(|task| task.tid);
         known.into_iter().map(|task| (task.tid, Space(self.add(task)))).collect()
     }
@@ -117,12 +203,19 @@ impl Ran {
             return self.switches.get(&cpu).cloned().unwrap_or_default();
         }
         let pid = self.processes.get(&tid).copied().unwrap_or(Auxtrace::ANY);
-        vec![Switch { time: 0, space: Some(Space(self.add(Task { pid, tid }))) }]
+        let space = Some(Space(self.add(Task::of_host(pid, tid))));
+        let Some(&vcpu) = self.vcpus.get(&tid) else { return vec![Switch { time: 0, space, guest: None }] };
+        let unknown = (0, Task { pid: Auxtrace::ANY, tid: Auxtrace::ANY, vcpu: Some(vcpu) });
+        let runs = self.of_guests.get(&vcpu).cloned().unwrap_or_default();
+        let runs = std::iter::once(unknown).chain(runs);
+        runs.map(|(time, task)| Switch { time, space, guest: Some(Space(self.add(task))) }).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use perfx_format::record::time_conv::TimeConv;
+
     use super::*;
 
     /// The thread before was taken for the one that ran: its code was decoded, and it was another's.
@@ -135,5 +228,43 @@ mod tests {
         let mut ran = running.done(&Clock { conv: None });
         let tids = ran.switches(0, 7).into_iter().map(|switch| Some(ran.tasks[switch.space?.0 as usize].tid));
         assert_eq!(tids.collect::<Vec<_>>(), [None, Some(7), Some(0)]);
+    }
+
+    #[test]
+    fn what_runs_in_a_guest_goes_with_the_thread_that_is_its_cpu() {
+        let mut running = Running::default();
+        let vcpu = |number, tid| Vcpu { machine_pid: 7, number, tid };
+        [vcpu(0, 70), vcpu(1, 71)].into_iter().for_each(|vcpu| running.learn_vcpu(vcpu));
+        let runs = |cpu, tid| TaskChange::Runs { cpu, pid: 7, tid };
+        running.learn(runs(0, 70), 10);
+        running.learn_guest(runs(0, 500), (7, 0), 20);
+        // That CPU of the guest does not run now; one of another guest is not known.
+        running.learn_guest(runs(0, 600), (7, 1), 30);
+        running.learn_guest(runs(0, 900), (8, 0), 30);
+        running.learn(runs(0, 71), 40);
+        running.learn(runs(0, 9), 50);
+        // The first one goes on where it was, on another CPU of the host.
+        running.learn(runs(1, 70), 60);
+        running.learn_guest(runs(1, 0), (7, 0), 70);
+        let conv = TimeConv { shift: 0, mult: 1, zero: 0, short: None, can_convert: true };
+        let mut ran = running.done(&Clock { conv: Some(conv) });
+        let mut list = |cpu, tid| -> Vec<_> {
+            let switches = ran.switches(cpu, tid).into_iter();
+            let name = |ran: &Ran, space: Option<Space>| space.map(|space| ran.tasks[space.0 as usize].tid);
+            switches.map(|at| (at.time, name(&ran, at.space), name(&ran, at.guest))).collect()
+        };
+        let unknown = Some(Auxtrace::ANY);
+        let first = [
+            (10, Some(70), unknown),
+            (20, Some(70), Some(500)),
+            (40, Some(71), Some(600)),
+            (50, Some(9), None),
+        ];
+        assert_eq!(list(0, Auxtrace::ANY), first);
+        assert_eq!(list(1, Auxtrace::ANY), [(60, Some(70), Some(500)), (70, Some(70), Some(0))]);
+        // In the buffer of the thread.
+        let own = [(0, Some(70), unknown), (20, Some(70), Some(500)), (70, Some(70), Some(0))];
+        assert_eq!(list(Auxtrace::ANY, 70), own);
+        assert_eq!(list(Auxtrace::ANY, 9), [(0, Some(9), None)]);
     }
 }

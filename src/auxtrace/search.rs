@@ -2,7 +2,9 @@
 
 use perfx_format::Endian;
 use perfx_format::header::Features;
-use perfx_resolve::{IdOptions, RecordedIds, can_have_id, kcore_of, object_of, recorded_on, sources};
+use perfx_resolve::{
+    IdOptions, RecordedIds, can_have_id, guest_sources, kcore_of, object_of, recorded_on, sources,
+};
 
 use crate::clock::Clock;
 use crate::image::{Code, Known};
@@ -21,6 +23,7 @@ pub fn traced_code<T>(
         is_file.then(|| Known { object: object_of(dso, pid), id: ids.get(dso) })
     });
     let known = known.collect();
-    let sources = sources(places, !places.no_files(), &recorded_on(features, endian));
+    let recorded_on = recorded_on(features, endian);
+    let sources = (sources(places, !places.no_files(), &recorded_on), guest_sources(places, &recorded_on));
     Code::new(recorded, clock, known, sources, kcore_of(name))
 }

@@ -7,6 +7,7 @@ use perfx_format::intel_pt::psbs;
 use perfx_format::read::{Batch, Recording, StoredBytes};
 use perfx_format::record::aux::{Aux, Auxtrace, AuxtraceInfo, hardware_id};
 use perfx_format::record::cpumode::KERNEL_START;
+use perfx_format::record::id_index::{ANY, IdEntry, IdIndex};
 use perfx_format::record::ksymbol::TextPoke;
 use perfx_format::record::pt_info::PtInfo;
 use perfx_format::{
@@ -24,7 +25,7 @@ use crate::intel_pt::IntelPt;
 use crate::kept::{AuxData, Kept, Place};
 use crate::mappings::Mappings;
 use crate::overlap::overlap;
-use crate::running::{Running, Task};
+use crate::running::{Running, Task, Vcpu};
 use crate::sampled::Sampled;
 use crate::sched_switch::SchedSwitch;
 
@@ -162,7 +163,7 @@ impl Survey {
                 if let Some(layout) = layout.filter(|_| is_cut) {
                     let (pid, tid) = layout.pid_tid(record).unwrap_or((Auxtrace::ANY, Auxtrace::ANY));
                     let cpu = layout.cpu(record).unwrap_or(Auxtrace::ANY);
-                    self.lost.push(Lost { time: time.unwrap_or(0), cpu, task: Task { pid, tid } });
+                    self.lost.push(Lost { time: time.unwrap_or(0), cpu, task: Task::of_host(pid, tid) });
                 }
             }
             RecordType::AUX_OUTPUT_HW_ID if self.pt.is_some() => {
@@ -182,6 +183,13 @@ impl Survey {
             }
             RecordType::ID_INDEX => {
                 self.guests.learn(record);
+                for entry in IdIndex::of(record).into_iter().flat_map(|index| index.entries()) {
+                    let IdEntry { machine_pid, vcpu, tid, .. } = entry;
+                    if machine_pid != 0 && vcpu != ANY && tid != ANY {
+                        let (machine_pid, number) = (machine_pid as u32, vcpu as u32);
+                        self.running.learn_vcpu(Vcpu { machine_pid, number, tid: tid as u32 });
+                    }
+                }
                 self.sampled.learn(record);
             }
             RecordType::TEXT_POKE => {
@@ -201,8 +209,15 @@ impl Survey {
                 }
             }
             _ => {
-                if let Some(change) = TaskChange::of(record, layouts) {
-                    self.running.learn(change, time.unwrap_or(0));
+                let time = time.unwrap_or(0);
+                if !record.is_of_guest() {
+                    let change = TaskChange::of(record, layouts);
+                    change.into_iter().for_each(|change| self.running.learn(change, time));
+                } else if let Some(change) = TaskChange::of_any(record, layouts)
+                    && let Some((pid, Some(number))) =
+                        layout.and_then(|layout| self.guests.cpu_of(layout.id(record)?))
+                {
+                    self.running.learn_guest(change, (pid, number), time);
                 }
                 if Changes::kinds().contains(record.kind()) || record.kind() == RecordType::KSYMBOL {
                     let machine = self.guests.machine(record, layouts, named_pid(record));

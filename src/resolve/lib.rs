@@ -17,6 +17,6 @@ pub use ids::{
     cpumode_of, dso_name, object_of, recorded_on,
 };
 pub use naming::{
-    FrameName, Function, Images, Lack, Named, NamedPlace, Names, Search, code_advice, dwarf_files, kcore_of,
-    name_frames, sources, with_deep_stack,
+    FrameName, Function, Images, Lack, Named, NamedPlace, Names, Search, code_advice, dwarf_files,
+    guest_sources, kcore_of, name_frames, sources, with_deep_stack,
 };

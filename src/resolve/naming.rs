@@ -72,8 +72,8 @@ impl<'f> Images<'f> {
     /// Those of a recording.
     pub fn new(Search { facts, features, endian, ids, .. }: Search<'f>) -> Images<'f> {
         let recorded_on = recorded_on(features, endian);
-        let sources = |files| sources(ids, files, &recorded_on);
-        Images { facts, sources: sources(!ids.no_files()), guest_sources: sources(false) }
+        let sources = sources(ids, !ids.no_files(), &recorded_on);
+        Images { facts, sources, guest_sources: guest_sources(ids, &recorded_on) }
     }
 
     /// A DSO of the recording.
@@ -134,6 +134,11 @@ impl<'f> Images<'f> {
         let is_kernel = object == Object::Kernel && dso.machine == Machine::Host;
         is_kernel.then(|| self.sources.why_no_kernel(self.facts.ids.get(dso), self.facts.reference.as_ref()))
     }
+}
+
+/// The places to search for what ran in guests: this machine has no files of theirs.
+pub fn guest_sources(ids: &IdOptions, recorded_on: &RecordedOn) -> Sources {
+    sources(ids, false, recorded_on)
 }
 
 /// The places to search; with `files`, also this machine.

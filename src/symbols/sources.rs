@@ -282,12 +282,20 @@ impl Sources {
             Some(KernelFile::Vmlinux(given)) => vec![given.clone()],
             _ => self.found(&Object::Kernel, id),
         };
-        places.into_iter().find_map(|place| {
-            let mut elf = ElfFile::read(&place).ok()?;
-            let symbols = Symbols::new(std::mem::take(&mut elf.symbols));
-            let shift = symbols.address_of(&reference.name)?.wrapping_sub(reference.address);
-            (fits(id, elf.build_id) && !elf.code.is_empty()).then_some((place, elf, shift))
-        })
+        kernel_of(places.into_iter(), id, reference)
+    }
+
+    /// The same of the kernel of a guest: the file of the user or one of a cache, a debug package or debuginfod, if it has
+    /// this build-id.
+    pub fn guest_kernel_code(&self, id: BuildId, reference: &Reference) -> Option<(PathBuf, ElfFile, u64)> {
+        let given = self.kernel.iter().filter_map(|kernel| match kernel {
+            KernelFile::Vmlinux(given) => Some(given.clone()),
+            _ => None,
+        });
+        let cached = self.cached(Some(id), &["vmlinux", "elf", ""]);
+        let served = [Artifact::Executable, Artifact::DebugInfo].into_iter();
+        let served = served.filter_map(|artifact| self.served(Some(id), artifact));
+        kernel_of(given.chain(cached).chain(self.debug_files(id)).chain(served), Some(id), reference)
     }
 
     /// The code in the memory of the running kernel at these addresses, of the kernel (`None`) or the module of this name,
@@ -703,4 +711,18 @@ fn crc_of(file: &Path) -> io::Result<u32> {
             count => crc.update(&buffer[..count]),
         }
     }
+}
+/// The first of these files that is the kernel with this build-id, if that is known, with code, and what is added to a
+/// recorded address to get that in the file; wraps.
+fn kernel_of(
+    mut places: impl Iterator<Item = PathBuf>,
+    id: Option<BuildId>,
+    reference: &Reference,
+) -> Option<(PathBuf, ElfFile, u64)> {
+    places.find_map(|place| {
+        let mut elf = ElfFile::read(&place).ok()?;
+        let symbols = Symbols::new(std::mem::take(&mut elf.symbols));
+        let shift = symbols.address_of(&reference.name)?.wrapping_sub(reference.address);
+        (fits(id, elf.build_id) && !elf.code.is_empty()).then_some((place, elf, shift))
+    })
 }

@@ -3,7 +3,7 @@
 mod atoms;
 
 use crate::block::{Blocks, InstructionSet};
-use crate::image::{Image, Space};
+use crate::image::{Image, Space, is_user};
 use crate::kind::Kind;
 use crate::path::{Draft, Key, MOST_STEPS, Way};
 use crate::sink::{Event, Fault, Point, Reason, Sink};
@@ -448,7 +448,12 @@ impl<I: Image> Flow<I> {
                 draft.bits += 1;
             }
         }
-        self.blocks.paths.insert(key, &draft)
+        // Only an address in the trace leads there, behind which the path ends.
+        let leaves_kernel = draft.steps.last().is_some_and(|step| {
+            let is_of_kernel = !is_user(self.blocks[step.block].last);
+            is_of_kernel && step.to.is_some_and(|to| is_user(self.blocks[to].start))
+        });
+        self.blocks.paths.insert(key, &draft, leaves_kernel)
     }
 
     /// The block at the target of a block's branch, or behind it, if it always is the same.
@@ -543,6 +548,16 @@ impl<I: Image> Flow<I> {
     /// Goes on to the branch that leaves the traced code, to `to` if the trace has that, and ends there.
     /// The branch is executed at the time `now`.
     pub(crate) fn run_out<S: Sink>(&mut self, to: Option<u64>, now: u64, sink: &mut S) -> Result<(), Reason> {
+        self.run_over((to, None), now, sink)
+    }
+
+    /// The same where a guest goes on at `exchange`.
+    pub(crate) fn run_over<S: Sink>(
+        &mut self,
+        (to, exchange): (Option<u64>, Option<u64>),
+        now: u64,
+        sink: &mut S,
+    ) -> Result<(), Reason> {
         loop {
             let block = &self.blocks[self.at];
             let leaves = match block.kind {
@@ -559,7 +574,8 @@ impl<I: Image> Flow<I> {
                 self.point.time = now;
                 self.call_or_return(kind);
                 self.step(count, None, sink);
-                self.event(Event::End { ip: last, block: Some(self.at), to }, sink);
+                let block = Some(self.at);
+                self.event(Event::End { ip: last, block, to, exchange }, sink);
                 self.at = BlockId::NONE;
                 return Ok(());
             }

@@ -14,6 +14,9 @@ pub struct Switch {
     pub time: u64,
     /// `None` if it is not known. Then only the code of the kernel can be found.
     pub space: Option<Space>,
+    /// Where the code of the guest is that runs while this one runs a guest; `None` if it is not known. Then the guest is
+    /// not decoded.
+    pub guest: Option<Space>,
 }
 
 /// Contiguous bytes of code that are mapped.
@@ -43,6 +46,11 @@ pub trait Image {
     ///
     /// Asked again only for a block that is not in a small table of recent ones, or after `until`.
     fn code(&self, space: Option<Space>, ip: u64, time: u64) -> Option<Mapping<'_>>;
+}
+
+/// True for an address of user code.
+pub(crate) fn is_user(ip: u64) -> bool {
+    ip.cast_signed() >= 0
 }
 
 impl<I: Image + ?Sized> Image for &I {

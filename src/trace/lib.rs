@@ -75,6 +75,6 @@ pub use self::image::{Image, Mapping, Space, Switch};
 pub use self::kind::Kind;
 pub use self::listing::listing;
 pub use self::path::Path;
-pub use self::sink::{Event, Fault, Point, Reason, Sink};
+pub use self::sink::{Event, Fault, Point, Reason, Sink, each_step};
 pub use self::step::{BlockId, PathId, Step};
 pub use self::visit::Visit;

@@ -35,6 +35,8 @@ pub struct Path {
     pub lead: u8,
     /// The branches that are taken.
     pub taken: u8,
+    /// True if the last one leads from the kernel to user code.
+    pub leaves_kernel: bool,
     /// Where its steps are.
     steps: (u32, u8),
 }
@@ -206,7 +208,7 @@ impl Paths {
     }
 
     /// Remembers a path that is not there yet.
-    pub(crate) fn insert(&mut self, key: Key, draft: &Draft) -> Way {
+    pub(crate) fn insert(&mut self, key: Key, draft: &Draft, leaves_kernel: bool) -> Way {
         let id = PathId::new(self.list.len());
         let mut taken = draft.steps.iter().filter_map(|step| Some((step.block, step.to?)));
         let count = taken.clone().count() as u8;
@@ -219,6 +221,7 @@ impl Paths {
             rest: draft.steps.last().filter(|step| step.to.is_none()).map(|step| (step.block, step.count)),
             lead: draft.lead,
             taken: count,
+            leaves_kernel,
             steps: (self.steps.len() as u32, draft.steps.len() as u8),
         });
         let way = Way {

@@ -23,10 +23,7 @@ pub trait Sink {
     /// A sink that does not have to look at each step can take them at once.
     #[inline(always)]
     fn path(&mut self, blocks: &Blocks, point: &Point, path: PathId) {
-        let (lead, others) = blocks.steps(path).split_at(usize::from(blocks.path(path).lead));
-        lead.iter().for_each(|step| self.step(blocks, point, *step));
-        let point = Point { time: point.now, ..*point };
-        others.iter().for_each(|step| self.step(blocks, &point, *step));
+        each_step(self, blocks, point, path);
     }
 
     /// Something other than a step.
@@ -54,6 +51,15 @@ pub trait Sink {
     }
 }
 
+/// Hands the steps of a path to a sink, one by one.
+#[inline(always)]
+pub fn each_step<S: Sink + ?Sized>(sink: &mut S, blocks: &Blocks, point: &Point, path: PathId) {
+    let (lead, others) = blocks.steps(path).split_at(usize::from(blocks.path(path).lead));
+    lead.iter().for_each(|step| sink.step(blocks, point, *step));
+    let point = Point { time: point.now, ..*point };
+    others.iter().for_each(|step| sink.step(blocks, &point, *step));
+}
+
 /// Where the trace was when something happened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Point {
@@ -76,6 +82,8 @@ pub enum Event {
     Begin {
         /// Its address.
         ip: u64,
+        /// True if that is where a guest goes on, or its host behind it.
+        is_exchange: bool,
     },
     /// After a fault the flow is known again from `ip` on. What ran in between is not known.
     Resumed {
@@ -96,6 +104,8 @@ pub enum Event {
         block: Option<BlockId>,
         /// Where execution went, if the trace has that: the code there is not traced.
         to: Option<u64>,
+        /// Where a guest, or its host behind it, goes on, if the code of both is traced.
+        exchange: Option<u64>,
     },
     /// An interrupt or exception: instead of the instruction at `from`, that at `to` was next.
     Interrupt {

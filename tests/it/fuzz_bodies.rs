@@ -1003,13 +1003,13 @@ impl Sink for Said {
 
     fn event(&mut self, blocks: &Blocks, point: &Point, event: TraceEvent) {
         let words = match event {
-            TraceEvent::Begin { ip } => [1, ip, 0, 0],
+            TraceEvent::Begin { ip, is_exchange } => [1, ip, is_exchange.into(), 0],
             TraceEvent::Resumed { ip } => [2, ip, 0, 0],
             TraceEvent::Sync { ip, offset, interrupts } => [3, ip.unwrap_or(1), offset, interrupts.into()],
             TraceEvent::Item { group, id, value } => [9, group.into(), id.into(), value],
             TraceEvent::Sampled { ip, is_32_bit } => [10, ip.unwrap_or(1), is_32_bit.into(), 0],
-            TraceEvent::End { ip, block, to } => {
-                [4, ip, block.map_or(0, |block| blocks[block].start), to.unwrap_or(1)]
+            TraceEvent::End { ip, block, to, exchange } => {
+                [4, ip, block.map_or(0, |block| blocks[block].start), to.or(exchange).unwrap_or(1)]
             }
             TraceEvent::Interrupt { from, to, aborts } => [5, from, to, aborts.into()],
             TraceEvent::Ptwrite { ip, exact, value } => [6, ip.unwrap_or(1), exact.into(), value],
@@ -1028,8 +1028,13 @@ impl Sink for Said {
 
 /// A trace says the same however it is cut, and what it says has a bound.
 fn however_cut(bytes: &[u8], mut decode: impl FnMut(&Trace<'_>, u64, &mut Said)) {
-    let switches: Vec<_> =
-        (0..4).map(|at| Switch { time: at << 14, space: (at != 2).then_some(Space(at as u32)) }).collect();
+    let switches: Vec<_> = (0..4)
+        .map(|at| Switch {
+            time: at << 14,
+            space: (at != 2).then_some(Space(at as u32)),
+            guest: (at % 2 == 1).then_some(Space(4)),
+        })
+        .collect();
     let said: Vec<Said> = [(u64::MAX, usize::MAX), (0, 7), (100, 1)]
         .into_iter()
         .map(|(size, piece)| {

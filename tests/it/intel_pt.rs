@@ -117,11 +117,18 @@ fn branches(path: &Path) -> Branches {
     all
 }
 
+/// The kernel of a recording, by its name.
+fn kernel_of(input: &Path) -> PathBuf {
+    let name = input.file_stem().unwrap().to_string_lossy();
+    let is_host = ["hypervisor", "vm", "vm-kernel", "merged", "host"].contains(&&*name);
+    let kernel = if is_host { "vmlinux-kvm" } else { "vmlinux" };
+    root().join("tests/data/trace/root/opt/perfx/trace").join(kernel)
+}
+
 /// Runs `inject` with the code of the recordings.
 fn inject(letters: &str, threads: &str, input: &Path, output: &Path) -> Ran {
     let root = root().join("tests/data/trace/root");
-    let kernel = if input.ends_with("hypervisor.data") { "vmlinux-kvm" } else { "vmlinux" };
-    let vmlinux = root.join("opt/perfx/trace").join(kernel);
+    let vmlinux = kernel_of(input);
     let letters = format!("--itrace={letters}");
     perfx(args![
         "inject",
@@ -446,6 +453,141 @@ fn a_guest_is_not_taken_for_the_host_and_is_told() {
     assert!(code.is_empty(), "{code}");
 }
 
+/// With the records of the guest in the recording, as `perfx merge` puts them there, its code is decoded, too.
+#[test]
+fn a_guest_whose_records_are_there_is_decoded() {
+    let (data, folder) = (root().join("tests/data/trace"), temp());
+    let path = |name: &str| folder.path().join(name);
+    // The kernel of the guest, in the places of perf's cache.
+    let cached = path("cache/.build-id/c3");
+    fs::create_dir_all(&cached).unwrap();
+    let programs = data.join("root/opt/perfx/trace");
+    fs::copy(programs.join("vmlinux"), cached.join("vmlinux")).unwrap();
+    let run = |letters: &str, threads: &str, input: &Path, cache: &Path, output: &Path| {
+        let (letters, vmlinux) = (format!("--itrace={letters}"), programs.join("vmlinux-kvm"));
+        let line = args!["inject", "-f", letters, "-@", threads, "-k", vmlinux, "--root", data.join("root")];
+        perfx([&line[..], &args!["--buildid-dir", cache, "--no-files", input, "-o", output]].concat())
+    };
+    for name in ["vm", "vm-kernel"] {
+        let input = data.join(name).with_extension("data");
+        let text = fs::read_to_string(input.with_extension("truth")).unwrap();
+        let executed: usize = text.trim_end().rsplit(' ').next().unwrap().parse().unwrap();
+        let outputs = ["1", "2"].map(|threads| {
+            let ran = run("i1ie", threads, &input, &path("cache"), &path("out"));
+            assert_eq!(ran.code, Some(0), "{name}: {}", ran.stderr);
+            assert_eq!((samples(&path("out")).len(), errors(&path("out")).len()), (executed, 0), "{name}");
+            run("b", threads, &input, &path("cache"), &path("out")).done().unwrap();
+            fs::read(path("out")).unwrap()
+        });
+        assert!(outputs[0] == outputs[1], "{name}");
+        assert!(branches(&path("out")) == truth(&text), "{name}");
+        // Readers know the guest by the ids of its samples.
+        for reader in [perfx(args!["view", "-F", "tid,machine_pid,vcpu", path("out")])].into_iter().chain(
+            perfs(&["perf-new"]).iter().map(|perf| {
+                perf.run(Stdin::Null, args!["script", "-F", "tid,machine_pid,vcpu", "-i", path("out")])
+            }),
+        ) {
+            let text = reader.text();
+            let lines: Vec<_> = text.lines().map(|line| (line.contains("VM: 1000 VCPU:000"), line)).collect();
+            assert!(lines.iter().filter(|(is_of_guest, _)| *is_of_guest).count() > 400, "{name}");
+            assert!(lines.iter().all(|(is_of_guest, line)| *is_of_guest != line.trim().ends_with("1000")));
+        }
+    }
+    // Only the right kernel is taken for that of the guest.
+    let input = data.join("vm-kernel.data");
+    fs::create_dir(path("none")).unwrap();
+    let ran = run("b", "2", &input, &path("none"), &path("out"));
+    assert_eq!(ran.code, Some(3));
+    let told = "the code of 1 file was not found, of [kernel.kallsyms]_text at ";
+    assert!(ran.stderr.contains(told), "{}", ran.stderr);
+    let told = doctor_shares(&input, &data.join("root"));
+    assert!(told.contains("%  [kernel.kallsyms], build-id c3: "), "{told}");
+}
+
+/// vm.data, taken apart into the recordings of the host and of the guest.
+fn host_and_guest(host: &Path, guest: &Path) {
+    let input = root().join("tests/data/trace/vm.data");
+    let mut recording = Recording::open(input).unwrap();
+    let (endian, features, events) = (recording.endian, recording.features.clone(), recording.events.clone());
+    let mut of_host = RecordingWriter::create(host, &events[..2], endian).unwrap();
+    let mut of_guest = RecordingWriter::create(guest, &events[2..], endian).unwrap();
+    let mut records = recording.records();
+    let mut indexes = 0;
+    while let Some(record) = records.next_record().unwrap() {
+        indexes += usize::from(record.kind() == RecordType::ID_INDEX);
+        if record.is_of_guest() {
+            let mut bytes = record.bytes().to_vec();
+            // The level is in the lowest bits of the header's misc field: 4 and 5 are the kernel and user code of a guest.
+            bytes[4] = if bytes[4] & 7 == 5 { bytes[4] & !7 | 2 } else { bytes[4] & !7 };
+            of_guest.write(&bytes).unwrap();
+        } else if record.kind() != RecordType::ID_INDEX || indexes == 1 {
+            of_host.write_record(&record).unwrap();
+        }
+    }
+    for (feature, section) in features {
+        if !matches!(feature, Feature::AUXTRACE | Feature::BUILD_ID | Feature::EVENT_DESC) {
+            of_host.set_feature(feature, section.clone()).unwrap();
+            of_guest.set_feature(feature, section).unwrap();
+        }
+    }
+    of_host.finish().unwrap();
+    of_guest.finish().unwrap();
+}
+
+#[test]
+fn what_merge_makes_of_a_traced_host_and_its_guest_is_decoded() {
+    let (data, folder) = (root().join("tests/data/trace"), temp());
+    let path = |name: &str| folder.path().join(name);
+    let (programs, input) = (data.join("root"), data.join("vm.data"));
+    host_and_guest(&path("host"), &path("guest"));
+    let guest = format!(
+        "{},pid=1000,offset=0,scale=1,vcpu=0:1000,root={}",
+        path("guest").display(),
+        programs.display()
+    );
+    perfx(args!["merge", path("host"), guest, "-o", path("merged")]).done().unwrap();
+    let [whole, merged, alone] = [&input, &path("merged"), &path("host")].map(|input| {
+        let ran = inject("i1ib", "2", input, &path("guest.out"));
+        (ran.code, samples(&path("guest.out")).len(), branches(&path("guest.out")))
+    });
+    assert_eq!((whole.0, merged.0), (Some(0), Some(0)));
+    assert!(merged == whole);
+    // Without its records, the guest is counted only.
+    assert_eq!(alone.0, Some(3));
+    assert!(alone.2.keys().eq(["1000"]) && alone.2["1000"] == merged.2["1000"]);
+}
+
+/// The times of samples behind the kernel are those that perf estimates, also if the way there has no sample.
+#[test]
+fn view_shows_kernels_and_guests_as_perf_does() {
+    let data = root().join("tests/data/trace");
+    let fields = "comm,pid,tid,time,ip";
+    for perf in perfs(&["perf-new"]) {
+        for (name, letters) in [
+            ("kernel", &["b", "i100i", "i10i", "i1us", "i64ns", "p"][..]),
+            ("vm", &["b", "cr", "i100i", "i1us", "p"]),
+        ] {
+            let (input, root) = (data.join(name).with_extension("data"), data.join("root"));
+            let vmlinux = kernel_of(&input);
+            for letters in letters {
+                let itrace = format!("--itrace={letters}");
+                let fields = match name {
+                    "vm" => format!("{fields},machine_pid,vcpu"),
+                    _ => fields.to_owned(),
+                };
+                let line = args!["script", "-f", "--ns", itrace, "-k", vmlinux, "-F", fields, "-i", input];
+                let Some(theirs) = at_recorded_paths(perf.path(), &line) else { return };
+                let line = args!["view", "--ns", itrace, "--vmlinux", vmlinux, "--no-files", "-F", fields];
+                let ours = perfx([&line[..], &args!["--root", root, input]].concat());
+                let [theirs, ours] = [theirs.text(), ours.text()]
+                    .map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>());
+                assert!(theirs.len() > 4, "{name} {letters}");
+                same_lines(&format!("{} {name} {letters}", perf.name), &theirs, &ours).unwrap();
+            }
+        }
+    }
+}
+
 /// The lines of `doctor` about code that is not found.
 fn doctor_shares(input: &Path, programs: &Path) -> String {
     let vmlinux = programs.join("opt/perfx/trace/vmlinux-kvm");
@@ -761,10 +903,12 @@ fn a_window_of_a_trace_has_the_branches_that_the_whole_has_there() {
     let data = root().join("tests/data/trace");
     let programs = data.join("root");
     // Not cpus: its clock is known a little better with what is in front of the window.
-    for name in ["tasks", "threads", "own-buffers", "schedule", "snapshots", "sampled", "overflow"] {
+    for name in ["tasks", "threads", "own-buffers", "schedule", "snapshots", "sampled", "overflow", "vm"] {
         let input = data.join(name).with_extension("data");
+        let vmlinux = kernel_of(&input);
         let view = |more: &[&str]| {
-            let line = args!["view", "-q", "--no-files", "--root", programs, "--itrace=b", "--ns", input];
+            let line = args!["view", "-q", "--no-files", "--root", programs, "--itrace=b", "--ns"];
+            let line = [&line[..], &args!["--vmlinux", vmlinux, input]].concat();
             let line = line.into_iter().chain(["-F", "time,tid,ip,addr"].map(Into::into));
             let text = perfx(line.chain(more.iter().map(OsString::from))).text();
             text.lines().map(str::to_owned).collect::<Vec<_>>()

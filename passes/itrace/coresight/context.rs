@@ -1,5 +1,7 @@
 //! Holds the constant inputs of decoding CoreSight.
 
+use std::collections::BTreeSet;
+
 use perfx_auxtrace::{Code, CoreSight, Recorded};
 use perfx_format::record::time_conv::TimeConv;
 use perfx_format::{Endian, Event, sample_type as st};
@@ -65,7 +67,7 @@ impl Events {
         let period = options.every.unwrap_or(given).max(1);
         // As in perf, y has no samples, but its period is that of i.
         let options = &ItraceOptions { cycles: false, ..*options };
-        let mut ids = traced.ids(CodeEvents::IDS, all).into_iter();
+        let mut ids = traced.ids(CodeEvents::IDS, BTreeSet::new(), all).into_iter();
         Ok(Events { sampled: CodeEvents::of(options, attr, period, &mut ids), period, clock })
     }
 

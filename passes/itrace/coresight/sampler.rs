@@ -114,7 +114,7 @@ impl Class {
 }
 
 /// A thread that no record names.
-const UNKNOWN: Task = Task { pid: Auxtrace::ANY, tid: Auxtrace::ANY };
+const UNKNOWN: Task = Task { pid: Auxtrace::ANY, tid: Auxtrace::ANY, vcpu: None };
 
 /// The size of an instruction of AArch64, bytes.
 const INSTRUCTION: u64 = 4;
@@ -179,7 +179,8 @@ impl<'c> Sampler<'c> {
             false => space,
         };
         let task = known.and_then(|Space(number)| recorded.tasks.get(number as usize)).copied();
-        let unnamed = space.filter(|_| *is_named).map(|Space(tid)| Task { pid: Auxtrace::ANY, tid });
+        let unnamed =
+            space.filter(|_| *is_named).map(|Space(tid)| Task { pid: Auxtrace::ANY, tid, vcpu: None });
         self.task = task.or(unnamed).unwrap_or(UNKNOWN);
     }
 
@@ -294,7 +295,7 @@ impl<'c> Sampler<'c> {
             cpumode: if code >= cpumode::KERNEL_START { cpumode::KERNEL } else { cpumode::USER },
             pid: self.task.pid,
             tid: self.task.tid,
-            id: event.id,
+            id: event.ids.host,
             cpu: self.cpu,
             branches,
             callchain: &callchain,
@@ -394,7 +395,7 @@ impl<'c> Sampler<'c> {
     fn event(&mut self, event: Event, made: &mut impl Samples) {
         self.execute(made);
         match event {
-            Event::Begin { ip } | Event::Resumed { ip } => self.begin(ip, made),
+            Event::Begin { ip, .. } | Event::Resumed { ip } => self.begin(ip, made),
             Event::Sync { ip: Some(ip), .. } if self.last.is_none() && self.branch.is_none() => {
                 self.begin(ip, made);
             }

@@ -77,7 +77,8 @@ impl Events {
         let config = recorded.tracer.event_config;
         let has = |bit: u64| config & bit != 0;
         let recorded_events = (has(PtInfo::POWER), has(PtInfo::EVENT_TRACE), info.has_event_trace);
-        let mut ids = traced.ids(CodeEvents::IDS + RareEvents::IDS, all).into_iter();
+        let vcpus = recorded.tasks.iter().filter_map(|task| task.vcpu).collect();
+        let mut ids = traced.ids(CodeEvents::IDS + RareEvents::IDS, vcpus, all).into_iter();
         Ok(Events {
             sampled: CodeEvents::of(options, attr, sample_period, &mut ids),
             rare: RareEvents::of(options, attr, recorded_events, &mut ids),

@@ -5,7 +5,7 @@ use perfx_format::{Attr, sample_type as st};
 use perfx_trace::intel_pt::Power;
 
 use crate::itrace::code_events::add_history;
-use crate::itrace::events::{Decoded, INSTRUCTIONS};
+use crate::itrace::events::{Decoded, EventIds, INSTRUCTIONS};
 use crate::itrace::flow::with_word;
 use crate::itrace::options::ItraceOptions;
 
@@ -35,7 +35,7 @@ impl RareEvents {
         options: &ItraceOptions,
         common: Attr,
         (has_power, has_control, has_flag): (bool, bool, bool),
-        ids: &mut impl Iterator<Item = u64>,
+        ids: &mut impl Iterator<Item = EventIds>,
     ) -> RareEvents {
         let mut event = |is_selected: bool, name: &str, config: Option<u64>| {
             let mut attr = common;
@@ -47,7 +47,7 @@ impl RareEvents {
                 attr.type_ = synth::TYPE;
                 attr.sample_type |= st::RAW;
             }
-            is_selected.then(|| Some(Decoded { name: name.to_owned(), id: ids.next()?, attr })).flatten()
+            is_selected.then(|| Some(Decoded { name: name.to_owned(), ids: ids.next()?, attr })).flatten()
         };
         let power = options.power && has_power;
         RareEvents {

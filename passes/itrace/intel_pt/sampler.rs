@@ -20,7 +20,7 @@ use super::cycles::{Counted, Counts as Kinds, Cycles};
 use super::events::{Events, Period};
 use super::stacks::Stacks;
 use crate::itrace::events::Decoded;
-use crate::itrace::flow::{INTERRUPTED, depth_words, flow, is_jump, with_word};
+use crate::itrace::flow::{INTERRUPTED, LEFT_GUEST, depth_words, flow, is_jump, with_word};
 use crate::itrace::losses::Counts;
 use crate::itrace::others::History;
 use crate::itrace::parts::{self, Entry, Notes, Samples};
@@ -483,8 +483,12 @@ impl<'c> Sampler<'c> {
         let period = total.wrapping_sub(std::mem::replace(&mut self.sampled, total));
         if let Some(event) = &self.events.sampled.instructions {
             let raw = self.raw(flow, 0, Kinds::Instructions, total);
-            let sample =
-                NewSample { ip, period, raw: &self.raw_at(&raw, ip), ..self.new_sample(event.id, ip) };
+            let sample = NewSample {
+                ip,
+                period,
+                raw: &self.raw_at(&raw, ip),
+                ..self.new_sample(event.ids.of(self.task.vcpu), ip)
+            };
             self.push_with_history(sample, event, made);
         }
         if let Some(event) = &self.events.sampled.cycles
@@ -492,7 +496,12 @@ impl<'c> Sampler<'c> {
         {
             let raw = raw(flow | self.state_flow(flow, total), 0, counted);
             let raw = self.raw_at(&raw, ip);
-            let sample = NewSample { ip, period: counted.cycles, raw: &raw, ..self.new_sample(event.id, ip) };
+            let sample = NewSample {
+                ip,
+                period: counted.cycles,
+                raw: &raw,
+                ..self.new_sample(event.ids.of(self.task.vcpu), ip)
+            };
             self.push_with_history(sample, event, made);
         }
     }
@@ -561,7 +570,11 @@ impl<'c> Sampler<'c> {
     /// Adds a sample of an event that is neither a branch nor an instruction.
     fn rare(&mut self, event: Option<&Decoded>, ip: u64, raw: &[u32], made: &mut impl Samples) {
         if let Some(event) = event {
-            self.push_with_history(NewSample { ip, raw, ..self.new_sample(event.id, ip) }, event, made);
+            self.push_with_history(
+                NewSample { ip, raw, ..self.new_sample(event.ids.of(self.task.vcpu), ip) },
+                event,
+                made,
+            );
         }
     }
 
@@ -574,7 +587,7 @@ impl<'c> Sampler<'c> {
             self.estimate(from, to, made);
             if let Some(event) = &self.events.rare.flag {
                 let raw = with_word(u32::from(on) | VIA_BRANCH, to);
-                let sample = self.new_sample(event.id, if from != 0 { from } else { to });
+                let sample = self.new_sample(event.ids.of(self.task.vcpu), if from != 0 { from } else { to });
                 self.push_with_history(NewSample { ip: from, raw: &raw, ..sample }, event, made);
             }
         }
@@ -697,7 +710,7 @@ impl<'c> Sampler<'c> {
     fn push_branch(&mut self, (ip, addr): (u64, u64), raw: &[u32], event: &Decoded, made: &mut impl Samples) {
         self.count(self.task.tid);
         let code = if ip != 0 { ip } else { addr };
-        let likeness = (self.task, level(code), raw.len());
+        let likeness = (self.task, self.level(code), raw.len());
         let varied = Varied { ip, time: self.time, addr, period: 1, raw };
         if self.last_branch.as_ref().is_none_or(|(last, _)| *last != likeness) {
             let stencil = self.stencil(varied, code, event);
@@ -712,7 +725,7 @@ impl<'c> Sampler<'c> {
     /// A sample of a branch; `code` is an address that tells the level.
     fn new_branch<'r>(&self, varied: Varied<'r, u32>, code: u64, event: &Decoded) -> NewSample<'r> {
         let Varied { ip, addr, period, raw, .. } = varied;
-        NewSample { ip, addr, period, raw, ..self.new_sample(event.id, code) }
+        NewSample { ip, addr, period, raw, ..self.new_sample(event.ids.of(self.task.vcpu), code) }
     }
 
     #[cold]
@@ -739,13 +752,24 @@ impl<'c> Sampler<'c> {
     /// The parts of a sample that do not depend on its kind; `code` is an address that tells the level.
     fn new_sample(&self, id: u64, code: u64) -> NewSample<'static> {
         NewSample {
-            cpumode: level(code),
+            cpumode: self.level(code),
             pid: self.task.pid,
             tid: self.task.tid,
             time: self.time,
             id,
             cpu: self.cpu,
             ..NewSample::default()
+        }
+    }
+
+    /// The level at which code at an address runs.
+    #[inline(always)]
+    fn level(&self, code: u64) -> u16 {
+        match (code >= cpumode::KERNEL_START, self.task.vcpu) {
+            (true, None) => cpumode::KERNEL,
+            (false, None) => cpumode::USER,
+            (true, Some(_)) => cpumode::GUEST_KERNEL,
+            (false, Some(_)) => cpumode::GUEST_USER,
         }
     }
 
@@ -799,7 +823,12 @@ impl<'c> Sampler<'c> {
         }
         let rare = &self.events.rare;
         match event {
-            Event::Begin { ip } | Event::Resumed { ip } => {
+            Event::Begin { ip, is_exchange: true } => {
+                self.change_flag(0, ip, made);
+                let flow = if self.task.vcpu.is_some() { flow(Kind::GuestEntry) } else { LEFT_GUEST };
+                self.branch((0, 0), ip, 0, (Class::Call, flow), made);
+            }
+            Event::Begin { ip, is_exchange: false } | Event::Resumed { ip } => {
                 self.change_flag(0, ip, made);
                 self.stacks.call(ip, || Change::Begin, false);
                 self.branch((0, 0), ip, 0, (Class::Begin, FlowFlags::BRANCH | FlowFlags::BEGIN), made);
@@ -808,7 +837,16 @@ impl<'c> Sampler<'c> {
                 self.sampled = self.instructions.wrapping_sub(1);
                 self.instruction(ip, self.instructions, 0, made);
             }
-            Event::End { ip, block, to } => {
+            Event::End { ip, block, exchange: Some(to), .. } => {
+                self.change_flag(ip, to, made);
+                self.estimate(ip, to, made);
+                let (behind, flow) = match block.map(|block| &blocks[block]) {
+                    Some(block) => (block.next, flow(block.kind)),
+                    None => (ip, LEFT_GUEST),
+                };
+                self.branch((ip, behind), 0, 0, (Class::Call, flow), made);
+            }
+            Event::End { ip, block, to, exchange: None } => {
                 self.change_flag(ip, to.unwrap_or(0), made);
                 self.ended = to.unwrap_or(ip);
                 let class = block.map_or(Class::End, |block| Class::of(blocks[block].kind));
@@ -962,11 +1000,6 @@ fn raw(flow: u32, behind: u64, Counted { instructions, cycles }: Counted) -> [u3
     [flow, behind.0, behind.1, instructions.0, instructions.1, cycles.0, cycles.1]
 }
 
-/// The level at which code at an address runs.
-fn level(code: u64) -> u16 {
-    if code >= cpumode::KERNEL_START { cpumode::KERNEL } else { cpumode::USER }
-}
-
 /// True if a packet says where a branch goes, or whether it is taken.
 fn needs_packet(kind: Kind) -> bool {
     !matches!(kind, Kind::Jump | Kind::Call | Kind::Next | Kind::NoCode | Kind::BadCode)
@@ -977,10 +1010,17 @@ const DATA_WORDS: usize = 4;
 const MOST_DATA: usize = 64;
 
 /// A thread that no record names.
-const UNKNOWN: Task = Task { pid: Auxtrace::ANY, tid: Auxtrace::ANY };
+const UNKNOWN: Task = Task { pid: Auxtrace::ANY, tid: Auxtrace::ANY, vcpu: None };
 
 /// A record of an error in a trace, with perf's code and words for it.
-fn error(reason: Reason, cpu: u32, Task { pid, tid }: Task, ip: u64, time: u64, endian: Endian) -> Vec<u8> {
+fn error(
+    reason: Reason,
+    cpu: u32,
+    Task { pid, tid, .. }: Task,
+    ip: u64,
+    time: u64,
+    endian: Endian,
+) -> Vec<u8> {
     let (code, message) = match reason {
         Reason::Overflow => (7, "Overflow packet"),
         Reason::BadPacket | Reason::CutPacket => (3, "Bad packet"),
@@ -993,6 +1033,6 @@ fn error(reason: Reason, cpu: u32, Task { pid, tid }: Task, ip: u64, time: u64, 
 
 /// The record of data that the kernel lost.
 pub(super) fn lost(lost: &perfx_auxtrace::Lost, endian: Endian) -> Vec<u8> {
-    let perfx_auxtrace::Lost { time, cpu, task: Task { pid, tid } } = *lost;
+    let perfx_auxtrace::Lost { time, cpu, task: Task { pid, tid, .. } } = *lost;
     AuxtraceError { code: 8, cpu, pid, tid, ip: 0, time, message: "Lost trace data" }.write(endian)
 }

@@ -1,7 +1,7 @@
 //! Notes what was decoded of a part, in a few bytes for each step or path, until all that is in front of it is known.
 
 use perfx_auxtrace::Part;
-use perfx_trace::{Blocks, Event, PathId, Point, Sink, Space, Step};
+use perfx_trace::{Blocks, Event, PathId, Point, Sink, Space, Step, each_step};
 
 use super::spool::Spool;
 
@@ -126,6 +126,10 @@ impl Sink for Log<'_> {
     fn path(&mut self, blocks: &Blocks, point: &Point, id: PathId) {
         self.make_room(blocks);
         let path = blocks.path(id);
+        if path.leaves_kernel {
+            // Samples behind it have the time that is estimated there, also if it has none itself.
+            return each_step(self, blocks, point, id);
+        }
         let lead = usize::from(path.lead);
         self.at(if lead > 0 { point.time } else { self.time }, point.space);
         if lead < path.len() && self.is_new(point.now) {

@@ -23,7 +23,8 @@ impl Skip {
         counting: impl IntoIterator<Item = &'e Decoded>,
         endian: Endian,
     ) -> Skip {
-        let counting = counting.into_iter().map(|event| (event.id, Layout::new(&event.attr))).collect();
+        let ids = |event: &'e Decoded| event.ids.all().map(|id| (id, Layout::new(&event.attr)));
+        let counting = counting.into_iter().flat_map(ids).collect();
         Skip { left: count, counting, periods: HashMap::new(), endian }
     }
 

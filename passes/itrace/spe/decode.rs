@@ -93,7 +93,7 @@ impl Samples {
                 tid: traced.tid,
                 time: context.conv.map_or(0, |conv| conv.time(record.timestamp.unwrap_or(0))),
                 addr: addr.unwrap_or(0),
-                id: event.id,
+                id: event.ids.host,
                 cpu: traced.cpu,
                 period: events.period,
                 branches: [branches, &[]],

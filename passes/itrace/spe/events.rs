@@ -1,5 +1,7 @@
 //! Makes the events of decoded samples, with perf's names, and selects those that a record has.
 
+use std::collections::BTreeSet;
+
 use perfx_format::sample::BRANCH_HW_INDEX;
 use perfx_format::spe::{SpeRecord, events};
 use perfx_format::{Event, sample_type as st};
@@ -122,15 +124,15 @@ impl Events {
         attr.sample_type |= st::IP | st::TID | st::PERIOD | st::DATA_SRC | st::WEIGHT | st::ADDR;
         attr.sample_type |= if has_time { st::TIME } else { 0 };
         let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(|kind| kind.is_selected(options)).collect();
-        let ids = traced.ids(kinds.len(), recorded);
-        let kinds = kinds.into_iter().zip(ids).map(|(kind, id)| {
+        let ids = traced.ids(kinds.len(), BTreeSet::new(), recorded);
+        let kinds = kinds.into_iter().zip(ids).map(|(kind, ids)| {
             let mut attr = attr;
             if options.stack > 0 && kind >= Kind::Branch {
                 attr.sample_type |= st::BRANCH_STACK;
                 attr.branch_sample_type = BRANCH_HW_INDEX;
             }
             attr.config = if kind == Kind::Instructions { INSTRUCTIONS } else { 0 };
-            (kind, Decoded { name: kind.name().into(), id, attr })
+            (kind, Decoded { name: kind.name().into(), ids, attr })
         });
         Ok(Events { kinds: kinds.collect(), period, stack: options.stack, has_time })
     }

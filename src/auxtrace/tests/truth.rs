@@ -10,6 +10,7 @@ use std::sync::{Condvar, Mutex};
 use build_id::{Object, RecordedOn};
 use perfx_auxtrace::{Code, Known, Part, Recorded, Survey, UNIT, Work, decode};
 use perfx_format::read::Recording;
+use perfx_model::address_space::Machine;
 use perfx_trace::{Blocks, Event, Point, Sink, Space, Step};
 use symbols::{KernelFile, Sources};
 
@@ -27,6 +28,8 @@ fn open(name: &str) -> (Recorded, Code) {
     }
     assert!(survey.is_pt() && !survey.is_empty());
     let mut recorded = survey.done(&stored, &events).unwrap();
+    let root = folder().join("root");
+    let kernels = root.join("opt/perfx/trace");
     let known = recorded.dsos().map(|(dso, ..)| {
         let path = PathBuf::from(String::from_utf8_lossy(&dso.name).into_owned());
         let object = match &*dso.name {
@@ -34,14 +37,24 @@ fn open(name: &str) -> (Recorded, Code) {
             _ if dso.kernel => Object::Kernel,
             _ => Object::File { path, inode: None, pid: None },
         };
-        Some(Known { object, id: None })
+        let file = match &object {
+            Object::File { path, .. } => root.join(path.strip_prefix("/").unwrap()),
+            _ => kernels.join("vmlinux"),
+        };
+        // The files of guests are found by build-id alone.
+        let is_of_guest = dso.machine != Machine::Host;
+        let id = is_of_guest.then(|| build_id::of_file(&file).unwrap().unwrap());
+        Some(Known { object, id })
     });
     let known = known.collect();
-    let root = folder().join("root");
-    let vmlinux = KernelFile::Vmlinux(root.join("opt/perfx/trace/vmlinux"));
-    let sources = Sources::new(false, &[root], &[], &RecordedOn::default()).with_kernel(Some(vmlinux));
+    let sources = |kernel: &str| {
+        let vmlinux = KernelFile::Vmlinux(kernels.join(kernel));
+        let sources = Sources::new(false, std::slice::from_ref(&root), &[], &RecordedOn::default());
+        sources.with_kernel(Some(vmlinux))
+    };
+    let kernel = if name.starts_with("vm") { "vmlinux-kvm" } else { "vmlinux" };
     let clock = recorded.clock();
-    let code = Code::new(&mut recorded, clock, known, sources, None);
+    let code = Code::new(&mut recorded, clock, known, (sources(kernel), sources("vmlinux")), None);
     (recorded, code)
 }
 
@@ -81,7 +94,7 @@ impl Sink for Branches {
 
     fn event(&mut self, _blocks: &Blocks, point: &Point, event: Event) {
         match event {
-            Event::Begin { ip } | Event::Resumed { ip } => self.push(point, 0, ip),
+            Event::Begin { ip, .. } | Event::Resumed { ip } => self.push(point, 0, ip),
             Event::End { ip, .. } => self.push(point, ip, 0),
             Event::Interrupt { from, to, .. } => self.push(point, from, to),
             _ => {}
@@ -137,6 +150,8 @@ fn each_recording_decodes_to_its_truth_on_any_number_of_threads() {
         "threads",
         "kernel",
         "snapshots",
+        "vm",
+        "vm-kernel",
     ];
     for name in names {
         let flow = flow(name, 1);

@@ -19,12 +19,13 @@ impl FlowFlags {
     pub const END: u32 = 1 << 9;
     pub const IN_TRANSACTION: u32 = 1 << 10;
     pub const GUEST_ENTRY: u32 = 1 << 11;
+    pub const GUEST_EXIT: u32 = 1 << 12;
     pub const INTERRUPTS_OFF: u32 = 1 << 13;
     pub const TOGGLES_INTERRUPTS: u32 = 1 << 14;
 }
 
 /// The names of combinations.
-const NAMES: [(u32, &str); 13] = [
+const NAMES: [(u32, &str); 14] = [
     (FlowFlags::BRANCH | FlowFlags::CALL, "call"),
     (FlowFlags::BRANCH | FlowFlags::RETURN, "return"),
     (FlowFlags::BRANCH | FlowFlags::CONDITIONAL, "jcc"),
@@ -37,6 +38,7 @@ const NAMES: [(u32, &str); 13] = [
     (FlowFlags::BRANCH | FlowFlags::CALL | FlowFlags::ASYNC | FlowFlags::INTERRUPT, "hw int"),
     (FlowFlags::BRANCH | FlowFlags::ABORT, "tx abrt"),
     (FlowFlags::BRANCH | FlowFlags::CALL | FlowFlags::GUEST_ENTRY, "vmentry"),
+    (FlowFlags::BRANCH | FlowFlags::CALL | FlowFlags::ASYNC | FlowFlags::GUEST_EXIT, "vmexit"),
     (0, ""),
 ];
 

@@ -39,8 +39,13 @@ impl TaskChange {
         RecordType::SWITCH_CPU_WIDE,
     ]);
 
-    /// What a record says.
+    /// What a record says of the host.
     pub fn of(record: &Record<'_>, layouts: &Layouts) -> Option<TaskChange> {
+        if record.is_of_guest() { None } else { TaskChange::of_any(record, layouts) }
+    }
+
+    /// What a record says of the host, or of a guest: the CPU is that of the host.
+    pub fn of_any(record: &Record<'_>, layouts: &Layouts) -> Option<TaskChange> {
         if !matches!(record.kind(), RecordType::SWITCH | RecordType::SWITCH_CPU_WIDE) {
             return named_task(record).map(|(pid, tid)| TaskChange::Belongs { pid, tid });
         }

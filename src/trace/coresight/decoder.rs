@@ -428,7 +428,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         if !self.flow.is_known() {
             self.flow.set_ip(Some(ip));
             if !self.is_lost {
-                self.event(Event::Begin { ip });
+                self.event(Event::Begin { ip, is_exchange: false });
             } else if sync == Sync::None {
                 self.event(Event::Resumed { ip });
             }
@@ -460,12 +460,14 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
                     let time = self.held.time.take();
                     self.apply_time(time);
                 }
-                self.event(Event::End { ip, block, to: None });
+                self.event(Event::End { ip, block, to: None, exchange: None });
             }
-            Waiting::Handler(ip) => self.event(Event::End { ip, block: None, to: None }),
+            Waiting::Handler(ip) => {
+                self.event(Event::End { ip, block: None, to: None, exchange: None });
+            }
             Waiting::None => {
                 if let Some(ip) = self.flow.ip() {
-                    self.event(Event::End { ip, block: None, to: None });
+                    self.event(Event::End { ip, block: None, to: None, exchange: None });
                 }
             }
         }
@@ -556,7 +558,10 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         }
         if !self.flow.is_known() {
             self.flow.set_ip(Some(ip));
-            self.event(if self.is_lost { Event::Resumed { ip } } else { Event::Begin { ip } });
+            self.event(match self.is_lost {
+                true => Event::Resumed { ip },
+                false => Event::Begin { ip, is_exchange: false },
+            });
             self.is_lost = false;
         }
         self.atoms(Atoms { bits: 1, count: 1 });

@@ -93,7 +93,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         near: 0x1234,
         ..intel_pt::Config::default()
     };
-    let trace = Trace::new(vec![&bytes], vec![Switch { time: 0, space: Some(Space(pid)) }]);
+    let trace = Trace::new(vec![&bytes], vec![Switch { time: 0, space: Some(Space(pid)), guest: None }]);
     let mut decoder = intel_pt::Decoder::new(&maps, config);
     let start = Instant::now();
     let units = intel_pt::units(&trace, &config, 32 << 10);

@@ -46,7 +46,7 @@ impl<I: Image> Decoder<I> {
     pub fn decode<S: Sink>(&mut self, trace: &Trace<'_>, unit: &Unit, sink: &mut S) {
         let past = unit.past.clone();
         let is_in_guest = past.schedule.is_in_guest;
-        self.flow.reset(64, past.schedule.space, past.clock.now);
+        self.flow.reset(64, past.schedule.space(), past.clock.now);
         self.flow.point.time = past.clock.flow;
         let mut reader = Reader {
             flow: &mut self.flow,
@@ -133,7 +133,7 @@ struct Reader<'a, I, S> {
     /// The last address in a packet, and whether tracing is on there, if the code is not decoded.
     told: Option<u64>,
     is_on: bool,
-    /// A guest runs: the flow is lost.
+    /// A guest runs. If its code is not known, the flow is lost.
     is_in_guest: bool,
     /// The FUP packet of an interrupt, and whether it may also be something else.
     interrupted: Option<Interrupted>,
@@ -179,7 +179,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
                     self.past.read_target(ip, trace);
                     self.tip(Some(ip));
                     self.flow.point.time = self.past.clock.flow;
-                    self.flow.set_space(self.past.schedule.space);
+                    self.flow.set_space(self.past.schedule.space());
                     continue;
                 }
             }
@@ -201,7 +201,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
             self.read_one(packet);
             self.past.end(&packet);
             self.flow.point.time = self.past.clock.flow;
-            self.flow.set_space(self.past.schedule.space);
+            self.flow.set_space(self.past.schedule.space());
             if matches!(packet, Packet::Bad | Packet::Cut) {
                 let Some(next) = behind_damage(trace, offset) else { return };
                 packets = next;
@@ -384,7 +384,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
     #[inline(always)]
     fn tip(&mut self, ip: Option<u64>) {
         let Some(ip) = ip else { return self.fault(Reason::NoAddress) };
-        if self.is_of_guest(ip) {
+        if self.is_elsewhere(ip) {
             return;
         }
         if !self.flow.is_known() {
@@ -416,23 +416,29 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         self.follow(self.bits, count);
     }
 
-    /// True if the address is that of a guest, which may be the first one.
+    /// Takes in whether `ip`, which comes next, is in a guest. True if nothing more is to be done: that guest is not decoded, or
+    /// execution has gone over to a guest or back.
     #[inline(always)]
-    fn is_of_guest(&mut self, ip: u64) -> bool {
+    fn is_elsewhere(&mut self, ip: u64) -> bool {
         let was_in_guest = std::mem::replace(&mut self.is_in_guest, self.past.schedule.is_in_guest);
-        if self.is_in_guest && !was_in_guest {
-            self.enter_guest(ip);
+        match (was_in_guest, self.is_in_guest) {
+            (false, false) => false,
+            (true, true) => self.past.schedule.is_hidden(),
+            (false, true) => self.enter_guest(ip),
+            (true, false) => self.leave_guest(ip),
         }
-        self.is_in_guest
     }
 
     /// The branch that comes next enters a guest at `ip`.
     #[cold]
-    fn enter_guest(&mut self, ip: u64) {
+    fn enter_guest(&mut self, ip: u64) -> bool {
         if self.flow.is_known() {
             let left = match self.flow.run(self.sink) {
                 _ if self.is_interrupted() || self.count > 0 => Err(Reason::UnexpectedPacket),
-                Ok(Kind::GuestEntry) => self.flow.run_out(None, self.past.clock.now, self.sink),
+                Ok(Kind::GuestEntry) => {
+                    let goes_on = Some(ip).filter(|_| !self.past.schedule.is_hidden());
+                    self.flow.run_over((None, goes_on), self.past.clock.now, self.sink)
+                }
                 Ok(_) => Err(Reason::Mismatch),
                 Err(reason) => Err(reason),
             };
@@ -440,10 +446,74 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
                 self.fault(reason);
             }
         }
+        if self.past.schedule.is_hidden() {
+            self.hide(ip);
+        } else {
+            self.exchange(ip);
+        }
+        true
+    }
+
+    /// The host goes on at `ip` behind a guest. False if the flow was not known in that.
+    #[cold]
+    fn leave_guest(&mut self, ip: u64) -> bool {
+        let is_quick = self.config.walk != Walk::Code;
+        match self.interrupted.take() {
+            Some(interrupted) if self.flow.is_known() || is_quick => {
+                self.arrive();
+                self.control(interrupted);
+                self.end(interrupted.from, None, Some(ip));
+                self.exchange(ip);
+                true
+            }
+            _ => {
+                if self.flow.is_known() {
+                    self.fault(Reason::UnexpectedPacket);
+                }
+                self.flow.set_space(self.past.schedule.space());
+                false
+            }
+        }
+    }
+
+    /// Execution has gone over to a guest, or back to its host, where it goes on at `ip`.
+    fn exchange(&mut self, ip: u64) {
+        self.arrive();
+        self.flow.set_space(self.past.schedule.space());
+        if self.config.walk == Walk::Code {
+            self.flow.set_bits(self.address_bits);
+            self.flow.set_ip(Some(ip));
+        }
+        self.changes_flag();
+        self.event(Event::Begin { ip, is_exchange: true });
+        (self.is_lost, self.count, self.interrupted) = (false, 0, None);
+    }
+
+    /// A guest runs at `ip` that is not decoded.
+    fn hide(&mut self, ip: u64) {
         self.arrive();
         self.flow.lose();
         self.event(Event::Fault(Fault { reason: Reason::Guest, ip: Some(ip) }));
         (self.is_lost, self.count, self.interrupted) = (true, 0, None);
+    }
+
+    /// The same of the address at a point of synchronization: `None` if it is in a guest that is not decoded.
+    fn seen(&mut self, ip: Option<u64>) -> Option<u64> {
+        let ip = ip?;
+        let was_in_guest = std::mem::replace(&mut self.is_in_guest, self.past.schedule.is_in_guest);
+        if !self.past.schedule.is_hidden() {
+            return Some(ip);
+        }
+        self.flow.lose();
+        if !was_in_guest {
+            self.hide(ip);
+        }
+        None
+    }
+
+    /// Tracing ends in front of the instruction at `from`.
+    fn end(&mut self, from: u64, to: Option<u64>, exchange: Option<u64>) {
+        self.event(Event::End { ip: from, block: None, to, exchange });
     }
 
     /// Where the code has a conditional branch, the trace has an address.
@@ -470,13 +540,19 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         }
         self.arrive();
         match ip {
-            Some(ip) if self.is_of_guest(ip) => {}
             Some(ip) => {
+                let was_in_guest = self.is_in_guest;
+                if self.seen(Some(ip)).is_none() {
+                    return;
+                }
+                if self.is_in_guest != was_in_guest {
+                    self.flow.set_space(self.past.schedule.space());
+                }
                 self.is_lost = false;
                 self.flow.set_bits(self.address_bits);
                 self.flow.set_ip(Some(ip));
                 self.changes_flag();
-                self.event(Event::Begin { ip });
+                self.event(Event::Begin { ip, is_exchange: false });
             }
             None => self.fault(Reason::NoAddress),
         }
@@ -490,7 +566,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         } else if let Some(interrupted) = self.interrupted.take() {
             self.arrive();
             self.control(interrupted);
-            self.event(Event::End { ip: interrupted.from, block: None, to });
+            self.end(interrupted.from, to, None);
         } else if self.count > 0 {
             self.fault(Reason::UnexpectedPacket);
         } else {
@@ -517,7 +593,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
             self.arrive();
             return self.events(bound, Some(ip));
         }
-        if self.is_in_guest {
+        if self.past.schedule.is_hidden() {
             self.arrive();
             return self.events(bound, None);
         }
@@ -674,14 +750,9 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
     }
 
     fn psb_end(&mut self) {
-        let mut ip = self.psb_ip.take();
-        self.is_lost = false;
-        if let Some(address) = ip.filter(|_| self.past.schedule.is_in_guest || self.is_in_guest) {
-            self.flow.lose();
-            let is_of_guest = self.is_of_guest(address);
-            ip = ip.filter(|_| !is_of_guest);
-            self.is_lost = is_of_guest;
-        }
+        let address = self.psb_ip.take();
+        let ip = self.seen(address);
+        self.is_lost = address.is_some() && ip.is_none();
         if self.config.branches {
             self.flow.set_bits(self.address_bits);
             self.flow.set_ip(ip);

@@ -2,12 +2,14 @@
 //! where decoding began.
 
 use super::packet::Packet;
-use crate::image::{Space, Switch};
+use crate::image::{Space, Switch, is_user};
 
 /// The address space between two packets.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Schedule {
-    pub(super) space: Option<Space>,
+    host: Option<Space>,
+    /// That of the guest, if it is known.
+    guest: Option<Space>,
     /// The number of switches that have taken effect.
     done: usize,
     /// True if the last address is one of user code.
@@ -39,6 +41,18 @@ impl Schedule {
         }
     }
 
+    /// The address space that is current. A guest whose own is not known has that of the host: no code is decoded there.
+    #[inline(always)]
+    pub(super) fn space(&self) -> Option<Space> {
+        if self.is_in_guest { self.guest.or(self.host) } else { self.host }
+    }
+
+    /// True if a guest runs whose code is not known.
+    #[inline(always)]
+    pub(super) fn is_hidden(&self) -> bool {
+        self.is_in_guest && self.guest.is_none()
+    }
+
     /// What [`Schedule::read`] does with a TIP packet.
     #[inline(always)]
     pub(super) fn target(&mut self, ip: u64) {
@@ -53,13 +67,8 @@ impl Schedule {
             && next.time <= now
             && !self.is_in_user
         {
-            self.space = next.space;
+            (self.host, self.guest) = (next.space, next.guest);
             self.done += 1;
         }
     }
-}
-
-/// True for an address of user code.
-fn is_user(ip: u64) -> bool {
-    ip.cast_signed() >= 0
 }

@@ -28,9 +28,9 @@ struct Visits<'a, 't> {
 }
 
 impl Visits<'_, '_> {
-    /// A packet tells an address. Those of a guest are not of the code that is searched for.
+    /// A packet tells an address. Those of a guest that is not decoded are not of the code that is searched for.
     fn at(&self, ip: u64) -> Told {
-        if self.past.schedule.is_in_guest { Told::End } else { Told::At(ip) }
+        if self.past.schedule.is_hidden() { Told::End } else { Told::At(ip) }
     }
 }
 
@@ -40,7 +40,7 @@ impl Reader for Visits<'_, '_> {
     }
 
     fn now(&self) -> (Option<Space>, u64) {
-        (self.past.schedule.space, self.past.clock.now)
+        (self.past.schedule.space(), self.past.clock.now)
     }
 
     fn read(&mut self) -> Option<Told> {

@@ -63,7 +63,7 @@ fn tsc(value: u8) -> [u8; 8] {
 }
 
 fn always() -> Vec<Switch> {
-    vec![Switch { time: 0, space: Some(SPACE) }]
+    vec![Switch { time: 0, space: Some(SPACE), guest: None }]
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn a_path_is_not_taken_through_code_that_has_changed() {
 #[test]
 fn the_code_of_one_process_is_not_used_for_an_unknown_one() {
     let code = Code { before: &[0x90, 0x75, 0xfd], after: &[], change: u64::MAX };
-    let switches = [always(), vec![Switch { time: 5, space: None }]].concat();
+    let switches = [always(), vec![Switch { time: 5, space: None, guest: None }]].concat();
     let bytes = [&tsc(1)[..], &BEGIN, &[TAKEN; 2], &[0x0d], &tsc(5), &BEGIN, &[TAKEN; 2]].concat();
     let found = decode(&code, switches, &bytes);
     assert_eq!(found.instructions, 12 * 2);

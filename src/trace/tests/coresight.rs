@@ -62,7 +62,7 @@ fn open(name: &str) -> (Maps, Vec<Written>) {
         } else if let Some(aux) = Auxtrace::of(&record) {
             let switches = match aux.tid {
                 Auxtrace::ANY => Vec::new(),
-                tid => vec![Switch { time: 0, space: Some(Space(tid)) }],
+                tid => vec![Switch { time: 0, space: Some(Space(tid)), guest: None }],
             };
             let streams = match is_raw {
                 true => vec![(0x10, record.payload().to_vec())],
@@ -120,7 +120,7 @@ impl Sink for Collect {
 
     fn event(&mut self, _blocks: &Blocks, point: &Point, event: Event) {
         match event {
-            Event::Begin { ip } | Event::Resumed { ip } => self.branch(point, 0, ip),
+            Event::Begin { ip, .. } | Event::Resumed { ip } => self.branch(point, 0, ip),
             Event::End { to: None, .. } => self.branch(point, self.last, 0),
             Event::Interrupt { to, .. } => self.branch(point, self.last, to),
             Event::Fault(fault) => {

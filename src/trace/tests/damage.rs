@@ -26,7 +26,7 @@ impl Sink for List {
     fn event(&mut self, _blocks: &Blocks, point: &Point, event: Event) {
         self.events.push(event);
         match event {
-            Event::Begin { ip } | Event::Resumed { ip } => self.branches.push((point.offset, 0, ip)),
+            Event::Begin { ip, .. } | Event::Resumed { ip } => self.branches.push((point.offset, 0, ip)),
             Event::End { ip, to, .. } => self.branches.push((point.offset, ip, to.unwrap_or(0))),
             Event::Interrupt { from, to, .. } => self.branches.push((point.offset, from, to)),
             Event::Fault(fault) => self.faults.push((point.offset, fault.reason)),
@@ -128,7 +128,7 @@ fn a_damaged_trace_is_decoded_the_same_however_it_is_cut() {
         };
         list.events.iter().map(numbered).collect()
     };
-    for name in ["pebs", "hypervisor", "events", "rare", "paging"] {
+    for name in ["pebs", "hypervisor", "vm", "events", "rare", "paging"] {
         let traced = open(name);
         let whole = &first(&traced).bytes;
         for round in 0..200 {

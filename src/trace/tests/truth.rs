@@ -56,7 +56,7 @@ impl Sink for Collect {
 
     fn event(&mut self, _blocks: &Blocks, point: &Point, event: Event) {
         match event {
-            Event::Begin { ip } | Event::Resumed { ip } => self.branch(point, 0, ip),
+            Event::Begin { ip, .. } | Event::Resumed { ip } => self.branch(point, 0, ip),
             Event::End { ip, to, .. } => self.branch(point, ip, to.unwrap_or(0)),
             Event::Interrupt { from, to, .. } => self.branch(point, from, to),
             Event::Ptwrite { value, .. } => self.happened.values.push(value),
@@ -100,7 +100,7 @@ fn truth(name: &str) -> Happened {
     truth
 }
 
-const NAMES: [&str; 18] = [
+const NAMES: [&str; 19] = [
     "user",
     "noret",
     "times",
@@ -119,6 +119,7 @@ const NAMES: [&str; 18] = [
     "paging",
     "pebs",
     "hypervisor",
+    "vm",
 ];
 
 #[test]
@@ -217,11 +218,11 @@ impl Sink for Runs {
 
     fn event(&mut self, _blocks: &Blocks, _point: &Point, event: Event) {
         match event {
-            Event::Begin { ip } | Event::Resumed { ip } => {
+            Event::Begin { ip, .. } | Event::Resumed { ip } => {
                 self.end(None);
                 self.run = Some((None, ip));
             }
-            Event::End { ip, block: Some(_), to } => {
+            Event::End { ip, block: Some(_), to, .. } => {
                 self.end(Some(ip));
                 self.run = to.map(|to| (Some(ip), to));
                 self.end(None);
@@ -294,7 +295,7 @@ fn runs_are_counted_by_paths_as_by_steps() {
             // Branches that lead out of the trace are not runs.
             "cut" | "filtered" => {}
             // Interrupts do not come from a branch.
-            "kernel" | "paging" | "hypervisor" => assert_eq!(branches.len(), 1, "{branches:x?}"),
+            "kernel" | "paging" | "hypervisor" | "vm" => assert_eq!(branches.len(), 1, "{branches:x?}"),
             _ => assert_eq!(branches, BTreeMap::new(), "{name}"),
         }
     }

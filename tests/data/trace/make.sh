@@ -60,6 +60,9 @@ make events loop again --psb 300 --slice 3000 --mtc --event 130 --ptw 400 --ptw-
 make paging loop --psb 300 --mtc --kernel $programs/vmlinux --pip --event 150
 make kernel loop --psb 200 --mtc --kernel $programs/vmlinux
 make hypervisor loop --psb 300 --mtc --kernel "$here/root$programs/vmlinux-kvm" --guest
+make vm loop --psb 300 --mtc --kernel "$here/root$programs/vmlinux-kvm" --guest-steps halve,again
+make vm-kernel loop --psb 300 --mtc --kernel "$here/root$programs/vmlinux-kvm" --guest-steps halve,again \
+    --guest-kernel $programs/vmlinux
 make poke loop --psb 200 --mtc --kernel $programs/vmlinux --poke 400
 make cut loop --psb 200 --cut 701
 make rare loop --psb 200 --mtc --cyc --ptw 700 --power 150 --tsx 190

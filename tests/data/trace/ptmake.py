@@ -39,6 +39,9 @@
     --guest             VMLINUX enters a guest (VMRESUME in kvm.S): PIP with NR=1, addresses of the guest, which are also those of
                         the host, an interrupt and sometimes a PSB in it, then FUP, PIP with NR=0 and TIP where it is left;
                         the truth has only the branches into the guest and out of it
+    --guest-steps S,…   what runs in the guest with --guest: outputs of `step`, as processes 500, 501… that take turns, with the
+                        records of the guest that `perf inject --guest-data` adds; the longest part without a system call, or with
+    --guest-kernel VMLINUX   all of it, and the kernel of the guest
     --filter FILTERS    only code in these places is traced, as perf writes it: filter OFFSET/SIZE@FILE,… (a branch that leaves
                         them is a TIP.PGD with its target)
   length:
@@ -55,11 +58,11 @@ Packets as in Intel SDM volume 3, chapter Intel Processor Trace; AUXTRACE_INFO a
 import argparse, struct
 from capstone import Cs, CS_ARCH_X86, CS_MODE_32, CS_MODE_64, x86
 A = argparse.ArgumentParser(usage=__doc__)
-A.add_argument('out'); A.add_argument('steps', nargs='+'); A.add_argument('--truth'); A.add_argument('--kernel'); A.add_argument('--filter', default='')
+A.add_argument('out'); A.add_argument('steps', nargs='+'); A.add_argument('--truth'); A.add_argument('--kernel'); A.add_argument('--filter', default=''); A.add_argument('--guest-steps', default=''); A.add_argument('--guest-kernel')
 for o in 'no-retcomp mtc cyc defer short-first per-thread one-process sched-switch pip ptw-ip hw-ids events-only guest'.split(): A.add_argument('--' + o, action='store_true')
 A.add_argument('--sample-type', type=lambda t: int(t, 0), default=0xec808); A.add_argument('--branch-sample-type', type=lambda t: int(t, 0), default=1 << 17)
 for o, d in dict(pebs=0, psb=2048, repeat=1, copies=1, ovf=0, event=0, slice=0, cut=0, cpus=1, ptw=0, power=0, tsx=0, snapshots=0, ring=1200, sample=0, aux_sample=0, poke=0).items(): A.add_argument('--' + o.replace('_', '-'), type=int, default=d)
-O = A.parse_args()
+O = A.parse_args(); O.guest |= bool(O.guest_steps)
 FILTERS = [(int(place.split('/')[0], 0), int(place.split('/')[1], 0), file) for place, file in (f.split()[1].split('@') for f in O.filter.split(',') if f)]
 CS = {m: Cs(CS_ARCH_X86, m) for m in (CS_MODE_64, CS_MODE_32)}
 for c in CS.values(): c.detail = True
@@ -150,6 +153,7 @@ class Encoder:
     def pip(s, guest=0): return b'\x02\x43' + ((0x777000 if guest else 0x12345000) >> 4 | guest).to_bytes(6, 'little') + (b'\x02\xc8' + (0x9a).to_bytes(5, 'little') if O.guest else b'')
     def exec(s): return b'' if O.events_only else b'\x99' + bytes([(2 if s.mode == CS_MODE_32 else 1) | s.flag])
     def begin(s, ip, mode=CS_MODE_64):
+        if s.nr: s.ip(0x0d, ip); s.on = True; return
         if not s.b or len(s.b) - s.since > O.psb: s.psb(None)
         s.time()
         if mode != s.mode: s.mode = mode; s.b += s.exec()
@@ -160,6 +164,7 @@ class Encoder:
         s.flush(); s.cyc()
         s.on = False
         if O.events_only: return
+        if s.nr: return s.ip(0x1d, ip)
         if ip is not None: s.ip(0x1d, ip)
         s.b.append(0x01); s.stops.append(len(s.b))
     def power(s, ip):
@@ -172,7 +177,9 @@ class Encoder:
     def tsx(s, ip):
         s.flush(); s.cyc(); s.b += b'\x99' + bytes([0x20 | (1, 0, 1, 2)[s.transactions % 4]]); s.ip(0x1d, ip); s.transactions += 1
         if s.transactions % 4 == 0: s.ip(0x0d, ip)
-    def guest(s, back):
+    def guest(s, entered, back, say):
+        say(entered, None, 'vmentry'); s.guest_runs(back) if O.guest_steps else s.hidden_guest(back); say(None, back, 'vmexit')
+    def hidden_guest(s, back):
         """from the entry to the exit: branches that are no business of the host"""
         s.flush(); s.nr = 1; s.guests += 1; n = s.guests; s.b += s.pip(1); at = K.sym['work']; s.ip(0x0d, at)
         for i in range(n % 5): s.branch(i % 2)
@@ -181,6 +188,14 @@ class Encoder:
         if n % 3 == 2: s.psb(at)
         if n % 4 == 3: s.ip(0x0d, 0x401050); s.branch(1); s.branch(0); s.flush(); s.ip(0x0d, 0xffffffffc0001000)  # to its user code and back, to code that no host has
         s.now += 5; s.ip(0x1d, at + 2); s.nr = 0; s.b += s.pip(0); s.stack = []; s.ip(0x0d, back)
+    def guest_runs(s, back):
+        """a guest whose code is known; each process has some turns"""
+        global K
+        s.flush(); s.guests += 1; n = s.guests; p = G[n // 3 % len(G)]
+        if n == 1 or n % 3 == 0: s.now += 40; records.append((s.now - 20, rec(14, 4, trailer(p.pid, s.now - 20, 0, 600)))); s.time()
+        host, K = K, GK; s.nr = 1; s.b += s.pip(1)
+        if not turn(p, C[0], 60 + 37 * n % 90): raise SystemExit('the program of the guest is too short')
+        s.flush(); K = host; s.nr = 0; s.b += s.pip(0); s.ip(0x0d, back); s.on = True; s.mode = CS_MODE_64
     def event(s, ip):
         """-> whether tracing has ended"""
         s.flush(); s.cyc(); s.traced_events += 1; n = s.traced_events
@@ -246,7 +261,7 @@ class Kernel:
             if k in (PLAIN, REP): ip += n; continue
             if k == FARRET: return ip
             if k == VMENTRY:
-                t = s.sym['vmx_vmexit']; E.guest(t); say(ip, None, 'vmentry'); say(None, t, 'vmexit'); ip = t; continue
+                t = s.sym['vmx_vmexit']; E.guest(ip, t, say); ip = t; continue
             if k == COND:
                 s.turn += 1; taken = s.turn % 3 == 0; E.branch(taken)
                 if not taken: ip += n; continue
@@ -260,12 +275,17 @@ class Kernel:
         assert old[0] == 0x75, 'no jnz'
         s.code = s.code[:o] + new + s.code[o + 2:]; s.k.pop(at, None); E.flush(); E.now += 1; E.time(); E.now += 1
         records.append((E.now - 1, rec(20, 1, struct.pack('<QHH', at, 2, 2) + old + new + trailer(P[0].pid, E.now - 1))))
-K = Kernel(O.kernel) if O.kernel else None
+K = Kernel(O.kernel) if O.kernel else None; GK = Kernel(O.guest_kernel) if O.guest_kernel else None
 class Process:
-    def __init__(s, path, pid): s.pid = pid; s.ev = list(events(path)); s.at = 0; s.round = 0; s.kinds = {}; s.prev = None; s.off = 'start'; s.mapped = P[0].mapped if O.one_process and P else set(); s.ready = T0; s.e = Encoder(); s.handler = None; s.mode = None; s.traced = []
+    def __init__(s, path, pid, guest=False):
+        s.pid = pid; s.ev = list(events(path)); s.guest = guest
+        if guest and not GK:
+            parts = [[]]; [parts.append([]) if e[0] in ('sys', 'sig') else parts[-1].append(e) for e in s.ev]; best = max(parts, key=len)
+            s.ev = [e for part in parts for e in part if part is best or e[0] != 'ip']
+        s.at = 0; s.round = 0; s.kinds = {}; s.prev = None; s.off = 'start'; s.mapped = P[0].mapped if O.one_process and P else set(); s.ready = T0; s.e = Encoder(); s.handler = None; s.mode = None; s.traced = []
 class Cpu:
     def __init__(s, n): s.n = n; s.now = T0; s.e = Encoder()
-P = []; [P.append(Process(p, 1000 + i)) for i, p in enumerate(O.steps)]; C = [Cpu(i) for i in range(O.cpus)]
+P = []; [P.append(Process(p, 1000 + i)) for i, p in enumerate(O.steps)]; G = [Process(p, 500 + i, True) for i, p in enumerate(O.guest_steps.split(',')) if p]; C = [Cpu(i) for i in range(O.cpus)]
 truth = open(O.truth or O.out + '.truth', 'w'); records = []; executed = 0
 def rec(t, misc, body): return struct.pack('<IHH', t, misc, 8 + len(body)) + body
 def name(s): s = s + b'\0'; return s.ljust((len(s) + 7) // 8 * 8, b'\0')
@@ -282,7 +302,7 @@ def maps(p, c, text, t):
         a, b = (int(x, 16) for x in f[0].split('-')); path = f[5] if len(f) > 5 else '//anon'; key = a, b, path
         if key in p.mapped or path == '[vsyscall]': continue
         p.mapped.add(key); p.traced += [(o + a - int(f[2], 16), n) for o, n, file in FILTERS if file == path]; ma, mi = (int(x, 16) for x in f[3].split(':'))
-        records.append((t, rec(10, 2, struct.pack('<IIQQQIIQQII', *both(p.pid), a, b - a, int(f[2], 16), ma, mi, int(f[4]), 0, 5, 2) + name(path.encode()) + trailer(p.pid, t, c.n))))
+        records.append((t, rec(10, 5 if p.guest else 2, struct.pack('<IIQQQIIQQII', *both(p.pid), a, b - a, int(f[2], 16), ma, mi, int(f[4]), 0, 5, 2) + name(path.encode()) + trailer(p.pid, t, c.n, 600 if p.guest else 200))))
 def place(a): return '-' if a is None else '%x' % a
 def execute(p, c, E, ip, nxt):
     """the instruction at ip was executed; nxt is the address of the next one, or None at the end, at a signal or a system call that does not come back"""
@@ -418,6 +438,7 @@ for p in P:
     t = T0 - 100; pid, tid = both(p.pid)
     if pid != tid: records.append((t, rec(7, 0, struct.pack('<IIIIQ', pid, pid, tid, pid, t) + trailer(pid, t))))
     records.append((t, rec(3, 1 << 13, struct.pack('<II', pid, tid) + name(b'prog%d' % p.pid) + trailer(p.pid, t))))
+for p in G: records.append((T0 - 100, rec(3, 1 << 13 | 5, struct.pack('<II', p.pid, p.pid) + name(b'guest%d' % p.pid) + trailer(p.pid, T0 - 100, 0, 600))))
 if len(P) == 1: C[0].now -= 50; switch(P[0], C[0], False); C[0].now += 50; turn(P[0], C[0], 1 << 62)
 else:
     alive = list(P)
@@ -461,19 +482,22 @@ if O.pebs:
         ids.append([first + i for i in range(n)])
         attrs.append(struct.pack('<IIQQQQQII8xQQQIIQ', kind, 128, cfg, period, ST | 1 << 8 | parts, 4, ALL | XK | XHV | 3 << 15 | 1 << 31, 0, 0, 0, O.branch_sample_type, 0, 0, 0, registers).ljust(128, b'\0'))
         if O.hw_ids: records += [(T0 - 30, rec(21, 0, struct.pack('<Q', first // 100 - 5) + trailer(P[i if O.per_thread else 0].pid, T0 - 30, 0 if O.per_thread else i, first + (i if O.per_thread else 0)))) for i in range(n)]
+if G: ids.append([600]); attrs.append(attr(1, 9, 1, ALL | XHV | 1 << 8 | 1 << 9 | 1 << 13 | 1 << 19 | 1 << 23 | 1 << 24 | 1 << 26))
 where = lambda i: ((1 << 64) - 1, P[i].pid) if O.per_thread else (i, (1 << 64) - 1)
-data = rec(69, 0, struct.pack('<Q', len(ids) * n) + b''.join(struct.pack('<QQQQ', own[i], i, *where(i)) for own in ids for i in range(n)))
+data = rec(69, 0, struct.pack('<Q', (len(ids) - bool(G)) * n) + b''.join(struct.pack('<QQQQ', own[i], i, *where(i)) for own in ids[:len(ids) - bool(G)] for i in range(n)))
+if G: data += rec(69, 0, struct.pack('<QQQQQQQ', 1, 600, 0, (1 << 64) - 1, P[0].pid, P[0].pid, 0))
 data += rec(79, 0, struct.pack('<QQQQQBB6x', 0, 1, 0, 0, (1 << 64) - 1, 1, 0))
 priv = [8, 0, 1, 0, 1, 0x400, 0x800, 0 if O.per_thread else 1 if O.sched_switch else 3 if O.cpus > 1 or K else 2, 1 if O.snapshots else 0, 0 if O.per_thread else 1, 0x200, 0x3c000, 2 if O.mtc else 0, 1 if O.mtc else 0, 2, 0x20]
 text = O.filter.encode(); padding = bytes(8 - len(text) % 8) if text else b''
 data += rec(70, 0, struct.pack('<II', 1, 0) + struct.pack('<%dQ' % len(priv), *priv) + struct.pack('<Q', len(text)) + text + padding + (struct.pack('<Q', 1) if O.event else b''))
 if K: data += rec(1, 1, struct.pack('<IIQQQ', 0xffffffff, 0, K.base, K.sym['_end'] - K.base, K.base) + name(b'[kernel.kallsyms]_text') + trailer(0xffffffff, 0))
+if GK: data += rec(1, 4, struct.pack('<IIQQQ', 0xffffffff, 0, GK.base, GK.sym['_end'] - GK.base, GK.base) + name(b'[kernel.kallsyms]_text') + trailer(0xffffffff, 0, 0, 600))
 for i, b in enumerate(bufs):
     pid = P[i].pid if O.per_thread else P[0].pid; c = 0 if O.per_thread else i
     records.append((T0 - 40, rec(12, 0, struct.pack('<II', *both(pid)) + trailer(pid, T0 - 40, c, 100 + (i if O.per_thread else 0)))))
     if not O.aux_sample: records.append((now + 100, rec(11, 0, struct.pack('<QQQ', 0, len(b), 0) + trailer(pid, now + 100, c, 100 + (i if O.per_thread else 0)))))
 records.sort(key=lambda r: r[0])
-idb = b''.join(struct.pack('<Q', x) for i in ids for x in i); ab = b''.join(a + struct.pack('<QQ', 104 + 8 * n * k, 8 * n) for k, a in enumerate(attrs)); start = 104 + len(idb) + len(ab)
+idb = b''.join(struct.pack('<Q', x) for i in ids for x in i); ab = b''.join(a + struct.pack('<QQ', 104 + 8 * n * k, 8 * len(ids[k])) for k, a in enumerate(attrs)); start = 104 + len(idb) + len(ab)
 data += b''.join(r for _, r in records); index = []
 pieces = [] if O.aux_sample else [(i, 0, b) for i, b in enumerate(bufs)]
 if O.snapshots:
@@ -485,11 +509,19 @@ for i, first, b in pieces:
     index.append((start + len(data), 48)); cpu, tid = (0xffffffff, P[i].pid) if O.per_thread else (i, 0xffffffff)
     data += struct.pack('<IHHQQQIIII', 71, 0, 48, len(b), first, 0x1234, i, tid, cpu, 0) + b
 data += rec(68, 0, b'')
+def build_id(path):
+    """of a 64-bit program: the description of its note of type 3 by GNU"""
+    b = open(path, 'rb').read(); at = b.index(b'\x03\0\0\0GNU\0'); n, = struct.unpack_from('<I', b, at - 4)
+    return b[at + 8:at + 8 + n]
+def build_id_entry(misc, own, path):
+    """an entry of feature BUILD_ID, for what the guest of the first process mapped"""
+    body = struct.pack('<i20sB3x', P[0].pid, own, len(own)) + name(path.encode()); return struct.pack('<IHH', 0, 0x8000 | misc, 8 + len(body)) + body
 def text(s): b = s.encode() + b'\0'; b = b.ljust((len(b) + 63) // 64 * 64, b'\0'); return struct.pack('<I', len(b)) + b
 desc = struct.pack('<II', len(attrs), 128)
-for a, i, nm in zip(attrs, ids, ['intel_pt//' + ('' if K else 'u'), 'dummy:' + ('HG' if K else 'u')] + ['sched:sched_switch'] * O.sched_switch + ['cycles' + ('' if K else ':u')] * bool(O.sample) + ['cycles:pppu', 'instructions:pppu'] * bool(O.pebs)): desc += a + struct.pack('<I', n) + text(nm) + b''.join(struct.pack('<Q', x) for x in i)
+for a, i, nm in zip(attrs, ids, ['intel_pt//' + ('' if K else 'u'), 'dummy:' + ('HG' if K else 'u')] + ['sched:sched_switch'] * O.sched_switch + ['cycles' + ('' if K else ':u')] * bool(O.sample) + ['cycles:pppu', 'instructions:pppu'] * bool(O.pebs) + ['dummy:G'] * bool(G)): desc += a + struct.pack('<I', len(i)) + text(nm) + b''.join(struct.pack('<Q', x) for x in i)
 feats = {3: text('host'), 4: text('6.6'), 5: text('6.6'), 6: text('x86_64'), 7: struct.pack('<II', O.cpus, O.cpus), 9: text('GenuineIntel,6,142,10'), 12: desc, 18: struct.pack('<Q', len(index)) + b''.join(struct.pack('<QQ', *x) for x in index)}
 if O.sched_switch: feats[1] = tracing_data()
+if G: feats[2] = b''.join(build_id_entry(misc, build_id(file), own) for misc, file, own in sorted({(5, f, f) for p in G for _, _, f in p.mapped if f.startswith('/')}) + [(4, O.guest_kernel, '[kernel.kallsyms]')] * bool(GK))
 end = start + len(data); table = body = b''; q = end + 16 * len(feats)
 for k in sorted(feats): table += struct.pack('<QQ', q, len(feats[k])); body += feats[k]; q += len(feats[k])
 head = b'PERFILE2' + struct.pack('<QQQQQQQQ', 104, 144, 104 + len(idb), len(ab), start, len(data), 0, 0) + struct.pack('<4Q', sum(1 << k for k in feats), 0, 0, 0)

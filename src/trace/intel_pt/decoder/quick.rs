@@ -31,7 +31,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
             self.arrive();
             self.read_address(packet);
             self.past.end(&packet);
-            self.flow.set_space(self.past.schedule.space);
+            self.flow.set_space(self.past.schedule.space());
             if matches!(packet, Packet::Bad | Packet::Cut) {
                 let Some(next) = behind_damage(trace, offset) else { return };
                 packets = next;
@@ -51,8 +51,12 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         }
         if let Packet::Tip(Some(ip)) | Packet::Pge(Some(ip)) | Packet::Fup(Some(ip)) = packet
             && !self.past.is_in_psb
-            && self.is_of_guest(ip)
+            && self.is_elsewhere(ip)
         {
+            if !self.past.schedule.is_hidden() {
+                self.is_on = true;
+                self.event(Event::Passed { ip });
+            }
             return;
         }
         self.is_on = match packet {
@@ -68,7 +72,10 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
                 (self.is_lost, self.interrupted) = (false, None);
                 let bound = std::mem::take(&mut self.bound);
                 let begins = matches!(packet, Packet::Pge(_));
-                self.event(if begins { Event::Begin { ip } } else { Event::Resumed { ip } });
+                self.event(match begins {
+                    true => Event::Begin { ip, is_exchange: false },
+                    false => Event::Resumed { ip },
+                });
                 self.passed(bound, ip);
             }
             Packet::Tip(ip) => match (self.interrupted.take(), ip) {
@@ -88,13 +95,13 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
             Packet::Pge(Some(ip)) => {
                 self.interrupted = None;
                 self.changes_flag();
-                self.event(Event::Begin { ip });
+                self.event(Event::Begin { ip, is_exchange: false });
                 self.event(Event::Passed { ip });
             }
             Packet::Pge(None) => {}
             Packet::Pgd(to) => match (self.interrupted.take(), to) {
-                (Some(Interrupted { from, .. }), to) => self.event(Event::End { ip: from, block: None, to }),
-                (None, Some(_)) => self.event(Event::End { ip: 0, block: None, to }),
+                (Some(Interrupted { from, .. }), to) => self.end(from, to, None),
+                (None, Some(_)) => self.end(0, to, None),
                 (None, None) => {}
             },
             Packet::Fup(Some(ip)) if !self.past.is_in_psb => {
@@ -115,10 +122,8 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
             Packet::Bad => self.lose(Reason::BadPacket),
             Packet::Cut => self.lose(Reason::CutPacket),
             Packet::PsbEnd => {
-                let mut ip = self.psb_ip.take();
-                if ip.is_some_and(|ip| self.is_of_guest(ip)) {
-                    ip = None;
-                }
+                let ip = self.psb_ip.take();
+                let ip = self.seen(ip);
                 self.is_lost = ip.is_none() && self.is_lost;
                 self.event(Event::Sync { ip, offset: self.psb_offset, interrupts: self.flag.now });
                 ip.into_iter().for_each(|ip| self.event(Event::Passed { ip }));

@@ -33,7 +33,7 @@ pub(crate) fn open(file: &str) -> Traced {
             let is_kernel = mmap.is_of_kernel();
             let name = mmap.name(record.layouts().trailer_size(&record));
             let path = String::from_utf8_lossy(name).into_owned();
-            let kernel = if file == "hypervisor" { "vmlinux-kvm" } else { "vmlinux" };
+            let kernel = if matches!(file, "hypervisor" | "vm") { "vmlinux-kvm" } else { "vmlinux" };
             let path = if is_kernel { format!("/opt/perfx/trace/{kernel}") } else { path };
             let Ok(file) = fs::read(folder().join("root").join(path.trim_start_matches('/'))) else {
                 continue;
@@ -49,14 +49,18 @@ pub(crate) fn open(file: &str) -> Traced {
             && record.misc() & 0x2000 == 0
         {
             let (pid, _) = record.pid_tid().unwrap();
-            let switch = Switch { time: record.time().unwrap(), space: Some(Space(pid)) };
+            // A guest is in the thread that runs on the host.
+            let host = switches.last().and_then(|(_, last)| last.space).filter(|_| record.is_of_guest());
+            let guest = host.map(|_| Space(pid));
+            let space = host.or(Some(Space(pid)));
+            let switch = Switch { time: record.time().unwrap(), space, guest };
             switches.push((record.cpu().unwrap(), switch));
         }
     }
     let of_cpu = |aux: &Auxtrace| {
         let own = switches.iter().filter(|(cpu, _)| *cpu == aux.cpu).map(|(_, switch)| *switch);
         match aux.cpu {
-            Auxtrace::ANY => vec![Switch { time: 0, space: Some(Space(aux.tid)) }],
+            Auxtrace::ANY => vec![Switch { time: 0, space: Some(Space(aux.tid)), guest: None }],
             _ => own.collect(),
         }
     };
