@@ -97,7 +97,7 @@ impl Itrace {
         Ok(pass)
     }
 
-    /// Samples of branches and instructions of Intel PT have the bytes of their instruction, too, behind that data.
+    /// Samples of branches and instructions have the bytes of their instruction, too, behind that data.
     #[must_use]
     pub fn with_instructions(mut self) -> Itrace {
         self.options.bytes = true;

@@ -17,7 +17,8 @@ pub(super) struct CodeEvents {
     pub(super) stack: usize,
     /// The most entries of its call chain.
     pub(super) chain: usize,
-    /// Whether samples say how many calls have not returned.
+    /// Whether samples have the bytes of their instruction, and say how many calls have not returned.
+    pub(super) bytes: bool,
     pub(super) depths: bool,
     /// Of the branches only calls, only returns; both or neither.
     pub(super) calls: bool,
@@ -66,6 +67,7 @@ impl CodeEvents {
             cycles,
             stack: usize::try_from(options.stack).unwrap_or(0),
             chain: usize::try_from(options.chain).unwrap_or(0),
+            bytes: options.bytes,
             depths: options.depths,
             calls: options.calls,
             returns: options.returns,

@@ -11,6 +11,14 @@ pub(super) const INTERRUPTED: u32 =
 pub(super) const LEFT_GUEST: u32 =
     FlowFlags::BRANCH | FlowFlags::CALL | FlowFlags::ASYNC | FlowFlags::GUEST_EXIT;
 
+/// The flags of an exception of AArch64 other than a call, by its type in the packets of an ETMv4 or ETE: perf tells those
+/// that the instruction itself makes (trap, alignment, faults) from what comes from outside: reset, debug halt, system error,
+/// instruction and data debug, IRQ, FIQ.
+pub(super) fn exception_flow(number: u16) -> u32 {
+    const FROM_OUTSIDE: [u16; 7] = [0, 1, 4, 6, 7, 14, 15];
+    if FROM_OUTSIDE.contains(&number) { INTERRUPTED } else { INTERRUPTED & !FlowFlags::ASYNC }
+}
+
 /// The flags of a branch.
 pub(super) fn flow(kind: Kind) -> u32 {
     match kind {
@@ -40,4 +48,18 @@ pub(super) fn depth_words(flow: u32, depth: usize) -> [u32; 2] {
 /// A number of 32 bits, then one of 64.
 pub(super) fn with_word(first: u32, word: u64) -> [u32; 3] {
     [first, word as u32, (word >> 32) as u32]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exceptions_come_from_outside_or_from_an_instruction() {
+        for (numbers, name) in [([0, 1, 4, 6, 7, 14, 15], "hw int"), ([2, 3, 8, 10, 11, 12, 16], "int")] {
+            for number in numbers {
+                assert_eq!(FlowFlags(exception_flow(number)).text(), name, "{number}");
+            }
+        }
+    }
 }

@@ -93,5 +93,5 @@ fn reference(mapping: &Mapped<'_>) -> Option<Reference> {
         b"" => return None,
         name => (name, mapping.pgoff),
     };
-    is_kernel(&mapping.name).then(|| Reference { name: name.to_vec(), address, kernel: None })
+    is_kernel(mapping.name).then(|| Reference { name: name.to_vec(), address, kernel: None })
 }

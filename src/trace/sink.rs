@@ -116,6 +116,11 @@ pub enum Event {
         /// True if a transaction was aborted.
         aborts: bool,
     },
+    /// The exception that the next [`Event::Interrupt`], [`Event::End`] or system call is (CoreSight).
+    Exception {
+        /// Its type: 0 reset, 2 a call, 14 and 15 interrupts.
+        number: u16,
+    },
     /// PTWRITE wrote a value.
     Ptwrite {
         /// The address of the instruction if the trace has it; else where execution was known to be.

@@ -128,6 +128,42 @@ fn inject_makes_the_samples_of_perf() {
 
 /// perf 7.3 ignores the letters that only Intel PT has, but for the period of y, and but for L: it says that the samples of
 /// all events have branch stacks, which those that were recorded do not get.
+/// What ends tracing, too: a system call or an interrupt.
+#[test]
+fn view_shows_what_branches_are_and_their_instructions_as_perf_does() {
+    let folder = root().join("tests/data/trace");
+    let programs = folder.join("root");
+    let names = ["user", "signal", "interrupt", "raw", "ete", "stack", "times", "context", "speculation"];
+    for perf in perfs(&["perf-new"]) {
+        for name in names {
+            let input = folder.join(format!("etm-{name}.data"));
+            for (letters, fields) in
+                [("b", "tid,ip,addr,flags,insn,insnlen"), ("i10i", "tid,ip,insn,insnlen")]
+            {
+                let options = [format!("--itrace={letters}"), "-F".into(), fields.into()];
+                let theirs = perf.script(&input, &programs, &options.each_ref().map(|text| &**text)).text();
+                let ours = args!["view", "-q", "--no-files", "--root", programs, input];
+                let ours = perfx(ours.into_iter().chain(options.map(OsString::from))).text();
+                // perf takes longjmp for a return, and omits a branch behind which an interrupt comes at once.
+                let is_longjmp = |line: &&str| {
+                    [" 4002ec =>", " 400318 =>"].iter().any(|jump| line.contains(jump))
+                        && [" jmp ", " return "].iter().any(|kind| line.contains(kind))
+                };
+                let is_omitted = |line: &&str| name == "interrupt" && line.contains(" 4001bc =>");
+                let lines = |text: &str| -> Vec<String> {
+                    let lines = text.lines().filter(|line| !is_longjmp(line) && !is_omitted(line));
+                    lines.map(str::to_owned).collect()
+                };
+                let (theirs, ours) = (lines(&theirs), lines(&ours));
+                assert!(theirs.len() > 700, "{name}: {}", theirs.len());
+                let ends = theirs.iter().filter(|line| line.contains("tr end ")).count();
+                assert!(letters != "b" || ends > 1, "{name}");
+                same_lines(&format!("{name} {letters}"), &theirs, &ours).unwrap();
+            }
+        }
+    }
+}
+
 /// perf shows no function for a call of the kernel, behind which tracing ends.
 #[test]
 fn calls_are_indented_as_by_perf() {

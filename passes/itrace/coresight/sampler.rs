@@ -7,12 +7,12 @@ use perfx_format::Layout;
 use perfx_format::record::aux::Auxtrace;
 use perfx_format::record::cpumode;
 use perfx_format::sample::{Branch, BranchFlags, FlowFlags, NewSample};
-use perfx_trace::{Blocks, Event, Fault, Kind, Space, Step};
+use perfx_trace::{Blocks, Event, Fault, Image as _, Kind, Space, Step};
 
 use super::context::{Clock, Context};
 use super::times::Times;
 use crate::itrace::events::Decoded;
-use crate::itrace::flow::{INTERRUPTED, depth_words, flow, is_jump, with_word};
+use crate::itrace::flow::{INTERRUPTED, depth_words, exception_flow, flow, is_jump, with_word};
 use crate::itrace::losses::Counts;
 use crate::itrace::parts::{self, Entry, Notes, Samples};
 use crate::itrace::ring::Ring;
@@ -45,6 +45,8 @@ pub(super) struct Sampler<'c> {
     since: u64,
     /// A branch whose sample comes behind those of the instructions at its target.
     branch: Option<Taken>,
+    /// The exception that comes next.
+    exception: Option<u16>,
     counts: Counts,
 }
 
@@ -66,9 +68,9 @@ impl Taken {
         Taken { from: 0, to, class: Class::Edge, change: Change::None, flow }
     }
 
-    /// Where it ends.
-    fn end(from: u64) -> Taken {
-        let flow = FlowFlags::BRANCH | FlowFlags::END;
+    /// Where it ends, by a branch with these flags.
+    fn end(from: u64, flow: u32) -> Taken {
+        let flow = flow | FlowFlags::BRANCH | FlowFlags::END;
         Taken { from, to: 0, class: Class::Edge, change: Change::None, flow }
     }
 }
@@ -138,6 +140,7 @@ impl<'c> Sampler<'c> {
             last: None,
             since: 0,
             branch: None,
+            exception: None,
             counts: Counts::default(),
         }
     }
@@ -188,9 +191,39 @@ impl<'c> Sampler<'c> {
     #[cold]
     fn instruction(&mut self, ip: u64, period: u64, made: &mut impl Samples) {
         if self.context.events.sampled.instructions.is_some() {
-            let sample = NewSample { ip, period, raw: &[0], ..NewSample::default() };
+            let (words, count) = self.raw(0, 0, ip);
+            let sample = NewSample { ip, period, raw: &words[..count], ..NewSample::default() };
             self.push(sample, Sampled::Instructions, made);
         }
+    }
+
+    /// The raw data of a sample, and the number of its words: flags and a return address, and where they are wanted, the
+    /// bytes of the instruction behind the room of what Intel PT counts, and the depth of calls.
+    #[inline(always)]
+    fn raw(&self, flow: u32, behind: u64, ip: u64) -> ([u32; 13], usize) {
+        let (mut words, mut count) = ([0; 13], 3);
+        words[..3].copy_from_slice(&with_word(flow, behind));
+        let sampled = &self.context.events.sampled;
+        if sampled.bytes {
+            (words[7], words[8]) = self.instruction_at(ip);
+            count = 11;
+        }
+        if sampled.depths {
+            words[count..count + 2].copy_from_slice(&depth_words(flow, self.calls.depth()));
+            count += 2;
+        }
+        (words, count)
+    }
+
+    /// The size of an instruction and its bytes, as raw data has them; 0 if they are not known.
+    #[cold]
+    fn instruction_at(&self, ip: u64) -> (u32, u32) {
+        let Context { recorded, code, .. } = self.context;
+        let image = recorded.tracer.image(code);
+        let mapping = image.code(self.space, ip, 0).filter(|_| ip != 0);
+        let bytes = mapping.and_then(|mapping| mapping.bytes.get((ip - mapping.start) as usize..));
+        let Some(&[a, b, c, d]) = bytes.and_then(|bytes| bytes.first_chunk()) else { return (0, 0) };
+        (u32::from_le_bytes([INSTRUCTION as u8, a, b, c]), d.into())
     }
 
     /// Makes the sample of the last branch.
@@ -214,10 +247,8 @@ impl<'c> Sampler<'c> {
         };
         if is_selected && sampled.branches.is_some() {
             let behind = if let Change::Call(behind) = change { behind } else { 0 };
-            let mut raw = [0; 5];
-            raw[..3].copy_from_slice(&with_word(flow, behind));
-            raw[3..].copy_from_slice(&depth_words(flow, self.calls.depth()));
-            let raw = if sampled.depths { &raw } else { &raw[..3] };
+            let (words, count) = self.raw(flow, behind, from);
+            let raw = &words[..count];
             let sample = NewSample { ip: from, addr: to, period: 1, raw, ..NewSample::default() };
             self.push(sample, Sampled::Branches, made);
         }
@@ -320,20 +351,21 @@ impl<'c> Sampler<'c> {
         }
     }
 
-    /// Tracing ended, or what follows is not known.
-    fn end(&mut self, made: &mut impl Samples) {
+    /// Tracing ended, or what follows is not known: behind a branch with these flags, or the one before.
+    fn end(&mut self, flow: Option<u32>, made: &mut impl Samples) {
         self.times.forget();
+        let flow = flow.or(self.branch.map(|branch| branch.flow)).unwrap_or(0);
         self.send_branch(made);
         self.rest(made);
         if let Some(last) = self.last.take() {
-            self.branch_sample(Taken::end(last), made);
+            self.branch_sample(Taken::end(last, flow), made);
         }
         self.stack.clear();
         self.calls = Calls::default();
     }
 
     fn begin(&mut self, ip: u64, made: &mut impl Samples) {
-        self.end(made);
+        self.end(None, made);
         self.branch = Some(Taken::begin(ip));
     }
 
@@ -392,25 +424,33 @@ impl<'c> Sampler<'c> {
         }
     }
 
-    fn event(&mut self, event: Event, made: &mut impl Samples) {
+    fn event(&mut self, event: Event, blocks: &Blocks, made: &mut impl Samples) {
+        if let Event::Exception { number } = event {
+            return self.exception = Some(number);
+        }
         self.execute(made);
+        let exception = self.exception.take();
         match event {
             Event::Begin { ip, .. } | Event::Resumed { ip } => self.begin(ip, made),
             Event::Sync { ip: Some(ip), .. } if self.last.is_none() && self.branch.is_none() => {
                 self.begin(ip, made);
             }
-            Event::End { .. } => self.end(made),
+            Event::End { block, .. } => {
+                let of_block = block.map(|block| flow(blocks[block].kind));
+                self.end(of_block.or(exception.map(exception_flow)), made);
+            }
             Event::Interrupt { to, .. } => {
                 // perf omits a branch behind which nothing was executed.
                 self.send_branch(made);
                 if let Some(from) = self.last {
                     let change = Change::Call(from.wrapping_add(INSTRUCTION));
-                    self.branch = Some(Taken { from, to, class: Class::Call, change, flow: INTERRUPTED });
+                    let flow = exception.map_or(INTERRUPTED, exception_flow);
+                    self.branch = Some(Taken { from, to, class: Class::Call, change, flow });
                 }
             }
             Event::Fault(fault) => {
                 self.fault(fault);
-                self.end(made);
+                self.end(None, made);
             }
             Event::Context => self.times.forget(),
             Event::Over => self.end_trace(made),
@@ -435,7 +475,7 @@ impl parts::Sampler for Sampler<'_> {
                     }
                 }
                 Entry::Space(space) if space != self.space => self.switch(space),
-                Entry::Event(number) => self.event(notes.events[number as usize], made),
+                Entry::Event(number) => self.event(notes.events[number as usize], blocks, made),
                 // CoreSight has no paths.
                 _ => {}
             }

@@ -25,8 +25,6 @@ pub(super) struct Events {
     /// So many samples are left out at the beginning.
     pub(super) skip: u64,
     pub(super) period: Period,
-    /// Whether samples have the bytes of their instruction.
-    pub(super) bytes: bool,
     /// Core cycles at the beginning, if samples need them.
     pub(super) cycles: Option<Cycles>,
     /// Whether there are records of errors: of any, of lost packets, of lost data.
@@ -86,7 +84,6 @@ impl Events {
             is_timed,
             skip: options.skip,
             period,
-            bytes: options.bytes,
             cycles: (options.cycles || options.ipc).then(|| Cycles::new(options.approximate)),
             errors: options.errors,
             overflows: options.errors && !options.no_overflows,

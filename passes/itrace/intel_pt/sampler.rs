@@ -392,7 +392,7 @@ impl<'c> Sampler<'c> {
     #[inline(always)]
     fn step(&mut self, step: Step, blocks: &Blocks, made: &mut impl Samples) {
         let block = &blocks[step.block];
-        if self.events.bytes {
+        if self.events.sampled.bytes {
             self.bits = block.bits();
         }
         // A branch that leads out of the code that is traced needs one, too.
@@ -525,7 +525,7 @@ impl<'c> Sampler<'c> {
     /// The raw data of a sample, with the bytes of the instruction at `ip` and the depth of calls if these are wanted.
     #[inline(always)]
     fn raw_at<'r>(&self, raw: &'r [u32; 7], ip: u64) -> Cow<'r, [u32]> {
-        match self.events.bytes || self.events.sampled.depths {
+        match self.events.sampled.bytes || self.events.sampled.depths {
             true => Cow::Owned(self.longer_raw(raw, ip)),
             false => Cow::Borrowed(self.counted_part(raw)),
         }
@@ -534,7 +534,7 @@ impl<'c> Sampler<'c> {
     #[cold]
     fn longer_raw(&self, raw: &[u32; 7], ip: u64) -> Vec<u32> {
         let mut longer = self.counted_part(raw).to_vec();
-        if self.events.bytes {
+        if self.events.sampled.bytes {
             longer.extend(self.instruction_at(ip));
         }
         if self.events.sampled.depths {

@@ -1,7 +1,7 @@
 //! Packets to flow: what each element says of where execution went.
 
 use super::Config;
-use super::packet::{Address, Atoms, Context, Packet, Packets, find_sync, space};
+use super::packet::{Address, Atoms, Context, Packet, Packets, RESET, find_sync, space};
 use super::speculation::{Element, Speculation, Wrong};
 use super::units::Unit;
 use crate::block::{Blocks, InstructionSet};
@@ -57,7 +57,7 @@ impl<I: Image> Decoder<I> {
 /// What lacks the address that follows.
 #[derive(Clone, Copy, Debug)]
 enum Pending {
-    Exception { is_target: bool },
+    Exception { is_target: bool, number: u16 },
     Q { count: Option<u32> },
 }
 
@@ -151,8 +151,8 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
                 }
                 match self.pending.take() {
                     None => self.add(Element::Address(address)),
-                    Some(Pending::Exception { is_target }) => {
-                        self.add(Element::Exception { at: address, is_target });
+                    Some(Pending::Exception { is_target, number }) => {
+                        self.add(Element::Exception { at: address, is_target, number });
                     }
                     Some(Pending::Q { count }) => self.add(Element::Q { count, to: address }),
                 }
@@ -169,7 +169,9 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
             Packet::Context(context) => self.add(Element::Context(context)),
             Packet::Source(address) => self.add(Element::Source(address)),
             Packet::Reset => self.add(Element::Reset),
-            Packet::Exception { is_target } => self.wait(Pending::Exception { is_target }),
+            Packet::Exception { is_target, number } => {
+                self.wait(Pending::Exception { is_target, number });
+            }
             Packet::Q { count, to: None } => self.wait(Pending::Q { count }),
             Packet::Q { count, to: Some(to) } => self.add(Element::Q { count, to }),
             Packet::Commit(count) => {
@@ -323,10 +325,10 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
                 self.settle();
             }
             Element::Source(address) => self.source(address),
-            Element::Exception { at, is_target } => self.exception(at, is_target),
+            Element::Exception { at, is_target, number } => self.exception(at, is_target, number),
             Element::Reset => {
                 if let Some(ip) = self.flow.ip() {
-                    self.exception_at(ip);
+                    self.exception_at(ip, RESET);
                 }
             }
             Element::Q { count, to } => self.q(count, to),
@@ -512,7 +514,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         gone.is_ok()
     }
 
-    fn exception(&mut self, at: Address, is_target: bool) {
+    fn exception(&mut self, at: Address, is_target: bool, number: u16) {
         if !self.flow.is_known() {
             return;
         }
@@ -527,12 +529,12 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
             }
         }
         if self.flow.is_known() {
-            self.exception_at(ip);
+            self.exception_at(ip, number);
         }
     }
 
     /// In front of the instruction at `ip` something else was executed.
-    fn exception_at(&mut self, ip: u64) {
+    fn exception_at(&mut self, ip: u64, number: u16) {
         match self.flow.reach(ip, self.sink) {
             Ok(true) => self.waiting = Waiting::Call,
             Ok(false) => self.waiting = Waiting::Handler(ip),
@@ -544,6 +546,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
                 self.waiting = Waiting::Handler(ip);
             }
         }
+        self.event(Event::Exception { number });
     }
 
     fn source(&mut self, address: Address) {

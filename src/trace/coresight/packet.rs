@@ -42,6 +42,8 @@ pub(super) enum Packet {
     Exception {
         /// The address that follows is also the target of the branch before.
         is_target: bool,
+        /// What it is: its type in the architecture of the trace unit.
+        number: u16,
     },
     /// The processor was reset.
     Reset,
@@ -153,7 +155,7 @@ const SYNC_ZEROS: u32 = 11;
 const SYNC_END: u8 = 0x80;
 
 /// Exceptions of ETE that have no address.
-const RESET: u16 = 0;
+pub(super) const RESET: u16 = 0;
 const TRANSACTION_FAILED: u16 = 0x18;
 
 impl<'a> Packets<'a> {
@@ -365,7 +367,7 @@ impl<'a> Packets<'a> {
         Ok(match kind {
             RESET if is_ete => Packet::Reset,
             TRANSACTION_FAILED if is_ete => Packet::Other,
-            _ => Packet::Exception { is_target: byte & 0x41 == 0x40 },
+            _ => Packet::Exception { is_target: byte & 0x41 == 0x40, number: kind },
         })
     }
 

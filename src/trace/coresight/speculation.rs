@@ -18,6 +18,7 @@ pub(super) enum Element {
     Exception {
         at: Address,
         is_target: bool,
+        number: u16,
     },
     Reset,
     Q {
