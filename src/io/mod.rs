@@ -1,5 +1,6 @@
 //! Turns arguments into inputs, and writes outputs completely or not at all.
 
+pub(crate) mod chunks;
 pub(crate) mod commit;
 pub(crate) mod index_file;
 pub(crate) mod make_index;

@@ -1,7 +1,6 @@
 //! Reads the call stacks that an export prints, with the options that all such exports have.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::ops::Range;
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -16,6 +15,7 @@ use perfx_passes::{ConvertCallchain, IdOptions, Itrace, decodes_in_windows, has_
 use perfx_pipeline::{Error, Job, Level, Outcome, Output, OutputForm, Pass, Report, count};
 
 use crate::args::{ThreadArgs, Usage, usage};
+use crate::io::chunks;
 use crate::io::source::{Source, temp_files};
 use crate::term::progress::Bar;
 use crate::term::report::VerbosityArgs;
@@ -280,7 +280,7 @@ impl Traced {
         let recording = rewritten(recording, passes(pass.clone().events_only()), threads, &mut of_job)?;
         let mut losses = of_job.lines;
         losses.retain(|(level, _)| *level == Level::Loss);
-        let (reader, mut writer) = io::pipe().context("can't make a pipe")?;
+        let (reader, mut writer) = chunks::pipe();
         let job = Job { recording: whole, passes: passes(pass.clone()), threads, temp_files: temp_files() };
         let work = move || job.run(Output::Records(&mut writer));
         let job = thread::Builder::new().spawn(work).context("can't start a thread")?;
