@@ -11,12 +11,13 @@ use build_id::{BuildId, Object};
 use perfx_format::Bytes;
 use perfx_format::record::cpumode::KERNEL_START;
 use perfx_model::address_space::{Dso, Hit, KERNEL, Machine, Space as MappedSpace};
+use perfx_resolve::is_kernel_name;
 use perfx_trace::{Image, Mapping, Space};
 use symbols::{Content, Sources};
 
 use crate::clock::Clock;
 use crate::kernel::{KernelText, Segment};
-use crate::mappings::{Mappings, Place, is_kernel};
+use crate::mappings::{Mappings, Place};
 use crate::pokes::Sites;
 use crate::running::Task;
 use crate::survey::Recorded;
@@ -242,7 +243,7 @@ impl Code {
                 _ if mapped.kernel && !is_of_host => {
                     let reference = self.mappings.guest_references.get(&mapped.machine)?;
                     let text = || KernelText::of_guest(sources, (*id)?, reference);
-                    is_kernel(&mapped.name).then(text).flatten().map(CodeFile::of_kernel)
+                    is_kernel_name(&mapped.name).then(text).flatten().map(CodeFile::of_kernel)
                 }
                 // A root can be that of the host, so a name is not enough.
                 _ if id.is_none() && !is_of_host => None,

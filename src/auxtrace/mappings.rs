@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 
 use perfx_format::record::ksymbol::TextPoke;
 use perfx_model::address_space::{AddressSpaces, Dso, Machine, Mapping as Mapped};
+use perfx_resolve::is_kernel_name;
 use symbols::Reference;
 
 use crate::pokes::Poke;
@@ -79,11 +80,6 @@ impl Mappings {
     }
 }
 
-/// True for the name of a kernel, not of a module: that of a guest is named by its process in recordings of `perf kvm`.
-pub(crate) fn is_kernel(name: &[u8]) -> bool {
-    name.starts_with(b"[kernel.") || name.starts_with(b"[guest.kernel.")
-}
-
 /// The kernel's mapping has a symbol at the end of its name, and that symbol's address in place of an offset. That of
 /// simpleperf has neither, and begins at `_stext`.
 fn reference(mapping: &Mapped<'_>) -> Option<Reference> {
@@ -93,5 +89,5 @@ fn reference(mapping: &Mapped<'_>) -> Option<Reference> {
         b"" => return None,
         name => (name, mapping.pgoff),
     };
-    is_kernel(mapping.name).then(|| Reference { name: name.to_vec(), address, kernel: None })
+    is_kernel_name(mapping.name).then(|| Reference { name: name.to_vec(), address, kernel: None })
 }

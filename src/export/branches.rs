@@ -93,7 +93,13 @@ impl Program {
         let mut others = Vec::new();
         let is_own = dsos.map(|dso| {
             let name = Path::new(OsStr::from_bytes(dso_name(dso))).file_name().unwrap_or_default();
-            if dso.kernel && !with_kernel || dso.machine != Machine::Host {
+            if dso.machine != Machine::Host {
+                // Files of guests are known by build-id alone, and branches of guests by traces alone.
+                return with_kernel
+                    && !dso.kernel
+                    && ids.get(dso).is_some_and(|id| self.elf.build_id == Some(id));
+            }
+            if dso.kernel && !with_kernel {
                 return false;
             }
             match (ids.get(dso), self.elf.build_id) {

@@ -191,7 +191,7 @@ impl<'f> Resolver<'f> {
         };
         // Before the first marker, perf takes addresses for those of a process.
         for (mode, address) in frames(addresses, USER) {
-            let frame = self.frame(at, mode, address)?;
+            let frame = self.frame(at, sample.level(mode), address)?;
             self.chain.push(frame);
         }
         Ok(cookie_of(addresses).map_or(Lack::Nothing, Lack::User))
@@ -222,7 +222,7 @@ impl<'f> Resolver<'f> {
         let at = At { record, layouts, pid: Some(pid), time: moment(record, layout, layouts) };
         self.chain.clear();
         for (mode, address) in frames(user.ips, USER) {
-            let frame = self.frame(at, mode, address)?;
+            let frame = self.frame(at, record.level(mode), address)?;
             self.chain.push(frame);
         }
         let stack = self.stack()?;

@@ -235,20 +235,21 @@ impl FirefoxProfile {
         }
         let since_start = |time: u64| if time == Row::TIMELESS { 0 } else { time.saturating_sub(start) };
         let ms = |time: u64| since_start(time) as f64 / 1e6;
-        // By process and thread.
-        let mut rows: BTreeMap<(u32, u32), Vec<&Row>> = BTreeMap::new();
+        // By machine, process and thread.
+        let mut rows: BTreeMap<ThreadKey, Vec<&Row>> = BTreeMap::new();
         let is_shown = |row: &Row| shown.is_none_or(|shown| shown == row.event);
         for row in stacks.rows.keys() {
             let label = &stacks.labels[row.label as usize];
-            let thread = (label.pid.unwrap_or(KERNEL_PID), label.tid.unwrap_or(KERNEL_PID));
+            let number = |number: Option<u32>| number.unwrap_or(KERNEL_PID);
+            let thread = (label.machine, number(label.pid), number(label.tid));
             rows.entry(thread).or_default().push(row);
         }
-        let mut first_of_process: HashMap<u32, usize> = HashMap::new();
-        let name = |tid| {
-            let name = facts.tasks.name(Machine::Host, tid, u64::MAX);
+        let mut first_of_process: HashMap<(Machine, u32), usize> = HashMap::new();
+        let name = |machine, tid| {
+            let name = facts.tasks.name(machine, tid, u64::MAX);
             String::from_utf8_lossy(&name).into_owned()
         };
-        let own_lost: HashMap<(u32, u32), Vec<Loss>> = by_thread(lost, &rows);
+        let own_lost: HashMap<ThreadKey, Vec<Loss>> = by_thread(lost, &rows);
         let lasts = shown.and_then(|shown| facts.events.get(shown as usize)).is_some_and(EventFacts::lasts);
         for rows in rows.values_mut() {
             match lasts {
@@ -266,7 +267,7 @@ impl FirefoxProfile {
                 .map(|rows| rows.iter().filter(|row| is_shown(row)).map(|row| since_start(row.time))),
         );
         self.interval = self.interval.or(usual.interval.map(|ns| ns as f64 / 1e6));
-        for (&(pid, tid), rows) in &rows {
+        for (&(machine, pid, tid), rows) in &rows {
             let own = rows.iter().filter(|row| is_shown(row));
             let own = own.map(|row| (since_start(row.time), *row, stacks.rows[*row]));
             let samples = match lasts {
@@ -276,26 +277,26 @@ impl FirefoxProfile {
                 }),
             };
             let mut markers = Markers::default();
-            for loss in own_lost.get(&(pid, tid)).into_iter().flatten() {
+            for loss in own_lost.get(&(machine, pid, tid)).into_iter().flatten() {
                 let what = if loss.samples { "lost samples" } else { "lost records" };
                 markers.add(ms(loss.time), self.shared.string(what), loss.count);
             }
-            let (startup, suffix) = (ms(rows.first().map_or(0, |row| row.time)), self.suffix());
-            first_of_process.entry(pid).or_insert(self.threads.len());
+            let startup = ms(rows.first().map_or(0, |row| row.time));
+            first_of_process.entry((machine, pid)).or_insert(self.threads.len());
             self.threads.push(Thread {
                 is_main_thread: pid == tid,
                 markers,
-                name: name(tid),
+                name: name(machine, tid),
                 paused_ranges: [],
-                pid: format!("{}{suffix}", pid as i32),
-                process_name: name(pid),
+                pid: self.number(machine, pid),
+                process_name: name(machine, pid),
                 process_shutdown_time: None,
                 process_startup_time: startup,
                 process_type: "default",
                 register_time: startup,
                 samples,
                 show_markers_in_timeline: true,
-                tid: format!("{}{suffix}", tid as i32),
+                tid: self.number(machine, tid),
                 unregister_time: None,
             });
         }
@@ -304,9 +305,11 @@ impl FirefoxProfile {
         Ok(named)
     }
 
-    /// What makes the pids of several recordings different.
-    fn suffix(&self) -> String {
-        if self.recordings == 0 { String::new() } else { format!(".{}", self.recordings) }
+    /// The number of a process or thread, with what makes those of guests and of several recordings different.
+    fn number(&self, machine: Machine, number: u32) -> String {
+        let machine = machine.guest().map_or_else(String::new, |pid| format!("{pid}:"));
+        let recording = if self.recordings == 0 { String::new() } else { format!(".{}", self.recordings) };
+        format!("{machine}{}{recording}", number as i32)
     }
 
     fn learn_command(&mut self, features: &Features, endian: Endian) {
@@ -332,21 +335,22 @@ impl FirefoxProfile {
         &mut self,
         facts: &Facts,
         stacks: &Stacks,
-        rows: &BTreeMap<(u32, u32), Vec<&Row>>,
-        first_of_process: &HashMap<u32, usize>,
+        rows: &BTreeMap<ThreadKey, Vec<&Row>>,
+        first_of_process: &HashMap<(Machine, u32), usize>,
         is_counted: &dyn Fn(&Row) -> bool,
         since_start: &dyn Fn(u64) -> u64,
     ) {
-        let mut counts: BTreeMap<(u32, u32), BTreeMap<u64, u64>> = BTreeMap::new();
-        for (&(pid, _), rows) in rows {
+        let mut counts: BTreeMap<((Machine, u32), u32), BTreeMap<u64, u64>> = BTreeMap::new();
+        for (&(machine, pid, _), rows) in rows {
+            let process = (machine, pid);
             for row in rows.iter().filter(|row| is_counted(row)) {
                 let period = stacks.rows.get(*row).map_or(0, |weight| weight.period);
                 let count =
-                    counts.entry((pid, row.event)).or_default().entry(since_start(row.time)).or_default();
+                    counts.entry((process, row.event)).or_default().entry(since_start(row.time)).or_default();
                 *count = count.saturating_add(period);
             }
         }
-        for ((pid, event), counts) in counts {
+        for ((process, event), counts) in counts {
             let name = facts.events.get(event as usize).map_or(&b""[..], |event| &event.name);
             let name = String::from_utf8_lossy(name).into_owned();
             let mut samples = CounterSamples::default();
@@ -369,9 +373,9 @@ impl FirefoxProfile {
                     sort_weight: 20,
                     unit: "",
                 },
-                main_thread_index: first_of_process.get(&pid).copied().unwrap_or(0),
+                main_thread_index: first_of_process.get(&process).copied().unwrap_or(0),
                 name,
-                pid: format!("{}{}", pid as i32, self.suffix()),
+                pid: self.number(process.0, process.1),
                 samples,
             });
         }
@@ -518,11 +522,15 @@ impl Markers {
     }
 }
 
+/// A thread: its machine, process and number.
+type ThreadKey = (Machine, u32, u32);
+
 /// The losses of each thread that has samples; those of other threads, and of none, are shown in the first.
-fn by_thread(lost: Vec<Loss>, rows: &BTreeMap<(u32, u32), Vec<&Row>>) -> HashMap<(u32, u32), Vec<Loss>> {
-    let mut all: HashMap<(u32, u32), Vec<Loss>> = HashMap::new();
+fn by_thread(lost: Vec<Loss>, rows: &BTreeMap<ThreadKey, Vec<&Row>>) -> HashMap<ThreadKey, Vec<Loss>> {
+    let mut all: HashMap<ThreadKey, Vec<Loss>> = HashMap::new();
     for loss in lost {
-        let own = loss.thread.filter(|thread| rows.contains_key(thread));
+        let own = loss.thread.map(|(pid, tid)| (Machine::Host, pid, tid));
+        let own = own.filter(|thread| rows.contains_key(thread));
         let Some(thread) = own.or_else(|| rows.keys().next().copied()) else { continue };
         all.entry(thread).or_default().push(loss);
     }

@@ -15,7 +15,7 @@ use perfx_format::read::{Batch, Recording};
 use perfx_format::record::deferred::CallchainDeferred;
 use perfx_format::sample::Sample;
 use perfx_format::{Kinds, Layout, Layouts, Record, RecordType, named_pid};
-use perfx_model::address_space::moment;
+use perfx_model::address_space::{Machine, moment};
 use perfx_pipeline::{Report, Result};
 use perfx_resolve::Facts;
 
@@ -74,6 +74,8 @@ pub struct Grouping {
 /// The group of a sample. Fields that it is not grouped by, and those that it lacks, are `None`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct Label {
+    /// The machine of the thread, if threads are told apart.
+    pub machine: Machine,
     /// The name of the thread at the time of the sample.
     pub comm: Option<Box<[u8]>>,
     /// The process.
@@ -331,10 +333,11 @@ impl Label {
         losses: &mut Losses,
     ) -> Label {
         let (pid, tid) = layout.pid_tid(sample).unzip();
-        let comm = |tid| {
-            let machine = facts.guests.machine(sample, layouts, named_pid(sample));
-            facts.tasks.name(machine, tid, time).into_owned().into()
+        let machine = match grouping.tid || grouping.comm {
+            true => facts.guests.machine(sample, layouts, named_pid(sample)),
+            false => Machine::Host,
         };
+        let comm = |tid| facts.tasks.name(machine, tid, time).into_owned().into();
         let cgroup = || match Sample::parse(sample, layout) {
             Ok(sample) => facts.cgroups.get(&sample.cgroup?).cloned(),
             Err(_) => {
@@ -343,6 +346,7 @@ impl Label {
             }
         };
         Label {
+            machine: if grouping.tid { machine } else { Machine::Host },
             comm: tid.filter(|_| grouping.comm).map(comm),
             pid: pid.filter(|_| grouping.pid),
             tid: tid.filter(|_| grouping.tid),

@@ -156,6 +156,17 @@ impl Chunks {
         self.is_pt || self.is_other
     }
 
+    /// The time up to which records of switches are needed for a window that ends at `end`: the trace goes on to the next
+    /// PSB packet, which is not later than the first one of a chunk behind the window.
+    pub(crate) fn switches_end(&self, end: u64) -> u64 {
+        let Some(conv) = self.pt_time.filter(|_| self.is_pt && !self.is_other) else { return u64::MAX };
+        let ends = self.synced.values().map(|synced| {
+            let behind = synced.iter().map(|synced| conv.time(synced.first)).find(|time| *time >= end);
+            behind.unwrap_or(u64::MAX)
+        });
+        ends.max().unwrap_or(end).max(end)
+    }
+
     /// What is kept of an AUXTRACE record. With `owned`, what lies between two PSB packets belongs to the time
     /// of the first one only, so that it is in one part of a split recording.
     pub(crate) fn cut<'r>(
@@ -221,7 +232,9 @@ impl Chunks {
         let mut ranges: Vec<Range<usize>> = Vec::new();
         for pair in points.windows(2) {
             let ((start, from), (end, to)) = (pair[0], pair[1]);
-            let until = if owned { from } else { to.saturating_sub(1).max(from) };
+            // Behind a kernel, a decoder estimates times that can be later than what follows.
+            let past = to.saturating_sub(from);
+            let until = if owned { from } else { to.saturating_add(past).saturating_sub(1).max(from) };
             if start < end && windows.meet(from, until) {
                 add(&mut ranges, start..end);
             }

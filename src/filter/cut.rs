@@ -49,6 +49,8 @@ pub(crate) struct FilterPlan {
     pub(crate) chooser: Arc<Chooser>,
     pub(crate) chosen: ChosenSamples,
     pub(crate) windows: Windows,
+    /// From this time on, nobody needs to know who runs.
+    switches_end: u64,
     /// Set if the output is one part of a split.
     pub(crate) owner: Option<Owner>,
     /// Processes whose mappings, names and forks are kept.
@@ -89,7 +91,8 @@ impl FilterPlan {
         } else {
             HashSet::new()
         };
-        FilterPlan { chooser, chosen, windows, owner, needed, timeless, gone }
+        let switches_end = chooser.chunks.switches_end(windows.end());
+        FilterPlan { chooser, chosen, windows, switches_end, owner, needed, timeless, gone }
     }
 
     /// Whether a record other than a sample is kept.
@@ -101,11 +104,12 @@ impl FilterPlan {
         }
         let owner = self.owner.as_ref();
         let is_past =
-            || layouts.has_time() && moment(record, layouts.layout_of(record), layouts) >= self.windows.end();
+            |end: u64| layouts.has_time() && moment(record, layouts.layout_of(record), layouts) >= end;
         let is_switch = matches!(kind, RecordType::SWITCH | RecordType::SWITCH_CPU_WIDE);
         if is_switch && owner.is_none() && chooser.chunks.traces_code() {
-            // Those in front of a window say whose code is traced at its beginning.
-            return !is_past();
+            // Those in front of a window say whose code is traced at its beginning, and those behind it whose up to the next
+            // point of synchronization.
+            return !is_past(self.switches_end);
         }
         if CHOSEN.contains(&kind) {
             let chosen = || chooser.choose(record, layouts, lookups).is_some();
@@ -140,7 +144,7 @@ impl FilterPlan {
         if owner.is_some_and(|owner| owner.owns(record, layouts)) {
             return true;
         }
-        if is_past() {
+        if is_past(self.windows.end()) {
             return false;
         }
         let Some(process) = chooser.process_that_needs(record, layouts) else { return true };

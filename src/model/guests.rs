@@ -47,7 +47,8 @@ impl Guests {
         if record.is_of_guest() { self.guest(record, layouts, pid) } else { Machine::Host }
     }
 
-    /// The address space in which code of this cpumode runs when process `pid` is sampled.
+    /// The address space in which code of this cpumode runs when process `pid` is sampled. In a record of a guest,
+    /// the kernel and user code are those of the guest.
     #[inline(always)]
     pub fn space(
         &self,
@@ -56,7 +57,7 @@ impl Guests {
         pid: Option<u32>,
         cpumode: u16,
     ) -> Option<Space> {
-        let (guest, kernel) = match cpumode {
+        let (guest, kernel) = match record.level(cpumode) {
             KERNEL_MODE => (false, true),
             USER => (false, false),
             GUEST_KERNEL => (true, true),

@@ -164,7 +164,7 @@ struct Chain {
 impl Chain {
     /// How many of the outermost entries it shares with a chain of another sample, and belong to the same mappings.
     fn shared(&self, at: &At<'_, '_>, chain: U64s<'_>, cpumode: u16) -> usize {
-        if self.pid != at.pid || !self.times.contains(&at.time) {
+        if self.pid != at.pid || !self.times.contains(&at.time) || at.record.is_of_guest() {
             return 0;
         }
         let own = U64s::new(&self.words, at.record.endian());
@@ -294,7 +294,7 @@ impl Hits {
         for (cpumode, ip) in frames(chain.first(chain.len() - shared), cpumode) {
             let during = self.hit(at, cpumode, ip);
             // The guest also depends on the event.
-            let is_guest = matches!(cpumode, GUEST_KERNEL | GUEST_USER);
+            let is_guest = matches!(at.record.level(cpumode), GUEST_KERNEL | GUEST_USER);
             times = times.start.max(during.start)..if is_guest { 0 } else { times.end.min(during.end) };
         }
         self.last.words.clear();

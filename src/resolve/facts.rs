@@ -22,7 +22,7 @@ use perfx_model::tasks::{TaskChanges, Tasks};
 use perfx_pipeline::{Result, scan};
 use symbols::Reference;
 
-use crate::ids::RecordedIds;
+use crate::ids::{RecordedIds, is_kernel_name};
 
 /// The result of the first reading.
 #[derive(Debug)]
@@ -43,6 +43,8 @@ pub struct Facts {
     pub ids: RecordedIds,
     /// The position of the recorded kernel.
     pub reference: Option<Reference>,
+    /// The positions of the kernels of guests.
+    pub guest_references: HashMap<Machine, Reference>,
     /// True if ID_INDEX says that events count on CPUs, whatever runs there (`perf record -a`).
     pub whole_cpus: bool,
     /// For each DSO, whether it is memory of a process without a file.
@@ -166,6 +168,7 @@ pub struct FactsSurvey {
     files: MappedFiles,
     guests: Guests,
     reference: Option<Reference>,
+    guest_references: HashMap<Machine, Reference>,
     /// Names from EVENT_UPDATE records, by event id.
     names: HashMap<u64, Vec<u8>>,
     cgroups: HashMap<u64, Box<[u8]>>,
@@ -244,16 +247,20 @@ impl FactsSurvey {
         let Some(mapping) = mapping.filter(|_| is_of_kernel) else { return };
         let start = self.modules.entry(dso).or_insert(Some(mapping.start));
         *start = start.filter(|start| *start == mapping.start);
-        if let Some(found) = kernel_reference(&mapping).filter(|_| machine == Machine::Host) {
-            self.reference.get_or_insert(found);
-            self.kernel.get_or_insert((dso, mapping.start.saturating_add(mapping.len)));
+        match kernel_reference(&mapping) {
+            Some(found) if machine == Machine::Host => {
+                self.reference.get_or_insert(found);
+                self.kernel.get_or_insert((dso, mapping.start.saturating_add(mapping.len)));
+            }
+            Some(found) => drop(self.guest_references.entry(machine).or_insert(found)),
+            None => {}
         }
     }
 
     /// What the records mean in a recording with these events and features.
     pub fn finish(self, all: &[Event], features: &Features, event_types: &[u8], endian: Endian) -> Facts {
         let FactsSurvey { task_changes, changes, files, guests, mut reference, names, cgroups, .. } = self;
-        let FactsSurvey { ksymbols, modules, kernel, whole_cpus, recorded_ids, .. } = self;
+        let FactsSurvey { ksymbols, modules, kernel, whole_cpus, recorded_ids, guest_references, .. } = self;
         let names = names_of(all, features, event_types, endian, &names);
         let mut events: Vec<EventFacts> = all.iter().map(EventFacts::new).collect();
         events.iter_mut().zip(names).for_each(|(event, name)| event.name = name.name);
@@ -279,6 +286,7 @@ impl FactsSurvey {
             cgroups,
             ids,
             reference,
+            guest_references,
             whole_cpus,
             memory,
             modules,
@@ -365,7 +373,7 @@ impl Facts {
 fn kernel_reference(mapping: &Mapping<'_>) -> Option<Reference> {
     let end = mapping.name.iter().position(|&byte| byte == b']')?;
     let name = mapping.name.get(end + 1..).filter(|name| !name.is_empty())?;
-    mapping.name.starts_with(b"[kernel.").then(|| Reference {
+    is_kernel_name(mapping.name).then(|| Reference {
         name: name.to_vec(),
         address: mapping.pgoff,
         kernel: None,

@@ -66,7 +66,8 @@ pub fn stack_of(
     chain: impl Iterator<Item = u64>,
 ) -> impl Iterator<Item = (u16, u64)> {
     let own = layout.ip(sample).map(|ip| (sample.cpumode(), ip));
-    let mut chain = frames_of(chain, USER).peekable();
+    let level = |(mode, address)| (sample.level(mode), address);
+    let mut chain = frames_of(chain, USER).map(level).peekable();
     // The chain of a sample of the kernel may begin in user mode (exclude_callchain_kernel).
     if let Some((mode, _)) = own {
         chain.next_if(|(first, _)| *first == mode);

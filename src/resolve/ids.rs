@@ -653,6 +653,11 @@ pub fn can_have_id(dso: &Dso, flags: u32) -> bool {
     name.starts_with(b"/") && flags & MAP_HUGETLB == 0 && !is_memory(name)
 }
 
+/// True for the name of a kernel, not of a module: that of a guest names its process in recordings of `perf kvm`.
+pub fn is_kernel_name(name: &[u8]) -> bool {
+    name.starts_with(b"[kernel.") || name.starts_with(b"[guest.kernel.")
+}
+
 /// The name under which a build-id is stored: the kernel's mapping is named after its first symbol
 /// (`[kernel.kallsyms]_text`), its DSO is not.
 pub fn dso_name(dso: &Dso) -> &[u8] {

@@ -14,7 +14,7 @@ pub use facts::{EventFacts, Facts, FactsSurvey};
 pub use frames::{ChainAddress, Frame, FrameCache, LastChain, frame_at, stack_of};
 pub use ids::{
     Correction, IdArgs, IdOptions, Ids, MappedIds, RecordedIds, SearchArgs, SymbolArgs, can_have_id,
-    cpumode_of, dso_name, object_of, recorded_on,
+    cpumode_of, dso_name, is_kernel_name, object_of, recorded_on,
 };
 pub use naming::{
     FrameName, Function, Images, Lack, Named, NamedPlace, Names, Search, code_advice, dwarf_files,

@@ -24,7 +24,7 @@ use symbols::{
 use crate::dumps::PerfMaps;
 use crate::facts::Facts;
 use crate::frames::Frame;
-use crate::ids::{IdOptions, can_have_id, dso_name, object_of, recorded_on};
+use crate::ids::{IdOptions, can_have_id, dso_name, is_kernel_name, object_of, recorded_on};
 
 /// The recording whose code is named, and where symbols are searched for.
 #[derive(Clone, Copy, Debug)]
@@ -117,6 +117,11 @@ impl<'f> Images<'f> {
             return self.sources.image(&object, id, reference).or_else(|| module(&self.sources));
         }
         // A root can be that of the host or of a guest, so a name is not enough.
+        if let Some(reference) =
+            self.facts.guest_references.get(&dso.machine).filter(|_| is_kernel_name(&dso.name))
+        {
+            return self.guest_sources.guest_kernel(id?, reference);
+        }
         let image = self.guest_sources.image(&object, Some(id?), None);
         image.or_else(|| module(&self.guest_sources))
     }

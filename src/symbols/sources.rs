@@ -288,14 +288,19 @@ impl Sources {
     /// The same of the kernel of a guest: the file of the user or one of a cache, a debug package or debuginfod, if it has
     /// this build-id.
     pub fn guest_kernel_code(&self, id: BuildId, reference: &Reference) -> Option<(PathBuf, ElfFile, u64)> {
+        kernel_of(self.guest_kernel_files(id), Some(id), reference)
+    }
+
+    /// Files that may be the kernel of a guest with this build-id.
+    fn guest_kernel_files(&self, id: BuildId) -> impl Iterator<Item = PathBuf> {
         let given = self.kernel.iter().filter_map(|kernel| match kernel {
             KernelFile::Vmlinux(given) => Some(given.clone()),
             _ => None,
         });
         let cached = self.cached(Some(id), &["vmlinux", "elf", ""]);
         let served = [Artifact::Executable, Artifact::DebugInfo].into_iter();
-        let served = served.filter_map(|artifact| self.served(Some(id), artifact));
-        kernel_of(given.chain(cached).chain(self.debug_files(id)).chain(served), Some(id), reference)
+        let served = served.filter_map(move |artifact| self.served(Some(id), artifact));
+        given.chain(cached).chain(self.debug_files(id)).chain(served)
     }
 
     /// The code in the memory of the running kernel at these addresses, of the kernel (`None`) or the module of this name,
@@ -579,13 +584,7 @@ impl Sources {
     }
 
     fn kernel(&self, id: Option<BuildId>, reference: Option<&Reference>) -> Option<Image> {
-        let placed = |symbols: Symbols| {
-            let shift = match reference {
-                Some(Reference { name, address, .. }) => symbols.address_of(name)?.wrapping_sub(*address),
-                None => 0,
-            };
-            (!symbols.is_empty()).then_some(Image::Kernel { symbols, shift })
-        };
+        let placed = |symbols: Symbols| placed(symbols, reference);
         if let Some(given) = &self.kernel {
             return given.fits(id).then(|| given.symbols(None).ok()).flatten().and_then(placed);
         }
@@ -598,6 +597,17 @@ impl Sources {
         let roots = roots.filter_map(|file| kallsyms::read(&file, None).ok());
         let running = std::iter::once_with(|| self.running(&Object::Kernel, id, None)).flatten();
         cached.chain(found).chain(roots).chain(running).find_map(placed)
+    }
+
+    /// The symbols of the kernel of a guest with this build-id.
+    pub fn guest_kernel(&self, id: BuildId, reference: &Reference) -> Option<Image> {
+        let cached = self.cached(Some(id), &["kallsyms", ""]).into_iter();
+        let cached = cached.filter_map(|file| kallsyms::read(&file, None).ok());
+        let files = self.guest_kernel_files(id).filter_map(|file| {
+            let elf = ElfFile::read(&file).ok().filter(|elf| elf.build_id == Some(id))?;
+            Some(Symbols::new(elf.symbols))
+        });
+        cached.chain(files).find_map(|symbols| placed(symbols, Some(reference)))
     }
 
     /// Why [`Sources::image`] has no symbols of the kernel.
@@ -712,6 +722,15 @@ fn crc_of(file: &Path) -> io::Result<u32> {
         }
     }
 }
+/// The symbols of a kernel, if they have that by which addresses are compared.
+fn placed(symbols: Symbols, reference: Option<&Reference>) -> Option<Image> {
+    let shift = match reference {
+        Some(Reference { name, address, .. }) => symbols.address_of(name)?.wrapping_sub(*address),
+        None => 0,
+    };
+    (!symbols.is_empty()).then_some(Image::Kernel { symbols, shift })
+}
+
 /// The first of these files that is the kernel with this build-id, if that is known, with code, and what is added to a
 /// recorded address to get that in the file; wraps.
 fn kernel_of(

@@ -257,7 +257,7 @@ pub enum Reason {
     InstructionSet,
     /// The trace says how many instructions were executed, but not which.
     NoPath,
-    /// A guest runs, whose code is not decoded.
+    /// A guest runs, and it is not known where its code is.
     Guest,
 }
 
@@ -294,7 +294,7 @@ impl Reason {
             Reason::Endless => "a loop without an end",
             Reason::InstructionSet => "32-bit Arm code",
             Reason::NoPath => "the trace does not tell which instructions were executed",
-            Reason::Guest => "a guest ran, whose code is not decoded",
+            Reason::Guest => "a guest ran whose records the recording lacks (perfx merge adds them)",
         }
     }
 }

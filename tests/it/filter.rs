@@ -476,8 +476,8 @@ fn aux_data_is_cut_to_the_window() {
             assert!(!wanted.is_empty(), "{name} {time}");
             same_lines(&format!("{name} {time}"), &wanted, &decoded(&perf, &out, itrace, window)).unwrap();
             let (kept, all) = (bytes(&out), bytes(&input));
-            // The window, and for Intel PT what is around it up to the next PSB packets.
-            let around = if name == "pt-psb" { 4 * 410 } else { 800 };
+            // The window, and for Intel PT what is around it up to the next PSB packets, and as much in front of that.
+            let around = if name == "pt-psb" { 6 * 410 } else { 800 };
             assert!(kept as u64 <= all as u64 * (to - from) / 100 + around, "{name} {time}: {kept} of {all}");
         }
     }

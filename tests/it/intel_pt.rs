@@ -438,8 +438,7 @@ fn a_guest_is_not_taken_for_the_host_and_is_told() {
     let (input, output) = (data.join("hypervisor.data"), folder.path().join("out.data"));
     let ran = inject("i1ie", "2", &input, &output);
     assert_eq!(ran.code, Some(3), "{}", ran.stderr);
-    let told =
-        "the flow is unknown from 24 places on, up to where the trace tells it again: 24 × a guest ran";
+    let told = "the flow is unknown from 24 places on, up to where the trace tells it again: 24 × a guest ran whose records";
     assert!(ran.stderr.contains(told), "{}", ran.stderr);
     let truth = fs::read_to_string(data.join("hypervisor.truth")).unwrap();
     let executed: usize = truth.trim_end().rsplit(' ').next().unwrap().parse().unwrap();
@@ -502,6 +501,75 @@ fn a_guest_whose_records_are_there_is_decoded() {
     assert!(ran.stderr.contains(told), "{}", ran.stderr);
     let told = doctor_shares(&input, &data.join("root"));
     assert!(told.contains("%  [kernel.kallsyms], build-id c3: "), "{told}");
+}
+
+/// Call chains, calls and targets of branches in a guest had the names of the host's kernel, or none; its programs had no
+/// profile; and windows lacked the records that say who runs there behind them.
+#[test]
+fn what_reads_a_guest_knows_its_code() {
+    let (data, folder) = (root().join("tests/data/trace"), temp());
+    let path = |name: &str| folder.path().join(name);
+    let (programs, cached) = (path("opt/perfx/trace"), path("cache/.build-id/c3"));
+    fs::create_dir_all(&programs).unwrap();
+    fs::create_dir_all(&cached).unwrap();
+    let of_root = data.join("root/opt/perfx/trace");
+    fs::copy(data.join("loop-symbols"), programs.join("loop")).unwrap();
+    fs::copy(of_root.join("halve"), programs.join("halve")).unwrap();
+    fs::copy(of_root.join("vmlinux"), cached.join("vmlinux")).unwrap();
+    let options = args![
+        "-q",
+        "--no-files",
+        "--root",
+        folder.path(),
+        "--vmlinux",
+        of_root.join("vmlinux-kvm"),
+        "--buildid-dir",
+        path("cache")
+    ];
+    let run = |command: &[&str], name: &str| {
+        let words = command.iter().map(OsString::from).chain(options.clone());
+        perfx(words.chain([data.join(name).into_os_string()]))
+    };
+    // Chains, targets and calls of the guest are in its own kernel and programs.
+    let of_host = ["vcpu_run", "vmx_vmexit", "table_call+"];
+    let of_guest = ["do_syscall_64", "__libc_start_main"];
+    for letters in ["--itrace=i20ig", "--itrace=b"] {
+        let fields = if letters == "--itrace=b" { "comm,ip,sym,addr" } else { "comm,ip,sym" };
+        let text = run(&["view", letters, "-F", fields, "--machine", "1000"], "vm-kernel.data").text();
+        assert!(of_guest.iter().all(|name| text.contains(name)), "{text}");
+        assert!(!of_host.iter().any(|name| text.contains(name)), "{text}");
+    }
+    let text = run(&["list", "functions", "--itrace", "--machine", "1000"], "vm-kernel.data").text();
+    assert!(of_guest.iter().all(|name| text.contains(name)) && !text.contains("vcpu_run"), "{text}");
+    let page = path("page.json.gz");
+    run(&["export", "firefox", "--itrace", "-o", page.to_str().unwrap()], "vm.data").done().unwrap();
+    let page = crate::firefox::profile(&fs::read(page).unwrap());
+    let threads = page["threads"].as_array().unwrap().iter();
+    let names = threads.map(|thread| (thread["name"].as_str(), thread["pid"].as_str()));
+    assert!(names.clone().any(|name| name == (Some("guest500"), Some("1000:500"))));
+    assert!(names.clone().any(|name| name == (Some("prog1000"), Some("1000"))));
+    // Its program has a profile.
+    let words = args!["--binary", of_root.join("halve"), data.join("vm.data")];
+    let words = ["export", "bolt"].map(OsString::from).into_iter().chain(options.clone()).chain(words);
+    assert!(perfx(words).done().unwrap().text().lines().count() > 25);
+    // Windows are as the whole is there, and nothing is lost.
+    for name in ["vm.data", "vm-kernel.data"] {
+        let view = |window: &str| {
+            let ran = run(&["view", "--itrace=be", "--ns", "-F", "time,tid,ip,addr", "--time", window], name);
+            assert_eq!(ran.code, Some(0), "{name} {window}: {}", ran.stderr);
+            ran.text().lines().map(str::to_owned).collect::<Vec<_>>()
+        };
+        let whole = view("1,1.1");
+        for start in (0..9000).step_by(900) {
+            let (from, to) = (format!("1.{start:09}"), format!("1.{:09}", start + 700));
+            let is_inside = |line: &&String| {
+                let time = line.split_whitespace().find_map(|word| word.strip_suffix(':')).unwrap();
+                (&*from..&*to).contains(&time)
+            };
+            let expected: Vec<String> = whole.iter().filter(is_inside).cloned().collect();
+            same_lines(&format!("{name} {from}"), &expected, &view(&format!("{from},{to}"))).unwrap();
+        }
+    }
 }
 
 /// vm.data, taken apart into the recordings of the host and of the guest.

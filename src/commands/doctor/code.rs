@@ -60,8 +60,8 @@ impl MissingCode {
     fn of(Needed { dso, known, bytes, .. }: Needed, of_bytes: u64) -> MissingCode {
         let id = known.as_ref().and_then(|known| known.id).map(|id| id.to_string());
         MissingCode {
-            name: dso.map(|dso| String::from_utf8_lossy(dso_name(&dso)).into_owned()),
-            advice: advice(known.as_ref()),
+            name: dso.as_ref().map(|dso| String::from_utf8_lossy(dso_name(dso)).into_owned()),
+            advice: advice(known.as_ref(), dso.as_ref().and_then(|dso| dso.machine.guest())),
             build_id: id,
             bytes,
             of_bytes,
@@ -77,8 +77,13 @@ impl MissingCode {
     }
 }
 
-/// What finds the code of a DSO.
-fn advice(known: Option<&Known>) -> String {
+/// What finds the code of a DSO; `guest` is the process that runs the guest which it belongs to.
+fn advice(known: Option<&Known>, guest: Option<u32>) -> String {
+    if let (Some(Known { id: None, .. }), Some(pid)) = (known, guest) {
+        return format!(
+            "files of guest {pid} are found by build-id, which the recording lacks: perfx merge with root=DIR adds it"
+        );
+    }
     let nothing = || "it has no file; perfx inject --jit gives code of a jitdump one".to_owned();
     known.map_or_else(nothing, |known| code_advice(&known.object, known.id))
 }

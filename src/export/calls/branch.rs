@@ -1,10 +1,12 @@
 //! A branch of a thread that may lead to another function.
 
 use perfx_format::sample::FlowFlags;
+use perfx_model::address_space::Machine;
 
 /// Who runs: a thread, or what a CPU runs if there is no number of a thread.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Runner {
+    pub(super) machine: Machine,
     pub(super) pid: u32,
     pub(super) tid: u32,
     pub(super) cpu: u32,

@@ -127,7 +127,9 @@ impl<'f> Follower<'f> {
 
 impl Thread {
     fn follow(&mut self, branch: &Branch<Place>, shared: &mut Shared<'_>) -> Result<()> {
-        let begins = branch.has(FlowFlags::BEGIN);
+        const EXCHANGES: u32 = FlowFlags::GUEST_ENTRY | FlowFlags::GUEST_EXIT;
+        let goes_on = branch.from.is_none() && branch.has(EXCHANGES);
+        let begins = branch.has(FlowFlags::BEGIN) || goes_on;
         if begins && self.is_traced {
             self.lose(shared);
         }
@@ -378,6 +380,7 @@ mod tests {
     use std::collections::BTreeMap as Map;
 
     use perfx_format::record::cpumode::{KERNEL, USER};
+    use perfx_model::address_space::Machine;
 
     use super::*;
 
@@ -407,7 +410,7 @@ mod tests {
         let mut thread = Thread::default();
         for (time, &(flags, from, to)) in (1000..).zip(branches) {
             let branch = Branch {
-                runner: Runner { pid: 1, tid: 1, cpu: 0 },
+                runner: Runner { machine: Machine::Host, pid: 1, tid: 1, cpu: 0 },
                 time,
                 from: place(from),
                 to: place(to),

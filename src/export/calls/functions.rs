@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
 use indexmap::IndexSet;
-use perfx_format::record::cpumode::KERNEL;
+use perfx_format::record::cpumode::is_kernel;
 use perfx_pipeline::Result;
 use perfx_resolve::{Frame, NamedPlace, Names, Search};
 use symbols::DwarfFiles;
@@ -65,7 +65,7 @@ impl<'n> Functions<'n> {
             function: numbers.insert_full((frame.dso, frame.process, at)).0 as u32,
             start: at.map_or(Ok(number), |at| tree.frame(Frame { at, ..frame }))?,
             is_start: offset == Some(0),
-            is_kernel: frame.mode == KERNEL,
+            is_kernel: is_kernel(frame.mode),
         })
     }
 }

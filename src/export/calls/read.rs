@@ -5,7 +5,6 @@ use indexmap::IndexSet;
 use perfx_filter::SampleChooser;
 use perfx_format::read::Batch;
 use perfx_format::record::aux::Auxtrace;
-use perfx_format::record::cpumode::{KERNEL, KERNEL_START, USER};
 use perfx_format::sample::{FlowFlags, Sample};
 use perfx_format::{Kinds, Layouts, Record, RecordType};
 use perfx_model::address_space::moment;
@@ -89,10 +88,7 @@ impl<'f> Reader<'f> {
         let mut frame = |address: u64| match address {
             // Not traced.
             0 => Ok(None),
-            _ => {
-                let mode = if address >= KERNEL_START { KERNEL } else { USER };
-                resolver.frame(at, mode, address).map(Some)
-            }
+            _ => resolver.frame(at, record.level_of(address), address).map(Some),
         };
         let (pid, tid) = pid_tid.unwrap_or((Auxtrace::ANY, Auxtrace::ANY));
         let cpu = cpu.unwrap_or(Auxtrace::ANY);
@@ -100,6 +96,7 @@ impl<'f> Reader<'f> {
         part.branches.push(Branch {
             // Each CPU has an idle thread, and without a number there is no telling threads of a CPU apart.
             runner: Runner {
+                machine: facts.guests.machine(record, layouts, at.pid),
                 pid,
                 tid,
                 cpu: if matches!(tid, 0 | Auxtrace::ANY) { cpu } else { Auxtrace::ANY },

@@ -9,7 +9,6 @@ use foldhash::fast::RandomState;
 use indexmap::IndexSet;
 use perfx_filter::{FilterOptions, SampleChooser, SelectedSamples};
 use perfx_format::read::{Batch, Recording};
-use perfx_format::record::cpumode::{GUEST_KERNEL, GUEST_USER, KERNEL, KERNEL_START, USER};
 use perfx_format::record::deferred::CallchainDeferred;
 use perfx_format::record::lost::Lost;
 use perfx_format::sample::{BranchFlags, Branches, Sample, Weight as Cost};
@@ -330,7 +329,7 @@ impl Worker<'_> {
 
     /// The frame of an address of data, if it is in a file or kernel.
     fn data_frame(&mut self, at: At<'_, '_>, addr: u64) -> Result<Option<u32>> {
-        let mode = mode_of(at.record, addr);
+        let mode = at.record.level_of(addr);
         let facts = self.facts;
         let space = facts.guests.space(at.record, at.layouts, at.pid, mode);
         let hit = space.and_then(|space| facts.spaces.find(space, addr, at.time).0);
@@ -371,22 +370,12 @@ impl Worker<'_> {
         }
         if self.with_branches {
             for (branch, nr) in sample.branches.iter().flat_map(Branches::iter).zip(0..) {
-                let from = self.resolver.frame(at, mode_of(at.record, branch.from), branch.from)?;
-                let to = self.resolver.frame(at, mode_of(at.record, branch.to), branch.to)?;
+                let from = self.resolver.frame(at, at.record.level_of(branch.from), branch.from)?;
+                let to = self.resolver.frame(at, at.record.level_of(branch.to), branch.to)?;
                 self.part.branches.push(BranchRow { sample: index, nr, from, to, flags: branch.flags });
             }
         }
         Ok(sample.raw)
-    }
-}
-
-/// The cpumode of an address that was not executed: only the address shows whether it is in a kernel.
-fn mode_of(record: &Record<'_>, address: u64) -> u16 {
-    match (record.is_of_guest(), address >= KERNEL_START) {
-        (false, false) => USER,
-        (false, true) => KERNEL,
-        (true, false) => GUEST_USER,
-        (true, true) => GUEST_KERNEL,
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use foldhash::fast::RandomState;
-use perfx_format::record::cpumode::{KERNEL, USER};
+use perfx_format::record::cpumode::{KERNEL, USER, is_kernel};
 use perfx_format::sample::{Branch, Branches, FlowFlags, Sample, U64s, frames};
 use perfx_format::{HexNumber, Layout, Layouts, Record, named_pid};
 use perfx_look::clock::rfc3339;
@@ -558,7 +558,7 @@ impl<'v> SampleWriter<'v> {
 
     /// The place of an address on the side, of the kernel or the process, that is not the sample's.
     fn on_other_side(&self, at: At<'_, '_>, address: u64) -> Frame {
-        let mode = if at.record.cpumode() == KERNEL { USER } else { KERNEL };
+        let mode = if is_kernel(at.record.cpumode()) { USER } else { KERNEL };
         frame_at(self.facts, (at.record, at.layouts), at.pid, at.time, (mode, address))
     }
 

@@ -16,9 +16,10 @@ pub fn name_of_nameless(tid: u32) -> Vec<u8> {
 }
 
 /// The machine of an address space.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub enum Machine {
     /// The recorded machine.
+    #[default]
     Host,
     /// A guest of that machine: the pid of the process that runs it, 0 if unknown.
     Guest(u32),
