@@ -151,6 +151,11 @@ impl Chunks {
         self
     }
 
+    /// True if there is any.
+    pub(crate) fn has_data(&self) -> bool {
+        self.is_spe || self.traces_code()
+    }
+
     /// True if it is a trace of code: records of switches say whose.
     pub(crate) fn traces_code(&self) -> bool {
         self.is_pt || self.is_other

@@ -71,7 +71,8 @@ impl FilterPlan {
         let windows = owner.as_ref().map_or_else(|| chooser.windows.clone(), Owner::windows);
         let timeless = match &owner {
             Some(owner) => owner.is_of_time(),
-            None => !chooser.options.chooses_samples(),
+            // AUX data is of all that ran on its CPU.
+            None => !chooser.options.chooses_samples() || chooser.chunks.has_data(),
         };
         let mut needed = Processes::default();
         let mut need = |process: Process| {

@@ -572,6 +572,23 @@ fn what_reads_a_guest_knows_its_code() {
     }
 }
 
+/// The names and mappings of processes without samples left, and the trace could not be decoded.
+#[test]
+fn a_selection_by_thread_keeps_what_a_trace_needs() {
+    let (data, folder) = (root().join("tests/data/trace"), temp());
+    let [out, decoded] = ["out.data", "decoded.data"].map(|name| folder.path().join(name));
+    for name in ["kernel", "switch"] {
+        let input = data.join(name).with_extension("data");
+        assert_eq!(inject("b", "2", &input, &decoded).code, Some(0));
+        let whole = branches(&decoded);
+        for selected in [["--pid", "1000"], ["--comm", "prog1000"], ["--machine", "host"]] {
+            perfx(args!["filter", "-f", selected[0], selected[1], input, "-o", out]).done().unwrap();
+            assert_eq!(inject("b", "2", &out, &decoded).code, Some(0), "{name} {selected:?}");
+            assert!(branches(&decoded) == whole, "{name} {selected:?}");
+        }
+    }
+}
+
 /// vm.data, taken apart into the recordings of the host and of the guest.
 fn host_and_guest(host: &Path, guest: &Path) {
     let input = root().join("tests/data/trace/vm.data");
