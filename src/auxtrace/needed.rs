@@ -19,6 +19,8 @@ pub struct Needed {
     pub dso: Option<Dso>,
     /// What the DSO is searched as; `None` if it has no file.
     pub known: Option<Known>,
+    /// True for the code of a guest whose records the recording lacks.
+    pub is_hidden: bool,
     /// True if the code is found, and is that of the recording.
     pub is_found: bool,
     /// The bytes of the traces behind an address of it, up to the next address that they tell.
@@ -30,6 +32,9 @@ type Sums = BTreeMap<(Option<u32>, bool), u64>;
 
 /// What is at an address, and from when on it may be something else.
 type Places = HashMap<(Option<Space>, u64), ((Option<u32>, bool), u64), RandomState>;
+
+/// In the place of the number of a DSO: code of guests that is not known.
+const HIDDEN: u32 = u32::MAX;
 
 /// The most addresses that are remembered.
 const MOST_PLACES: usize = 1 << 16;
@@ -84,7 +89,11 @@ fn add(sums: &mut Sums, more: Sums) {
 /// Adds the bytes of visits to the DSOs they are in.
 fn add_visits(sums: &mut Sums, code: &Code, visits: impl Iterator<Item = Visit>) {
     let mut places = Places::default();
-    for Visit { space, ip, time, bytes } in visits {
+    for Visit { space, ip, time, is_hidden, bytes } in visits {
+        if is_hidden {
+            *sums.entry((Some(HIDDEN), false)).or_default() += bytes;
+            continue;
+        }
         let known = places.get(&(space, ip)).filter(|(_, until)| time < *until);
         let what = match known {
             Some((what, _)) => *what,
@@ -103,8 +112,9 @@ fn add_visits(sums: &mut Sums, code: &Code, visits: impl Iterator<Item = Visit>)
 
 fn listed(code: &Code, sums: Sums) -> Vec<Needed> {
     let needed = |((dso, is_found), bytes): ((Option<u32>, bool), u64)| {
+        let is_hidden = dso == Some(HIDDEN);
         let (dso, known) = dso.and_then(|dso| code.dso(dso)).unzip();
-        Needed { dso: dso.cloned(), known: known.flatten().cloned(), is_found, bytes }
+        Needed { dso: dso.cloned(), known: known.flatten().cloned(), is_hidden, is_found, bytes }
     };
     let mut needed: Vec<Needed> = sums.into_iter().map(needed).collect();
     needed.sort_by_key(|needed| std::cmp::Reverse(needed.bytes));

@@ -62,7 +62,7 @@ pub(crate) struct Running {
 #[derive(Clone, Copy, Debug)]
 struct Run {
     time: u64,
-    /// That of the host; no matter for a thread of a guest.
+    /// That of the host. What a guest runs is placed by its VCPU instead.
     cpu: u32,
     task: Task,
     /// The thread that ran before, if the record says it.
@@ -115,7 +115,8 @@ impl Running {
     /// Sorts what was learned.
     pub(crate) fn done(self, clock: &Clock) -> Ran {
         let Running { mut runs, processes, vcpus, .. } = self;
-        for Run { task, .. } in runs.iter_mut().filter(|run| run.task.pid == Auxtrace::ANY) {
+        let is_unknown = |task: Task| task.pid == Auxtrace::ANY && task.vcpu.is_none();
+        for Run { task, .. } in runs.iter_mut().filter(|run| is_unknown(run.task)) {
             task.pid = if task.tid == 0 { 0 } else { *processes.get(&task.tid).unwrap_or(&Auxtrace::ANY) };
         }
         runs.sort_by_key(|run| run.time);
@@ -133,7 +134,10 @@ impl Running {
                     (*cpu, hosts[cpu])
                 }
                 None => {
-                    if let Some(before) = hosts.insert(cpu, task) {
+                    // It may run elsewhere already.
+                    if let Some(before) = hosts.insert(cpu, task)
+                        && places.get(&before.tid) == Some(&cpu)
+                    {
                         places.remove(&before.tid);
                     }
                     if ran.vcpus.contains_key(&task.tid) {
@@ -242,9 +246,10 @@ mod tests {
         running.learn_guest(runs(0, 600), (7, 1), 30);
         running.learn_guest(runs(0, 900), (8, 0), 30);
         running.learn(runs(0, 71), 40);
-        running.learn(runs(0, 9), 50);
-        // The first one goes on where it was, on another CPU of the host.
+        running.learn(runs(0, 70), 50);
+        // The first one goes on where it was, on another CPU of the host; the record that it left the one before is missing.
         running.learn(runs(1, 70), 60);
+        running.learn(runs(0, 8), 65);
         running.learn_guest(runs(1, 0), (7, 0), 70);
         let conv = TimeConv { shift: 0, mult: 1, zero: 0, short: None, can_convert: true };
         let mut ran = running.done(&Clock { conv: Some(conv) });
@@ -258,7 +263,8 @@ mod tests {
             (10, Some(70), unknown),
             (20, Some(70), Some(500)),
             (40, Some(71), Some(600)),
-            (50, Some(9), None),
+            (50, Some(70), Some(500)),
+            (65, Some(8), None),
         ];
         assert_eq!(list(0, Auxtrace::ANY), first);
         assert_eq!(list(1, Auxtrace::ANY), [(60, Some(70), Some(500)), (70, Some(70), Some(0))]);

@@ -11,6 +11,8 @@ pub struct Visit {
     pub ip: u64,
     /// The time, in ticks.
     pub time: u64,
+    /// True in a guest of which it is not known where its code is (Intel PT).
+    pub is_hidden: bool,
     /// From the packet up to the next one that tells an address, or that tracing ended.
     pub bytes: u64,
 }
@@ -19,6 +21,8 @@ pub struct Visit {
 pub(crate) enum Told {
     Nothing,
     At(u64),
+    /// The same in a guest of which it is not known where its code is.
+    Hidden(u64),
     /// Tracing ended, or what comes next is not known.
     End,
 }
@@ -43,9 +47,10 @@ pub(crate) fn visits(mut reader: impl Reader) -> impl Iterator<Item = Visit> {
             let told = reader.read();
             let next = match told {
                 Some(Told::Nothing) => continue,
-                Some(Told::At(ip)) => {
+                Some(Told::At(ip) | Told::Hidden(ip)) => {
                     let (space, time) = reader.now();
-                    Some((Visit { space, ip, time, bytes: 0 }, offset))
+                    let is_hidden = matches!(told, Some(Told::Hidden(_)));
+                    Some((Visit { space, ip, time, is_hidden, bytes: 0 }, offset))
                 }
                 Some(Told::End) | None => None,
             };

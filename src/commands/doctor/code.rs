@@ -57,11 +57,14 @@ pub(crate) fn missing(source: &Source, ids: &IdOptions, threads: usize) -> Resul
 }
 
 impl MissingCode {
-    fn of(Needed { dso, known, bytes, .. }: Needed, of_bytes: u64) -> MissingCode {
+    fn of(Needed { dso, known, is_hidden, bytes, .. }: Needed, of_bytes: u64) -> MissingCode {
         let id = known.as_ref().and_then(|known| known.id).map(|id| id.to_string());
         MissingCode {
             name: dso.as_ref().map(|dso| String::from_utf8_lossy(dso_name(dso)).into_owned()),
-            advice: advice(known.as_ref(), dso.as_ref().and_then(|dso| dso.machine.guest())),
+            advice: match is_hidden {
+                true => "of a guest whose records the recording lacks; perfx merge adds them".to_owned(),
+                false => advice(known.as_ref(), dso.as_ref().and_then(|dso| dso.machine.guest())),
+            },
             build_id: id,
             bytes,
             of_bytes,

@@ -28,9 +28,9 @@ struct Visits<'a, 't> {
 }
 
 impl Visits<'_, '_> {
-    /// A packet tells an address. Those of a guest that is not decoded are not of the code that is searched for.
+    /// A packet tells an address.
     fn at(&self, ip: u64) -> Told {
-        if self.past.schedule.is_hidden() { Told::End } else { Told::At(ip) }
+        if self.past.schedule.is_hidden() { Told::Hidden(ip) } else { Told::At(ip) }
     }
 }
 
