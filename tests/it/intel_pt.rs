@@ -168,7 +168,8 @@ fn inject_makes_a_sample_of_each_branch_of_the_truth() {
 }
 
 /// Puts the programs of the recordings at their recorded paths, where only the command that follows sees them: `perf inject`
-/// has no option for other places. What is in /opt stays.
+/// has no option for other places. What is in /opt stays. The processes of this machine are hidden: perf would look for the
+/// programs where a process with a recorded number, 1000 or 1001, sees them.
 const AT_RECORDED_PATHS: &str = "mount -t tmpfs tmpfs /mnt && mkdir /mnt/upper /mnt/work && \
     mount -t overlay overlay -o lowerdir=/opt,upperdir=/mnt/upper,workdir=/mnt/work /opt && \
     mkdir -p /opt/perfx/trace && cp \"$0\"/* /opt/perfx/trace/ && exec \"$@\"";
@@ -178,7 +179,8 @@ const AT_RECORDED_PATHS: &str = "mount -t tmpfs tmpfs /mnt && mkdir /mnt/upper /
 fn at_recorded_paths(program: &Path, args: &[OsString]) -> Option<Ran> {
     let programs = root().join("tests/data/trace/root/opt/perfx/trace");
     let mut command = clean("unshare");
-    command.args(["-m", "sh", "-c", AT_RECORDED_PATHS]).args([&programs, program]).args(args);
+    command.args(["-m", "-p", "-f", "--mount-proc", "sh", "-c", AT_RECORDED_PATHS]);
+    command.args([&programs, program]).args(args);
     command.env("HOME", "/nonexistent").env("PERF_CONFIG_NOSYSTEM", "1").env("DEBUGINFOD_URLS", "");
     let ran = run(&mut command, Stdin::Null);
     let is_refused = ran.stderr.contains("unshare") || ran.stderr.contains("mount:");
