@@ -187,7 +187,7 @@ impl Ran {
         (self.tasks.len() - 1) as u32
     }
 
-    /// The thread of a guest that runs last, so far, on the CPU that a thread of the host is; `None` if that is none.
+    /// What ran last, so far, on the CPU of a guest that is this thread of the host; `None` if the thread is not one.
     fn guest_of(&self, tid: u32) -> Option<Task> {
         let vcpu = *self.vcpus.get(&tid)?;
         let known = self.of_guests.get(&vcpu).and_then(|runs| runs.last()).map(|(_, task)| *task);

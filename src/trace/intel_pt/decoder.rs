@@ -416,8 +416,8 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         self.follow(self.bits, count);
     }
 
-    /// Takes in whether `ip`, which comes next, is in a guest. True if nothing more is to be done: that guest is not decoded, or
-    /// execution has gone over to a guest or back.
+    /// Takes in whether a guest runs at `ip`, which comes next. True if nothing more is to be done: the guest is not decoded, or
+    /// the way into it or out of it has been reported.
     #[inline(always)]
     fn is_elsewhere(&mut self, ip: u64) -> bool {
         let was_in_guest = std::mem::replace(&mut self.is_in_guest, self.past.schedule.is_in_guest);
@@ -497,7 +497,8 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         (self.is_lost, self.count, self.interrupted) = (true, 0, None);
     }
 
-    /// The same of the address at a point of synchronization: `None` if it is in a guest that is not decoded.
+    /// Takes in whether a guest runs where tracing begins, or at a point of synchronization. Returns the address there; `None`
+    /// if the guest is not decoded.
     fn seen(&mut self, ip: Option<u64>) -> Option<u64> {
         let ip = ip?;
         let was_in_guest = std::mem::replace(&mut self.is_in_guest, self.past.schedule.is_in_guest);
