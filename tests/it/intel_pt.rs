@@ -499,8 +499,18 @@ fn a_guest_whose_records_are_there_is_decoded() {
     // Only the right kernel is taken for that of the guest.
     let input = data.join("vm-kernel.data");
     fs::create_dir(path("none")).unwrap();
-    let ran = run("b", "2", &input, &path("none"), &path("out"));
+    let ran = run("be", "2", &input, &path("none"), &path("out"));
     assert_eq!(ran.code, Some(3));
+    let in_guest = |text: &str| -> Vec<String> {
+        let lines = text.lines().filter(|line| line.contains(" machine_pid 1000 vcpu 0 cpu 0 pid 50"));
+        lines.map(str::to_owned).collect()
+    };
+    let told = in_guest(&perfx(args!["view", "-q", path("out")]).text());
+    assert!(told.len() > 30, "{told:?}");
+    for perf in perfs(&["perf-new"]) {
+        let theirs = perf.run(Stdin::Null, args!["script", "-i", path("out")]).text();
+        same_lines("errors in a guest", &in_guest(&theirs), &told).unwrap();
+    }
     let told = "the code of 1 file was not found, of [kernel.kallsyms]_text at ";
     assert!(ran.stderr.contains(told), "{}", ran.stderr);
     let told = doctor_shares(&input, &data.join("root"));

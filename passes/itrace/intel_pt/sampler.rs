@@ -1016,7 +1016,7 @@ const UNKNOWN: Task = Task { pid: Auxtrace::ANY, tid: Auxtrace::ANY, vcpu: None 
 fn error(
     reason: Reason,
     cpu: u32,
-    Task { pid, tid, .. }: Task,
+    Task { pid, tid, vcpu }: Task,
     ip: u64,
     time: u64,
     endian: Endian,
@@ -1028,11 +1028,13 @@ fn error(
         Reason::Endless => (10, "Never-ending loop"),
         _ => (6, "Trace doesn't match instruction"),
     };
-    AuxtraceError { code, cpu, pid, tid, ip, time, message }.write(endian)
+    let guest = vcpu.map(|vcpu| (vcpu.machine_pid, vcpu.number));
+    AuxtraceError { code, cpu, pid, tid, ip, time, message, guest }.write(endian)
 }
 
 /// The record of data that the kernel lost.
 pub(super) fn lost(lost: &perfx_auxtrace::Lost, endian: Endian) -> Vec<u8> {
     let perfx_auxtrace::Lost { time, cpu, task: Task { pid, tid, .. } } = *lost;
-    AuxtraceError { code: 8, cpu, pid, tid, ip: 0, time, message: "Lost trace data" }.write(endian)
+    let message = "Lost trace data";
+    AuxtraceError { code: 8, cpu, pid, tid, ip: 0, time, message, guest: None }.write(endian)
 }

@@ -138,7 +138,8 @@ pub(super) struct Reader<'v> {
 
 /// What perf prints of a place where a trace could not be decoded.
 fn error_line(error: &AuxtraceError<'_>) -> String {
-    let &AuxtraceError { code, cpu, pid, tid, ip, time, message } = error;
+    let &AuxtraceError { code, cpu, pid, tid, ip, time, message, guest } = error;
+    let guest = guest.map_or_else(String::new, |(pid, vcpu)| format!(" machine_pid {pid} vcpu {vcpu}"));
     let [cpu, pid, tid] = [cpu, pid, tid].map(u32::cast_signed);
     let time = match time {
         0 => "0".to_owned(),
@@ -146,7 +147,7 @@ fn error_line(error: &AuxtraceError<'_>) -> String {
     };
     let ip = if ip == 0 { "0".to_owned() } else { format!("{ip:#x}") };
     format!(
-        " instruction trace error type 1 time {time} cpu {cpu} pid {pid} tid {tid} ip {ip} code {code}: {message}\n"
+        " instruction trace error type 1 time {time}{guest} cpu {cpu} pid {pid} tid {tid} ip {ip} code {code}: {message}\n"
     )
 }
 
