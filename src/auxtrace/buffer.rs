@@ -1,7 +1,7 @@
 //! The data of one buffer, and who ran there.
 
 use perfx_format::Bytes;
-use perfx_trace::{Switch, Trace};
+use perfx_trace::{Switches, Trace};
 
 /// A buffer of a CPU or a thread.
 #[derive(Clone, Debug)]
@@ -12,7 +12,7 @@ pub struct Buffer {
     pub tid: u32,
     /// Its data, contiguous in each of these lists.
     pub(crate) traces: Vec<Vec<Bytes>>,
-    pub(crate) switches: Vec<Switch>,
+    pub(crate) switches: Switches,
 }
 
 impl Buffer {

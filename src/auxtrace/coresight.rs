@@ -8,7 +8,7 @@ use perfx_format::record::etm_info::{EtmHwId, EtmInfo, EtmRegisters, TraceUnitKi
 use perfx_format::record::time_conv::TimeConv;
 use perfx_format::{Bytes, Layout, Record};
 use perfx_pipeline::{Result, bail, ensure};
-use perfx_trace::{Space, Switch, coresight};
+use perfx_trace::{Space, Switches, coresight};
 
 use crate::kept::{AuxData, Place};
 use crate::running::Ran;
@@ -65,7 +65,7 @@ pub struct Piece {
     /// The time of the AUX record, ns; 0 if there is none.
     pub time: u64,
     /// Who ran, if context ids do not tell.
-    pub switches: Vec<Switch>,
+    pub switches: Switches,
     /// The bytes.
     data: Bytes,
     /// The bytes are of this trace unit; `None` if they are frames with ids.

@@ -166,7 +166,8 @@ struct Queue<'a, U> {
     time: u64,
 }
 
-/// The parts of all traces, each with the buffer it belongs to, in the order of their times.
+/// The parts of all traces, in the order of their times. Each trace has the number of its buffer, and those of a buffer
+/// follow each other.
 fn parts<'a, T: Tracer>(
     tracer: &'a T,
     traces: &'a [(usize, Trace<'a>)],
@@ -174,10 +175,12 @@ fn parts<'a, T: Tracer>(
 ) -> impl Iterator<Item = (usize, T::Unit, Part)> + Send + 'a {
     let mut order = BinaryHeap::new();
     let mut queues: Vec<Queue<'a, T::Unit>> = Vec::new();
+    let mut end = 0;
     for buffer in 0..buffers {
-        let own = traces.iter().enumerate().filter(move |(_, (number, _))| *number == buffer);
+        let first = end;
+        end += traces[first..].partition_point(|(number, _)| *number == buffer);
         let units =
-            own.flat_map(move |(at, (_, trace))| tracer.units(trace, size).map(move |unit| (at, unit)));
+            (first..end).flat_map(move |at| tracer.units(&traces[at].1, size).map(move |unit| (at, unit)));
         let mut queue = Queue { rest: Box::new(units), next: None, number: 0, time: 0 };
         queue.next = queue.rest.next();
         order.extend(queue.advance::<T>(buffer));

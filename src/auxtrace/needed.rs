@@ -67,10 +67,10 @@ impl Recorded<CoreSight> {
         let image = self.tracer.image(code);
         let of = |piece: &Piece| {
             let mut sums = Sums::new();
-            let switches = if self.tracer.names_threads() { &[] } else { &piece.switches[..] };
+            let switches = self.tracer.switches(piece);
             for (id, bytes) in piece.streams() {
                 let Some((_, unit)) = self.tracer.unit(id) else { continue };
-                let trace = Trace::new(vec![&bytes], switches.to_vec());
+                let trace = Trace::new(vec![&bytes], switches.clone());
                 let visits = coresight::visits(&trace, &unit.config);
                 let visits = visits.map(|visit| Visit { space: image.space(visit.space), ..visit });
                 add_visits(&mut sums, code, visits);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use perfx_format::record::time_conv::TimeConv;
 use perfx_pipeline::Result;
-use perfx_trace::{Image, Mapping, Space, Switch, Trace, coresight};
+use perfx_trace::{Image, Mapping, Space, Switches, Trace, coresight};
 
 use crate::coresight::{CoreSight, Piece};
 use crate::decode::{Decoding, Part, Work, decode_parts};
@@ -68,6 +68,11 @@ impl CoreSight {
         Ok((sinks, unknown.into_inner()))
     }
 
+    /// Who ran while a piece was traced; none if the trace itself says it.
+    pub(crate) fn switches(&self, piece: &Piece) -> Switches {
+        if self.names_threads() { Switches::default() } else { piece.switches.clone() }
+    }
+
     /// The parts of all traces, each with the trace it belongs to. Pieces are taken apart one after the other.
     fn parts<'a>(
         &'a self,
@@ -88,7 +93,7 @@ impl CoreSight {
                     unknown.fetch_add(1, Ordering::Relaxed);
                     continue;
                 };
-                let switches = if self.names_threads() { &[] } else { &piece.switches[..] };
+                let switches = self.switches(piece);
                 let stream = Arc::new(Stream { bytes, switches, config: &unit.config });
                 let trace = number * self.units.len() + at;
                 let buffer = piece.buffer * self.units.len() + if piece.is_of_cpu() { at } else { 0 };
@@ -120,13 +125,13 @@ type Traced<'a> = (Arc<Stream<'a>>, coresight::Unit);
 #[derive(Debug)]
 struct Stream<'a> {
     bytes: Vec<u8>,
-    switches: &'a [Switch],
+    switches: Switches,
     config: &'a coresight::Config,
 }
 
 impl Stream<'_> {
     fn trace(&self) -> Trace<'_> {
-        Trace::new(vec![&self.bytes], self.switches.to_vec())
+        Trace::new(vec![&self.bytes], self.switches.clone())
     }
 
     fn decode(

@@ -1,7 +1,7 @@
 //! The bytes of a trace, which may lie in several pieces: packets and points of synchronization go across their
 //! ends.
 
-use crate::image::Switch;
+use crate::image::Switches;
 
 /// The data of one buffer, of a CPU or thread, in order and without gaps, and who ran there. What is not
 /// contiguous is a trace of its own.
@@ -11,12 +11,12 @@ pub struct Trace<'a> {
     pieces: Vec<&'a [u8]>,
     /// The offset behind each piece.
     ends: Vec<u64>,
-    pub(crate) switches: Vec<Switch>,
+    pub(crate) switches: Switches,
 }
 
 impl<'a> Trace<'a> {
-    /// The trace that consists of these pieces. The switches are sorted by time here, if they are not.
-    pub fn new(mut pieces: Vec<&'a [u8]>, mut switches: Vec<Switch>) -> Trace<'a> {
+    /// The trace that consists of these pieces.
+    pub fn new(mut pieces: Vec<&'a [u8]>, switches: impl Into<Switches>) -> Trace<'a> {
         pieces.retain(|piece| !piece.is_empty());
         let mut end = 0;
         let ends = pieces.iter().map(|piece| {
@@ -24,8 +24,7 @@ impl<'a> Trace<'a> {
             end
         });
         let ends = ends.collect();
-        switches.sort_by_key(|switch| switch.time);
-        Trace { pieces, ends, switches }
+        Trace { pieces, ends, switches: switches.into() }
     }
 
     /// Its length in bytes.

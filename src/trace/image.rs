@@ -1,5 +1,8 @@
 //! The code that ran, as the caller has it: bytes at an address of an address space at a time, or nothing.
 
+use std::ops::Deref;
+use std::sync::Arc;
+
 /// An address space, numbered by the caller: a process, or a guest.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Space(pub u32);
@@ -17,6 +20,26 @@ pub struct Switch {
     /// Where the code of the guest is that runs while this one runs a guest; `None` if it is not known. Then the guest is
     /// not decoded.
     pub guest: Option<Space>,
+}
+
+/// The switches of a buffer, sorted by time. Copies share them: a buffer can have many traces.
+#[derive(Clone, Debug, Default)]
+pub struct Switches(Arc<[Switch]>);
+
+impl From<Vec<Switch>> for Switches {
+    /// Sorts them, if they are not.
+    fn from(mut switches: Vec<Switch>) -> Switches {
+        switches.sort_by_key(|switch| switch.time);
+        Switches(switches.into())
+    }
+}
+
+impl Deref for Switches {
+    type Target = [Switch];
+
+    fn deref(&self) -> &[Switch] {
+        &self.0
+    }
 }
 
 /// Contiguous bytes of code that are mapped.

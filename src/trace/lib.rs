@@ -71,7 +71,7 @@ mod visit;
 pub use self::block::{Block, Blocks, instruction_length};
 pub use self::bytes::Trace;
 pub use self::count::{Counter, Ends, Joint, Place, Run, Sums};
-pub use self::image::{Image, Mapping, Space, Switch};
+pub use self::image::{Image, Mapping, Space, Switch, Switches};
 pub use self::kind::Kind;
 pub use self::listing::listing;
 pub use self::path::Path;

@@ -63,12 +63,11 @@ impl Schedule {
     /// Lets the switches up to `now` take effect, but in user code, which cannot switch.
     #[inline(always)]
     pub(super) fn advance(&mut self, now: u64, switches: &[Switch]) {
-        while let Some(next) = switches.get(self.done)
-            && next.time <= now
-            && !self.is_in_user
-        {
-            (self.host, self.guest) = (next.space, next.guest);
-            self.done += 1;
+        let is_due = |switch: &Switch| switch.time <= now;
+        if !self.is_in_user && switches.get(self.done).is_some_and(is_due) {
+            self.done += switches[self.done..].partition_point(is_due);
+            let last = switches[self.done - 1];
+            (self.host, self.guest) = (last.space, last.guest);
         }
     }
 }
