@@ -9,7 +9,7 @@ use perfx_auxtrace::{Recorded, UNIT, decode};
 use perfx_format::{Bytes, Error};
 use perfx_pipeline::Result;
 
-use super::asked::{Asked, Asking, read};
+use super::asked::{Asking, read};
 use super::context::Context;
 use super::sampler::Sampler;
 use crate::itrace::losses::Counts;
@@ -67,7 +67,7 @@ impl Answers {
         sample: &RecordedSample,
         recorded: &Recorded,
     ) -> Option<History> {
-        let number = asking.asked.binary_search(&Asked::of(sample, recorded)?).ok()?;
+        let number = asking.asked.binary_search(&asking.find(sample, recorded)?).ok()?;
         let place = usize::try_from(*self.places.get(number)?).ok()?;
         read(self.file.get(place..)?)
     }

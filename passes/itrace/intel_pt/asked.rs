@@ -1,6 +1,8 @@
 //! The recorded samples that get what the trace tells of the time before them: the last branches (`L`) and the calls that
 //! have not returned (`G`).
 
+use std::collections::HashMap;
+
 use perfx_auxtrace::Recorded;
 use perfx_format::Endian;
 use perfx_format::record::aux::Auxtrace;
@@ -29,6 +31,33 @@ pub(super) struct Asking {
     /// The most branches and entries of a call chain that a sample gets; 0 for none.
     pub(super) stack: usize,
     pub(super) chain: usize,
+    owners: Owners,
+}
+
+/// The first buffer of each CPU, and of each thread that has one of its own.
+#[derive(Debug, Default)]
+struct Owners {
+    cpus: HashMap<u32, usize>,
+    threads: HashMap<u32, usize>,
+}
+
+impl Owners {
+    fn new(recorded: &Recorded) -> Owners {
+        let mut owners = Owners::default();
+        for (number, buffer) in recorded.buffers.iter().enumerate() {
+            let (of, key) = match buffer.cpu {
+                Auxtrace::ANY => (&mut owners.threads, buffer.tid),
+                cpu => (&mut owners.cpus, cpu),
+            };
+            of.entry(key).or_insert(number);
+        }
+        owners
+    }
+
+    /// The first buffer that a thread on a CPU was traced in.
+    fn find(&self, cpu: u32, tid: u32) -> Option<usize> {
+        [self.cpus.get(&cpu), self.threads.get(&tid)].into_iter().flatten().min().copied()
+    }
 }
 
 impl Asking {
@@ -39,11 +68,20 @@ impl Asking {
         events: Events,
         (stack, chain): (usize, usize),
     ) -> Asking {
-        let asked = samples.into_iter().filter_map(|sample| Asked::of(&sample, recorded));
-        let mut asked: Vec<Asked> = asked.filter(|_| events.is_timed).collect();
-        asked.sort_unstable();
-        asked.dedup();
-        Asking { asked, events, stack, chain }
+        let mut asking = Asking { asked: Vec::new(), events, stack, chain, owners: Owners::new(recorded) };
+        if asking.events.is_timed {
+            asking.asked = samples.iter().filter_map(|sample| asking.find(sample, recorded)).collect();
+        }
+        asking.asked.sort_unstable();
+        asking.asked.dedup();
+        asking
+    }
+
+    /// Where a sampler comes by a recorded sample.
+    pub(super) fn find(&self, sample: &RecordedSample, recorded: &Recorded) -> Option<Asked> {
+        let RecordedSample { time, ip, cpu, tid } = *sample;
+        let buffer = self.owners.find(cpu, tid)?;
+        Some(Asked { buffer, ticks: recorded.clock().ticks(time?), tid, ip })
     }
 
     /// Those of a buffer, and the number of the first one among all.
@@ -51,16 +89,6 @@ impl Asking {
         let first = self.asked.partition_point(|asked| asked.buffer < buffer);
         let end = self.asked.partition_point(|asked| asked.buffer <= buffer);
         (&self.asked[first..end], first as u64)
-    }
-}
-
-impl Asked {
-    pub(super) fn of(sample: &RecordedSample, recorded: &Recorded) -> Option<Asked> {
-        let RecordedSample { time, ip, cpu, tid } = *sample;
-        let is_its =
-            |cpu_of: u32, tid_of: u32| if cpu_of == Auxtrace::ANY { tid_of == tid } else { cpu_of == cpu };
-        let buffer = recorded.buffers.iter().position(|buffer| is_its(buffer.cpu, buffer.tid))?;
-        Some(Asked { buffer, ticks: recorded.clock().ticks(time?), tid, ip })
     }
 }
 
