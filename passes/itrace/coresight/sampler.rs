@@ -115,9 +115,6 @@ impl Class {
     }
 }
 
-/// A thread that no record names.
-const UNKNOWN: Task = Task { pid: Auxtrace::ANY, tid: Auxtrace::ANY, vcpu: None };
-
 /// The size of an instruction of AArch64, bytes.
 const INSTRUCTION: u64 = 4;
 
@@ -132,7 +129,7 @@ impl<'c> Sampler<'c> {
             times: Times::default(),
             latest: 0,
             early: Early::default(),
-            task: UNKNOWN,
+            task: Task::UNKNOWN,
             space: None,
             stack: Ring::default(),
             calls: Calls::default(),
@@ -182,9 +179,8 @@ impl<'c> Sampler<'c> {
             false => space,
         };
         let task = known.and_then(|Space(number)| recorded.tasks.get(number as usize)).copied();
-        let unnamed =
-            space.filter(|_| *is_named).map(|Space(tid)| Task { pid: Auxtrace::ANY, tid, vcpu: None });
-        self.task = task.or(unnamed).unwrap_or(UNKNOWN);
+        let unnamed = space.filter(|_| *is_named).map(|Space(tid)| Task { tid, ..Task::UNKNOWN });
+        self.task = task.or(unnamed).unwrap_or(Task::UNKNOWN);
     }
 
     /// The sample of an instruction.
@@ -256,7 +252,7 @@ impl<'c> Sampler<'c> {
 
     fn push(&mut self, sample: NewSample<'_>, sampled: Sampled, made: &mut impl Samples) {
         self.counts.samples += 1;
-        self.counts.unknown += u64::from(self.task == UNKNOWN);
+        self.counts.unknown += u64::from(self.task == Task::UNKNOWN);
         let events = &self.context.events;
         if !matches!(events.clock, Clock::Virtual(_)) || self.times.is_known() {
             let (key, time) = self.time();

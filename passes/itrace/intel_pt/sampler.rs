@@ -210,7 +210,7 @@ impl<'c> Sampler<'c> {
             cpu: context.recorded.buffers[buffer].cpu,
             stacks: Stacks::new(events.sampled.stack, events.sampled.chain, events.sampled.depths),
             space: None,
-            task: UNKNOWN,
+            task: Task::UNKNOWN,
             told: 0,
             told_behind: 0,
             arriving: None,
@@ -298,8 +298,8 @@ impl<'c> Sampler<'c> {
     fn switch(&mut self, space: Option<Space>) {
         self.space = space;
         let task = space.and_then(|space| self.context.recorded.tasks.get(space.0 as usize));
-        self.task = task.copied().unwrap_or(UNKNOWN);
-        self.stacks.switch(self.task.tid, space);
+        self.task = task.copied().unwrap_or(Task::UNKNOWN);
+        self.stacks.switch(self.task, space);
     }
 
     /// Some paths of all those of the log, with so many instructions.
@@ -483,12 +483,7 @@ impl<'c> Sampler<'c> {
         let period = total.wrapping_sub(std::mem::replace(&mut self.sampled, total));
         if let Some(event) = &self.events.sampled.instructions {
             let raw = self.raw(flow, 0, Kinds::Instructions, total);
-            let sample = NewSample {
-                ip,
-                period,
-                raw: &self.raw_at(&raw, ip),
-                ..self.new_sample(event.ids.of(self.task.vcpu), ip)
-            };
+            let sample = NewSample { ip, period, raw: &self.raw_at(&raw, ip), ..self.sample_of(event, ip) };
             self.push_with_history(sample, event, made);
         }
         if let Some(event) = &self.events.sampled.cycles
@@ -496,12 +491,7 @@ impl<'c> Sampler<'c> {
         {
             let raw = raw(flow | self.state_flow(flow, total), 0, counted);
             let raw = self.raw_at(&raw, ip);
-            let sample = NewSample {
-                ip,
-                period: counted.cycles,
-                raw: &raw,
-                ..self.new_sample(event.ids.of(self.task.vcpu), ip)
-            };
+            let sample = NewSample { ip, period: counted.cycles, raw: &raw, ..self.sample_of(event, ip) };
             self.push_with_history(sample, event, made);
         }
     }
@@ -570,11 +560,7 @@ impl<'c> Sampler<'c> {
     /// Adds a sample of an event that is neither a branch nor an instruction.
     fn rare(&mut self, event: Option<&Decoded>, ip: u64, raw: &[u32], made: &mut impl Samples) {
         if let Some(event) = event {
-            self.push_with_history(
-                NewSample { ip, raw, ..self.new_sample(event.ids.of(self.task.vcpu), ip) },
-                event,
-                made,
-            );
+            self.push_with_history(NewSample { ip, raw, ..self.sample_of(event, ip) }, event, made);
         }
     }
 
@@ -587,7 +573,7 @@ impl<'c> Sampler<'c> {
             self.estimate(from, to, made);
             if let Some(event) = &self.events.rare.flag {
                 let raw = with_word(u32::from(on) | VIA_BRANCH, to);
-                let sample = self.new_sample(event.ids.of(self.task.vcpu), if from != 0 { from } else { to });
+                let sample = self.sample_of(event, if from != 0 { from } else { to });
                 self.push_with_history(NewSample { ip: from, raw: &raw, ..sample }, event, made);
             }
         }
@@ -725,7 +711,7 @@ impl<'c> Sampler<'c> {
     /// A sample of a branch; `code` is an address that tells the level.
     fn new_branch<'r>(&self, varied: Varied<'r, u32>, code: u64, event: &Decoded) -> NewSample<'r> {
         let Varied { ip, addr, period, raw, .. } = varied;
-        NewSample { ip, addr, period, raw, ..self.new_sample(event.ids.of(self.task.vcpu), code) }
+        NewSample { ip, addr, period, raw, ..self.sample_of(event, code) }
     }
 
     #[cold]
@@ -749,7 +735,12 @@ impl<'c> Sampler<'c> {
         transaction | off | if toggles { FlowFlags::TOGGLES_INTERRUPTS } else { 0 }
     }
 
-    /// The parts of a sample that do not depend on its kind; `code` is an address that tells the level.
+    /// What samples of an event have in common; `code` is an address that tells the level.
+    fn sample_of(&self, event: &Decoded, code: u64) -> NewSample<'static> {
+        self.new_sample(event.ids.of(self.task.vcpu), code)
+    }
+
+    /// The same with an id.
     fn new_sample(&self, id: u64, code: u64) -> NewSample<'static> {
         NewSample {
             cpumode: self.level(code),
@@ -1008,9 +999,6 @@ fn needs_packet(kind: Kind) -> bool {
 /// What belongs to an event such as an interrupt has so many words in its raw data, and is of so many kinds at most.
 const DATA_WORDS: usize = 4;
 const MOST_DATA: usize = 64;
-
-/// A thread that no record names.
-const UNKNOWN: Task = Task { pid: Auxtrace::ANY, tid: Auxtrace::ANY, vcpu: None };
 
 /// A record of an error in a trace, with perf's code and words for it.
 fn error(

@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use perfx_auxtrace::{Calls, Change};
+use perfx_auxtrace::{Calls, Change, Task};
 use perfx_format::record::cpumode::KERNEL_START;
 use perfx_format::sample::{Branch, BranchFlags};
+use perfx_model::address_space::Machine;
 use perfx_trace::{Blocks, PathId, Space};
 
 use crate::itrace::ring::Ring;
@@ -20,11 +21,14 @@ pub(super) struct Stacks {
     /// Calls are kept.
     keeps_calls: bool,
     /// For each thread that does not run now, its stay on this CPU, and what was before then. Copies of the stacks share it.
-    histories: Arc<HashMap<u32, (Space, Arc<History>)>>,
+    histories: Arc<HashMap<ThreadKey, (Space, Arc<History>)>>,
     /// The thread that runs now.
-    current: Option<(u32, Space)>,
+    current: Option<(ThreadKey, Space)>,
     history: History,
 }
+
+/// A thread: its machine and number.
+type ThreadKey = (Machine, u32);
 
 /// What a thread did before.
 #[derive(Clone, Default, Debug)]
@@ -40,20 +44,21 @@ impl Stacks {
         Stacks { most, chain, keeps_calls, histories: Arc::default(), current: None, history }
     }
 
-    /// Another thread runs: `space` is its stay on the CPU, `tid` its number.
-    pub(super) fn switch(&mut self, tid: u32, space: Option<Space>) {
-        let next = space.map(|space| (tid, space));
+    /// Another thread runs: `space` is its stay on the CPU.
+    pub(super) fn switch(&mut self, task: Task, space: Option<Space>) {
+        let key = (task.machine(), task.tid);
+        let next = space.map(|space| (key, space));
         if (self.most == 0 && !self.keeps_calls) || next == self.current {
             return;
         }
         let history = std::mem::take(&mut self.history);
         let histories = Arc::make_mut(&mut self.histories);
-        if let Some((tid, space)) = self.current {
-            histories.insert(tid, (space, Arc::new(history)));
+        if let Some((key, space)) = self.current {
+            histories.insert(key, (space, Arc::new(history)));
         }
         self.current = next;
         // As in perf, nothing follows on what it did before it ran on another CPU.
-        let kept = next.and_then(|(tid, space)| Some((histories.remove(&tid)?, space)));
+        let kept = next.and_then(|(key, space)| Some((histories.remove(&key)?, space)));
         let known = kept.filter(|((stay, _), space)| stay == space);
         self.history = known.map(|((_, history), _)| Arc::unwrap_or_clone(history)).unwrap_or_default();
     }
@@ -121,11 +126,12 @@ impl Stacks {
         }
     }
 
-    /// What a thread did, if it is known.
+    /// What a thread of the host did, if it is known.
     fn history_of(&self, tid: u32) -> Option<&History> {
+        let key = (Machine::Host, tid);
         match self.current {
-            Some((current, _)) if current == tid => Some(&self.history),
-            _ => self.histories.get(&tid).map(|(_, history)| &**history),
+            Some((current, _)) if current == key => Some(&self.history),
+            _ => self.histories.get(&key).map(|(_, history)| &**history),
         }
     }
 
@@ -159,5 +165,33 @@ impl Stacks {
     /// The last branches, newest first, in two pieces.
     pub(super) fn branches(&self) -> [&[Branch]; 2] {
         self.history.ring.pieces()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use perfx_auxtrace::Vcpu;
+
+    use super::*;
+
+    /// What the one did was lost when the other ran.
+    #[test]
+    fn a_thread_of_a_guest_is_not_that_of_the_host_with_its_number() {
+        let vcpu = Some(Vcpu { machine_pid: 7, number: 0, tid: 9 });
+        let host = Task { tid: 5, ..Task::UNKNOWN };
+        let guest = Task { vcpu, ..host };
+        let mut stacks = Stacks::new(4, 0, false);
+        let mut run = |task, space, from| -> Vec<u64> {
+            stacks.switch(task, Some(Space(space)));
+            stacks.push(from, from + 8, 0);
+            stacks.branches().concat().iter().map(|branch| branch.from).collect()
+        };
+        assert_eq!(run(host, 0, 0x10), [0x10]);
+        assert_eq!(run(guest, 1, 0x20), [0x20]);
+        assert_eq!(run(host, 0, 0x30), [0x30, 0x10]);
+        assert_eq!(run(guest, 1, 0x40), [0x40, 0x20]);
+        let of_host: Vec<u64> =
+            stacks.branches_before(5, 0x100, 4).iter().map(|branch| branch.from).collect();
+        assert_eq!(of_host, [0x30, 0x10]);
     }
 }
