@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use perfx_format::record::ksymbol::TextPoke;
 use perfx_model::address_space::{AddressSpaces, Dso, Machine, Mapping as Mapped};
-use perfx_resolve::is_kernel_name;
+use perfx_resolve::{is_kernel_name, kernel_reference};
 use symbols::Reference;
 
 use crate::pokes::Poke;
@@ -80,14 +80,11 @@ impl Mappings {
     }
 }
 
-/// The kernel's mapping has a symbol at the end of its name, and that symbol's address in place of an offset. That of
-/// simpleperf has neither, and begins at `_stext`.
+/// The position of a kernel. The mapping of simpleperf has neither a symbol nor an offset, and begins at `_stext`.
 fn reference(mapping: &Mapped<'_>) -> Option<Reference> {
-    let end = mapping.name.iter().position(|&byte| byte == b']')?;
-    let (name, address) = match mapping.name.get(end + 1..)? {
-        b"" if mapping.pgoff == 0 && mapping.start > 0 => (&b"_stext"[..], mapping.start),
-        b"" => return None,
-        name => (name, mapping.pgoff),
-    };
-    is_kernel_name(mapping.name).then(|| Reference { name: name.to_vec(), address, kernel: None })
+    kernel_reference(mapping).or_else(|| {
+        let is_of_simpleperf = is_kernel_name(mapping.name) && mapping.name.ends_with(b"]");
+        let begins = is_of_simpleperf && mapping.pgoff == 0 && mapping.start > 0;
+        begins.then(|| Reference { name: b"_stext".to_vec(), address: mapping.start, kernel: None })
+    })
 }

@@ -210,14 +210,15 @@ impl Survey {
             }
             _ => {
                 let time = time.unwrap_or(0);
-                if !record.is_of_guest() {
-                    let change = TaskChange::of(record, layouts);
-                    change.into_iter().for_each(|change| self.running.learn(change, time));
-                } else if let Some(change) = TaskChange::of_any(record, layouts)
-                    && let Some((pid, Some(number))) =
-                        layout.and_then(|layout| self.guests.cpu_of(layout.id(record)?))
-                {
-                    self.running.learn_guest(change, (pid, number), time);
+                match TaskChange::of_any(record, layouts) {
+                    Some(change) if !record.is_of_guest() => self.running.learn(change, time),
+                    Some(change) => {
+                        let vcpu = layout.and_then(|layout| self.guests.cpu_of(layout.id(record)?));
+                        if let Some((machine_pid, Some(number))) = vcpu {
+                            self.running.learn_guest(change, (machine_pid, number), time);
+                        }
+                    }
+                    None => {}
                 }
                 if Changes::kinds().contains(record.kind()) || record.kind() == RecordType::KSYMBOL {
                     let machine = self.guests.machine(record, layouts, named_pid(record));

@@ -191,7 +191,7 @@ impl<'f> Resolver<'f> {
         };
         // Before the first marker, perf takes addresses for those of a process.
         for (mode, address) in frames(addresses, USER) {
-            let frame = self.frame(at, sample.level(mode), address)?;
+            let frame = self.frame(at, mode, address)?;
             self.chain.push(frame);
         }
         Ok(cookie_of(addresses).map_or(Lack::Nothing, Lack::User))
@@ -222,7 +222,7 @@ impl<'f> Resolver<'f> {
         let at = At { record, layouts, pid: Some(pid), time: moment(record, layout, layouts) };
         self.chain.clear();
         for (mode, address) in frames(user.ips, USER) {
-            let frame = self.frame(at, record.level(mode), address)?;
+            let frame = self.frame(at, mode, address)?;
             self.chain.push(frame);
         }
         let stack = self.stack()?;
@@ -233,7 +233,7 @@ impl<'f> Resolver<'f> {
     pub(crate) fn frame(&mut self, at: At<'_, '_>, mode: u16, address: u64) -> Result<u32> {
         let At { record, layouts, pid, time } = at;
         let space = self.facts.guests.space(record, layouts, pid, mode);
-        self.frame_in(space, time, (mode, address))
+        self.frame_in(space, time, (record.level(mode), address))
     }
 
     /// The frame of an address of a space, given after its cpumode; in no space, nothing is mapped.

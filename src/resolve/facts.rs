@@ -370,7 +370,7 @@ impl Facts {
 }
 
 /// The kernel's mapping has a symbol at the end of its name, and that symbol's address in place of an offset.
-fn kernel_reference(mapping: &Mapping<'_>) -> Option<Reference> {
+pub fn kernel_reference(mapping: &Mapping<'_>) -> Option<Reference> {
     let end = mapping.name.iter().position(|&byte| byte == b']')?;
     let name = mapping.name.get(end + 1..).filter(|name| !name.is_empty())?;
     is_kernel_name(mapping.name).then(|| Reference {

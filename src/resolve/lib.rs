@@ -10,7 +10,7 @@ mod ids;
 mod naming;
 
 pub use dumps::{PerfMaps, Places, pid_in};
-pub use facts::{EventFacts, Facts, FactsSurvey};
+pub use facts::{EventFacts, Facts, FactsSurvey, kernel_reference};
 pub use frames::{ChainAddress, Frame, FrameCache, LastChain, frame_at, stack_of};
 pub use ids::{
     Correction, IdArgs, IdOptions, Ids, MappedIds, RecordedIds, SearchArgs, SymbolArgs, can_have_id,

@@ -125,6 +125,13 @@ pub struct Reference {
     pub kernel: Option<BuildId>,
 }
 
+impl Reference {
+    /// What is added to a recorded address to get that in a file with these symbols; wraps. `None` if the symbol is missing.
+    fn shift(&self, symbols: &Symbols) -> Option<u64> {
+        Some(symbols.address_of(&self.name)?.wrapping_sub(self.address))
+    }
+}
+
 /// The symbols of an object.
 #[derive(Clone, Debug)]
 pub enum Image {
@@ -724,10 +731,7 @@ fn crc_of(file: &Path) -> io::Result<u32> {
 }
 /// The symbols of a kernel, if they have that by which addresses are compared.
 fn placed(symbols: Symbols, reference: Option<&Reference>) -> Option<Image> {
-    let shift = match reference {
-        Some(Reference { name, address, .. }) => symbols.address_of(name)?.wrapping_sub(*address),
-        None => 0,
-    };
+    let shift = reference.map_or(Some(0), |reference| reference.shift(&symbols))?;
     (!symbols.is_empty()).then_some(Image::Kernel { symbols, shift })
 }
 
@@ -741,7 +745,7 @@ fn kernel_of(
     places.find_map(|place| {
         let mut elf = ElfFile::read(&place).ok()?;
         let symbols = Symbols::new(std::mem::take(&mut elf.symbols));
-        let shift = symbols.address_of(&reference.name)?.wrapping_sub(reference.address);
+        let shift = reference.shift(&symbols)?;
         (fits(id, elf.build_id) && !elf.code.is_empty()).then_some((place, elf, shift))
     })
 }

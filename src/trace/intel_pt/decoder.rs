@@ -424,14 +424,17 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         match (was_in_guest, self.is_in_guest) {
             (false, false) => false,
             (true, true) => self.past.schedule.is_hidden(),
-            (false, true) => self.enter_guest(ip),
+            (false, true) => {
+                self.enter_guest(ip);
+                true
+            }
             (true, false) => self.leave_guest(ip),
         }
     }
 
     /// The branch that comes next enters a guest at `ip`.
     #[cold]
-    fn enter_guest(&mut self, ip: u64) -> bool {
+    fn enter_guest(&mut self, ip: u64) {
         if self.flow.is_known() {
             let left = match self.flow.run(self.sink) {
                 _ if self.is_interrupted() || self.count > 0 => Err(Reason::UnexpectedPacket),
@@ -451,7 +454,6 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         } else {
             self.exchange(ip);
         }
-        true
     }
 
     /// The host goes on at `ip` behind a guest. False if the flow was not known in that.
@@ -497,19 +499,18 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         (self.is_lost, self.count, self.interrupted) = (true, 0, None);
     }
 
-    /// Takes in whether a guest runs where tracing begins, or at a point of synchronization. Returns the address there; `None`
-    /// if the guest is not decoded.
-    fn seen(&mut self, ip: Option<u64>) -> Option<u64> {
-        let ip = ip?;
+    /// Takes in whether a guest runs at `ip`, where tracing begins, or at a point of synchronization. False if the guest is not
+    /// decoded.
+    fn is_decoded(&mut self, ip: u64) -> bool {
         let was_in_guest = std::mem::replace(&mut self.is_in_guest, self.past.schedule.is_in_guest);
         if !self.past.schedule.is_hidden() {
-            return Some(ip);
+            return true;
         }
         self.flow.lose();
         if !was_in_guest {
             self.hide(ip);
         }
-        None
+        false
     }
 
     /// Tracing ends in front of the instruction at `from`.
@@ -543,7 +544,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         match ip {
             Some(ip) => {
                 let was_in_guest = self.is_in_guest;
-                if self.seen(Some(ip)).is_none() {
+                if !self.is_decoded(ip) {
                     return;
                 }
                 if self.is_in_guest != was_in_guest {
@@ -752,7 +753,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
 
     fn psb_end(&mut self) {
         let address = self.psb_ip.take();
-        let ip = self.seen(address);
+        let ip = address.filter(|&ip| self.is_decoded(ip));
         self.is_lost = address.is_some() && ip.is_none();
         if self.config.branches {
             self.flow.set_bits(self.address_bits);

@@ -123,7 +123,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
             Packet::Cut => self.lose(Reason::CutPacket),
             Packet::PsbEnd => {
                 let ip = self.psb_ip.take();
-                let ip = self.seen(ip);
+                let ip = ip.filter(|&ip| self.is_decoded(ip));
                 self.is_lost = ip.is_none() && self.is_lost;
                 self.event(Event::Sync { ip, offset: self.psb_offset, interrupts: self.flag.now });
                 ip.into_iter().for_each(|ip| self.event(Event::Passed { ip }));
