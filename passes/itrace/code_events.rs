@@ -75,6 +75,11 @@ impl CodeEvents {
         }
     }
 
+    /// Whether samples of instructions and cycles have what was before them.
+    pub(super) fn has_history(&self) -> bool {
+        self.stack > 0 || self.chain > 0
+    }
+
     /// Those of branches, instructions and cycles, in the order of their ids.
     pub(super) fn decoded(&self) -> Vec<Decoded> {
         [&self.branches, &self.instructions, &self.cycles].into_iter().flatten().cloned().collect()

@@ -83,13 +83,13 @@ pub(super) struct Sampler<'c> {
     /// Core cycles, if samples need them.
     cycles: Option<Cycles>,
     due: Due,
-    /// What the last branch shares with those that are built from its record, and that record.
-    last_branch: Option<(Likeness, Stencil)>,
+    /// Of each kind, what the last sample shares with those that are built from its record, and that record; `None` if it
+    /// has no fixed places.
+    last: [Option<(Likeness, Option<Stencil>)>; 3],
     counts: Counts,
 }
 
-/// What the samples of branches must share to be built from each other's records: the task, the level and the size of raw
-/// data.
+/// What samples of an event must share to be built from each other's records: the task, the level and the size of raw data.
 type Likeness = (Task, u16, usize);
 
 /// When the next sample of an instruction is due.
@@ -237,7 +237,7 @@ impl<'c> Sampler<'c> {
             sampled: 0,
             cycles: events.cycles,
             due,
-            last_branch: None,
+            last: Default::default(),
             counts: Counts::default(),
         }
     }
@@ -320,10 +320,29 @@ impl<'c> Sampler<'c> {
         if some.is_empty() {
             return;
         }
-        match self.has_samples(instructions) {
-            true => some.for_each(|at| self.path((all, at), blocks, made)),
-            false => self.skip(some, instructions),
+        if !self.has_samples(instructions) {
+            return self.skip(some, instructions);
         }
+        while !some.is_empty() {
+            if let Some(next) = self.next_sample() {
+                let counts = all[some.clone()].iter().map(|id| u64::from(blocks.path(*id).instructions));
+                let (passed, instructions) = before(next, counts);
+                if passed > 0 {
+                    self.skip(some.start..some.start + passed, instructions);
+                    some.start += passed;
+                }
+            }
+            if let Some(at) = some.next() {
+                self.path((all, at), blocks, made);
+            }
+        }
+    }
+
+    /// The number of instructions up to the next sample, if only these are counted up to there.
+    fn next_sample(&mut self) -> Option<u64> {
+        let counts =
+            self.due.is_regular() && self.events.sampled.branches.is_none() && self.asked.0.is_empty();
+        if counts { self.due.next() } else { None }
     }
 
     /// Whether something is new at the next branch that needs a packet.
@@ -347,19 +366,27 @@ impl<'c> Sampler<'c> {
 
     /// Without a sample in some paths, only what is known at their end counts.
     fn skip(&mut self, paths: Range<usize>, instructions: u64) {
-        self.instructions += instructions;
-        self.due.count(instructions);
-        self.told_behind += instructions;
+        self.pass(instructions);
         if self.pending.is_empty() {
             self.pending.start = paths.start;
         }
         self.pending.end = paths.end;
     }
 
+    /// Counts instructions without a sample.
+    fn pass(&mut self, instructions: u64) {
+        self.instructions += instructions;
+        self.told_behind += instructions;
+        self.due.count(instructions);
+    }
+
     /// Puts the branches of paths that were skipped into the stack.
+    #[inline(always)]
     fn push_pending(&mut self, paths: &[PathId], blocks: &Blocks) {
         let pending = std::mem::replace(&mut self.pending, 0..0);
-        self.stacks.extend(&paths[pending], blocks, self.in_transaction);
+        if !pending.is_empty() && self.stacks.are_kept() {
+            self.stacks.extend(&paths[pending], blocks, self.in_transaction);
+        }
     }
 
     /// A path, by its number among all those of the log.
@@ -371,7 +398,7 @@ impl<'c> Sampler<'c> {
             let (lead, others) = blocks.steps(all[at]).split_at(usize::from(path.lead));
             lead.iter().for_each(|step| self.step(*step, blocks, made));
             self.arriving = behind.or(self.arriving);
-            others.iter().for_each(|step| self.step(*step, blocks, made));
+            self.steps(others, blocks, made);
             return;
         }
         self.skip(at..at + 1, path.instructions.into());
@@ -387,6 +414,29 @@ impl<'c> Sampler<'c> {
                 cycles.reach(is_taken);
             }
         }
+    }
+
+    /// Steps of a path. Where only samples of instructions are wanted, those between them are counted, and no more.
+    fn steps(&mut self, steps: &[Step], blocks: &Blocks, made: &mut impl Samples) {
+        let mut steps = steps.iter();
+        while !steps.as_slice().is_empty() {
+            if !self.stacks.are_kept()
+                && !self.awaits_branch()
+                && let Some(next) = self.next_sample()
+            {
+                let (passed, instructions) = before(next, steps.clone().map(|step| step.count.into()));
+                self.pass(instructions);
+                steps = steps.as_slice()[passed..].iter();
+            }
+            if let Some(step) = steps.next() {
+                self.step(*step, blocks, made);
+            }
+        }
+    }
+
+    /// Whether something is new at the next branch.
+    fn awaits_branch(&self) -> bool {
+        self.awaits_packet() || self.flag.is_some() || self.toggled.is_some()
     }
 
     #[inline(always)]
@@ -481,18 +531,27 @@ impl<'c> Sampler<'c> {
     #[cold]
     fn instruction(&mut self, ip: u64, total: u64, flow: u32, made: &mut impl Samples) {
         let period = total.wrapping_sub(std::mem::replace(&mut self.sampled, total));
+        let (time, addr) = (self.time, 0);
         if let Some(event) = &self.events.sampled.instructions {
             let raw = self.raw(flow, 0, Kinds::Instructions, total);
-            let sample = NewSample { ip, period, raw: &self.raw_at(&raw, ip), ..self.sample_of(event, ip) };
-            self.push_with_history(sample, event, made);
+            let raw = self.raw_at(&raw, ip);
+            self.push_code(Kinds::Instructions, Varied { ip, time, addr, period, raw: &raw }, event, made);
         }
         if let Some(event) = &self.events.sampled.cycles
             && let Some(counted) = self.counted(Kinds::Cycles, total)
         {
             let raw = raw(flow | self.state_flow(flow, total), 0, counted);
             let raw = self.raw_at(&raw, ip);
-            let sample = NewSample { ip, period: counted.cycles, raw: &raw, ..self.sample_of(event, ip) };
-            self.push_with_history(sample, event, made);
+            let period = counted.cycles;
+            self.push_code(Kinds::Cycles, Varied { ip, time, addr, period, raw: &raw }, event, made);
+        }
+    }
+
+    /// Adds a sample of instructions or cycles.
+    fn push_code(&mut self, kind: Kinds, varied: Varied<'_, u32>, event: &Decoded, made: &mut impl Samples) {
+        match self.events.sampled.has_history() {
+            true => self.push_with_history(self.varied_sample(varied, varied.ip, event), event, made),
+            false => self.push_alike(kind, varied, event, made),
         }
     }
 
@@ -687,29 +746,29 @@ impl<'c> Sampler<'c> {
         if is_selected {
             let raw = self.raw(flow, behind, Kinds::Branches, self.instructions);
             let raw = self.raw_at(&raw, from);
-            self.push_branch((from, to), &raw, event, made);
+            let varied = Varied { ip: from, time: self.time, addr: to, period: 1, raw: &raw };
+            self.push_alike(Kinds::Branches, varied, event, made);
         }
     }
 
-    /// Adds a sample of a branch. As a rule only its addresses, time and raw data differ from those of the last one.
+    /// Adds a sample without what was before it. As a rule it differs from the last one of its kind in these parts only.
     #[inline(always)]
-    fn push_branch(&mut self, (ip, addr): (u64, u64), raw: &[u32], event: &Decoded, made: &mut impl Samples) {
+    fn push_alike(&mut self, kind: Kinds, varied: Varied<'_, u32>, event: &Decoded, made: &mut impl Samples) {
         self.count(self.task.tid);
-        let code = if ip != 0 { ip } else { addr };
-        let likeness = (self.task, self.level(code), raw.len());
-        let varied = Varied { ip, time: self.time, addr, period: 1, raw };
-        if self.last_branch.as_ref().is_none_or(|(last, _)| *last != likeness) {
-            let stencil = self.stencil(varied, code, event);
-            self.last_branch = stencil.map(|stencil| (likeness, stencil));
+        let code = if varied.ip != 0 { varied.ip } else { varied.addr };
+        let likeness = (self.task, self.level(code), varied.raw.len());
+        let at = kind as usize;
+        if self.last[at].as_ref().is_none_or(|(last, _)| *last != likeness) {
+            self.last[at] = Some((likeness, self.stencil(varied, code, event)));
         }
-        made.push(self.key(), |bytes| match &self.last_branch {
-            Some((_, stencil)) => stencil.write(varied, bytes),
-            None => self.write(&self.new_branch(varied, code, event), &event.attr, bytes),
+        made.push(self.key(), |bytes| match &self.last[at] {
+            Some((_, Some(stencil))) => stencil.write(varied, bytes),
+            _ => self.write(&self.varied_sample(varied, code, event), &event.attr, bytes),
         });
     }
 
-    /// A sample of a branch; `code` is an address that tells the level.
-    fn new_branch<'r>(&self, varied: Varied<'r, u32>, code: u64, event: &Decoded) -> NewSample<'r> {
+    /// A sample with these parts; `code` is an address that tells the level.
+    fn varied_sample<'r>(&self, varied: Varied<'r, u32>, code: u64, event: &Decoded) -> NewSample<'r> {
         let Varied { ip, addr, period, raw, .. } = varied;
         NewSample { ip, addr, period, raw, ..self.sample_of(event, code) }
     }
@@ -717,7 +776,7 @@ impl<'c> Sampler<'c> {
     #[cold]
     fn stencil(&self, varied: Varied<'_, u32>, code: u64, event: &Decoded) -> Option<Stencil> {
         let (attr, endian) = (&event.attr, self.context.endian);
-        let sample = self.new_branch(varied, code, event).build(attr, endian)?;
+        let sample = self.varied_sample(varied, code, event).build(attr, endian)?;
         Stencil::of(&sample, &Layout::new(attr), endian)
     }
 
@@ -989,6 +1048,19 @@ fn raw(flow: u32, behind: u64, Counted { instructions, cycles }: Counted) -> [u3
     let halves = |word: u64| (word as u32, (word >> 32) as u32);
     let (behind, instructions, cycles) = (halves(behind), halves(instructions), halves(cycles));
     [flow, behind.0, behind.1, instructions.0, instructions.1, cycles.0, cycles.1]
+}
+
+/// How many of these counts of instructions are in front of the `next` instruction that has a sample, and their sum.
+#[inline(always)]
+fn before(next: u64, counts: impl Iterator<Item = u64>) -> (usize, u64) {
+    let (mut passed, mut instructions) = (0, 0);
+    for count in counts {
+        if instructions + count >= next {
+            break;
+        }
+        (passed, instructions) = (passed + 1, instructions + count);
+    }
+    (passed, instructions)
 }
 
 /// True if a packet says where a branch goes, or whether it is taken.

@@ -44,11 +44,17 @@ impl Stacks {
         Stacks { most, chain, keeps_calls, histories: Arc::default(), current: None, history }
     }
 
+    /// Whether anything is kept.
+    #[inline(always)]
+    pub(super) fn are_kept(&self) -> bool {
+        self.most > 0 || self.keeps_calls
+    }
+
     /// Another thread runs: `space` is its stay on the CPU.
     pub(super) fn switch(&mut self, task: Task, space: Option<Space>) {
         let key = (task.machine(), task.tid);
         let next = space.map(|space| (key, space));
-        if (self.most == 0 && !self.keeps_calls) || next == self.current {
+        if !self.are_kept() || next == self.current {
             return;
         }
         let history = std::mem::take(&mut self.history);
