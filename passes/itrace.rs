@@ -81,9 +81,7 @@ impl Itrace {
         Ok(Itrace { like_perf, letters: letters.unwrap_or_default().to_owned(), options, ids })
     }
 
-    /// The pass with the letters of `perf script --itrace`, which needs none. Samples of branches and instructions have raw
-    /// data: what kind of branch they are, and what was counted ([`FlowFlags`](perfx_format::sample::FlowFlags)). No recording
-    /// of perf has that.
+    /// The pass with the letters of `perf script --itrace`, which needs none.
     ///
     /// # Errors
     ///
@@ -93,8 +91,15 @@ impl Itrace {
         if letters.is_none() {
             pass.options = ItraceOptions::without_letters_to_look_at();
         }
-        (pass.options.flags, pass.options.ipc) = (true, true);
         Ok(pass)
+    }
+
+    /// Samples of branches and instructions have raw data: what kind of branch they are, and what was counted
+    /// ([`FlowFlags`](perfx_format::sample::FlowFlags)). No recording of perf has that.
+    #[must_use]
+    pub fn with_flow(mut self) -> Itrace {
+        (self.options.flags, self.options.ipc) = (true, true);
+        self
     }
 
     /// Samples of branches and instructions have the bytes of their instruction, too, behind that data.

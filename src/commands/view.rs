@@ -132,6 +132,7 @@ impl View {
         let Traced { recording, decoded, job, losses } = match letters {
             Some(letters) => {
                 let pass = Itrace::to_look_at(letters, ids.clone()).map_err(usage)?;
+                let pass = if options.fields.shows_flow() { pass.with_flow() } else { pass };
                 let pass = if options.fields.shows_instructions() { pass.with_instructions() } else { pass };
                 let pass = if options.fields.shows_depths() { pass.with_depths() } else { pass };
                 let times = filter.times(&mut again(&recording)?, threads, &mut report)?;

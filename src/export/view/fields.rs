@@ -166,6 +166,12 @@ impl FieldChoice {
         (is_default && self.with.iter().all(|field| *field == Field::Flags)) || self.names(Field::Addr)
     }
 
+    /// True if something is shown of the raw data of samples that are decoded.
+    pub fn shows_flow(&self) -> bool {
+        let fields = [Field::Flags, Field::Callindent, Field::Insn, Field::Insnlen, Field::Ipc];
+        fields.iter().any(|field| self.names(*field))
+    }
+
     /// True if the bytes of instructions or their number are shown.
     pub fn shows_instructions(&self) -> bool {
         self.names(Field::Insn) || self.names(Field::Insnlen)

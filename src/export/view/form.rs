@@ -9,6 +9,30 @@ use perfx_resolve::{EventFacts, Facts};
 
 use super::fields::{Field, HARDWARE, ViewOptions};
 
+/// Some fields, as bits by their numbers.
+#[inline]
+const fn bits(fields: &[Field]) -> u64 {
+    let (mut bits, mut at) = (0, 0);
+    while at < fields.len() {
+        bits |= 1 << fields[at] as u64;
+        at += 1;
+    }
+    bits
+}
+
+/// The fields with which a line begins.
+const FRONT: u64 = {
+    use Field::{Comm, Cpu, Event, MachinePid, Misc, Period, Pid, Tid, Time, Tod, Vcpu};
+    bits(&[MachinePid, Vcpu, Comm, Pid, Tid, Cpu, Misc, Tod, Time, Period, Event])
+};
+
+/// Those of an address of code, and of where a branch goes.
+const CODE: u64 = {
+    use Field::{Dso, Dsoff, Ip, Srcline, Sym, Symoff};
+    bits(&[Ip, Sym, Symoff, Dso, Dsoff, Srcline])
+};
+const BRANCH: u64 = bits(&[Field::Addr]);
+
 /// How the samples of an event are shown.
 pub(super) struct Form<'t> {
     /// The event's name.
@@ -25,6 +49,9 @@ pub(super) struct Form<'t> {
     pub(super) names_address: bool,
     /// Its samples are branches, which perf shows in a form of their own.
     pub(super) is_branch: bool,
+    /// It is decoded, and behind the front of a line there is nothing but the address of a sample without a chain, or the ends
+    /// of a branch.
+    pub(super) shows_only_code: bool,
     /// Its samples have flags as raw data.
     pub(super) has_flow: bool,
     /// With their targets.
@@ -39,7 +66,7 @@ pub(super) struct Form<'t> {
 
 impl<'t> Form<'t> {
     pub(super) fn has(&self, field: Field) -> bool {
-        self.fields & 1 << field as u64 != 0
+        self.fields & bits(&[field]) != 0
     }
 
     /// The time of a sample, ns since 1970, if it is shown.
@@ -77,20 +104,19 @@ impl<'t> Form<'t> {
                 event: facts.name.to_vec(),
                 name: readable(&facts.name),
                 trace,
-                fields: options
-                    .fields
-                    .of(event, options.decoded)
-                    .into_iter()
-                    .fold(0, |bits, field| bits | 1 << field as u64),
+                fields: bits(&options.fields.of(event, options.decoded)),
                 has_chain: facts.has_chains,
                 names_address,
                 is_branch,
+                shows_only_code: false,
                 has_flow: options.decoded && attr.type_ == HARDWARE,
                 machine,
                 shows_targets: is_branch && options.fields.shows_targets(),
                 wall_offset: None,
                 synthesized: (attr.type_ == synth::TYPE).then_some(attr.config),
             };
+            let code = if is_branch { BRANCH | CODE } else { CODE };
+            form.shows_only_code = options.decoded && form.fields & !(FRONT | code) == 0;
             form.wall_offset = clock.wall_offset().filter(|_| form.has(Field::Tod));
             form
         };

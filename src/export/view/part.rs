@@ -192,8 +192,15 @@ impl Reader<'_> {
         {
             varied.set_in(parts);
             let period = parts.period.unwrap_or(facts.events[*event].period);
+            if let Some(Piece::Written { text, samples, .. }) = pieces.last_mut()
+                && self.writer.write_known(text, parts, period)
+            {
+                samples.push((text.len(), *event));
+                return Ok(1);
+            }
             return self.written(pieces, (sample, layouts, layout, parts), *event, period);
         }
+        *last = None;
         let Some((event, layout)) = event_of(sample, layouts, facts) else {
             losses.astray += 1;
             return Ok(0);

@@ -54,8 +54,10 @@ pub(super) struct SampleWriter<'v> {
     /// By the number of the thread.
     chains: Vec<WrittenChain>,
     /// The front of the last line.
-    front: (Option<Front>, Vec<u8>),
+    front: Option<Front>,
     branches: WrittenBranches,
+    /// What was written last, if its line shows nothing else behind the front.
+    last: Option<branches::Branch>,
     /// The place of the calls in the line that was written last, if they are indented.
     pub(super) indent: Option<Indent>,
 }
@@ -74,14 +76,47 @@ pub(super) struct Indent {
 const MOST_INDENTED: u32 = 1 << 12;
 
 /// What the front of a line shows. Of a trace, thousands of samples have the same.
-#[derive(Clone, Copy)]
 struct Front {
+    id: Option<u64>,
     event: usize,
     cpumode: u16,
     pid_tid: Option<(u32, u32)>,
     cpu: Option<u32>,
     time: Option<u64>,
     period: u64,
+    written: WrittenFront,
+}
+
+/// The front of a line as it was written.
+struct WrittenFront {
+    text: Vec<u8>,
+    /// Where the time is in it, and when the rest of it is the same.
+    time: Range<usize>,
+    during: Range<u64>,
+}
+
+impl Front {
+    /// Appends the front with a recorded time, at a moment. False if more of it is different then.
+    #[inline]
+    fn push_at(&mut self, out: &mut Vec<u8>, time: Option<u64>, moment: u64, nanoseconds: bool) -> bool {
+        let WrittenFront { text, time: place, during } = &mut self.written;
+        if !during.contains(&moment) {
+            return false;
+        }
+        if time != self.time && place.start < place.end {
+            let begin = out.len();
+            out.extend_from_slice(&text[..place.start]);
+            push_time(out, time.unwrap_or(0), nanoseconds);
+            let end = out.len() - begin;
+            out.extend_from_slice(&text[place.end..]);
+            text.clear();
+            text.extend_from_slice(&out[begin..]);
+            (place.end, self.time) = (end, time);
+            return true;
+        }
+        out.extend_from_slice(text);
+        true
+    }
 }
 
 struct Comm {
@@ -125,51 +160,82 @@ impl<'v> SampleWriter<'v> {
     ) -> SampleWriter<'v> {
         let written = (0..3 * FrameForm::COUNT).map(|_| None).collect();
         let chains = vec![WrittenChain::default(); CHAINS];
-        let (comms, front, branches) = (HashMap::default(), (None, Vec::new()), WrittenBranches::default());
-        SampleWriter { facts, forms, options, names, comms, written, chains, front, branches, indent: None }
+        let (comms, branches) = (HashMap::default(), WrittenBranches::default());
+        let (front, last, indent) = (None, None, None);
+        SampleWriter { facts, forms, options, names, comms, written, chains, front, branches, last, indent }
     }
 
     /// Appends a sample.
     pub(super) fn write(&mut self, out: &mut Vec<u8>, shown: Shown<'_>) -> Result<()> {
         let Shown { record, layouts, layout, parts, .. } = shown;
+        self.last = None;
         let time = moment(record, Some(layout), layouts);
         let at = At { record, layouts, pid: parts.pid_tid.map(|(pid, _)| pid), time };
         if self.options.json { self.write_json(out, shown, at) } else { self.write_text(out, shown, &at) }
     }
 
+    /// Appends a sample that differs from the one written last by addresses, time, period and raw data at most. False if its
+    /// line is not known.
+    #[inline]
+    pub(super) fn write_known(&mut self, out: &mut Vec<u8>, parts: &Sample<'_>, period: u64) -> bool {
+        if let Some(last) = &self.last
+            && let (from, to) = (parts.ip.unwrap_or(0), last.to.and(parts.addr))
+            && let branch = (branches::Branch { from, to, ..*last })
+            && let moment = parts.time.unwrap_or(0)
+            && let Some(line) = self.branches.get(&branch, moment)
+            && let Some(front) = self.front.as_mut().filter(|front| front.period == period)
+            && front.push_at(out, parts.time, moment, self.options.nanoseconds)
+        {
+            out.extend_from_slice(line);
+            out.push(b'\n');
+            return true;
+        }
+        false
+    }
+
     /// Appends what a line begins with: thread, CPU, time, period and event.
     fn push_front(&mut self, out: &mut Vec<u8>, shown: Shown<'_>, at: &At<'_, '_>) {
         let Shown { record, parts, event, period, .. } = shown;
-        if !self.options.decoded {
-            return self.push_new_front(out, shown, *at);
-        }
         // Compared part by part, because to build a `Front` takes longer than that.
-        let is_last = self.front.0.as_ref().is_some_and(|last| {
+        let like = self.front.as_mut().filter(|last| {
             (last.event, last.cpumode, last.period) == (event, record.cpumode(), period)
-                && last.time == parts.time
                 && last.cpu == parts.cpu
                 && last.pid_tid == parts.pid_tid
+                && last.id == parts.identifier.or(parts.id)
         });
-        if is_last {
-            return out.extend_from_slice(&self.front.1);
+        if let Some(front) = like
+            && front.push_at(out, parts.time, at.time, self.options.nanoseconds)
+        {
+            return;
         }
         let begin = out.len();
-        self.push_new_front(out, shown, *at);
-        let Sample { pid_tid, cpu, time, .. } = *parts;
-        self.front.0 = Some(Front { event, cpumode: record.cpumode(), pid_tid, cpu, time, period });
-        self.front.1.clear();
-        self.front.1.extend_from_slice(&out[begin..]);
+        let (time, during) = self.push_new_front(out, shown, *at);
+        if self.options.decoded {
+            let written = WrittenFront { text: out[begin..].to_vec(), time, during };
+            let Sample { identifier, id, pid_tid, cpu, time, .. } = *parts;
+            let (id, cpumode) = (identifier.or(id), record.cpumode());
+            self.front = Some(Front { id, event, cpumode, pid_tid, cpu, time, period, written });
+        }
     }
 
-    fn push_new_front(&mut self, out: &mut Vec<u8>, shown: Shown<'_>, at: At<'_, '_>) {
+    /// The same without what is known. Returns where the time is in it, and when the rest of it is the same.
+    fn push_new_front(
+        &mut self,
+        out: &mut Vec<u8>,
+        shown: Shown<'_>,
+        at: At<'_, '_>,
+    ) -> (Range<usize>, Range<u64>) {
         let Shown { record, layout, parts, event, period, .. } = shown;
+        let begin = out.len();
+        let mut during = 0..u64::MAX;
         let forms = self.forms;
         let form = &forms[event];
         let (pid, vcpu) = self.guest(record, layout, form);
         let texts = [pid.map(|pid| format!("VM:{pid:>5} ")), vcpu.map(|vcpu| format!("VCPU:{vcpu:03} "))];
         texts.iter().flatten().for_each(|text| out.extend_from_slice(text.as_bytes()));
         if form.has(Field::Comm) {
-            let comm = &self.comm(shown, at).readable;
+            let Comm { readable: comm, during: named, .. } = self.comm(shown, at);
+            during = named.clone();
             match form.has_chain && form.has(Field::Ip) {
                 true => out.extend_from_slice(comm.as_bytes()),
                 false => push_wide(out, 16, |out| out.extend_from_slice(comm.as_bytes())),
@@ -201,10 +267,13 @@ impl<'v> SampleWriter<'v> {
         if let Some(time) = form.time_of_day(parts) {
             out.extend_from_slice(time_of_day(time, self.options.nanoseconds).as_bytes());
             out.push(b' ');
+            during = at.time..at.time.saturating_add(1);
         }
+        let time = out.len() - begin;
         if form.has(Field::Time) {
             push_time(out, parts.time.unwrap_or(0), self.options.nanoseconds);
         }
+        let text = time..out.len() - begin;
         if form.has(Field::Period) {
             push_wide(out, 10, |out| push_number(out, period));
             out.push(b' ');
@@ -212,6 +281,7 @@ impl<'v> SampleWriter<'v> {
         if form.has(Field::Event) {
             out.extend_from_slice(form.name.as_bytes());
         }
+        (text, during)
     }
 
     /// Appends a sample as text. `at` is a reference, because most lines need no copy of it.
@@ -231,6 +301,11 @@ impl<'v> SampleWriter<'v> {
             }
             push_ipc(out, form, shown);
             push_instruction(out, form, parts.raw);
+            out.push(b'\n');
+            return Ok(());
+        }
+        if form.shows_only_code && parts.callchain.is_none() {
+            self.push_branch(out, shown, at, None)?;
             out.push(b'\n');
             return Ok(());
         }
@@ -403,7 +478,7 @@ impl<'v> SampleWriter<'v> {
         Ok(())
     }
 
-    /// Appends the flags of a branch, from where it goes, and to where.
+    /// Appends the flags of a sample, its address, and where a branch goes.
     fn push_branch(
         &mut self,
         out: &mut Vec<u8>,
@@ -423,6 +498,7 @@ impl<'v> SampleWriter<'v> {
             to,
             flags: flags.map_or(0, |flags| flags.0),
         });
+        self.last = branch.filter(|_| form.shows_only_code && parts.time.is_some());
         if let Some(branch) = &branch
             && let Some(text) = self.branches.get(branch, at.time)
         {
@@ -747,4 +823,41 @@ fn push_lines(
         out.push(b'\n');
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_front_has_the_time_of_each_line_while_the_rest_of_it_is_the_same() {
+        let written = WrittenFront {
+            text: b"prog     1.000000: b:".to_vec(),
+            time: 5..19,
+            during: 1..9_000_000_000_000,
+        };
+        let mut front = Front {
+            id: None,
+            event: 0,
+            cpumode: USER,
+            pid_tid: None,
+            cpu: None,
+            time: Some(1_000_000_000),
+            period: 1,
+            written,
+        };
+        let mut at = |time: u64| {
+            let mut out = b"before ".to_vec();
+            let is_known = front.push_at(&mut out, Some(time), time, false);
+            is_known.then(|| String::from_utf8(out).unwrap())
+        };
+        assert_eq!(at(1_000_000_000).unwrap(), "before prog     1.000000: b:");
+        assert_eq!(at(1_000_002_000).unwrap(), "before prog     1.000002: b:");
+        assert_eq!(at(1_000_002_999).unwrap(), "before prog     1.000002: b:");
+        // A longer number of seconds moves what follows.
+        assert_eq!(at(8_123_456_000_000).unwrap(), "before prog  8123.456000: b:");
+        assert_eq!(at(1_000_003_000).unwrap(), "before prog     1.000003: b:");
+        assert_eq!(at(9_000_000_000_000), None);
+        assert_eq!(at(1_000_004_000).unwrap(), "before prog     1.000004: b:");
+    }
 }
