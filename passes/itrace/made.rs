@@ -32,7 +32,7 @@ impl Made {
     }
 
     /// Adds a sample, which `write` appends to the others, and its time. Nothing is added if it appends nothing.
-    #[inline]
+    #[inline(always)]
     pub(super) fn push(&mut self, key: u64, write: impl FnOnce(&mut Vec<u8>)) {
         let start = self.bytes.len();
         write(&mut self.bytes);

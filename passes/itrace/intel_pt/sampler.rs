@@ -10,7 +10,7 @@ use perfx_format::record::aux::Auxtrace;
 use perfx_format::record::aux_error::AuxtraceError;
 use perfx_format::record::cpumode;
 use perfx_format::sample::{BranchFlags, DataSrc, FlowFlags, NewSample, Stencil, Varied};
-use perfx_format::{Attr, Endian, Layout};
+use perfx_format::{Attr, Endian, Layout, sample_type as st};
 use perfx_trace::intel_pt::Walk;
 use perfx_trace::{Blocks, Event, Fault, Image as _, Kind, PathId, Reason, Space, Step, instruction_length};
 
@@ -89,8 +89,8 @@ pub(super) struct Sampler<'c> {
     counts: Counts,
 }
 
-/// What samples of an event must share to be built from each other's records: the task, the level and the size of raw data.
-type Likeness = (Task, u16, usize);
+/// What samples of an event and a task must share to be built from each other's records: the level and the size of raw data.
+type Likeness = (u16, usize);
 
 /// When the next sample of an instruction is due.
 #[derive(Clone, Copy, Debug)]
@@ -299,6 +299,7 @@ impl<'c> Sampler<'c> {
         self.space = space;
         let task = space.and_then(|space| self.context.recorded.tasks.get(space.0 as usize));
         self.task = task.copied().unwrap_or(Task::UNKNOWN);
+        self.last = Default::default();
         self.stacks.switch(self.task, space);
     }
 
@@ -743,12 +744,15 @@ impl<'c> Sampler<'c> {
             Class::Jump => events.sampled.jumps,
             Class::Other => false,
         };
-        if is_selected {
-            let raw = self.raw(flow, behind, Kinds::Branches, self.instructions);
-            let raw = self.raw_at(&raw, from);
-            let varied = Varied { ip: from, time: self.time, addr: to, period: 1, raw: &raw };
-            self.push_alike(Kinds::Branches, varied, event, made);
+        if !is_selected {
+            return;
         }
+        let varied = Varied { ip: from, time: self.time, addr: to, period: 1, raw: &[] };
+        if event.attr.sample_type & st::RAW == 0 {
+            return self.push_alike(Kinds::Branches, varied, event, made);
+        }
+        let raw = self.raw(flow, behind, Kinds::Branches, self.instructions);
+        self.push_alike(Kinds::Branches, Varied { raw: &self.raw_at(&raw, from), ..varied }, event, made);
     }
 
     /// Adds a sample without what was before it. As a rule it differs from the last one of its kind in these parts only.
@@ -756,7 +760,7 @@ impl<'c> Sampler<'c> {
     fn push_alike(&mut self, kind: Kinds, varied: Varied<'_, u32>, event: &Decoded, made: &mut impl Samples) {
         self.count(self.task.tid);
         let code = if varied.ip != 0 { varied.ip } else { varied.addr };
-        let likeness = (self.task, self.level(code), varied.raw.len());
+        let likeness = (self.level(code), varied.raw.len());
         let at = kind as usize;
         if self.last[at].as_ref().is_none_or(|(last, _)| *last != likeness) {
             self.last[at] = Some((likeness, self.stencil(varied, code, event)));

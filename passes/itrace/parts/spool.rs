@@ -45,14 +45,19 @@ impl Spool {
     }
 
     /// Adds a sample, which `write` appends to others, and its time.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn add(&mut self, key: u64, write: impl FnOnce(&mut Vec<u8>)) {
         self.last.push(key, write);
         if self.last.len() >= CHUNK {
-            let empty = self.last.empty();
-            let chunk = std::mem::replace(&mut self.last, empty);
-            self.failed = self.failed.take().or_else(|| self.store(&chunk).err());
+            self.store_last();
         }
+    }
+
+    #[cold]
+    fn store_last(&mut self) {
+        let empty = self.last.empty();
+        let chunk = std::mem::replace(&mut self.last, empty);
+        self.failed = self.failed.take().or_else(|| self.store(&chunk).err());
     }
 
     /// Writes a chunk to the file: of each sample its size, its time and its bytes.

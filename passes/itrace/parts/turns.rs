@@ -27,7 +27,7 @@ pub(crate) trait Samples {
 }
 
 impl Samples for Spool {
-    #[inline]
+    #[inline(always)]
     fn push(&mut self, key: u64, write: impl FnOnce(&mut Vec<u8>)) {
         self.add(key, write);
     }
