@@ -31,7 +31,7 @@ struct Known {
 }
 
 /// The number of branches that are kept, a power of two, and the most bytes of their texts.
-const KNOWN: usize = 1 << 13;
+const KNOWN: usize = 1 << 15;
 const TEXT: usize = 1 << 22;
 
 impl WrittenBranches {
