@@ -325,13 +325,11 @@ impl<'c> Sampler<'c> {
             return self.skip(some, instructions);
         }
         while !some.is_empty() {
-            if let Some(next) = self.next_sample() {
-                let counts = all[some.clone()].iter().map(|id| u64::from(blocks.path(*id).instructions));
-                let (passed, instructions) = before(next, counts);
-                if passed > 0 {
-                    self.skip(some.start..some.start + passed, instructions);
-                    some.start += passed;
-                }
+            let counts = all[some.clone()].iter().map(|id| u64::from(blocks.path(*id).instructions));
+            let (passed, instructions) = self.before_sample(counts);
+            if passed > 0 {
+                self.skip(some.start..some.start + passed, instructions);
+                some.start += passed;
             }
             if let Some(at) = some.next() {
                 self.path((all, at), blocks, made);
@@ -339,11 +337,28 @@ impl<'c> Sampler<'c> {
         }
     }
 
-    /// The number of instructions up to the next sample, if only these are counted up to there.
-    fn next_sample(&mut self) -> Option<u64> {
-        let counts =
+    /// How many of these counts of instructions are in front of the next sample, and their sum; none if more matters than
+    /// the instructions.
+    #[inline(always)]
+    fn before_sample(&mut self, counts: impl Iterator<Item = u64>) -> (usize, u64) {
+        let (mut passed, mut instructions) = (0, 0);
+        let only_counts =
             self.due.is_regular() && self.events.sampled.branches.is_none() && self.asked.0.is_empty();
-        if counts { self.due.next() } else { None }
+        let mut due = self.due;
+        if !only_counts {
+            return (passed, instructions);
+        }
+        let next = due.next().unwrap_or(u64::MAX);
+        for count in counts {
+            if instructions + count >= next {
+                break;
+            }
+            (passed, instructions) = (passed + 1, instructions + count);
+        }
+        if passed > 0 {
+            self.due = due;
+        }
+        (passed, instructions)
     }
 
     /// Whether something is new at the next branch that needs a packet.
@@ -421,11 +436,9 @@ impl<'c> Sampler<'c> {
     fn steps(&mut self, steps: &[Step], blocks: &Blocks, made: &mut impl Samples) {
         let mut steps = steps.iter();
         while !steps.as_slice().is_empty() {
-            if !self.stacks.are_kept()
-                && !self.awaits_branch()
-                && let Some(next) = self.next_sample()
-            {
-                let (passed, instructions) = before(next, steps.clone().map(|step| step.count.into()));
+            if !self.stacks.are_kept() && !self.awaits_branch() {
+                let counts = steps.clone().map(|step| step.count.into());
+                let (passed, instructions) = self.before_sample(counts);
                 self.pass(instructions);
                 steps = steps.as_slice()[passed..].iter();
             }
@@ -1052,19 +1065,6 @@ fn raw(flow: u32, behind: u64, Counted { instructions, cycles }: Counted) -> [u3
     let halves = |word: u64| (word as u32, (word >> 32) as u32);
     let (behind, instructions, cycles) = (halves(behind), halves(instructions), halves(cycles));
     [flow, behind.0, behind.1, instructions.0, instructions.1, cycles.0, cycles.1]
-}
-
-/// How many of these counts of instructions are in front of the `next` instruction that has a sample, and their sum.
-#[inline(always)]
-fn before(next: u64, counts: impl Iterator<Item = u64>) -> (usize, u64) {
-    let (mut passed, mut instructions) = (0, 0);
-    for count in counts {
-        if instructions + count >= next {
-            break;
-        }
-        (passed, instructions) = (passed + 1, instructions + count);
-    }
-    (passed, instructions)
 }
 
 /// True if a packet says where a branch goes, or whether it is taken.
