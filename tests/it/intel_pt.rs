@@ -215,9 +215,10 @@ fn inject_makes_the_samples_events_and_errors_of_perf_inject() {
                 "rare" => &["bpwxe", "pwxl8"],
                 // Without longjmp.
                 "halve" => &["b", "i100ig", "i64nsg3l8e"],
-                "switch" => &["b", "i100ile", "i64nsl8e", "bi100is37", "by10il4s11"],
+                // Without stacks, code between samples is only counted.
+                "switch" => &["b", "i10ns", "i100ile", "i64nsl8e", "bi100is37", "by10il4s11"],
                 "times" => &["b", "i100ile", "cr", "i64nsl8e", "i10usbe", "ipy", "y1i", "iy7iA", "pq"],
-                "user" => &["b", "i100ile", "byA", "bq", "bqi", "qqip", "i1il2q", "Zi100ib", "bTe"],
+                "user" => &["b", "i3t", "i100ile", "byA", "bq", "bqi", "qqip", "i1il2q", "Zi100ib", "bTe"],
                 "overflow" => &["b", "i100ile", "by1ie", "biqe", "bqqie"],
                 "history" => &["L", "L3", "bi90igL8", "i1000ilL", "pxwL"],
                 "pieces" => &["b", "i100ile", "cr", "bpwe"],
@@ -228,7 +229,7 @@ fn inject_makes_the_samples_events_and_errors_of_perf_inject() {
                 // Behind the data of evt and iflag, perf writes stray bytes: see the test of I.
                 "events" => &["bw", "i10il4w", "by3i", "qbi"],
                 "sampled" | "snapshots" => &["b", "i100ile", "cr", "i64nsl8e", "i10usbe", "biq", "by3ipe"],
-                _ => &["b", "i100ile", "cr", "i64nsl8e", "i10usbe", "by3i", "biq"],
+                _ => &["b", "i10ns", "i100ile", "cr", "i64nsl8e", "i10usbe", "by3i", "biq"],
             };
             // perf 6.1 does not know A, T and y, nor follows L, and the sources of data in samples of PEBS are others there.
             let is_known =
