@@ -137,13 +137,14 @@ impl Written {
         self.units(info)
     }
 
-    /// The tracer of what these AUXTRACE records hold, and the number of those that cannot be read again.
+    /// The tracer of what these AUXTRACE records hold, the number of those that cannot be read again, and that of AUX
+    /// records of data that others told of.
     pub(crate) fn done(
         self,
         chunks: &[(Auxtrace, Place)],
         stored: &AuxData<'_>,
         ran: &mut Ran,
-    ) -> Result<(CoreSight, u64)> {
+    ) -> Result<(CoreSight, u64, u64)> {
         let units = self.known_units()?;
         let pmu_type = self.info.as_ref().map_or(0, |info| info.pmu_type);
         // A buffer is that of a thread, or of a CPU; the records of each, by their offsets.
@@ -151,9 +152,12 @@ impl Written {
         let mut records: HashMap<u32, BTreeMap<u64, Vec<Recorded>>> = HashMap::new();
         for record in &self.records {
             let owner = if is_of_thread { record.tid } else { record.cpu };
-            records.entry(owner).or_default().entry(record.aux.offset).or_default().push(*record);
+            // What ends at the end of an AUXTRACE record is in it.
+            let is_end = record.aux.flags & Aux::OVERWRITE != 0;
+            let at = record.aux.offset.saturating_sub(is_end.into());
+            records.entry(owner).or_default().entry(at).or_default().push(*record);
         }
-        let (mut pieces, mut numbers, mut unreadable) = (Vec::new(), HashMap::new(), 0);
+        let (mut pieces, mut numbers, mut unreadable, mut repeated) = (Vec::new(), HashMap::new(), 0, 0);
         for (chunk, place) in chunks {
             let Auxtrace { size, offset, idx, tid, cpu, .. } = *chunk;
             let next = numbers.len();
@@ -169,15 +173,26 @@ impl Written {
                 pieces.push(Piece { buffer: *buffer, cpu, time, switches: switches.clone(), data, raw });
             };
             let mut own = records.get_mut(if is_of_thread { &tid } else { &cpu });
-            let mut is_told = false;
+            let (mut is_told, mut decoded) = (false, 0);
             while let Some(own) = own.as_mut()
                 && let Some((&at, _)) = own.range(offset..offset.saturating_add(size)).next()
             {
                 is_told = true;
                 for Recorded { aux, cpu: on, time, .. } in own.remove(&at).unwrap_or_default() {
-                    let start = usize::try_from(at - offset).unwrap_or(usize::MAX);
+                    let start = match aux.flags & Aux::OVERWRITE {
+                        0 => at,
+                        _ => aux.offset.saturating_sub(aux.size).max(offset),
+                    };
+                    let start = usize::try_from(start - offset).unwrap_or(usize::MAX);
                     let len = usize::try_from(aux.size).unwrap_or(usize::MAX);
                     let end = data.len().min(start.saturating_add(len));
+                    // Data is decoded once, however many records tell of it.
+                    repeated += u64::from(start < decoded && aux.size > 0);
+                    let range = start.max(decoded)..end.max(decoded);
+                    decoded = range.end;
+                    if range.is_empty() {
+                        continue;
+                    }
                     let raw = match aux.flags & Aux::RAW {
                         0 => None,
                         // Without CPUs in the records, it is plain only with one trace unit.
@@ -188,7 +203,7 @@ impl Written {
                         raw != Some(None),
                         "AUX data is of CPU {on}, whose trace unit is not in AUXTRACE_INFO"
                     );
-                    add(time, start..end, raw.flatten());
+                    add(time, range, raw.flatten());
                 }
             }
             if !is_told {
@@ -196,7 +211,7 @@ impl Written {
             }
         }
         let spaces = ran.spaces();
-        Ok((CoreSight { pmu_type, units, conv: self.conv, pieces, spaces }, unreadable))
+        Ok((CoreSight { pmu_type, units, conv: self.conv, pieces, spaces }, unreadable, repeated))
     }
 
     fn units(&self, info: &EtmInfo) -> Result<BTreeMap<u8, TraceUnit>> {

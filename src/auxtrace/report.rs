@@ -52,6 +52,11 @@ pub fn say_missing<T>(recorded: &Recorded<T>, report: &mut Report) {
         report.say(Level::Loss, format!("the kernel lost data of the traces {times}: a buffer was full"));
     }
     say_unreadable(recorded.unreadable, report);
+    if recorded.repeated > 0 {
+        let records = counted(recorded.repeated, "AUX record tells", "AUX records tell");
+        let what = format!("{records} of AUX data that others in front of them told of: it was decoded once");
+        report.say(Level::Loss, what);
+    }
 }
 
 /// Reports how many decoded `samples`, or what else they are called, belong to threads that are not known.

@@ -90,6 +90,8 @@ pub struct Recorded<T = IntelPt> {
     pub counters: Vec<Counter>,
     /// The number of AUXTRACE records whose data cannot be read again.
     pub unreadable: u64,
+    /// The number of AUX records of data that others told of.
+    pub repeated: u64,
     pub(crate) mappings: Mappings,
 }
 
@@ -274,10 +276,10 @@ impl Survey {
         let Survey { written, chunks, kept, lost, running, changes, mut mappings, .. } = self;
         let mut ran = running.done(&Clock { conv: None });
         let data = AuxData::new(stored, kept)?;
-        let (tracer, unreadable) = written.done(&chunks, &data, &mut ran)?;
+        let (tracer, unreadable, repeated) = written.done(&chunks, &data, &mut ran)?;
         mappings.spaces = AddressSpaces::new(changes);
-        let (buffers, counters) = (Vec::new(), Vec::new());
-        Ok(Recorded { tracer, buffers, tasks: ran.tasks, lost, counters, unreadable, mappings })
+        let (buffers, counters, tasks) = (Vec::new(), Vec::new(), ran.tasks);
+        Ok(Recorded { tracer, buffers, tasks, lost, counters, unreadable, repeated, mappings })
     }
 
     /// Ends the survey of a recording with these events, whose AUX data is of Intel PT.
@@ -328,7 +330,8 @@ impl Survey {
             ends[number] = (offset.wrapping_add(size), data);
         }
         mappings.spaces = AddressSpaces::new(changes);
-        Ok(Recorded { tracer, buffers, tasks: ran.tasks, lost, counters, unreadable, mappings })
+        let (tasks, repeated) = (ran.tasks, 0);
+        Ok(Recorded { tracer, buffers, tasks, lost, counters, unreadable, repeated, mappings })
     }
 }
 

@@ -12,9 +12,10 @@ use perfx_format::record::aux::{Aux, Auxtrace};
 use perfx_format::record::builder::build;
 use perfx_format::record::time::replace_times;
 use perfx_format::write::RecordingWriter;
-use perfx_format::{Feature, RecordType};
+use perfx_format::{Feature, Record, RecordType};
 
 use crate::args;
+use crate::intel_pt::rewrite;
 use crate::itrace::{events, samples};
 use crate::support::{Stdin, perf, perfs, perfx, root, same_lines, temp};
 
@@ -124,6 +125,79 @@ fn inject_makes_the_samples_of_perf() {
             same_lines(&what, &samples(&path("perf")), &samples(&path("ours"))).unwrap();
         }
     }
+}
+
+/// The bytes of an AUX record with another offset, size and flags.
+fn aux_with(record: &Record<'_>, change: impl Fn(Aux) -> Aux) -> Option<Vec<u8>> {
+    let Aux { offset, size, flags } = change(Aux::of(record)?);
+    let mut bytes = record.bytes().to_vec();
+    for (at, word) in [(8, offset), (16, size), (24, flags)] {
+        bytes[at..at + 8].copy_from_slice(&record.endian().bytes_u64(word));
+    }
+    Some(bytes)
+}
+
+/// Its offset is where it ends, so that it was taken for one that nothing is told of, and decoded as frames.
+#[test]
+fn a_snapshot_is_told_by_its_end() {
+    let (folder, place) = (temp(), root().join("tests/data/trace"));
+    let snapshot = folder.path().join("snapshot.data");
+    for (name, more) in [("etm-raw", 0), ("etm-raw", 1 << 20), ("etm-ete", 0), ("etm-user", 0)] {
+        rewrite(&format!("{name}.data"), &snapshot, |record| {
+            aux_with(record, |Aux { offset, size, flags }| Aux {
+                offset: offset + size,
+                size: size + more,
+                flags: flags | Aux::OVERWRITE,
+            })
+        });
+        let branches = |input: &Path| {
+            let ran =
+                perfx(args!["view", "-q", "--itrace=b", "--no-files", "--root", place.join("root"), input]);
+            assert_eq!(ran.code, Some(0), "{name}: {}", ran.stderr);
+            ran.stdout
+        };
+        assert!(branches(&snapshot) == branches(&place.join(name).with_extension("data")), "{name} {more}");
+        for perf in perfs(&["perf-new"]) {
+            let options = ["--itrace=b", "-F", "ip,addr"];
+            let theirs = decoded(&perf.script(&snapshot, &place.join("root"), &options).text());
+            let args = args![
+                "view",
+                "-q",
+                "--itrace=b",
+                "-F",
+                "ip,addr",
+                "--no-files",
+                "--root",
+                place.join("root"),
+                snapshot
+            ];
+            assert!(decoded(&perfx(args).text()) == theirs, "{name} {more}");
+        }
+    }
+}
+
+/// Records of the same data made the time grow by their number times its size.
+#[test]
+fn aux_data_that_several_records_tell_of_is_decoded_once() {
+    let folder = temp();
+    let repeated = folder.path().join("repeated.data");
+    rewrite("etm-user.data", &repeated, |record| {
+        let later = aux_with(record, |Aux { offset, size, flags }| Aux {
+            offset: offset + 16,
+            size: size - 16,
+            flags,
+        })?;
+        Some([record.bytes(), record.bytes(), &later].concat())
+    });
+    let place = root().join("tests/data/trace");
+    let view = |input: &Path| {
+        perfx(args!["view", "--itrace=b", "--count", "--no-files", "--root", place.join("root"), input])
+    };
+    let (once, ran) = (view(&place.join("etm-user.data")), view(&repeated));
+    assert_eq!((once.code, ran.code), (Some(0), Some(3)), "{}{}", once.stderr, ran.stderr);
+    assert!(ran.stdout == once.stdout && once.stdout.len() > 3);
+    let what = "2 AUX records tell of AUX data that others in front of them told of: it was decoded once";
+    assert!(ran.stderr.contains(what), "{}", ran.stderr);
 }
 
 /// perf 7.3 ignores the letters that only Intel PT has, but for the period of y, and but for L: it says that the samples of

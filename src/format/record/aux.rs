@@ -28,6 +28,10 @@ impl Aux {
     /// Bit 0 of the flags: data was lost because the buffer was full.
     pub const TRUNCATED: u64 = 1;
 
+    /// Bit 1: the data is a snapshot, of a buffer that was overwritten from its beginning on when it was full. Then
+    /// [`Aux::offset`] is where the data ends.
+    pub const OVERWRITE: u64 = 2;
+
     /// Bit 8: the data is that of one CoreSight trace unit. Otherwise CoreSight's data is in frames of 16 bytes.
     pub const RAW: u64 = 0x100;
 
