@@ -44,7 +44,7 @@ pub(super) fn stage(
     let code = code::of(places, &mut recorded, no_clock, &found.build_ids, session)?;
     let decoded = events.sampled.decoded();
     let (endian, threads, is_named) = (session.endian, session.threads, recorded.tracer.names_threads());
-    let room = Room { temp_files: session.temp_files() };
+    let room = Room::new(session.temp_files());
     let context = Arc::new(Context { recorded, code, events, endian, is_named, threads, room });
     let etm = Etm { context, counts: Arc::default() };
     Ok(Combine::with_step(NAME, Decode::new(etm, (decoded, options.events_only), found.names)).stage())

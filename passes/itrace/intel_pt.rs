@@ -55,7 +55,7 @@ pub(super) fn stage(
     let code = code::of(places, &mut recorded, clock, &found.build_ids, session)?;
     let decoded = events.decoded();
     let (endian, threads) = (session.endian, session.threads);
-    let room = Room { temp_files: session.temp_files() };
+    let room = Room::new(session.temp_files());
     let mut asking = None;
     if options.changes_others() {
         let events = asked_events(options, &recorded, session).with_context(in_file)?;

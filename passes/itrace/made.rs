@@ -80,6 +80,42 @@ impl Made {
         rest.iter().take_while(|(_, key)| comes_first(*key)).count()
     }
 
+    /// Parts of them, of about so many bytes each.
+    pub(super) fn pieces(&self, size: usize) -> impl Iterator<Item = Range<usize>> {
+        let mut begin = 0;
+        std::iter::from_fn(move || {
+            let limit = self.samples.get(begin)?.0.saturating_add(size);
+            let count = self.samples[begin..].partition_point(|(at, _)| *at < limit).max(1);
+            let piece = begin..begin + count;
+            begin = piece.end;
+            Some(piece)
+        })
+    }
+
+    /// Some of them as bytes: of each its size, its time and what it is.
+    pub(super) fn to_bytes(&self, some: Range<usize>) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.size(&some) + 12 * some.len());
+        for (sample, key) in some.filter_map(|number| self.get(number)) {
+            bytes.extend((sample.len() as u32).to_le_bytes());
+            bytes.extend(key.to_le_bytes());
+            bytes.extend(sample);
+        }
+        bytes
+    }
+
+    /// Them again.
+    pub(super) fn from_bytes(mut bytes: &[u8]) -> Made {
+        let mut made = Made::default();
+        while let Some((size, rest)) = bytes.split_first_chunk()
+            && let Some((key, rest)) = rest.split_first_chunk()
+            && let Some((sample, rest)) = rest.split_at_checked(u32::from_le_bytes(*size) as usize)
+        {
+            made.push(u64::from_le_bytes(*key), |bytes| bytes.extend_from_slice(sample));
+            bytes = rest;
+        }
+        made
+    }
+
     pub(super) fn prepared(self) -> Result<PreparedBatch> {
         Ok(PreparedBatch::of_made(Bytes::from(self.bytes), self.samples.into_iter())?)
     }
@@ -102,5 +138,8 @@ mod tests {
         made.extend(&taken, 0..1);
         assert_eq!((all(&made), made.get(3)), (vec![3, 4, 5, 1], Some((&[1; 8][..], 1))));
         assert_eq!((made.empty().count(), made.empty().len()), (0, 0));
+        assert_eq!(made.pieces(16).collect::<Vec<_>>(), [0..2, 2..4]);
+        assert_eq!(made.pieces(0).count(), 4);
+        assert_eq!(all(&Made::from_bytes(&made.to_bytes(1..4))), [4, 5, 1]);
     }
 }

@@ -7,6 +7,7 @@
 
 mod log;
 mod merge;
+mod room;
 mod skip;
 mod spool;
 mod turn;
@@ -14,6 +15,7 @@ mod turns;
 
 pub(super) use self::log::{Entry, Notes};
 pub(super) use self::merge::Merge;
+pub(super) use self::room::Room;
 pub(super) use self::skip::Skip;
 pub(super) use self::spool::Spool;
-pub(super) use self::turns::{Room, Sampler, Samples, Turns};
+pub(super) use self::turns::{Sampler, Samples, Turns};

@@ -318,7 +318,7 @@ fn the_samples_do_not_depend_on_the_number_of_threads() {
 }
 
 /// Writes a recording with other records: `change` gives the bytes of those that are not kept as they are.
-pub fn rewrite(name: &str, output: &Path, change: impl Fn(&Record<'_>) -> Option<Vec<u8>>) {
+pub(crate) fn rewrite(name: &str, output: &Path, change: impl Fn(&Record<'_>) -> Option<Vec<u8>>) {
     let mut recording = Recording::open(root().join("tests/data/trace").join(name)).unwrap();
     let (endian, features) = (recording.endian, recording.features.clone());
     let mut writer = RecordingWriter::create(output, &recording.events, endian).unwrap();

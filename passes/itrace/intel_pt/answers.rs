@@ -29,7 +29,7 @@ impl Answers {
     pub(super) fn find(context: &Context, asking: &Asking) -> Result<(Answers, Counts)> {
         let failed =
             |error| Error::io("a temporary file for call chains and branches can't be written", error);
-        let file = (context.room.temp_files)().map_err(failed)?;
+        let file = context.room.temp_file().map_err(failed)?;
         let mut out = BufWriter::new(file);
         let (mut places, mut end) = (vec![u64::MAX; asking.asked.len()], 0);
         let mut write = |mut made: Spool| -> Result<()> {
@@ -53,7 +53,7 @@ impl Answers {
         let turns = Turns::new(samplers, false, context.room.clone());
         let buffers = (&recorded.tracer, &recorded.buffers[..]);
         decode(buffers, &context.code, (context.threads, UNIT), &&turns, |_, made| write(made))?;
-        let mut rest = context.room.spool();
+        let mut rest = Spool::new(context.room.clone());
         turns.each(|sampler| sampler.clone().answer(u64::MAX, &mut rest));
         write(rest)?;
         let file = out.into_inner().map_err(|error| failed(error.into_error()))?;

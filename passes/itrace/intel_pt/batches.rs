@@ -9,7 +9,7 @@ use super::context::Context;
 use super::sampler::{Sampler, lost};
 use crate::combine::Batches;
 use crate::itrace::losses::Counts;
-use crate::itrace::parts::{Merge, Skip, Turns};
+use crate::itrace::parts::{Merge, Skip, Spool, Turns};
 use crate::itrace::producer::made_by;
 
 /// Batches of samples, in the order of time. What was found is in `counts` when they are complete.
@@ -43,7 +43,7 @@ fn add_lost(context: &Context, merge: &mut Merge<'_>) -> Result<()> {
     }
     let mut errors: Vec<_> = context.recorded.lost.iter().collect();
     errors.sort_by_key(|error| error.time);
-    let mut made = context.room.spool();
+    let mut made = Spool::new(context.room.clone());
     for error in errors {
         made.add(error.time, |bytes| bytes.extend(lost(error, context.endian)));
     }

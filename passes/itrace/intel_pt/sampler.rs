@@ -708,7 +708,8 @@ impl<'c> Sampler<'c> {
     fn frequency(&mut self, next: &Entry, events: &[Event], made: &mut impl Samples) {
         match next {
             Entry::Now(_) | Entry::Time(_) | Entry::Space(_) | Entry::Cycles(..) => {}
-            Entry::Event(number) if matches!(events[*number as usize], Event::Sync { .. }) => {}
+            Entry::Event(number)
+                if matches!(events[*number as usize], Event::Sync { .. } | Event::PageTable { .. }) => {}
             _ => self.ratio_at(self.changed.unwrap_or(0), made),
         }
     }

@@ -16,6 +16,9 @@ const BATCH: usize = 1 << 20;
 /// So many bytes are handed out as they are, and fewer are put together.
 const WHOLE: usize = 1 << 16;
 
+/// So many bytes of samples wait in memory, and others in a temporary file.
+const HELD: usize = 32 << 20;
+
 /// A sample that is next in its part: its time, its buffer, and the part's number there.
 type Next = (u64, usize, u64);
 
@@ -28,31 +31,58 @@ pub(crate) struct Merge<'h> {
     skip: Skip,
     out: Made,
     hand_out: &'h mut HandOut<'h>,
+    /// The size of the samples that wait in memory, bytes.
+    held: usize,
 }
 
 struct Waiting {
     /// The samples that come first, and how many of them wait no more.
     made: Made,
     done: usize,
-    /// The others.
+    /// The others; also the first, if there was no room.
     rest: Spool,
+}
+
+impl Waiting {
+    /// The size of those in memory, bytes.
+    fn held(&self) -> usize {
+        self.made.len() + self.rest.held()
+    }
 }
 
 impl<'h> Merge<'h> {
     /// Hands out batches of the samples that are not skipped.
     pub(crate) fn new(skip: Skip, hand_out: &'h mut HandOut<'h>) -> Merge<'h> {
-        let (waiting, order) = (HashMap::new(), BTreeSet::new());
-        Merge { waiting, order, last: 0, skip, out: Made::default(), hand_out }
+        let (waiting, order, out) = (HashMap::new(), BTreeSet::new(), Made::default());
+        Merge { waiting, order, last: 0, skip, out, hand_out, held: 0 }
     }
 
     /// Adds the samples of a part.
     pub(crate) fn add(&mut self, part: Part, mut rest: Spool) -> Result<()> {
-        let made = rest.next()?;
+        let mut made = rest.next()?;
         if let Some((_, key)) = made.get(0) {
+            if self.held + made.len() + rest.held() > HELD {
+                rest.store_first(&std::mem::take(&mut made));
+            }
             self.order.insert((key, part.buffer, part.number));
-            self.waiting.insert((part.buffer, part.number), Waiting { made, done: 0, rest });
+            self.wait((part.buffer, part.number), Waiting { made, done: 0, rest });
         }
         Ok(())
+    }
+
+    fn wait(&mut self, part: (usize, u64), waiting: Waiting) {
+        self.held += waiting.held();
+        self.waiting.insert(part, waiting);
+    }
+
+    /// The samples of a part, which waits no more.
+    fn take(&mut self, part: (usize, u64)) -> Result<Option<Waiting>> {
+        let Some(mut waiting) = self.waiting.remove(&part) else { return Ok(None) };
+        self.held -= waiting.held();
+        if waiting.made.count() == 0 {
+            waiting.made = waiting.rest.next()?;
+        }
+        Ok(Some(waiting))
     }
 
     /// Nothing that is added later is earlier than this time.
@@ -65,13 +95,13 @@ impl<'h> Merge<'h> {
             self.order.remove(&next);
             let (_, buffer, number) = next;
             self.last = buffer;
-            let Some(mut waiting) = self.waiting.remove(&(buffer, number)) else { continue };
+            let Some(mut waiting) = self.take((buffer, number))? else { continue };
             // Up to the first sample of another part, or one that must wait.
             let next = self.order.first().map(|(key, ..)| *key);
             let comes_first = |key| key < time && next.is_none_or(|next| key <= next);
             if let Some(key) = self.pass(buffer, &mut waiting, comes_first)? {
                 self.order.insert((key, buffer, number));
-                self.waiting.insert((buffer, number), waiting);
+                self.wait((buffer, number), waiting);
             }
         }
         Ok(())
@@ -81,7 +111,7 @@ impl<'h> Merge<'h> {
     fn pass(
         &mut self,
         buffer: usize,
-        Waiting { made, done, rest }: &mut Waiting,
+        Waiting { made, done, rest, .. }: &mut Waiting,
         comes_first: impl Fn(u64) -> bool,
     ) -> Result<Option<u64>> {
         loop {
@@ -126,5 +156,44 @@ impl<'h> Merge<'h> {
             return Ok(());
         }
         (self.hand_out)(out.prepared()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::room::Room;
+    use super::*;
+
+    /// Samples of a trace whose times go back wait to its end. They were all in memory.
+    #[test]
+    fn what_has_no_room_waits_in_a_file() {
+        const EACH: u64 = 9;
+        let room = Room::new(Arc::new(tempfile::tempfile));
+        let size = HELD / 4 / EACH as usize;
+        let mut hand_out = |_| Ok(());
+        let mut merge = Merge::new(Skip::new(0, [], perfx_format::Endian::Little), &mut hand_out);
+        for number in 0..8 {
+            let mut spool = Spool::new(room.clone());
+            (0..EACH).for_each(|key| spool.add(key, |bytes| bytes.resize(bytes.len() + size, number as u8)));
+            merge.add(Part { buffer: 0, trace: 0, number, time: 0 }, spool).unwrap();
+            merge.release(0).unwrap();
+            assert!(merge.held <= HELD, "{}", merge.held);
+        }
+        for number in 0..8 {
+            let Waiting { mut made, mut rest, .. } = merge.take((0, number)).unwrap().unwrap();
+            let mut keys = Vec::new();
+            while made.count() > 0 {
+                let all = (0..).map_while(|at| made.get(at));
+                all.for_each(|(sample, key)| {
+                    assert_eq!((sample.len(), sample[size - 1]), (size, number as u8));
+                    keys.push(key);
+                });
+                made = rest.next().unwrap();
+            }
+            assert!(keys.iter().copied().eq(0..EACH));
+        }
+        assert_eq!(merge.held, 0);
     }
 }

@@ -1,46 +1,37 @@
 //! Keeps the samples of a part of a trace, of which only some megabytes are in memory: a trace without points of
 //! synchronization is one part, and each of its bytes can stand for hundreds of branches.
 
-use std::fmt;
-use std::fs::File;
-use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::collections::VecDeque;
 
 use perfx_format::Error;
-use perfx_format::read::TempFiles;
 use perfx_pipeline::Result;
 
+use super::room::{Room, Stored};
 use crate::itrace::made::Made;
 
-/// The size of a chunk, bytes.
+/// The size of a chunk, and of the pieces of those that were in the file, bytes: a piece of each buffer is in memory when they
+/// are merged.
 const CHUNK: usize = 2 << 20;
+const PIECE: usize = 1 << 18;
 
 /// Samples in chunks: all but the last one are in a temporary file.
+#[derive(Debug)]
 pub(crate) struct Spool {
-    temp_files: TempFiles,
-    file: Option<File>,
-    /// The numbers of samples of the chunks in the file, and how many of these were read again.
-    stored: Vec<usize>,
-    read: usize,
+    room: Room,
+    stored: VecDeque<Stored>,
     last: Made,
     /// Why chunks are missing.
     failed: Option<Error>,
 }
 
-impl fmt::Debug for Spool {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Spool").field("stored", &self.stored).finish_non_exhaustive()
-    }
-}
-
 impl Spool {
-    pub(super) fn new(temp_files: TempFiles) -> Spool {
-        let last = Made::default();
-        Spool { temp_files, file: None, stored: Vec::new(), read: 0, last, failed: None }
+    pub(crate) fn new(room: Room) -> Spool {
+        Spool { room, stored: VecDeque::new(), last: Made::default(), failed: None }
     }
 
     /// The samples; there is room for as many in what comes next.
     pub(super) fn take(&mut self) -> Spool {
-        let next = Spool { last: self.last.empty(), ..Spool::new(self.temp_files.clone()) };
+        let next = Spool { last: self.last.empty(), ..Spool::new(self.room.clone()) };
         std::mem::replace(self, next)
     }
 
@@ -53,35 +44,38 @@ impl Spool {
         }
     }
 
+    /// The size of those in memory, bytes.
+    pub(super) fn held(&self) -> usize {
+        self.last.len()
+    }
+
     #[cold]
     fn store_last(&mut self) {
         let empty = self.last.empty();
         let chunk = std::mem::replace(&mut self.last, empty);
-        self.failed = self.failed.take().or_else(|| self.store(&chunk).err());
+        let pieces = self.store(&chunk);
+        self.stored.extend(pieces);
     }
 
-    /// Writes a chunk to the file: of each sample its size, its time and its bytes.
-    fn store(&mut self, chunk: &Made) -> Result<(), Error> {
-        let failed = |error| Error::io("a temporary file for samples can't be written", error);
-        let mut bytes = Vec::with_capacity(2 * chunk.len());
-        let mut count = 0;
-        while let Some((sample, key)) = chunk.get(count) {
-            bytes.extend((sample.len() as u32).to_le_bytes());
-            bytes.extend(key.to_le_bytes());
-            bytes.extend(sample);
-            count += 1;
-        }
-        let mut file = match self.file.take() {
-            Some(file) => file,
-            None => (self.temp_files)().map_err(failed)?,
-        };
-        file.write_all(&bytes).map_err(failed)?;
-        self.file = Some(file);
-        self.stored.push(count);
-        Ok(())
+    /// Takes the first chunk back, and leaves nothing in memory.
+    pub(super) fn store_first(&mut self, first: &Made) {
+        let mut pieces = VecDeque::from(self.store(first));
+        pieces.append(&mut self.stored);
+        let last = std::mem::take(&mut self.last);
+        pieces.extend(self.store(&last));
+        self.stored = pieces;
     }
 
-    /// The next chunk; an empty one behind the last.
+    /// Writes a chunk to the file, in pieces.
+    fn store(&mut self, chunk: &Made) -> Vec<Stored> {
+        let stored: Result<_, _> = chunk.pieces(PIECE).map(|piece| self.room.put(chunk, piece)).collect();
+        stored.unwrap_or_else(|error| {
+            self.failed.get_or_insert(error);
+            Vec::new()
+        })
+    }
+
+    /// The next chunk, or the next piece of one; an empty one behind the last.
     ///
     /// # Errors
     ///
@@ -90,28 +84,10 @@ impl Spool {
         if let Some(failed) = self.failed.take() {
             return Err(failed.into());
         }
-        let (Some(count), Some(file)) = (self.stored.get(self.read), &mut self.file) else {
-            return Ok(std::mem::take(&mut self.last));
-        };
-        let failed = |error| Error::io("a temporary file of samples can't be read", error);
-        if self.read == 0 {
-            file.seek(SeekFrom::Start(0)).map_err(failed)?;
+        match self.stored.pop_front() {
+            Some(stored) => Ok(self.room.take(stored)?),
+            None => Ok(std::mem::take(&mut self.last)),
         }
-        self.read += 1;
-        let mut file = std::io::BufReader::with_capacity(1 << 16, file);
-        let (mut chunk, mut sample) = (Made::default(), Vec::new());
-        for _ in 0..*count {
-            let (mut size, mut key) = ([0; 4], [0; 8]);
-            file.read_exact(&mut size).map_err(failed)?;
-            file.read_exact(&mut key).map_err(failed)?;
-            sample.resize(u32::from_le_bytes(size) as usize, 0);
-            file.read_exact(&mut sample).map_err(failed)?;
-            chunk.push(u64::from_le_bytes(key), |bytes| bytes.extend_from_slice(&sample));
-        }
-        // The reader has read ahead.
-        let ahead = file.buffer().len() as i64;
-        file.into_inner().seek_relative(-ahead).map_err(failed)?;
-        Ok(chunk)
     }
 }
 
@@ -123,11 +99,11 @@ mod tests {
 
     #[test]
     fn samples_come_back_in_their_order_and_few_are_in_memory() {
-        let mut spool = Spool::new(Arc::new(tempfile::tempfile));
+        let mut spool = Spool::new(Room::new(Arc::new(tempfile::tempfile)));
         let size = CHUNK / 100;
         let sample = |number: u64| vec![number as u8; size + number as usize % 3];
         (0..250).for_each(|number| spool.add(1000 + number, |bytes| bytes.extend(sample(number))));
-        assert_eq!(spool.stored.len(), 2);
+        assert_eq!(spool.stored.len(), 2 * CHUNK.div_ceil(PIECE));
         assert!(spool.last.len() < CHUNK);
         let mut number = 0;
         loop {
@@ -146,8 +122,8 @@ mod tests {
 
     #[test]
     fn a_file_that_can_not_be_made_is_an_error() {
-        let none: TempFiles = Arc::new(|| Err(std::io::Error::other("no room")));
-        let mut spool = Spool::new(none);
+        let none: perfx_format::read::TempFiles = Arc::new(|| Err(std::io::Error::other("no room")));
+        let mut spool = Spool::new(Room::new(none));
         (0..3).for_each(|key| spool.add(key, |bytes| bytes.resize(bytes.len() + CHUNK / 2, 0)));
         let error = spool.next().unwrap_err().to_string();
         assert!(error.contains("no room"), "{error}");

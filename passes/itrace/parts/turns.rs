@@ -4,10 +4,10 @@
 use std::fmt::Debug;
 
 use perfx_auxtrace::{Part, Work};
-use perfx_format::read::TempFiles;
 use perfx_trace::Blocks;
 
 use super::log::{Log, Maker, Notes};
+use super::room::Room;
 use super::spool::Spool;
 use super::turn::Turn;
 use crate::itrace::losses::Counts;
@@ -49,25 +49,6 @@ pub(crate) struct Turns<S> {
     /// Samples are so many that building them in turn would hold the other threads up.
     has_many: bool,
     room: Room,
-}
-
-/// Makes room for samples.
-#[derive(Clone)]
-pub(crate) struct Room {
-    pub(crate) temp_files: TempFiles,
-}
-
-impl Debug for Room {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Room").finish_non_exhaustive()
-    }
-}
-
-impl Room {
-    /// Room for the samples of a part.
-    pub(crate) fn spool(&self) -> Spool {
-        Spool::new(self.temp_files.clone())
-    }
 }
 
 impl<S: Sampler> Turns<S> {
@@ -121,7 +102,7 @@ impl<'t, S: Sampler> Work for &'t Turns<S> {
     type Done = Spool;
 
     fn sink(&self) -> Log<'t> {
-        Log::new(*self, self.room.spool())
+        Log::new(*self, Spool::new(self.room.clone()))
     }
 
     fn begin(&self, log: &mut Log<'t>, part: &Part) {
