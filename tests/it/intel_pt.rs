@@ -661,10 +661,12 @@ fn what_merge_makes_of_a_traced_host_and_its_guest_is_decoded() {
 #[test]
 fn view_shows_kernels_and_guests_as_perf_does() {
     let data = root().join("tests/data/trace");
-    let fields = "comm,pid,tid,time,ip";
+    let fields = "comm,pid,tid,time,event,ip";
     for perf in perfs(&["perf-new"]) {
         for (name, letters) in [
-            ("kernel", &["b", "i100i", "i10i", "i1us", "i64ns", "p"][..]),
+            // PIP packets are between the ratio and the end of a point of synchronization.
+            ("paging", &["p"][..]),
+            ("kernel", &["b", "i100i", "i10i", "i1us", "i64ns", "p"]),
             ("vm", &["b", "cr", "i100i", "i1us", "p"]),
         ] {
             let (input, root) = (data.join(name).with_extension("data"), data.join("root"));
