@@ -102,6 +102,13 @@ impl Itrace {
         self
     }
 
+    /// Samples of instructions have an address, too: where a branch goes.
+    #[must_use]
+    pub fn with_targets(mut self) -> Itrace {
+        self.options.addresses = true;
+        self
+    }
+
     /// Samples of branches and instructions have the bytes of their instruction, too, behind that data.
     #[must_use]
     pub fn with_instructions(mut self) -> Itrace {

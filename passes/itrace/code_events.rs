@@ -56,6 +56,9 @@ impl CodeEvents {
         let counting = |attr: &mut Attr, config| {
             attr.config = config;
             attr.sample_type &= !st::ADDR;
+            if options.addresses {
+                attr.sample_type |= st::ADDR;
+            }
             attr.sample_period = period;
             add_history(options, attr);
         };

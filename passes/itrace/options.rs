@@ -60,6 +60,8 @@ pub(super) struct ItraceOptions {
     pub(super) ipc: bool,
     /// Behind that, they have the bytes of the instruction.
     pub(super) bytes: bool,
+    /// Samples of instructions and cycles have where a branch goes.
+    pub(super) addresses: bool,
     /// Behind that, they have how many calls have not returned.
     pub(super) depths: bool,
     /// Jumps that no condition decides are selected, too.
@@ -207,7 +209,10 @@ impl ItraceOptions {
                     options.timestamps |= letter == 'T';
                 }
                 ' ' | ',' => {}
-                other => bail!("--itrace={text}: unknown letter `{other}`; Arm SPE has ibfmtaMl"),
+                other => bail!(
+                    "--itrace={text}: unknown letter `{other}`; Intel PT and CoreSight have iybcrxwpoIelLgGsAqZT, \
+                     Arm SPE ibfmtaMl"
+                ),
             }
         }
         Ok(options)

@@ -11,7 +11,7 @@ use perfx_look::render::{Style, readable, value};
 use perfx_look::{Stats, stats};
 use perfx_pipeline::Report;
 
-use super::export::input::{Collected, StackArgs, say_not_counted};
+use super::export::input::{Collected, StackArgs, lists_trace, say_not_counted};
 use super::info::headings;
 use super::list::ranked_text;
 use crate::io::source::{InputArgs, Source};
@@ -81,11 +81,19 @@ impl Overview {
         }
         // Quoted where a shell needs it.
         let name = value(&Value::Text(source.to_string().as_bytes()), Style::default());
-        text += &format!(
-            "\nperfx list functions {name} --callers FUNCTION\n\
-             perfx export html {name} -o report.html\n\
-             perfx info {name}\n"
-        );
+        text += &if event.is_none() && lists_trace(recording) {
+            format!(
+                "\nperfx list functions {name} --itrace\n\
+                 perfx view {name} --itrace=cr\n\
+                 perfx stats {name}\n"
+            )
+        } else {
+            format!(
+                "\nperfx list functions {name} --callers FUNCTION\n\
+                 perfx export html {name} -o report.html\n\
+                 perfx info {name}\n"
+            )
+        };
         let mut out = stdout();
         out.write_all(text.as_bytes())?;
         out.flush()?;

@@ -10,7 +10,7 @@ use perfx_export::view::{Field, FieldChoice, ViewOptions, view};
 use perfx_passes::{Itrace, has_trace, has_trace_in_samples};
 use perfx_pipeline::{Report, did_you_mean};
 
-use super::export::input::{StackArgs, Traced, again, say_no_samples, with_chains};
+use super::export::input::{StackArgs, Traced, again, lists_trace, say_no_samples, with_chains};
 use crate::args::{Usage, usage};
 use crate::io::source::{InputArgs, Source};
 use crate::io::target::Named;
@@ -129,10 +129,12 @@ impl View {
             ensure!(has_trace(&mut recording)?, "{}: it has no hardware trace", recording.name);
         }
         let threads = self.stacks.threads(&recording);
+        let lists_trace = letters.is_none() && lists_trace(&recording);
         let Traced { recording, decoded, job, losses } = match letters {
             Some(letters) => {
                 let pass = Itrace::to_look_at(letters, ids.clone()).map_err(usage)?;
                 let pass = if options.fields.shows_flow() { pass.with_flow() } else { pass };
+                let pass = if options.fields.shows_addresses() { pass.with_targets() } else { pass };
                 let pass = if options.fields.shows_instructions() { pass.with_instructions() } else { pass };
                 let pass = if options.fields.shows_depths() { pass.with_depths() } else { pass };
                 let times = filter.times(&mut again(&recording)?, threads, &mut report)?;
@@ -163,7 +165,7 @@ impl View {
             out.flush()?;
         }
         if viewed.samples == 0 && self.head != Some(0) {
-            say_no_samples(&mut report);
+            say_no_samples(lists_trace, &mut report);
         }
         Ok(self.stacks.verbosity.print(&report))
     }

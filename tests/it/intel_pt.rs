@@ -923,6 +923,10 @@ fn view_shows_the_lines_of_perf_script() {
             ("overflow", "e", None),
             ("overflow", "be", Some("+flags")),
             ("user", "bZ", None),
+            ("user", "b", Some("ip,sym,addr,srcline")),
+            // What one of the events lacks is 0, or empty.
+            ("user", "bi10i", Some("+addr,+synth")),
+            ("rare", "wi7i", Some("+addr")),
             ("pebs", "o", None),
             ("pebs", "ol8", Some("+brstack,+weight")),
             ("pebs", "ogL4", Some("+brstack")),
@@ -944,6 +948,8 @@ fn view_shows_the_lines_of_perf_script() {
             let begins = " 0 [unknown] ([unknown])";
             let lines = |text: &str| -> Vec<String> {
                 let shown = |line: &str| match line.split_once(" ilen: ") {
+                    // Of a file without symbols, perf shows where the line is in the mapping.
+                    _ if line.starts_with("  loop[") => "  loop".to_owned(),
                     Some((front, _)) if front.ends_with(begins) => front.to_owned(),
                     _ => without_states(line).trim_end().to_owned(),
                 };

@@ -17,8 +17,8 @@ use crate::folded::INLINED;
 use crate::snapshots::same;
 use crate::stats::conforms;
 use crate::support::{
-    Fixture, Ran, Stdin, clean, each_fixture, perf, perfs, perfx, perfx_command, perfx_with, recorded, run,
-    same_lines, skipped, temp, workloads,
+    Fixture, Ran, Stdin, clean, each_fixture, perf, perfs, perfx, perfx_command, perfx_with, recorded, root,
+    run, same_lines, skipped, temp, workloads,
 };
 
 fn view(input: &Path, more: &[&str]) -> Ran {
@@ -233,6 +233,14 @@ fn a_view_without_samples_says_so() {
         assert_eq!(ran.code, Some(3), "{options:?}: {}", ran.stderr);
         assert_eq!(ran.stderr, "perfx: warning: the recording has no samples\n", "{options:?}");
     }
+    // perf decodes a trace without being asked to.
+    let traced = root().join("tests/data/trace/user.data");
+    let ran = view(&traced, &[]);
+    let what = "perfx: warning: the recording has no samples, but a hardware trace: decode it with --itrace (inject, \
+                view, list functions, export html, export firefox)\n";
+    assert_eq!((ran.code, &*ran.stderr), (Some(3), what));
+    let overview = perfx(args!["overview", traced]);
+    assert!(overview.text().contains(" --itrace\nperfx view "), "{}", overview.text());
     let none = view(&plain, &["--head", "0"]);
     assert_eq!((none.code, none.stderr.as_str()), (Some(0), ""));
 }

@@ -536,16 +536,17 @@ impl<'c> Sampler<'c> {
             let flow = if done == block.count { flow(block.kind) } else { 0 };
             // A branch that goes to no other block leads out of the trace.
             let ends = flow != 0 && to.is_none() && block.kind != Kind::Conditional;
-            self.instruction(ip, total, if ends { flow | FlowFlags::END } else { flow }, made);
+            let addr = to.filter(|_| is_last).unwrap_or(0);
+            self.instruction((ip, addr), total, if ends { flow | FlowFlags::END } else { flow }, made);
         }
         step.count > 0
     }
 
-    /// A sample of the instruction at `ip`, the last of so many.
+    /// A sample of the instruction at `ip`, the last of so many, from where a branch goes to `addr`.
     #[cold]
-    fn instruction(&mut self, ip: u64, total: u64, flow: u32, made: &mut impl Samples) {
+    fn instruction(&mut self, (ip, addr): (u64, u64), total: u64, flow: u32, made: &mut impl Samples) {
         let period = total.wrapping_sub(std::mem::replace(&mut self.sampled, total));
-        let (time, addr) = (self.time, 0);
+        let time = self.time;
         if let Some(event) = &self.events.sampled.instructions {
             let raw = self.raw(flow, 0, Kinds::Instructions, total);
             let raw = self.raw_at(&raw, ip);
@@ -903,7 +904,7 @@ impl<'c> Sampler<'c> {
             }
             Event::Passed { ip } => {
                 self.sampled = self.instructions.wrapping_sub(1);
-                self.instruction(ip, self.instructions, 0, made);
+                self.instruction((ip, 0), self.instructions, 0, made);
             }
             Event::End { ip, block, exchange: Some(to), .. } => {
                 self.change_flag(ip, to, made);

@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use perfx_export::{ChosenCalls, EventFacts, Facts, Grouping, Search, Stacks};
 use perfx_filter::{Filter, FilterOptions, SelectArgs};
+use perfx_format::Feature;
 use perfx_format::read::Recording;
 use perfx_passes::{ConvertCallchain, IdOptions, Itrace, decodes_in_windows, has_trace};
 use perfx_pipeline::{Error, Job, Level, Outcome, Output, OutputForm, Pass, Report, count};
@@ -319,7 +320,7 @@ pub(crate) fn say_read(report: &mut Report, recording: &Recording, stacks: &Stac
     let bytes = if report.bytes > 0 { report.bytes } else { stacks.bytes };
     report.lines.insert(0, (Level::Info, format!("read {}: {}", recording.name, size(bytes))));
     if stacks.rows.is_empty() {
-        say_no_samples(report);
+        say_no_samples(lists_trace(recording), report);
     }
 }
 
@@ -340,9 +341,16 @@ pub(crate) fn say_not_counted(stacks: &Stacks, facts: &Facts, only: Option<u32>,
     }
 }
 
-/// Reports that there are no samples, unless the report says why already.
-pub(crate) fn say_no_samples(report: &mut Report) {
+/// Reports that there are no samples, unless the report says why already. perf decodes a trace without being asked to.
+pub(crate) fn say_no_samples(has_trace: bool, report: &mut Report) {
+    const DECODE: &str = "the recording has no samples, but a hardware trace: decode it with --itrace (inject, view, list \
+                          functions, export html, export firefox)";
     if !report.lines.iter().any(|(level, _)| *level <= Level::Warning) {
-        report.say(Level::Warning, "the recording has no samples");
+        report.say(Level::Warning, if has_trace { DECODE } else { "the recording has no samples" });
     }
+}
+
+/// True if a file has AUX data that was not decoded; of pipe data that is not known before its end.
+pub(crate) fn lists_trace(recording: &Recording) -> bool {
+    recording.features.iter().any(|(feature, _)| *feature == Feature::AUXTRACE)
 }

@@ -98,6 +98,8 @@ impl Field {
             Field::Callindent => decoded && attr.type_ == HARDWARE && attr.config == BRANCHES,
             // Other samples have none, but the same column.
             Field::Flags => return decoded,
+            // 0, as in perf.
+            Field::Addr if decoded && matches!(attr.type_, HARDWARE | synth::TYPE) => return true,
             Field::Ipc | Field::Insn | Field::Insnlen => decoded && attr.type_ == HARDWARE,
             Field::Synth => attr.type_ == synth::TYPE,
             _ => true,
@@ -172,6 +174,11 @@ impl FieldChoice {
         fields.iter().any(|field| self.names(*field))
     }
 
+    /// True if the address of samples is shown that are not branches.
+    pub fn shows_addresses(&self) -> bool {
+        self.names(Field::Addr)
+    }
+
     /// True if the bytes of instructions or their number are shown.
     pub fn shows_instructions(&self) -> bool {
         self.names(Field::Insn) || self.names(Field::Insnlen)
@@ -194,6 +201,7 @@ impl FieldChoice {
         }
         for field in self.only.iter().flatten().chain(&self.with) {
             if let Some((_, what)) = field.needs()
+                && !(decoded && *field == Field::Synth)
                 && !events.is_empty()
                 && !events.iter().any(|event| field.is_of(event, decoded))
             {

@@ -318,7 +318,8 @@ impl<'v> SampleWriter<'v> {
             let text = synth::text(config, raw, record.endian()).unwrap_or_default();
             out.extend_from_slice(text.as_bytes());
         }
-        if let Some(address) = parts.addr.filter(|_| form.has(Field::Addr)) {
+        let address = parts.addr.or(self.options.decoded.then_some(0));
+        if let Some(address) = address.filter(|_| form.has(Field::Addr)) {
             push_address(out, address);
             if form.names_address {
                 self.push_symbol(out, form.frame(), at, address)?;
@@ -515,9 +516,13 @@ impl<'v> SampleWriter<'v> {
             narrow(self.own_frame(out, event, *at, (record.cpumode(), from))?);
         }
         if let Some(address) = to {
+            // As in perf, the source line comes behind the target.
+            let own =
+                out.iter().skip(begin).position(|byte| *byte == b'\n').map(|at| out.split_off(begin + at));
             out.extend_from_slice(b" => ");
             push_address(out, address);
             narrow(self.push_symbol(out, form.frame(), *at, address)?);
+            out.extend(own.unwrap_or_default());
         }
         if let Some(branch) = branch {
             self.branches.keep(branch, during, &out[begin..]);
