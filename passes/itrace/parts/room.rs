@@ -28,6 +28,9 @@ struct Shared {
     free: Vec<Place>,
 }
 
+/// The sizes of places are multiples of this, so that another piece of about the same size fits, bytes.
+const ROUND: u64 = 1 << 16;
+
 /// A place in the file, bytes.
 #[derive(Clone, Copy, Debug)]
 struct Place {
@@ -93,6 +96,7 @@ impl Room {
 
     /// A free place of at least this size, or the next one at the end.
     fn place(&self, size: u64) -> io::Result<(Arc<File>, Place)> {
+        let size = size.next_multiple_of(ROUND);
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         let file = match &shared.file {
             Some(file) => file.clone(),
