@@ -92,7 +92,7 @@ impl Made {
         })
     }
 
-    /// Some of them as bytes: of each its size, its time and what it is.
+    /// Some of them as bytes: of each its size, its time and its record.
     pub(super) fn to_bytes(&self, some: Range<usize>) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.size(&some) + 12 * some.len());
         for (sample, key) in some.filter_map(|number| self.get(number)) {
@@ -103,7 +103,7 @@ impl Made {
         bytes
     }
 
-    /// Them again.
+    /// Reads them back from these bytes.
     pub(super) fn from_bytes(mut bytes: &[u8]) -> Made {
         let mut made = Made::default();
         while let Some((size, rest)) = bytes.split_first_chunk()

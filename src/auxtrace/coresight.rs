@@ -138,7 +138,7 @@ impl Written {
     }
 
     /// The tracer of what these AUXTRACE records hold, the number of those that cannot be read again, and that of AUX
-    /// records of data that others told of.
+    /// records that cover data of earlier ones.
     pub(crate) fn done(
         self,
         chunks: &[(Auxtrace, Place)],

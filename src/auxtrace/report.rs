@@ -53,8 +53,8 @@ pub fn say_missing<T>(recorded: &Recorded<T>, report: &mut Report) {
     }
     say_unreadable(recorded.unreadable, report);
     if recorded.repeated > 0 {
-        let records = counted(recorded.repeated, "AUX record tells", "AUX records tell");
-        let what = format!("{records} of AUX data that others in front of them told of: it was decoded once");
+        let records = counted(recorded.repeated, "AUX record covers", "AUX records cover");
+        let what = format!("{records} AUX data that earlier ones cover, too: it was decoded once");
         report.say(Level::Loss, what);
     }
 }

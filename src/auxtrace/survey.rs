@@ -90,7 +90,7 @@ pub struct Recorded<T = IntelPt> {
     pub counters: Vec<Counter>,
     /// The number of AUXTRACE records whose data cannot be read again.
     pub unreadable: u64,
-    /// The number of AUX records of data that others told of.
+    /// The number of AUX records that cover data of earlier ones.
     pub repeated: u64,
     pub(crate) mappings: Mappings,
 }

@@ -129,7 +129,7 @@ impl View {
             ensure!(has_trace(&mut recording)?, "{}: it has no hardware trace", recording.name);
         }
         let threads = self.stacks.threads(&recording);
-        let lists_trace = letters.is_none() && lists_trace(&recording);
+        let is_undecoded = letters.is_none() && lists_trace(&recording);
         let Traced { recording, decoded, job, losses } = match letters {
             Some(letters) => {
                 let pass = Itrace::to_look_at(letters, ids.clone()).map_err(usage)?;
@@ -165,7 +165,7 @@ impl View {
             out.flush()?;
         }
         if viewed.samples == 0 && self.head != Some(0) {
-            say_no_samples(lists_trace, &mut report);
+            say_no_samples(is_undecoded, &mut report);
         }
         Ok(self.stacks.verbosity.print(&report))
     }

@@ -196,12 +196,10 @@ fn aux_data_that_several_records_tell_of_is_decoded_once() {
     let (once, ran) = (view(&place.join("etm-user.data")), view(&repeated));
     assert_eq!((once.code, ran.code), (Some(0), Some(3)), "{}{}", once.stderr, ran.stderr);
     assert!(ran.stdout == once.stdout && once.stdout.len() > 3);
-    let what = "2 AUX records tell of AUX data that others in front of them told of: it was decoded once";
+    let what = "2 AUX records cover AUX data that earlier ones cover, too: it was decoded once";
     assert!(ran.stderr.contains(what), "{}", ran.stderr);
 }
 
-/// perf 7.3 ignores the letters that only Intel PT has, but for the period of y, and but for L: it says that the samples of
-/// all events have branch stacks, which those that were recorded do not get.
 /// What ends tracing, too: a system call or an interrupt.
 #[test]
 fn view_shows_what_branches_are_and_their_instructions_as_perf_does() {
@@ -266,6 +264,8 @@ fn calls_are_indented_as_by_perf() {
     }
 }
 
+/// perf 7.3 ignores the letters that only Intel PT has, but for the period of y, and but for L: it says that the samples of
+/// all events have branch stacks, which those that were recorded do not get.
 #[test]
 fn letters_of_intel_pt_have_the_effect_that_they_have_in_perf() {
     let Some(perf) = perf("perf-new") else { return };

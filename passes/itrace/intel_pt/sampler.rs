@@ -2,6 +2,7 @@
 //! intel-pt-decoder.c).
 
 use std::borrow::Cow;
+use std::iter::once;
 use std::ops::Range;
 
 use perfx_auxtrace::{Change, Task};
@@ -341,13 +342,10 @@ impl<'c> Sampler<'c> {
     /// the instructions.
     #[inline(always)]
     fn before_sample(&mut self, counts: impl Iterator<Item = u64>) -> (usize, u64) {
-        let (mut passed, mut instructions) = (0, 0);
-        let only_counts =
-            self.due.is_regular() && self.events.sampled.branches.is_none() && self.asked.0.is_empty();
-        let mut due = self.due;
-        if !only_counts {
-            return (passed, instructions);
+        if !self.due.is_regular() || self.events.sampled.branches.is_some() || !self.asked.0.is_empty() {
+            return (0, 0);
         }
+        let (mut due, mut passed, mut instructions) = (self.due, 0, 0);
         let next = due.next().unwrap_or(u64::MAX);
         for count in counts {
             if instructions + count >= next {
@@ -369,15 +367,8 @@ impl<'c> Sampler<'c> {
 
     /// Whether there may be a sample in so many instructions.
     fn has_samples(&mut self, instructions: u64) -> bool {
-        let mut due = self.due;
-        let has_samples = self.events.sampled.branches.is_some()
-            || !self.asked.0.is_empty()
-            || !due.is_regular()
-            || due.next().is_some_and(|next| next <= instructions);
-        if !has_samples {
-            self.due = due;
-        }
-        has_samples
+        let (passed, _) = self.before_sample(once(instructions));
+        passed == 0
     }
 
     /// Without a sample in some paths, only what is known at their end counts.

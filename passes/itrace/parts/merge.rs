@@ -111,7 +111,7 @@ impl<'h> Merge<'h> {
     fn pass(
         &mut self,
         buffer: usize,
-        Waiting { made, done, rest, .. }: &mut Waiting,
+        Waiting { made, done, rest }: &mut Waiting,
         comes_first: impl Fn(u64) -> bool,
     ) -> Result<Option<u64>> {
         loop {

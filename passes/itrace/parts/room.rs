@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use perfx_format::Error;
 use perfx_format::read::TempFiles;
@@ -41,6 +41,7 @@ struct Place {
 /// Samples in the file.
 #[derive(Debug)]
 pub(super) struct Stored {
+    file: Arc<File>,
     place: Place,
     /// The size of them, bytes.
     size: usize,
@@ -72,32 +73,32 @@ impl Room {
         let put = || {
             let (file, place) = self.place(bytes.len() as u64)?;
             file.write_all_at(&bytes, place.at)?;
-            Ok(Stored { place, size: bytes.len() })
+            Ok(Stored { file, place, size: bytes.len() })
         };
         put().map_err(|error| Error::io("a temporary file for samples can't be written", error))
     }
 
-    /// Samples again; their place becomes free.
+    /// Reads samples back; their place becomes free.
     ///
     /// # Errors
     ///
     /// The file can't be read.
-    pub(super) fn take(&self, Stored { place, size }: Stored) -> Result<Made, Error> {
-        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        let file = shared.file.clone();
-        drop(shared);
+    pub(super) fn take(&self, Stored { file, place, size }: Stored) -> Result<Made, Error> {
         let mut bytes = vec![0; size];
-        let read = file.map_or(Ok(()), |file| file.read_exact_at(&mut bytes, place.at));
+        let read = file.read_exact_at(&mut bytes, place.at);
         read.map_err(|error| Error::io("a temporary file of samples can't be read", error))?;
-        shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        shared.free.push(place);
+        self.lock().free.push(place);
         Ok(Made::from_bytes(&bytes))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A free place of at least this size, or the next one at the end.
     fn place(&self, size: u64) -> io::Result<(Arc<File>, Place)> {
         let size = size.next_multiple_of(ROUND);
-        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shared = self.lock();
         let file = match &shared.file {
             Some(file) => file.clone(),
             None => shared.file.insert(Arc::new((self.temp_files)()?)).clone(),

@@ -57,7 +57,7 @@ impl Spool {
         self.stored.extend(pieces);
     }
 
-    /// Takes the first chunk back, and leaves nothing in memory.
+    /// Gets back the chunk that was the next one, and keeps nothing in memory.
     pub(super) fn store_first(&mut self, first: &Made) {
         let mut pieces = VecDeque::from(self.store(first));
         pieces.append(&mut self.stored);

@@ -98,7 +98,7 @@ impl Field {
             Field::Callindent => decoded && attr.type_ == HARDWARE && attr.config == BRANCHES,
             // Other samples have none, but the same column.
             Field::Flags => return decoded,
-            // 0, as in perf.
+            // Where a branch goes; else 0, as in perf.
             Field::Addr if decoded && matches!(attr.type_, HARDWARE | synth::TYPE) => return true,
             Field::Ipc | Field::Insn | Field::Insnlen => decoded && attr.type_ == HARDWARE,
             Field::Synth => attr.type_ == synth::TYPE,
@@ -170,11 +170,11 @@ impl FieldChoice {
 
     /// True if something is shown of the raw data of samples that are decoded.
     pub fn shows_flow(&self) -> bool {
-        let fields = [Field::Flags, Field::Callindent, Field::Insn, Field::Insnlen, Field::Ipc];
-        fields.iter().any(|field| self.names(*field))
+        let has_flow = self.names(Field::Flags) || self.names(Field::Ipc);
+        has_flow || self.shows_instructions() || self.shows_depths()
     }
 
-    /// True if the address of samples is shown that are not branches.
+    /// True if samples of instructions are shown with an address, too.
     pub fn shows_addresses(&self) -> bool {
         self.names(Field::Addr)
     }
@@ -231,7 +231,8 @@ pub struct ViewOptions {
     pub count_only: bool,
     /// Each sample as a line of JSON.
     pub json: bool,
-    /// The recording was decoded for this, and samples have flags ([`FlowFlags`](perfx_format::sample::FlowFlags)).
+    /// The recording was decoded for this, and samples have flags ([`FlowFlags`](perfx_format::sample::FlowFlags)) if
+    /// [`FieldChoice::shows_flow`].
     pub decoded: bool,
 }
 

@@ -52,7 +52,7 @@ pub(super) struct Form<'t> {
     /// It is decoded, and behind the front of a line there is nothing but the address of a sample without a chain, or the ends
     /// of a branch.
     pub(super) shows_only_code: bool,
-    /// Its samples have flags as raw data.
+    /// If its samples have raw data, these are flags.
     pub(super) has_flow: bool,
     /// With their targets.
     pub(super) shows_targets: bool,

@@ -200,6 +200,7 @@ impl Reader<'_> {
             }
             return self.written(pieces, (sample, layouts, layout, parts), *event, period);
         }
+        // What the writer wrote last is not this sample's any more.
         *last = None;
         let Some((event, layout)) = event_of(sample, layouts, facts) else {
             losses.astray += 1;

@@ -517,12 +517,12 @@ impl<'v> SampleWriter<'v> {
         }
         if let Some(address) = to {
             // As in perf, the source line comes behind the target.
-            let own =
-                out.iter().skip(begin).position(|byte| *byte == b'\n').map(|at| out.split_off(begin + at));
+            let line = out[begin..].iter().position(|byte| *byte == b'\n');
+            let line = line.map(|at| out.split_off(begin + at)).unwrap_or_default();
             out.extend_from_slice(b" => ");
             push_address(out, address);
             narrow(self.push_symbol(out, form.frame(), *at, address)?);
-            out.extend(own.unwrap_or_default());
+            out.extend(line);
         }
         if let Some(branch) = branch {
             self.branches.keep(branch, during, &out[begin..]);
