@@ -30,20 +30,156 @@ fn commands() -> Vec<(String, clap::Command)> {
 
 fn help(command: &str) -> String {
     let mut perfx = perfx_command();
-    perfx.env("NO_COLOR", "1").env("COLUMNS", "100").args(command.split_whitespace()).arg("--help");
+    perfx.env("NO_COLOR", "1").env("COLUMNS", "118").args(command.split_whitespace()).arg("--help");
     let lines = run(&mut perfx, Stdin::Null).text();
     lines.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+}
+
+/// This many commands share an option whose description stands once on the page.
+const COMMANDS_THAT_SHARE: usize = 2;
+
+/// An option as `--help` shows it: its name, its lines, and the heading above it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct HelpEntry {
+    heading: String,
+    name: String,
+    lines: String,
+}
+
+/// A `--help` as its introduction, up to the line with the usage, and its entries.
+fn parts_of_help(help: &str) -> (&str, Vec<HelpEntry>) {
+    let usage = help.find("\nUsage:").expect("a usage") + 1;
+    let (introduction, rest) = help.split_at(usage + help[usage..].find("\n\n").expect("options") + 1);
+    let mut heading = String::new();
+    let mut entries: Vec<HelpEntry> = Vec::new();
+    for line in rest.lines() {
+        let indent = line.len() - line.trim_start().len();
+        if let Some(title) = line.strip_suffix(':').filter(|_| indent == 0) {
+            title.clone_into(&mut heading);
+        } else if (1..8).contains(&indent) {
+            let spellings = line.trim_start().split("  ").next().unwrap_or_default();
+            let last = spellings.rsplit(", ").next().unwrap_or_default();
+            let name = last.split(" <").next().unwrap_or_default().to_owned();
+            entries.push(HelpEntry { heading: heading.clone(), name, lines: format!("{line}\n") });
+        } else if !line.is_empty() {
+            let entry = entries.last_mut().unwrap_or_else(|| panic!("{line}"));
+            let text = line.trim_start();
+            let gap = if entry.lines.lines().count() == 1 { "  " } else { " " };
+            let width = entry.lines.lines().last().map_or(0, |last| last.chars().count());
+            // A list of values keeps its lines; other short lines are joined.
+            if text.starts_with("- ") || width + gap.len() + text.chars().count() > 118 {
+                entry.lines += &format!("{line}\n");
+            } else {
+                entry.lines.pop();
+                entry.lines += &format!("{gap}{text}\n");
+            }
+        }
+    }
+    (introduction, entries)
+}
+
+/// Entries below their headings, in the order of their first appearance.
+fn by_heading(entries: &[HelpEntry]) -> Vec<(&str, Vec<&HelpEntry>)> {
+    let mut groups: Vec<(&str, Vec<&HelpEntry>)> = Vec::new();
+    for entry in entries {
+        match groups.iter_mut().find(|(heading, _)| *heading == entry.heading) {
+            Some((_, group)) => group.push(entry),
+            None => groups.push((&entry.heading, vec![entry])),
+        }
+    }
+    groups
+}
+
+fn text_of(groups: &[(&str, Vec<&HelpEntry>)]) -> String {
+    let group = |(heading, entries): &(&str, Vec<&HelpEntry>)| {
+        format!("\n{heading}:\n{}", entries.iter().map(|entry| entry.lines.as_str()).collect::<String>())
+    };
+    groups.iter().map(group).collect()
+}
+
+/// The page: what several commands share is written once, below the heading that most of them give it, and each
+/// command links to it.
+fn command_reference(helps: &[(String, String)]) -> String {
+    let parts: Vec<_> = helps.iter().map(|(words, help)| (words, parts_of_help(help))).collect();
+    let mut headings: BTreeMap<&str, BTreeMap<&str, usize>> = BTreeMap::new();
+    for entry in parts.iter().flat_map(|(_, (_, entries))| entries) {
+        *headings.entry(&entry.lines).or_default().entry(&entry.heading).or_default() += 1;
+    }
+    let shared_heading = |entry: &HelpEntry| {
+        let headings = &headings[entry.lines.as_str()];
+        let most = headings.iter().max_by_key(|(_, commands)| **commands)?.0;
+        (headings.values().sum::<usize>() >= COMMANDS_THAT_SHARE).then(|| (*most).to_owned())
+    };
+    let is_shared = |entry: &HelpEntry| shared_heading(entry).is_some();
+    let below_shared =
+        |entry: HelpEntry| HelpEntry { heading: shared_heading(&entry).expect("it is shared"), ..entry };
+    let mut all: Vec<HelpEntry> = Vec::new();
+    for entry in parts.iter().flat_map(|(_, (_, entries))| entries).filter(|entry| is_shared(entry)) {
+        let entry = below_shared(entry.clone());
+        if !all.contains(&entry) {
+            all.push(entry);
+        }
+    }
+    let shared = by_heading(&all);
+
+    let mut page = "# Commands of perfx\n\nEvery command with its options, as `--help` shows them; a test keeps this page \
+                    equal to them. Options that\nseveral commands share are described once, at the end.\n"
+        .to_owned();
+    for (words, (introduction, entries)) in &parts {
+        let (common, own): (Vec<_>, Vec<_>) = entries.iter().cloned().partition(is_shared);
+        let own = text_of(&by_heading(&own));
+        page += &format!("\n## {}\n```text\n{introduction}{own}```\n", format!("perfx {words}").trim_end());
+        let common: Vec<_> = common.into_iter().map(below_shared).collect();
+        let link = |(heading, entries): (&str, Vec<&HelpEntry>)| {
+            let link = format!("[{heading}](#shared-{})", heading.to_lowercase().replace(' ', "-"));
+            let names = |entries: &[&HelpEntry]| {
+                entries.iter().map(|entry| format!("`{}`", entry.name)).collect::<Vec<_>>().join(", ")
+            };
+            let whole = &shared.iter().find(|(name, _)| *name == heading).expect("a shared heading").1;
+            let has = |name: &str| entries.iter().any(|entry| entry.name == name);
+            let missing: Vec<_> = whole.iter().filter(|entry| !has(&entry.name)).copied().collect();
+            match missing.len() {
+                0 => link,
+                missed if missed < entries.len() => format!("{link} (not {})", names(&missing)),
+                _ => format!("{link} ({})", names(&entries)),
+            }
+        };
+        let links = by_heading(&common).into_iter().map(link).collect::<Vec<_>>().join(", ");
+        page += &wrapped(&format!("Also {links}."));
+    }
+    for (heading, entries) in &shared {
+        let text = text_of(&[(*heading, entries.clone())]);
+        page += &format!("\n## Shared: {heading}\n```text{text}```\n");
+    }
+    page
+}
+
+/// Text in lines of at most 120 characters, each with its newline.
+fn wrapped(text: &str) -> String {
+    let mut lines = String::new();
+    let mut width = 0;
+    for word in text.split(' ') {
+        let more = word.chars().count();
+        if width > 0 && width + 1 + more > 120 {
+            lines.push('\n');
+            width = 0;
+        }
+        if width > 0 {
+            lines.push(' ');
+            width += 1;
+        }
+        lines += word;
+        width += more;
+    }
+    lines + "\n"
 }
 
 /// To update the page: `INSTA_UPDATE=always cargo test --test it -- docs::`.
 #[test]
 fn the_command_reference_is_every_help() {
-    let mut text =
-        "# Commands of perfx\n\nEvery command's `--help`; a test keeps this file equal to them.\n".to_owned();
-    text += &format!("\n## perfx\n\n```text\n{}```\n", help(""));
-    for (words, _) in commands() {
-        text += &format!("\n## perfx {words}\n\n```text\n{}```\n", help(&words));
-    }
+    let mut helps = vec![(String::new(), help(""))];
+    helps.extend(commands().into_iter().map(|(words, _)| (words.clone(), help(&words))));
+    let text = command_reference(&helps);
     let path = root().join("docs/commands.md");
     if std::env::var("INSTA_UPDATE").is_ok_and(|update| update == "always") {
         fs::write(&path, &text).unwrap();
