@@ -9,11 +9,11 @@ use perfx_format::sample::raw_range;
 use perfx_format::write::{feature_record, tracing_data_record};
 use perfx_format::{Attr, Endian, Feature, Mmap, RecordType, sample_type as st};
 
-use crate::args;
 use crate::promises::Input;
 use crate::shares::{of_two_perfs, readers, shares};
 use crate::snapshots::{Place, same};
-use crate::support::{Fixture, each_fixture, holds, perfs, perfx, same_bytes, same_lines, temp};
+use crate::support::{Fixture, Tier, each_fixture, holds, perfs, perfx, same_bytes, same_lines, temp};
+use crate::{args, tiers};
 
 /// Recordings with mappings, of every form and with every kind of address.
 fn fixtures() -> Vec<Fixture> {
@@ -109,10 +109,10 @@ fn no_old_address_is_in_any_byte_of_the_output() {
     assert!(searched > 100, "only {searched} mappings were searched for");
 }
 
+tiers!(every_sample_stays_and_the_seed_decides_where_everything_is);
 /// perf inject --aslr drops the samples of tracepoints and those with stacks.
-#[test]
-fn every_sample_stays_and_the_seed_decides_where_everything_is() {
-    each_fixture(&fixtures(), |fixture| {
+fn every_sample_stays_and_the_seed_decides_where_everything_is(tier: Tier) {
+    each_fixture(&tier.of(fixtures()), |fixture| {
         let folder = temp();
         let path = |name: &str| folder.path().join(name);
         for (name, chain) in [("a", "aslr:seed=a"), ("again", "aslr:seed=a"), ("b", "aslr:seed=b")] {

@@ -17,11 +17,11 @@ use perfx_format::{Attr, Endian, Event, Inode, MappedFile, Mmap2, RecordType, sa
 
 use regex::Regex;
 
-use crate::args;
 use crate::snapshots::same;
+use crate::{args, tiers};
 
 use crate::support::{
-    Fixture, Ran, Stdin, clean, perf, perfx, perfx_command, root, run, skipped, temp, workloads,
+    Fixture, Ran, Stdin, Tier, clean, perf, perfx, perfx_command, root, run, skipped, temp, workloads,
 };
 
 const PROGRAM: &str = "
@@ -385,8 +385,8 @@ fn llvm_profgen_makes_the_same_profile_of_the_export_as_of_perf_script() {
     }
 }
 
-#[test]
-fn recordings_add_up_in_any_form_on_any_number_of_threads() {
+tiers!(recordings_add_up_in_any_form_on_any_number_of_threads);
+fn recordings_add_up_in_any_form_on_any_number_of_threads(tier: Tier) {
     let Some(Made { folder, program, recording }) = made(&["-pie"], 16) else { return };
     let path = |name: &str| folder.path().join(name);
     let write = |export: &str, inputs: &[&Path], more: &[&str]| {
@@ -399,7 +399,7 @@ fn recordings_add_up_in_any_form_on_any_number_of_threads() {
     let list = PathBuf::from(format!("@{}", path("list").display()));
     let pipe = path("pipe.data");
     perfx(args!["copy", recording, "--to", "pipe", "-o", pipe]).done().unwrap();
-    for export in ["autofdo", "bolt", "profgen"] {
+    for &export in tier.first(1, &["autofdo", "bolt", "profgen"]) {
         let once = write(export, &[&recording], &["-@1"]);
         assert_eq!(write(export, &[&recording], &["-@4"]), once);
         assert_eq!(write(export, &[&pipe], &[]), once);
@@ -422,8 +422,8 @@ fn recordings_add_up_in_any_form_on_any_number_of_threads() {
     }
 }
 
-#[test]
-fn each_program_and_library_gets_the_profile_that_binary_gives() {
+tiers!(each_program_and_library_gets_the_profile_that_binary_gives);
+fn each_program_and_library_gets_the_profile_that_binary_gives(tier: Tier) {
     let Some(Made { folder, program, recording }) = made_of(&["-pie"], 16, true, false) else { return };
     let path = |name: &str| folder.path().join(name);
     let library = path("library.so");
@@ -436,7 +436,7 @@ fn each_program_and_library_gets_the_profile_that_binary_gives() {
         ("bolt", "preagg", &list, "-@3"),
         ("autofdo", "autofdo", &list, "-@2"),
     ];
-    for (number, (export, extension, input, threads)) in runs.into_iter().enumerate() {
+    for (number, &(export, extension, input, threads)) in tier.first(1, &runs).iter().enumerate() {
         let dir = path(&format!("profiles{number}"));
         let ran = perfx(args!["export", export, input, threads, "--dir", dir]);
         // /lib/other.so has no build-id.

@@ -15,10 +15,10 @@ use std::thread;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use tempfile::TempDir;
 
-use crate::args;
 use crate::support::{
-    Fixture, Ran, Stdin, clean, crafted, each, each_fixture, holds, perfx_command, run, temp,
+    Fixture, Ran, Stdin, Tier, clean, crafted, each, each_fixture, holds, perfx_command, run, temp,
 };
+use crate::{args, tiers};
 
 const PLAIN: &str = "recorded/plain.p61.data";
 pub(crate) const PIPE: &str = "recorded/pipe.p61.data";
@@ -791,14 +791,14 @@ fn a_dry_run_says_what_would_be_done_and_does_nothing() {
     }
 }
 
-#[test]
-fn nothing_of_this_machine_gets_into_an_output() {
+tiers!(nothing_of_this_machine_gets_into_an_output);
+fn nothing_of_this_machine_gets_into_an_output(tier: Tier) {
     let kernel =
         |name: &str| fs::read_to_string(format!("/proc/sys/kernel/{name}")).unwrap().trim().to_owned();
     let secrets =
         [kernel("hostname"), kernel("osrelease"), std::env::current_dir().unwrap().display().to_string()];
     let made: Vec<_> =
-        crafted().into_iter().filter(|f| f.path.is_file() && f.bytes().len() < 16 << 10).collect();
+        tier.of(crafted()).into_iter().filter(|f| f.path.is_file() && f.bytes().len() < 16 << 10).collect();
     each_fixture(&made, |fixture| {
         let input = fixture.bytes();
         for command in [

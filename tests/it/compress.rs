@@ -5,17 +5,17 @@ use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::args;
 use crate::filter;
 use crate::oracle::{BUILD_IDS, Case, HEADER, Question, REPORT, SCRIPT, STATS, all_agree};
 use crate::parse::{AUXTRACE, Contents, HEADER_FEATURE, Order, Rec, feature, records};
 use crate::second_opinion::theirs;
 use crate::snapshots::{Place, same};
 use crate::support::{
-    Fixture, Form, Perf, Stdin, all, each, each_fixture, named, perfs, perfx, perfx_with, recorded, root,
-    same_bytes, same_lines, skipped, some_of, sound, temp, workloads,
+    Fixture, Form, Perf, Stdin, Tier, all, each, each_fixture, named, perfs, perfx, perfx_with, recorded,
+    root, same_bytes, same_lines, skipped, sound, temp, workloads,
 };
 use crate::tiny;
+use crate::{args, tiers};
 
 const SAMPLE: u32 = 9;
 const COMPRESSED: u32 = 81;
@@ -147,10 +147,11 @@ fn a_sample_with_aux_data_stays_in_clear() {
     }
 }
 
+tiers!(what_was_compressed_comes_back_byte_by_byte);
 /// Decompressing restores the same bytes, with every option and in both forms.
-#[test]
-fn what_was_compressed_comes_back_byte_by_byte() {
-    let fixtures: Vec<_> = all().into_iter().filter(|fixture| fixture.form != Form::Directory).collect();
+fn what_was_compressed_comes_back_byte_by_byte(tier: Tier) {
+    let fixtures: Vec<_> =
+        tier.of(all()).into_iter().filter(|fixture| fixture.form != Form::Directory).collect();
     let compared = AtomicUsize::new(0);
     each_fixture(&fixtures, |fixture| {
         // Only recordings in perf's own layout, without compressed data and without errors.
@@ -159,7 +160,7 @@ fn what_was_compressed_comes_back_byte_by_byte() {
         if whole.not_canonical(&plain).is_some() || whole.features.contains_key(&feature::COMPRESSED) {
             return Ok(());
         }
-        for options in some_of(fixture, &OPTIONS, 1) {
+        for options in tier.some_of(fixture, &OPTIONS, 1) {
             let (small, code) = changed_with_code("compress", options, &plain);
             let back = changed("decompress", &[], &small);
             // A short header, without features, grows; and a section that some perf cannot read is rewritten,
@@ -171,12 +172,12 @@ fn what_was_compressed_comes_back_byte_by_byte() {
         }
         Ok(())
     });
-    assert!(compared.into_inner() > 5 * 100);
+    assert!(compared.into_inner() > tier.pick(20, 500));
 }
 
-#[test]
-fn pipes_come_back_byte_by_byte() {
-    let fixtures: Vec<_> = all().into_iter().filter(|fixture| fixture.form == Form::Pipe).collect();
+tiers!(pipes_come_back_byte_by_byte);
+fn pipes_come_back_byte_by_byte(tier: Tier) {
+    let fixtures: Vec<_> = tier.of(all()).into_iter().filter(|fixture| fixture.form == Form::Pipe).collect();
     each_fixture(&fixtures, |fixture| {
         let Some((plain, 0)) = made("decompress", &["--to", "pipe"], &fixture.path)? else { return Ok(()) };
         for options in OPTIONS {
@@ -205,14 +206,14 @@ fn pipes_come_back_byte_by_byte() {
     });
 }
 
+tiers!(every_piece_is_what_all_perfs_read);
 /// The rules in section 13 of the reference (`src/format/README.md`), each found by breaking it and observing
 /// perf.
-#[test]
-fn every_piece_is_what_all_perfs_read() {
+fn every_piece_is_what_all_perfs_read(tier: Tier) {
     let pieces = AtomicUsize::new(0);
-    each_fixture(&sound(), |fixture| {
+    each_fixture(&tier.of(sound()), |fixture| {
         let Some((plain, 0)) = made("decompress", &[], &fixture.path)? else { return Ok(()) };
-        for options in some_of(fixture, &OPTIONS, 1) {
+        for options in tier.some_of(fixture, &OPTIONS, 1) {
             let Some((small, _)) = made("compress", options, &fixture.path)? else { return Ok(()) };
             let contents = Contents::file(&small);
             let order = contents.order;
@@ -265,12 +266,13 @@ fn every_piece_is_what_all_perfs_read() {
         }
         Ok(())
     });
-    assert!(pieces.into_inner() > 1000);
+    assert!(pieces.into_inner() > tier.pick(50, 1000));
 }
 
-#[test]
-fn another_reader_finds_the_same_records() {
-    let fixtures: Vec<_> = recorded().into_iter().filter(|fixture| fixture.form == Form::File).collect();
+tiers!(another_reader_finds_the_same_records);
+fn another_reader_finds_the_same_records(tier: Tier) {
+    let fixtures: Vec<_> =
+        tier.of(recorded()).into_iter().filter(|fixture| fixture.form == Form::File).collect();
     let read = AtomicUsize::new(0);
     each_fixture(&fixtures, |fixture| {
         let Some(expected) = theirs(&fixture.bytes(), false) else { return Ok(()) };
@@ -288,13 +290,13 @@ fn another_reader_finds_the_same_records() {
 }
 
 /// A recording of many batches.
-fn long() -> Vec<u8> {
-    Fixture::new("recorded/several.p61.data").repeated(9 << 20)
+fn long(tier: Tier) -> Vec<u8> {
+    Fixture::new("recorded/several.p61.data").repeated(tier.pick(5 << 20, 9 << 20))
 }
 
 #[test]
 fn the_bytes_do_not_depend_on_threads() {
-    let (plain, rounds) = (long(), long_of_rounds());
+    let (plain, rounds) = (long(Tier::Quick), long_of_rounds());
     for (plain, options) in
         [(&plain, &["-l1"] as &[&str]), (&rounds, &["-l3"]), (&plain, &["--solid", "-l1"])]
     {
@@ -314,10 +316,10 @@ fn the_bytes_do_not_depend_on_threads() {
     }
 }
 
+tiers!(threads_do_not_change_what_is_decompressed);
 /// Frames count as independent only if they are: records across frames, frames in frames, wrong lengths.
-#[test]
-fn threads_do_not_change_what_is_decompressed() {
-    each_fixture(&named("z"), |fixture| {
+fn threads_do_not_change_what_is_decompressed(tier: Tier) {
+    each_fixture(&tier.of(named("z")), |fixture| {
         for options in [&[] as &[&str], &["--salvage"]] {
             let one = made("decompress", &[options, &["-@1"]].concat(), &fixture.path)?;
             let four = made("decompress", &[options, &["-@4"]].concat(), &fixture.path)?;
@@ -332,7 +334,7 @@ fn threads_do_not_change_what_is_decompressed() {
 /// A damaged frame in the middle is an error; with --salvage, only its contents are lost.
 #[test]
 fn salvage_loses_one_frame_of_many() {
-    let plain = long();
+    let plain = long(Tier::Quick);
     let small = changed("compress", &["-l1"], &plain);
     let contents = Contents::file(&small);
     let found = contents.records(&small);
@@ -514,22 +516,22 @@ fn a_frame_that_breaks_off_is_for_recover() {
     );
 }
 
-#[test]
-fn the_header_says_level_and_ratio() {
-    let plain = long();
-    for (level, least) in [("1", 5), ("19", 6)] {
+tiers!(the_header_says_level_and_ratio);
+fn the_header_says_level_and_ratio(tier: Tier) {
+    let plain = long(Tier::Quick);
+    for (level, least) in tier.first(1, &[("1", 5), ("19", 6)]) {
         let small = changed("compress", &["-l", level], &plain);
         let contents = Contents::file(&small);
         let says = &contents.features[&feature::COMPRESSED];
         let word = |at| contents.order.u32(says, at);
         assert_eq!((word(0), word(4), word(8)), (0, 1, level.parse().unwrap()));
-        assert!(word(12) >= least && word(16) <= 1 << 20, "{} {}", word(12), word(16));
+        assert!(word(12) >= *least && word(16) <= 1 << 20, "{} {}", word(12), word(16));
     }
 }
 
-#[test]
-fn levels_make_it_smaller() {
-    let plain = long();
+tiers!(levels_make_it_smaller);
+fn levels_make_it_smaller(tier: Tier) {
+    let plain = long(tier);
     let sizes: Vec<usize> =
         ["1", "9", "22"].map(|level| changed("compress", &["-l", level], &plain).len()).into();
     assert!(sizes[0] > sizes[1] && sizes[1] >= sizes[2], "{sizes:?}");
@@ -544,14 +546,14 @@ fn levels_make_it_smaller() {
     );
 }
 
+tiers!(what_can_be_copied_can_be_compressed);
 /// Every recording that can be copied can be compressed, including records of invalid kinds and sizes, unless
 /// a COMPRESSED record cannot be expanded.
-#[test]
-fn what_can_be_copied_can_be_compressed() {
+fn what_can_be_copied_can_be_compressed(tier: Tier) {
     // Copied as a pipe, its HEADER_FEATURE stays; compressed into a file, the parts that no perf can read are
     // dropped.
     let is_fit = |fixture: &Fixture| !fixture.name.contains("pipe-feature-short");
-    let fixtures: Vec<_> = all().into_iter().filter(is_fit).collect();
+    let fixtures: Vec<_> = tier.of(all()).into_iter().filter(is_fit).collect();
     each_fixture(&fixtures, |fixture| {
         let Some(copied) = made("copy", &[], &fixture.path)? else { return Ok(()) };
         if made("decompress", &[], &fixture.path)?.is_none() {
@@ -582,17 +584,17 @@ fn what_can_be_copied_can_be_compressed() {
     });
 }
 
+tiers!(frames_are_the_same_from_a_file_and_from_a_pipe);
 /// The way in which the input arrives makes no difference.
-#[test]
-fn frames_are_the_same_from_a_file_and_from_a_pipe() {
-    let file = long();
+fn frames_are_the_same_from_a_file_and_from_a_pipe(tier: Tier) {
+    let file = long(tier);
     let pipe = {
         let folder = temp();
         let input = folder.path().join("in.data");
         fs::write(&input, &file).unwrap();
         perfx(args!["copy", "-q", "--to", "pipe", input]).done().unwrap().stdout
     };
-    for options in OPTIONS {
+    for &options in tier.first(2, &OPTIONS) {
         let small = changed("compress", options, &file);
         let frames = |contents: Contents, bytes: &[u8]| {
             let found = contents.records(bytes).into_iter().filter(|record| is_compressed(&record));
@@ -631,10 +633,10 @@ fn script(perf: &Perf, path: &Path) -> Option<Vec<String>> {
     (ran.code == Some(0)).then(|| text.lines().map(str::to_owned).collect())
 }
 
+tiers!(what_perf_compresses_now_can_be_opened_and_compressed_again);
 /// Recordings made now by every installed perf: each perf shows the same for them compressed and
 /// decompressed. If nothing can be recorded (a container without perf_event_open), the test says so.
-#[test]
-fn what_perf_compresses_now_can_be_opened_and_compressed_again() {
+fn what_perf_compresses_now_can_be_opened_and_compressed_again(tier: Tier) {
     let Some(work) = workloads() else { return };
     let crew = work.join("tmp/perfx-data/work/crew");
     let readers = perfs(&["perf", "perf-new"]);
@@ -649,7 +651,7 @@ fn what_perf_compresses_now_can_be_opened_and_compressed_again() {
     let check = |perf: &Perf| -> Result<(), String> {
         let folder = temp();
         let mut made = 0;
-        for (index, form) in forms.iter().enumerate() {
+        for (index, form) in tier.first(2, &forms).iter().enumerate() {
             let path = |name: &str| folder.path().join(format!("{index}.{name}"));
             let z = path("z");
             let record = |milliseconds: &str| {
@@ -694,7 +696,7 @@ fn what_perf_compresses_now_can_be_opened_and_compressed_again() {
         }
         Ok(())
     };
-    let perfs = perfs(&["perf", "perf-trixie", "perf-new"]);
+    let perfs = perfs(tier.first(1, &["perf", "perf-trixie", "perf-new"]));
     if !perfs.is_empty() {
         each(&perfs, |perf| perf.name.to_owned(), check);
     }

@@ -7,13 +7,13 @@ use std::path::Path;
 
 use serde_json::Value as Json;
 
-use crate::args;
 use crate::snapshots::{Place, same};
 use crate::stats::conforms;
 use crate::support::{
-    Fixture, Form, Stdin, each_fixture, perfx, perfx_command, perfx_with, recorded, run, sound, temp,
+    Fixture, Form, Stdin, Tier, each_fixture, perfx, perfx_command, perfx_with, recorded, run, sound, temp,
     workloads,
 };
+use crate::{args, tiers};
 
 /// The diff document of two recordings, and the exit code.
 fn diff(a: &Path, b: &Path) -> Result<(Json, Option<i32>), String> {
@@ -23,9 +23,9 @@ fn diff(a: &Path, b: &Path) -> Result<(Json, Option<i32>), String> {
     Ok((document, ran.code))
 }
 
-#[test]
-fn every_recording_is_equal_to_itself() {
-    each_fixture(&sound(), |fixture| {
+tiers!(every_recording_is_equal_to_itself);
+fn every_recording_is_equal_to_itself(tier: Tier) {
+    each_fixture(&tier.of(sound()), |fixture| {
         let ran = perfx(args!["diff", "--json", fixture.path, fixture.path]);
         if ran.code == Some(1) && ran.stdout.is_empty() {
             return Ok(());
@@ -37,9 +37,9 @@ fn every_recording_is_equal_to_itself() {
     });
 }
 
-#[test]
-fn a_copy_in_another_form_is_equal() {
-    each_fixture(&recorded(), |fixture| {
+tiers!(a_copy_in_another_form_is_equal);
+fn a_copy_in_another_form_is_equal(tier: Tier) {
+    each_fixture(&tier.of(recorded()), |fixture| {
         let folder = temp();
         for (form, name) in [("pipe", "pipe.data"), ("file", "file.data")] {
             let path = folder.path().join(name);

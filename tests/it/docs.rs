@@ -6,11 +6,11 @@ use std::fs;
 
 use serde_json::{Value as Json, json};
 
-use crate::args;
 use crate::stats::conforms;
 use crate::support::{
-    Stdin, clean, each_fixture, is_installed, perfx, perfx_command, root, run, sound, temp,
+    Stdin, Tier, clean, each_fixture, is_installed, perfx, perfx_command, root, run, sound, temp,
 };
+use crate::{args, tiers};
 
 /// The commands by name, with subcommands after their parents: `export`, `export csv`.
 fn commands() -> Vec<(String, clap::Command)> {
@@ -459,10 +459,10 @@ fn json_of_passes_is_what_its_schema_says() {
     }
 }
 
+tiers!(json_of_dump_is_what_its_schema_says_and_the_same_in_both_forms);
 /// The document contains the same as the lines, in the same order, and both report where reading fails.
-#[test]
-fn json_of_dump_is_what_its_schema_says_and_the_same_in_both_forms() {
-    each_fixture(&sound(), |fixture| {
+fn json_of_dump_is_what_its_schema_says_and_the_same_in_both_forms(tier: Tier) {
+    each_fixture(&tier.of(sound()), |fixture| {
         for only in [&[][..], &["--only", "COMM,9"]] {
             let dump = |form: &str| {
                 let args = args!["dump", "-q", "--format", form, &fixture.path];

@@ -6,13 +6,13 @@ use std::path::Path;
 
 use serde_json::Value as Json;
 
-use crate::args;
 use crate::parse::{Contents, Order, records};
 use crate::stats::conforms;
 use crate::support::{
-    Fixture, Form, Perf, Stdin, all, each, each_fixture, perf, perfs, perfx, perfx_with, recorded, root,
-    skipped, temp, workloads,
+    Fixture, Form, Perf, Stdin, Tier, all, each, each_fixture, perf, perfs, perfx, perfx_with, recorded,
+    root, skipped, temp, workloads,
 };
+use crate::{args, tiers};
 
 /// The doctor's answer: exit code, and for each code the number and the first place.
 #[derive(Debug)]
@@ -288,10 +288,10 @@ fn there_is_no_fault_in_what_perf_recorded() {
     });
 }
 
+tiers!(there_is_no_fault_in_what_perf_records_now);
 /// Recordings made now by every installed perf. If nothing can be recorded (a container without
 /// perf_event_open), the test says so.
-#[test]
-fn there_is_no_fault_in_what_perf_records_now() {
+fn there_is_no_fault_in_what_perf_records_now(tier: Tier) {
     let Some(work) = workloads() else { return };
     let work = work.join("tmp/perfx-data/work");
     let (burn, crew) = (work.join("burn"), work.join("crew"));
@@ -316,7 +316,7 @@ fn there_is_no_fault_in_what_perf_records_now() {
             &["-e", "cpu-clock", "--overwrite", "--tail-synthesize"],
         ];
         let mut made = 0;
-        for (index, form) in forms.iter().enumerate() {
+        for (index, form) in tier.first(4, &forms).iter().enumerate() {
             // perf 6.1 hangs with --aio into a pipe.
             let pipes: &[bool] = if form.contains(&"--aio") { &[false] } else { &[false, true] };
             for &pipe in pipes {
@@ -339,18 +339,18 @@ fn there_is_no_fault_in_what_perf_records_now() {
                 made += 1;
             }
         }
-        if made >= 8 { Ok(()) } else { Err(format!("only {made} forms were recorded")) }
+        if made >= tier.pick(4, 8) { Ok(()) } else { Err(format!("only {made} forms were recorded")) }
     };
-    let perfs = perfs(&["perf-bullseye", "perf", "perf-trixie", "perf-sid", "perf-new"]);
+    let perfs = perfs(tier.first(1, &["perf", "perf-bullseye", "perf-trixie", "perf-sid", "perf-new"]));
     if !perfs.is_empty() {
         each(&perfs, |perf| perf.name.to_owned(), check);
     }
 }
 
-#[test]
-fn there_is_no_fault_in_what_perfx_writes() {
+tiers!(there_is_no_fault_in_what_perfx_writes);
+fn there_is_no_fault_in_what_perfx_writes(tier: Tier) {
     let sound = |fixture: &Fixture| known_fault(&fixture.name).is_none();
-    let fixtures: Vec<_> = recorded().into_iter().filter(sound).collect();
+    let fixtures: Vec<_> = tier.of(recorded()).into_iter().filter(sound).collect();
     each_fixture(&fixtures, |fixture| {
         for command in [&["copy"][..], &["copy", "--to", "pipe"], &["inject", "-b", "--no-files"]] {
             // Without ids no sample can be assigned, so no DSO is hit.
@@ -372,13 +372,13 @@ fn there_is_no_fault_in_what_perfx_writes() {
 }
 
 /// What perf 6.1 and 7.3 printed for each recording (tests/data/check.py).
-fn verdicts() -> Vec<(String, [String; 2])> {
+fn verdicts(tier: Tier) -> Vec<(String, [String; 2])> {
     let table = fs::read_to_string(root().join("tests/data/VERDICTS.tsv")).unwrap();
     let line = |line: &str| {
         let mut parts = line.split('\t').map(str::to_owned);
         (parts.next().unwrap(), [parts.next().unwrap(), parts.next().unwrap()])
     };
-    table.lines().map(line).collect()
+    table.lines().step_by(tier.pick(16, 1)).map(line).collect()
 }
 
 /// The meaning of a verdict in doctor's terms.
@@ -407,10 +407,10 @@ const FAULTS_OF_PERF: &[&str] = &[
     "crafted/v1-pipe-be.data",
 ];
 
-#[test]
-fn whatever_perf_refuses_has_a_name() {
+tiers!(whatever_perf_refuses_has_a_name);
+fn whatever_perf_refuses_has_a_name(tier: Tier) {
     each(
-        &verdicts(),
+        &verdicts(tier),
         |(name, _)| name.clone(),
         |(name, verdicts)| {
             let path = root().join("tests/data").join(name);
@@ -426,12 +426,12 @@ fn whatever_perf_refuses_has_a_name() {
     );
 }
 
+tiers!(perf_does_what_doctor_says);
 /// If a recording has a single fault, both perfs react as doctor predicts.
-#[test]
-fn perf_does_what_doctor_says() {
+fn perf_does_what_doctor_says(tier: Tier) {
     let codes = codes();
     let mut shown = BTreeSet::new();
-    for (name, verdicts) in verdicts() {
+    for (name, verdicts) in verdicts(tier) {
         let path = root().join("tests/data").join(&name);
         if !path.exists() || path.join("1.data").exists() {
             continue;
@@ -445,15 +445,15 @@ fn perf_does_what_doctor_says() {
         }
         shown.insert(code.clone());
     }
-    assert!(shown.len() > 50, "only {} codes: {shown:?}", shown.len());
+    assert!(shown.len() > tier.pick(10, 50), "only {} codes: {shown:?}", shown.len());
 }
 
+tiers!(perf_counts_as_many_records_out_of_order);
 /// perf and doctor count the same number of late records.
-#[test]
-fn perf_counts_as_many_records_out_of_order() {
+fn perf_counts_as_many_records_out_of_order(tier: Tier) {
     let Some(perf) = perf("perf") else { return };
     let mut late = 0;
-    for fixture in all().into_iter().filter(|fixture| fixture.form == Form::File) {
+    for fixture in tier.of(all()).into_iter().filter(|fixture| fixture.form == Form::File) {
         let said = ask(&fixture.path);
         if said.exit == Some(1) || said.findings.keys().any(|code| code != "out-of-order") {
             continue;
@@ -468,10 +468,10 @@ fn perf_counts_as_many_records_out_of_order() {
     assert!(late > 0);
 }
 
-#[test]
-fn the_json_is_what_its_schema_says() {
+tiers!(the_json_is_what_its_schema_says);
+fn the_json_is_what_its_schema_says(tier: Tier) {
     let check = |text: &str| conforms("doctor", &serde_json::from_str(text).unwrap());
-    each_fixture(&all(), |fixture| {
+    each_fixture(&tier.of(all()), |fixture| {
         check(&perfx(args!["doctor", "--format", "ndjson", fixture.path]).text())?;
         check(&perfx(args!["doctor", "--json", fixture.path]).text())
     });

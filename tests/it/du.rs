@@ -5,10 +5,10 @@ use std::path::Path;
 
 use serde_json::Value as Json;
 
-use crate::args;
 use crate::snapshots::{Place, same};
 use crate::stats::{conforms, json_of};
-use crate::support::{Fixture, each_fixture, perfx, sound};
+use crate::support::{Fixture, Tier, each_fixture, perfx, sound};
+use crate::{args, tiers};
 
 fn size(path: &Path) -> u64 {
     if !path.is_dir() {
@@ -27,9 +27,9 @@ fn part(du: &Json, name: &str) -> u64 {
     parts.iter().find(|part| part["part"] == name).map_or(0, |part| part["bytes"].as_u64().unwrap())
 }
 
-#[test]
-fn the_parts_add_up_to_the_file() {
-    each_fixture(&sound(), |fixture| {
+tiers!(the_parts_add_up_to_the_file);
+fn the_parts_add_up_to_the_file(tier: Tier) {
+    each_fixture(&tier.of(sound()), |fixture| {
         let Some(du) = json_of("du", fixture)? else { return Ok(()) };
         conforms("du", &du)?;
         let total = sum(&du["parts"], "bytes");
@@ -54,9 +54,9 @@ fn the_parts_add_up_to_the_file() {
     });
 }
 
-#[test]
-fn it_agrees_with_stats_and_with_any_number_of_threads() {
-    each_fixture(&sound(), |fixture| {
+tiers!(it_agrees_with_stats_and_with_any_number_of_threads);
+fn it_agrees_with_stats_and_with_any_number_of_threads(tier: Tier) {
+    each_fixture(&tier.of(sound()), |fixture| {
         let (Some(du), Some(stats)) = (json_of("du", fixture)?, json_of("stats", fixture)?) else {
             return Ok(());
         };

@@ -6,9 +6,9 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::args;
 use crate::cli::PIPE;
-use crate::support::{Fixture, Ran, perfx, temp};
+use crate::support::{Fixture, Ran, Tier, perfx, temp};
+use crate::{args, tiers};
 
 /// Writes a recording with `count` FINISHED_ROUND records at its end, of 8 bytes each, whose text is much longer.
 fn write_rounds(path: &Path, count: usize) {
@@ -22,12 +22,12 @@ fn dump(path: &Path, format: &str, threads: &str) -> Ran {
     perfx(args!["dump", "--format", format, "-@", threads, path])
 }
 
-#[test]
-fn json_records_are_the_same_in_a_document_and_in_lines() {
+tiers!(json_records_are_the_same_in_a_document_and_in_lines);
+fn json_records_are_the_same_in_a_document_and_in_lines(tier: Tier) {
     let folder = temp();
     let path = folder.path().join("perf.data");
     // More text than is kept of a batch.
-    write_rounds(&path, 200_000);
+    write_rounds(&path, tier.pick(60_000, 200_000));
     let [document, lines] = ["json", "ndjson"].map(|format| dump(&path, format, "1"));
     assert_eq!(dump(&path, "json", "3").stdout, document.stdout);
     assert_eq!(dump(&path, "ndjson", "3").stdout, lines.stdout);

@@ -1,16 +1,15 @@
 //! Every pass of the registry keeps every promise of the design, on every recording of `tests/data` and in
 //! every form. A pass in the registry is covered by its `examples` there.
 //!
-//! A run takes a fixed part of the product of recordings, forms and passes: one of PERFX_EVERY_PASS cases, by
-//! default one of 24. With 1 it takes all.
+//! A run takes a fixed part of the product of recordings, forms and passes: see `one_of`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
+use std::fs;
 use std::hash::{DefaultHasher, Hasher as _};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::{env, fs};
 
 use perfx_format::features::BuildIds;
 use perfx_format::{Feature, RecordType};
@@ -20,8 +19,10 @@ use perfx_pipeline::OutputForm;
 use crate::examples::examples;
 use crate::promises::{Holds, Input, chain, kept, of_form, run};
 
-use crate::args;
-use crate::support::{Fixture, Form, Perf, Stdin, all, each, perfs, perfx, recorded, same_bytes, temp};
+use crate::support::{
+    Fixture, Form, Perf, Stdin, Tier, all, each, one_of, perfs, perfx, recorded, same_bytes, temp,
+};
+use crate::{args, tiers};
 
 /// A change to a recording before it goes through a pass.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -83,10 +84,9 @@ fn chains() -> Vec<(&'static str, String)> {
     chains
 }
 
-#[test]
-fn every_pass_keeps_the_promises_on_every_recording_in_every_form() {
-    let one_of = env::var("PERFX_EVERY_PASS").map_or(24, |number| number.parse().expect("a number"));
-    let (fixtures, chains) = (all(), chains());
+tiers!(every_pass_keeps_the_promises_on_every_recording_in_every_form);
+fn every_pass_keeps_the_promises_on_every_recording_in_every_form(tier: Tier) {
+    let (fixtures, chains) = (tier.of(all()), chains());
     let cases: Vec<_> =
         fixtures.iter().flat_map(|fixture| SHAPES.iter().map(move |shape| (fixture, *shape))).collect();
     let judged = Mutex::new(BTreeMap::<&str, usize>::new());
@@ -96,7 +96,7 @@ fn every_pass_keeps_the_promises_on_every_recording_in_every_form() {
             .flat_map(|chain| [OutputForm::File, OutputForm::Pipe].map(|form| (chain, form)))
             .filter(|((_, chain), form)| {
                 let relative = chain.replace(env!("CARGO_MANIFEST_DIR"), "");
-                number((&fixture.name, shape, relative, *form == OutputForm::Pipe)).is_multiple_of(one_of)
+                number((&fixture.name, shape, relative, *form == OutputForm::Pipe)).is_multiple_of(one_of())
             })
             .collect();
         if wanted.is_empty() {
@@ -123,21 +123,29 @@ fn every_pass_keeps_the_promises_on_every_recording_in_every_form() {
     let judged = judged.into_inner().unwrap();
     for entry in REGISTRY {
         let count = judged.get(entry.name).copied().unwrap_or(0);
-        assert!(count >= 10, "pass {} was judged on {count} recordings only: {judged:?}", entry.name);
+        assert!(
+            count >= tier.pick(1, 10),
+            "pass {} was judged on {count} recordings only: {judged:?}",
+            entry.name
+        );
     }
 }
 
+tiers!(every_pass_writes_the_same_bytes_on_any_number_of_threads);
 /// The recordings of `tests/data` are smaller than a batch, so threads would have nothing to share.
-#[test]
-fn every_pass_writes_the_same_bytes_on_any_number_of_threads() {
+fn every_pass_writes_the_same_bytes_on_any_number_of_threads(tier: Tier) {
     let names = [
         "recorded/forkexec.p61.data",
         "crafted/be-forkexec.p61.data",
         "crafted/z-frame-each-le.data",
         "recorded/pipe-tracepoint.p73.data",
     ];
-    let inputs = names.map(|name| Fixture::new(name).repeated(9 << 20));
-    let cases: Vec<_> = chains().into_iter().map(|(_, chain)| chain).enumerate().collect();
+    let inputs = names.map(|name| Fixture::new(name).repeated(tier.pick(5 << 20, 9 << 20)));
+    let mut chains = chains();
+    if tier == Tier::Quick {
+        chains.dedup_by_key(|(name, _)| *name);
+    }
+    let cases: Vec<_> = chains.into_iter().map(|(_, chain)| chain).enumerate().collect();
     each(
         &cases,
         |(_, chain)| chain.clone(),
@@ -182,16 +190,22 @@ fn counted(perf: &Perf, bytes: &[u8]) -> Option<BTreeMap<String, u64>> {
     (ran.code == Some(0)).then_some(counts)
 }
 
-#[test]
-fn perf_counts_the_records_that_every_pass_writes() {
+tiers!(perf_counts_the_records_that_every_pass_writes);
+fn perf_counts_the_records_that_every_pass_writes(tier: Tier) {
     let perfs = perfs(&["perf", "perf-new"]);
-    let mut fixtures = recorded();
+    let mut fixtures = tier.of(recorded());
     fixtures.retain(|fixture| fixture.form != Form::Directory);
-    let cases: Vec<_> = chains()
+    let mut chains = chains();
+    if tier == Tier::Quick {
+        chains.dedup_by_key(|(name, _)| *name);
+    }
+    let cases: Vec<_> = chains
         .into_iter()
         .map(|(_, chain)| chain)
         .flat_map(|chain| {
-            [0, 1, 2].map(|turn| (chain.clone(), &fixtures[number((&chain, turn)) % fixtures.len()]))
+            let turns = 0..tier.pick(1, 3);
+            let fixtures = &fixtures;
+            turns.map(move |turn| (chain.clone(), &fixtures[number((&chain, turn)) % fixtures.len()]))
         })
         .flat_map(|(chain, fixture)| {
             [OutputForm::File, OutputForm::Pipe].map(|form| (chain.clone(), fixture, form))
@@ -238,7 +252,10 @@ fn perf_counts_the_records_that_every_pass_writes() {
         Ok(())
     };
     each(&cases, |(chain, fixture, form)| format!("{} {chain} to {form:?}", fixture.name), check);
-    assert!(perfs.is_empty() || compared.into_inner() > cases.len(), "perf could count next to nothing");
+    assert!(
+        perfs.is_empty() || compared.into_inner() > cases.len() / tier.pick(2, 1),
+        "perf could count next to nothing"
+    );
 }
 
 /// The output of a chain of passes for a recording of `tests/data`, and the doctor's findings in it.
@@ -528,15 +545,14 @@ fn every_command_is_in_the_table() {
     assert_eq!(known, there);
 }
 
-#[test]
-fn every_command_keeps_its_word_on_a_part_of_the_recordings() {
-    let one_of: usize = env::var("PERFX_EVERY_PASS").map_or(30, |number| number.parse().expect("a number"));
-    let fixtures = all();
+tiers!(every_command_keeps_its_word_on_a_part_of_the_recordings);
+fn every_command_keeps_its_word_on_a_part_of_the_recordings(tier: Tier) {
+    let fixtures = tier.of(all());
     let commands = commands();
     let cases: Vec<_> = commands
         .iter()
         .flat_map(|command| fixtures.iter().map(move |fixture| (command, fixture)))
-        .filter(|(command, fixture)| number((command, &fixture.name)).is_multiple_of(one_of))
+        .filter(|(command, fixture)| number((command, &fixture.name)).is_multiple_of(one_of()))
         .collect();
     each(
         &cases,
@@ -548,8 +564,8 @@ fn every_command_keeps_its_word_on_a_part_of_the_recordings() {
     );
 }
 
-#[test]
-fn no_name_of_a_recording_reaches_a_terminal_unescaped() {
+tiers!(no_name_of_a_recording_reaches_a_terminal_unescaped);
+fn no_name_of_a_recording_reaches_a_terminal_unescaped(tier: Tier) {
     let folder = temp();
     let hostile = |name: &str| {
         let mut bytes = Fixture::new(name).bytes();
@@ -573,7 +589,8 @@ fn no_name_of_a_recording_reaches_a_terminal_unescaped() {
     for (_, chain) in chains().into_iter().filter(|(_, chain)| !chain.is_empty()) {
         cases.push(("run".to_owned(), ["-v", "-p", &chain, "-o", "OUT"].map(str::to_owned).to_vec()));
     }
-    let cases: Vec<_> = cases.iter().flat_map(|case| inputs.iter().map(move |input| (case, input))).collect();
+    let cases: Vec<_> =
+        cases.iter().flat_map(|case| tier.first(1, &inputs).iter().map(move |input| (case, input))).collect();
     each(
         &cases,
         |((command, args), input)| format!("{command} {args:?} {}", input.display()),

@@ -8,12 +8,12 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::args;
 use crate::snapshots::same;
 use crate::support::{
-    Fixture, Perf, Ran, Stdin, all, each, each_fixture, perf, perfx, perfx_command, recorded, run, temp,
-    workloads,
+    Fixture, Perf, Ran, Stdin, Tier, all, each, each_fixture, perf, perfx, perfx_command, recorded, run,
+    temp, workloads,
 };
+use crate::{args, tiers};
 
 const TABLES: [&str; 4] = ["overview.csv", "processes.csv", "results.csv", "stat.csv"];
 
@@ -90,9 +90,9 @@ fn selected_samples_have_the_tables_of_what_filter_keeps() {
     assert!(samples > 0 && samples < 57, "{samples}");
 }
 
-#[test]
-fn the_tables_of_every_recording_agree_with_one_another_and_with_dump() {
-    each_fixture(&all(), |fixture| {
+tiers!(the_tables_of_every_recording_agree_with_one_another_and_with_dump);
+fn the_tables_of_every_recording_agree_with_one_another_and_with_dump(tier: Tier) {
+    each_fixture(&tier.of(all()), |fixture| {
         let dump = perfx(args!["dump", fixture.path]);
         let (folder, ran) = export(&fixture.path, &[]);
         if ran.code == Some(1) && dump.code == Some(1) {
@@ -170,13 +170,13 @@ fn add(totals: &mut Totals, dso: &str, symbol: String, samples: u64, period: u64
     *totals.1.entry((dso.to_owned(), symbol)).or_default() += samples;
 }
 
-#[test]
-fn totals_by_dso_and_symbol_are_those_of_perf_report() {
+tiers!(totals_by_dso_and_symbol_are_those_of_perf_report);
+fn totals_by_dso_and_symbol_are_those_of_perf_report(tier: Tier) {
     let Some(root) = workloads() else { return };
     for (name, version) in [("perf", "p61"), ("perf-new", "p73")] {
         let Some(perf) = perf(name) else { continue };
         // A line feed in a name breaks the lines of perf report.
-        let mut fixtures = recorded();
+        let mut fixtures = tier.of(recorded());
         fixtures.retain(|fixture| {
             fixture.recorded_by() == Some(version) && !fixture.name.contains("name-newline")
         });
@@ -206,17 +206,17 @@ fn totals_by_dso_and_symbol_are_those_of_perf_report() {
             compared.fetch_add(usize::from(!ours.0.is_empty()), std::sync::atomic::Ordering::Relaxed);
             Ok(())
         });
-        assert!(compared.into_inner() > 40, "{name} was asked of too few recordings");
+        assert!(compared.into_inner() > tier.pick(3, 40), "{name} was asked of too few recordings");
     }
 }
 
-#[test]
-fn tables_do_not_depend_on_the_number_of_threads() {
+tiers!(tables_do_not_depend_on_the_number_of_threads);
+fn tables_do_not_depend_on_the_number_of_threads(tier: Tier) {
     let folder = temp();
-    for name in ["recorded/plain.p61.data", "recorded/group-read.p61.data"] {
+    for name in tier.first(1, &["recorded/group-read.p61.data", "recorded/plain.p61.data"]) {
         // Several batches.
         let input = folder.path().join("large.data");
-        fs::write(&input, Fixture::new(name).repeated(9 << 20)).unwrap();
+        fs::write(&input, Fixture::new(name).repeated(tier.pick(5 << 20, 9 << 20))).unwrap();
         let (one, four) = (export(&input, &["-@1"]).0, export(&input, &["-@4"]).0);
         for table in TABLES {
             let read = |folder: &TempDir| fs::read(folder.path().join("tables").join(table)).unwrap();

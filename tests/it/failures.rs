@@ -11,7 +11,8 @@ use tempfile::TempDir;
 
 use crate::cli::everything;
 use crate::every_pass::{command_of, commands, takes_threads};
-use crate::support::{Fixture, Ran, Stdin, each, perfx_command, root, run, temp};
+use crate::support::{Fixture, Ran, Stdin, Tier, each, perfx_command, root, run, temp};
+use crate::tiers;
 
 /// The library that makes a call fail, compiled with the linker's compiler, which every build needs.
 fn library() -> &'static Path {
@@ -69,7 +70,7 @@ fn writers() -> Vec<Vec<String>> {
 }
 
 /// Lets the first `call` fail, then the second, and so on until there is none left.
-fn fails_one_after_the_other(call: &str) {
+fn fails_one_after_the_other(tier: Tier, call: &str) {
     let before = runs(&["--version".to_owned()], None).1;
     let check = |args: &Vec<String>| {
         let (whole, after, _) = runs(args, None);
@@ -87,21 +88,23 @@ fn fails_one_after_the_other(call: &str) {
         }
         Ok(())
     };
-    each(&writers(), |args| args.join(" "), check);
+    // Every seventh: some of each kind.
+    let writers: Vec<_> = writers().into_iter().step_by(tier.pick(7, 1)).collect();
+    each(&writers, |args| args.join(" "), check);
 }
 
+tiers!(a_thread_that_can_not_be_started_loses_nothing);
 /// `reindex` wrote a recording without records, exit code 0, and `sort --in-place` replaced 33.5 MB by 456 bytes.
-#[test]
-fn a_thread_that_can_not_be_started_loses_nothing() {
-    fails_one_after_the_other("thread");
+fn a_thread_that_can_not_be_started_loses_nothing(tier: Tier) {
+    fails_one_after_the_other(tier, "thread");
 }
 
-#[test]
-fn a_file_that_can_not_be_made_loses_nothing() {
-    fails_one_after_the_other("open");
+tiers!(a_file_that_can_not_be_made_loses_nothing);
+fn a_file_that_can_not_be_made_loses_nothing(tier: Tier) {
+    fails_one_after_the_other(tier, "open");
 }
 
-#[test]
-fn a_write_that_fails_loses_nothing() {
-    fails_one_after_the_other("write");
+tiers!(a_write_that_fails_loses_nothing);
+fn a_write_that_fails_loses_nothing(tier: Tier) {
+    fails_one_after_the_other(tier, "write");
 }

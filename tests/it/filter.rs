@@ -7,14 +7,14 @@ use std::path::Path;
 use perfx_format::read::Recording;
 use perfx_format::{Kinds, Layouts, RecordType};
 
-use crate::args;
 use crate::parse::{self, HEADER_ATTR, HEADER_FEATURE, Order};
 use crate::snapshots::{Place, same};
 use crate::support::{
-    Fixture, Form, Perf, Stdin, each, named, perf, perfs, perfx, perfx_with, recorded, same_bytes,
+    Fixture, Form, Perf, Stdin, Tier, each, named, perf, perfs, perfx, perfx_with, recorded, same_bytes,
     same_lines, temp,
 };
 use crate::tiny;
+use crate::{args, tiers};
 
 /// One line of `perf script -F comm,pid,tid,time,…`.
 #[derive(Clone, Debug)]
@@ -129,13 +129,13 @@ fn cuts(lines: &[Line]) -> Vec<Cut> {
     cuts
 }
 
-#[test]
-fn perf_shows_of_the_cut_what_it_shows_of_that_part_of_the_whole() {
+tiers!(perf_shows_of_the_cut_what_it_shows_of_that_part_of_the_whole);
+fn perf_shows_of_the_cut_what_it_shows_of_that_part_of_the_whole(tier: Tier) {
     let mut compared = 0;
     let perfs = perfs(&["perf", "perf-new"]);
     for perf in &perfs {
         let own = if perf.name == "perf" { "p61" } else { "p73" };
-        let mine: Vec<_> = recorded().into_iter().filter(|f| f.recorded_by() == Some(own)).collect();
+        let mine: Vec<_> = tier.of(recorded()).into_iter().filter(|f| f.recorded_by() == Some(own)).collect();
         let mut cases = Vec::new();
         for fixture in mine {
             let Some(lines) = samples(perf, &fixture.path, &[]).filter(|lines| lines.len() > 3) else {
@@ -180,7 +180,7 @@ fn perf_shows_of_the_cut_what_it_shows_of_that_part_of_the_whole() {
             },
         );
     }
-    assert!(perfs.is_empty() || compared > 200, "only {compared} cuts could be compared");
+    assert!(perfs.is_empty() || compared > tier.pick(20, 200), "only {compared} cuts could be compared");
 }
 
 #[test]
@@ -325,9 +325,10 @@ pub(crate) fn records(path: &Path) -> Vec<String> {
     lines.filter_map(|line| Some(line.split_once(' ')?.1.to_owned())).collect()
 }
 
-#[test]
-fn what_stays_is_as_it_was_and_in_order() {
-    let fixtures: Vec<_> = crate::support::sound()
+tiers!(what_stays_is_as_it_was_and_in_order);
+fn what_stays_is_as_it_was_and_in_order(tier: Tier) {
+    let fixtures: Vec<_> = tier
+        .of(crate::support::sound())
         .into_iter()
         .filter(|f| !f.name.contains("bomb") && !f.name.contains("killed"))
         .collect();

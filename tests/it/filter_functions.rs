@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::Value as Json;
 
-use crate::args;
 use crate::folded::INLINED;
 use crate::support::{
-    Fixture, Stdin, clean, each_fixture, perf, perfx, perfx_with, recorded, run, skipped, temp, workloads,
+    Fixture, Stdin, Tier, clean, each_fixture, perf, perfx, perfx_with, recorded, run, skipped, temp,
+    workloads,
 };
+use crate::{args, tiers};
 
 fn json(line: Vec<std::ffi::OsString>) -> Result<Json, String> {
     let ran = perfx(line);
@@ -27,10 +28,10 @@ fn selected(input: &Path, root: &Path, event: &str, option: &str, name: &str) ->
     Ok(of_event.map(|row| row["samples"].as_u64().unwrap()).sum())
 }
 
-#[test]
-fn the_samples_with_a_function_are_those_that_list_functions_counts() {
+tiers!(the_samples_with_a_function_are_those_that_list_functions_counts);
+fn the_samples_with_a_function_are_those_that_list_functions_counts(tier: Tier) {
     let Some(root) = workloads() else { return };
-    let mut fixtures = recorded();
+    let mut fixtures = tier.of(recorded());
     fixtures.retain(|fixture| {
         let name = fixture.path.file_name().unwrap().to_string_lossy();
         ["cut-", "killed", "twice"].iter().all(|part| !name.contains(part))
@@ -67,7 +68,7 @@ fn the_samples_with_a_function_are_those_that_list_functions_counts() {
         }
         Ok(())
     });
-    assert!(checked.into_inner() > 50);
+    assert!(checked.into_inner() > tier.pick(10, 50));
 }
 
 /// Files, pipe data and compressed recordings, on any number of threads.

@@ -8,12 +8,12 @@ use std::path::Path;
 use perfx_format::RecordType;
 use serde_json::Value as Json;
 
-use crate::args;
 use crate::folded::samples_by;
 use crate::snapshots::same;
 use crate::support::{
-    Fixture, Ran, Stdin, each_fixture, perfx, perfx_command, recorded, rewritten, run, temp, workloads,
+    Fixture, Ran, Stdin, Tier, each_fixture, perfx, perfx_command, recorded, rewritten, run, temp, workloads,
 };
+use crate::{args, tiers};
 
 fn export(input: &Path, more: &[&str]) -> Ran {
     let mut command = perfx_command();
@@ -175,11 +175,11 @@ fn stacks(profile: &Json) -> BTreeMap<String, u64> {
     all
 }
 
-#[test]
-fn samples_are_those_of_folded_lines_for_every_recording() {
+tiers!(samples_are_those_of_folded_lines_for_every_recording);
+fn samples_are_those_of_folded_lines_for_every_recording(tier: Tier) {
     let Some(root) = workloads() else { return };
     let root = root.to_str().unwrap();
-    each_fixture(&recorded(), |fixture| {
+    each_fixture(&tier.of(recorded()), |fixture| {
         let ran = export(&fixture.path, &["--root", root]);
         if ran.code == Some(1) {
             return if ran.stdout.is_empty() { Ok(()) } else { Err("an error left output".into()) };
@@ -220,12 +220,12 @@ fn counters_and_losses_are_those_of_stats() {
     assert_eq!(event["period"].as_str().unwrap(), sum(&counters[0]).to_string());
 }
 
-#[test]
-fn a_profile_does_not_depend_on_form_or_threads_and_recordings_are_side_by_side() {
+tiers!(a_profile_does_not_depend_on_form_or_threads_and_recordings_are_side_by_side);
+fn a_profile_does_not_depend_on_form_or_threads_and_recordings_are_side_by_side(tier: Tier) {
     let folder = temp();
-    for name in ["recorded/fp.p61.data", "recorded/group-read.p61.data"] {
+    for name in tier.first(1, &["recorded/group-read.p61.data", "recorded/fp.p61.data"]) {
         let large = folder.path().join("large.data");
-        std::fs::write(&large, Fixture::new(name).repeated(9 << 20)).unwrap();
+        std::fs::write(&large, Fixture::new(name).repeated(tier.pick(5 << 20, 9 << 20))).unwrap();
         assert!(export(&large, &["-@1"]).stdout == export(&large, &["-@4"]).stdout, "{name}");
         let pipe = folder.path().join("pipe.data");
         perfx(args!["copy", "-f", Fixture::new(name).path, "--to", "pipe", "-o", pipe]).done().unwrap();

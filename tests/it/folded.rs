@@ -12,13 +12,13 @@ use object::{Object as _, ObjectSection as _};
 use regex::Regex;
 use symbols::{Call, Sources};
 
-use crate::args;
 use crate::snapshots::same;
 use crate::support::{
-    Fixture, Perf, Ran, Stdin, all, clean, each_fixture, perfs, perfx, perfx_command, perfx_with, recorded,
-    run, same_lines, temp, workloads,
+    Fixture, Perf, Ran, Stdin, Tier, all, clean, each_fixture, perfs, perfx, perfx_command, perfx_with,
+    recorded, run, same_lines, temp, workloads,
 };
 use crate::symbols::calls_at;
+use crate::{args, tiers};
 
 fn folded(input: &Path, more: &[&str]) -> Ran {
     let mut command = perfx_command();
@@ -111,13 +111,13 @@ fn comparable(fixture: &Fixture, perf: &Perf) -> bool {
     !known && !fixture.name.contains("guest") && perf.can_read(&fixture.path)
 }
 
-#[test]
-fn lines_are_those_of_stackcollapse_for_every_recording() {
+tiers!(lines_are_those_of_stackcollapse_for_every_recording);
+fn lines_are_those_of_stackcollapse_for_every_recording(tier: Tier) {
     let Some(root) = workloads() else { return };
     let nowhere = temp();
     for perf in perfs(&["perf", "perf-new"]) {
         let compared = AtomicUsize::new(0);
-        each_fixture(&recorded(), |fixture| {
+        each_fixture(&tier.of(recorded()), |fixture| {
             if !comparable(fixture, &perf) {
                 return Ok(());
             }
@@ -144,17 +144,19 @@ fn lines_are_those_of_stackcollapse_for_every_recording() {
             }
             Ok(())
         });
-        assert!(compared.into_inner() > 120, "{} was asked of too few recordings", perf.name);
+        assert!(compared.into_inner() > tier.pick(10, 120), "{} was asked of too few recordings", perf.name);
     }
 }
 
-#[test]
-fn lines_do_not_depend_on_form_or_threads() {
+tiers!(lines_do_not_depend_on_form_or_threads);
+fn lines_do_not_depend_on_form_or_threads(tier: Tier) {
     let folder = temp();
-    for name in ["recorded/fp.p61.data", "recorded/fp-defer.p73.data", "recorded/group-read.p61.data"] {
+    for name in
+        tier.first(1, &["recorded/fp.p61.data", "recorded/fp-defer.p73.data", "recorded/group-read.p61.data"])
+    {
         // Several batches.
         let large = folder.path().join("large.data");
-        fs::write(&large, Fixture::new(name).repeated(9 << 20)).unwrap();
+        fs::write(&large, Fixture::new(name).repeated(tier.pick(5 << 20, 9 << 20))).unwrap();
         let expected = folded(&large, &["-@1"]).done().unwrap().stdout;
         assert!(!expected.is_empty(), "{name}");
         assert!(folded(&large, &["-@4"]).stdout == expected, "{name} on four threads");
@@ -180,9 +182,9 @@ pub(crate) fn samples_by(input: &Path, root: &str, key: impl Fn(&str) -> &str) -
     sums
 }
 
-#[test]
-fn every_recording_is_folded_or_refused_and_all_samples_are_counted() {
-    each_fixture(&all(), |fixture| {
+tiers!(every_recording_is_folded_or_refused_and_all_samples_are_counted);
+fn every_recording_is_folded_or_refused_and_all_samples_are_counted(tier: Tier) {
+    each_fixture(&tier.of(all()), |fixture| {
         let stats = perfx(args!["stats", fixture.path]);
         let ran = folded(&fixture.path, &["--weight", "samples"]);
         if ran.code == Some(1) {

@@ -8,8 +8,8 @@ use object::{Object as _, ObjectSection as _};
 use perfx_format::read::Recording;
 use perfx_format::sample_type as st;
 
-use crate::args;
-use crate::support::{Ran, perfs, perfx, root, temp};
+use crate::support::{Ran, Tier, perfs, perfx, root, temp};
+use crate::{args, tiers};
 
 /// Those of tests/data/foreign, with the number of samples whose frames differ from what perf shows, and why. x86_64 is
 /// a 32-bit task.
@@ -259,8 +259,8 @@ fn exception_tables_of_arm_lead_to_the_callers_that_dwarf_leads_to() {
     }
 }
 
-#[test]
-fn damaged_unwind_tables_of_any_architecture_end_the_chain() {
+tiers!(damaged_unwind_tables_of_any_architecture_end_the_chain);
+fn damaged_unwind_tables_of_any_architecture_end_the_chain(tier: Tier) {
     let temp = temp();
     for (arch, ..) in STACKS {
         let place = temp.path().join(arch).join("usr/bin");
@@ -270,7 +270,7 @@ fn damaged_unwind_tables_of_any_architecture_end_the_chain() {
         let tables =
             [".eh_frame", ".debug_frame"].iter().find_map(|name| file.section_by_name(name)).unwrap();
         let (start, size) = tables.file_range().unwrap();
-        for at in (start..start + size).step_by(7) {
+        for at in (start..start + size).step_by(tier.pick(91, 7)) {
             let mut bytes = sound.clone();
             bytes[at as usize] ^= 0xff;
             fs::write(place.join("wl-tiny"), bytes).unwrap();

@@ -7,13 +7,14 @@ use std::path::Path;
 use std::process::Command;
 use std::thread;
 
-use crate::args;
 use crate::parse::{
     AUXTRACE, BUILD_ID, Contents, EVENT_TYPE, HEADER_ATTR, Order, Rec, TRACING_DATA, feature, records,
 };
 use crate::support::{
-    Fixture, Form, Ran, Stdin, all, each, each_fixture, named, perfs, perfx, perfx_with, same_bytes, temp,
+    Fixture, Form, Ran, Stdin, Tier, all, each, each_fixture, named, perfs, perfx, perfx_with, same_bytes,
+    temp,
 };
+use crate::{args, tiers};
 
 /// Copies `bytes` into a form. `None` for exit codes 1 and 3, whose cases are in `validation.rs`.
 fn copy(bytes: &[u8], form: &str) -> Result<Option<Vec<u8>>, String> {
@@ -85,9 +86,9 @@ fn same_index(what: &str, file: &[u8]) -> Result<(), String> {
     }
 }
 
-#[test]
-fn a_file_comes_back_from_a_pipe() {
-    let fixtures: Vec<_> = all().into_iter().filter(|fixture| fixture.form == Form::File).collect();
+tiers!(a_file_comes_back_from_a_pipe);
+fn a_file_comes_back_from_a_pipe(tier: Tier) {
+    let fixtures: Vec<_> = tier.of(all()).into_iter().filter(|fixture| fixture.form == Form::File).collect();
     each_fixture(&fixtures, |fixture| {
         // `identity.rs` tests the layout; here it would only obscure the comparison.
         let Some(file) = copy(&fixture.bytes(), "file")? else { return Ok(()) };
@@ -123,12 +124,12 @@ fn a_file_comes_back_from_a_pipe() {
     });
 }
 
-#[test]
-fn a_pipe_comes_back_from_a_file() {
+tiers!(a_pipe_comes_back_from_a_file);
+fn a_pipe_comes_back_from_a_file(tier: Tier) {
     // No perf can read HOSTNAME here, so it is rewritten on the way back.
     let is_fit =
         |fixture: &Fixture| fixture.form == Form::Pipe && !fixture.name.contains("pipe-feature-short");
-    let fixtures: Vec<_> = all().into_iter().filter(is_fit).collect();
+    let fixtures: Vec<_> = tier.of(all()).into_iter().filter(is_fit).collect();
     each_fixture(&fixtures, |fixture| {
         let Some(pipe) = copy(&fixture.bytes(), "pipe")? else { return Ok(()) };
         let Some(file) = copy(&pipe, "file")? else { return Ok(()) };
@@ -382,8 +383,8 @@ fn answers(command: &[&str], fixture: &Fixture) -> Vec<(&'static str, Ran)> {
     ]
 }
 
-#[test]
-fn it_makes_no_difference_where_a_recording_is_read_from() {
+tiers!(it_makes_no_difference_where_a_recording_is_read_from);
+fn it_makes_no_difference_where_a_recording_is_read_from(tier: Tier) {
     let names = [
         "recorded/pipe.p73.data",
         "recorded/pipe-tracepoint.p61.data",
@@ -411,6 +412,7 @@ fn it_makes_no_difference_where_a_recording_is_read_from() {
     ];
     let cases: Vec<_> = names
         .iter()
+        .step_by(tier.pick(4, 1))
         .flat_map(|name| commands.iter().map(move |command| (Fixture::new(name), command)))
         .collect();
     each(

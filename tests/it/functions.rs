@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::Value as Json;
 
-use crate::args;
 use crate::stats::conforms;
 use crate::support::{
-    Fixture, Perf, Stdin, all, each_fixture, perf, perfx, perfx_command, recorded, root, run, sound, temp,
-    workloads,
+    Fixture, Perf, Stdin, Tier, all, each_fixture, perf, perfx, perfx_command, recorded, root, run, sound,
+    temp, workloads,
 };
+use crate::{args, tiers};
 
 fn listed(what: &str, input: &Path, more: &[&str]) -> Result<Json, String> {
     let mut line = args!["list", what, "-q", "--json", "--no-files", input].to_vec();
@@ -71,12 +71,12 @@ fn of_perf(perf: &Perf, fixture: &Fixture, root: &Path) -> BTreeMap<String, Rows
     found
 }
 
-#[test]
-fn functions_are_those_of_perf_report() {
+tiers!(functions_are_those_of_perf_report);
+fn functions_are_those_of_perf_report(tier: Tier) {
     let Some(root) = workloads() else { return };
     for (name, version) in [("perf", "p61"), ("perf-new", "p73")] {
         let Some(perf) = perf(name) else { continue };
-        let mut fixtures = recorded();
+        let mut fixtures = tier.of(recorded());
         // A line feed in a name breaks the lines of perf report.
         fixtures.retain(|fixture| {
             fixture.recorded_by() == Some(version) && !fixture.name.contains("name-newline")
@@ -102,7 +102,7 @@ fn functions_are_those_of_perf_report() {
             }
             Ok(())
         });
-        assert!(compared.into_inner() > 60, "{name} was asked for too few events");
+        assert!(compared.into_inner() > tier.pick(4, 60), "{name} was asked for too few events");
     }
 }
 
@@ -189,9 +189,9 @@ fn totals_are_those_of_perf_report_children() {
     }
 }
 
-#[test]
-fn lists_of_every_recording_add_up() {
-    each_fixture(&sound(), |fixture| {
+tiers!(lists_of_every_recording_add_up);
+fn lists_of_every_recording_add_up(tier: Tier) {
+    each_fixture(&tier.of(sound()), |fixture| {
         let Ok(functions) = listed("functions", &fixture.path, &[]) else { return Ok(()) };
         let stacks = listed("stacks", &fixture.path, &["--head", "1000000"])?;
         let sum = |document: &Json| -> u64 { rows(document).iter().map(|row| number(&row["samples"])).sum() };
@@ -285,8 +285,8 @@ fn options_that_a_list_does_not_have_are_refused() {
     }
 }
 
-#[test]
-fn a_recording_in_place_of_a_command_is_shown_on_one_screen() {
+tiers!(a_recording_in_place_of_a_command_is_shown_on_one_screen);
+fn a_recording_in_place_of_a_command_is_shown_on_one_screen(tier: Tier) {
     let folder = temp();
     let path = Fixture::new("recorded/fp.p61.data").path;
     let root = root().join("tests/data/unstripped");
@@ -311,7 +311,7 @@ fn a_recording_in_place_of_a_command_is_shown_on_one_screen() {
     assert!(in_folder("./list").text().contains("cpu-clock"));
     assert!(in_folder("lits").stderr.contains("a similar subcommand exists: 'list'"));
     // What has no samples is shown, too.
-    each_fixture(&all(), |fixture| {
+    each_fixture(&tier.of(all()), |fixture| {
         let ran = perfx(args![fixture.path, "--no-files"]);
         match ran.code {
             Some(0 | 3) if ran.text().contains("lost ") => Ok(()),

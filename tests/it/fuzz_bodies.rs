@@ -1225,21 +1225,22 @@ pub(crate) fn elf_with_id(class: u8, order: u8, id: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod smoke {
     use super::*;
-    use crate::support::{Fixture, all, each, each_fixture, takes_all};
+    use crate::support::{Fixture, Tier, all, each, each_fixture, times};
+    use crate::tiers;
 
     /// Larger recordings contain more of the same.
     const LARGEST: usize = 32 << 10;
 
     /// Recordings that are files or contain one.
-    fn readable() -> Vec<Fixture> {
-        all()
+    fn readable(tier: Tier) -> Vec<Fixture> {
+        tier.of(all())
             .into_iter()
             .filter(|fixture| fixture.path.is_file() || fixture.path.join("data").is_file())
             .collect()
     }
 
-    fn small() -> Vec<Fixture> {
-        readable().into_iter().filter(|fixture| fixture.bytes().len() <= LARGEST).collect()
+    fn small(tier: Tier) -> Vec<Fixture> {
+        readable(tier).into_iter().filter(|fixture| fixture.bytes().len() <= LARGEST).collect()
     }
 
     /// The next pseudo-random number, the same in every run.
@@ -1286,20 +1287,20 @@ mod smoke {
         bodies
     }
 
-    #[test]
-    fn every_recording_as_it_is() {
+    tiers!(every_recording_as_it_is);
+    fn every_recording_as_it_is(tier: Tier) {
         // every_pass.rs runs those of the passes on all recordings.
-        each_fixture(&readable(), |fixture| {
+        each_fixture(&readable(tier), |fixture| {
             let bytes = fixture.bytes();
             RECORDINGS.iter().for_each(|(_, body)| body(&bytes));
             Ok(())
         });
     }
 
-    #[test]
-    fn every_recording_cut_short() {
+    tiers!(every_recording_cut_short);
+    fn every_recording_cut_short(tier: Tier) {
         let bodies = recordings();
-        each_fixture(&small(), |fixture| {
+        each_fixture(&small(tier), |fixture| {
             let bytes = fixture.bytes();
             // At every boundary of the header, and at some places after it.
             let behind = (1..8).map(|part| 104 + bytes.len().saturating_sub(104) * part / 8 + part % 3);
@@ -1314,26 +1315,25 @@ mod smoke {
         });
     }
 
-    #[test]
-    fn every_recording_changed() {
+    tiers!(every_recording_changed);
+    fn every_recording_changed(tier: Tier) {
         let bodies = recordings();
-        let times = if takes_all() { 10 } else { 1 };
-        each_fixture(&small(), |fixture| {
+        each_fixture(&small(tier), |fixture| {
             let bytes = fixture.bytes();
             for (name, body) in &bodies {
                 // Of the body, too, so that a new one does not change what the others get.
                 let names = fixture.name.bytes().chain(name.bytes());
                 let mut seed = names.fold(0, |sum: u64, byte| sum.wrapping_mul(31) + u64::from(byte));
-                (0..times).for_each(|_| body(&changed(&bytes, &mut seed)));
+                (0..times()).for_each(|_| body(&changed(&bytes, &mut seed)));
             }
             Ok(())
         });
     }
 
-    #[test]
-    fn every_part_as_it_is_and_changed() {
+    tiers!(every_part_as_it_is_and_changed);
+    fn every_part_as_it_is_and_changed(tier: Tier) {
         let mut parts = other_parts();
-        parts.extend(small().iter().flat_map(|fixture| parts_of(&fixture.bytes())));
+        parts.extend(small(tier).iter().flat_map(|fixture| parts_of(&fixture.bytes())));
         for &(name, body) in PARTS {
             let inputs: Vec<_> =
                 parts.iter().filter(|(part, _)| *part == name).map(|(_, input)| input).collect();

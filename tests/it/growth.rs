@@ -2,8 +2,7 @@
 //! [`crate::every_pass`] runs on each family of hostile recordings, with n items and with 4 n. A command that is in the
 //! table, or a pass in the registry, is covered.
 //!
-//! A run takes a fixed part of the product of commands and families: one of PERFX_GROWTH cases, by default one of 24.
-//! With 1 it takes all. `tests/bench/growth.sh` runs all of them at real sizes with the release build (PERFX_GROWTH_SCALE
+//! A run takes a fixed part of the product of commands and families: see `one_of`. `tests/bench/growth.sh` runs all of them at real sizes with the release build (PERFX_GROWTH_SCALE
 //! times as many items), and prints a table.
 
 use std::env;
@@ -20,11 +19,11 @@ use perfx_format::write::RecordingWriter;
 use perfx_format::{COMM_EXEC, Feature, Inode, MappedFile, RecordType as T, sample_type as st};
 use perfx_jit::{Functions, Image, Target, arenas};
 
-use crate::args;
 use crate::every_pass::{WITHOUT_INPUT, commands, number};
 use crate::hostile::{Family, OF_PROGRAMS};
 use crate::maker::{LE, Maker, PLAIN, USER, event};
-use crate::support::{Stdin, each, perfx_command, run, temp};
+use crate::support::{Stdin, Tier, each, one_of, perfx_command, run, temp};
+use crate::{args, tiers};
 
 fn plain(folder: &Path, records: impl FnOnce(&mut Maker)) {
     let mut maker = Maker::new(&folder.join("in.data"), &[event(PLAIN, vec![1])]);
@@ -368,10 +367,9 @@ const ALWAYS: f64 = 0.1;
 const MEMORY: u64 = (64 + 2 * 8 + 32) << 20;
 const MEMORY_OF_BYTE: u64 = 48;
 
-#[test]
-fn time_and_memory_grow_in_proportion_to_the_input() {
-    let from_env = |name, default| env::var(name).map_or(default, |number| number.parse().expect("a number"));
-    let (one_of, scale) = (from_env("PERFX_GROWTH", 24), from_env("PERFX_GROWTH_SCALE", 1));
+tiers!(time_and_memory_grow_in_proportion_to_the_input);
+fn time_and_memory_grow_in_proportion_to_the_input(tier: Tier) {
+    let scale: u64 = env::var("PERFX_GROWTH_SCALE").map_or(1, |times| times.parse().expect("a number"));
     let only = env::var("PERFX_GROWTH_ONLY").unwrap_or_default();
     let more = MORE.iter().map(|(command, args)| {
         ((*command).to_owned(), args.iter().map(|&arg| arg.to_owned()).collect::<Vec<_>>())
@@ -387,7 +385,7 @@ fn time_and_memory_grow_in_proportion_to_the_input() {
     let cases: Vec<_> = families()
         .flat_map(|family| commands.iter().map(move |(command, args)| (family, command, args)))
         .filter(|(family, command, args)| {
-            number((family.0, command, args)).is_multiple_of(one_of)
+            number((family.0, command, args)).is_multiple_of(tier.pick(24, 1) * one_of())
                 && format!("{}: {command} {}", family.0, args.join(" ")).contains(&only)
         })
         .collect();
@@ -396,7 +394,7 @@ fn time_and_memory_grow_in_proportion_to_the_input() {
         let place = folder.path().join(format!("{name} {times}"));
         if !place.exists() {
             fs::create_dir(&place).unwrap();
-            make(&place, n * times * scale as u64);
+            make(&place, n * times * scale);
         }
         place.join("in.data")
     };

@@ -13,13 +13,13 @@ use perfx_format::record::cpumode;
 use serde_json::Value as Json;
 use symbols::ElfFile;
 
-use crate::args;
 use crate::folded::INLINED;
 use crate::support::{
-    Fixture, Ran, Stdin, clean, each_fixture, is_installed, perf, perfx, perfx_command, perfx_with, recorded,
-    run, skipped, temp, workloads,
+    Fixture, Ran, Stdin, Tier, clean, each_fixture, is_installed, perf, perfx, perfx_command, perfx_with,
+    recorded, run, skipped, temp, workloads,
 };
 use crate::symbols::record_kernel;
+use crate::{args, tiers};
 
 fn export(inputs: &[&Path], more: &[&str]) -> Ran {
     let mut command = perfx_command();
@@ -175,11 +175,11 @@ pub(crate) fn with_names(page: &[u8], more: &str) -> Vec<u8> {
     format!("{before}<script id=\"data\" type=\"application/octet-stream\">{data}<{after}").into_bytes()
 }
 
-#[test]
-fn a_page_counts_what_folded_lines_and_stats_count() {
+tiers!(a_page_counts_what_folded_lines_and_stats_count);
+fn a_page_counts_what_folded_lines_and_stats_count(tier: Tier) {
     let Some(root) = workloads() else { return };
     let root = root.to_str().unwrap();
-    each_fixture(&recorded(), |fixture| {
+    each_fixture(&tier.of(recorded()), |fixture| {
         let ran = export(&[&fixture.path], &["--root", root]);
         if ran.code == Some(1) {
             return if ran.stdout.is_empty() { Ok(()) } else { Err("an error left output".into()) };
@@ -323,11 +323,11 @@ fn labels_have_the_cgroup_of_the_samples() {
     }
 }
 
-#[test]
-fn a_page_does_not_depend_on_threads_form_or_folder() {
+tiers!(a_page_does_not_depend_on_threads_form_or_folder);
+fn a_page_does_not_depend_on_threads_form_or_folder(tier: Tier) {
     let folder = temp();
     let large = folder.path().join("fp.p61.data");
-    fs::write(&large, Fixture::new("recorded/fp.p61.data").repeated(9 << 20)).unwrap();
+    fs::write(&large, Fixture::new("recorded/fp.p61.data").repeated(tier.pick(5 << 20, 9 << 20))).unwrap();
     let one = export(&[&large], &["-@1"]);
     assert_eq!(one.code, Some(0), "{}", one.stderr);
     assert!(export(&[&large], &["-@4"]).stdout == one.stdout);

@@ -3,10 +3,10 @@
 
 use std::fs;
 
-use crate::args;
 use crate::index::several_batches;
 use crate::parse::{Contents, Order};
-use crate::support::{Fixture, Form, all, each, each_fixture, perfx, recorded, same_bytes, temp};
+use crate::support::{Fixture, Form, Tier, all, each, each_fixture, perfx, recorded, same_bytes, temp};
+use crate::{args, tiers};
 
 /// perf was killed before these were complete, or they were truncated: `validation.rs` tests them.
 fn is_whole(fixture: &Fixture) -> bool {
@@ -41,10 +41,10 @@ fn what_perf_recorded_is_copied_byte_by_byte() {
     });
 }
 
-#[test]
-fn every_file_keeps_its_data_and_perfs_own_layout_is_kept_as_a_whole() {
+tiers!(every_file_keeps_its_data_and_perfs_own_layout_is_kept_as_a_whole);
+fn every_file_keeps_its_data_and_perfs_own_layout_is_kept_as_a_whole(tier: Tier) {
     let data = |file: &[u8]| file[Order::of(file).section(file, 40)].to_vec();
-    let fixtures: Vec<_> = all().into_iter().filter(|fixture| fixture.form == Form::File).collect();
+    let fixtures: Vec<_> = tier.of(all()).into_iter().filter(|fixture| fixture.form == Form::File).collect();
     each_fixture(&fixtures, |fixture| {
         let Some((copy, code)) = copied(fixture)? else { return Ok(()) };
         let file = fixture.bytes();
@@ -88,9 +88,10 @@ fn a_pipe_is_copied_byte_by_byte_up_to_where_it_is_cut() {
     });
 }
 
-#[test]
-fn what_is_dumped_does_not_depend_on_the_run() {
-    let fixtures: Vec<_> = all().into_iter().filter(|fixture| fixture.recorded_by() == Some("p61")).collect();
+tiers!(what_is_dumped_does_not_depend_on_the_run);
+fn what_is_dumped_does_not_depend_on_the_run(tier: Tier) {
+    let fixtures: Vec<_> =
+        tier.of(all()).into_iter().filter(|fixture| fixture.recorded_by() == Some("p61")).collect();
     each_fixture(&fixtures, |fixture| {
         let [one, two] = [(); 2].map(|()| perfx(args!["dump", "--raw", fixture.path]));
         same_bytes("a second dump", &one.stdout, &two.stdout)

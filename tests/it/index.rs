@@ -12,8 +12,8 @@ use perfx_format::write::RecordingWriter;
 use perfx_format::{Attr, Endian, Event, RecordType, sample_type as st};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
-use crate::args;
-use crate::support::{Fixture, Ran, Stdin, each, perfx, perfx_with, recorded, temp};
+use crate::support::{Fixture, Ran, Stdin, Tier, each, perfx, perfx_with, recorded, temp};
+use crate::{args, tiers};
 
 fn index_of(recording: &Path) -> PathBuf {
     let mut path = OsString::from(recording);
@@ -74,9 +74,9 @@ const COMMANDS: [&[&str]; 17] = [
     &["sort", "-o", "OUT/out.data"],
 ];
 
-#[test]
-fn commands_do_the_same_with_an_index() {
-    let fixtures: Vec<_> = recorded().into_iter().filter(|fixture| fixture.path.is_file()).collect();
+tiers!(commands_do_the_same_with_an_index);
+fn commands_do_the_same_with_an_index(tier: Tier) {
+    let fixtures: Vec<_> = tier.of(recorded()).into_iter().filter(|fixture| fixture.path.is_file()).collect();
     let fixtures: Vec<&Fixture> = fixtures.iter().collect();
     each(
         &fixtures,
@@ -142,14 +142,14 @@ pub(crate) fn several_batches(path: &Path) {
     writer.finish().unwrap();
 }
 
-#[test]
-fn parts_of_several_batches_are_the_same_with_an_index() {
+tiers!(parts_of_several_batches_are_the_same_with_an_index);
+fn parts_of_several_batches_are_the_same_with_an_index(tier: Tier) {
     let folder = temp();
     let recording = folder.path().join("in.data");
     several_batches(&recording);
     let ran = perfx(args!["index", recording]);
     assert!(ran.stderr.contains("in.data.pfi: 3 batches, 300,000 samples"), "{}", ran.stderr);
-    for command in COMMANDS {
+    for command in tier.first(5, &COMMANDS) {
         is_same(&recording, command).unwrap();
     }
     // The batches outside of the window are not even read.

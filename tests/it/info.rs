@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value as Json;
 
-use crate::args;
 use crate::snapshots::{Place, same};
 use crate::stats::conforms;
 use crate::support::{
-    Fixture, Form, Perf, Stdin, all, each_fixture, perfs, perfx, perfx_command, perfx_with, recorded,
+    Fixture, Form, Perf, Stdin, Tier, all, each_fixture, perfs, perfx, perfx_command, perfx_with, recorded,
     same_bytes, same_lines, temp,
 };
+use crate::{args, tiers};
 
 fn info(fixture: &Fixture) -> Result<Json, String> {
     let ran = perfx(args!["info", "-q", "--format", "json", fixture.path]).done()?;
@@ -635,19 +635,19 @@ fn sound() -> Vec<Fixture> {
     fixtures
 }
 
-#[test]
-fn the_header_is_what_perf_report_says() {
-    compare(check_header, &sound(), 80);
+tiers!(the_header_is_what_perf_report_says);
+fn the_header_is_what_perf_report_says(tier: Tier) {
+    compare(check_header, &tier.of(sound()), tier.pick(4, 80));
 }
 
-#[test]
-fn events_are_what_perf_evlist_says() {
-    compare(check_events, &sound(), 80);
+tiers!(events_are_what_perf_evlist_says);
+fn events_are_what_perf_evlist_says(tier: Tier) {
+    compare(check_events, &tier.of(sound()), tier.pick(4, 80));
 }
 
-#[test]
-fn json_keeps_to_its_schema() {
-    each_fixture(&all(), |fixture| {
+tiers!(json_keeps_to_its_schema);
+fn json_keeps_to_its_schema(tier: Tier) {
+    each_fixture(&tier.of(all()), |fixture| {
         let run = |form: &str| perfx(args!["info", "-q", "--format", form, fixture.path]);
         let ran = run("json");
         if ran.code == Some(1) {

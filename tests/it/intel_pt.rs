@@ -13,9 +13,11 @@ use perfx_format::record::aux::Auxtrace;
 use perfx_format::write::RecordingWriter;
 use perfx_format::{Feature, Record, RecordType, sample_type as st};
 
-use crate::args;
 use crate::itrace::{events, samples};
-use crate::support::{Ran, Stdin, clean, perfs, perfx, perfx_command, root, run, same_lines, skipped, temp};
+use crate::support::{
+    Ran, Stdin, Tier, clean, perfs, perfx, perfx_command, root, run, same_lines, skipped, temp,
+};
+use crate::{args, tiers};
 
 /// Branches by thread, in order: from where to where; `-` where tracing begins or ends.
 type Branches = BTreeMap<String, Vec<(String, String)>>;
@@ -203,12 +205,13 @@ fn errors(path: &Path) -> Vec<String> {
     lines
 }
 
-#[test]
-fn inject_makes_the_samples_events_and_errors_of_perf_inject() {
+tiers!(inject_makes_the_samples_events_and_errors_of_perf_inject);
+fn inject_makes_the_samples_events_and_errors_of_perf_inject(tier: Tier) {
     let (data, folder) = (root().join("tests/data/trace"), temp());
     let (theirs, ours) = (folder.path().join("theirs"), folder.path().join("ours"));
     for perf in perfs(&["perf", "perf-new"]) {
-        for name in NAMES.into_iter().chain(["pieces", "history", "counters", "moves"]) {
+        let names: Vec<_> = NAMES.into_iter().chain(["pieces", "history", "counters", "moves"]).collect();
+        for name in names.into_iter().step_by(tier.pick(5, 1)) {
             let input = data.join(name).with_extension("data");
             let letters: &[&str] = match name {
                 // perf gives instructions in front of MWAIT and EXSTOP the time before these packets.
@@ -301,11 +304,11 @@ fn a_window_without_the_switches_in_front_of_it_is_suspect() {
     );
 }
 
-#[test]
-fn the_samples_do_not_depend_on_the_number_of_threads() {
+tiers!(the_samples_do_not_depend_on_the_number_of_threads);
+fn the_samples_do_not_depend_on_the_number_of_threads(tier: Tier) {
     let (data, folder) = (root().join("tests/data/trace"), temp());
     let path = |name: &str| folder.path().join(name);
-    for name in NAMES.into_iter().chain(["kernel"]) {
+    for name in NAMES.into_iter().chain(["kernel"]).step_by(tier.pick(5, 1)) {
         let input = data.join(name).with_extension("data");
         for letters in ["i100ibl4e", "i64nsleo"] {
             for threads in ["1", "2", "5"] {
@@ -346,15 +349,15 @@ fn repeat(name: &str, output: &Path) {
     });
 }
 
-#[test]
-fn parts_are_joined_as_if_they_were_decoded_in_order() {
+tiers!(parts_are_joined_as_if_they_were_decoded_in_order);
+fn parts_are_joined_as_if_they_were_decoded_in_order(tier: Tier) {
     let folder = temp();
     let path = |name: &str| folder.path().join(name);
     for (name, letters) in
         [("cpus.data", &["bi3igl4e", "i70tle", "i9000ile"][..]), ("rare.data", &["cri90il", "i200tgxwpe"])]
     {
         repeat(name, &path("long"));
-        for letters in letters {
+        for letters in tier.first(1, letters) {
             let made = ["1", "3"].map(|threads| {
                 let ran = inject(letters, threads, &path("long"), &path("out"));
                 assert!(matches!(ran.code, Some(0 | 3)), "{}", ran.stderr);
@@ -718,8 +721,8 @@ fn samples_of_pebs_that_belong_to_no_event_are_counted() {
     assert!(samples(&output).len() > 100);
 }
 
-#[test]
-fn damaged_samples_of_pebs_are_left_out_or_counted() {
+tiers!(damaged_samples_of_pebs_are_left_out_or_counted);
+fn damaged_samples_of_pebs_are_left_out_or_counted(tier: Tier) {
     let folder = temp();
     let (damaged, output) = (folder.path().join("damaged.data"), folder.path().join("out.data"));
     let input = root().join("tests/data/trace/pebs.data");
@@ -728,7 +731,7 @@ fn damaged_samples_of_pebs_are_left_out_or_counted() {
     assert_eq!(inject("oe", "2", &input, &output).code, Some(0));
     let whole = samples(&output);
     let (mut kept, mut runs) = (0, 0);
-    for at in (data..data + 6000).step_by(67) {
+    for at in (data..data + 6000).step_by(tier.pick(670, 67)) {
         let mut bytes = bytes.clone();
         bytes[at] ^= 0xff;
         fs::write(&damaged, bytes).unwrap();

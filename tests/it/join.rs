@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use perfx_format::read::{Expand, Recording};
 use perfx_format::{Layouts, RecordType};
 
-use crate::args;
 use crate::snapshots::{Place, same};
 use crate::support::{
-    Fixture, Form, Perf, Stdin, each, each_fixture, perf, perfs, perfx, recorded, root, same_bytes,
+    Fixture, Form, Perf, Stdin, Tier, each, each_fixture, perf, perfs, perfx, recorded, root, same_bytes,
     same_lines, temp,
 };
 use crate::tiny;
+use crate::{args, tiers};
 
 fn data(name: &str) -> PathBuf {
     root().join("tests/data").join(name)
@@ -63,9 +63,9 @@ fn whole() -> Vec<Fixture> {
     recorded().into_iter().filter(|f| !unfinished.iter().any(|part| f.name.contains(part))).collect()
 }
 
-#[test]
-fn sorting_changes_nothing_but_the_order() {
-    each_fixture(&whole(), |fixture| {
+tiers!(sorting_changes_nothing_but_the_order);
+fn sorting_changes_nothing_but_the_order(tier: Tier) {
+    each_fixture(&tier.of(whole()), |fixture| {
         let folder = temp();
         let (out, again) = (folder.path().join("out"), folder.path().join("again"));
         let ran = perfx(args!["sort", "-q", fixture.path, "-o", out]).done()?;
@@ -104,10 +104,10 @@ fn what_is_in_order_stays_byte_by_byte() {
     }
 }
 
-#[test]
-fn perf_shows_the_same_of_what_is_sorted() {
+tiers!(perf_shows_the_same_of_what_is_sorted);
+fn perf_shows_the_same_of_what_is_sorted(tier: Tier) {
     let perfs = perfs(&["perf", "perf-new"]);
-    each_fixture(&whole(), |fixture| {
+    each_fixture(&tier.of(whole()), |fixture| {
         let folder = temp();
         let out = folder.path().join("out");
         perfx(args!["sort", "-q", fixture.path, "-o", out]).done()?;
@@ -254,9 +254,9 @@ fn a_join_of_one_is_that_one() {
     assert_eq!(fs::read(&joined).unwrap(), fs::read(&sorted).unwrap());
 }
 
-#[test]
-fn the_output_depends_on_no_thread() {
-    each_fixture(&whole(), |fixture| {
+tiers!(the_output_depends_on_no_thread);
+fn the_output_depends_on_no_thread(tier: Tier) {
+    each_fixture(&tier.of(whole()), |fixture| {
         let folder = temp();
         let out = ["1", "4"].map(|threads| folder.path().join(threads));
         for (threads, out) in ["1", "4"].iter().zip(&out) {

@@ -5,10 +5,10 @@ use std::fs;
 
 use serde_json::Value as Json;
 
-use crate::args;
 use crate::snapshots::same;
 use crate::stats::conforms;
-use crate::support::{Fixture, Stdin, each_fixture, perfs, perfx, recorded, sound, temp};
+use crate::support::{Fixture, Stdin, Tier, each_fixture, perfs, perfx, recorded, sound, temp};
+use crate::{args, tiers};
 
 const LISTS: [&str; 8] =
     ["events", "dsos", "build-ids", "processes", "threads", "cgroups", "namespaces", "mappings"];
@@ -27,9 +27,9 @@ fn samples(rows: &[Json]) -> u64 {
     rows.iter().map(|row| row["samples"].as_u64().unwrap()).sum()
 }
 
-#[test]
-fn the_lists_of_every_recording_agree_with_the_tables() {
-    each_fixture(&sound(), |fixture| {
+tiers!(the_lists_of_every_recording_agree_with_the_tables);
+fn the_lists_of_every_recording_agree_with_the_tables(tier: Tier) {
+    each_fixture(&tier.of(sound()), |fixture| {
         let folder = temp();
         let tables = perfx(args!["export", "csv", "-q", "--no-files", "--dir", folder.path(), fixture.path]);
         let mut lists = BTreeMap::new();
@@ -71,11 +71,11 @@ fn the_lists_of_every_recording_agree_with_the_tables() {
     });
 }
 
+tiers!(build_ids_are_those_of_perf_buildid_list);
 /// perf 6.1 also lists DSOs without a build-id, and pads short ones.
-#[test]
-fn build_ids_are_those_of_perf_buildid_list() {
+fn build_ids_are_those_of_perf_buildid_list(tier: Tier) {
     for perf in perfs(&["perf", "perf-new"]) {
-        each_fixture(&recorded(), |fixture| {
+        each_fixture(&tier.of(recorded()), |fixture| {
             // A line feed in a name breaks perf's lines; 7.3 reads build-ids that a recording lacks from files.
             let other = ["newline", "z-straddle"].iter().any(|part| fixture.name.contains(part));
             if other || !perf.can_read(&fixture.path) {
@@ -98,12 +98,14 @@ fn build_ids_are_those_of_perf_buildid_list() {
     }
 }
 
-#[test]
-fn lists_do_not_depend_on_form_or_threads() {
+tiers!(lists_do_not_depend_on_form_or_threads);
+fn lists_do_not_depend_on_form_or_threads(tier: Tier) {
     let folder = temp();
-    for name in ["recorded/fp.p61.data", "recorded/group-read.p61.data", "recorded/forks.p73.data"] {
+    for name in
+        tier.first(1, &["recorded/fp.p61.data", "recorded/group-read.p61.data", "recorded/forks.p73.data"])
+    {
         let large = folder.path().join("large.data");
-        fs::write(&large, Fixture::new(name).repeated(9 << 20)).unwrap();
+        fs::write(&large, Fixture::new(name).repeated(tier.pick(5 << 20, 9 << 20))).unwrap();
         let pipe = folder.path().join("pipe.data");
         perfx(args!["copy", "-f", Fixture::new(name).path, "--to", "pipe", "-o", pipe]).done().unwrap();
         for list in LISTS.into_iter().chain(["functions", "stacks"]) {

@@ -13,10 +13,10 @@ use tempfile::TempDir;
 
 use self::check::{Loaded, check, clock_said, differences, holds, load, u64_at};
 
-use crate::args;
 use crate::support::{
-    Perf, Ran, Stdin, each, perf, perfs, perfx, perfx_command, root, run, same_bytes, skipped, temp,
+    Perf, Ran, Stdin, Tier, each, perf, perfs, perfx, perfx_command, root, run, same_bytes, skipped, temp,
 };
+use crate::{args, tiers};
 
 /// The process of tests/data/guests that ran the guest, and its threads.
 const PID: u32 = 31188;
@@ -33,6 +33,11 @@ fn pair() -> TempDir {
 
 fn merge(host: &Path, guest: &str, output: &Path) -> Ran {
     perfx(args!["merge", host, guest, "-f", "--to", "file", "-o", output])
+}
+
+/// The guest of the pair, for `merge`. In a quick run with its clock: to find it takes a second.
+fn guest_of_pair(tier: Tier, guest: PathBuf) -> String {
+    format!("{}{}", guest.display(), tier.pick(",offset=-14026330256359,scale=2.5961349024293154", ""))
 }
 
 #[test]
@@ -305,16 +310,16 @@ const UNFIT: [&str; 10] = [
     "no event",
 ];
 
+tiers!(hosts_of_every_age_and_form_are_read_by_perf);
 /// Hosts of all forms, without IDENTIFIER, with one or several events, and without FINISHED_INIT.
-#[test]
-fn hosts_of_every_age_and_form_are_read_by_perf() {
+fn hosts_of_every_age_and_form_are_read_by_perf(tier: Tier) {
     let folder = pair();
     let Some(perf) = perf("perf") else { return };
     let spec = format!(
         "{},pid=1,vcpu=0:1,vcpu=1:2,offset=-14026330256359,scale=2.5961349024293154",
         folder.path().join("guest.data").display()
     );
-    crate::support::each_fixture(&crate::support::recorded(), |host| {
+    crate::support::each_fixture(&tier.of(crate::support::recorded()), |host| {
         let merged = temp();
         let merged = merged.path().join("merged.data");
         let known = [&["has a time"][..], &UNFIT].concat();
@@ -325,14 +330,14 @@ fn hosts_of_every_age_and_form_are_read_by_perf() {
     });
 }
 
+tiers!(guests_of_every_age_and_form_are_read_by_perf);
 /// Guests of all forms: files, pipes, directories, compressed ones, by perf 5.10 to 7.3.
-#[test]
-fn guests_of_every_age_and_form_are_read_by_perf() {
+fn guests_of_every_age_and_form_are_read_by_perf(tier: Tier) {
     let Some(perf) = perf("perf") else { return };
     let host = crate::support::Fixture::new("recorded/switch.p61.data").path;
     let vcpus: String = (0..64).map(|vcpu| format!(",vcpu={vcpu}:{}", vcpu + 1)).collect();
     let merged_some = AtomicUsize::new(0);
-    crate::support::each_fixture(&crate::support::recorded(), |guest| {
+    crate::support::each_fixture(&tier.of(crate::support::recorded()), |guest| {
         let out = temp();
         let merged = out.path().join("merged.data");
         let spec = format!("{},pid=1,offset=0,scale=1{vcpus}", guest.path.display());
@@ -343,7 +348,7 @@ fn guests_of_every_age_and_form_are_read_by_perf() {
         merged_some.fetch_add(1, Ordering::Relaxed);
         perf_reads(&perf, &host, &merged, 1)
     });
-    assert!(merged_some.into_inner() > 100, "most recordings can be merged");
+    assert!(merged_some.into_inner() > tier.pick(10, 100), "most recordings can be merged");
 }
 
 fn say(folder: &Path, line: &[&str]) -> String {
@@ -465,6 +470,7 @@ fn stored(path: &Path) -> Vec<Vec<u8>> {
 }
 
 #[test]
+#[ignore = "exhaustive: the clock is found five times"]
 fn a_merge_is_a_pass_among_others() {
     let folder = pair();
     let path = |name: &str| folder.path().join(name);
@@ -506,24 +512,24 @@ fn a_merge_is_a_pass_among_others() {
     .unwrap();
 }
 
+tiers!(a_guest_of_any_form_gives_the_same_records);
 /// A guest that is a directory, compressed or pipe data gives the same records.
-#[test]
-fn a_guest_of_any_form_gives_the_same_records() {
+fn a_guest_of_any_form_gives_the_same_records(tier: Tier) {
     let folder = pair();
     let path = |name: &str| folder.path().join(name);
     let host = path("host.data");
-    assert_eq!(merge(&host, path("guest.data").to_str().unwrap(), &path("merged.data")).code, Some(0));
+    assert_eq!(merge(&host, &guest_of_pair(tier, path("guest.data")), &path("merged.data")).code, Some(0));
     let expected = stored(&path("merged.data"));
     // With a copy of its kernel, as from perf record --kcore.
     fs::create_dir_all(path("guest.dir/kcore_dir")).unwrap();
     fs::copy(path("guest.data"), path("guest.dir/data")).unwrap();
     fs::write(path("guest.dir/kcore_dir/kallsyms"), "ffffffff81000000 T _text\n").unwrap();
-    let ran = perfx(args!["merge", host, path("guest.dir"), "-o", path("merged.dir")]);
+    let ran = perfx(args!["merge", host, guest_of_pair(tier, path("guest.dir")), "-o", path("merged.dir")]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     assert!(expected == stored(&path("merged.dir")), "a directory has other records");
     let kallsyms = fs::read_to_string(path(&format!("merged.dir/kcore_dir__{PID}/kallsyms"))).unwrap();
     assert_eq!(kallsyms, "ffffffff81000000 T _text\n");
-    let ran = merge(&host, path("guest.dir").to_str().unwrap(), &path("file.data"));
+    let ran = merge(&host, &guest_of_pair(tier, path("guest.dir")), &path("file.data"));
     assert!(ran.code == Some(3) && ran.stderr.contains("only a directory can hold it"), "{}", ran.stderr);
     // Compressed, on either side.
     for name in ["guest", "host"] {
@@ -531,15 +537,15 @@ fn a_guest_of_any_form_gives_the_same_records() {
         assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     }
     for (host, guest) in [("host.data", "guest.z"), ("host.z", "guest.data"), ("host.z", "guest.z")] {
-        let ran = merge(&path(host), path(guest).to_str().unwrap(), &path("z.data"));
+        let ran = merge(&path(host), &guest_of_pair(tier, path(guest)), &path("z.data"));
         assert_eq!(ran.code, Some(0), "{}", ran.stderr);
         assert!(expected == stored(&path("z.data")), "{host} and {guest} have other records");
     }
 }
 
+tiers!(what_makes_no_sense_is_refused_or_suspect);
 /// An unsuitable guest leads to an error or a warning, and never to an unreadable recording.
-#[test]
-fn what_makes_no_sense_is_refused_or_suspect() {
+fn what_makes_no_sense_is_refused_or_suspect(tier: Tier) {
     let folder = pair();
     let path = |name: &str| folder.path().join(name);
     let host = path("host.data");
@@ -555,7 +561,9 @@ fn what_makes_no_sense_is_refused_or_suspect() {
     refused(path("empty.data").display().to_string(), "too few for a perf.data header");
     refused(path("text.data").display().to_string(), "magic");
     // The host is not a guest of its own, and no offset fits.
-    refused(format!("{},pid={PID}", host.display()), "cannot determine the clock offset");
+    if tier == Tier::Exhaustive {
+        refused(format!("{},pid={PID}", host.display()), "cannot determine the clock offset");
+    }
     let few = crate::support::Fixture::new("recorded/switch.p61.data").path;
     let named: String = (0..8).map(|vcpu| format!(",vcpu={vcpu}:{}", THREADS[vcpu % 2])).collect();
     refused(format!("{},pid={PID}{named}", few.display()), "cannot determine the clock offset");
@@ -600,17 +608,17 @@ fn samples_come_along_when_asked_for() {
     }
 }
 
+tiers!(a_guest_in_great_disorder_is_merged_in_order);
 /// None of its records can be written before all have been read, and they do not fit in memory, so they are
 /// sorted in a temporary file.
-#[test]
-fn a_guest_in_great_disorder_is_merged_in_order() {
-    const TIMES: usize = 320;
+fn a_guest_in_great_disorder_is_merged_in_order(tier: Tier) {
+    let times = tier.pick(8, 320);
     let folder = pair();
     let path = |name: &str| folder.path().join(name);
     let guest = fs::read(path("guest.data")).unwrap();
     let (start, size) = (u64_at(&guest, 40) as usize, u64_at(&guest, 48) as usize);
-    let data = guest[start..start + size].repeat(TIMES);
-    assert!(data.len() > 33 << 20, "more than is to wait in memory");
+    let data = guest[start..start + size].repeat(times);
+    assert!(data.len() > tier.pick(0, 33 << 20), "more than is to wait in memory");
     let mut disorder = [&guest[..start], &data].concat();
     disorder[48..56].copy_from_slice(&(data.len() as u64).to_le_bytes());
     // No features.
@@ -626,7 +634,7 @@ fn a_guest_in_great_disorder_is_merged_in_order() {
     let host = load(&path("host.data")).records.len();
     let (one, many) = (merged("guest.data"), merged("disorder.data"));
     // Except for the ID_INDEX.
-    assert_eq!(many.records.len() - host - 1, (one.records.len() - host - 1) * TIMES);
+    assert_eq!(many.records.len() - host - 1, (one.records.len() - host - 1) * times);
     let ran = perfx(args!["doctor", path("disorder.merged")]);
     assert_eq!(ran.code, Some(0), "{}{}", ran.text(), ran.stderr);
 }
@@ -742,10 +750,10 @@ fn build_ids_of_a_guest_are_found_below_its_root() {
     assert!(ran.stderr.contains("3 build-ids found below"), "{}", ran.stderr);
 }
 
+tiers!(a_sample_time_that_is_unknown_stays_unknown);
 /// A host whose perf did not read its samples has 0 to 0 in SAMPLE_TIME. The end of the guest's records
 /// replaced it, so that `perf script --time 0%-50%` showed nothing.
-#[test]
-fn a_sample_time_that_is_unknown_stays_unknown() {
+fn a_sample_time_that_is_unknown_stays_unknown(tier: Tier) {
     let folder = pair();
     let path = |name: &str| folder.path().join(name);
     let bytes = fs::read(path("host.data")).unwrap();
@@ -761,9 +769,17 @@ fn a_sample_time_that_is_unknown_stays_unknown() {
     fs::write(path("unknown.data"), unknown).unwrap();
     let merged = |host: &str, more: &[&str]| {
         let ran = perfx(
-            args!["merge", "-q", "-f", "-o", path("out"), path(host), path("guest.data")]
-                .iter()
-                .chain(&more.iter().map(Into::into).collect::<Vec<_>>()),
+            args![
+                "merge",
+                "-q",
+                "-f",
+                "-o",
+                path("out"),
+                path(host),
+                guest_of_pair(tier, path("guest.data"))
+            ]
+            .iter()
+            .chain(&more.iter().map(Into::into).collect::<Vec<_>>()),
         );
         assert_eq!(ran.code, Some(0), "{}", ran.stderr);
         sample_time(&fs::read(path("out")).unwrap()).1
@@ -793,10 +809,10 @@ fn a_sample_time_that_is_unknown_stays_unknown() {
     assert_eq!((first, last), (known.0, known.1.max(latest)));
 }
 
+tiers!(of_several_processes_the_one_whose_schedule_fits_ran_the_guest);
 /// Another process with threads of the same names had to be excluded with pid=, although it ran at other
 /// times.
-#[test]
-fn of_several_processes_the_one_whose_schedule_fits_ran_the_guest() {
+fn of_several_processes_the_one_whose_schedule_fits_ran_the_guest(tier: Tier) {
     let folder = pair();
     let path = |name: &str| folder.path().join(name);
     let bytes = fs::read(path("host.data")).unwrap();
@@ -842,10 +858,12 @@ fn of_several_processes_the_one_whose_schedule_fits_ran_the_guest() {
     fs::write(path("two.data"), two).unwrap();
     perfx(args!["sort", "-q", path("two.data"), "-o", path("sorted.data")]).done().unwrap();
     let guest = path("guest.data");
-    let ran = merge(&path("sorted.data"), guest.to_str().unwrap(), &path("merged.data"));
-    let said =
-        ran.stderr.contains(&format!("machine {PID};")) && ran.stderr.contains("VCPU 0 is thread 31314");
-    assert!(ran.code == Some(0) && said, "{:?} {}", ran.code, ran.stderr);
+    if tier == Tier::Exhaustive {
+        let ran = merge(&path("sorted.data"), guest.to_str().unwrap(), &path("merged.data"));
+        let said =
+            ran.stderr.contains(&format!("machine {PID};")) && ran.stderr.contains("VCPU 0 is thread 31314");
+        assert!(ran.code == Some(0) && said, "{:?} {}", ran.code, ran.stderr);
+    }
     // If the offset is given, the running times are not compared.
     let given = format!("{},offset=-14026330256359,scale=2.5961349024293154", guest.display());
     let ran = merge(&path("sorted.data"), &given, &path("merged.data"));

@@ -3,8 +3,10 @@
 use perfx_format::readers::READERS;
 use serde_json::Value as Json;
 
-use crate::args;
-use crate::support::{Form, Perf, Stdin, each_fixture, perf, perfx, recorded, same_bytes, same_lines, temp};
+use crate::support::{
+    Form, Perf, Stdin, Tier, each_fixture, perf, perfx, recorded, same_bytes, same_lines, temp,
+};
+use crate::{args, tiers};
 
 /// The number of samples.
 fn samples(path: &std::path::Path) -> Result<u64, String> {
@@ -14,9 +16,9 @@ fn samples(path: &std::path::Path) -> Result<u64, String> {
     Ok(kinds.filter(|kind| kind["kind"] == "SAMPLE").map(|kind| kind["records"].as_u64().unwrap()).sum())
 }
 
-#[test]
-fn a_normalized_recording_has_all_samples_and_nothing_that_its_reader_refuses() {
-    each_fixture(&recorded(), |fixture| {
+tiers!(a_normalized_recording_has_all_samples_and_nothing_that_its_reader_refuses);
+fn a_normalized_recording_has_all_samples_and_nothing_that_its_reader_refuses(tier: Tier) {
+    each_fixture(&tier.of(recorded()), |fixture| {
         let folder = temp();
         let (out, again) = (folder.path().join("out.data"), folder.path().join("again.data"));
         for reader in READERS {

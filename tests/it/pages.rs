@@ -8,7 +8,8 @@ use std::process::Command;
 
 use crate::house::packages;
 use crate::snapshots::copy_all;
-use crate::support::{Fixture, Ran, Stdin, clean, root, run, skipped, temp};
+use crate::support::{Fixture, Ran, Stdin, Tier, clean, root, run, skipped, temp};
+use crate::tiers;
 
 /// The README and every page of the guide, by path from the project's root.
 fn pages() -> Vec<PathBuf> {
@@ -95,13 +96,13 @@ fn shows(shown: &[&str], printed: &str) -> bool {
     wanted.all(|wanted| lines.any(|line| line == *wanted))
 }
 
+tiers!(the_examples_on_every_page_print_what_the_page_shows);
 /// To update the pages with the examples' output: `INSTA_UPDATE=always cargo test --test it -- pages::`.
 /// Examples with `…` are not changed.
-#[test]
-fn the_examples_on_every_page_print_what_the_page_shows() {
+fn the_examples_on_every_page_print_what_the_page_shows(tier: Tier) {
     let update = std::env::var("INSTA_UPDATE").is_ok_and(|update| update == "always");
     let mut wrong = Vec::new();
-    for page in pages() {
+    for page in tier.first(3, &pages()) {
         let text = fs::read_to_string(root().join(&page)).unwrap();
         let shell = Shell::new();
         let mut lines = text.lines().peekable();

@@ -10,11 +10,11 @@ use ::parquet::record::{Field, Row};
 use perfx_export::parquet::TABLES;
 use tempfile::TempDir;
 
-use crate::args;
 use crate::support::{
-    Fixture, Ran, Stdin, all, clean, each_fixture, perfx, perfx_command, perfx_with, recorded, root, run,
-    same_bytes, skipped, takes_all, temp, workloads,
+    Fixture, Ran, Stdin, Tier, all, clean, each_fixture, one_of, perfx, perfx_command, perfx_with, recorded,
+    root, run, same_bytes, skipped, temp, workloads,
 };
+use crate::{args, tiers};
 
 /// The tables of a recording, without this machine's files.
 pub(crate) fn export(input: &Path, more: &[&str]) -> (TempDir, Ran) {
@@ -215,18 +215,18 @@ fn check(fixture: &Fixture, more: &[&str]) -> Result<(), String> {
     Ok(())
 }
 
-#[test]
-fn tables_of_every_recording_agree_with_stats_and_results() {
-    let fixtures = if takes_all() { all() } else { recorded() };
+tiers!(tables_of_every_recording_agree_with_stats_and_results);
+fn tables_of_every_recording_agree_with_stats_and_results(tier: Tier) {
+    let fixtures = if one_of() == 1 { tier.of(all()) } else { tier.of(recorded()) };
     let root = workloads().map(|root| ["--root", root.to_str().unwrap()]);
     each_fixture(&fixtures, |fixture| check(fixture, root.as_ref().map_or(&[], |root| root)));
 }
 
+tiers!(stacks_are_those_of_folded_lines);
 /// The stacks of the tables, as the numbers of samples by the numbers of frames.
-#[test]
-fn stacks_are_those_of_folded_lines() {
+fn stacks_are_those_of_folded_lines(tier: Tier) {
     let Some(files) = workloads().map(|root| root.to_str().unwrap()) else { return };
-    each_fixture(&recorded(), |fixture| {
+    each_fixture(&tier.of(recorded()), |fixture| {
         let more = ["--root", files, "--no-inline"];
         let line = args!["export", "folded", "--no-files", "--weight", "samples", fixture.path];
         let folded = perfx(line.into_iter().chain(more.map(Into::into)));
@@ -276,16 +276,20 @@ fn same_tables(one: &TempDir, other: &TempDir) -> Result<(), String> {
     names.iter().try_for_each(|name| same_bytes(name, &read(one, name), &read(other, name)))
 }
 
-#[test]
-fn tables_depend_on_neither_threads_nor_the_form_of_the_input() {
+tiers!(tables_depend_on_neither_threads_nor_the_form_of_the_input);
+fn tables_depend_on_neither_threads_nor_the_form_of_the_input(tier: Tier) {
     let folder = temp();
-    for name in ["fp", "fp-defer", "group-read", "forks"] {
-        let name = if name == "fp-defer" { "fp-defer.p73".to_owned() } else { format!("{name}.p61") };
+    for name in tier.first(1, &["fp", "fp-defer", "group-read", "forks"]) {
+        let name = if *name == "fp-defer" { "fp-defer.p73".to_owned() } else { format!("{name}.p61") };
         let large = folder.path().join("large.data");
-        fs::write(&large, Fixture::new(&format!("recorded/{name}.data")).repeated(9 << 20)).unwrap();
+        fs::write(
+            &large,
+            Fixture::new(&format!("recorded/{name}.data")).repeated(tier.pick(5 << 20, 9 << 20)),
+        )
+        .unwrap();
         let (one, ran) = export(&large, &["-@1"]);
         assert!(matches!(ran.code, Some(0 | 3)), "{}", ran.stderr);
-        for threads in ["-@2", "-@4"] {
+        for threads in tier.first(1, &["-@4", "-@2"]) {
             same_tables(&one, &export(&large, &[threads]).0).unwrap();
         }
         // A second run replaces the tables of the first.

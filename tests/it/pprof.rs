@@ -9,13 +9,13 @@ use perfx_export::pprof::{Mapping, Profile};
 use perfx_format::record::id_index::{ANY, IdEntry, IdIndex, one_id_index};
 use prost::Message as _;
 
-use crate::args;
 use crate::folded::samples_by;
 use crate::snapshots::same;
 use crate::support::{
-    Fixture, Ran, Stdin, clean, each_fixture, perfx, perfx_command, recorded, rewritten, root, run, skipped,
-    temp, workloads,
+    Fixture, Ran, Stdin, Tier, clean, each_fixture, perfx, perfx_command, recorded, rewritten, root, run,
+    skipped, temp, workloads,
 };
+use crate::{args, tiers};
 
 fn export(input: &Path, more: &[&str]) -> Ran {
     let mut command = perfx_command();
@@ -93,11 +93,11 @@ fn the_main_program_of_a_recording_of_all_cpus_is_what_was_sampled_most() {
     assert!(!one.is_sorted_by(|a, b| a >= b), "{one:?}");
 }
 
-#[test]
-fn a_profile_counts_what_folded_lines_count() {
+tiers!(a_profile_counts_what_folded_lines_count);
+fn a_profile_counts_what_folded_lines_count(tier: Tier) {
     let Some(root) = workloads() else { return };
     let root = root.to_str().unwrap();
-    each_fixture(&recorded(), |fixture| {
+    each_fixture(&tier.of(recorded()), |fixture| {
         let ran = export(&fixture.path, &["--root", root]);
         if ran.code == Some(1) {
             return if ran.stdout.is_empty() { Ok(()) } else { Err("an error left output".into()) };

@@ -21,7 +21,8 @@ use perfx_passes::{
 };
 use perfx_pipeline::{Job, Output, OutputForm, Pass, scan_past};
 
-use crate::support::{each, each_fixture, recorded};
+use crate::support::{Tier, each, each_fixture, recorded, times};
+use crate::tiers;
 
 /// Pseudo-random numbers, the same in every run (SplitMix64).
 struct Random(u64);
@@ -62,10 +63,9 @@ impl Random {
     }
 }
 
-/// Checks a property for this many seeds; PERFX_CASES multiplies them.
+/// Checks a property for this many seeds.
 fn holds(cases: u64, check: impl Fn(&mut Random) + Sync) {
-    let cases = cases * std::env::var("PERFX_CASES").map_or(1, |times| times.parse().unwrap());
-    let seeds: Vec<u64> = (0..cases).collect();
+    let seeds: Vec<u64> = (0..cases * times() as u64).collect();
     each(
         &seeds,
         |seed| format!("seed {seed}"),
@@ -1050,9 +1050,9 @@ fn what_was_compressed_comes_out_the_same_however_it_was_cut() {
     });
 }
 
-#[test]
-fn what_compress_makes_of_any_records_decompress_undoes() {
-    holds(150, |random| {
+tiers!(what_compress_makes_of_any_records_decompress_undoes);
+fn what_compress_makes_of_any_records_decompress_undoes(tier: Tier) {
+    holds(tier.pick(15, 150), |random| {
         let endian = random.endian();
         let events = random_events(random, endian, 1);
         let features = random_features(random, endian);
@@ -1207,10 +1207,12 @@ fn record_of(endian: Endian, kind: RecordType, body: &[u8]) -> Vec<u8> {
     [&endian.bytes_u32(kind.0)[..], &endian.bytes_u16(0), &endian.bytes_u16(size), body].concat()
 }
 
-#[test]
-fn batches_that_were_guessed_are_those_that_are_there() {
+tiers!(batches_that_were_guessed_are_those_that_are_there);
+fn batches_that_were_guessed_are_those_that_are_there(tier: Tier) {
     const MANY: usize = 1 << 20;
-    for (case, endian) in (0..5).flat_map(|case| [(case, Endian::Little), (case, Endian::Big)]) {
+    for (case, endian) in
+        (0..5).step_by(tier.pick(3, 1)).flat_map(|case| [(case, Endian::Little), (case, Endian::Big)])
+    {
         let small = |count| record_of(endian, RecordType::SAMPLE, &[7; 48]).repeat(count);
         let large = record_of(endian, RecordType::SAMPLE, &lookalikes(endian, 60_000));
         let payload = lookalikes(endian, 9 * MANY);

@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicUsize, Ordering as Atomic};
 use perfx_format::decode::issues;
 use perfx_format::read::Recording;
 
-use crate::args;
 use crate::filter::records;
 use crate::parse::{self, Contents, Order, Rec};
 use crate::snapshots::{Place, copy_all, same};
 use crate::support::{
-    Fixture, Form, Stdin, clean, crafted, each, each_fixture, holds, perfs, perfx, perfx_command, perfx_with,
-    recorded, run, same_bytes, temp,
+    Fixture, Form, Stdin, Tier, clean, crafted, each, each_fixture, holds, perfs, perfx, perfx_command,
+    perfx_with, recorded, run, same_bytes, temp,
 };
+use crate::{args, tiers};
 
 /// `recover` does not look for oddities in such a batch again.
 #[test]
@@ -47,9 +47,10 @@ fn a_batch_that_is_called_sound_holds_no_odd_record() {
     assert!(sound.into_inner() > 100 && others.into_inner() > 0);
 }
 
-#[test]
-fn what_is_whole_comes_out_as_it_is() {
-    let whole: Vec<_> = recorded()
+tiers!(what_is_whole_comes_out_as_it_is);
+fn what_is_whole_comes_out_as_it_is(tier: Tier) {
+    let whole: Vec<_> = tier
+        .of(recorded())
         .into_iter()
         .filter(|f| f.form == Form::File && !["cut-", "killed"].iter().any(|part| f.name.contains(part)))
         .collect();
@@ -72,8 +73,8 @@ fn what_is_whole_comes_out_as_it_is() {
     });
 }
 
-#[test]
-fn wherever_a_file_is_cut_the_whole_records_before_come_back_and_perf_reads_them() {
+tiers!(wherever_a_file_is_cut_the_whole_records_before_come_back_and_perf_reads_them);
+fn wherever_a_file_is_cut_the_whole_records_before_come_back_and_perf_reads_them(tier: Tier) {
     let fixture = Fixture::new("recorded/plain.p61.data");
     let (bytes, whole) = (fixture.bytes(), records(&fixture.path));
     let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap()) as usize;
@@ -87,7 +88,7 @@ fn wherever_a_file_is_cut_the_whole_records_before_come_back_and_perf_reads_them
         ends
     };
     let perfs = perfs(&["perf"]);
-    let cuts: Vec<usize> = (data..=bytes.len()).step_by(37).collect();
+    let cuts: Vec<usize> = (data..=bytes.len()).step_by(tier.pick(511, 37)).collect();
     each(
         &cuts,
         |cut| format!("cut at {cut}"),
@@ -202,8 +203,8 @@ fn file_of(path: &Path, stream: usize) -> PathBuf {
     }
 }
 
-#[test]
-fn whatever_the_form_a_cut_leaves_the_whole_records_before_it_and_perf_reads_them() {
+tiers!(whatever_the_form_a_cut_leaves_the_whole_records_before_it_and_perf_reads_them);
+fn whatever_the_form_a_cut_leaves_the_whole_records_before_it_and_perf_reads_them(tier: Tier) {
     let names = [
         "recorded/z.p61.data",
         "recorded/z.p612.data",
@@ -252,6 +253,8 @@ fn whatever_the_form_a_cut_leaves_the_whole_records_before_it_and_perf_reads_the
             cuts.extend(lens.map(|len| (number, Cut { fixture, stream, len })));
         }
     }
+    // Another place of each recording.
+    let cuts: Vec<_> = cuts.into_iter().step_by(tier.pick(11, 1)).collect();
     let perfs = perfs(&["perf", "perf-new"]);
     each(
         &cuts,
@@ -320,8 +323,8 @@ fn whatever_the_form_a_cut_leaves_the_whole_records_before_it_and_perf_reads_the
     );
 }
 
-#[test]
-fn holes_and_text_cost_what_they_cover() {
+tiers!(holes_and_text_cost_what_they_cover);
+fn holes_and_text_cost_what_they_cover(tier: Tier) {
     let plain = Fixture::new("recorded/several.p61.data");
     let (bytes, whole) = (plain.bytes(), dumped(&plain.path));
     let text =
@@ -334,6 +337,7 @@ fn holes_and_text_cost_what_they_cover() {
         .filter(|(from, len, _)| from + len + 600 < end)
         .collect();
     assert!(cases.len() > 30);
+    let cases: Vec<_> = cases.into_iter().step_by(tier.pick(4, 1)).collect();
     each(
         &cases,
         |case| format!("{case:?}"),
@@ -369,7 +373,7 @@ fn holes_and_text_cost_what_they_cover() {
         "recorded/killed-pipe.p61.data",
     ] {
         let fixture = Fixture::new(name);
-        for len in [1, 7, 8, 100, 5000, text.len()] {
+        for &len in tier.first(2, &[7, 5000, 1, 8, 100, text.len()]) {
             let folder = temp();
             let (input, output) = (folder.path().join("text.data"), folder.path().join("out.data"));
             fs::write(&input, [&fixture.bytes(), &text.as_bytes()[..len]].concat()).unwrap();
@@ -381,14 +385,15 @@ fn holes_and_text_cost_what_they_cover() {
     }
 }
 
+tiers!(a_hole_costs_only_the_samples_in_it);
 /// The size in a damaged header may reach over sound records, and records may seem to begin at the wrong byte where all have the same size.
-#[test]
-fn a_hole_costs_only_the_samples_in_it() {
+fn a_hole_costs_only_the_samples_in_it(tier: Tier) {
     let names = ["pipe.p61", "pipe-tracepoint.p73", "several.p61", "identifier.p73", "dwarf.p73"];
     let cases: Vec<(&str, usize, &[u8])> = names
         .iter()
         .flat_map(|name| (0..24).map(move |n| (*name, n)))
         .map(|(name, n)| (name, n, [&[0xff; 300][..], &[0x41; 60], &[8; 9], &[0xff; 4]][n % 4]))
+        .step_by(tier.pick(7, 1))
         .collect();
     each(
         &cases,
@@ -573,9 +578,9 @@ fn records_that_are_odd_throughout_are_kept_in_front_of_a_hole_and_behind_it() {
     }
 }
 
-#[test]
-fn a_pipe_that_is_damaged_in_its_leading_records_comes_back() {
-    for name in ["recorded/pipe.p61.data", "recorded/pipe-tracepoint.p73.data"] {
+tiers!(a_pipe_that_is_damaged_in_its_leading_records_comes_back);
+fn a_pipe_that_is_damaged_in_its_leading_records_comes_back(tier: Tier) {
+    for name in tier.first(1, &["recorded/pipe.p61.data", "recorded/pipe-tracepoint.p73.data"]) {
         let fixture = Fixture::new(name);
         let pipe = fixture.bytes();
         let expected = samples(&fixture.path);

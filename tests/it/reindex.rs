@@ -7,12 +7,12 @@ use std::fs;
 use std::path::Path;
 use std::sync::Mutex;
 
-use crate::args;
 use crate::parse::{AUXTRACE, BUILD_ID, Contents, Rec, feature};
 use crate::support::{
-    Fixture, Form, Perf, Ran, Stdin, all, each, each_fixture, perf, perfs, perfx, perfx_with, root,
+    Fixture, Form, Perf, Ran, Stdin, Tier, all, each, each_fixture, perf, perfs, perfx, perfx_with, root,
     same_bytes, same_lines, temp,
 };
+use crate::{args, tiers};
 
 const ID_INDEX: u32 = 69;
 const AUXTRACE_INFO: u32 = 70;
@@ -129,10 +129,23 @@ fn aux_records(file: &[u8]) -> Vec<(u64, u64)> {
     records.map(|record| ((contents.data.start + record.at) as u64, record.size as u64)).collect()
 }
 
-#[test]
-fn what_is_right_stays_and_the_second_time_nothing_is_repaired() {
+/// These, and one recording with each fault that reindex repairs.
+fn damaged_and(mut recordings: Vec<Fixture>) -> Vec<Fixture> {
+    let damaged = [
+        "aux-index-none",
+        "aux-index-plus-8",
+        "val-feature-build-id-cut",
+        "val-feature-sample-time-short",
+        "val-id-index-count",
+    ];
+    recordings.extend(damaged.map(|name| Fixture::new(&format!("crafted/{name}.data"))));
+    recordings
+}
+
+tiers!(what_is_right_stays_and_the_second_time_nothing_is_repaired);
+fn what_is_right_stays_and_the_second_time_nothing_is_repaired(tier: Tier) {
     let told = Mutex::new(BTreeMap::new());
-    each_fixture(&all(), |fixture| {
+    each_fixture(&damaged_and(tier.of(all())), |fixture| {
         let folder = temp();
         let path = |name: &str| folder.path().join(name);
         let copy = perfx(args!["copy", "-q", "-o", path("copy"), fixture.path]);
@@ -168,7 +181,9 @@ fn what_is_right_stays_and_the_second_time_nothing_is_repaired() {
         writeln!(text, "{name}").unwrap();
         lines.iter().for_each(|line| writeln!(text, "    {line}").unwrap());
     }
-    snapshot("all", &text);
+    if tier == Tier::Exhaustive {
+        snapshot("all", &text);
+    }
 }
 
 fn snapshot(name: &str, text: &str) {
@@ -612,10 +627,10 @@ fn diagnosed(path: &Path) -> (Vec<String>, Vec<String>) {
     (codes(ours), codes(others))
 }
 
-#[test]
-fn doctor_names_what_reindex_repairs_and_is_content_afterwards() {
+tiers!(doctor_names_what_reindex_repairs_and_is_content_afterwards);
+fn doctor_names_what_reindex_repairs_and_is_content_afterwards(tier: Tier) {
     let seen = Mutex::new(BTreeMap::new());
-    each_fixture(&all(), |fixture| {
+    each_fixture(&damaged_and(tier.of(all())), |fixture| {
         let folder = temp();
         let path = |name: &str| folder.path().join(name);
         let ran = reindex(&fixture.path, &path("out"), &[]);

@@ -6,11 +6,11 @@ use std::os::unix::fs::MetadataExt as _;
 
 use serde_json::Value as Json;
 
-use crate::args;
 use crate::parse::{Contents, Order, records};
 use crate::support::{
-    Fixture, Form, Perf, Ran, Stdin, all, each, each_fixture, perf, perfx, perfx_with, same_bytes, temp,
+    Fixture, Form, Perf, Ran, Stdin, Tier, all, each, each_fixture, perf, perfx, perfx_with, same_bytes, temp,
 };
+use crate::{args, tiers};
 
 /// Recordings with a repairable fault, and what remains of samples of unknown events.
 const MENDABLE: &[(&str, &str)] = &[
@@ -109,15 +109,16 @@ fn doctor_and_perf_are_content_with_what_was_repaired() {
     );
 }
 
+tiers!(what_is_right_stays_as_it_is);
 /// The output for a recording without such faults is that of `copy`.
-#[test]
-fn what_is_right_stays_as_it_is() {
+fn what_is_right_stays_as_it_is(tier: Tier) {
     let mendable: Vec<_> = MENDABLE.iter().map(|(code, _)| *code).collect();
-    let sound: Vec<_> = all()
+    let sound: Vec<_> = tier
+        .of(all())
         .into_iter()
         .filter(|fixture| doctor(&fixture.path).iter().all(|(code, _)| !mendable.contains(&code.as_str())))
         .collect();
-    assert!(sound.len() > 500);
+    assert!(sound.len() > tier.pick(25, 500));
     each_fixture(&sound, |fixture| {
         let folder = temp();
         let (copied, repaired) = (folder.path().join("copy.data"), folder.path().join("repair.data"));
@@ -271,9 +272,10 @@ fn mutated(bytes: &[u8], seed: u64) -> Vec<u8> {
     bytes
 }
 
-#[test]
-fn repairing_twice_is_repairing_once() {
-    let cases: Vec<(Fixture, Option<u64>)> = all()
+tiers!(repairing_twice_is_repairing_once);
+fn repairing_twice_is_repairing_once(tier: Tier) {
+    let cases: Vec<(Fixture, Option<u64>)> = tier
+        .of(all())
         .into_iter()
         .filter(|fixture| !fixture.name.contains("bomb") && !fixture.name.contains("endless"))
         .enumerate()
@@ -287,7 +289,7 @@ fn repairing_twice_is_repairing_once() {
                 .collect::<Vec<_>>()
         })
         .collect();
-    assert!(cases.len() > 600);
+    assert!(cases.len() > tier.pick(40, 600));
     each(
         &cases,
         |(fixture, seed)| format!("{} {seed:?}", fixture.name),

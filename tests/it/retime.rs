@@ -3,12 +3,12 @@
 use std::fs;
 use std::path::Path;
 
-use crate::args;
 use crate::parse::Contents;
 use crate::snapshots::same;
 use crate::support::{
-    Fixture, Perf, Stdin, each_fixture, named, perfs, perfx, root, same_bytes, same_lines, temp,
+    Fixture, Perf, Stdin, Tier, each_fixture, named, perfs, perfx, root, same_bytes, same_lines, temp,
 };
+use crate::{args, tiers};
 
 const RECORDINGS: [&str; 5] = ["plain.p61", "fp.p61", "forks.p73", "z.p73", "threads.p61"];
 
@@ -50,11 +50,11 @@ fn perf_shows_every_sample_at_its_new_time() {
     });
 }
 
-#[test]
-fn what_is_moved_and_moved_back_is_as_it_was() {
+tiers!(what_is_moved_and_moved_back_is_as_it_was);
+fn what_is_moved_and_moved_back_is_as_it_was(tier: Tier) {
     let fixtures: Vec<_> =
         ["recorded/", "crafted/kinds", "crafted/aux"].into_iter().flat_map(named).collect();
-    each_fixture(&fixtures, |fixture| {
+    each_fixture(&tier.of(fixtures), |fixture| {
         let folder = temp();
         let path = |name: &str| folder.path().join(name);
         let plain = perfx(args!["run", "-q", "-p", "decompress", fixture.path, "-o", path("plain")]);

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use linux_perf_data::{PerfFileReader, PerfFileRecord};
 
-use crate::args;
 use crate::parse::{Contents, feature};
-use crate::support::{Form, each_fixture, perfx, recorded, temp};
+use crate::support::{Form, Tier, each_fixture, perfx, recorded, temp};
+use crate::{args, tiers};
 
 /// Records that it does not return: FINISHED_ROUND, the front of a pipe, and event names.
 const USED_UP: [u32; 6] = [64, 66, 67, 68, 78, 80];
@@ -61,9 +61,10 @@ fn ours(path: &Path) -> BTreeMap<u32, usize> {
     counts
 }
 
-#[test]
-fn it_counts_the_same_records_of_each_kind() {
-    let fixtures: Vec<_> = recorded().into_iter().filter(|fixture| fixture.form != Form::Directory).collect();
+tiers!(it_counts_the_same_records_of_each_kind);
+fn it_counts_the_same_records_of_each_kind(tier: Tier) {
+    let fixtures: Vec<_> =
+        tier.of(recorded()).into_iter().filter(|fixture| fixture.form != Form::Directory).collect();
     let read = AtomicUsize::new(0);
     each_fixture(&fixtures, |fixture| {
         let Some(expected) = theirs(&fixture.bytes(), fixture.form == Form::Pipe) else { return Ok(()) };

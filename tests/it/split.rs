@@ -9,26 +9,26 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use perfx_filter::{Property, SplitBy};
 
-use crate::args;
 use crate::filter::{Line, records, samples, seconds};
 use crate::fuzz_bodies::split_by;
 use crate::index::several_batches;
 use crate::snapshots::{Place, same};
 use crate::support::{
-    Fixture, Form, Stdin, each, each_fixture, perfs, perfx, perfx_command, perfx_with, recorded, run,
-    same_bytes, same_lines, some_of, sound, temp,
+    Fixture, Form, Stdin, Tier, each, each_fixture, perfs, perfx, perfx_command, perfx_with, recorded, run,
+    same_bytes, same_lines, sound, temp,
 };
+use crate::{args, tiers};
 
+tiers!(a_part_needs_no_batch_that_is_left_out);
 /// Each part is written from the batches that it needs, and is the same as if it were written from all.
-#[test]
-fn a_part_needs_no_batch_that_is_left_out() {
+fn a_part_needs_no_batch_that_is_left_out(tier: Tier) {
     let folder = temp();
     let path = folder.path().join("in.data");
     several_batches(&path);
     let bytes = fs::read(&path).unwrap();
     let ways = [
-        SplitBy::Samples(20_000),
         SplitBy::Time(30_000_000),
+        SplitBy::Samples(20_000),
         SplitBy::Time(1_000_000_000),
         SplitBy::Pid,
         SplitBy::Event,
@@ -36,10 +36,10 @@ fn a_part_needs_no_batch_that_is_left_out() {
         SplitBy::Property(Property::Comm),
         SplitBy::Size(2_000_000),
     ];
-    for by in ways {
+    for &by in tier.first(2, &ways) {
         split_by(&bytes, by);
     }
-    for name in ["forks.p61", "fp-defer.p73", "cgroups.p73"] {
+    for name in tier.first(0, &["forks.p61", "fp-defer.p73", "cgroups.p73"]) {
         let bytes = Fixture::new(&format!("recorded/{name}.data")).repeated(5 << 20);
         for by in [SplitBy::Samples(30_000), SplitBy::Time(1_000_000), SplitBy::Pid] {
             split_by(&bytes, by);
@@ -80,14 +80,14 @@ fn sorted(mut lines: Vec<String>) -> Vec<String> {
     lines
 }
 
-#[test]
-fn perf_shows_of_the_parts_together_what_it_shows_of_the_whole() {
+tiers!(perf_shows_of_the_parts_together_what_it_shows_of_the_whole);
+fn perf_shows_of_the_parts_together_what_it_shows_of_the_whole(tier: Tier) {
     let mut compared = 0;
     let perfs = perfs(&["perf", "perf-new"]);
     for perf in &perfs {
         let own = if perf.name == "perf" { "p61" } else { "p73" };
         let mut cases = Vec::new();
-        for fixture in recorded().into_iter().filter(|f| f.recorded_by() == Some(own)) {
+        for fixture in tier.of(recorded()).into_iter().filter(|f| f.recorded_by() == Some(own)) {
             // As in filter.rs: the values of group members are relative to the previous sample, and a newline
             // in a name breaks the line.
             if ["group-read", "pipe-group", "name-newline"].iter().any(|name| fixture.name.contains(name)) {
@@ -105,9 +105,9 @@ fn perf_shows_of_the_parts_together_what_it_shows_of_the_whole() {
             let ways = ways(&lines).into_iter().chain(more);
             cases.extend(ways.map(|way| (fixture.clone(), lines.clone(), way)));
         }
-        for property in ["cpu", "cgroup"] {
+        for property in tier.first(0, &["cpu", "cgroup"]) {
             assert!(
-                cases.iter().any(|(.., way)| way[1] == property),
+                cases.iter().any(|(.., way)| way[1] == *property),
                 "no recording of {own} says its {property}"
             );
         }
@@ -131,7 +131,10 @@ fn perf_shows_of_the_parts_together_what_it_shows_of_the_whole() {
             },
         );
     }
-    assert!(perfs.is_empty() || compared > 200, "only {compared} ways to split could be compared");
+    assert!(
+        perfs.is_empty() || compared > tier.pick(20, 200),
+        "only {compared} ways to split could be compared"
+    );
 }
 
 /// The line without spaces that align it with others: the longest name of an event may be in another part.
@@ -160,9 +163,10 @@ fn counted(records: impl IntoIterator<Item = String>) -> (BTreeMap<String, u32>,
     (single, others)
 }
 
-#[test]
-fn every_record_of_the_whole_is_in_a_part_and_nothing_else_is() {
-    let fixtures: Vec<_> = sound().into_iter().filter(|fixture| !fixture.name.contains("bomb")).collect();
+tiers!(every_record_of_the_whole_is_in_a_part_and_nothing_else_is);
+fn every_record_of_the_whole_is_in_a_part_and_nothing_else_is(tier: Tier) {
+    let fixtures: Vec<_> =
+        tier.of(sound()).into_iter().filter(|fixture| !fixture.name.contains("bomb")).collect();
     let ways =
         [["--by", "pid"], ["--samples", "25"], ["--by", "event"], ["--time", "10ms"], ["--size", "30k"]];
     let compared = AtomicUsize::new(0);
@@ -178,7 +182,7 @@ fn every_record_of_the_whole_is_in_a_part_and_nothing_else_is() {
         let is_cut = ["/spe-", "/pt-"].iter().any(|part| fixture.name.contains(part));
         let is_compared = |record: &&String| !is_cut || !record.starts_with("AUXTRACE ");
         let whole = counted(records(&plain));
-        for way in some_of(fixture, &ways, 1) {
+        for way in tier.some_of(fixture, &ways, 1) {
             let folder = temp();
             let way = way.map(str::to_owned);
             compared.fetch_add(1, Ordering::Relaxed);
@@ -212,12 +216,14 @@ fn every_record_of_the_whole_is_in_a_part_and_nothing_else_is() {
         Ok(())
     });
     let compared = compared.into_inner();
-    assert!(compared > 700, "only {compared} ways to split could be compared");
+    assert!(compared > tier.pick(25, 700), "only {compared} ways to split could be compared");
 }
 
-#[test]
-fn parts_are_as_long_as_asked_for() {
-    for fixture in ["recorded/plain.p61.data", "recorded/z.p61.data", "recorded/threads.p73.data"] {
+tiers!(parts_are_as_long_as_asked_for);
+fn parts_are_as_long_as_asked_for(tier: Tier) {
+    for fixture in
+        tier.first(1, &["recorded/z.p61.data", "recorded/plain.p61.data", "recorded/threads.p73.data"])
+    {
         let fixture = Fixture::new(fixture);
         let whole = records(&fixture.path).len();
         for most in [1, 2, 7, 1000] {
@@ -237,9 +243,10 @@ fn parts_are_as_long_as_asked_for() {
     }
 }
 
-#[test]
-fn no_part_is_larger_than_asked_for() {
-    let fixtures: Vec<_> = recorded().into_iter().filter(|fixture| !fixture.name.contains("cut-")).collect();
+tiers!(no_part_is_larger_than_asked_for);
+fn no_part_is_larger_than_asked_for(tier: Tier) {
+    let fixtures: Vec<_> =
+        tier.of(recorded()).into_iter().filter(|fixture| !fixture.name.contains("cut-")).collect();
     each_fixture(&fixtures, |fixture| {
         for most in [6000, 12_000, 20_000, 60_000] {
             let folder = temp();

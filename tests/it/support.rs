@@ -13,7 +13,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::io::{Cursor, Write as _};
+use std::io::{Cursor, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -211,8 +211,10 @@ fn form(path: &Path) -> Form {
     if path.is_dir() {
         return Form::Directory;
     }
-    let bytes = fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    match bytes.get(8..16) {
+    let mut header = Vec::new();
+    let file = File::open(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    file.take(16).read_to_end(&mut header).unwrap();
+    match header.get(8..) {
         Some([16, 0, 0, 0, 0, 0, 0, 0] | [0, 0, 0, 0, 0, 0, 0, 16]) => Form::Pipe,
         _ => Form::File,
     }
@@ -262,10 +264,10 @@ pub(crate) fn all() -> Vec<Fixture> {
 
 /// Those that are as a perf writes them, or nearly: without those of the table of `validation.rs` (`val-*`), of which each
 /// has one fault, and those that end too early (`cut-*`). For tests that compare several commands; what each command does
-/// with faults, others test. With PERFX_EVERY_PASS=1, all.
+/// with faults, others test. With PERFX_CASES=24, all.
 pub(crate) fn sound() -> Vec<Fixture> {
     let is_faulty = |name: &str| name.starts_with("crafted/val-") || name.starts_with("recorded/cut-");
-    all().into_iter().filter(|fixture| takes_all() || !is_faulty(&fixture.name)).collect()
+    all().into_iter().filter(|fixture| one_of() == 1 || !is_faulty(&fixture.name)).collect()
 }
 
 /// Those whose name contains the text.
@@ -303,17 +305,124 @@ pub(crate) fn each<T: Sync>(
     assert!(wrong.is_empty(), "{} of {} cases:\n{}", wrong.len(), cases.len(), shown.join("\n"));
 }
 
-/// PERFX_EVERY_PASS=1 is set: tests that check a part of a product of cases check all of it.
-pub(crate) fn takes_all() -> bool {
-    env::var("PERFX_EVERY_PASS").is_ok_and(|one_of| one_of == "1")
+/// PERFX_CASES: exhaustive tests check this many times as many cases.
+pub(crate) fn times() -> usize {
+    env::var("PERFX_CASES").map_or(1, |times| times.parse().expect("PERFX_CASES is a number"))
 }
 
-/// The ways to test a recording: all for one that a perf recorded, and `few` of them for one made by hand. Those
-/// are many, and differ from each other in one detail.
-pub(crate) fn some_of<'a, T>(fixture: &Fixture, ways: &'a [T], few: usize) -> impl Iterator<Item = &'a T> {
-    let takes_all = fixture.name.starts_with("recorded/") || takes_all();
-    let first = fixture.name.bytes().map(usize::from).sum::<usize>() % ways.len();
-    ways.iter().cycle().skip(first).take(if takes_all { ways.len() } else { few })
+/// An exhaustive test of a product of recordings, forms and commands checks one case of 24; with PERFX_CASES=24, all.
+pub(crate) fn one_of() -> usize {
+    (24 / times()).max(1)
+}
+
+/// How many of its cases a test checks: see `tiers`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Tier {
+    /// Few that differ from each other, in `cargo test`.
+    Quick,
+    /// All, in `cargo test -- --include-ignored`.
+    Exhaustive,
+}
+
+/// Makes two tests of a function that takes a [`Tier`]: `NAME::quick`, and `NAME::exhaustive`, which is ignored.
+#[macro_export]
+macro_rules! tiers {
+    ($name:ident) => {
+        mod $name {
+            use $crate::support::Tier;
+
+            #[test]
+            fn quick() {
+                super::$name(Tier::Quick);
+            }
+
+            #[test]
+            #[ignore = "exhaustive: all recordings and cases"]
+            fn exhaustive() {
+                super::$name(Tier::Exhaustive);
+            }
+        }
+    };
+}
+
+/// The recordings of quick tests: one of each form, kind of sample, kind of record, and age.
+const FEW: [&str; 40] = [
+    "crafted/attr-152-le.data",
+    "crafted/aux-samples.data",
+    "crafted/be-forkexec.p61.data",
+    "crafted/features-unknown-be.data",
+    "crafted/guest-le.data",
+    "crafted/kind-many.data",
+    "crafted/kinds-le.data",
+    "crafted/kinds-user-pipe-be.data",
+    "crafted/order-late.data",
+    "crafted/sample-all-be.data",
+    "crafted/spe-z.data",
+    "crafted/v1-72-attr64-be.data",
+    "crafted/val-size-7.data",
+    "crafted/val-unterminated-mmap2.data",
+    "crafted/z-mixed-le.data",
+    "recorded/allbits.p73.data",
+    "recorded/bpf.p73.data",
+    "recorded/buildid-mmap.p73.data",
+    "recorded/cgroups.p73.data",
+    "recorded/dwarf.p61.data",
+    "recorded/forkexec.p61.data",
+    "recorded/fp-defer.p73.data",
+    "recorded/fp.p61.data",
+    "recorded/group-read.p61.data",
+    "recorded/inject-b.p61.data",
+    "recorded/kcore.p61.data",
+    "recorded/killed.p61.data",
+    "recorded/latency.p73.data",
+    "recorded/namespaces.p61.data",
+    "recorded/nothing.p73.data",
+    "recorded/pipe-group.p61.data",
+    "recorded/pipe-tracepoint.p73.data",
+    "recorded/pipe-z.p61.data",
+    "recorded/plain.p510.data",
+    "recorded/stat.p61.data",
+    "recorded/switch.p61.data",
+    "recorded/threads-z.p73.data",
+    "recorded/threads.p61.data",
+    "recorded/tracepoint.p61.data",
+    "recorded/z.p73.data",
+];
+
+impl Tier {
+    /// Of these recordings, the few or all.
+    pub(crate) fn of(self, mut recordings: Vec<Fixture>) -> Vec<Fixture> {
+        let is_one = |recording: &Fixture| FEW.contains(&recording.name.as_str());
+        recordings.retain(|recording| self == Tier::Exhaustive || is_one(recording));
+        recordings
+    }
+
+    /// A number, size or the like for each tier.
+    pub(crate) fn pick<T>(self, quick: T, exhaustive: T) -> T {
+        match self {
+            Tier::Quick => quick,
+            Tier::Exhaustive => exhaustive,
+        }
+    }
+
+    /// The first `few` of these cases, or all.
+    pub(crate) fn first<T>(self, few: usize, cases: &[T]) -> &[T] {
+        &cases[..self.pick(few, cases.len())]
+    }
+
+    /// The ways to test a recording. In an exhaustive run, all for one that a perf recorded. For one made by hand, and in
+    /// a quick run, `few` of them: those are many, and differ from each other in one detail.
+    pub(crate) fn some_of<'a, T>(
+        self,
+        fixture: &Fixture,
+        ways: &'a [T],
+        few: usize,
+    ) -> impl Iterator<Item = &'a T> {
+        let takes_all = fixture.name.starts_with("recorded/") || one_of() == 1;
+        let first = fixture.name.bytes().map(usize::from).sum::<usize>() % ways.len();
+        let number = if takes_all { self.pick(few, ways.len()) } else { few };
+        ways.iter().cycle().skip(first).take(number)
+    }
 }
 
 /// `each` over recordings.

@@ -4,8 +4,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::args;
-use crate::support::{Perf, Stdin, each, perfs, perfx_with, same_lines, temp, workloads};
+use crate::support::{Perf, Stdin, Tier, each, perfs, perfx_with, same_lines, temp, workloads};
+use crate::{args, tiers};
 
 /// The common prefix of the functions in which the workload spends its time.
 const FUNCTION: &str = "leaf_";
@@ -50,11 +50,14 @@ fn reports_the_function(what: &str, perf: &Perf, stdin: Stdin<'_>, file: &Path) 
     Err(format!("{what}: no {FUNCTION} in {}{}", ran.text(), ran.stderr))
 }
 
-#[test]
-fn perf_reports_what_went_through_inject_in_pipes_and_files() {
+tiers!(perf_reports_what_went_through_inject_in_pipes_and_files);
+fn perf_reports_what_went_through_inject_in_pipes_and_files(tier: Tier) {
     let perfs = perfs(&["perf", "perf-new"]);
     let options = ["-B", "-b", "--buildid-all", "--mmap2-buildid-all"];
-    let cases: Vec<_> = perfs.iter().flat_map(|perf| options.map(|option| (perf, option))).collect();
+    let cases: Vec<_> = perfs
+        .iter()
+        .flat_map(|perf| tier.first(1, &options).iter().map(move |option| (perf, *option)))
+        .collect();
     if cases.is_empty() {
         return;
     }

@@ -12,14 +12,14 @@ use perfx_format::{Attr, Endian, Event, sample_type as st};
 use regex::Regex;
 use serde_json::Value as Json;
 
-use crate::args;
 use crate::folded::INLINED;
 use crate::snapshots::same;
 use crate::stats::conforms;
 use crate::support::{
-    Fixture, Ran, Stdin, clean, each_fixture, perf, perfs, perfx, perfx_command, perfx_with, recorded, root,
-    run, same_lines, skipped, temp, workloads,
+    Fixture, Ran, Stdin, Tier, clean, each_fixture, perf, perfs, perfx, perfx_command, perfx_with, recorded,
+    root, run, same_lines, skipped, temp, workloads,
 };
+use crate::{args, tiers};
 
 fn view(input: &Path, more: &[&str]) -> Ran {
     let mut command = perfx_command();
@@ -67,19 +67,20 @@ static VDSO: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"/tmp/perf-vdso\.so-
 static KERNEL_OFFSET: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"(\[kernel[^ ]*\])\+0x[0-9a-f]+").unwrap());
 
-#[test]
-fn lines_are_those_of_perf_script_for_every_recording() {
+tiers!(lines_are_those_of_perf_script_for_every_recording);
+fn lines_are_those_of_perf_script_for_every_recording(tier: Tier) {
     let Some(root) = workloads() else { return };
     let nowhere = temp();
     for perf in perfs(&["perf", "perf-new"]) {
         let compared = AtomicUsize::new(0);
-        each_fixture(&recorded(), |fixture| {
+        each_fixture(&tier.of(recorded()), |fixture| {
             let other = OTHER.iter().any(|(part, _)| fixture.name.contains(part));
             if other || !perf.can_read(&fixture.path) {
                 return Ok(());
             }
-            for (root, fields) in FIELDS.iter().flat_map(|fields| [(nowhere.path(), fields), (root, fields)])
-            {
+            let ways: Vec<_> =
+                FIELDS.iter().flat_map(|fields| [(nowhere.path(), fields), (root, fields)]).collect();
+            for &(root, fields) in tier.some_of(fixture, &ways, 4) {
                 // Of pipe data, perf shows call chains whatever the fields, and 6.1 symbols, too.
                 let is_pipe = fixture.name.contains("pipe");
                 if is_pipe && !fields.contains("sym") {
@@ -105,7 +106,11 @@ fn lines_are_those_of_perf_script_for_every_recording() {
             }
             Ok(())
         });
-        assert!(compared.load(Ordering::Relaxed) > 500, "{}: {compared:?} comparisons", perf.name);
+        assert!(
+            compared.load(Ordering::Relaxed) > tier.pick(15, 500),
+            "{}: {compared:?} comparisons",
+            perf.name
+        );
     }
 }
 
@@ -189,18 +194,19 @@ fn registers_have_the_names_and_places_of_perf() {
     }
 }
 
-#[test]
-fn lines_do_not_depend_on_form_or_threads() {
+tiers!(lines_do_not_depend_on_form_or_threads);
+fn lines_do_not_depend_on_form_or_threads(tier: Tier) {
     let folder = temp();
-    for name in [
+    let names = [
         "recorded/fp.p61.data",
         "recorded/group-read.p61.data",
         "recorded/addresses.p73.data",
         "recorded/fp-defer.p73.data",
         "recorded/off-cpu.p61.data",
-    ] {
+    ];
+    for name in tier.first(1, &names) {
         let large = folder.path().join("large.data");
-        fs::write(&large, Fixture::new(name).repeated(9 << 20)).unwrap();
+        fs::write(&large, Fixture::new(name).repeated(tier.pick(5 << 20, 9 << 20))).unwrap();
         let expected = view(&large, &["-@1"]).stdout;
         assert!(view(&large, &["-@4"]).stdout == expected, "{name} on four threads");
         let lines = view(&large, &["-@1", "--json"]).stdout;
@@ -397,9 +403,9 @@ fn frames_of_json(line: &Json) -> Vec<String> {
     line["frames"].as_array().unwrap().iter().map(shown).collect()
 }
 
-#[test]
-fn lines_of_json_hold_what_the_text_shows_and_are_what_the_schema_says() {
-    each_fixture(&recorded(), |fixture| {
+tiers!(lines_of_json_hold_what_the_text_shows_and_are_what_the_schema_says);
+fn lines_of_json_hold_what_the_text_shows_and_are_what_the_schema_says(tier: Tier) {
+    each_fixture(&tier.of(recorded()), |fixture| {
         // Text escapes what names hold.
         if fixture.name.contains("newline") {
             return Ok(());
