@@ -5,12 +5,13 @@
 #   blind      a kernel that shows no symbols: /proc/kallsyms is empty
 #   no-home    HOME is empty
 #   only-perf  no perf but the distribution's
+#   only-new-perf  the newest perf (perf-new) is `perf`, and there is no other
 #   no-perf    no perf at all
 #   nobody     the tests run as a user who is not root (cargo itself does not)
 #   load       20 busy loops at the same time
 #
 # Needs root, except for no-home and load; a setting that is not permitted is skipped with a message.
-# .ci/run uses `foreign no-home`.
+# .ci/run uses `foreign no-home`, and those about perf.
 set -euo pipefail
 setting=${1:-}
 
@@ -73,6 +74,14 @@ no-home)
 only-perf)
     mounts "$@"
     hide perf-bullseye perf-trixie perf-sid perf-new
+    ;;
+only-new-perf)
+    mounts "$@"
+    unset CI
+    mkdir -p /tmp/perfx-hostile/bin
+    cp "$(type -P perf-new)" /tmp/perfx-hostile/bin/perf
+    hide perf perf-bullseye perf-trixie perf-sid perf-new
+    export PATH=/tmp/perfx-hostile/bin:$PATH
     ;;
 no-perf)
     mounts "$@"

@@ -100,7 +100,7 @@ fn the_call_chains_are_those_of_perf() {
     let Some(shop) = Workshop::new() else { return };
     let usual = "-q -e task-clock:u -F 999 --call-graph dwarf,4096";
     for recorder in perfs(&["perf", "perf-new"]) {
-        let recorder = recorder.name;
+        let recorder = recorder.program();
         if shop.run(&format!("{recorder} record {usual} -o /dev/null ./stacks 1")).code != Some(0) {
             skipped(&format!("fresh stacks, because {recorder} record does not work here"));
             continue;
@@ -120,9 +120,9 @@ fn the_call_chains_are_those_of_perf() {
             }
             converted(&shop.path("in.data"), &shop.path("out.data"));
             for reader in perfs(&["perf-sid", "perf-new"]) {
-                let wanted = shop.shown(reader.name, "in.data");
+                let wanted = shop.shown(reader.program(), "in.data");
                 assert!(wanted.iter().any(|line| line.contains(" main+")), "{line}: {wanted:?}");
-                begin_alike(&line, &wanted, &shop.shown(reader.name, "out.data"));
+                begin_alike(&line, &wanted, &shop.shown(reader.program(), "out.data"));
             }
         }
     }
@@ -133,7 +133,7 @@ fn the_call_chains_are_those_of_perf() {
 fn the_file_is_the_one_of_perf_inject() {
     let Some(shop) = Workshop::new() else { return };
     for perf in perfs(&["perf-sid", "perf-new"]) {
-        let perf = perf.name;
+        let perf = perf.program();
         let record = "record -q -e task-clock:u -F 999 --call-graph dwarf,8192 -o in.data ./stacks 60";
         if shop.run(&format!("{perf} {record}")).code != Some(0) {
             continue;

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use crate::house::packages;
 use crate::snapshots::copy_all;
-use crate::support::{Fixture, Ran, Stdin, Tier, clean, root, run, skipped, temp};
+use crate::support::{Fixture, Ran, Stdin, Tier, clean, perf, root, run, skipped, temp};
 use crate::tiers;
 
 /// The README and every page of the guide, by path from the project's root.
@@ -26,7 +26,7 @@ fn pages() -> Vec<PathBuf> {
 struct Shell {
     folder: tempfile::TempDir,
     path: String,
-    /// `perf record` works here: perf is installed, and the kernel allows this user to sample.
+    /// `perf record` works here: `perf` is 6.1, with which the pages were made, and the kernel allows this user to sample.
     records: bool,
     /// It records tracepoints, too.
     traces: bool,
@@ -49,7 +49,8 @@ impl Shell {
             let line = format!("chmod +x program && perf record {options} -o /dev/null ./program");
             shell.run(&line).code == Some(0)
         };
-        let (records, traces) = (records(""), records("-e sched:sched_switch"));
+        let is_6_1 = perf("perf").is_some_and(|perf| perf.program() == "perf");
+        let (records, traces) = (is_6_1 && records(""), is_6_1 && records("-e sched:sched_switch"));
         Shell { records, traces, ..shell }
     }
 

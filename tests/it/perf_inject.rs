@@ -100,12 +100,8 @@ fn every_option_is_answered_as_the_page_says() {
 struct Shim(tempfile::TempDir);
 
 impl Shim {
-    fn new(perf: &str) -> Shim {
+    fn new(perf: &Path) -> Shim {
         let folder = temp();
-        // Not by its name, which is the shim's own.
-        let search = std::env::var_os("PATH").unwrap();
-        let perf = std::env::split_paths(&search).map(|folder| folder.join(perf)).find(|path| path.is_file());
-        let perf = perf.unwrap_or_default();
         symlink(env!("CARGO_BIN_EXE_perfx"), folder.path().join("perf-inject")).unwrap();
         let script = format!(
             "#!/bin/sh\nif [ \"$1\" = inject ]; then shift; exec perf-inject \"$@\"; fi\nexec {} \"$@\"\n",
@@ -135,7 +131,7 @@ impl Shim {
 
 #[test]
 fn a_link_called_perf_inject_keeps_what_was_there_as_perf_does() {
-    let shim = Shim::new("false");
+    let shim = Shim::new(Path::new("false"));
     let input = Fixture::new("recorded/plain.p61.data").path;
     fs::copy(&input, shim.path("in.data")).unwrap();
     fs::write(shim.path("out.data"), "what was there").unwrap();
@@ -153,7 +149,7 @@ fn a_link_called_perf_inject_keeps_what_was_there_as_perf_does() {
 fn the_link_takes_the_words_that_perf_takes_and_refuses_those_that_perf_calls_ambiguous() {
     let input = Fixture::new("recorded/plain.p61.data").path;
     for perf in perfs(&["perf", "perf-new"]) {
-        let shim = Shim::new(perf.name);
+        let shim = Shim::new(perf.path());
         fs::copy(&input, shim.path("in.data")).unwrap();
         for (words, taken) in [
             ("--in in.data --ou out --build-ids", true),
@@ -173,7 +169,9 @@ fn the_link_takes_the_words_that_perf_takes_and_refuses_those_that_perf_calls_am
             ("--no-such -i in.data -o out", false),
         ] {
             // The shim is in the first two folders.
-            for program in ["perf-inject".to_owned(), format!("PATH=${{PATH#*:*:}} {} inject", perf.name)] {
+            for program in
+                ["perf-inject".to_owned(), format!("PATH=${{PATH#*:*:}} {} inject", perf.program())]
+            {
                 let line = format!("rm -f -- out --jit; {program} {words}");
                 let ran = shim.run(Path::new(""), &line);
                 assert_eq!(ran.code == Some(0), taken, "{program} {words}: {}", ran.stderr);
@@ -193,7 +191,7 @@ fn scripts_that_call_perf_inject_work_through_the_link() {
     let Some(work) = workloads() else { return };
     let program = work.join("tmp/perfx-data/work/burn");
     for perf in perfs(&["perf", "perf-new"]) {
-        let shim = Shim::new(perf.name);
+        let shim = Shim::new(perf.path());
         if shim.run(&program, "perf record -q -e task-clock:u -o /dev/null $prog 1").code != Some(0) {
             continue;
         }

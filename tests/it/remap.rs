@@ -40,7 +40,8 @@ fn perf_report_shows_the_same_shares_of_the_new_paths() {
         let pair = format!("{OLD}={NEW}");
         perfx(args!["remap", "-q", "-f", "--path", pair, fixture.path, "-o", out]).done()?;
         let mut compared = 0;
-        for perf in perfs.iter().filter(|perf| perf.can_read(&fixture.path)) {
+        let readers: Vec<_> = perfs.iter().filter(|perf| perf.can_read(&fixture.path)).collect();
+        for &perf in &readers {
             let shown = |path| shares(perf, path, &["-v", "--sort", "comm,dso"], str::to_owned);
             let mut wanted = shown(&fixture.path)?;
             compared += wanted.iter().filter(|line| line.contains(OLD)).count();
@@ -48,7 +49,7 @@ fn perf_report_shows_the_same_shares_of_the_new_paths() {
             wanted.sort();
             assert_eq!(shown(&out)?, wanted, "{}", perf.name);
         }
-        assert!(compared > 0 || perfs.is_empty(), "perf shows no path");
+        assert!(compared > 0 || readers.is_empty(), "perf shows no path");
         let count =
             |bytes: &[u8]| bytes.windows(OLD.len()).filter(|window| *window == OLD.as_bytes()).count();
         let bytes = fs::read(&out).unwrap();

@@ -10,6 +10,7 @@
 
 #![allow(dead_code, reason = "each module of this binary uses a part")]
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -537,38 +538,53 @@ pub(crate) fn is_installed(program: &str, how: &str) -> bool {
 /// A perf that sees nothing of this machine.
 #[derive(Debug)]
 pub(crate) struct Perf {
+    /// Its name in [`PERFS`], which stands for its version. [`Perf::program`] is what starts it.
     pub(crate) name: &'static str,
     path: PathBuf,
     home: TempDir,
 }
 
-/// The perfs that tests use: the program, and how to get it.
-const PERFS: [(&str, &str); 5] = [
-    ("perf", "apt-get install linux-perf, of Debian 12 (6.1) or later"),
-    ("perf-bullseye", "5.10: linux-perf-5.10 of Debian 11, unpacked, with a wrapper of this name in PATH"),
-    ("perf-trixie", "6.12: linux-perf of Debian 13, unpacked, with a wrapper of this name in PATH"),
-    ("perf-sid", "7.2: linux-perf of Debian sid, unpacked, with a wrapper of this name in PATH"),
-    ("perf-new", "7.3: built from the kernel's tools/perf, with a wrapper of this name in PATH"),
+/// The perfs that tests use: name, version, and how to get it. Each is the program of this name or `perf`, whichever has
+/// this version.
+const PERFS: [(&str, &str, &str); 5] = [
+    ("perf", "6.1", "apt-get install linux-perf, of Debian 12"),
+    ("perf-bullseye", "5.10", "linux-perf-5.10 of Debian 11, unpacked, with a wrapper of this name in PATH"),
+    ("perf-trixie", "6.12", "linux-perf of Debian 13, unpacked, with a wrapper of this name in PATH"),
+    ("perf-sid", "7.2", "linux-perf of Debian sid, unpacked, with a wrapper of this name in PATH"),
+    ("perf-new", "7.3", "built from the kernel's tools/perf, with a wrapper of this name in PATH"),
 ];
 
-/// A perf by name. `None` if it is not installed, which is reported; in CI that is a failure for plain
-/// `perf`, and for the others with PERFX_ALL_PERFS.
+/// The version that a program of this name in PATH has, with its path.
+fn version_of(program: &str) -> Option<(PathBuf, String)> {
+    static KNOWN: Mutex<BTreeMap<String, Option<(PathBuf, String)>>> = Mutex::new(BTreeMap::new());
+    let find = || {
+        let folders = env::var_os("PATH")?;
+        let path =
+            env::split_paths(&folders).map(|folder| folder.join(program)).find(|path| path.is_file())?;
+        // It may be there, but not for this user.
+        let ran = clean(&path).arg("--version").output().ok()?;
+        Some((path, String::from_utf8_lossy(&ran.stdout).trim().to_owned()))
+    };
+    KNOWN.lock().unwrap().entry(program.to_owned()).or_insert_with(find).clone()
+}
+
+/// A perf by its name in [`PERFS`]. `None` if none of this version is installed, which is reported; in CI that is a
+/// failure for 6.1, and for the others with PERFX_ALL_PERFS.
 pub(crate) fn perf(name: &str) -> Option<Perf> {
-    let (name, how) = *PERFS.iter().find(|(known, _)| *known == name).expect("a perf of the list");
-    let path = env::split_paths(&env::var_os("PATH")?).map(|folder| folder.join(name)).find(|p| p.is_file());
-    if let Some(path) = path {
+    let (name, version, how) = *PERFS.iter().find(|(known, ..)| *known == name).expect("a perf of the list");
+    let is_it = |said: &str| {
+        let rest = said.strip_prefix("perf version ").and_then(|said| said.strip_prefix(version));
+        rest.is_some_and(|rest| !rest.starts_with(|char: char| char.is_ascii_digit()))
+    };
+    let found = [name, "perf"].into_iter().filter_map(version_of).find(|(_, said)| is_it(said));
+    if let Some((path, _)) = found {
         let perf = Perf { name, path, home: temp() };
         fs::write(perf.home.path().join("kallsyms"), kallsyms()).unwrap();
-        let version = perf.run(Stdin::Null, ["--version"]).text();
-        // Most recordings are from 6.1, and an older perf refuses their attrs.
-        let major = version.split(['.', ' ']).find_map(|part| part.parse::<u32>().ok());
-        if name != "perf" || major.is_some_and(|major| major >= 6) {
-            return Some(perf);
-        }
+        return Some(perf);
     }
     let needed = name == "perf" || env::var_os("PERFX_ALL_PERFS").is_some();
-    assert!(env::var_os("CI").is_none() || !needed, "{name} is missing. To install it: {how}");
-    skipped(&format!("what needs {name}, which is missing. To install it: {how}"));
+    assert!(env::var_os("CI").is_none() || !needed, "perf {version} is missing. To install it: {how}");
+    skipped(&format!("what needs perf {version}, which is missing. To install it: {how}"));
     None
 }
 
@@ -588,6 +604,11 @@ impl Perf {
     /// The program.
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Its name in PATH.
+    pub(crate) fn program(&self) -> &str {
+        self.path.file_name().and_then(OsStr::to_str).expect("a name of the list")
     }
 
     /// Runs it.

@@ -18,8 +18,8 @@ fn fixtures() -> Vec<Fixture> {
 
 #[test]
 fn the_fields_of_tracepoints_are_those_of_perf_script() {
-    let checked = AtomicUsize::new(0);
     for perf in perfs(&["perf", "perf-new"]) {
+        let checked = AtomicUsize::new(0);
         each_fixture(&fixtures(), |fixture| {
             let line = args!["script", "-F", "event,trace", "-i", fixture.path];
             let shown = perf.run(Stdin::Null, line);
@@ -35,8 +35,8 @@ fn the_fields_of_tracepoints_are_those_of_perf_script() {
             checked.fetch_add(lines(&ours.text()).len(), Ordering::Relaxed);
             Ok(())
         });
+        assert!(checked.into_inner() > 100, "{}", perf.name);
     }
-    assert!(checked.into_inner() > 100);
 }
 
 fn selected(name: &str, condition: &str) -> Vec<String> {
