@@ -577,12 +577,14 @@ impl Scrub for Move {
         let Done { features, cut, raw } = &self.done;
         let report = &mut session.report;
         for feature in features {
-            report.say(Level::Info, format!("feature {feature} left out"));
+            report.say(Level::Loss, format!("feature {feature} left out: it may hold addresses"));
+        }
+        if let Some(records) = left_out.by_rule() {
+            report.say(Level::Loss, format!("{records} left out: they may hold addresses"));
         }
         if *cut > 0 {
-            let what =
-                format!("cut registers, stacks and the like out of {}", counted(*cut, "sample", "samples"));
-            report.say(Level::Info, what);
+            let samples = counted(*cut, "sample", "samples");
+            report.say(Level::Loss, format!("registers, stacks and the like cut out of {samples}"));
         }
         if self.plan.cuts_callers {
             report.say(Level::Warning, CALLERS_LOST);

@@ -206,6 +206,7 @@ impl<S: Scrub> Rewrite for Scrubber<S> {
         let (kind, endian) = (record.kind(), record.endian());
         let keeps_unknown = self.rules.keeps_unknown();
         if self.rules.drops(kind) {
+            *self.left_out.by_rule.entry(kind).or_default() += 1;
             out.drop_record(record);
             return Ok(());
         }

@@ -313,7 +313,7 @@ impl Survey for Gather {
                 self.found.used.join(std::mem::take(&mut self.found.used_by_data));
             }
             if self.args.aux && !self.found.has_aux {
-                begin.report.say(Level::Warning, "there is no AUX data");
+                begin.report.say(Level::Info, "there is no AUX data");
             }
             if self.args.switches && !self.found.has_switches {
                 begin.report.say(Level::Info, "there are no SWITCH records");

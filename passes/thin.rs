@@ -106,11 +106,19 @@ struct Stream {
 struct Gather {
     way: Way,
     args: Arc<ThinArgs>,
-    /// With the time of the last sample, ns.
-    streams: ByStream<(Stream, Option<u64>)>,
+    /// With the last sample.
+    streams: ByStream<(Stream, Last)>,
     events: Vec<Found>,
     /// The names in EVENT_UPDATE records, by event id.
     names: HashMap<u64, Vec<u8>>,
+}
+
+/// The last sample of a stream until now.
+#[derive(Clone, Copy, Default, Debug)]
+struct Last {
+    /// Of the last one that has a time, ns.
+    time: Option<u64>,
+    cookie: Option<u64>,
 }
 
 /// The samples of an event.
@@ -259,12 +267,12 @@ impl Survey for Gather {
         let time = layouts.time(record).filter(|&time| time != 0);
         let (stream, last) = self.streams.entry(id).or_default();
         let keeps = self.way.keeps(stream, id, time.unwrap_or(0));
-        *last = time.or(*last);
+        let cookie = layouts.layout_of(record).and_then(|layout| deferred_cookie(record, layout));
+        *last = Last { time: time.or(last.time), cookie };
         if self.events.len() <= id.0 {
             self.events.resize(id.0 + 1, Found::default());
         }
         let found = &mut self.events[id.0];
-        let cookie = layouts.layout_of(record).and_then(|layout| deferred_cookie(record, layout));
         found.all.add(time, cookie);
         if keeps {
             found.kept.add(time, cookie);
@@ -285,7 +293,7 @@ impl Gather {
         for (&(event, _), &(_, last)) in &self.streams {
             // The last sample of a stream is kept.
             if attrs.get(event).is_some_and(has_period) {
-                self.events[event].kept.add(last, None);
+                self.events[event].kept.add(last.time, last.cookie);
             }
         }
         let mut stay = Samples::default();

@@ -16,6 +16,8 @@ pub(crate) struct LeftOut {
     pub(super) damaged: BTreeSet<Feature>,
     /// Records of unknown kinds or layouts.
     pub(super) kinds: BTreeMap<RecordType, u64>,
+    /// Records of kinds that the rules of the pass leave out.
+    pub(super) by_rule: BTreeMap<RecordType, u64>,
     /// Samples that do not fit their event.
     pub(super) unreadable: u64,
     /// Bytes outside all sections.
@@ -30,9 +32,16 @@ impl LeftOut {
         self.damaged.extend(later.damaged);
         self.unreadable += later.unreadable;
         self.zeroed.join(later.zeroed);
-        for (kind, count) in later.kinds {
-            *self.kinds.entry(kind).or_default() += count;
+        for (all, more) in [(&mut self.kinds, later.kinds), (&mut self.by_rule, later.by_rule)] {
+            for (kind, count) in more {
+                *all.entry(kind).or_default() += count;
+            }
         }
+    }
+
+    /// The records of kinds that the rules of the pass leave out, if there are any.
+    pub(crate) fn by_rule(&self) -> Option<String> {
+        (!self.by_rule.is_empty()).then(|| by_kind(&self.by_rule))
     }
 
     /// Reports it, as warnings if the output is not wanted (`checks`). Lines about what is not known begin with

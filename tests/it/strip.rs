@@ -237,7 +237,7 @@ fn what_is_not_decoded_is_told_what_to_use() {
         ("aux-samples", "strip", 2, &["required arguments", "--aux"]),
         ("chain-le", "strip --switches", 0, &["there are no SWITCH records"]),
         ("chain-le", "strip --events nope", 3, &["no event matches `nope`; the events are cpu-clock"]),
-        ("chain-le", "strip --aux", 3, &["there is no AUX data"]),
+        ("chain-le", "strip --aux", 0, &["there is no AUX data"]),
         ("chain-le", "inject --itrace", 3, &["there is no AUX data to decode"]),
     ] {
         let found =

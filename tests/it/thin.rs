@@ -6,6 +6,8 @@ use std::path::Path;
 
 use perfx_format::features::SampleTime;
 use perfx_format::record::cpumode;
+use perfx_format::record::deferred::CallchainDeferred;
+use perfx_format::sample::{Marker, deferred_cookie};
 use perfx_format::write::RecordingWriter;
 use perfx_format::{Attr, Endian, Event, Feature, Layouts, RecordType, sample_type as st};
 
@@ -98,6 +100,41 @@ fn the_times_are_those_of_the_samples_that_stay() {
         text.contains(&times.first_ns.to_string()) && text.contains(&times.last_ns.to_string()),
         "{text}"
     );
+}
+
+/// The last sample of each event and CPU is kept whatever the choice; it lost the user part of its call chain.
+#[test]
+fn the_last_sample_keeps_its_deferred_call_chain() {
+    let (folder, endian) = (temp(), Endian::Little);
+    let (input, out) = (folder.path().join("in.data"), folder.path().join("out.data"));
+    let mut attr = Attr::default();
+    (attr.type_, attr.sample_period) = (1, 1000);
+    attr.sample_type = st::IP | st::TID | st::TIME | st::PERIOD | st::CALLCHAIN;
+    // sample_id_all
+    attr.flags = 1 << 18;
+    let event = Event::made(&attr, vec![1], endian);
+    let mut writer = RecordingWriter::create(&input, std::slice::from_ref(&event), endian).unwrap();
+    let mut write = |kind, mode, words: &[u64]| {
+        let body: Vec<u8> = words.iter().flat_map(|&word| endian.bytes_u64(word)).collect();
+        writer.write_parts(kind, mode, &[&body]).unwrap();
+    };
+    let task = 7 << 32 | 7;
+    for time in 1..=3 {
+        let chain = [Marker::KERNEL.0, 0x1000, Marker::USER_DEFERRED.0, time];
+        write(RecordType::SAMPLE, cpumode::KERNEL, &[&[0x1000, task, time, 1000, 4][..], &chain].concat());
+        write(RecordType::CALLCHAIN_DEFERRED, cpumode::USER, &[time, 1, 0x40_0000, task, time]);
+    }
+    writer.finish().unwrap();
+    perfx(args!["thin", "-q", "--every", "1000", input, "-o", out]).done().unwrap();
+    let mut recording = Input::Bytes(&fs::read(&out).unwrap()).open().unwrap();
+    let layouts = Layouts::new(&recording.events);
+    let (mut samples, mut chains) = (Vec::new(), Vec::new());
+    let mut records = recording.records();
+    while let Some(record) = records.next_record().unwrap() {
+        samples.extend(layouts.layout_of(&record).and_then(|layout| deferred_cookie(&record, layout)));
+        chains.extend(CallchainDeferred::of(&record).map(|deferred| deferred.cookie));
+    }
+    assert_eq!((samples, chains), (vec![3], vec![3]));
 }
 
 /// If samples have no period (perf record -c of older perfs), that of the event becomes longer.
