@@ -10,13 +10,13 @@ use std::path::PathBuf;
 use clap::Args;
 use perfx_format::decode::issues;
 use perfx_format::event_name::names_of;
-use perfx_format::features::NrCpus;
+use perfx_format::features::{NrCpus, meaningless};
 use perfx_format::read::{Batch, Form, Recording};
 use perfx_format::record::event_update::name_update;
 use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::{Feature, Kinds, Layouts, Record, RecordType, sample_type};
 use perfx_pipeline::{
-    Damage, Emit, Fork, Level, Needs, Pass, Result, Rewrite, Session, Stage, Survey, counted,
+    Damage, Emit, Fork, Level, Needs, Pass, Result, Rewrite, Session, Stage, Survey, counted, list,
 };
 
 use crate::support::features::event_desc;
@@ -113,6 +113,18 @@ impl Proof {
             "{what}; `perfx filter --exclude-event '{names}' --drop-unused` on the output leaves them out, and perfx recover \
              --like OTHER takes the formats from another recording of the same command"
         )
+    }
+
+    /// Leaves out features with meaningless sections, at which perf stops.
+    fn leave_out_meaningless(session: &mut Session) {
+        let left_out = meaningless(session.features(), session.endian);
+        left_out.iter().for_each(|&feature| session.clear_feature(feature));
+        if !left_out.is_empty() {
+            let features = counted(left_out.len() as u64, "feature", "features");
+            let names = list(left_out.iter().map(ToString::to_string));
+            let what = format!("{features} with a section that can't be read: {names}");
+            session.report.say(Level::Loss, what);
+        }
     }
 
     /// Sets the features that the records reveal.
@@ -250,6 +262,7 @@ impl Survey for Proof {
             take_features(path, &self.marks, session)?;
         }
         Ok(Stage::begin(move |begin| {
+            Proof::leave_out_meaningless(begin);
             self.complete(begin);
             Ok(Stage::rewrite(DropUnreadable::default()))
         }))

@@ -9,6 +9,7 @@
 //! | `id-unknown` | manual joins | entries of ID_INDEX and records about such an event are left out, a trailer gets the id 0; samples are left out, unless there is only one event |
 //! | `mmap-build-id-bit` | kernels (seen with 6.18) | bit 14 of `misc` is cleared |
 //! | `mmap-len` | every perf stat record | the feature is removed if nothing is compressed, else set to the next multiple of 4096 |
+//! | `section-empty` | perf 6.17 without BPF programs; perf 3.14 on ARM | the feature is removed |
 //! | `size-unaligned` | perf inject 6.1 and before | zeros before the trailer, or at the end |
 //! | `string-unterminated` | | zeros after it |
 //!
@@ -24,7 +25,8 @@ use std::sync::Arc;
 use clap::Args;
 use perfx_format::decode::{decode, issues};
 use perfx_format::features::{
-    AuxtraceEntry, Compressed, NamedIds, lacks_count, read_auxtrace_index, read_unterminated_str, write_str,
+    AuxtraceEntry, Compressed, FeatureContext, NamedIds, decode_feature, lacks_count, read_auxtrace_index,
+    read_unterminated_str, write_str,
 };
 use perfx_format::read::{Form, Pieces, Recording};
 use perfx_format::record::builder::{pad, set_misc};
@@ -50,19 +52,21 @@ pub enum Fault {
     IdUnknown,
     MmapBuildIdBit,
     MmapLen,
+    SectionEmpty,
     SizeUnaligned,
     StringUnterminated,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 8] = [
+    pub const ALL: [Fault; 9] = [
         Fault::AuxtraceIndex,
         Fault::CompressedSize,
         Fault::DirFormat,
         Fault::IdUnknown,
         Fault::MmapBuildIdBit,
         Fault::MmapLen,
+        Fault::SectionEmpty,
         Fault::SizeUnaligned,
         Fault::StringUnterminated,
     ];
@@ -76,6 +80,7 @@ impl Fault {
             Fault::IdUnknown => "id-unknown",
             Fault::MmapBuildIdBit => "mmap-build-id-bit",
             Fault::MmapLen => "mmap-len",
+            Fault::SectionEmpty => "section-empty",
             Fault::SizeUnaligned => "size-unaligned",
             Fault::StringUnterminated => "string-unterminated",
         }
@@ -209,6 +214,19 @@ impl Repair {
         if self.has(Fault::DirFormat) && is_file && session.feature(Feature::DIR_FORMAT).is_some() {
             session.clear_feature(Feature::DIR_FORMAT);
             self.done.count(Fault::DirFormat);
+        }
+        if self.has(Fault::SectionEmpty) {
+            let is_missing = |feature| {
+                let nothing = decode_feature(feature, &[], session.endian, FeatureContext::default());
+                nothing.issues.iter().any(|odd| odd.code == FaultCode::SectionEmpty)
+            };
+            let empty = session.features().iter().filter(|(_, section)| section.is_empty());
+            let empty = empty.map(|(feature, _)| *feature).filter(|&feature| is_missing(feature));
+            for feature in empty.collect::<Vec<_>>() {
+                session.clear_feature(feature);
+                session.report.say(Level::Info, format!("feature {feature} removed: it is empty"));
+                self.done.count(Fault::SectionEmpty);
+            }
         }
         if self.has(Fault::StringUnterminated) {
             let texts = [

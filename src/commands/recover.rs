@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use clap::Args;
+use perfx_format::features::meaningless;
 use perfx_format::header::Severity;
 use perfx_format::read::{Batch, Form, Recording};
 use perfx_format::record::header_records::HeaderRecord;
@@ -15,8 +16,8 @@ use crate::io::target::WriteArgs;
 /// Recover what can be read of a recording that was cut short or damaged
 ///
 /// Reads records as far as possible. After bytes that are not records, such as a hole, reading
-/// continues at the next run of consecutive records. Odd but complete records are kept. What
-/// perf record writes only at its end is rebuilt from the records: event names, the times of the
+/// continues at the next run of consecutive records. Odd but complete records are kept. A feature whose
+/// section does not have exactly the size of its contents is left out, because perf stops there. What perf record writes only at its end is rebuilt from the records: event names, the times of the
 /// first and last sample, build-ids, the index of AUX data. The output is not compressed. A recording
 /// without damage is copied unchanged, with exit code 0; otherwise the exit code is 3, and everything
 /// lost or odd is reported.
@@ -52,7 +53,8 @@ impl Recover {
 
     /// True if the whole recording can be read.
     fn is_whole(&self, recording: &mut Recording) -> Result<bool> {
-        let mut whole = recording.faults.iter().all(|fault| fault.severity == Severity::Odd);
+        let mut whole = recording.faults.iter().all(|fault| fault.severity == Severity::Odd)
+            && meaningless(&recording.features, recording.endian).is_empty();
         let pipe = recording.form == Form::Pipe;
         let threads = self.write.threads.count(recording);
         scan_past(

@@ -137,6 +137,7 @@ pub static CODES: &[Code] = codes! {
     "feature-outside" Fault Varies Refuses RECOVER, "The section of a feature reaches past the end of the file";
     "features-none" Fault Reads Refuses None, "A big-endian header with room for features, but without any";
     "section-short" Fault Varies Varies None, "The section of a feature is too short for its declared content";
+    "section-empty" Fault Varies Refuses REPAIR, "The section of a feature is empty, but must have content";
     "section-rest" Fault Varies Varies None, "Bytes follow the known part of a section";
     "version-unknown" Fault Varies Varies None, "A section of an unknown version";
     "nrcpus-missing" Fault Reads Refuses None, "CPU_TOPOLOGY or CPU_DOMAIN_INFO without NRCPUS, which gives their \

@@ -49,6 +49,7 @@ fault_codes! {
     FeatureTableCut "feature-table-cut" "The file ends inside the feature table.";
     FeatureOutside "feature-outside" "The section of a feature reaches past the end of the file.";
     SectionShort "section-short" "The section of a feature is too short for its declared content.";
+    SectionEmpty "section-empty" "The section of a feature is empty, but must have content.";
     SectionRest "section-rest" "Bytes follow the known part of a section.";
     VersionUnknown "version-unknown" "A section of an unknown version.";
     NrcpusMissing "nrcpus-missing" "CPU_TOPOLOGY or CPU_DOMAIN_INFO without NRCPUS, which gives their length.";

@@ -17,7 +17,7 @@ mod tracing_data;
 pub use build_id::{BuildIds, NamedIds, trimmed_id};
 pub use initial_maps::{InitialMaps, initial_maps};
 pub use numbered::{ListedBy, is_probe_pmu, numbered_entries, pmu_names, write_numbered};
-pub use repaired::{Repaired, repair};
+pub use repaired::{Repaired, meaningless, repair};
 pub(crate) use section::put_str;
 use section::{Int, Section};
 use tracing_data::MAGIC;
@@ -47,7 +47,7 @@ pub struct FeatureContext {
 /// Do not pass a HEADER_FEATURE record without payload: it marks the end of the features. Its number is the
 /// first one unknown to the perf that wrote it (30 for 5.10, 32 for 6.1 and 6.12) and may be known by now.
 ///
-/// Oddities: `section-short`, `section-rest` (bytes other than zero follow), `version-unknown`,
+/// Oddities: `section-empty`, `section-short`, `section-rest` (bytes other than zero follow), `version-unknown`,
 /// `string-unterminated`, `nrcpus-missing`, `nrcpus-range`, `bitmap-size`, `build-id-size`, `build-id-type`,
 /// `build-id-without-pid`, `tracing-magic`, `attr-size`. Undecoded bytes are in `rest`.
 pub fn decode_feature<'a>(

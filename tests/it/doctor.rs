@@ -83,6 +83,7 @@ const PLANTED: &[(&str, &str, Option<&str>, u64)] = &[
     ("feature-outside", "crafted/val-cut-after-table.data", Some("0x3a0"), 9),
     ("features-none", "crafted/no-features-be.data", Some("0x8"), 1),
     ("section-short", "crafted/aux-index-count.data", Some("0x596c"), 1),
+    ("section-empty", "crafted/val-feature-cpudesc-none.data", Some("0x0"), 1),
     ("section-rest", "crafted/val-attrs-overlap-data.data", Some("0x44"), 4),
     ("version-unknown", "crafted/val-feature-cache-version.data", Some("0x75c"), 1),
     ("nrcpus-missing", "crafted/features-no-nrcpus-le.data", Some("0xe0e"), 1),

@@ -47,6 +47,32 @@ fn a_batch_that_is_called_sound_holds_no_odd_record() {
     assert!(sound.into_inner() > 100 && others.into_inner() > 0);
 }
 
+/// Bytes that were added, as by a text conversion, move what follows: the table of features then points to other bytes,
+/// which were kept as features, however large, and perf refused them.
+#[test]
+fn features_of_a_text_conversion_are_left_out_unless_they_can_be_read() {
+    let fixture = Fixture::new("recorded/fp.p61.data");
+    let (bytes, data) = (fixture.bytes(), Contents::file(&fixture.bytes()).data);
+    let perfs = perfs(&["perf", "perf-new"]);
+    for added in [8, 16, 24] {
+        let folder = temp();
+        let (input, out) = (folder.path().join("in.data"), folder.path().join("out.data"));
+        let middle = data.start + data.len() / 2;
+        fs::write(&input, [&bytes[..middle], &vec![b'\r'; added], &bytes[middle..]].concat()).unwrap();
+        let ran = perfx(args!["recover", input, "-o", out]);
+        assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+        assert!(ran.stderr.contains("features with a section that can't be read: "), "{}", ran.stderr);
+        let recovered = fs::read(&out).unwrap();
+        assert!(recovered.len() <= bytes.len() + 100, "{} of {}", recovered.len(), bytes.len());
+        let found = perfx(args!["doctor", out]).text();
+        assert!(!["section-", "version-", "nrcpus-"].iter().any(|code| found.contains(code)), "{found}");
+        for perf in &perfs {
+            let ran = perf.run(Stdin::Null, args!["script", "-f", "-i", out]);
+            assert!(ran.code == Some(0) && !ran.text().is_empty(), "{}: {}", perf.name, ran.stderr);
+        }
+    }
+}
+
 tiers!(what_is_whole_comes_out_as_it_is);
 fn what_is_whole_comes_out_as_it_is(tier: Tier) {
     let whole: Vec<_> = tier

@@ -8,7 +8,8 @@ use serde_json::Value as Json;
 
 use crate::parse::{Contents, Order, records};
 use crate::support::{
-    Fixture, Form, Perf, Ran, Stdin, Tier, all, each, each_fixture, perf, perfx, perfx_with, same_bytes, temp,
+    Fixture, Form, Perf, Ran, Stdin, Tier, all, each, each_fixture, perf, perfs, perfx, perfx_with,
+    same_bytes, temp,
 };
 use crate::{args, tiers};
 
@@ -44,6 +45,7 @@ const MENDABLE: &[(&str, &str)] = &[
     ("id-unknown", "crafted/unknown-id-sample.data"),
     ("id-unknown", "crafted/unknown-id-trailer.data"),
     ("id-unknown", "crafted/val-event-update-unknown.data"),
+    ("section-empty", "crafted/val-feature-cpudesc-none.data"),
     ("string-unterminated", "crafted/val-unterminated-buildid.data"),
     ("string-unterminated", "crafted/val-unterminated-cgroup.data"),
     ("string-unterminated", "crafted/val-unterminated-comm.data"),
@@ -67,6 +69,34 @@ fn script(perf: &Perf, bytes: &[u8], path: &std::path::Path) -> Ran {
     let pipe = matches!(bytes[8..16], [16, 0, 0, 0, 0, 0, 0, 0] | [0, 0, 0, 0, 0, 0, 0, 16]);
     let (stdin, path) = if pipe { (Stdin::Pipe(bytes), "-".into()) } else { (Stdin::Null, path.to_owned()) };
     perf.run(stdin, args!["script", "-D", "-f", "-i", path])
+}
+
+/// perf 6.17 writes sections without content if no BPF program is loaded, which perf 7.3 refuses.
+#[test]
+fn empty_sections_of_bpf_programs_are_removed() {
+    const PROG_INFO: u64 = 25;
+    const BTF: u64 = 26;
+    let order = Order { big: false };
+    let mut bytes = Fixture::new("recorded/plain.p61.data").bytes();
+    let contents = Contents::file(&bytes);
+    for (slot, _) in contents.features.keys().enumerate().filter(|(_, bit)| [PROG_INFO, BTF].contains(*bit)) {
+        order.set_u64(&mut bytes, contents.data.end + slot * 16 + 8, 0);
+    }
+    let folder = temp();
+    let (path, out) = (folder.path().join("empty.data"), folder.path().join("out.data"));
+    fs::write(&path, &bytes).unwrap();
+    assert_eq!(doctor(&path), [("section-empty".to_owned(), "fault".to_owned())]);
+    let ran = perfx(args!["repair", path, "-o", out]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(ran.stderr.contains("repaired section-empty: 2 places"), "{}", ran.stderr);
+    assert_eq!(doctor(&out), []);
+    let mut left = contents.features;
+    left.retain(|bit, _| ![PROG_INFO, BTF].contains(bit));
+    assert_eq!(Contents::file(&fs::read(&out).unwrap()).features, left);
+    for perf in perfs(&["perf", "perf-new"]) {
+        let ran = perf.run(Stdin::Null, args!["script", "-f", "-i", out]);
+        assert!(ran.code == Some(0) && !ran.text().is_empty(), "{}: {}", perf.name, ran.stderr);
+    }
 }
 
 #[test]

@@ -101,7 +101,7 @@ const FILES: &[(&str, Verdict<'_>)] = &[
     ("val-feature-cache-version", Odd("feature CACHE (20)", "version-unknown")),
     ("val-feature-cmdline-count", Odd("feature CMDLINE (11)", "section-short")),
     ("val-feature-cmdline-text", Odd("feature CMDLINE (11)", "section-short")),
-    ("val-feature-cpudesc-none", Odd("feature CPUDESC (8)", "section-short")),
+    ("val-feature-cpudesc-none", Odd("feature CPUDESC (8)", "section-empty")),
     ("val-feature-cmdline-string", Odd("feature CMDLINE (11)", "section-short")),
     ("val-feature-cpu-domain", Odd("feature CPU_DOMAIN_INFO (32)", "section-short")),
     ("val-feature-cpu-topology", Odd("feature CPU_TOPOLOGY (13)", "section-short")),

@@ -1,7 +1,8 @@
 //! Decides whether every perf can read a feature section, and rewrites one that stops some perf if its text
 //! can be saved.
 
-use super::{FeatureContext, decode_feature, put_str, read_str, write_str};
+use super::{FeatureContext, NrCpus, decode_feature, put_str, read_str, read_unterminated_str, write_str};
+use crate::header::Features;
 use crate::{Endian, FaultCode, Feature, until_nul};
 
 /// Whether every perf can read a section.
@@ -17,7 +18,8 @@ pub enum Repaired {
 
 /// The oddities of [`decode_feature`] at which some perf stops reading features. Measured with 6.1, 6.12, 7.2
 /// and 7.3, as a file and as pipe data. Bytes after the known fields of a section stop no perf.
-const STOPPED_BY: [FaultCode; 2] = [FaultCode::SectionShort, FaultCode::VersionUnknown];
+const STOPPED_BY: [FaultCode; 3] =
+    [FaultCode::SectionEmpty, FaultCode::SectionShort, FaultCode::VersionUnknown];
 
 /// perf skips the contents of these sections, or has records of its own for them in pipe data.
 const PASSED_OVER: [Feature; 4] =
@@ -53,4 +55,34 @@ pub fn repair(feature: Feature, section: &[u8], endian: Endian, context: Feature
     };
     let why = if section.is_empty() { "it is empty".to_owned() } else { odd.what };
     rewritten.map_or(Repaired::Unreadable(why), Repaired::Rewritten)
+}
+
+/// The features whose sections can't be theirs: they do not parse to exactly their size, or have values that no perf
+/// writes, as if the file had lost or gained bytes. If there are any, the unknown features are, too, because nothing
+/// shows what they should be. AUXTRACE and BUILD_ID are none of them: their entries are judged one by one.
+pub fn meaningless(features: &Features, endian: Endian) -> Vec<Feature> {
+    let cpus = features.get(&Feature::NRCPUS).and_then(|section| NrCpus::read(section, endian));
+    let (mut found, mut unknown) = (Vec::new(), Vec::new());
+    for (&feature, section) in features {
+        let decoded = decode_feature(feature, section, endian, FeatureContext { cpus });
+        let is_readable = match feature {
+            Feature::AUXTRACE | Feature::BUILD_ID => true,
+            // hiperf of OpenHarmony writes it as a single string.
+            Feature::CMDLINE if endian.u32(section, 0).map(|len| len as usize + 4) == Some(section.len()) => {
+                true
+            }
+            // perf reads it, but not one of no length.
+            _ if read_unterminated_str(section, endian).is_some_and(|text| !text.is_empty()) => true,
+            _ => decoded.issues.is_empty(),
+        };
+        if !is_readable {
+            found.push(feature);
+        } else if decoded.get("bytes").is_some() {
+            unknown.push(feature);
+        }
+    }
+    if !found.is_empty() {
+        found.append(&mut unknown);
+    }
+    found
 }

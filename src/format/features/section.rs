@@ -263,7 +263,8 @@ impl<'a> Section<'a> {
     /// What was decoded. `done` is `Some` if the whole section was read.
     pub(super) fn finish(mut self, done: Option<()>) -> Decoded<'a> {
         if let Some(what) = self.short.take() {
-            self.add_issue(FaultCode::SectionShort, format!("section of {}: {what}", bytes_of(self.size)));
+            let code = if self.size == 0 { FaultCode::SectionEmpty } else { FaultCode::SectionShort };
+            self.add_issue(code, format!("section of {}: {what}", bytes_of(self.size)));
         }
         let rest = self.rest();
         if !rest.is_empty() {
