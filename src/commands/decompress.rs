@@ -76,11 +76,12 @@ impl Decompress {
 
     /// Decompresses one file after the other; no output gets its name before all are written.
     fn decompress_chain(&self, folder: Option<&Path>) -> Result<u8> {
-        let (mut made, mut targets, mut reports) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut made, mut reports) = (Vec::new(), Vec::new());
         let mut chain = Chain::default();
-        for (index, path) in self.chain.iter().enumerate() {
-            let target = self.target(path, folder)?;
-            ensure!(!made.iter().any(|(_, other)| *other == target), "{} is given twice", target.display());
+        let targets: Vec<PathBuf> =
+            self.chain.iter().map(|path| self.target(path, folder)).collect::<Result<_>>()?;
+        for (index, (path, target)) in self.chain.iter().zip(&targets).enumerate() {
+            ensure!(!targets[..index].contains(target), "{} is given twice", target.display());
             let mut recording = Recording::open(path)?;
             let name = recording.name.clone();
             ensure!(
@@ -99,9 +100,14 @@ impl Decompress {
             let outcome = if self.write.dry_run {
                 job.run(Output::Nowhere(form)).map_err(|error| broken_chain(error.into(), &name, after))?
             } else {
-                let made_file = OutputPath::new(&target, self.write.existing()).make_file(job, form);
+                let place = OutputPath::new(target, self.write.existing());
+                let place = match self.write.in_place {
+                    true => place.changed(Existing::Keep, &job.recording),
+                    false => place,
+                };
+                let made_file = place.make_file(job, form);
                 let (temporary, outcome) = made_file.map_err(|error| broken_chain(error, &name, after))?;
-                made.push((temporary, target.clone()));
+                made.push((temporary, place));
                 outcome
             };
             let mut report = outcome.report;
@@ -113,11 +119,10 @@ impl Decompress {
             let would = if self.write.dry_run { "would write" } else { "wrote" };
             report.say(Level::Info, format!("{would} {}: {}", target.display(), size(outcome.written)));
             reports.push(report);
-            targets.push(target);
         }
         // The last one first: a file can be read as long as all files before it are still compressed.
-        for (temporary, target) in made.into_iter().rev() {
-            OutputPath::new(&target, self.write.existing()).commit(temporary)?;
+        for (temporary, place) in made.into_iter().rev() {
+            place.commit(temporary)?;
         }
         for (target, report) in targets.iter().zip(&mut reports) {
             self.write.make_index(target, report);

@@ -2,19 +2,20 @@
 //! replaces stays.
 
 use std::ffi::OsString;
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File, Metadata, Permissions};
 use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _, fchown, symlink};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
+use perfx_format::read::Recording;
 use perfx_pipeline::{Cached, Job, Level, Made, Outcome, Output, OutputForm, counted};
 use rustix::fs::{CWD, FlockOperation, Mode, OFlags, RenameFlags, fcntl_lock, openat, renameat_with};
 use rustix::io::Errno;
-use tempfile::TempDir;
+use tempfile::{TempDir, TempPath};
 
-use crate::io::signals::Unfinished;
-use crate::io::source::identity;
+use crate::io::signals::{Unfinished, undisturbed};
+use crate::io::source::{Version, identity};
 use crate::io::sparse::{self, ReadAt};
 
 pub(crate) use perfx_format::write::{NewFile, folder, plain, rename_new, temporary};
@@ -36,47 +37,49 @@ pub(crate) struct OutputPath<'a> {
     existing: Existing,
     /// What happens to existing files that passes make again, such as images of JIT code.
     existing_made: Existing,
-    /// True if the existing file is changed, so that its owner and permissions stay.
-    changes: bool,
+    /// The existing file that is changed, as it was when it was read: its owner and permissions stay, and it is replaced
+    /// only if it is still the same.
+    changes: Option<Version>,
 }
 
 impl<'a> OutputPath<'a> {
     /// An output at this path.
     pub(crate) fn new(path: &'a Path, existing: Existing) -> OutputPath<'a> {
-        OutputPath { path, existing, existing_made: existing, changes: false }
+        OutputPath { path, existing, existing_made: existing, changes: None }
     }
 
     /// Marks the existing file as changed, not replaced: its owner and permissions stay. That the file may be changed
     /// says nothing of those that passes make.
-    pub(crate) fn changed(self, existing_made: Existing) -> OutputPath<'a> {
-        OutputPath { changes: true, existing_made, ..self }
+    pub(crate) fn changed(self, existing_made: Existing, recording: &Recording) -> OutputPath<'a> {
+        OutputPath { changes: recording.opened().map(Version::of), existing_made, ..self }
     }
 
     /// Where the existing file will be kept: `PATH.old`, as perf does. `None` if it is not kept, or there is
     /// none.
-    pub(crate) fn kept_as(&self) -> Option<PathBuf> {
-        (self.existing == Existing::BackUp && self.path.exists()).then(|| old_name(self.path))
+    pub(crate) fn kept_as(&self) -> Result<Option<PathBuf>> {
+        let is_there = || self.path.try_exists().with_context(|| self.path.display().to_string());
+        Ok((self.existing == Existing::BackUp && is_there()?).then(|| old_name(self.path)))
     }
 
     /// Writes a file and gives it its name.
     pub(crate) fn write_file(&self, job: Job, form: OutputForm) -> Result<Outcome> {
         let (new, outcome) = self.make_file(job, form)?;
-        self.commit(new)?;
+        put_made(&outcome.made, self.existing_made, || self.commit(new))?;
         Ok(outcome)
     }
 
     /// Writes a file without a name. It is readable by its owner only, as perf's files are, unless an
-    /// existing file is changed.
+    /// existing file is changed. The files that passes made have no names yet, either.
     pub(crate) fn make_file(&self, job: Job, form: OutputForm) -> Result<(Unfinished<NewFile>, Outcome)> {
         let name = || self.path.display().to_string();
         let new = Unfinished::file(folder(self.path)).map_err(plain).with_context(name)?;
         let file = new.get().file();
-        let read = job.recording.main_file();
         let mut outcome = match form {
             OutputForm::Pipe => job.run(Output::Pipe(&mut &*file))?,
             _ => job.run(Output::File(file, form))?,
         };
-        if self.changes {
+        if self.changes.is_some() {
+            self.check_unchanged().with_context(name)?;
             let old = self.path.metadata().with_context(name)?;
             if old.nlink() > 1 {
                 let keep = if old.nlink() == 2 { "keeps" } else { "keep" };
@@ -87,22 +90,19 @@ impl<'a> OutputPath<'a> {
                 );
                 outcome.report.say(Level::Warning, what);
             }
-            let read = read.and_then(|read| read.metadata().ok());
-            ensure!(
-                read.is_none_or(|read| identity(&read) == identity(&old)),
-                "{}: another program has replaced it, so nothing was written: run the command again",
-                self.path.display()
-            );
+            let owned = fchown(file, Some(old.uid()), Some(old.gid()));
+            let new = file.metadata().with_context(name)?;
+            if new.uid() != old.uid() {
+                owned.with_context(|| format!("{}: can't be given to user {}", name(), old.uid()))?;
+            }
             // The owner may not be a member of the file's group.
-            if fchown(file, Some(old.uid()), Some(old.gid())).is_err() {
-                let gid = file.metadata().with_context(name)?.gid();
-                let what = format!("{} belongs to group {gid} now, not {}", self.path.display(), old.gid());
+            if new.gid() != old.gid() {
+                let what = format!("{} belongs to group {} now, not {}", name(), new.gid(), old.gid());
                 outcome.report.say(Level::Warning, what);
             }
             file.set_permissions(old.permissions()).with_context(name)?;
         }
         new.get().sync_to_replace(self.path).with_context(name)?;
-        put_made(&outcome.made, self.existing_made)?;
         Ok((new, outcome))
     }
 
@@ -113,52 +113,76 @@ impl<'a> OutputPath<'a> {
     }
 
     fn commit_file(&self, new: NewFile) -> io::Result<()> {
-        self.keep_old()?;
-        if self.existing != Existing::Keep {
-            return new.replace(self.path);
-        }
-        match new.take_name(self.path) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                let _empty = claim_empty(self.path)?;
+        match self.existing {
+            Existing::Keep => match new.take_name(self.path) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    let _empty = claim_empty(self.path)?;
+                    new.replace(self.path)
+                }
+                named => named,
+            },
+            Existing::Replace => {
+                self.check_unchanged()?;
                 new.replace(self.path)
             }
-            named => named,
+            Existing::BackUp => {
+                self.check_unchanged()?;
+                let old = self.second_name()?;
+                new.replace(self.path)?;
+                old.map_or(Ok(()), |old| self.back_up(old))
+            }
         }
     }
 
-    /// Gives the existing file the name that it keeps, if it is kept.
-    fn keep_old(&self) -> io::Result<()> {
-        if let Some(old) = self.kept_as() {
-            // A second name, so that the first name always has a file.
-            let kept =
-                temporary().make_in(folder(self.path), |name| match fs::hard_link(self.path, name) {
-                    Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                        // Some file systems have no links.
-                        fs::copy(self.path, name).map(drop)
-                    }
-                    linked => linked,
-                })?;
-            kept.persist(old)?;
+    /// Checks that an existing file that is changed is still as it was when it was read.
+    fn check_unchanged(&self) -> io::Result<()> {
+        self.changes.map_or(Ok(()), |seen| seen.check(&self.path.metadata()?))
+    }
+
+    /// A second name for the existing file, if there is one, so that it stays whatever happens to the first one.
+    fn second_name(&self) -> io::Result<Option<TempPath>> {
+        match temporary().make_in(folder(self.path), |name| fs::hard_link(self.path, name)) {
+            Ok(linked) => Ok(Some(linked.into_temp_path())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            // Some file systems have no links.
+            Err(_) => {
+                let copy = temporary().tempfile_in(folder(self.path))?.into_temp_path();
+                fs::copy(self.path, &copy)?;
+                File::open(&copy)?.sync_all()?;
+                self.check_unchanged()?;
+                Ok(Some(copy))
+            }
         }
-        Ok(())
+    }
+
+    /// Gives the old file the name that it keeps, now that the new one has its name; if that fails, the old file gets
+    /// its own name again.
+    fn back_up(&self, old: TempPath) -> io::Result<()> {
+        let Err(error) = fs::rename(&old, old_name(self.path)) else { return Ok(()) };
+        if fs::rename(&old, self.path).is_ok() {
+            return Err(error);
+        }
+        let what = format!("{error}; the old file is {} now", old.keep()?.display());
+        Err(io::Error::new(error.kind(), what))
     }
 
     /// Writes a directory with the recording as `data` and the input's other entries next to it; without such
     /// entries, a file.
     pub(crate) fn write_directory(&self, job: Job, extras: &[PathBuf]) -> Result<Outcome> {
         let (data, outcome) = self.make_file(job, OutputForm::DirectoryData)?;
-        if extras.is_empty() && outcome.beside.is_empty() {
-            self.commit(data)?;
-            return Ok(outcome);
-        }
-        self.make_folder(|folder| {
-            OutputPath::new(&folder.join("data"), Existing::Keep).commit(data)?;
-            for extra in extras {
-                if let Some(name) = extra.file_name() {
-                    copy_tree(extra, &folder.join(name))?;
-                }
+        put_made(&outcome.made, self.existing_made, || {
+            if extras.is_empty() && outcome.beside.is_empty() {
+                return self.commit(data);
             }
-            outcome.beside.iter().try_for_each(|(from, name)| copy_tree(from, &folder.join(name)))
+            self.make_folder(|folder| {
+                OutputPath::new(&folder.join("data"), Existing::Keep).commit(data)?;
+                for extra in extras {
+                    if let Some(name) = extra.file_name() {
+                        copy_tree(extra, &folder.join(name))?;
+                    }
+                }
+                outcome.beside.iter().try_for_each(|(from, name)| copy_tree(from, &folder.join(name)))
+            })
         })?;
         Ok(outcome)
     }
@@ -172,31 +196,9 @@ impl<'a> OutputPath<'a> {
             Unfinished::folder(|| temporary().permissions(owner_only).tempdir_in(folder(self.path)));
         let temporary = temporary.map_err(plain).with_context(name)?;
         fill(temporary.path())?;
-        temporary.finish(|temporary| self.commit_directory(temporary)).map_err(plain).with_context(name)
-    }
-
-    fn commit_directory(&self, temporary: TempDir) -> io::Result<()> {
-        let _empty = match rename_new(temporary.path(), self.path) {
-            Ok(()) => {
-                drop(temporary.keep());
-                return Ok(());
-            }
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            Err(_) if self.existing == Existing::Keep => Some(claim_empty(self.path)?),
-            Err(_) => None,
-        };
-        let old = self.kept_as();
-        swap(temporary.path(), self.path)?;
-        // The old directory now has the temporary name.
-        let aside = temporary.keep();
-        match old {
-            Some(old) if old.symlink_metadata().is_ok() => {
-                swap(&aside, &old)?;
-                remove(&aside)
-            }
-            Some(old) => fs::rename(&aside, old),
-            None => remove(&aside),
-        }
+        let mut done = Vec::new();
+        let named = undisturbed(|| name_output(temporary.path(), self.path, self.existing, false, &mut done));
+        finish(temporary, done, named.map_err(plain).with_context(name))
     }
 }
 
@@ -205,6 +207,14 @@ fn old_name(path: &Path) -> PathBuf {
     let mut name: OsString = path.into();
     name.push(".old");
     name.into()
+}
+
+/// The metadata of what has this name, even if that is a link; `None` if nothing has it.
+fn there(path: &Path) -> io::Result<Option<Metadata>> {
+    match path.symlink_metadata() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        there => there.map(Some),
+    }
 }
 
 /// Whether a file or directory exists and is empty, so that replacing it loses nothing.
@@ -309,7 +319,7 @@ impl Outputs {
             _ => place.write_directory(job, extras),
         };
         let written = written.with_context(|| path.display().to_string())?;
-        if path.exists() && extras.is_empty() {
+        if path.try_exists().unwrap_or(true) && extras.is_empty() {
             // It was written under a name that replaces nothing.
             File::open(&made).and_then(|file| file.sync_all()).with_context(|| path.display().to_string())?;
         }
@@ -330,29 +340,46 @@ impl Outputs {
 
     /// Gives all outputs their names. If one fails, the others' names are undone.
     pub(crate) fn commit(self) -> Result<()> {
+        self.commit_and(|| Ok(()))
+    }
+
+    /// The same, and then does what must come last; if that fails, the names are undone, too.
+    fn commit_and(self, last: impl FnOnce() -> Result<()>) -> Result<()> {
         let count = self.paths.len() + self.outdated.len();
         let made: Vec<PathBuf> = (0..count).map(|number| self.made(number)).collect();
         let Outputs { temporary, paths, existing, outdated, only_files } = self;
-        temporary.finish(|_folder| {
-            let mut done = Vec::new();
-            let outputs = made.iter().zip(paths.iter().map(|path| (path, true)));
-            let outputs =
-                outputs.chain(made[paths.len()..].iter().zip(outdated.iter().map(|path| (path, false))));
-            for (made, (path, is_new)) in outputs {
-                let renamed = if is_new {
-                    name_output(made, path, existing, only_files, &mut done)
-                } else {
+        let mut done = Vec::new();
+        let named = undisturbed(|| {
+            let (new, old) = made.split_at(paths.len());
+            let outputs = new.iter().zip(&paths).map(|place| (place, true));
+            for ((made, path), is_new) in outputs.chain(old.iter().zip(&outdated).map(|place| (place, false)))
+            {
+                let renamed = match is_new {
+                    true => name_output(made, path, existing, only_files, &mut done),
                     // With the folder it is deleted.
-                    rename_new(path, made)
-                        .map(|()| done.push(Renamed::To { from: path.clone(), to: made.clone() }))
+                    false => rename_new(path, made)
+                        .map(|()| done.push(Renamed::To { from: path.clone(), to: made.clone() })),
                 };
-                if let Err(error) = renamed {
-                    done.iter().rev().for_each(|renamed| drop(renamed.undo()));
-                    return Err(plain(error)).with_context(|| path.display().to_string());
-                }
+                renamed.map_err(plain).with_context(|| path.display().to_string())?;
             }
             Ok(())
-        })
+        });
+        finish(temporary, done, named.and_then(|()| last()))
+    }
+}
+
+/// Removes the temporary folder of outputs that have their names, with what they replaced. After an error, undoes the
+/// names first; if that fails, the folder stays, because it has what was replaced.
+fn finish(temporary: Unfinished<TempDir>, done: Vec<Renamed>, named: Result<()>) -> Result<()> {
+    let Err(error) = named else { return temporary.remove() };
+    let undone = undisturbed(|| done.iter().rev().try_for_each(Renamed::undo));
+    match undone {
+        Ok(()) => Err(error),
+        Err(undoing) => {
+            let kept = temporary.finish(TempDir::keep);
+            let kept = kept.display();
+            Err(error.context(format!("what was replaced is in {kept} and can't be put back ({undoing})")))
+        }
     }
 }
 
@@ -391,12 +418,13 @@ fn name_output(
 }
 
 /// Gives files that passes have made their names: all of them, or none. An existing file with the same
-/// content stays, and so does whatever is not a regular file.
-pub(crate) fn put_made(made: &[Made], existing: Existing) -> Result<()> {
+/// content stays, and so does whatever is not a regular file. Then does what must come last; if that fails, they lose
+/// their names again.
+pub(crate) fn put_made(made: &[Made], existing: Existing, last: impl FnOnce() -> Result<()>) -> Result<()> {
     let mut new = Vec::new();
     for file in made {
         let name = || file.path.display().to_string();
-        let there = file.path.symlink_metadata().ok();
+        let there = there(&file.path).with_context(name)?;
         let is_there = there.is_some();
         ensure!(
             there.is_none_or(|there| there.is_file()),
@@ -409,8 +437,8 @@ pub(crate) fn put_made(made: &[Made], existing: Existing) -> Result<()> {
             new.push(file);
         }
     }
-    let cached = || made.iter().try_for_each(put_cached);
-    let Some(folder) = new.first().map(|file| folder(&file.path).to_owned()) else { return cached() };
+    let last = || made.iter().try_for_each(put_cached).and_then(|()| last());
+    let Some(folder) = new.first().map(|file| folder(&file.path).to_owned()) else { return last() };
     with_folder(&folder, || {
         let paths = new.iter().map(|file| file.path.clone()).collect();
         let outputs = Outputs::new(&folder, paths, existing, Vec::new())?.only_files();
@@ -420,8 +448,7 @@ pub(crate) fn put_made(made: &[Made], existing: Existing) -> Result<()> {
             sparse::copy(&mut content(file), unnamed.get().file()).with_context(name)?;
             outputs.put(number, unnamed)?;
         }
-        outputs.commit()?;
-        cached()
+        outputs.commit_and(last)
     })
 }
 
@@ -432,24 +459,24 @@ fn put_cached(made: &Made) -> Result<()> {
     let (first, rest) = build_id.split_at(2);
     let link = cache.join(".build-id").join(first).join(rest);
     let name = || link.display().to_string();
-    if link.symlink_metadata().is_ok() {
+    if there(&link).with_context(name)?.is_some() {
         return Ok(());
     }
     let below = made.path.strip_prefix("/").unwrap_or(&made.path).join(build_id);
     let entry = cache.join(&below);
-    for folder in [&*entry, folder(&link)] {
-        fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
-    }
-    let unnamed = Unfinished::file(&entry).map_err(plain).with_context(name)?;
-    sparse::copy(&mut content(made), unnamed.get().file()).with_context(name)?;
-    let unless_there = |put: io::Result<()>| match put {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        put => put,
+    let put = || {
+        let unnamed = Unfinished::file(&entry).map_err(plain).with_context(name)?;
+        sparse::copy(&mut content(made), unnamed.get().file()).with_context(name)?;
+        let unless_there = |put: io::Result<()>| match put {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            put => put,
+        };
+        let put = unless_there(unnamed.finish(|new| new.take_name(&entry.join("elf"))));
+        // Only the link makes it an entry, and it is made in one step.
+        let linked = put.and_then(|()| unless_there(symlink(Path::new("../..").join(&below), &link)));
+        linked.map_err(plain).with_context(name)
     };
-    let put = unless_there(unnamed.finish(|new| new.take_name(&entry.join("elf"))));
-    // Only the link makes it an entry, and it is made in one step.
-    let linked = put.and_then(|()| unless_there(symlink(Path::new("../..").join(below), &link)));
-    linked.map_err(plain).with_context(name)
+    with_folder(&entry, || with_folder(folder(&link), put))
 }
 
 /// The content of a file that was made.
@@ -467,16 +494,13 @@ fn has_content(made: &Made) -> io::Result<bool> {
 /// Creates a folder, with its parents if necessary, for the files of `write`; removes them again on failure.
 pub(crate) fn with_folder<T>(folder: &Path, write: impl FnOnce() -> Result<T>) -> Result<T> {
     let made: Vec<&Path> = folder.ancestors().take_while(|above| !above.exists()).collect();
-    if !made.is_empty() {
-        // The mode of perf's directories.
-        let owner_only = fs::DirBuilder::new().mode(0o700).recursive(true).create(folder);
-        owner_only.with_context(|| folder.display().to_string())?;
-    }
-    let written = write();
+    // The mode of perf's directories.
+    let create = || fs::DirBuilder::new().mode(0o700).recursive(true).create(folder);
+    let created = if made.is_empty() { Ok(()) } else { create() };
+    let written = created.with_context(|| folder.display().to_string()).and_then(|()| write());
     if written.is_err() {
-        // Removes those that are still empty.
-        #[expect(clippy::let_underscore_must_use, reason = "the error that is returned is that of `write`")]
-        let _ = made.into_iter().try_for_each(fs::remove_dir);
+        // Removes those that are still empty; the last ones may not exist.
+        made.into_iter().for_each(|made| drop(fs::remove_dir(made)));
     }
     written
 }
@@ -484,23 +508,27 @@ pub(crate) fn with_folder<T>(folder: &Path, write: impl FnOnce() -> Result<T>) -
 /// Swaps what two paths name, in one step if the file system can.
 fn swap(new: &Path, path: &Path) -> io::Result<()> {
     match renameat_with(CWD, new, CWD, path, RenameFlags::EXCHANGE) {
-        // rename(2) replaces only an empty directory, so the old one is moved aside first.
-        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
-            let aside = temporary().tempdir_in(folder(path))?;
-            let old = aside.path().join("old");
-            fs::rename(path, &old)?;
-            if let Err(error) = fs::rename(new, path) {
-                fs::rename(&old, path)?;
-                return Err(error);
-            }
-            fs::rename(&old, new)
-        }
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => swap_in_steps(new, path),
         swapped => Ok(swapped?),
     }
 }
 
-fn remove(path: &Path) -> io::Result<()> {
-    if path.symlink_metadata()?.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }
+/// Does the same on file systems that cannot do it in one step. rename(2) replaces only an empty directory, so the old
+/// one is moved aside first; if a step fails, it is moved back.
+fn swap_in_steps(new: &Path, path: &Path) -> io::Result<()> {
+    let aside = temporary().tempdir_in(folder(path))?;
+    let old = aside.path().join("old");
+    fs::rename(path, &old)?;
+    // Now it must not be removed with the folder.
+    let aside = aside.keep();
+    let swapped = fs::rename(new, path)
+        .and_then(|()| fs::rename(&old, new).or_else(|error| fs::rename(path, new).and(Err(error))));
+    if let Err(error) = swapped {
+        let what = |_| io::Error::new(error.kind(), format!("{error}; the old one is {} now", old.display()));
+        fs::rename(&old, path).map_err(what)?;
+        return fs::remove_dir(aside).and(Err(error));
+    }
+    fs::remove_dir(aside)
 }
 
 /// Copies files, directories and links; other entries (FIFOs, sockets, devices) cannot be copied.
@@ -555,5 +583,77 @@ mod tests {
         let read = |name: &str| fs::read_to_string(at(name)).unwrap();
         assert_eq!((read("one"), read("one.old")), ("made".to_owned(), "first".to_owned()));
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3);
+    }
+
+    /// Writes a new file in place of another one.
+    fn replaces(path: &Path, existing: Existing) -> Result<()> {
+        let new = Unfinished::file(folder(path)).unwrap();
+        io::Write::write_all(&mut new.get().file(), b"new").unwrap();
+        OutputPath::new(path, existing).commit(new)
+    }
+
+    #[test]
+    fn a_backup_loses_neither_the_old_file_nor_an_older_backup() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let names = || fs::read_dir(folder.path()).unwrap().count();
+        // The old file can't get the name that it shall keep.
+        fs::write(at("file"), "first").unwrap();
+        fs::create_dir_all(at("file.old/inside")).unwrap();
+        replaces(&at("file"), Existing::BackUp).unwrap_err();
+        assert_eq!(fs::read(at("file")).unwrap(), b"first");
+        assert!(at("file.old/inside").exists() && names() == 2);
+        fs::remove_dir_all(at("file.old")).unwrap();
+        // Both names are those of one file, which rename(2) leaves alone.
+        fs::hard_link(at("file"), at("file.old")).unwrap();
+        for (before, after) in [("first", "first"), ("first", "new")] {
+            assert_eq!(fs::read_to_string(at("file.old")).unwrap(), before);
+            replaces(&at("file"), Existing::BackUp).unwrap();
+            let now = ["file", "file.old"].map(|name| fs::read_to_string(at(name)).unwrap());
+            assert_eq!((now, names()), (["new".to_owned(), after.to_owned()], 2));
+        }
+        // Without a file, there is nothing to keep.
+        replaces(&at("other"), Existing::BackUp).unwrap();
+        assert!(at("other").exists() && names() == 3);
+    }
+
+    #[test]
+    fn a_swap_in_steps_that_fails_leaves_everything_where_it_was() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for name in ["one", "two"] {
+            fs::create_dir_all(at(name).join(name)).unwrap();
+        }
+        swap_in_steps(&at("one"), &at("two")).unwrap();
+        assert!(at("one/two").exists() && at("two/one").exists());
+        swap_in_steps(&at("none"), &at("two")).unwrap_err();
+        assert!(at("two/one").exists());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn outputs_have_no_names_if_what_must_come_last_fails() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at("one"), "first").unwrap();
+        let outputs =
+            Outputs::new(folder.path(), vec![at("one"), at("two")], Existing::Replace, Vec::new()).unwrap();
+        (0..2).for_each(|number| fs::write(outputs.made(number), "made").unwrap());
+        outputs.commit_and(|| anyhow::bail!("no")).unwrap_err();
+        assert_eq!(fs::read(at("one")).unwrap(), b"first");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_folder_that_can_not_be_filled_leaves_none_of_those_above_it() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("file"), "").unwrap();
+        let fails = |below: &str| {
+            with_folder(&folder.path().join(below), || -> Result<()> { anyhow::bail!("no") }).unwrap_err();
+            assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "{below}");
+        };
+        // A name that is too long, below one that is not.
+        fails("a/b/c");
+        fails(&format!("a/{}", "x".repeat(300)));
     }
 }

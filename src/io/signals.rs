@@ -5,18 +5,23 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, TryLockError, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use anyhow::{Context as _, Result, anyhow};
 use perfx_format::reset_bus_signal;
 use perfx_format::write::NewFile;
 use perfx_look::render::printable;
+use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGBUS, SIGHUP, SIGINT, SIGPIPE, SIGQUIT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::{emulate_default_handler, exit};
 use tempfile::TempDir;
+
+use crate::term::report::tell_failure;
 
 /// Paths of unfinished files. The lock is held while one is created, renamed or removed, and a signal never
 /// releases it: so none is missed, and no file with its final name is removed.
@@ -43,6 +48,27 @@ impl Unfinished<TempDir> {
     /// Its path.
     pub(crate) fn path(&self) -> &Path {
         self.path.as_deref().expect("a folder has a name")
+    }
+
+    /// Removes it with all that is in it, unless it has got another name.
+    pub(crate) fn remove(self) -> Result<()> {
+        self.finish(|folder| {
+            let path = folder.path();
+            let removed = match fs::remove_dir(path) {
+                Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => fs::remove_dir_all(path),
+                // It may have got the place of a file.
+                Err(error) if error.kind() == io::ErrorKind::NotADirectory => fs::remove_file(path),
+                removed => removed,
+            };
+            match removed {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    let what =
+                        "the output is complete, but this is left of what it replaced, and can't be removed";
+                    Err(error).with_context(|| format!("{}: {what}", path.display()))
+                }
+                _ => Ok(()),
+            }
+        })
     }
 }
 
@@ -95,6 +121,11 @@ impl<T> Drop for Unfinished<T> {
         if let Some(inner) = self.inner.take() {
             let mut unfinished = lock();
             drop(inner);
+            if let Some(path) = self.path.as_ref().filter(|path| path.symlink_metadata().is_ok())
+                && let Err(error) = remove_by_path(path)
+            {
+                tell_failure(&anyhow!("{} can't be removed: {error}", path.display()));
+            }
             self.forget(&mut unfinished);
         }
     }
@@ -112,6 +143,39 @@ pub(crate) fn survive_file_size_limit() {
 
 /// The next SIGINT is ignored.
 static SURVIVES: AtomicBool = AtomicBool::new(false);
+
+/// The child that signals are passed on to. The lock is held while it is started and while it is waited for, so that no
+/// signal is lost, and none reaches another process with its pid.
+static CHILD: Mutex<Option<Pid>> = Mutex::new(None);
+
+fn child() -> MutexGuard<'static, Option<Pid>> {
+    CHILD.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Starts a command. Until it ends, signals that would end this process end the command instead, and then this process
+/// does what it has to.
+pub(crate) fn start(command: &mut Command) -> io::Result<Child> {
+    watch();
+    let mut child = child();
+    let started = command.spawn()?;
+    *child = Some(Pid::from_child(&started));
+    Ok(started)
+}
+
+/// How the command that was started has ended, if it has.
+pub(crate) fn try_wait(started: &mut Child) -> io::Result<Option<ExitStatus>> {
+    let mut child = child();
+    let status = started.try_wait()?;
+    *child = child.filter(|_| status.is_none());
+    Ok(status)
+}
+
+/// Passes a signal on to the child, if there is one.
+fn pass_on(signal: i32) -> bool {
+    let child = child();
+    let Some((pid, signal)) = child.zip(Signal::from_named_raw(signal)) else { return false };
+    kill_process(pid, signal).is_ok()
+}
 
 /// Runs work that must not be interrupted: a signal that would end the process waits for it.
 pub(crate) fn undisturbed<R>(work: impl FnOnce() -> R) -> R {
@@ -139,7 +203,11 @@ pub(crate) fn watch() {
             [SIGHUP, SIGINT, SIGQUIT, SIGTERM].into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0);
         let (sender, receiver) = mpsc::channel::<Signals>();
         let spawned = thread::Builder::new().spawn(move || {
-            let ends = |signal: &i32| *signal != SIGINT || !SURVIVES.swap(false, Ordering::Relaxed);
+            let ends = |signal: &i32| match *signal {
+                SIGBUS => true,
+                SIGINT if SURVIVES.swap(false, Ordering::Relaxed) => false,
+                signal => !pass_on(signal),
+            };
             let Some(signal) = receiver.recv().ok().and_then(|mut signals| signals.forever().find(ends))
             else {
                 return;
@@ -228,6 +296,17 @@ fn ignored() -> u64 {
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
+/// Removes what only this process has filled, with one descriptor at a time: the standard library needs one for each
+/// level of folders, and there may be none left.
+fn remove_by_path(path: &Path) -> io::Result<()> {
+    if !path.symlink_metadata()?.is_dir() {
+        return fs::remove_file(path);
+    }
+    let inside = fs::read_dir(path)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
+    inside.iter().try_for_each(|inside| remove_by_path(inside))?;
+    fs::remove_dir(path)
+}
+
 fn remove(path: &Path) {
     // Other threads may still create files in a folder that is being removed.
     for _ in 0..100 {
@@ -244,4 +323,21 @@ pub(crate) fn die_of_closed_pipe() -> u8 {
     #[expect(clippy::let_underscore_must_use, reason = "if the process survives, its exit code is 1")]
     let _ = emulate_default_handler(SIGPIPE);
     1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_removed_by_its_path_and_what_links_lead_to_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::create_dir_all(at("made/a/b/c")).unwrap();
+        fs::write(at("made/a/file"), "").unwrap();
+        fs::write(at("mine"), "").unwrap();
+        std::os::unix::fs::symlink(folder.path(), at("made/a/b/link")).unwrap();
+        remove_by_path(&at("made")).unwrap();
+        assert!(!at("made").exists() && at("mine").exists());
+    }
 }

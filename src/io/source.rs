@@ -127,6 +127,38 @@ pub(crate) fn identity(metadata: &Metadata) -> (u64, u64) {
     (metadata.dev(), metadata.ino())
 }
 
+/// A file as it was at a moment: as long as no program changes or replaces it, this stays the same.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Version {
+    identity: (u64, u64),
+    size: u64,
+    /// The times of its last changes, s and ns: of its content, and of anything, which no program can set.
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Version {
+    pub(crate) fn of(metadata: &Metadata) -> Version {
+        Version {
+            identity: identity(metadata),
+            size: metadata.len(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        }
+    }
+
+    /// Checks that a file is as it was when it was read.
+    ///
+    /// # Errors
+    ///
+    /// It is not.
+    pub(crate) fn check(self, now: &Metadata) -> io::Result<()> {
+        let what =
+            "another program has changed or replaced it, so nothing was written: run the command again";
+        if Version::of(now) == self { Ok(()) } else { Err(io::Error::other(what)) }
+    }
+}
+
 /// Data from standard input or a FIFO is consumed, so a second reader would wait for ever.
 pub(crate) fn refuse_twice(sources: &[Source]) -> Result<()> {
     let mut seen = Vec::new();

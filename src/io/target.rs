@@ -22,7 +22,7 @@ use crate::io::commit::{Existing, OutputPath, folder, is_empty, put_made};
 use crate::io::index_file::index_path;
 use crate::io::make_index::make_index;
 use crate::io::signals::undisturbed;
-use crate::io::source::{InputArgs, InputsArgs, Source, each_input, identity, temp_files};
+use crate::io::source::{InputArgs, InputsArgs, Source, Version, each_input, identity, temp_files};
 use crate::term::report::{VerbosityArgs, message};
 use crate::term::units::size;
 
@@ -98,7 +98,7 @@ impl Target {
         match fs::metadata(path) {
             Ok(metadata) if !metadata.is_file() && !metadata.is_dir() => Ok(Target::Device(path.to_owned())),
             // A file is made beside the one that it replaces, whose folder is not that of a link to it (/dev/fd/5).
-            Ok(_) => Ok(Target::Path { at: fs::canonicalize(path)?, given: path.to_owned() }),
+            Ok(_) => Ok(Target::Path { at: canonical(path)?, given: path.to_owned() }),
             Err(error) => {
                 refuse_dangling(path, &error)?;
                 // Otherwise a pass could make files below it first.
@@ -158,7 +158,7 @@ impl WriteArgs {
                 bail!(Usage("a directory can't be changed in place: give -o".into()));
             }
             // The file is replaced, not the link to it.
-            return Ok((Target::Path { at: fs::canonicalize(path)?, given: path.clone() }, None));
+            return Ok((Target::Path { at: canonical(path)?, given: path.clone() }, None));
         }
         match &self.output {
             Some(path) if path != Path::new("-") => Ok((self.named(path, source)?, None)),
@@ -207,8 +207,7 @@ impl WriteArgs {
     pub(crate) fn rewrite_features_in_place(&self, passes: Vec<Box<dyn Pass>>) -> Result<Option<u8>> {
         let Source::Path(path) = self.source()? else { return Ok(None) };
         let mut recording = Source::Path(path.clone()).open()?;
-        let read = recording.main_file();
-        let seen = read.as_deref().map(File::metadata).transpose()?;
+        let seen = recording.opened().map(Version::of);
         let header = recording.file.take();
         // The interrupted change is finished below, so it is not a fault of the result.
         let faults = recording.faults.len();
@@ -249,12 +248,7 @@ impl WriteArgs {
                 // changed since it read it.
                 flock(&file, FlockOperation::LockExclusive).map_err(io::Error::from)?;
                 let now = file.metadata()?;
-                ensure!(
-                    seen.is_some_and(|seen| identity(&seen) == identity(&now)
-                        && seen.modified().ok() == now.modified().ok()),
-                    "{}: another program has changed or replaced it, so nothing was written: run the command again",
-                    path.display()
-                );
+                seen.map_or(Ok(()), |seen| seen.check(&now)).with_context(|| path.display().to_string())?;
                 let replaced = undisturbed(|| replace_sections(&file, &header, &changes));
                 if !replaced.map_err(|e| e.file(&name))? {
                     return Ok(None);
@@ -324,7 +318,7 @@ impl WriteArgs {
         };
         let output = target.to_string();
         let place = match &target {
-            Target::Path { at: path, .. } => Some(self.place(path, source, kept_extras)?),
+            Target::Path { at: path, .. } => Some(self.place(path, source, &job.recording, kept_extras)?),
             Target::Stdout | Target::Device(_) if self.backup => {
                 bail!(Usage(format!(
                     "{output} is not a file, so there is nothing to back up: give -o FILE or --in-place"
@@ -333,7 +327,7 @@ impl WriteArgs {
             Target::Stdout | Target::Device(_) => None,
         };
         let how = if self.verbosity.says_how() { job.schedule()?.explain(form) } else { Vec::new() };
-        let kept = place.as_ref().and_then(OutputPath::kept_as);
+        let kept = place.as_ref().map_or(Ok(None), OutputPath::kept_as)?;
         let bar = self.verbosity.progress(&job.recording);
         let done = match (&target, place) {
             _ if self.dry_run => job.run(Output::Nowhere(form)).map_err(anyhow::Error::from),
@@ -422,27 +416,33 @@ impl WriteArgs {
     /// Writes to a stream or device, which gets no name at the end.
     fn stream(&self, job: Job, to: &mut File) -> Result<Outcome> {
         let outcome = job.run(Output::Pipe(to))?;
-        put_made(&outcome.made, self.existing())?;
+        put_made(&outcome.made, self.existing(), || Ok(()))?;
         Ok(outcome)
     }
 
     /// Checks that the path can be written, and returns it. A dry run thus finds out, too, and no input is
     /// read in vain.
-    fn place<'a>(&self, path: &'a Path, source: &Source, is_directory: bool) -> Result<OutputPath<'a>> {
+    fn place<'a>(
+        &self,
+        path: &'a Path,
+        source: &Source,
+        recording: &Recording,
+        is_directory: bool,
+    ) -> Result<OutputPath<'a>> {
         ensure!(is_directory || !path.is_dir(), "{} is a directory", path.display());
         access(folder(path).join("."), Access::WRITE_OK | Access::EXEC_OK)
             .map_err(io::Error::from)
             .with_context(|| path.display().to_string())?;
         let place = OutputPath::new(path, self.existing());
         let existing_made = if self.force || self.backup { self.existing() } else { Existing::Keep };
-        let place = if self.in_place { place.changed(existing_made) } else { place };
+        let place = if self.in_place { place.changed(existing_made, recording) } else { place };
         if self.in_place {
             let owner = path.metadata().with_context(|| path.display().to_string())?.uid();
             // A new file belongs to its creator, and only root may change the owner.
             let may = geteuid().is_root() || geteuid().as_raw() == owner;
             ensure!(may, "{} belongs to another user and would become yours: give -o", path.display());
         }
-        if let (Some(old), Source::Path(input)) = (place.kept_as(), source) {
+        if let (Some(old), Source::Path(input)) = (place.kept_as()?, source) {
             let input = fs::canonicalize(input);
             let within = |old| input.is_ok_and(|input| input.starts_with(old));
             let replaced = fs::canonicalize(&old).is_ok_and(within);
@@ -514,6 +514,10 @@ fn beside(source: &Source, command: &str) -> PathBuf {
     path.with_file_name(format!("{stem}.{command}{extension}"))
 }
 
+fn canonical(path: &Path) -> Result<PathBuf> {
+    fs::canonicalize(path).with_context(|| path.display().to_string())
+}
+
 /// Data from a FIFO or device is consumed, so it cannot be changed in place.
 fn refuse_device(path: &Path) -> Result<()> {
     let metadata = fs::metadata(path).with_context(|| path.display().to_string())?;
@@ -550,7 +554,7 @@ pub(crate) fn refuse_dangling(path: &Path, error: &io::Error) -> Result<()> {
 /// inside the input.
 fn refuse_same(source: &Source, target: &Target) -> Result<()> {
     let input = match source {
-        Source::Path(path) => fs::metadata(path)?,
+        Source::Path(path) => fs::metadata(path).with_context(|| path.display().to_string())?,
         Source::Stdin => File::from(io::stdin().as_fd().try_clone_to_owned()?).metadata()?,
     };
     let inside = match source {

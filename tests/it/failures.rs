@@ -104,6 +104,11 @@ fn a_file_that_can_not_be_made_loses_nothing(tier: Tier) {
     fails_one_after_the_other(tier, "open");
 }
 
+tiers!(a_folder_that_can_not_be_made_loses_nothing);
+fn a_folder_that_can_not_be_made_loses_nothing(tier: Tier) {
+    fails_one_after_the_other(tier, "folder");
+}
+
 tiers!(a_write_that_fails_loses_nothing);
 fn a_write_that_fails_loses_nothing(tier: Tier) {
     fails_one_after_the_other(tier, "write");

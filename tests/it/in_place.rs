@@ -2,12 +2,13 @@
 //! changes its owner.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
 
 use crate::args;
+use crate::cli::everything;
 use crate::parse::{Contents, Order};
 use crate::support::{Fixture, Ran, Stdin, perfs, perfx, perfx_command, run, temp};
 
@@ -184,8 +185,27 @@ fn a_file_that_another_program_replaced_meanwhile_is_not_changed_in_place() {
         fs::rename(new, host).unwrap();
     });
     assert_eq!(ran.code, Some(1), "{}", ran.stderr);
-    assert!(ran.stderr.contains("another program has replaced it"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("another program has changed or replaced it"), "{}", ran.stderr);
     assert!(fs::read(folder.path().join("host.data")).unwrap() == other);
+}
+
+#[test]
+fn a_file_that_another_program_changed_meanwhile_is_not_changed_in_place() {
+    for way in [&["--in-place"][..], &["--in-place", "--backup"]] {
+        for at_end in [true, false] {
+            let (folder, ran) = merge_meanwhile(way, |host| {
+                let file = fs::OpenOptions::new().write(true).open(host).unwrap();
+                let len = file.metadata().unwrap().len();
+                file.write_at(b"more", if at_end { len } else { len - 4 }).unwrap();
+            });
+            assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+            assert!(ran.stderr.contains("host.data: another program has changed"), "{}", ran.stderr);
+            assert!(fs::read(folder.path().join("host.data")).unwrap().ends_with(b"more"));
+            let mut left: Vec<_> = everything(folder.path()).into_keys().collect();
+            left.retain(|name| name != "guest.fifo");
+            assert_eq!(left, ["host.data"], "{way:?}");
+        }
+    }
 }
 
 /// Its end then reads as zeros, and no signal comes.

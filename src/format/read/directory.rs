@@ -22,7 +22,8 @@ impl Recording {
         let no_data = |e| {
             io("a directory without a readable file `data` is not a recording", e).code(FaultCode::Directory)
         };
-        if !std::fs::metadata(&data).map_err(no_data)?.is_file() {
+        let opened = std::fs::metadata(&data).map_err(no_data)?;
+        if !opened.is_file() {
             return Err(no_data(io::ErrorKind::InvalidInput.into()));
         }
         let file = File::open(&data).map_err(no_data)?;
@@ -87,6 +88,7 @@ impl Recording {
             recording.streams.push(Stream { name, index: index as u32 + 1, source });
         }
         recording.form = Form::Directory { version };
+        recording.opened = Some(opened);
         recording.name = name;
         Ok(recording)
     }

@@ -43,6 +43,7 @@ impl Recording {
             left_out: 0,
             chain: None,
             streams: Vec::new(),
+            opened: None,
             lenient: false,
             live: false,
             progress: Arc::default(),

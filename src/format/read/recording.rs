@@ -1,6 +1,6 @@
 //! Opens a recording: its form, its events and features, and its faults, before its records are read.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -59,6 +59,7 @@ pub struct Recording {
     pub(super) head: Vec<Batch>,
     pub(super) chain: Option<Chain>,
     pub(super) streams: Vec<Stream>,
+    pub(super) opened: Option<Metadata>,
     /// True if reading continues after damage.
     pub(super) lenient: bool,
     /// True to hand out what has arrived: see [`Recording::live`].
@@ -135,9 +136,9 @@ impl Recording {
     ///
     /// The file cannot be read, or is not a recording.
     pub fn from_file(file: File, name: Arc<str>, temp_files: TempFiles) -> Result<Recording> {
-        let regular = file.metadata().map_err(|e| Error::io("can't be examined", e).file(&name))?.is_file();
-        if regular {
-            Recording::from_mapped(file, name)
+        let metadata = file.metadata().map_err(|e| Error::io("can't be examined", e).file(&name))?;
+        if metadata.is_file() {
+            Ok(Recording { opened: Some(metadata), ..Recording::from_mapped(file, name)? })
         } else {
             Recording::from_reader(Box::new(file), name, temp_files)
         }
@@ -217,6 +218,7 @@ impl Recording {
             extras: self.extras.clone(),
             chain: self.chain.clone(),
             streams: self.streams.iter().map(again).collect::<Option<_>>()?,
+            opened: self.opened.clone(),
             lenient: self.lenient,
             live: self.live,
             progress: self.progress.clone(),
@@ -279,6 +281,12 @@ impl Recording {
             Source::Mapped { file, .. } => Some(file.clone()),
             Source::Reader { .. } => None,
         })
+    }
+
+    /// The metadata that the file had when it was opened, before anything of it was read; of a directory, those of
+    /// `data`. `None` if it is no regular file.
+    pub fn opened(&self) -> Option<&Metadata> {
+        self.opened.as_ref()
     }
 
     /// The files that contain the records; none if they can be read only once.
@@ -350,6 +358,7 @@ impl Recording {
                 index: 0,
                 source: Source::Mapped { bytes: data, file, offset },
             }],
+            opened: None,
             lenient: false,
             live: false,
             progress: Arc::default(),

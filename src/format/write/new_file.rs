@@ -58,7 +58,7 @@ impl NewFile {
     ///
     /// The disk is full, or fails.
     pub fn sync_to_replace(&self, path: &Path) -> io::Result<()> {
-        if path.exists() { self.file().sync_all() } else { Ok(()) }
+        if path.try_exists().unwrap_or(true) { self.file().sync_all() } else { Ok(()) }
     }
 
     /// Gives it a name that must not exist.

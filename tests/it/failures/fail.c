@@ -1,6 +1,6 @@
 /* Makes one call fail, for tests/it/failures.rs: LD_PRELOAD puts these functions before those of libc.
  *
- * FAIL_CALL  "thread", "open" (of a new file) or "write" (to a regular file)
+ * FAIL_CALL  "thread", "open" (of a new file), "folder" (mkdir) or "write" (to a regular file)
  * FAIL_AT    the number of the call that fails, from 1
  * FAIL_MARK  this file is made when it fails
  */
@@ -47,6 +47,10 @@ int open64(const char *path, int flags, ...) {
     va_end(rest);
     int makes = flags & O_CREAT || (flags & O_TMPFILE) == O_TMPFILE;
     return OR_FULL(makes && fails("open"), REAL(open64)(path, flags, mode));
+}
+
+int mkdir(const char *path, mode_t mode) {
+    return OR_FULL(fails("folder"), REAL(mkdir)(path, mode));
 }
 
 ssize_t write(int fd, const void *bytes, size_t len) {
