@@ -2,11 +2,13 @@
 //! this one.
 
 use std::ffi::OsString;
-use std::io;
+use std::hash::RandomState;
+use std::io::{self, Write as _};
+use std::panic;
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgMatches, Args as _, CommandFactory as _, FromArgMatches as _, Parser, ValueEnum};
 use perfx_passes::{PassCommand, PassSpec, REGISTRY};
@@ -271,23 +273,26 @@ impl Program {
         };
         let args = self.as_overview(args);
         early_color(&args).apply();
-        if let Some(code) = first_page(&args) {
-            return code;
+        if let Some((written, code)) = first_page(&args) {
+            return after_text(written, code);
+        }
+        if !has_random_numbers() {
+            return fail(&anyhow!(
+                "the system has no random numbers: neither getrandom(2) nor /dev/urandom works"
+            ));
         }
         signals::survive_file_size_limit();
         let (color, ready) = match self.parse(&args) {
             Ok(parsed) => parsed,
             Err(error) => {
-                // Help and version arrive as errors, too; a closed pipe is not a failure.
-                #[expect(clippy::let_underscore_must_use, reason = "a closed pipe is not a failure")]
-                let _ = error.print();
-                return error.exit_code().try_into().unwrap_or(2);
+                // Help and version arrive as errors, too.
+                return after_text(error.print(), error.exit_code().try_into().unwrap_or(2));
             }
         };
         color.apply();
         signals::watch();
         match ready(self) {
-            Ok(code) => code,
+            Ok(code) => after_text(Ok(()), code),
             Err(error) => match closed_pipe(&error) {
                 Some(ClosedPipe::Text) => 0,
                 Some(ClosedPipe::Recording) => signals::die_of_closed_pipe(),
@@ -467,6 +472,26 @@ fn as_perf_inject(mut args: Vec<OsString>) -> Result<Vec<OsString>> {
     }
     let words = from_perf(args.drain(..).skip(1))?;
     Ok(["perfx", "inject", "--like-perf"].into_iter().map(OsString::from).chain(words).collect())
+}
+
+/// The exit code after text for standard output, of which the last line may not be written yet, or after a wrong command
+/// line, which is 2 whether its message can be written or not. A closed pipe is not a failure.
+fn after_text(written: io::Result<()>, code: u8) -> u8 {
+    match written.and_then(|()| io::stdout().flush()) {
+        Err(error) if code != 2 && error.kind() != io::ErrorKind::BrokenPipe => {
+            fail(&anyhow::Error::new(error).context("standard output"))
+        }
+        _ => code,
+    }
+}
+
+/// Checks that the standard library can make hash tables; without random numbers, it panics.
+fn has_random_numbers() -> bool {
+    let hook = panic::take_hook();
+    panic::set_hook(Box::new(|_| {}));
+    let made = panic::catch_unwind(RandomState::new);
+    panic::set_hook(hook);
+    made.is_ok()
 }
 
 /// Says why the command failed; returns its exit code.

@@ -23,18 +23,11 @@ const MORE: [(&str, &str); 4] = [
 ];
 
 /// Prints the page if the command line asks for it, and returns the exit code.
-pub(crate) fn first_page(args: &[OsString]) -> Option<u8> {
+pub(crate) fn first_page(args: &[OsString]) -> Option<(io::Result<()>, u8)> {
     match args {
-        [] | [_] => Some(print(&mut anstream::stderr(), 2)),
-        [_, flag] if flag == "-h" => Some(print(&mut anstream::stdout(), 0)),
+        [] | [_] => Some((write(&mut anstream::stderr()), 2)),
+        [_, flag] if flag == "-h" => Some((write(&mut anstream::stdout()), 0)),
         _ => None,
-    }
-}
-
-fn print(to: &mut dyn Write, code: u8) -> u8 {
-    match write(to) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => 1,
-        _ => code,
     }
 }
 

@@ -18,7 +18,7 @@ use perfx_pipeline::{Level, Report, counted};
 use self::display::Display;
 use self::seen::{Figures, Seen};
 use crate::args::Usage;
-use crate::io::signals::survive_interrupt;
+use crate::io::signals::{start, survive_interrupt};
 use crate::io::source::temp_files;
 use crate::io::target::stdout;
 use crate::term::report::{VerbosityArgs, message};
@@ -28,7 +28,8 @@ use crate::term::units::size;
 ///
 /// Between two programs, it passes the stream on unchanged. With a command, it runs perf record and
 /// follows the file or directory that perf writes; the exit code is then that of the command, or 128
-/// and the number of the signal that ended it.
+/// and the number of the signal that ended it. A signal that perfx gets, such as SIGTERM, goes to the
+/// command.
 ///
 /// The figures are shown once a second if standard error is a terminal, and the totals at the end.
 /// The kernel reports losses late, so they may show up only at the end.
@@ -58,10 +59,12 @@ Exit codes:
 impl Watch {
     pub(crate) fn run(&self) -> Result<u8> {
         let seen = Seen::default();
-        // Ctrl-C ends perf record; what it still writes must arrive.
-        survive_interrupt();
         let (report, code) = match &self.command[..] {
-            [] => (self.pass_on(&seen)?, None),
+            [] => {
+                // Ctrl-C also ends perf record; what it still writes must arrive.
+                survive_interrupt();
+                (self.pass_on(&seen)?, None)
+            }
             [program, options @ ..] => {
                 let (report, status) = self.follow(&seen, Command::new(program).args(options))?;
                 (report, Some(exit_code(status)))
@@ -109,7 +112,7 @@ impl Watch {
     /// Runs the command, and follows the recording that it writes.
     fn follow(&self, seen: &Seen, command: &mut Command) -> Result<(Report, ExitStatus)> {
         let name = command.get_program().to_string_lossy().into_owned();
-        let mut child = command.spawn().with_context(|| format!("can't run {name}"))?;
+        let mut child = start(command).with_context(|| format!("can't run {name}"))?;
         let display = self.display(seen);
         let (status, found) = follow::until_exit(&mut child, seen)?;
         drop(display);

@@ -1038,7 +1038,31 @@ fn a_command_of_perf_gets_no_tip_to_an_unrelated_one() {
 #[test]
 fn text_that_cannot_be_written_to_standard_output_is_an_error_that_names_it() {
     let folder = place();
-    for line in ["doctor", "doctor --json", "doctor --list", "du --json", "info", "stats", "dump", "passes"] {
+    for line in [
+        "doctor",
+        "doctor --json",
+        "doctor --list",
+        "du --json",
+        "info",
+        "info --json",
+        "stats",
+        "stats --json",
+        "dump",
+        "passes",
+        "passes --json",
+        "completion bash",
+        "list events",
+        "list events --json",
+        "view",
+        "perf.data",
+        "--help",
+        "-h",
+        "--version",
+        "help",
+        "help inject",
+        "inject --help",
+        "inject -h",
+    ] {
         let full = File::options().write(true).open("/dev/full").unwrap();
         let mut command = perfx_command();
         command.current_dir(folder.path()).args(line.split(' ')).stdin(Stdio::null());

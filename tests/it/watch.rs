@@ -2,9 +2,12 @@
 
 use std::fs;
 use std::io::{Read as _, Write as _};
+use std::path::Path;
 use std::process::Stdio;
+use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value as Json;
 
 use crate::args;
@@ -141,7 +144,32 @@ fn what_perf_records_is_counted_as_stats_counts_it() {
 #[test]
 fn a_torn_stream_is_told() {
     let bytes = Fixture::new("recorded/pipe.p61.data").bytes();
-    let ran = perfx_with(Stdin::Pipe(&bytes[..bytes.len() - 5]), ["watch"]);
-    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
-    assert!(ran.stderr.contains("ends inside a record"), "{}", ran.stderr);
+    // An AUXTRACE record right behind the header, with 8 bytes of its 1000 of data.
+    let auxtrace =
+        [&bytes[..16], &[71, 0, 0, 0, 0, 0, 48, 0], &[0xe8, 3, 0, 0, 0, 0, 0, 0], &[0; 40]].concat();
+    for torn in [&bytes[..bytes.len() - 5], &bytes[..100], &auxtrace] {
+        let ran = perfx_with(Stdin::Pipe(torn), ["watch"]);
+        assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+        assert!(ran.stderr.contains("ends inside a record"), "{}", ran.stderr);
+    }
+}
+
+/// perfx ended by itself, and the command went on.
+#[test]
+fn a_signal_ends_the_command_and_then_perfx() {
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let folder = temp();
+        let mut command = perfx_command();
+        command.args(["watch", "--", "sh", "-c", "echo $$ > new; mv new pid; exec sleep 60"]);
+        let mut watch = command.current_dir(folder.path()).stderr(Stdio::null()).spawn().unwrap();
+        let pid = loop {
+            match fs::read_to_string(folder.path().join("pid")) {
+                Ok(pid) => break pid,
+                Err(_) => thread::sleep(Duration::from_millis(5)),
+            }
+        };
+        kill_process(Pid::from_child(&watch), signal).unwrap();
+        assert_eq!(watch.wait().unwrap().code(), Some(128 + signal.as_raw()));
+        assert!(!Path::new("/proc").join(pid.trim()).exists());
+    }
 }

@@ -18,6 +18,7 @@ use perfx_format::write::pipe_front;
 use rustix::fs::OFlags;
 
 use super::seen::Seen;
+use crate::io::signals::try_wait;
 use crate::io::source::{identity, temp_files};
 use crate::io::target::is_recording;
 
@@ -48,7 +49,7 @@ pub(super) fn until_exit(child: &mut Child, seen: &Seen) -> Result<(ExitStatus, 
     let ended = Arc::new(AtomicBool::new(false));
     let (mut known, mut threads, mut found) = (HashSet::new(), Vec::new(), Vec::new());
     let status = loop {
-        let status = child.try_wait().context("can't wait for the command")?;
+        let status = try_wait(child).context("can't wait for the command")?;
         for path in written_by(child.id()) {
             let Ok(file) = File::open(&path) else { continue };
             let Ok(metadata) = file.metadata() else { continue };

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Result;
 use perfx_format::event_name::event_names;
+use perfx_format::header::Severity;
 use perfx_format::read::Recording;
 use perfx_look::LiveCount;
 
@@ -36,6 +37,8 @@ impl Seen {
     /// Counts the records of a stream until it ends.
     pub(super) fn count(&self, mut recording: Recording) -> Result<()> {
         self.name_events(&recording);
+        let is_torn = recording.faults.iter().any(|fault| fault.severity >= Severity::Loss);
+        self.update(|figures| figures.count.torn |= is_torn);
         recording = recording.live();
         for batch in recording.decompressed() {
             let mut count = LiveCount::default();
