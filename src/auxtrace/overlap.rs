@@ -1,32 +1,54 @@
 //! Snapshots of a ring buffer overlap, and so do the traces in samples: finds what one of Intel PT has that the one before
 //! it had already.
 
-use perfx_format::intel_pt::psbs;
+use perfx_format::Bytes;
+use perfx_format::intel_pt::{Psb, psbs};
 
 /// Whoever writes AUX data fills it up to a multiple of 8 bytes, with zeros.
 const MOST_PADDING: usize = 7;
 
-/// How many bytes at the beginning of `next` are those of `before`, up to its end. `None` if data is lost between them.
-///
-/// The last point of synchronization (PSB) of `before` tells. If it is not in `next`, it has been overwritten, and all
-/// that was in front of it: then `next` has nothing of `before` that can be decoded.
-pub(crate) fn overlap(before: &[u8], next: &[u8]) -> Option<usize> {
-    let last = psbs(before).filter(|psb| psb.tsc.is_some()).last()?;
-    let tail = &before[last.at..];
-    let padding = tail.iter().rev().take(MOST_PADDING).take_while(|byte| **byte == 0).count();
-    let tail = &tail[..tail.len() - padding];
-    let same = psbs(next).find(|psb| psb.tsc == last.tsc)?;
-    if !next[same.at..].starts_with(tail) {
-        return None;
+/// The end of a snapshot, from its last point of synchronization (PSB) on. It is found only once, however many snapshots
+/// are compared with it.
+#[derive(Debug)]
+pub(crate) struct Ending {
+    psb: Psb,
+    tail: Bytes,
+    /// How many of the zeros at the end may be padding.
+    padding: usize,
+}
+
+impl Ending {
+    /// That of a snapshot; `None` if it has no PSB with a time.
+    pub(crate) fn of(snapshot: &Bytes) -> Option<Ending> {
+        let psb = psbs(snapshot).filter(|psb| psb.tsc.is_some()).last()?;
+        let tail = snapshot.slice(psb.at..snapshot.len());
+        let padding = tail.iter().rev().take(MOST_PADDING).take_while(|byte| **byte == 0).count();
+        Some(Ending { psb, tail, padding })
     }
-    // Zeros at the end of a packet look like padding.
-    let end = same.at + tail.len();
-    Some(end + next[end..].iter().take(padding).take_while(|byte| **byte == 0).count())
+
+    /// How many bytes at the beginning of `next` are known, up to this end. `None` if data is lost between them.
+    ///
+    /// If the PSB is not in `next`, it has been overwritten, and all that was before it: then nothing in `next` that can
+    /// be decoded is known.
+    pub(crate) fn overlap(&self, next: &[u8]) -> Option<usize> {
+        let same = psbs(next).find(|psb| psb.tsc == self.psb.tsc)?;
+        let tail = &self.tail[..self.tail.len() - self.padding];
+        if !next[same.at..].starts_with(tail) {
+            return None;
+        }
+        // Zeros at the end of a packet look like padding.
+        let end = same.at + tail.len();
+        Some(end + next[end..].iter().take(self.padding).take_while(|byte| **byte == 0).count())
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn overlap(before: &[u8], next: &[u8]) -> Option<usize> {
+        Ending::of(&before.to_vec().into())?.overlap(next)
+    }
 
     fn psb(time: u8) -> Vec<u8> {
         [&[2, 0x82].repeat(8)[..], &[0x19, time, 0, 0, 0, 0, 0, 0, 2, 0x23]].concat()

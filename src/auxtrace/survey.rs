@@ -10,9 +10,7 @@ use perfx_format::record::cpumode::KERNEL_START;
 use perfx_format::record::id_index::{ANY, IdEntry, IdIndex};
 use perfx_format::record::ksymbol::TextPoke;
 use perfx_format::record::pt_info::PtInfo;
-use perfx_format::{
-    Bytes, Event, Kinds, Layout, Layouts, Origin, Record, RecordType, named_pid, sample_type as st,
-};
+use perfx_format::{Event, Kinds, Layout, Layouts, Origin, Record, RecordType, named_pid, sample_type as st};
 use perfx_model::address_space::{AddressSpaces, Changes, Dso, Machine, Mapping};
 use perfx_model::guests::Guests;
 use perfx_model::spe::TaskChange;
@@ -24,7 +22,7 @@ use crate::coresight::{CoreSight, Written};
 use crate::intel_pt::IntelPt;
 use crate::kept::{AuxData, Kept, Place};
 use crate::mappings::Mappings;
-use crate::overlap::overlap;
+use crate::overlap::Ending;
 use crate::running::{Running, Task, Vcpu};
 use crate::sampled::Sampled;
 use crate::sched_switch::SchedSwitch;
@@ -297,13 +295,15 @@ impl Survey {
         let clock = Clock { conv: tracer.info.conv };
         let mut ran = running.done(&clock);
         let (mut buffers, mut numbers, mut unreadable) = (Vec::new(), HashMap::new(), 0);
-        // Where the data of each buffer ends so far, and the last piece of it.
-        let mut ends: Vec<(u64, Bytes)> = Vec::new();
+        // Pieces of a buffer may overlap, or each follows the one before.
+        let may_overlap = info.is_snapshot || sampled.is_expected();
+        // Where the data of each buffer ends so far, and how the last piece of it ends.
+        let mut ends: Vec<(u64, Option<Ending>)> = Vec::new();
         for (Auxtrace { size, offset, idx, tid, cpu, .. }, place) in chunks {
             let number = *numbers.entry((idx, cpu, tid)).or_insert_with(|| {
                 let switches = ran.switches(cpu, tid);
                 buffers.push(Buffer { cpu, tid, traces: Vec::new(), switches });
-                ends.push((0, Bytes::default()));
+                ends.push((0, None));
                 buffers.len() - 1
             });
             let data = stored.get(place, size);
@@ -314,8 +314,10 @@ impl Survey {
             let traces = &mut buffers[number].traces;
             let (end, before) = &ends[number];
             // The bytes that are known already, if it follows on what is before.
-            let may_overlap = info.is_snapshot || sampled.is_expected();
-            let known = if may_overlap { overlap(before, &data) } else { (*end == offset).then_some(0) };
+            let known = match may_overlap {
+                true => before.as_ref().and_then(|before| before.overlap(&data)),
+                false => (*end == offset).then_some(0),
+            };
             match (traces.last_mut(), known) {
                 // Nothing is new.
                 (Some(_), Some(known)) if known == data.len() && may_overlap => continue,
@@ -327,7 +329,8 @@ impl Survey {
                 },
                 (None, _) | (_, None) => traces.push(vec![data.clone()]),
             }
-            ends[number] = (offset.wrapping_add(size), data);
+            let ending = if may_overlap { Ending::of(&data) } else { None };
+            ends[number] = (offset.wrapping_add(size), ending);
         }
         mappings.spaces = AddressSpaces::new(changes);
         let (tasks, repeated) = (ran.tasks, 0);

@@ -145,8 +145,17 @@ impl Chunks {
         times().min().zip(times().max())
     }
 
+    /// Puts both lists in the order of the AUX stream. The end and the time of each AUX record become the latest up to
+    /// it, so that they are searched for in logarithmic time.
     pub(crate) fn sorted(mut self) -> Chunks {
-        self.buffers.values_mut().for_each(|written| written.sort_by_key(|written| written.time));
+        for written in self.buffers.values_mut() {
+            written.sort_by_key(|written| (written.start, written.end));
+            let mut before = (0, 0);
+            for Written { end, time, .. } in written {
+                (*end, *time) = ((*end).max(before.0), (*time).max(before.1));
+                before = (*end, *time);
+            }
+        }
         self.synced.values_mut().for_each(|synced| synced.sort_by_key(|synced| synced.offset));
         self
     }
@@ -210,10 +219,10 @@ impl Chunks {
     fn may_meet(&self, auxtrace: &Auxtrace, windows: &Windows) -> bool {
         let Some(written) = self.buffers.get(&Buffer::of(auxtrace)) else { return true };
         let (start, end) = (auxtrace.offset, auxtrace.offset.saturating_add(auxtrace.size));
-        let before = written.iter().filter(|written| written.end <= start).map(|written| written.time).max();
-        let inside = |written: &&Written| written.start < end && written.end > start;
-        let until = written.iter().filter(inside).map(|written| written.time).max();
-        until.is_none_or(|until| windows.meet(before.unwrap_or(0), until))
+        let ended = written.partition_point(|written| written.end <= start);
+        let begun = written.partition_point(|written| written.start < end);
+        let latest = |count: usize| written[..count].last().map_or(0, |written| written.time);
+        begun <= ended || windows.meet(latest(ended), latest(begun))
     }
 
     /// The ranges of Intel PT between two PSB packets that are kept; `None` if the buffer has no times.
@@ -229,7 +238,7 @@ impl Chunks {
         let next = synced.partition_point(|synced| synced.offset < auxtrace.offset);
         // The data before the first packet belongs to the last one of an earlier chunk.
         let before = next.checked_sub(1).and_then(|before| synced.get(before));
-        let behind = synced[next..].iter().find(|synced| synced.offset > auxtrace.offset);
+        let behind = synced.get(synced.partition_point(|synced| synced.offset <= auxtrace.offset));
         let first = (0, before.map_or(0, |synced| conv.time(synced.last)));
         let last = (data.len(), behind.map_or(u64::MAX, |synced| conv.time(synced.first)));
         let inside = psbs(data).filter_map(|psb| Some((psb.at, conv.time(psb.near(auxtrace.reference)?))));

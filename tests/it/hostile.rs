@@ -91,9 +91,9 @@ fn with_stacks(folder: &Path, section: (&str, Vec<u8>), places: impl Iterator<It
     });
 }
 
-/// A recording of a program that begins with this code, and of the trace of it that CPU 0 wrote: of its event `config`,
-/// its description, and the flags of the AUX record.
-fn with_trace(folder: &Path, code: &[u8], (config, info, flags): (u64, &[u64], u64), trace: &[u8]) {
+/// A recording of a program that begins with this code, and of the traces of it that CPU 0 wrote: of its event `config`,
+/// its description, and the flags of the AUX records.
+fn with_traces(folder: &Path, code: &[u8], (config, info, flags): (u64, &[u64], u64), traces: &[&[u8]]) {
     let mut traced = Attr::default();
     (traced.type_, traced.config, traced.sample_period) = (8, config, 1);
     (traced.sample_type, traced.flags) = (PLAIN | st::IDENTIFIER, 1 << 18);
@@ -106,26 +106,33 @@ fn with_trace(folder: &Path, code: &[u8], (config, info, flags): (u64, &[u64], u
         let info: Vec<u8> = info.iter().flat_map(|word| word.to_le_bytes()).collect();
         maker.writer.write_parts(T::AUXTRACE_INFO, 0, &[&info]).unwrap();
         maker.put(T::ITRACE_START, 0, 1, &[&[1, 0, 0, 0, 1, 0, 0, 0]]);
-        let mut trace = trace.to_vec();
-        trace.resize(trace.len().next_multiple_of(8), 0);
-        let size = trace.len() as u64;
-        let aux = [0, size, flags].map(u64::to_le_bytes);
-        maker.put(T::AUX, 0, 1, &[aux.as_flattened()]);
-        let words = [size, 0, 0x1234, 1 << 32, 0xffff_ffff].map(u64::to_le_bytes);
-        let head = [&71_u32.to_le_bytes()[..], &[0, 0, 48, 0], words.as_flattened()].concat();
-        maker.writer.write(&[head, trace].concat()).unwrap();
+        let mut offset = 0;
+        for trace in traces {
+            let mut trace = trace.to_vec();
+            trace.resize(trace.len().next_multiple_of(8), 0);
+            let size = trace.len() as u64;
+            let aux = [offset, size, flags].map(u64::to_le_bytes);
+            maker.put(T::AUX, 0, 1, &[aux.as_flattened()]);
+            let words = [size, offset, 0x1234, 1 << 32, 0xffff_ffff].map(u64::to_le_bytes);
+            let head = [&71_u32.to_le_bytes()[..], &[0, 0, 48, 0], words.as_flattened()].concat();
+            maker.writer.write(&[head, trace].concat()).unwrap();
+            offset += size;
+        }
     });
 }
 
-/// A recording of Intel PT, with these packets behind the first address, which is that of the code.
-fn with_pt(folder: &Path, code: &[u8], packets: &[u8]) {
-    let info = [1, 8, 0, 1, 0, 1, 0x400, 0x800, 0, 0, 0, 0x200, 0x3c000, 0, 0, 2, 0x20, 0];
+/// A recording of Intel PT, with these packets behind the first address, which is that of the code; with snapshots, they
+/// are those of the first.
+fn with_pt(folder: &Path, code: &[u8], packets: &[u8], snapshots: Option<&[&[u8]]>) {
+    let is_snapshot = snapshots.is_some().into();
+    let info = [1, 8, 0, 1, 0, 1, 0x400, 0x800, 0, is_snapshot, 0, 0x200, 0x3c000, 0, 0, 2, 0x20, 0];
     // PSB, TSC, the end of PSB, and the begin of tracing.
     let front =
         [&[2, 0x82].repeat(8)[..], &[0x19], &2_000_000_u64.to_le_bytes()[..7], &[2, 0x23, 0x71]].concat();
     let trace = [&front, &CODE.to_le_bytes()[..6], packets].concat();
     // Times and branches.
-    with_trace(folder, code, (0x2401, &info, 0), &trace);
+    let traces = [&[&trace[..]], snapshots.unwrap_or_default()].concat();
+    with_traces(folder, code, (0x2401, &info, 0), &traces);
 }
 
 /// A recording of an ETMv4 of CoreSight without frames, with these packets behind the first address.
@@ -137,7 +144,7 @@ fn with_etm(folder: &Path, code: &[u8], packets: &[u8]) {
     let address = [&[0x85][..], &place, &(CODE >> 16).to_le_bytes()[..6], &[0x30]].concat();
     let trace = [&[0; 11][..], &[0x80, 1, 1, 0, 4], &address, packets].concat();
     // Times, and PERF_AUX_FLAG_CORESIGHT_FORMAT_RAW.
-    with_trace(folder, code, (1 << 28, &info, 0x100), &trace);
+    with_traces(folder, code, (1 << 28, &info, 0x100), &[&trace]);
 }
 
 /// A TIP packet to an offset of the code.
@@ -146,7 +153,7 @@ fn jump(offset: u64) -> Vec<u8> {
 }
 
 /// The families of programs.
-pub(crate) const OF_PROGRAMS: [Family; 12] = [
+pub(crate) const OF_PROGRAMS: [Family; 13] = [
     ("ranges that inlined calls share", 1000, |folder, n| with_dwarf(folder, &shared_ranges(n), n)),
     ("lines that units share", 500, |folder, n| with_dwarf(folder, &shared_lines(n), n)),
     ("calls nested in each other", 2000, |folder, n| with_dwarf(folder, &nested(n), 3)),
@@ -186,15 +193,19 @@ pub(crate) const OF_PROGRAMS: [Family; 12] = [
     ("traced code that never branches", 200, |folder, n| {
         let code = [&[0x90; 4000][..], &[0xff, 0xe0]].concat();
         let packets: Vec<u8> = (0..n).flat_map(|number| jump(number * 7919 % 4000)).collect();
-        with_pt(folder, &code, &packets);
+        with_pt(folder, &code, &packets, None);
     }),
     ("traced jumps without a packet", 100, |folder, n| {
         let code = [&[0xeb, 0].repeat(1000)[..], &[0xff, 0xe0]].concat();
         let packets: Vec<u8> = (0..n).flat_map(|number| jump(2 * (number * 7919 % 1000))).collect();
-        with_pt(folder, &code, &packets);
+        with_pt(folder, &code, &packets, None);
     }),
     ("a traced jump to itself", 4000, |folder, n| {
-        with_pt(folder, &[0xeb, 0xfe], &[0xfc].repeat(n as usize));
+        with_pt(folder, &[0xeb, 0xfe], &[0xfc].repeat(n as usize), None);
+    }),
+    ("snapshots that are in a large one", 3000, |folder, n| {
+        let packets = [0].repeat(200 * n as usize);
+        with_pt(folder, &[0xeb, 0xfe], &packets, Some(&vec![&[0; 8][..]; n as usize]));
     }),
     ("a traced branch to itself of CoreSight", 4000, |folder, n| {
         // 24 branches in each byte.
