@@ -232,7 +232,7 @@ impl Narrow {
         let chain = callchain(record, layout).into_iter().flat_map(|chain| chain.iter().collect::<Vec<_>>());
         let mut chain: Vec<u64> = chain.collect();
         chain.truncate(chain.len().saturating_sub(2));
-        let sample = Sample::parse(record, layout)?;
+        let sample = Sample::parse_known(record, layout)?;
         Ok(Some(with_callchain(record, layout, &sample, &chain, UserParts::Kept)?))
     }
 }

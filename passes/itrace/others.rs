@@ -40,7 +40,7 @@ pub(super) fn extended(
     found: Option<History>,
 ) -> Result<(Vec<u8>, bool)> {
     let lacks = |part| parts & part & !layout.sample_type != 0;
-    let sample = Sample::parse(record, layout)?;
+    let sample = Sample::parse_known(record, layout)?;
     let ip = sample.ip.unwrap_or(0);
     let History { branches, mut chain } = found.unwrap_or_default();
     if chain.is_empty() {

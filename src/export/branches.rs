@@ -695,7 +695,7 @@ impl Worker<'_> {
     }
 
     fn sample(&mut self, sample: &Record<'_>, layout: &Layout, layouts: &Layouts) {
-        let Ok(parsed) = Sample::parse(sample, layout) else {
+        let Ok(parsed) = Sample::parse_known(sample, layout) else {
             self.part.losses.short += 1;
             return;
         };

@@ -15,6 +15,8 @@ pub(crate) struct Losses {
     pub(crate) short: u64,
     /// The same, but only what they lack is left out.
     pub(crate) partial: u64,
+    /// Samples with registers of an unknown ABI: what follows those is left out.
+    pub(crate) cut: u64,
     /// Samples whose chain does not fit into them.
     pub(crate) torn: u64,
     /// Chains whose user part is not in the recording.
@@ -27,6 +29,7 @@ impl AddAssign for Losses {
         self.counters += other.counters;
         self.short += other.short;
         self.partial += other.partial;
+        self.cut += other.cut;
         self.torn += other.torn;
         self.incomplete += other.incomplete;
     }
@@ -56,6 +59,11 @@ impl Losses {
         say(Level::Loss, self.short, short, left_out);
         let partial = ["sample is shorter than its parts", "samples are shorter than their parts"];
         say(Level::Loss, self.partial, partial, "and only partly read");
+        let cut = [
+            "sample has registers of an unknown ABI and is",
+            "samples have registers of an unknown ABI and are",
+        ];
+        say(Level::Loss, self.cut, cut, "only read up to these");
         let torn = [
             "call chain does not fit into its sample; only the address",
             "call chains do not fit into their samples; only the addresses",

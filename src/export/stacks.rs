@@ -338,8 +338,11 @@ impl Label {
             false => Machine::Host,
         };
         let comm = |tid| facts.tasks.name(machine, tid, time).into_owned().into();
-        let cgroup = || match Sample::parse(sample, layout) {
-            Ok(sample) => facts.cgroups.get(&sample.cgroup?).cloned(),
+        let cgroup = || match Sample::parse_known(sample, layout) {
+            Ok(sample) => {
+                losses.cut += u64::from(sample.is_cut);
+                facts.cgroups.get(&sample.cgroup?).cloned()
+            }
             Err(_) => {
                 losses.partial += 1;
                 None

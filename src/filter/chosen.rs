@@ -58,7 +58,7 @@ impl ChosenSamples {
         let layout = layouts.layout_of(record);
         // A group's counters are named by their ids, so readers need all events of the group.
         if let Some(layout) = layout.filter(|layout| layout.sample_type & sample_type::READ != 0)
-            && let Some(read) = Sample::parse(record, layout).ok().and_then(|sample| sample.read)
+            && let Some(read) = Sample::parse_known(record, layout).ok().and_then(|sample| sample.read)
         {
             read.counts().for_each(|count| self.of_event(count.id.and_then(|id| layouts.event_of_id(id))));
         }

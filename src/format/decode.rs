@@ -70,7 +70,7 @@ use crate::{
 /// | `compressed-size` | a piece of a zstd stream is empty or larger than its record |
 /// | `cpu-map-range` | the last CPU is before the first |
 /// | `stack-size` | the used part of a user stack is larger than the stack |
-/// | `regs-abi` | above 2 |
+/// | `regs-abi` | above 2: the parts from these registers on can't be read |
 /// | `read-group-empty` | a group of counters without counters |
 /// | `branch-index-missing` | `branch_sample_type` asks for `hw_idx`, but the branch stack has none |
 /// | `branch-counters-missing` | this branch stack has no counters, but an event of its group asks for them, so the newest perf expects them |
@@ -92,8 +92,8 @@ pub fn issues(record: &Record<'_>, layouts: &Layouts) -> Vec<Issue> {
     let (layout, lost) = layout_of(record, layouts);
     let mut odd = Vec::new();
     if let Some(layout) = layout.filter(|layout| !layout.is_all_of(record)) {
-        let (sample, short) = Sample::read(record, layout);
-        sample_issues(record, layouts, layout, &sample, short, &mut odd);
+        let (sample, stop) = Sample::read(record, layout);
+        sample_issues(record, layouts, layout, &sample, stop, &mut odd);
     }
     odd.extend(lost.map(|(code, what)| Issue { code, what }));
     if !record.bytes().len().is_multiple_of(8) || record.cpumode() > 5 {

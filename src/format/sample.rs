@@ -330,7 +330,7 @@ struct BranchForm {
 /// The registers at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Regs<'a> {
-    /// 0 none, 1 of a 32-bit task, 2 of a 64-bit task.
+    /// 0 none, 1 of a 32-bit task, 2 of a 64-bit task: one of those in [`registers`].
     pub abi: u64,
     /// The recorded registers, as bits by their number on the recording machine.
     pub mask: u64,
@@ -440,36 +440,54 @@ pub struct Sample<'a> {
     pub data_page_size: Option<u64>,
     pub code_page_size: Option<u64>,
     pub aux: Option<&'a [u8]>,
-    /// Bytes after all parts; empty unless the sample does not match its attr.
+    /// Bytes after all parts; empty unless the sample does not match its attr or `is_cut`.
     pub rest: &'a [u8],
+    /// The parts from sampled registers of an unknown ABI on are not known: [`Sample::parse_known`].
+    pub is_cut: bool,
     /// How many bytes of the record follow where `regs_user` begins, and after `stack_user`.
     behind_user: [usize; 2],
 }
 
-/// A part that does not fit in its record.
+/// A part at which reading ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Short {
+pub(crate) struct Stop {
     part: &'static str,
-    /// The number of bytes or items that it states, if any.
-    says: Option<u64>,
-    left: usize,
+    why: Why,
 }
 
-impl Short {
+/// Why reading ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Why {
+    /// It does not fit in the bytes left.
+    Short(usize),
+    /// Nor do the bytes or items of this number, which it states.
+    Count(u64, usize),
+    /// Its registers are of this ABI, so that their size is not known.
+    Abi(u64),
+}
+
+impl Stop {
     /// The code of this oddity.
     pub(crate) fn code(&self) -> FaultCode {
-        if self.says.is_some() { FaultCode::CountTooLarge } else { FaultCode::TooSmall }
+        match self.why {
+            Why::Short(_) => FaultCode::TooSmall,
+            Why::Count(..) => FaultCode::CountTooLarge,
+            Why::Abi(_) => FaultCode::RegsAbi,
+        }
     }
 }
 
-impl fmt::Display for Short {
+impl fmt::Display for Stop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Short { part, says, left } = self;
-        match says {
-            Some(says) => {
-                write!(f, "`{part}` says {says}, which does not fit in the {} left", bytes_of(*left))
+        let part = self.part;
+        match self.why {
+            Why::Short(left) => write!(f, "`{part}` does not fit in the {} left", bytes_of(left)),
+            Why::Count(says, left) => {
+                write!(f, "`{part}` says {says}, which does not fit in the {} left", bytes_of(left))
             }
-            None => write!(f, "`{part}` does not fit in the {} left", bytes_of(*left)),
+            Why::Abi(abi) => {
+                write!(f, "`{part}` has abi {abi}, which is not known, so the parts from it on can't be read")
+            }
         }
     }
 }
@@ -480,21 +498,23 @@ struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    fn need<T>(&self, part: &'static str, says: Option<u64>, got: Option<T>) -> Result<T, Short> {
-        got.ok_or(Short { part, says, left: self.cursor.rest().len() })
+    fn need<T>(&self, part: &'static str, says: Option<u64>, got: Option<T>) -> Result<T, Stop> {
+        let left = self.cursor.rest().len();
+        let why = says.map_or(Why::Short(left), |says| Why::Count(says, left));
+        got.ok_or(Stop { part, why })
     }
 
-    fn u64(&mut self, part: &'static str) -> Result<u64, Short> {
+    fn u64(&mut self, part: &'static str) -> Result<u64, Stop> {
         let got = self.cursor.u64();
         self.need(part, None, got)
     }
 
     /// A u64, if `asked`.
-    fn word(&mut self, asked: bool, part: &'static str) -> Result<Option<u64>, Short> {
+    fn word(&mut self, asked: bool, part: &'static str) -> Result<Option<u64>, Stop> {
         if asked { self.u64(part).map(Some) } else { Ok(None) }
     }
 
-    fn u32s(&mut self, part: &'static str) -> Result<(u32, u32), Short> {
+    fn u32s(&mut self, part: &'static str) -> Result<(u32, u32), Stop> {
         let mut ahead = self.cursor;
         let got = ahead.u32().zip(ahead.u32());
         let got = self.need(part, None, got)?;
@@ -503,17 +523,17 @@ impl<'a> Parts<'a> {
     }
 
     /// `count` items of `size` bytes.
-    fn bytes(&mut self, part: &'static str, count: u64, size: usize) -> Result<&'a [u8], Short> {
+    fn bytes(&mut self, part: &'static str, count: u64, size: usize) -> Result<&'a [u8], Stop> {
         let length = usize::try_from(count).ok().and_then(|count| count.checked_mul(size));
         let got = length.and_then(|length| self.cursor.bytes(length));
         self.need(part, Some(count), got)
     }
 
-    fn u64s(&mut self, part: &'static str, count: u64) -> Result<U64s<'a>, Short> {
+    fn u64s(&mut self, part: &'static str, count: u64) -> Result<U64s<'a>, Stop> {
         Ok(U64s::new(self.bytes(part, count, 8)?, self.cursor.endian()))
     }
 
-    fn branches(&mut self, form: BranchForm) -> Result<Branches<'a>, Short> {
+    fn branches(&mut self, form: BranchForm) -> Result<Branches<'a>, Stop> {
         let count = self.u64("branch_stack")?;
         let hw_idx = if form.hw_idx { Some(self.u64("hw_idx")?) } else { None };
         let entries = U64s::new(self.bytes("branch_stack", count, 24)?, self.cursor.endian());
@@ -521,13 +541,22 @@ impl<'a> Parts<'a> {
         Ok(Branches { hw_idx, entries, counters })
     }
 
-    fn regs(&mut self, part: &'static str, mask: u64) -> Result<Regs<'a>, Short> {
+    fn regs(&mut self, part: &'static str, mask: u64) -> Result<Regs<'a>, Stop> {
+        let start = self.cursor;
         let abi = self.u64(part)?;
-        let count = if abi == 0 { 0 } else { u64::from(mask.count_ones()) };
+        let count = match abi {
+            registers::ABI_NONE => 0,
+            registers::ABI_32 | registers::ABI_64 => u64::from(mask.count_ones()),
+            // Those with vectors (SIMD) have more than the mask says.
+            _ => {
+                self.cursor = start;
+                return Err(Stop { part, why: Why::Abi(abi) });
+            }
+        };
         Ok(Regs { abi, mask, values: self.u64s(part, count)? })
     }
 
-    fn stack(&mut self) -> Result<Stack<'a>, Short> {
+    fn stack(&mut self) -> Result<Stack<'a>, Stop> {
         let size = self.u64("stack_user")?;
         let bytes = self.bytes("stack_user", size, 1)?;
         let dyn_size = if size == 0 { None } else { Some(self.u64("dyn_size")?) };
@@ -540,21 +569,41 @@ impl<'a> Sample<'a> {
     ///
     /// # Errors
     ///
-    /// The record is not a sample, or is shorter than its parts. If it is longer, `rest` is not empty.
+    /// The record is not a sample, is shorter than its parts, or has registers of an unknown ABI. If it is longer, `rest`
+    /// is not empty.
     pub fn parse(record: &Record<'a>, layout: &Layout) -> Result<Sample<'a>> {
+        Sample::parse_until(record, layout, |_| false)
+    }
+
+    /// The same, up to registers of an unknown ABI: then it [is cut](Sample::is_cut), and `rest` begins with them.
+    ///
+    /// # Errors
+    ///
+    /// The record is not a sample, or is shorter than its parts.
+    pub fn parse_known(record: &Record<'a>, layout: &Layout) -> Result<Sample<'a>> {
+        Sample::parse_until(record, layout, |stop| matches!(stop.why, Why::Abi(_)))
+    }
+
+    #[inline(always)]
+    fn parse_until(
+        record: &Record<'a>,
+        layout: &Layout,
+        may_stop: impl Fn(Stop) -> bool,
+    ) -> Result<Sample<'a>> {
         if record.kind() != RecordType::SAMPLE {
             return Err(record.error("this is not a sample"));
         }
         match Sample::read(record, layout) {
             (sample, None) => Ok(sample),
-            (_, Some(short)) => Err(record.error(short.to_string()).damaged()),
+            (sample, Some(stop)) if may_stop(stop) => Ok(Sample { is_cut: true, ..sample }),
+            (_, Some(stop)) => Err(record.error(stop.to_string()).damaged()),
         }
     }
 
-    /// Reads the parts up to the first one that does not fit, and returns that one; `rest` begins where
+    /// Reads the parts up to the first one that can't be read, and returns that one; `rest` begins where
     /// reading ended. Inlined, because a sample is expensive to move.
     #[inline(always)]
-    pub(crate) fn read(record: &Record<'a>, layout: &Layout) -> (Sample<'a>, Option<Short>) {
+    pub(crate) fn read(record: &Record<'a>, layout: &Layout) -> (Sample<'a>, Option<Stop>) {
         let mut sample = Sample::default();
         let mut parts = Parts { cursor: record.cursor() };
         let fixed = sample.fixed(&mut parts, layout);
@@ -563,7 +612,7 @@ impl<'a> Sample<'a> {
         (sample, done.err())
     }
 
-    fn fixed(&mut self, parts: &mut Parts<'a>, layout: &Layout) -> Result<(), Short> {
+    fn fixed(&mut self, parts: &mut Parts<'a>, layout: &Layout) -> Result<(), Stop> {
         let has = |bit| layout.sample_type & bit != 0;
         self.identifier = parts.word(has(st::IDENTIFIER), "identifier")?;
         self.ip = parts.word(has(st::IP), "ip")?;
@@ -577,7 +626,7 @@ impl<'a> Sample<'a> {
         Ok(())
     }
 
-    fn variable(&mut self, parts: &mut Parts<'a>, layout: &Layout) -> Result<(), Short> {
+    fn variable(&mut self, parts: &mut Parts<'a>, layout: &Layout) -> Result<(), Stop> {
         let has = |bit| layout.sample_type & bit != 0;
         if has(st::READ) {
             let read = Read::take(&mut parts.cursor, layout.read_format);
@@ -603,7 +652,7 @@ impl<'a> Sample<'a> {
     /// no branches, and writes counters if any event of the group asked for them; perf always writes `hw_idx`
     /// in samples of its own. So the right form is the one that uses up the record exactly; the attr's own
     /// form is tried first, and used if none fits.
-    fn branches_and_behind(&mut self, parts: &mut Parts<'a>, layout: &Layout) -> Result<(), Short> {
+    fn branches_and_behind(&mut self, parts: &mut Parts<'a>, layout: &Layout) -> Result<(), Stop> {
         let literal = BranchForm {
             hw_idx: layout.branch_sample_type & 1 << 17 != 0,
             counters: layout.branch_sample_type & 1 << 19 != 0,
@@ -629,7 +678,7 @@ impl<'a> Sample<'a> {
         attempt(self, literal).map(drop)
     }
 
-    fn behind_branches(&mut self, parts: &mut Parts<'a>, layout: &Layout) -> Result<(), Short> {
+    fn behind_branches(&mut self, parts: &mut Parts<'a>, layout: &Layout) -> Result<(), Stop> {
         let has = |bit| layout.sample_type & bit != 0;
         self.behind_user[0] = parts.cursor.rest().len();
         if has(st::REGS_USER) {
@@ -782,6 +831,19 @@ pub(crate) fn branches_range(record: &Record<'_>, layout: &Layout) -> Result<Opt
     Ok(Some(end.saturating_sub(branches.words().bytes().len())..end))
 }
 
+/// The parts that follow the user stack.
+const BEHIND_USER: u64 = st::WEIGHT
+    | st::WEIGHT_STRUCT
+    | st::DATA_SRC
+    | st::TRANSACTION
+    | st::REGS_INTR
+    | st::PHYS_ADDR
+    | st::CGROUP
+    | st::DATA_PAGE_SIZE
+    | st::CODE_PAGE_SIZE
+    | st::AUX
+    | st::UNNAMED;
+
 /// What becomes of the user registers and the user stack of a sample.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum UserParts {
@@ -807,6 +869,10 @@ pub fn with_callchain(
 ) -> Result<Vec<u8>> {
     let endian = record.endian();
     let body = record.body();
+    let is_known = !sample.is_cut || sample.regs_user.is_some();
+    if !is_known && user != UserParts::Kept && layout.sample_type & BEHIND_USER != 0 {
+        return Err(record.error("its registers are of an unknown ABI, so they can't be left out"));
+    }
     let [start, end] = sample.behind_user.map(|behind| body.len().saturating_sub(behind));
     let old = callchain_range(record, layout).ok_or_else(|| record.error("it has no call chain"))?;
     let mut new = Vec::with_capacity(8 * (chain.len() + 1));

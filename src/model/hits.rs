@@ -268,7 +268,7 @@ impl Hits {
             self.touch(&at, addr);
         }
         if layout.sample_type & (st::BRANCH_STACK | st::STACK_USER) != 0 {
-            let Ok(sample) = Sample::parse(record, layout) else { return };
+            let Ok(sample) = Sample::parse_known(record, layout) else { return };
             for branch in sample.branches.iter().flat_map(Branches::iter) {
                 self.touch(&at, branch.from);
                 self.touch(&at, branch.to);

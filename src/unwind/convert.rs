@@ -49,6 +49,10 @@ enum Unresolved {
     LinkedFile,
     /// It would be too long.
     TooLong,
+    /// It has only its innermost frame, because the stack is not as the unwind tables say, or there are none.
+    Broken,
+    /// Its registers are of an ABI that is not known.
+    Abi,
 }
 
 impl Unresolved {
@@ -76,6 +80,12 @@ impl Unresolved {
                 format!("{chains} may lack the caller of the innermost function, in code of {}", files())
             }
             Unresolved::TooLong => format!("{chains} cut at the most frames that a call chain may have"),
+            Unresolved::Broken => {
+                format!("{chains} with only the innermost frame: no unwind table fits the stack")
+            }
+            Unresolved::Abi => {
+                format!("{chains} with registers of an unknown ABI: only the recorded part is known")
+            }
         }
     }
 }
@@ -89,7 +99,7 @@ struct Counts {
     linked: [u64; 2],
     /// Call chains that end with the recorded part of the stack.
     cut: u64,
-    /// Call chains that end where the tables do not fit the stack.
+    /// Call chains with callers that end where the tables do not fit the stack.
     broken: u64,
     unresolved: BTreeMap<Unresolved, u64>,
     /// DSOs at whose code call chains end, because the file is missing.
@@ -132,6 +142,9 @@ impl Convert {
         layout: &Layout,
         layouts: &Layouts,
     ) -> Option<Unresolved> {
+        if sample.is_cut {
+            return Some(Unresolved::Abi);
+        }
         let regs = sample.regs_user?;
         let ip = sample.ip.filter(|_| !record.is_of_kernel());
         let Some(arch) = self.walker.shared.images.archs.of_task(regs.abi) else {
@@ -152,17 +165,18 @@ impl Convert {
         let bytes = stack.used();
         let is_cut = bytes.len() == stack.bytes.len();
         let stack = Stack { start: sp, bytes, is_cut, endian: record.endian(), word: arch.word };
-        let time = moment(record, Some(layout), layouts);
+        let (time, before) = (moment(record, Some(layout), layouts), self.chain.len());
         match self.walker.walk((space, time), arch, pc, start, stack, &mut self.chain) {
             End::Outermost => None,
             End::StackCut => {
                 self.counts.cut += 1;
                 None
             }
-            End::Broken => {
+            End::Broken if self.chain.len() - before > 1 => {
                 self.counts.broken += 1;
                 None
             }
+            End::Broken => Some(Unresolved::Broken),
             End::Missing(dso) => {
                 self.counts.files.insert(dso);
                 Some(Unresolved::File)
@@ -191,7 +205,7 @@ impl Convert {
         if !stack && !linked {
             return Ok(None);
         }
-        let sample = Sample::parse(record, layout)?;
+        let sample = Sample::parse_known(record, layout)?;
         if stack {
             self.chain_by_stack(&sample, record, layout, layouts);
         } else {
@@ -219,7 +233,7 @@ impl Convert {
         let mut has_marker = false;
         // Without a user side there is nothing to add but the marker. Nor is there to a sample that was
         // converted before.
-        let is_done = sample.regs_user.is_none_or(|regs| regs.abi == ABI_NONE);
+        let is_done = !sample.is_cut && sample.regs_user.is_none_or(|regs| regs.abi == ABI_NONE);
         for entry in sample.callchain.iter().flat_map(|chain| chain.iter()) {
             let to = if has_marker && !is_done { &mut self.recorded } else { &mut self.chain };
             to.push(entry);
@@ -242,7 +256,7 @@ impl Convert {
 
     /// Converts a sample with a user stack.
     fn convert_stack(&mut self, record: Record<'_>, layout: &Layout, out: &mut Emit<'_>) -> Result<()> {
-        let sample = Sample::parse(&record, layout)?;
+        let sample = Sample::parse_known(&record, layout)?;
         let (frames, unresolved) = self.chain_by_stack(&sample, &record, layout, out.layouts());
         if unresolved.is_some() && self.keep_unresolved {
             return out.keep(record);
@@ -296,7 +310,7 @@ impl Convert {
 
     /// Completes the call chain of a sample by its link register.
     fn insert_caller(&mut self, record: Record<'_>, layout: &Layout, out: &mut Emit<'_>) -> Result<()> {
-        let sample = Sample::parse(&record, layout)?;
+        let sample = Sample::parse_known(&record, layout)?;
         let parts =
             match self.keep_unresolved || !has_only_link_register(layout.sample_type, layout.regs_user) {
                 true => UserParts::Kept,

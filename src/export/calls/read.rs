@@ -72,7 +72,7 @@ impl<'f> Reader<'f> {
             return Ok(());
         };
         let Ok(Sample { ip: Some(from), addr: Some(to), raw: Some(raw), pid_tid, cpu, .. }) =
-            Sample::parse(record, layout)
+            Sample::parse_known(record, layout)
         else {
             self.part.losses.short += 1;
             return Ok(());

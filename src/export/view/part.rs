@@ -85,7 +85,7 @@ impl OpenSample {
         let layouts = &*self.record.layouts;
         let Some(record) = self.record.walk().next_record()? else { return Ok(()) };
         let Some(layout) = layouts.layout_of(&record) else { return Ok(()) };
-        let Ok(parts) = Sample::parse(&record, layout) else { return Ok(()) };
+        let Ok(parts) = Sample::parse_known(&record, layout) else { return Ok(()) };
         writer.write(out, Shown { record: &record, layouts, layout, parts: &parts, event, period, user })
     }
 }
@@ -206,10 +206,11 @@ impl Reader<'_> {
             losses.astray += 1;
             return Ok(0);
         };
-        let Ok(parts) = Sample::parse(sample, layout) else {
+        let Ok(parts) = Sample::parse_known(sample, layout) else {
             losses.short += 1;
             return Ok(0);
         };
+        losses.cut += u64::from(parts.is_cut);
         let cookie = parts.callchain.and_then(cookie_of);
         let waits_for = cookie.map(|cookie| (parts.pid_tid.map_or(0, |(_, tid)| tid), cookie));
         if layout.sample_type & sample_type::READ == 0 {

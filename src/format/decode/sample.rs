@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::record::reader::{Reader, any, named};
-use crate::sample::{Branch, Branches, Marker, Read, Regs, Sample, Short, U64s, Weight};
+use crate::sample::{Branch, Branches, Marker, Read, Regs, Sample, Stop, U64s, Weight};
 use crate::sample_type as st;
 use crate::value::{Fields, bytes_of, bytes_that};
 use crate::{Decoded, Endian, FaultCode, HEADER_SIZE, Issue, Layout, Layouts, Record, Value, bit_names};
@@ -25,7 +25,7 @@ const TRANSACTION: &[(u32, &str)] = &[
 
 /// Decodes the parts that the sample has.
 pub(super) fn sample<'a>(record: &Record<'a>, layouts: &Layouts, layout: &Layout) -> Decoded<'a> {
-    let (sample, short) = Sample::read(record, layout);
+    let (sample, stop) = Sample::read(record, layout);
     // Room for the usual parts.
     let mut d = Decoded { fields: Vec::with_capacity(12), ..Decoded::default() };
     let mut add = |name, value: Option<Value<'a>>| d.fields.extend(value.map(|value| (name, value)));
@@ -65,7 +65,7 @@ pub(super) fn sample<'a>(record: &Record<'a>, layouts: &Layouts, layout: &Layout
     add("data_page_size", number(sample.data_page_size));
     add("code_page_size", number(sample.code_page_size));
     add("aux", sample.aux.map(Value::Bytes));
-    sample_issues(record, layouts, layout, &sample, short, &mut d.issues);
+    sample_issues(record, layouts, layout, &sample, stop, &mut d.issues);
     d.gaps = sample_gaps(record, layout, &sample).collect();
     if !sample.rest.is_empty() {
         d.push("rest", Value::Bytes(sample.rest));
@@ -102,15 +102,10 @@ pub(super) fn sample_issues(
     layouts: &Layouts,
     layout: &Layout,
     sample: &Sample<'_>,
-    short: Option<Short>,
+    stop: Option<Stop>,
     odd: &mut Vec<Issue>,
 ) {
     let mut note = |code, what: String| odd.push(Issue { code, what });
-    for (name, regs) in [("regs_user", sample.regs_user), ("regs_intr", sample.regs_intr)] {
-        if let Some(regs) = regs.filter(|regs| regs.abi > 2) {
-            note(FaultCode::RegsAbi, format!("`{name}` has abi {}", regs.abi));
-        }
-    }
     if let Some((stack, size)) = sample.stack_user.and_then(|stack| Some((stack, stack.dyn_size?)))
         && size > stack.bytes.len() as u64
     {
@@ -138,8 +133,8 @@ pub(super) fn sample_issues(
     {
         note(FaultCode::RawShort, bytes_that(raw.len(), " is", " are") + " not the data of a tracepoint");
     }
-    match &short {
-        Some(short) => note(short.code(), short.to_string()),
+    match &stop {
+        Some(stop) => note(stop.code(), stop.to_string()),
         None if !sample.rest.is_empty() => {
             note(
                 FaultCode::Rest,

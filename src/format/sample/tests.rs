@@ -269,6 +269,23 @@ fn empty_parts() {
 }
 
 #[test]
+fn registers_of_an_unknown_abi_end_what_is_known() {
+    for endian in BOTH {
+        let mut layout = layout(st::CALLCHAIN | st::REGS_USER | st::WEIGHT);
+        layout.regs_user = 3;
+        // Registers of a 64-bit task and vectors.
+        let sample = sealed(typed(endian).u64s([1, 9, 6, 1, 2, 5]));
+        let what = "`regs_user` has abi 6, which is not known, so the parts from it on can't be read";
+        assert_eq!(error(&sample, &layout), what);
+        let known = Sample::parse_known(&view(&sample.1, endian), &layout).unwrap();
+        assert_eq!((words(known.callchain), known.is_cut), (vec![9], true));
+        assert_eq!((known.regs_user, known.weight, known.rest.len()), (None, None, 32));
+        // What is short is not known by that either.
+        assert!(Sample::parse_known(&view(&sealed(typed(endian).u64s([7, 9])).1, endian), &layout).is_err());
+    }
+}
+
+#[test]
 fn lengths_are_not_trusted() {
     let e = Endian::Little;
     let huge = |bit, length| error(&sealed(typed(e).u64s([length, 1])), &layout(bit));
