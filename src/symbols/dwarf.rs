@@ -18,10 +18,10 @@ use addr2line::gimli::{
     self, AbbreviationsCacheStrategy, DW_FORM_implicit_const, DwarfPackage, EndianSlice, Error, Reader,
     ReaderOffsetId, Result, RunTimeEndian, Section as _, SectionId,
 };
-use object::{Object as _, ObjectSection as _};
+use object::Object as _;
 use typed_arena::Arena;
 
-use crate::elf::{MOST_READ, expands_too_far};
+use crate::compressed::debug_section;
 
 /// The stack that a thread needs on which DWARF is read, bytes. Only what is used takes memory.
 pub const DWARF_STACK: usize = 32 << 20;
@@ -108,14 +108,9 @@ impl DwarfFiles {
 
     /// The contents of a section; empty if it is absent, or if it is compressed and expands too far.
     fn section<'a>(&'a self, file: &object::File<'a>, name: Option<&str>, meter: &'a Meter) -> Metered<'a> {
-        let bytes = name.and_then(|name| {
-            let packed = file.section_by_name(name)?.compressed_data().ok()?;
-            let size = packed.uncompressed_size;
-            (size <= MOST_READ && !expands_too_far(size, packed.data.len() as u64)).then_some(())?;
-            Some(match packed.decompress().ok()? {
-                Cow::Borrowed(bytes) => bytes,
-                Cow::Owned(bytes) => &**self.expanded.alloc(bytes),
-            })
+        let bytes = name.and_then(|name| debug_section(file, name)).map(|bytes| match bytes {
+            Cow::Borrowed(bytes) => bytes,
+            Cow::Owned(bytes) => &**self.expanded.alloc(bytes),
         });
         let bytes = bytes.unwrap_or_default();
         meter.most.set(meter.most.get().saturating_add(bytes.len() as u64 * READS_FOR_A_BYTE));

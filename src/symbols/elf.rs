@@ -19,22 +19,10 @@ use object::{Endianness, FileKind, ReadCache, ReadRef};
 use xz4rust::{XzDecoder, XzReader};
 
 use crate::Symbol;
+use crate::compressed::{MOST_READ, expands_too_far, old_compression};
 use crate::name::{Names, text_at};
 use crate::plt::{Stub, Tables};
 use crate::unwind::Arch;
-
-/// The most that is read of one file: enough for the tables of the largest programs, and a limit for hostile
-/// files.
-pub(crate) const MOST_READ: u64 = 1 << 30;
-
-/// How much larger than its compressed bytes a section of DWARF may be. Real ones are 2 to 10 times as large; a
-/// header may say anything.
-const MOST_PACKED: u64 = 64;
-
-/// True if a section of DWARF of this size is not to be made of so many compressed bytes.
-pub(crate) fn expands_too_far(size: u64, packed: u64) -> bool {
-    size / MOST_PACKED > packed
-}
 
 /// An ELF file.
 #[derive(Clone, Default, Debug)]
@@ -176,11 +164,20 @@ where
     let (mut expanded, mut is_sound) = (0_u64, true);
     for section in sections {
         let name = name_of(section);
-        file.has_dwarf |= name == b".debug_info" && section.sh_type(endian) != SHT_NOBITS;
-        if name.starts_with(b".debug_")
-            && let Ok(Some((header, _, packed))) = section.compression(endian, data)
-        {
-            let size: u64 = header.ch_size(endian).into();
+        let is_info = matches!(name, b".debug_info" | b".zdebug_info");
+        file.has_dwarf |= is_info && section.sh_type(endian) != SHT_NOBITS;
+        let compression = match name {
+            [b'.', b'd', b'e', b'b', b'u', b'g', b'_', ..] => section
+                .compression(endian, data)
+                .ok()
+                .flatten()
+                .map(|(header, _, packed)| (header.ch_size(endian).into(), packed)),
+            [b'.', b'z', b'd', b'e', b'b', b'u', b'g', b'_', ..] => {
+                section.data(endian, data).ok().and_then(old_compression)
+            }
+            _ => None,
+        };
+        if let Some((size, packed)) = compression {
             expanded = expanded.saturating_add(size);
             is_sound &= !expands_too_far(size, packed);
         }

@@ -5,6 +5,7 @@
 //! Which symbol covers an address is decided here, because the complete symbolizers (blazesym, wholesym,
 //! addr2line) use DWARF first and choose differently among aliases, so totals would not agree with perf's.
 
+mod compressed;
 mod debuginfod;
 mod dwarf;
 mod elf;

@@ -12,7 +12,7 @@ use object::elf::{
 use object::read::elf::{FileHeader, Rela as _, SectionHeader, Sym as _};
 use object::{Endianness, ReadCache};
 
-use crate::elf::MOST_READ;
+use crate::compressed::MOST_READ;
 use crate::name::text_at;
 
 /// For each branch in `.text` with a relocation, ascending: its address from the start of `.text` on, and the same of its

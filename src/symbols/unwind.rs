@@ -1,5 +1,5 @@
 //! What unwinding needs from an ELF file: its call frame information, and the code that returns from signal
-//! handlers. Nothing is copied, so the cost does not depend on the size of the file.
+//! handlers. Nothing is copied but compressed call frame information, so the cost does not depend on the size of the file.
 
 use std::ops::{Deref, Range};
 
@@ -10,6 +10,8 @@ use object::elf::{
 };
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 use object::{Endianness, FileKind};
+
+use crate::compressed::debug_section;
 
 /// The architecture of a file whose stacks can be unwound.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -92,7 +94,7 @@ struct Place {
 #[derive(Clone, Debug)]
 pub struct UnwindTables<B> {
     image: B,
-    /// The file with `.debug_frame`, if that is another one.
+    /// What holds `.debug_frame`, if not the file: a debug file, or the section itself, which is compressed in the file.
     debug: Option<B>,
     build_id: Option<BuildId>,
     arch: Option<Arch>,
@@ -116,8 +118,8 @@ struct Segment {
     address: u64,
 }
 
-impl<B: Deref<Target = [u8]>> UnwindTables<B> {
-    /// Reads the headers of a file.
+impl<B: Deref<Target = [u8]> + From<Vec<u8>>> UnwindTables<B> {
+    /// Reads the headers of a file, and expands `.debug_frame`.
     ///
     /// # Errors
     ///
@@ -150,7 +152,7 @@ impl<B: Deref<Target = [u8]>> UnwindTables<B> {
         let names = header.shstrndx(endian, data).ok().and_then(|index| sections.get(index as usize));
         let names = names.and_then(|section| section.data(endian, data).ok()).unwrap_or_default();
         let [mut eh_frame, mut eh_frame_hdr, mut debug_frame, mut exidx] = [None, None, None, None];
-        let [mut text, mut got] = [0, 0];
+        let ([mut text, mut got], mut is_compressed) = ([0, 0], false);
         for section in sections {
             let name = names.get(section.sh_name(endian) as usize..).unwrap_or_default();
             let address = section.sh_addr(endian).into();
@@ -161,10 +163,13 @@ impl<B: Deref<Target = [u8]>> UnwindTables<B> {
             } else if is(b".eh_frame_hdr\0") {
                 &mut eh_frame_hdr
             } else if is(b".debug_frame\0") {
+                is_compressed |= section.sh_flags(endian).contains(SHF_COMPRESSED);
                 &mut debug_frame
             } else if is(b".ARM.exidx\0") {
                 &mut exidx
             } else {
+                // Of Go before 1.19.
+                is_compressed |= is(b".zdebug_frame\0");
                 if is(b".text\0") {
                     text = address;
                 } else if is(b".got\0") {
@@ -185,9 +190,15 @@ impl<B: Deref<Target = [u8]>> UnwindTables<B> {
             .filter(|hdr: &Place| data[hdr.range.clone()].get(3).is_some_and(|&encoding| encoding != 0xff));
         let build_id = build_id::from_elf(data)?;
         let is_big_endian = endian == Endianness::Big;
+        let file = if is_compressed { object::File::parse(data).ok() } else { None };
+        let expanded = file.and_then(|file| debug_section(&file, ".debug_frame"));
+        let debug = expanded.map(|bytes| B::from(bytes.into_owned()));
+        if let Some(bytes) = &debug {
+            debug_frame = Some(Place { address: 0, range: 0..bytes.len() });
+        }
         Ok(UnwindTables {
             image,
-            debug: None,
+            debug,
             build_id,
             arch,
             is_big_endian,
@@ -261,7 +272,8 @@ impl<B: Deref<Target = [u8]>> UnwindTables<B> {
     pub fn with_debug_frame(self, debug: UnwindTables<B>) -> UnwindTables<B> {
         match debug.debug_frame {
             Some(debug_frame) => {
-                UnwindTables { debug_frame: Some(debug_frame), debug: Some(debug.image), ..self }
+                let debug = debug.debug.unwrap_or(debug.image);
+                UnwindTables { debug_frame: Some(debug_frame), debug: Some(debug), ..self }
             }
             None => self,
         }
@@ -289,4 +301,51 @@ impl<B: Deref<Target = [u8]>> UnwindTables<B> {
 
 fn section<'a, B: Deref<Target = [u8]>>(image: &'a B, place: &Place) -> Option<Section<'a>> {
     Some(Section { address: place.address, bytes: image.get(place.range.clone())? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::made::elf;
+
+    /// As zlib stores bytes without compressing them.
+    fn stored(bytes: &[u8]) -> Vec<u8> {
+        let len = bytes.len() as u16;
+        let (mut low, mut high) = (1_u32, 0_u32);
+        for &byte in bytes {
+            low = (low + u32::from(byte)) % 65521;
+            high = (high + low) % 65521;
+        }
+        let front = [&[0x78, 1, 1][..], &len.to_le_bytes(), &(!len).to_le_bytes()].concat();
+        [&front, bytes, &(high << 16 | low).to_be_bytes()].concat()
+    }
+
+    #[test]
+    fn compressed_call_frame_information_is_expanded() {
+        let bytes: Vec<u8> = (0..200).collect();
+        let read = |image: Vec<u8>| {
+            let tables = UnwindTables::new(image).unwrap();
+            (tables.debug_frame().map(|section| section.bytes.to_vec()), tables.has_frames())
+        };
+        let old = |size: u64| {
+            let section = [&b"ZLIB"[..], &size.to_be_bytes(), &stored(&bytes)].concat();
+            read(elf(&[(".zdebug_frame", section)]))
+        };
+        let new = |size: u64| {
+            // ELFCOMPRESS_ZLIB, and the alignment.
+            let section =
+                [&[1, 0, 0, 0, 0, 0, 0, 0][..], &size.to_le_bytes(), &[1, 0, 0, 0, 0, 0, 0, 0]].concat();
+            let mut image = elf(&[(".debug_frame", [&section[..], &stored(&bytes)].concat())]);
+            // SHF_COMPRESSED, in the header of the last section but one.
+            let at = image.len() - 2 * 64 + 8;
+            image[at..at + 8].copy_from_slice(&0x800_u64.to_le_bytes());
+            read(image)
+        };
+        assert_eq!(read(elf(&[(".debug_frame", bytes.clone())])), (Some(bytes.clone()), true));
+        assert_eq!((old(200), new(200)), ((Some(bytes.clone()), true), (Some(bytes.clone()), true)));
+        // A wrong size, and one that no such section has.
+        for size in [199, 201, 1 << 20, u64::MAX] {
+            assert_eq!((old(size), new(size)), ((None, false), (None, false)), "{size}");
+        }
+    }
 }
