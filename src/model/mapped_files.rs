@@ -7,6 +7,8 @@ use crate::address_space::{Hit, KERNEL, Mapping};
 pub struct MappedFiles {
     /// For each mapping, the difference between offsets in the file and addresses; wraps around.
     shifts: Vec<u64>,
+    /// For each mapping, whether code may be there.
+    code: Vec<bool>,
     /// For each DSO, the first process that has mapped it.
     pids: Vec<Option<u32>>,
 }
@@ -18,6 +20,7 @@ impl MappedFiles {
     pub fn learn(&mut self, dso: u32, mapping: Option<&Mapping<'_>>, is_kernel: bool) {
         let shift = |mapping: &Mapping<'_>| mapping.pgoff.wrapping_sub(mapping.start);
         self.shifts.push(mapping.filter(|_| !is_kernel).map_or(0, shift));
+        self.code.push(mapping.is_none_or(|mapping| mapping.is_code));
         if dso as usize == self.pids.len() {
             self.pids.push(mapping.map(|mapping| mapping.pid).filter(|&pid| pid != KERNEL));
         }
@@ -26,6 +29,11 @@ impl MappedFiles {
     /// The offset in the file of an address in a mapping.
     pub fn offset(&self, hit: Hit, address: u64) -> u64 {
         address.wrapping_add(self.shifts.get(hit.mapping as usize).copied().unwrap_or(0))
+    }
+
+    /// True if code may be in a mapping.
+    pub fn is_code(&self, hit: Hit) -> bool {
+        self.code.get(hit.mapping as usize).is_none_or(|&is_code| is_code)
     }
 
     /// The first process that has mapped a DSO; `None` for the kernel.

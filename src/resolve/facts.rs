@@ -15,7 +15,7 @@ use perfx_format::record::event_update::name_update;
 use perfx_format::record::id_index::{ANY, IdIndex};
 use perfx_format::record::ksymbol::Ksymbol;
 use perfx_format::{Endian, Event, Kinds, Layouts, Record, RecordType, named_pid, sample_type};
-use perfx_model::address_space::{AddressSpaces, Changes, Machine, Mapping, Space};
+use perfx_model::address_space::{AddressSpaces, Changes, Hit, Machine, Mapping, Space};
 use perfx_model::guests::Guests;
 use perfx_model::mapped_files::MappedFiles;
 use perfx_model::tasks::{TaskChanges, Tasks};
@@ -363,9 +363,9 @@ impl Facts {
         self.beyond_kernel.as_ref().is_some_and(|(kernel, range)| *kernel == dso && range.contains(&address))
     }
 
-    /// True if code of a JIT compiler may be there: in memory of a process of the host, without a file.
-    pub fn has_jit(&self, dso: u32, space: Space) -> bool {
-        space.machine == Machine::Host && self.is_memory(dso)
+    /// True if code of a JIT compiler may be there: in executable memory of a process of the host, without a file.
+    pub fn has_jit(&self, hit: Hit, space: Space) -> bool {
+        space.machine == Machine::Host && self.is_memory(hit.dso) && self.files.is_code(hit)
     }
 }
 

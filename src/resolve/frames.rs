@@ -35,7 +35,7 @@ impl Frame {
 /// The frame at an address of a space, and from when until when it is there.
 fn frame_in(facts: &Facts, space: Space, time: u64, (mode, address): (u16, u64)) -> (Frame, Range<u64>) {
     let (hit, valid) = facts.spaces.find(space, address, time);
-    let process = if hit.is_some_and(|hit| facts.has_jit(hit.dso, space)) { space.pid } else { 0 };
+    let process = if hit.is_some_and(|hit| facts.has_jit(hit, space)) { space.pid } else { 0 };
     let at = match hit {
         Some(hit) if process == 0 => facts.files.offset(hit, address),
         _ => address,

@@ -85,6 +85,12 @@ impl<'a> Mmap<'a> {
         self.prot_and_flags().is_some_and(|(prot, _)| prot & PROT_EXEC != 0)
     }
 
+    /// True if the mapping may be of code: as in perf, also for a record without `prot` that does not say that it is of
+    /// data.
+    pub fn may_be_code(&self) -> bool {
+        self.likely_prot_and_flags().0 & PROT_EXEC != 0
+    }
+
     /// The thread that made the mapping.
     pub fn tid(&self) -> u32 {
         self.u32(12)

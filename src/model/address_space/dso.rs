@@ -146,6 +146,8 @@ pub struct Mapping<'a> {
     pub pgoff: u64,
     /// `flags` of an MMAP2 (`MAP_SHARED`, `MAP_HUGETLB`, …); 0 if there are none.
     pub flags: u32,
+    /// True if code may be there.
+    pub is_code: bool,
     /// The name of the mapped file.
     pub name: &'a [u8],
     /// Distinguishes it from other files of that name.
@@ -178,6 +180,7 @@ impl<'a> Mapping<'a> {
             len: mmap.len(),
             pgoff: mmap.pgoff(),
             flags: mmap.prot_and_flags().map_or(0, |(_, flags)| flags),
+            is_code: mmap.may_be_code(),
             name,
             identity,
         })
