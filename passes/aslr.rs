@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use clap::Args;
-use perfx_format::features::{TracingData, formats_by_id, is_probe_pmu, pmu_names, trace_formats};
+use perfx_format::features::{TracingData, is_probe_pmu, pmu_names};
 use perfx_format::names::{Name, rename_record};
 use perfx_format::read::Recording;
 use perfx_format::record::cpumode::{KERNEL_START, is_kernel};
@@ -21,7 +21,7 @@ use perfx_format::record::ksymbol::{Ksymbol, set_ksymbol_address};
 use perfx_format::sample::{raw_range, without_parts as sample_without};
 use perfx_format::tracepoint::{NamedField, TraceField, TraceFieldKind};
 use perfx_format::{
-    Attr, Endian, Feature, Kinds, Layout, Layouts, Mmap, Record, RecordType, clear_address,
+    Attr, ByTracepoint, Endian, Feature, Kinds, Layout, Layouts, Mmap, Record, RecordType, clear_address,
     sample_type as st, set_mmap_place, without_parts,
 };
 use perfx_pipeline::{
@@ -219,7 +219,7 @@ struct Gather {
 struct Plan {
     moves: Moves,
     /// For each tracepoint, the fields of its raw data; nothing is known of other raw data.
-    raw: Vec<Option<RawFields>>,
+    raw: ByTracepoint<RawFields>,
     /// The types of the PMUs of probes.
     probes: BTreeSet<u32>,
     /// The registers that go complete call chains.
@@ -409,8 +409,6 @@ impl Plan {
     fn new(moves: Moves, session: &Session) -> Plan {
         let endian = session.endian;
         let section = |feature| session.feature(feature).map(|section| &section[..]).unwrap_or_default();
-        let formats = trace_formats(section(Feature::TRACING_DATA), endian);
-        let by_id = formats_by_id(&formats);
         let is_pointer = |field: &NamedField<'_>| {
             let named = [
                 "ip",
@@ -432,16 +430,15 @@ impl Plan {
             TraceFieldKind::Bytes => name.ends_with("comm"),
             TraceFieldKind::Pointer | TraceFieldKind::Located { .. } => false,
         };
-        let raw = session.events.iter().map(|event| {
-            let format = by_id.get(&event.attr().config).filter(|_| event.attr().is_tracepoint())?;
+        let raw = ByTracepoint::new(&session.events, session.features(), endian, |format| {
             let pointers = format.fields().filter(is_pointer).map(|field| field.field).collect();
             let harmless = format.fields().filter(|field| !is_pointer(field) && is_harmless(field));
-            Some(RawFields { pointers, suspect: between(harmless.map(|field| field.field).collect()) })
+            RawFields { pointers, suspect: between(harmless.map(|field| field.field).collect()) }
         });
         let pmus = pmu_names(section(Feature::PMU_MAPPINGS), endian).unwrap_or_default().into_iter();
         let probes = pmus.filter(|(_, pmu)| is_probe_pmu(pmu)).map(|(number, _)| number).collect();
         Plan {
-            raw: raw.collect(),
+            raw,
             moves,
             probes,
             cuts_callers: has_callers_in_registers(&session.events, session.features(), session.endian),
@@ -460,7 +457,7 @@ impl Plan {
 
     /// Clears the addresses in the raw data of a sample.
     fn clear_raw(&self, raw: &mut [u8], event: Option<usize>, endian: Endian) {
-        let Some(fields) = event.and_then(|event| self.raw.get(event)?.as_ref()) else {
+        let Some(fields) = event.and_then(|event| self.raw.get(event)) else {
             return raw.fill(0);
         };
         for TraceField { offset, size } in &fields.pointers {

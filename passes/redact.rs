@@ -15,9 +15,7 @@ use std::sync::Arc;
 use clap::{Args, ValueEnum};
 use perfx_format::decode::{MmapBuildId, mmap_build_id};
 use perfx_format::event_name::{OwnNames, names_of};
-use perfx_format::features::{
-    TracingData, formats_by_id, is_probe_pmu, pmu_names, read_str, trace_formats, trimmed_id,
-};
+use perfx_format::features::{TracingData, is_probe_pmu, pmu_names, read_str, trace_formats, trimmed_id};
 use perfx_format::names::{Name, NameKind, change_build_ids, rename_record};
 use perfx_format::read::Recording;
 use perfx_format::record::bpf_event::{bpf_tag, set_bpf_tag};
@@ -30,8 +28,8 @@ use perfx_format::record::stat_config::without_unknown_tags;
 use perfx_format::sample::{raw_range, without_parts as sample_without};
 use perfx_format::tracepoint::TraceFormat;
 use perfx_format::{
-    Decoded, Endian, Event, Feature, Inode, Kinds, Layout, Layouts, Mmap, Record, RecordType, clear, hex,
-    sample_type as st, set_mmap2_build_id, set_mmap2_inode, without_parts,
+    ByTracepoint, Decoded, Endian, Event, Feature, Inode, Kinds, Layout, Layouts, Mmap, Record, RecordType,
+    clear, hex, sample_type as st, set_mmap2_build_id, set_mmap2_inode, without_parts,
 };
 use perfx_pipeline::{
     Emit, Fork, LISTED, Level, Needs, OutputForm, Pass, Result, Session, Stage, Survey, bail, counted,
@@ -43,7 +41,7 @@ use crate::support::features::{Fate, renamed};
 use crate::support::options::PassOptions;
 use known::{is_ftrace, is_header, is_known, is_pmu, is_unit};
 use names::{CommandLine, HOST, is_public};
-use raw::{Stays, is_for_users, made_by_users, redacted, stays};
+use raw::{Stays, is_for_users, kept, made_by_users, redacted, stays};
 
 /// What can be redacted, or kept.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -334,14 +332,13 @@ impl Plan {
         let endian = session.endian;
         let section = |feature| session.feature(feature).map(|section| &section[..]).unwrap_or_default();
         let formats = trace_formats(section(Feature::TRACING_DATA), endian);
-        let by_id = formats_by_id(&formats);
         let names =
             names_of(&session.events, session.features(), &session.event_types, endian, &HashMap::new());
         let of_events = || session.events.iter().zip(&names);
-        let raw = of_events().map(|(event, name)| {
-            let attr = event.attr();
-            let format = by_id.get(&attr.config).filter(|_| attr.is_tracepoint());
-            if keeps(Category::Raw) { Stays::All } else { stays(attr, &name.name, format) }
+        let fields = ByTracepoint::new(&session.events, session.features(), endian, kept);
+        let raw = of_events().enumerate().map(|(number, (event, name))| match keeps(Category::Raw) {
+            true => Stays::All,
+            false => stays(event.attr(), &name.name, fields.get(number)),
         });
         let by_users = made_by_users(&formats);
         let known = formats.iter().filter(|format| !by_users.contains(format.system));

@@ -2,6 +2,7 @@
 //! tasks; of perf's off-cpu samples, the parts of a sample; of everything else, nothing but what all tracepoints have.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use perfx_format::Attr;
 use perfx_format::record::off_cpu::OFF_CPU_NAME;
@@ -293,7 +294,7 @@ pub(super) enum Stays {
     /// The parts of a sample that perf's BPF program puts there.
     OffCpu,
     /// These fields; the rest becomes zeros.
-    Fields(Vec<Kept>),
+    Fields(Arc<[Kept]>),
 }
 
 /// A field that stays.
@@ -307,12 +308,16 @@ pub(super) enum Kept {
     Located { field: TraceField, relative: bool, is_comm: bool },
 }
 
-/// What stays of the raw data of an event with this attr, name and format, if it is a tracepoint.
-pub(super) fn stays(attr: &Attr, name: &[u8], format: Option<&TraceFormat<'_>>) -> Stays {
-    if attr.is_bpf_output() && name.split(|&byte| byte == b':').next() == Some(OFF_CPU_NAME) {
-        return Stays::OffCpu;
+/// What stays of the raw data of an event with this attr and name, and with these fields if it is a tracepoint.
+pub(super) fn stays(attr: &Attr, name: &[u8], fields: Option<&Arc<[Kept]>>) -> Stays {
+    match attr.is_bpf_output() && name.split(|&byte| byte == b':').next() == Some(OFF_CPU_NAME) {
+        true => Stays::OffCpu,
+        false => Stays::Fields(fields.cloned().unwrap_or_default()),
     }
-    let Some(format) = format.filter(|_| attr.is_tracepoint()) else { return Stays::Fields(Vec::new()) };
+}
+
+/// The fields of a tracepoint that stay.
+pub(super) fn kept(format: &TraceFormat<'_>) -> Arc<[Kept]> {
     let is_known = SYSTEMS.contains(&format.system);
     let by_users = is_made_by_users(format);
     let kept = |named: NamedField<'_>| {
@@ -326,7 +331,7 @@ pub(super) fn stays(attr: &Attr, name: &[u8], format: Option<&TraceFormat<'_>>) 
             _ => None,
         }
     };
-    Stays::Fields(format.fields().filter_map(kept).collect())
+    format.fields().filter_map(kept).collect()
 }
 
 /// The raw data with zeros in place of all that does not stay.
@@ -425,7 +430,7 @@ mod tests {
         for (system, pid) in [("sched", [1, 2, 3, 4]), ("net", [0; 4])] {
             let section = section(system, TEXT);
             let formats = trace_formats(&section, Endian::Little);
-            let Stays::Fields(kept) = stays(&tracepoint(), b"", formats.first()) else { panic!("not all") };
+            let kept = kept(&formats[0]);
             let new = redacted(&raw(), &kept, Endian::Little, |name| {
                 assert_eq!(name, b"a-thread");
                 b"task".to_vec()
@@ -445,13 +450,13 @@ mod tests {
         let mut attr = Attr::default();
         attr.type_ = 1;
         attr.config = 10;
-        assert_eq!(stays(&attr, b"secret", None), Stays::Fields(Vec::new()));
+        assert_eq!(stays(&attr, b"secret", None), Stays::Fields([].into()));
         assert_eq!(stays(&attr, b"offcpu-time:u", None), Stays::OffCpu);
-        assert_eq!(stays(&tracepoint(), b"offcpu-time", None), Stays::Fields(Vec::new()));
+        assert_eq!(stays(&tracepoint(), b"offcpu-time", None), Stays::Fields([].into()));
         assert_eq!(redacted(b"secret", &[], Endian::Big, |name| name.to_vec()), [0; 6]);
         let section = section("probe_x", TEXT);
         let formats = trace_formats(&section, Endian::Little);
-        let Stays::Fields(kept) = stays(&tracepoint(), b"", formats.first()) else { panic!("not all") };
+        let kept = kept(&formats[0]);
         let new = redacted(&raw(), &kept, Endian::Little, |_| panic!("a name of a user's tracepoint"));
         assert!(new[8..24].iter().chain(&new[32..]).all(|&byte| byte == 0), "{new:?}");
         // Places that lead out of the data lead nowhere.

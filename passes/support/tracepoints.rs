@@ -1,9 +1,8 @@
 //! Finds the tracepoints of the scheduler among the events of a recording, and the fields in their raw data.
 
-use perfx_format::features::{formats_by_id, trace_formats};
 use perfx_format::sample::Sample;
 use perfx_format::tracepoint::TraceField;
-use perfx_format::{Feature, Layouts, Record, RecordType, sample_type as st};
+use perfx_format::{ByTracepoint, Layouts, Record, RecordType, sample_type as st};
 use perfx_pipeline::{Context as _, Result, Session, bail};
 
 /// An event that is a tracepoint of the scheduler, with its role in a step.
@@ -56,32 +55,30 @@ impl<R: Role> Tracepoints<R> {
     }
 
     fn find(session: &Session) -> Result<Tracepoints<R>> {
-        let section = session.feature(Feature::TRACING_DATA);
-        let formats = section.map(|section| trace_formats(section, session.endian)).unwrap_or_default();
-        let formats = formats_by_id(&formats);
+        let formats = ByTracepoint::new(&session.events, session.features(), session.endian, |format| {
+            let (role, names) = R::of(format.name).filter(|_| format.system == b"sched")?;
+            let fields: Vec<_> = names.iter().map(|name| (*name, format.field(name))).collect();
+            Some((String::from_utf8_lossy(&format.full_name()).into_owned(), role, fields))
+        });
         let mut found = Vec::new();
         for (number, event) in session.events.iter().enumerate() {
-            let attr = event.attr();
-            let format =
-                formats.get(&attr.config).filter(|format| attr.is_tracepoint() && format.system == b"sched");
-            let Some((format, (role, names))) = format.and_then(|format| Some((format, R::of(format.name)?)))
-            else {
+            let Some(Some((name, role, places))) = formats.get(number) else {
                 found.push(None);
                 continue;
             };
-            let name = || format!("event {number}, {}", String::from_utf8_lossy(&format.full_name()));
-            let missing = role.needs() & !attr.sample_type;
+            let missing = role.needs() & !event.attr().sample_type;
             if let Some((_, what, how)) = RECORDED_BY.iter().find(|(bit, ..)| missing & bit != 0) {
-                bail!("{}: its samples have no {what}: {how}", name());
+                bail!("event {number}, {name}: its samples have no {what}: {how}");
             }
             let mut fields = [None; FIELDS];
-            for (place, field) in fields.iter_mut().zip(names) {
-                let found = format.field(field);
+            for (place, (field, found)) in fields.iter_mut().zip(places) {
                 *place = Some(found.with_context(|| {
-                    format!("{}: feature TRACING_DATA does not describe its field `{field}`", name())
+                    format!(
+                        "event {number}, {name}: feature TRACING_DATA does not describe its field `{field}`"
+                    )
                 })?);
             }
-            found.push(Some(Tracepoint { role, fields }));
+            found.push(Some(Tracepoint { role: *role, fields }));
         }
         Ok(Tracepoints(found))
     }
@@ -107,7 +104,7 @@ impl<R> Tracepoint<R> {
     /// The field with this number, in the order of [`Role::of`].
     pub(crate) fn field(&self, number: usize, sample: &Record<'_>, layouts: &Layouts) -> Result<u64> {
         let layout = layouts.layout_of(sample).context("no event has its id")?;
-        let raw = Sample::parse(sample, layout)?.raw.unwrap_or_default();
+        let raw = Sample::parse_known(sample, layout)?.raw.unwrap_or_default();
         let field = self.fields.get(number).copied().flatten();
         let value = field.and_then(|field| field.number(raw, sample.endian()));
         value.ok_or_else(|| sample.error("its raw data is too short for its format in TRACING_DATA").into())

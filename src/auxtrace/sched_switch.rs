@@ -1,17 +1,16 @@
 //! Which thread a CPU runs next, as samples of the tracepoint sched:sched_switch say: `perf record` takes these where the
 //! kernel has no SWITCH records for whole CPUs.
 
-use perfx_format::features::{formats_by_id, trace_formats};
 use perfx_format::read::Recording;
 use perfx_format::sample::Sample;
 use perfx_format::tracepoint::TraceField;
-use perfx_format::{Feature, Layouts, Record, RecordType};
+use perfx_format::{ByTracepoint, Layouts, Record, RecordType};
 
 /// The events of a recording that are sched_switch.
 #[derive(Debug, Default)]
 pub(crate) struct SchedSwitch {
-    /// For each event, the fields with the thread that ran and with the next one.
-    fields: Vec<Option<[TraceField; 2]>>,
+    /// The fields with the thread that ran and with the next one.
+    fields: ByTracepoint<Option<[TraceField; 2]>>,
 }
 
 /// A CPU goes from a thread to another.
@@ -25,21 +24,17 @@ pub(crate) struct Switched {
 impl SchedSwitch {
     /// Finds them by the formats in feature TRACING_DATA.
     pub(crate) fn of(recording: &Recording) -> SchedSwitch {
-        let section = recording.features.get(&Feature::TRACING_DATA);
-        let formats = section.map(|section| trace_formats(section, recording.endian)).unwrap_or_default();
-        let formats = formats_by_id(&formats);
-        let fields = recording.events.iter().map(|event| {
-            let attr = event.attr();
-            let format = formats.get(&attr.config).filter(|_| attr.is_tracepoint())?;
+        let Recording { events, features, endian, .. } = recording;
+        let fields = ByTracepoint::new(events, features, *endian, |format| {
             let is_it = format.system == b"sched" && format.name == b"sched_switch";
             is_it.then(|| Some([format.field("prev_pid")?, format.field("next_pid")?])).flatten()
         });
-        SchedSwitch { fields: fields.collect() }
+        SchedSwitch { fields }
     }
 
     /// True if there are none.
     pub(crate) fn is_empty(&self) -> bool {
-        self.fields.iter().all(Option::is_none)
+        self.fields.values().all(Option::is_none)
     }
 
     /// What a record says.
@@ -47,7 +42,7 @@ impl SchedSwitch {
         let event = layouts.event_of(record).filter(|_| record.kind() == RecordType::SAMPLE)?;
         let fields = (*self.fields.get(event)?)?;
         let layout = layouts.layout_of(record)?;
-        let raw = Sample::parse(record, layout).ok()?.raw?;
+        let raw = Sample::parse_known(record, layout).ok()?.raw?;
         let [from, to] = fields.map(|field| u32::try_from(field.number(raw, record.endian())?).ok());
         Some(Switched { cpu: layout.cpu(record)?, from: from?, to: to? })
     }

@@ -19,7 +19,7 @@ use perfx_format::features::{NrCpus, decode_feature, read_cmdline, read_group_de
 use perfx_format::read::{Form, Recording, TempFiles};
 use perfx_format::record::cpumode;
 use perfx_format::sample::BranchFlags;
-use perfx_format::{Bytes, Feature, hex};
+use perfx_format::{ByTracepoint, Bytes, Feature, hex};
 use perfx_look::clock::Clock;
 use perfx_look::trace::{TracePrinter, printers};
 use perfx_model::address_space::{Dso, Machine};
@@ -461,7 +461,7 @@ fn write_branch(out: &mut TableWriter, row: &BranchRow) -> Result<()> {
 fn write_samples(
     out: &mut TableWriter,
     clock: Clock,
-    traces: &[Option<TracePrinter<'_>>],
+    traces: &ByTracepoint<TracePrinter<'_>>,
     gathered: Gathered,
 ) -> Result<()> {
     let Gathered { samples, chains, comms, cgroups, tree, lowest, .. } = gathered;
@@ -470,7 +470,7 @@ fn write_samples(
     let offset = clock.wall_offset();
     samples.each(|number, time, row| {
         let (row, raw) = SampleRow::unpack(row).context("a temporary file has changed")?;
-        let trace = traces.get(row.event as usize).and_then(Option::as_ref);
+        let trace = traces.get(row.event as usize);
         let wall = time
             .zip(offset)
             .and_then(|(time, offset)| i64::try_from((i128::from(time) + offset).div_euclid(1000)).ok());

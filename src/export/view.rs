@@ -79,7 +79,8 @@ pub fn view(
     let (inlined, is_decoded) = (options.reads_dwarf(has_chains), decoded.is_some());
     let search = Search { facts: &facts, features: &features, endian, ids, inlined };
     let machine = recorded_on(&features, endian).arch.unwrap_or_default();
-    let forms = Form::all(&facts, (&machine, clock, &events), options, printers(&events, &features, endian));
+    let traces = printers(&events, &features, endian);
+    let forms = Form::all(&facts, (&machine, clock, &events), options, &traces);
     let (printed, named) = with_names(search, options.inlined, |names| {
         let selected = (selected.as_ref(), &wanted[..]);
         let records = batches(recording, decoded)?;

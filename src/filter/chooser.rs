@@ -10,7 +10,7 @@ use perfx_format::read::{Batch, SampleSpan};
 use perfx_format::record::namespaces::NamespaceKind;
 use perfx_format::sample::{Read, Sample};
 use perfx_format::{
-    Endian, Event, Feature, Layout, Layouts, Record, RecordType, Task, named_pid, sample_type,
+    ByTracepoint, Endian, Event, Feature, Layout, Layouts, Record, RecordType, Task, named_pid, sample_type,
 };
 use perfx_model::address_space::{AddressSpaces, KERNEL, Lookup, moment};
 use perfx_model::guests::Guests;
@@ -52,7 +52,8 @@ pub(crate) struct Chooser {
     pub(crate) dsos: Vec<bool>,
     pub(crate) events: Vec<bool>,
     /// Only with `--where`.
-    conditions: Vec<EventCondition>,
+    /// What samples of tracepoints must fulfil, if there are conditions.
+    conditions: Option<ByTracepoint<EventCondition>>,
     pub(crate) cgroups: HashSet<u64>,
     pub(crate) chunks: Chunks,
     pub(crate) unused: Unused,
@@ -156,8 +157,8 @@ impl Chooser {
         let dsos = dsos.map(|(dso, _)| options.dso.allows(|regex| choice::is_dso(regex, dso)));
         let chosen = |name: &[u8]| options.cgroup.allows(|regex| regex.is_match(name));
         let conditions = match options.conditions.is_empty() {
-            true => Vec::new(),
-            false => Condition::for_events(&options.conditions, events_of, features, endian)?,
+            true => None,
+            false => Some(Condition::for_events(&options.conditions, events_of, features, endian)?),
         };
         Ok(Chooser {
             conditions,
@@ -274,9 +275,9 @@ impl Chooser {
             let nowhere = || options.cgroup.allows(|_| false);
             cgroup.map_or_else(nowhere, |id| self.cgroups.contains(&id)).then_some(())?;
         }
-        if is_sample && !options.conditions.is_empty() {
-            let condition = self.conditions.get(layouts.event_of(record)?)?;
-            let raw = Sample::parse(record, layout).ok()?.raw?;
+        if is_sample && let Some(conditions) = &self.conditions {
+            let condition = conditions.get(layouts.event_of(record)?)?;
+            let raw = Sample::parse_known(record, layout).ok()?.raw?;
             condition.is_true(raw, record.endian()).then_some(())?;
         }
         if is_sample && let Some(functions) = &mut lookups.functions {

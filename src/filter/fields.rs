@@ -2,10 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use perfx_format::features::{formats_by_id, trace_formats};
 use perfx_format::header::Features;
 use perfx_format::tracepoint::{NamedField, TraceValue};
-use perfx_format::{Endian, Event, Feature};
+use perfx_format::{ByTracepoint, Endian, Event, hex, until_nul};
 use perfx_pipeline::{Context as _, Error, Result, bail, did_you_mean, ensure};
 use regex::bytes::Regex;
 
@@ -85,23 +84,15 @@ impl Condition {
         })
     }
 
-    /// The conditions for the events of a recording, by number.
+    /// The conditions for the tracepoints of a recording.
     pub(crate) fn for_events(
         conditions: &[Condition],
         events: &[Event],
         features: &Features,
         endian: Endian,
-    ) -> Result<Vec<EventCondition>> {
-        let section = features.get(&Feature::TRACING_DATA);
-        let formats = section.map(|section| trace_formats(section, endian)).unwrap_or_default();
-        let formats = formats_by_id(&formats);
-        let fields = |event: &Event| -> Vec<NamedField<'_>> {
-            let attr = event.attr();
-            let format = formats.get(&attr.config).filter(|_| attr.is_tracepoint());
-            format.map(|format| format.fields().collect()).unwrap_or_default()
-        };
-        let known: Vec<Vec<NamedField<'_>>> = events.iter().map(fields).collect();
-        let names: BTreeSet<&str> = known.iter().flatten().map(|field| field.name).collect();
+    ) -> Result<ByTracepoint<EventCondition>> {
+        let known = ByTracepoint::new(events, features, endian, |format| format.fields().collect::<Vec<_>>());
+        let names: BTreeSet<&str> = known.values().flatten().map(|field| field.name).collect();
         for test in conditions.iter().flat_map(Condition::tests) {
             ensure!(!names.is_empty(), "--where: the recording has no samples of tracepoints with fields");
             if !names.contains(&*test.field) {
@@ -115,11 +106,11 @@ impl Condition {
                 );
             }
         }
-        let all = |fields: &Vec<NamedField<'_>>| {
-            let parts = conditions.iter().map(|condition| condition.for_event(fields));
+        let all = |fields: Vec<NamedField<'_>>| {
+            let parts = conditions.iter().map(|condition| condition.for_event(&fields));
             parts.collect::<Result<_>>().map(EventCondition::All)
         };
-        known.iter().map(all).collect::<Result<_>>().context("--where")
+        known.try_map(all).context("--where")
     }
 }
 
@@ -130,7 +121,8 @@ impl Test {
         let name = &self.field;
         match (field.kind, &self.value) {
             (Bytes | Located { .. }, Value::Number(_)) => {
-                bail!("`{name}` is a text: give it in quotation marks, such as {name} == \"x\"")
+                let (what, such) = if field.is_text { ("a text", "x") } else { ("bytes", "7f000001") };
+                bail!("`{name}` is {what}: give it in quotation marks, such as {name} == \"{such}\"")
             }
             (Bytes | Located { .. }, Value::Text(_)) if !matches!(self.operator, "==" | "!=") => {
                 bail!("`{name}` is a text: it is compared by ==, != and ~")
@@ -158,11 +150,16 @@ impl Test {
         match (value, &self.value) {
             (TraceValue::Signed(number), _) => compare(number.into()),
             (TraceValue::Unsigned(number) | TraceValue::Pointer(number), _) => compare(number.into()),
-            (TraceValue::Bytes(_), Value::Text(wanted)) => {
-                (value.text() == Some(wanted.as_bytes())) == (self.operator == "==")
-            }
-            (TraceValue::Bytes(_), Value::Glob(glob)) => value.text().is_some_and(|text| glob.is_match(text)),
-            (TraceValue::Bytes(_), Value::Number(_)) => false,
+            (TraceValue::Text(bytes), wanted) => self.is_true_of(wanted, until_nul(bytes)),
+            (TraceValue::Bytes(bytes), wanted) => self.is_true_of(wanted, hex(bytes).as_bytes()),
+        }
+    }
+
+    fn is_true_of(&self, wanted: &Value, text: &[u8]) -> bool {
+        match wanted {
+            Value::Text(wanted) => (text == wanted.as_bytes()) == (self.operator == "=="),
+            Value::Glob(glob) => glob.is_match(text),
+            Value::Number(_) => false,
         }
     }
 }

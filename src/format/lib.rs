@@ -4,6 +4,7 @@
 mod attr;
 mod attr_name;
 pub mod branch_list;
+mod by_tracepoint;
 mod bytes;
 pub mod decode;
 mod endian;
@@ -43,6 +44,7 @@ pub use attr::{
     set_attr_flag, set_clockid, set_event, set_sample_period, set_sample_type, shorten_attr,
     with_history_parts, with_user_callchains, without_parts,
 };
+pub use by_tracepoint::ByTracepoint;
 pub use bytes::{Bytes, reset_bus_signal};
 pub use endian::{Cursor, Endian, until_nul};
 pub use error::{Error, ErrorKind, Result};

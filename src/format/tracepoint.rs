@@ -1,7 +1,7 @@
 //! Reads what feature TRACING_DATA says about tracepoints: their names, and the positions of the fields in
 //! their raw data, which differ between kernels.
 
-use crate::Endian;
+use crate::{Endian, until_nul};
 
 /// A tracepoint, as the file `format` of tracefs described it where it was recorded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,7 +30,7 @@ pub struct TraceField {
 pub enum TraceFieldKind {
     /// A number, or several.
     Numbers,
-    /// Bytes: text, or an address of a network.
+    /// Text, or bytes such as an address of a network: [`NamedField::is_text`].
     Bytes,
     /// The address of something.
     Pointer,
@@ -51,6 +51,9 @@ pub struct NamedField<'a> {
     pub field: TraceField,
     /// What it holds.
     pub kind: TraceFieldKind,
+    /// True for text: an array of `char`. perf also takes arrays of `u8` for text, and so loses addresses that begin
+    /// with 0.
+    pub is_text: bool,
     /// True if its numbers are signed.
     pub signed: bool,
     /// The size of one of its numbers, bytes.
@@ -66,17 +69,25 @@ pub enum TraceValue<'r> {
     Unsigned(u64),
     /// The address of something.
     Pointer(u64),
-    /// Bytes, often text that ends with a 0.
+    /// Text that may end with a 0, and what follows that.
+    Text(&'r [u8]),
+    /// Bytes that are not text.
     Bytes(&'r [u8]),
 }
 
 impl<'r> TraceValue<'r> {
     /// The bytes before the first 0; `None` for numbers.
     pub fn text(self) -> Option<&'r [u8]> {
-        let TraceValue::Bytes(bytes) = self else { return None };
-        Some(bytes.split(|&byte| byte == 0).next().unwrap_or_default())
+        let (TraceValue::Text(bytes) | TraceValue::Bytes(bytes)) = self else { return None };
+        Some(until_nul(bytes))
     }
 }
+
+/// The most fields that are used of a tracepoint: each takes time in each sample.
+const FIELDS_MAX: usize = 256;
+
+/// The longest name of a folder, bytes.
+const NAME_MAX: usize = 255;
 
 /// Words out of which the types of fields that tell nothing are made.
 const TYPE_WORDS: [&str; 26] = [
@@ -153,29 +164,32 @@ impl<'a> NamedField<'a> {
         let signed = parts.next() == Some("signed:1");
         let count = before.and_then(|(_, count)| count.split(']').next()?.parse::<usize>().ok());
         let number_size = count.and_then(|count| size.checked_div(count)).unwrap_or(size);
-        let words = || named.split([' ', '*']);
+        let words = || named.split([' ', '*', '[']);
+        let has = |word| words().any(|other| other == word);
+        let is_text = has("char") && !has("unsigned") && !has("signed");
         let bytes = ["char", "u8", "__u8", "uint8_t", "s8", "bool"];
         let kind = match () {
             () if located => TraceFieldKind::Located { relative: declared.starts_with("__rel_loc") },
             () if named.contains('*') => TraceFieldKind::Pointer,
-            () if before.is_some() && words().any(|word| bytes.contains(&word)) => TraceFieldKind::Bytes,
+            () if before.is_some() && bytes.into_iter().any(has) => TraceFieldKind::Bytes,
             () if before.is_some() || matches!(size, 1 | 2 | 4 | 8) => TraceFieldKind::Numbers,
             () => TraceFieldKind::Bytes,
         };
-        Some(NamedField { name, field: TraceField { offset, size }, kind, signed, number_size })
+        Some(NamedField { name, field: TraceField { offset, size }, kind, is_text, signed, number_size })
     }
 
     /// The value in the raw data of a sample; of several numbers their bytes. `None` if the raw data ends before it.
     pub fn value<'r>(&self, raw: &'r [u8], endian: Endian) -> Option<TraceValue<'r>> {
-        let bytes = |field: TraceField| raw.get(field.offset..field.offset.checked_add(field.size)?);
-        match self.kind {
-            TraceFieldKind::Numbers if self.number_size == self.field.size => self.number(0, raw, endian),
-            TraceFieldKind::Pointer => self.field.number(raw, endian).map(TraceValue::Pointer),
-            TraceFieldKind::Numbers | TraceFieldKind::Bytes => bytes(self.field).map(TraceValue::Bytes),
-            TraceFieldKind::Located { relative } => {
-                self.field.located(relative, raw, endian).and_then(bytes).map(TraceValue::Bytes)
+        let place = match self.kind {
+            TraceFieldKind::Numbers if self.number_size == self.field.size => {
+                return self.number(0, raw, endian);
             }
-        }
+            TraceFieldKind::Pointer => return self.field.number(raw, endian).map(TraceValue::Pointer),
+            TraceFieldKind::Numbers | TraceFieldKind::Bytes => self.field,
+            TraceFieldKind::Located { relative } => self.field.located(relative, raw, endian)?,
+        };
+        let bytes = raw.get(place.offset..place.offset.checked_add(place.size)?)?;
+        Some(if self.is_text { TraceValue::Text(bytes) } else { TraceValue::Bytes(bytes) })
     }
 
     /// One of its numbers.
@@ -194,9 +208,10 @@ impl<'a> NamedField<'a> {
 }
 
 impl<'a> TraceFormat<'a> {
-    /// All fields, in the order of the text.
+    /// The fields, in the order of the text; at most 256, which is more than any kernel's tracepoint has.
     pub fn fields(&self) -> impl Iterator<Item = NamedField<'a>> + use<'a> {
-        str::from_utf8(self.text).unwrap_or_default().lines().filter_map(NamedField::parse)
+        let lines = str::from_utf8(self.text).unwrap_or_default().lines();
+        lines.filter_map(NamedField::parse).take(FIELDS_MAX)
     }
 
     /// The text with another name of the tracepoint, with numbers as the names of its own fields, and without a format
@@ -215,10 +230,11 @@ impl<'a> TraceFormat<'a> {
         format!("name: {name}\n{id}format:\n{common}\n{own}\nprint fmt: \"\"\n").into_bytes()
     }
 
-    /// Parses the text of a file `format`, which begins with the lines `name: NAME` and `ID: NUMBER`.
+    /// Parses the text of a file `format`, which begins with the lines `name: NAME` and `ID: NUMBER`. A name is that of a
+    /// folder.
     pub(crate) fn parse(system: &'a [u8], text: &'a [u8]) -> Option<TraceFormat<'a>> {
         let mut lines = text.strip_prefix(b"name: ")?.split(|&byte| byte == b'\n');
-        let name = lines.next()?;
+        let name = lines.next().filter(|name| name.len() <= NAME_MAX)?;
         let id = lines.next().and_then(|line| str::from_utf8(line.strip_prefix(b"ID: ")?).ok()?.parse().ok());
         Some(TraceFormat { system, name, id, text })
     }
@@ -325,6 +341,26 @@ mod tests {
         let place = |relative| field.located(relative, &raw, Endian::Little).map(|at| (at.offset, at.size));
         assert_eq!((place(false), place(true)), (Some((8, 3)), Some((16, 3))));
         assert_eq!(field.located(false, &raw[..7], Endian::Little), None);
+    }
+
+    #[test]
+    fn only_arrays_of_char_are_text() {
+        let lines = [
+            "field:char comm[2];",
+            "field:__data_loc char[] comm;",
+            "field:unsigned char comm[2];",
+            "field:__u8 comm[2];",
+            "field:__data_loc u8[] comm;",
+            "field:__data_loc unsigned char[] comm;",
+        ];
+        let lines = lines
+            .map(|line| format!("{line}\toffset:8;\tsize:{};", if line.contains("loc") { 4 } else { 2 }));
+        let raw = [0, 0, 0, 0, 0, 0, 0, 0, 12, 0, 2, 0, 0, 1];
+        let values = lines.map(|line| NamedField::parse(&line).unwrap().value(&raw, Endian::Little).unwrap());
+        use TraceValue::{Bytes, Text};
+        let (own, located) = (&raw[8..10], &raw[12..]);
+        let expected = [Text(own), Text(located), Bytes(own), Bytes(own), Bytes(located), Bytes(located)];
+        assert_eq!(values, expected);
     }
 
     #[test]

@@ -2,16 +2,13 @@
 //! each, a format of printf with expressions of C.
 
 use std::collections::HashSet;
+use std::net::Ipv6Addr;
 
-use perfx_format::features::{formats_by_id, trace_formats};
 use perfx_format::header::Features;
 use perfx_format::tracepoint::{NamedField, TraceFieldKind, TraceFormat, TraceValue};
-use perfx_format::{Endian, Event, Feature, hex};
+use perfx_format::{ByTracepoint, Endian, Event, hex, until_nul};
 
 use crate::render::readable;
-
-/// The most fields that are shown of a tracepoint: more than any kernel's has.
-const FIELDS_MAX: usize = 256;
 
 /// The longest format, bytes: the text of a sample takes time in proportion to it.
 const FORMAT_MAX: usize = 1 << 14;
@@ -24,43 +21,30 @@ const OPERATORS_MAX: usize = 1 << 10;
 const TEXT_MAX: usize = 1 << 16;
 const WIDTH_MAX: usize = 256;
 
-/// The fields of a tracepoint, without those that all have.
-pub fn own_fields<'t>(format: &TraceFormat<'t>) -> impl Iterator<Item = NamedField<'t>> + use<'t> {
-    format.fields().filter(|field| !field.is_common()).take(FIELDS_MAX)
-}
-
 /// A value as text.
 pub fn value_text(value: TraceValue<'_>) -> String {
     match value {
         TraceValue::Signed(number) => number.to_string(),
         TraceValue::Unsigned(number) => number.to_string(),
         TraceValue::Pointer(number) => format!("{number:#x}"),
-        TraceValue::Bytes(bytes) => {
-            let text = value.text().unwrap_or_default();
-            let is_text = str::from_utf8(text).is_ok_and(|text| !text.contains(char::is_control));
-            match is_text && (bytes.is_empty() || text.len() < bytes.len()) {
+        TraceValue::Text(bytes) => {
+            let text = until_nul(bytes);
+            match str::from_utf8(text).is_ok_and(|text| !text.contains(char::is_control)) {
                 true => readable(text),
                 false => hex(bytes),
             }
         }
+        TraceValue::Bytes(bytes) => hex(bytes),
     }
 }
 
-/// For each event, what shows its samples if it is a tracepoint whose format the recording has.
+/// What shows the samples of each tracepoint whose format the recording has.
 pub fn printers<'t>(
     events: &[Event],
     features: &'t Features,
     endian: Endian,
-) -> Vec<Option<TracePrinter<'t>>> {
-    let section = features.get(&Feature::TRACING_DATA);
-    let formats = section.map(|section| trace_formats(section, endian)).unwrap_or_default();
-    let formats = formats_by_id(&formats);
-    let printer = |event: &Event| {
-        let attr = event.attr();
-        let format = formats.get(&attr.config).filter(|_| attr.is_tracepoint())?;
-        Some(TracePrinter::new(format, endian))
-    };
-    events.iter().map(printer).collect()
+) -> ByTracepoint<TracePrinter<'t>> {
+    ByTracepoint::new(events, features, endian, |format| TracePrinter::new(format, endian))
 }
 
 /// Shows the samples of a tracepoint.
@@ -122,6 +106,87 @@ enum Expr {
     Flags(Box<Expr>, String, Vec<(i64, String)>),
     /// `__print_symbolic`: the name of a number.
     Symbolic(Box<Expr>, Vec<(i64, String)>),
+    /// `%pI4` and others: the bytes of a field.
+    Bytes(usize, Notation),
+}
+
+/// How the kernel's printf shows bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Notation {
+    Ipv4 {
+        zeros: bool,
+    },
+    Ipv6 {
+        colons: bool,
+    },
+    /// As short as possible.
+    ShortIpv6,
+    Mac {
+        between: &'static str,
+        reversed: bool,
+    },
+    Uuid {
+        little_endian: bool,
+        upper: bool,
+    },
+}
+
+/// What follows `%p` in formats that show bytes; longer ones before those that they begin with.
+const NOTATIONS: [(&str, Notation); 14] = {
+    use Notation::{Ipv4, Ipv6, Mac, ShortIpv6, Uuid};
+    [
+        ("I4", Ipv4 { zeros: false }),
+        ("i4", Ipv4 { zeros: true }),
+        ("I6c", ShortIpv6),
+        ("I6", Ipv6 { colons: true }),
+        ("i6", Ipv6 { colons: false }),
+        ("MF", Mac { between: "-", reversed: false }),
+        ("MR", Mac { between: ":", reversed: true }),
+        ("M", Mac { between: ":", reversed: false }),
+        ("m", Mac { between: "", reversed: false }),
+        ("Ub", Uuid { little_endian: false, upper: false }),
+        ("UB", Uuid { little_endian: false, upper: true }),
+        ("Ul", Uuid { little_endian: true, upper: false }),
+        ("UL", Uuid { little_endian: true, upper: true }),
+        ("U", Uuid { little_endian: false, upper: false }),
+    ]
+};
+
+impl Notation {
+    /// The text of these bytes; `None` if they are not as many as it has.
+    fn text(self, bytes: &[u8]) -> Option<String> {
+        let joined = |bytes: &[u8], between: &str| {
+            bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(between)
+        };
+        Some(match self {
+            Notation::Ipv4 { zeros } => {
+                let [a, b, c, d] = *<&[u8; 4]>::try_from(bytes).ok()?;
+                if zeros { format!("{a:03}.{b:03}.{c:03}.{d:03}") } else { format!("{a}.{b}.{c}.{d}") }
+            }
+            Notation::ShortIpv6 => Ipv6Addr::from(*<&[u8; 16]>::try_from(bytes).ok()?).to_string(),
+            Notation::Ipv6 { colons } => {
+                let words = <&[u8; 16]>::try_from(bytes).ok()?.as_chunks::<2>().0;
+                let words: Vec<String> = words.iter().map(|word| joined(word, "")).collect();
+                words.join(if colons { ":" } else { "" })
+            }
+            Notation::Mac { between, reversed } => {
+                let mut address = *<&[u8; 6]>::try_from(bytes).ok()?;
+                if reversed {
+                    address.reverse();
+                }
+                joined(&address, between)
+            }
+            Notation::Uuid { little_endian, upper } => {
+                let mut id = *<&[u8; 16]>::try_from(bytes).ok()?;
+                if little_endian {
+                    [0..4, 4..6, 6..8].into_iter().for_each(|part| id[part].reverse());
+                }
+                let parts = [0..4, 4..6, 6..8, 8..10, 10..16].map(|part| joined(&id[part], ""));
+                let text = parts.join("-");
+                if upper { text.to_uppercase() } else { text }
+            }
+        })
+    }
 }
 
 impl<'t> TracePrinter<'t> {
@@ -129,7 +194,7 @@ impl<'t> TracePrinter<'t> {
     pub fn new(format: &TraceFormat<'t>, endian: Endian) -> TracePrinter<'t> {
         // A kernel gives no name twice, but readers of tables refuse a map with such names.
         let mut known = HashSet::new();
-        let named = format.fields().take(FIELDS_MAX).filter(|field| known.insert(field.name));
+        let named = format.fields().filter(|field| known.insert(field.name));
         let fields: Vec<NamedField<'t>> = named.collect();
         let text = str::from_utf8(format.text).ok().and_then(|text| text.split_once("print fmt:"));
         let parts = match text {
@@ -250,6 +315,10 @@ impl Values<'_> {
             Expr::Field(field, None) => {
                 out.push_str(&readable(self.fields[*field].value(self.raw, self.endian)?.text()?));
             }
+            Expr::Bytes(field, notation) => match self.fields[*field].value(self.raw, self.endian)? {
+                TraceValue::Text(bytes) | TraceValue::Bytes(bytes) => *out += &notation.text(bytes)?,
+                _ => return None,
+            },
             Expr::Either(parts) => {
                 let [condition, yes, no] = &**parts;
                 return self.text(if self.number(condition)? != 0 { yes } else { no }, out);
@@ -296,7 +365,7 @@ impl Values<'_> {
                         (number.cast_unsigned() << unused >> unused).cast_signed()
                     }
                     TraceValue::Unsigned(number) | TraceValue::Pointer(number) => number.cast_signed(),
-                    TraceValue::Bytes(_) => return None,
+                    TraceValue::Text(_) | TraceValue::Bytes(_) => return None,
                 }
             }
             Expr::Unary(sign, of) => {
@@ -320,7 +389,7 @@ impl Values<'_> {
                     false => (number.cast_unsigned() << unused >> unused).cast_signed(),
                 }
             }
-            Expr::Text(_) | Expr::Flags(..) | Expr::Symbolic(..) => return None,
+            Expr::Text(_) | Expr::Flags(..) | Expr::Symbolic(..) | Expr::Bytes(..) => return None,
         })
     }
 }
@@ -445,7 +514,14 @@ fn split(format: &str, args: Vec<Expr>, fields: &[NamedField<'_>]) -> Result<Vec
         let mut behind = rest[length..].chars();
         let letter = behind.next().ok_or_else(unknown)?;
         rest = behind.as_str();
-        let of = args.next().ok_or("it has too few values")?;
+        let mut of = args.next().ok_or("it has too few values")?;
+        let notation = NOTATIONS.iter().find(|(suffix, _)| letter == 'p' && rest.starts_with(suffix));
+        if let (Some((suffix, notation)), Expr::Field(field, None)) = (notation, &of) {
+            rest = &rest[suffix.len()..];
+            of = Expr::Bytes(*field, *notation);
+            parts.push(Part::Text { width, of });
+            continue;
+        }
         let style = match letter {
             's' => {
                 if !of.is_text(fields) {
@@ -483,7 +559,7 @@ fn digits(rest: &mut &str) -> Option<usize> {
 impl Expr {
     fn is_text(&self, fields: &[NamedField<'_>]) -> bool {
         match self {
-            Expr::Text(_) | Expr::Flags(..) | Expr::Symbolic(..) => true,
+            Expr::Text(_) | Expr::Flags(..) | Expr::Symbolic(..) | Expr::Bytes(..) => true,
             Expr::Either(parts) => parts[1].is_text(fields) && parts[2].is_text(fields),
             Expr::Field(field, None) => {
                 matches!(fields[*field].kind, TraceFieldKind::Bytes | TraceFieldKind::Located { .. })
@@ -779,6 +855,55 @@ mod tests {
         ] {
             assert_eq!(shown(format).as_deref(), Ok(text), "{format}");
         }
+    }
+
+    #[test]
+    fn addresses_and_ids_are_shown_as_by_the_kernels_printf() {
+        let lines = [("ip", 4), ("ip6", 16), ("mac", 6)].map(|(name, size)| {
+            format!("\tfield:__u8 {name}[{size}];\toffset:8;\tsize:{size};\tsigned:0;\n")
+        });
+        let shown = |format: &str, bytes: &[u8]| {
+            let text = format!("name: made\nID: 1\nformat:\n{}\nprint fmt: {format}\n", lines.concat());
+            let format = TraceFormat { system: b"s", name: b"made", id: Some(1), text: text.as_bytes() };
+            let printer = TracePrinter::new(&format, Endian::Little);
+            let raw = [&[0; 8], bytes].concat();
+            match printer.why_by_field() {
+                Some(why) => why.to_owned(),
+                None => printer.text(&raw),
+            }
+        };
+        let bytes: Vec<u8> = (0..16).map(|byte| byte * 17).collect();
+        for (format, text) in [
+            (r#""%pI4|%pi4", REC->ip, REC->ip"#, "0.17.34.51|000.017.034.051"),
+            (r#""%pI6", REC->ip6"#, "0011:2233:4455:6677:8899:aabb:ccdd:eeff"),
+            (r#""%pi6", REC->ip6"#, "00112233445566778899aabbccddeeff"),
+            (r#""%pI6c", REC->ip6"#, "11:2233:4455:6677:8899:aabb:ccdd:eeff"),
+            (r#""%pM %pm", REC->mac, REC->mac"#, "00:11:22:33:44:55 001122334455"),
+            (r#""%pMF %pMR", REC->mac, REC->mac"#, "00-11-22-33-44-55 55:44:33:22:11:00"),
+            (
+                r#""%pU %pUb", REC->ip6, REC->ip6"#,
+                "00112233-4455-6677-8899-aabbccddeeff 00112233-4455-6677-8899-aabbccddeeff",
+            ),
+            (r#""%pUL", REC->ip6"#, "33221100-5544-7766-8899-AABBCCDDEEFF"),
+            // Of the wrong size.
+            (r#""%pM", REC->ip"#, "ip=00112233 ip6=00112233445566778899aabbccddeeff mac=001122334455"),
+            (r#""%pISpc", REC->ip6"#, "`%pISpc` is not known"),
+        ] {
+            assert_eq!(shown(format, &bytes), text, "{format}");
+        }
+        let mapped = [&[0; 10][..], &[0xff, 0xff, 127, 0, 0, 1]].concat();
+        let short = |bytes: &[u8]| shown(r#""%pI6c", REC->ip6"#, bytes);
+        assert_eq!([short(&mapped), short(&[0; 16])], ["::ffff:127.0.0.1", "::"]);
+    }
+
+    #[test]
+    fn bytes_that_begin_with_0_are_shown() {
+        let text = "name: made\nID: 1\nformat:\n\tfield:__u8 ip[4];\toffset:8;\tsize:4;\tsigned:0;\n";
+        let format = TraceFormat { system: b"s", name: b"made", id: Some(1), text: text.as_bytes() };
+        let printer = TracePrinter::new(&format, Endian::Little);
+        // As text, the first would be empty, and the second an M.
+        let shown = [[0, 0, 0, 1], [77, 0, 0, 0]].map(|ip| printer.text(&[&[0; 8][..], &ip].concat()));
+        assert_eq!(shown, ["ip=00000001", "ip=4d000000"]);
     }
 
     #[test]

@@ -16,12 +16,12 @@ use perfx_format::header::Features;
 use perfx_format::jitdump::{Dump, Line, Load, Move, Writer};
 use perfx_format::record::build_id::BuildIdEntry;
 use perfx_format::write::RecordingWriter;
-use perfx_format::{COMM_EXEC, Feature, Inode, MappedFile, RecordType as T, sample_type as st};
+use perfx_format::{COMM_EXEC, Event, Feature, Inode, MappedFile, RecordType as T, sample_type as st};
 use perfx_jit::{Functions, Image, Target, arenas};
 
 use crate::every_pass::{WITHOUT_INPUT, commands, number};
 use crate::hostile::{Family, OF_PROGRAMS};
-use crate::maker::{LE, Maker, PLAIN, USER, event};
+use crate::maker::{LE, Maker, PLAIN, USER, event, tracepoint, tracing_data};
 use crate::support::{Stdin, Tier, each, one_of, perfx_command, run, temp};
 use crate::{args, tiers};
 
@@ -89,7 +89,7 @@ fn jit_load(pid: u32, index: u64, address: u64, size: u64, code: &[u8]) -> Load<
 }
 
 /// The families, and n of each.
-const FAMILIES: [Family; 28] = [
+const FAMILIES: [Family; 29] = [
     ("one pid, again and again", 5000, |folder, n| {
         plain(folder, |maker| {
             for _ in 0..n {
@@ -243,6 +243,16 @@ const FAMILIES: [Family; 28] = [
             }
         });
     }),
+    ("events of a tracepoint with many fields", 100, |folder, n| {
+        let field = |number| format!("\tfield:int number{number};\toffset:8;\tsize:4;\tsigned:1;\n");
+        let fields: String = (0..20 * n).map(field).collect();
+        let format = format!("name: made\nID: 7\nformat:\n{fields}\nprint fmt: \"{}\"\n", "%%".repeat(7000));
+        let events: Vec<Event> = (1..=n).map(|id| tracepoint(7, id)).collect();
+        let mut maker = Maker::new(&folder.join("in.data"), &events);
+        (1..=n).for_each(|id| maker.trace(id, 1, &[7; 12]));
+        maker.writer.set_feature(Feature::TRACING_DATA, tracing_data("made", &[&format])).unwrap();
+        maker.writer.finish().unwrap();
+    }),
     ("events among the records of a pipe", 100, |folder, n| {
         let file = File::create(folder.join("in.data")).unwrap();
         let first = [event(PLAIN, vec![1])];
@@ -311,9 +321,10 @@ fn families() -> impl Iterator<Item = &'static Family> {
 }
 
 /// Commands that need more than the table has, to do what they are for.
-const MORE: [(&str, &[&str]); 5] = [
+const MORE: [(&str, &[&str]); 6] = [
     ("inject", &["--jit", "--jit-map", "--no-files", "--jit-dir", "HERE", "-o", "OUT"]),
     ("inject", &["--jit", "--jit-layout", "function", "--no-files", "--jit-dir", "HERE", "-o", "OUT"]),
+    ("view", &["--where", "number1 > 0", "--no-files"]),
     ("split", &["--by", "event", "--max-parts", "100000", "-o", "OUT"]),
     ("filter", &["--symbol", "function1", "--no-files", "--root", "HERE", "-o", "OUT"]),
     ("export", &["profgen", "--no-files", "--root", "HERE", "--binary", "HERE/nowhere/program", "-o", "OUT"]),

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::path::Path;
 
+use perfx_format::features::TracingData;
 use perfx_format::write::RecordingWriter;
 use perfx_format::{Attr, Endian, Event, MappedFile, Mmap2, RecordType as T, sample_type as st};
 
@@ -10,6 +11,24 @@ pub(crate) const LE: Endian = Endian::Little;
 
 /// The processor mode of user space in `misc`.
 pub(crate) const USER: u16 = 2;
+
+/// A TRACING_DATA section with the formats of tracepoints of a system.
+pub(crate) fn tracing_data(system: &str, formats: &[&str]) -> Vec<u8> {
+    let front = b"\x17\x08\x44tracing0.6\0\0\x08\0\x10\0\0header_page\0";
+    let empty = [&front[..], &[0; 8], b"header_event\0", &[0; 24]].concat();
+    let mut data = TracingData::read(&empty).unwrap();
+    data.systems = vec![(system.as_bytes(), formats.iter().map(|format| format.as_bytes()).collect())];
+    data.write().unwrap()
+}
+
+/// An event of the tracepoint with this id, which has one id, and raw data.
+pub(crate) fn tracepoint(config: u64, id: u64) -> Event {
+    let mut attr = Attr::default();
+    // PERF_TYPE_TRACEPOINT, sample_id_all.
+    (attr.type_, attr.config, attr.flags) = (2, config, 1 << 18);
+    attr.sample_type = PLAIN | st::IDENTIFIER | st::RAW;
+    Event::made(&attr, vec![id], LE)
+}
 
 /// Makes a recording, one record at a time.
 pub(crate) struct Maker {
@@ -80,6 +99,16 @@ impl Maker {
         let (id, ip) = (id.to_le_bytes(), ip.to_le_bytes());
         let body: &[&[u8]] = if self.identified { &[&id, &ip] } else { &[&ip] };
         self.put(T::SAMPLE, USER, pid, body);
+    }
+
+    /// A sample of a [`tracepoint`].
+    pub(crate) fn trace(&mut self, id: u64, pid: u32, raw: &[u8]) {
+        let words = [id, 0x10010, u64::from(pid) << 32 | u64::from(pid), self.time].map(u64::to_le_bytes);
+        let mut padded = raw.to_vec();
+        padded.resize((4 + raw.len()).next_multiple_of(8) - 4, 0);
+        let size = (padded.len() as u32).to_le_bytes();
+        self.writer.write_parts(T::SAMPLE, USER, &[words.as_flattened(), &size, &padded]).unwrap();
+        self.time += 1;
     }
 
     /// A file with a build-id or an inode.

@@ -8,11 +8,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use perfx_format::record::cpumode::USER;
 use perfx_format::sample::{Branch, BranchFlags, NewSample};
 use perfx_format::write::RecordingWriter;
-use perfx_format::{Attr, Endian, Event, sample_type as st};
+use perfx_format::{Attr, Endian, Event, Feature, RecordType as T, sample_type as st};
 use regex::Regex;
 use serde_json::Value as Json;
 
 use crate::folded::INLINED;
+use crate::maker::{Maker, PLAIN, event, tracepoint, tracing_data};
 use crate::snapshots::same;
 use crate::stats::conforms;
 use crate::support::{
@@ -431,4 +432,58 @@ fn lines_of_json_hold_what_the_text_shows_and_are_what_the_schema_says(tier: Tie
         let ours: Vec<String> = lines(&["-F", "period"])?.iter().filter_map(period).collect();
         same_lines("periods", &ours, &frames_of_text(&text))
     });
+}
+
+/// perf takes arrays of bytes for text, so its JSON has "" for addresses that begin with 0.
+#[test]
+fn addresses_in_raw_data_are_shown_and_selected() {
+    let folder = temp();
+    let input = folder.path().join("in.data");
+    let format = "name: made\nID: 7\nformat:\n\
+        \tfield:__u8 saddr[4];\toffset:8;\tsize:4;\tsigned:0;\n\
+        \tfield:__u8 saddr_v6[16];\toffset:12;\tsize:16;\tsigned:0;\n\n\
+        print fmt: \"%pI4 %pI6c\", REC->saddr, REC->saddr_v6\n";
+    let mut maker = Maker::new(&input, &[tracepoint(7, 1)]);
+    for last in [1, 2] {
+        let mapped = [&[0; 10][..], &[0xff, 0xff, 127, 0, 0, last]].concat();
+        maker.trace(1, 1, &[&[0; 8][..], &[127, 0, 0, last], &mapped].concat());
+    }
+    maker.writer.set_feature(Feature::TRACING_DATA, tracing_data("net", &[format])).unwrap();
+    maker.writer.finish().unwrap();
+    let text = view(&input, &["-F", "trace"]).done().unwrap().text();
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    assert_eq!(lines, ["127.0.0.1 ::ffff:127.0.0.1", "127.0.0.2 ::ffff:127.0.0.2"]);
+    let second = "saddr_v6 == \"00000000000000000000ffff7f000002\"";
+    let json = view(&input, &["--json", "--where", second]).done().unwrap().text();
+    assert!(json.contains(r#""saddr":"7f000002""#) && !json.contains("7f000001"), "{json}");
+    let refused = view(&input, &["--where", "saddr == 1"]);
+    assert!(refused.stderr.contains("`saddr` is bytes: give it in quotation marks"), "{}", refused.stderr);
+}
+
+#[test]
+fn a_sample_is_shown_up_to_registers_of_an_unknown_abi() {
+    let ran = view(&Fixture::new("crafted/val-sample-regs-abi.data").path, &[]);
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    assert!(ran.stderr.contains("registers of an unknown ABI and "), "{}", ran.stderr);
+    assert!(ran.text().contains("cpu-clock"), "{}", ran.text());
+}
+
+#[test]
+fn a_perf_map_names_code_only() {
+    let folder = temp();
+    fs::create_dir(folder.path().join("tmp")).unwrap();
+    fs::write(folder.path().join("tmp/perf-1.map"), "7000 1000 jitted\n").unwrap();
+    // MMAP_DATA
+    let shown = [USER, USER | 1 << 13].map(|misc| {
+        let input = folder.path().join("in.data");
+        let mut maker = Maker::new(&input, &[event(PLAIN, vec![1])]);
+        let words = [1 << 32 | 1, 0x7000, 0x1000, 0].map(u64::to_le_bytes);
+        maker.put(T::MMAP, misc, 1, &[words.as_flattened(), b"//anon\0\0"]);
+        maker.sample(1, 0x7010);
+        maker.writer.finish().unwrap();
+        let root = folder.path().to_str().unwrap();
+        view(&input, &["-F", "ip,sym,dso", "--root", root]).text()
+    });
+    assert!(shown[0].contains("jitted") && shown[0].contains("perf-1.map"), "{}", shown[0]);
+    assert!(!shown[1].contains("jitted") && shown[1].contains("//anon"), "{}", shown[1]);
 }

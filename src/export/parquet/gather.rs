@@ -12,7 +12,7 @@ use perfx_format::read::{Batch, Recording};
 use perfx_format::record::deferred::CallchainDeferred;
 use perfx_format::record::lost::Lost;
 use perfx_format::sample::{BranchFlags, Branches, Sample, Weight as Cost};
-use perfx_format::{Kinds, Layout, Layouts, Record, RecordType, sample_type as st};
+use perfx_format::{ByTracepoint, Kinds, Layout, Layouts, Record, RecordType, sample_type as st};
 use perfx_look::trace::TracePrinter;
 use perfx_model::address_space::{Machine, moment};
 use perfx_pipeline::{Report, Result};
@@ -90,7 +90,7 @@ pub(super) struct BranchRow {
 /// the order of the file. `spill` is an empty file.
 pub(super) fn gather(
     recording: &mut Recording,
-    (facts, traces): (&Facts, &[Option<TracePrinter<'_>>]),
+    (facts, traces): (&Facts, &ByTracepoint<TracePrinter<'_>>),
     filter: &Arc<FilterOptions>,
     spill: File,
     branch: Option<&mut dyn FnMut(BranchRow) -> Result<()>>,
@@ -165,7 +165,7 @@ impl Found {
 struct Worker<'f> {
     facts: &'f Facts,
     /// For each event, whether its raw data has fields.
-    traces: &'f [Option<TracePrinter<'f>>],
+    traces: &'f ByTracepoint<TracePrinter<'f>>,
     chooser: Option<SampleChooser>,
     with_branches: bool,
     resolver: Resolver<'f>,
@@ -271,7 +271,7 @@ impl Worker<'_> {
         }
         let part = &mut self.part;
         row.pack(&mut part.text);
-        if self.traces[event].is_some() {
+        if self.traces.get(event).is_some() {
             part.text.extend_from_slice(raw.unwrap_or_default());
         }
         let time = layout.time(sample);
@@ -347,10 +347,11 @@ impl Worker<'_> {
         row: &mut SampleRow,
         index: u64,
     ) -> Result<Option<&'a [u8]>> {
-        let Ok(sample) = Sample::parse(at.record, layout) else {
+        let Ok(sample) = Sample::parse_known(at.record, layout) else {
             self.part.losses.partial += 1;
             return Ok(None);
         };
+        self.part.losses.cut += u64::from(sample.is_cut);
         match sample.weight {
             Some(Cost::Full(cost)) => row.set(Part::Weight, cost),
             Some(Cost::Parts { var1_dw, var2_w, var3_w }) => {

@@ -1,7 +1,7 @@
 //! Decides how the samples of each event are shown.
 
-use perfx_format::Event;
 use perfx_format::sample::{Sample, synth};
+use perfx_format::{ByTracepoint, Event};
 use perfx_look::clock::Clock;
 use perfx_look::render::readable;
 use perfx_look::trace::TracePrinter;
@@ -40,7 +40,7 @@ pub(super) struct Form<'t> {
     /// The same, as wide as the longest of all events.
     pub(super) name: String,
     /// Prints the raw data of a tracepoint.
-    pub(super) trace: Option<TracePrinter<'t>>,
+    pub(super) trace: Option<&'t TracePrinter<'t>>,
     /// Bits, by the number of the field.
     fields: u64,
     pub(super) has_chain: bool,
@@ -92,9 +92,9 @@ impl<'t> Form<'t> {
         facts: &Facts,
         (machine, clock, events): (&'t str, Clock, &[Event]),
         options: &ViewOptions,
-        traces: Vec<Option<TracePrinter<'t>>>,
+        traces: &'t ByTracepoint<TracePrinter<'t>>,
     ) -> Vec<Form<'t>> {
-        let form = |((facts, event), trace): ((&EventFacts, &Event), Option<TracePrinter<'t>>)| {
+        let form = |(number, (facts, event)): (usize, (&EventFacts, &Event))| {
             let attr = event.attr();
             // PERF_TYPE_HARDWARE: branch-instructions of period 1, which is BTS.
             let is_branch = attr.type_ == 0 && attr.config == 4 && attr.sample_period == 1;
@@ -103,7 +103,7 @@ impl<'t> Form<'t> {
             let mut form = Form {
                 event: facts.name.to_vec(),
                 name: readable(&facts.name),
-                trace,
+                trace: traces.get(number),
                 fields: bits(&options.fields.of(event, options.decoded)),
                 has_chain: facts.has_chains,
                 names_address,
@@ -120,7 +120,7 @@ impl<'t> Form<'t> {
             form.wall_offset = clock.wall_offset().filter(|_| form.has(Field::Tod));
             form
         };
-        let mut forms: Vec<Form<'_>> = facts.events.iter().zip(events).zip(traces).map(form).collect();
+        let mut forms: Vec<Form<'_>> = facts.events.iter().zip(events).enumerate().map(form).collect();
         // In bytes, as in perf.
         let width = forms.iter().map(|form| form.name.len()).max().unwrap_or(0);
         for Form { name, .. } in &mut forms {

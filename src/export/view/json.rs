@@ -258,7 +258,7 @@ impl<'s> SampleLine<'s> {
     pub(super) fn new(form: &'s Form<'s>, parts: &Sample<'s>, period: u64) -> SampleLine<'s> {
         let has = |field| form.has(field);
         let (pid, tid) = parts.pid_tid.map_or((-1, -1), |(pid, tid)| (pid as i32, tid as i32));
-        let trace = form.trace.as_ref().zip(parts.raw).filter(|_| has(Field::Trace));
+        let trace = form.trace.zip(parts.raw).filter(|_| has(Field::Trace));
         let branches = |branches: Branches<'_>| {
             let branch = |Branch { from, to, flags }| BranchObject {
                 from: Hex(from),
