@@ -14,7 +14,7 @@ use perfx_format::features::{NrCpus, meaningless};
 use perfx_format::read::{Batch, Form, Recording};
 use perfx_format::record::event_update::name_update;
 use perfx_format::record::header_records::HeaderRecord;
-use perfx_format::{Feature, Kinds, Layouts, Record, RecordType, sample_type};
+use perfx_format::{BranchStacks, Feature, Kinds, Layout, Layouts, Record, RecordType};
 use perfx_pipeline::{
     Damage, Emit, Fork, Level, Needs, Pass, Result, Rewrite, Session, Stage, Survey, counted, list,
 };
@@ -139,9 +139,11 @@ impl Proof {
             session.set_feature(Feature::EVENT_DESC, section);
             made.push("EVENT_DESC from the attrs");
         }
-        // perf report evaluates branches only if this flag is set.
-        let branches =
-            |event: &perfx_format::Event| event.attr().sample_type & sample_type::BRANCH_STACK != 0;
+        // perf report counts branches in place of samples if this flag is set.
+        let branches = |event: &perfx_format::Event| {
+            let stacks = Layout::new(event.attr()).branch_stacks();
+            !matches!(stacks, BranchStacks::None | BranchStacks::Calls)
+        };
         if session.feature(Feature::BRANCH_STACK).is_none() && session.events.iter().any(branches) {
             session.set_feature(Feature::BRANCH_STACK, Vec::new());
             made.push("BRANCH_STACK from the attrs");

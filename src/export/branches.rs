@@ -23,7 +23,7 @@ use perfx_filter::{FilterOptions, SampleChooser, SelectedSamples};
 use perfx_format::read::{Batch, Recording};
 use perfx_format::record::cpumode::{KERNEL_START, USER};
 use perfx_format::sample::{Sample, frames};
-use perfx_format::{Bytes, Feature, Kinds, Layout, Layouts, Record, RecordType, sample_type};
+use perfx_format::{BranchStacks, Bytes, Event, Feature, Kinds, Layout, Layouts, Record, RecordType};
 use perfx_model::address_space::{Dso, Lookup, Machine, Space, moment};
 use perfx_pipeline::{Error, Level, Report, Result, counted};
 use perfx_resolve::{Facts, IdOptions, RecordedIds, dso_name};
@@ -552,7 +552,7 @@ impl BranchProfile {
     }
 }
 
-/// Learns what the records of a recording mean, and whether an event of it records branches.
+/// Learns what the records of a recording mean, and whether an event of it records all branches that were taken.
 ///
 /// # Errors
 ///
@@ -560,8 +560,25 @@ impl BranchProfile {
 pub(crate) fn survey(recording: &mut Recording, threads: usize) -> Result<(Facts, bool)> {
     let facts = Facts::survey(recording, threads, true)?;
     let events = recording.all_events();
-    let has_branches = events.is_empty() || Layouts::new(&events).any_samples(sample_type::BRANCH_STACK);
-    Ok((facts, has_branches))
+    Ok((facts, events.is_empty() || any_records(&events, BranchStacks::Taken)))
+}
+
+/// True if some event records branch stacks with these contents.
+fn any_records(events: &[Event], stacks: BranchStacks) -> bool {
+    events.iter().any(|event| Layout::new(event.attr()).branch_stacks() == stacks)
+}
+
+/// The reason why a recording without a hardware trace says nothing of the branches that were taken, and what to record
+/// instead.
+pub fn why_no_branches(recording: &Recording) -> &'static str {
+    let events = recording.all_events();
+    if any_records(&events, BranchStacks::Calls) {
+        "its branch stacks are call stacks (--call-graph lbr), not the branches that were taken; record with perf record -b"
+    } else if any_records(&events, BranchStacks::OfKinds) {
+        "its branch stacks leave out branches (perf record -j), so the code between two is unknown; record with perf record -b"
+    } else {
+        "no event of this recording records branches (perf record -b)"
+    }
 }
 
 /// The files whose branches are collected from a recording.
@@ -686,8 +703,7 @@ impl Worker<'_> {
                 continue;
             };
             let takes = |chooser: &mut SampleChooser| chooser.takes(&sample, &batch.layouts);
-            if layout.sample_type & sample_type::BRANCH_STACK != 0 && self.chooser.as_mut().is_none_or(takes)
-            {
+            if layout.branch_stacks() == BranchStacks::Taken && self.chooser.as_mut().is_none_or(takes) {
                 self.sample(&sample, layout, &batch.layouts);
             }
         }

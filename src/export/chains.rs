@@ -6,7 +6,7 @@ use foldhash::fast::RandomState;
 use indexmap::IndexSet;
 use perfx_format::record::cpumode::USER;
 use perfx_format::record::deferred::CallchainDeferred;
-use perfx_format::sample::{callchain, cookie_of, frames};
+use perfx_format::sample::{CallStack, frames};
 use perfx_format::{Layout, Layouts, Record, sample_type};
 use perfx_model::address_space::{Space, moment};
 use perfx_pipeline::{Context as _, Result};
@@ -178,23 +178,22 @@ impl<'f> Resolver<'f> {
         Ok(stack)
     }
 
-    /// Resolves the call chain of a sample into `chain`. As in perf, a sample without one has its own address as
+    /// Resolves the call stack of a sample into `chain`. As in perf, a sample without one has its own address as
     /// the only frame.
     pub(crate) fn sample(&mut self, at: At<'_, '_>, layout: &Layout) -> Result<Lack> {
         self.chain.clear();
         let sample = at.record;
-        let Some(addresses) = callchain(sample, layout) else {
+        let Some(stack) = CallStack::of(sample, layout) else {
             let frame = self.frame(at, sample.cpumode(), layout.ip(sample).unwrap_or(0))?;
             self.chain.push(frame);
             let has_chain = layout.sample_type & sample_type::CALLCHAIN != 0;
             return Ok(if has_chain { Lack::Torn } else { Lack::Chain });
         };
-        // Before the first marker, perf takes addresses for those of a process.
-        for (mode, address) in frames(addresses, USER) {
+        for (mode, address) in stack.frames() {
             let frame = self.frame(at, mode, address)?;
             self.chain.push(frame);
         }
-        Ok(cookie_of(addresses).map_or(Lack::Nothing, Lack::User))
+        Ok(stack.cookie().map_or(Lack::Nothing, Lack::User))
     }
 
     /// Makes the sample's own address the innermost frame of the current chain, as `perf report` does: the chain of a

@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
-use perfx_format::sample::{callchain, deferred_cookie};
+use perfx_format::sample::{CallStack, deferred_cookie};
 use perfx_format::{Layout, Layouts, Record};
 use perfx_resolve::{Facts, Frame, FrameCache, FrameName, Function, stack_of};
 use perfx_unwind::{Convert, Unwinder};
@@ -98,7 +98,7 @@ pub(crate) fn each_address(
             stack_of(sample, layout, chain.iter().copied()).for_each(|(mode, address)| see(mode, address));
         }
         None => {
-            let chain = callchain(sample, layout).into_iter().flat_map(|chain| chain.iter());
+            let chain = CallStack::of(sample, layout).into_iter().flat_map(|stack| stack.entries());
             stack_of(sample, layout, chain).for_each(|(mode, address)| see(mode, address));
         }
     }

@@ -228,6 +228,33 @@ pub fn without_parts(raw: &mut [u8], parts: u64, endian: Endian) {
     }
 }
 
+/// The contents of the branch stacks of an event, according to its attr.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BranchStacks {
+    /// It records none.
+    None,
+    /// The last branches that were taken: between two of them, code ran straight on.
+    Taken,
+    /// Only branches of some kinds, such as calls or those in transactions.
+    OfKinds,
+    /// The calls that have not returned, without the branches between them (`perf record --call-graph lbr`).
+    Calls,
+}
+
+impl BranchStacks {
+    /// Those of an attr with this `branch_sample_type`: bit 3 ANY, 4-10, 12 and 13 kinds of branches, 11 CALL_STACK.
+    pub(crate) fn of(branch_sample_type: u64) -> BranchStacks {
+        const ANY: u64 = 1 << 3;
+        const KINDS: u64 = 0x37f0;
+        const CALL_STACK: u64 = 1 << 11;
+        match branch_sample_type {
+            bits if bits & CALL_STACK != 0 => BranchStacks::Calls,
+            bits if bits & ANY == 0 && bits & KINDS != 0 => BranchStacks::OfKinds,
+            _ => BranchStacks::Taken,
+        }
+    }
+}
+
 /// Bit 17 of `attr.branch_sample_type`: a branch stack has the index of its newest branch.
 pub const BRANCH_HW_INDEX: u64 = 1 << 17;
 
@@ -470,5 +497,16 @@ mod tests {
     fn a_short_attr_decodes_with_zeros() {
         let attr = Attr::decode(&[1, 0, 0, 0, 64], Endian::Little);
         assert_eq!((attr.type_, attr.size, attr.config4), (1, 0, 0));
+    }
+
+    /// Between two branches of some kinds, code did not run straight on.
+    #[test]
+    fn only_a_branch_stack_without_a_filter_holds_all_branches() {
+        // USER, ANY, HW_INDEX, ANY and ANY_CALL.
+        assert_eq!([0, 1, 1 << 3, 1 << 17, 1 << 3 | 1 << 4].map(BranchStacks::of), [BranchStacks::Taken; 5]);
+        // ANY_CALL, USER and ANY_RETURN.
+        assert_eq!([1 << 4, 1 | 1 << 5].map(BranchStacks::of), [BranchStacks::OfKinds; 2]);
+        // CALL_STACK.
+        assert_eq!([1 << 11, 1 | 1 << 11 | 1 << 17].map(BranchStacks::of), [BranchStacks::Calls; 2]);
     }
 }

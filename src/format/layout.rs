@@ -4,7 +4,7 @@
 
 use crate::record::build_id::BuildIdEntry;
 use crate::record::task::named_pid;
-use crate::{Attr, Endian, Error, Event, HEADER_SIZE, Record, RecordType, Result};
+use crate::{Attr, BranchStacks, Endian, Error, Event, HEADER_SIZE, Record, RecordType, Result};
 
 use crate::sample_type as st;
 
@@ -152,6 +152,15 @@ impl Layout {
             sample_id_all: attr.sample_id_all(),
             sample: Fields::sample(attr.sample_type),
             trailer: if attr.sample_id_all() { Fields::trailer(attr.sample_type) } else { Fields::default() },
+        }
+    }
+
+    /// The contents of the branch stacks of samples.
+    #[inline]
+    pub fn branch_stacks(&self) -> BranchStacks {
+        match self.sample_type & st::BRANCH_STACK {
+            0 => BranchStacks::None,
+            _ => BranchStacks::of(self.branch_sample_type),
         }
     }
 

@@ -40,8 +40,8 @@ pub mod write;
 pub struct Readme;
 
 pub use attr::{
-    ATTR_FLAGS, ATTR_SIZE_MAX, ATTR_SIZE_MIN, Attr, Event, KnownAttr, add_to_sample_type, clear_address,
-    set_attr_flag, set_clockid, set_event, set_sample_period, set_sample_type, shorten_attr,
+    ATTR_FLAGS, ATTR_SIZE_MAX, ATTR_SIZE_MIN, Attr, BranchStacks, Event, KnownAttr, add_to_sample_type,
+    clear_address, set_attr_flag, set_clockid, set_event, set_sample_period, set_sample_type, shorten_attr,
     with_history_parts, with_user_callchains, without_parts,
 };
 pub use by_tracepoint::ByTracepoint;

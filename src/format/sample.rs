@@ -2,6 +2,7 @@
 //! allocated, and no length is trusted.
 
 mod bits;
+mod call_stack;
 mod flow;
 mod made;
 pub mod memory;
@@ -16,6 +17,7 @@ use std::iter;
 use std::ops::Range;
 
 pub use bits::{BranchFlags, DataSrc, branch_kind};
+pub use call_stack::CallStack;
 pub use flow::FlowFlags;
 pub use made::{BRANCH_HW_INDEX, NewSample};
 pub use stencil::{Stencil, Varied};
@@ -654,7 +656,7 @@ impl<'a> Sample<'a> {
     /// form is tried first, and used if none fits.
     fn branches_and_behind(&mut self, parts: &mut Parts<'a>, layout: &Layout) -> Result<(), Stop> {
         let literal = BranchForm {
-            hw_idx: layout.branch_sample_type & 1 << 17 != 0,
+            hw_idx: layout.branch_sample_type & BRANCH_HW_INDEX != 0,
             counters: layout.branch_sample_type & 1 << 19 != 0,
         };
         let forms = [

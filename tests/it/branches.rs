@@ -462,6 +462,28 @@ fn each_program_and_library_gets_the_profile_that_binary_gives(tier: Tier) {
 }
 
 #[test]
+fn call_stacks_of_branch_records_are_not_branches_that_were_taken() {
+    let program = root().join("tests/data/unstripped/tmp/perfx-data/work/burn");
+    let export = |format: &str, input: &Path| perfx(args!["export", format, input, "--binary", program]);
+    let [lbr, both, branches] = ["lbr", "lbr-and-branch", "branch"]
+        .map(|name| Fixture::new(&format!("crafted/sample-{name}-le.data")).path);
+    for format in ["autofdo", "bolt", "profgen"] {
+        let refused = export(format, &lbr);
+        assert!(refused.code == Some(1) && refused.stdout.is_empty(), "{}", refused.stderr);
+        let why =
+            "call stacks (--call-graph lbr), not the branches that were taken; record with perf record -b";
+        assert!(refused.stderr.contains(why), "{}", refused.stderr);
+        // Of two events, that with branches counts.
+        assert_eq!(export(format, &both).text(), export(format, &branches).text());
+    }
+    let dir = temp();
+    let refused = perfx(args!["export", "bolt", lbr, "--dir", dir.path().join("profiles")]);
+    assert_eq!(refused.code, Some(1), "{}", refused.stderr);
+    let (tables, ran) = crate::parquet::export(&both, &["--branches", "--tables", "branches"]);
+    assert_eq!(crate::parquet::rows(&tables, "branches").len(), 3, "{}", ran.stderr);
+}
+
+#[test]
 fn what_cannot_be_exported_is_said() {
     let Some(Made { folder, program, recording }) = made(&["-pie"], 16) else { return };
     let path = |name: &str| folder.path().join(name);

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering as Atomic};
 
+use perfx_format::Feature;
 use perfx_format::decode::issues;
 use perfx_format::read::Recording;
 
@@ -70,6 +71,24 @@ fn features_of_a_text_conversion_are_left_out_unless_they_can_be_read() {
             let ran = perf.run(Stdin::Null, args!["script", "-f", "-i", out]);
             assert!(ran.code == Some(0) && !ran.text().is_empty(), "{}: {}", perf.name, ran.stderr);
         }
+    }
+}
+
+/// perf report counts branches in place of samples if this feature is there.
+#[test]
+fn call_stacks_of_branch_records_do_not_make_the_feature_of_branches() {
+    for (name, has_branches) in [("lbr", false), ("lbr-and-branch", true)] {
+        let fixture = Fixture::new(&format!("crafted/sample-{name}-le.data"));
+        let folder = temp();
+        let [cut, recovered] = ["cut", "recovered"].map(|name| folder.path().join(name));
+        // Without its features.
+        let mut bytes = fixture.bytes();
+        let end = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap()) as usize;
+        bytes.truncate(end(40) + end(48));
+        fs::write(&cut, bytes).unwrap();
+        let ran = perfx(args!["recover", cut, "-o", recovered]);
+        let features = Recording::open(&recovered).unwrap().features;
+        assert_eq!(features.contains_key(&Feature::BRANCH_STACK), has_branches, "{}", ran.stderr);
     }
 }
 

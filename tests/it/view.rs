@@ -386,6 +386,48 @@ fn code_without_a_line_has_perfs_name_for_its_place() {
     }
 }
 
+#[test]
+fn the_stack_of_call_graph_lbr_is_that_of_the_kernel_and_the_calls_that_have_not_returned() {
+    const SYSTEM: &str = "ffffffff81000100";
+    let stacks: [&[&str]; 4] = [
+        &["401158", "401200", "401300", "401400"],
+        &[SYSTEM, "401150", "401200", "401300", "401400"],
+        &["401158"],
+        &[SYSTEM],
+    ];
+    let of_text = |text: &str| -> Vec<Vec<String>> {
+        let stacks = text.split("\n\n").map(frames_of_text);
+        stacks.filter(|stack| !stack.is_empty()).collect()
+    };
+    for endian in ["le", "be"] {
+        let fixture = Fixture::new(&format!("crafted/sample-lbr-{endian}.data"));
+        assert_eq!(of_text(&view(&fixture.path, &["-F", "ip"]).text()), stacks, "{endian}");
+        let lines = view(&fixture.path, &["-F", "ip", "--json"]).text();
+        for (line, stack) in lines.lines().zip(stacks) {
+            let line: Json = serde_json::from_str(line).unwrap();
+            let frames = line["frames"].as_array().unwrap().iter();
+            let frames = frames.map(|frame| frame["ip"].as_str().unwrap().trim_start_matches("0x"));
+            assert_eq!(frames.collect::<Vec<_>>(), stack, "{endian}");
+        }
+        // An export, and what selects by functions.
+        let symbols = root().join("tests/data/unstripped");
+        let folded = |more: &[&str]| {
+            let line = args!["export", "folded", "--root", symbols, fixture.path];
+            perfx(line.into_iter().chain(more.iter().map(Into::into))).done().unwrap().text()
+        };
+        let both = "burn;[burn];main;down;frame_dummy 1000000\n\
+                    burn;[burn];main;down;frame_dummy;[[kernel.kallsyms]] 1000000\n";
+        let alone = ["burn;[[kernel.kallsyms]] 1000000\n", "burn;frame_dummy 1000000\n"];
+        assert_eq!(folded(&[]), [alone[0], both, alone[1]].concat(), "{endian}");
+        assert_eq!(folded(&["--symbol", "main"]), both, "{endian}");
+        // perf 7.3 shows the address in the kernel again, as one of the process.
+        let Some(perf) = perf("perf-new") else { continue };
+        let mut theirs = of_text(&perf.script(&fixture.path, temp().path(), &["-F", "ip"]).text());
+        assert_eq!(std::mem::replace(&mut theirs[1][1], "401150".to_owned()), SYSTEM);
+        assert_eq!(theirs, stacks, "{endian}");
+    }
+}
+
 /// The addresses of a text with the functions, offsets and DSOs behind them.
 fn frames_of_text(text: &str) -> Vec<String> {
     text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect()

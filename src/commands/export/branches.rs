@@ -8,7 +8,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use perfx_export::branch_files::BranchFiles;
-use perfx_export::branches::{BranchProfile, Program, SumFormat, say_branches, say_runs};
+use perfx_export::branches::{BranchProfile, Program, SumFormat, say_branches, say_runs, why_no_branches};
 use perfx_filter::{FilterOptions, SelectArgs};
 use perfx_format::branch_list::{HEAD, is_branch_list};
 use perfx_format::read::Recording;
@@ -189,7 +189,7 @@ impl BranchArgs {
     ) -> Result<Report> {
         let filter = filter_of(&self.select)?;
         let mut report = Report::default();
-        let mut with_branches = 0;
+        let (mut with_branches, mut without) = (0, None);
         each_recording(sources, &mut report, |mut recording, report| {
             recording.progress().expect(2 + filter.readings());
             let bar = self.verbosity.progress(&recording);
@@ -200,15 +200,21 @@ impl BranchArgs {
                 with_branches += 1;
                 report.say(Level::Info, format!("read {name}: {}", size(report.bytes)));
             } else {
-                let what = "left out, as it has neither branches (perf record -b) nor a trace of Intel PT or CoreSight";
-                report.say(Level::Loss, format!("{name}: {what}"));
+                let why = why_no_branches(&recording);
+                report.say(
+                    Level::Loss,
+                    format!("{name}: left out: {why}, and it has no trace of Intel PT or CoreSight"),
+                );
+                without.get_or_insert(why);
             }
             Ok(())
         })?;
-        match sources {
-            _ if with_branches > 0 => Ok(report),
-            [one] => bail!("{one}: no event of this recording records branches (perf record -b)"),
-            _ => bail!("no event of these recordings records branches (perf record -b)"),
+        match (sources, without) {
+            ([one], Some(why)) => bail!("{one}: {why}"),
+            ([first, ..], Some(why)) if with_branches == 0 => {
+                bail!("{first}: {why}; the other recordings have no branches either")
+            }
+            _ => Ok(report),
         }
     }
 

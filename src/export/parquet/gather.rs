@@ -12,7 +12,7 @@ use perfx_format::read::{Batch, Recording};
 use perfx_format::record::deferred::CallchainDeferred;
 use perfx_format::record::lost::Lost;
 use perfx_format::sample::{BranchFlags, Branches, Sample, Weight as Cost};
-use perfx_format::{ByTracepoint, Kinds, Layout, Layouts, Record, RecordType, sample_type as st};
+use perfx_format::{BranchStacks, ByTracepoint, Kinds, Layout, Layouts, Record, RecordType, sample_type as st};
 use perfx_look::trace::TracePrinter;
 use perfx_model::address_space::{Machine, moment};
 use perfx_pipeline::{Report, Result};
@@ -369,7 +369,7 @@ impl Worker<'_> {
         if let Some(cgroup) = sample.cgroup.and_then(|id| self.facts.cgroups.get(&id)) {
             row.set(Part::Cgroup, u64::from(text(&mut self.part.cgroups, cgroup)?));
         }
-        if self.with_branches {
+        if self.with_branches && layout.branch_stacks() != BranchStacks::Calls {
             for (branch, nr) in sample.branches.iter().flat_map(Branches::iter).zip(0..) {
                 let from = self.resolver.frame(at, at.record.level_of(branch.from), branch.from)?;
                 let to = self.resolver.frame(at, at.record.level_of(branch.to), branch.to)?;

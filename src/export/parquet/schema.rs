@@ -315,7 +315,7 @@ pub const COMMS: Table = Table {
 /// The table `branches`.
 pub const BRANCHES: Table = Table {
     name: "branches",
-    about: "The branch stacks of samples, an entry a row; only with --branches",
+    about: "The branch stacks of samples (perf record -b), an entry a row; only with --branches",
     sorted_by: None,
     columns: &[
         column("sample", Kind::I64, "The sample: a row of `samples`").rising(),

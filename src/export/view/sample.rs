@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use foldhash::fast::RandomState;
 use perfx_format::record::cpumode::{KERNEL, USER, is_kernel};
-use perfx_format::sample::{Branch, Branches, FlowFlags, Sample, U64s, frames};
+use perfx_format::sample::{Branch, Branches, CallStack, FlowFlags, Sample};
 use perfx_format::{HexNumber, Layout, Layouts, Record, named_pid};
 use perfx_look::clock::rfc3339;
 use perfx_look::json::Decimal;
@@ -286,7 +286,7 @@ impl<'v> SampleWriter<'v> {
 
     /// Appends a sample as text. `at` is a reference, because most lines need no copy of it.
     fn write_text(&mut self, out: &mut Vec<u8>, shown: Shown<'_>, at: &At<'_, '_>) -> Result<()> {
-        let Shown { record, parts, event, user, .. } = shown;
+        let Shown { record, layout, parts, event, user, .. } = shown;
         let forms = self.forms;
         let form = &forms[event];
         self.push_front(out, shown, at);
@@ -347,11 +347,12 @@ impl<'v> SampleWriter<'v> {
             );
         }
         let has_ip = form.has(Field::Ip);
-        match parts.callchain.filter(|_| has_ip) {
-            Some(chain) => {
+        let stack = CallStack::in_sample(parts, record, layout);
+        match stack.filter(|_| has_ip) {
+            Some(stack) => {
                 out.push(b'\n');
                 let tid = parts.pid_tid.map_or(u32::MAX, |(_, tid)| tid);
-                self.push_chain(out, event, at, (tid, chain))?;
+                self.push_stack(out, event, at, (tid, stack))?;
                 if form.has_chain {
                     for &(address, frame) in user {
                         push_lines(out, form.frame(), self.names, (frame, self.lines(event)), address)?;
@@ -588,9 +589,9 @@ impl<'v> SampleWriter<'v> {
         json::begin(out, line)?;
         if form.has(Field::Ip) {
             let mut separated = json::Items::begin(out);
-            match parts.callchain {
-                Some(chain) => {
-                    for entry in frames(chain, USER) {
+            match CallStack::in_sample(parts, record, layout) {
+                Some(stack) => {
+                    for entry in stack.frames() {
                         separated.next(out);
                         let space = self.facts.guests.space(at.record, at.layouts, at.pid, entry.0);
                         self.chain_frame(out, event, (space, at.time), entry)?;
@@ -652,13 +653,13 @@ impl<'v> SampleWriter<'v> {
         }
     }
 
-    /// Appends the frames of a chain as lines.
-    fn push_chain(
+    /// Appends the frames of a call stack as lines.
+    fn push_stack(
         &mut self,
         out: &mut Vec<u8>,
         event: usize,
         At { record, layouts, pid, time }: At<'_, '_>,
-        (tid, chain): (u32, U64s<'_>),
+        (tid, stack): (u32, CallStack<'_>),
     ) -> Result<()> {
         let form = self.forms[event].frame().number();
         let slot = tid as usize % CHAINS;
@@ -668,7 +669,7 @@ impl<'v> SampleWriter<'v> {
         }
         let WrittenChain { last, text, ends, .. } = &mut kept;
         let space = |mode| self.facts.guests.space(record, layouts, pid, mode);
-        let shared = last.next(time, frames(chain, USER).map(|entry| (space(entry.0), entry)));
+        let shared = last.next(time, stack.frames().map(|entry| (space(entry.0), entry)));
         let (begin, new) = (out.len(), last.addresses().len() - shared);
         let mut starts = Vec::with_capacity(new);
         for number in 0..new {

@@ -1,7 +1,7 @@
 """Samples, record kinds, features."""
 from . import features as F
 from .common import BURN_ID, START, add, group, stream
-from .perfdata import (ADDR, AUX, BOTH, BR_ANY, BR_COUNTERS, BR_HW_INDEX, BRANCH_STACK, CALLCHAIN, CGROUP, CODE_PAGE_SIZE, CPU,
+from .perfdata import (ADDR, AUX, BOTH, BR_ANY, BR_COUNTERS, BR_HW_INDEX, BR_LBR, BRANCH_STACK, CALLCHAIN, CGROUP, CODE_PAGE_SIZE, CPU,
                        DATA_PAGE_SIZE, DATA_SRC, Event, File, ID, IDENTIFIER, IP, KERNEL, LE, MINUS1, PERIOD, PHYS_ADDR, RAW, READ,
                        R_ENABLED, R_GROUP, R_ID, R_LOST, R_RUNNING, REGS_INTR, REGS_USER, Records, STACK_USER, STREAM_ID,
                        TID, TIME, TRANSACTION, USER, WEIGHT, WEIGHT_STRUCT, attr_record, feature_record, pad8, pipe)
@@ -41,6 +41,18 @@ def samples():
             ("branch_counter_nr", "4"), ("branch_counter_width", "2")))}
         put("branch-counters", "with counters", e,
             many(e, dict(branches=table, counters=[1, 0x1B, 3]), dict(branches=[])), counted)
+        # perf record --call-graph lbr: the branches are the calls that have not returned
+        calls = [(0x401200, 0x401150, flags()), (0x401300, 0x4011E0, flags()), (0x401400, 0x4012F0, flags())]
+        e = Event(o, sample_type=USUAL | CALLCHAIN | BRANCH_STACK, branch_sample_type=BR_LBR)
+        lbr = [dict(chain=[CONTEXT["user"], 0x401158, 0x401777], branches=calls, ip=0x401158),
+               dict(chain=[CONTEXT["kernel"], 0xFFFFFFFF81000100, CONTEXT["user"], 0x401160, 0x401777], branches=calls,
+                    ip=0xFFFFFFFF81000100, misc=KERNEL),
+               dict(chain=[CONTEXT["user"], 0x401158, 0x401777], branches=[], ip=0x401158),
+               dict(chain=[CONTEXT["kernel"], 0xFFFFFFFF81000100], branches=calls, ip=0xFFFFFFFF81000100, misc=KERNEL)]
+        put("lbr", "--call-graph lbr: the calls that have not returned in place of the user part, if there is one", e, many(e, *lbr))
+        b = Event(o, "task-clock", (12,), config=1, sample_type=USUAL | BRANCH_STACK, branch_sample_type=BR_ANY)
+        put("lbr-and-branch", "an event with --call-graph lbr and one with branches", [e, b], many(e, *lbr) + many(b, dict(branches=table)),
+            branch)
         # a group whose leader alone has the bit for counters: new perf decides for the whole group
         a = Event(o, sample_type=USUAL | BRANCH_STACK, branch_sample_type=BR_ANY | BR_COUNTERS, read_format=R_ID)
         b = Event(o, "task-clock", (12,), config=1, sample_type=USUAL | BRANCH_STACK, branch_sample_type=BR_ANY)

@@ -11,6 +11,7 @@ R_ENABLED, R_RUNNING, R_ID, R_GROUP, R_LOST = (1 << n for n in range(5))
 
 # branch_sample_type
 BR_ANY, BR_HW_INDEX, BR_COUNTERS = 1 << 3, 1 << 17, 1 << 19
+BR_LBR = 1 << 0 | 1 << 11 | 1 << 14 | 1 << 15 | BR_HW_INDEX  # USER, CALL_STACK, NO_FLAGS, NO_CYCLES
 
 # bits of the attr, by number
 BITS = {name: n for n, name in enumerate(
