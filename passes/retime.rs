@@ -4,7 +4,7 @@
 use clap::Args;
 use perfx_format::features::{ClockData, SampleTime};
 use perfx_format::read::{Batch, Recording};
-use perfx_format::record::time::{ClockChange, change_times};
+use perfx_format::record::time::{ClockChange, change_times, known_time};
 use perfx_format::{Feature, Kinds, Layouts, Record, RecordType};
 use perfx_pipeline::{
     Begin, Context as _, Emit, Error, Fork, Interest, Level, Needs, Pass, Result, Rewrite, Session, Stage,
@@ -107,7 +107,7 @@ impl Retime {
 
 impl Survey for FirstSample {
     fn record(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
-        let time = layouts.time(record).filter(|&time| time != 0);
+        let time = layouts.time(record).and_then(known_time);
         self.time = self.time.into_iter().chain(time).min();
         Ok(())
     }
@@ -155,12 +155,13 @@ impl ChangeTimes {
             };
             self.change.time(time).with_context(what)
         };
-        if let Some(times) =
-            session.feature(Feature::SAMPLE_TIME).and_then(|section| SampleTime::read(section, endian))
-        {
+        let said =
+            session.feature(Feature::SAMPLE_TIME).and_then(|section| SampleTime::read(section, endian));
+        // Numbers that are no times stay as they are.
+        if let Some((first, last)) = said.and_then(|said| said.times()) {
             let times = SampleTime {
-                first_ns: moved(Feature::SAMPLE_TIME, times.first_ns)?,
-                last_ns: moved(Feature::SAMPLE_TIME, times.last_ns)?,
+                first_ns: moved(Feature::SAMPLE_TIME, first)?,
+                last_ns: moved(Feature::SAMPLE_TIME, last)?,
             };
             session.set_feature(Feature::SAMPLE_TIME, times.write(endian));
         }

@@ -14,6 +14,7 @@ use perfx_format::event_name::names_of;
 use perfx_format::read::{Form, Recording};
 use perfx_format::record::aux;
 use perfx_format::record::event_update::{name_update, updated_id};
+use perfx_format::record::time::known_time;
 use perfx_format::sample::without_parts as sample_without;
 use perfx_format::{Event, Feature, Kinds, Layouts, Record, RecordType, sample_type as st, without_parts};
 use perfx_pipeline::{
@@ -234,7 +235,7 @@ impl Samples {
         let Some(event) = event else { return };
         if let Some((count, span)) = self.counts.get_mut(event).zip(self.times.get_mut(event)) {
             *count += 1;
-            if let Some(time) = layouts.time(sample).filter(|&time| time != 0) {
+            if let Some(time) = layouts.time(sample).and_then(known_time) {
                 *span = (span.0.min(time), span.1.max(time));
             }
         }

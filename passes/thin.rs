@@ -14,6 +14,7 @@ use perfx_format::event_name::names_of;
 use perfx_format::read::Recording;
 use perfx_format::record::deferred::CallchainDeferred;
 use perfx_format::record::event_update::name_update;
+use perfx_format::record::time::known_time;
 use perfx_format::sample::deferred_cookie;
 use perfx_format::{Attr, Kinds, Layouts, Record, RecordType, sample_type as st, set_sample_period};
 use perfx_pipeline::{
@@ -264,7 +265,7 @@ impl Survey for Gather {
     fn record(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
         self.names.extend(name_update(record).map(|(id, name)| (id, name.to_vec())));
         let Some(id) = stream_of(record, layouts) else { return Ok(()) };
-        let time = layouts.time(record).filter(|&time| time != 0);
+        let time = layouts.time(record).and_then(known_time);
         let (stream, last) = self.streams.entry(id).or_default();
         let keeps = self.way.keeps(stream, id, time.unwrap_or(0));
         let cookie = layouts.layout_of(record).and_then(|layout| deferred_cookie(record, layout));

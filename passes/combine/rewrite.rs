@@ -6,8 +6,11 @@ use perfx_format::features::SampleTime;
 use perfx_format::read::Batch;
 use perfx_format::read::sort::PreparedBatch;
 use perfx_format::record::builder::finished_round;
+use perfx_format::record::time::LAST_KEY;
 use perfx_format::{Feature, Kinds, Record};
-use perfx_pipeline::{Begin, Emit, Interest, Place, Prescan, Prescanned, Report, Result, Rewrite, Session};
+use perfx_pipeline::{
+    Begin, Emit, Interest, Level, Place, Prescan, Prescanned, Report, Result, Rewrite, Session,
+};
 
 use super::chunks::Chunks;
 use super::dedup::Deduplicator;
@@ -75,7 +78,7 @@ pub(super) struct Combining {
     step: Option<Box<dyn Step>>,
     /// With a step: feature SAMPLE_TIME is known when all is written.
     sets_times: bool,
-    /// Times of the first and the last sample that went through the step.
+    /// Times of the first and the last sample that went through the step, of those that have one.
     times: Option<(u64, u64)>,
     /// Bytes since the last FINISHED_ROUND.
     since_round: usize,
@@ -139,7 +142,7 @@ impl Combining {
                 {
                     out.hold(&samples.bytes);
                     out.put_all(&samples.bytes)?;
-                    *times = Some((times.map_or(key, |(first, _)| first), samples.last));
+                    see(times, key, samples.last);
                     *pending = true;
                     *since_round += samples.bytes.len();
                     left = left.saturating_sub(samples.bytes.len());
@@ -171,7 +174,7 @@ impl Combining {
                                 out.hold(bytes);
                             }
                             if step.record(record, out)? && !timeless {
-                                *times = Some((times.map_or(key, |(first, _)| first), key));
+                                see(times, key, key);
                             }
                         }
                         None => out.keep(record)?,
@@ -192,6 +195,13 @@ impl Combining {
         if let Some(deduplicator) = &self.deduplicator {
             deduplicator.report(self.chunks.dropped, report);
         }
+    }
+}
+
+/// Takes in samples that were sorted by `first` to `last`. Those without a time come last, by a key that is no time.
+fn see(times: &mut Option<(u64, u64)>, first: u64, last: u64) {
+    if last < LAST_KEY {
+        *times = Some((times.map_or(first, |(first, _)| first), last));
     }
 }
 
@@ -229,9 +239,16 @@ impl Rewrite for Combining {
 
     fn finish(&mut self, session: &mut Session, _out: &mut Emit<'_>) -> Result<()> {
         self.report(&mut session.report);
-        if let Some((first_ns, last_ns)) = self.times.filter(|_| self.sets_times) {
-            let section = SampleTime { first_ns, last_ns }.write(session.endian);
-            session.set_feature(Feature::SAMPLE_TIME, section);
+        match self.times {
+            _ if !self.sets_times => {}
+            Some((first_ns, last_ns)) => {
+                let section = SampleTime { first_ns, last_ns }.write(session.endian);
+                session.set_feature(Feature::SAMPLE_TIME, section);
+            }
+            None => {
+                let feature = Feature::SAMPLE_TIME;
+                session.report.say(Level::Info, format!("left out feature {feature}: no sample has a time"));
+            }
         }
         Ok(())
     }

@@ -413,7 +413,7 @@ pub(super) fn unite_features(sources: &[JoinSource<'_>], offsets: &[i64], sessio
     for (number, (source, &offset)) in sources.iter().zip(offsets).enumerate() {
         let times = source.features.get(&Feature::SAMPLE_TIME);
         let times = times.and_then(|section| SampleTime::read(section, endian));
-        told |= times.is_some_and(|times| times.last_ns != 0);
+        told |= times.is_some_and(|times| times.times().is_some());
         let moved = |time| shifted(time, offset).unwrap_or(time);
         // From the samples, because not every input has the feature right.
         if let Some((first, last)) = source.facts.sampled {

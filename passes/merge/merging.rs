@@ -148,11 +148,11 @@ impl Merging {
             // The feature hides the ids in MMAP2 records.
             session.add_build_ids(&mapped_ids);
         }
-        // perf writes 0..0 if it did not read the samples; unknown times stay unknown.
+        // Unknown times stay unknown.
         let section =
             session.feature(Feature::SAMPLE_TIME).and_then(|section| SampleTime::read(section, endian));
-        let known = section.filter(|times| times.last_ns != 0);
-        if let (Some(SampleTime { first_ns, last_ns }), Some((first, last))) = (known, span) {
+        let known = section.and_then(|section| section.times());
+        if let (Some((first_ns, last_ns)), Some((first, last))) = (known, span) {
             let wider = SampleTime { first_ns: first_ns.min(first), last_ns: last_ns.max(last) };
             session.set_feature(Feature::SAMPLE_TIME, wider.write(endian));
         }

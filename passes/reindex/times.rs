@@ -3,6 +3,7 @@
 use clap::Args;
 use perfx_format::features::SampleTime;
 use perfx_format::read::{Batch, Recording};
+use perfx_format::record::time::known_time;
 use perfx_format::{Feature, Kinds, Layouts, Record, RecordType};
 use perfx_pipeline::{
     Emit, Fork, Needs, OutputForm, Pass, Place, Prescan, Prescanned, Result, Rewrite, Session, Stage, Survey,
@@ -50,8 +51,7 @@ impl Times {
     }
 
     fn look_at(&mut self, record: &Record<'_>, layouts: &Layouts) {
-        // perf also takes both values as no time.
-        if let Some(time) = layouts.time(record).filter(|&time| time != 0 && time != u64::MAX) {
+        if let Some(time) = layouts.time(record).and_then(known_time) {
             self.see((time, time));
         }
     }
@@ -68,8 +68,11 @@ impl Times {
         let section = session.feature(Feature::SAMPLE_TIME);
         let old = section.map(|section| SampleTime::read(section, session.endian));
         let wrong = match old {
-            // For samples without times, any value from perf is accepted.
-            Some(Some(old)) if old != unknown => is != unknown && old != is,
+            // Of samples without times, what perf writes is accepted, and times of samples that are gone.
+            Some(Some(old)) if is == unknown => {
+                !old.says_none() && old.times().is_none_or(|(first, last)| first > last)
+            }
+            Some(Some(old)) if old != unknown => old != is,
             // A truncated section.
             Some(None) => true,
             Some(Some(_)) | None => self.add && is != unknown,
@@ -77,9 +80,14 @@ impl Times {
         let mut repaired = Vec::new();
         if wrong {
             session.set_feature(Feature::SAMPLE_TIME, is.write(session.endian));
-            repaired.push(format!(
-                "set to {first_ns} ns and {last_ns} ns, the times of the first and the last sample"
-            ));
+            repaired.push(match self.seen {
+                Some(_) => {
+                    format!(
+                        "set to {first_ns} ns and {last_ns} ns, the times of the first and the last sample"
+                    )
+                }
+                None => "set to 0, as no sample has a time".to_owned(),
+            });
         }
         report_repaired(session, "feature SAMPLE_TIME", &repaired);
     }

@@ -1,5 +1,6 @@
 //! Converts between the ticks of a trace and the time of the recording.
 
+use perfx_format::record::time::LAST_KEY;
 use perfx_format::record::time_conv::TimeConv;
 
 /// The conversion, if there is one. Without it, a trace has no times.
@@ -27,6 +28,6 @@ impl Clock {
 
     /// The time at which something is looked up that changes over time: of a tick, or the end of the recording.
     pub(crate) fn moment(&self, ticks: u64) -> u64 {
-        self.conv.map_or(u64::MAX - 1, |conv| conv.time(ticks))
+        self.conv.map_or(LAST_KEY, |conv| conv.time(ticks))
     }
 }

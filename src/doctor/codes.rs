@@ -152,6 +152,7 @@ pub static CODES: &[Code] = codes! {
     "event-desc" Fault Reads Reads None, "EVENT_DESC does not agree with the attrs and their ids";
     "group-range" Fault Reads Refuses None, "A group of GROUP_DESC reaches past the last event";
     "sample-time" Fault Reads Reads REINDEX, "SAMPLE_TIME does not agree with the samples";
+    "sample-time-none" Note Reads Reads None, "SAMPLE_TIME says that no sample has a time, as perf writes it with --no-timestamp";
     "dir-format" Fault Reads Refuses REPAIR, "DIR_FORMAT in a plain file: records may be in other files that are not here";
     "mmap-len" Fault Varies Refuses REPAIR, "mmap_len of feature COMPRESSED is 0 or not a multiple of 4096";
     "end-mark" Note Aborts Reads COPY, "The record that ends the features has a number that perf 6.1 and 6.12 \

@@ -206,25 +206,34 @@ fn agree(recording: &Recording, findings: &mut Findings) {
 pub(crate) fn times(recording: &Recording, times: &Times, findings: &mut Findings) {
     let section = recording.features.get(&Feature::SAMPLE_TIME);
     let said = section.and_then(|section| SampleTime::read(section, recording.endian));
-    let (Some(said), Some(first)) = (said, times.first) else {
-        if section.is_some() && said.is_none() {
-            let what = "too short for two times";
-            findings.add("sample-time", location(recording, Feature::SAMPLE_TIME, what));
+    let mut add = |code, what| findings.add(code, location(recording, Feature::SAMPLE_TIME, what));
+    let Some(said) = said else {
+        if section.is_some() {
+            add("sample-time", "too short for two times".to_owned());
         }
         return;
     };
     // perf record -B does not read the samples and writes zeros.
-    if (said.first_ns, said.last_ns) == (0, 0) {
+    if said == SampleTime::default() {
         return;
     }
+    let SampleTime { first_ns, last_ns } = said;
+    let Some(first) = times.first else {
+        if said.says_none() {
+            add("sample-time-none", "its times are the largest number: no sample has a time".to_owned());
+        } else if said.times().is_none_or(|(first, last)| first > last) {
+            add("sample-time", format!("it says {first_ns} to {last_ns} ns, but no sample has a time"));
+        }
+        // Otherwise the samples with these times may have been left out.
+        return;
+    };
     let good = (times.oldest..=first).contains(&said.first_ns)
         && (times.last..=times.newest).contains(&said.last_ns);
     if !good {
-        let what = format!(
-            "it says {} to {} ns, but samples are from {} to {} ns",
-            said.first_ns, said.last_ns, times.oldest, times.newest
-        );
-        findings.add("sample-time", location(recording, Feature::SAMPLE_TIME, what));
+        let (oldest, newest) = (times.oldest, times.newest);
+        let what =
+            format!("it says {first_ns} to {last_ns} ns, but samples are from {oldest} to {newest} ns");
+        add("sample-time", what);
     }
 }
 

@@ -2,6 +2,7 @@
 //! FINISHED_ROUND.
 
 use perfx_format::read::Batch;
+use perfx_format::record::time::known_time;
 use perfx_format::{Record, RecordType};
 
 use crate::finding::{Findings, Location};
@@ -49,7 +50,7 @@ impl Rounds {
 
 /// The time by which perf sorts a record. Without a time, or with 0 or ~0, perf flushes it at once.
 pub(crate) fn sort_time(time: Option<u64>) -> Option<u64> {
-    time.filter(|&time| time != 0 && time != u64::MAX)
+    time.and_then(known_time)
 }
 
 /// The time up to which perf has flushed (tools/perf/util/ordered-events.c): a FINISHED_ROUND flushes

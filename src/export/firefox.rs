@@ -15,6 +15,7 @@ use perfx_format::header::Features;
 use perfx_format::read::{Batch, Recording};
 use perfx_format::record::cpumode::{GUEST_KERNEL, KERNEL};
 use perfx_format::record::lost::Lost;
+use perfx_format::record::time::known_time;
 use perfx_format::{Endian, Feature, Kinds, RecordType};
 use perfx_look::clock::Clock;
 use perfx_model::address_space::{KERNEL as KERNEL_PID, Machine};
@@ -229,11 +230,15 @@ impl FirefoxProfile {
         let facts = search.facts;
         let (nodes, named) = self.stacks(stacks, search)?;
         self.learn_command(search.features, search.endian);
-        let start = stacks.times.values().map(|times| times.0).min().unwrap_or(0);
+        let start = stacks.span().map(|(start, _)| start);
         if self.recordings == 0 {
-            self.start = clock.wall_ns(start).map(|ns| ns as f64 / 1e6);
+            self.start = start.and_then(|start| clock.wall_ns(start)).map(|ns| ns as f64 / 1e6);
         }
-        let since_start = |time: u64| if time == Row::TIMELESS { 0 } else { time.saturating_sub(start) };
+        // What has no time is at the beginning: the profiler knows no samples without a time.
+        let since_start = |time: u64| match start {
+            Some(start) if time != Row::TIMELESS => time.saturating_sub(start),
+            _ => 0,
+        };
         let ms = |time: u64| since_start(time) as f64 / 1e6;
         // By machine, process and thread.
         let mut rows: BTreeMap<ThreadKey, Vec<&Row>> = BTreeMap::new();
@@ -557,7 +562,8 @@ pub fn losses(recording: &mut Recording, threads: usize) -> Result<Vec<Loss>> {
                 Some(Lost::Samples(count)) => (count, true),
                 _ => continue,
             };
-            let time = layout.and_then(|layout| layout.time(&record)).unwrap_or(Row::TIMELESS);
+            let time = layout.and_then(|layout| layout.time(&record)).and_then(known_time);
+            let time = time.unwrap_or(Row::TIMELESS);
             lost.push(Loss {
                 time,
                 thread: layout.and_then(|layout| layout.pid_tid(&record)),

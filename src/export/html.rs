@@ -213,8 +213,8 @@ fn recording(side: Side<'_>, columns: &mut Columns) -> RecordingHead {
         same
     });
     let step = stacks.step.max(1);
-    let first = sums.first().map_or(0, |&((time, ..), _)| time).min(Row::TIMELESS - 1);
     let timed = sums.partition_point(|&((time, ..), _)| time != Row::TIMELESS);
+    let first = sums[..timed].first().map_or(0, |&((time, ..), _)| time);
     let mut last = first;
     columns.add(sums.iter().map(|&((time, ..), _)| {
         let time = if time == Row::TIMELESS { last } else { time };

@@ -215,12 +215,8 @@ impl Profile {
             .chain(stacks.times.keys().copied().filter(|&event| Some(event) != first))
             .collect();
         profile.sample_types(&events, facts, &mut strings);
-        if let (Some(start), Some(end)) = (
-            stacks.times.values().map(|times| times.0).min(),
-            stacks.times.values().map(|times| times.1).max(),
-        ) {
-            profile.duration_nanos = i64::try_from(end - start).unwrap_or(i64::MAX);
-        }
+        let duration = stacks.span().map_or(0, |(start, end)| end - start);
+        profile.duration_nanos = i64::try_from(duration).unwrap_or(i64::MAX);
         let (locations, named) = profile.locations(stacks, search, &mut strings)?;
         profile.samples(stacks, &events, &locations, &mut strings);
         let text = |feature| features.get(&feature).and_then(|section| read_str(section, endian));

@@ -13,6 +13,7 @@ use indexmap::{IndexMap, IndexSet};
 use perfx_filter::{FilterOptions, SampleChooser, SelectedSamples};
 use perfx_format::read::{Batch, Recording};
 use perfx_format::record::deferred::CallchainDeferred;
+use perfx_format::record::time::known_time;
 use perfx_format::sample::Sample;
 use perfx_format::{Kinds, Layout, Layouts, Record, RecordType, named_pid};
 use perfx_model::address_space::{Machine, moment};
@@ -116,8 +117,8 @@ pub struct Stacks {
     pub labels: IndexSet<Label, RandomState>,
     /// What was sampled, and how often.
     pub rows: IndexMap<Row, Weight, RandomState>,
-    /// The times of each event's earliest and latest sample, ns.
-    pub times: BTreeMap<u32, (u64, u64)>,
+    /// The events that were sampled, each with the times of its earliest and latest sample that has one, ns.
+    pub times: BTreeMap<u32, Option<(u64, u64)>>,
     /// What the times of rows are multiples of, ns; 0 if they are exact.
     pub step: u64,
     /// Bytes of records read, decompressed.
@@ -179,9 +180,14 @@ impl Stacks {
         self.times.keys().copied().min_by_key(|&event| (!chains(event), event))
     }
 
-    pub(crate) fn seen(&mut self, event: u32, (first, last): (u64, u64)) {
-        let times = self.times.entry(event).or_insert((first, last));
-        *times = (times.0.min(first), times.1.max(last));
+    /// The times of the earliest and the latest sample, ns; `None` if no sample has a time.
+    pub fn span(&self) -> Option<(u64, u64)> {
+        self.times.values().copied().reduce(spanning)?
+    }
+
+    pub(crate) fn seen(&mut self, event: u32, times: Option<(u64, u64)>) {
+        let all = self.times.entry(event).or_default();
+        *all = spanning(*all, times);
     }
 
     pub(crate) fn add(&mut self, row: Row, weight: Weight) {
@@ -207,12 +213,20 @@ impl Stacks {
     }
 }
 
+/// The first and the last of the times in both spans.
+pub(crate) fn spanning(one: Option<(u64, u64)>, other: Option<(u64, u64)>) -> Option<(u64, u64)> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some((one.0.min(other.0), one.1.max(other.1))),
+        (one, other) => one.or(other),
+    }
+}
+
 /// What a sample counts for in its batch, before its counters are known.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Target {
     row: Row,
-    /// When it was taken.
-    time: u64,
+    /// When it was taken, if that is known.
+    time: Option<u64>,
     /// The sample's place among those whose user part comes later.
     deferred: Option<u32>,
 }
@@ -294,8 +308,10 @@ impl<'f> Worker<'f> {
         let label = Label::of((sample, layout, layouts), facts, *grouping, time, losses);
         let label = numbered(stacks.labels.insert_full(label).0)?;
         counters.losses.torn += u64::from(lack == Lack::Torn);
+        let time = layout.time(sample).and_then(known_time);
+        let seen = time.map(|time| (time, time));
         if wanted[event] {
-            stacks.seen(event as u32, (time, time));
+            stacks.seen(event as u32, seen);
         }
         let place = match lack {
             Lack::User(cookie) => {
@@ -307,7 +323,7 @@ impl<'f> Worker<'f> {
             _ => None,
         };
         let stack = resolver.stack()?;
-        let shown = layout.time(sample).filter(|_| grouping.time).unwrap_or(Row::TIMELESS);
+        let shown = time.filter(|_| grouping.time).unwrap_or(Row::TIMELESS);
         let target = |event: u32| {
             let row = Row { event, label, stack, time: shown };
             wanted[event as usize].then_some(Target { row, time, deferred: place })
@@ -315,7 +331,7 @@ impl<'f> Worker<'f> {
         counters.sample((sample, event, layout), layouts, facts, target, |target, period| {
             // That it is one of its own event is known.
             if target.row.event != event as u32 {
-                stacks.seen(target.row.event, (time, time));
+                stacks.seen(target.row.event, seen);
             }
             count(stacks, deferred, target, period);
         });
@@ -406,7 +422,7 @@ impl Joined {
         counters.retarget(|target| Target { row: row(target.row), ..target });
         self.counters.join(counters, |target, period| late.push((target, period)));
         for (Target { row, time, .. }, period) in late {
-            stacks.seen(row.event, (time, time));
+            stacks.seen(row.event, time.map(|time| (time, time)));
             stacks.add(row, Weight { samples: 1, period });
         }
         Ok(())

@@ -8,6 +8,7 @@ use perfx_format::features::{ClockData, SampleTime};
 use perfx_format::header::Features;
 use perfx_format::read::{Batch, SampleSpan};
 use perfx_format::record::namespaces::NamespaceKind;
+use perfx_format::record::time::LAST_KEY;
 use perfx_format::sample::{Read, Sample};
 use perfx_format::{
     ByTracepoint, Endian, Event, Feature, Layout, Layouts, Record, RecordType, Task, named_pid, sample_type,
@@ -106,21 +107,22 @@ impl Chooser {
         }
         let said = features.get(&Feature::SAMPLE_TIME).and_then(|section| SampleTime::read(section, endian));
         // perf also uses the feature, even if the samples differ slightly.
-        let said = said.map(|time| (time.first_ns, time.last_ns)).filter(|&(_, last)| last > 0);
+        let said = said.filter(|said| said.last_ns > 0);
         let mut doubt = None;
         let range = match (said, gathered.range()) {
             (Some(said), Some(is))
-                if options.windows.iter().any(Window::is_relative) && !are_alike(said, is) =>
+                if options.windows.iter().any(Window::is_relative)
+                    && !are_alike((said.first_ns, said.last_ns), is) =>
             {
                 doubt = Some(format!(
                     "feature SAMPLE_TIME says {} to {} ns, but samples are from {} to {} ns; --time uses the \
                      samples' times (perfx reindex --times repairs the feature)",
-                    said.0, said.1, is.0, is.1
+                    said.first_ns, said.last_ns, is.0, is.1
                 ));
                 Some(is)
             }
             // A recording of AUX data often has no samples.
-            (said, is) => said.or(is).or_else(|| gathered.chunks.range()),
+            (said, is) => said.and_then(|said| said.times()).or(is).or_else(|| gathered.chunks.range()),
         };
         let clock = features.get(&Feature::CLOCK_DATA).and_then(|section| ClockData::read(section, endian));
         let windows = Windows::new(&options.windows, range.unwrap_or((0, 0)), clock)?;
@@ -226,6 +228,10 @@ impl Chooser {
             return None;
         }
         let is_sample = record.kind() == RecordType::SAMPLE;
+        // A window without an end does not contain a sample without a time either.
+        if is_sample && time == LAST_KEY && !self.windows.are_all() {
+            return None;
+        }
         if options.event.is_set() && !self.is_of_chosen_event(record, layout, layouts) {
             return None;
         }

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use perfx_format::record::time::known_time;
 use perfx_format::sample::{Sample, deferred_cookie};
 use perfx_format::{Layouts, Record, sample_type};
 use perfx_model::tasks::{Process, Processes};
@@ -37,18 +38,12 @@ impl ChosenSamples {
         chooser: &Chooser,
         lookups: &mut Lookups,
     ) {
-        if let Some((process, time)) = chooser.choose(record, layouts, lookups) {
-            self.take(record, layouts, process, time);
+        if let Some((process, _)) = chooser.choose(record, layouts, lookups) {
+            self.take(record, layouts, process);
         }
     }
 
-    pub(crate) fn take(
-        &mut self,
-        record: &Record<'_>,
-        layouts: &Layouts,
-        process: Option<Process>,
-        time: u64,
-    ) {
+    pub(crate) fn take(&mut self, record: &Record<'_>, layouts: &Layouts, process: Option<Process>) {
         self.samples += 1;
         if let Some(process) = process.filter(|&process| self.last != Some(process)) {
             self.last = Some(process);
@@ -67,7 +62,8 @@ impl ChosenSamples {
         if let Some(here) = Place::of_record(record) {
             self.places = Some((self.places.map_or(here, |(first, _)| first), here));
         }
-        self.times = Some(self.times.map_or((time, time), |(first, last)| (first.min(time), last.max(time))));
+        let time = layout.and_then(|layout| layout.time(record)).and_then(known_time);
+        self.add(None, time.map(|time| (time, time)));
     }
 
     /// Continues with another batch, or with none.

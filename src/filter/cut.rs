@@ -184,7 +184,7 @@ impl CutRecords {
     pub(crate) fn begin(self, session: &mut Session) -> Stage {
         let cut = &*self.cut;
         let chooser = &*cut.chooser;
-        let times = cut.chosen.times.filter(|_| chooser.has_time);
+        let times = cut.chosen.times;
         if let Some(times) = times.filter(|_| cut.chosen.samples < chooser.samples) {
             session.set_sample_time(times);
         }

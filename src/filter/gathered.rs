@@ -125,6 +125,8 @@ impl Gathered {
     /// Times of the first and the last sample.
     pub(crate) fn range(&self) -> Option<(u64, u64)> {
         let batches = || self.batches.values();
-        Some((batches().map(|samples| samples.first).min()?, batches().map(|samples| samples.last).max()?))
+        let range =
+            (batches().map(|samples| samples.first).min()?, batches().map(|samples| samples.last).max()?);
+        (range.0 <= range.1).then_some(range)
     }
 }

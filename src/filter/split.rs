@@ -297,11 +297,10 @@ impl Split {
 
     /// The parts, in order.
     pub fn parts(&self) -> impl Iterator<Item = Part> {
-        let timed = self.chooser.has_time;
-        self.parts.iter().map(move |(name, chosen)| Part {
+        self.parts.iter().map(|(name, chosen)| Part {
             name: name.clone(),
             samples: chosen.samples,
-            times: chosen.times.filter(|_| timed),
+            times: chosen.times,
         })
     }
 
@@ -408,7 +407,7 @@ fn second_look(
             let pid = layout.and_then(|layout| layout.pid_tid(&record)).map(|(pid, _)| pid);
             last = pid.map(|pid| chooser.process_of(&record, layouts, pid, time, last));
             let chosen = found.of(part, || ChosenSamples { batch: place, ..ChosenSamples::default() });
-            chosen.take(&record, layouts, last, time);
+            chosen.take(&record, layouts, last);
         }
         Ok((found, needers))
     };

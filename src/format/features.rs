@@ -586,6 +586,21 @@ macro_rules! numbers {
     )*};
 }
 
+impl SampleTime {
+    /// The times of the first and the last sample in the file, ns; the last may be the earlier one. `None` if they are
+    /// none: perf writes 0 if it did not read the samples and the largest number if these have no time, and no clock is
+    /// past 2⁶³ ns, 292 years.
+    pub fn times(&self) -> Option<(u64, u64)> {
+        let SampleTime { first_ns, last_ns } = *self;
+        (last_ns != 0 && i64::try_from(first_ns.max(last_ns)).is_ok()).then_some((first_ns, last_ns))
+    }
+
+    /// True if perf writes these numbers where it knows no times.
+    pub fn says_none(&self) -> bool {
+        *self == SampleTime::default() || [self.first_ns, self.last_ns].contains(&u64::MAX)
+    }
+}
+
 numbers! {
     /// The NRCPUS section.
     NrCpus {

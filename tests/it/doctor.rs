@@ -93,6 +93,7 @@ const PLANTED: &[(&str, &str, Option<&str>, u64)] = &[
     ("event-desc", "crafted/attr-stride.data", Some("0x6fc"), 1),
     ("group-range", "crafted/val-feature-group-desc.data", Some("0x75c"), 1),
     ("sample-time", "crafted/features-all-be.data", Some("0x12ba"), 1),
+    ("sample-time-none", "recorded/per-thread.p61.data", Some("0x1940"), 1),
     ("dir-format", "crafted/dir-format-in-file.data", Some("0x884"), 1),
     ("mmap-len", "crafted/be-stat-interval.p61.data", Some("0x19f0"), 1),
     ("end-mark", "crafted/val-pipe-feature-empty.data", Some("0xa0"), 1),

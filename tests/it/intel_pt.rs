@@ -322,6 +322,16 @@ fn the_samples_do_not_depend_on_the_number_of_threads(tier: Tier) {
 
 /// Writes a recording with other records: `change` gives the bytes of those that are not kept as they are.
 pub(crate) fn rewrite(name: &str, output: &Path, change: impl Fn(&Record<'_>) -> Option<Vec<u8>>) {
+    rewrite_with(name, output, change, &[]);
+}
+
+/// The same with these features, too.
+pub(crate) fn rewrite_with(
+    name: &str,
+    output: &Path,
+    change: impl Fn(&Record<'_>) -> Option<Vec<u8>>,
+    more: &[(Feature, Vec<u8>)],
+) {
     let mut recording = Recording::open(root().join("tests/data/trace").join(name)).unwrap();
     let (endian, features) = (recording.endian, recording.features.clone());
     let mut writer = RecordingWriter::create(output, &recording.events, endian).unwrap();
@@ -334,6 +344,9 @@ pub(crate) fn rewrite(name: &str, output: &Path, change: impl Fn(&Record<'_>) ->
     }
     for (feature, section) in features.into_iter().filter(|(feature, _)| *feature != Feature::AUXTRACE) {
         writer.set_feature(feature, section).unwrap();
+    }
+    for (feature, section) in more {
+        writer.set_feature(*feature, section.clone()).unwrap();
     }
     writer.finish().unwrap();
 }

@@ -81,6 +81,7 @@ mod svg;
 mod symbols;
 mod terminal;
 mod thin;
+mod timeless;
 mod tiny;
 mod tracepoints;
 mod upstream;

@@ -6,6 +6,7 @@ use perfx_auxtrace::{Calls, Change, Task};
 use perfx_format::Layout;
 use perfx_format::record::aux::Auxtrace;
 use perfx_format::record::cpumode;
+use perfx_format::record::time::LAST_KEY;
 use perfx_format::sample::{Branch, BranchFlags, FlowFlags, NewSample};
 use perfx_trace::{Blocks, Event, Fault, Image as _, Kind, Space, Step};
 
@@ -272,7 +273,7 @@ impl<'c> Sampler<'c> {
     fn time(&mut self) -> (u64, u64) {
         match self.context.events.clock {
             // Samples without a time come last.
-            Clock::None => (u64::MAX - 1, 0),
+            Clock::None => (LAST_KEY, 0),
             Clock::Records => (self.recorded, self.recorded),
             Clock::Virtual(_) => {
                 let time = if self.times.now() > 0 { self.times.now() } else { self.recorded };

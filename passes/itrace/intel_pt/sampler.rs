@@ -10,6 +10,7 @@ use perfx_format::pebs::Items;
 use perfx_format::record::aux::Auxtrace;
 use perfx_format::record::aux_error::AuxtraceError;
 use perfx_format::record::cpumode;
+use perfx_format::record::time::LAST_KEY;
 use perfx_format::sample::{BranchFlags, DataSrc, FlowFlags, NewSample, Stencil, Varied};
 use perfx_format::{Attr, Endian, Layout, sample_type as st};
 use perfx_trace::intel_pt::Walk;
@@ -846,7 +847,7 @@ impl<'c> Sampler<'c> {
 
     /// The time by which records are sorted; those without times come last, as perf decodes them.
     fn key(&self) -> u64 {
-        if self.events.is_timed { self.latest } else { u64::MAX - 1 }
+        if self.events.is_timed { self.latest } else { LAST_KEY }
     }
 
     fn event(&mut self, event: Event, blocks: &Blocks, made: &mut impl Samples) {

@@ -46,10 +46,9 @@ impl<'r> InfoFacts<'r> {
             features: features.collect(),
             tracers,
             clock: Clock::of(recording),
-            // Writers that start from the largest number and see no sample leave that number.
             times: section(Feature::SAMPLE_TIME)
                 .and_then(|section| SampleTime::read(section, endian))
-                .filter(|times| ![times.first_ns, times.last_ns].contains(&u64::MAX)),
+                .filter(|said| said.times().is_some() || *said == SampleTime::default()),
         }
     }
 

@@ -363,7 +363,7 @@ impl<'t> Out<'t> {
         if !weight.is_zero() {
             let time = if self.grouping.time { since } else { Row::TIMELESS };
             self.stacks.add(Row { event: self.event, label, stack: node, time }, weight);
-            self.stacks.seen(self.event, (since, until));
+            self.stacks.seen(self.event, (since != Row::TIMELESS).then_some((since, until)));
         }
     }
 

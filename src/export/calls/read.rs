@@ -7,7 +7,6 @@ use perfx_format::read::Batch;
 use perfx_format::record::aux::Auxtrace;
 use perfx_format::sample::{FlowFlags, Sample};
 use perfx_format::{Kinds, Layouts, Record, RecordType};
-use perfx_model::address_space::moment;
 use perfx_pipeline::Result;
 use perfx_resolve::Facts;
 
@@ -15,7 +14,7 @@ use super::branch::{Branch, Runner};
 use crate::chains::{At, Resolver, StackTree, numbered};
 use crate::counters::event_of;
 use crate::losses::Losses;
-use crate::stacks::{Grouping, Label};
+use crate::stacks::{Grouping, Label, Row};
 
 /// The branches of one batch.
 #[derive(Default)]
@@ -78,11 +77,8 @@ impl<'f> Reader<'f> {
             return Ok(());
         };
         let is_chosen = self.chooser.as_mut().is_none_or(|chooser| chooser.takes(record, layouts));
-        let time = match layouts.has_time() {
-            // A trace without timestamps: all that the recording tells has happened.
-            true => layout.time(record).unwrap_or(u64::MAX),
-            false => moment(record, Some(layout), layouts),
-        };
+        // In a trace without timestamps, all that the recording contains has happened, and nothing lasts.
+        let time = layout.time(record).unwrap_or(Row::TIMELESS);
         let at = At { record, layouts, pid: pid_tid.map(|(pid, _)| pid), time };
         let Reader { facts, grouping, resolver, part, .. } = self;
         let mut frame = |address: u64| match address {

@@ -11,6 +11,7 @@ use perfx_filter::{FilterOptions, SampleChooser, SelectedSamples};
 use perfx_format::read::{Batch, Recording};
 use perfx_format::record::deferred::CallchainDeferred;
 use perfx_format::record::lost::Lost;
+use perfx_format::record::time::known_time;
 use perfx_format::sample::{BranchFlags, Branches, Sample, Weight as Cost};
 use perfx_format::{BranchStacks, ByTracepoint, Kinds, Layout, Layouts, Record, RecordType, sample_type as st};
 use perfx_look::trace::TracePrinter;
@@ -25,7 +26,7 @@ use crate::chains::{At, Deferred, Lack, Resolver, StackTree, Waiting, numbered};
 use crate::counters::{event_of, period};
 use crate::losses::{Losses, say_cut_off};
 use crate::sorted::{RowEnd, Sorted, rows_mut, sorted};
-use crate::stacks::Weight;
+use crate::stacks::{Weight, spanning};
 
 /// Distinct texts of a recording, by number.
 pub(super) type Texts = IndexSet<Box<[u8]>, RandomState>;
@@ -274,10 +275,10 @@ impl Worker<'_> {
         if self.traces.get(event).is_some() {
             part.text.extend_from_slice(raw.unwrap_or_default());
         }
-        let time = layout.time(sample);
+        let time = layout.time(sample).filter(|&time| time != u64::MAX);
         let index = numbered(index as usize)?;
         part.rows.push(RowEnd { time: time.map(|time| signed(time) as u64), index, end: part.text.len() });
-        part.times = spanning(part.times, time.map(|time| (time, time)));
+        part.times = spanning(part.times, time.and_then(known_time).map(|time| (time, time)));
         let weight = Weight { samples: 1, period: row.period };
         *part.events.entry(row.event).or_default() += weight;
         if let Some((pid, tid)) = task {
@@ -385,13 +386,6 @@ fn text(texts: &mut Texts, text: &[u8]) -> Result<u32> {
     match texts.get_index_of(text) {
         Some(number) => Ok(number as u32),
         None => numbered(texts.insert_full(text.into()).0),
-    }
-}
-
-fn spanning(one: Option<(u64, u64)>, other: Option<(u64, u64)>) -> Option<(u64, u64)> {
-    match (one, other) {
-        (Some(one), Some(other)) => Some((one.0.min(other.0), one.1.max(other.1))),
-        (one, other) => one.or(other),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::record::time::known_time;
 use crate::{Kinds, Layouts, RecordType, Walker};
 
 const SAMPLES: Kinds = Kinds::of(&[RecordType::SAMPLE]);
@@ -13,9 +14,9 @@ const PIDS_MAX: usize = 1 << 10;
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct SampleSpan {
-    /// The time of the earliest sample, ns; `u64::MAX` if there are none. Samples without a time count as 0.
+    /// The time of the earliest sample, ns; `u64::MAX` if none has a time.
     pub first: u64,
-    /// The time of the latest sample, ns; 0 if there are none.
+    /// The time of the latest sample, ns; 0 if none has a time.
     pub last: u64,
     /// The number of samples.
     pub count: u64,
@@ -30,7 +31,7 @@ impl SampleSpan {
     pub(super) fn of_times((mut walker, layouts): (Walker<'_>, &Layouts)) -> SampleSpan {
         let mut span = SampleSpan::NONE;
         while let Ok(Some(record)) = walker.next_wanted(SAMPLES, usize::MAX) {
-            span.add(layouts.time(&record).unwrap_or(0));
+            span.add(layouts.time(&record));
         }
         span
     }
@@ -40,7 +41,7 @@ impl SampleSpan {
         let (mut span, mut last, mut known) = (SampleSpan::NONE, None, true);
         let mut pids = Vec::new();
         while let Ok(Some(record)) = walker.next_wanted(SAMPLES, usize::MAX) {
-            span.add(layouts.time(&record).unwrap_or(0));
+            span.add(layouts.time(&record));
             // A sample of an unknown event is lost, whatever its process, and must be counted.
             let event = layouts.event_of(&record);
             let pid = event.and_then(|_| layouts.layout_of(&record)?.pid_tid(&record));
@@ -56,8 +57,10 @@ impl SampleSpan {
         SampleSpan { pids: known.then(|| pids.into()), ..span }
     }
 
-    fn add(&mut self, time: u64) {
-        (self.first, self.last) = (self.first.min(time), self.last.max(time));
+    fn add(&mut self, time: Option<u64>) {
+        if let Some(time) = time.and_then(known_time) {
+            (self.first, self.last) = (self.first.min(time), self.last.max(time));
+        }
         self.count += 1;
     }
 }

@@ -11,6 +11,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::io::{BufWriter, Write};
 
 use super::TempFiles;
+use crate::record::time::known_time;
 use crate::{Bytes, Endian, Error, Frame, Layouts, Origins, Record, RecordType, Result, Walker};
 
 /// A waiting record and its sort key.
@@ -33,7 +34,7 @@ fn missing() -> Error {
 #[inline]
 pub fn time_of(record: &Record<'_>, layouts: &Layouts) -> Option<u64> {
     let time = if record.kind().is_kernel() { layouts.time(record) } else { None };
-    time.filter(|&time| time != 0 && time != u64::MAX)
+    time.and_then(known_time)
 }
 
 /// For each batch, the earliest time of all later ones, from the earliest time in each; `u64::MAX` for none.

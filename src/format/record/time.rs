@@ -24,6 +24,15 @@ fn times_in(record: &Record<'_>, layout: Option<&Layout>) -> impl Iterator<Item 
     own_time_at(record).into_iter().chain(layout.and_then(of_event))
 }
 
+/// A recorded time, ns; `None` for 0 and the largest number, which perf takes for no time.
+#[inline]
+pub fn known_time(time: u64) -> Option<u64> {
+    (time != 0 && time != u64::MAX).then_some(time)
+}
+
+/// What records without a time are ordered by where they come after all that have one. It is never shown: it is no time.
+pub const LAST_KEY: u64 = u64::MAX - 1;
+
 /// The time in a record's own field, ns.
 pub fn own_time(record: &Record<'_>) -> Option<u64> {
     record.u64(own_time_at(record)?)
@@ -52,7 +61,7 @@ pub fn replace_times<E>(
     new: impl Fn(u64) -> Result<u64, E>,
 ) -> Result<(), E> {
     for at in times_in(record, layout) {
-        if let Some(time) = record.u64(at).filter(|&time| time != 0 && time != u64::MAX) {
+        if let Some(time) = record.u64(at).and_then(known_time) {
             let time = new(time)?;
             record.endian().set_u64(bytes.to_mut(), at, time);
         }

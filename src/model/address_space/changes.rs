@@ -4,6 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 
 use hashbrown::HashTable;
 use perfx_format::record::ksymbol::Ksymbol;
+use perfx_format::record::time::LAST_KEY;
 use perfx_format::{COMM_EXEC, Kinds, Layout, Layouts, Record, RecordType, Task, named_pid};
 
 use super::dso::{Dso, Identity, KERNEL, Key, Machine, Mapping, Space};
@@ -47,15 +48,13 @@ impl Dsos {
     }
 }
 
-/// Later than all records with a time.
-const LAST: u64 = u64::MAX - 1;
-
-/// The time of a record, for ordering address spaces: its time by `layout`, or its place in the file if no
-/// event records the time. A sample without a time comes last: all that was ever mapped may be its code.
+/// The key by which a record is ordered among changes of address spaces and names: its time by `layout`, or its
+/// place in the file if no event records the time. A sample without a time comes last: all that was ever mapped
+/// may be its code. So this is for look-ups, and not to be shown: [`Layout::time`] is.
 #[inline]
 pub fn moment(record: &Record<'_>, layout: Option<&Layout>, layouts: &Layouts) -> u64 {
     if layouts.has_time() {
-        let without = if record.kind() == RecordType::SAMPLE { LAST } else { 0 };
+        let without = if record.kind() == RecordType::SAMPLE { LAST_KEY } else { 0 };
         layout.and_then(|layout| layout.time(record)).unwrap_or(without)
     } else {
         record.origin().stored_at().map_or(0, |(_, offset)| offset)

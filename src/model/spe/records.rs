@@ -5,6 +5,7 @@ use std::collections::{BinaryHeap, HashMap};
 
 use perfx_format::read::StoredBytes;
 use perfx_format::record::aux::Auxtrace;
+use perfx_format::record::time::LAST_KEY;
 use perfx_format::record::time_conv::TimeConv;
 use perfx_format::spe::{Packets, Records, SpeRecord};
 use perfx_format::{Bytes, Origin};
@@ -152,9 +153,6 @@ pub struct SpeRecords {
     counts: SpeCounts,
 }
 
-/// The latest time by which a record is sorted; records without times come last, as perf decodes them.
-const LAST: u64 = u64::MAX - 1;
-
 impl SpeRecords {
     pub(super) fn new(
         stored: StoredBytes,
@@ -196,8 +194,8 @@ impl Iterator for SpeRecords {
         buffer.tid = record.context.unwrap_or(buffer.tid);
         let &mut Buffer { cpu, tid, midr, reported, .. } = buffer;
         self.key = match self.conv {
-            _ if !self.has_time => LAST,
-            Some(conv) => self.key.max(conv.time(latest)).min(LAST),
+            _ if !self.has_time => LAST_KEY,
+            Some(conv) => self.key.max(conv.time(latest)).min(LAST_KEY),
             None => self.key,
         };
         let key = self.key;
