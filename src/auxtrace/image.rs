@@ -68,7 +68,7 @@ pub struct Code {
 /// The bytes of a file.
 #[derive(Debug)]
 pub(crate) struct CodeFile {
-    path: Option<PathBuf>,
+    pub(crate) path: Option<PathBuf>,
     id: Option<BuildId>,
     content: FileContent,
 }
@@ -198,7 +198,7 @@ impl Code {
         if times.end == u64::MAX { u64::MAX } else { self.clock.ticks(times.end) }
     }
 
-    fn hit(&self, space: Option<Space>, ip: u64, ticks: u64) -> (Option<Hit>, Range<u64>) {
+    pub(crate) fn hit(&self, space: Option<Space>, ip: u64, ticks: u64) -> (Option<Hit>, Range<u64>) {
         let Some(space) = self.space(space, ip) else { return (None, 0..u64::MAX) };
         self.mappings.spaces.find(space, ip, self.clock.moment(ticks))
     }
@@ -233,7 +233,7 @@ impl Code {
         })
     }
 
-    fn file(&self, dso: u32) -> Option<&CodeFile> {
+    pub(crate) fn file(&self, dso: u32) -> Option<&CodeFile> {
         let file = self.files.get(dso as usize)?.get_or_init(|| {
             let Known { object, id } = self.known.get(dso as usize)?.as_ref()?;
             let (mapped, _) = self.mappings.spaces.dsos().get(dso as usize)?;
@@ -397,5 +397,22 @@ impl Image for Code {
                 Some(Mapping { id, start, bytes, until })
             }
         }
+    }
+
+    fn is_traced(&self, space: Option<Space>, ip: u64, time: u64) -> bool {
+        let filters = &self.mappings.filters;
+        if filters.is_empty() {
+            return true;
+        }
+        let (hit, _) = self.hit(space, ip, time);
+        let mapped = hit.and_then(|hit| {
+            let (dso, _) = self.mappings.spaces.dsos().get(hit.dso as usize)?;
+            Some((&dso.name, ip.wrapping_add(self.mappings.places.get(hit.mapping as usize)?.shift)))
+        });
+        filters.iter().any(|filter| match (&filter.file, mapped) {
+            (None, _) => filter.has(ip),
+            (Some(file), Some((name, offset))) => file == name && filter.has(offset),
+            (Some(_), None) => false,
+        })
     }
 }

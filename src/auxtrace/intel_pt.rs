@@ -41,9 +41,18 @@ impl IntelPt {
             near: Clock { conv: info.conv }.ticks(near),
             counts_cycles: false,
             walk: intel_pt::Walk::Code,
+            errata: intel_pt::Errata::default(),
         };
         Ok(IntelPt { info, config, event_config })
     }
+}
+
+/// The errata of a processor, by feature CPUID: vendor, family, model and stepping.
+pub(crate) fn errata(cpuid: &[u8]) -> Option<intel_pt::Errata> {
+    let mut words = str::from_utf8(cpuid).ok()?.split(',');
+    words.next().filter(|vendor| *vendor == "GenuineIntel")?;
+    let mut number = || words.next()?.trim().parse().ok();
+    Some(intel_pt::Errata::of(number()?, number()?))
 }
 
 /// The frequency of the time-stamp counter in units of 100 MHz.

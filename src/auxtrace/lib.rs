@@ -15,6 +15,7 @@ mod calls;
 mod clock;
 mod coresight;
 mod decode;
+mod filters;
 mod image;
 mod intel_pt;
 mod kept;

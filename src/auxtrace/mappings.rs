@@ -8,6 +8,7 @@ use perfx_model::address_space::{AddressSpaces, Dso, Machine, Mapping as Mapped}
 use perfx_resolve::{is_kernel_name, kernel_reference};
 use symbols::Reference;
 
+use crate::filters::Filter;
 use crate::pokes::Poke;
 
 /// The mappings of a recording over time.
@@ -27,6 +28,8 @@ pub(crate) struct Mappings {
     pub(crate) pokes: Vec<Poke>,
     /// The number of those that are too many, or too long.
     pub(crate) ignored_pokes: u64,
+    /// What was traced of them; all if there is none.
+    pub(crate) filters: Vec<Filter>,
     /// Where mappings begin and end, ascending, from the first use on.
     pub(crate) bounds: OnceLock<Vec<u64>>,
 }

@@ -1,6 +1,6 @@
 //! Which thread ran on each CPU at each time, as the switches that a decoder needs.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use perfx_format::record::aux::Auxtrace;
 use perfx_model::address_space::Machine;
@@ -54,6 +54,8 @@ impl Task {
 #[derive(Debug, Default)]
 pub(crate) struct Running {
     runs: Vec<Run>,
+    /// The thread that left each CPU first, and when.
+    left: BTreeMap<u32, (u64, Task)>,
     /// The process of each thread.
     processes: HashMap<u32, u32>,
     /// The CPUs of guests, by their threads, and by their machines and numbers.
@@ -113,12 +115,29 @@ impl Running {
 
     /// A thread of any process runs from a time on.
     pub(crate) fn learn_switch(&mut self, Switched { cpu, from, to }: Switched, time: u64) {
+        self.learn_left(cpu, Task::of_host(Auxtrace::ANY, from), time);
         self.runs.push(Run { time, cpu, task: Task::of_host(Auxtrace::ANY, to), from: Some(from) });
+    }
+
+    /// A thread has run on a CPU up to a time.
+    pub(crate) fn learn_left(&mut self, cpu: u32, task: Task, time: u64) {
+        let first = self.left.entry(cpu).or_insert((time, task));
+        if time < first.0 {
+            *first = (time, task);
+        }
     }
 
     /// Sorts what was learned.
     pub(crate) fn done(self, clock: &Clock) -> Ran {
-        let Running { mut runs, processes, vcpus, .. } = self;
+        let Running { mut runs, mut left, processes, vcpus, .. } = self;
+        // What ran on a CPU before the first thread that came to it, ran there from the beginning.
+        for run in runs.iter().filter(|run| run.task.vcpu.is_none()) {
+            if left.get(&run.cpu).is_some_and(|(time, _)| *time > run.time) {
+                left.remove(&run.cpu);
+            }
+        }
+        let first = left.iter().map(|(cpu, (_, task))| Run { time: 0, cpu: *cpu, task: *task, from: None });
+        runs.extend(first);
         let is_unknown = |task: Task| task.pid == Auxtrace::ANY && task.vcpu.is_none();
         for Run { task, .. } in runs.iter_mut().filter(|run| is_unknown(run.task)) {
             task.pid = if task.tid == 0 { 0 } else { *processes.get(&task.tid).unwrap_or(&Auxtrace::ANY) };
@@ -130,7 +149,7 @@ impl Running {
         let mut hosts: HashMap<u32, Task> = HashMap::new();
         let mut places: HashMap<u32, u32> = HashMap::new();
         for Run { time, cpu, task, from } in runs {
-            let ticks = clock.ticks(time);
+            let ticks = if time == 0 { 0 } else { clock.ticks(time) };
             let (cpu, host) = match task.vcpu {
                 Some(vcpu) => {
                     ran.of_guests.entry(vcpu).or_default().push((ticks, task));
@@ -245,6 +264,29 @@ mod tests {
         let switches = ran.switches(0, 7);
         let tids = switches.iter().map(|switch| Some(ran.tasks[switch.space?.0 as usize].tid));
         assert_eq!(tids.collect::<Vec<_>>(), [None, Some(7), Some(0)]);
+    }
+
+    /// The branches of the thread that ran at the beginning of a buffer were lost.
+    #[test]
+    fn the_thread_that_leaves_a_cpu_first_ran_there_from_the_beginning() {
+        let mut running = Running::default();
+        running.learn_left(0, Task::of_host(5, 6), 20);
+        running.learn(TaskChange::Runs { cpu: 0, pid: 7, tid: 7 }, 20);
+        running.learn_left(0, Task::of_host(7, 7), 30);
+        // It is known when this one came.
+        running.learn(TaskChange::Runs { cpu: 1, pid: 7, tid: 7 }, 10);
+        running.learn_left(1, Task::of_host(7, 7), 30);
+        // And only one left this CPU.
+        running.learn_left(2, Task::of_host(9, 9), 40);
+        let conv = TimeConv { shift: 0, mult: 1, zero: 5, short: None, can_convert: true };
+        let mut ran = running.done(&Clock { conv: Some(conv) });
+        let mut list = |cpu| -> Vec<_> {
+            let switches = ran.switches(cpu, Auxtrace::ANY);
+            switches.iter().map(|at| (at.time, ran.tasks[at.space.unwrap().0 as usize].tid)).collect()
+        };
+        assert_eq!(list(0), [(0, 6), (15, 7)]);
+        assert_eq!(list(1), [(5, 7)]);
+        assert_eq!(list(2), [(0, 9)]);
     }
 
     #[test]

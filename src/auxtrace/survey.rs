@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use perfx_format::features::initial_maps;
+use perfx_format::features::{initial_maps, read_str};
 use perfx_format::intel_pt::psbs;
 use perfx_format::read::{Batch, Recording, StoredBytes};
 use perfx_format::record::aux::{Aux, Auxtrace, AuxtraceInfo, hardware_id};
@@ -10,16 +10,20 @@ use perfx_format::record::cpumode::KERNEL_START;
 use perfx_format::record::id_index::{ANY, IdEntry, IdIndex};
 use perfx_format::record::ksymbol::TextPoke;
 use perfx_format::record::pt_info::PtInfo;
-use perfx_format::{Event, Kinds, Layout, Layouts, Origin, Record, RecordType, named_pid, sample_type as st};
+use perfx_format::{
+    Event, Feature, Kinds, Layout, Layouts, Origin, Record, RecordType, named_pid, sample_type as st,
+};
 use perfx_model::address_space::{AddressSpaces, Changes, Dso, Machine, Mapping};
 use perfx_model::guests::Guests;
 use perfx_model::spe::TaskChange;
 use perfx_pipeline::{Result, bail, scan};
+use perfx_trace::intel_pt::Errata;
 
 use crate::buffer::Buffer;
 use crate::clock::Clock;
 use crate::coresight::{CoreSight, Written};
-use crate::intel_pt::IntelPt;
+use crate::filters::Filter;
+use crate::intel_pt::{IntelPt, errata};
 use crate::kept::{AuxData, Kept, Place};
 use crate::mappings::Mappings;
 use crate::overlap::Ending;
@@ -45,6 +49,7 @@ pub struct Survey {
     near: Option<u64>,
     sched_switch: SchedSwitch,
     sampled: Sampled,
+    errata: Errata,
 }
 
 /// The kernel lost data of a trace, because a buffer was full (AUX record).
@@ -109,7 +114,10 @@ impl Survey {
     /// That of a recording, with what its features say.
     pub fn of(recording: &Recording) -> Survey {
         let (sched_switch, sampled) = (SchedSwitch::of(recording), Sampled::of(&recording.events));
-        let mut survey = Survey { sched_switch, sampled, ..Survey::default() };
+        let cpuid = recording.features.get(&Feature::CPUID);
+        let errata =
+            cpuid.and_then(|section| errata(read_str(section, recording.endian)?)).unwrap_or_default();
+        let mut survey = Survey { sched_switch, sampled, errata, ..Survey::default() };
         let layouts = Layouts::new(&recording.events);
         for record in initial_maps(&recording.features, recording.endian).records() {
             survey.add(&record, &layouts);
@@ -152,6 +160,7 @@ impl Survey {
             RecordType::AUXTRACE_INFO => {
                 self.tracers.extend(AuxtraceInfo::of(record).map(|info| info.tracer()));
                 self.pt = self.pt.or_else(|| PtInfo::of(record));
+                self.mappings.filters = Filter::all(PtInfo::filters(record).unwrap_or_default());
             }
             RecordType::AUXTRACE => {
                 let place = self.place(record, record.bytes().len(), record.payload());
@@ -210,6 +219,11 @@ impl Survey {
             }
             _ => {
                 let time = time.unwrap_or(0);
+                if let Some((cpu, pid, tid)) =
+                    TaskChange::left(record, layouts).filter(|_| !record.is_of_guest())
+                {
+                    self.running.learn_left(cpu, Task::of_host(pid, tid), time);
+                }
                 match TaskChange::of_any(record, layouts) {
                     Some(change) if !record.is_of_guest() => self.running.learn(change, time),
                     Some(change) => {
@@ -291,7 +305,8 @@ impl Survey {
         counters.sort_by_key(|counter| counter.time);
         let stored = AuxData::new(stored, kept)?;
         let Some(info) = pt else { bail!("the AUX data is not of Intel PT") };
-        let tracer = IntelPt::new(info, events, near.unwrap_or(0))?;
+        let mut tracer = IntelPt::new(info, events, near.unwrap_or(0))?;
+        tracer.config.errata = self.errata;
         let clock = Clock { conv: tracer.info.conv };
         let mut ran = running.done(&clock);
         let (mut buffers, mut numbers, mut unreadable) = (Vec::new(), HashMap::new(), 0);

@@ -75,6 +75,9 @@ impl Stack {
 const STEPS_PER_BYTE: u32 = 1 << 6;
 const MOST_SAVED: u32 = 1 << 12;
 
+/// The most blocks that are looked at in search of an instruction without a branch in front of it.
+const MOST_STRAIGHT: usize = 16;
+
 /// Where execution is, and how it got there.
 #[derive(Debug)]
 pub(crate) struct Flow<I> {
@@ -545,8 +548,30 @@ impl<I: Image> Flow<I> {
         }
     }
 
+    /// True if the instructions from `from` on lead to that at `to` without a branch.
+    pub(crate) fn leads_straight(&mut self, from: u64, to: u64) -> bool {
+        let mut at = self.find(from);
+        // Blocks have so many instructions that one is seldom followed by another without a branch.
+        for _ in 0..MOST_STRAIGHT {
+            if self.blocks.before(at, to).is_some() {
+                return true;
+            }
+            if self.blocks[at].kind != Kind::Next {
+                break;
+            }
+            at = self.fall(at);
+        }
+        false
+    }
+
+    /// True if the next instruction is a VM entry.
+    pub(crate) fn enters_guest(&self) -> bool {
+        let block = &self.blocks[self.at];
+        block.kind == Kind::GuestEntry && block.count == 1
+    }
+
     /// Goes on to the branch that leaves the traced code, to `to` if the trace has that, and ends there.
-    /// The branch is executed at the time `now`.
+    /// A direct branch to code that is not traced leaves it without that (erratum SKL014). The branch is executed at the time `now`.
     pub(crate) fn run_out<S: Sink>(&mut self, to: Option<u64>, now: u64, sink: &mut S) -> Result<(), Reason> {
         self.run_over((to, None), now, sink)
     }
@@ -560,6 +585,11 @@ impl<I: Image> Flow<I> {
     ) -> Result<(), Reason> {
         loop {
             let block = &self.blocks[self.at];
+            let is_direct = matches!(block.kind, Kind::Jump | Kind::Call);
+            let filtered = (is_direct && to.is_none() && exchange.is_none())
+                .then_some(block.target)
+                .filter(|target| !self.image.is_traced(self.point.space, *target, self.point.now));
+            let to = to.or(filtered);
             let leaves = match block.kind {
                 Kind::Jump | Kind::Call => to == Some(block.target),
                 // With address filters, TIP.PGD stands for its TNT bit.

@@ -69,6 +69,12 @@ pub trait Image {
     ///
     /// Asked again only for a block that is not in a small table of recent ones, or after `until`.
     fn code(&self, space: Option<Space>, ip: u64, time: u64) -> Option<Mapping<'_>>;
+
+    /// False if the tracer was told to leave out the code at `ip`, by address filters.
+    fn is_traced(&self, space: Option<Space>, ip: u64, time: u64) -> bool {
+        let _ = (space, ip, time);
+        true
+    }
 }
 
 /// True for an address of user code.
@@ -79,5 +85,9 @@ pub(crate) fn is_user(ip: u64) -> bool {
 impl<I: Image + ?Sized> Image for &I {
     fn code(&self, space: Option<Space>, ip: u64, time: u64) -> Option<Mapping<'_>> {
         (**self).code(space, ip, time)
+    }
+
+    fn is_traced(&self, space: Option<Space>, ip: u64, time: u64) -> bool {
+        (**self).is_traced(space, ip, time)
     }
 }

@@ -2,6 +2,7 @@
 
 mod clock;
 mod decoder;
+mod errata;
 #[cfg(test)]
 mod oracle;
 mod packet;
@@ -12,6 +13,7 @@ mod units;
 mod visits;
 
 pub use self::decoder::Decoder;
+pub use self::errata::Errata;
 pub use self::show::{Listed, list};
 pub use self::tally::{Tally, tally};
 pub use self::units::{Unit, units};
@@ -38,6 +40,8 @@ pub struct Config {
     pub counts_cycles: bool,
     /// How much is decoded.
     pub walk: Walk,
+    /// What the processor writes wrong.
+    pub errata: Errata,
 }
 
 /// How much of a trace is decoded.
@@ -62,6 +66,7 @@ impl Default for Config {
             near: 0,
             counts_cycles: false,
             walk: Walk::Code,
+            errata: Errata::default(),
         }
     }
 }

@@ -152,10 +152,25 @@ fn each_recording_decodes_to_its_truth_on_any_number_of_threads() {
         "snapshots",
         "vm",
         "vm-kernel",
+        "old-psb",
+        "bdm70",
+        "late-psbend",
+        "begun",
+        "lost",
+        "wrong-target",
     ];
     for name in names {
         let flow = flow(name, 1);
-        assert!(flow == truth(name), "{name}");
+        let mut truth = truth(match name {
+            "old-psb" | "bdm70" | "late-psbend" | "begun" => "switch",
+            _ => name,
+        });
+        if name == "begun" {
+            for (key, branches) in &mut truth {
+                branches.drain(..branches.len() - flow[key].len());
+            }
+        }
+        assert!(flow == truth, "{name}");
         assert!(flow == self::flow(name, 3), "{name}");
     }
 }

@@ -81,6 +81,13 @@ impl PtInfo {
         })
     }
 
+    /// The address filters of an AUXTRACE_INFO record of Intel PT, as `perf record` gave them to the kernel.
+    pub fn filters<'r>(record: &Record<'r>) -> Option<&'r [u8]> {
+        AuxtraceInfo::of(record).filter(AuxtraceInfo::is_pt)?;
+        let len = usize::try_from(record.u64(PRIVATE + 8 * 16)?).ok()?;
+        record.bytes().get(PRIVATE + 8 * 17..)?.get(..len)
+    }
+
     /// The bit of `attr.config` for power events: the same on all processors, as that for PTWRITE.
     pub const POWER: u64 = 1 << 4;
     /// That for PTWRITE.

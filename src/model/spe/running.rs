@@ -55,6 +55,14 @@ impl TaskChange {
         let (pid, tid) = next_task(record).or(enters.flatten())?;
         Some(TaskChange::Runs { cpu, pid, tid })
     }
+
+    /// The CPU that a thread leaves, its process and the thread, as a SWITCH record says.
+    pub fn left(record: &Record<'_>, layouts: &Layouts) -> Option<(u32, u32, u32)> {
+        let is_switch = matches!(record.kind(), RecordType::SWITCH | RecordType::SWITCH_CPU_WIDE);
+        let layout = layouts.layout_of(record).filter(|_| is_switch && record.misc() & SWITCH_OUT != 0)?;
+        let (pid, tid) = layout.pid_tid(record)?;
+        Some((layout.cpu(record)?, pid, tid))
+    }
 }
 
 /// The threads that run. It must learn and be asked in the order of time.

@@ -325,7 +325,7 @@ mod tests {
 
     fn times(config: &Config, bytes: &[u8]) -> Vec<u64> {
         let trace = Trace::new(vec![bytes], Vec::new());
-        let mut packets = Packets::new(&trace, 0);
+        let mut packets = Packets::new(&trace, 0, config.errata);
         let (mut clock, mut times) = (Clock::default(), Vec::new());
         while let Some(packet) = packets.next() {
             if clock.read(&packet, &packets, false, config) {

@@ -5,7 +5,7 @@ mod sampled;
 
 use self::sampled::Sampled;
 use super::packet::{Packet, Packets};
-use super::units::{Past, Unit, behind_damage, belongs_to_psb};
+use super::units::{Past, Unit, behind_damage, belongs_to_psb, valid};
 use super::{Config, Power, Walk};
 use crate::block::{Blocks, InstructionSet};
 use crate::bytes::Trace;
@@ -147,8 +147,17 @@ struct Reader<'a, I, S> {
 struct Flag {
     now: bool,
     next: bool,
+    is_known: bool,
     /// The offset behind the packet that told `next`.
     end: u64,
+}
+
+impl Flag {
+    /// That at a PSB.
+    fn of(past: &Past) -> Flag {
+        let now = past.interrupts.unwrap_or_default();
+        Flag { now, next: now, is_known: past.interrupts.is_some(), end: 0 }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -161,7 +170,7 @@ struct Interrupted {
 
 impl<I: Image, S: Sink> Reader<'_, I, S> {
     fn read(&mut self, trace: &Trace<'_>, unit: &Unit) {
-        let mut packets = Packets::new(trace, unit.start);
+        let mut packets = Packets::new(trace, unit.start, self.config.errata);
         loop {
             let offset = packets.offset();
             // What a trace has most needs the least work.
@@ -173,7 +182,10 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
                     self.flow.point.time = self.past.clock.flow;
                     continue;
                 }
-                if let Some(ip) = packets.next_target() {
+                if let Some(mut ip) = packets.next_target() {
+                    if self.config.errata.bdm64 {
+                        ip = self.target(ip, packets.clone());
+                    }
                     self.begin_packet(offset, &packets);
                     self.past.clock.branches();
                     self.past.read_target(ip, trace);
@@ -184,6 +196,12 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
                 }
             }
             let Some(packet) = packets.next() else { return };
+            let packet = match packet {
+                Packet::Tip(Some(ip)) if self.config.errata.bdm64 => {
+                    Packet::Tip(Some(self.target(ip, packets.clone())))
+                }
+                packet => valid(packet, &packets),
+            };
             self.begin_packet(offset, &packets);
             if packet == Packet::Psb {
                 self.psb(packets.clone());
@@ -195,15 +213,20 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
             if self.read_past(&packet, &packets, trace) {
                 self.flow.set_now(self.past.clock.now);
             }
-            if was_in_psb && !self.past.is_in_psb && !ends_psb(&packet) {
-                self.fault(Reason::UnexpectedPacket);
+            if was_in_psb && !self.past.is_in_psb {
+                match packet {
+                    Packet::PsbEnd | Packet::Pge(_) => self.synchronized(),
+                    // They report what is wrong themselves.
+                    Packet::Overflow | Packet::Bad | Packet::Cut => {}
+                    _ => self.fault(Reason::UnexpectedPacket),
+                }
             }
             self.read_one(packet);
             self.past.end(&packet);
             self.flow.point.time = self.past.clock.flow;
             self.flow.set_space(self.past.schedule.space());
             if matches!(packet, Packet::Bad | Packet::Cut) {
-                let Some(next) = behind_damage(trace, offset) else { return };
+                let Some(next) = behind_damage(trace, offset, self.config) else { return };
                 packets = next;
             }
         }
@@ -239,20 +262,20 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         self.events(bound, None);
         self.sampled.clear();
         // What PSB+ tells does not depend on what was told before, so that a trace can be cut there.
-        (self.flag, self.is_in_guest) = (Flag::default(), self.past.schedule.is_in_guest);
+        (self.flag, self.is_in_guest) = (Flag::of(&self.past), self.past.schedule.is_in_guest);
         (self.psb_ip, self.address_bits) = (None, 64);
         self.psb_offset = self.flow.point.offset;
         self.flow.synchronize();
-        // Up to PSBEND.
+        // Up to its end.
         self.is_lost = true;
         if !self.flow.is_known() {
             return;
         }
         let mut found = None;
         loop {
-            match packets.next() {
+            match packets.next().map(|packet| valid(packet, &packets)) {
                 Some(Packet::Fup(ip)) => found = ip,
-                Some(Packet::PsbEnd) => break,
+                Some(Packet::PsbEnd | Packet::Pge(_)) => break,
                 Some(packet) if packet != Packet::Psb && belongs_to_psb(&packet) => {}
                 // It is reported when it is read.
                 _ => return self.flow.lose(),
@@ -416,6 +439,21 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         self.follow(self.bits, count);
     }
 
+    /// Where the branch goes whose TIP packet has this address; `packets` are those behind it. In front of the abort of a
+    /// transaction the address may be wrong: then it does not lead to where the abort was.
+    #[cold]
+    fn target(&mut self, ip: u64, mut packets: Packets<'_>) -> u64 {
+        let aborts = |packet: &Packet| matches!(packet, Packet::Tsx { aborted: true, .. });
+        if packets.next().is_some_and(|packet| aborts(&packet))
+            && let Some(Packet::Fup(Some(aborted))) = packets.next()
+            && self.flow.is_known()
+            && !self.flow.leads_straight(ip, aborted)
+        {
+            return aborted;
+        }
+        ip
+    }
+
     /// Takes in whether a guest runs at `ip`, which comes next. True if nothing more is to be done: the guest is not decoded, or
     /// the way into it or out of it has been reported.
     #[inline(always)]
@@ -565,7 +603,9 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
             if !self.is_lost {
                 self.fault(Reason::UnexpectedPacket);
             }
-        } else if let Some(interrupted) = self.interrupted.take() {
+        } else if let Some(interrupted) = self.interrupted.take()
+            && !(self.config.errata.skd022 && self.flow.enters_guest())
+        {
             self.arrive();
             self.control(interrupted);
             self.end(interrupted.from, to, None);
@@ -679,12 +719,11 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         let ip = self.flow.ip();
         match packet {
             Packet::Fup(ip) => self.psb_ip = ip,
-            Packet::PsbEnd => self.psb_end(),
             Packet::Exec { bits, interrupts } => {
                 self.address_bits = bits;
                 self.flag.next = interrupts;
-                if self.past.is_in_psb {
-                    self.flag.now = interrupts;
+                if self.past.is_in_psb || !self.flag.is_known {
+                    (self.flag.now, self.flag.is_known) = (interrupts, true);
                 } else {
                     self.flag.end = self.flow.point.offset + 2;
                 }
@@ -751,7 +790,8 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         self.event(Event::Power { ip, exact: false, what });
     }
 
-    fn psb_end(&mut self) {
+    /// A PSB+ has been read.
+    fn synchronized(&mut self) {
         let address = self.psb_ip.take();
         let ip = address.filter(|&ip| self.is_decoded(ip));
         self.is_lost = address.is_some() && ip.is_none();
@@ -761,11 +801,6 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         }
         self.event(Event::Sync { ip, offset: self.psb_offset, interrupts: self.flag.now });
     }
-}
-
-/// True for packets that end PSB+, and that report what is wrong themselves.
-fn ends_psb(packet: &Packet) -> bool {
-    matches!(packet, Packet::PsbEnd | Packet::Overflow | Packet::Bad | Packet::Cut)
 }
 
 impl Bound {

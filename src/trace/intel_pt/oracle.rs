@@ -9,6 +9,7 @@ use perfx_format::read::Recording;
 use perfx_format::record::aux::Auxtrace;
 
 use self::libipt::Libipt;
+use super::errata::Errata;
 use super::packet::{PSB, Packet, Packets};
 use crate::bytes::Trace;
 
@@ -51,7 +52,7 @@ fn ours(bytes: &[u8]) -> Vec<String> {
     let mut lines = Vec::new();
     let mut next = trace.find(&PSB, 0);
     while let Some(psb) = next {
-        let mut packets = Packets::new(&trace, psb);
+        let mut packets = Packets::new(&trace, psb, Errata::default());
         loop {
             let offset = packets.offset();
             let Some(packet) = packets.next() else { break };
@@ -86,7 +87,7 @@ fn libipt_reads_the_same_packets() {
                 let mut bytes = whole.clone();
                 // The first one is not damaged.
                 bytes[at] ^= if at == 0 { 0 } else { (at % 255 + 1) as u8 };
-                let (ours, theirs) = (ours(&bytes), libipt.lines(&bytes, &[]));
+                let (ours, theirs) = (ours(&bytes), libipt.lines(&bytes, &[], false));
                 assert_eq!(parts(&ours).len(), parts(&theirs).len(), "{name} at {at}");
                 for (ours, theirs) in parts(&ours).into_iter().zip(parts(&theirs)) {
                     if let Some((ours, theirs)) =

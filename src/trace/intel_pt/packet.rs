@@ -27,6 +27,7 @@
 //! | 02 33 or 02 b3 | BEP; the latter: FUP follows |
 //! | 02 13, 2 bytes; 02 53, 9 bytes; 02 c3 88, 8 bytes | CFE, EVD, MNT |
 
+use super::errata::Errata;
 use crate::bytes::{Cursor, LONGEST, Trace};
 
 /// The PSB packet.
@@ -35,6 +36,8 @@ pub(super) const PSB: [u8; LONGEST] =
 
 /// How a TNT packet of eight bytes begins.
 const LONG_TNT: [u8; 2] = [2, 0xa3];
+
+const OVF: [u8; 2] = [2, 0xf3];
 
 /// A packet. Addresses are `None` if the packet has none (out of context).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -120,17 +123,18 @@ pub(super) struct Packets<'a> {
     last: u64,
     /// Bytes of a BIP packet, between BBP and BEP.
     item: Option<u8>,
+    errata: Errata,
 }
 
 impl<'a> Packets<'a> {
-    /// Those from an offset on, where a PSB should be.
-    pub(super) fn new(trace: &'a Trace<'_>, at: u64) -> Packets<'a> {
-        Packets { cursor: trace.cursor(at), last: 0, item: None }
+    /// Those of a processor with these errata from an offset on, where a PSB should be.
+    pub(super) fn new(trace: &'a Trace<'_>, at: u64, errata: Errata) -> Packets<'a> {
+        Packets { cursor: trace.cursor(at), last: 0, item: None, errata }
     }
 
     /// Those from an offset on, where a packet begins; `item` is what [`Packets::item`] is there.
     pub(super) fn within_block(trace: &'a Trace<'_>, at: u64, item: Option<u8>) -> Packets<'a> {
-        Packets { item, ..Packets::new(trace, at) }
+        Packets { item, ..Packets::new(trace, at, Errata::default()) }
     }
 
     pub(super) fn offset(&self) -> u64 {
@@ -252,6 +256,8 @@ impl<'a> Packets<'a> {
                 1 => (Packet::Tsx { inside: window[1] & 1 != 0, aborted: window[1] & 2 != 0 }, 2),
                 _ => (Packet::Other, 2),
             },
+            // Two packets of cycles do not follow each other, unless the first one is full.
+            first if first & 7 == 7 && self.errata.skd007 && window[1..3] == OVF => (Packet::Other, 1),
             first if first & 3 == 3 => cyc(window),
             _ => (Packet::Bad, 1),
         }
@@ -280,6 +286,8 @@ impl<'a> Packets<'a> {
                 (Packet::Pip { cr3: (value & !1) << 4, guest: value & 1 != 0 }, 8)
             }
             0xc8 => (Packet::Other, 7),
+            // Bits that are reserved are set.
+            0x73 if self.errata.skz84 && (window[4] != 0 || window[6] > 1) => (Packet::Other, 8),
             0x73 => {
                 let fast = word(window, 5, 2) as u16 & 0x1ff;
                 (Packet::Tma { ctc: word(window, 2, 2) as u16, fast }, 7)
@@ -365,8 +373,12 @@ mod tests {
     use super::*;
 
     fn all(bytes: &[u8]) -> Vec<Packet> {
+        all_of(bytes, Errata::default())
+    }
+
+    fn all_of(bytes: &[u8], errata: Errata) -> Vec<Packet> {
         let trace = Trace::new(vec![bytes], Vec::new());
-        let mut packets = Packets::new(&trace, 0);
+        let mut packets = Packets::new(&trace, 0, errata);
         let mut found = Vec::new();
         while let Some(packet) = packets.next() {
             found.push(packet);
@@ -449,6 +461,19 @@ mod tests {
         for bytes in cases {
             assert_eq!(all(bytes), [Packet::Bad], "{bytes:x?}");
         }
+    }
+
+    #[test]
+    fn errata_change_packets_only_of_their_models() {
+        let (overflow, errata) = ([0x0f, 2, 0xf3], Errata { skd007: true, ..Errata::default() });
+        assert_eq!(all_of(&overflow, errata), [Packet::Other, Packet::Overflow]);
+        assert_eq!(all(&overflow), [Packet::Cyc(0x21), Packet::Cyc(0x1e)]);
+        let (tma, errata) = ([2, 0x73, 1, 2, 3, 4, 5, 0xad, 6], Errata { skz84: true, ..Errata::default() });
+        let branches = Packet::Tnt { bits: 1, count: 1 };
+        assert_eq!(all_of(&tma, errata), [Packet::Other, branches]);
+        assert_eq!(all(&tma), [Packet::Tma { ctc: 0x201, fast: 0x104 }, Packet::Bad]);
+        let right = [2, 0x73, 1, 2, 0, 4, 1, 6];
+        assert_eq!(all_of(&right, errata), [Packet::Tma { ctc: 0x201, fast: 0x104 }, branches]);
     }
 
     #[test]

@@ -12,8 +12,10 @@ pub(super) struct Schedule {
     guest: Option<Space>,
     /// The number of switches that have taken effect.
     done: usize,
-    /// True if the last address is one of user code.
+    /// True if the last address is one of user code; and that of the PSB+ that is being read, if it has one, whose times
+    /// may follow it.
     is_in_user: bool,
+    is_psb_in_user: Option<bool>,
     /// A guest runs, and whether one does from the next address on.
     pub(super) is_in_guest: bool,
     enters_guest: bool,
@@ -30,12 +32,13 @@ impl Schedule {
                 self.is_in_guest = if ip.is_some() { self.enters_guest } else { self.is_in_guest };
             }
             // PSB+ has a PIP packet if there are such.
-            Packet::Psb => (self.is_in_guest, self.enters_guest) = (false, false),
+            Packet::Psb => (self.is_in_guest, self.enters_guest, self.is_psb_in_user) = (false, false, None),
+            Packet::PsbEnd => self.is_in_user = self.is_psb_in_user.take().unwrap_or(self.is_in_user),
             Packet::Pip { guest, .. } => {
                 self.enters_guest = guest;
                 self.is_in_guest = if is_in_psb { guest } else { self.is_in_guest };
             }
-            Packet::Fup(ip) if is_in_psb => self.is_in_user = ip.is_some_and(is_user),
+            Packet::Fup(ip) if is_in_psb => self.is_psb_in_user = Some(ip.is_some_and(is_user)),
             Packet::Pgd(_) | Packet::Overflow | Packet::Bad | Packet::Cut => self.is_in_user = false,
             _ => {}
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::Config;
 use super::packet::{PSB, Packet, Packets};
 use super::show::kind;
-use super::units::{Past, behind_damage};
+use super::units::{Past, behind_damage, valid};
 use crate::bytes::Trace;
 
 /// What the packets of a trace tell without the code.
@@ -41,11 +41,13 @@ impl Tracing {
 /// This reads packets as [`units`](super::units) does, and walks no code.
 pub fn tally(trace: &Trace<'_>, config: &Config) -> Tally {
     let Some(start) = trace.find(&PSB, 0) else { return Tally::default() };
-    let mut packets = Packets::new(trace, start);
+    let mut packets = Packets::new(trace, start, config.errata);
     let (mut past, mut tracing) = (Past::default(), Tracing::default());
     let (mut branches, mut targets, mut others) = (0, 0, BTreeMap::new());
     // The time that the first packet tells which tells one.
     let mut first = None;
+    // PSB+ says that code is traced.
+    let mut is_on_in_psb = false;
     loop {
         if !past.is_in_psb {
             // What a trace has most needs the least work.
@@ -63,14 +65,17 @@ pub fn tally(trace: &Trace<'_>, config: &Config) -> Tally {
         }
         let (offset, head) = (packets.offset(), packets.head());
         let Some(packet) = packets.next() else { break };
-        let is_in_psb = past.is_in_psb;
-        past.read(&packet, &packets, config, trace);
-        past.end(&packet);
+        let (flow, is_in_psb) = (valid(packet, &packets), past.is_in_psb);
+        past.read(&flow, &packets, config, trace);
+        past.end(&flow);
         let now = past.clock.now;
         first = first.or((now > 0).then_some(now));
-        match packet {
+        match flow {
             Packet::Pge(_) => tracing.set(true, now),
-            Packet::Fup(ip) if is_in_psb => tracing.set(ip.is_some(), now),
+            // The time of PSB+ may follow it.
+            Packet::Fup(ip) if is_in_psb => is_on_in_psb = ip.is_some(),
+            Packet::Psb => is_on_in_psb = false,
+            Packet::PsbEnd if is_in_psb => tracing.set(is_on_in_psb, now),
             // Behind lost packets it says where execution goes on.
             Packet::Fup(_) | Packet::Tnt { .. } | Packet::Tip(_) => tracing.set(true, now),
             Packet::Pgd(_) | Packet::TraceStop | Packet::Overflow | Packet::Bad | Packet::Cut => {
@@ -85,7 +90,7 @@ pub fn tally(trace: &Trace<'_>, config: &Config) -> Tally {
             _ => *others.entry(kind(&packet, &head)).or_default() += 1,
         }
         if matches!(packet, Packet::Bad | Packet::Cut) {
-            let Some(next) = behind_damage(trace, offset) else { break };
+            let Some(next) = behind_damage(trace, offset, config) else { break };
             packets = next;
         }
     }

@@ -31,6 +31,10 @@ pub(super) struct Past {
     pub(super) clock: Clock,
     pub(super) schedule: Schedule,
     pub(super) is_in_psb: bool,
+    /// The interrupt flag, if MODE.Exec has told it.
+    pub(super) interrupts: Option<bool>,
+    /// MWAIT awaits its FUP packet, to which PWRE and EXSTOP belong.
+    is_in_mwait: bool,
 }
 
 impl Past {
@@ -71,6 +75,14 @@ impl Past {
     /// Ends what [`Past::read`] began, when the code that the packet leads through has been walked.
     #[inline(always)]
     pub(super) fn end(&mut self, packet: &Packet) {
+        match packet {
+            Packet::Exec { interrupts, .. } => self.interrupts = Some(*interrupts),
+            Packet::Mwait(_) => self.is_in_mwait = true,
+            Packet::Fup(_) | Packet::Psb | Packet::Overflow | Packet::Bad | Packet::Cut => {
+                self.is_in_mwait = false;
+            }
+            _ => {}
+        }
         let clock = &mut self.clock;
         let tells_flow = match packet {
             Packet::Tnt { .. } | Packet::Tip(_) | Packet::Pge(_) | Packet::Pgd(_) => true,
@@ -79,7 +91,8 @@ impl Past {
             Packet::Ptwrite { has_fup, .. } | Packet::Exstop { has_fup } | Packet::Bep { has_fup } => {
                 !has_fup
             }
-            Packet::Pwre(_) | Packet::Pwrx(_) => true,
+            Packet::Pwre(_) => !self.is_in_mwait,
+            Packet::Pwrx(_) => true,
             Packet::Cbr(ratio) => std::mem::replace(&mut clock.told_ratio, *ratio) != *ratio,
             Packet::PsbEnd => true,
             _ => false,
@@ -90,7 +103,28 @@ impl Past {
     }
 }
 
-/// True for packets that do not end PSB+ (PSBEND does).
+/// A packet that was read, or [`Packet::Other`] in place of a FUP that a processor sends by mistake while tracing is off:
+/// in PSB+ (erratum BDM70), or where packets were lost (APL12). `packets` are those behind it.
+#[inline(always)]
+pub(super) fn valid(packet: Packet, packets: &Packets<'_>) -> Packet {
+    if matches!(packet, Packet::Fup(_)) && tracing_begins(packets.clone()) { Packet::Other } else { packet }
+}
+
+/// True if the next of these packets that depends on the flow says that tracing begins, or is stopped.
+#[cold]
+fn tracing_begins(mut packets: Packets<'_>) -> bool {
+    loop {
+        match packets.next() {
+            Some(Packet::Pge(_) | Packet::TraceStop) => return true,
+            Some(Packet::PsbEnd) => {}
+            Some(Packet::Psb | Packet::Fup(_)) | None => return false,
+            Some(packet) if belongs_to_psb(&packet) => {}
+            _ => return false,
+        }
+    }
+}
+
+/// True for packets that do not end PSB+ (PSBEND does, and TIP.PGE, which may come in front of it).
 pub(super) fn belongs_to_psb(packet: &Packet) -> bool {
     matches!(
         packet,
@@ -110,9 +144,9 @@ pub(super) fn belongs_to_psb(packet: &Packet) -> bool {
 
 /// The packets from the PSB on that is next behind a bad packet, or around it: what was read in front of it may not have
 /// been packets, but the first bytes of a PSB.
-pub(super) fn behind_damage<'a>(trace: &'a Trace<'_>, bad: u64) -> Option<Packets<'a>> {
+pub(super) fn behind_damage<'a>(trace: &'a Trace<'_>, bad: u64, config: &Config) -> Option<Packets<'a>> {
     let next = trace.find(&PSB, bad.saturating_sub(PSB.len() as u64 - 1))?;
-    Some(Packets::new(trace, next))
+    Some(Packets::new(trace, next, config.errata))
 }
 
 /// Cuts a trace into units of at least `size` bytes, in order. What is in front of the first PSB cannot be
@@ -128,7 +162,7 @@ pub fn units<'a>(trace: &'a Trace<'_>, config: &Config, size: u64) -> impl Itera
         trace,
         config: *config,
         size,
-        packets: Packets::new(trace, start),
+        packets: Packets::new(trace, start, config.errata),
         start,
         past: Past::default(),
     };
@@ -165,14 +199,17 @@ impl Cutter<'_, '_> {
             }
             let offset = self.packets.offset();
             let Some(packet) = self.packets.next() else { break offset };
+            let packet = valid(packet, &self.packets);
             if packet == Packet::Psb && offset > start && offset - start >= self.size {
-                self.packets = Packets::new(self.trace, offset);
+                self.packets = Packets::new(self.trace, offset, self.config.errata);
                 break offset;
             }
             self.past.read(&packet, &self.packets, &self.config, self.trace);
             self.past.end(&packet);
             if matches!(packet, Packet::Bad | Packet::Cut) {
-                let Some(next) = behind_damage(self.trace, offset) else { break self.trace.len() };
+                let Some(next) = behind_damage(self.trace, offset, &self.config) else {
+                    break self.trace.len();
+                };
                 self.packets = next;
             }
         };

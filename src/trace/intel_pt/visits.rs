@@ -2,7 +2,7 @@
 
 use super::Config;
 use super::packet::{PSB, Packet, Packets};
-use super::units::{Past, behind_damage};
+use super::units::{Past, behind_damage, valid};
 use crate::bytes::Trace;
 use crate::image::Space;
 use crate::visit::{self, Reader, Told, Visit};
@@ -15,8 +15,9 @@ pub fn visits<'a>(trace: &'a Trace<'_>, config: &Config) -> impl Iterator<Item =
     visit::visits(Visits {
         trace,
         config: *config,
-        packets: Packets::new(trace, start),
+        packets: Packets::new(trace, start, config.errata),
         past: Past::default(),
+        psb_ip: None,
     })
 }
 
@@ -25,6 +26,8 @@ struct Visits<'a, 't> {
     config: Config,
     packets: Packets<'a>,
     past: Past,
+    /// The address in the PSB+ that is being read, whose times may follow it.
+    psb_ip: Option<u64>,
 }
 
 impl Visits<'_, '_> {
@@ -57,15 +60,26 @@ impl Reader for Visits<'_, '_> {
                 return Some(self.at(ip));
             }
         }
-        let packet = self.packets.next()?;
+        let packet = valid(self.packets.next()?, &self.packets);
+        let is_in_psb = self.past.is_in_psb;
         self.past.read(&packet, &self.packets, &self.config, self.trace);
         self.past.end(&packet);
         if matches!(packet, Packet::Bad | Packet::Cut) {
             // What is behind the last point of synchronization is not read.
-            let next = behind_damage(self.trace, offset);
-            self.packets = next.unwrap_or_else(|| Packets::new(self.trace, self.trace.len()));
+            let next = behind_damage(self.trace, offset, &self.config);
+            self.packets =
+                next.unwrap_or_else(|| Packets::new(self.trace, self.trace.len(), self.config.errata));
         }
         Some(match packet {
+            Packet::Fup(ip) if is_in_psb => {
+                self.psb_ip = ip;
+                Told::Nothing
+            }
+            Packet::PsbEnd if is_in_psb => self.psb_ip.map_or(Told::Nothing, |ip| self.at(ip)),
+            Packet::Psb => {
+                self.psb_ip = None;
+                Told::Nothing
+            }
             Packet::Tip(Some(ip)) | Packet::Pge(Some(ip)) | Packet::Fup(Some(ip)) => self.at(ip),
             Packet::Pgd(_) | Packet::TraceStop | Packet::Overflow | Packet::Bad | Packet::Cut => Told::End,
             _ => Told::Nothing,

@@ -128,7 +128,7 @@ fn a_damaged_trace_is_decoded_the_same_however_it_is_cut() {
         };
         list.events.iter().map(numbered).collect()
     };
-    for name in ["pebs", "hypervisor", "vm", "events", "rare", "paging"] {
+    for name in ["pebs", "hypervisor", "vm", "events", "rare", "paging", "bdm70", "late-psbend", "lost"] {
         let traced = open(name);
         let whole = &first(&traced).bytes;
         for round in 0..200 {

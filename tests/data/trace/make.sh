@@ -3,7 +3,8 @@
 #
 # No processor with Intel PT is needed: `step` runs a program one instruction at a time, and ptmake.py encodes what it
 # executed. perf decodes each recording to exactly its truth (tests/it/intel_pt.rs). The programs are in root/, below
-# the paths in the recordings. Needs musl-tools, binutils, and a python3 with capstone (PYTHON).
+# the paths in the recordings. Needs root, musl-tools, binutils, and a python3 with capstone
+# (PYTHON).
 set -e
 here=$(cd "$(dirname "$0")" && pwd)
 python=${PYTHON:-python3}
@@ -26,10 +27,16 @@ as -o "$work/kernel.o" "$here/kernel.S"
 ld --build-id=0xc3 -o vmlinux -Ttext 0xffffffff81000000 -e _text "$work/kernel.o"
 cp loop halve small32 vmlinux "$here/root$programs/"
 gcc -O2 -o "$work/step" "$here/step.c"
-env -i "$work/step" "$work/loop" $programs/loop 40
-env -i "$work/step" "$work/again" $programs/loop 20
-env -i "$work/step" "$work/halve" $programs/halve 100
-env -i "$work/step" "$work/small32" $programs/small32
+
+# steps NUMBER NAME PROGRAM ARGUMENTS: what the program executes, whose parent has this number: what it does depends on it.
+steps() {
+    unshare -p -f --mount-proc sh -c 'echo $(($0 - 1)) > /proc/sys/kernel/ns_last_pid; env -i "$@"; :' \
+        "$1" "$work/step" "$work/$2" "${@:3}"
+}
+steps 13875 loop $programs/loop 40
+steps 13877 again $programs/loop 20
+steps 13879 halve $programs/halve 100
+steps 13881 small32 $programs/small32
 
 as -o "$work/kvm.o" "$here/kvm.S"
 ld --build-id=0xc6 -o "$here/root$programs/vmlinux-kvm" -Ttext 0xffffffff81000000 -e _text "$work/kvm.o"
@@ -64,10 +71,24 @@ make vm loop --psb 300 --mtc --kernel "$here/root$programs/vmlinux-kvm" --guest-
 make vm-kernel loop --psb 300 --mtc --kernel "$here/root$programs/vmlinux-kvm" --guest-steps halve,again \
     --guest-kernel $programs/vmlinux
 make poke loop --psb 200 --mtc --kernel $programs/vmlinux --poke 400
-make cut loop --psb 200 --cut 701
+make cut loop --psb 200 --cut 706
 make rare loop --psb 200 --mtc --cyc --ptw 700 --power 150 --tsx 190
 make snapshots loop again --psb 200 --slice 3000 --snapshots 6 --ring 900
 make sampled loop again --psb 200 --slice 3000 --mtc --sample 600 --aux-sample 900
+# Other orders of the packets of PSB+, with the truth of switch.data, and what processors do wrong.
+make old-psb loop again --psb 200 --slice 3000 --mtc --cyc --old-psb
+make bdm70 loop again --psb 200 --slice 3000 --psb-at-start --errata bdm70
+make late-psbend loop again --psb 200 --slice 3000 --psb-at-start --late-psbend
+make begun loop again --psb 200 --slice 3000 --skip 3
+rm "$here/old-psb.truth" "$here/bdm70.truth" "$here/late-psbend.truth" "$here/begun.truth"
+make lost again --psb 100 --cyc --ovf 1 --errata apl11,apl12,skd007,skd010
+make wrong-target again --psb 200 --tsx 60 --errata bdm64 --cpu 6,61,4
+make skl014 loop --psb 100 --mtc --filter "filter 0x122c/0x19e@$programs/loop,filter 0x116f/0x2c@$programs/loop" \
+    --errata skl014
+make skd022 loop --psb 300 --mtc --kernel "$here/root$programs/vmlinux-kvm" --guest --errata skd022
+make skz84 loop --psb 300 --mtc --kernel "$here/root$programs/vmlinux-kvm" --guest-steps halve,again \
+    --errata skz84 --cpu 6,85,4
+rm "$here/skl014.truth" "$here/skd022.truth" "$here/skz84.truth"
 cp halve twice
 cp halve thrice
 make pebs halve twice --psb 300 --slice 1500 --mtc --pebs 110 --hw-ids

@@ -18,6 +18,20 @@
                         aux_output write them: cycles, and with --hw-ids, which adds AUX_OUTPUT_HW_ID records, instructions, too
     --sample-type BITS, --branch-sample-type BITS   of the event cycles of --pebs
     --events-only       no branches are traced (branch=0)
+    --old-psb           PSB+ in another order: TSC, CBR, MODE.Exec, PIP, FUP. By default it is that of processors: MODE.TSX, MODE.Exec,
+                        FUP, PIP, TSC, CBR
+    --late-psbend       PSBEND of a PSB+ without tracing comes after the TIP.PGE that follows
+    --psb-at-start      a PSB where a process begins to run, as where perf switches the tracer on
+    --skip N            the trace begins with its Nth PSB, and the truth with it
+    --errata NAMES      what some processors do wrong (errata of Intel), separated by commas:
+                        bdm70: FUP and MODE.Exec in a PSB+ while tracing is off
+                        skl014: a TIP.PGD of --filter at a direct jump or call has no address
+                        with --ovf one after the other: apl11: TIP.PGD after OVF; apl12: a FUP after OVF, but tracing is off;
+                        skd010: the FUP after OVF is missing; skd007: OVF comes after the first byte of a CYC packet (--cyc)
+                        bdm64: an indirect branch before an abort (--tsx) has a wrong target
+                        skd022: a FUP before the TIP.PGD where --guest is entered without being traced
+                        skz84: TMA packets of the guest are wrong, and followed by a byte
+    --cpu CPU           family, model and stepping of the processor (default 6,142,10)
     --defer             TIP packets are deferred: TNT bits of branches after them are sent before them (SDM: Deferred TIPs)
     --short-first       the address after a PSB is compressed against 0 (allowed, but perf's look-ahead misreads it)
     --ovf N             after every N PSBs the next 500 instructions are lost (OVF, then FUP where the trace goes on)
@@ -55,14 +69,14 @@ Time: one tick of the counter per instruction; TIME_CONV is 1 ns a tick. A proce
 nothing above 4 GB runs 32-bit code (MODE.Exec). Without --kernel tracing is of user code only, as with
 intel_pt//u: it ends at a system call or signal (TIP.PGD) and begins again with the next instruction (TIP.PGE).
 Packets as in Intel SDM volume 3, chapter Intel Processor Trace; AUXTRACE_INFO as perf reads it."""
-import argparse, struct
+import argparse, struct, zlib
 from capstone import Cs, CS_ARCH_X86, CS_MODE_32, CS_MODE_64, x86
 A = argparse.ArgumentParser(usage=__doc__)
-A.add_argument('out'); A.add_argument('steps', nargs='+'); A.add_argument('--truth'); A.add_argument('--kernel'); A.add_argument('--filter', default=''); A.add_argument('--guest-steps', default=''); A.add_argument('--guest-kernel')
-for o in 'no-retcomp mtc cyc defer short-first per-thread one-process sched-switch pip ptw-ip hw-ids events-only guest'.split(): A.add_argument('--' + o, action='store_true')
+A.add_argument('out'); A.add_argument('steps', nargs='+'); A.add_argument('--truth'); A.add_argument('--errata', default=''); A.add_argument('--cpu', default='6,142,10'); A.add_argument('--kernel'); A.add_argument('--filter', default=''); A.add_argument('--guest-steps', default=''); A.add_argument('--guest-kernel')
+for o in 'old-psb late-psbend psb-at-start no-retcomp mtc cyc defer short-first per-thread one-process sched-switch pip ptw-ip hw-ids events-only guest'.split(): A.add_argument('--' + o, action='store_true')
 A.add_argument('--sample-type', type=lambda t: int(t, 0), default=0xec808); A.add_argument('--branch-sample-type', type=lambda t: int(t, 0), default=1 << 17)
-for o, d in dict(pebs=0, psb=2048, repeat=1, copies=1, ovf=0, event=0, slice=0, cut=0, cpus=1, ptw=0, power=0, tsx=0, snapshots=0, ring=1200, sample=0, aux_sample=0, poke=0).items(): A.add_argument('--' + o.replace('_', '-'), type=int, default=d)
-O = A.parse_args(); O.guest |= bool(O.guest_steps)
+for o, d in dict(skip=0, pebs=0, psb=2048, repeat=1, copies=1, ovf=0, event=0, slice=0, cut=0, cpus=1, ptw=0, power=0, tsx=0, snapshots=0, ring=1200, sample=0, aux_sample=0, poke=0).items(): A.add_argument('--' + o.replace('_', '-'), type=int, default=d)
+O = A.parse_args(); O.errata = O.errata.split(','); O.guest |= bool(O.guest_steps)
 FILTERS = [(int(place.split('/')[0], 0), int(place.split('/')[1], 0), file) for place, file in (f.split()[1].split('@') for f in O.filter.split(',') if f)]
 CS = {m: Cs(CS_ARCH_X86, m) for m in (CS_MODE_64, CS_MODE_32)}
 for c in CS.values(): c.detail = True
@@ -105,7 +119,7 @@ class Encoder:
     """One buffer: of a CPU, or with --per-thread of a process."""
     def __init__(s):
         s.b = bytearray(); s.tnt = []; s.tips = []; s.last = 0; s.stack = []; s.on = False; s.since = 0; s.psbs = 0; s.ctc = None; s.tsc = []; s.now = T0; s.cycled = None
-        s.next_ovf = O.ovf or 1 << 60; s.powers = s.transactions = 0; s.next_power = O.power or 1 << 60; s.next_tsx = O.tsx or 1 << 60; s.next_event = O.event or 1 << 60; s.next_pebs = O.pebs or 1 << 60; s.blocks = 0; s.traced_events = 0; s.flag = 4 if O.event else 0; s.lost = 0; s.stops = []; s.nr = s.guests = 0; s.mode = CS_MODE_64
+        s.next_ovf = O.ovf or 1 << 60; s.powers = s.transactions = 0; s.next_power = O.power or 1 << 60; s.next_tsx = O.tsx or 1 << 60; s.next_event = O.event or 1 << 60; s.next_pebs = O.pebs or 1 << 60; s.blocks = 0; s.traced_events = 0; s.flag = 4 if O.event else 0; s.lost = 0; s.stops = []; s.nr = s.guests = 0; s.late = False; s.begins = 0, 0, 0; s.mode = CS_MODE_64
     def cyc(s):
         if not O.cyc or s.cycled is None or s.now <= s.cycled: return
         v = s.now - s.cycled; s.cycled = s.now; first = (v & 31) << 3 | 3; v >>= 5; out = [first | (4 if v else 0)]
@@ -142,22 +156,32 @@ class Encoder:
         s.b.append(f << 5 | op); s.b += ip.to_bytes(8, 'little')[:n]; s.last = ip
     def time(s):
         t = s.now; s.tsc.append(len(s.b) + 1); s.b += b'\x19' + t.to_bytes(7, 'little')
-        if O.mtc: c = t // 2; s.b += b'\x02\x73' + (c & 0xffff).to_bytes(2, 'little') + b'\0' + (t % 2).to_bytes(2, 'little'); s.ctc = c // 64
+        if O.mtc and s.nr and 'skz84' in O.errata: s.b += b'\x02\x73\x12\x34\x56\x78\x9a\xad'; s.ctc = None
+        elif O.mtc: c = t // 2; s.b += b'\x02\x73' + (c & 0xffff).to_bytes(2, 'little') + b'\0' + (t % 2).to_bytes(2, 'little'); s.ctc = c // 64
         s.cycled = t
     def mtc(s):
         if O.mtc and s.ctc is not None and s.now // 2 // 64 > s.ctc: s.ctc = s.now // 2 // 64; s.flush(); s.cyc(); s.b += b'\x59' + bytes([s.ctc & 0xff])
     def psb(s, ip):
-        s.flush(); s.b += b'\x02\x82' * 8; s.time(); s.b += b'\x02\x03\x20\0' + s.exec() + (s.pip(s.nr) if O.pip or O.guest else b''); s.last = 0; s.stack = []
-        if ip is not None and not O.events_only: s.ip(0x1d, ip)
-        s.b += b'\x02\x23'; s.since = len(s.b); s.psbs += 1
+        """`ip` is None while tracing is off"""
+        s.flush(); s.skipped(); s.b += b'\x02\x82' * 8; s.last = 0; s.stack = []; pip = s.pip(s.nr) if O.pip or O.guest else b''
+        if O.old_psb: s.time(); s.b += b'\x02\x03\x20\0' + s.exec() + pip
+        if ip is not None and not O.events_only: s.b += b'' if O.old_psb else b'\x99\x20' + s.exec(); s.ip(0x1d, ip)
+        if not O.old_psb: s.b += pip; s.time(); s.b += b'\x02\x03\x20\0'
+        s.late = ip is None and O.late_psbend
+        if not s.late: s.b += b'\x02\x23'
+        s.since = len(s.b); s.psbs += 1
+    def skipped(s):
+        if O.skip == s.psbs + 1: s.begins = len(s.b), truth.tell(), executed
     def pip(s, guest=0): return b'\x02\x43' + ((0x777000 if guest else 0x12345000) >> 4 | guest).to_bytes(6, 'little') + (b'\x02\xc8' + (0x9a).to_bytes(5, 'little') if O.guest else b'')
     def exec(s): return b'' if O.events_only else b'\x99' + bytes([(2 if s.mode == CS_MODE_32 else 1) | s.flag])
-    def begin(s, ip, mode=CS_MODE_64):
+    def begin(s, ip, mode=CS_MODE_64, start=False):
         if s.nr: s.ip(0x0d, ip); s.on = True; return
-        if not s.b or len(s.b) - s.since > O.psb: s.psb(None)
+        mode, s.mode = s.mode, mode
+        if not s.b or len(s.b) - s.since > O.psb or start and O.psb_at_start: s.psb(ip if 'bdm70' in O.errata else None)
         s.time()
-        if mode != s.mode: s.mode = mode; s.b += s.exec()
+        if mode != s.mode or not O.old_psb: s.b += s.exec()
         if not O.events_only: s.ip(0x11, ip)
+        if s.late: s.b += b'\x02\x23'; s.late = False
         s.on = True
     def end(s, ip=None):
         """at a system call or, if `ip` is given, before the instruction there"""
@@ -178,6 +202,9 @@ class Encoder:
         s.flush(); s.cyc(); s.b += b'\x99' + bytes([0x20 | (1, 0, 1, 2)[s.transactions % 4]]); s.ip(0x1d, ip); s.transactions += 1
         if s.transactions % 4 == 0: s.ip(0x0d, ip)
     def guest(s, entered, back, say):
+        if 'skd022' in O.errata:
+            say(entered, None, 'vmentry'); s.flush(); s.ip(0x1d, entered); s.b.append(0x01); s.now += 10; s.time(); s.b += s.exec(); s.ip(0x11, back); s.stack = []
+            return say(None, back, 'vmexit')
         say(entered, None, 'vmentry'); s.guest_runs(back) if O.guest_steps else s.hidden_guest(back); say(None, back, 'vmexit')
     def hidden_guest(s, back):
         """from the entry to the exit: branches that are no business of the host"""
@@ -229,7 +256,17 @@ class Encoder:
         if form == 0: s.group(1, [(4, 0xabc)]); s.group(0x1f, [(0, 5)])
         if form in (0, 5): s.b += b'\x02\x33'
         else: s.b += b'\x02\xb3'; s.ip(0x1d, ip)
-    def overflow_over(s, ip): s.b += b'\x02\xf3'; s.last = 0; s.stack = []; s.ip(0x1d, ip)
+    def overflow_over(s, ip):
+        """packets were lost up to the instruction at `ip`; of the errata, the next one"""
+        wrong = O.errata.pop(0); O.errata.append(wrong)
+        if wrong == 'skd007': s.b.append(0x0f)
+        s.b += b'\x02\xf3'; s.last = 0; s.stack = []
+        if wrong == 'skd010': s.b += b'\x0c'; return s.ip(0x0d, ip)  # branches that nobody knows, up to an indirect one
+        if wrong == 'apl11': s.b.append(0x01)
+        if wrong == 'apl12': s.ip(0x1d, ip - 1)
+        off = wrong in ('apl11', 'apl12')
+        if off: s.time(); s.b += s.exec()
+        s.ip(0x11 if off else 0x1d, ip)
     def call(s, back): s.stack = (s.stack + [back])[-64:]
     def ret(s, to):
         top = s.stack.pop() if s.stack else None
@@ -286,7 +323,7 @@ class Process:
 class Cpu:
     def __init__(s, n): s.n = n; s.now = T0; s.e = Encoder()
 P = []; [P.append(Process(p, 1000 + i)) for i, p in enumerate(O.steps)]; G = [Process(p, 500 + i, True) for i, p in enumerate(O.guest_steps.split(',')) if p]; C = [Cpu(i) for i in range(O.cpus)]
-truth = open(O.truth or O.out + '.truth', 'w'); records = []; executed = 0
+truth = open(O.truth or O.out + '.truth', 'w+'); records = []; executed = 0
 def rec(t, misc, body): return struct.pack('<IHH', t, misc, 8 + len(body)) + body
 def name(s): s = s + b'\0'; return s.ljust((len(s) + 7) // 8 * 8, b'\0')
 def both(tid): return (1000 if O.one_process and 1000 <= tid < 1000 + len(P) else tid), tid
@@ -302,7 +339,7 @@ def maps(p, c, text, t):
         a, b = (int(x, 16) for x in f[0].split('-')); path = f[5] if len(f) > 5 else '//anon'; key = a, b, path
         if key in p.mapped or path == '[vsyscall]': continue
         p.mapped.add(key); p.traced += [(o + a - int(f[2], 16), n) for o, n, file in FILTERS if file == path]; ma, mi = (int(x, 16) for x in f[3].split(':'))
-        records.append((t, rec(10, 5 if p.guest else 2, struct.pack('<IIQQQIIQQII', *both(p.pid), a, b - a, int(f[2], 16), ma, mi, int(f[4]), 0, 5, 2) + name(path.encode()) + trailer(p.pid, t, c.n, 600 if p.guest else 200))))
+        records.append((t, rec(10, 5 if p.guest else 2, struct.pack('<IIQQQIIQQII', *both(p.pid), a, b - a, int(f[2], 16), ma, mi, zlib.crc32(path.encode()), 0, 5, 2) + name(path.encode()) + trailer(p.pid, t, c.n, 600 if p.guest else 200))))
 def place(a): return '-' if a is None else '%x' % a
 def execute(p, c, E, ip, nxt):
     """the instruction at ip was executed; nxt is the address of the next one, or None at the end, at a signal or a system call that does not come back"""
@@ -320,7 +357,7 @@ def execute(p, c, E, ip, nxt):
             if E.event(nxt): truth.write('%x - event %d %d\n' % (nxt, p.pid, c.n)); p.off = 'event'
             return
         if executed >= E.next_pebs: E.next_pebs += O.pebs; E.pebs(nxt); truth.write('# pebs %d %d\n' % (p.pid, c.n))
-        if executed >= E.next_tsx:
+        if executed >= E.next_tsx and not ('bdm64' in O.errata and E.transactions % 4 == 3):
             E.next_tsx += O.tsx; E.tsx(nxt)
             if E.transactions % 4 == 0: say(nxt, nxt, 'abort')
     if k in (PLAIN, REP): return
@@ -330,6 +367,9 @@ def execute(p, c, E, ip, nxt):
         if nxt is None: at = K.follow(E, to, say, 3); E.end(at); truth.write('%x - exit %d %d\n' % (at, p.pid, c.n)); executed_back(E); return
         at = K.follow(E, to, say); E.tip(nxt); say(at, nxt, 'sysret'); return
     if nxt is None: return
+    if k in (IJUMP, ICALL) and 'bdm64' in O.errata and executed >= E.next_tsx and E.transactions % 4 == 3:
+        if k == ICALL: E.call(ip + n)
+        E.next_tsx += O.tsx; E.tip(ip - 1); E.tsx(nxt); say(ip, nxt, NAMES[k]); say(nxt, nxt, 'abort'); return
     taken = True
     if k == COND: taken = nxt != ip + n; E.branch(taken)
     elif k in (CALL, ICALL):
@@ -343,7 +383,10 @@ def leave(p, c, E, ip, to):
     k, n, target = p.kinds[ip]; count(E)
     if k in (CALL, ICALL): E.call(ip + n)
     elif k == RET and E.stack: E.stack.pop()
-    E.flush(); E.cyc(); E.ip(0x01, to); E.on = False; p.off = 'enter'; truth.write('%x %x leave %d %d\n' % (ip, to, p.pid, c.n))
+    E.flush(); E.cyc(); E.on = False; p.off = 'enter'
+    if 'skl014' in O.errata and k in (JUMP, CALL): E.b.append(0x01)
+    else: E.ip(0x01, to)
+    truth.write('%x %x leave %d %d\n' % (ip, to, p.pid, c.n))
 def executed_back(E):
     global executed; executed -= 1; E.now -= 1  # the last one was not executed: tracing ended before it
 def turn(p, c, budget):
@@ -354,7 +397,7 @@ def turn(p, c, budget):
             if p.at >= len(ev):
                 p.round += 1
                 if p.prev is not None and p.kinds[p.prev][0] == SYSCALL: execute(p, c, E, p.prev, None)
-                if E.on: E.end(p.prev); truth.write('%x - end %d %d\n' % (p.prev, p.pid, c.n))  # ended before this instruction
+                if E.on and not E.lost: E.end(p.prev); truth.write('%x - end %d %d\n' % (p.prev, p.pid, c.n))  # ended before this instruction
                 p.prev = None
                 if p.round >= O.repeat: return False
                 p.at = 0; p.off = 'start'; continue
@@ -388,7 +431,7 @@ def turn(p, c, budget):
                 if p.prev is not None:
                     if p.kinds[p.prev][0] == REP and ip == p.prev: continue
                     execute(p, c, E, p.prev, ip)
-                if p.off: E.begin(ip, p.mode); truth.write('- %x %s %d %d\n' % (ip, 'start', p.pid, c.n)); p.off = None
+                if p.off: E.begin(ip, p.mode, p.off in ('slice', 'start')); truth.write('- %x %s %d %d\n' % (ip, 'start', p.pid, c.n)); p.off = None
                 elif len(E.b) - E.since > O.psb: E.psb(ip)
                 E.mtc(); p.prev = ip; budget -= 1
                 if O.sample and executed >= next_sample[0] and not (O.aux_sample and p.off): next_sample[0] += O.sample; sample(p, c, ip, E)
@@ -450,12 +493,14 @@ else:
 E = [p.e for p in P] if O.per_thread else [c.e for c in C]
 for e in E: e.flush()
 if O.aux_sample: truth.truncate(sampled_truth[0]); truth.seek(sampled_truth[0]); executed = sampled_truth[1]
-truth.write('instructions %d\n' % executed); truth.close(); now = max(c.now for c in C); bufs = []
+executed -= E[0].begins[2]; truth.write('instructions %d\n' % executed)
+if O.skip: truth.seek(E[0].begins[1]); rest = truth.read(); truth.seek(0); truth.write(rest); truth.truncate()
+truth.close(); now = max(c.now for c in C); bufs = []
 span = (now - T0 + 200 + (1 << 17)) >> 17 << 17  # a multiple of 2^17 ticks: MTC and TMA stay as they are
 for k in range(1, O.copies):
     for p, c, out, t in switches: switched(p, c, out, t + k * span)
 for e in E:
-    aux = bytes(e.b)[:O.cut or None]
+    aux = bytes(e.b)[e.begins[0]:O.cut or None]
     if O.copies > 1:
         one = bytearray(aux); out = []
         at = [x for x in e.tsc if x + 7 <= len(one)]; times = [int.from_bytes(one[x:x + 7], 'little') for x in at]
@@ -519,7 +564,7 @@ def build_id_entry(misc, own, path):
 def text(s): b = s.encode() + b'\0'; b = b.ljust((len(b) + 63) // 64 * 64, b'\0'); return struct.pack('<I', len(b)) + b
 desc = struct.pack('<II', len(attrs), 128)
 for a, i, nm in zip(attrs, ids, ['intel_pt//' + ('' if K else 'u'), 'dummy:' + ('HG' if K else 'u')] + ['sched:sched_switch'] * O.sched_switch + ['cycles' + ('' if K else ':u')] * bool(O.sample) + ['cycles:pppu', 'instructions:pppu'] * bool(O.pebs) + ['dummy:G'] * bool(G)): desc += a + struct.pack('<I', len(i)) + text(nm) + b''.join(struct.pack('<Q', x) for x in i)
-feats = {3: text('host'), 4: text('6.6'), 5: text('6.6'), 6: text('x86_64'), 7: struct.pack('<II', O.cpus, O.cpus), 9: text('GenuineIntel,6,142,10'), 12: desc, 18: struct.pack('<Q', len(index)) + b''.join(struct.pack('<QQ', *x) for x in index)}
+feats = {3: text('host'), 4: text('6.6'), 5: text('6.6'), 6: text('x86_64'), 7: struct.pack('<II', O.cpus, O.cpus), 9: text('GenuineIntel,' + O.cpu), 12: desc, 18: struct.pack('<Q', len(index)) + b''.join(struct.pack('<QQ', *x) for x in index)}
 if O.sched_switch: feats[1] = tracing_data()
 if G: feats[2] = b''.join(build_id_entry(misc, build_id(file), own) for misc, file, own in sorted({(5, f, f) for p in G for _, _, f in p.mapped if f.startswith('/')}) + [(4, O.guest_kernel, '[kernel.kallsyms]')] * bool(GK))
 end = start + len(data); table = body = b''; q = end + 16 * len(feats)

@@ -2,7 +2,7 @@
 
 use super::super::Walk;
 use super::super::packet::{Packet, Packets};
-use super::super::units::{Unit, behind_damage};
+use super::super::units::{Unit, behind_damage, valid};
 use super::{Bound, Flag, Interrupted, Reader};
 use crate::bytes::Trace;
 use crate::image::Image;
@@ -10,13 +10,14 @@ use crate::sink::{Event, Fault, Reason, Sink};
 
 impl<I: Image, S: Sink> Reader<'_, I, S> {
     pub(super) fn read_addresses(&mut self, trace: &Trace<'_>, unit: &Unit) {
-        let mut packets = Packets::new(trace, unit.start);
+        let mut packets = Packets::new(trace, unit.start, self.config.errata);
         loop {
             while !self.past.is_in_psb && packets.next_branches().is_some() {
                 self.past.clock.branches();
             }
             let offset = packets.offset();
             let Some(packet) = packets.next() else { return };
+            let packet = valid(packet, &packets);
             self.flow.point.offset = offset;
             if packet == Packet::Psb {
                 if offset == unit.end {
@@ -25,15 +26,19 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
                 (self.psb_ip, self.psb_offset) = (None, offset);
                 self.bound = Bound::default();
                 self.sampled.clear();
-                (self.flag, self.is_in_guest) = (Flag::default(), self.past.schedule.is_in_guest);
+                (self.flag, self.is_in_guest) = (Flag::of(&self.past), self.past.schedule.is_in_guest);
             }
+            let was_in_psb = self.past.is_in_psb;
             self.read_past(&packet, &packets, trace);
             self.arrive();
+            if was_in_psb && matches!(packet, Packet::PsbEnd | Packet::Pge(_)) {
+                self.passed_sync();
+            }
             self.read_address(packet);
             self.past.end(&packet);
             self.flow.set_space(self.past.schedule.space());
             if matches!(packet, Packet::Bad | Packet::Cut) {
-                let Some(next) = behind_damage(trace, offset) else { return };
+                let Some(next) = behind_damage(trace, offset, self.config) else { return };
                 packets = next;
             }
         }
@@ -121,15 +126,17 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
             Packet::Overflow => self.lose(Reason::Overflow),
             Packet::Bad => self.lose(Reason::BadPacket),
             Packet::Cut => self.lose(Reason::CutPacket),
-            Packet::PsbEnd => {
-                let ip = self.psb_ip.take();
-                let ip = ip.filter(|&ip| self.is_decoded(ip));
-                self.is_lost = ip.is_none() && self.is_lost;
-                self.event(Event::Sync { ip, offset: self.psb_offset, interrupts: self.flag.now });
-                ip.into_iter().for_each(|ip| self.event(Event::Passed { ip }));
-            }
             _ => self.read_other(packet),
         }
+    }
+
+    /// A PSB+ has been read.
+    fn passed_sync(&mut self) {
+        let ip = self.psb_ip.take();
+        let ip = ip.filter(|&ip| self.is_decoded(ip));
+        self.is_lost = ip.is_none() && self.is_lost;
+        self.event(Event::Sync { ip, offset: self.psb_offset, interrupts: self.flag.now });
+        ip.into_iter().for_each(|ip| self.event(Event::Passed { ip }));
     }
 
     /// Execution was at an address, where something may have happened.

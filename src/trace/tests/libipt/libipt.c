@@ -1,6 +1,7 @@
 // What libipt, Intel's decoder, reads in a trace: `libipt TRACE` lists the packets behind each PSB, up to the next one or to
 // what is not a packet; `libipt TRACE CODE ADDRESS ...` the addresses of the instructions that were executed, with the code in
-// these files, and `-` wherever something is wrong.
+// these files, and `-` wherever something is wrong; with ERRATA set, on a processor with all errata. `libipt` lists the
+// families and models with some errata.
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -103,7 +104,18 @@ static void instructions(const struct pt_config *config, char **code) {
   pt_insn_free_decoder(decoder);
 }
 
+static void errata(void) {
+  for (int family = 0; family < 0x20; family++)
+    for (int model = 0; model < 0x100; model++) {
+      struct pt_errata found;
+      struct pt_cpu cpu = {pcv_intel, family, model, 0};
+      if (pt_cpu_errata(&found, &cpu) < 0) continue;
+      printf("%d %d %d %d %d %d\n", family, model, found.bdm64, found.skd007, found.skd022, found.skz84);
+    }
+}
+
 int main(int count, char **arguments) {
+  if (count == 1) return errata(), 0;
   FILE *file = count > 1 ? fopen(arguments[1], "rb") : NULL;
   if (!file) return 2;
   fseek(file, 0, SEEK_END);
@@ -113,6 +125,7 @@ int main(int count, char **arguments) {
   size = fread(bytes, 1, size, file);
   struct pt_config config;
   pt_config_init(&config);
+  if (getenv("ERRATA")) memset(&config.errata, 0xff, sizeof config.errata);
   config.begin = bytes;
   config.end = bytes + size;
   if (count > 2) instructions(&config, arguments + 2);

@@ -33,8 +33,8 @@ impl Libipt {
         self.folder.join(name)
     }
 
-    /// What it reads in a trace; with code at these addresses, what was executed.
-    pub(crate) fn lines(&self, trace: &[u8], code: &[(u64, &[u8])]) -> Vec<String> {
+    /// What it reads in a trace; with code at these addresses, what was executed, on a processor with all errata or none.
+    pub(crate) fn lines(&self, trace: &[u8], code: &[(u64, &[u8])], has_errata: bool) -> Vec<String> {
         fs::write(self.path("trace"), trace).unwrap();
         let mut line: Vec<OsString> = vec![self.path("trace").into()];
         for (at, (start, bytes)) in code.iter().enumerate() {
@@ -42,7 +42,19 @@ impl Libipt {
             fs::write(&path, bytes).unwrap();
             line.extend([path.into(), format!("{start:x}").into()]);
         }
-        let ran = Command::new(self.path("libipt")).args(line).output().unwrap();
+        let mut command = Command::new(self.path("libipt"));
+        command.args(line).envs(has_errata.then_some(("ERRATA", "all")));
+        Libipt::run(&mut command)
+    }
+
+    /// The family and model of processors, and whether they have each erratum.
+    #[allow(dead_code, reason = "only one of the tests needs it")]
+    pub(crate) fn errata(&self) -> Vec<String> {
+        Libipt::run(&mut Command::new(self.path("libipt")))
+    }
+
+    fn run(command: &mut Command) -> Vec<String> {
+        let ran = command.output().unwrap();
         assert!(ran.status.success(), "{:?}", ran.status);
         String::from_utf8(ran.stdout).unwrap().lines().map(str::to_owned).collect()
     }

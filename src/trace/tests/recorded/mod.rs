@@ -33,7 +33,11 @@ pub(crate) fn open(file: &str) -> Traced {
             let is_kernel = mmap.is_of_kernel();
             let name = mmap.name(record.layouts().trailer_size(&record));
             let path = String::from_utf8_lossy(name).into_owned();
-            let kernel = if matches!(file, "hypervisor" | "vm") { "vmlinux-kvm" } else { "vmlinux" };
+            let kernel = if matches!(file, "hypervisor" | "vm" | "skd022" | "skz84") {
+                "vmlinux-kvm"
+            } else {
+                "vmlinux"
+            };
             let path = if is_kernel { format!("/opt/perfx/trace/{kernel}") } else { path };
             let Ok(file) = fs::read(folder().join("root").join(path.trim_start_matches('/'))) else {
                 continue;
@@ -76,6 +80,11 @@ pub(crate) fn open(file: &str) -> Traced {
         tsc_ratio: 32,
         compressed_returns: file != "noret",
         near: 0x1234,
+        errata: match file {
+            "wrong-target" => intel_pt::Errata::of(6, 61),
+            "skz84" => intel_pt::Errata::of(6, 85),
+            _ => intel_pt::Errata::of(6, 142),
+        },
         ..intel_pt::Config::default()
     };
     Traced { maps, config, buffers }

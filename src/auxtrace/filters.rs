@@ -1,0 +1,58 @@
+//! The address filters of a trace: which code of which files the processor traced.
+
+use std::str;
+
+/// Code that was traced.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Filter {
+    /// The path of the file; `None` for addresses of the kernel.
+    pub(crate) file: Option<Box<[u8]>>,
+    /// Offsets in the file, or addresses.
+    start: u64,
+    size: u64,
+}
+
+impl Filter {
+    /// Those in the text that `perf record` gave to the kernel: `filter START/SIZE@FILE`, separated by commas. Where tracing
+    /// starts and stops is not among them.
+    pub(crate) fn all(text: &[u8]) -> Vec<Filter> {
+        text.split(|byte| *byte == b',').filter_map(Filter::of).collect()
+    }
+
+    fn of(text: &[u8]) -> Option<Filter> {
+        let place = text.trim_ascii().strip_prefix(b"filter ")?;
+        let at = place.iter().position(|byte| *byte == b'@');
+        let (range, file) = place.split_at(at.unwrap_or(place.len()));
+        let mut numbers = str::from_utf8(range).ok()?.split('/').map(|word| {
+            let word = word.trim();
+            word.strip_prefix("0x").map_or(word.parse(), |digits| u64::from_str_radix(digits, 16)).ok()
+        });
+        let (start, size) = (numbers.next()??, numbers.next()??);
+        Some(Filter { file: file.get(1..).map(Into::into), start, size })
+    }
+
+    /// True if it is of this place in its file, or of this address of the kernel.
+    pub(crate) fn has(&self, at: u64) -> bool {
+        at.wrapping_sub(self.start) < self.size
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filters_are_read_as_perf_writes_them() {
+        let text =
+            b"filter 0x122c/0x19e@/bin/a,start 0x10@/bin/a, filter 18446744071562067968/16,filter 1@/x";
+        let filter = |file: Option<&str>, start, size| Filter {
+            file: file.map(|file| file.as_bytes().into()),
+            start,
+            size,
+        };
+        let kernel = 0xffff_ffff_8000_0000;
+        assert_eq!(Filter::all(text), [filter(Some("/bin/a"), 0x122c, 0x19e), filter(None, kernel, 16)]);
+        assert!(filter(None, kernel, 16).has(kernel + 15) && !filter(None, kernel, 16).has(kernel + 16));
+        assert!(Filter::all(b"").is_empty());
+    }
+}
