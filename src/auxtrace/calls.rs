@@ -2,7 +2,8 @@
 //! chains of them.
 //!
 //! longjmp does not return: perf keeps the frames that it leaves behind until an older one returns. Here they are popped:
-//! it jumps to where a call, that of setjmp, has returned before, so that the depth of this frame is known.
+//! it jumps to where a call, that of setjmp, has returned before, so that the depth of this frame is known. So are those that
+//! an exception ends: it returns into the middle of the function that has a handler or destructors.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -12,15 +13,17 @@ use perfx_format::record::cpumode::KERNEL_START;
 use perfx_format::sample::Marker;
 use perfx_trace::{Block, Kind};
 
+use crate::functions::Function;
+
 /// How a branch changes the stack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Change {
     /// A call or interrupt that returns to this address.
     Call(u64),
-    /// A return.
-    Return,
-    /// A jump to an address that only execution tells.
-    Jump,
+    /// A return, by the instruction in front of this address.
+    Return(u64),
+    /// A jump to an address that only execution tells, by the instruction in front of this address.
+    Jump(u64),
     /// Tracing begins.
     Begin,
     /// It does not.
@@ -32,8 +35,8 @@ impl Change {
     pub fn of(block: &Block) -> Change {
         match block.kind {
             kind if kind.is_call() => Change::Call(block.next),
-            kind if kind.is_return() => Change::Return,
-            Kind::IndirectJump => Change::Jump,
+            kind if kind.is_return() => Change::Return(block.next),
+            Kind::IndirectJump => Change::Jump(block.next),
             _ => Change::None,
         }
     }
@@ -46,6 +49,8 @@ struct Call {
     to: u64,
     /// Tracing ended with it.
     is_end: bool,
+    /// The function that called, if it was looked for; the second `None` if it is not known.
+    caller: Option<Option<(u32, u64)>>,
 }
 
 /// The calls of a thread, the oldest first.
@@ -66,9 +71,23 @@ const MOST: usize = 1 << 16;
 /// The most addresses of which the depth is kept.
 const MOST_DEPTHS: usize = 1 << 16;
 
+/// A function is searched for among so many of the newest calls.
+const SEARCHED: usize = 256;
+
+/// A return to where nothing was called from uses the newest call if that returns at most this many bytes in front of the end
+/// of the instruction: a retpoline calls itself, and overwrites the address.
+const RETPOLINE: u64 = 32;
+
 impl Calls {
-    /// A branch goes to `to`, 0 if that is not traced. `ends` tells that tracing ends with it.
-    pub fn branch(&mut self, to: u64, change: Change, ends: bool) {
+    /// A branch goes to `to`, 0 if that is not traced. `ends` tells that tracing ends with it. `function` finds the function
+    /// at an address now.
+    pub fn branch(
+        &mut self,
+        to: u64,
+        change: Change,
+        ends: bool,
+        function: impl Fn(u64) -> Option<Function>,
+    ) {
         match change {
             Change::Begin => {
                 let open = self.calls.iter().rposition(|call| !call.is_end).map_or(0, |at| at + 1);
@@ -84,28 +103,59 @@ impl Calls {
                     self.dropped += 1;
                     self.depths.clear();
                 }
-                self.calls.push_back(Call { to: behind, is_end: ends });
+                self.calls.push_back(Call { to: behind, is_end: ends, caller: None });
                 *self.returns.entry(behind).or_default() += 1;
             }
-            Change::Return => {
-                // A return to a call that was not seen changes nothing.
-                if self.returns.contains_key(&to)
-                    && let Some(at) = self.calls.iter().rposition(|call| call.to == to)
-                {
-                    self.truncate(at);
+            Change::Return(behind) => match self.count_to(to) {
+                Some(count) => {
+                    self.truncate(count);
                     if self.depths.len() == MOST_DEPTHS {
                         self.depths.clear();
                     }
-                    self.depths.insert(to, at);
+                    self.depths.insert(to, count);
                 }
-            }
-            Change::Jump => {
-                if let Some(&depth) = self.depths.get(&to) {
-                    self.truncate(depth);
+                None => self.land(to, behind, function),
+            },
+            Change::Jump(behind) => {
+                let (behind_call, depth) = (self.count_to(to), self.depths.get(&to).copied());
+                if behind_call.or(depth).is_none() {
+                    return;
                 }
+                // A label of the function that jumps can also be where one of its calls returns to.
+                let [from, to] = [behind.wrapping_sub(1), to].map(function);
+                let count = match from.zip(to) {
+                    Some((from, to)) if from.id == to.id => return,
+                    Some(_) => behind_call.or(depth),
+                    None => depth,
+                };
+                count.into_iter().for_each(|count| self.truncate(count));
             }
             Change::None => {}
         }
+    }
+
+    /// How many calls are older than the newest one that returns to an address.
+    fn count_to(&self, to: u64) -> Option<usize> {
+        if !self.returns.contains_key(&to) {
+            return None;
+        }
+        self.calls.iter().rposition(|call| call.to == to)
+    }
+
+    /// A return in front of `behind` goes to where nothing was called from. In the middle of a function that has called, this
+    /// ends what it called. Else it changes nothing.
+    fn land(&mut self, to: u64, behind: u64, function: impl Fn(u64) -> Option<Function>) {
+        let here = function(to).filter(|here| here.start != to);
+        let own = here.and_then(|here| {
+            let is_own = |call: &mut Call| {
+                let caller = call.caller.get_or_insert_with(|| Some(function(call.to.wrapping_sub(1))?.id));
+                *caller == Some(here.id)
+            };
+            self.calls.iter_mut().rev().take(SEARCHED).position(is_own)
+        });
+        let newest = self.calls.back().map_or(0, |call| behind.wrapping_sub(call.to));
+        let own = own.or(((1..=RETPOLINE).contains(&newest)).then_some(0));
+        own.into_iter().for_each(|above| self.truncate(self.calls.len() - 1 - above));
     }
 
     /// How many calls have not returned.
@@ -172,33 +222,69 @@ mod tests {
 
     fn calls(changes: &[(u64, Change)]) -> Vec<u64> {
         let mut calls = Calls::default();
-        changes.iter().for_each(|(to, change)| calls.branch(*to, *change, false));
+        changes.iter().for_each(|(to, change)| calls.branch(*to, *change, false, function));
         calls.chain(1, 16)[2..].to_vec()
+    }
+
+    /// Each has ten bytes, from 100 on; that at 190 belongs to the one at 110.
+    fn function(ip: u64) -> Option<Function> {
+        let start = ip / 10 * 10;
+        let id = (0, if start == 190 { 110 } else { start });
+        (ip >= 100).then_some(Function { start, id })
     }
 
     #[test]
     fn a_return_pops_what_is_above_its_call() {
         let three = [(10, Change::Call(1)), (20, Change::Call(2)), (30, Change::Call(3))];
         assert_eq!(calls(&three), [3, 2, 1]);
-        assert_eq!(calls(&[&three[..], &[(2, Change::Return)]].concat()), [1]);
-        assert_eq!(calls(&[&three[..], &[(7, Change::Return)]].concat()), [3, 2, 1]);
+        assert_eq!(calls(&[&three[..], &[(2, Change::Return(99))]].concat()), [1]);
+        assert_eq!(calls(&[&three[..], &[(7, Change::Return(99))]].concat()), [3, 2, 1]);
         assert_eq!(calls(&[(5, Change::Call(5)), (0, Change::Call(6))]), []);
     }
 
     #[test]
     fn a_recursive_call_returns_once_for_each_time() {
         let twice = [(10, Change::Call(1)), (10, Change::Call(1))];
-        assert_eq!(calls(&[&twice[..], &[(1, Change::Return)]].concat()), [1]);
-        assert_eq!(calls(&[&twice[..], &[(1, Change::Return); 3]].concat()), []);
-        assert_eq!(calls(&[&twice[..], &[(1, Change::Return); 2], &twice].concat()), [1, 1]);
+        assert_eq!(calls(&[&twice[..], &[(1, Change::Return(99))]].concat()), [1]);
+        assert_eq!(calls(&[&twice[..], &[(1, Change::Return(99)); 3]].concat()), []);
+        assert_eq!(calls(&[&twice[..], &[(1, Change::Return(99)); 2], &twice].concat()), [1, 1]);
     }
 
     #[test]
     fn longjmp_pops_to_the_frame_that_called_setjmp() {
-        let called = [(10, Change::Call(1)), (90, Change::Call(2)), (2, Change::Return)];
+        let called = [(10, Change::Call(1)), (90, Change::Call(2)), (2, Change::Return(99))];
         let deeper = [(20, Change::Call(3)), (20, Change::Call(4)), (95, Change::Call(5))];
-        assert_eq!(calls(&[&called[..], &deeper, &[(2, Change::Jump)]].concat()), [1]);
-        assert_eq!(calls(&[&called[..], &deeper, &[(50, Change::Jump)]].concat()), [5, 4, 3, 1]);
+        assert_eq!(calls(&[&called[..], &deeper, &[(2, Change::Jump(99))]].concat()), [1]);
+        assert_eq!(calls(&[&called[..], &deeper, &[(50, Change::Jump(99))]].concat()), [5, 4, 3, 1]);
+    }
+
+    /// The frames stayed until the function with the handler returned.
+    #[test]
+    fn an_exception_ends_the_calls_above_its_handler() {
+        let called = [(100, 5), (110, 103), (110, 115), (120, 116), (130, 125)];
+        let called = called.map(|(to, behind)| (to, Change::Call(behind)));
+        assert_eq!(calls(&called), [125, 116, 115, 103, 5]);
+        // To the newest one of the functions at 110, whose handler is at 190, and then to the next.
+        let thrown = [&called[..], &[(195, Change::Return(139))]].concat();
+        assert_eq!(calls(&thrown), [115, 103, 5]);
+        assert_eq!(calls(&[&thrown[..], &[(195, Change::Return(139))]].concat()), [103, 5]);
+        // The beginning of a function, and one that has not called.
+        assert_eq!(calls(&[&called[..], &[(110, Change::Return(239))]].concat()), [125, 116, 115, 103, 5]);
+        assert_eq!(calls(&[&called[..], &[(145, Change::Return(239))]].concat()), [125, 116, 115, 103, 5]);
+    }
+
+    #[test]
+    fn a_retpoline_is_left_with_its_call() {
+        let called = [(170, Change::Call(105)), (177, Change::Call(173))];
+        assert_eq!(calls(&[&called[..], &[(120, Change::Return(182))]].concat()), [105]);
+    }
+
+    #[test]
+    fn a_jump_to_a_label_behind_a_call_of_the_same_function_ends_no_call() {
+        let called = [(110, Change::Call(5)), (110, Change::Call(115))];
+        assert_eq!(calls(&[&called[..], &[(115, Change::Jump(113))]].concat()), [115, 5]);
+        // From another stack, as goroutines have.
+        assert_eq!(calls(&[&called[..], &[(115, Change::Jump(133))]].concat()), [5]);
     }
 
     #[test]
@@ -207,7 +293,7 @@ mod tests {
         let mut calls = Calls::default();
         [(kernel, 1), (kernel, 2), (kernel, kernel + 5), (kernel, kernel + 9)]
             .iter()
-            .for_each(|(to, behind)| calls.branch(*to, Change::Call(*behind), false));
+            .for_each(|(to, behind)| calls.branch(*to, Change::Call(*behind), false, function));
         let [in_kernel, in_user] = [Marker::KERNEL.0, Marker::USER.0];
         assert_eq!(calls.chain_before(7, 16), [in_user, 2, 1]);
         assert_eq!(calls.chain_before(kernel + 5, 16), [in_kernel, kernel + 5, in_user, 2, 1]);
@@ -222,7 +308,7 @@ mod tests {
         let mut calls = Calls::default();
         [(kernel, 1), (kernel, 2), (kernel, kernel + 5)]
             .iter()
-            .for_each(|(to, behind)| calls.branch(*to, Change::Call(*behind), false));
+            .for_each(|(to, behind)| calls.branch(*to, Change::Call(*behind), false, function));
         let [in_kernel, in_user] = [Marker::KERNEL.0, Marker::USER.0];
         assert_eq!(calls.chain(kernel, 16), [in_kernel, kernel, kernel + 5, in_user, 2, 1]);
         assert_eq!(calls.chain(kernel, 3), [in_kernel, kernel, kernel + 5]);

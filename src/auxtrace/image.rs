@@ -16,6 +16,7 @@ use perfx_trace::{Image, Mapping, Space};
 use symbols::{Content, Sources};
 
 use crate::clock::Clock;
+use crate::functions::Functions;
 use crate::kernel::{KernelText, Segment};
 use crate::mappings::{Mappings, Place};
 use crate::pokes::Sites;
@@ -56,6 +57,8 @@ pub struct Code {
     pub(crate) own: OnceLock<(PathBuf, Vec<bool>)>,
     /// For each DSO, its file, from the first use on.
     files: Vec<OnceLock<Option<CodeFile>>>,
+    /// The same for its functions.
+    pub(crate) functions: Vec<OnceLock<Option<Functions>>>,
     /// What names a piece of code to the decoder: its file, and its addresses with their offsets.
     ids: Mutex<HashMap<(u32, Place), u64>>,
     /// The memory of the kernel, if the recording has a copy or it is still running.
@@ -104,6 +107,7 @@ impl Code {
             tasks: recorded.tasks.clone(),
             clock,
             files: mappings.spaces.dsos().iter().map(|_| OnceLock::new()).collect(),
+            functions: mappings.spaces.dsos().iter().map(|_| OnceLock::new()).collect(),
             mappings,
             known,
             sources,

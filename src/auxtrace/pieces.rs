@@ -10,6 +10,7 @@ use perfx_trace::{Image, Mapping, Space, Switches, Trace, coresight};
 
 use crate::coresight::{CoreSight, Piece};
 use crate::decode::{Decoding, Part, Work, decode_parts};
+use crate::functions::Function;
 use crate::image::Code;
 
 /// The first timestamp is looked for in so many bytes of a piece.
@@ -153,6 +154,11 @@ pub struct ByThread<'a> {
 }
 
 impl ByThread<'_> {
+    /// The function at an address.
+    pub fn function(&self, space: Option<Space>, ip: u64) -> Option<Function> {
+        self.code.function(self.space(space), ip, 0)
+    }
+
     /// The space of the code for that of a trace.
     pub(crate) fn space(&self, space: Option<Space>) -> Option<Space> {
         match self.spaces {

@@ -344,7 +344,8 @@ impl<'c> Sampler<'c> {
             self.stack.push(Branch { from, to, flags: BranchFlags(0) }, sampled.stack);
         }
         if sampled.chain > 0 || sampled.depths {
-            self.calls.branch(to, change, false);
+            let image = self.context.recorded.tracer.image(&self.context.code);
+            self.calls.branch(to, change, false, |ip| image.function(self.space, ip));
         }
     }
 

@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use perfx_auxtrace::{Code, Recorded};
+use perfx_auxtrace::{Code, Function, Recorded};
 use perfx_format::Endian;
+use perfx_trace::Space;
 
 use super::events::Events;
 use crate::itrace::parts::Room;
@@ -18,6 +19,13 @@ pub(super) struct Context {
     pub(super) endian: Endian,
     pub(super) threads: usize,
     pub(super) room: Room,
+}
+
+impl Context {
+    /// Finds functions in the code of a space at a time.
+    pub(super) fn functions(&self, space: Option<Space>, ticks: u64) -> impl Fn(u64) -> Option<Function> {
+        move |ip| self.code.function(space, ip, ticks)
+    }
 }
 
 impl fmt::Debug for Context {

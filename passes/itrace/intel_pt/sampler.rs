@@ -393,7 +393,8 @@ impl<'c> Sampler<'c> {
     fn push_pending(&mut self, paths: &[PathId], blocks: &Blocks) {
         let pending = std::mem::replace(&mut self.pending, 0..0);
         if !pending.is_empty() && self.stacks.are_kept() {
-            self.stacks.extend(&paths[pending], blocks, self.in_transaction);
+            let function = self.context.functions(self.space, self.ticks);
+            self.stacks.extend(&paths[pending], blocks, self.in_transaction, function);
         }
     }
 
@@ -475,7 +476,8 @@ impl<'c> Sampler<'c> {
             if needs_packet {
                 self.change_flag(block.last, to, made);
             }
-            self.stacks.call(to, || Change::of(block), false);
+            let function = self.context.functions(self.space, self.ticks);
+            self.stacks.call(to, || Change::of(block), false, function);
             self.branch((block.last, block.next), to, self.in_transaction, (class, flow(block.kind)), made);
         }
     }
@@ -891,7 +893,7 @@ impl<'c> Sampler<'c> {
             }
             Event::Begin { ip, is_exchange: false } | Event::Resumed { ip } => {
                 self.change_flag(0, ip, made);
-                self.stacks.call(ip, || Change::Begin, false);
+                self.stacks.call(ip, || Change::Begin, false, |_| None);
                 self.branch((0, 0), ip, 0, (Class::Begin, FlowFlags::BRANCH | FlowFlags::BEGIN), made);
             }
             Event::Passed { ip } => {
@@ -912,7 +914,8 @@ impl<'c> Sampler<'c> {
                 self.ended = to.unwrap_or(ip);
                 let class = block.map_or(Class::End, |block| Class::of(blocks[block].kind));
                 let change = || block.map_or(Change::None, |block| Change::of(&blocks[block]));
-                self.stacks.call(to.unwrap_or(0), change, true);
+                let function = self.context.functions(self.space, self.ticks);
+                self.stacks.call(to.unwrap_or(0), change, true, function);
                 let class =
                     if class == Class::Return && self.events.sampled.returns { class } else { Class::End };
                 let flags = if block.is_some() { self.in_transaction } else { 0 };
@@ -932,7 +935,8 @@ impl<'c> Sampler<'c> {
                     self.rare(rare.transactions.as_ref(), from, &[], made);
                     self.in_transaction = 0;
                 }
-                self.stacks.call(to, || if aborts { Change::None } else { Change::Call(from) }, false);
+                let change = || if aborts { Change::None } else { Change::Call(from) };
+                self.stacks.call(to, change, false, |_| None);
                 let flow = if aborts { FlowFlags::BRANCH | FlowFlags::ABORT } else { INTERRUPTED };
                 self.change_flag(from, to, made);
                 self.branch((from, from), to, flags, (class, flow), made);

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use perfx_auxtrace::{Calls, Change, Task};
+use perfx_auxtrace::{Calls, Change, Function, Task};
 use perfx_format::record::cpumode::KERNEL_START;
 use perfx_format::sample::{Branch, BranchFlags};
 use perfx_model::address_space::Machine;
@@ -82,11 +82,17 @@ impl Stacks {
         }
     }
 
-    /// A branch changes the calls, if they are kept.
+    /// A branch changes the calls, if they are kept. `function` finds the function at an address now.
     #[inline(always)]
-    pub(super) fn call(&mut self, to: u64, change: impl FnOnce() -> Change, ends: bool) {
+    pub(super) fn call(
+        &mut self,
+        to: u64,
+        change: impl FnOnce() -> Change,
+        ends: bool,
+        function: impl Fn(u64) -> Option<Function>,
+    ) {
         if self.keeps_calls {
-            self.history.calls.branch(to, change(), ends);
+            self.history.calls.branch(to, change(), ends, function);
         }
     }
 
@@ -109,11 +115,17 @@ impl Stacks {
     }
 
     /// Adds the branches of some paths with these flags, or those that are kept of them, and their calls.
-    pub(super) fn extend(&mut self, paths: &[PathId], blocks: &Blocks, flags: u64) {
+    pub(super) fn extend(
+        &mut self,
+        paths: &[PathId],
+        blocks: &Blocks,
+        flags: u64,
+        function: impl Fn(u64) -> Option<Function>,
+    ) {
         if self.keeps_calls {
             for step in paths.iter().flat_map(|id| blocks.steps(*id)) {
                 if let Some(to) = step.to {
-                    self.call(blocks[to].start, || Change::of(&blocks[step.block]), false);
+                    self.call(blocks[to].start, || Change::of(&blocks[step.block]), false, &function);
                 }
             }
         }

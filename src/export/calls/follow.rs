@@ -149,12 +149,13 @@ impl Thread {
             let change = match branch {
                 _ if begins => Change::Begin,
                 _ if branch.has(FlowFlags::CALL) => Change::Call(branch.behind),
-                _ if branch.has(FlowFlags::RETURN) => Change::Return,
+                _ if branch.has(FlowFlags::RETURN) => Change::Return(branch.behind),
                 _ if self.is_in(place) || place.is_start => Change::None,
-                _ => Change::Jump,
+                _ => Change::Jump(branch.behind),
             };
             let before = self.calls.depth();
-            self.calls.branch(branch.address, change, ends);
+            // Functions are searched for here, by their names.
+            self.calls.branch(branch.address, change, ends, |_| None);
             let depth = self.calls.depth();
             while self.open.last().is_some_and(|open| open.level > depth) {
                 self.open.pop();
@@ -162,11 +163,11 @@ impl Thread {
             is_call = match change {
                 Change::Call(_) if depth > before => self.call(place, shared)?,
                 Change::Call(_) => false,
-                Change::Return if depth < before => false,
-                Change::Return => self.return_from(branch, place, shared)?,
+                Change::Return(_) if depth < before && !place.is_start => false,
+                Change::Return(_) => self.return_from(branch, place, shared)?,
                 Change::None if place.is_start && !self.is_in(place) => self.tail_call(place, shared)?,
                 Change::None => false,
-                Change::Jump => self.jump(place, shared)?,
+                Change::Jump(_) => self.jump(place, shared)?,
                 Change::Begin => self.begin(place, shared)?,
             };
         } else if branch.has(FlowFlags::RETURN) && branch.has(FlowFlags::SYSCALL) {
