@@ -13,7 +13,9 @@ use perfx_format::record::deferred::CallchainDeferred;
 use perfx_format::record::lost::Lost;
 use perfx_format::record::time::known_time;
 use perfx_format::sample::{BranchFlags, Branches, Sample, Weight as Cost};
-use perfx_format::{BranchStacks, ByTracepoint, Kinds, Layout, Layouts, Record, RecordType, sample_type as st};
+use perfx_format::{
+    BranchStacks, ByTracepoint, Kinds, Layout, Layouts, Record, RecordType, sample_type as st,
+};
 use perfx_look::trace::TracePrinter;
 use perfx_model::address_space::{Machine, moment};
 use perfx_pipeline::{Report, Result};

@@ -19,7 +19,9 @@ impl<'a> CallStack<'a> {
     #[inline]
     pub fn of(record: &Record<'a>, layout: &Layout) -> Option<CallStack<'a>> {
         match layout.branch_stacks() {
-            BranchStacks::Calls => CallStack::in_sample(&Sample::parse(record, layout).ok()?, record, layout),
+            BranchStacks::Calls => {
+                CallStack::in_sample(&Sample::parse_known(record, layout).ok()?, record, layout)
+            }
             _ => Some(CallStack { chain: callchain(record, layout)?, calls: None }),
         }
     }
