@@ -104,7 +104,7 @@ fn the_examples_on_every_page_print_what_the_page_shows(tier: Tier) {
     let update = std::env::var("INSTA_UPDATE").is_ok_and(|update| update == "always");
     let mut wrong = Vec::new();
     for page in tier.first(3, &pages()) {
-        let text = fs::read_to_string(root().join(&page)).unwrap();
+        let text = fs::read_to_string(root().join(page)).unwrap();
         let shell = Shell::new();
         let mut lines = text.lines().peekable();
         let mut new = String::new();
@@ -146,7 +146,7 @@ fn the_examples_on_every_page_print_what_the_page_shows(tier: Tier) {
             shown.iter().for_each(|line| new += &format!("{line}\n"));
         }
         if update && new != text {
-            fs::write(root().join(&page), new).unwrap();
+            fs::write(root().join(page), new).unwrap();
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
