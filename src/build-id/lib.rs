@@ -17,7 +17,10 @@ mod known;
 mod root;
 mod running;
 
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::path::PathBuf;
 
 pub use crate::answer::{Answer, Reason, Source};
@@ -39,13 +42,40 @@ pub fn home() -> Option<PathBuf> {
 /// A perf.data record has room for 20 bytes, and the kernel keeps as many (`BUILD_ID_SIZE_MAX` in
 /// include/linux/buildid.h). GNU ld makes 20 (sha1), 16 (md5, uuid) or those of `--build-id=0x...`; lld also
 /// makes 8 (fast). perf treats a build-id of zeros as none, so there is no such value.
-//
-// The bytes come before the length, so that the derived order is the order of the byte strings: unused bytes
-// are zero.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+///
+/// Old versions of perf and simpleperf write 20 bytes for a shorter id, with zeros at the end. So ids that differ only in
+/// zeros at the end are equal.
+#[derive(Clone, Copy)]
 pub struct BuildId {
+    /// Those behind the length are zero.
     bytes: [u8; BuildId::MAX],
     len: u8,
+}
+
+impl PartialEq for BuildId {
+    fn eq(&self, other: &BuildId) -> bool {
+        self.bytes == other.bytes
+    }
+}
+
+impl Eq for BuildId {}
+
+impl Hash for BuildId {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        self.bytes.hash(hasher);
+    }
+}
+
+impl PartialOrd for BuildId {
+    fn partial_cmp(&self, other: &BuildId) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for BuildId {
+    fn cmp(&self, other: &BuildId) -> Ordering {
+        self.bytes.cmp(&other.bytes)
+    }
 }
 
 impl BuildId {
@@ -90,6 +120,15 @@ impl BuildId {
     /// The bytes: between 1 and [`BuildId::MAX`] of them.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
+    }
+
+    /// The equal ids in hexadecimal under which a file may be stored: with this length, and with the usual ones, shortest
+    /// first. The first is that of the file, unless the id is one of few that really end in many zeros.
+    pub fn spellings(&self) -> impl Iterator<Item = String> {
+        let used = self.bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+        let lengths = BTreeSet::from([usize::from(self.len), 8, 16, BuildId::MAX]);
+        let digits = BuildId { len: BuildId::MAX as u8, ..*self }.to_string();
+        lengths.into_iter().filter(move |&len| len >= used).map(move |len| digits[..2 * len].to_owned())
     }
 }
 
@@ -152,6 +191,8 @@ impl std::error::Error for HexError {}
 
 #[cfg(test)]
 mod tests {
+    use std::hash::BuildHasher as _;
+
     use super::*;
 
     #[test]
@@ -164,12 +205,33 @@ mod tests {
     }
 
     #[test]
-    fn a_longer_id_with_the_same_start_is_another_and_sorts_later() {
+    fn zeros_at_the_end_of_an_id_are_padding() {
         let id = |bytes: &[u8]| BuildId::new(bytes).unwrap();
-        assert_ne!(id(&[1]), id(&[1, 0]));
-        let mut ids = [id(&[2]), id(&[1, 0]), id(&[1, 0, 1]), id(&[1])];
+        assert_eq!(id(&[1]), id(&[1, 0]));
+        assert_eq!(id(&[1]).cmp(&id(&[1, 0])), Ordering::Equal);
+        let state = std::hash::RandomState::new();
+        assert_eq!(state.hash_one(id(&[1])), state.hash_one(id(&[1, 0])));
+        // But they are kept.
+        assert_eq!(id(&[1, 0]).to_string(), "0100");
+        let mut ids = [id(&[2]), id(&[1, 0, 1]), id(&[1])];
         ids.sort();
-        assert_eq!(ids, [id(&[1]), id(&[1, 0]), id(&[1, 0, 1]), id(&[2])]);
+        assert_eq!(ids, [id(&[1]), id(&[1, 0, 1]), id(&[2])]);
+    }
+
+    #[test]
+    fn a_file_may_be_stored_under_its_id_with_and_without_zeros() {
+        let lengths = |id: &[u8]| {
+            let spellings: Vec<String> = BuildId::new(id).unwrap().spellings().collect();
+            assert!(spellings.iter().all(|hex| BuildId::from_hex(hex).ok() == BuildId::new(id)));
+            spellings.iter().map(|hex| hex.len() / 2).collect::<Vec<_>>()
+        };
+        let padded: [u8; 20] = std::array::from_fn(|at| u8::from(at < 16));
+        assert_eq!(lengths(&padded), [16, 20]);
+        assert_eq!(lengths(&[9; 16]), [16, 20]);
+        assert_eq!(lengths(&[9; 20]), [20]);
+        assert_eq!(lengths(&[9, 9, 0]), [3, 8, 16, 20]);
+        let ends_in_zero: [u8; 20] = std::array::from_fn(|at| u8::from(at < 19));
+        assert_eq!(lengths(&ends_in_zero), [20]);
     }
 
     #[test]

@@ -141,8 +141,11 @@ impl BranchFiles {
                 report.say(Level::Loss, format!("{what}, as no file with build-id {id} was found; {advice}"));
                 continue;
             };
+            // The recording may have zeros at the end of it.
+            let id = elf.build_id.unwrap_or(id);
             let program = Program::new(path, elf);
-            let profile = branches.at_addresses(&program);
+            let mut profile = branches.at_addresses(&program);
+            profile.recorded = objects.keys().next().cloned();
             let outside = all - profile.branches();
             if outside > 0 {
                 let what = format!("{}: {}", program.path().display(), left_out(outside));

@@ -176,7 +176,7 @@ pub struct BranchProfile {
     /// If CoreSight traced it: then the text for create_llvm_prof is that of simpleperf.
     atoms: Option<Atoms>,
     /// The name of the program in the first recording with a hardware trace of it.
-    recorded: Option<Box<[u8]>>,
+    pub(crate) recorded: Option<Box<[u8]>>,
     keeps_stacks: bool,
     counts: BranchCounts,
 }

@@ -74,7 +74,10 @@ pub(crate) fn each_list(
 fn shift(binary: &TracedBinary<'_>, wanted: &Wanted<'_>) -> Option<u64> {
     let name = Path::new(OsStr::from_bytes(binary.path)).file_name();
     let is_own = match wanted.id.filter(|_| !binary.build_id.is_empty()) {
-        Some(own) => format!("{:0<40}", own.to_string()).as_bytes() == binary.build_id,
+        Some(own) => {
+            let hex = str::from_utf8(binary.build_id).ok();
+            hex.and_then(|hex| BuildId::from_hex(hex).ok()) == Some(own)
+        }
         None => name == wanted.path.file_name(),
     };
     match binary.kernel_start {

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use perfx_format::decode::decode_attr;
 use perfx_format::event_name::event_names;
-use perfx_format::features::{BuildIds, FeatureContext, NrCpus, decode_feature};
+use perfx_format::features::{BuildIds, FeatureContext, NrCpus, decode_feature, trimmed_id};
 use perfx_format::read::{Form, Recording};
 use perfx_format::record::build_id::BuildIdEntry;
 use perfx_format::{Endian, Event, Feature, RecordType, Value, ValueFields};
@@ -109,7 +109,8 @@ pub fn diff(
 /// The contents of a recording besides its records.
 struct Contents {
     names: Vec<Vec<u8>>,
-    build_ids: BTreeSet<BuildId>,
+    /// The bytes of each build-id.
+    build_ids: BTreeMap<BuildId, Vec<u8>>,
 }
 
 /// A build-id from the header or from a record.
@@ -118,17 +119,8 @@ struct BuildId {
     filename: Vec<u8>,
     pid: i32,
     cpumode: u16,
+    /// Without zeros at the end, which are padding.
     id: Vec<u8>,
-}
-
-impl BuildId {
-    fn name(&self) -> String {
-        render::readable(&self.filename)
-    }
-
-    fn shown(&self) -> Shown {
-        Shown::new(&Value::Bytes(&self.id))
-    }
 }
 
 impl Contents {
@@ -140,11 +132,9 @@ impl Contents {
         for header in aside.header {
             entries.extend(recording.absorb(header).unwrap_or_default());
         }
-        let build_id = |entry: BuildIdEntry<'_>| BuildId {
-            filename: entry.filename.to_vec(),
-            pid: entry.pid,
-            cpumode: entry.cpumode(),
-            id: entry.id.to_vec(),
+        let build_id = |entry: BuildIdEntry<'_>| {
+            let (filename, id) = (entry.filename.to_vec(), trimmed_id(entry.id).to_vec());
+            (BuildId { filename, pid: entry.pid, cpumode: entry.cpumode(), id }, entry.id.to_vec())
         };
         let build_ids = BuildIds::new(&entries, endian).map(build_id).collect();
         let names = event_names(recording, &aside.names).into_iter().map(|name| name.name).collect();
@@ -225,10 +215,14 @@ impl Found {
     ) {
         if !ignored.contains(&Feature::BUILD_ID) {
             let place = format!("feature {}", Feature::BUILD_ID);
-            for id in held_a.build_ids.symmetric_difference(&held_b.build_ids) {
-                let shown = |held: &Contents| held.build_ids.contains(id).then(|| id.shown());
+            let all: BTreeSet<&BuildId> = held_a.build_ids.keys().chain(held_b.build_ids.keys()).collect();
+            for id in all {
+                let shown = |held: &Contents| Some(Shown::new(&Value::Bytes(held.build_ids.get(id)?)));
                 let (a, b) = (shown(held_a), shown(held_b));
-                self.differences.push(Difference { place: place.clone(), field: id.name(), a, b });
+                if a.is_none() || b.is_none() {
+                    let field = render::readable(&id.filename);
+                    self.differences.push(Difference { place: place.clone(), field, a, b });
+                }
             }
         }
         let both: BTreeSet<Feature> = a.features.keys().chain(b.features.keys()).copied().collect();

@@ -5,11 +5,11 @@
 //! debuginfod-client-config(7) that the program knows.
 
 use std::env;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use build_id::BuildId;
@@ -62,11 +62,11 @@ impl Client {
     }
 
     /// Downloads a file; the program prints its path in the cache.
-    fn download(self, id: BuildId, artifact: Artifact) -> Option<PathBuf> {
+    fn download(self, hex: &str, artifact: Artifact) -> Option<PathBuf> {
         let mut command = Command::new(self.program());
         match self {
-            Client::Elfutils => command.args([artifact.name(), &id.to_string()]),
-            Client::Llvm => command.args([&format!("--{}", artifact.name()), &id.to_string()]),
+            Client::Elfutils => command.args([artifact.name(), hex]),
+            Client::Llvm => command.args([&format!("--{}", artifact.name()), hex]),
         };
         let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
         let path = output.stdout.trim_ascii_end();
@@ -105,13 +105,12 @@ impl Debuginfod {
 
     /// The file of a build-id, if there is one.
     pub(crate) fn find(&self, id: BuildId, artifact: Artifact) -> Option<PathBuf> {
-        let cached = self.cache.as_ref().map(|cache| in_cache(cache, id, artifact));
-        // An empty file says that no server had it.
-        let is_there = |file: &PathBuf| fs::metadata(file).is_ok_and(|file| file.is_file() && file.len() > 0);
-        cached.filter(is_there).or_else(|| self.client?.download(id, artifact))
+        let in_cache = |cache: &PathBuf| {
+            let mut files = id.spellings().map(|hex| cache.join(hex).join(artifact.name()));
+            // An empty file says that no server had it.
+            files.find(|file| fs::metadata(file).is_ok_and(|file| file.is_file() && file.len() > 0))
+        };
+        let cached = self.cache.as_ref().and_then(in_cache);
+        cached.or_else(|| self.client?.download(&id.spellings().next()?, artifact))
     }
-}
-
-fn in_cache(cache: &Path, id: BuildId, artifact: Artifact) -> PathBuf {
-    cache.join(OsStr::new(&id.to_string())).join(artifact.name())
 }

@@ -497,12 +497,7 @@ impl Sources {
     /// The caches' entries for a build-id under these names. The empty name is the entry itself, as in old
     /// versions of perf and in debug packages.
     fn cached(&self, id: Option<BuildId>, names: &[&str]) -> Vec<PathBuf> {
-        let entries = id.iter().flat_map(|id| {
-            let hex = id.to_string();
-            // Some versions of perf wrote 20 bytes for an id of 16.
-            let padded = format!("{hex:0<40}");
-            [hex, padded]
-        });
+        let entries = id.iter().flat_map(BuildId::spellings);
         let entries: Vec<PathBuf> =
             entries.map(|hex| Path::new(".build-id").join(&hex[..2]).join(&hex[2..])).collect();
         let caches = self.caches.iter().flat_map(|cache| entries.iter().map(move |entry| cache.join(entry)));
@@ -517,10 +512,11 @@ impl Sources {
     /// Where the debug file of a build-id may be.
     fn debug_files(&self, id: BuildId) -> Vec<PathBuf> {
         let mut files = self.cached(Some(id), &["debug"]);
-        let hex = id.to_string();
-        let below = Path::new(".build-id").join(&hex[..2]).join(format!("{}.debug", &hex[2..]));
-        files.extend(self.caches.iter().map(|cache| cache.join(&below)));
-        files.extend(self.debug.iter().filter_map(|folder| folder.file(&below)));
+        for hex in id.spellings() {
+            let below = Path::new(".build-id").join(&hex[..2]).join(format!("{}.debug", &hex[2..]));
+            files.extend(self.caches.iter().map(|cache| cache.join(&below)));
+            files.extend(self.debug.iter().filter_map(|folder| folder.file(&below)));
+        }
         files
     }
 
@@ -707,16 +703,9 @@ impl Sources {
 /// The most that is read of the notes of a kernel, which have some hundred bytes.
 const MOST_NOTES: u64 = 1 << 16;
 
-/// True if the file has the recorded id. Old versions of perf always recorded 20 bytes, and padded shorter
-/// ids with zeros.
+/// True if a file has the recorded id, or if there is none.
 fn fits(recorded: Option<BuildId>, found: Option<BuildId>) -> bool {
-    let Some(recorded) = recorded else { return true };
-    let padded = |id: BuildId| {
-        let mut bytes = [0; BuildId::MAX];
-        bytes[..id.as_bytes().len()].copy_from_slice(id.as_bytes());
-        bytes
-    };
-    found.is_some_and(|found| padded(found) == padded(recorded))
+    recorded.is_none() || recorded == found
 }
 
 fn crc_of(file: &Path) -> io::Result<u32> {

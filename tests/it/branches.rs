@@ -17,6 +17,8 @@ use perfx_format::{Attr, Endian, Event, Inode, MappedFile, Mmap2, RecordType, sa
 
 use regex::Regex;
 
+use crate::made::{ID, elf};
+use crate::maker::{Maker, PLAIN, event};
 use crate::snapshots::same;
 use crate::{args, tiers};
 
@@ -459,6 +461,35 @@ fn each_program_and_library_gets_the_profile_that_binary_gives(tier: Tier) {
         assert_eq!(again("-f").code, Some(3));
         assert_eq!(fs::read_dir(&dir).unwrap().count(), 2);
     }
+}
+
+/// simpleperf writes 20 bytes for an id of 16, with zeros at the end: `--binary` gave an empty profile, and `--dir` named
+/// files by the padded id.
+#[test]
+fn a_program_is_found_by_its_build_id_without_padding() {
+    let folder = temp();
+    let path = |name: &str| folder.path().join(name);
+    let (program, recording, dir) = (path("prog"), path("in.data"), path("profiles"));
+    let mut bytes = elf(&[(".text", vec![0xc3; 0x2000])]);
+    let note = bytes.windows(16).position(|window| window == b"\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0").unwrap();
+    bytes[note + 4] = 16;
+    fs::write(&program, bytes).unwrap();
+    let mut padded = ID;
+    padded[16..].fill(0);
+    let mut maker = Maker::new(&recording, &[event(PLAIN | st::BRANCH_STACK, Vec::new())]);
+    maker.comm(7, "prog", 0);
+    maker.mmap2(7, 0x10_0000, 0x10_000, MappedFile::BuildId(&padded), program.to_str().unwrap());
+    let end = maker.trailer(RecordType::SAMPLE, 7);
+    let words = [2, 0x10_1040, 0x10_1080, 0, 0x10_1010, 0x10_1020, 0].map(u64::to_le_bytes);
+    let parts = [&0x10_1080_u64.to_le_bytes()[..], &end, words.as_flattened()];
+    maker.writer.write_parts(RecordType::SAMPLE, USER, &parts).unwrap();
+    maker.writer.finish().unwrap();
+    let text = perfx(args!["export", "autofdo", recording, "--binary", program]);
+    assert_eq!(text.code, Some(0), "{}", text.stderr);
+    assert_eq!(text.text(), "1\n1020-1040:1\n0\n2\n1010->1020:1\n1040->1080:1\n");
+    assert_eq!(perfx(args!["export", "autofdo", recording, "--dir", dir]).code, Some(0));
+    let name = format!("prog-{}.autofdo", "5a".repeat(16));
+    assert_eq!(fs::read_to_string(dir.join(name)).unwrap(), text.text());
 }
 
 #[test]

@@ -606,6 +606,24 @@ fn branch_list(path: &str, build_id: &str, (address, taken): (u64, &[bool])) -> 
     [field(1, b"simpleperf:EtmBranchList"), field(2, &binary)].concat()
 }
 
+/// The last line of it was the path of the file on this machine.
+#[test]
+fn a_profile_of_a_folder_names_the_program_as_the_recording_does() {
+    let (folder, out) = (root().join("tests/data/trace"), temp());
+    let dir = out.path().join("profiles");
+    let input = folder.join("etm-android.data");
+    let ran =
+        perfx(args!["export", "autofdo", "--no-files", "--root", folder.join("root"), "--dir", dir, input]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let mut count = 0;
+    for entry in fs::read_dir(&dir).unwrap() {
+        let text = fs::read_to_string(entry.unwrap().path()).unwrap();
+        assert!(text.ends_with("\n// /opt/perfx/trace/android64\n\n"), "{text}");
+        count += 1;
+    }
+    assert_eq!(count, 1);
+}
+
 /// The kernel links a module when it loads it. simpleperf of the NDK r27 writes the first text; in the second it has a call
 /// that goes to itself (10->10), as the instruction of the file says.
 #[test]
