@@ -29,7 +29,7 @@ impl Planner<'_> {
             let (last, count) = (self.recorded.span(pid, newest), memory.len());
             memory.retain(|memory| memory.map.moment >= last.start);
             let earlier = (count - memory.len()) as u64;
-            match self.options.places.perf_map(pid) {
+            match self.places.perf_map(pid) {
                 Ok((text, place)) => {
                     let shown = place.display().to_string();
                     if earlier > 0 {

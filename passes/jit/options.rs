@@ -29,8 +29,8 @@ pub enum JitLayout {
 
 impl JitOptions {
     /// Checks the options. Images go into the folder `output`. Dumps are searched for in `folders`, by their
-    /// name alone, then below `roots`, each of which replaces `/` of the recorded machine, and then, unless
-    /// `no_files` is set, at their recorded paths.
+    /// name alone, then below `roots`, each of which replaces `/` of the recorded machine, and then at their recorded
+    /// paths, if the recording is provably of this machine and `no_files` is not set.
     ///
     /// # Errors
     ///
@@ -46,7 +46,7 @@ impl JitOptions {
             let there = std::fs::metadata(folder).with_context(|| folder.display().to_string())?;
             ensure!(there.is_dir(), "{} is not a directory", folder.display());
         }
-        let places = Places { folders, roots, no_files };
+        let places = Places::new(folders, roots, no_files);
         Ok(JitOptions { output, layout, places, perf_maps: false, cache: None })
     }
 

@@ -14,7 +14,7 @@ use perfx_format::record::time_conv::TimeConv;
 use perfx_format::{Attr, Endian, MappedFile, Mmap2, Origin, hex, sample_type as st};
 use perfx_jit::{Arena, Function, Functions, Image, Member, Target, arenas};
 use perfx_pipeline::{Cached, Context as _, LISTED, Level, Made, Report, Result, Session, bail, counted};
-use perfx_resolve::recorded_on;
+use perfx_resolve::{Places, recorded_on};
 
 use super::options::{JitLayout, JitOptions};
 use super::recorded::{Lineage, Map, Marker, Recorded, Span};
@@ -83,6 +83,7 @@ pub(super) struct Planner<'r> {
     is_monotonic: bool,
     /// True if the times of all events are from perf's default clock.
     is_default_clock: bool,
+    pub(super) places: Places,
     pub(super) arch: Option<String>,
     /// The temporary file with all images, until the recording is written.
     spool: Option<Arc<File>>,
@@ -120,6 +121,7 @@ impl<'r> Planner<'r> {
         if folder.as_os_str().len() > PATH_MAX {
             bail!("the path of the folder for images is too long for perf: {}", folder.display());
         }
+        let recorded_on = recorded_on(session.features(), session.endian);
         let has_time = |attr: &Attr| attr.sample_type & st::TIME != 0;
         let attrs = || session.events.iter().map(|event| event.attr());
         Ok(Planner {
@@ -130,7 +132,8 @@ impl<'r> Planner<'r> {
             endian: session.endian,
             is_monotonic: attrs().all(|attr| attr.use_clockid() && attr.clockid == 1 && has_time(attr)),
             is_default_clock: attrs().all(|attr| !attr.use_clockid() && has_time(attr)),
-            arch: recorded_on(session.features(), session.endian).arch,
+            places: options.places.of_recording(&recorded_on),
+            arch: recorded_on.arch,
             spool: None,
             spooled: 0,
             mapped: BTreeMap::new(),
@@ -162,7 +165,7 @@ impl<'r> Planner<'r> {
         }
         for (path, markers) in by_path {
             let inode = markers.iter().find_map(|marker| marker.inode);
-            match self.options.places.open(path, inode) {
+            match self.places.open(path, inode) {
                 Ok((bytes, place)) => match Dump::new(&bytes) {
                     Ok(dump) => {
                         self.allow_gaps(bytes.len());

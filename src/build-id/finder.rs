@@ -85,9 +85,11 @@ impl Default for Places {
     }
 }
 
-/// What a recording says about its kernel.
+/// What a recording says about its machine.
 #[derive(Clone, Debug, Default)]
 pub struct RecordedOn {
+    /// `uname -n`.
+    pub host: Option<String>,
     /// `uname -r`. Without it, neither the running kernel nor a kernel in a root is used.
     pub release: Option<String>,
     /// `uname -m`. Without it, only the release is compared.
@@ -98,6 +100,16 @@ impl RecordedOn {
     /// True if its kernel may have processes of 64 bits, and so another vdso for those of 32 bits.
     pub fn may_be_64_bit(&self) -> bool {
         self.arch.as_ref().is_none_or(|arch| arch.contains("64") || arch == "s390x")
+    }
+
+    /// True if the machine with this folder, which contains /proc and /sys, is provably the recorded one: the recording has
+    /// its host name, the release of its kernel and its architecture.
+    pub fn is_machine(&self, system_root: &Path) -> bool {
+        let running = Running(system_root);
+        let is_here = |recorded: &Option<String>, here: Option<String>| here.is_some() && *recorded == here;
+        is_here(&self.host, running.host())
+            && is_here(&self.release, running.release().ok())
+            && is_here(&self.arch, Some(running.arch()))
     }
 }
 
@@ -278,7 +290,7 @@ impl Finder {
     /// The running kernel, if it seems to be the recorded one.
     fn recorded_is_running(&self) -> Result<Running<'_>, Reason> {
         let running = Running(&self.places.system_root);
-        let RecordedOn { release, arch } = &self.places.recorded_on;
+        let RecordedOn { release, arch, .. } = &self.places.recorded_on;
         let release = release.as_ref().ok_or(Reason::NoRelease)?;
         same(running.release().map_err(|(place, error)| Reason::Unreadable { place, error })?, release)?;
         if let Some(arch) = arch {

@@ -7,7 +7,7 @@ use std::path::{Component, Path};
 
 use build_id::BuildId;
 use perfx_format::Bytes;
-use perfx_resolve::{Images, Lack, PerfMaps, Search, dso_name};
+use perfx_resolve::{Images, Lack, PerfMaps, Search, dso_name, recorded_on};
 use symbols::{Content, SymbolFile};
 
 use crate::stacks::Stacks;
@@ -62,7 +62,7 @@ impl SymbolFiles {
     /// ```
     pub fn find(stacks: &Stacks, search: Search<'_>) -> SymbolFiles {
         let images = Images::new(search);
-        let maps = PerfMaps::new(search.ids);
+        let maps = PerfMaps::new(search.ids, &recorded_on(search.features, search.endian));
         let mut found = SymbolFiles::default();
         let of_processes: BTreeSet<u32> =
             stacks.tree.frames().map(|frame| frame.process).filter(|&process| process != 0).collect();

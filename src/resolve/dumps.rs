@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use build_id::RecordedOn;
 use perfx_format::names::without_deleted;
 use perfx_format::{Bytes, Inode};
 use rustix::fs::OFlags;
@@ -33,8 +34,8 @@ pub struct Places {
     pub folders: Vec<PathBuf>,
     /// Folders that replace `/` of the recorded machine.
     pub roots: Vec<PathBuf>,
-    /// True if the files of this machine are not the recorded ones.
-    pub no_files: bool,
+    /// Why the recorded paths are not searched on this machine, if they are not.
+    pub not_here: Option<&'static str>,
 }
 
 /// Finds perf maps, in which JIT compilers list their code, and opens them only if that is safe.
@@ -42,9 +43,10 @@ pub struct Places {
 pub struct PerfMaps(Places);
 
 impl PerfMaps {
-    /// Those below the roots and on this machine.
-    pub fn new(ids: &IdOptions) -> PerfMaps {
-        PerfMaps(Places { folders: Vec::new(), roots: ids.roots().to_vec(), no_files: ids.no_files() })
+    /// Those below the roots and, if the recording is of this machine, on it.
+    pub fn new(ids: &IdOptions, recorded_on: &RecordedOn) -> PerfMaps {
+        let places = Places::new(Vec::new(), ids.roots().to_vec(), ids.no_files());
+        PerfMaps(places.of_recording(recorded_on))
     }
 
     /// The path at which a process writes its perf map. perf shows it as the name of the memory that it lists.
@@ -63,6 +65,20 @@ impl PerfMaps {
 }
 
 impl Places {
+    /// These folders and roots, and without `no_files` this machine.
+    pub fn new(folders: Vec<PathBuf>, roots: Vec<PathBuf>, no_files: bool) -> Places {
+        Places { folders, roots, not_here: no_files.then_some("--no-files") }
+    }
+
+    /// Those of a recording: without this machine if it is not provably the recorded one, as the files have no build-id.
+    #[must_use]
+    pub fn of_recording(&self, recorded_on: &RecordedOn) -> Places {
+        let is_foreign = || !recorded_on.is_machine(Path::new("/"));
+        let why = "the recording is not provably of this machine (--root / searches it nevertheless)";
+        let foreign = || is_foreign().then_some(why);
+        Places { not_here: self.not_here.or_else(foreign), ..self.clone() }
+    }
+
     /// Opens the perf map of a process.
     ///
     /// # Errors
@@ -88,7 +104,7 @@ impl Places {
         for (place, is_named) in in_folders
             .chain(in_roots)
             .map(|place| (place, true))
-            .chain((!self.no_files && path.is_absolute()).then(|| (path.to_owned(), false)))
+            .chain((self.not_here.is_none() && path.is_absolute()).then(|| (path.to_owned(), false)))
         {
             match open(&place, (!is_named).then_some(mapped)) {
                 Ok(bytes) => return Ok((bytes, place)),
@@ -100,7 +116,10 @@ impl Places {
                 Err(_) => {}
             }
         }
-        Err(why.unwrap_or_else(|| format!("{}: its recorded path is not searched", path.display())))
+        Err(why.unwrap_or_else(|| {
+            let reason = self.not_here.unwrap_or("it is not absolute");
+            format!("{}: its recorded path is not searched: {reason}", path.display())
+        }))
     }
 }
 
@@ -182,7 +201,7 @@ mod tests {
         std::fs::create_dir(at("jit-3.dump")).unwrap();
         rustix::fs::mknodat(rustix::fs::CWD, at("jit-4.dump"), rustix::fs::FileType::Fifo, 0o600.into(), 0)
             .unwrap();
-        let places = Places { folders: vec![folder.path().to_owned()], ..Places::default() };
+        let places = Places::new(vec![folder.path().to_owned()], Vec::new(), false);
         let open = |path: &[u8]| places.open(path, None).map(|(bytes, _)| bytes.to_vec());
         assert_eq!(open(b"/elsewhere/jit-1.dump").unwrap(), b"dump");
         for (name, why) in [
@@ -194,7 +213,11 @@ mod tests {
             let said = open(name).unwrap_err();
             assert!(said.contains(why), "{said}");
         }
-        let nowhere = Places { no_files: true, ..Places::default() };
-        assert!(nowhere.open(at("jit-1.dump").as_os_str().as_bytes(), None).is_err());
+        let recorded = at("jit-1.dump").into_os_string().into_encoded_bytes();
+        assert!(Places::default().open(&recorded, None).is_ok());
+        let foreign = Places::default().of_recording(&RecordedOn::default());
+        for nowhere in [Places::new(Vec::new(), Vec::new(), true), foreign] {
+            assert!(nowhere.open(&recorded, None).is_err());
+        }
     }
 }

@@ -318,7 +318,7 @@ impl RecordedIds {
     }
 }
 
-/// What the features of a recording say about its kernel.
+/// What the features of a recording say about its machine.
 pub fn recorded_on(features: &Features, endian: Endian) -> RecordedOn {
     let text = |feature| {
         let section = features.get(&feature)?;
@@ -327,7 +327,7 @@ pub fn recorded_on(features: &Features, endian: Endian) -> RecordedOn {
     // It becomes part of paths below a root.
     let release =
         text(Feature::OSRELEASE).filter(|release| !release.contains('/') && !release.starts_with('.'));
-    RecordedOn { release, arch: text(Feature::ARCH) }
+    RecordedOn { host: text(Feature::HOSTNAME), release, arch: text(Feature::ARCH) }
 }
 
 /// The object to search on a machine. `pid` is a process that has mapped it.

@@ -129,8 +129,12 @@ impl<'f> Images<'f> {
     /// The bytes of its file, not of its debug file, if it is found.
     pub fn code(&self, number: u32) -> Option<Content> {
         let (dso, object) = self.object(number)?;
-        let sources = if dso.machine == Machine::Host { &self.sources } else { &self.guest_sources };
-        sources.code(&object, self.facts.ids.get(dso)).map(|(content, _)| content)
+        let id = self.facts.ids.get(dso);
+        let code = match dso.machine {
+            Machine::Host => self.sources.code(&object, id),
+            Machine::Guest(_) => self.guest_sources.code(&object, Some(id?)),
+        };
+        code.map(|(content, _)| content)
     }
 
     /// Why the kernel of the host has no symbols; `None` for other DSOs.
@@ -150,8 +154,8 @@ pub fn guest_sources(ids: &IdOptions, recorded_on: &RecordedOn) -> Sources {
 pub fn sources(ids: &IdOptions, files: bool, recorded_on: &RecordedOn) -> Sources {
     // perf searches its own cache without being told.
     let own = build_id::home().filter(|_| !ids.no_files()).map(|home| home.join(".debug"));
-    let caches: Vec<_> = ids.caches().iter().cloned().chain(own.filter(|own| own.is_dir())).collect();
-    let sources = Sources::new(files, ids.roots(), &caches, recorded_on);
+    let sources = Sources::new(files, ids.roots(), ids.caches(), recorded_on);
+    let sources = sources.with_own_cache(own.filter(|own| own.is_dir()));
     sources.with_debuginfod(ids.debuginfod().cloned()).with_kernel(ids.kernel().cloned())
 }
 
@@ -319,8 +323,9 @@ impl fmt::Debug for NamedPlace<'_> {
 impl<'f> Names<'f> {
     /// Those of a recording.
     pub fn new(search: Search<'f>) -> Names<'f> {
-        let Search { endian, ids, inlined, .. } = search;
-        Names { images: Images::new(search), maps: PerfMaps::new(ids), endian, inlined }
+        let Search { features, endian, ids, inlined, .. } = search;
+        let maps = PerfMaps::new(ids, &recorded_on(features, endian));
+        Names { images: Images::new(search), maps, endian, inlined }
     }
 
     /// The DSO of a frame, or the memory of its process.

@@ -32,14 +32,23 @@ use crate::{DwarfFiles, DwarfPlaces, Inlined, Symbol, Symbols, kallsyms};
 /// ```
 #[derive(Debug)]
 pub struct Sources {
-    /// One for each place, so that a wrong build-id in one place does not hide the right one in the next.
-    finders: Vec<Finder>,
+    searches: Vec<PlaceSearch>,
     running: Option<Finder>,
+    /// True if the recording is provably of this machine: of its files and kernel a name is enough.
+    is_of_here: bool,
     caches: Vec<PathBuf>,
     /// Folders of debug packages.
     debug: Vec<DebugFolder>,
     debuginfod: Option<Debuginfod>,
     kernel: Option<KernelFile>,
+}
+
+/// A search of one place, so that a wrong build-id in one place does not hide the right one in the next.
+#[derive(Debug)]
+struct PlaceSearch {
+    finder: Finder,
+    /// True if a name is enough to use a file, of which the recording has no build-id.
+    by_name: bool,
 }
 
 /// The file with the kernel's symbols that the user names. No other is searched for then.
@@ -205,26 +214,35 @@ impl Image {
 }
 
 impl Sources {
-    /// With `files`, the files and the kernel of this machine are used. `roots` are folders that replace `/`,
-    /// `caches` are perf's build-id caches.
+    /// With `files`, the files and the kernel of this machine are used: without a build-id only if the recording is
+    /// provably of this machine. `roots` are folders that replace `/`, `caches` are perf's build-id caches. The user named
+    /// both, so of files in them a name is enough.
     pub fn new(files: bool, roots: &[PathBuf], caches: &[PathBuf], recorded_on: &RecordedOn) -> Sources {
+        let is_of_here = files && recorded_on.is_machine(Path::new("/"));
         let places = || Places { recorded_on: recorded_on.clone(), ..Places::default() };
-        let mut finders = Vec::new();
+        let search = |places, by_name| PlaceSearch { finder: Finder::new(places), by_name };
+        let mut searches = Vec::new();
         if files {
-            finders.push(Finder::new(Places { files, ..places() }));
+            searches.push(search(Places { files, ..places() }, is_of_here));
         }
-        finders
-            .extend(roots.iter().map(|root| Finder::new(Places { roots: vec![root.clone()], ..places() })));
-        finders.extend(
-            caches.iter().map(|cache| Finder::new(Places { caches: vec![cache.clone()], ..places() })),
-        );
+        let of_root = |root: &PathBuf| search(Places { roots: vec![root.clone()], ..places() }, true);
+        let of_cache = |cache: &PathBuf| search(Places { caches: vec![cache.clone()], ..places() }, true);
+        searches.extend(roots.iter().map(of_root).chain(caches.iter().map(of_cache)));
         let mut debug: Vec<DebugFolder> =
             roots.iter().map(|root| DebugFolder { root: root.clone() }).collect();
         if files {
             debug.push(DebugFolder { root: PathBuf::from("/") });
         }
         let running = files.then(|| Finder::new(Places { running_kernel: true, ..places() }));
-        Sources { finders, running, caches: caches.to_vec(), debug, debuginfod: None, kernel: None }
+        let caches = caches.to_vec();
+        Sources { searches, running, is_of_here, caches, debug, debuginfod: None, kernel: None }
+    }
+
+    /// Also searches this cache of perf by build-id. The user did not name it, and it has files of any recording.
+    #[must_use]
+    pub fn with_own_cache(mut self, cache: Option<PathBuf>) -> Sources {
+        self.caches.extend(cache);
+        self
     }
 
     /// Also searches the cache of debuginfod's clients, and the servers if `debuginfod` downloads.
@@ -250,7 +268,11 @@ impl Sources {
             Object::File { path, .. } => self.file(object, path, id),
             Object::Vdso | Object::Vdso32 => {
                 let file = self.file(object, Path::new("[vdso]"), id);
-                file.or_else(|| self.running_vdso(object, id))
+                file.or_else(|| {
+                    let mut elf = ElfFile::from_bytes(&self.running_vdso(object, id)?).ok()?;
+                    let symbols = Symbols::new(std::mem::take(&mut elf.symbols));
+                    Some(Image::File(Box::new(elf), symbols, None))
+                })
             }
             Object::Kernel => self.kernel(id, reference),
             Object::Module(path) => self.module(object, path, id, reference?),
@@ -277,9 +299,9 @@ impl Sources {
             fits(id, found).then_some((Content::File(place), found))
         });
         file.or_else(|| {
-            let image = self.running.as_ref().filter(|_| *object == Object::Vdso)?.vdso_image()?;
+            let image = self.running_vdso(object, id)?;
             let found = build_id::from_elf(&image).ok()?;
-            fits(id, found).then_some((Content::Bytes(image), found))
+            Some((Content::Bytes(image), found))
         })
     }
 
@@ -319,7 +341,7 @@ impl Sources {
         reference: &Reference,
         mapped: &[(Option<Vec<u8>>, Range<u64>)],
     ) -> Option<(PathBuf, Vec<KernelCode>)> {
-        let kernel = self.running(&Object::Kernel, id, None).filter(|_| self.kernel.is_none())?;
+        let kernel = self.listed(&Object::Kernel, id, None).filter(|_| self.kernel.is_none())?;
         let is_of_boot = kernel.address_of(&reference.name) == Some(reference.address);
         let folder = Path::new(memory::RUNNING);
         is_of_boot.then(|| (folder.join(memory::MEMORY), memory::read(folder, mapped)))
@@ -334,11 +356,7 @@ impl Sources {
             Object::Kernel => self.kernel_file(id).into_iter().collect(),
             Object::Vdso | Object::Vdso32 => {
                 let found = self.recorded(object, Some(id)).map(|(place, _)| Content::File(place));
-                let image = found.or_else(|| {
-                    let image = self.running.as_ref().filter(|_| *object == Object::Vdso)?.vdso_image()?;
-                    let found = build_id::from_elf(&image).ok()?;
-                    fits(Some(id), found).then_some(Content::Bytes(image))
-                });
+                let image = found.or_else(|| self.running_vdso(object, Some(id)).map(Content::Bytes));
                 image.map_or_else(Vec::new, |image| own("vdso", image))
             }
             Object::File { path, .. } | Object::Module(path) => {
@@ -373,7 +391,7 @@ impl Sources {
             .map(|file| ("elf", Content::File(file)));
         let root = || Some(("kallsyms", Content::File(self.in_roots(Some(id)).into_iter().next()?)));
         let running = || {
-            self.running(&Object::Kernel, Some(id), None)?;
+            self.listed(&Object::Kernel, Some(id), None)?;
             Some(("kallsyms", Content::Bytes(std::fs::read(kallsyms::RUNNING).ok()?)))
         };
         let (entry, content) = cached.next().or_else(|| found.next()).or_else(running).or_else(root)?;
@@ -407,13 +425,15 @@ impl Sources {
         Some(Image::File(Box::new(elf), symbols, dwarf))
     }
 
+    /// The running kernel, if code may be named by it: by its build-id, or because it is provably the recorded one.
+    fn running(&self, id: Option<BuildId>) -> Option<&Finder> {
+        self.running.as_ref().filter(|_| id.is_some() || self.is_of_here)
+    }
+
     /// The vdso of the running kernel, if that is the recorded one.
-    fn running_vdso(&self, object: &Object, id: Option<BuildId>) -> Option<Image> {
-        let image = self.running.as_ref().filter(|_| *object == Object::Vdso)?.vdso_image()?;
-        fits(id, build_id::from_elf(&image).ok()?).then_some(())?;
-        let mut elf = ElfFile::from_bytes(&image).ok()?;
-        let symbols = Symbols::new(std::mem::take(&mut elf.symbols));
-        Some(Image::File(Box::new(elf), symbols, None))
+    fn running_vdso(&self, object: &Object, id: Option<BuildId>) -> Option<Vec<u8>> {
+        let image = self.running(id).filter(|_| *object == Object::Vdso)?.vdso_image()?;
+        fits(id, build_id::from_elf(&image).ok()?).then_some(image)
     }
 
     /// What unwinding needs of an object; `id` is its build-id, if known. `map` maps an open file.
@@ -431,10 +451,8 @@ impl Sources {
         let is_recorded = |tables: &UnwindTables<B>| fits(id, tables.build_id());
         let mut files = self.cached(id, &["elf", "vdso", ""]).into_iter().chain(self.found(object, id));
         let found = files.find_map(|place| read(place).filter(is_recorded));
-        let found = found.or_else(|| {
-            let image = self.running.as_ref().filter(|_| *object == Object::Vdso)?.vdso_image()?;
-            UnwindTables::new(B::from(image)).ok().filter(is_recorded)
-        });
+        let found = found
+            .or_else(|| UnwindTables::new(B::from(self.running_vdso(object, id)?)).ok().filter(is_recorded));
         let Some(tables) = found else { return Err(self.reasons(object, id)) };
         if tables.has_frames() {
             return Ok(tables);
@@ -451,12 +469,13 @@ impl Sources {
     /// Why no place has the object.
     fn reasons(&self, object: &Object, id: Option<BuildId>) -> String {
         let mut reasons = Vec::new();
-        for finder in &self.finders {
+        for PlaceSearch { finder, by_name } in &self.searches {
             match finder.find(object) {
                 Answer::Found { id: found, source, place, .. } => {
                     let recorded = id.filter(|&id| id != found);
                     let what = match recorded {
                         Some(recorded) => format!("build-id is {found}, recording says {recorded}"),
+                        None if id.is_none() && !by_name => NOT_OF_HERE.to_owned(),
                         None => "can't be read".to_owned(),
                     };
                     reasons.push(format!("{source}: {}: {what}", place.display()));
@@ -469,10 +488,10 @@ impl Sources {
         if reasons.is_empty() { "no place to look for it".to_owned() } else { reasons.join("; ") }
     }
 
-    /// The files that the finders name.
+    /// The files that may be the object.
     fn found(&self, object: &Object, id: Option<BuildId>) -> Vec<PathBuf> {
         let mut files = Vec::new();
-        for finder in &self.finders {
+        for PlaceSearch { finder, .. } in self.searches.iter().filter(|place| id.is_some() || place.by_name) {
             match finder.find(object) {
                 Answer::Found { id: found, place, source, .. } if fits(id, Some(found)) => match source {
                     Source::Cache if place.is_dir() => {
@@ -598,7 +617,7 @@ impl Sources {
         let found = found.filter_map(|file| Some(Symbols::new(ElfFile::read(&file).ok()?.symbols)));
         let roots = std::iter::once_with(|| self.in_roots(id)).flatten();
         let roots = roots.filter_map(|file| kallsyms::read(&file, None).ok());
-        let running = std::iter::once_with(|| self.running(&Object::Kernel, id, None)).flatten();
+        let running = std::iter::once_with(|| self.listed(&Object::Kernel, id, None)).flatten();
         cached.chain(found).chain(roots).chain(running).find_map(placed)
     }
 
@@ -628,16 +647,8 @@ impl Sources {
             }
             (_, None, _) => "the recording does not say where its symbols are".to_owned(),
             (_, _, Some(id)) => format!("nothing with its build-id, {id}, was found"),
-            (_, _, None) => {
-                let here = self.running.as_ref().map(|running| running.find(&Object::Kernel));
-                let reason = match here {
-                    Some(Answer::Missing { mut tried }) => {
-                        tried.pop().map(|(_, reason)| format!(": {reason}"))
-                    }
-                    _ => None,
-                };
-                format!("the recording has no build-id of it{}", reason.unwrap_or_default())
-            }
+            (_, _, None) if self.running.is_some() && !self.is_of_here => NOT_OF_HERE.to_owned(),
+            (_, _, None) => "the recording has no build-id of it".to_owned(),
         }
     }
 
@@ -679,9 +690,9 @@ impl Sources {
         let symbols = match &self.kernel {
             Some(given) => is_of_boot(&given.symbols(None).ok()?).then(|| given.symbols(name).ok())?,
             None => self
-                .running(&Object::Kernel, None, None)
+                .listed(&Object::Kernel, reference.kernel, None)
                 .filter(is_of_boot)
-                .and_then(|_| self.running(object, id, name)),
+                .and_then(|_| self.listed(object, id, name)),
         };
         let of_root = || {
             let lists = self.in_roots(reference.kernel).into_iter().filter(|_| self.kernel.is_none());
@@ -693,12 +704,16 @@ impl Sources {
         Some(Image::Kernel { symbols, shift: 0 })
     }
 
-    fn running(&self, object: &Object, id: Option<BuildId>, module: Option<&[u8]>) -> Option<Symbols> {
-        let answer = self.running.as_ref()?.find(object);
+    /// The symbols of the running kernel or of a module of it.
+    fn listed(&self, object: &Object, id: Option<BuildId>, module: Option<&[u8]>) -> Option<Symbols> {
+        let answer = self.running(id)?.find(object);
         let symbols = || kallsyms::read(Path::new(kallsyms::RUNNING), module).ok();
         fits(id, Some(answer.id()?)).then(symbols).flatten().filter(|symbols| !symbols.is_empty())
     }
 }
+
+/// Why a file of this machine is not used.
+const NOT_OF_HERE: &str = "the recording has no build-id of it, and is not provably of this machine";
 
 /// The most that is read of the notes of a kernel, which have some hundred bytes.
 const MOST_NOTES: u64 = 1 << 16;

@@ -159,7 +159,8 @@ fn inlined_and_unwound_functions_count() {
         return skipped("what perf records here");
     }
     let count = |option: &str, name: &str| -> u64 {
-        perfx(args!["view", "-q", "--count", option, name, at("in.data")]).text().trim().parse().unwrap()
+        let line = args!["view", "-q", "--count", option, name, "--root", "/", at("in.data")];
+        perfx(line).text().trim().parse().unwrap()
     };
     let main = count("--symbol", "main");
     assert!(main > 0);
@@ -167,7 +168,8 @@ fn inlined_and_unwound_functions_count() {
     assert!(count("--leaf", "mix") > 0);
     assert_eq!(count("--leaf", "main"), 0);
     let written = at("out.data");
-    assert_eq!(perfx(args!["filter", "--symbol", "mix", at("in.data"), "-o", written]).code, Some(0));
+    let line = args!["filter", "--symbol", "mix", "--root", "/", at("in.data"), "-o", written];
+    assert_eq!(perfx(line).code, Some(0));
     // The stacks are still there.
     assert!(fs::metadata(&written).unwrap().len() > 8192 * count("--symbol", "mix"));
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -347,7 +347,7 @@ fn inlined_calls_are_those_of_addr2line() {
     objcopy(&args!["--only-keep-debug", "--compress-debug-sections", program, debug]);
     let link = format!("--add-gnu-debuglink={}", debug.display());
     objcopy(&args!["--strip-all", link, program, stripped]);
-    let ids = Sources::new(true, &[], &[], &RecordedOn::default());
+    let ids = Sources::new(false, &[PathBuf::from("/")], &[], &RecordedOn::default());
     let image =
         |path: &Path| ids.image(&Object::File { path: path.to_owned(), inode: None, pid: None }, None, None);
     let stripped_path = stripped.clone();

@@ -49,6 +49,7 @@ mod losses;
 mod made;
 mod maker;
 mod merge;
+mod names;
 mod namespaces;
 mod normalize;
 mod oracle;

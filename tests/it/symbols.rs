@@ -116,7 +116,7 @@ impl Workshop {
 }
 
 fn image(path: &Path) -> Image {
-    let sources = Sources::new(true, &[], &[], &RecordedOn::default());
+    let sources = Sources::new(false, &[PathBuf::from("/")], &[], &RecordedOn::default());
     sources.image(&Object::File { path: path.to_owned(), inode: None, pid: None }, None, None).unwrap()
 }
 

@@ -39,7 +39,7 @@ impl World {
         Places {
             files: true,
             running_kernel: true,
-            recorded_on: RecordedOn { release: Some(RELEASE.to_owned()), arch: None },
+            recorded_on: RecordedOn { release: Some(RELEASE.to_owned()), ..RecordedOn::default() },
             system_root: self.path("system"),
             ..Places::default()
         }
@@ -208,7 +208,7 @@ fn a_root_that_does_not_have_the_kernel_says_so() {
     fs::create_dir_all(world.path("r")).unwrap();
     let places = |release: Option<&str>| Places {
         roots: vec![world.path("r")],
-        recorded_on: RecordedOn { release: release.map(str::to_owned), arch: None },
+        recorded_on: RecordedOn { release: release.map(str::to_owned), ..RecordedOn::default() },
         ..world.places()
     };
     assert_eq!(
@@ -359,7 +359,8 @@ fn the_running_kernel_is_used_if_it_is_the_recorded_one() {
     let memory = [vec![0xee; 0x3000], elf(NATIVE, &[3; 20])].concat();
     world.write("system/proc/self/mem", [memory, vec![0; 0x1000]].concat());
     let says = |release: &str, arch: Option<&str>, object| {
-        let recorded_on = RecordedOn { release: Some(release.to_owned()), arch: arch.map(str::to_owned) };
+        let release = Some(release.to_owned());
+        let recorded_on = RecordedOn { release, arch: arch.map(str::to_owned), ..RecordedOn::default() };
         world.says(Places { recorded_on, files: false, ..world.places() }, &object)
     };
     for arch in [None, Some("made64")] {
@@ -395,11 +396,37 @@ fn the_running_kernel_is_used_if_it_is_the_recorded_one() {
 }
 
 #[test]
+fn a_recording_is_of_a_machine_with_its_host_name_release_and_architecture() {
+    let world = World::new();
+    world.write("system/proc/sys/kernel/hostname", "made-up\n");
+    world.write("system/proc/sys/kernel/osrelease", format!("{RELEASE}\n"));
+    world.write("system/proc/sys/kernel/arch", "made64\n");
+    let is_of = |host: Option<&str>, release: Option<&str>, arch: Option<&str>, system: &str| {
+        let [host, release, arch] = [host, release, arch].map(|text| text.map(str::to_owned));
+        RecordedOn { host, release, arch }.is_machine(&world.path(system))
+    };
+    let all = (Some("made-up"), Some(RELEASE), Some("made64"));
+    assert!(is_of(all.0, all.1, all.2, "system"));
+    for (host, release, arch, system) in [
+        (Some("other"), all.1, all.2, "system"),
+        (all.0, Some("5.10"), all.2, "system"),
+        (all.0, all.1, Some("x86_64"), "system"),
+        (None, all.1, all.2, "system"),
+        (all.0, None, all.2, "system"),
+        (all.0, all.1, None, "system"),
+        (None, None, None, "nowhere"),
+        (all.0, all.1, all.2, "nowhere"),
+    ] {
+        assert!(!is_of(host, release, arch, system), "{host:?} {release:?} {arch:?} {system}");
+    }
+}
+
+#[test]
 fn this_machine_tells_its_own_kernel_and_vdso() {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap().trim_end().to_owned();
     let arch = Command::new("uname").arg("-m").output().unwrap().stdout;
     let arch = String::from_utf8(arch).unwrap().trim_end().to_owned();
-    let recorded_on = RecordedOn { release: Some(release), arch: Some(arch) };
+    let recorded_on = RecordedOn { release: Some(release), arch: Some(arch), ..RecordedOn::default() };
     let finder = Finder::new(Places { recorded_on, running_kernel: true, ..Places::default() });
     if Path::new("/sys/kernel/notes").exists() {
         assert!(finder.find(&Object::Kernel).id().is_some());
