@@ -181,8 +181,8 @@ pub struct Function {
 /// The numbers of a function's name, its name in the symbol table, and its file: pprof merges what has the same.
 type FunctionKey = [i64; 3];
 
-/// The mapping of each DSO, or of the memory of a process, and whether it is a file.
-type Mappings = IndexMap<(Option<u32>, u32), (bool, Mapping), RandomState>;
+/// The mappings by DSO, the process whose memory they are, and the recorded start, and whether each is a file.
+type Mappings = IndexMap<(Option<u32>, u32, Option<u64>), (bool, Mapping), RandomState>;
 
 /// Strings by their numbers.
 #[derive(Default)]
@@ -263,21 +263,31 @@ impl Profile {
         let mut of_frames = vec![[0; 2]; stacks.tree.frames().len()];
         let named = name_frames(stacks.tree.frames(), search, |number, frame, name| {
             let lines = lines(&name, &mut functions, strings);
+            let mapped = frame.dso.filter(|_| frame.process == 0);
+            let part = mapped.and_then(|dso| search.facts.parts.at(dso, frame.at));
+            let start = part.as_ref().map(|(part, _)| part.start);
             let mapping = name.dso.as_ref().map(|dso| {
                 let id = mappings.len() as u64 + 1;
                 let path = strings.number(&String::from_utf8_lossy(dso));
-                let (is_file, mapping) = mappings.entry((frame.dso, frame.process)).or_insert_with(|| {
+                let key = (frame.dso, frame.process, start);
+                let (is_file, mapping) = mappings.entry(key).or_insert_with(|| {
                     let build_id = build_id(frame, search.facts, strings);
                     let is_file = dso.starts_with(b"/") && frame.process == 0 && !is_kernel(frame);
-                    let memory_start = frame.at;
-                    (is_file, Mapping { id, memory_start, filename: path, build_id, ..Mapping::default() })
+                    let (part, file_offset) = part.unwrap_or((frame.at..frame.at, 0));
+                    let (memory_start, memory_limit) = (part.start, part.end);
+                    let names = Mapping { id, filename: path, build_id, ..Mapping::default() };
+                    (is_file, Mapping { memory_start, memory_limit, file_offset, ..names })
                 });
-                mapping.add(frame, &name, *is_file);
+                if start.is_none() {
+                    mapping.extend(frame, *is_file);
+                }
+                mapping.add(&name);
                 mapping.id
             });
             let mapping_id = mapping.unwrap_or(0);
             // The call is before the address to which it returns.
-            for (at, address) in [frame.at, frame.at.saturating_sub(1)].into_iter().enumerate() {
+            let call = frame.at.saturating_sub(1).max(start.unwrap_or(0));
+            for (at, address) in [frame.at, call].into_iter().enumerate() {
                 let id = self.location.len() as u64 + 1;
                 of_frames[number as usize][at] = id;
                 self.location.push(Location { id, mapping_id, address, line: lines.clone() });
@@ -311,8 +321,8 @@ impl Profile {
     /// would be that of some daemon: there it is the one with the most samples (`sampled`).
     fn number_mappings(&mut self, mappings: Mappings, sampled: &[u64]) {
         let mut mappings: Vec<_> = mappings.into_iter().collect();
-        mappings.sort_by_key(|&((dso, process), (is_file, ref mapping))| {
-            (!is_file, Reverse(sampled.get(mapping.id as usize).copied()), process, dso)
+        mappings.sort_by_key(|&((dso, process, start), (is_file, ref mapping))| {
+            (!is_file, Reverse(sampled.get(mapping.id as usize).copied()), process, dso, start)
         });
         let mut new_ids = vec![0; mappings.len() + 1];
         for ((_, (_, mut mapping)), id) in mappings.into_iter().zip(1..) {
@@ -413,8 +423,8 @@ struct Join {
     strings: Strings,
     /// The value types of the periods.
     events: IndexSet<ValueType, RandomState>,
-    /// By path and build-id.
-    mappings: IndexMap<(i64, i64), Mapping, RandomState>,
+    /// By path, build-id and start.
+    mappings: IndexMap<(i64, i64, u64), Mapping, RandomState>,
     functions: IndexMap<FunctionKey, Function, RandomState>,
     /// By mapping, address and functions.
     locations: IndexMap<(u64, u64, Vec<Line>), Location, RandomState>,
@@ -446,8 +456,8 @@ impl Join {
         }
         let mut mappings = HashMap::from([(0, 0)]);
         for mapping in part.mapping {
-            let (id, key) =
-                (self.mappings.len() as u64 + 1, (string(mapping.filename), string(mapping.build_id)));
+            let id = self.mappings.len() as u64 + 1;
+            let key = (string(mapping.filename), string(mapping.build_id), mapping.memory_start);
             let new = Mapping { id, filename: key.0, build_id: key.1, ..mapping };
             let known = self.mappings.entry(key).or_insert(new);
             known.join(&new);
@@ -488,28 +498,30 @@ impl Join {
 }
 
 impl Mapping {
-    /// Extends the mapping by that of the same file in another recording.
+    /// Extends the mapping by that of the same part of a file in another recording.
     fn join(&mut self, other: &Mapping) {
-        self.memory_start = self.memory_start.min(other.memory_start);
         self.memory_limit = self.memory_limit.max(other.memory_limit);
-        self.file_offset = self.file_offset.min(other.file_offset);
         self.has_functions |= other.has_functions;
         self.has_filenames |= other.has_filenames;
         self.has_line_numbers |= other.has_line_numbers;
         self.has_inline_frames |= other.has_inline_frames;
     }
 
-    /// Extends the mapping by a frame.
-    fn add(&mut self, frame: Frame, name: &FrameName<'_>, is_file: bool) {
+    /// Extends what is no recorded mapping, such as the memory of a process, to the page of a frame.
+    fn extend(&mut self, frame: Frame, is_file: bool) {
         // The caller's address is one byte lower.
         self.memory_start = self.memory_start.min(frame.at.saturating_sub(1)) & !0xfff;
         self.memory_limit = self.memory_limit.max((frame.at | 0xfff).saturating_add(1));
+        // Addresses of files are offsets in them; those of kernels and memory are themselves.
+        self.file_offset = if is_file { self.memory_start } else { 0 };
+    }
+
+    /// Notes what is known of a frame.
+    fn add(&mut self, name: &FrameName<'_>) {
         self.has_functions |= !name.functions.is_empty();
         self.has_filenames |= name.functions.iter().any(|function| function.file.is_some());
         self.has_line_numbers |= name.functions.iter().any(|function| function.line.is_some());
         self.has_inline_frames |= name.functions.len() > 1;
-        // Addresses of files are offsets in them; those of kernels and memory are themselves.
-        self.file_offset = if is_file { self.memory_start } else { 0 };
     }
 }
 

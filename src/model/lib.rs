@@ -5,5 +5,6 @@ pub mod address_space;
 pub mod guests;
 pub mod hits;
 pub mod mapped_files;
+pub mod mapped_parts;
 pub mod spe;
 pub mod tasks;

@@ -18,6 +18,7 @@ use perfx_format::{Endian, Event, Kinds, Layouts, Record, RecordType, named_pid,
 use perfx_model::address_space::{AddressSpaces, Changes, Hit, Machine, Mapping, Space};
 use perfx_model::guests::Guests;
 use perfx_model::mapped_files::MappedFiles;
+use perfx_model::mapped_parts::MappedParts;
 use perfx_model::tasks::{TaskChanges, Tasks};
 use perfx_pipeline::{Result, scan};
 use symbols::Reference;
@@ -33,6 +34,8 @@ pub struct Facts {
     pub spaces: Arc<AddressSpaces>,
     /// The offsets of mappings in their files.
     pub files: MappedFiles,
+    /// The parts of DSOs that were mapped.
+    pub parts: MappedParts,
     /// The events of guests.
     pub guests: Guests,
     /// Empty unless tasks were asked for.
@@ -166,6 +169,7 @@ pub struct FactsSurvey {
     task_changes: TaskChanges,
     changes: Changes,
     files: MappedFiles,
+    parts: MappedParts,
     guests: Guests,
     reference: Option<Reference>,
     guest_references: HashMap<Machine, Reference>,
@@ -244,7 +248,11 @@ impl FactsSurvey {
         let mapping = Mapping::read(record, layouts);
         let is_of_kernel = mapping.is_none_or(|mapping| mapping.kernel);
         self.files.learn(dso, mapping.as_ref(), is_of_kernel);
-        let Some(mapping) = mapping.filter(|_| is_of_kernel) else { return };
+        let Some(mapping) = mapping else { return };
+        self.parts.learn(dso, &mapping, is_of_kernel);
+        if !is_of_kernel {
+            return;
+        }
         let start = self.modules.entry(dso).or_insert(Some(mapping.start));
         *start = start.filter(|start| *start == mapping.start);
         match kernel_reference(&mapping) {
@@ -259,7 +267,9 @@ impl FactsSurvey {
 
     /// What the records mean in a recording with these events and features.
     pub fn finish(self, all: &[Event], features: &Features, event_types: &[u8], endian: Endian) -> Facts {
-        let FactsSurvey { task_changes, changes, files, guests, mut reference, names, cgroups, .. } = self;
+        let FactsSurvey {
+            task_changes, changes, files, parts, guests, mut reference, names, cgroups, ..
+        } = self;
         let FactsSurvey { ksymbols, modules, kernel, whole_cpus, recorded_ids, guest_references, .. } = self;
         let names = names_of(all, features, event_types, endian, &names);
         let mut events: Vec<EventFacts> = all.iter().map(EventFacts::new).collect();
@@ -281,6 +291,7 @@ impl FactsSurvey {
             events,
             spaces,
             files,
+            parts,
             guests,
             tasks,
             cgroups,

@@ -7,9 +7,11 @@ use std::path::{Path, PathBuf};
 
 use perfx_export::pprof::{Mapping, Profile};
 use perfx_format::record::id_index::{ANY, IdEntry, IdIndex, one_id_index};
+use perfx_format::{MappedFile, Mmap2, RecordType};
 use prost::Message as _;
 
 use crate::folded::samples_by;
+use crate::maker::{LE, Maker, PLAIN, USER, event};
 use crate::snapshots::same;
 use crate::support::{
     Fixture, Ran, Stdin, Tier, clean, each_fixture, perfx, perfx_command, recorded, rewritten, root, run,
@@ -91,6 +93,47 @@ fn the_main_program_of_a_recording_of_all_cpus_is_what_was_sampled_most() {
     let (one, all) = (sampled(&input), sampled(&all_cpus));
     assert!(all.is_sorted_by(|a, b| a >= b) && all.len() > 1, "{all:?}");
     assert!(!one.is_sorted_by(|a, b| a >= b), "{one:?}");
+}
+
+/// They began at the page of the lowest sample, so `go tool pprof` took the code of a file without symbols for that of the
+/// part of the file before it.
+#[test]
+fn mappings_are_those_of_the_recording() {
+    let folder = temp();
+    let input = folder.path().join("in.data");
+    let mut maker = Maker::new(&input, &[event(PLAIN, Vec::new())]);
+    let file = MappedFile::BuildId(&[7; 20]);
+    for (start, pgoff, len) in [(0x70_0000, 0x5000, 0x4000), (0x90_0000, 0x2_0000, 0x1000)] {
+        let mapping = Mmap2 {
+            misc: USER,
+            pid: 7,
+            tid: 7,
+            start,
+            len,
+            pgoff,
+            file,
+            prot: 5,
+            flags: 2,
+            name: b"/bin/prog",
+            trailer: &maker.trailer(RecordType::MMAP2, 7),
+        };
+        maker.writer.write(&mapping.write(LE).unwrap()).unwrap();
+    }
+    [0x70_2010, 0x70_3010, 0x90_0010].iter().for_each(|ip| maker.sample(7, *ip));
+    maker.writer.finish().unwrap();
+    let made = export(&input, &[]).stdout;
+    let profile = profile(&made);
+    check(&profile).unwrap();
+    let places = |mapping: &Mapping| [mapping.memory_start, mapping.memory_limit, mapping.file_offset];
+    let expected = [[0x5000, 0x9000, 0x5000], [0x2_0000, 0x2_1000, 0x2_0000]];
+    assert_eq!(profile.mapping.iter().map(places).collect::<Vec<_>>(), expected);
+    let addresses = profile.location.iter().map(|location| (location.mapping_id, location.address));
+    assert_eq!(addresses.collect::<Vec<_>>(), [(1, 0x7010), (1, 0x8010), (2, 0x2_0010)]);
+    // The same file in another recording has the same mappings.
+    let copy = folder.path().join("copy.data");
+    fs::copy(&input, &copy).unwrap();
+    let joined = self::profile(&export(&input, &[copy.to_str().unwrap()]).stdout);
+    assert_eq!(joined.mapping, profile.mapping);
 }
 
 tiers!(a_profile_counts_what_folded_lines_count);
