@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::chains::StackTree;
-use crate::functions::{FunctionTotal, NamedStacks};
+use crate::functions::{CodePlace, FunctionTotal, NamedStacks};
 use crate::stacks::{Row, Stacks, Weight};
 
 /// A ranked list, the heaviest rows first.
@@ -219,7 +219,10 @@ impl Ranking {
 
     fn function(&self, number: u32) -> (&str, Option<&str>) {
         let Some(function) = self.named.functions.get_index(number as usize) else { return ("", None) };
-        (&function.name, function.file.map(|file| &*self.named.files[file as usize].path))
+        let dso = function.file.map(|file| &*self.named.files[file as usize].path);
+        // What is in no mapping is one row for the kernel and one for processes.
+        let is_of_kernel = function.place == CodePlace::Kernel && dso.is_none();
+        (if is_of_kernel { "[kernel]" } else { &function.name }, dso)
     }
 
     /// The functions in order.

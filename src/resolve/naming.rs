@@ -1,7 +1,7 @@
 //! Names the functions of frames as `perf script` does.
 
 use std::borrow::Cow;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -216,9 +216,9 @@ pub struct Function<'n> {
 /// How many DSOs were named.
 #[derive(Clone, Default, Debug)]
 pub struct Named {
-    /// DSOs whose symbols were found.
+    /// DSOs whose symbols name code of the samples.
     pub with_symbols: u64,
-    /// The names of DSOs without symbols.
+    /// The names of the others.
     pub without: Vec<String>,
     /// What else there is to say of DSOs: why not all of their DWARF was read, or why the kernel's functions have no
     /// names.
@@ -304,6 +304,8 @@ pub struct NamedPlace<'f> {
     dso: Option<Cow<'f, [u8]>>,
     source: Option<NameSource<'f>>,
     shown: RefCell<ShownNames>,
+    /// True if it has named code.
+    has_named: Cell<bool>,
     /// Why the kernel has no symbols.
     why: Option<String>,
 }
@@ -333,14 +335,14 @@ impl<'f> Names<'f> {
     where
         'f: 'n,
     {
-        let (facts, number) = (self.images.facts, frame.dso);
+        let (facts, number, has_named) = (self.images.facts, frame.dso, Cell::new(false));
         let dso = number.and_then(|number| self.images.dso(number)).map(dso_name);
         let shown = RefCell::default();
         // perf names memory without a file after the perf map of its process, whether there is one or not.
         match frame.process {
             _ if frame == Frame::UNTRACED => {
                 let source = Some(NameSource::Ksymbol("[untraced]".into(), frame.at));
-                NamedPlace { facts, number, dso: None, source, shown, why: None }
+                NamedPlace { facts, number, dso: None, source, shown, has_named, why: None }
             }
             0 => {
                 let source = frame.dso.and_then(|number| {
@@ -351,13 +353,13 @@ impl<'f> Names<'f> {
                 });
                 let why =
                     number.filter(|_| source.is_none()).and_then(|number| self.images.why_no_kernel(number));
-                NamedPlace { facts, number, dso: dso.map(Cow::Borrowed), source, shown, why }
+                NamedPlace { facts, number, dso: dso.map(Cow::Borrowed), source, shown, has_named, why }
             }
             pid => {
                 let map = self.maps.open(pid).ok();
                 let dso = Some(PerfMaps::path(pid).into_bytes().into());
                 let source = map.map(|(text, _)| NameSource::Map(listed(&text, pid, self.endian)));
-                NamedPlace { facts, number, dso, source, shown, why: None }
+                NamedPlace { facts, number, dso, source, shown, has_named, why: None }
             }
         }
     }
@@ -374,6 +376,7 @@ impl NamedPlace<'_> {
         let shown = &mut self.shown.borrow_mut();
         let (functions, offset) =
             self.source.as_ref().and_then(|source| source.functions(at, shown)).unwrap_or_default();
+        self.has_named.set(self.has_named.get() || !functions.is_empty());
         let is_unmapped = || self.number.is_some_and(|number| self.facts.is_beyond_kernel(number, at));
         let dso = self.dso.clone().filter(|_| !functions.is_empty() || !is_unmapped());
         FrameName { dso, functions, offset }
@@ -447,10 +450,10 @@ impl Named {
         if let Some(why) = place.why_nameless() {
             self.said.push((Level::Info, why));
         }
-        match (&place.source, &place.dso) {
-            (Some(_), Some(_)) => self.with_symbols += 1,
-            (None, Some(dso)) => self.without.push(String::from_utf8_lossy(dso).into_owned()),
-            (_, None) => {}
+        match &place.dso {
+            Some(_) if place.has_named.get() => self.with_symbols += 1,
+            Some(dso) => self.without.push(String::from_utf8_lossy(dso).into_owned()),
+            None => {}
         }
     }
 }

@@ -34,19 +34,20 @@ pub(super) fn name_hits(hits: &Hits, search: Search<'_>) -> Naming {
         let dso = number.and_then(|number| images.dso(number));
         let name = dso.map_or(UNKNOWN.into(), |dso| plain(dso_name(dso)).into_owned());
         let image = number.and_then(|number| images.of(number));
-        match &image {
-            Some(_) => naming.dsos.with_symbols += 1,
-            None if dso.is_some() => naming.dsos.without.push(name.clone()),
-            None => {}
-        }
-        let mut shown = ShownNames::default();
+        let (mut shown, mut has_named) = (ShownNames::default(), false);
         for (hit_key, count) in hits {
             let symbol = image.as_ref().and_then(|image| image.find(hit_key.address));
+            has_named |= symbol.is_some();
             let symbol = match symbol {
                 Some(symbol) => plain(shown.of(&symbol.name).as_bytes()).into_owned(),
                 None => format!("{:#x}", hit_key.address),
             };
             *naming.results.entry((hit_key.event, name.clone(), symbol)).or_default() += **count;
+        }
+        if has_named {
+            naming.dsos.with_symbols += 1;
+        } else if dso.is_some() {
+            naming.dsos.without.push(name);
         }
     }
     naming
