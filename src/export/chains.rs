@@ -128,6 +128,8 @@ pub(crate) struct Resolver<'f> {
     pub(crate) chain: Vec<u32>,
     /// The frames of the previous stack with their nodes, outermost first.
     previous: Vec<(u32, u32)>,
+    /// Memory for a chain that is not in its sample.
+    buffer: Vec<u8>,
 }
 
 /// The record whose addresses are resolved, and what decides about its address space.
@@ -147,7 +149,7 @@ pub(crate) enum Lack {
     User(u64),
     /// The chain: its event records none.
     Chain,
-    /// The chain: it does not fit into its record.
+    /// The chain: it does not fit into its record, or a frame of it is not in the recording.
     Torn,
 }
 
@@ -161,6 +163,7 @@ impl<'f> Resolver<'f> {
             lowest: Vec::new(),
             chain: Vec::new(),
             previous: Vec::new(),
+            buffer: Vec::new(),
         }
     }
 
@@ -183,7 +186,15 @@ impl<'f> Resolver<'f> {
     pub(crate) fn sample(&mut self, at: At<'_, '_>, layout: &Layout) -> Result<Lack> {
         self.chain.clear();
         let sample = at.record;
-        let Some(stack) = CallStack::of(sample, layout) else {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let lack = self.resolve(at, layout, self.facts.stacks.call_stack(sample, layout, &mut buffer));
+        self.buffer = buffer;
+        lack
+    }
+
+    fn resolve(&mut self, at: At<'_, '_>, layout: &Layout, stack: Option<CallStack<'_>>) -> Result<Lack> {
+        let sample = at.record;
+        let Some(stack) = stack else {
             let frame = self.frame(at, sample.cpumode(), layout.ip(sample).unwrap_or(0))?;
             self.chain.push(frame);
             let has_chain = layout.sample_type & sample_type::CALLCHAIN != 0;

@@ -17,7 +17,7 @@ pub(crate) struct Losses {
     pub(crate) partial: u64,
     /// Samples with registers of an unknown ABI: what follows those is left out.
     pub(crate) cut: u64,
-    /// Samples whose chain does not fit into them.
+    /// Samples whose chain does not fit into them, or has frames that are not in the recording.
     pub(crate) torn: u64,
     /// Chains whose user part is not in the recording.
     pub(crate) incomplete: u64,
@@ -65,8 +65,8 @@ impl Losses {
         ];
         say(Level::Loss, self.cut, cut, "only read up to these");
         let torn = [
-            "call chain does not fit into its sample; only the address",
-            "call chains do not fit into their samples; only the addresses",
+            "call chain is cut off or lacks frames in the recording; only the address",
+            "call chains are cut off or lack frames in the recording; only the addresses",
         ];
         say(Level::Loss, self.torn, torn, if self.torn == 1 { "is used" } else { "are used" });
         let incomplete = ["call chain lacks its user part", "call chains lack their user parts"];

@@ -57,7 +57,7 @@ impl Frames {
         let Frames { all, cache, unwind, .. } = self;
         if record.kind() == RecordType::SAMPLE {
             let Some((_, time)) = chooser.choose(record, layouts, lookups) else { return };
-            each_address((record, layouts), layout, unwind.as_mut(), |mode, address| {
+            each_address((record, layouts), layout, &facts.stacks, unwind.as_mut(), |mode, address| {
                 let learn = |frame| {
                     all.insert(frame);
                     Ok::<_, ()>(())

@@ -6,7 +6,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
-use perfx_format::sample::{CallStack, deferred_cookie};
+use perfx_format::features::StackTables;
+use perfx_format::sample::deferred_cookie;
 use perfx_format::{Layout, Layouts, Record};
 use perfx_resolve::{Facts, Frame, FrameCache, FrameName, Function, stack_of};
 use perfx_unwind::{Convert, Unwinder};
@@ -89,6 +90,7 @@ impl fmt::Debug for FunctionLookup {
 pub(crate) fn each_address(
     (sample, layouts): (&Record<'_>, &Layouts),
     layout: &Layout,
+    stacks: &StackTables,
     unwind: Option<&mut Convert>,
     mut see: impl FnMut(u16, u64),
 ) {
@@ -98,7 +100,9 @@ pub(crate) fn each_address(
             stack_of(sample, layout, chain.iter().copied()).for_each(|(mode, address)| see(mode, address));
         }
         None => {
-            let chain = CallStack::of(sample, layout).into_iter().flat_map(|stack| stack.entries());
+            let mut buffer = Vec::new();
+            let stack = stacks.call_stack(sample, layout, &mut buffer);
+            let chain = stack.into_iter().flat_map(|stack| stack.entries());
             stack_of(sample, layout, chain).for_each(|(mode, address)| see(mode, address));
         }
     }
@@ -122,7 +126,7 @@ impl FunctionLookup {
         let facts = &*functions.facts;
         let task = layout.pid_tid(sample);
         let mut stack: Option<Found> = None;
-        each_address((sample, layouts), layout, unwind.as_mut(), |mode, address| {
+        each_address((sample, layouts), layout, &facts.stacks, unwind.as_mut(), |mode, address| {
             let space = facts.guests.space(sample, layouts, task.map(|(pid, _)| pid), mode);
             let learn =
                 |frame: Frame| Ok::<_, ()>(functions.of_frames.get(&frame).copied().unwrap_or_default());

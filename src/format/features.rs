@@ -10,6 +10,7 @@ mod numbered;
 mod repaired;
 mod section;
 mod simpleperf;
+mod stack_tables;
 #[cfg(test)]
 mod tests;
 mod tracing_data;
@@ -20,6 +21,7 @@ pub use numbered::{ListedBy, is_probe_pmu, numbered_entries, pmu_names, write_nu
 pub use repaired::{Repaired, meaningless, repair};
 pub(crate) use section::put_str;
 use section::{Int, Section};
+pub use stack_tables::StackTables;
 use tracing_data::MAGIC;
 pub use tracing_data::TracingData;
 

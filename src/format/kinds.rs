@@ -216,8 +216,8 @@ features! {
     34 CLN_SIZE "Size of a cache line.";
 }
 
-/// Features of simpleperf, which perf does not know: they have no [`Feature::name`].
-// Source: AOSP, simpleperf/record_file_format.h.
+/// Features of simpleperf and hiperf, which perf does not know: they have no [`Feature::name`].
+// Source: AOSP, simpleperf/record_file_format.h, and OpenHarmony, developtools_hiperf, perf_file_format.h.
 impl Feature {
     /// As [`Feature::FILE2`], as it was written before 2022.
     pub const FILE: Feature = Feature(128);
@@ -229,9 +229,11 @@ impl Feature {
     pub const ETM_BRANCH_LIST: Feature = Feature(133);
     /// What was mapped, and the names of threads, when the recording began: records.
     pub const INIT_MAP: Feature = Feature(134);
+    /// Call stacks, in place of those of samples.
+    pub const HIPERF_STACK_TABLE: Feature = Feature(197);
 
-    /// What simpleperf calls it.
-    fn simpleperf_name(self) -> Option<&'static str> {
+    /// What simpleperf or hiperf calls it.
+    fn other_name(self) -> Option<&'static str> {
         Some(match self.0 {
             128 => "FILE",
             129 => "META_INFO",
@@ -240,6 +242,7 @@ impl Feature {
             132 => "FILE2",
             133 => "ETM_BRANCH_LIST",
             134 => "INIT_MAP",
+            197 => "HIPERF_FILES_UNISTACK_TABLE",
             _ => return None,
         })
     }
@@ -248,7 +251,7 @@ impl Feature {
 /// `BUILD_ID (2)`; a bit without a name is `unknown (200)`.
 impl fmt::Display for Feature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({})", self.name().or(self.simpleperf_name()).unwrap_or("unknown"), self.0)
+        write!(f, "{} ({})", self.name().or(self.other_name()).unwrap_or("unknown"), self.0)
     }
 }
 

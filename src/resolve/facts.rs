@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use perfx_format::event_name::names_of;
-use perfx_format::features::initial_maps;
+use perfx_format::features::{StackTables, initial_maps};
 use perfx_format::header::Features;
 use perfx_format::names::is_listed_memory;
 use perfx_format::read::{Batch, Recording};
@@ -36,6 +36,8 @@ pub struct Facts {
     pub files: MappedFiles,
     /// The parts of DSOs that were mapped.
     pub parts: MappedParts,
+    /// Call stacks that are not in the samples.
+    pub stacks: StackTables,
     /// The events of guests.
     pub guests: Guests,
     /// Empty unless tasks were asked for.
@@ -292,6 +294,7 @@ impl FactsSurvey {
             spaces,
             files,
             parts,
+            stacks: StackTables::new(features, endian),
             guests,
             tasks,
             cgroups,

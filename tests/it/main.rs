@@ -30,6 +30,7 @@ mod forms;
 mod functions;
 mod fuzz_bodies;
 mod growth;
+mod hiperf;
 mod hostile;
 mod house;
 mod html;

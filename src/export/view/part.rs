@@ -211,6 +211,8 @@ impl Reader<'_> {
             return Ok(0);
         };
         losses.cut += u64::from(parts.is_cut);
+        let is_lost = || facts.stacks.chain_of(&parts, sample.endian(), &mut Vec::new()).is_none();
+        losses.torn += u64::from(parts.callchain.is_some() && is_lost());
         let cookie = parts.callchain.and_then(cookie_of);
         let waits_for = cookie.map(|cookie| (parts.pid_tid.map_or(0, |(_, tid)| tid), cookie));
         if layout.sample_type & sample_type::READ == 0 {

@@ -168,6 +168,15 @@ impl<'v> SampleWriter<'v> {
     /// Appends a sample.
     pub(super) fn write(&mut self, out: &mut Vec<u8>, shown: Shown<'_>) -> Result<()> {
         let Shown { record, layouts, layout, parts, .. } = shown;
+        let (mut buffer, mut stored): (Vec<u8>, Sample<'_>);
+        let shown = match self.facts.stacks.is_there() {
+            true => {
+                (buffer, stored) = (Vec::new(), *parts);
+                stored.callchain = self.facts.stacks.chain_of(parts, record.endian(), &mut buffer);
+                Shown { parts: &stored, ..shown }
+            }
+            false => shown,
+        };
         self.last = None;
         let time = moment(record, Some(layout), layouts);
         let at = At { record, layouts, pid: parts.pid_tid.map(|(pid, _)| pid), time };

@@ -1,0 +1,72 @@
+//! The call stacks that hiperf keeps in a feature are shown like call chains in samples.
+
+use std::path::Path;
+
+use perfx_format::{Feature, MappedFile, RecordType, sample_type as st};
+
+use crate::args;
+use crate::maker::{LE, Maker, PLAIN, USER, event};
+use crate::support::{perfx, temp};
+
+/// The table of process 7: index, address and caller of each frame.
+const FRAMES: [(u32, u64, u64); 3] = [(4, 0x10_1000, 0), (9, 0x10_2000, 4), (2, 0x10_3000, 9)];
+
+/// A recording with samples of these stacks: index of the innermost frame and number of frames; 0: bytes of the stack are
+/// missing.
+fn recorded(path: &Path, stacks: &[(u64, u64)]) {
+    let mut maker = Maker::new(path, &[event(PLAIN | st::CALLCHAIN, Vec::new())]);
+    let mut table = [1, 7, 1 << 22, FRAMES.len() as u32].map(u32::to_le_bytes).concat();
+    for (index, address, caller) in FRAMES {
+        table.extend(index.to_le_bytes());
+        table.extend((address | caller << 40).to_le_bytes());
+    }
+    maker.writer.set_feature(Feature::HIPERF_STACK_TABLE, table).unwrap();
+    maker.comm(7, "prog", 0);
+    maker.mmap2(7, 0x10_0000, 0x10_000, MappedFile::BuildId(&[7; 20]), "/bin/prog");
+    for (index, count) in stacks {
+        let end = maker.trailer(RecordType::SAMPLE, 7);
+        let stack = LE.bytes_u64(index | count << 23);
+        let stack = if *count == 0 { &[][..] } else { &stack };
+        let parts = [&LE.bytes_u64(0x10_3000)[..], &end, &[0; 8], stack];
+        maker.writer.write_parts(RecordType::SAMPLE, USER, &parts).unwrap();
+        maker.time += 1;
+    }
+    maker.writer.finish().unwrap();
+}
+
+/// They were dropped with exit code 0.
+#[test]
+fn stacks_in_the_table_of_hiperf_are_call_chains() {
+    let folder = temp();
+    let data = folder.path().join("in.data");
+    recorded(&data, &[(2, 3), (2, 3), (4, 1)]);
+    let folded = perfx(args!["export", "folded", "--no-files", "--addrs", data, "-o", "-"]);
+    assert_eq!(folded.code, Some(0), "{}", folded.stderr);
+    let expected = "prog;[prog <1000>] 1000\nprog;[prog <1000>];[prog <2000>];[prog <3000>] 2000\n";
+    assert_eq!(folded.text(), expected);
+    let view = perfx(args!["view", "--no-files", "-F", "ip", data]);
+    assert_eq!(view.code, Some(0), "{}", view.stderr);
+    let addresses: Vec<String> = view.text().split_whitespace().map(str::to_owned).collect();
+    assert_eq!(addresses, ["103000", "102000", "101000", "103000", "102000", "101000", "101000"]);
+    let json = perfx(args!["view", "--json", "--no-files", "-F", "ip", data]).text();
+    assert_eq!(json.matches("102000").count(), 2, "{json}");
+}
+
+#[test]
+fn a_stack_that_the_table_of_hiperf_lacks_is_a_loss() {
+    let folder = temp();
+    let data = folder.path().join("in.data");
+    // Without a caller in the table, of another index, and a sample without a stack.
+    recorded(&data, &[(2, 3), (3, 3), (0, 0)]);
+    for line in [
+        args!["export", "folded", "--no-files", data, "-o", "-"].to_vec(),
+        args!["export", "pprof", "--no-files", data, "-f", "-o", folder.path().join("out")].to_vec(),
+        args!["list", "stacks", "--no-files", data].to_vec(),
+        args!["view", "--no-files", data].to_vec(),
+        args!["view", "--json", "--no-files", data].to_vec(),
+    ] {
+        let ran = perfx(line.clone());
+        let lost = "lost: 1 call chain is cut off or lacks frames in the recording";
+        assert!(ran.code == Some(3) && ran.stderr.contains(lost), "{line:?}: {}", ran.stderr);
+    }
+}
