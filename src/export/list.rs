@@ -22,7 +22,7 @@ use serde::Serialize;
 
 use crate::batches::each_batch;
 use crate::counters::{Counters, event_of, wanted_events};
-use crate::losses::say_cut_off;
+use crate::losses::{Losses, say_cut_off};
 use crate::stacks::Weight;
 
 /// What is listed.
@@ -260,7 +260,7 @@ impl Listing {
 }
 
 impl What {
-    /// `None` if the sample is too short to have it.
+    /// `None` if the sample is too short to have it, or it is behind registers of an unknown ABI.
     fn key(
         self,
         sample: &Record<'_>,
@@ -377,7 +377,9 @@ pub fn list(
                 continue;
             }
             let Some(key) = what.key(&sample, (event, layout), &batch.layouts, &facts, &tasks) else {
-                counters.losses.short += 1;
+                let is_cut = Sample::parse_known(&sample, layout).is_ok_and(|sample| sample.is_cut);
+                let Losses { cut, short, .. } = &mut counters.losses;
+                *(if is_cut { cut } else { short }) += 1;
                 continue;
             };
             let key = |event| if what == What::Events { Key::Event(event) } else { key };

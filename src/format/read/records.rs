@@ -132,7 +132,7 @@ impl<'a> ReadRecord<'a> {
     ///
     /// # Errors
     ///
-    /// The sample is shorter than its event's attr says.
+    /// The sample is shorter than its event's attr says, or has registers of an unknown ABI.
     pub fn sample(&self) -> Result<Option<Sample<'a>>> {
         let layout = self.layout().filter(|_| self.record.kind() == RecordType::SAMPLE);
         let sample = layout.map(|layout| Sample::parse(&self.record, layout)).transpose();
