@@ -1,6 +1,6 @@
 //! Defines the argument groups that commands share (threads, output format), and usage errors.
 
-use std::io::{self, Write as _};
+use std::io::Write as _;
 
 use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
@@ -10,6 +10,7 @@ use perfx_look::json::push_json;
 use perfx_pipeline::did_you_mean;
 use serde::Serialize;
 
+use crate::io::streams::stdout;
 use crate::term::report::VerbosityArgs;
 
 /// The number of threads.
@@ -83,7 +84,7 @@ impl FormatArgs {
             Format::Json => json_document(&document())?,
             Format::Ndjson => json_line(&document())?,
         };
-        io::stdout().lock().write_all(shown.as_bytes()).context("standard output")
+        stdout().write_all(shown.as_bytes()).context("standard output")
     }
 }
 

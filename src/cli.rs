@@ -23,7 +23,8 @@ use crate::commands::{
     unpack, view, watch,
 };
 use crate::first_page::first_page;
-use crate::io::signals;
+use crate::io::streams::Streams;
+use crate::io::{signals, streams};
 use crate::term::report::{ColorWhen, HEADING, LITERAL, STYLES, VerbosityArgs, tell_failure};
 
 /// The exit codes at the end of `--help`, unless a command has its own.
@@ -169,6 +170,12 @@ impl Program {
         ExitCode::from(self.run(std::env::args_os()))
     }
 
+    /// Runs a command line, whose first argument is the name of the program, in this process; returns the exit code. It
+    /// reads the environment and the current directory of the process, and a pipe that nobody reads ends the process.
+    pub fn run_with(&self, args: impl IntoIterator<Item = OsString>, streams: Streams) -> u8 {
+        streams::with(streams, || self.run(args))
+    }
+
     /// The complete command line, from which help, manual pages and completion are generated.
     pub fn command_line(&self) -> clap::Command {
         let command = self.command_line_of(|_| true);
@@ -276,7 +283,8 @@ impl Program {
         if let Some((written, code)) = first_page(&args) {
             return after_text(written, code);
         }
-        if !has_random_numbers() {
+        // In the process of a caller, what happens at a panic is not ours to change.
+        if !streams::are_given() && !has_random_numbers() {
             return fail(&anyhow!(
                 "the system has no random numbers: neither getrandom(2) nor /dev/urandom works"
             ));
@@ -286,7 +294,7 @@ impl Program {
             Ok(parsed) => parsed,
             Err(error) => {
                 // Help and version arrive as errors, too.
-                return after_text(error.print(), error.exit_code().try_into().unwrap_or(2));
+                return after_text(print(&error), error.exit_code().try_into().unwrap_or(2));
             }
         };
         color.apply();
@@ -477,7 +485,7 @@ fn as_perf_inject(mut args: Vec<OsString>) -> Result<Vec<OsString>> {
 /// The exit code after text for standard output, of which the last line may not be written yet, or after a wrong command
 /// line, which is 2 whether its message can be written or not. A closed pipe is not a failure.
 fn after_text(written: io::Result<()>, code: u8) -> u8 {
-    match written.and_then(|()| io::stdout().flush()) {
+    match written.and_then(|()| streams::stdout().flush()) {
         Err(error) if code != 2 && error.kind() != io::ErrorKind::BrokenPipe => {
             fail(&anyhow::Error::new(error).context("standard output"))
         }
@@ -492,6 +500,19 @@ fn has_random_numbers() -> bool {
     let made = panic::catch_unwind(RandomState::new);
     panic::set_hook(hook);
     made.is_ok()
+}
+
+/// Prints a help or what is wrong in the command line.
+fn print(error: &clap::Error) -> io::Result<()> {
+    if !streams::are_given() {
+        return error.print();
+    }
+    let text = error.render().to_string();
+    if error.use_stderr() {
+        streams::stderr().write_all(text.as_bytes())
+    } else {
+        streams::stdout().write_all(text.as_bytes())
+    }
 }
 
 /// Says why the command failed; returns its exit code.

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::io::{self, Write};
 
+use crate::io::streams::{coloured_stdout, stderr};
 use crate::term::report::{HEADING, LITERAL};
 
 /// Commands to begin with. A test runs each of them.
@@ -25,8 +26,8 @@ const MORE: [(&str, &str); 4] = [
 /// Prints the page if the command line asks for it, and returns the exit code.
 pub(crate) fn first_page(args: &[OsString]) -> Option<(io::Result<()>, u8)> {
     match args {
-        [] | [_] => Some((write(&mut anstream::stderr()), 2)),
-        [_, flag] if flag == "-h" => Some((write(&mut anstream::stdout()), 0)),
+        [] | [_] => Some((write(&mut stderr()), 2)),
+        [_, flag] if flag == "-h" => Some((write(&mut coloured_stdout()), 0)),
         _ => None,
     }
 }

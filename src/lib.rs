@@ -12,6 +12,7 @@ use perfx_look::json::schema;
 
 pub use cli::Program;
 pub use first_page::FIRST_COMMANDS;
+pub use io::streams::Streams;
 
 /// The JSON schemas of what perfx prints, by name. The files in `schemas/` are these.
 pub fn schemas() -> Vec<(&'static str, serde_json::Value)> {

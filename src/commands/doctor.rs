@@ -3,7 +3,7 @@
 mod code;
 
 use std::borrow::Cow;
-use std::io::{self, Write as _};
+use std::io::Write as _;
 use std::sync::Arc;
 
 use anyhow::Result;
@@ -25,6 +25,7 @@ use serde::{Serialize, Serializer};
 use self::code::{MissingCode, missing};
 use crate::args::{Format, FormatArgs, ThreadArgs, json_document, json_line};
 use crate::io::source::{InputsArgs, Source};
+use crate::io::streams::stderr;
 use crate::io::target::stdout;
 use crate::term::progress::Bar;
 use crate::term::report::message;
@@ -255,7 +256,7 @@ impl Doctor {
             match read(&source) {
                 Ok(found) => say(found)?,
                 Err(error) => {
-                    writeln!(io::stderr(), "perfx: {}", printable(&message(&error)))?;
+                    writeln!(stderr(), "perfx: {}", printable(&message(&error)))?;
                     failed = true;
                 }
             }
@@ -314,7 +315,7 @@ impl Doctor {
                 let code = code.or_else(|error| {
                     let (name, error) = (source.to_string(), message(&error));
                     let what = format!("{name}: the code that its traces need is not searched for: {error}");
-                    writeln!(io::stderr(), "perfx: {}", printable(&what)).map(|()| Vec::new())
+                    writeln!(stderr(), "perfx: {}", printable(&what)).map(|()| Vec::new())
                 })?;
                 Ok((diagnosis, code))
             }

@@ -4,7 +4,7 @@
 mod packets;
 
 use std::borrow::Cow;
-use std::io::{self, BufWriter, IsTerminal as _, Write};
+use std::io::{self, BufWriter, Write};
 use std::sync::Mutex;
 
 use anyhow::Result;
@@ -26,6 +26,7 @@ use serde::Serialize;
 use self::packets::{PacketEntry, Packets};
 use crate::args::{Format, ReadArgs, record_kind};
 use crate::io::source::{InputArgs, Source};
+use crate::io::streams;
 use crate::io::target::stdout;
 use crate::term::report::{heading, message};
 
@@ -282,7 +283,7 @@ impl Dump {
             recording = recording.live();
         }
         // Records scrolling on a terminal already show progress.
-        let bar = (!io::stdout().is_terminal()).then(|| self.read.verbosity.progress(&recording));
+        let bar = (!streams::stdout().is_terminal()).then(|| self.read.verbosity.progress(&recording));
         let format = self.read.format.format();
         let mut out = Shown::new(BufWriter::with_capacity(1 << 16, stdout()), format);
         let mut report = Report::default();

@@ -1,6 +1,6 @@
 //! `perfx view` shows samples in the order of their times, as `perf script` does.
 
-use std::io::{self, BufWriter, Write as _};
+use std::io::{BufWriter, Write as _};
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
@@ -13,7 +13,7 @@ use perfx_pipeline::{Report, did_you_mean};
 use super::export::input::{StackArgs, Traced, again, lists_trace, say_no_samples, with_chains};
 use crate::args::{Usage, usage};
 use crate::io::source::{InputArgs, Source};
-use crate::io::target::Named;
+use crate::io::target::stdout;
 
 /// Show the samples of a recording one after the other, as perf script does
 ///
@@ -150,9 +150,7 @@ impl View {
                 Traced { recording, decoded: None, job: None, losses: Vec::new() }
             }
         };
-        // Not locked, because another thread prints.
-        let mut out =
-            BufWriter::with_capacity(1 << 16, Named::new("standard output".to_owned(), io::stdout()));
+        let mut out = BufWriter::with_capacity(1 << 16, stdout());
         let recordings = (recording, decoded);
         let viewed = view(recordings, &ids, &filter, &options, threads, &mut report, &mut out)?;
         // Otherwise nothing wants what follows, so it is not decoded.

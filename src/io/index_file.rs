@@ -12,6 +12,8 @@ use perfx_format::read::{Index, Recording};
 use perfx_look::render::printable;
 use rustix::process::geteuid;
 
+use crate::io::streams::stderr;
+
 /// The path of a recording's index.
 pub(crate) fn index_path(recording: &Path) -> PathBuf {
     let mut path = OsString::from(recording.components().as_path());
@@ -34,7 +36,7 @@ pub(crate) fn use_index(recording: &mut Recording, path: &Path) {
                 clippy::let_underscore_must_use,
                 reason = "without standard error, nobody reads the warning"
             )]
-            let _ = writeln!(anstream::stderr(), "perfx: {}", printable(&what));
+            let _ = writeln!(stderr(), "perfx: {}", printable(&what));
         }
     }
 }

@@ -8,4 +8,5 @@ pub(crate) mod output;
 pub(crate) mod signals;
 pub(crate) mod source;
 pub(crate) mod sparse;
+pub(crate) mod streams;
 pub(crate) mod target;

@@ -1,7 +1,7 @@
 //! Where an exported file goes: standard output, a device, or a file that appears when it is complete.
 
 use std::fs::{self, OpenOptions};
-use std::io::{self, BufWriter, IsTerminal as _, Write};
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -11,6 +11,7 @@ use crate::args::Usage;
 use crate::io::commit::{Existing, NewFile, OutputPath, folder, is_empty, plain};
 use crate::io::signals::Unfinished;
 use crate::io::source::{Source, identity};
+use crate::io::streams::stdout;
 use crate::io::target::{Named, Target};
 use crate::term::escape::Escaping;
 
@@ -41,7 +42,7 @@ impl OutputArgs {
     /// Checks the output before any input is read. Only text goes to a terminal.
     pub(crate) fn open(&self, sources: &[Source], is_text: bool) -> Result<Output> {
         let Some(path) = self.output.as_deref().filter(|path| *path != Path::new("-")) else {
-            if !is_text && io::stdout().is_terminal() {
+            if !is_text && stdout().is_terminal() {
                 bail!(Usage("refusing to write binary data to a terminal: give -o FILE or a pipe".into()));
             }
             return Ok(Output::Stdout);
@@ -79,10 +80,10 @@ impl Output {
             Ok(out.flush()?)
         };
         match self {
-            Output::Stdout if io::stdout().is_terminal() => {
-                write("standard output".to_owned(), &mut Escaping::new(io::stdout().lock()))
+            Output::Stdout if stdout().is_terminal() => {
+                write("standard output".to_owned(), &mut Escaping::new(stdout()))
             }
-            Output::Stdout => write("standard output".to_owned(), &mut io::stdout().lock()),
+            Output::Stdout => write("standard output".to_owned(), &mut stdout()),
             Output::Device(path) => {
                 let name = path.display().to_string();
                 let mut file = OpenOptions::new().write(true).open(&path).context(name.clone())?;

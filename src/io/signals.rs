@@ -134,11 +134,14 @@ impl<T> Drop for Unfinished<T> {
 /// Turns a file that exceeds its size limit (ulimit -f) into an error of write(2), like a full disk, instead
 /// of a silent death.
 pub(crate) fn survive_file_size_limit() {
+    static ONCE: Once = Once::new();
     #[expect(
         clippy::let_underscore_must_use,
         reason = "without the handler, the process is killed as any other"
     )]
-    let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
+    ONCE.call_once(|| {
+        let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
+    });
 }
 
 /// The next SIGINT is ignored.

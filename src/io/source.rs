@@ -5,7 +5,6 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read as _};
-use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
@@ -19,6 +18,7 @@ use perfx_pipeline::{count, counted};
 
 use crate::args::Usage;
 use crate::io::index_file::use_index;
+use crate::io::streams;
 use crate::term::report::tell_failure;
 
 /// Which recording to read.
@@ -237,7 +237,7 @@ impl Source {
     fn metadata(&self) -> Option<Metadata> {
         match self {
             Source::Path(path) => fs::metadata(path).ok(),
-            Source::Stdin => File::from(io::stdin().as_fd().try_clone_to_owned().ok()?).metadata().ok(),
+            Source::Stdin => File::from(streams::stdin().ok()?).metadata().ok(),
         }
     }
 
@@ -276,8 +276,7 @@ impl Source {
             }
             Source::Path(path) => Recording::open(path)?,
             Source::Stdin => {
-                let stdin =
-                    io::stdin().as_fd().try_clone_to_owned().context("standard input can't be used")?;
+                let stdin = streams::stdin().context("standard input can't be used")?;
                 // If it is a pipe, it need not run empty while we work on what came.
                 #[cfg(target_os = "linux")]
                 #[expect(clippy::let_underscore_must_use, reason = "a small pipe works, too")]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::fs::{self, File};
-use std::io::{self, IsTerminal};
+use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -23,6 +23,7 @@ use crate::io::index_file::index_path;
 use crate::io::make_index::make_index;
 use crate::io::signals::undisturbed;
 use crate::io::source::{InputArgs, InputsArgs, Source, Version, each_input, identity, temp_files};
+use crate::io::streams::{self, Stdout};
 use crate::term::report::{VerbosityArgs, message};
 use crate::term::units::size;
 
@@ -163,7 +164,7 @@ impl WriteArgs {
         match &self.output {
             Some(path) if path != Path::new("-") => Ok((self.named(path, source)?, None)),
             given => {
-                if !io::stdout().is_terminal() {
+                if !streams::stdout().is_terminal() {
                     refuse_same(source, &Target::Stdout)?;
                     return Ok((Target::Stdout, None));
                 }
@@ -338,8 +339,10 @@ impl WriteArgs {
                 self.stream(job, &mut file)
             }
             (_, None) => {
-                let stdout =
-                    io::stdout().as_fd().try_clone_to_owned().context("standard output can't be used")?;
+                let stdout = streams::stdout()
+                    .as_fd()
+                    .try_clone_to_owned()
+                    .context("standard output can't be used")?;
                 self.stream(job, &mut File::from(stdout))
             }
         };
@@ -460,8 +463,8 @@ pub(crate) struct Named<W> {
 }
 
 /// Standard output, for text.
-pub(crate) fn stdout() -> Named<io::StdoutLock<'static>> {
-    Named::new(Target::Stdout.to_string(), io::stdout().lock())
+pub(crate) fn stdout() -> Named<Stdout> {
+    Named::new(Target::Stdout.to_string(), streams::stdout())
 }
 
 impl<W> Named<W> {
@@ -555,7 +558,7 @@ pub(crate) fn refuse_dangling(path: &Path, error: &io::Error) -> Result<()> {
 fn refuse_same(source: &Source, target: &Target) -> Result<()> {
     let input = match source {
         Source::Path(path) => fs::metadata(path).with_context(|| path.display().to_string())?,
-        Source::Stdin => File::from(io::stdin().as_fd().try_clone_to_owned()?).metadata()?,
+        Source::Stdin => File::from(streams::stdin()?).metadata()?,
     };
     let inside = match source {
         Source::Path(path) if input.is_dir() => fs::metadata(path.join("data")).ok(),
@@ -563,7 +566,7 @@ fn refuse_same(source: &Source, target: &Target) -> Result<()> {
     };
     let name = target;
     let output = match target {
-        Target::Stdout => File::from(io::stdout().as_fd().try_clone_to_owned()?).metadata().ok(),
+        Target::Stdout => File::from(streams::stdout().as_fd().try_clone_to_owned()?).metadata().ok(),
         Target::Device(path) | Target::Path { at: path, .. } => fs::metadata(path).ok(),
     };
     // A terminal or /dev/null may be both.

@@ -1,6 +1,6 @@
 //! Prints reports and errors on standard error, as much as was requested, coloured on a terminal.
 
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, Write as _};
 
 use anstream::AutoStream;
 use clap::builder::styling::{AnsiColor, Style, Styles};
@@ -9,6 +9,7 @@ use perfx_format::read::Recording;
 use perfx_look::render::printable;
 use perfx_pipeline::{LISTED, Level, Report};
 
+use crate::io::streams::{are_given, stderr, stderr_is_terminal};
 use crate::term::progress::Bar;
 
 pub(crate) const HEADING: Style = AnsiColor::Green.on_default().bold();
@@ -43,6 +44,7 @@ impl ColorWhen {
 /// A heading of a text on standard output.
 pub(crate) fn heading(text: &str) -> String {
     match AutoStream::choice(&io::stdout()) {
+        _ if are_given() => text.to_owned(),
         anstream::ColorChoice::Never => text.to_owned(),
         _ => format!("{HEADING}{text}{HEADING:#}"),
     }
@@ -76,7 +78,7 @@ impl VerbosityArgs {
 
     /// True if the user sees a display of what is going on.
     pub(crate) fn shows_progress(self) -> bool {
-        !self.quiet && !self.no_progress && io::stderr().is_terminal()
+        !self.quiet && !self.no_progress && stderr_is_terminal()
     }
 
     /// Prints a report's lines and returns the exit code for them.
@@ -100,7 +102,7 @@ impl VerbosityArgs {
             clippy::let_underscore_must_use,
             reason = "if standard error is closed, the message is lost"
         )]
-        let _ = anstream::stderr().write_all(text.as_bytes());
+        let _ = stderr().write_all(text.as_bytes());
         if report.lines.iter().any(|(level, _)| *level <= Level::Warning) { 3 } else { 0 }
     }
 }
@@ -123,7 +125,7 @@ pub(crate) fn tell_failure(error: &anyhow::Error) {
     let what = printable(&message(error));
     let way_out = if what.contains("perfx recover") { "" } else { way_out(error) };
     #[expect(clippy::let_underscore_must_use, reason = "if standard error is closed, the message is lost")]
-    let _ = writeln!(anstream::stderr(), "{BAD}perfx:{BAD:#} {what}{way_out}");
+    let _ = writeln!(stderr(), "{BAD}perfx:{BAD:#} {what}{way_out}");
 }
 
 /// The hint for a recording that ends too early or is damaged; errors of `recover` itself have none.

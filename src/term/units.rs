@@ -1,8 +1,8 @@
 //! Formats numbers and tables for people; the JSON output has the exact numbers.
 
-use std::io::{IsTerminal as _, stdout};
-
 use rustix::termios::tcgetwinsize;
+
+use crate::io::streams::stdout;
 
 /// `1.5 MB`: powers of 1000, one decimal; below 1000 exact bytes.
 pub(crate) fn size(bytes: u64) -> String {

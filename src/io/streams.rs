@@ -1,0 +1,136 @@
+//! The standard streams of a run: those of the process or, for a run in the process of another program, those that it
+//! gives.
+
+use std::cell::RefCell;
+use std::io::{self, IsTerminal as _, LineWriter, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use anstream::StripStream;
+
+/// The standard streams of a run in the caller's process.
+#[derive(Debug)]
+pub struct Streams {
+    /// What it reads if an input is `-`.
+    pub stdin: OwnedFd,
+    /// Results, without colours.
+    pub stdout: OwnedFd,
+    /// Reports and errors, without colours.
+    pub stderr: OwnedFd,
+}
+
+thread_local! {
+    static GIVEN: RefCell<Option<Arc<Streams>>> = const { RefCell::new(None) };
+}
+
+/// Runs with these streams. Only this thread opens the streams of a run.
+pub(crate) fn with<R>(streams: Streams, run: impl FnOnce() -> R) -> R {
+    GIVEN.set(Some(Arc::new(streams)));
+    let done = run();
+    GIVEN.set(None);
+    done
+}
+
+fn given() -> Option<Arc<Streams>> {
+    GIVEN.with_borrow(Clone::clone)
+}
+
+/// True if the streams are not those of the process.
+pub(crate) fn are_given() -> bool {
+    given().is_some()
+}
+
+/// Standard input.
+pub(crate) fn stdin() -> io::Result<OwnedFd> {
+    match given() {
+        Some(given) => given.stdin.try_clone(),
+        None => io::stdin().as_fd().try_clone_to_owned(),
+    }
+}
+
+/// A stream that was given.
+#[derive(Debug)]
+pub(crate) struct Given {
+    streams: Arc<Streams>,
+    stream: fn(&Streams) -> &OwnedFd,
+}
+
+impl Write for Given {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(rustix::io::write((self.stream)(&self.streams), bytes)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Standard output.
+#[derive(Debug)]
+pub(crate) enum Stdout {
+    OfProcess(io::Stdout),
+    Given(LineWriter<Given>),
+}
+
+/// Standard output.
+pub(crate) fn stdout() -> Stdout {
+    match given() {
+        Some(streams) => Stdout::Given(LineWriter::new(Given { streams, stream: |streams| &streams.stdout })),
+        None => Stdout::OfProcess(io::stdout()),
+    }
+}
+
+impl Stdout {
+    pub(crate) fn is_terminal(&self) -> bool {
+        self.as_fd().is_terminal()
+    }
+}
+
+impl AsFd for Stdout {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Stdout::OfProcess(stdout) => stdout.as_fd(),
+            Stdout::Given(given) => given.get_ref().streams.stdout.as_fd(),
+        }
+    }
+}
+
+impl Write for Stdout {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Stdout::OfProcess(stdout) => stdout.write(bytes),
+            Stdout::Given(given) => given.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Stdout::OfProcess(stdout) => stdout.flush(),
+            Stdout::Given(given) => given.flush(),
+        }
+    }
+}
+
+/// Standard output for text with colours, which only a terminal gets.
+pub(crate) fn coloured_stdout() -> Box<dyn Write> {
+    match given() {
+        Some(_) => Box::new(StripStream::new(Box::new(stdout()) as Box<dyn Write>)),
+        None => Box::new(anstream::stdout()),
+    }
+}
+
+/// Standard error for text with colours, which only a terminal gets.
+pub(crate) fn stderr() -> Box<dyn Write> {
+    match given() {
+        Some(streams) => {
+            let given = Given { streams, stream: |streams| &streams.stderr };
+            Box::new(StripStream::new(Box::new(given) as Box<dyn Write>))
+        }
+        None => Box::new(anstream::stderr()),
+    }
+}
+
+/// True if somebody watches standard error.
+pub(crate) fn stderr_is_terminal() -> bool {
+    given().map_or_else(|| io::stderr().is_terminal(), |given| given.stderr.is_terminal())
+}
