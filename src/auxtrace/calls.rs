@@ -63,13 +63,15 @@ pub struct Calls {
     returns: HashMap<u64, u32, RandomState>,
     /// How many calls were left when one had returned to an address.
     depths: HashMap<u64, usize, RandomState>,
+    /// For jumps, by where they end and lead to, whether they lead into the middle of another function, as far as known.
+    jumps: HashMap<(u64, u64), Option<bool>, RandomState>,
 }
 
 /// The most calls that are kept; the oldest are dropped. No chain has more than 1,024.
 const MOST: usize = 1 << 16;
 
-/// The most addresses of which the depth is kept.
-const MOST_DEPTHS: usize = 1 << 16;
+/// The most addresses of which the depth is kept, and the most jumps.
+const MOST_PLACES: usize = 1 << 16;
 
 /// A function is searched for among so many of the newest calls.
 const SEARCHED: usize = 256;
@@ -109,24 +111,29 @@ impl Calls {
             Change::Return(behind) => match self.count_to(to) {
                 Some(count) => {
                     self.truncate(count);
-                    if self.depths.len() == MOST_DEPTHS {
+                    if self.depths.len() == MOST_PLACES {
                         self.depths.clear();
                     }
                     self.depths.insert(to, count);
                 }
-                None => self.land(to, behind, function),
+                None => {
+                    let newest = self.calls.back().map_or(0, |call| behind.wrapping_sub(call.to));
+                    let is_own = (1..=RETPOLINE).contains(&newest);
+                    let count = self.count_to_caller(to, &function);
+                    let count = count.or_else(|| is_own.then(|| self.calls.len() - 1));
+                    count.into_iter().for_each(|count| self.truncate(count));
+                }
             },
             Change::Jump(behind) => {
-                let (behind_call, depth) = (self.count_to(to), self.depths.get(&to).copied());
-                if behind_call.or(depth).is_none() {
-                    return;
-                }
-                // A label of the function that jumps can also be where one of its calls returns to.
-                let [from, to] = [behind.wrapping_sub(1), to].map(function);
-                let count = match from.zip(to) {
-                    Some((from, to)) if from.id == to.id => return,
-                    Some(_) => behind_call.or(depth),
-                    None => depth,
+                let depth = |calls: &Calls| calls.depths.get(&to).copied();
+                let count = match self.leaves(behind, to, &function) {
+                    // A label of the function can also be where one of its calls returns to.
+                    Some(false) => None,
+                    Some(true) => {
+                        let known = self.count_to(to).or_else(|| depth(self));
+                        known.or_else(|| self.count_to_caller(to, &function))
+                    }
+                    None => depth(self),
                 };
                 count.into_iter().for_each(|count| self.truncate(count));
             }
@@ -142,20 +149,33 @@ impl Calls {
         self.calls.iter().rposition(|call| call.to == to)
     }
 
-    /// A return in front of `behind` goes to where nothing was called from. In the middle of a function that has called, this
-    /// ends what it called. Else it changes nothing.
-    fn land(&mut self, to: u64, behind: u64, function: impl Fn(u64) -> Option<Function>) {
-        let here = function(to).filter(|here| here.start != to);
-        let own = here.and_then(|here| {
-            let is_own = |call: &mut Call| {
-                let caller = call.caller.get_or_insert_with(|| Some(function(call.to.wrapping_sub(1))?.id));
-                *caller == Some(here.id)
-            };
-            self.calls.iter_mut().rev().take(SEARCHED).position(is_own)
-        });
-        let newest = self.calls.back().map_or(0, |call| behind.wrapping_sub(call.to));
-        let own = own.or(((1..=RETPOLINE).contains(&newest)).then_some(0));
-        own.into_iter().for_each(|above| self.truncate(self.calls.len() - 1 - above));
+    /// Whether the jump in front of `behind` leads into the middle of another function; `None` if that is not known.
+    fn leaves(&mut self, behind: u64, to: u64, function: impl Fn(u64) -> Option<Function>) -> Option<bool> {
+        if let Some(known) = self.jumps.get(&(behind, to)) {
+            return *known;
+        }
+        let here = function(to);
+        let leaves = match here {
+            Some(here) if here.start == to => Some(false),
+            _ => function(behind.wrapping_sub(1)).zip(here).map(|(from, here)| from.id != here.id),
+        };
+        if self.jumps.len() == MOST_PLACES {
+            self.jumps.clear();
+        }
+        self.jumps.insert((behind, to), leaves);
+        leaves
+    }
+
+    /// How many calls are older than the newest one that was made by the function around `to`, which goes on there: it has a
+    /// handler of an exception. The last call is that of the unwinder, with whose frame nothing goes on.
+    fn count_to_caller(&mut self, to: u64, function: impl Fn(u64) -> Option<Function>) -> Option<usize> {
+        let here = function(to).filter(|here| here.start != to)?;
+        let is_own = |call: &mut Call| {
+            let caller = call.caller.get_or_insert_with(|| Some(function(call.to.wrapping_sub(1))?.id));
+            *caller == Some(here.id)
+        };
+        let above = self.calls.iter_mut().rev().skip(1).take(SEARCHED).position(is_own)?;
+        Some(self.calls.len() - 2 - above)
     }
 
     /// How many calls have not returned.
@@ -267,7 +287,9 @@ mod tests {
         // To the newest one of the functions at 110, whose handler is at 190, and then to the next.
         let thrown = [&called[..], &[(195, Change::Return(139))]].concat();
         assert_eq!(calls(&thrown), [115, 103, 5]);
-        assert_eq!(calls(&[&thrown[..], &[(195, Change::Return(139))]].concat()), [103, 5]);
+        let resumed = [(130, Change::Call(199)), (195, Change::Return(139))];
+        assert_eq!(calls(&[&thrown[..], &resumed].concat()), [103, 5]);
+        assert_eq!(calls(&[&called[..], &[(195, Change::Jump(139))]].concat()), [115, 103, 5]);
         // The beginning of a function, and one that has not called.
         assert_eq!(calls(&[&called[..], &[(110, Change::Return(239))]].concat()), [125, 116, 115, 103, 5]);
         assert_eq!(calls(&[&called[..], &[(145, Change::Return(239))]].concat()), [125, 116, 115, 103, 5]);

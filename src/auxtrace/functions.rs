@@ -1,12 +1,8 @@
-//! The functions that user code belongs to, by the symbols of its files.
+//! Finds the functions that code belongs to, by the symbols of its files.
 
 use std::collections::HashMap;
 
-use perfx_format::record::cpumode::KERNEL_START;
-use perfx_trace::Space;
 use symbols::{ElfFile, Symbol, Symbols};
-
-use crate::image::Code;
 
 /// The function at an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,13 +23,20 @@ pub(crate) struct Functions {
 }
 
 impl Functions {
-    fn new(mut file: ElfFile) -> Functions {
+    pub(crate) fn new(mut file: ElfFile) -> Functions {
         let symbols = std::mem::take(&mut file.symbols);
         let starts: HashMap<&[u8], u64> =
             symbols.iter().map(|symbol| (&*symbol.name, symbol.start)).collect();
         let home = |symbol: &Symbol| Some((symbol.start, *starts.get(name_of_whole(&symbol.name)?)?));
         let homes = symbols.iter().filter_map(home).collect();
         Functions { file, symbols: Symbols::new(symbols), homes }
+    }
+
+    /// At an offset of the file, how far the part of a function that is there reaches back, and where the function begins.
+    pub(crate) fn find(&self, offset: u64) -> Option<(u64, u64)> {
+        let address = self.file.address_of(offset)?;
+        let start = self.symbols.find(address)?.start;
+        Some((address - start, *self.homes.get(&start).unwrap_or(&start)))
     }
 }
 
@@ -43,23 +46,6 @@ fn name_of_whole(name: &[u8]) -> Option<&[u8]> {
     let at = name.windows(COLD.len()).rposition(|part| part == COLD)?;
     let is_end = name[at + COLD.len()..].iter().all(|byte| *byte == b'.' || byte.is_ascii_digit());
     is_end.then(|| &name[..at])
-}
-
-impl Code {
-    /// The function at an address of user code; `None` if its file has no symbol there.
-    pub fn function(&self, space: Option<Space>, ip: u64, ticks: u64) -> Option<Function> {
-        let hit = self.hit(space, ip, ticks).0.filter(|_| ip < KERNEL_START)?;
-        let functions = self.functions.get(hit.dso as usize)?.get_or_init(|| {
-            let path = self.file(hit.dso)?.path.as_ref()?;
-            Some(Functions::new(ElfFile::read(path).ok()?))
-        });
-        let Functions { file, symbols, homes } = functions.as_ref()?;
-        let shift = self.mappings.places.get(hit.mapping as usize)?.shift;
-        let address = file.address_of(ip.wrapping_add(shift))?;
-        let start = symbols.find(address)?.start;
-        let id = (hit.dso, *homes.get(&start).unwrap_or(&start));
-        Some(Function { start: ip - (address - start), id })
-    }
 }
 
 #[cfg(test)]

@@ -13,10 +13,10 @@ use perfx_format::record::cpumode::KERNEL_START;
 use perfx_model::address_space::{Dso, Hit, KERNEL, Machine, Space as MappedSpace};
 use perfx_resolve::is_kernel_name;
 use perfx_trace::{Image, Mapping, Space};
-use symbols::{Content, Sources};
+use symbols::{Content, ElfFile, Sources};
 
 use crate::clock::Clock;
-use crate::functions::Functions;
+use crate::functions::{Function, Functions};
 use crate::kernel::{KernelText, Segment};
 use crate::mappings::{Mappings, Place};
 use crate::pokes::Sites;
@@ -58,7 +58,7 @@ pub struct Code {
     /// For each DSO, its file, from the first use on.
     files: Vec<OnceLock<Option<CodeFile>>>,
     /// The same for its functions.
-    pub(crate) functions: Vec<OnceLock<Option<Functions>>>,
+    functions: Vec<OnceLock<Option<Functions>>>,
     /// What names a piece of code to the decoder: its file, and its addresses with their offsets.
     ids: Mutex<HashMap<(u32, Place), u64>>,
     /// The memory of the kernel, if the recording has a copy or it is still running.
@@ -71,7 +71,7 @@ pub struct Code {
 /// The bytes of a file.
 #[derive(Debug)]
 pub(crate) struct CodeFile {
-    pub(crate) path: Option<PathBuf>,
+    path: Option<PathBuf>,
     id: Option<BuildId>,
     content: FileContent,
 }
@@ -184,6 +184,18 @@ impl Code {
         Some(&dso.name)
     }
 
+    /// The function at an address of user code; `None` if its file has no symbol there.
+    pub fn function(&self, space: Option<Space>, ip: u64, ticks: u64) -> Option<Function> {
+        let hit = self.hit(space, ip, ticks).0.filter(|_| ip < KERNEL_START)?;
+        let functions = self.functions.get(hit.dso as usize)?.get_or_init(|| {
+            let path = self.file(hit.dso)?.path.as_ref()?;
+            Some(Functions::new(ElfFile::read(path).ok()?))
+        });
+        let shift = self.mappings.places.get(hit.mapping as usize)?.shift;
+        let (distance, begin) = functions.as_ref()?.find(ip.wrapping_add(shift))?;
+        Some(Function { start: ip.wrapping_sub(distance), id: (hit.dso, begin) })
+    }
+
     /// The number of the DSO at an address, whether its code is found, and from which time on this may change.
     pub(crate) fn state(&self, space: Option<Space>, ip: u64, ticks: u64) -> (Option<u32>, bool, u64) {
         let (hit, times) = self.hit(space, ip, ticks);
@@ -202,7 +214,7 @@ impl Code {
         if times.end == u64::MAX { u64::MAX } else { self.clock.ticks(times.end) }
     }
 
-    pub(crate) fn hit(&self, space: Option<Space>, ip: u64, ticks: u64) -> (Option<Hit>, Range<u64>) {
+    fn hit(&self, space: Option<Space>, ip: u64, ticks: u64) -> (Option<Hit>, Range<u64>) {
         let Some(space) = self.space(space, ip) else { return (None, 0..u64::MAX) };
         self.mappings.spaces.find(space, ip, self.clock.moment(ticks))
     }
@@ -237,7 +249,7 @@ impl Code {
         })
     }
 
-    pub(crate) fn file(&self, dso: u32) -> Option<&CodeFile> {
+    fn file(&self, dso: u32) -> Option<&CodeFile> {
         let file = self.files.get(dso as usize)?.get_or_init(|| {
             let Known { object, id } = self.known.get(dso as usize)?.as_ref()?;
             let (mapped, _) = self.mappings.spaces.dsos().get(dso as usize)?;

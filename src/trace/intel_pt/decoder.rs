@@ -147,7 +147,6 @@ struct Reader<'a, I, S> {
 struct Flag {
     now: bool,
     next: bool,
-    is_known: bool,
     /// The offset behind the packet that told `next`.
     end: u64,
 }
@@ -155,8 +154,7 @@ struct Flag {
 impl Flag {
     /// That at a PSB.
     fn of(past: &Past) -> Flag {
-        let now = past.interrupts.unwrap_or_default();
-        Flag { now, next: now, is_known: past.interrupts.is_some(), end: 0 }
+        Flag { now: past.interrupts, next: past.interrupts, end: 0 }
     }
 }
 
@@ -722,8 +720,8 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
             Packet::Exec { bits, interrupts } => {
                 self.address_bits = bits;
                 self.flag.next = interrupts;
-                if self.past.is_in_psb || !self.flag.is_known {
-                    (self.flag.now, self.flag.is_known) = (interrupts, true);
+                if self.past.is_in_psb {
+                    self.flag.now = interrupts;
                 } else {
                     self.flag.end = self.flow.point.offset + 2;
                 }

@@ -31,8 +31,8 @@ pub(super) struct Past {
     pub(super) clock: Clock,
     pub(super) schedule: Schedule,
     pub(super) is_in_psb: bool,
-    /// The interrupt flag, if MODE.Exec has told it.
-    pub(super) interrupts: Option<bool>,
+    /// The interrupt flag, as MODE.Exec told it last.
+    pub(super) interrupts: bool,
     /// MWAIT awaits its FUP packet, to which PWRE and EXSTOP belong.
     is_in_mwait: bool,
 }
@@ -76,7 +76,7 @@ impl Past {
     #[inline(always)]
     pub(super) fn end(&mut self, packet: &Packet) {
         match packet {
-            Packet::Exec { interrupts, .. } => self.interrupts = Some(*interrupts),
+            Packet::Exec { interrupts, .. } => self.interrupts = *interrupts,
             Packet::Mwait(_) => self.is_in_mwait = true,
             Packet::Fup(_) | Packet::Psb | Packet::Overflow | Packet::Bad | Packet::Cut => {
                 self.is_in_mwait = false;
