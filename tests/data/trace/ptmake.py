@@ -230,7 +230,7 @@ class Encoder:
             s.b += b'\x02\x53\0' + (0x7f0000001000 + 16 * n).to_bytes(8, 'little')
             if n % 8 == 5: s.b += b'\x02\x53\x07' + n.to_bytes(8, 'little')
             s.b += bytes([2, 0x13, 1, 14]); s.end(ip)
-            s.now += 20; s.time(); s.b += bytes([2, 0x13, 2, 0]); s.flag ^= 4; s.b += s.exec(); return True
+            s.now += 20; s.time(); s.b += bytes([2, 0x13, 2, 0]); s.flag ^= 4; s.b += s.exec() if O.old_psb else b""; return True
         if n % 4 == 2: s.b += bytes([2, 0x13, 0x80 | 4, 0]); s.ip(0x1d, ip)
         elif n % 4 == 3: s.flag ^= 4; s.b += s.exec(); s.ip(0x1d, ip)
         else: s.b += b'\x02\x53\x01' + n.to_bytes(8, 'little') + bytes([2, 0x13, 0x80 | 31, n & 255]); s.ip(0x1d, ip)

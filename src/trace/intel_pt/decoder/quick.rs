@@ -77,6 +77,9 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
                 (self.is_lost, self.interrupted) = (false, None);
                 let bound = std::mem::take(&mut self.bound);
                 let begins = matches!(packet, Packet::Pge(_));
+                if begins {
+                    self.changes_flag();
+                }
                 self.event(match begins {
                     true => Event::Begin { ip, is_exchange: false },
                     false => Event::Resumed { ip },
