@@ -391,6 +391,26 @@ impl Attr {
         self.type_ == 2
     }
 
+    /// True for PERF_TYPE_HARDWARE and PERF_TYPE_HW_CACHE, whose upper half of `config` is the type of a PMU, or 0.
+    fn is_generic(&self) -> bool {
+        matches!(self.type_, 0 | 3)
+    }
+
+    /// The type of the PMU that a generic event is for; `None` if the kernel chooses it.
+    pub fn pmu_of_generic(&self) -> Option<u32> {
+        Some((self.config >> 32) as u32).filter(|&pmu| self.is_generic() && pmu != 0)
+    }
+
+    /// `config`, of a generic event without the type of its PMU.
+    pub fn config_on_any_pmu(&self) -> u64 {
+        if self.is_generic() { self.config & u64::from(u32::MAX) } else { self.config }
+    }
+
+    /// The flags `exclude_user`, `exclude_kernel`, `exclude_hv`, `exclude_host` and `exclude_guest`, for comparison.
+    pub fn excluded_modes(&self) -> u64 {
+        self.flags & (0b111 << 4 | 0b11 << 19)
+    }
+
     /// PERF_TYPE_BREAKPOINT: `config1` is an address.
     pub fn is_breakpoint(&self) -> bool {
         self.type_ == 5

@@ -83,10 +83,10 @@ fn cache_name(config: u64) -> String {
 /// The kernel header's name for `attr.config`, for the types it defines.
 pub(crate) fn config_name(attr: &Attr) -> Option<Cow<'static, str>> {
     match attr.type_ {
-        0 => find(HARDWARE, attr.config).map(|(_, kernel)| kernel.into()),
+        0 => find(HARDWARE, attr.config_on_any_pmu()).map(|(_, kernel)| kernel.into()),
         1 => find(SOFTWARE, attr.config).map(|(_, kernel)| kernel.into()),
         3 => {
-            let [(_, cache), (_, op), (_, result)] = cache(attr.config).ok()?;
+            let [(_, cache), (_, op), (_, result)] = cache(attr.config_on_any_pmu()).ok()?;
             Some(format!("{result} | {op} | {cache}").into())
         }
         _ => None,
@@ -96,7 +96,7 @@ pub(crate) fn config_name(attr: &Attr) -> Option<Cow<'static, str>> {
 /// The name that perf 7.3 derives for an event without one: what it counts, then modifiers. perf before 6.13
 /// adds `:HG` for events that also count in guests.
 pub(crate) fn made_name(attr: &Attr) -> String {
-    let config = attr.config;
+    let config = attr.config_on_any_pmu();
     let known = |names, unknown: &str| find(names, config).map_or(unknown, |(perf, _)| perf).to_owned();
     let name = match attr.type_ {
         0 => known(HARDWARE, "unknown-hardware"),
@@ -114,9 +114,10 @@ pub(crate) fn made_name(attr: &Attr) -> String {
     name + &modifiers(attr)
 }
 
-/// Other names that perf takes for an event.
-const ALIASES: [(&str, &str); 7] = [
+/// Other names that perf takes for an event, and that of Arm's PMUs in sysfs.
+const ALIASES: [(&str, &str); 8] = [
     ("cpu-cycles", "cycles"),
+    ("cpu_cycles", "cycles"),
     ("branch-instructions", "branches"),
     ("faults", "page-faults"),
     ("cs", "context-switches"),
@@ -127,22 +128,19 @@ const ALIASES: [(&str, &str); 7] = [
 
 /// What the attr counts, as perf writes it, without modifiers; `None` if its type and config do not say it.
 pub(crate) fn counted_name(attr: &Attr) -> Option<String> {
-    // The PMU of a hybrid CPU is in the upper half.
-    let attr = Attr { config: attr.config & u64::from(u32::MAX), ..*attr };
-    let mut name = matches!(attr.type_, 0 | 1 | 3).then(|| made_name(&attr))?;
+    let mut name = matches!(attr.type_, 0 | 1 | 3).then(|| made_name(attr))?;
     name.truncate(name.find(':').unwrap_or(name.len()));
     Some(name)
 }
 
-/// The name that [`counted_name`] has for the event of this name: `cycles` for `cpu-cycles` and `cpu_core/cycles/P`.
-pub(crate) fn counted_event(name: &str) -> &str {
-    let event = name.split_once('/').map_or(name, |(_, event)| event.split('/').next().unwrap_or_default());
-    ALIASES.iter().find(|(alias, _)| *alias == event).map_or(event, |(_, event)| event)
+/// perf's name for the event of this name.
+pub(crate) fn without_alias(name: &str) -> &str {
+    ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, name)| name)
 }
 
 /// `:u`, `:kpp`, `:H`: the measured levels unless all are measured, the precision, then host or guest unless
 /// both are measured.
-fn modifiers(attr: &Attr) -> String {
+pub(crate) fn modifiers(attr: &Attr) -> String {
     let mut text = String::new();
     let mut measured = |levels: &[(u32, char)]| {
         if levels.iter().any(|&(excluded, _)| attr.flag(excluded)) {

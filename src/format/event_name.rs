@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::attr_name::{counted_event, counted_name, made_name};
+use crate::attr_name::{counted_name, made_name, without_alias};
 use crate::features::{formats_by_id, read_event_desc, trace_formats};
 use crate::header::{EVENT_TYPE_SIZE, Features};
 use crate::read::Recording;
@@ -107,8 +107,8 @@ impl OwnNames {
         }
         let (bare, modifiers) = name.split_once(':').unwrap_or((name, ""));
         let raw = bare.strip_prefix("raw 0x").or(bare.strip_prefix('r')).filter(|_| self.has_raw);
-        let is_known = raw.is_some_and(hex) || self.made.contains(counted_event(bare));
-        is_known && modifiers.bytes().all(|byte| MODIFIERS.contains(&byte))
+        let is_raw = raw.is_some_and(hex) && modifiers.bytes().all(|byte| MODIFIERS.contains(&byte));
+        is_raw || str::from_utf8(generic_name(name.as_bytes())).is_ok_and(|name| self.made.contains(name))
     }
 }
 
@@ -133,6 +133,40 @@ pub fn without_modifiers(name: &[u8]) -> &[u8] {
         b'/' if name[..last].contains(&b'/') => &name[..=last],
         _ => name,
     }
+}
+
+/// What an event of this name counts, on any PMU and with any modifiers.
+///
+/// ```
+/// use perfx_format::event_name::generic_name;
+///
+/// assert_eq!(generic_name(b"cpu-cycles:u"), b"cycles");
+/// assert_eq!(generic_name(b"cpu_core/cycles/P"), b"cycles");
+/// assert_eq!(generic_name(b"cpu_atom/cycles:P/"), b"cycles");
+/// assert_eq!(generic_name(b"armv8_cortex_a53/cpu_cycles/u"), b"cycles");
+/// assert_eq!(generic_name(b"cpu_core/event=0x3c/"), b"event=0x3c");
+/// assert_eq!(generic_name(b"sched:sched_switch"), b"sched:sched_switch");
+/// assert_eq!(generic_name(b"mem:0x10/8:rw"), b"mem:0x10/8:rw");
+/// assert_eq!(generic_name(b"intel_pt//u"), b"intel_pt//");
+/// ```
+pub fn generic_name(name: &[u8]) -> &[u8] {
+    let event = of_pmu(name).map_or(name, |(_, event)| event);
+    let event = without_modifiers(event);
+    str::from_utf8(event).map_or(event, |event| without_alias(event).as_bytes())
+}
+
+/// PMU and event of `PMU/EVENT/`, which modifiers may follow.
+pub(crate) fn of_pmu(name: &[u8]) -> Option<(&[u8], &[u8])> {
+    let name = without_modifiers(name);
+    let slash = name.iter().position(|&byte| byte == b'/')?;
+    let event = name[slash + 1..].strip_suffix(b"/")?;
+    Some((&name[..slash], event)).filter(|(pmu, event)| !pmu.contains(&b':') && !event.is_empty())
+}
+
+/// True if an event of this name counts the cycles of a processor.
+pub fn counts_cycles(name: &[u8]) -> bool {
+    let event = generic_name(name).to_ascii_lowercase();
+    matches!(&event[..], b"cycles" | b"ref-cycles") || event.starts_with(b"cpu_clk_unhalted")
 }
 
 /// `system:name` of each tracepoint by its id.

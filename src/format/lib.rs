@@ -29,6 +29,7 @@ pub mod record;
 pub mod sample;
 pub mod sample_type;
 pub mod section;
+pub mod siblings;
 pub mod spe;
 pub mod tracepoint;
 mod value;
