@@ -147,16 +147,10 @@ fn totals(figures: &Figures, report: &mut Report) {
     if count.torn {
         report.say(Level::Warning, "it is damaged, or ends inside a record: perfx doctor says where");
     }
-    let mut lost = Vec::new();
-    if count.lost_records > 0 {
-        lost.push(counted(count.lost_records, "record", "records"));
-    }
-    if count.lost_samples > 0 {
-        lost.push(counted(count.lost_samples, "sample", "samples"));
-    }
-    if !lost.is_empty() {
+    let lost = u64::try_from(count.lost.total()).unwrap_or(u64::MAX);
+    if lost > 0 {
         let what = "perf record -m makes its buffer larger, -F or -c takes fewer samples";
-        report.say(Level::Warning, format!("the kernel lost {}: {what}", lost.join(" and ")));
+        report.say(Level::Warning, format!("the kernel lost {}: {what}", counted(lost, "record", "records")));
     }
 }
 

@@ -200,7 +200,7 @@ impl<'a> Read<'a> {
     const RUNNING: u64 = 1 << 1;
     const ID: u64 = 1 << 2;
     const GROUP: u64 = 1 << 3;
-    const LOST: u64 = 1 << 4;
+    pub(crate) const LOST: u64 = 1 << 4;
 
     /// Takes the result from the front of `cursor`; returns `None` and takes nothing if it does not fit.
     pub fn take(cursor: &mut Cursor<'a>, read_format: u64) -> Option<Read<'a>> {

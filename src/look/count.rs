@@ -8,7 +8,7 @@ use perfx_format::read::{Batch, Form, Fragment, Recording};
 use perfx_format::record::aux::Aux;
 use perfx_format::record::event_update::name_update;
 use perfx_format::record::header_records::HeaderRecord;
-use perfx_format::record::lost::Lost;
+use perfx_format::record::lost::{Losses, Lost};
 use perfx_format::sample::Read;
 use perfx_format::{Kinds, Layout, Layouts, Origin, Record, RecordType, sample_type};
 use perfx_pipeline::{Level, Purpose, Report, scan_both};
@@ -247,6 +247,8 @@ pub(crate) struct Tally {
     others: Span,
     /// Records lost according to LOST records.
     pub(crate) lost: u128,
+    /// All losses.
+    pub(crate) losses: Losses,
     /// Bytes of AUX data in payloads.
     pub(crate) aux_bytes: u64,
     /// Bytes of AUX data according to AUX records.
@@ -329,20 +331,16 @@ impl Tally {
             self.others.add(time);
         }
         match record.kind() {
-            RecordType::LOST | RecordType::LOST_SAMPLES => match Lost::of(record) {
-                Some(Lost::Records(number)) => self.lost += u128::from(number),
-                Some(Lost::Samples(number)) => {
-                    if let Some(event) = layouts.event_of(record) {
-                        self.event(event).lost += u128::from(number);
-                    }
+            RecordType::LOST | RecordType::LOST_SAMPLES => {
+                let Some(lost) = Lost::of(record) else { return };
+                self.losses.add(lost, record, layouts);
+                match (lost, layouts.event_of(record)) {
+                    (Lost::Records(number), _) => self.lost += u128::from(number),
+                    (Lost::Samples(number), Some(event)) => self.event(event).lost += u128::from(number),
+                    (Lost::Filtered(number), Some(event)) => self.event(event).filtered += u128::from(number),
+                    (_, None) => {}
                 }
-                Some(Lost::Filtered(number)) => {
-                    if let Some(event) = layouts.event_of(record) {
-                        self.event(event).filtered += u128::from(number);
-                    }
-                }
-                None => {}
-            },
+            }
             RecordType::AUX => {
                 if let Some(aux) = Aux::of(record) {
                     self.aux_written += u128::from(aux.size);
@@ -417,6 +415,7 @@ impl Tally {
         self.sampled.join(later.sampled);
         self.others.join(later.others);
         self.lost += later.lost;
+        self.losses.join(later.losses);
         self.aux_bytes += later.aux_bytes;
         self.aux_written += later.aux_written;
         self.aux_truncated += later.aux_truncated;

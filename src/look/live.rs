@@ -1,7 +1,7 @@
 //! Counts samples and losses of a recording while it is recorded.
 
 use perfx_format::read::Batch;
-use perfx_format::record::lost::Lost;
+use perfx_format::record::lost::{Losses, Lost};
 use perfx_format::{Kinds, RecordType};
 
 use crate::Result;
@@ -13,10 +13,8 @@ pub struct LiveCount {
     pub samples: Vec<u64>,
     /// The number of samples of unknown events.
     pub of_unknown_events: u64,
-    /// Lost records, from LOST records.
-    pub lost_records: u64,
-    /// Lost samples, from LOST_SAMPLES records.
-    pub lost_samples: u64,
+    /// What is lost.
+    pub lost: Losses,
     /// True if a record is cut short, or bytes are not records.
     pub torn: bool,
 }
@@ -33,9 +31,7 @@ impl LiveCount {
         let mut walker = batch.walk();
         while let Some(record) = walker.next_wanted(wanted, usize::MAX)? {
             match Lost::of(&record) {
-                Some(Lost::Records(number)) => self.lost_records = self.lost_records.saturating_add(number),
-                Some(Lost::Samples(number)) => self.lost_samples = self.lost_samples.saturating_add(number),
-                Some(Lost::Filtered(_)) => {}
+                Some(lost) => self.lost.add(lost, &record, &batch.layouts),
                 None if record.kind() == RecordType::SAMPLE => match batch.layouts.event_of(&record) {
                     Some(event) => {
                         self.samples.resize(self.samples.len().max(event + 1), 0);
@@ -54,8 +50,7 @@ impl LiveCount {
         self.samples.resize(self.samples.len().max(other.samples.len()), 0);
         self.samples.iter_mut().zip(&other.samples).for_each(|(all, more)| *all += more);
         self.of_unknown_events += other.of_unknown_events;
-        self.lost_records = self.lost_records.saturating_add(other.lost_records);
-        self.lost_samples = self.lost_samples.saturating_add(other.lost_samples);
+        self.lost.join(other.lost);
         self.torn |= other.torn;
     }
 

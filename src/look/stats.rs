@@ -110,6 +110,8 @@ pub struct SampleCount {
 #[schemars(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct LostCount {
+    /// All lost records, samples among them: what LOST and LOST_SAMPLES records both report counts once
+    pub lost: Decimal<u128>,
     /// From LOST records
     pub lost_records: Decimal<u128>,
     /// From LOST_SAMPLES records
@@ -229,6 +231,7 @@ impl Stats {
                 bytes: tally.unattributed.bytes,
             },
             lost: LostCount {
+                lost: Decimal(tally.losses.total()),
                 lost_records: Decimal(tally.lost),
                 lost_samples: sum(|event| event.lost_samples),
                 filtered_samples: sum(|event| event.filtered_samples),

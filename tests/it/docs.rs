@@ -372,7 +372,7 @@ fn the_schemas_are_those_of_the_printed_types() {
 }
 
 /// What is a string of decimal digits, because it may need more than 53 bits.
-const DECIMAL: [&str; 21] = [
+const DECIMAL: [&str; 22] = [
     "clock_ns",
     "cycles",
     "duration_ns",
@@ -382,6 +382,7 @@ const DECIMAL: [&str; 21] = [
     "inode",
     "instructions",
     "last_ns",
+    "lost",
     "lost_records",
     "lost_samples",
     "period",

@@ -2,7 +2,8 @@
 //! sampled less.
 
 use super::reader::Reader;
-use crate::{Record, RecordType};
+use crate::sample::Read;
+use crate::{Layouts, Record, RecordType};
 
 /// Bit 15 of a LOST_SAMPLES record's `misc`: a BPF program filtered the samples.
 const BY_FILTER: u16 = 1 << 15;
@@ -34,6 +35,45 @@ impl Lost {
             RecordType::LOST_SAMPLES => Some(Lost::Samples(record.u64(8)?)),
             _ => None,
         }
+    }
+}
+
+/// The losses of a recording, each counted once. For an event with PERF_FORMAT_LOST, perf 6.1 and newer writes the kernel's
+/// number of lost records as LOST_SAMPLES; LOST records count the same ones, except for the last.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Losses {
+    /// According to LOST records.
+    records: u128,
+    /// According to LOST_SAMPLES records of events with PERF_FORMAT_LOST.
+    counted: u128,
+    /// According to other LOST_SAMPLES records, which the kernel writes.
+    samples: u128,
+}
+
+impl Losses {
+    /// Adds what a LOST or LOST_SAMPLES record reports.
+    pub fn add(&mut self, lost: Lost, record: &Record<'_>, layouts: &Layouts) {
+        let has_counter =
+            || layouts.layout_of(record).is_some_and(|layout| layout.read_format & Read::LOST != 0);
+        let (sum, number) = match lost {
+            Lost::Records(number) => (&mut self.records, number),
+            Lost::Samples(number) if has_counter() => (&mut self.counted, number),
+            Lost::Samples(number) => (&mut self.samples, number),
+            Lost::Filtered(_) => return,
+        };
+        *sum += u128::from(number);
+    }
+
+    /// Adds those of another part of the recording.
+    pub fn join(&mut self, other: Losses) {
+        self.records += other.records;
+        self.counted += other.counted;
+        self.samples += other.samples;
+    }
+
+    /// The number of lost records, samples among them.
+    pub fn total(self) -> u128 {
+        self.records.max(self.counted) + self.samples
     }
 }
 
