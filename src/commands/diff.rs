@@ -35,8 +35,8 @@ use crate::io::source::{Source, refuse_twice, temp_files};
 /// The probability that anything is taken for a change where none is, is 5 %: a third for the total, the
 /// rest for the functions, for each in proportion to its share (Holm). Several runs a side are given with
 /// --vs; five do well. With one run a side, only the noise of sampling is known, and the exit code says
-/// changed only if --threshold is given. Of several events the first one sampled with call chains is
-/// compared, unless --event selects some.
+/// changed only if --threshold is given. Of several events, cycles or a clock is compared, unless --event
+/// selects some.
 ///
 /// Examples:
 ///   perfx diff a.data b.data

@@ -6,6 +6,7 @@ mod functions;
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use perfx_export::list::{self, Listing, list};
+use perfx_export::{Counted, ShownEvent};
 use perfx_look::json::{Document, Text};
 use perfx_look::render;
 use perfx_pipeline::Report;
@@ -19,11 +20,13 @@ use crate::term::units::{count, fitted};
 /// List the functions, stacks, events, DSOs, build-ids, processes, threads, cgroups, namespaces or mappings
 ///
 /// Functions are listed with the shares that perf report shows: of the samples in a function (self), and of
-/// those in it and in what it called (total). Of several events, the first one sampled with call chains is
-/// taken, unless --event selects another.
+/// those in it and in what it called (total). Shares are those of periods: of time (ns) for clocks and what
+/// off-cpu measured, of cycles, or of other events. Of several events, cycles or a clock is taken, unless
+/// --event selects another; the same event on several PMUs of a hybrid processor is one.
 ///
-/// The rows of the other lists have the number of samples and the sum of their periods, as counted by
-/// perf report -n. The most sampled come first; events and mappings come in the order of the recording.
+/// The rows of the other lists have the number of samples of this event, or of all selected ones, and the
+/// sum of their periods, as counted by perf report -n. The heaviest come first; events and mappings come in
+/// the order of the recording.
 ///
 /// Several recordings add up; processes, threads, namespaces and mappings are those of one.
 ///
@@ -75,7 +78,7 @@ enum What {
 }
 
 /// What is printed as JSON.
-pub(crate) type Output = Document<2, Listing>;
+pub(crate) type Output = Document<3, Listing>;
 
 pub(crate) use self::functions::{Output as RankedOutput, percentage, text as ranked_text};
 
@@ -107,12 +110,13 @@ impl List {
             ));
         }
         let mut report = Report::default();
+        let mut shown = ShownEvent::default();
         let mut sum: Option<Listing> = None;
         each_recording(&sources, &mut report, |mut recording, report| {
             recording.progress().expect(2 + filter.readings());
             let bar = self.read.verbosity.progress(&recording);
             let threads = self.read.threads.count(&recording);
-            let listing = list(&mut recording, what, &filter, threads, report)?;
+            let listing = list(&mut recording, what, &filter, &mut shown, threads, report)?;
             drop(bar);
             match &mut sum {
                 Some(sum) => sum.add(listing),
@@ -131,33 +135,41 @@ fn text(listing: &Listing) -> String {
         Listing::Events { rows } => lines(&["event", "samples", "period"], rows, |row| {
             vec![shown(&row.name, None), count(row.samples), count(row.period.0)]
         }),
-        Listing::Dsos { rows } => lines(&["DSO", "mappings", "samples", "period"], rows, |row| {
-            let name = shown(&row.name, row.guest);
-            vec![name, count(row.mappings), count(row.samples), count(row.period.0)]
-        }),
-        Listing::BuildIds { rows } => lines(&["DSO", "build-id", "samples", "period"], rows, |row| {
-            let name = shown(&row.name, row.guest);
-            vec![name, row.build_id.clone(), count(row.samples), count(row.period.0)]
-        }),
-        Listing::Processes { rows } => {
-            lines(&["process", "threads", "mappings", "samples", "period"], rows, |row| {
+        Listing::Dsos { counted, rows } => {
+            lines(&["DSO", "mappings", "samples", &period(counted)], rows, |row| {
+                let name = shown(&row.name, row.guest);
+                vec![name, count(row.mappings), count(row.samples), count(row.period.0)]
+            })
+        }
+        Listing::BuildIds { counted, rows } => {
+            lines(&["DSO", "build-id", "samples", &period(counted)], rows, |row| {
+                let name = shown(&row.name, row.guest);
+                vec![name, row.build_id.clone(), count(row.samples), count(row.period.0)]
+            })
+        }
+        Listing::Processes { counted, rows } => {
+            lines(&["process", "threads", "mappings", "samples", &period(counted)], rows, |row| {
                 let name = format!("{} {}", row.pid, shown(&row.comm, row.guest));
                 vec![name, count(row.threads), count(row.mappings), count(row.samples), count(row.period.0)]
             })
         }
-        Listing::Threads { rows } => lines(&["thread", "process", "samples", "period"], rows, |row| {
-            let name = format!("{} {}", row.tid, shown(&row.comm, row.guest));
-            vec![name, row.pid.to_string(), count(row.samples), count(row.period.0)]
-        }),
-        Listing::Cgroups { rows } => lines(&["cgroup", "samples", "period"], rows, |row| {
+        Listing::Threads { counted, rows } => {
+            lines(&["thread", "process", "samples", &period(counted)], rows, |row| {
+                let name = format!("{} {}", row.tid, shown(&row.comm, row.guest));
+                vec![name, row.pid.to_string(), count(row.samples), count(row.period.0)]
+            })
+        }
+        Listing::Cgroups { counted, rows } => lines(&["cgroup", "samples", &period(counted)], rows, |row| {
             let path =
                 row.path.as_ref().map_or_else(|| format!("(id {})", row.id.0), |path| shown(path, None));
             vec![path, count(row.samples), count(row.period.0)]
         }),
-        Listing::Namespaces { rows } => lines(&["namespace", "inode", "samples", "period"], rows, |row| {
-            vec![row.kind.to_owned(), row.inode.0.to_string(), count(row.samples), count(row.period.0)]
-        }),
-        Listing::Mappings { rows } => {
+        Listing::Namespaces { counted, rows } => {
+            lines(&["namespace", "inode", "samples", &period(counted)], rows, |row| {
+                vec![row.kind.to_owned(), row.inode.0.to_string(), count(row.samples), count(row.period.0)]
+            })
+        }
+        Listing::Mappings { rows, .. } => {
             lines(&["mapping", "process", "start", "size", "offset", "access", "samples"], rows, |row| {
                 vec![
                     shown(&row.name, row.guest),
@@ -177,6 +189,14 @@ fn text(listing: &Listing) -> String {
 fn lines<R>(title: &[&str], rows: &[R], row: impl Fn(&R) -> Vec<String>) -> Vec<Vec<String>> {
     let title = title.iter().map(|&word| word.to_owned()).collect();
     std::iter::once(title).chain(rows.iter().map(row)).collect()
+}
+
+/// The title of a column of periods.
+fn period(counted: &Counted) -> String {
+    match &counted.unit {
+        Some(unit) if unit != "samples" => format!("period ({unit})"),
+        _ => "period".to_owned(),
+    }
 }
 
 fn shown(name: &Text<Vec<u8>>, guest: Option<u32>) -> String {

@@ -11,7 +11,7 @@ use perfx_look::render::{Style, readable, value};
 use perfx_look::{Stats, stats};
 use perfx_pipeline::Report;
 
-use super::export::input::{Collected, StackArgs, lists_trace, say_not_counted};
+use super::export::input::{Collected, StackArgs, lists_trace};
 use super::info::headings;
 use super::list::ranked_text;
 use crate::io::source::{InputArgs, Source};
@@ -49,20 +49,22 @@ impl Overview {
     pub(crate) fn run(&self) -> Result<u8> {
         let ids = self.stacks.ids()?;
         let source = Source::of(&self.input);
-        let mut recording = source.open_indexed()?;
-        let facts = headings(&mut recording);
         let mut report = Report::default();
+        // All figures are those of the chosen samples.
+        let mut recording = self.stacks.applied(source.open_indexed()?, &mut report)?;
+        let facts = headings(&mut recording);
         // What is said here is said again when the stacks are read.
         let threads = self.stacks.threads(&recording);
         let counts = stats(&mut recording, threads, &mut Report::default())?;
         let grouping = Grouping { own_address: true, ..Grouping::default() };
-        let collected = self.stacks.collect(recording, &ids, grouping, &mut report)?;
+        let collected = self.stacks.collect_all(recording, &ids, grouping, &mut report)?;
         let Collected { recording, facts: meanings, stacks, .. } = &collected;
-        let event = ShownEvent::default().of(&recording.name, stacks, meanings)?;
+        let sampled = stacks.sampled(meanings);
+        let event = ShownEvent::default().of(&recording.name, &sampled)?;
         let mut ranking = Ranking::default();
         let named = ranking.add(stacks, collected.search(&ids, false), event)?;
         named.say(&mut report);
-        say_not_counted(stacks, meanings, event, &mut report);
+        sampled.say(event, false, &mut report);
 
         let mut text = String::new();
         for (label, of) in FACTS {
@@ -102,10 +104,10 @@ impl Overview {
 }
 
 fn losses(counts: &Stats) -> String {
-    let lost = counts.lost;
-    match (lost.lost_records.0, lost.lost_samples.0) {
-        (0, 0) => "nothing, as far as the recording says".to_owned(),
-        (records, samples) => format!("{} records and {} samples", wide_count(records), wide_count(samples)),
+    match counts.lost.lost.0 {
+        0 => "nothing, as far as the recording says".to_owned(),
+        1 => "1 record".to_owned(),
+        lost => format!("{} records", wide_count(lost)),
     }
 }
 

@@ -114,7 +114,7 @@ pub fn annotate(
         let frame = innermost.get(row.stack as usize).filter(|frame| frame.process == 0);
         if let Some((frame, dso)) = frame.and_then(|frame| Some((*frame, frame.dso?))) {
             let sum = sums.entry(dso).or_default().entry(frame).or_default();
-            let weight = Count::Shown.of(search.facts.events.get(event as usize), weight);
+            let weight = Count::Period.of(weight);
             *sum = sum.saturating_add(weight);
         }
     }

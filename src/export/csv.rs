@@ -12,16 +12,17 @@ use ::csv::Writer;
 use perfx_filter::FilterOptions;
 use perfx_format::RecordType;
 use perfx_format::read::Recording;
+use perfx_format::siblings::CountedAs;
 use perfx_look::render::{kind_name, push_number};
 use perfx_pipeline::{Error, Report, Result, ahead};
 
-use crate::counters::wanted_events;
+use crate::counters::counted_events;
 use crate::losses::say_cut_off;
 use crate::sorted::Sorted;
 use cell::plain;
 use gather::Gathered;
 use names::Naming;
-use perfx_resolve::{EventFacts, Facts, IdOptions, Search};
+use perfx_resolve::{Facts, IdOptions, Search};
 
 /// The tables, in the order in which [`write_tables`] returns their sizes.
 pub const TABLES: [&str; 4] = [STAT, OVERVIEW, PROCESSES, RESULTS];
@@ -48,8 +49,8 @@ pub fn write_tables(
     report: &mut Report,
 ) -> Result<[u64; 4]> {
     let facts = Facts::survey(recording, threads, false)?;
-    let wanted = wanted_events(&facts, filter);
-    let gathered = gather::gather(recording, (&facts, &wanted), spill, threads, report)?;
+    let counted_as = counted_events(&facts, filter);
+    let gathered = gather::gather(recording, (&facts, &counted_as), spill, threads, report)?;
     report.records = gathered.overview.records();
     gathered.counters.losses.say(&format!("not counted in {RESULTS}"), report);
     let (features, endian) = (&recording.features, recording.endian);
@@ -61,7 +62,7 @@ pub fn write_tables(
     say_cut_off(of_processes.chain(of_symbols), u64::MAX, report);
     let stat = stat(&gathered, create(STAT)?)?;
     let processes = processes(&gathered, create(PROCESSES)?)?;
-    let results = results(&naming, &facts.events, create(RESULTS)?)?;
+    let results = results(&naming, &counted_as, create(RESULTS)?)?;
     let overview = overview(gathered.overview, create(OVERVIEW)?, threads)?;
     Ok([stat, overview, processes, results])
 }
@@ -134,14 +135,15 @@ fn processes(gathered: &Gathered, out: impl Write) -> Result<u64> {
 }
 
 /// Writes the results by event, the most sampled first.
-fn results(naming: &Naming, events: &[EventFacts], out: impl Write) -> Result<u64> {
+fn results(naming: &Naming, counted_as: &[Option<CountedAs>], out: impl Write) -> Result<u64> {
     let mut rows: Vec<_> = naming.results.iter().collect();
     // The sort is stable: among equals the order of names stays.
     rows.sort_by_key(|((event, ..), count)| (*event, std::cmp::Reverse((count.period, count.samples))));
     let mut table = Writer::from_writer(out);
     table.write_record(["event", "dso", "symbol", "samples", "period"]).map_err(failed)?;
     for ((event, dso, symbol), count) in &rows {
-        let event = events.get(*event as usize).map_or_else(Default::default, |event| plain(&event.name));
+        let event = counted_as.get(*event as usize).and_then(Option::as_ref);
+        let event = event.map_or_else(Default::default, |event| plain(&event.name));
         table
             .write_record([&*event, dso, symbol, &count.samples.to_string(), &count.period.to_string()])
             .map_err(failed)?;

@@ -355,9 +355,9 @@ impl FirefoxProfile {
                 *count = count.saturating_add(period);
             }
         }
+        let sampled = stacks.sampled(facts);
         for ((process, event), counts) in counts {
-            let name = facts.events.get(event as usize).map_or(&b""[..], |event| &event.name);
-            let name = String::from_utf8_lossy(name).into_owned();
+            let name = sampled.name(event).into_owned();
             let mut samples = CounterSamples::default();
             let mut last = 0.0;
             for (time, count) in counts {

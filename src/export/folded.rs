@@ -13,7 +13,7 @@ use foldhash::fast::RandomState;
 use indexmap::IndexSet;
 use perfx_format::record::cpumode::{GUEST_KERNEL, KERNEL};
 use perfx_pipeline::{Report, Result};
-use perfx_resolve::{EventFacts, Frame, FrameName, Named, Search, name_frames};
+use perfx_resolve::{Frame, FrameName, Named, Search, name_frames};
 
 use crate::chains::StackTree;
 use crate::losses::say_cut_off;
@@ -37,23 +37,19 @@ pub struct FoldedOptions {
 /// The unit of the counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Count {
-    /// As `perf script` shows by default: the sum of the samples' periods, or of a tracepoint the number of samples.
-    Shown,
-    /// The sum of the samples' periods.
+    /// The sum of the samples' periods, as in `perf report`. Without a period, samples count 1.
     Period,
     /// The number of samples.
     Samples,
 }
 
 impl Count {
-    /// The count of samples of an event. Without a period, samples count 1, as for stackcollapse-perf.pl.
-    pub fn of(self, event: Option<&EventFacts>, weight: &Weight) -> u64 {
-        let by_samples = match self {
-            Count::Samples => true,
-            Count::Period => false,
-            Count::Shown => event.is_some_and(EventFacts::is_tracepoint),
-        };
-        if by_samples || weight.period == 0 { weight.samples } else { weight.period }
+    /// The count of samples.
+    pub fn of(self, weight: &Weight) -> u64 {
+        match self {
+            Count::Period if weight.period > 0 => weight.period,
+            _ => weight.samples,
+        }
     }
 }
 

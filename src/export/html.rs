@@ -19,13 +19,12 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use flate2::{Compression, GzBuilder};
-use perfx_format::event_name::without_modifiers;
+use perfx_format::event_name::generic_name;
 use perfx_resolve::Facts;
 use serde::{Deserialize, Serialize};
 
 use crate::annotate::{Annotated, Code};
 use crate::chains::StackTree;
-use crate::folded::Count;
 use crate::functions::{CodePlace, NamedStacks};
 use crate::stacks::{Row, Stacks, Weight};
 
@@ -49,7 +48,7 @@ const SCRIPT: &str = concat!(
 
 /// SHA-256 of the script and of the style, in base64: the page lets a browser use no other. A test prints them after a
 /// change.
-const SCRIPT_HASH: &str = "VsZXmG4dYF2n/tokufqXWkrbL38Ipkg6idtnzPTzvEQ=";
+const SCRIPT_HASH: &str = "G9Y6EGLCHwYogcSkz9/DBiwdfoZuhMLAvm6eHlVCbW4=";
 const STYLE_HASH: &str = "n+0YXns1sUn1ToFA2YlJaVKgMVIbhQMs3rxVZfaoKHc=";
 
 /// What the data begins with.
@@ -102,10 +101,8 @@ pub struct RecordingHead {
 pub struct EventHead {
     /// Its name.
     pub name: String,
-    /// True if its periods are times, ns.
-    pub is_time: bool,
-    /// True if its samples are counted by their period, as in folded lines.
-    pub by_period: bool,
+    /// What a period counts: `ns`, `samples` or the event.
+    pub unit: String,
     /// True if a sample stands for the time from its own on, as long as its period.
     pub lasts: bool,
 }
@@ -171,15 +168,15 @@ pub fn pack(named: &NamedStacks, mut sides: Vec<Side<'_>>) -> io::Result<Vec<u8>
 }
 
 /// Gives the events of later recordings the names that they have in the first one, so that they are compared even if
-/// their modifiers differ.
+/// their modifiers or their PMUs differ.
 fn share_names(recordings: &mut [RecordingHead]) {
     let Some((first, others)) = recordings.split_first_mut() else { return };
     let has = |events: &[EventHead], name: &str| events.iter().any(|event| event.name == name);
     for other in others {
         for at in 0..other.events.len() {
             let name = &other.events[at].name;
-            let bare = without_modifiers(name.as_bytes());
-            let same = first.events.iter().find(|event| without_modifiers(event.name.as_bytes()) == bare);
+            let generic = generic_name(name.as_bytes());
+            let same = first.events.iter().find(|event| generic_name(event.name.as_bytes()) == generic);
             if let Some(same) =
                 same.filter(|same| !has(&first.events, name) && !has(&other.events, &same.name))
             {
@@ -231,16 +228,15 @@ fn recording(side: Side<'_>, columns: &mut Columns) -> RecordingHead {
         let comm = text(label.comm.as_deref().unwrap_or_default());
         (comm, [label.pid, label.tid, label.cpu], label.cgroup.as_deref().map(text))
     };
-    let one = Weight { samples: 1, period: 2 };
-    let event = |event: &perfx_resolve::EventFacts| EventHead {
-        name: text(&event.name),
-        is_time: event.counts_time(),
-        by_period: Count::Shown.of(Some(event), &one) == one.period,
+    let sampled = stacks.sampled(facts);
+    let event = |(number, event): (u32, &perfx_resolve::EventFacts)| EventHead {
+        name: sampled.name(number).into_owned(),
+        unit: sampled.unit(number).into_owned(),
         lasts: event.lasts(),
     };
     RecordingHead {
         about,
-        events: facts.events.iter().map(event).collect(),
+        events: (0..).zip(&facts.events).map(event).collect(),
         first_event: shown,
         labels: stacks.labels.iter().map(label).collect(),
         first_time: first.to_string(),

@@ -43,5 +43,5 @@ pub use chains::StackTree;
 pub use functions::{CodeFile, CodePlace, FunctionId, FunctionTotal, NamedStacks};
 pub use perfx_pipeline::{Error, Result};
 pub use perfx_resolve::{EventFacts, Facts, Frame, FrameName, Function, Named, Search, name_frames};
-pub use shown::ShownEvent;
+pub use shown::{Counted, SampledEvents, ShownEvent};
 pub use stacks::{Grouping, Label, Row, Stacks, Weight};

@@ -15,14 +15,15 @@ use perfx_format::{Comm, Kinds, Layout, Layouts, Mmap, Record, RecordType, Task}
 use perfx_look::json::{Decimal, Hex, Text};
 use perfx_model::address_space::{Dso, Identity, KERNEL, Machine, Mapping, Space, moment};
 use perfx_model::tasks::{TaskChanges, Tasks};
-use perfx_pipeline::{Level, Report, Result, counted};
+use perfx_pipeline::{Level, Report, Result};
 use perfx_resolve::{EventFacts, Facts, dso_name};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::batches::each_batch;
-use crate::counters::{Counters, event_of, wanted_events};
+use crate::counters::{Counters, counted_events, event_of};
 use crate::losses::{Losses, say_cut_off};
+use crate::shown::{Counted, SampledEvents, ShownEvent};
 use crate::stacks::Weight;
 
 /// What is listed.
@@ -46,7 +47,7 @@ pub enum What {
     Mappings,
 }
 
-/// A list. Without another order, the rows with the most samples come first.
+/// A list. Without another order, the heaviest rows come first.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[serde(tag = "what", rename_all = "kebab-case")]
 #[schemars(deny_unknown_fields)]
@@ -58,36 +59,50 @@ pub enum Listing {
     },
     /// The DSOs.
     Dsos {
-        /// The most sampled first
+        /// What is counted
+        counted: Counted,
+        /// The heaviest first
         rows: Vec<DsoRow>,
     },
     /// The build-ids.
     BuildIds {
-        /// The most sampled first
+        /// What is counted
+        counted: Counted,
+        /// The heaviest first
         rows: Vec<BuildIdRow>,
     },
     /// The processes.
     Processes {
-        /// The most sampled first
+        /// What is counted
+        counted: Counted,
+        /// The heaviest first
         rows: Vec<ProcessRow>,
     },
     /// The threads.
     Threads {
-        /// The most sampled first
+        /// What is counted
+        counted: Counted,
+        /// The heaviest first
         rows: Vec<ThreadRow>,
     },
     /// The cgroups.
     Cgroups {
-        /// The most sampled first
+        /// What is counted
+        counted: Counted,
+        /// The heaviest first
         rows: Vec<CgroupRow>,
     },
     /// The namespaces.
     Namespaces {
-        /// By kind, the most sampled first
+        /// What is counted
+        counted: Counted,
+        /// By kind, the heaviest first
         rows: Vec<NamespaceRow>,
     },
     /// The mappings.
     Mappings {
+        /// What is counted
+        counted: Counted,
         /// In the order of the recording
         rows: Vec<MappingRow>,
     },
@@ -247,14 +262,14 @@ impl Listing {
     /// The sums of periods of all rows.
     fn periods(&self) -> Vec<u64> {
         match self {
-            Listing::Events { rows } => rows.iter().map(|row| row.period.0).collect(),
-            Listing::Dsos { rows } => rows.iter().map(|row| row.period.0).collect(),
-            Listing::BuildIds { rows } => rows.iter().map(|row| row.period.0).collect(),
-            Listing::Processes { rows } => rows.iter().map(|row| row.period.0).collect(),
-            Listing::Threads { rows } => rows.iter().map(|row| row.period.0).collect(),
-            Listing::Cgroups { rows } => rows.iter().map(|row| row.period.0).collect(),
-            Listing::Namespaces { rows } => rows.iter().map(|row| row.period.0).collect(),
-            Listing::Mappings { rows } => rows.iter().map(|row| row.period.0).collect(),
+            Listing::Events { rows, .. } => rows.iter().map(|row| row.period.0).collect(),
+            Listing::Dsos { rows, .. } => rows.iter().map(|row| row.period.0).collect(),
+            Listing::BuildIds { rows, .. } => rows.iter().map(|row| row.period.0).collect(),
+            Listing::Processes { rows, .. } => rows.iter().map(|row| row.period.0).collect(),
+            Listing::Threads { rows, .. } => rows.iter().map(|row| row.period.0).collect(),
+            Listing::Cgroups { rows, .. } => rows.iter().map(|row| row.period.0).collect(),
+            Listing::Namespaces { rows, .. } => rows.iter().map(|row| row.period.0).collect(),
+            Listing::Mappings { rows, .. } => rows.iter().map(|row| row.period.0).collect(),
         }
     }
 }
@@ -308,8 +323,9 @@ impl What {
 /// The counts of one batch, or of all so far.
 #[derive(Default)]
 struct Tally {
-    counts: HashMap<Key, Weight>,
-    counters: Counters<Key>,
+    /// By event; siblings are one.
+    counts: HashMap<(u32, Key), Weight>,
+    counters: Counters<(u32, Key)>,
 }
 
 /// A mapping as recorded.
@@ -336,7 +352,8 @@ struct Named {
     namespaces: Vec<Namespaces>,
 }
 
-/// Reads a recording, and lists what it names, with the samples that `filter` selects; if that is empty, with all.
+/// Reads a recording, and lists what it names, with the samples that `filter` selects, of one event (`shown`) unless it
+/// selects events.
 ///
 /// # Errors
 ///
@@ -345,6 +362,7 @@ pub fn list(
     recording: &mut Recording,
     what: What,
     filter: &Arc<FilterOptions>,
+    shown: &mut ShownEvent,
     threads: usize,
     report: &mut Report,
 ) -> Result<Listing> {
@@ -357,7 +375,7 @@ pub fn list(
     let tasks = named.tasks.take().unwrap_or_default();
     named.namespaces.extend(tasks.namespaces());
     let tasks = Tasks::new(tasks, &facts.guests);
-    let of_events = wanted_events(&facts, filter);
+    let counted_as = counted_events(&facts, filter);
     let mut all = Tally::default();
     let work = |batch: &Batch| {
         let mut part = Tally::default();
@@ -383,7 +401,7 @@ pub fn list(
                 continue;
             };
             let key = |event| if what == What::Events { Key::Event(event) } else { key };
-            let target = |event| of_events[event as usize].then(|| key(event));
+            let target = |event: u32| Some((counted_as[event as usize].as_ref()?.first as u32, key(event)));
             let count = |key, period| *counts.entry(key).or_default() += Weight { samples: 1, period };
             counters.sample((&sample, event, layout), &batch.layouts, &facts, target, count);
         }
@@ -400,17 +418,31 @@ pub fn list(
         Ok(())
     })?;
     let Tally { counts, counters } = all;
+    let mut weights: BTreeMap<u32, Weight> = BTreeMap::new();
+    counts.iter().for_each(|(&(event, _), &weight)| *weights.entry(event).or_default() += weight);
     if let Some(selected) = selected.filter(|_| counts.is_empty()) {
         selected.say_none(&recording.name, false, report);
     }
     counters.losses.say("not counted", report);
+    let sampled = SampledEvents { weights, counted_as: &counted_as, facts: &facts };
+    let takes_all = what == What::Events || filter.chooses_events();
+    let only = if takes_all { None } else { shown.of(&recording.name, &sampled)? };
+    let counted = sampled.counted(only);
+    sampled.say_others(only, report);
+    let mut of_keys: HashMap<Key, Weight> = HashMap::new();
+    for ((_, key), weight) in
+        counts.into_iter().filter(|((event, _), _)| only.is_none_or(|only| only == *event))
+    {
+        *of_keys.entry(key).or_default() += weight;
+    }
+    let counts = of_keys;
     let none = [Key::Mapping(None), Key::Thread(None), Key::Cgroup(None), Key::Namespaces(None)];
     let missing: u64 = none.iter().filter_map(|key| counts.get(key)).map(|weight| weight.samples).sum();
     if missing > 0 {
-        let samples = counted(missing, "sample is", "samples are");
+        let samples = perfx_pipeline::counted(missing, "sample is", "samples are");
         report.say(Level::Info, format!("{samples} in no row: without {}", what.missing()));
     }
-    let listing = named.rows(what, &counts, &facts);
+    let listing = named.rows(what, counted, &counts, &facts);
     say_cut_off(listing.periods(), u64::MAX, report);
     Ok(listing)
 }
@@ -448,7 +480,7 @@ impl Named {
         self.threads.entry(process).or_default().entry(tid).or_default();
     }
 
-    fn rows(mut self, what: What, counts: &HashMap<Key, Weight>, facts: &Facts) -> Listing {
+    fn rows(mut self, what: What, counted: Counted, counts: &HashMap<Key, Weight>, facts: &Facts) -> Listing {
         let of = |key: Key| counts.get(&key).copied().unwrap_or_default();
         let name = |space: Space, tid| Text(facts.tasks.name(space.machine, tid, u64::MAX).into_owned());
         for (key, &weight) in counts {
@@ -474,8 +506,9 @@ impl Named {
                     period: Decimal(period),
                 };
                 let mut rows: Vec<DsoRow> = self.by_dso(counts).into_iter().map(row).collect();
-                rows.sort_by(|a, b| (Reverse(a.samples), &a.name.0).cmp(&(Reverse(b.samples), &b.name.0)));
-                Listing::Dsos { rows }
+                rows.sort_by(|a, b| a.name.0.cmp(&b.name.0));
+                rows.sort_by_key(|row| Reverse((row.period.0, row.samples)));
+                Listing::Dsos { counted, rows }
             }
             What::BuildIds => {
                 let mut ids: BTreeMap<(String, i32, Vec<u8>), Weight> = BTreeMap::new();
@@ -495,8 +528,9 @@ impl Named {
                     period: Decimal(period),
                 };
                 let mut rows: Vec<BuildIdRow> = ids.into_iter().map(row).collect();
-                rows.sort_by(|a, b| (Reverse(a.samples), &a.name.0).cmp(&(Reverse(b.samples), &b.name.0)));
-                Listing::BuildIds { rows }
+                rows.sort_by(|a, b| a.name.0.cmp(&b.name.0));
+                rows.sort_by_key(|row| Reverse((row.period.0, row.samples)));
+                Listing::BuildIds { counted, rows }
             }
             What::Processes => {
                 let mut mappings: HashMap<Space, u64> = HashMap::new();
@@ -518,8 +552,8 @@ impl Named {
                     }
                 };
                 let mut rows: Vec<ProcessRow> = self.threads.into_iter().map(row).collect();
-                rows.sort_by_key(|row| Reverse(row.samples));
-                Listing::Processes { rows }
+                rows.sort_by_key(|row| Reverse((row.period.0, row.samples)));
+                Listing::Processes { counted, rows }
             }
             What::Threads => {
                 let row = |process: Space, (tid, Weight { samples, period }): (u32, Weight)| ThreadRow {
@@ -534,8 +568,8 @@ impl Named {
                     threads.into_iter().map(move |thread| row(process, thread))
                 };
                 let mut rows: Vec<ThreadRow> = self.threads.into_iter().flat_map(of_process).collect();
-                rows.sort_by_key(|row| Reverse(row.samples));
-                Listing::Threads { rows }
+                rows.sort_by_key(|row| Reverse((row.period.0, row.samples)));
+                Listing::Threads { counted, rows }
             }
             What::Cgroups => {
                 let sampled = counts.keys().filter_map(|key| match key {
@@ -549,8 +583,8 @@ impl Named {
                     CgroupRow { id: Decimal(id), path, samples, period: Decimal(period) }
                 };
                 let mut rows: Vec<CgroupRow> = ids.into_iter().map(row).collect();
-                rows.sort_by_key(|row| Reverse(row.samples));
-                Listing::Cgroups { rows }
+                rows.sort_by_key(|row| Reverse((row.period.0, row.samples)));
+                Listing::Cgroups { counted, rows }
             }
             What::Namespaces => {
                 let mut sums: BTreeMap<(NamespaceKind, u64), Weight> = BTreeMap::new();
@@ -567,8 +601,8 @@ impl Named {
                 };
                 let mut rows: Vec<(NamespaceKind, NamespaceRow)> =
                     sums.into_iter().map(|sum| (sum.0.0, row(sum))).collect();
-                rows.sort_by_key(|(kind, row)| (*kind, Reverse(row.samples)));
-                Listing::Namespaces { rows: rows.into_iter().map(|(_, row)| row).collect() }
+                rows.sort_by_key(|(kind, row)| (*kind, Reverse((row.period.0, row.samples))));
+                Listing::Namespaces { counted, rows: rows.into_iter().map(|(_, row)| row).collect() }
             }
             What::Mappings => {
                 let row = |(number, mapping): (u32, Mapped)| {
@@ -586,7 +620,7 @@ impl Named {
                         period: Decimal(period),
                     }
                 };
-                Listing::Mappings { rows: (0..).zip(self.mappings).map(row).collect() }
+                Listing::Mappings { counted, rows: (0..).zip(self.mappings).map(row).collect() }
             }
         }
     }

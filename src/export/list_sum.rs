@@ -26,20 +26,25 @@ impl Listing {
             (Listing::Events { rows }, Listing::Events { rows: later }) => {
                 add_rows(rows, later, |row| row.name.0.clone());
             }
-            (Listing::Dsos { rows }, Listing::Dsos { rows: later }) => {
+            (Listing::Dsos { counted, rows }, Listing::Dsos { counted: more, rows: later }) => {
+                counted.add(more);
                 add_rows(rows, later, |row| (row.name.0.clone(), row.build_id.clone(), row.guest));
-                rows.sort_by(|a, b| (Reverse(a.samples), &a.name.0).cmp(&(Reverse(b.samples), &b.name.0)));
+                rows.sort_by(|a, b| a.name.0.cmp(&b.name.0));
+                rows.sort_by_key(|row| Reverse((row.period.0, row.samples)));
             }
-            (Listing::BuildIds { rows }, Listing::BuildIds { rows: later }) => {
+            (Listing::BuildIds { counted, rows }, Listing::BuildIds { counted: more, rows: later }) => {
+                counted.add(more);
                 add_rows(rows, later, |row| (row.build_id.clone(), row.name.0.clone(), row.guest));
-                rows.sort_by(|a, b| (Reverse(a.samples), &a.name.0).cmp(&(Reverse(b.samples), &b.name.0)));
+                rows.sort_by(|a, b| a.name.0.cmp(&b.name.0));
+                rows.sort_by_key(|row| Reverse((row.period.0, row.samples)));
             }
-            (Listing::Cgroups { rows }, Listing::Cgroups { rows: later }) => {
+            (Listing::Cgroups { counted, rows }, Listing::Cgroups { counted: more, rows: later }) => {
+                counted.add(more);
                 add_rows(rows, later, |row| {
                     let path = row.path.as_ref().map(|path| path.0.clone());
                     (path.is_none().then_some(row.id.0), path)
                 });
-                rows.sort_by_key(|row| Reverse(row.samples));
+                rows.sort_by_key(|row| Reverse((row.period.0, row.samples)));
             }
             _ => {}
         }

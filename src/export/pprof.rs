@@ -14,11 +14,12 @@ use perfx_format::Feature;
 use perfx_format::features::{read_cmdline, read_str};
 use perfx_format::record::cpumode::{GUEST_KERNEL, KERNEL};
 use perfx_pipeline::{Report, Result};
-use perfx_resolve::{Facts, Frame, FrameName, Named, Search, dso_name, name_frames};
+use perfx_resolve::{EventFacts, Facts, Frame, FrameName, Named, Search, dso_name, name_frames};
 use prost::Message;
 
 use crate::chains::StackTree;
 use crate::losses::say_cut_off;
+use crate::shown::SampledEvents;
 use crate::stacks::{Label, Stacks};
 
 /// A profile.
@@ -209,12 +210,13 @@ impl Profile {
         strings.number("");
         let mut profile = Profile::default();
         // The event shown first is that of `export folded`.
-        let first = stacks.first_event(facts);
+        let sampled = stacks.sampled(facts);
+        let first = sampled.default_event();
         let events: Vec<u32> = first
             .into_iter()
             .chain(stacks.times.keys().copied().filter(|&event| Some(event) != first))
             .collect();
-        profile.sample_types(&events, facts, &mut strings);
+        profile.sample_types(&events, &sampled, &mut strings);
         let duration = stacks.span().map_or(0, |(start, end)| end - start);
         profile.duration_nanos = i64::try_from(duration).unwrap_or(i64::MAX);
         let (locations, named) = profile.locations(stacks, search, &mut strings)?;
@@ -233,19 +235,19 @@ impl Profile {
         Ok((profile, named))
     }
 
-    fn sample_types(&mut self, events: &[u32], facts: &Facts, strings: &mut Strings) {
+    fn sample_types(&mut self, events: &[u32], sampled: &SampledEvents<'_>, strings: &mut Strings) {
         for (at, &number) in events.iter().enumerate() {
-            let Some(event) = facts.events.get(number as usize) else { continue };
-            let name = String::from_utf8_lossy(&event.name).into_owned();
+            let name = sampled.name(number);
             let samples = if events.len() == 1 { "samples".to_owned() } else { format!("{name}:samples") };
-            let unit = if event.counts_time() { "nanoseconds" } else { "count" };
+            let unit = if sampled.is_time(number) { "nanoseconds" } else { "count" };
             let weight = ValueType { r#type: strings.number(&name), unit: strings.number(unit) };
             let count = ValueType { r#type: strings.number(&samples), unit: strings.number("count") };
             self.sample_type.extend([count, weight]);
             if at == 0 {
                 self.default_sample_type = weight.r#type;
                 self.period_type = Some(weight);
-                self.period = i64::try_from(event.fixed_period().unwrap_or(0)).unwrap_or(i64::MAX);
+                let period = sampled.facts(number).and_then(EventFacts::fixed_period);
+                self.period = i64::try_from(period.unwrap_or(0)).unwrap_or(i64::MAX);
             }
         }
     }

@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use crate::chains::StackTree;
 use crate::functions::{CodePlace, FunctionTotal, NamedStacks};
+use crate::shown::Counted;
 use crate::stacks::{Row, Stacks, Weight};
 
 /// A ranked list, the heaviest rows first.
@@ -57,18 +58,6 @@ pub enum Ranked {
         /// A tree: each function is followed by those that it calls, which are one deeper
         rows: Vec<CallRow>,
     },
-}
-
-/// The samples that shares are parts of.
-#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
-pub struct Counted {
-    /// The event; null if there are no samples
-    pub event: Option<String>,
-    /// Its samples
-    pub samples: u64,
-    /// The sum of their periods
-    pub period: Decimal<u64>,
 }
 
 /// A function.
@@ -172,13 +161,12 @@ pub struct Ranking {
     /// What was sampled in the innermost function of each node.
     of_nodes: Vec<Weight>,
     /// What was sampled in all.
-    all: Weight,
-    event: Option<String>,
+    counted: Counted,
 }
 
 impl Default for Ranking {
     fn default() -> Ranking {
-        Ranking { named: NamedStacks::new(1), of_nodes: Vec::new(), all: Weight::default(), event: None }
+        Ranking { named: NamedStacks::new(1), of_nodes: Vec::new(), counted: Counted::default() }
     }
 }
 
@@ -191,27 +179,25 @@ impl Ranking {
     pub fn add(&mut self, stacks: &Stacks, search: Search<'_>, event: Option<u32>) -> Result<Named> {
         let (placed, named) = self.named.add(stacks, search)?;
         self.of_nodes.resize(self.named.nodes.len(), Weight::default());
-        let facts = search.facts.events.get(event.unwrap_or(u32::MAX) as usize);
-        let name = facts.map(|event| String::from_utf8_lossy(&event.name).into_owned());
-        self.event = self.event.take().or(name);
+        if event.is_some() {
+            self.counted.add(stacks.sampled(search.facts).counted(event));
+        }
         let of_event =
             |row: &Row, weight: &Weight| if Some(row.event) == event { *weight } else { Weight::default() };
         let of_nodes = self.named.of_nodes(stacks, &placed, of_event);
         self.of_nodes.iter_mut().zip(of_nodes).for_each(|(sum, weight)| *sum += weight);
-        stacks.rows.iter().for_each(|(row, weight)| self.all += of_event(row, weight));
         Ok(named)
     }
 
-    /// The samples of which shares are parts.
+    /// The samples that shares are parts of.
     pub fn counted(&self) -> Counted {
-        let Weight { samples, period } = self.all;
-        Counted { event: self.event.clone(), samples, period: Decimal(period) }
+        self.counted.clone()
     }
 
     /// Percent of the period of all samples; of samples without periods, percent of their number.
     fn percent(&self, part: Weight) -> f64 {
-        let (part, all) = match self.all.period {
-            0 => (part.samples, self.all.samples),
+        let (part, all) = match self.counted.period.0 {
+            0 => (part.samples, self.counted.samples),
             period => (part.period, period),
         };
         if all == 0 { 0.0 } else { part as f64 * 100.0 / all as f64 }

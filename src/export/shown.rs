@@ -1,36 +1,182 @@
-//! Chooses the event that is shown of recordings with several events: the same one in all of them.
+//! Chooses the event that is counted of recordings with several events, the same one in all of them, and says in which
+//! unit, and which samples are of others.
 
-use perfx_format::event_name::without_modifiers;
-use perfx_pipeline::{Result, bail};
-use perfx_resolve::Facts;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 
-use crate::stacks::Stacks;
+use perfx_format::event_name::generic_name;
+use perfx_format::siblings::CountedAs;
+use perfx_look::json::Decimal;
+use perfx_pipeline::{Level, Report, Result, bail, count};
+use perfx_resolve::{EventFacts, Facts};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::stacks::{Stacks, Weight};
+
+/// The samples that shares are parts of.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct Counted {
+    /// The event; null if there are no samples
+    pub event: Option<String>,
+    /// Its samples
+    pub samples: u64,
+    /// The sum of their periods
+    pub period: Decimal<u64>,
+    /// What a period counts: `ns`, `samples` or the event; null if events with different units are added up
+    pub unit: Option<String>,
+}
+
+impl Counted {
+    /// Adds what is counted in another recording.
+    pub fn add(&mut self, more: Counted) {
+        if self.event.is_none() {
+            *self = more;
+        } else if more.event.is_some() {
+            self.samples += more.samples;
+            self.period = Decimal(self.period.0.saturating_add(more.period.0));
+            self.unit = self.unit.take().filter(|unit| Some(unit) == more.unit.as_ref());
+        }
+    }
+}
+
+/// The events of a recording that were sampled.
+#[derive(Debug)]
+pub struct SampledEvents<'f> {
+    /// Their samples; siblings are one event.
+    pub(crate) weights: BTreeMap<u32, Weight>,
+    pub(crate) counted_as: &'f [Option<CountedAs>],
+    pub(crate) facts: &'f Facts,
+}
+
+impl Stacks {
+    /// The events that were sampled.
+    pub fn sampled<'s>(&'s self, facts: &'s Facts) -> SampledEvents<'s> {
+        let none = |event: &u32| (*event, Weight::default());
+        let mut weights: BTreeMap<u32, Weight> = self.times.keys().map(none).collect();
+        self.rows.iter().for_each(|(row, weight)| *weights.entry(row.event).or_default() += *weight);
+        SampledEvents { weights, counted_as: &self.counted_as, facts }
+    }
+}
+
+impl<'f> SampledEvents<'f> {
+    pub(crate) fn facts(&self, event: u32) -> Option<&'f EventFacts> {
+        self.facts.events.get(event as usize)
+    }
+
+    /// The name by which an event is counted.
+    pub fn name(&self, event: u32) -> Cow<'f, str> {
+        let counted = self.counted_as.get(event as usize).and_then(Option::as_ref);
+        let own = || self.facts(event).map_or(&b""[..], |event| &event.name);
+        String::from_utf8_lossy(counted.map_or_else(own, |counted| &counted.name))
+    }
+
+    /// The events with their samples.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, Weight)> {
+        self.weights.iter().map(|(&event, &weight)| (event, weight))
+    }
+
+    /// The event that is counted unless others are chosen: cycles or a clock before any other event, and tracepoints
+    /// last; of these one with call chains. Of several it is the first, unless another has ten times as many samples.
+    pub fn default_event(&self) -> Option<u32> {
+        let rank = |event: u32| {
+            let is = |what: fn(&EventFacts) -> bool| self.facts(event).is_some_and(what);
+            let works = is(|event| event.counts_cycles() || event.counts_time());
+            (!works, is(EventFacts::is_tracepoint), !is(|event| event.has_chains))
+        };
+        let best = self.iter().map(|(event, _)| rank(event)).min()?;
+        let equals = || self.iter().filter(|&(event, _)| rank(event) == best);
+        let most = equals().map(|(_, weight)| weight.samples).max()?;
+        Some(equals().find(|(_, weight)| weight.samples.saturating_mul(10) >= most)?.0)
+    }
+
+    /// True if the periods of an event are times, ns.
+    pub fn is_time(&self, event: u32) -> bool {
+        let Weight { samples, period } = self.weights.get(&event).copied().unwrap_or_default();
+        let is = |what: fn(&EventFacts) -> bool| self.facts(event).is_some_and(what);
+        is(EventFacts::counts_time) || is(EventFacts::measures_time) && period != samples
+    }
+
+    /// What a period of an event counts: `ns`, `samples` if each sample counts the same, or the event.
+    pub fn unit(&self, event: u32) -> Cow<'f, str> {
+        let Weight { samples, period } = self.weights.get(&event).copied().unwrap_or_default();
+        match self.is_time(event) {
+            true => "ns".into(),
+            false if period == samples || period == 0 => "samples".into(),
+            false => {
+                String::from_utf8_lossy(generic_name(self.facts(event).map_or(b"", |event| &event.name)))
+            }
+        }
+    }
+
+    /// What is counted: one event, or all.
+    pub fn counted(&self, only: Option<u32>) -> Counted {
+        let mut counted = Counted::default();
+        for (event, Weight { samples, period }) in
+            self.iter().filter(|of| only.is_none_or(|only| only == of.0))
+        {
+            let (event, unit) = (Some(self.name(event).into_owned()), Some(self.unit(event).into_owned()));
+            counted.add(Counted { event, samples, period: Decimal(period), unit });
+        }
+        counted
+    }
+
+    /// Reports what is counted, one event or all, and what is not. `by_samples` if periods have no effect.
+    pub fn say(&self, only: Option<u32>, by_samples: bool, report: &mut Report) {
+        let is_counted = |(event, _): &(u32, Weight)| only.is_none_or(|only| only == *event);
+        for (event, Weight { samples, .. }) in self.iter().filter(is_counted) {
+            let unit = match self.unit(event) {
+                unit if unit == "samples" || by_samples => "samples".to_owned(),
+                unit => format!("period ({unit})"),
+            };
+            let samples = perfx_pipeline::counted(samples, "sample", "samples");
+            report.say(Level::Info, format!("{}: {samples}, counted by {unit}", self.name(event)));
+        }
+        self.say_others(only, report);
+    }
+
+    /// Reports the share and the events of the samples that are not counted, if one event is.
+    pub fn say_others(&self, only: Option<u32>, report: &mut Report) {
+        let is_counted = |(event, _): &(u32, Weight)| only.is_none_or(|only| only == *event);
+        let sum = |all: u64, (_, weight): (u32, Weight)| all.saturating_add(weight.samples);
+        let others = || self.iter().filter(|of| !is_counted(of) && of.1.samples > 0);
+        let (all, rest) = (self.iter().fold(0, sum), others().fold(0, sum));
+        if rest > 0 {
+            let other =
+                |(event, weight): (u32, Weight)| format!("{} ({})", self.name(event), count(weight.samples));
+            let names: Vec<String> = others().map(other).collect();
+            let share = 100.0 * rest as f64 / all as f64;
+            let what = format!("not counted: {share:.1}% of the samples, which are of {}", names.join(", "));
+            report.say(Level::Info, format!("{what}; --event selects events"));
+        }
+    }
+}
 
 /// The event that is shown, as chosen in the first recording that has samples.
 #[derive(Clone, Default, Debug)]
-pub struct ShownEvent(Option<Vec<u8>>);
+pub struct ShownEvent(Option<String>);
 
 impl ShownEvent {
     /// The number of the event in a recording; `None` if the recording has no samples. In the first recording it is
-    /// [`Stacks::first_event`], in the others the event with that name, apart from modifiers: `cpu-clock:ppp` is
-    /// `cpu-clock`.
+    /// [`SampledEvents::default_event`], in the others the event with that name, or one that counts the same:
+    /// `cpu-clock:ppp` is `cpu-clock`, and `cycles` of a hybrid processor those of any other.
     ///
     /// # Errors
     ///
     /// The recording has samples, but none of that event.
-    pub fn of(&mut self, recording: &str, stacks: &Stacks, facts: &Facts) -> Result<Option<u32>> {
-        let Some(first) = stacks.first_event(facts) else { return Ok(None) };
-        let name = |event: u32| facts.events.get(event as usize).map_or(&b""[..], |event| &event.name);
-        let shown = self.0.get_or_insert_with(|| name(first).to_vec());
-        let same = |event: &u32| without_modifiers(name(*event)) == without_modifiers(shown);
-        let exact = stacks.times.keys().copied().find(|&event| name(event) == shown);
-        let Some(event) = exact.or_else(|| stacks.times.keys().copied().find(same)) else {
-            let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
-            let sampled: Vec<String> = stacks.times.keys().map(|&event| text(name(event))).collect();
+    pub fn of(&mut self, recording: &str, sampled: &SampledEvents<'_>) -> Result<Option<u32>> {
+        let Some(first) = sampled.default_event() else { return Ok(None) };
+        let shown = self.0.get_or_insert_with(|| sampled.name(first).into_owned());
+        let events = || sampled.iter().map(|(event, _)| event);
+        let same =
+            |event: &u32| generic_name(sampled.name(*event).as_bytes()) == generic_name(shown.as_bytes());
+        let exact = events().find(|&event| sampled.name(event) == *shown);
+        let Some(event) = exact.or_else(|| events().find(same)) else {
+            let sampled: Vec<_> = events().map(|event| sampled.name(event)).collect();
             bail!(
-                "{recording}: has no samples of {}, the event chosen in the first recording, only of {}; --event \
-                 selects events",
-                text(shown),
+                "{recording}: has no samples of {shown}, the event chosen in the first recording, only of {}; \
+                 --event selects events",
                 sampled.join(", ")
             );
         };

@@ -15,6 +15,7 @@ use perfx_format::read::{Batch, Recording};
 use perfx_format::record::deferred::CallchainDeferred;
 use perfx_format::record::time::known_time;
 use perfx_format::sample::Sample;
+use perfx_format::siblings::CountedAs;
 use perfx_format::{Kinds, Layout, Layouts, Record, RecordType, named_pid};
 use perfx_model::address_space::{Machine, moment};
 use perfx_pipeline::{Report, Result};
@@ -22,7 +23,7 @@ use perfx_resolve::Facts;
 
 use crate::batches::each_batch;
 use crate::chains::{At, Deferred, Lack, Resolver, StackTree, Waiting, numbered};
-use crate::counters::{Counters, event_of, wanted_events};
+use crate::counters::{Counters, counted_events, event_of};
 use crate::losses::{Losses, say_cut_off};
 
 /// How much samples count for.
@@ -92,7 +93,7 @@ pub struct Label {
 /// What samples have in common.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Row {
-    /// The number of the event.
+    /// The number of the event; of siblings, that of the first.
     pub event: u32,
     /// The number of the label.
     pub label: u32,
@@ -119,6 +120,8 @@ pub struct Stacks {
     pub rows: IndexMap<Row, Weight, RandomState>,
     /// The events that were sampled, each with the times of its earliest and latest sample that has one, ns.
     pub times: BTreeMap<u32, Option<(u64, u64)>>,
+    /// How the events are counted that were asked for.
+    pub(crate) counted_as: Vec<Option<CountedAs>>,
     /// What the times of rows are multiples of, ns; 0 if they are exact.
     pub step: u64,
     /// Bytes of records read, decompressed.
@@ -147,14 +150,14 @@ impl Stacks {
         report: &mut Report,
     ) -> Result<Stacks> {
         let selected = SelectedSamples::if_any(recording, filter, threads, report)?;
-        let wanted = wanted_events(facts, filter);
+        let counted_as = counted_events(facts, filter);
         let mut all = Joined::default();
         // Workers round by the latest known step, so that there is less to join. As each step divides the next, the
         // result is the same.
         let step = AtomicU64::new(0);
         let work = |batch: &Batch| {
             let chooser = selected.as_ref().map(SelectedSamples::chooser);
-            let mut worker = Worker::new(facts, grouping, &wanted, chooser);
+            let mut worker = Worker::new(facts, grouping, &counted_as, chooser);
             worker.part.stacks.step = step.load(Ordering::Relaxed);
             worker.read(batch)
         };
@@ -168,16 +171,11 @@ impl Stacks {
         let mut stacks = all.finish(report)?;
         stacks.round_times(most, FIRST_STEP);
         stacks.bytes = bytes;
+        stacks.counted_as = counted_as;
         if let Some(selected) = selected.filter(|_| stacks.rows.is_empty()) {
             selected.say_none(&recording.name, false, report);
         }
         Ok(stacks)
-    }
-
-    /// The first event of the recording that was sampled with call chains; if none was, the first that was sampled.
-    pub fn first_event(&self, facts: &Facts) -> Option<u32> {
-        let chains = |event: u32| facts.events.get(event as usize).is_some_and(|event| event.has_chains);
-        self.times.keys().copied().min_by_key(|&event| (!chains(event), event))
     }
 
     /// The times of the earliest and the latest sample, ns; `None` if no sample has a time.
@@ -243,8 +241,8 @@ struct Part {
 struct Worker<'f> {
     facts: &'f Facts,
     grouping: Grouping,
-    /// For each event, whether samples count for it.
-    wanted: &'f [bool],
+    /// For each event, what its samples count for, if for anything.
+    counted_as: &'f [Option<CountedAs>],
     chooser: Option<SampleChooser>,
     resolver: Resolver<'f>,
     part: Part,
@@ -254,13 +252,13 @@ impl<'f> Worker<'f> {
     fn new(
         facts: &'f Facts,
         grouping: Grouping,
-        wanted: &'f [bool],
+        counted_as: &'f [Option<CountedAs>],
         chooser: Option<SampleChooser>,
     ) -> Worker<'f> {
         Worker {
             facts,
             grouping,
-            wanted,
+            counted_as,
             chooser,
             resolver: Resolver::new(facts, grouping.unmapped),
             part: Part::default(),
@@ -302,7 +300,7 @@ impl<'f> Worker<'f> {
         if self.grouping.own_address {
             self.resolver.begin_at_own_address(at, layout)?;
         }
-        let Worker { facts, grouping, wanted, resolver, part, .. } = self;
+        let Worker { facts, grouping, counted_as, resolver, part, .. } = self;
         let Part { stacks, counters, deferred } = part;
         let losses = &mut counters.losses;
         let label = Label::of((sample, layout, layouts), facts, *grouping, time, losses);
@@ -310,9 +308,9 @@ impl<'f> Worker<'f> {
         counters.losses.torn += u64::from(lack == Lack::Torn);
         let time = layout.time(sample).and_then(known_time);
         let seen = time.map(|time| (time, time));
-        if wanted[event] {
-            stacks.seen(event as u32, seen);
-        }
+        let counted = |event: usize| Some(counted_as[event].as_ref()?.first as u32);
+        let own = counted(event);
+        own.into_iter().for_each(|event| stacks.seen(event, seen));
         let place = match lack {
             Lack::User(cookie) => {
                 let tid = task.map_or(0, |(_, tid)| tid);
@@ -325,12 +323,12 @@ impl<'f> Worker<'f> {
         let stack = resolver.stack()?;
         let shown = time.filter(|_| grouping.time).unwrap_or(Row::TIMELESS);
         let target = |event: u32| {
-            let row = Row { event, label, stack, time: shown };
-            wanted[event as usize].then_some(Target { row, time, deferred: place })
+            let row = Row { event: counted(event as usize)?, label, stack, time: shown };
+            Some(Target { row, time, deferred: place })
         };
         counters.sample((sample, event, layout), layouts, facts, target, |target, period| {
             // That it is one of its own event is known.
-            if target.row.event != event as u32 {
+            if Some(target.row.event) != own {
                 stacks.seen(target.row.event, seen);
             }
             count(stacks, deferred, target, period);

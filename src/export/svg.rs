@@ -6,8 +6,6 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use perfx_resolve::Facts;
-
 use crate::chains::StackTree;
 use crate::folded::Count;
 use crate::functions::{CodePlace, FunctionId, NamedStacks};
@@ -30,8 +28,6 @@ pub struct Picture<'s> {
     pub named: &'s NamedStacks,
     /// The stacks, grouped by the name of the thread.
     pub stacks: &'s Stacks,
-    /// What the records mean.
-    pub facts: &'s Facts,
     /// The node of each stack.
     pub placed: &'s [u32],
     /// The event.
@@ -123,10 +119,10 @@ fn comm(label: &crate::stacks::Label) -> String {
 
 /// All frames; the first one stands for all samples.
 fn frames<'s>(picture: Picture<'s>, comms: &'s [String]) -> Vec<Frame<'s>> {
-    let Picture { named, stacks, facts, placed, event, .. } = picture;
+    let Picture { named, stacks, placed, event, .. } = picture;
     let mut sums: BTreeMap<(u32, Option<u32>), u64> = BTreeMap::new();
     for (row, weight) in stacks.rows.iter().filter(|(row, _)| event.is_none_or(|event| event == row.event)) {
-        let weight = Count::Shown.of(facts.events.get(row.event as usize), weight);
+        let weight = Count::Period.of(weight);
         *sums.entry((row.label, placed.get(row.stack as usize).copied())).or_default() += weight;
     }
     let functions: Vec<&FunctionId> = named.functions.iter().collect();

@@ -4,7 +4,7 @@ use std::ops::{Range, RangeInclusive};
 
 use clap::Args;
 use perfx_format::RecordType;
-use perfx_format::event_name::{EventName, without_modifiers};
+use perfx_format::event_name::{EventName, generic_name, without_modifiers};
 use perfx_format::record::namespaces::NamespaceKind;
 use perfx_model::address_space::{Dso, Machine};
 use perfx_pipeline::{Context as _, Error, Level, Report, Result, ensure};
@@ -494,7 +494,7 @@ impl EventList {
 
     /// The regular expressions to look for among events with these names: if one of them is the whole value, only that.
     fn regexes<'n>(&self, mut names: impl Iterator<Item = &'n [u8]>) -> Vec<Regex> {
-        let is_whole = |name| [name, without_modifiers(name)].contains(&self.whole.as_bytes());
+        let is_whole = |name| names_of(name).contains(&self.whole.as_bytes());
         if self.whole.contains(',')
             && names.any(is_whole)
             && let Ok(name) = whole(&regex::escape(&self.whole))
@@ -513,9 +513,14 @@ impl Selection<EventList> {
     }
 }
 
-/// Matches an event's name, with or without its modifiers.
+/// Matches an event's name, with or without its modifiers, or the name of what it counts on any PMU.
 pub(crate) fn is_event(regex: &Regex, name: &[u8]) -> bool {
-    regex.is_match(name) || regex.is_match(without_modifiers(name))
+    names_of(name).iter().any(|name| regex.is_match(name))
+}
+
+/// The names by which an event is selected.
+fn names_of(name: &[u8]) -> [&[u8]; 3] {
+    [name, without_modifiers(name), generic_name(name)]
 }
 
 /// True for each event whose name matches one of the regular expressions. Warns of those that match no event.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use perfx_format::event_name::names_of;
+use perfx_format::event_name::{EventName, counts_cycles, names_of};
 use perfx_format::features::{StackTables, initial_maps};
 use perfx_format::header::Features;
 use perfx_format::names::is_listed_memory;
@@ -14,6 +14,7 @@ use perfx_format::record::cpumode::KERNEL;
 use perfx_format::record::event_update::name_update;
 use perfx_format::record::id_index::{ANY, IdIndex};
 use perfx_format::record::ksymbol::Ksymbol;
+use perfx_format::siblings::{CountedAs, counted_as};
 use perfx_format::{Endian, Event, Kinds, Layouts, Record, RecordType, named_pid, sample_type};
 use perfx_model::address_space::{AddressSpaces, Changes, Hit, Machine, Mapping, Space};
 use perfx_model::guests::Guests;
@@ -30,6 +31,8 @@ use crate::ids::{RecordedIds, is_kernel_name};
 pub struct Facts {
     /// The events, in the order of the recording.
     pub events: Vec<EventFacts>,
+    /// How these are counted: the same event on several PMUs is one.
+    pub counted_as: Vec<CountedAs>,
     /// What was mapped when.
     pub spaces: Arc<AddressSpaces>,
     /// The offsets of mappings in their files.
@@ -73,6 +76,7 @@ pub struct EventFacts {
     pub inherit: bool,
     tracepoint: bool,
     clock: bool,
+    cycles: bool,
     /// The period of all of its samples; `None` if it varies.
     fixed_period: Option<u64>,
     /// The samples a second that were asked for.
@@ -97,6 +101,7 @@ impl EventFacts {
             inherit: false,
             tracepoint: false,
             clock: true,
+            cycles: false,
             fixed_period: None,
             frequency: None,
             counts_work: true,
@@ -106,12 +111,13 @@ impl EventFacts {
         }
     }
 
-    fn new(event: &Event) -> EventFacts {
+    fn new(event: &Event, EventName { name, .. }: EventName) -> EventFacts {
         let attr = event.attr();
         // PERF_TYPE_SOFTWARE: PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_TASK_CLOCK.
         let is_clock = attr.type_ == 1 && attr.config <= 1;
         EventFacts {
-            name: Vec::new(),
+            cycles: counts_cycles(&name),
+            name,
             period: attr.sample_period,
             inherit: attr.flag(1),
             tracepoint: attr.is_tracepoint(),
@@ -135,6 +141,19 @@ impl EventFacts {
     /// True if its period is a time, in ns: `cpu-clock` and `task-clock`.
     pub fn counts_time(&self) -> bool {
         self.clock
+    }
+
+    /// True for events whose period can be a time that was measured, ns: how long a task was off the CPU, as
+    /// `perfx off-cpu`, `perf inject --sched-stat` or `perf record --off-cpu` set it, or what the scheduler adds up.
+    pub fn measures_time(&self) -> bool {
+        self.name.starts_with(b"offcpu-time")
+            || self.tracepoint
+                && (self.name == b"sched:sched_switch" || self.name.starts_with(b"sched:sched_stat_"))
+    }
+
+    /// True if it counts the cycles of a processor.
+    pub fn counts_cycles(&self) -> bool {
+        self.cycles
     }
 
     /// The time between its samples while a CPU works, ns, if the event says it: a clock by its period, others by the
@@ -274,8 +293,8 @@ impl FactsSurvey {
         } = self;
         let FactsSurvey { ksymbols, modules, kernel, whole_cpus, recorded_ids, guest_references, .. } = self;
         let names = names_of(all, features, event_types, endian, &names);
-        let mut events: Vec<EventFacts> = all.iter().map(EventFacts::new).collect();
-        events.iter_mut().zip(names).for_each(|(event, name)| event.name = name.name);
+        let counted_as = counted_as(all, &names);
+        let events = all.iter().zip(names).map(|(event, name)| EventFacts::new(event, name)).collect();
         let tasks = Tasks::new(task_changes, &guests);
         let spaces = Arc::new(AddressSpaces::new(changes));
         let mut ids = RecordedIds::new(features, endian, spaces.dsos());
@@ -291,6 +310,7 @@ impl FactsSurvey {
             spaces.dsos().iter().map(|(dso, _)| !dso.kernel && is_listed_memory(&dso.name)).collect();
         Facts {
             events,
+            counted_as,
             spaces,
             files,
             parts,

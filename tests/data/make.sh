@@ -31,7 +31,7 @@ umask 022
 unset OLDPWD
 mkdir -p "$HOME" "$rec/log" "$out"
 sh "$here/work/build.sh" "$work" || exit 1
-cp "$here/work/with-kcore" "$work/"
+cp "$here/work/with-kcore" "$here/work/hybrid.py" "$work/"
 cd "$rec" || exit 1
 unset OLDPWD
 index=$rec/INDEX.tsv
@@ -103,6 +103,7 @@ R dwarf "$ALL" "user registers and stack" record -e cpu-clock -F 499 --call-grap
 R dwarf-max p61 "the largest stack copy: samples of nearly 64 KiB" record -e cpu-clock -F 99 --call-graph dwarf,65528 -o @ burn_nofp 20
 R several "$BOTH" "four events; ID in every sample" record -e cpu-clock,task-clock,page-faults,cs -F 4999 -o @ crew 2 10
 R named "$BOTH" "names and terms; the names live in EVENT_DESC" record -e 'cpu-clock/name=my_event,period=1000000/u' -e 'cpu-clock/freq=2000,call-graph=fp,name=other/' -o @ burn 10
+S hybrid p73 "cycles of two kinds of cores: clocks that hybrid.py renames" '$P record -e cpu-clock/name=cpu_core_cycles_,freq=399/,cpu-clock/name=cpu_atom_cycles_,freq=4999/ -g -o $O burn 40 && hybrid.py $O'
 R modifiers "$BOTH" "event modifiers in the attr bits" record -e cpu-clock:u,cpu-clock:k,task-clock:H,page-faults:uk -F 4999 -o @ calls 50 10
 R mixed-callgraph "$BOTH" "attrs with different sample types: dwarf, none, none" record -e 'cpu-clock/call-graph=dwarf,stack-size=256/' -e 'page-faults/call-graph=no/' -e task-clock -F 999 -o @ burn_nofp 15
 R group "$BOTH" "two groups (GROUP_DESC)" record -e '{cpu-clock,page-faults}' -e '{task-clock,cs,migrations}' -F 4999 -o @ crew 2 10

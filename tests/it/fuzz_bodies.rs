@@ -21,7 +21,7 @@ use perfx_export::list::{What, list};
 use perfx_export::parquet;
 use perfx_export::pprof::Profile;
 use perfx_export::view::{ViewOptions, view};
-use perfx_export::{Facts, Grouping, NamedStacks, Row, Search, Stacks, Weight};
+use perfx_export::{Facts, Grouping, NamedStacks, Row, Search, ShownEvent, Stacks, Weight};
 use perfx_filter::{FilterOptions, Split, SplitBy};
 use perfx_format::branch_list::{binaries, messages};
 use perfx_format::decode::{decode, decode_attr, issues, misc_names, mmap_build_id};
@@ -788,7 +788,7 @@ pub(crate) fn export(bytes: &[u8]) {
                 stacks: &stacks,
                 facts: &facts,
                 placed: &placed,
-                shown: stacks.first_event(&facts),
+                shown: stacks.sampled(&facts).default_event(),
                 about,
             }],
         )
@@ -819,7 +819,7 @@ pub(crate) fn export(bytes: &[u8]) {
     let _ = view((recording, None), &ids, &all, &options, 1, &mut report, &mut std::io::sink());
     for what in [What::Events, What::BuildIds, What::Threads, What::Cgroups, What::Mappings] {
         let Some(mut recording) = reread() else { return };
-        let _ = list(&mut recording, what, &all, 1, &mut report);
+        let _ = list(&mut recording, what, &all, &mut ShownEvent::default(), 1, &mut report);
     }
     let Some(mut recording) = reread() else { return };
     let identity = parquet::Identity::of(&recording).expect("it is in memory");

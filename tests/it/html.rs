@@ -104,13 +104,12 @@ impl Data {
                 *sum = [sum[0] + samples, sum[1].saturating_add(period)];
             }
         }
-        let by_period = recording.first_event.is_some_and(|event| recording.events[event as usize].by_period);
         let mut lines = BTreeMap::new();
         for ((label, node), [samples, period]) in sums {
             let comm = recording.labels[label].0.replace(char::is_control, "?").replace(';', ":");
             let comm = comm.replace(' ', "_");
             let stack = if node == 0 { comm } else { format!("{comm};{}", stacks[node - 1]) };
-            let weight = if by_samples || !by_period || period == 0 { samples } else { period };
+            let weight = if by_samples || period == 0 { samples } else { period };
             *lines.entry(stack).or_default() += weight;
         }
         lines
@@ -186,7 +185,7 @@ fn a_page_counts_what_folded_lines_and_stats_count(tier: Tier) {
         }
         let data = Data::of(&ran.stdout);
         for by_samples in [true, false] {
-            let weight = if by_samples { "samples" } else { "shown" };
+            let weight = if by_samples { "samples" } else { "period" };
             let line =
                 args!["export", "folded", "--no-files", "--root", root, "--weight", weight, fixture.path];
             let text = perfx(line).text();

@@ -17,6 +17,7 @@ mod docs;
 mod doctor;
 mod du;
 mod dump;
+mod events;
 mod every_pass;
 mod examples;
 mod export;

@@ -6,7 +6,7 @@ use anyhow::{Result, bail, ensure};
 use clap::Args;
 use perfx_export::changes::{Change, ChangeOptions, Noise, ProfileDiff, Run, compare};
 use perfx_export::folded::Count;
-use perfx_export::{EventFacts, Grouping, NamedStacks, ShownEvent};
+use perfx_export::{Grouping, NamedStacks, ShownEvent};
 use perfx_look::render::readable;
 use perfx_pipeline::{Level, Report, counted};
 
@@ -87,24 +87,22 @@ impl ProfileArgs {
             drop(bar);
             say_read(said, &recording, &stacks);
             found.say(said);
-            // Like folded lines: of several events only the first one, unless some are chosen.
-            let only = if chooses_events { None } else { shown.of(&recording.name, &stacks, &facts)? };
-            let of = |event: u32| {
-                facts.events.get(event as usize).filter(|_| only.is_none_or(|only| only == event))
-            };
+            // Like folded lines: of several events only one, unless some are chosen.
+            let sampled = stacks.sampled(&facts);
+            let only = if chooses_events { None } else { shown.of(&recording.name, &sampled)? };
+            let is_counted = |event: u32| only.is_none_or(|only| only == event);
             let mut run = Run::new(&named, &stacks, &placed, self.total, |row, weight| {
-                of(row.event).map(|event| Count::Shown.of(Some(event), weight))
+                is_counted(row.event).then(|| Count::Period.of(weight))
             });
-            let events = || stacks.times.keys().filter_map(|&event| of(event));
-            run.events = events().map(|event| String::from_utf8_lossy(&event.name).into_owned()).collect();
-            run.time = events().all(EventFacts::counts_time);
+            let events = || sampled.iter().map(|(event, _)| event).filter(|&event| is_counted(event));
+            run.events = events().map(|event| sampled.name(event).into_owned()).collect();
+            run.time = events().all(|event| sampled.is_time(event));
             ensure!(
                 run.samples > 0,
                 "{}: there is nothing to compare, because no samples are selected",
                 recording.name
             );
-            let samples = counted(run.samples, "sample", "samples");
-            said.say(Level::Info, format!("{}: {samples} of {}", recording.name, run.events.join(", ")));
+            sampled.say(only, false, said);
             runs.push(run);
             Ok(())
         })?;

@@ -15,9 +15,8 @@ use crate::term::units::duration;
 /// Write call stacks over time as a profile for the Firefox Profiler (profiler.firefox.com), with symbols
 ///
 /// The profile has a track for each thread, with functions, source lines and inlined calls inside, so it
-/// can be opened anywhere. Of several events, the stacks of the first one sampled with call chains are
-/// shown, unless --event selects some; the others are counters of their process. What the kernel lost is
-/// shown as markers. Where a thread has no samples for a while, it is shown as idle; times are those of the
+/// can be opened anywhere. Of several events, the stacks of cycles or of a clock are shown, unless --event
+/// selects some; the others are counters of their process. What the kernel lost is shown as markers. Where a thread has no samples for a while, it is shown as idle; times are those of the
 /// wall clock if the recording has it (perf record -k CLOCK_MONOTONIC).
 ///
 /// Examples:
@@ -54,7 +53,8 @@ impl Firefox {
             let threads = self.stacks.threads(&collected.recording);
             let lost = losses(&mut collected.recording, threads)?;
             let Collected { recording, stacks, facts, chooses_events, .. } = &collected;
-            let shown = if *chooses_events { None } else { event.of(&recording.name, stacks, facts)? };
+            let shown =
+                if *chooses_events { None } else { event.of(&recording.name, &stacks.sampled(facts))? };
             // A call has no place in its function.
             let search = collected.search(&ids, !self.no_inline && !self.trace.itrace);
             let named = profile.add(&collected.stacks, search, lost, shown, Clock::of(recording))?;

@@ -1,22 +1,20 @@
 //! `perfx export folded` writes the call stacks of recordings as folded lines, the input of flame graphs.
 
-use std::collections::BTreeMap;
-
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use perfx_export::folded::{Count, Folded as Lines, FoldedOptions};
-use perfx_export::{EventFacts, Facts, Grouping, Row, ShownEvent, Stacks, Weight};
+use perfx_export::{Grouping, Row, ShownEvent, Weight};
 use perfx_pipeline::{Level, Report, counted};
 
-use super::input::{Collected, StackArgs, each_recording, say_not_counted, say_read};
+use super::input::{Collected, StackArgs, each_recording, say_read};
 use crate::io::output::OutputArgs;
 use crate::io::source::InputsArgs;
 
 /// Write call stacks as folded lines for flame graphs: comm;outermost;…;innermost COUNT
 ///
-/// The lines are those of perf script | stackcollapse-perf.pl, sorted. Of several events, the first one
-/// sampled with call chains is taken, unless --event selects some. COUNT is the sum of the periods
-/// (for cpu-clock, nanoseconds), or the number of samples of a tracepoint. Those of several recordings add up.
+/// The lines are those of perf script | stackcollapse-perf.pl, sorted. Of several events, cycles or a clock
+/// is taken, unless --event selects some. COUNT is the sum of the periods: nanoseconds of cpu-clock and of
+/// what off-cpu measured, otherwise events. Those of several recordings add up.
 ///
 /// Examples:
 ///   perfx export folded perf.data | flamegraph.pl > flame.svg
@@ -34,7 +32,7 @@ pub(crate) struct Folded {
     #[arg(help_heading = "Lines", long, value_enum, default_value_t = By::Comm)]
     by: By,
     /// What the lines count
-    #[arg(help_heading = "Lines", long, value_enum, default_value_t = Unit::Shown)]
+    #[arg(help_heading = "Lines", long, value_enum, default_value_t = Unit::Period)]
     weight: Unit,
     /// Mark functions of the kernel with _[k]
     #[arg(help_heading = "Lines", long)]
@@ -78,9 +76,7 @@ enum By {
 /// What a line counts.
 #[derive(ValueEnum, Debug, Clone, Copy)]
 enum Unit {
-    /// As perf script by default: the sum of the periods, or of a tracepoint the number of samples
-    Shown,
-    /// The sum of the samples' periods, such as the times that off-cpu sets
+    /// The sum of the samples' periods, as in perf report: time (ns) of a clock or off the CPU, cycles, events
     Period,
     /// The number of samples
     Samples,
@@ -98,17 +94,21 @@ impl Folded {
             let collected = self.stacks.collect(recording, &ids, self.grouping(), report)?;
             let search = collected.search(&ids, !self.no_inline);
             let Collected { recording, facts, stacks, chooses_events, .. } = &collected;
-            // Of several events only the first one, unless some are chosen.
-            let only = if *chooses_events { None } else { shown.of(&recording.name, stacks, facts)? };
+            // Of several events only one, unless some are chosen.
+            let sampled = stacks.sampled(facts);
+            let only = if *chooses_events { None } else { shown.of(&recording.name, &sampled)? };
+            let count = match self.weight {
+                Unit::Period => Count::Period,
+                Unit::Samples => Count::Samples,
+            };
             let counts = |row: &Row, weight: &Weight| {
-                let event = facts.events.get(row.event as usize);
-                only.is_none_or(|only| only == row.event).then(|| self.count(event, weight))
+                only.is_none_or(|only| only == row.event).then(|| count.of(weight))
             };
             let (lines, named) = Lines::new(stacks, search, &self.options(), counts)?;
             parts.push(lines);
             say_read(report, recording, stacks);
             named.say(report);
-            self.say_events(stacks, facts, only, report);
+            sampled.say(only, matches!(self.weight, Unit::Samples), report);
             Ok(())
         })?;
         let lines = Lines::joined(parts);
@@ -139,39 +139,5 @@ impl Folded {
             addresses: self.addrs,
             skip_after: self.skip_after.clone(),
         }
-    }
-
-    fn count(&self, event: Option<&EventFacts>, weight: &Weight) -> u64 {
-        let unit = match self.weight {
-            Unit::Shown => Count::Shown,
-            Unit::Period => Count::Period,
-            Unit::Samples => Count::Samples,
-        };
-        unit.of(event, weight)
-    }
-
-    /// Reports what was counted, and which events were not.
-    fn say_events(&self, stacks: &Stacks, facts: &Facts, only: Option<u32>, report: &mut Report) {
-        let mut samples: BTreeMap<u32, u64> = BTreeMap::new();
-        for (row, weight) in &stacks.rows {
-            *samples.entry(row.event).or_default() += weight.samples;
-        }
-        let name = |event: u32| {
-            let name = facts.events.get(event as usize).map_or(&b""[..], |event| &event.name);
-            String::from_utf8_lossy(name).into_owned()
-        };
-        for (&event, &samples) in samples.iter().filter(|(event, _)| only.is_none_or(|only| only == **event))
-        {
-            let by = match (
-                self.weight,
-                facts.events.get(event as usize).is_some_and(EventFacts::is_tracepoint),
-            ) {
-                (Unit::Period, _) | (Unit::Shown, false) => "period",
-                _ => "samples",
-            };
-            let line = format!("{}: {}, counted by {by}", name(event), counted(samples, "sample", "samples"));
-            report.say(Level::Info, line);
-        }
-        say_not_counted(stacks, facts, only, report);
     }
 }

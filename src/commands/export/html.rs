@@ -163,7 +163,7 @@ impl Html {
         // A call has no place in its function.
         let inlined = !self.no_inline && !self.trace.itrace;
         let (placed, found) = named.add(&collected.stacks, collected.search(ids, inlined))?;
-        let shown = event.of(&about.name, &collected.stacks, &collected.facts)?;
+        let shown = event.of(&about.name, &collected.stacks.sampled(&collected.facts))?;
         let annotated = match shown.filter(|_| self.annotate > 0) {
             Some(shown) => {
                 let search = collected.search(ids, true);

@@ -1,6 +1,5 @@
 //! Reads the call stacks that an export prints, with the options that all such exports have.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -13,7 +12,7 @@ use perfx_filter::{Filter, FilterOptions, SelectArgs};
 use perfx_format::Feature;
 use perfx_format::read::Recording;
 use perfx_passes::{ConvertCallchain, IdOptions, Itrace, decodes_in_windows, has_trace};
-use perfx_pipeline::{Error, Job, Level, Outcome, Output, OutputForm, Pass, Report, count};
+use perfx_pipeline::{Error, Job, Level, Outcome, Output, OutputForm, Pass, Report};
 
 use crate::args::{ThreadArgs, Usage, usage};
 use crate::io::chunks;
@@ -87,6 +86,24 @@ impl StackArgs {
         self.chosen.collect(recording, ids, grouping, threads, report)
     }
 
+    /// The recording with the chosen samples alone.
+    pub(crate) fn applied(&self, recording: Recording, report: &mut Report) -> Result<Recording> {
+        let threads = self.threads(&recording);
+        self.chosen.applied(recording, threads, report)
+    }
+
+    /// Reads all samples of a recording that can be read again.
+    pub(crate) fn collect_all(
+        &self,
+        recording: Recording,
+        ids: &IdOptions,
+        grouping: Grouping,
+        report: &mut Report,
+    ) -> Result<Collected> {
+        let threads = (self.threads(&recording), self.verbosity);
+        collect(recording, ids, grouping, &Arc::default(), threads, report)
+    }
+
     /// The same, or the calls of its trace if these are asked for.
     pub(crate) fn collect_or_trace(
         &self,
@@ -150,16 +167,10 @@ impl ChosenArgs {
         recording: Recording,
         ids: &IdOptions,
         grouping: Grouping,
-        (threads, verbosity): (usize, VerbosityArgs),
+        threads: (usize, VerbosityArgs),
         report: &mut Report,
     ) -> Result<Collected> {
-        let mut recording = with_chains(recording, ids, threads, report)?;
-        let filter = self.filter()?;
-        recording.progress().expect(2 + filter.readings());
-        let bar = verbosity.progress(&recording);
-        let facts = Facts::survey(&mut recording, threads, true)?;
-        let stacks = Stacks::collect(&mut recording, &facts, grouping, &filter, threads, report)?;
-        Ok(Collected { recording, facts, stacks, chooses_events: filter.chooses_events(), bar })
+        collect(recording, ids, grouping, &self.filter()?, threads, report)
     }
 
     /// The same, or the calls of its trace if these are asked for.
@@ -191,6 +202,23 @@ impl ChosenArgs {
         Traced::end(job, report)?;
         Ok(Collected { recording, facts, stacks, chooses_events: false, bar })
     }
+}
+
+/// Reads the samples that `filter` selects in a recording that can be read again.
+fn collect(
+    recording: Recording,
+    ids: &IdOptions,
+    grouping: Grouping,
+    filter: &Arc<FilterOptions>,
+    (threads, verbosity): (usize, VerbosityArgs),
+    report: &mut Report,
+) -> Result<Collected> {
+    let mut recording = with_chains(recording, ids, threads, report)?;
+    recording.progress().expect(2 + filter.readings());
+    let bar = verbosity.progress(&recording);
+    let facts = Facts::survey(&mut recording, threads, true)?;
+    let stacks = Stacks::collect(&mut recording, &facts, grouping, filter, threads, report)?;
+    Ok(Collected { recording, facts, stacks, chooses_events: filter.chooses_events(), bar })
 }
 
 /// The samples to take. The error is one of usage.
@@ -321,23 +349,6 @@ pub(crate) fn say_read(report: &mut Report, recording: &Recording, stacks: &Stac
     report.lines.insert(0, (Level::Info, format!("read {}: {}", recording.name, size(bytes))));
     if stacks.rows.is_empty() {
         say_no_samples(lists_trace(recording), report);
-    }
-}
-
-/// Reports which sampled events were not counted, if only one was.
-pub(crate) fn say_not_counted(stacks: &Stacks, facts: &Facts, only: Option<u32>, report: &mut Report) {
-    let Some(only) = only else { return };
-    let mut samples: BTreeMap<u32, u64> = BTreeMap::new();
-    for (row, weight) in stacks.rows.iter().filter(|(row, _)| row.event != only) {
-        *samples.entry(row.event).or_default() += weight.samples;
-    }
-    let other = |(event, samples): (u32, u64)| {
-        let name = facts.events.get(event as usize).map_or(&b""[..], |event| &event.name);
-        format!("{} ({})", String::from_utf8_lossy(name), count(samples))
-    };
-    let others: Vec<String> = samples.into_iter().map(other).collect();
-    if !others.is_empty() {
-        report.say(Level::Info, format!("not counted: {}; --event selects events", others.join(", ")));
     }
 }
 

@@ -6,14 +6,14 @@ use perfx_export::svg::{Drawn, Picture, write};
 use perfx_export::{Grouping, NamedStacks, ShownEvent};
 use perfx_pipeline::{Level, Report, count, counted};
 
-use super::input::{Collected, StackArgs, say_not_counted, say_read};
+use super::input::{Collected, StackArgs, say_read};
 use crate::io::output::OutputArgs;
 use crate::io::source::{InputArgs, Source};
 
 /// Draw call stacks as one flame graph, a picture that a ticket can hold
 ///
 /// Names are text that a browser can search, and the colours are those of export html. The picture shows one
-/// event, the first one of the recording with samples, unless --event selects another. Frames narrower than half
+/// event, cycles or a clock if there are several, unless --event selects another. Frames narrower than half
 /// a pixel are left out.
 ///
 /// Examples:
@@ -47,15 +47,14 @@ impl Svg {
         drop(bar);
         say_read(&mut report, &recording, &stacks);
         found.say(&mut report);
-        let event = ShownEvent::default().of(&recording.name, &stacks, &facts)?;
-        say_not_counted(&stacks, &facts, event, &mut report);
-        let name = event.and_then(|event| facts.events.get(event as usize));
-        let name = String::from_utf8_lossy(name.map_or(&b"no samples"[..], |event| &event.name));
+        let sampled = stacks.sampled(&facts);
+        let event = ShownEvent::default().of(&recording.name, &sampled)?;
+        sampled.say(event, false, &mut report);
+        let name = event.map_or("no samples".into(), |event| sampled.name(event));
         // The picture does not tell where the recording was.
         let title = format!("{}: {name}", recording.name.rsplit('/').next().unwrap_or_default());
         let mut drawn = Drawn { frames: 0, left_out: 0 };
-        let picture =
-            Picture { named: &named, stacks: &stacks, facts: &facts, placed: &placed, event, title: &title };
+        let picture = Picture { named: &named, stacks: &stacks, placed: &placed, event, title: &title };
         output.write(|out| {
             drawn = write(picture, out)?;
             Ok::<_, std::io::Error>(())

@@ -10,9 +10,7 @@ use perfx_pipeline::{Level, Report};
 use regex::Regex;
 
 use crate::args::{ReadArgs, Usage};
-use crate::commands::export::input::{
-    ChosenArgs, Collected, TraceArgs, each_recording, say_not_counted, say_read,
-};
+use crate::commands::export::input::{ChosenArgs, Collected, TraceArgs, each_recording, say_read};
 use crate::io::source::InputsArgs;
 use crate::term::units::{NAME, columns, count, without_middle};
 
@@ -164,11 +162,14 @@ impl RankArgs {
             let collected =
                 chosen.collect_or_trace(self.trace, recording, &ids, grouping, threads, report)?;
             let Collected { recording, facts, stacks, .. } = &collected;
-            let event = shown.of(&recording.name, stacks, facts)?;
+            let sampled = stacks.sampled(facts);
+            let event = shown.of(&recording.name, &sampled)?;
             let named = ranking.add(stacks, collected.search(&ids, self.inline), event)?;
             say_read(report, recording, stacks);
             named.say(report);
-            say_not_counted(stacks, facts, event, report);
+            if !self.trace.itrace {
+                sampled.say(event, false, report);
+            }
             Ok(())
         })?;
         let ranked = rank(&ranking);

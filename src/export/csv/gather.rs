@@ -9,6 +9,7 @@ use foldhash::fast::RandomState;
 use perfx_format::decode::decode;
 use perfx_format::read::{Batch, Recording};
 use perfx_format::record::time::own_time;
+use perfx_format::siblings::CountedAs;
 use perfx_format::{Comm, HexNumber, Layouts, Record, RecordType, Task, Value, named_pid};
 use perfx_look::render::{Style, kind_name, push_line, push_number};
 use perfx_model::address_space::{KERNEL, Lookup, moment, name_of_nameless};
@@ -151,7 +152,7 @@ pub(super) struct Gathered {
 /// Reads all records. `spill` is an empty file.
 pub(super) fn gather(
     recording: &mut Recording,
-    (facts, wanted): (&Facts, &[bool]),
+    (facts, counted_as): (&Facts, &[Option<CountedAs>]),
     spill: File,
     threads: usize,
     report: &mut Report,
@@ -163,7 +164,7 @@ pub(super) fn gather(
         processes: Processes::default(),
         counters: Counters::default(),
     };
-    let work = |batch: &Batch| Part::read(batch, (facts, wanted));
+    let work = |batch: &Batch| Part::read(batch, (facts, counted_as));
     report.bytes +=
         each_batch(recording, threads, report, work, |batch, part| all.join(part, batch.records))?;
     Ok(all)
@@ -210,7 +211,7 @@ struct Part {
 }
 
 impl Part {
-    fn read(batch: &Batch, (facts, wanted): (&Facts, &[bool])) -> Result<Part> {
+    fn read(batch: &Batch, (facts, counted_as): (&Facts, &[Option<CountedAs>])) -> Result<Part> {
         let mut lookup = Lookup::new(facts.spaces.clone());
         let mut part = Part { kinds: BTreeMap::new(), rows: Vec::new(), tally: Tally::default() };
         let (mut rows, mut row) = (Rows::new(), Row::default());
@@ -220,7 +221,7 @@ impl Part {
             let time = time_of(&record, &batch.layouts);
             row.fill(&record, time, &batch.layouts, facts);
             rows.push(time, &row.cells)?;
-            part.tally.take(&record, time, &batch.layouts, (facts, wanted), &mut lookup);
+            part.tally.take(&record, time, &batch.layouts, (facts, counted_as), &mut lookup);
         }
         part.rows = rows.sorted();
         Ok(part)
@@ -238,12 +239,12 @@ impl Tally {
         record: &Record<'_>,
         time: Option<u64>,
         layouts: &Layouts,
-        (facts, wanted): (&Facts, &[bool]),
+        (facts, counted_as): (&Facts, &[Option<CountedAs>]),
         lookup: &mut Lookup,
     ) {
         let pid = named_pid(record);
         match record.kind() {
-            RecordType::SAMPLE => self.sample(record, layouts, (facts, wanted), lookup),
+            RecordType::SAMPLE => self.sample(record, layouts, (facts, counted_as), lookup),
             RecordType::MMAP | RecordType::MMAP2 => self.process(pid).mappings += 1,
             RecordType::COMM => {
                 let layout = layouts.layout_of(record);
@@ -275,7 +276,7 @@ impl Tally {
         &mut self,
         record: &Record<'_>,
         layouts: &Layouts,
-        (facts, wanted): (&Facts, &[bool]),
+        (facts, counted_as): (&Facts, &[Option<CountedAs>]),
         lookup: &mut Lookup,
     ) {
         let Some((event, layout)) = event_of(record, layouts, facts) else {
@@ -290,7 +291,10 @@ impl Tally {
         let address = hit.map_or(ip, |hit| facts.files.offset(hit, ip));
         let dso = hit.map(|hit| hit.dso);
         let Tally { hits, processes, counters } = self;
-        let target = |event| wanted[event as usize].then_some((pid, HitKey { event, dso, address }));
+        let target = |event: u32| {
+            let event = counted_as[event as usize].as_ref()?.first as u32;
+            Some((pid, HitKey { event, dso, address }))
+        };
         counters.sample((record, event, layout), layouts, facts, target, |target, period| {
             add(hits, processes, target, period);
         });

@@ -34,7 +34,7 @@ const duration = (ns) => {
 };
 const seconds = (ns, digits = 3) => (ns / 1e9).toFixed(digits);
 const currentEvent = () => sides.flatMap((side) => side.events).find((event) => event.name === state.event) ?? {};
-const amount = (number) => (state.unit === 'period' && currentEvent().is_time ? duration(number) : count(number));
+const amount = (number) => (state.unit === 'period' && currentEvent().unit === 'ns' ? duration(number) : count(number));
 // What samples are called: those of an event that lasts are calls.
 const things = () => (currentEvent().lasts ? 'calls' : 'samples');
 const basename = (path) => path.slice(path.lastIndexOf('/') + 1) || path;

@@ -22,8 +22,12 @@ function fillTasks() {
   }
 }
 
-// An event is counted as in folded lines, unless the user chooses otherwise.
-const chooseUnit = () => (state.unit = currentEvent().by_period === false ? 'samples' : 'period');
+// An event is counted by its periods, as in folded lines, unless the user chooses otherwise.
+function chooseUnit() {
+  const { unit = 'samples' } = currentEvent();
+  state.unit = unit === 'samples' ? 'samples' : 'period';
+  document.querySelector('option[value="period"]').textContent = unit === 'ns' ? 'time' : unit === 'samples' ? 'by period' : unit;
+}
 
 // The lists whose choice has the name of the list.
 const CHOICES = ['event', 'unit', ...KINDS, 'rows', 'root', 'view', 'width', 'by', 'least', 'kind'];
@@ -68,7 +72,7 @@ function makeFront() {
     const isTrace = side.events[side.first_event]?.lasts;
     fact(count(side.allSamples) + (isTrace ? ' calls' : ' samples'));
     if (side.span > 0) fact(duration(side.span));
-    const losses = +lost.lost_records + +lost.lost_samples;
+    const losses = +lost.lost;
     fact(losses ? `${count(losses)} lost while recording` : 'nothing lost while recording', losses ? 'bad' : '');
     if (said.length) fact(said.length === 1 ? '1 warning' : `${said.length} warnings`, 'bad');
     $('facts').append(list);

@@ -165,6 +165,13 @@ def identities():
         Event(LE), Event(LE, "task-clock", (12,), config=1, bits=("inherit",)))
     two("two-same-id", "one id in both attrs", Event(LE), Event(LE, "task-clock", (11, 12), config=1))
     two("two-id-zero", "id 0 listed among the ids", Event(LE, ids=(11, 0)), Event(LE, "task-clock", (0, 12), config=1))
+    a, b, c = (Event(LE, "crafted:tick", type=2, config=F.TICK_ID, period=1), Event(LE, "page-faults", (12,), config=2),
+               Event(LE, "cycles:P", (13,), type=0))
+    r = Records(a)
+    body = r.start() + b"".join(e.sample(time=START + 10 * n) for n, e in enumerate([a] * 5 + [b] * 3 + [c] * 2))
+    add("events-order", File(LE, [a, b, c], body + r.exit(time=START + 200),
+                             {**F.basic(LE, [a, b, c]), F.TRACING_DATA: F.tracing_data(LE)}).build(),
+        "five samples of a tracepoint, three of page faults, two of cycles")
     two("no-sample-id-all", "no trailers at all",
         Event(LE, bits=("inherit", "mmap", "comm", "task")), Event(LE, "task-clock", (12,), config=1, bits=("inherit",)))
     a, b = Event(LE), Event(LE, "task-clock", (12,), config=1)
