@@ -2,10 +2,10 @@
 
 use std::cell::Cell;
 use std::fmt;
-use std::fs::{self, File, Metadata};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
 use object::elf::{
@@ -14,6 +14,7 @@ use object::elf::{
 };
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 use object::{Endian, Endianness, ReadCache, ReadRef};
+use rustix::fs::OFlags;
 
 use crate::BuildId;
 
@@ -65,11 +66,18 @@ impl From<io::Error> for Error {
     }
 }
 
+impl From<Error> for io::Error {
+    fn from(error: Error) -> io::Error {
+        match error {
+            Error::Io(error) => error,
+            other => io::Error::other(other),
+        }
+    }
+}
+
 /// The build-id of an ELF file at this path; `None` if it has none of 1 to 20 bytes.
 ///
-/// Only headers and notes are read. Anything but a regular file is refused before it is opened, because
-/// opening a FIFO or a device can block. (The name could be replaced between this check and the open;
-/// `O_NONBLOCK` would close the gap, but its value differs by architecture and std does not define it.)
+/// Only headers and notes are read.
 ///
 /// # Errors
 ///
@@ -80,12 +88,29 @@ pub fn of_file(path: &Path) -> Result<Option<BuildId>, Error> {
 
 /// Opens a regular file and returns the metadata of the open file, whose inode number callers compare.
 ///
+/// Anything else is refused before it is opened, because opening a FIFO can block, and opening a device can have
+/// effects. The flags are for a FIFO or a terminal that takes the file's place between this check and the open.
+///
 /// # Errors
 ///
 /// The file cannot be opened, or is not a regular file.
 pub fn open(path: &Path) -> Result<(File, Metadata), Error> {
-    regular(fs::metadata(path)?)?;
-    let file = File::open(path)?;
+    open_checked(path, fs::metadata(path)?, OFlags::empty())
+}
+
+/// Like [`open`], for a path whose last component others may choose: a symbolic link there is not followed.
+///
+/// # Errors
+///
+/// The file cannot be opened, or is not a regular file.
+pub fn open_unlinked(path: &Path) -> Result<(File, Metadata), Error> {
+    open_checked(path, fs::symlink_metadata(path)?, OFlags::NOFOLLOW)
+}
+
+fn open_checked(path: &Path, there: Metadata, more: OFlags) -> Result<(File, Metadata), Error> {
+    regular(there)?;
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY | more;
+    let file = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
     let metadata = regular(file.metadata()?)?;
     Ok((file, metadata))
 }
@@ -94,6 +119,8 @@ fn regular(metadata: Metadata) -> Result<Metadata, Error> {
     let kind = metadata.file_type();
     let other = if kind.is_file() {
         return Ok(metadata);
+    } else if kind.is_symlink() {
+        "a symbolic link"
     } else if kind.is_dir() {
         "a directory"
     } else if kind.is_fifo() {

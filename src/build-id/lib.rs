@@ -24,11 +24,11 @@ use std::hash::{Hash, Hasher};
 use std::path::PathBuf;
 
 pub use crate::answer::{Answer, Reason, Source};
-pub use crate::elf::{Error, Metered, from_elf, from_notes, of_file, of_open, open};
+pub use crate::elf::{Error, Metered, from_elf, from_notes, of_file, of_open, open, open_unlinked};
 pub use crate::finder::{Finder, Object, Places, RecordedOn};
 pub use crate::installed::module_name;
 pub use crate::known::{KnownError, KnownIds, read_list};
-pub use crate::root::resolve;
+pub use crate::root::{resolve, resolve_folder};
 pub use object::Endianness;
 
 /// The user's folder, in which perf has its build-id cache (`.debug`): `HOME`. As perf does, this does not ask the

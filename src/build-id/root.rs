@@ -50,6 +50,17 @@ pub fn resolve(root: &Path, path: &Path) -> io::Result<PathBuf> {
     Ok(root.join(inside))
 }
 
+/// Like [`resolve`], but the last component may be a symbolic link, for [`open_unlinked`](crate::open_unlinked) to
+/// refuse.
+///
+/// # Errors
+///
+/// As [`resolve`], or the path does not end with a name.
+pub fn resolve_folder(root: &Path, path: &Path) -> io::Result<PathBuf> {
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    Ok(resolve(root, path.parent().unwrap_or(Path::new("")))?.join(name))
+}
+
 /// The components of a path, `..` included, without the leading `/` and without `.`.
 fn parts(path: &Path) -> impl Iterator<Item = OsString> {
     path.components().filter_map(|component| match component {

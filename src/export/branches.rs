@@ -12,7 +12,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
-use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -67,7 +66,7 @@ impl Program {
 
     /// Its code.
     fn code(&self) -> io::Result<Code> {
-        let bytes = Bytes::map(&File::open(&self.path)?).map_err(io::Error::other)?;
+        let bytes = Bytes::map(&build_id::open(&self.path)?.0).map_err(io::Error::other)?;
         let module = self.elf.is_relocatable.then(|| relocated_branches(&self.path));
         let module = module.transpose().map_err(|error| io::Error::other(error.to_string()))?;
         Ok(Code::new(bytes, self.elf.code.clone(), module))

@@ -1,15 +1,14 @@
 //! Finds the jitdump that a process mapped, and opens it only if that is safe.
 
 use std::ffi::OsStr;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use build_id::RecordedOn;
 use perfx_format::names::without_deleted;
 use perfx_format::{Bytes, Inode};
-use rustix::fs::OFlags;
 use rustix::process::geteuid;
 
 use crate::ids::IdOptions;
@@ -98,16 +97,20 @@ impl Places {
         let path = Path::new(OsStr::from_bytes(without_deleted(path)));
         let name = path.file_name().unwrap_or_default();
         let below_root = path.strip_prefix("/").unwrap_or(path);
-        let in_folders = self.folders.iter().map(|folder| folder.join(name));
-        let in_roots = self.roots.iter().map(|root| root.join(below_root));
+        let in_folders =
+            self.folders.iter().map(|folder| folder.join(name)).map(|place| (place.clone(), Ok(place)));
+        let in_roots =
+            self.roots.iter().map(|root| (root.join(below_root), build_id::resolve_folder(root, path)));
         let mut why = None;
-        for (place, is_named) in in_folders
+        let here = self.not_here.is_none() && path.is_absolute();
+        for (place, found, is_named) in in_folders
             .chain(in_roots)
-            .map(|place| (place, true))
-            .chain((self.not_here.is_none() && path.is_absolute()).then(|| (path.to_owned(), false)))
+            .map(|(place, found)| (place, found, true))
+            .chain(here.then(|| (path.to_owned(), Ok(path.to_owned()), false)))
         {
-            match open(&place, (!is_named).then_some(mapped)) {
-                Ok(bytes) => return Ok((bytes, place)),
+            let found = found.map_err(build_id::Error::from).map_err(Refused::from);
+            match found.and_then(|found| Ok((open(&found, (!is_named).then_some(mapped))?, found))) {
+                Ok(opened) => return Ok(opened),
                 // The reason why an existing file can't be used is more helpful than that another file does
                 // not exist.
                 Err(Refused { there, what }) if there || why.is_none() => {
@@ -129,28 +132,22 @@ struct Refused {
     what: String,
 }
 
+impl From<build_id::Error> for Refused {
+    fn from(error: build_id::Error) -> Refused {
+        let there =
+            !matches!(&error, build_id::Error::Io(error) if error.kind() == std::io::ErrorKind::NotFound);
+        Refused { there, what: error.to_string() }
+    }
+}
+
 /// Opens a dump at a path from the user (`recorded` is `None`) or from the recording. In the latter case,
 /// anyone may have put another file there since.
 fn open(path: &Path, recorded: Option<Option<Inode>>) -> Result<Bytes, Refused> {
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let opened = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path);
-    let file = opened.map_err(|error| Refused {
-        there: error.kind() != std::io::ErrorKind::NotFound,
-        // With O_NOFOLLOW, the kernel's error is the misleading "too many levels of symbolic links".
-        what: if path.is_symlink() {
-            "a symbolic link, which is not followed".into()
-        } else {
-            error.to_string()
-        },
-    })?;
-    check(&file, recorded).map_err(|what| Refused { there: true, what })
+    let (file, metadata) = build_id::open_unlinked(path)?;
+    map(&file, &metadata, recorded).map_err(|what| Refused { there: true, what })
 }
 
-fn check(file: &File, recorded: Option<Option<Inode>>) -> Result<Bytes, String> {
-    let metadata = file.metadata().map_err(|error| error.to_string())?;
-    if !metadata.is_file() {
-        return Err("not a regular file".into());
-    }
+fn map(file: &File, metadata: &Metadata, recorded: Option<Option<Inode>>) -> Result<Bytes, String> {
     let (user, owner) = (geteuid().as_raw(), metadata.uid());
     let is_same = |inode: Inode| inode.inode == metadata.ino();
     let is_trusted = match recorded {

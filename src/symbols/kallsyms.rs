@@ -1,7 +1,6 @@
 //! Reads the text of /proc/kallsyms: one symbol per line, `ffffffff81000000 T _text`, followed by `[module]`
 //! for symbols of modules.
 
-use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::path::Path;
 
@@ -16,7 +15,7 @@ pub(crate) const RUNNING: &str = "/proc/kallsyms";
 /// The symbols of a module, or of the kernel itself. Empty if the kernel hides addresses (kptr_restrict).
 pub(crate) fn read(file: &Path, module: Option<&[u8]>) -> io::Result<Symbols> {
     let mut symbols = Vec::new();
-    let mut lines = BufReader::new(File::open(file)?.take(MOST_READ));
+    let mut lines = BufReader::new(build_id::open(file)?.0.take(MOST_READ));
     let mut line = Vec::new();
     while lines.read_until(b'\n', &mut line)? > 0 {
         symbols.extend(symbol(line.trim_ascii_end(), module));

@@ -724,7 +724,7 @@ fn fits(recorded: Option<BuildId>, found: Option<BuildId>) -> bool {
 }
 
 fn crc_of(file: &Path) -> io::Result<u32> {
-    let mut file = File::open(file)?;
+    let (mut file, _) = build_id::open(file)?;
     let (mut crc, mut buffer) = (crc32fast::Hasher::new(), vec![0; 1 << 16]);
     loop {
         match file.read(&mut buffer)? {

@@ -640,6 +640,59 @@ int first(int x) { return x * 3 + 1; }
 int second(int x) { return x * 5 + 2; }
 ";
 
+/// A FIFO at `proc/kallsyms` below a root made `view`, `list` and `export folded` wait for ever.
+#[test]
+fn only_regular_files_are_opened_in_the_places_of_symbols() {
+    let folder = temp();
+    let path = |name: &str| folder.path().join(name);
+    let put = |name: &str| {
+        fs::create_dir_all(path(name).parent().unwrap()).unwrap();
+        path(name)
+    };
+    let id = BuildId::new(&[7; 20]).unwrap();
+    let notes = [&b"\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0"[..], id.as_bytes()].concat();
+    fs::write(put("root/sys/kernel/notes"), &notes).unwrap();
+    let entry = format!("cache/.build-id/07/{}", "07".repeat(19));
+    let fifos = [
+        "root/proc/kallsyms",
+        "root/boot/vmlinux-6.0.0-none",
+        "root/opt/program",
+        "root/tmp/perf-7.map",
+        &format!("root/usr/lib/debug/.build-id/07/{}.debug", "07".repeat(19)),
+        &format!("{entry}/elf"),
+        &format!("{entry}/kallsyms"),
+        "fifo",
+    ];
+    for name in fifos {
+        let fifo = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, put(name), fifo, 0o600.into(), 0).unwrap();
+    }
+    let (kernel, input) = (0xffff_ffff_8100_0000, path("in.data"));
+    let mappings = [
+        (kernel, 0x10_0000, kernel, "[kernel.kallsyms]_text", Some(id)),
+        (0x40_0000, 0x1000, 0, "/opt/program", Some(id)),
+        (0x50_0000, 0x1000, 0, "//anon", None),
+    ];
+    let samples = [(kernel + 16, cpumode::KERNEL), (0x40_0010, cpumode::USER), (0x50_0010, cpumode::USER)];
+    record_kernel(&input, &mappings, &samples);
+    let commands: [&[&str]; 3] = [&["view", "-F", "ip,sym"], &["list", "functions"], &["export", "folded"]];
+    for command in commands {
+        for (option, value, code) in [
+            ("--root", "root", 0),
+            ("--buildid-dir", "cache", 0),
+            ("--kallsyms", "fifo", 2),
+            ("--vmlinux", "fifo", 2),
+        ] {
+            let program = perfx_command().get_program().to_owned();
+            let mut within = clean("timeout");
+            within.arg("60").arg(program).args(command).args([option]).arg(path(value)).arg(&input);
+            let ran = run(&mut within, Stdin::Null);
+            assert_eq!(ran.code, Some(code), "{command:?} {option}: {}", ran.stderr);
+            assert!(code == 0 || ran.stderr.contains("not a regular file but a FIFO"), "{}", ran.stderr);
+        }
+    }
+}
+
 /// Those of a kernel at another address (KASLR), by `--kallsyms`, `--vmlinux` and what `--root` holds. If the
 /// recording does not know its kernel's build-id, the list of a running kernel below `--root` may be that of another.
 #[test]

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::made::{ORDINARY, Shape, elf, elf_of_notes, note, shapes};
-use build_id::{BuildId, Endianness, Error, from_elf, from_notes, of_file};
+use build_id::{BuildId, Endianness, Error, from_elf, from_notes, of_file, open, open_unlinked};
 
 const ID: [u8; 20] = *b"\x0119 more bytes of id";
 
@@ -203,6 +203,13 @@ fn only_a_regular_file_is_opened() {
     assert_eq!(says(dir.path()), "not a regular file but a directory, not read");
     assert_eq!(says(Path::new("/dev/zero")), "not a regular file but a device, not read");
     assert_eq!(says(&dir.path().join("none")), "No such file or directory (os error 2)");
+    let link = dir.path().join("link");
+    std::os::unix::fs::symlink(std::env::current_exe().unwrap(), &link).unwrap();
+    assert!(open(&link).is_ok());
+    assert_eq!(
+        open_unlinked(&link).unwrap_err().to_string(),
+        "not a regular file but a symbolic link, not read"
+    );
 }
 
 /// The build-ids that readelf(1) reports for these files, or nothing if it is not installed.
