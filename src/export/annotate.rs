@@ -43,7 +43,7 @@ const MOST_LINES: usize = 5000;
 const AROUND: u32 = 3;
 
 /// DWARF can name any file of this machine, and a page may be sent to others. Only what is called like a source file is
-/// read.
+/// read, in the folder of the compiler or below the roots of the user, and never through a link.
 const EXTENSIONS: [&str; 24] = [
     "S", "ads", "adb", "asm", "c", "c++", "cc", "cpp", "cxx", "d", "f", "f90", "go", "h", "hh", "hpp", "hxx",
     "inc", "inl", "ipp", "nim", "rs", "s", "zig",
@@ -80,6 +80,12 @@ pub struct SourceLine {
 pub struct Annotated {
     /// The functions, the heaviest first.
     pub functions: Vec<Code>,
+    /// The source files whose text is here, as the compiler wrote their paths.
+    pub sources: BTreeSet<String>,
+    /// Those that were not read because they are outside the folder in which the compiler ran.
+    pub outside: BTreeSet<String>,
+    /// Those that were not read because they are symbolic links.
+    pub links: BTreeSet<String>,
     /// For each stack that ends in code here, the number of its instruction: those of all functions are numbered through.
     spots: HashMap<u32, u64, RandomState>,
 }
@@ -118,15 +124,18 @@ pub fn annotate(
             *sum = sum.saturating_add(weight);
         }
     }
-    let listed = with_deep_stack(|| list(heaviest(&sums, most, search), search, kcore))?;
-    let (mut functions, mut numbers, mut first) = (Vec::new(), HashMap::new(), 0);
+    let (listed, mut annotated) = with_deep_stack(|| list(heaviest(&sums, most, search), search, kcore))?;
+    let (mut numbers, mut first) = (HashMap::new(), 0);
     for Listed { code, hits } in listed {
         numbers.extend(hits.into_iter().map(|(frame, number)| (frame, first + number)));
         first += code.instructions.len() as u64;
-        functions.push(code);
+        let with_text = code.lines.iter().filter(|line| line.text.is_some());
+        annotated.sources.extend(with_text.map(|line| line.file.clone()));
+        annotated.functions.push(code);
     }
     let spots = (0..).zip(innermost).filter_map(|(stack, frame)| Some((stack, *numbers.get(&frame)?)));
-    Ok(Annotated { functions, spots: spots.collect() })
+    annotated.spots = spots.collect();
+    Ok(annotated)
 }
 
 /// The functions with the most weight, with their frames; then the kernel, if its functions have no names.
@@ -166,10 +175,15 @@ struct Listed {
     hits: Vec<(Frame, u64)>,
 }
 
-/// Lists functions, DSO by DSO, so that the symbols and the DWARF of each are read once.
-fn list(chosen: Vec<(Place, Vec<Frame>)>, search: Search<'_>, kcore: Option<&Path>) -> Vec<Listed> {
+/// Lists functions, DSO by DSO, so that the symbols and the DWARF of each are read once; also the source files that were
+/// left out.
+fn list(
+    chosen: Vec<(Place, Vec<Frame>)>,
+    search: Search<'_>,
+    kcore: Option<&Path>,
+) -> (Vec<Listed>, Annotated) {
     let (names, images) = (Names::new(search), Images::new(search));
-    let mut sources = SourceFiles { search, names: HashSet::new(), read: HashMap::new(), left: MOST_SOURCE };
+    let mut sources = SourceFiles::new(search);
     let mut by_dso: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
     for (at, ((dso, ..), _)) in chosen.iter().enumerate() {
         by_dso.entry(*dso).or_default().push(at);
@@ -196,7 +210,8 @@ fn list(chosen: Vec<(Place, Vec<Frame>)>, search: Search<'_>, kcore: Option<&Pat
             listed.extend(span.and_then(|span| Some((at, function(&place, span, frames, &mut sources)?))));
         }
     }
-    listed.into_values().collect()
+    let SourceFiles { outside, links, .. } = sources;
+    (listed.into_values().collect(), Annotated { outside, links, ..Annotated::default() })
 }
 
 /// The source file and line of an offset, as in [`Frame`].
@@ -211,6 +226,8 @@ struct Span<'p> {
     /// Its bytes, or why there are none.
     bytes: Result<Vec<u8>, String>,
     line: LineOf<'p>,
+    /// The folder in which the compiler ran.
+    folder: Option<PathBuf>,
 }
 
 /// A function of a file.
@@ -228,7 +245,8 @@ fn file_span<'p>(
         (_, Some(Arch::X86_64)) => read().ok_or_else(|| "its file was not found".to_owned()),
         _ => Err(OTHER_MACHINE.to_owned()),
     };
-    Some(Span { offset, start: range.start, bytes, line: Box::new(|at| place.line(at)) })
+    let folder = place.folder(first.at);
+    Some(Span { offset, start: range.start, bytes, line: Box::new(|at| place.line(at)), folder })
 }
 
 /// Why nothing of another architecture is listed.
@@ -306,12 +324,13 @@ impl<'s> Kernel<'s> {
             (None, None) => Err(self.missing(dso, &object)),
         };
         let lines = lines.filter(|_| object == Object::Kernel);
+        let folder = lines.and_then(|(dwarf, shift)| dwarf.folder(range.start.wrapping_add(*shift)));
         let line = move |at: u64| {
             let (dwarf, shift) = lines?;
             let innermost = dwarf.at(at.wrapping_add(*shift)).into_iter().next()?;
             innermost.file.zip(innermost.line)
         };
-        Some(Span { offset: range.start, start: range.start, bytes, line: Box::new(line) })
+        Some(Span { offset: range.start, start: range.start, bytes, line: Box::new(line), folder })
     }
 
     /// Which file with code was not found, and what would find it.
@@ -325,7 +344,7 @@ impl<'s> Kernel<'s> {
 /// Lists a function.
 fn function(
     place: &NamedPlace<'_>,
-    Span { offset, start, bytes, line }: Span<'_>,
+    Span { offset, start, bytes, line, folder }: Span<'_>,
     frames: &[Frame],
     sources: &mut SourceFiles<'_>,
 ) -> Option<Listed> {
@@ -344,7 +363,7 @@ fn function(
     };
     let mut line = |at: u64| sources.known(line(offset.checked_add(at.checked_sub(start)?)?)?);
     let listed: Vec<_> = listing(&bytes, start).map(|(at, text)| (at, text, line(at))).collect();
-    code.lines = sources.around(listed.iter().filter_map(|(.., line)| line.as_ref()));
+    code.lines = sources.around(listed.iter().filter_map(|(.., line)| line.as_ref()), folder.as_deref());
     for (at, text, line) in &listed {
         let line = line.as_ref().and_then(|(file, number)| {
             let order = |of: &SourceLine| (&*of.file, of.number).cmp(&(&**file, *number));
@@ -378,18 +397,36 @@ fn bytes(content: &Content, from: u64, size: u64) -> Option<Vec<u8>> {
     }
 }
 
+/// A source file as code names it: the folder of the compiler, and the path.
+type NamedSource = (Option<PathBuf>, Rc<str>);
+
 /// The source files of this machine and of the roots.
 struct SourceFiles<'s> {
     search: Search<'s>,
     /// The paths of lines, each once.
     names: HashSet<Rc<str>>,
     /// The lines of the files that were searched for.
-    read: HashMap<Rc<str>, Option<Vec<String>>>,
+    read: HashMap<NamedSource, Option<Vec<String>>>,
     /// The bytes that may still be read.
     left: u64,
+    /// As in [`Annotated`].
+    outside: BTreeSet<String>,
+    /// As in [`Annotated`].
+    links: BTreeSet<String>,
 }
 
-impl SourceFiles<'_> {
+impl<'s> SourceFiles<'s> {
+    fn new(search: Search<'s>) -> SourceFiles<'s> {
+        SourceFiles {
+            search,
+            names: HashSet::new(),
+            read: HashMap::new(),
+            left: MOST_SOURCE,
+            outside: BTreeSet::new(),
+            links: BTreeSet::new(),
+        }
+    }
+
     /// The line, with the path that all lines of its file share.
     fn known(&mut self, (file, number): (String, u32)) -> Option<(Rc<str>, u32)> {
         if file.len() > LONGEST_PATH {
@@ -403,8 +440,12 @@ impl SourceFiles<'_> {
         Some((file, number))
     }
 
-    /// These lines and those around them, by file and number.
-    fn around<'l>(&mut self, lines: impl Iterator<Item = &'l (Rc<str>, u32)>) -> Vec<SourceLine> {
+    /// These lines and those around them, by file and number, of code that was compiled in this folder.
+    fn around<'l>(
+        &mut self,
+        lines: impl Iterator<Item = &'l (Rc<str>, u32)>,
+        folder: Option<&Path>,
+    ) -> Vec<SourceLine> {
         let mut wanted: BTreeSet<(&Rc<str>, u32)> = BTreeSet::new();
         let mut exact: BTreeSet<(&Rc<str>, u32)> = BTreeSet::new();
         for (file, number) in lines {
@@ -413,7 +454,7 @@ impl SourceFiles<'_> {
             wanted.extend((from..=number.saturating_add(AROUND)).map(|number| (file, number)));
         }
         let line = |(file, number): (&Rc<str>, u32)| {
-            let text = self.lines(file).and_then(|lines| lines.get(number as usize - 1)).cloned();
+            let text = self.lines(file, folder).and_then(|lines| lines.get(number as usize - 1)).cloned();
             // Without the file, only lines with code are worth a row.
             (text.is_some() || exact.contains(&(file, number))).then(|| SourceLine {
                 file: file.to_string(),
@@ -424,23 +465,46 @@ impl SourceFiles<'_> {
         wanted.iter().copied().filter_map(line).take(MOST_LINES).collect()
     }
 
-    fn lines(&mut self, file: &Rc<str>) -> Option<&Vec<String>> {
-        let SourceFiles { search, read, left, .. } = self;
-        let find = || {
-            let path = Path::new(&**file);
-            let extension = path.extension()?.to_str()?;
-            EXTENSIONS.contains(&extension).then_some(())?;
-            let below = search.ids.roots().iter().filter_map(|root| build_id::resolve(root, path).ok());
-            let own = path.is_absolute().then(|| path.to_owned()).filter(|_| !search.ids.no_files());
-            below.chain(own).find_map(|path: PathBuf| source_lines(&path, left))
-        };
-        read.entry(file.clone()).or_insert_with(find).as_ref()
+    fn lines(&mut self, file: &Rc<str>, folder: Option<&Path>) -> Option<&Vec<String>> {
+        let key = (folder.map(Path::to_owned), file.clone());
+        if !self.read.contains_key(&key) {
+            let lines = self.find(file, folder);
+            self.read.insert(key.clone(), lines);
+        }
+        self.read[&key].as_ref()
+    }
+
+    fn find(&mut self, file: &str, folder: Option<&Path>) -> Option<Vec<String>> {
+        let path = Path::new(file);
+        EXTENSIONS.contains(&path.extension()?.to_str()?).then_some(())?;
+        let ids = self.search.ids;
+        let below_roots = ids.roots().iter().filter_map(|root| build_id::resolve_folder(root, path).ok());
+        let mut places: Vec<PathBuf> = below_roots.collect();
+        if path.is_absolute() && !ids.no_files() {
+            let place = build_id::resolve_folder(Path::new("/"), path).ok()?;
+            let folder = folder.and_then(|folder| folder.canonicalize().ok());
+            if folder.is_some_and(|folder| place.starts_with(folder)) {
+                places.push(place);
+            } else if place.is_file() {
+                self.outside.insert(file.to_owned());
+            }
+        }
+        let found = places.iter().find_map(|place| {
+            if place.is_symlink() {
+                self.links.insert(file.to_owned());
+            }
+            source_lines(place, &mut self.left)
+        });
+        if found.is_some() {
+            self.outside.remove(file);
+        }
+        found
     }
 }
 
 /// The lines of a text file, each with at most [`LONGEST_LINE`] characters, as far as `left` bytes go.
 fn source_lines(path: &Path, left: &mut u64) -> Option<Vec<String>> {
-    let (file, _): (File, _) = build_id::open(path).ok()?;
+    let (file, _): (File, _) = build_id::open_unlinked(path).ok()?;
     let mut bytes = Vec::new();
     *left -= file.take(*left).read_to_end(&mut bytes).ok()? as u64;
     let text = String::from_utf8_lossy(&bytes);

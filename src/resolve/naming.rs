@@ -62,7 +62,7 @@ pub enum Lack {
 impl fmt::Display for Lack {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Lack::BuildId => "the recording has no build-id of it (perfx inject -b adds it)",
+            Lack::BuildId => "the recording has no build-id of it",
             Lack::File => "no file with this build-id was found",
         })
     }
@@ -400,6 +400,12 @@ impl NamedPlace<'_> {
         let Some(NameSource::Image(image, Some(dwarf))) = &self.source else { return None };
         let innermost = dwarf.at(image.address_of(at)?).into_iter().next()?;
         innermost.file.zip(innermost.line)
+    }
+
+    /// The folder in which the compiler ran for the code at an offset.
+    pub fn folder(&self, at: u64) -> Option<PathBuf> {
+        let Some(NameSource::Image(image, Some(dwarf))) = &self.source else { return None };
+        dwarf.folder(image.address_of(at)?)
     }
 
     /// The virtual address in its file of the code at an offset, if the file was found.

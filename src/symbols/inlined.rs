@@ -90,6 +90,22 @@ impl<'a> Inlined<'a> {
         calls
     }
 
+    /// The folder in which the compiler ran for the code at a virtual address. Needs a stack of [`crate::DWARF_STACK`]
+    /// bytes.
+    pub fn folder(&self, address: u64) -> Option<PathBuf> {
+        self.meter.begin();
+        let mut found = self.context.as_ref()?.find_dwarf_and_unit(address);
+        let unit = loop {
+            match found {
+                LookupResult::Output(unit) => break unit?,
+                LookupResult::Load { load, continuation } => {
+                    found = continuation.resume(self.split(&load).ok()?);
+                }
+            }
+        };
+        Some(OsStr::from_bytes(&unit.comp_dir.as_ref()?.to_slice().ok()?).into())
+    }
+
     /// Why calls and lines are missing, if reading the DWARF was stopped.
     pub fn stopped(&self) -> Option<&'static str> {
         self.meter.stopped()

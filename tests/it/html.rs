@@ -277,7 +277,8 @@ fn source_lines_have_the_samples_of_their_code() {
     let at = |name: &str| folder.path().join(name);
     fs::write(at("inlined.c"), INLINED).unwrap();
     let mut gcc = clean("gcc");
-    let built = run(gcc.args(["-O2", "-g", "-o"]).args([at("inlined"), at("inlined.c")]), Stdin::Null);
+    let gcc = gcc.current_dir(folder.path()).args(["-O2", "-g", "-o", "inlined", "inlined.c"]);
+    let built = run(gcc, Stdin::Null);
     assert_eq!(built.code, Some(0), "{}", built.stderr);
     let line = args!["record", "-q", "-e", "cpu-clock:u", "-F", "999", "-o", at("in.data"), at("inlined")];
     if perf.run(Stdin::Null, line).code != Some(0) {
@@ -304,6 +305,59 @@ fn source_lines_have_the_samples_of_their_code() {
     }
     assert!(!ours.is_empty());
     assert_eq!(ours, theirs, "{text}");
+}
+
+/// A link in place of a source file put the text of any file on the page, such as /etc/shadow for root.
+#[test]
+fn source_is_read_in_the_folder_of_the_compiler_and_through_no_link() {
+    let Some(perf) = perf("perf") else { return };
+    let folder = temp();
+    let at = |name: &str| folder.path().join(name);
+    for name in ["build/src", "elsewhere"] {
+        fs::create_dir_all(at(name)).unwrap();
+    }
+    fs::write(at("build/src/inlined.c"), INLINED).unwrap();
+    let secret = "root:SECRET:\n".repeat(99);
+    fs::write(at("elsewhere/inlined.c"), &secret).unwrap();
+    fs::write(at("elsewhere/shadow"), &secret).unwrap();
+    let build = || {
+        let mut gcc = clean("gcc");
+        run(gcc.current_dir(at("build")).args(["-O2", "-g", "-o", "inlined", "src/inlined.c"]), Stdin::Null)
+    };
+    assert_eq!(build().code, Some(0));
+    let program = at("build/inlined");
+    let line = args!["record", "-q", "-e", "cpu-clock:u", "-F", "999", "-o", at("in.data"), program];
+    if perf.run(Stdin::Null, line).code != Some(0) {
+        return skipped("what perf records here");
+    }
+    let exported = |more: &[&str]| {
+        let mut command = perfx_command();
+        command.args(["export", "html", "--annotate", "2", "-o", "-"]).args(more).arg(at("in.data"));
+        let ran = run(&mut command, Stdin::Null);
+        let head = Data::of(&ran.stdout).head;
+        let texts = head.code.iter().flat_map(|code| &code.lines).filter_map(|line| line.text.clone());
+        (texts.collect::<Vec<String>>().join("\n"), ran.stderr)
+    };
+    let (text, said) = exported(&["-v"]);
+    assert!(text.contains("for (") && said.contains("the page holds the text of 1 source file\n"), "{said}");
+    assert!(said.contains("/build/src/inlined.c\n"), "{said}");
+    let source = at("build/src/inlined.c");
+    let replaced = |by: &str| {
+        fs::remove_file(&source).unwrap();
+        std::os::unix::fs::symlink(at(by), &source).unwrap();
+    };
+    for (by, more) in [("elsewhere/shadow", &[][..]), ("elsewhere/inlined.c", &["--root", "/"])] {
+        replaced(by);
+        let (text, said) = exported(more);
+        assert_eq!(text, "");
+        assert!(said.contains("left out 1 source file: symbolic links are not followed"), "{said}");
+    }
+    fs::remove_dir_all(at("build/src")).unwrap();
+    std::os::unix::fs::symlink(at("elsewhere"), at("build/src")).unwrap();
+    let (text, said) = exported(&[]);
+    assert_eq!(text, "");
+    assert!(said.contains("left out 1 source file outside the folder of the compiler: --root /"), "{said}");
+    assert!(exported(&["--root", "/"]).0.contains("SECRET"));
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! `perfx export html` writes one recording, or two that are compared, as a page that opens in any browser.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Result, bail};
 use clap::Args;
 use perfx_doctor::examine;
@@ -7,9 +9,10 @@ use perfx_export::annotate::{Annotated, annotate};
 use perfx_export::html::{Side, pack, write};
 use perfx_export::{Facts, Grouping, NamedStacks, ShownEvent, Stacks};
 use perfx_format::read::Recording;
+use perfx_look::render::printable;
 use perfx_look::{LostCount, Times, stats_and_du};
 use perfx_passes::IdOptions;
-use perfx_pipeline::{Level, Report, counted};
+use perfx_pipeline::{LISTED, Level, Report, counted};
 use perfx_resolve::kcore_of;
 use serde::Serialize;
 
@@ -173,6 +176,7 @@ impl Html {
         };
         let Collected { recording, facts, stacks, bar, .. } = collected;
         drop(bar);
+        say_sources(report, &annotated);
         say_read(report, &recording, &stacks);
         found.say(report);
         if stacks.step > 0 {
@@ -184,6 +188,23 @@ impl Html {
         about.said = said.map(|(_, line)| line.replace(&*recording.name, &about.name)).collect();
         Ok(Read { about, facts, stacks, placed, shown, annotated })
     }
+}
+
+/// Reports which source files the page holds, and which it does not.
+fn say_sources(report: &mut Report, annotated: &Annotated) {
+    let Annotated { sources, outside, links, .. } = annotated;
+    let mut say = |level, files: &BTreeSet<String>, what: &str| {
+        if files.is_empty() {
+            return;
+        }
+        let count = counted(files.len() as u64, "source file", "source files");
+        report.say(level, format!("{}{LISTED}", what.replace("{}", &count)));
+        files.iter().for_each(|file| report.say(Level::Detail, format!("source: {}", printable(file))));
+    };
+    say(Level::Info, sources, "the page holds the text of {}");
+    let outside_of = "left out {} outside the folder of the compiler: --root / takes them from anywhere";
+    say(Level::Warning, outside, outside_of);
+    say(Level::Warning, links, "left out {}: symbolic links are not followed");
 }
 
 /// The places of each fault on the page.

@@ -51,12 +51,19 @@ function codePanel() {
   const source = lines.flatMap(({ file, number, text }, at) => {
     const before = lines[at - 1];
     const gap = before?.file === file ? (before.number + 1 < number ? [{ weight: 0, cells: ['', '…'] }] : []) : [{ weight: 0, cells: ['', file] }];
-    return [...gap, { weight: ofLines[at], cells: [number, text ?? '(its file was not found)'] }];
+    return [...gap, { weight: ofLines[at], cells: [number, text ?? '(its file was not read)'] }];
   });
   const place = (line) => (line == null ? '' : `${basename(lines[line].file)}:${lines[line].number}`);
   const listing = instructions.map(([address, text, line], at) => ({ weight: weights[at], cells: [address, text, place(line)] }));
   const parts = [codeTable(`Instructions, ${file}`, ['Self %', 'Address', 'Instruction', 'Line'], listing)];
   if (lines.length) parts.unshift(codeTable('Source', ['Self %', 'Line', 'Text'], source));
   else choice.append(' Its file has no line numbers.');
-  return [choice, make('div', { className: 'sides' }, ...parts.map((part) => make('div', {}, part)))];
+  return [choice, make('div', { className: 'sides' }, ...parts.map((part) => make('div', {}, part))), heldSources()];
+}
+
+// The files whose text the page holds, for someone who is about to send it.
+function heldSources() {
+  const held = [...new Set(code.flatMap(({ lines }) => lines.filter(({ text }) => text != null).map(({ file }) => file)))].sort();
+  const what = held.length ? `The page holds source of these files: ${held.join(', ')}.` : 'The page holds no source.';
+  return make('p', {}, what);
 }
