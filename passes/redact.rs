@@ -15,7 +15,9 @@ use std::sync::Arc;
 use clap::{Args, ValueEnum};
 use perfx_format::decode::{MmapBuildId, mmap_build_id};
 use perfx_format::event_name::{OwnNames, names_of};
-use perfx_format::features::{TracingData, is_probe_pmu, pmu_names, read_str, trace_formats, trimmed_id};
+use perfx_format::features::{
+    NrCpus, TracingData, is_probe_pmu, pmu_names, read_str, trace_formats, trimmed_id,
+};
 use perfx_format::names::{Name, NameKind, change_build_ids, rename_record};
 use perfx_format::read::Recording;
 use perfx_format::record::bpf_event::{bpf_tag, set_bpf_tag};
@@ -39,7 +41,7 @@ use perfx_unwind::{has_callers_in_registers, has_stacks};
 use crate::scrub::{CALLERS_LOST, Key, LeftOut, OF_TRACES, Scrub, Scrubber, needs};
 use crate::support::features::{Fate, renamed};
 use crate::support::options::PassOptions;
-use known::{is_ftrace, is_header, is_known, is_pmu, is_unit};
+use known::{is_count_of_cpus, is_ftrace, is_ftrace_text, is_header, is_known, is_pmu, is_unit};
 use names::{CommandLine, HOST, is_public};
 use raw::{Stays, is_for_users, kept, made_by_users, redacted, stays};
 
@@ -173,10 +175,26 @@ impl Redact {
     }
 }
 
-/// The survey: makes the key from what will be removed.
-struct MakeKey {
+/// The survey: makes the key from what will be removed, and learns what user code is mapped.
+struct Learn {
     redact: Redact,
     key: Key,
+    mapped: Ranges,
+}
+
+/// Ranges of addresses: the first of each, and the first behind it.
+type Ranges = BTreeSet<(u64, u64)>;
+
+/// The same without what overlaps, in order.
+fn united(ranges: Ranges) -> Vec<(u64, u64)> {
+    let mut united: Vec<(u64, u64)> = Vec::new();
+    for (start, end) in ranges {
+        match united.last_mut() {
+            Some(last) if start <= last.1 => last.1 = last.1.max(end),
+            _ => united.push((start, end)),
+        }
+    }
+    united
 }
 
 /// True for the modifiers of an event (perf-list(1)), such as `u` and `ppp`.
@@ -223,6 +241,8 @@ struct Plan {
     cuts_callers: bool,
     /// No address of user code is as large.
     user_end: u64,
+    /// The addresses of user code that are mapped in any process.
+    mapped: Vec<(u64, u64)>,
 }
 
 /// What was found and replaced.
@@ -232,7 +252,7 @@ struct Done {
     names: BTreeMap<(Category, Vec<u8>), Vec<u8>>,
     /// Devices and inodes of files and namespaces.
     numbers: BTreeSet<(Category, Vec<u8>)>,
-    /// Entries of call chains that were memory.
+    /// Entries of call chains in no mapping.
     entries: u64,
     /// Samples that were changed, by category.
     samples: BTreeMap<Category, u64>,
@@ -268,8 +288,11 @@ const WITH_TEXTS: Kinds = Kinds::of(&[
 ])
 .union(OF_TRACES);
 
+/// Records of mappings.
+const MAPPED: Kinds = Kinds::of(&[RecordType::MMAP, RecordType::MMAP2]);
+
 /// Records from whose contents the key is made.
-const KEYED: Kinds = Kinds::of(&[RecordType::MMAP, RecordType::MMAP2, RecordType::COMM, RecordType::CGROUP]);
+const KEYED: Kinds = MAPPED.union(Kinds::of(&[RecordType::COMM, RecordType::CGROUP]));
 
 /// Features from whose contents the key is made.
 const KEYED_FEATURES: [Feature; 4] =
@@ -281,46 +304,51 @@ impl Pass for Redact {
     }
 
     fn needs(&self, _input: &Recording) -> Needs {
-        needs(if self.args.seed.is_some() { Vec::new() } else { vec![KEYED] })
+        needs(vec![if self.args.seed.is_some() { MAPPED } else { KEYED }])
     }
 
     fn start(self: Box<Self>, _input: &Recording) -> Stage {
-        match &self.args.seed {
-            Some(seed) => {
-                let key = Key::of_seed(seed);
-                Remove::stage(*self, key)
-            }
-            None => Stage::survey(MakeKey { redact: *self, key: Key::default() }),
-        }
+        Stage::survey(Learn { redact: *self, key: Key::default(), mapped: Ranges::new() })
     }
 }
 
-impl Survey for MakeKey {
+impl Survey for Learn {
     fn record(&mut self, record: &Record<'_>, _layouts: &Layouts) -> Result<()> {
-        self.key.add(record.bytes());
+        if self.redact.args.seed.is_none() {
+            self.key.add(record.bytes());
+        }
+        if let Some(mmap) = Mmap::of(record).filter(|mmap| !mmap.is_of_kernel()) {
+            self.mapped.insert((mmap.start(), mmap.start().saturating_add(mmap.len())));
+        }
         Ok(())
     }
 
     fn end(mut self, session: &mut Session) -> Result<Stage> {
-        let sections = KEYED_FEATURES.iter().filter_map(|feature| session.feature(*feature));
-        sections.for_each(|section| self.key.add(section));
-        Ok(Remove::stage(self.redact, self.key))
+        match &self.redact.args.seed {
+            Some(seed) => self.key = Key::of_seed(seed),
+            None => {
+                let sections = KEYED_FEATURES.iter().filter_map(|feature| session.feature(*feature));
+                sections.for_each(|section| self.key.add(section));
+            }
+        }
+        Ok(Remove::stage(self.redact, self.key, united(self.mapped)))
     }
 }
 
-impl Fork for MakeKey {
-    fn fork(&self) -> MakeKey {
-        MakeKey { redact: self.redact.clone(), key: Key::default() }
+impl Fork for Learn {
+    fn fork(&self) -> Learn {
+        Learn { redact: self.redact.clone(), key: Key::default(), mapped: Ranges::new() }
     }
 
-    fn absorb(&mut self, later: MakeKey) -> Result<()> {
+    fn absorb(&mut self, later: Learn) -> Result<()> {
         self.key.join(&later.key);
+        self.mapped.extend(later.mapped);
         Ok(())
     }
 }
 
 impl Plan {
-    fn new(redact: Redact, key: Key, session: &Session) -> Plan {
+    fn new(redact: Redact, key: Key, mapped: Vec<(u64, u64)>, session: &Session) -> Plan {
         let keeps = |category| redact.args.keeps(category);
         let parts = [
             (Category::Stacks, st::REGS_USER | st::STACK_USER | st::REGS_INTR),
@@ -357,7 +385,20 @@ impl Plan {
         // 47 bits, or as many as any other machine uses.
         let user_end = if arch == Some(b"x86_64") { 1 << 47 } else { 1 << 52 };
         let systems = by_users.into_iter().map(<[u8]>::to_vec).collect();
-        Plan { raw, parts, systems, events, pmus, own_names, has_stacks, cuts_callers, user_end, redact, key }
+        Plan {
+            raw,
+            parts,
+            systems,
+            events,
+            pmus,
+            own_names,
+            has_stacks,
+            cuts_callers,
+            user_end,
+            mapped,
+            redact,
+            key,
+        }
     }
 
     fn keeps(&self, category: Category) -> bool {
@@ -413,10 +454,16 @@ impl Plan {
         if self.keeps(category) { text.to_vec() } else { done.note(category, text, new) }
     }
 
-    /// What takes the place of an entry of a call chain, if that is not an address of user code. In code without frame
-    /// pointers, the kernel takes parts of the stack for return addresses.
+    /// What takes the place of an entry of a call chain, if that is not an address of mapped user code. In code without
+    /// frame pointers, the kernel takes parts of the stack for return addresses: words, or the text in them.
     fn cleared(&self, cpumode: u16, entry: u64) -> Option<u64> {
-        (!is_kernel(cpumode) && entry >= self.user_end).then_some(0).filter(|_| !self.keeps(Category::Stacks))
+        let is_code = || {
+            let behind = self.mapped.partition_point(|&(start, _)| start <= entry);
+            // A call may be the last instruction of its mapping, and returns behind it.
+            let range = behind.checked_sub(1).and_then(|last| self.mapped.get(last));
+            entry < self.user_end && range.is_some_and(|&(_, end)| entry <= end)
+        };
+        (!is_kernel(cpumode) && !is_code()).then_some(0).filter(|_| !self.keeps(Category::Stacks))
     }
 
     /// Clears such entries of a record.
@@ -481,7 +528,8 @@ impl Done {
         }
         let level = if checks { Level::Warning } else { Level::Info };
         if self.entries > 0 {
-            let (one, many) = ("entry of call chains is memory", "entries of call chains are memory");
+            let (one, many) =
+                ("entry of call chains is in no mapping", "entries of call chains are in no mapping");
             let done = if checks { "" } else { ", now 0" };
             report.say(level, format!("stacks: {}{done}", counted(self.entries, one, many)));
         }
@@ -510,7 +558,7 @@ impl Done {
 }
 
 impl Remove {
-    fn stage(redact: Redact, key: Key) -> Stage {
+    fn stage(redact: Redact, key: Key, mapped: Vec<(u64, u64)>) -> Stage {
         Stage::begin(move |begin| {
             if begin.form == OutputForm::DirectoryData && !redact.args.keeps(Category::Kcore) {
                 bail!(
@@ -519,7 +567,7 @@ impl Remove {
                     begin.name
                 );
             }
-            let plan = Arc::new(Plan::new(redact, key, begin));
+            let plan = Arc::new(Plan::new(redact, key, mapped, begin));
             let remove = Remove { plan, done: Done::default(), comms: HashMap::new() };
             Ok(Scrubber::stage(remove, begin))
         })
@@ -579,9 +627,17 @@ impl Remove {
             true => (&b"probe"[..], texts.by_ref().take(events.len()).collect()),
             false => (*system, events.clone()),
         });
-        let of_ftrace = formats.iter().filter(|format| format.system == b"ftrace" && is_ftrace(format.name));
-        let of_ftrace: HashSet<&[u8]> = of_ftrace.map(|format| format.text).collect();
-        let ftrace = data.ftrace.iter().copied().filter(|text| of_ftrace.contains(text)).collect();
+        let of_ftrace = formats.iter().filter(|format| format.system == b"ftrace");
+        let of_ftrace: HashMap<&[u8], &[u8]> = of_ftrace.map(|format| (format.text, format.name)).collect();
+        let mut ftrace = Vec::new();
+        for text in data.ftrace.iter().copied() {
+            let name = of_ftrace.get(text).copied().unwrap_or_default();
+            if is_ftrace(name) && is_ftrace_text(text) {
+                ftrace.push(text);
+            } else {
+                self.done.note(Category::Events, &[b"ftrace:", name].concat(), Vec::new());
+            }
+        }
         let mut new = data.clone();
         (new.head, new.ftrace, new.systems) = (&head, ftrace, systems.collect());
         new.write()
@@ -730,6 +786,7 @@ impl Scrub for Remove {
                 })
             }
             Feature::HOSTNAME => renamed(feature, section, endian, |name| self.name(name)),
+            Feature::NRCPUS if !NrCpus::read(section, endian).is_some_and(is_count_of_cpus) => None,
             _ => return None,
         };
         Some(new)

@@ -2,6 +2,7 @@
 //! A list that lacks a word costs a name; a rule for the look of words would let those of a person through.
 
 use perfx_format::Feature;
+use perfx_format::features::NrCpus;
 
 use crate::scrub::{Key, is_word};
 
@@ -440,6 +441,125 @@ const FTRACE: &[&[u8]] = &[
     b"wakeup",
 ];
 
+/// Words of these formats, and of those of other kernels.
+const FTRACE_WORDS: &[&str] = &[
+    "args",
+    "bottom",
+    "bprint",
+    "bputs",
+    "branch",
+    "buf",
+    "caller",
+    "calltime",
+    "cnt",
+    "common",
+    "const",
+    "constant",
+    "context",
+    "correct",
+    "count",
+    "cpu",
+    "d",
+    "delta",
+    "depth",
+    "duration",
+    "end",
+    "entry",
+    "exit",
+    "fgraph",
+    "file",
+    "flags",
+    "fmt",
+    "format",
+    "func",
+    "funcgraph",
+    "function",
+    "hw",
+    "hwlat",
+    "id",
+    "ip",
+    "irq",
+    "kernel",
+    "latency",
+    "lc",
+    "ld",
+    "line",
+    "llu",
+    "llx",
+    "lu",
+    "lx",
+    "map",
+    "mmiotrace",
+    "n",
+    "name",
+    "next",
+    "nmi",
+    "noise",
+    "nsec",
+    "opcode",
+    "osnoise",
+    "outer",
+    "over",
+    "overrun",
+    "p",
+    "parent",
+    "pc",
+    "phys",
+    "pid",
+    "preempt",
+    "prev",
+    "print",
+    "prio",
+    "ps",
+    "raw",
+    "rec",
+    "repeats",
+    "resource",
+    "retaddr",
+    "rettime",
+    "retval",
+    "runtime",
+    "rw",
+    "sample",
+    "sec",
+    "seq",
+    "seqnum",
+    "short",
+    "softirq",
+    "stack",
+    "start",
+    "state",
+    "str",
+    "switch",
+    "tcontext",
+    "tcount",
+    "tgid",
+    "thread",
+    "thw",
+    "timer",
+    "timerlat",
+    "tinner",
+    "tirq",
+    "tmax",
+    "tnmi",
+    "top",
+    "total",
+    "touter",
+    "ts",
+    "tsoftirq",
+    "tthread",
+    "ttimer",
+    "tts",
+    "tv",
+    "user",
+    "value",
+    "virt",
+    "void",
+    "wakeup",
+    "width",
+    "x",
+];
+
 /// Words of header_page and header_event.
 const HEADERS: &[&str] = &[
     "",
@@ -701,6 +821,21 @@ pub(super) fn is_unit(unit: &[u8]) -> bool {
 /// True for the name of a format of ftrace.
 pub(super) fn is_ftrace(name: &[u8]) -> bool {
     FTRACE.contains(&name)
+}
+
+/// True for the text of such a format as kernels write it.
+pub(super) fn is_ftrace_text(text: &[u8]) -> bool {
+    let is_word = |word: &str| {
+        let mut parts = word.split(|letter: char| letter.is_ascii_digit());
+        parts.all(|part| FTRACE_WORDS.contains(&&*part.to_ascii_lowercase()))
+    };
+    str::from_utf8(text).is_ok_and(|text| has_words(text, HEADERS, is_word))
+}
+
+/// True if there are machines with as many CPUs. Larger numbers may be text.
+pub(super) fn is_count_of_cpus(cpus: NrCpus) -> bool {
+    const MOST: u32 = 1 << 16;
+    cpus.available <= MOST && cpus.online <= MOST
 }
 
 /// True for header_page and header_event of TRACING_DATA as kernels write them.

@@ -12,7 +12,7 @@ use crate::scrub::{Key, is_word};
 pub(super) const HOST: &[u8] = b"host";
 
 /// Folders whose files come with the distribution or the kernel.
-const SYSTEM: [&[u8]; 14] = [
+const SYSTEM: [&[u8]; 13] = [
     b"/usr/bin/",
     b"/usr/sbin/",
     b"/usr/lib/",
@@ -20,7 +20,6 @@ const SYSTEM: [&[u8]; 14] = [
     b"/usr/lib64/",
     b"/usr/libx32/",
     b"/usr/libexec/",
-    b"/usr/share/",
     b"/bin/",
     b"/sbin/",
     b"/lib/",
@@ -37,7 +36,7 @@ const RELEASES: [&[u8]; 5] =
 const FOLDERS: [&[u8]; 11] =
     [b"", b"home", b"root", b"tmp", b"var", b"opt", b"srv", b"mnt", b"media", b"run", b"usr"];
 
-/// The ends of file names that readers recognise. A version may follow `.so`, a compression `.ko`.
+/// The ends of file names that readers recognise. A compression may follow `.ko`. The version behind `.so` goes.
 const ENDS: [&str; 22] = [
     ".so", ".ko", ".o", ".a", ".exe", ".dll", ".jar", ".node", ".wasm", ".py", ".dump", ".map", ".oat",
     ".dex", ".odex", ".vdex", ".art", ".bin", ".debug", ".dwo", ".img", ".dylib",
@@ -109,21 +108,36 @@ pub(super) fn is_public(name: &[u8]) -> bool {
 }
 
 fn is_of_system(path: &[u8]) -> bool {
-    SYSTEM.iter().any(|folder| path.starts_with(folder)) && !path.windows(4).any(|window| window == b"/../")
+    let recorded = &path[in_debug(path)..];
+    SYSTEM.iter().any(|folder| recorded.starts_with(folder))
+        && !path.windows(4).any(|window| window == b"/../")
+}
+
+/// The length of the folder of debug files that a path begins with; the path of the file itself follows it.
+fn in_debug(path: &[u8]) -> usize {
+    let folder = b"/usr/lib/debug";
+    if path.starts_with(&[folder, &b"/"[..]].concat()) { folder.len() } else { 0 }
 }
 
 /// The kernel's release in the path of a module or a kernel: `/lib/modules/6.1.0/extra/x.ko`, `/boot/vmlinux-6.1.0`.
 fn release(path: &[u8]) -> Option<Range<usize>> {
-    let in_debug = path.strip_prefix(b"/usr/lib/debug").unwrap_or(path);
-    let start = RELEASES.iter().find(|front| in_debug.starts_with(front))?.len();
-    let start = path.len() - in_debug.len() + start;
+    let in_debug = in_debug(path);
+    let start = in_debug + RELEASES.iter().find(|front| path[in_debug..].starts_with(front))?.len();
     let len = path[start..].iter().position(|&byte| byte == b'/').unwrap_or(path.len() - start);
     Some(start..start + len)
 }
 
-/// True if a file came with the kernel, in whose folder it has this path.
+/// True if a file came with the kernel, in whose folder it has this path. `build` leads to a folder of who built it.
 fn is_of_kernel(path: &[u8]) -> bool {
-    path.is_empty() || [&b"/kernel/"[..], b"/vdso/", b"/build/"].iter().any(|folder| path.starts_with(folder))
+    let files = [
+        "/vdso/vdso32.so",
+        "/vdso/vdso64.so",
+        "/vdso/vdsox32.so",
+        "/vdso/vdso.so",
+        "/vmlinux",
+        "/build/vmlinux",
+    ];
+    path.is_empty() || path.starts_with(b"/kernel/") || files.iter().any(|file| file.as_bytes() == path)
 }
 
 /// Pseudonyms for the folders and the file of a path; a first folder out of `kept` stays.
@@ -141,28 +155,50 @@ fn folders(key: &Key, path: &[u8], kept: &[&[u8]]) -> Vec<u8> {
 
 /// The pseudonym of a file name, with its end. Names that perf and JIT compilers make of a pid stay.
 fn file(key: &Key, name: &[u8]) -> Vec<u8> {
-    let stem = name.len() - end(name).len();
-    let (stem, end) = name.split_at(stem);
-    let numbers = |prefix: &[u8]| {
-        let rest = stem.strip_prefix(prefix).filter(|rest| !rest.is_empty());
-        rest.is_some_and(|rest| rest.iter().all(|byte| byte.is_ascii_digit() || *byte == b'-'))
-    };
-    if numbers(b"perf-") || numbers(b"jit-") || numbers(b"jitted-") {
+    if is_of_pid(name) {
         return name.to_vec();
     }
-    [&key.word("file", stem)[..], end].concat()
+    let (named, end) = split_end(name);
+    [&key.word("file", named)[..], end].concat()
 }
 
-/// The end of a file name by which readers recognise what it is.
-fn end(name: &[u8]) -> &[u8] {
+/// True for `perf-PID.map`, `jit-PID.dump`, and the images of JIT code, `jit-PID-N.so` and `jitted-PID-N-N.so`: a pid, and
+/// numbers that are not larger than pids can be.
+fn is_of_pid(name: &[u8]) -> bool {
+    const PID_MAX_LIMIT: u32 = 1 << 22;
+    let forms = [
+        ("perf-", ".map", 1..=1),
+        ("jit-", ".dump", 1..=1),
+        ("jit-", ".so", 2..=2),
+        ("jitted-", ".so", 2..=3),
+    ];
+    let is_number = |word: &str| {
+        word.bytes().all(|byte| byte.is_ascii_digit())
+            && word.parse().is_ok_and(|number: u32| number <= PID_MAX_LIMIT && number.to_string() == word)
+    };
+    str::from_utf8(name).is_ok_and(|name| {
+        forms.into_iter().any(|(front, end, count)| {
+            let numbers = name.strip_prefix(front).and_then(|rest| rest.strip_suffix(end));
+            let numbers = numbers.map(|numbers| numbers.split('-'));
+            numbers.is_some_and(|mut all| count.contains(&all.clone().count()) && all.all(is_number))
+        })
+    })
+}
+
+/// What a file name is about, and the end by which readers recognise what it is. The version after `.so` is not a part of
+/// the end.
+fn split_end(name: &[u8]) -> (&[u8], &[u8]) {
     let text = str::from_utf8(name).unwrap_or_default();
-    let versioned = text.rfind(".so.").filter(|at| {
-        text[at + 4..].bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') && text.len() > at + 4
-    });
+    let is_version = |version: &str| {
+        !version.is_empty() && version.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
+    };
+    if text.rsplit_once(".so.").is_some_and(|(stem, version)| !stem.is_empty() && is_version(version)) {
+        return (name, b".so");
+    }
     let packed = [".ko.xz", ".ko.zst", ".ko.gz"].into_iter().find(|end| text.ends_with(end));
     let known = packed.or_else(|| ENDS.into_iter().find(|end| text.ends_with(end)));
-    let at = versioned.or(known.map(|end| text.len() - end.len())).filter(|&at| at > 0);
-    at.map_or(&[], |at| &name[at..])
+    let at = known.map_or(name.len(), |end| text.len() - end.len());
+    if at > 0 { name.split_at(at) } else { (name, b"") }
 }
 
 /// The pseudonym of a cgroup's path, folder by folder.
@@ -470,17 +506,34 @@ mod tests {
             "/dev/zero (deleted)",
             "/lib/modules/6.1.0-1/kernel/fs/ext4/ext4.ko.xz",
             "/usr/lib/debug/boot/vmlinux-6.1.0-37-cloud-amd64",
+            "/usr/lib/debug/usr/bin/python3.11",
+            "/usr/lib/debugger/x",
+            "/lib/modules/6.1.0/build/vmlinux",
+            "/lib/modules/6.1.0/vdso/vdso64.so",
         ] {
             assert_eq!(new(stays), None, "{stays}");
         }
         for (path, expected) in [
             ("/home/alice/secret/bin/server", "/home/dir~/dir~/dir~/file~"),
-            ("/home/alice/libx.so.1.2 (deleted)", "/home/dir~/file~.so.1.2 (deleted)"),
+            ("/home/alice/libx.so.1.2 (deleted)", "/home/dir~/file~.so (deleted)"),
+            ("/home/alice/libx.so.4111111111111111", "/home/dir~/file~.so"),
             ("/opt/acme/lib/acme.node", "/opt/dir~/dir~/file~.node"),
             ("/data/x", "/dir~/file~"),
             ("/tmp/perf-123.map", "/tmp/perf-123.map"),
             ("/tmp/jitted-123-4.so", "/tmp/jitted-123-4.so"),
+            ("/tmp/jitted-123-4-1.so", "/tmp/jitted-123-4-1.so"),
             ("/root/.debug/jit/x/jit-9.dump", "/root/dir~/dir~/dir~/jit-9.dump"),
+            ("/tmp/perf-4111111111111111.map", "/tmp/file~.map"),
+            ("/tmp/perf-0123.map", "/tmp/file~.map"),
+            ("/tmp/perf-1-2.map", "/tmp/file~.map"),
+            ("/tmp/jit-7-20251129.dump", "/tmp/file~.dump"),
+            ("/tmp/jitted-7-4111111111111111.so", "/tmp/file~.so"),
+            ("/tmp/perf-123.jar", "/tmp/file~.jar"),
+            ("/usr/share/acme/lib/acme.jar", "/usr/dir~/dir~/dir~/file~.jar"),
+            ("/usr/lib/debug/home/alice/server.debug", "/usr/dir~/dir~/dir~/dir~/file~.debug"),
+            ("/usr/lib/debug/.build-id/ab/cdef.debug", "/usr/dir~/dir~/dir~/dir~/file~.debug"),
+            ("/lib/modules/6.1.0/build/home/alice/x.ko", "/lib/modules/6.1.0/dir~/dir~/dir~/file~.ko"),
+            ("/lib/modules/6.1.0/vdso/secret.so", "/lib/modules/6.1.0/dir~/file~.so"),
             ("/usr/lib/../../home/bob/x", "/usr/dir~/dir~/dir~/dir~/dir~/file~"),
             ("/usr/local/bin/x", "/usr/dir~/dir~/file~"),
             ("/dev/shm/secret", "/dir~/dir~/file~"),
@@ -584,6 +637,8 @@ mod tests {
         assert_eq!(shown(&symbol(&key, b"bpf_trampoline_secret")), "symbol~");
         let id = build_id(&key, &[7; 20]);
         assert_eq!((build_id(&key, &id), &id[..12]), (id, &[0; 12][..]));
-        assert_eq!((end(b".so"), end(b"a.so."), end(b"x.secret")), (&b""[..], &b""[..], &b""[..]));
+        for name in [&b".so"[..], b"a.so.", b"x.secret", b".so.1"] {
+            assert_eq!(split_end(name), (name, &b""[..]));
+        }
     }
 }
