@@ -15,7 +15,7 @@ use perfx_model::guests::Guests;
 use perfx_model::mapped_files::MappedFiles;
 use perfx_pipeline::{Level, Needs, Pass, Result, Session, Stage, Survey, change_attrs, ensure};
 use perfx_resolve::{IdOptions, RecordedIds, SearchArgs};
-use perfx_unwind::{Mapped, Unwinder};
+use perfx_unwind::{Kept, Mapped, Unwinder};
 
 use crate::support::options::PassOptions;
 
@@ -41,7 +41,7 @@ impl PassOptions for ConvertCallchainArgs {
 /// The pass.
 #[derive(Debug)]
 pub struct ConvertCallchain {
-    keep_unresolved: bool,
+    kept: Kept,
     /// False to convert a recording of an architecture whose stacks can't be unwound, too.
     must: bool,
     ids: IdOptions,
@@ -51,13 +51,20 @@ impl ConvertCallchain {
     /// Creates the pass. `keep_unresolved` leaves the stacks of samples that can't be unwound, and `ids` says
     /// where the mapped files are.
     pub fn new(keep_unresolved: bool, ids: IdOptions) -> ConvertCallchain {
-        ConvertCallchain { keep_unresolved, must: true, ids }
+        let kept = if keep_unresolved { Kept::Unresolved } else { Kept::Nothing };
+        ConvertCallchain { kept, must: true, ids }
     }
 
     /// The pass for a reader of call chains: if the stacks are of an architecture that can't be unwound, it warns,
     /// and only the innermost frames are known.
     pub fn if_possible(ids: IdOptions) -> ConvertCallchain {
-        ConvertCallchain { keep_unresolved: false, must: false, ids }
+        ConvertCallchain { kept: Kept::Nothing, must: false, ids }
+    }
+
+    /// Samples keep their registers and stacks.
+    #[must_use]
+    pub fn with_registers(self) -> ConvertCallchain {
+        ConvertCallchain { kept: Kept::All, ..self }
     }
 }
 
@@ -142,10 +149,10 @@ impl Survey for Gather {
         ids.learn_records(&build_ids, endian);
         let mapped = Mapped { spaces, files, ids, guests };
         let unwinder = Unwinder::new(mapped, pass.ids, (session.features(), endian), session.made_files()?);
-        let keep = pass.keep_unresolved;
+        let kept = pass.kept;
         Ok(Stage::begin(move |begin| {
-            change_attrs(begin, |attr, endian| unwinder.convert_attr(attr, keep, endian));
-            Ok(Stage::rewrite(unwinder.on_thread(keep)))
+            change_attrs(begin, |attr, endian| unwinder.convert_attr(attr, kept, endian));
+            Ok(Stage::rewrite(unwinder.on_thread(kept)))
         }))
     }
 }

@@ -50,35 +50,27 @@ impl PassOptions for ItraceArgs {
     const ABOUT: &'static str = "decode the AUX data of Arm SPE, Intel PT or CoreSight into samples";
 
     fn pass(self) -> Result<Box<dyn Pass>> {
-        Ok(Box::new(Itrace::new(self.events.as_deref(), false, self.code.options()?)?))
+        Ok(Box::new(Itrace::new(self.events.as_deref(), self.code.options()?)?))
     }
 }
 
 /// The pass.
 #[derive(Clone, Debug)]
 pub struct Itrace {
-    /// The options of `perf inject` that do the same.
-    like_perf: String,
     letters: String,
     options: ItraceOptions,
     ids: IdOptions,
 }
 
 impl Itrace {
-    /// The pass with the letters of `perf inject --itrace`, which needs none. `strip` says whether
-    /// [`Strip::behind_itrace`] follows, as with `--strip`. Code is searched for in the places of `ids`.
-    ///
-    /// [`Strip::behind_itrace`]: crate::Strip::behind_itrace
+    /// The pass with the letters of `perf inject --itrace`, which needs none. Code is searched for in the places of `ids`.
     ///
     /// # Errors
     ///
     /// perf does not know a letter, or a number is out of range.
-    pub fn new(letters: Option<&str>, strip: bool, ids: IdOptions) -> Result<Itrace> {
+    pub fn new(letters: Option<&str>, ids: IdOptions) -> Result<Itrace> {
         let options = letters.map_or_else(|| Ok(ItraceOptions::without_letters()), ItraceOptions::parse)?;
-        let strip = if strip { " --strip" } else { "" };
-        let like_perf = letters
-            .map_or_else(|| format!("--itrace{strip}"), |letters| format!("--itrace={letters}{strip}"));
-        Ok(Itrace { like_perf, letters: letters.unwrap_or_default().to_owned(), options, ids })
+        Ok(Itrace { letters: letters.unwrap_or_default().to_owned(), options, ids })
     }
 
     /// The pass with the letters of `perf script --itrace`, which needs none.
@@ -87,7 +79,7 @@ impl Itrace {
     ///
     /// As for [`Itrace::new`].
     pub fn to_look_at(letters: Option<&str>, ids: IdOptions) -> Result<Itrace> {
-        let mut pass = Itrace::new(letters, false, ids)?;
+        let mut pass = Itrace::new(letters, ids)?;
         if letters.is_none() {
             pass.options = ItraceOptions::without_letters_to_look_at();
         }
@@ -143,8 +135,7 @@ impl Itrace {
             flags: true,
             ..ItraceOptions::default()
         };
-        let (like_perf, letters) = ("--itrace=cr".to_owned(), "cr".to_owned());
-        Itrace { like_perf, letters, options, ids }
+        Itrace { letters: "cr".to_owned(), options, ids }
     }
 }
 
@@ -269,11 +260,10 @@ impl Survey for Find {
         if found.traces.is_coresight() {
             return coresight::stage((&pass.options, &pass.letters), &pass.ids, found, &stored, session);
         }
-        let like_perf = pass.like_perf;
         bail!(
-            "{name}: contains AUX data of {}, which perf must decode: perf inject {like_perf} -i {name} -o FILE; \
-             perfx strip --aux leaves the data out",
-            found.spe.tracers()
+            "{name}: contains AUX data of {}, which perfx does not decode: {}; perfx strip --aux leaves the data out",
+            found.spe.tracers(),
+            found.spe.shown_by()
         );
     }
 }

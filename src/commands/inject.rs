@@ -202,10 +202,9 @@ impl Inject {
             );
             report.say(
                 Level::Info,
-                format!("nothing to inject: give {modes}; the recording was copied unchanged"),
+                format!("nothing to inject: give {modes}; the recording is copied unchanged"),
             );
         }
-        self.write.verbosity.print(&report);
         let pass = |feature_only| -> Box<dyn Pass> {
             Box::new(BuildIds::new(BuildIdsOptions { all: self.buildid_all, feature_only, ids: ids.clone() }))
         };
@@ -221,6 +220,7 @@ impl Inject {
             // To readers, the feature means the same as such records, which would require moving the data.
             let passes = if build_ids { vec![pass(true)] } else { Vec::new() };
             if let Some(code) = self.write.rewrite_features_in_place(passes)? {
+                self.write.verbosity.print(&report);
                 return Ok(code);
             }
         }
@@ -238,7 +238,7 @@ impl Inject {
         }
         if let Some(options) = &self.itrace {
             passes.push(Box::new(
-                Itrace::new(options.as_deref(), self.strip, ids.clone().with_code(self.vmlinux.clone()))
+                Itrace::new(options.as_deref(), ids.clone().with_code(self.vmlinux.clone()))
                     .map_err(usage)?,
             ));
         }
@@ -277,7 +277,13 @@ impl Inject {
             passes.push(Box::new(Aslr::new(self.seed.clone())));
         }
         let source = self.write.source()?;
+        if source.is_missing_default() {
+            bail!(
+                "there is no input: type perfx inject -b FILE -o OUTPUT, or pipe perf record -o - into perfx inject"
+            );
+        }
         let mut recording = source.open()?;
+        self.write.verbosity.print(&report);
         if has_window {
             source.use_index(&mut recording);
         }

@@ -11,7 +11,7 @@ use perfx_look::render::{Style, readable, value};
 use perfx_look::{Stats, stats};
 use perfx_pipeline::Report;
 
-use super::export::input::{Collected, StackArgs, lists_trace};
+use super::export::input::{Collected, StackArgs, follows_code, tracer_of};
 use super::info::headings;
 use super::list::ranked_text;
 use crate::io::source::{InputArgs, Source};
@@ -75,7 +75,7 @@ impl Overview {
                 text += &format!("{label:<14} {}\n", found.join(", "));
             }
         }
-        text += &format!("{:<14} {}\n\n", "lost", losses(&counts));
+        text += &format!("{:<14} {}\n\n", "lost", losses(&counts, &report));
         text += &events(&counts);
         if event.is_some() {
             text += "\n";
@@ -83,7 +83,7 @@ impl Overview {
         }
         // Quoted where a shell needs it.
         let name = value(&Value::Text(source.to_string().as_bytes()), Style::default());
-        text += &if event.is_none() && lists_trace(recording) {
+        text += &if event.is_none() && tracer_of(recording).is_some_and(follows_code) {
             format!(
                 "\nperfx list functions {name} --itrace\n\
                  perfx view {name} --itrace=cr\n\
@@ -103,8 +103,11 @@ impl Overview {
     }
 }
 
-fn losses(counts: &Stats) -> String {
+fn losses(counts: &Stats, report: &Report) -> String {
     match counts.lost.lost.0 {
+        0 if report.has_loss() => {
+            "nothing while recording; standard error says what is missing here".to_owned()
+        }
         0 => "nothing, as far as the recording says".to_owned(),
         1 => "1 record".to_owned(),
         lost => format!("{} records", wide_count(lost)),

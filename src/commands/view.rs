@@ -7,10 +7,10 @@ use anyhow::{Result, ensure};
 use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum as _};
 use perfx_export::view::{Field, FieldChoice, ViewOptions, view};
-use perfx_passes::{Itrace, has_trace, has_trace_in_samples};
+use perfx_passes::{ConvertCallchain, Itrace, has_trace, has_trace_in_samples};
 use perfx_pipeline::{Report, did_you_mean};
 
-use super::export::input::{StackArgs, Traced, again, lists_trace, say_no_samples, with_chains};
+use super::export::input::{StackArgs, Traced, again, completed, say_no_samples, tracer_of};
 use crate::args::{Usage, usage};
 use crate::io::source::{InputArgs, Source};
 use crate::io::target::stdout;
@@ -129,7 +129,7 @@ impl View {
             ensure!(has_trace(&mut recording)?, "{}: it has no hardware trace", recording.name);
         }
         let threads = self.stacks.threads(&recording);
-        let is_undecoded = letters.is_none() && lists_trace(&recording);
+        let tracer = tracer_of(&recording).filter(|_| letters.is_none());
         let Traced { recording, decoded, job, losses } = match letters {
             Some(letters) => {
                 let pass = Itrace::to_look_at(letters, ids.clone()).map_err(usage)?;
@@ -146,7 +146,9 @@ impl View {
                 Traced::new(recording, pass, times.as_deref(), &ids, threads, &mut report)?
             }
             None => {
-                let recording = with_chains(recording, &ids, threads, &mut report)?;
+                let pass = ConvertCallchain::if_possible(ids.clone());
+                let pass = if options.fields.shows_user_registers() { pass.with_registers() } else { pass };
+                let recording = completed(recording, pass, threads, &mut report)?;
                 Traced { recording, decoded: None, job: None, losses: Vec::new() }
             }
         };
@@ -163,7 +165,7 @@ impl View {
             out.flush()?;
         }
         if viewed.samples == 0 && self.head != Some(0) {
-            say_no_samples(is_undecoded, &mut report);
+            say_no_samples(tracer, &mut report);
         }
         Ok(self.stacks.verbosity.print(&report))
     }

@@ -17,7 +17,7 @@ use perfx_format::{Bytes, Endian, Event, Kinds, Layouts, Record, RecordType};
 use perfx_model::address_space::moment;
 use perfx_pipeline::{Fork, Level, Report, Result, Session, Stage, Survey, scan};
 use perfx_resolve::{Facts, FactsSurvey, Frame, FrameCache, Search, frame_at, name_frames};
-use perfx_unwind::{Convert, Mapped, Unwinder};
+use perfx_unwind::{Convert, Kept, Mapped, Unwinder};
 
 use crate::choice::{FilterOptions, is_function};
 use crate::choose::Choose;
@@ -41,7 +41,7 @@ impl Frames {
     const KINDS: [RecordType; 2] = [RecordType::SAMPLE, RecordType::CALLCHAIN_DEFERRED];
 
     fn new(unwinder: Option<&Unwinder>) -> Frames {
-        Frames { unwind: unwinder.map(|unwinder| unwinder.on_thread(false)), ..Frames::default() }
+        Frames { unwind: unwinder.map(|unwinder| unwinder.on_thread(Kept::Nothing)), ..Frames::default() }
     }
 
     fn add(

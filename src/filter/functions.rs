@@ -10,7 +10,7 @@ use perfx_format::features::StackTables;
 use perfx_format::sample::deferred_cookie;
 use perfx_format::{Layout, Layouts, Record};
 use perfx_resolve::{Facts, Frame, FrameCache, FrameName, Function, stack_of};
-use perfx_unwind::{Convert, Unwinder};
+use perfx_unwind::{Convert, Kept, Unwinder};
 use regex::bytes::Regex;
 
 use crate::choice::{FilterOptions, is_function};
@@ -110,7 +110,7 @@ pub(crate) fn each_address(
 
 impl FunctionLookup {
     pub(crate) fn new(functions: Arc<Functions>) -> FunctionLookup {
-        let unwind = functions.unwinder.as_ref().map(|unwinder| unwinder.on_thread(false));
+        let unwind = functions.unwinder.as_ref().map(|unwinder| unwinder.on_thread(Kept::Nothing));
         FunctionLookup { functions, cache: FrameCache::default(), unwind }
     }
 

@@ -24,7 +24,7 @@ pub use self::running::{Running, TaskChange};
 /// Where the AUX data of a recording is, and what describes it.
 #[derive(Debug, Default)]
 pub struct AuxData {
-    tracers: BTreeSet<Option<&'static str>>,
+    tracers: BTreeSet<AuxtraceInfo>,
     info: Option<SpeInfo>,
     conv: Option<TimeConv>,
     chunks: Vec<Chunk>,
@@ -42,7 +42,7 @@ impl AuxData {
     /// The record describes Arm SPE, and is damaged.
     pub fn add(&mut self, record: &Record<'_>) -> Result<()> {
         if let Some(info) = AuxtraceInfo::of(record) {
-            self.tracers.insert(info.tracer());
+            self.tracers.insert(info);
             if info.is_spe() && self.info.is_none() {
                 let info = SpeInfo::of(record);
                 self.info = Some(info.ok_or_else(|| record.error("its description of the CPUs is damaged"))?);
@@ -72,13 +72,22 @@ impl AuxData {
 
     /// True if the data is of tracers that are known, and none of them is Arm SPE.
     pub fn is_of_others(&self) -> bool {
-        self.info.is_none() && !self.tracers.is_empty() && !self.tracers.contains(&None)
+        self.info.is_none()
+            && !self.tracers.is_empty()
+            && self.tracers.iter().all(|info| info.tracer().is_some())
     }
 
     /// The names of the tracers.
     pub fn tracers(&self) -> String {
-        let names: Vec<_> = self.tracers.iter().map(|name| name.unwrap_or("an unknown tracer")).collect();
+        let names: Vec<_> =
+            self.tracers.iter().map(|info| info.tracer().unwrap_or("an unknown tracer")).collect();
         if names.is_empty() { "an unknown tracer".to_owned() } else { names.join(" and ") }
+    }
+
+    /// The commands of perf that show the data.
+    pub fn shown_by(&self) -> String {
+        let commands: BTreeSet<_> = self.tracers.iter().map(AuxtraceInfo::shown_by).collect();
+        commands.into_iter().collect::<Vec<_>>().join(", ")
     }
 
     /// What describes the data, if all of it is of Arm SPE.

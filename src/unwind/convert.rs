@@ -34,6 +34,17 @@ pub(crate) fn has_only_link_register(sample_type: u64, regs_user: u64) -> bool {
     has_link_register(sample_type, regs_user) && regs_user == ARM64_LR
 }
 
+/// The registers and stacks that samples keep when their call chains are completed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kept {
+    /// None.
+    Nothing,
+    /// Those of samples that can't be unwound.
+    Unresolved,
+    /// All.
+    All,
+}
+
 /// Why a sample has no complete call chain.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Unresolved {
@@ -56,6 +67,11 @@ enum Unresolved {
 }
 
 impl Unresolved {
+    /// True if frames beyond the innermost one may have been found.
+    fn has_frames(self) -> bool {
+        matches!(self, Unresolved::File | Unresolved::LinkedFile | Unresolved::TooLong)
+    }
+
     /// The line about this number of call chains.
     fn line(self, count: u64, files: &BTreeSet<u32>) -> String {
         let chains = counted(count, "call chain", "call chains");
@@ -90,6 +106,11 @@ impl Unresolved {
     }
 }
 
+/// True if a sample has registers of user code, with which its stack is unwound, also if their ABI is unknown.
+fn has_stack(sample: &Sample<'_>) -> bool {
+    sample.is_cut || sample.regs_user.is_some_and(|regs| regs.abi != ABI_NONE)
+}
+
 /// What was converted.
 #[derive(Debug, Default)]
 struct Counts {
@@ -110,7 +131,7 @@ struct Counts {
 pub struct Convert {
     walker: Walker,
     guests: Arc<Guests>,
-    keep_unresolved: bool,
+    kept: Kept,
     /// The machine is one whose call chains by frame pointers may lack callers.
     inserts_callers: bool,
     counts: Counts,
@@ -126,11 +147,11 @@ impl fmt::Debug for Convert {
 }
 
 impl Convert {
-    pub(crate) fn new(shared: Arc<Shared>, guests: Arc<Guests>, keep_unresolved: bool) -> Convert {
+    pub(crate) fn new(shared: Arc<Shared>, guests: Arc<Guests>, kept: Kept) -> Convert {
         let inserts_callers = shared.images.archs.has_link_register();
         let (walker, counts) = (Walker::new(shared), Counts::default());
         let (chain, recorded) = Default::default();
-        Convert { walker, guests, keep_unresolved, inserts_callers, counts, chain, recorded }
+        Convert { walker, guests, kept, inserts_callers, counts, chain, recorded }
     }
 
     /// Appends the user frames of a sample to the call chain. Returns why some are missing that the recording
@@ -233,7 +254,7 @@ impl Convert {
         let mut has_marker = false;
         // Without a user side there is nothing to add but the marker. Nor is there to a sample that was
         // converted before.
-        let is_done = !sample.is_cut && sample.regs_user.is_none_or(|regs| regs.abi == ABI_NONE);
+        let is_done = !has_stack(sample);
         for entry in sample.callchain.iter().flat_map(|chain| chain.iter()) {
             let to = if has_marker && !is_done { &mut self.recorded } else { &mut self.chain };
             to.push(entry);
@@ -258,12 +279,18 @@ impl Convert {
     fn convert_stack(&mut self, record: Record<'_>, layout: &Layout, out: &mut Emit<'_>) -> Result<()> {
         let sample = Sample::parse_known(&record, layout)?;
         let (frames, unresolved) = self.chain_by_stack(&sample, &record, layout, out.layouts());
-        if unresolved.is_some() && self.keep_unresolved {
+        if unresolved.is_some() && self.kept == Kept::Unresolved {
             return out.keep(record);
         }
-        self.counts.converted += 1;
-        self.counts.frames += frames as u64;
-        let parts = if self.keep_unresolved { UserParts::Empty } else { UserParts::LeftOut };
+        if has_stack(&sample) && unresolved.is_none_or(Unresolved::has_frames) {
+            self.counts.converted += 1;
+            self.counts.frames += frames as u64;
+        }
+        let parts = match self.kept {
+            Kept::Nothing => UserParts::LeftOut,
+            Kept::Unresolved => UserParts::Empty,
+            Kept::All => UserParts::Kept,
+        };
         out.replace(&record, &with_callchain(&record, layout, &sample, &self.chain, parts)?)
     }
 
@@ -311,11 +338,12 @@ impl Convert {
     /// Completes the call chain of a sample by its link register.
     fn insert_caller(&mut self, record: Record<'_>, layout: &Layout, out: &mut Emit<'_>) -> Result<()> {
         let sample = Sample::parse_known(&record, layout)?;
-        let parts =
-            match self.keep_unresolved || !has_only_link_register(layout.sample_type, layout.regs_user) {
-                true => UserParts::Kept,
-                false => UserParts::LeftOut,
-            };
+        let parts = match self.kept != Kept::Nothing
+            || !has_only_link_register(layout.sample_type, layout.regs_user)
+        {
+            true => UserParts::Kept,
+            false => UserParts::LeftOut,
+        };
         let is_new = self.chain_by_link_register(&sample, &record, layout, out.layouts());
         if !is_new && parts == UserParts::Kept {
             return out.keep(record);
@@ -347,11 +375,13 @@ impl Rewrite for Convert {
     fn finish(&mut self, session: &mut Session, _out: &mut Emit<'_>) -> Result<()> {
         let Counts { converted, frames, linked: [chains, inserted], cut, broken, .. } = &self.counts;
         let report: &mut Report = &mut session.report;
-        if *converted > 0 || *chains == 0 {
+        if *converted > 0 {
             let samples = counted(*converted, "sample", "samples");
             let frames = counted(*frames, "user frame", "user frames");
             let line = format!("converted the user stacks of {samples} into call chains, with {frames}");
             report.say(Level::Info, line);
+        } else if *chains == 0 {
+            report.say(Level::Info, "converted no user stack into a call chain");
         }
         if *chains > 0 {
             let of = counted(*chains, "call chain", "call chains");
@@ -366,9 +396,9 @@ impl Rewrite for Convert {
             let chains = counted(*broken, "call chain ends", "call chains end");
             report.say(Level::Info, format!("{chains} where the unwind tables do not fit the stack"));
         }
-        match self.keep_unresolved {
-            true => self.say_unresolved(Level::Warning, "not converted: ", report),
-            false => self.say_unresolved(Level::Loss, "", report),
+        match self.kept {
+            Kept::Unresolved => self.say_unresolved(Level::Warning, "not converted: ", report),
+            Kept::Nothing | Kept::All => self.say_unresolved(Level::Loss, "", report),
         }
         Ok(())
     }
@@ -376,7 +406,7 @@ impl Rewrite for Convert {
 
 impl Fork for Convert {
     fn fork(&self) -> Convert {
-        Convert::new(self.walker.shared.clone(), self.guests.clone(), self.keep_unresolved)
+        Convert::new(self.walker.shared.clone(), self.guests.clone(), self.kept)
     }
 
     fn absorb(&mut self, later: Convert) -> Result<()> {

@@ -28,7 +28,7 @@ use convert::{has_link_register, has_only_link_register};
 use images::Images;
 use walk::Shared;
 
-pub use convert::{Convert, has_stacks};
+pub use convert::{Convert, Kept, has_stacks};
 
 /// Where the files of a recording were mapped.
 #[derive(Debug)]
@@ -106,18 +106,18 @@ impl Unwinder {
         Unwinder { shared: Arc::new(Shared::new(images)), guests: Arc::new(guests) }
     }
 
-    /// What works on one thread. `keep_unresolved` leaves the registers and stacks of samples that can't be unwound.
-    pub fn on_thread(&self, keep_unresolved: bool) -> Convert {
-        Convert::new(self.shared.clone(), self.guests.clone(), keep_unresolved)
+    /// What works on one thread, if it rewrites samples, which keep these registers and stacks.
+    pub fn on_thread(&self, kept: Kept) -> Convert {
+        Convert::new(self.shared.clone(), self.guests.clone(), kept)
     }
 
     /// Makes an attr that of samples which [`Convert`] has rewritten.
-    pub fn convert_attr(&self, attr: &mut [u8], keep_unresolved: bool, endian: Endian) {
+    pub fn convert_attr(&self, attr: &mut [u8], kept: Kept, endian: Endian) {
         let Attr { sample_type, sample_regs_user, .. } = Attr::decode(attr, endian);
         if has_stacks(sample_type) {
-            with_user_callchains(attr, keep_unresolved, endian);
+            with_user_callchains(attr, kept != Kept::Nothing, endian);
         } else if self.shared.images.archs.has_link_register()
-            && !keep_unresolved
+            && kept == Kept::Nothing
             && has_only_link_register(sample_type, sample_regs_user)
         {
             without_parts(attr, st::REGS_USER, endian);

@@ -321,6 +321,10 @@ fn another_architecture_is_refused() {
     let ran = convert(&input, &out, &[]);
     assert_eq!((ran.code, out.exists()), (Some(1), false), "{}", ran.stderr);
     assert!(ran.stderr.contains("in.data: user stacks of ppc64l can't be unwound"), "{}", ran.stderr);
+    // Readers show the innermost frames, and said that they had converted the stacks.
+    let ran = perfx(args!["view", "--no-files", input]);
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    assert!(ran.stderr.contains("perfx: converted no user stack into a call chain\n"), "{}", ran.stderr);
 }
 
 #[test]

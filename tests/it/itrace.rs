@@ -10,7 +10,7 @@ use perfx_format::read::Recording;
 
 use crate::args;
 use crate::snapshots::{Place, same};
-use crate::support::{Perf, Stdin, each, perf, perfs, perfx, perfx_with, root, same_lines, temp};
+use crate::support::{Fixture, Perf, Stdin, each, perf, perfs, perfx, perfx_with, root, same_lines, temp};
 
 /// Every letter that Arm SPE knows.
 const ALL: &str = "i1ibl2fmtaM";
@@ -196,4 +196,30 @@ fn reports_and_errors() {
         "run -p itrace:events=b calls.data -f -o out.data",
     ]);
     same("itrace", "reports-and-errors", &text);
+}
+
+/// They were to be decoded with --itrace, and by perf inject, which does not decode them either.
+#[test]
+fn the_advice_for_a_tracer_that_is_not_decoded_is_about_that_tracer() {
+    let folder = temp();
+    let input = folder.path().join("in.data");
+    let mut bytes = Fixture::new("crafted/aux-le.data").bytes();
+    let info = b"\x46\0\0\0\0\0\x40\0\x02\0\0\0";
+    let at = bytes.windows(info.len()).position(|window| window == info).unwrap() + 8;
+    for (kind, name, advice) in [
+        (2, "Intel BTS", "perf inject --itrace makes samples of it"),
+        (6, "HiSilicon PTT", "perf report -D shows its packets"),
+        (7, "POWER VPA DTL", "perf script makes samples of it"),
+        (8, "an unknown tracer", "perf report -D shows it if perf knows it"),
+    ] {
+        bytes[at] = kind;
+        fs::write(&input, &bytes).unwrap();
+        let view = perfx(args!["view", input]).stderr;
+        let said = format!("a hardware trace of {name}: perfx does not decode it; {advice}\n");
+        assert!(view.contains(&said), "{view}");
+        let inject = perfx(args!["inject", "--itrace", input, "-o", folder.path().join("out.data")]).stderr;
+        let said = format!("contains AUX data of {name}, which perfx does not decode: {advice}; perfx strip");
+        assert!(inject.contains(&said), "{inject}");
+        assert!(!perfx(args![input]).text().contains("--itrace"), "{name}");
+    }
 }

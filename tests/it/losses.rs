@@ -8,8 +8,9 @@ use perfx_format::record::cpumode::USER;
 use perfx_format::write::RecordingWriter;
 use perfx_format::{Attr, Endian, Event, MappedFile, Mmap2, RecordType, sample_type as st};
 
+use crate::args;
 use crate::snapshots::same;
-use crate::support::{Fixture, Stdin, perfx_command, run, temp};
+use crate::support::{Fixture, Stdin, perfx, perfx_command, run, temp};
 
 const ENDIAN: Endian = Endian::Little;
 
@@ -81,6 +82,10 @@ fn damaged_samples_are_reported_wherever_they_are_read() {
         "export parquet damaged.data --dir parquet",
     ];
     same("export", "losses-samples", &lines.map(|line| say(folder.path(), line)).join("\n"));
+    // Beside lines about losses, the overview said that nothing was lost.
+    let ran = perfx(args!["overview", folder.path().join("damaged.data")]);
+    let said = "lost           nothing while recording; standard error says what is missing here\n";
+    assert!(ran.text().contains(said) && ran.stderr.contains("lost: 2 samples"), "{}", ran.text());
 }
 
 #[test]

@@ -182,7 +182,12 @@ fn registers_have_the_names_and_places_of_perf() {
         ("recorded/intr-regs.p61.data", "comm,ip,iregs"),
         ("recorded/compat-regs.p61.data", "comm,ip,uregs"),
         ("crafted/sample-regs-le.data", "comm,ip,iregs,uregs"),
+        // The registers with which stacks are unwound were refused as if they were not recorded.
+        ("recorded/dwarf.p61.data", "comm,tid,uregs"),
     ];
+    let unwound =
+        view(&Fixture::new("recorded/dwarf.p61.data").path, &["--no-files", "-F", "ip,uregs"]).text();
+    assert!(unwound.contains(" ABI:2 ") && unwound.contains(" SP:0x"), "{unwound}");
     for perf in perfs(&["perf-new"]) {
         for (name, fields) in all {
             let path = Fixture::new(name).path;
@@ -243,7 +248,7 @@ fn a_view_without_samples_says_so() {
     // perf decodes a trace without being asked to.
     let traced = root().join("tests/data/trace/user.data");
     let ran = view(&traced, &[]);
-    let what = "perfx: warning: the recording has no samples, but a hardware trace: decode it with --itrace (inject, \
+    let what = "perfx: warning: the recording has no samples, but a hardware trace of Intel PT: decode it with --itrace (inject, \
                 view, list functions, export html, export firefox)\n";
     assert_eq!((ran.code, &*ran.stderr), (Some(3), what));
     let overview = perfx(args!["overview", traced]);

@@ -9,8 +9,9 @@ use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use perfx_export::{ChosenCalls, EventFacts, Facts, Grouping, Search, Stacks};
 use perfx_filter::{Filter, FilterOptions, SelectArgs};
-use perfx_format::Feature;
 use perfx_format::read::Recording;
+use perfx_format::record::aux::AuxtraceInfo;
+use perfx_format::{Feature, Kinds, Record, RecordType};
 use perfx_passes::{ConvertCallchain, IdOptions, Itrace, decodes_in_windows, has_trace};
 use perfx_pipeline::{Error, Job, Level, Outcome, Output, OutputForm, Pass, Report};
 
@@ -249,10 +250,20 @@ pub(crate) fn with_chains(
     threads: usize,
     report: &mut Report,
 ) -> Result<Recording> {
+    completed(recording, ConvertCallchain::if_possible(ids.clone()), threads, report)
+}
+
+/// The same with this pass.
+pub(crate) fn completed(
+    recording: Recording,
+    pass: ConvertCallchain,
+    threads: usize,
+    report: &mut Report,
+) -> Result<Recording> {
     if !ConvertCallchain::concerns(&recording) {
         return Ok(recording);
     }
-    rewritten(recording, vec![Box::new(ConvertCallchain::if_possible(ids.clone()))], threads, report)
+    rewritten(recording, vec![Box::new(pass)], threads, report)
 }
 
 /// A recording whose hardware trace is being decoded, on a thread of its own.
@@ -348,20 +359,46 @@ pub(crate) fn say_read(report: &mut Report, recording: &Recording, stacks: &Stac
     let bytes = if report.bytes > 0 { report.bytes } else { stacks.bytes };
     report.lines.insert(0, (Level::Info, format!("read {}: {}", recording.name, size(bytes))));
     if stacks.rows.is_empty() {
-        say_no_samples(lists_trace(recording), report);
+        say_no_samples(tracer_of(recording), report);
     }
 }
 
 /// Reports that there are no samples, unless the report says why already. perf decodes a trace without being asked to.
-pub(crate) fn say_no_samples(has_trace: bool, report: &mut Report) {
-    const DECODE: &str = "the recording has no samples, but a hardware trace: decode it with --itrace (inject, view, list \
-                          functions, export html, export firefox)";
-    if !report.lines.iter().any(|(level, _)| *level <= Level::Warning) {
-        report.say(Level::Warning, if has_trace { DECODE } else { "the recording has no samples" });
+pub(crate) fn say_no_samples(tracer: Option<AuxtraceInfo>, report: &mut Report) {
+    if report.lines.iter().any(|(level, _)| *level <= Level::Warning) {
+        return;
     }
+    let Some(info) = tracer else {
+        report.say(Level::Warning, "the recording has no samples");
+        return;
+    };
+    let name = info.tracer().unwrap_or("an unknown tracer");
+    let way = match () {
+        () if follows_code(info) => {
+            "decode it with --itrace (inject, view, list functions, export html, export firefox)".to_owned()
+        }
+        () if info.is_spe() => "decode it with --itrace (inject, view)".to_owned(),
+        () => format!("perfx does not decode it; {}", info.shown_by()),
+    };
+    report
+        .say(Level::Warning, format!("the recording has no samples, but a hardware trace of {name}: {way}"));
 }
 
-/// True if a file has AUX data that was not decoded; of pipe data that is not known before its end.
-pub(crate) fn lists_trace(recording: &Recording) -> bool {
-    recording.features.iter().any(|(feature, _)| *feature == Feature::AUXTRACE)
+/// True for traces that tell all calls.
+pub(crate) fn follows_code(tracer: AuxtraceInfo) -> bool {
+    tracer.is_pt() || tracer.is_coresight()
+}
+
+/// What made the AUX data of a file, if it was not decoded; of pipe data that is not known before its end.
+pub(crate) fn tracer_of(recording: &Recording) -> Option<AuxtraceInfo> {
+    recording.features.get(&Feature::AUXTRACE)?;
+    let mut found = AuxtraceInfo { kind: 0 };
+    // Before all AUX data.
+    let first = again(recording).ok().and_then(|mut again| again.decompressed().next()?.ok());
+    let look = |record: &Record<'_>| -> Result<()> {
+        found = AuxtraceInfo::of(record).unwrap_or(found);
+        Ok(())
+    };
+    first.map(|first| first.each(Kinds::of(&[RecordType::AUXTRACE_INFO]), look));
+    Some(found)
 }

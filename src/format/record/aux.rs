@@ -125,7 +125,7 @@ impl Auxtrace {
 /// |---|---|
 /// | 8 | u32 type, u32 reserved |
 /// | 16 | u64 each, as the type has it |
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct AuxtraceInfo {
     /// What made the AUX data: `enum auxtrace_type`.
     pub kind: u32,
@@ -197,6 +197,16 @@ impl AuxtraceInfo {
             8 => "RISC-V trace",
             _ => return None,
         })
+    }
+
+    /// The command of perf that shows the data, for tracers that perfx does not decode.
+    pub fn shown_by(&self) -> &'static str {
+        match self.kind {
+            2 => "perf inject --itrace makes samples of it",
+            5 | 7 => "perf script makes samples of it",
+            6 => "perf report -D shows its packets",
+            _ => "perf report -D shows it if perf knows it",
+        }
     }
 }
 
