@@ -181,7 +181,8 @@ impl Program {
         let command = self.command_line_of(|_| true);
         let template =
             format!("{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{}", self.listed(&command));
-        command.help_template(template + "Options:\n{options}{after-help}")
+        let exit_codes = format!("{EXIT_CODES}\n  4  only of perfx diff --profile: the profile changed");
+        command.help_template(template + "Options:\n{options}{after-help}").after_help(exit_codes)
     }
 
     /// The command line with only some of the commands.
@@ -278,9 +279,9 @@ impl Program {
             Ok(args) => args,
             Err(error) => return fail(&error),
         };
-        let args = self.as_overview(args);
-        early_color(&args).apply();
-        if let Some((written, code)) = first_page(&args) {
+        let (color, words) = split_color(&args);
+        early_color(&color).apply();
+        if let Some((written, code)) = first_page(&words) {
             return after_text(written, code);
         }
         // In the process of a caller, what happens at a panic is not ours to change.
@@ -289,6 +290,7 @@ impl Program {
                 "the system has no random numbers: neither getrandom(2) nor /dev/urandom works"
             ));
         }
+        let args = self.as_help_or_overview(color, words).unwrap_or(args);
         signals::survive_file_size_limit();
         let (color, ready) = match self.parse(&args) {
             Ok(parsed) => parsed,
@@ -310,16 +312,20 @@ impl Program {
     }
 
     /// A recording in place of a command is shown. The name of a command wins over that of a file. `help all` is `--help`.
-    fn as_overview(&self, mut args: Vec<OsString>) -> Vec<OsString> {
-        if args.len() == 3 && args[1] == "help" && args[2] == "all" {
-            args.splice(1.., ["--help".into()]);
+    /// The options about colour come first, where the help of a command takes them, too. `None` for any other command.
+    fn as_help_or_overview(&self, color: Vec<OsString>, mut words: Vec<OsString>) -> Option<Vec<OsString>> {
+        let first = words.get(1)?;
+        if first == "help" {
+            if words.len() == 3 && words[2] == "all" {
+                words.splice(1.., ["--help".into()]);
+            }
+        } else if !self.has_command(first) && Path::new(first).exists() {
+            words.insert(1, "overview".into());
+        } else {
+            return None;
         }
-        let is_recording =
-            |name: &OsString| name != "help" && !self.has_command(name) && Path::new(name).exists();
-        if args.get(1).is_some_and(is_recording) {
-            args.insert(1, "overview".into());
-        }
-        args
+        words.splice(1..1, color);
+        Some(words)
     }
 
     fn has_command(&self, name: &OsString) -> bool {
@@ -336,7 +342,7 @@ impl Program {
         }
         let mut command = self.command_line();
         self.parse_by(&mut command, args).map_err(|error| match error.kind() {
-            ErrorKind::InvalidSubcommand => with_command_tip(error),
+            ErrorKind::InvalidSubcommand => with_command_tip(error, &command, args),
             _ => with_tip(error, &mut command, args),
         })
     }
@@ -404,11 +410,19 @@ const INSTEAD: [(&str, &str); 11] = [
 
 /// Adds a tip to the error for an unknown command: what perfx has for it, if anything; another perf command is referred to perf; a perfx command is
 /// suggested only for a misspelt or shortened name.
-fn with_command_tip(mut error: clap::Error) -> clap::Error {
+fn with_command_tip(mut error: clap::Error, command: &clap::Command, args: &[OsString]) -> clap::Error {
     let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidSubcommand).cloned() else {
         return error;
     };
     error.remove(ContextKind::Suggested);
+    let export = command.find_subcommand("export").filter(|_| args.iter().any(|arg| arg == "export"));
+    let format = export.and_then(|export| args.iter().find(|arg| export.find_subcommand(arg).is_some()));
+    if export.is_some() && (format.is_some() || Path::new(&given).exists()) {
+        let format = format.map_or("FORMAT".into(), |format| format.to_string_lossy());
+        let what = format!("the format comes before the recording: perfx export {format} {given}");
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![what.into()]));
+        return error;
+    }
     if let Some((_, what)) = INSTEAD.iter().find(|(name, _)| *name == given) {
         error.remove(ContextKind::SuggestedSubcommand);
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![(*what).into()]));
@@ -521,18 +535,25 @@ fn fail(error: &anyhow::Error) -> u8 {
     if error.is::<Usage>() { 2 } else { 1 }
 }
 
-/// Decides whether to use colours before the command line is parsed, because errors in it are coloured, too.
-fn early_color(args: &[OsString]) -> ColorWhen {
-    let mut args = args.iter().map(|arg| arg.to_str().unwrap_or_default()).take_while(|arg| *arg != "--");
-    let mut when = None;
+/// The options about colour, with their values, and the other words.
+fn split_color(args: &[OsString]) -> (Vec<OsString>, Vec<OsString>) {
+    let (mut color, mut words) = (Vec::new(), Vec::new());
+    let mut args = args.iter().cloned();
     while let Some(arg) = args.next() {
-        match arg.strip_prefix("--color") {
-            Some("") => when = args.next(),
-            Some(value) => when = value.strip_prefix('='),
-            None => {}
+        match arg.to_str().and_then(|arg| arg.strip_prefix("--color")) {
+            Some("") => color.extend([arg].into_iter().chain(args.next())),
+            Some(value) if value.starts_with('=') => color.push(arg),
+            _ if arg == "--" => words.extend([arg].into_iter().chain(args.by_ref())),
+            _ => words.push(arg),
         }
     }
-    when.and_then(|when| ColorWhen::from_str(when, false).ok()).unwrap_or(ColorWhen::Auto)
+    (color, words)
+}
+
+/// Decides whether to use colours before the command line is parsed, because errors in it are coloured, too.
+fn early_color(color: &[OsString]) -> ColorWhen {
+    let value = color.last().and_then(|last| last.to_str()).map(|last| last.trim_start_matches("--color="));
+    value.and_then(|when| ColorWhen::from_str(when, false).ok()).unwrap_or(ColorWhen::Auto)
 }
 
 /// The output that could not be written because the reader closed the pipe.

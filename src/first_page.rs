@@ -3,8 +3,9 @@
 use std::ffi::OsString;
 use std::io::{self, Write};
 
+use crate::io::source::Source;
 use crate::io::streams::{coloured_stdout, stderr};
-use crate::term::report::{HEADING, LITERAL};
+use crate::term::report::{HEADING, LITERAL, tell_failure};
 
 /// Commands to begin with. A test runs each of them.
 pub const FIRST_COMMANDS: [(&str, &str); 5] = [
@@ -26,9 +27,18 @@ const MORE: [(&str, &str); 4] = [
 /// Prints the page if the command line asks for it, and returns the exit code.
 pub(crate) fn first_page(args: &[OsString]) -> Option<(io::Result<()>, u8)> {
     match args {
-        [] | [_] => Some((write(&mut stderr()), 2)),
+        [] | [_] => Some((write(&mut stderr()).map(|()| say_stdin()), 2)),
         [_, flag] if flag == "-h" => Some((write(&mut coloured_stdout()), 0)),
         _ => None,
+    }
+}
+
+/// Says how to show a recording on standard input, if there may be one.
+fn say_stdin() {
+    if Source::has_stdin() {
+        let what =
+            "no command: for the recording on standard input, type `perfx overview` or another command";
+        tell_failure(&anyhow::anyhow!(what));
     }
 }
 

@@ -187,7 +187,12 @@ impl Pack {
         let mut entries = recorded_files(source, &recording)?;
         let again = recording.try_clone().context("the recording can't be read again")?;
         let mut found = self.files(recording, ids, &mut report)?;
-        if found.without_id > 0 && !matches!(again.form, Form::Directory { .. }) {
+        let is_directory = matches!(again.form, Form::Directory { .. });
+        if found.without_id > 0 && is_directory {
+            let what =
+                "pack adds no build-ids to a directory; perfx inject -b searches for those that are missing";
+            report.say(Level::Info, what);
+        } else if found.without_id > 0 {
             let threads = self.threads.count(&again);
             let with_ids = with_build_ids(again, ids, threads)?;
             let file = with_ids.main_file().context("the recording can't be read again")?;

@@ -199,9 +199,13 @@ fn parse_point(text: &str) -> Result<Point> {
         let ns = u64::try_from(since.as_nanos()).context("it is too far away")?;
         return Ok(Point::Wall(ns));
     }
-    parse_decimal(text)
-        .map(Point::At)
-        .with_context(|| format!("`{text}` is not a time: give SECONDS.FRACTION"))
+    let point = parse_decimal(text).map(Point::At);
+    ensure!(
+        point.is_ok() || parse_duration(text).is_err(),
+        "`{text}` is not a time: give +{text} for {text} after the first sample, or seconds of the recording's clock \
+         without a unit"
+    );
+    point.with_context(|| format!("`{text}` is not a time: give SECONDS.FRACTION"))
 }
 
 pub(crate) fn parse_duration(text: &str) -> Result<u64> {

@@ -229,8 +229,18 @@ impl Source {
         }
         // Under cron, CI and ssh -n, standard input is /dev/null, which is not an input; a terminal is not
         // one either.
-        let is_input = stdin.is_some_and(|kind| kind.is_fifo() || kind.is_file() || kind.is_socket());
-        if is_input { Source::Stdin } else { Source::Path(PathBuf::from(PERF_DATA)) }
+        if Source::has_stdin() { Source::Stdin } else { Source::Path(PathBuf::from(PERF_DATA)) }
+    }
+
+    /// True for a `perf.data` that does not exist, which is what remains if no input is given.
+    pub(crate) fn is_missing_default(&self) -> bool {
+        matches!(self, Source::Path(path) if path == Path::new(PERF_DATA) && !path.exists())
+    }
+
+    /// True if standard input is a pipe, a socket or a file, in which a recording may be.
+    pub(crate) fn has_stdin() -> bool {
+        let kind = Source::Stdin.metadata().map(|metadata| metadata.file_type());
+        kind.is_some_and(|kind| kind.is_fifo() || kind.is_file() || kind.is_socket())
     }
 
     /// The metadata of the input.
@@ -267,7 +277,7 @@ impl Source {
     /// Opens the recording.
     pub(crate) fn open(&self) -> Result<Recording> {
         Ok(match self {
-            Source::Path(path) if path == Path::new(PERF_DATA) && !path.exists() => {
+            Source::Path(_) if self.is_missing_default() => {
                 bail!("no {PERF_DATA} in this directory: give a file, or make one with `perf record`")
             }
             Source::Path(path) if path.as_os_str().as_bytes().starts_with(b"@") && !path.exists() => {

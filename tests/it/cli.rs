@@ -1248,3 +1248,94 @@ fn the_first_page_fits_a_terminal_and_its_commands_work() {
     assert_eq!(all, perfx(&folder, "--help").done().unwrap().text());
     assert!(all.contains("Cut and join:"));
 }
+
+/// Each of these was refused without a word about what to type instead, or with a wrong one.
+#[test]
+fn a_command_line_that_is_not_right_is_answered_by_what_to_type() {
+    let folder = place_with(&[("in.data", "recorded/fp.p61.data")]);
+    let pipe = Fixture::new(PIPE).bytes();
+    let mut wrong = Vec::new();
+    for (stdin, line, code, said) in [
+        (
+            Stdin::Null,
+            "export in.data html",
+            2,
+            "the format comes before the recording: perfx export html in.data",
+        ),
+        (
+            Stdin::Null,
+            "export in.data",
+            2,
+            "the format comes before the recording: perfx export FORMAT in.data",
+        ),
+        (
+            Stdin::Null,
+            "view --time 2s,3s in.data",
+            2,
+            "`2s` is not a time: give +2s for 2s after the first sample",
+        ),
+        (Stdin::Null, "list threads --head 3 in.data", 2, "cut other lists with `| head -n 4`"),
+        (Stdin::Pipe(&pipe), "", 2, "for the recording on standard input, type `perfx overview`"),
+        (Stdin::Null, "inject", 1, "there is no input: type perfx inject -b FILE -o OUTPUT, or pipe"),
+    ] {
+        let ran = perfx_in(folder.path(), stdin, line);
+        if ran.code != Some(code) || !ran.stderr.contains(said) {
+            wrong.push((line, ran.code, ran.stderr));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn inject_says_that_it_copies_only_if_it_can_open_the_input() {
+    let folder = place();
+    for (line, is_said) in [("inject none.data -o out.data", false), ("inject perf.data -o out.data", true)] {
+        let ran = perfx(&folder, line);
+        assert_eq!(ran.stderr.contains("the recording is copied unchanged"), is_said, "{}", ran.stderr);
+    }
+}
+
+#[test]
+fn the_list_of_all_commands_has_all_exit_codes() {
+    let ran = perfx(&place(), "help all");
+    for code in 0..=4 {
+        assert!(ran.text().contains(&format!("\n  {code}  ")), "{code}: {}", ran.text());
+    }
+}
+
+/// `--color` before a recording, before `help all`, and after `help COMMAND` was an error.
+#[test]
+fn color_always_colours_a_pipe_wherever_it_is_given() {
+    let folder = place();
+    let plain = |line: &str| perfx(&folder, line).text();
+    let uncoloured = |text: &str| {
+        let parts = text.split('\x1b').enumerate().map(|(at, part)| match at {
+            0 => part,
+            _ => part.split_once('m').map_or("", |(_, rest)| rest),
+        });
+        parts.collect::<String>()
+    };
+    let mut wrong = Vec::new();
+    for (line, same_as) in [
+        ("--color always -h", "-h"),
+        ("-h --color always", "-h"),
+        ("--color=always help all", "help all"),
+        ("help all --color always", "help all"),
+        ("help view --color always", "help view"),
+        ("view --help --color always", "view --help"),
+        ("--color always passes", "passes"),
+        ("dump perf.data --color always", "dump perf.data"),
+    ] {
+        let coloured = plain(line);
+        if !coloured.contains('\x1b') || uncoloured(&coloured) != plain(same_as) {
+            wrong.push(line);
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:?}");
+    assert_eq!(plain("--color always perf.data"), plain("perf.data"));
+    for line in ["--color always none.data", "view none.data --color always", "--color always"] {
+        let ran = perfx(&folder, line);
+        assert!(ran.stderr.contains('\x1b'), "{line}: {}", ran.stderr);
+    }
+    assert!(perfx(&folder, "--color sometimes perf.data").stderr.contains("invalid value 'sometimes'"));
+}

@@ -247,6 +247,11 @@ fn trees_of_calls_add_up() {
     let said =
         "no function with a share of the samples has the name `nothing`; `.*nothing.*` also matches a part";
     assert!(ran.stderr.contains(said), "{}", ran.stderr);
+    let hidden = args!["--callers", "leaf_mul", "--percent-limit", "99", "--no-files", "--root", root];
+    let ran = perfx([&args!["list", "functions", path][..], &hidden].concat());
+    assert_eq!((ran.code, ran.stdout.len()), (Some(3), 0), "{}", ran.stderr);
+    let said = "% of the samples, and rows below 99% are left out: --percent-limit 0 shows them";
+    assert!(ran.stderr.contains("warning: `leaf_mul` has ") && ran.stderr.contains(said), "{}", ran.stderr);
 }
 
 #[test]

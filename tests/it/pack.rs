@@ -162,6 +162,7 @@ fn what_is_missing_is_said_and_in_the_manifest() {
     assert_eq!(ran.code, Some(3), "{}", ran.stderr);
     let why = "/nowhere/program: no file with this build-id was found";
     assert!(ran.stderr.contains(why), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("inject -b"), "{}", ran.stderr);
     assert_eq!(names(&opened(&pack_at)), ["perf.data", "manifest.json"]);
     let ran = perfx(args!["unpack", pack_at]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);

@@ -78,7 +78,12 @@ const STACKS: usize = 20;
 impl RankArgs {
     /// Refuses the options that have no meaning for other lists. The error is one of usage.
     pub(super) fn refuse_all(&self) -> Result<()> {
-        self.refuse(&[("--head", self.head.is_some())], "functions and stacks")?;
+        if let Some(head) = self.head {
+            let lines = head.saturating_add(1);
+            let what =
+                format!("--head is for functions and stacks; cut other lists with `| head -n {lines}`");
+            bail!(Usage(what));
+        }
         self.refuse(&[("--inline", self.inline)], "functions and stacks")?;
         self.refuse(&[("--itrace", self.trace.itrace)], "functions and stacks")?;
         self.refuse_trees()
@@ -124,25 +129,24 @@ impl RankArgs {
                 Some(SortKey::Dso) => Order::Dso,
             };
             let head = self.head.unwrap_or(usize::MAX);
-            return self.run(inputs, chosen, read, |ranking| match self.trace.itrace {
+            return self.run(inputs, chosen, read, |ranking, _| match self.trace.itrace {
                 true => ranking.traced_functions(order, head),
                 false => ranking.functions(order, head),
             });
         };
-        let shape =
-            Shape { depth: self.depth.unwrap_or(10), percent_limit: self.percent_limit.unwrap_or(0.5) };
+        let depth = self.depth.unwrap_or(10);
         let pattern = Regex::new(&format!("^(?:{around})$")).ok();
         let is = |name: &str| name == around || pattern.as_ref().is_some_and(|regex| regex.is_match(name));
-        self.run(inputs, chosen, read, |ranking| match calls {
-            true => ranking.callees(is, shape),
-            false => ranking.callers(is, shape),
+        self.run(inputs, chosen, read, |ranking, percent_limit| match calls {
+            true => ranking.callees(is, Shape { depth, percent_limit }),
+            false => ranking.callers(is, Shape { depth, percent_limit }),
         })
     }
 
     /// Lists stacks.
     pub(super) fn stacks(&self, inputs: &InputsArgs, chosen: &ChosenArgs, read: ReadArgs) -> Result<u8> {
         self.refuse_trees()?;
-        self.run(inputs, chosen, read, |ranking| ranking.stacks(self.head.unwrap_or(STACKS)))
+        self.run(inputs, chosen, read, |ranking, _| ranking.stacks(self.head.unwrap_or(STACKS)))
     }
 
     fn run(
@@ -150,7 +154,7 @@ impl RankArgs {
         inputs: &InputsArgs,
         chosen: &ChosenArgs,
         read: ReadArgs,
-        rank: impl Fn(&Ranking) -> Ranked,
+        rank: impl Fn(&Ranking, f64) -> Ranked,
     ) -> Result<u8> {
         let ids = chosen.ids()?;
         let mut report = Report::default();
@@ -172,13 +176,27 @@ impl RankArgs {
             }
             Ok(())
         })?;
-        let ranked = rank(&ranking);
-        if let Ranked::Callers { rows, .. } | Ranked::Callees { rows, .. } = &ranked
-            && rows.is_empty()
-        {
+        let limit = self.percent_limit.unwrap_or(0.5);
+        let ranked = rank(&ranking, limit);
+        let tree = |ranked: &Ranked| match ranked {
+            Ranked::Callers { rows, .. } | Ranked::Callees { rows, .. } => {
+                Some(rows.iter().filter(|row| row.depth == 0).map(|row| row.percent).sum::<f64>())
+            }
+            _ => None,
+        };
+        if tree(&ranked) == Some(0.0) {
             let name = self.callers.as_ref().or(self.callees.as_ref()).map_or("", String::as_str);
-            let what = format!("no function with a share of the samples has the name `{name}`");
-            report.say(Level::Warning, format!("{what}; `.*{name}.*` also matches a part of a name"));
+            let what = match tree(&rank(&ranking, 0.0)) {
+                Some(hidden) if hidden > 0.0 => format!(
+                    "`{name}` has {hidden:.2}% of the samples, and rows below {limit}% are left out: \
+                     --percent-limit 0 shows them"
+                ),
+                _ => format!(
+                    "no function with a share of the samples has the name `{name}`; `.*{name}.*` also matches a \
+                     part of a name"
+                ),
+            };
+            report.say(Level::Warning, what);
         }
         read.format.print(|| text(&ranked, columns()), || Output::new(ranked.clone()))?;
         Ok(read.verbosity.print(&report))
