@@ -119,7 +119,7 @@ class Encoder:
     """One buffer: of a CPU, or with --per-thread of a process."""
     def __init__(s):
         s.b = bytearray(); s.tnt = []; s.tips = []; s.last = 0; s.stack = []; s.on = False; s.since = 0; s.psbs = 0; s.ctc = None; s.tsc = []; s.now = T0; s.cycled = None
-        s.next_ovf = O.ovf or 1 << 60; s.powers = s.transactions = 0; s.next_power = O.power or 1 << 60; s.next_tsx = O.tsx or 1 << 60; s.next_event = O.event or 1 << 60; s.next_pebs = O.pebs or 1 << 60; s.blocks = 0; s.traced_events = 0; s.flag = 4 if O.event else 0; s.lost = 0; s.stops = []; s.nr = s.guests = 0; s.late = False; s.begins = 0, 0, 0; s.mode = CS_MODE_64
+        s.next_ovf = O.ovf or 1 << 60; s.powers = s.transactions = s.inside = 0; s.next_power = O.power or 1 << 60; s.next_tsx = O.tsx or 1 << 60; s.next_event = O.event or 1 << 60; s.next_pebs = O.pebs or 1 << 60; s.blocks = 0; s.traced_events = 0; s.flag = 4 if O.event else 0; s.flagged = 0; s.lost = 0; s.stops = []; s.nr = s.guests = 0; s.late = False; s.begins = 0, 0, 0; s.mode = CS_MODE_64
     def cyc(s):
         if not O.cyc or s.cycled is None or s.now <= s.cycled: return
         v = s.now - s.cycled; s.cycled = s.now; first = (v & 31) << 3 | 3; v >>= 5; out = [first | (4 if v else 0)]
@@ -165,7 +165,7 @@ class Encoder:
         """`ip` is None while tracing is off"""
         s.flush(); s.skipped(); s.b += b'\x02\x82' * 8; s.last = 0; s.stack = []; pip = s.pip(s.nr) if O.pip or O.guest else b''
         if O.old_psb: s.time(); s.b += b'\x02\x03\x20\0' + s.exec() + pip
-        if ip is not None and not O.events_only: s.b += b'' if O.old_psb else b'\x99\x20' + s.exec(); s.ip(0x1d, ip)
+        if ip is not None and not O.events_only: s.b += b'' if O.old_psb else bytes([0x99, 0x20 | s.inside]) + s.exec(); s.ip(0x1d, ip)
         if not O.old_psb: s.b += pip; s.time(); s.b += b'\x02\x03\x20\0'
         s.late = ip is None and O.late_psbend
         if not s.late: s.b += b'\x02\x23'
@@ -199,7 +199,7 @@ class Encoder:
         elif n % 3 == 2: s.b += b'\x02\x03' + bytes([0x20 + n % 8, 0])
         else: s.b += b'\x02\x62\x02\xa2' + (0x412).to_bytes(5, 'little')
     def tsx(s, ip):
-        s.flush(); s.cyc(); s.b += b'\x99' + bytes([0x20 | (1, 0, 1, 2)[s.transactions % 4]]); s.ip(0x1d, ip); s.transactions += 1
+        s.flush(); s.cyc(); state = (1, 0, 1, 2)[s.transactions % 4]; s.inside = state & 1; s.b += b'\x99' + bytes([0x20 | state]); s.ip(0x1d, ip); s.transactions += 1
         if s.transactions % 4 == 0: s.ip(0x0d, ip)
     def guest(s, entered, back, say):
         if 'skd022' in O.errata:
@@ -232,7 +232,7 @@ class Encoder:
             s.b += bytes([2, 0x13, 1, 14]); s.end(ip)
             s.now += 20; s.time(); s.b += bytes([2, 0x13, 2, 0]); s.flag ^= 4; s.b += s.exec() if O.old_psb else b""; return True
         if n % 4 == 2: s.b += bytes([2, 0x13, 0x80 | 4, 0]); s.ip(0x1d, ip)
-        elif n % 4 == 3: s.flag ^= 4; s.b += s.exec(); s.ip(0x1d, ip)
+        elif n % 4 == 3: s.flag ^= 4; s.b += s.exec(); s.ip(0x1d, ip); s.flagged = len(s.b)
         else: s.b += b'\x02\x53\x01' + n.to_bytes(8, 'little') + bytes([2, 0x13, 0x80 | 31, n & 255]); s.ip(0x1d, ip)
     def group(s, kind, items, small=False):
         """BBP, and a BIP for each item"""
@@ -432,7 +432,8 @@ def turn(p, c, budget):
                     if p.kinds[p.prev][0] == REP and ip == p.prev: continue
                     execute(p, c, E, p.prev, ip)
                 if p.off: E.begin(ip, p.mode, p.off in ('slice', 'start')); truth.write('- %x %s %d %d\n' % (ip, 'start', p.pid, c.n)); p.off = None
-                elif len(E.b) - E.since > O.psb: E.psb(ip)
+                # At a PSB next to a change of the interrupt flag, perf 7.3 takes tracing for begun anew.
+                elif len(E.b) - E.since > O.psb and (E.tnt or len(E.b) != E.flagged): E.psb(ip)
                 E.mtc(); p.prev = ip; budget -= 1
                 if O.sample and executed >= next_sample[0] and not (O.aux_sample and p.off): next_sample[0] += O.sample; sample(p, c, ip, E)
                 if budget <= 0: # preempted before this instruction
