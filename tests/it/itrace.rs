@@ -210,7 +210,8 @@ fn the_advice_for_a_tracer_that_is_not_decoded_is_about_that_tracer() {
         (2, "Intel BTS", "perf inject --itrace makes samples of it"),
         (6, "HiSilicon PTT", "perf report -D shows its packets"),
         (7, "POWER VPA DTL", "perf script makes samples of it"),
-        (8, "an unknown tracer", "perf report -D shows it if perf knows it"),
+        (8, "RISC-V", "perf report -D shows it if perf knows it"),
+        (9, "an unknown tracer", "perf report -D shows it if perf knows it"),
     ] {
         bytes[at] = kind;
         fs::write(&input, &bytes).unwrap();

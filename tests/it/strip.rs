@@ -225,7 +225,7 @@ fn what_is_not_decoded_is_told_what_to_use() {
             "aux-le",
             "inject --itrace=i100usle --strip",
             1,
-            &["Intel BTS", "perf inject --itrace=i100usle --strip -i "][..],
+            &["Intel BTS", "perf inject --itrace makes samples of it"][..],
         ),
         ("aux-spe", "inject --itrace", 1, &["AUXTRACE_INFO says that PMU 10 made the AUX data"]),
         (

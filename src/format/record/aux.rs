@@ -194,7 +194,7 @@ impl AuxtraceInfo {
             5 => "s390 CPU-measurement sampling",
             6 => "HiSilicon PTT",
             7 => "POWER VPA DTL",
-            8 => "RISC-V trace",
+            8 => "RISC-V",
             _ => return None,
         })
     }
