@@ -216,16 +216,3 @@ pub static CODES: &[Code] = codes! {
     "compressed-large" Fault Varies Aborts DECOMPRESS, "A compressed record that expands to more than mmap_len";
     "compressed-feature" Fault Aborts Aborts DECOMPRESS, "Compressed records without feature COMPRESSED before them";
 };
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use perfx_format::FaultCode;
-
-    #[test]
-    fn every_fault_of_the_reader_is_listed() {
-        for fault in FaultCode::ALL {
-            assert_eq!(code(fault.as_str()).code, fault.as_str());
-        }
-    }
-}

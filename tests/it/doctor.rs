@@ -625,3 +625,10 @@ fn of_an_empty_pipe_and_its_copy_doctor_thinks_the_same() {
     perfx(args!["copy", "--to", "file", "-o", out, pipe.path]).done().unwrap();
     assert_eq!((ask(&pipe.path).exit, ask(&out).exit), (Some(3), Some(3)));
 }
+
+#[test]
+fn every_fault_of_the_reader_is_listed() {
+    for fault in perfx_format::FaultCode::ALL {
+        assert_eq!(perfx_doctor::code(fault.as_str()).code, fault.as_str());
+    }
+}

@@ -72,6 +72,7 @@ mod remap;
 mod repair;
 mod retime;
 mod sched;
+mod schema;
 mod second_opinion;
 mod secrets;
 mod shares;

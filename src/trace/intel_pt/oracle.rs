@@ -1,6 +1,6 @@
 //! libipt reads the same packets.
 
-#[path = "../tests/libipt/mod.rs"]
+#[path = "../tests/libipt/program.rs"]
 mod libipt;
 
 use std::path::Path;

@@ -1,8 +1,6 @@
 //! A decoder decodes the recordings with CoreSight in tests/data/trace to exactly what was executed, however the trace is
 //! cut.
 
-mod maps;
-
 use std::collections::BTreeMap;
 use std::fs;
 
@@ -13,7 +11,7 @@ use perfx_format::{KERNEL_PID, Mmap};
 use perfx_trace::coresight::{Config, Decoder, Registers, deformat, units};
 use perfx_trace::{Blocks, Event, Point, Reason, Sink, Space, Step, Switch, Trace};
 
-use self::maps::{Maps, folder};
+use crate::maps::{Maps, folder};
 
 /// What a trace unit wrote into a buffer.
 struct Written {

@@ -1,11 +1,8 @@
 //! A damaged byte of an Intel PT trace changes nothing in front of it, nor from the next point of synchronization on.
 
-mod maps;
-mod recorded;
-
 use perfx_trace::{Blocks, Event, Point, Reason, Sink, Step, Trace, intel_pt};
 
-use self::recorded::{Buffer, Traced, open};
+use crate::recorded::{Buffer, Traced, open};
 
 /// Branches with the offset of the packet at which each was taken, and what is wrong.
 #[derive(Default)]

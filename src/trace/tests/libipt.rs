@@ -1,15 +1,12 @@
 //! libipt executes the same instructions as perfx-trace, one by one, also in damaged traces: up to where either of them
 //! notices the damage.
 
-mod maps;
-#[path = "libipt/mod.rs"]
 mod program;
-mod recorded;
 
 use perfx_trace::{Blocks, Event, Point, Sink, Step, Trace, intel_pt};
 
 use self::program::Libipt;
-use self::recorded::{Buffer, Traced, open};
+use crate::recorded::{Buffer, Traced, open};
 
 /// The addresses of instructions; `None` where something is wrong.
 #[derive(Default)]

@@ -1,17 +1,14 @@
 //! perfx-trace decodes the recordings with Intel PT in tests/data/trace to exactly what was executed, however the
 //! trace is cut.
 
-mod maps;
-mod recorded;
-
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::process::Command;
 
 use perfx_trace::{Blocks, Counter, Event, Joint, Point, Reason, Run, Sink, Space, Step, Trace, intel_pt};
 
-use self::maps::folder;
-use self::recorded::{Traced, open};
+use crate::maps::folder;
+use crate::recorded::{Traced, open};
 
 /// Branches of a process on a CPU, in order; 0 where tracing begins or ends.
 type Branches = BTreeMap<(u32, u32), Vec<(u64, u64)>>;
