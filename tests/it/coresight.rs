@@ -120,7 +120,9 @@ fn inject_makes_the_samples_of_perf() {
         for letters in ["b", "c", "i1000i", "i100il", "i7il4g", "i100ib"] {
             let (what, itrace) = (format!("{name} {letters}"), format!("--itrace={letters}"));
             perf.run(Stdin::Null, args!["inject", "-f", &itrace, "-i", path("in"), "-o", path("perf")]);
-            perfx(args!["inject", "-f", "--root", "/", &itrace, path("in"), "-o", path("ours")]).done().unwrap();
+            perfx(args!["inject", "-f", "--root", "/", &itrace, path("in"), "-o", path("ours")])
+                .done()
+                .unwrap();
             same_lines(&what, &events(&path("perf")), &events(&path("ours"))).unwrap();
             same_lines(&what, &samples(&path("perf")), &samples(&path("ours"))).unwrap();
         }
@@ -280,15 +282,26 @@ fn letters_of_intel_pt_have_the_effect_that_they_have_in_perf() {
         for itrace in given.chain(["--itrace".to_owned()]) {
             let what = format!("{name} {itrace}");
             perf.run(Stdin::Null, args!["inject", "-f", &itrace, "-i", path("in"), "-o", path("perf")]);
-            perfx(args!["inject", "-f", "--root", "/", &itrace, path("in"), "-o", path("ours")]).done().unwrap();
+            perfx(args!["inject", "-f", "--root", "/", &itrace, path("in"), "-o", path("ours")])
+                .done()
+                .unwrap();
             assert!(samples(&path("ours")).len() > 500, "{what}");
             same_lines(&what, &events(&path("perf")), &events(&path("ours"))).unwrap();
             same_lines(&what, &samples(&path("perf")), &samples(&path("ours"))).unwrap();
         }
         let with = |letters: &str| {
-            perfx(args!["inject", "-f", "--root", "/", format!("--itrace={letters}"), path("in"), "-o", path("ours")])
-                .done()
-                .unwrap();
+            perfx(args![
+                "inject",
+                "-f",
+                "--root",
+                "/",
+                format!("--itrace={letters}"),
+                path("in"),
+                "-o",
+                path("ours")
+            ])
+            .done()
+            .unwrap();
             fs::read(path("ours")).unwrap()
         };
         assert!(with("bi100il4L") == with("bi100il4"), "{name}");
@@ -312,7 +325,18 @@ fn samples_have_the_times_that_perf_estimates_from_virtual_timestamps() {
         let itrace = format!("--itrace={letters}");
         perf.run(Stdin::Null, args!["inject", "-f", &itrace, "-i", path("in"), "-o", path("perf")]);
         for threads in ["1", "3"] {
-            let run = perfx(args!["inject", "-f", "--root", "/", "-@", threads, &itrace, path("in"), "-o", path("ours")]);
+            let run = perfx(args![
+                "inject",
+                "-f",
+                "--root",
+                "/",
+                "-@",
+                threads,
+                &itrace,
+                path("in"),
+                "-o",
+                path("ours")
+            ]);
             run.done().unwrap();
             let what = format!("{letters} -@{threads}");
             same_lines(&what, &events(&path("perf")), &events(&path("ours"))).unwrap();

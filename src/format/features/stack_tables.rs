@@ -113,8 +113,10 @@ mod tests {
 
     const KERNEL: u64 = 1 << 63;
 
-    /// Tables of two processes with frames, by index, address and caller.
-    fn section(endian: Endian, tables: &[(u32, &[(u32, u64, u64)])]) -> Vec<u8> {
+    /// A process with its frames: index, address and caller.
+    type Table<'f> = (u32, &'f [(u32, u64, u64)]);
+
+    fn section(endian: Endian, tables: &[Table<'_>]) -> Vec<u8> {
         let mut section = endian.bytes_u32(tables.len() as u32).to_vec();
         for (pid, frames) in tables {
             [*pid, 1 << 22, frames.len() as u32]

@@ -78,9 +78,8 @@ mod tests {
     /// The frames of a sample of this mode at 0x401158 or in the kernel with this chain, and the calls 0x401200 to
     /// 0x401150 and 0x401300 to 0x4011f0, as far as there are so many.
     fn frames(cpumode: u16, chain: &[u64], calls: usize, branch_sample_type: u64) -> Vec<(u16, u64)> {
-        let mut attr = Attr::default();
-        attr.sample_type = st::IP | st::CALLCHAIN | st::BRANCH_STACK;
-        attr.branch_sample_type = branch_sample_type;
+        let sample_type = st::IP | st::CALLCHAIN | st::BRANCH_STACK;
+        let attr = Attr { sample_type, branch_sample_type, ..Attr::default() };
         let layout = Layout::new(&attr);
         let ip = if cpumode == USER { 0x40_1158 } else { SYSTEM };
         let call = |from, to| Branch { from, to, flags: BranchFlags(0) };
