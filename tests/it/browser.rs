@@ -580,7 +580,7 @@ fn calls_of_a_trace_are_drawn_to_the_ns(browser: &Browser, _root: &Path) {
     let time = |changes: &[Change]| changes.iter().map(|(.., ns)| ns).sum::<u64>();
     assert_eq!(browser.sums(), [time(&changes)]);
     assert_eq!(browser.run("return document.getElementById('view').value"), "chart");
-    let (from, to) = (1_200, 1_350);
+    let (from, to) = (1_000, 1_600);
     browser.change(&format!("setSpan(sides[0], {from}, {to})"));
     assert_eq!(browser.sums(), [to - from]);
     // The innermost box at each ns.

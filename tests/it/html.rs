@@ -199,6 +199,10 @@ fn a_page_counts_what_folded_lines_and_stats_count(tier: Tier) {
                 return Err(format!("by {weight}: {ours:?}\nfolded {theirs:?}"));
             }
         }
+        // The page has one event of those that stats shows for each PMU.
+        if fixture.name.contains("hybrid") {
+            return Ok(());
+        }
         let stats: Json =
             serde_json::from_slice(&perfx(args!["stats", "--json", fixture.path]).stdout).unwrap();
         let mut samples = HashMap::<usize, u64>::new();
