@@ -343,8 +343,9 @@ fn the_lock_file_of_the_example_of_a_pass_is_up_to_date() {
 
 #[test]
 fn a_pass_in_a_package_of_its_own_is_a_pass_like_others() {
-    // Cargo compiles it as an example of perfx, too.
+    // Cargo compiles it as an example of perfx, too, but not for `cargo test --test it`.
     let program = target().join("debug/examples/perfx-example");
+    assert!(program.exists(), "the example of a pass is missing: cargo build --example perfx-example");
     let example = |args: &[OsString]| run(clean(&program).args(args), Stdin::Null);
     let listed = example(&args!["passes"]).done().unwrap().text();
     assert!(listed.contains("\ndrop-comm\n    drop the samples"), "{listed}");
