@@ -10,8 +10,8 @@ use serde_json::Value as Json;
 
 use crate::stats::conforms;
 use crate::support::{
-    Fixture, Perf, Stdin, Tier, all, each_fixture, perf, perfx, perfx_command, recorded, root, run, sound,
-    temp, workloads,
+    Fixture, Perf, Stdin, Tier, all, clean, each_fixture, perf, perfx, perfx_command, recorded, root, run,
+    sound, temp, workloads,
 };
 use crate::{args, tiers};
 
@@ -306,9 +306,10 @@ fn a_recording_in_place_of_a_command_is_shown_on_one_screen(tier: Tier) {
     assert_eq!(perfx([&args!["overview", path][..], &options].concat()).text(), shown);
     // The commands that it prints work.
     let line = shown.lines().find(|line| line.starts_with("perfx list functions ")).unwrap();
-    let line = line.replace("FUNCTION", "leaf_xor");
-    let words = line.split(' ').skip(1).map(std::ffi::OsString::from).collect::<Vec<_>>();
-    assert!(perfx([&words[..], &options].concat()).text().contains("leaf_xor"), "{line}");
+    let line = line.replace("FUNCTION", "leaf_xor").replacen("perfx", "\"$0\"", 1) + " \"$@\"";
+    let mut shell = clean("sh");
+    shell.args(["-c", &line]).arg(perfx_command().get_program()).args(options);
+    assert!(run(&mut shell, Stdin::Null).text().contains("leaf_xor"), "{line}");
     // The name of a command wins, and the typo of a command is called that.
     fs::copy(&path, folder.path().join("list")).unwrap();
     let in_folder = |name: &str| run(perfx_command().arg(name).current_dir(folder.path()), Stdin::Null);

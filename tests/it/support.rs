@@ -577,6 +577,13 @@ pub(crate) fn workloads() -> Option<&'static Path> {
     root.as_deref()
 }
 
+/// True if a signal is ignored here, as by nohup or a shell's `&`: then it is in all child processes, including perfx.
+pub(crate) fn is_ignored(signal: i32) -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap().trim();
+    u64::from_str_radix(mask, 16).unwrap() >> (signal - 1) & 1 == 1
+}
+
 /// Reports what a test skips, straight to standard error: a test's normal output is shown only if it fails.
 pub(crate) fn skipped(what: &str) {
     let _ = writeln!(std::io::stderr(), "SKIPPED: {what}");

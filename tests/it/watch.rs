@@ -12,8 +12,8 @@ use serde_json::Value as Json;
 
 use crate::args;
 use crate::support::{
-    Fixture, Form, Stdin, all, each_fixture, perf, perfx, perfx_command, perfx_with, same_bytes, temp,
-    workloads,
+    Fixture, Form, Stdin, all, each_fixture, is_ignored, perf, perfx, perfx_command, perfx_with, same_bytes,
+    temp, workloads,
 };
 
 /// The samples that stats counts.
@@ -158,6 +158,9 @@ fn a_torn_stream_is_told() {
 #[test]
 fn a_signal_ends_the_command_and_then_perfx() {
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        if is_ignored(signal.as_raw()) {
+            continue;
+        }
         let folder = temp();
         let mut command = perfx_command();
         command.args(["watch", "--", "sh", "-c", "echo $$ > new; mv new pid; exec sleep 60"]);
