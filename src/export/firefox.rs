@@ -20,7 +20,7 @@ use perfx_format::{Endian, Feature, Kinds, RecordType};
 use perfx_look::clock::Clock;
 use perfx_model::address_space::{KERNEL as KERNEL_PID, Machine};
 use perfx_pipeline::{Result, scan};
-use perfx_resolve::{EventFacts, Facts, Frame, FrameName, Named, Search, dso_name, name_frames};
+use perfx_resolve::{EventFacts, Facts, Frame, FrameName, Named, Search, dso_name};
 use serde::Serialize;
 
 use crate::chains::StackTree;
@@ -329,7 +329,7 @@ impl FirefoxProfile {
         // The frames of each address, outermost first.
         let mut of_frames: Vec<Vec<u32>> = vec![Vec::new(); stacks.tree.frames().len()];
         let FirefoxProfile { shared, libs, .. } = self;
-        let named = name_frames(stacks.tree.frames(), search, |number, frame, name| {
+        let named = stacks.name_frames(search, |number, frame, name| {
             of_frames[number as usize] = frames(shared, libs, search.facts, frame, &name);
         })?;
         Ok((stacks.tree.renamed(&mut shared.stacks, &of_frames, |_| false), named))

@@ -13,7 +13,7 @@ use foldhash::fast::RandomState;
 use indexmap::IndexSet;
 use perfx_format::record::cpumode::{GUEST_KERNEL, KERNEL};
 use perfx_pipeline::{Report, Result};
-use perfx_resolve::{Frame, FrameName, Named, Search, name_frames};
+use perfx_resolve::{Frame, FrameName, Named, Search};
 
 use crate::chains::StackTree;
 use crate::losses::say_cut_off;
@@ -79,7 +79,7 @@ impl Folded {
         let mut names: IndexSet<Box<str>, RandomState> = IndexSet::default();
         // The names of each frame, outermost function first: for any thread, and for threads of Java.
         let mut of_frames = [(); 2].map(|()| vec![Vec::new(); stacks.tree.frames().len()]);
-        let named = name_frames(stacks.tree.frames(), search, |number, frame, name| {
+        let named = stacks.name_frames(search, |number, frame, name| {
             for function in functions(frame, &name, options, tidy) {
                 let java = function.strip_prefix('L').filter(|rest| rest.contains('/'));
                 let java = java.map(|rest| names.insert_full(rest.into()).0 as u32);

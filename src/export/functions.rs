@@ -7,7 +7,7 @@ use foldhash::fast::RandomState;
 use indexmap::{IndexMap, IndexSet};
 use perfx_format::record::cpumode::{GUEST_KERNEL, KERNEL};
 use perfx_pipeline::Result;
-use perfx_resolve::{Named, Search, name_frames};
+use perfx_resolve::{Named, Search};
 
 use crate::chains::StackTree;
 use crate::folded::{FoldedOptions, functions, whole};
@@ -76,7 +76,7 @@ impl NamedStacks {
         let options = FoldedOptions::default();
         let mut of_frames = vec![Vec::new(); stacks.tree.frames().len()];
         let mut seen = HashSet::new();
-        let named = name_frames(stacks.tree.frames(), search, |number, frame, name| {
+        let named = stacks.name_frames(search, |number, frame, name| {
             let place = match frame.mode {
                 KERNEL | GUEST_KERNEL => CodePlace::Kernel,
                 _ if frame.process != 0 && frame.dso.is_some() => CodePlace::Jit,

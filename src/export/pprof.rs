@@ -14,7 +14,7 @@ use perfx_format::Feature;
 use perfx_format::features::{read_cmdline, read_str};
 use perfx_format::record::cpumode::{GUEST_KERNEL, KERNEL};
 use perfx_pipeline::{Report, Result};
-use perfx_resolve::{EventFacts, Facts, Frame, FrameName, Named, Search, dso_name, name_frames};
+use perfx_resolve::{EventFacts, Facts, Frame, FrameName, Named, Search, dso_name};
 use prost::Message;
 
 use crate::chains::StackTree;
@@ -263,7 +263,7 @@ impl Profile {
         let mut mappings = Mappings::default();
         let mut functions: IndexMap<FunctionKey, Function, RandomState> = IndexMap::default();
         let mut of_frames = vec![[0; 2]; stacks.tree.frames().len()];
-        let named = name_frames(stacks.tree.frames(), search, |number, frame, name| {
+        let named = stacks.name_frames(search, |number, frame, name| {
             let lines = lines(&name, &mut functions, strings);
             let mapped = frame.dso.filter(|_| frame.process == 0);
             let part = mapped.and_then(|dso| search.facts.parts.at(dso, frame.at));

@@ -19,7 +19,7 @@ use perfx_format::siblings::CountedAs;
 use perfx_format::{Kinds, Layout, Layouts, Record, RecordType, named_pid};
 use perfx_model::address_space::{Machine, moment};
 use perfx_pipeline::{Report, Result};
-use perfx_resolve::Facts;
+use perfx_resolve::{Facts, Frame, FrameName, Named, Search, name_frames};
 
 use crate::batches::each_batch;
 use crate::chains::{At, Deferred, Lack, Resolver, StackTree, Waiting, numbered};
@@ -176,6 +176,30 @@ impl Stacks {
             selected.say_none(&recording.name, false, report);
         }
         Ok(stacks)
+    }
+
+    /// Passes the names of all frames to `visit`, as [`name_frames`] does, and counts the samples that they name.
+    ///
+    /// # Errors
+    ///
+    /// A thread cannot be started.
+    pub(crate) fn name_frames(
+        &self,
+        search: Search<'_>,
+        mut visit: impl FnMut(u32, Frame, FrameName<'_>) + Send,
+    ) -> Result<Named> {
+        let mut has_name = vec![false; self.tree.frames().len()];
+        let mut named = name_frames(self.tree.frames(), search, |number, frame, name| {
+            has_name[number as usize] = !name.functions.is_empty();
+            visit(number, frame, name);
+        })?;
+        for (row, weight) in &self.rows {
+            let innermost = self.tree.nodes().nth(row.stack as usize);
+            let is_named = innermost.is_some_and(|(_, frame)| has_name[frame as usize]);
+            named.samples[0] += if is_named { weight.samples } else { 0 };
+            named.samples[1] += weight.samples;
+        }
+        Ok(named)
     }
 
     /// The times of the earliest and the latest sample, ns; `None` if no sample has a time.

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use perfx_format::read::KCORE_DIR;
 use perfx_format::{Bytes, Endian};
 use perfx_jit::Functions;
 use perfx_model::address_space::{Dso, Machine};
-use perfx_pipeline::{Context as _, Error, Level, Report, Result, counted};
+use perfx_pipeline::{Context as _, Error, Level, Report, Result, count, counted};
 use symbols::{
     Arch, Call, Content, DWARF_STACK, DwarfFiles, Image, Inlined, Mapped, ShownNames, Sources, Symbol,
     SymbolFile, Symbols,
@@ -220,6 +220,8 @@ pub struct Named {
     pub with_symbols: u64,
     /// The names of the others.
     pub without: Vec<String>,
+    /// The samples whose innermost frame has a name, and all; 0 if they were not counted.
+    pub samples: [u64; 2],
     /// What else there is to say of DSOs: why not all of their DWARF was read, or why the kernel's functions have no
     /// names.
     pub said: Vec<(Level, String)>,
@@ -229,7 +231,12 @@ impl Named {
     /// Adds to the report how many DSOs have symbols.
     pub fn say(&self, report: &mut Report) {
         let dsos = counted(self.with_symbols + self.without.len() as u64, "DSO", "DSOs");
-        report.say(Level::Info, format!("found symbols of {} of {dsos}", self.with_symbols));
+        let mut line = format!("found symbols of {} of {dsos}", self.with_symbols);
+        let [named, all] = self.samples;
+        if all > 0 {
+            let _ = write!(line, " ({} of {})", count(named), counted(all, "sample", "samples"));
+        }
+        report.say(Level::Info, line);
         self.without.iter().for_each(|name| report.say(Level::Detail, format!("no symbols: {name}")));
         self.say_reasons(report);
     }

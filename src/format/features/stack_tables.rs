@@ -68,7 +68,7 @@ impl StackTables {
         if !self.is_there {
             return CallStack::of(record, layout);
         }
-        let mut sample = Sample::parse(record, layout).ok()?;
+        let mut sample = Sample::parse_known(record, layout).ok()?;
         sample.callchain = self.chain_of(&sample, record.endian(), buffer);
         CallStack::in_sample(&sample, record, layout)
     }
