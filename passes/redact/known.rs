@@ -1,597 +1,37 @@
-//! Lists the words that recordings of every machine have: names that the kernel and perf give, and values of features.
-//! A list that lacks a word costs a name; a rule for the look of words would let those of a person through.
+//! Recognises what recordings of every machine have: names that the kernel and perf give, and values of features. A list
+//! that lacks a word costs a name; a rule for the look of words would let those of a person through.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
 
 use perfx_format::Feature;
 use perfx_format::features::NrCpus;
 
 use crate::scrub::{Key, is_word};
 
-/// Words of releases of kernels and perf.
-const RELEASE: &[&str] = &[
-    "",
-    "a",
-    "aarch",
-    "amd",
-    "amzn",
-    "android",
-    "arch",
-    "arm",
-    "armv",
-    "aws",
-    "azure",
-    "b",
-    "bpo",
-    "centos",
-    "cloud",
-    "coreos",
-    "d",
-    "deb",
-    "debian",
-    "debug",
-    "default",
-    "dirty",
-    "eks",
-    "el",
-    "fc",
-    "flatcar",
-    "gcp",
-    "generic",
-    "git",
-    "gke",
-    "hardened",
-    "hwe",
-    "i",
-    "intel",
-    "ist",
-    "k",
-    "kvm",
-    "l",
-    "le",
-    "linux",
-    "linuxkit",
-    "local",
-    "lowlatency",
-    "lp",
-    "lpae",
-    "lts",
-    "microsoft",
-    "mips",
-    "oracle",
-    "p",
-    "pae",
-    "powerpc",
-    "ppc",
-    "pve",
-    "raspi",
-    "rc",
-    "realtime",
-    "riscv",
-    "rpi",
-    "rpt",
-    "rt",
-    "s",
-    "server",
-    "smp",
-    "standard",
-    "tegra",
-    "u",
-    "ubuntu",
-    "uek",
-    "v",
-    "virt",
-    "virtual",
-    "wsl",
-    "x",
-    "xanmod",
-    "zen",
-];
+/// The words of each section of words.txt.
+static WORDS: LazyLock<BTreeMap<&str, BTreeSet<&[u8]>>> = LazyLock::new(|| {
+    let sections = include_str!("words.txt").split("\n[").skip(1);
+    let words = |text: &'static str| {
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        lines.flat_map(str::split_ascii_whitespace).map(str::as_bytes).collect()
+    };
+    sections.filter_map(|section| section.split_once(']')).map(|(name, text)| (name, words(text))).collect()
+});
 
-/// Machines of uname(2).
-const MACHINES: &[&str] = &[
-    "aarch64",
-    "aarch64_be",
-    "alpha",
-    "arc",
-    "arm",
-    "armv5tel",
-    "armv6l",
-    "armv7l",
-    "armv8l",
-    "csky",
-    "i386",
-    "i486",
-    "i586",
-    "i686",
-    "loongarch64",
-    "m68k",
-    "mips",
-    "mips64",
-    "parisc",
-    "parisc64",
-    "ppc",
-    "ppc64",
-    "ppc64le",
-    "riscv32",
-    "riscv64",
-    "s390",
-    "s390x",
-    "sh4",
-    "sparc",
-    "sparc64",
-    "x86_64",
-    "xtensa",
-];
-
-/// Words of CPU names. Beside them, words of two letters or less with a digit are numbers of models.
-const CPUS: &[&str] = &[
-    "",
-    "altra",
-    "ampere",
-    "amd",
-    "and",
-    "apple",
-    "arm",
-    "armv",
-    "athlon",
-    "atom",
-    "bit",
-    "broadwell",
-    "bronze",
-    "cascadelake",
-    "cavium",
-    "celeron",
-    "client",
-    "common",
-    "cooperlake",
-    "core",
-    "cortex",
-    "cpu",
-    "denverton",
-    "dhyana",
-    "dual",
-    "eight",
-    "emeraldrapids",
-    "epyc",
-    "family",
-    "genoa",
-    "genuine",
-    "gen",
-    "ghz",
-    "gold",
-    "granite",
-    "graniterapids",
-    "graphics",
-    "graviton",
-    "haswell",
-    "host",
-    "hygon",
-    "ibm",
-    "ibrs",
-    "icelake",
-    "intel",
-    "ivybridge",
-    "kunpeng",
-    "kvm",
-    "loongson",
-    "marvell",
-    "max",
-    "mhz",
-    "milan",
-    "mobile",
-    "model",
-    "naples",
-    "nehalem",
-    "neoverse",
-    "noTSX",
-    "notsx",
-    "opteron",
-    "pentium",
-    "phenom",
-    "phi",
-    "platinum",
-    "power",
-    "pro",
-    "processor",
-    "qemu",
-    "quad",
-    "qualcomm",
-    "r",
-    "radeon",
-    "rev",
-    "revision",
-    "riscv",
-    "rome",
-    "ryzen",
-    "sandybridge",
-    "sapphirerapids",
-    "server",
-    "sierraforest",
-    "sifive",
-    "silver",
-    "six",
-    "skylake",
-    "snapdragon",
-    "snowridge",
-    "stepping",
-    "threadripper",
-    "thunderx",
-    "tm",
-    "tsx",
-    "turin",
-    "ultra",
-    "unknown",
-    "v",
-    "version",
-    "virtual",
-    "westmere",
-    "with",
-    "x",
-    "xeon",
-    "zhaoxin",
-];
+/// True if words.txt has this word in this section.
+pub(super) fn is_listed(section: &str, word: impl AsRef<[u8]>) -> bool {
+    WORDS[section].contains(word.as_ref())
+}
 
 /// Vendors in CPUID.
 const VENDORS: &[&str] =
     &["GenuineIntel", "AuthenticAMD", "HygonGenuine", "CentaurHauls", "  Shanghai  ", "IBM", "g"];
 
-/// Words of the names of PMUs.
-const PMUS: &[&str] = &[
-    "",
-    "a",
-    "amd",
-    "arb",
-    "arm",
-    "armv",
-    "atom",
-    "b",
-    "bar",
-    "breakpoint",
-    "bts",
-    "c",
-    "cb",
-    "cbo",
-    "cbox",
-    "ccn",
-    "cci",
-    "ccpi",
-    "cf",
-    "cha",
-    "clock",
-    "clr",
-    "cmn",
-    "core",
-    "cortex",
-    "cpu",
-    "cpum",
-    "crypto",
-    "cs",
-    "cstate",
-    "cxl",
-    "cxlcm",
-    "cxldp",
-    "d",
-    "ddr",
-    "ddrc",
-    "default",
-    "df",
-    "diag",
-    "dmc",
-    "dsu",
-    "edkdsp",
-    "edram",
-    "etm",
-    "ext",
-    "fetch",
-    "free",
-    "gpci",
-    "ha",
-    "hbm",
-    "hha",
-    "hisi",
-    "hv",
-    "hwmon",
-    "i",
-    "ibox",
-    "ibs",
-    "iio",
-    "imc",
-    "imx",
-    "in",
-    "inst",
-    "intel",
-    "iommu",
-    "irp",
-    "iunit",
-    "kprobe",
-    "l",
-    "low",
-    "lowpower",
-    "m",
-    "mbox",
-    "mc",
-    "mchbm",
-    "mcs",
-    "mdf",
-    "mem",
-    "msr",
-    "neoverse",
-    "nest",
-    "node",
-    "ns",
-    "nvidia",
-    "op",
-    "p",
-    "pa",
-    "pai",
-    "pcie",
-    "pcu",
-    "pkg",
-    "pmcg",
-    "pmu",
-    "pmuv",
-    "power",
-    "pt",
-    "qpi",
-    "r",
-    "ras",
-    "rbox",
-    "riscv",
-    "rng",
-    "running",
-    "s",
-    "sbi",
-    "sbo",
-    "sbox",
-    "sccl",
-    "scf",
-    "sf",
-    "sicl",
-    "smmuv",
-    "software",
-    "spe",
-    "thread",
-    "tool",
-    "trace",
-    "trbe",
-    "tracepoint",
-    "ubox",
-    "uncore",
-    "uprobe",
-    "umc",
-    "upi",
-    "v",
-    "w",
-    "x",
-    "xe",
-    "xfi",
-    "xp",
-];
-
-/// Names of the capabilities of PMUs, and what they have as values beside numbers.
-const CAPABILITIES: &[&str] = &[
-    "branch_counter_nr",
-    "branch_counter_width",
-    "branches",
-    "max_precise",
-    "pmu_name",
-    "slots",
-    "threshold_max",
-    "fixed_counters",
-    "count_size",
-    "event_types",
-    "min_interval",
-    "align",
-    "ldlat",
-    "zen4_ibs_extensions",
-    "alderlake_hybrid",
-    "arrowlake_hybrid",
-    "atom",
-    "bonnell",
-    "broadwell",
-    "core",
-    "goldmont",
-    "goldmont_plus",
-    "grandridge",
-    "graniterapids",
-    "haswell",
-    "icelake",
-    "ivybridge",
-    "knights-landing",
-    "lunarlake_hybrid",
-    "meteorlake_hybrid",
-    "nehalem",
-    "sandybridge",
-    "sapphire_rapids",
-    "silvermont",
-    "skylake",
-    "tremont",
-    "westmere",
-];
-
-/// Levels of scheduling domains.
-const DOMAINS: &[&str] =
-    &["SMT", "CLS", "CLUSTER", "MC", "DIE", "PKG", "NODE", "NUMA", "BOOK", "DRAWER", "CACHE"];
-
 /// Units of counters, as perf and the kernel's PMUs write them.
 const UNITS: &[&[u8]] = &[
     b"", b"msec", b"ms", b"ns", b"usec", b"sec", b"Joules", b"Bytes", b"bytes", b"KiB", b"MiB", b"GiB",
     b"MB/s", b"MiB/s", b"GB/s", b"%", b"cycles", b"Cycles", b"W", b"C", b"V", b"A", b"RPM", b"Hz", b"MHz",
-];
-
-/// Formats that ftrace itself has.
-const FTRACE: &[&[u8]] = &[
-    b"bprint",
-    b"bputs",
-    b"branch",
-    b"context_switch",
-    b"func_repeats",
-    b"funcgraph_entry",
-    b"funcgraph_exit",
-    b"fgraph_retaddr_entry",
-    b"function",
-    b"hwlat",
-    b"kernel_stack",
-    b"mmiotrace_map",
-    b"mmiotrace_rw",
-    b"osnoise",
-    b"print",
-    b"raw_data",
-    b"timerlat",
-    b"user_stack",
-    b"wakeup",
-];
-
-/// Words of these formats, and of those of other kernels.
-const FTRACE_WORDS: &[&str] = &[
-    "args",
-    "bottom",
-    "bprint",
-    "bputs",
-    "branch",
-    "buf",
-    "caller",
-    "calltime",
-    "cnt",
-    "common",
-    "const",
-    "constant",
-    "context",
-    "correct",
-    "count",
-    "cpu",
-    "d",
-    "delta",
-    "depth",
-    "duration",
-    "end",
-    "entry",
-    "exit",
-    "fgraph",
-    "file",
-    "flags",
-    "fmt",
-    "format",
-    "func",
-    "funcgraph",
-    "function",
-    "hw",
-    "hwlat",
-    "id",
-    "ip",
-    "irq",
-    "kernel",
-    "latency",
-    "lc",
-    "ld",
-    "line",
-    "llu",
-    "llx",
-    "lu",
-    "lx",
-    "map",
-    "mmiotrace",
-    "n",
-    "name",
-    "next",
-    "nmi",
-    "noise",
-    "nsec",
-    "opcode",
-    "osnoise",
-    "outer",
-    "over",
-    "overrun",
-    "p",
-    "parent",
-    "pc",
-    "phys",
-    "pid",
-    "preempt",
-    "prev",
-    "print",
-    "prio",
-    "ps",
-    "raw",
-    "rec",
-    "repeats",
-    "resource",
-    "retaddr",
-    "rettime",
-    "retval",
-    "runtime",
-    "rw",
-    "sample",
-    "sec",
-    "seq",
-    "seqnum",
-    "short",
-    "softirq",
-    "stack",
-    "start",
-    "state",
-    "str",
-    "switch",
-    "tcontext",
-    "tcount",
-    "tgid",
-    "thread",
-    "thw",
-    "timer",
-    "timerlat",
-    "tinner",
-    "tirq",
-    "tmax",
-    "tnmi",
-    "top",
-    "total",
-    "touter",
-    "ts",
-    "tsoftirq",
-    "tthread",
-    "ttimer",
-    "tts",
-    "tv",
-    "user",
-    "value",
-    "virt",
-    "void",
-    "wakeup",
-    "width",
-    "x",
-];
-
-/// Words of header_page and header_event.
-const HEADERS: &[&str] = &[
-    "",
-    "array",
-    "bits",
-    "char",
-    "commit",
-    "compressed",
-    "data",
-    "delta",
-    "entry",
-    "extend",
-    "field",
-    "header",
-    "int",
-    "len",
-    "local",
-    "long",
-    "max",
-    "offset",
-    "overwrite",
-    "padding",
-    "s",
-    "signed",
-    "size",
-    "stamp",
-    "t",
-    "time",
-    "timestamp",
-    "type",
-    "u",
-    "unsigned",
 ];
 
 /// Memory with a name in brackets.
@@ -647,22 +87,6 @@ const ANON_INODES: &[&[u8]] = &[
     b"[secretmem]",
 ];
 
-/// Devices that programs map.
-const DEVICES: &[&str] = &[
-    "zero",
-    "null",
-    "mem",
-    "kmem",
-    "kmsg",
-    "fuse",
-    "kvm",
-    "kfd",
-    "nvidia",
-    "nvidiactl",
-    "nvidia-uvm",
-    "hpet",
-];
-
 /// Workqueues, whose names follow those of the kernel's workers.
 const QUEUES: &[&str] = &[
     "events",
@@ -705,49 +129,16 @@ const NUMBERED_THREADS: &[&str] = &[
     "watchdogd",
 ];
 
-/// Other threads of the kernel, and perf itself.
-const THREADS: &[&str] = &[
-    "swapper",
-    "kthreadd",
-    "khugepaged",
-    "kauditd",
-    "oom_reaper",
-    "perf",
-    "perf-exec",
-    "rcu_preempt",
-    "rcu_sched",
-    "rcu_bh",
-    "rcu_gp",
-    "rcu_par_gp",
-    "rcu_exp_gp_kthr",
-    "rcu_exp_par_gp_",
-    "rcu_tasks_kthre",
-    "rcu_tasks_rude_",
-    "rcu_tasks_trace",
-];
-
-/// Code that the kernel makes at run time.
-const SYMBOLS: &[&str] = &[
-    "ftrace_trampoline",
-    "kprobe_insn_page",
-    "kprobe_optinsn_page",
-    "bpf_dispatcher_xdp",
-    "bpf_dispatcher_xdp_func",
-];
-
-/// Words behind `__bpf_prog_`.
-const BPF_WORDS: &[&str] =
-    &["enter", "exit", "recur", "sleepable", "lsm", "cgroup", "tramp", "run", "ret", "args", ""];
-
 fn is_digits(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// True if the letters between digits and signs are these words, or have what `or` requires of the word around them.
-fn has_words(text: &str, words: &[&str], or: impl Fn(&str) -> bool) -> bool {
+/// True if the letters between digits and signs are words of this section, or have what `or` requires of the word around
+/// them.
+fn has_words(text: &str, section: &str, or: impl Fn(&str) -> bool) -> bool {
     text.split(|letter: char| !letter.is_ascii_alphanumeric()).all(|word| {
         let mut parts = word.split(|letter: char| letter.is_ascii_digit());
-        or(word) || parts.all(|part| words.contains(&&*part.to_ascii_lowercase()))
+        or(word) || parts.all(|part| part.is_empty() || is_listed(section, part.to_ascii_lowercase()))
     }) && text.is_ascii()
 }
 
@@ -757,13 +148,14 @@ fn is_commit(word: &str) -> bool {
     (7..=16).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
+/// True for the number of a model: words of two letters or less, with a digit.
 fn is_model(word: &str) -> bool {
     let mut parts = word.split(|letter: char| letter.is_ascii_digit());
     word.len() <= 8 && parts.clone().count() > 1 && parts.all(|part| part.len() <= 2)
 }
 
 fn is_release(text: &str) -> bool {
-    has_words(text, RELEASE, is_commit)
+    has_words(text, "release", is_commit)
 }
 
 /// True if every machine may have this text in this field of a feature.
@@ -775,8 +167,8 @@ pub(super) fn is_known(feature: Feature, field: &str, text: &[u8]) -> bool {
         || text.is_empty()
         || match feature {
             Feature::OSRELEASE | Feature::VERSION => is_release(text),
-            Feature::ARCH => MACHINES.contains(&text),
-            Feature::CPUDESC => has_words(text, CPUS, is_model),
+            Feature::ARCH => is_listed("machine", text),
+            Feature::CPUDESC => has_words(text, "cpu", is_model),
             Feature::CPUID => text.split([',', '-']).all(|part| {
                 let digits = part.strip_prefix("0x").unwrap_or(part);
                 VENDORS.contains(&part)
@@ -790,9 +182,9 @@ pub(super) fn is_known(feature: Feature, field: &str, text: &[u8]) -> bool {
             Feature::HYBRID_TOPOLOGY if field == "cpus" => is_cpus(),
             Feature::HYBRID_TOPOLOGY => is_pmu(text.as_bytes()),
             Feature::CPU_PMU_CAPS | Feature::PMU_CAPS => {
-                CAPABILITIES.contains(&text) || is_digits(text) || field == "name" && is_pmu(text.as_bytes())
+                is_listed("capability", text) || is_digits(text) || field == "name" && is_pmu(text.as_bytes())
             }
-            Feature::CPU_DOMAIN_INFO if field == "name" => DOMAINS.contains(&text),
+            Feature::CPU_DOMAIN_INFO if field == "name" => is_listed("domain", text),
             Feature::CPU_DOMAIN_INFO => is_cpus(),
             _ => false,
         }
@@ -810,7 +202,7 @@ pub(super) fn replaced(key: &Key, feature: Feature, text: &[u8]) -> Vec<u8> {
 
 /// True if the name of a PMU is one that the kernel or perf gives.
 pub(super) fn is_pmu(name: &[u8]) -> bool {
-    str::from_utf8(name).is_ok_and(|name| has_words(name, PMUS, |_| false))
+    str::from_utf8(name).is_ok_and(|name| has_words(name, "pmu", |_| false))
 }
 
 /// True for a unit of counters.
@@ -820,16 +212,16 @@ pub(super) fn is_unit(unit: &[u8]) -> bool {
 
 /// True for the name of a format of ftrace.
 pub(super) fn is_ftrace(name: &[u8]) -> bool {
-    FTRACE.contains(&name)
+    is_listed("ftrace", name)
 }
 
 /// True for the text of such a format as kernels write it.
 pub(super) fn is_ftrace_text(text: &[u8]) -> bool {
     let is_word = |word: &str| {
         let mut parts = word.split(|letter: char| letter.is_ascii_digit());
-        parts.all(|part| FTRACE_WORDS.contains(&&*part.to_ascii_lowercase()))
+        parts.all(|part| is_listed("ftrace word", part.to_ascii_lowercase()))
     };
-    str::from_utf8(text).is_ok_and(|text| has_words(text, HEADERS, is_word))
+    str::from_utf8(text).is_ok_and(|text| has_words(text, "header", is_word))
 }
 
 /// True if there are machines with as many CPUs. Larger numbers may be text.
@@ -840,7 +232,7 @@ pub(super) fn is_count_of_cpus(cpus: NrCpus) -> bool {
 
 /// True for header_page and header_event of TRACING_DATA as kernels write them.
 pub(super) fn is_header(text: &[u8]) -> bool {
-    str::from_utf8(text).is_ok_and(|text| has_words(text, HEADERS, |_| false))
+    str::from_utf8(text).is_ok_and(|text| has_words(text, "header", |_| false))
 }
 
 /// Memory whose name tells something: what is in front of that name, the name, and what follows it. `None` for a file.
@@ -863,7 +255,7 @@ impl<'a> Memory<'a> {
         if let Some(name) = path.strip_prefix(b"/dev/") {
             let name = str::from_utf8(name).unwrap_or("/");
             let bare = name.trim_end_matches(|letter: char| letter.is_ascii_digit());
-            return known(DEVICES.contains(&bare), Memory::File);
+            return known(is_listed("device", bare), Memory::File);
         }
         if let Some(inner) = path.strip_prefix(b"anon_inode:") {
             let bare = inner.split(|&byte| byte == b':').next().unwrap_or_default();
@@ -895,7 +287,7 @@ impl<'a> Memory<'a> {
 /// The part of a thread's name that tells only which thread of the kernel, or of perf, it is.
 pub(super) fn thread(name: &[u8]) -> Option<&[u8]> {
     let text = str::from_utf8(name).ok()?;
-    if THREADS.contains(&text) {
+    if is_listed("thread", text) {
         return Some(name);
     }
     if let Some(worker) = text.strip_prefix("kworker/") {
@@ -922,9 +314,9 @@ pub(super) fn is_symbol(name: &[u8]) -> bool {
     let Ok(name) = str::from_utf8(name) else { return false };
     let number = name.strip_prefix("bpf_trampoline_").unwrap_or("x");
     let words = name.strip_prefix("__bpf_prog_").unwrap_or("x");
-    SYMBOLS.contains(&name)
+    is_listed("symbol", name)
         || number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'_')
-        || has_words(words, BPF_WORDS, |_| false)
+        || has_words(words, "bpf word", |_| false)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::ops::Range;
 use perfx_format::names::without_deleted;
 use perfx_format::{Feature, PATH_MAX};
 
-use super::known::{Memory, is_known, is_symbol, replaced, thread};
+use super::known::{Memory, is_known, is_listed, is_symbol, replaced, thread};
 use crate::scrub::{Key, is_word};
 
 /// The pseudonym of the recorded machine.
@@ -61,12 +61,6 @@ const UNITS: [&str; 6] = [".slice", ".scope", ".service", ".mount", ".socket", "
 
 /// What perf calls BPF programs: this, the tag in hex, and `_` with the name if there is one.
 const BPF: &[u8] = b"bpf_prog_";
-
-/// Subcommands of perf that record, and values of their options.
-const PERF_WORDS: [&[u8]; 14] = [
-    b"perf", b"record", b"stat", b"top", b"mem", b"kvm", b"kmem", b"sched", b"lock", b"trace", b"c2c", b"fp",
-    b"dwarf", b"lbr",
-];
 
 /// The pseudonym of a path; `None` if it has none, because it is the same on every machine.
 pub(super) fn path(key: &Key, name: &[u8]) -> Option<Vec<u8>> {
@@ -280,95 +274,6 @@ const PLAIN: &[u8] = b"cCDeFjkmprtu";
 /// Letters of `perf record` whose value is a file or a name.
 const TEXT: &[u8] = b"Go";
 
-/// Options of `perf record` that take no value, or only one behind `=`.
-const LONG_FLAGS: &[&str] = &[
-    "aio",
-    "all-cgroups",
-    "all-cpus",
-    "all-kernel",
-    "all-user",
-    "aux-sample",
-    "branch-any",
-    "bpf-event",
-    "buffering",
-    "buildid",
-    "buildid-all",
-    "buildid-cache",
-    "buildid-mmap",
-    "code-page-size",
-    "compression-level",
-    "data",
-    "data-mmap",
-    "data-page-size",
-    "debuginfod",
-    "dry-run",
-    "exclude-perf",
-    "group",
-    "inherit",
-    "intr-regs",
-    "kcore",
-    "kernel-callchains",
-    "latency",
-    "namespaces",
-    "off-cpu",
-    "overwrite",
-    "per-thread",
-    "period",
-    "phys-data",
-    "quiet",
-    "raw-samples",
-    "running-time",
-    "sample-cpu",
-    "sample-identifier",
-    "sample-mem-info",
-    "samples",
-    "snapshot",
-    "stat",
-    "strict-freq",
-    "switch-events",
-    "switch-output",
-    "tail-synthesize",
-    "threads",
-    "timestamp",
-    "timestamp-boundary",
-    "timestamp-filename",
-    "transaction",
-    "user-callchains",
-    "user-regs",
-    "verbose",
-    "weight",
-];
-
-/// Options of `perf record` whose value tells nothing if it is a number or a word of perf.
-const LONG_PLAIN: &[&str] = &[
-    "affinity",
-    "branch-filter",
-    "call-graph",
-    "clockid",
-    "count",
-    "cpu",
-    "delay",
-    "event",
-    "freq",
-    "max-size",
-    "mmap-flush",
-    "mmap-pages",
-    "num-thread-synthesize",
-    "off-cpu-thresh",
-    "pid",
-    "proc-map-timeout",
-    "realtime",
-    "setup-filter",
-    "switch-max-files",
-    "switch-output-event",
-    "synth",
-    "tid",
-    "uid",
-];
-
-/// Options of `perf record` whose value is a file, a filter or a name.
-const LONG_TEXT: &[&str] = &["cgroup", "clang-opt", "clang-path", "control", "filter", "output", "vmlinux"];
-
 /// An option of `perf record`.
 struct PerfOption<'w> {
     /// The option without its value.
@@ -393,9 +298,9 @@ impl<'w> PerfOption<'w> {
         let name = str::from_utf8(&long[..equals.unwrap_or(long.len())]).ok()?;
         let positive = name.strip_prefix("no-").unwrap_or(name);
         let (kind, takes) = match name {
-            _ if LONG_FLAGS.contains(&positive) => (Value::Plain, false),
-            _ if LONG_PLAIN.contains(&name) => (Value::Plain, true),
-            _ if LONG_TEXT.contains(&name) => (Value::Text, true),
+            _ if is_listed("perf flag", positive) => (Value::Plain, false),
+            _ if is_listed("perf plain", name) => (Value::Plain, true),
+            _ if is_listed("perf text", name) => (Value::Text, true),
             _ => return None,
         };
         let next = Some(kind).filter(|_| takes && equals.is_none());
@@ -470,7 +375,7 @@ impl CommandLine {
 fn is_value(word: &[u8]) -> bool {
     let is_number = |part: &[u8]| part.iter().all(|byte| byte.is_ascii_digit() || b".-".contains(byte));
     word.split(|&byte| byte == b',')
-        .all(|part| !part.is_empty() && part != b"--" && (is_number(part) || PERF_WORDS.contains(&part)))
+        .all(|part| !part.is_empty() && part != b"--" && (is_number(part) || is_listed("perf word", part)))
 }
 
 #[cfg(test)]
