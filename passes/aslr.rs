@@ -411,14 +411,7 @@ impl Plan {
         let section = |feature| session.feature(feature).map(|section| &section[..]).unwrap_or_default();
         let is_pointer = |field: &NamedField<'_>| {
             let named = [
-                "ip",
-                "addr",
-                "address",
-                "caller",
-                "parent_ip",
-                "function",
-                "call_site",
-                "__probe_ip",
+                "ip", "addr", "address", "caller", "parent_ip", "function", "call_site", "__probe_ip",
                 "__probe_func",
             ];
             field.kind == TraceFieldKind::Pointer || named.contains(&field.name)

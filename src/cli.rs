@@ -368,20 +368,8 @@ impl Program {
 
 /// Other commands of perf that perfx does not have: perf runs them on any recording.
 const PERF_COMMANDS: [&str; 14] = [
-    "buildid-cache",
-    "c2c",
-    "data",
-    "kmem",
-    "kvm",
-    "kwork",
-    "lock",
-    "mem",
-    "record",
-    "sched",
-    "stat",
-    "timechart",
-    "top",
-    "trace",
+    "buildid-cache", "c2c", "data", "kmem", "kvm", "kwork", "lock", "mem", "record", "sched", "stat",
+    "timechart", "top", "trace",
 ];
 
 /// What perfx has for names that people know from perf and from other programs.

@@ -36,27 +36,9 @@ const UNITS: &[&[u8]] = &[
 
 /// Memory with a name in brackets.
 const MEMORY: &[&[u8]] = &[
-    b"vdso",
-    b"vdso32",
-    b"vdsox32",
-    b"vsyscall",
-    b"vvar",
-    b"vvar_vclock",
-    b"heap",
-    b"stack",
-    b"uprobes",
-    b"vectors",
-    b"sigpage",
-    b"aio",
-    b"unknown",
-    b"kernel",
-    b"hypervisor",
-    b"guest.kernel",
-    b"timens",
-    b"mmap",
-    b"bpf",
-    b"kernel.vmlinux",
-    b"shadow stack",
+    b"vdso", b"vdso32", b"vdsox32", b"vsyscall", b"vvar", b"vvar_vclock", b"heap", b"stack", b"uprobes",
+    b"vectors", b"sigpage", b"aio", b"unknown", b"kernel", b"hypervisor", b"guest.kernel", b"timens",
+    b"mmap", b"bpf", b"kernel.vmlinux", b"shadow stack",
 ];
 
 /// What stands for the kernel, before the symbol from which it is measured, and for that of a guest with its pid.
@@ -64,69 +46,22 @@ const KERNELS: &[&[u8]] = &[b"[kernel.kallsyms]", b"[guest.kernel.kallsyms]", b"
 
 /// Files without a path, after `anon_inode:`.
 const ANON_INODES: &[&[u8]] = &[
-    b"[perf_event]",
-    b"[io_uring]",
-    b"[eventfd]",
-    b"[eventpoll]",
-    b"[timerfd]",
-    b"[signalfd]",
-    b"[userfaultfd]",
-    b"[fanotify]",
-    b"[pidfd]",
-    b"inotify",
-    b"bpf-map",
-    b"bpf-prog",
-    b"bpf_link",
-    b"btf",
-    b"kvm-vm",
-    b"kvm-vcpu",
-    b"i915.gem",
-    b"sync_file",
-    b"dmabuf",
-    b"[vfio-device]",
-    b"[secretmem]",
+    b"[perf_event]", b"[io_uring]", b"[eventfd]", b"[eventpoll]", b"[timerfd]", b"[signalfd]",
+    b"[userfaultfd]", b"[fanotify]", b"[pidfd]", b"inotify", b"bpf-map", b"bpf-prog", b"bpf_link", b"btf",
+    b"kvm-vm", b"kvm-vcpu", b"i915.gem", b"sync_file", b"dmabuf", b"[vfio-device]", b"[secretmem]",
 ];
 
 /// Workqueues, whose names follow those of the kernel's workers.
 const QUEUES: &[&str] = &[
-    "events",
-    "events_unbound",
-    "events_highpri",
-    "events_long",
-    "events_freezable",
-    "events_power_efficient",
-    "mm_percpu_wq",
-    "kblockd",
-    "writeback",
-    "netns",
-    "cgroup_destroy",
-    "cgroup_wq",
-    "rcu_gp",
-    "rcu_par_gp",
-    "slub_flushwq",
-    "kthrotld",
-    "ata_sff",
-    "inet_frag_wq",
-    "ipv6_addrconf",
+    "events", "events_unbound", "events_highpri", "events_long", "events_freezable",
+    "events_power_efficient", "mm_percpu_wq", "kblockd", "writeback", "netns", "cgroup_destroy", "cgroup_wq",
+    "rcu_gp", "rcu_par_gp", "slub_flushwq", "kthrotld", "ata_sff", "inet_frag_wq", "ipv6_addrconf",
 ];
 
 /// Threads of which each CPU or node has one; its number follows.
 const NUMBERED_THREADS: &[&str] = &[
-    "swapper/",
-    "ksoftirqd/",
-    "migration/",
-    "cpuhp/",
-    "idle_inject/",
-    "irq/",
-    "rcub/",
-    "rcuc/",
-    "rcuop/",
-    "rcuos/",
-    "rcuog/",
-    "kswapd",
-    "kcompactd",
-    "watchdog/",
-    "watchdogd",
+    "swapper/", "ksoftirqd/", "migration/", "cpuhp/", "idle_inject/", "irq/", "rcub/", "rcuc/", "rcuop/",
+    "rcuos/", "rcuog/", "kswapd", "kcompactd", "watchdog/", "watchdogd",
 ];
 
 fn is_digits(text: &str) -> bool {

@@ -13,19 +13,8 @@ pub(super) const HOST: &[u8] = b"host";
 
 /// Folders whose files come with the distribution or the kernel.
 const SYSTEM: [&[u8]; 13] = [
-    b"/usr/bin/",
-    b"/usr/sbin/",
-    b"/usr/lib/",
-    b"/usr/lib32/",
-    b"/usr/lib64/",
-    b"/usr/libx32/",
-    b"/usr/libexec/",
-    b"/bin/",
-    b"/sbin/",
-    b"/lib/",
-    b"/lib32/",
-    b"/lib64/",
-    b"/boot/",
+    b"/usr/bin/", b"/usr/sbin/", b"/usr/lib/", b"/usr/lib32/", b"/usr/lib64/", b"/usr/libx32/",
+    b"/usr/libexec/", b"/bin/", b"/sbin/", b"/lib/", b"/lib32/", b"/lib64/", b"/boot/",
 ];
 
 /// What stands in front of the kernel's release in paths.
@@ -44,16 +33,8 @@ const ENDS: [&str; 22] = [
 
 /// Cgroups that systemd and container runtimes make everywhere.
 const CGROUPS: [&[u8]; 10] = [
-    b"",
-    b"init.scope",
-    b"system.slice",
-    b"user.slice",
-    b"machine.slice",
-    b"kubepods",
-    b"kubepods.slice",
-    b"docker",
-    b"lxc",
-    b"actions_job",
+    b"", b"init.scope", b"system.slice", b"user.slice", b"machine.slice", b"kubepods", b"kubepods.slice",
+    b"docker", b"lxc", b"actions_job",
 ];
 
 /// What systemd puts at the end of the name of a cgroup.
@@ -124,11 +105,7 @@ fn release(path: &[u8]) -> Option<Range<usize>> {
 /// True if a file came with the kernel, in whose folder it has this path. `build` leads to a folder of who built it.
 fn is_of_kernel(path: &[u8]) -> bool {
     let files = [
-        "/vdso/vdso32.so",
-        "/vdso/vdso64.so",
-        "/vdso/vdsox32.so",
-        "/vdso/vdso.so",
-        "/vmlinux",
+        "/vdso/vdso32.so", "/vdso/vdso64.so", "/vdso/vdsox32.so", "/vdso/vdso.so", "/vmlinux",
         "/build/vmlinux",
     ];
     path.is_empty() || path.starts_with(b"/kernel/") || files.iter().any(|file| file.as_bytes() == path)

@@ -67,9 +67,7 @@ fn of_events(recording: &Recording, reader: &Reader) -> Vec<Obstacle> {
             ("sample_type", attr.sample_type, known.sample_type, SAMPLE_TYPE_NAMES),
             ("read_format", attr.read_format, known.read_format, READ_FORMAT_NAMES),
             (
-                "branch_sample_type",
-                attr.branch_sample_type,
-                known.branch_sample_type,
+                "branch_sample_type", attr.branch_sample_type, known.branch_sample_type,
                 BRANCH_SAMPLE_TYPE_NAMES,
             ),
         ] {

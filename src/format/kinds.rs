@@ -123,16 +123,8 @@ impl RecordType {
     fn simpleperf_name(self) -> Option<&'static str> {
         const FIRST: u32 = 32769;
         const NAMES: [&str; 10] = [
-            "KERNEL_SYMBOL",
-            "DSO",
-            "SYMBOL",
-            "SPLIT",
-            "SPLIT_END",
-            "EVENT_ID",
-            "CALLCHAIN",
-            "UNWINDING_RESULT",
-            "TRACING_DATA",
-            "DEBUG",
+            "KERNEL_SYMBOL", "DSO", "SYMBOL", "SPLIT", "SPLIT_END", "EVENT_ID", "CALLCHAIN",
+            "UNWINDING_RESULT", "TRACING_DATA", "DEBUG",
         ];
         let at = self.0.checked_sub(FIRST).and_then(|at| usize::try_from(at).ok())?;
         NAMES.get(at).copied()

@@ -91,32 +91,9 @@ const NAME_MAX: usize = 255;
 
 /// Words out of which the types of fields that tell nothing are made.
 const TYPE_WORDS: [&str; 26] = [
-    "field",
-    "unsigned",
-    "signed",
-    "char",
-    "short",
-    "int",
-    "long",
-    "bool",
-    "const",
-    "volatile",
-    "u8",
-    "u16",
-    "u32",
-    "u64",
-    "s8",
-    "s16",
-    "s32",
-    "s64",
-    "__u8",
-    "__u16",
-    "__u32",
-    "__u64",
-    "__s64",
-    "__data_loc",
-    "__rel_loc",
-    "",
+    "field", "unsigned", "signed", "char", "short", "int", "long", "bool", "const", "volatile", "u8", "u16",
+    "u32", "u64", "s8", "s16", "s32", "s64", "__u8", "__u16", "__u32", "__u64", "__s64", "__data_loc",
+    "__rel_loc", "",
 ];
 
 impl<'a> NamedField<'a> {

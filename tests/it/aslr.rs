@@ -18,31 +18,10 @@ use crate::{args, tiers};
 /// Recordings with mappings, of every form and with every kind of address.
 fn fixtures() -> Vec<Fixture> {
     let parts = [
-        "addresses.",
-        "allbits",
-        "bpf.",
-        "breakpoint",
-        "buildid-mmap",
-        "callgraph-user",
-        "dwarf.",
-        "forkexec",
-        "fp",
-        "forks.",
-        "group.",
-        "intr-regs",
-        "mixed-callgraph",
-        "pipe.",
-        "pipe-group",
-        "pipe-tracepoint",
-        "replaced",
-        "several",
-        "sched-stat",
-        "threads.",
-        "trace.",
-        "tracepoint",
-        "user-regs",
-        "z.",
-        "z-tracepoint",
+        "addresses.", "allbits", "bpf.", "breakpoint", "buildid-mmap", "callgraph-user", "dwarf.",
+        "forkexec", "fp", "forks.", "group.", "intr-regs", "mixed-callgraph", "pipe.", "pipe-group",
+        "pipe-tracepoint", "replaced", "several", "sched-stat", "threads.", "trace.", "tracepoint",
+        "user-regs", "z.", "z-tracepoint",
     ];
     of_two_perfs(&parts)
 }

@@ -1036,29 +1036,10 @@ fn a_command_of_perf_gets_no_tip_to_an_unrelated_one() {
 fn text_that_cannot_be_written_to_standard_output_is_an_error_that_names_it() {
     let folder = place();
     for line in [
-        "doctor",
-        "doctor --json",
-        "doctor --list",
-        "du --json",
-        "info",
-        "info --json",
-        "stats",
-        "stats --json",
-        "dump",
-        "passes",
-        "passes --json",
-        "completion bash",
-        "list events",
-        "list events --json",
-        "view",
-        "perf.data",
-        "--help",
-        "-h",
-        "--version",
-        "help",
-        "help inject",
-        "inject --help",
-        "inject -h",
+        "doctor", "doctor --json", "doctor --list", "du --json", "info", "info --json", "stats",
+        "stats --json", "dump", "passes", "passes --json", "completion bash", "list events",
+        "list events --json", "view", "perf.data", "--help", "-h", "--version", "help", "help inject",
+        "inject --help", "inject -h",
     ] {
         let full = File::options().write(true).open("/dev/full").unwrap();
         let mut command = perfx_command();

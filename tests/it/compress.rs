@@ -755,15 +755,8 @@ fn long_of_rounds() -> Vec<u8> {
 #[test]
 fn errors() {
     let damaged = [
-        "corrupt-magic",
-        "corrupt-middle",
-        "corrupt-block",
-        "bomb",
-        "nested",
-        "garbage-inside",
-        "unfinished",
-        "window-huge",
-        "cut-block",
+        "corrupt-magic", "corrupt-middle", "corrupt-block", "bomb", "nested", "garbage-inside", "unfinished",
+        "window-huge", "cut-block",
     ];
     let copies: Vec<_> =
         damaged.iter().map(|name| (format!("{name}.data"), format!("crafted/z-{name}-le.data"))).collect();

@@ -27,14 +27,7 @@ type Branch = (String, String);
 /// synchronization only (etm-overflow), and omits a branch if nothing was executed between it and an interrupt
 /// (etm-interrupt, etm-threads).
 const NAMES: [&str; 9] = [
-    "etm-user",
-    "etm-signal",
-    "etm-raw",
-    "etm-ete",
-    "etm-stack",
-    "etm-context",
-    "etm-speculation",
-    "etm-ids",
+    "etm-user", "etm-signal", "etm-raw", "etm-ete", "etm-stack", "etm-context", "etm-speculation", "etm-ids",
     "etm-cut",
 ];
 

@@ -373,28 +373,9 @@ fn the_schemas_are_those_of_the_printed_types() {
 
 /// What is a string of decimal digits, because it may need more than 53 bits.
 const DECIMAL: [&str; 22] = [
-    "clock_ns",
-    "cycles",
-    "duration_ns",
-    "filtered_samples",
-    "first_ns",
-    "id",
-    "inode",
-    "instructions",
-    "last_ns",
-    "lost",
-    "lost_records",
-    "lost_samples",
-    "period",
-    "resolution_ns",
-    "self_ns",
-    "span_ns",
-    "time_ns",
-    "total_ns",
-    "total_period",
-    "traced_ns",
-    "wall_ns",
-    "weight",
+    "clock_ns", "cycles", "duration_ns", "filtered_samples", "first_ns", "id", "inode", "instructions",
+    "last_ns", "lost", "lost_records", "lost_samples", "period", "resolution_ns", "self_ns", "span_ns",
+    "time_ns", "total_ns", "total_period", "traced_ns", "wall_ns", "weight",
 ];
 
 /// What is a string in hexadecimal.

@@ -96,12 +96,7 @@ fn the_share_of_the_samples_that_are_not_counted_is_said() {
     let said =
         "not counted: 80.0% of the samples, which are of crafted:tick (5), page-faults (3); --event selects";
     for what in [
-        "list functions",
-        "list stacks",
-        "list threads",
-        "overview",
-        "export folded",
-        "export svg",
+        "list functions", "list stacks", "list threads", "overview", "export folded", "export svg",
         "diff --profile",
     ] {
         let mut words: Vec<OsString> = what.split(' ').map(Into::into).collect();

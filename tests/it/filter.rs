@@ -336,15 +336,7 @@ fn what_stays_is_as_it_was_and_in_order(tier: Tier) {
         let folder = temp();
         let output = folder.path().join("cut.data");
         let ran = perfx(args![
-            "filter",
-            "-q",
-            "--time",
-            "20%-60%",
-            "--exclude-kind",
-            "EXIT",
-            fixture.path,
-            "-o",
-            output
+            "filter", "-q", "--time", "20%-60%", "--exclude-kind", "EXIT", fixture.path, "-o", output
         ]);
         if !matches!(ran.code, Some(0 | 3)) {
             return if output.exists() { Err("a failure left an output".into()) } else { Ok(()) };

@@ -296,11 +296,7 @@ fn a_directory_becomes_one_file_or_pipe() {
             }
             let data = |records: Vec<String>| -> Vec<String> {
                 let front = [
-                    "HEADER_ATTR",
-                    "HEADER_FEATURE",
-                    "HEADER_TRACING_DATA",
-                    "EVENT_UPDATE",
-                    "HEADER_BUILD_ID",
+                    "HEADER_ATTR", "HEADER_FEATURE", "HEADER_TRACING_DATA", "EVENT_UPDATE", "HEADER_BUILD_ID",
                 ];
                 records.into_iter().filter(|line| !front.iter().any(|kind| line.starts_with(kind))).collect()
             };
@@ -472,14 +468,8 @@ fn what_nobody_knows_survives_every_change_of_form_and_every_pass() {
     };
     let mut seen = (0, 0, 0);
     for name in [
-        "features-all-unknown-le",
-        "features-all-unknown-be",
-        "features-unknown-be",
-        "attr-152-le",
-        "attr-152-be",
-        "kind-many",
-        "val-kind-4000",
-        "val-kind-63",
+        "features-all-unknown-le", "features-all-unknown-be", "features-unknown-be", "attr-152-le",
+        "attr-152-be", "kind-many", "val-kind-4000", "val-kind-63",
     ] {
         for fixture in named(name).into_iter().filter(|fixture| fixture.form == Form::File) {
             let bytes = fixture.bytes();

@@ -152,16 +152,8 @@ fn attr_of_perf(line: &str, separator: &str) -> BTreeMap<String, String> {
 
 /// The fields of an attr from byte 72 on.
 const BEHIND_THE_SMALLEST: [&str; 10] = [
-    "aux_sample_size",
-    "aux_watermark",
-    "branch_sample_type",
-    "clockid",
-    "config3",
-    "sample_max_stack",
-    "sample_regs_intr",
-    "sample_regs_user",
-    "sample_stack_user",
-    "sig_data",
+    "aux_sample_size", "aux_watermark", "branch_sample_type", "clockid", "config3", "sample_max_stack",
+    "sample_regs_intr", "sample_regs_user", "sample_stack_user", "sig_data",
 ];
 
 /// Removes fields that perf misreads.
@@ -532,13 +524,7 @@ fn check_header(fixture: &Fixture, perf: &Perf) -> Result<bool, String> {
     if perf.name == "perf" {
         // These need a perf newer than 6.1.
         let newer = [
-            "schedstat",
-            "Maximum sched",
-            "cpu\t",
-            "nr_domains",
-            "Domain",
-            "e_machine",
-            "  e_flags",
+            "schedstat", "Maximum sched", "cpu\t", "nr_domains", "Domain", "e_machine", "  e_flags",
             "cacheline",
         ];
         ours.retain(|line| !newer.iter().any(|start| line.starts_with(start)));
@@ -611,18 +597,8 @@ fn compare(
 /// Sound recordings, and those typed by hand for features, attrs and old forms.
 fn sound() -> Vec<Fixture> {
     let crafted = [
-        "features-all",
-        "features-to-31",
-        "features-unpadded",
-        "attr-",
-        "v1-",
-        "v2-",
-        "two-",
-        "be-",
-        "guest-",
-        "aux-le",
-        "event-types",
-        "attrs-",
+        "features-all", "features-to-31", "features-unpadded", "attr-", "v1-", "v2-", "two-", "be-",
+        "guest-", "aux-le", "event-types", "attrs-",
     ];
     let mut fixtures = recorded();
     // Parts of these cannot be read, which perf reports on standard error, and it stops at different places.

@@ -24,31 +24,9 @@ type Branches = BTreeMap<String, Vec<(String, String)>>;
 
 /// kernel.data is not among them, because perf does not look for a vmlinux below --symfs.
 const NAMES: [&str; 25] = [
-    "user",
-    "noret",
-    "times",
-    "ptwrite",
-    "defer",
-    "overflow",
-    "halve",
-    "switch",
-    "cpus",
-    "schedule",
-    "threads",
-    "tasks",
-    "own-buffers",
-    "32-bit",
-    "filtered",
-    "events",
-    "snapshots",
-    "sampled",
-    "cut",
-    "rare",
-    "pebs",
-    "old-psb",
-    "bdm70",
-    "begun",
-    "skl014",
+    "user", "noret", "times", "ptwrite", "defer", "overflow", "halve", "switch", "cpus", "schedule",
+    "threads", "tasks", "own-buffers", "32-bit", "filtered", "events", "snapshots", "sampled", "cut", "rare",
+    "pebs", "old-psb", "bdm70", "begun", "skl014",
 ];
 
 /// Those that perf does not decode as the processor executed them.
@@ -158,18 +136,7 @@ fn inject(letters: &str, threads: &str, input: &Path, output: &Path) -> Ran {
     let vmlinux = kernel_of(input);
     let letters = format!("--itrace={letters}");
     perfx(args![
-        "inject",
-        letters,
-        "-f",
-        "-@",
-        threads,
-        "-k",
-        vmlinux,
-        "--root",
-        root,
-        "--no-files",
-        input,
-        "-o",
+        "inject", letters, "-f", "-@", threads, "-k", vmlinux, "--root", root, "--no-files", input, "-o",
         output
     ])
 }

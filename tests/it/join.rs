@@ -262,17 +262,7 @@ fn the_output_depends_on_no_thread(tier: Tier) {
         for (threads, out) in ["1", "4"].iter().zip(&out) {
             let plain = data("recorded/fp.p61.data");
             let ran = perfx(args![
-                "join",
-                "-q",
-                "--mix",
-                "-@",
-                threads,
-                "--to",
-                "pipe",
-                fixture.path,
-                plain,
-                "-o",
-                out
+                "join", "-q", "--mix", "-@", threads, "--to", "pipe", fixture.path, plain, "-o", out
             ]);
             if ran.code == Some(1) {
                 return Ok(());
@@ -467,15 +457,8 @@ fn where_records_without_a_time_stand() {
     let place = Place::new(&[("1.data", "parts/1.data"), ("2.data", "parts/2.data")]);
     place.say("join -q 1.data 2.data -o out.data");
     let kinds = [
-        "FINISHED_ROUND",
-        "ID_INDEX",
-        "THREAD_MAP",
-        "CPU_MAP",
-        "EVENT_UPDATE",
-        "FINISHED_INIT",
-        "MMAP",
-        "COMM",
-        "EXIT",
+        "FINISHED_ROUND", "ID_INDEX", "THREAD_MAP", "CPU_MAP", "EVENT_UPDATE", "FINISHED_INIT", "MMAP",
+        "COMM", "EXIT",
     ];
     same("join", "without_a_time", &place.dump("out.data", &["feature EVENT_DESC"], &kinds));
 }

@@ -298,16 +298,8 @@ fn done_or_refused(ran: Ran, known: &[&str]) -> Result<Option<Ran>, String> {
 
 /// The reasons why a host or a guest may be unsuitable, as in the errors.
 const UNFIT: [&str; 10] = [
-    "no sample_id",
-    "event id",
-    "missing",
-    "too few",
-    "ends inside",
-    "reaches past",
-    "larger than",
-    "killed before",
-    "zstd can't",
-    "no event",
+    "no sample_id", "event id", "missing", "too few", "ends inside", "reaches past", "larger than",
+    "killed before", "zstd can't", "no event",
 ];
 
 tiers!(hosts_of_every_age_and_form_are_read_by_perf);

@@ -91,18 +91,7 @@ fn namespaces_of_a_fresh_recording_are_those_of_perf() {
     }
     let recording: PathBuf = path("perf.data");
     let line = args![
-        "record",
-        "-q",
-        "-B",
-        "--namespaces",
-        "-e",
-        "cpu-clock",
-        "-F",
-        "2000",
-        "-o",
-        recording,
-        "sh",
-        "-c",
+        "record", "-q", "-B", "--namespaces", "-e", "cpu-clock", "-F", "2000", "-o", recording, "sh", "-c",
         script
     ];
     if perf.run(Stdin::Null, line).code != Some(0) {

@@ -338,17 +338,8 @@ fn perf_shows_the_same_aux_records_before_and_after_and_reads_what_it_could_not(
         (ran.code == Some(0)).then(|| ran.text().lines().map(str::to_owned).collect::<Vec<_>>())
     };
     let faults = [
-        "missing",
-        "none",
-        "other-record",
-        "outside",
-        "plus-8",
-        "reversed",
-        "twice",
-        "size",
-        "size-zero",
-        "count",
-        "short",
+        "missing", "none", "other-record", "outside", "plus-8", "reversed", "twice", "size", "size-zero",
+        "count", "short",
     ];
     let folder = temp();
     for perf in &perfs {

@@ -580,13 +580,8 @@ fn errors_of_usage() {
     ];
     same("errors", "usage", &place.say_all(&lines));
     let lines = [
-        "run",
-        "run -p ''",
-        "run -p build-idz",
-        "run -p build-ids:al",
-        "run -p build-ids:all=1",
-        "run -p build-ids:known",
-        "run -p build-ids,",
+        "run", "run -p ''", "run -p build-idz", "run -p build-ids:al", "run -p build-ids:all=1",
+        "run -p build-ids:known", "run -p build-ids,",
     ];
     same("errors", "usage-of-passes", &place.say_all(&lines));
 }
@@ -616,32 +611,11 @@ fn errors_of_known_ids() {
 #[test]
 fn errors_of_the_input() {
     let names = [
-        "val-empty",
-        "val-text",
-        "val-bad-magic",
-        "val-header-only-24",
-        "val-header-size-105",
-        "val-attr-size-0",
-        "val-attrs-outside",
-        "val-ids-outside",
-        "val-data-size-0",
-        "val-data-beyond",
-        "val-cut-in-data",
-        "val-size-0",
-        "val-size-4",
-        "val-size-beyond",
-        "val-swapped",
-        "val-pipe-empty",
-        "val-pipe-cut-header",
-        "val-pipe-attr-size",
-        "val-pipe-swapped",
-        "val-tracing-data-beyond",
-        "aux-overflow",
-        "dir-no-data",
-        "dir-alone",
-        "dir-version-2",
-        "dir-cut",
-        "val-attrs-many",
+        "val-empty", "val-text", "val-bad-magic", "val-header-only-24", "val-header-size-105",
+        "val-attr-size-0", "val-attrs-outside", "val-ids-outside", "val-data-size-0", "val-data-beyond",
+        "val-cut-in-data", "val-size-0", "val-size-4", "val-size-beyond", "val-swapped", "val-pipe-empty",
+        "val-pipe-cut-header", "val-pipe-attr-size", "val-pipe-swapped", "val-tracing-data-beyond",
+        "aux-overflow", "dir-no-data", "dir-alone", "dir-version-2", "dir-cut", "val-attrs-many",
     ];
     let files = names.map(|name| (format!("{name}.data"), format!("crafted/{name}.data")));
     let files: Vec<_> = files.iter().map(|(name, fixture)| (name.as_str(), fixture.as_str())).collect();
@@ -657,17 +631,9 @@ fn errors_of_the_input() {
     let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
     same("errors", "input", &place.say_all(&lines));
     let names = [
-        "z-corrupt-magic-le",
-        "z-corrupt-block-le",
-        "z-header-cut-le",
-        "z-garbage-inside-le",
-        "z-zero-size-inside-le",
-        "z-nested-le",
-        "z-bomb-le",
-        "z-endless-le",
-        "z-unfinished-le",
-        "two-positions-differ",
-        "two-sample-id-all-mixed",
+        "z-corrupt-magic-le", "z-corrupt-block-le", "z-header-cut-le", "z-garbage-inside-le",
+        "z-zero-size-inside-le", "z-nested-le", "z-bomb-le", "z-endless-le", "z-unfinished-le",
+        "two-positions-differ", "two-sample-id-all-mixed",
     ];
     let files = names.map(|name| (format!("{name}.data"), format!("crafted/{name}.data")));
     let files: Vec<_> = files.iter().map(|(name, fixture)| (name.as_str(), fixture.as_str())).collect();

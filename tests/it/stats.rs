@@ -165,11 +165,7 @@ fn attrs(fixture: &Fixture) -> (Vec<Attr>, bool) {
 /// True if perf has read everything; it also exits with 0 if it has not.
 fn has_read(fixture: &Fixture, stats: &Json, code: Option<i32>, stderr: &str) -> bool {
     let gives_up = [
-        "Error:",
-        "failed to process",
-        "processing failed",
-        "bad event header",
-        "Couldn't decompress",
+        "Error:", "failed to process", "processing failed", "bad event header", "Couldn't decompress",
         "data size field is 0",
     ];
     let gave_up = gives_up.iter().any(|words| stderr.contains(words));
@@ -394,11 +390,7 @@ fn what_is_printed() {
         ("pipe.data", "recorded/pipe-named.p73.data"),
     ]);
     let lines = [
-        "stats",
-        "stats z.data",
-        "stats aux.data",
-        "stats group.data",
-        "stats filter.data",
+        "stats", "stats z.data", "stats aux.data", "stats group.data", "stats filter.data",
         "stats < pipe.data",
     ];
     same("stats", "text", &place.say_all(&lines));

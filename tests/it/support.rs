@@ -116,30 +116,9 @@ pub(crate) fn perfx<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Ran {
 /// for them in the caches of this user, unless they are told not to.
 fn is_alike_here(args: &[OsString]) -> bool {
     const COMMANDS: [&str; 24] = [
-        "compress",
-        "copy",
-        "decompress",
-        "diff",
-        "doctor",
-        "du",
-        "dump",
-        "filter",
-        "info",
-        "join",
-        "merge",
-        "normalize",
-        "recover",
-        "redact",
-        "reindex",
-        "remap",
-        "repair",
-        "retime",
-        "sort",
-        "split",
-        "stats",
-        "strip",
-        "thin",
-        "passes",
+        "compress", "copy", "decompress", "diff", "doctor", "du", "dump", "filter", "info", "join", "merge",
+        "normalize", "recover", "redact", "reindex", "remap", "repair", "retime", "sort", "split", "stats",
+        "strip", "thin", "passes",
     ];
     let is = |arg: &OsString, text: &str| arg.to_str() == Some(text);
     let is_known = args.first().is_some_and(|name| COMMANDS.iter().any(|known| is(name, known)));

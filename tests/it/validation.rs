@@ -425,16 +425,8 @@ fn hold_all(table: &[(&str, Verdict<'_>)], writer: &[&str], is_in_table: impl Fn
 #[test]
 fn every_row_of_the_validation_table_holds() {
     let kinds = [
-        "val-",
-        "dir-",
-        "killed",
-        "pipe-cut",
-        "aux-beyond",
-        "aux-overflow",
-        "two-positions",
-        "two-trailers",
-        "two-sample",
-        "unknown-id",
+        "val-", "dir-", "killed", "pipe-cut", "aux-beyond", "aux-overflow", "two-positions", "two-trailers",
+        "two-sample", "unknown-id",
     ];
     hold_all(FILES, &["copy"], |name| kinds.iter().any(|kind| name.starts_with(kind)));
 }
@@ -487,25 +479,11 @@ fn a_compressed_recording_holds_the_same_records_however_it_is_cut() {
     let expected = records("z-81-le");
     assert!(expected.len() > 10);
     for name in [
-        "z-83-le",
-        "z-mixed-le",
-        "z-endless-le",
-        "z-straddle-bytes-le",
-        "z-header-cut-le",
-        "z-frame-each-le",
-        "z-frames-le",
-        "z-frame-straddle-le",
-        "z-skippable-le",
-        "z-single-segment-le",
-        "z-window-1k-le",
-        "z-cut-block-le",
-        "z-no-feature-le",
-        "z-mmap-len-zero-le",
+        "z-83-le", "z-mixed-le", "z-endless-le", "z-straddle-bytes-le", "z-header-cut-le", "z-frame-each-le",
+        "z-frames-le", "z-frame-straddle-le", "z-skippable-le", "z-single-segment-le", "z-window-1k-le",
+        "z-cut-block-le", "z-no-feature-le", "z-mmap-len-zero-le",
         // data_size as perf 6.16 to 7.1 left it with --aio, and worse.
-        "z-datasize-zero-le",
-        "z-datasize-big-le",
-        "z-datasize-wild-le",
-        "z-datasize-small-le",
+        "z-datasize-zero-le", "z-datasize-big-le", "z-datasize-wild-le", "z-datasize-small-le",
     ] {
         assert_eq!(records(name), expected, "{name}");
     }

@@ -138,25 +138,8 @@ fn truth(name: &str) -> Flow {
 #[test]
 fn each_recording_decodes_to_its_truth_on_any_number_of_threads() {
     let names = [
-        "user",
-        "noret",
-        "times",
-        "ptwrite",
-        "defer",
-        "overflow",
-        "halve",
-        "switch",
-        "cpus",
-        "threads",
-        "kernel",
-        "snapshots",
-        "vm",
-        "vm-kernel",
-        "old-psb",
-        "bdm70",
-        "late-psbend",
-        "begun",
-        "lost",
+        "user", "noret", "times", "ptwrite", "defer", "overflow", "halve", "switch", "cpus", "threads",
+        "kernel", "snapshots", "vm", "vm-kernel", "old-psb", "bdm70", "late-psbend", "begun", "lost",
         "wrong-target",
     ];
     for name in names {

@@ -12,27 +12,9 @@ use crate::args::Usage;
 
 /// The long options of perf inject, of all versions.
 const LONG: [&str; 22] = [
-    "aslr",
-    "build-ids",
-    "buildid-all",
-    "convert-callchain",
-    "force",
-    "guest-data",
-    "guestmount",
-    "ignore-vmlinux",
-    "input",
-    "itrace",
-    "jit",
-    "kallsyms",
-    "known-build-ids",
-    "mmap2-buildid-all",
-    "mmap2-buildids",
-    "output",
-    "sched-stat",
-    "strip",
-    "unwind-style",
-    "verbose",
-    "vm-time-correlation",
+    "aslr", "build-ids", "buildid-all", "convert-callchain", "force", "guest-data", "guestmount",
+    "ignore-vmlinux", "input", "itrace", "jit", "kallsyms", "known-build-ids", "mmap2-buildid-all",
+    "mmap2-buildids", "output", "sched-stat", "strip", "unwind-style", "verbose", "vm-time-correlation",
     "vmlinux",
 ];
 

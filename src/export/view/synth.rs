@@ -56,20 +56,8 @@ pub(super) fn text(config: u64, raw: &[u8], endian: Endian) -> Option<String> {
 
 /// Names of the kinds of CFE and EVD packets.
 const CONTROLS: [&str; 14] = [
-    "",
-    "INTR",
-    "IRET",
-    "SMI",
-    "RSM",
-    "SIPI",
-    "INIT",
-    "VMENTRY",
-    "VMEXIT",
-    "VMEXIT_INTR",
-    "SHUTDOWN",
-    "",
-    "UINTR",
-    "UIRET",
+    "", "INTR", "IRET", "SMI", "RSM", "SIPI", "INIT", "VMENTRY", "VMEXIT", "VMEXIT_INTR", "SHUTDOWN", "",
+    "UINTR", "UIRET",
 ];
 const DATA: [&str; 3] = ["PFA", "VMXQ", "VMXR"];
 

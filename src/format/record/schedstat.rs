@@ -55,18 +55,8 @@ pub(crate) fn decode_domain(d: &mut Reader<'_>) -> Option<()> {
         Some(())
     })?;
     for name in [
-        "alb_count",
-        "alb_failed",
-        "alb_pushed",
-        "sbe_count",
-        "sbe_balanced",
-        "sbe_pushed",
-        "sbf_count",
-        "sbf_balanced",
-        "sbf_pushed",
-        "ttwu_wake_remote",
-        "ttwu_move_affine",
-        "ttwu_move_balance",
+        "alb_count", "alb_failed", "alb_pushed", "sbe_count", "sbe_balanced", "sbe_pushed", "sbf_count",
+        "sbf_balanced", "sbf_pushed", "ttwu_wake_remote", "ttwu_move_affine", "ttwu_move_balance",
     ] {
         d.number::<u32>(name)?;
     }

@@ -64,22 +64,8 @@ const BRANCH: &[Field] = &[
 ];
 
 const BRANCH_TYPES: &[&str] = &[
-    "",
-    "COND",
-    "UNCOND",
-    "IND",
-    "CALL",
-    "IND_CALL",
-    "RET",
-    "SYSCALL",
-    "SYSRET",
-    "COND_CALL",
-    "COND_RET",
-    "ERET",
-    "IRQ",
-    "SERROR",
-    "NO_TX",
-    "EXTEND_ABI",
+    "", "COND", "UNCOND", "IND", "CALL", "IND_CALL", "RET", "SYSCALL", "SYSRET", "COND_CALL", "COND_RET",
+    "ERET", "IRQ", "SERROR", "NO_TX", "EXTEND_ABI",
 ];
 
 const NEW_BRANCH_TYPES: &[&str] =
@@ -233,41 +219,13 @@ const LEVELS: &[(u32, &str)] = &[
 ];
 
 const LEVEL_NUMBERS: &[&str] = &[
-    "",
-    "L1",
-    "L2",
-    "L3",
-    "L4",
-    "L2_MHB",
-    "MSC",
-    "L0",
-    "UNC",
-    "CXL",
-    "IO",
-    "ANY_CACHE",
-    "LFB",
-    "RAM",
-    "PMEM",
+    "", "L1", "L2", "L3", "L4", "L2_MHB", "MSC", "L0", "UNC", "CXL", "IO", "ANY_CACHE", "LFB", "RAM", "PMEM",
     "NA",
 ];
 
 const REGIONS: &[&str] = &[
-    "",
-    "RSVD",
-    "L_SHARE",
-    "L_NON_SHARE",
-    "O_IO",
-    "O_SHARE",
-    "O_NON_SHARE",
-    "MMIO",
-    "MEM0",
-    "MEM1",
-    "MEM2",
-    "MEM3",
-    "MEM4",
-    "MEM5",
-    "MEM6",
-    "MEM7",
+    "", "RSVD", "L_SHARE", "L_NON_SHARE", "O_IO", "O_SHARE", "O_NON_SHARE", "MMIO", "MEM0", "MEM1", "MEM2",
+    "MEM3", "MEM4", "MEM5", "MEM6", "MEM7",
 ];
 
 /// The source of the data, `union perf_mem_data_src`: bits 0-4 op, 5-18 lvl, 19-23 snoop, 24-25 lock, 26-32

@@ -41,22 +41,8 @@ pub fn list<'a>(trace: &'a Trace<'_>, config: &'a Config) -> impl Iterator<Item 
 
 /// Exceptions of ETMv4 and ETE, by their number.
 const EXCEPTIONS: [&str; 16] = [
-    "PE Reset",
-    "Debug Halt",
-    "Call",
-    "Trap",
-    "System Error",
-    "Reserved",
-    "Inst Debug",
-    "Data Debug",
-    "Reserved",
-    "Reserved",
-    "Alignment",
-    "Inst Fault",
-    "Data Fault",
-    "Reserved",
-    "IRQ",
-    "FIQ",
+    "PE Reset", "Debug Halt", "Call", "Trap", "System Error", "Reserved", "Inst Debug", "Data Debug",
+    "Reserved", "Reserved", "Alignment", "Inst Fault", "Data Fault", "Reserved", "IRQ", "FIQ",
 ];
 
 impl Listed {

@@ -163,21 +163,8 @@ fn truth(name: &str) -> Happened {
 }
 
 const NAMES: [&str; 15] = [
-    "etm-user",
-    "etm-signal",
-    "etm-raw",
-    "etm-ete",
-    "etm-stack",
-    "etm-times",
-    "etm-cycles",
-    "etm-context",
-    "etm-speculation",
-    "etm-interrupt",
-    "etm-kernel",
-    "etm-cpus",
-    "etm-threads",
-    "etm-overflow",
-    "etm-cut",
+    "etm-user", "etm-signal", "etm-raw", "etm-ete", "etm-stack", "etm-times", "etm-cycles", "etm-context",
+    "etm-speculation", "etm-interrupt", "etm-kernel", "etm-cpus", "etm-threads", "etm-overflow", "etm-cut",
 ];
 
 #[test]

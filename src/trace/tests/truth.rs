@@ -98,33 +98,9 @@ fn truth(name: &str) -> Happened {
 }
 
 const NAMES: [&str; 27] = [
-    "user",
-    "noret",
-    "times",
-    "ptwrite",
-    "defer",
-    "overflow",
-    "halve",
-    "switch",
-    "cpus",
-    "threads",
-    "kernel",
-    "cut",
-    "32-bit",
-    "filtered",
-    "events",
-    "paging",
-    "pebs",
-    "hypervisor",
-    "vm",
-    "old-psb",
-    "bdm70",
-    "late-psbend",
-    "begun",
-    "lost",
-    "wrong-target",
-    "skd022",
-    "skz84",
+    "user", "noret", "times", "ptwrite", "defer", "overflow", "halve", "switch", "cpus", "threads", "kernel",
+    "cut", "32-bit", "filtered", "events", "paging", "pebs", "hypervisor", "vm", "old-psb", "bdm70",
+    "late-psbend", "begun", "lost", "wrong-target", "skd022", "skz84",
 ];
 
 /// The recording with the truth of this one.
