@@ -343,6 +343,7 @@ impl Program {
         let mut command = self.command_line();
         self.parse_by(&mut command, args).map_err(|error| match error.kind() {
             ErrorKind::InvalidSubcommand => with_command_tip(error, &command, args),
+            ErrorKind::InvalidValue => with_order_tip(error, args),
             _ => with_tip(error, &mut command, args),
         })
     }
@@ -403,6 +404,12 @@ fn with_command_tip(mut error: clap::Error, command: &clap::Command, args: &[OsS
         return error;
     };
     error.remove(ContextKind::Suggested);
+    if given == "-" {
+        let what =
+            "for the recording on standard input, type perfx overview -, or another command before the -";
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![what.into()]));
+        return error;
+    }
     let export = command.find_subcommand("export").filter(|_| args.iter().any(|arg| arg == "export"));
     let format = export.and_then(|export| args.iter().find(|arg| export.find_subcommand(arg).is_some()));
     if export.is_some() && (format.is_some() || Path::new(&given).exists()) {
@@ -434,6 +441,22 @@ fn with_command_tip(mut error: clap::Error, command: &clap::Command, args: &[OsS
         } else {
             format!("use perf {given}: it reads every recording that perfx writes")
         };
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![what.into()]));
+    }
+    error
+}
+
+/// Adds a tip to the error for `perfx list FILE functions`.
+fn with_order_tip(mut error: clap::Error, args: &[OsString]) -> clap::Error {
+    let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidValue) else { return error };
+    let kinds = match error.get(ContextKind::ValidValue) {
+        Some(ContextValue::Strings(kinds)) if args.iter().any(|arg| arg == "list") => kinds,
+        _ => return error,
+    };
+    if Path::new(given).exists() {
+        let kind = kinds.iter().find(|kind| args.iter().any(|arg| arg == &***kind));
+        let kind = kind.map_or("WHAT", String::as_str);
+        let what = format!("what to list comes before the recording: perfx list {kind} {given}");
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![what.into()]));
     }
     error
@@ -520,7 +543,8 @@ fn print(error: &clap::Error) -> io::Result<()> {
 /// Says why the command failed; returns its exit code.
 fn fail(error: &anyhow::Error) -> u8 {
     tell_failure(error);
-    if error.is::<Usage>() { 2 } else { 1 }
+    let of_options = matches!(error.downcast_ref(), Some(perfx_pipeline::Error::Usage(_)));
+    if of_options || error.is::<Usage>() { 2 } else { 1 }
 }
 
 /// The options about colour, with their values, and the other words.

@@ -57,10 +57,10 @@ impl Overview {
         let threads = self.stacks.threads(&recording);
         let counts = stats(&mut recording, threads, &mut Report::default())?;
         let grouping = Grouping { own_address: true, ..Grouping::default() };
-        let collected = self.stacks.collect_all(recording, &ids, grouping, &mut report)?;
+        let mut collected = self.stacks.collect_all(recording, &ids, grouping, &mut report)?;
+        let event = collected.shown(&mut ShownEvent::default(), false)?;
         let Collected { recording, facts: meanings, stacks, .. } = &collected;
         let sampled = stacks.sampled(meanings);
-        let event = ShownEvent::default().of(&recording.name, &sampled)?;
         let mut ranking = Ranking::default();
         let named = ranking.add(stacks, collected.search(&ids, false), event)?;
         named.say(&mut report);

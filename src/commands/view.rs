@@ -129,7 +129,8 @@ impl View {
             ensure!(has_trace(&mut recording)?, "{}: it has no hardware trace", recording.name);
         }
         let threads = self.stacks.threads(&recording);
-        let tracer = tracer_of(&recording).filter(|_| letters.is_none());
+        // The recording itself is consumed, and its trace is not decoded.
+        let undecoded = recording.try_clone().filter(|_| letters.is_none());
         let Traced { recording, decoded, job, losses } = match letters {
             Some(letters) => {
                 let pass = Itrace::to_look_at(letters, ids.clone()).map_err(usage)?;
@@ -165,7 +166,7 @@ impl View {
             out.flush()?;
         }
         if viewed.samples == 0 && self.head != Some(0) {
-            say_no_samples(tracer, &mut report);
+            say_no_samples(|| undecoded.as_ref().and_then(tracer_of), &mut report);
         }
         Ok(self.stacks.verbosity.print(&report))
     }

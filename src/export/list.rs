@@ -427,6 +427,9 @@ pub fn list(
     let sampled = SampledEvents { weights, counted_as: &counted_as, facts: &facts };
     let takes_all = what == What::Events || filter.chooses_events();
     let only = if takes_all { None } else { shown.of(&recording.name, &sampled)? };
+    if what != What::Events && filter.chooses_events() {
+        sampled.adds_up()?;
+    }
     let counted = sampled.counted(only);
     sampled.say_others(only, report);
     let mut of_keys: HashMap<Key, Weight> = HashMap::new();

@@ -2,38 +2,44 @@
 //! unit, and which samples are of others.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use perfx_format::event_name::generic_name;
 use perfx_format::siblings::CountedAs;
 use perfx_look::json::Decimal;
-use perfx_pipeline::{Level, Report, Result, bail, count};
+use perfx_pipeline::{Error, Level, Report, Result, bail, count};
 use perfx_resolve::{EventFacts, Facts};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::stacks::{Stacks, Weight};
+use crate::stacks::{Row, Stacks, Weight};
 
 /// The samples that shares are parts of.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct Counted {
-    /// The event; null if there are no samples
+    /// The event, or several, separated by `, `, if these are added up; null if there are no samples
     pub event: Option<String>,
     /// Its samples
     pub samples: u64,
     /// The sum of their periods
     pub period: Decimal<u64>,
-    /// What a period counts: `ns`, `samples` or the event; null if events with different units are added up
+    /// What a period counts: `ns`, `samples` or the event; null if it differs between recordings
     pub unit: Option<String>,
 }
 
 impl Counted {
     /// Adds what is counted in another recording.
     pub fn add(&mut self, more: Counted) {
-        if self.event.is_none() {
+        let Some(event) = &mut self.event else {
             *self = more;
-        } else if more.event.is_some() {
+            return;
+        };
+        if let Some(other) = more.event {
+            if !event.split(", ").any(|event| event == other) {
+                *event += ", ";
+                *event += &other;
+            }
             self.samples += more.samples;
             self.period = Decimal(self.period.0.saturating_add(more.period.0));
             self.unit = self.unit.take().filter(|unit| Some(unit) == more.unit.as_ref());
@@ -57,6 +63,30 @@ impl Stacks {
         let mut weights: BTreeMap<u32, Weight> = self.times.keys().map(none).collect();
         self.rows.iter().for_each(|(row, weight)| *weights.entry(row.event).or_default() += *weight);
         SampledEvents { weights, counted_as: &self.counted_as, facts }
+    }
+}
+
+impl Stacks {
+    /// Makes the events that were sampled one, which is counted.
+    ///
+    /// # Errors
+    ///
+    /// That of [`SampledEvents::adds_up`], unless only the number of samples is counted.
+    pub fn unite(&mut self, facts: &Facts, by_samples: bool) -> Result<()> {
+        let sampled = self.sampled(facts);
+        if !by_samples {
+            sampled.adds_up()?;
+        }
+        let Some((first, _)) = sampled.iter().next() else { return Ok(()) };
+        let name = sampled.counted(None).event.unwrap_or_default().into_bytes();
+        for (row, weight) in std::mem::take(&mut self.rows) {
+            self.add(Row { event: first, ..row }, weight);
+        }
+        std::mem::take(&mut self.times).into_values().for_each(|times| self.seen(first, times));
+        if let Some(counted) = self.counted_as.get_mut(first as usize) {
+            *counted = Some(CountedAs { first: first as usize, name });
+        }
+        Ok(())
     }
 }
 
@@ -101,13 +131,37 @@ impl<'f> SampledEvents<'f> {
     /// What a period of an event counts: `ns`, `samples` if each sample counts the same, or the event.
     pub fn unit(&self, event: u32) -> Cow<'f, str> {
         let Weight { samples, period } = self.weights.get(&event).copied().unwrap_or_default();
+        let each_is_one = period == samples || period == 0;
+        if each_is_one && !self.is_time(event) { "samples".into() } else { self.what(event) }
+    }
+
+    /// What an event counts: `ns`, or the event without its PMU and modifiers.
+    fn what(&self, event: u32) -> Cow<'f, str> {
         match self.is_time(event) {
             true => "ns".into(),
-            false if period == samples || period == 0 => "samples".into(),
             false => {
                 String::from_utf8_lossy(generic_name(self.facts(event).map_or(b"", |event| &event.name)))
             }
         }
+    }
+
+    /// Refuses to add up the periods of these events if they count different things.
+    ///
+    /// # Errors
+    ///
+    /// They do, and not only because each sample counts the same.
+    pub fn adds_up(&self) -> Result<()> {
+        let events = || self.iter().map(|(event, _)| event);
+        let differ = |unit: fn(&Self, u32) -> Cow<'f, str>| {
+            events().map(|event| unit(self, event)).collect::<BTreeSet<_>>().len() > 1
+        };
+        if differ(Self::what) && differ(Self::unit) {
+            let units = events().map(|event| format!("{} ({})", self.name(event), self.what(event)));
+            let units = units.collect::<Vec<_>>().join(", ");
+            let what = "the selected events have different units, which don't add up";
+            return Err(Error::Usage(format!("{what}: {units}; choose one with --event")));
+        }
+        Ok(())
     }
 
     /// What is counted: one event, or all.
@@ -153,9 +207,9 @@ impl<'f> SampledEvents<'f> {
     }
 }
 
-/// The event that is shown, as chosen in the first recording that has samples.
+/// The event that is shown, as chosen in the first recording that has samples: its name and what it counts.
 #[derive(Clone, Default, Debug)]
-pub struct ShownEvent(Option<String>);
+pub struct ShownEvent(Option<[String; 3]>);
 
 impl ShownEvent {
     /// The number of the event in a recording; `None` if the recording has no samples. In the first recording it is
@@ -167,7 +221,7 @@ impl ShownEvent {
     /// The recording has samples, but none of that event.
     pub fn of(&mut self, recording: &str, sampled: &SampledEvents<'_>) -> Result<Option<u32>> {
         let Some(first) = sampled.default_event() else { return Ok(None) };
-        let shown = self.0.get_or_insert_with(|| sampled.name(first).into_owned());
+        let [shown, ..] = self.first(first, sampled);
         let events = || sampled.iter().map(|(event, _)| event);
         let same =
             |event: &u32| generic_name(sampled.name(*event).as_bytes()) == generic_name(shown.as_bytes());
@@ -181,5 +235,33 @@ impl ShownEvent {
             );
         };
         Ok(Some(event))
+    }
+    /// The same for a recording whose selected events are [united](Stacks::unite).
+    ///
+    /// # Errors
+    ///
+    /// Periods in it have another unit than those in the first recording, unless only samples are counted.
+    pub fn of_selected(
+        &mut self,
+        recording: &str,
+        sampled: &SampledEvents<'_>,
+        by_samples: bool,
+    ) -> Result<Option<u32>> {
+        let Some(event) = sampled.default_event() else { return Ok(None) };
+        let [shown, what, unit] = self.first(event, sampled);
+        if !by_samples && *what != sampled.what(event) && *unit != sampled.unit(event) {
+            let (name, other) = (sampled.name(event), sampled.what(event));
+            return Err(Error::Usage(format!(
+                "{recording}: {name} ({other}) does not add up with {shown} ({what}) of the first recording; choose \
+                 one with --event"
+            )));
+        }
+        Ok(Some(event))
+    }
+
+    fn first(&mut self, event: u32, sampled: &SampledEvents<'_>) -> &[String; 3] {
+        self.0.get_or_insert_with(|| {
+            [sampled.name(event), sampled.what(event), sampled.unit(event)].map(Cow::into_owned)
+        })
     }
 }

@@ -242,13 +242,18 @@ pub enum BranchStacks {
 }
 
 impl BranchStacks {
-    /// Those of an attr with this `branch_sample_type`: bit 3 ANY, 4-10, 12 and 13 kinds of branches, 11 CALL_STACK.
+    /// Those of an attr with this `branch_sample_type`: bit 3 ANY, 4-7, 10, 12 and 13 kinds of branches, 8 and 9 only
+    /// branches inside or outside transactions, 11 CALL_STACK.
     pub(crate) fn of(branch_sample_type: u64) -> BranchStacks {
         const ANY: u64 = 1 << 3;
         const KINDS: u64 = 0x37f0;
+        const IN_TX: u64 = 1 << 8;
+        const NO_TX: u64 = 1 << 9;
         const CALL_STACK: u64 = 1 << 11;
         match branch_sample_type {
             bits if bits & CALL_STACK != 0 => BranchStacks::Calls,
+            // Both together leave nothing out.
+            bits if (bits & IN_TX != 0) != (bits & NO_TX != 0) => BranchStacks::OfKinds,
             bits if bits & ANY == 0 && bits & KINDS != 0 => BranchStacks::OfKinds,
             _ => BranchStacks::Taken,
         }
@@ -411,6 +416,17 @@ impl Attr {
         self.flags & (0b111 << 4 | 0b11 << 19)
     }
 
+    /// True if it counts in no mode in which an event counts that excludes `others`: no level, or neither host nor guest.
+    pub(crate) fn shares_no_mode(&self, others: u64) -> bool {
+        let excluded = self.excluded_modes() | others;
+        [0b111 << 4, 0b11 << 19].iter().any(|modes| excluded & modes == *modes)
+    }
+
+    /// The same event, which excludes these modes.
+    pub(crate) fn with_excluded_modes(&self, excluded: u64) -> Attr {
+        Attr { flags: self.flags & !self.excluded_modes() | excluded, ..self.clone() }
+    }
+
     /// PERF_TYPE_BREAKPOINT: `config1` is an address.
     pub fn is_breakpoint(&self) -> bool {
         self.type_ == 5
@@ -526,6 +542,9 @@ mod tests {
         assert_eq!([0, 1, 1 << 3, 1 << 17, 1 << 3 | 1 << 4].map(BranchStacks::of), [BranchStacks::Taken; 5]);
         // ANY_CALL, USER and ANY_RETURN.
         assert_eq!([1 << 4, 1 | 1 << 5].map(BranchStacks::of), [BranchStacks::OfKinds; 2]);
+        // ANY and IN_TX; ANY and NO_TX; both filters leave nothing out.
+        assert_eq!([1 << 3 | 1 << 9, 1 << 3 | 1 << 8].map(BranchStacks::of), [BranchStacks::OfKinds; 2]);
+        assert_eq!(BranchStacks::of(1 << 3 | 1 << 8 | 1 << 9), BranchStacks::Taken);
         // CALL_STACK.
         assert_eq!([1 << 11, 1 | 1 << 11 | 1 << 17].map(BranchStacks::of), [BranchStacks::Calls; 2]);
     }

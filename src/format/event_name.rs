@@ -145,22 +145,56 @@ pub fn without_modifiers(name: &[u8]) -> &[u8] {
 /// assert_eq!(generic_name(b"cpu_atom/cycles:P/"), b"cycles");
 /// assert_eq!(generic_name(b"armv8_cortex_a53/cpu_cycles/u"), b"cycles");
 /// assert_eq!(generic_name(b"cpu_core/event=0x3c/"), b"event=0x3c");
+/// assert_eq!(generic_name(b"cpu_core/cycles,freq=99/"), b"cycles");
+/// assert_eq!(generic_name(b"cpu-clock/freq=999/u"), b"cpu-clock");
+/// assert_eq!(generic_name(b"cpu/cycles,cmask=1/"), b"cycles,cmask=1");
 /// assert_eq!(generic_name(b"sched:sched_switch"), b"sched:sched_switch");
 /// assert_eq!(generic_name(b"mem:0x10/8:rw"), b"mem:0x10/8:rw");
 /// assert_eq!(generic_name(b"intel_pt//u"), b"intel_pt//");
 /// ```
 pub fn generic_name(name: &[u8]) -> &[u8] {
-    let event = of_pmu(name).map_or(name, |(_, event)| event);
+    let event = match in_slashes(name) {
+        Some((event, terms)) if !terms.is_empty() && without_settings(terms).is_empty() => event,
+        Some((_, event)) if !event.is_empty() => without_settings(event),
+        _ => name,
+    };
     let event = without_modifiers(event);
     str::from_utf8(event).map_or(event, |event| without_alias(event).as_bytes())
 }
 
-/// PMU and event of `PMU/EVENT/`, which modifiers may follow.
+/// PMU and event of `PMU/EVENT/`, which modifiers may follow. `EVENT/freq=99/` has no PMU.
 pub(crate) fn of_pmu(name: &[u8]) -> Option<(&[u8], &[u8])> {
+    in_slashes(name).filter(|(_, event)| !without_settings(event).is_empty())
+}
+
+/// What precedes the first slash, and what is between the slashes.
+fn in_slashes(name: &[u8]) -> Option<(&[u8], &[u8])> {
     let name = without_modifiers(name);
     let slash = name.iter().position(|&byte| byte == b'/')?;
-    let event = name[slash + 1..].strip_suffix(b"/")?;
-    Some((&name[..slash], event)).filter(|(pmu, event)| !pmu.contains(&b':') && !event.is_empty())
+    let inside = name[slash + 1..].strip_suffix(b"/")?;
+    Some((&name[..slash], inside)).filter(|(before, _)| !before.contains(&b':'))
+}
+
+/// The terms by which perf record is told how an event is sampled, not what it counts
+/// (tools/perf/util/parse-events.l).
+const SETTINGS: [&[u8]; 19] = [
+    b"name", b"period", b"freq", b"time", b"call-graph", b"stack-size", b"max-stack", b"nr", b"inherit",
+    b"no-inherit", b"overwrite", b"no-overwrite", b"percore", b"branch_type", b"aux-output", b"aux-action",
+    b"aux-sample-size", b"metric-id", b"cpu",
+];
+
+/// The terms of an event up to the settings that end them.
+fn without_settings(mut terms: &[u8]) -> &[u8] {
+    let is_setting =
+        |term: &[u8]| SETTINGS.contains(&term.split(|&byte| byte == b'=').next().unwrap_or(term));
+    loop {
+        let last = terms.iter().rposition(|&byte| byte == b',');
+        match last {
+            Some(at) if is_setting(&terms[at + 1..]) => terms = &terms[..at],
+            None if is_setting(terms) => return &[],
+            _ => return terms,
+        }
+    }
 }
 
 /// True if an event of this name counts the cycles of a processor.

@@ -1,7 +1,7 @@
 //! Finds the events that are counted as one: the same event on several PMUs, as a hybrid processor has them for its
-//! kinds of cores.
+//! kinds of cores, and the same event in modes of which no two count the same, such as `cycles:u` and `cycles:k`.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use crate::attr_name::modifiers;
 use crate::event_name::{EventName, generic_name, of_pmu};
@@ -24,42 +24,81 @@ enum Pmu<'n> {
 }
 
 impl<'n> Pmu<'n> {
-    /// `None` if neither the attr nor the name has a PMU: the kernel then chose it.
+    /// `None` if neither the attr nor the name has a PMU of cores: the kernel then chose it, or it is not one of several
+    /// that share the work.
     fn of(attr: &Attr, name: &'n [u8]) -> Option<Pmu<'n>> {
+        let named = of_pmu(name).map(|(pmu, _)| pmu);
+        let is_of_cores = |pmu: &[u8]| CORES.iter().any(|prefix| pmu.starts_with(prefix));
         match (attr.type_, attr.pmu_of_generic()) {
             (_, Some(pmu)) => Some(Pmu::Type(pmu)),
             // PERF_TYPE_RAW, and those of PMUs that the kernel numbers.
-            (4 | 6.., None) => Some(Pmu::Type(attr.type_)),
+            (4 | 6.., None) => Some(Pmu::Type(attr.type_)).filter(|_| named.is_none_or(is_of_cores)),
             (2 | 5, None) => None,
-            (_, None) => of_pmu(name).map(|(pmu, _)| Pmu::Named(pmu)),
+            (_, None) => named.map(Pmu::Named),
         }
     }
 }
 
+/// How the names of the PMUs of cores begin.
+const CORES: [&[u8]; 3] = [b"cpu", b"armv", b"apple_"];
+
+/// Events on one PMU of which no two count in the same mode.
+struct Halves<'n> {
+    generic: &'n [u8],
+    pmu: Option<Pmu<'n>>,
+    /// How many of this PMU and event come before it.
+    time: usize,
+    numbers: Vec<usize>,
+    /// The flags of the modes in which none of them counts.
+    excluded: u64,
+}
+
 /// How each event is counted. Siblings count the same in the same modes on several PMUs; `cpu_core/cycles/P` and
-/// `cpu_atom/cycles/P` are one event, `cycles`.
+/// `cpu_atom/cycles/P` are one event, `cycles`. So are halves on one PMU, `cycles:u` and `cycles:k`.
 pub fn counted_as(events: &[Event], names: &[EventName]) -> Vec<CountedAs> {
-    // An event can be there several times on each PMU.
-    let mut times: HashMap<_, usize> = HashMap::new();
-    let mut siblings: HashMap<_, Vec<usize>> = HashMap::new();
+    let mut all_halves: Vec<Halves<'_>> = Vec::new();
+    // The number of those with the same PMU and event, and their places by the modes that they exclude.
+    let mut places: HashMap<_, (usize, BTreeMap<u64, VecDeque<usize>>)> = HashMap::new();
     for (number, (event, EventName { name, .. })) in events.iter().zip(names).enumerate() {
         let attr = event.attr();
-        let Some(pmu) = Pmu::of(attr, name) else { continue };
-        let counted = (generic_name(name), attr.excluded_modes());
-        let time = times.entry((counted, pmu)).or_default();
-        *time += 1;
-        siblings.entry((counted, *time)).or_default().push(number);
+        // Tracepoints and breakpoints with the same name can be several.
+        if matches!(attr.type_, 2 | 5) {
+            continue;
+        }
+        let (generic, pmu, excluded) = (generic_name(name), Pmu::of(attr, name), attr.excluded_modes());
+        let (times, places) = places.entry((generic, pmu, attr.type_)).or_default();
+        let others = places.iter_mut().filter(|(excluded, _)| attr.shares_no_mode(**excluded));
+        let place = match others.filter(|of| !of.1.is_empty()).min_by_key(|of| of.1[0]) {
+            Some((_, places)) => places.pop_front().unwrap_or_default(),
+            None => {
+                let halves = Halves { generic, pmu, time: *times, numbers: Vec::new(), excluded: u64::MAX };
+                all_halves.push(halves);
+                *times += 1;
+                all_halves.len() - 1
+            }
+        };
+        let halves = &mut all_halves[place];
+        halves.numbers.push(number);
+        halves.excluded &= excluded;
+        places.entry(halves.excluded).or_default().push_back(place);
+    }
+    // Only those of different PMUs count different work.
+    let mut siblings: HashMap<_, Vec<usize>> = HashMap::new();
+    for (place, Halves { generic, pmu, time, numbers, excluded }) in all_halves.into_iter().enumerate() {
+        let apart = pmu.is_none().then_some(place);
+        siblings.entry((generic, excluded, time, apart)).or_default().extend(numbers);
     }
     siblings.retain(|_, numbers| numbers.len() > 1);
+    siblings.values_mut().for_each(|numbers| numbers.sort_unstable());
     let mut groups: HashMap<&[u8], usize> = HashMap::new();
-    siblings.keys().for_each(|((generic, _), _)| *groups.entry(generic).or_default() += 1);
+    siblings.keys().for_each(|(generic, ..)| *groups.entry(generic).or_default() += 1);
     let alone = |(first, name): (usize, &EventName)| CountedAs { first, name: name.name.clone() };
     let mut all: Vec<CountedAs> = names.iter().enumerate().map(alone).collect();
-    for (((generic, _), _), numbers) in siblings {
+    for ((generic, excluded, ..), numbers) in siblings {
         let first = numbers[0];
         let mut name = generic.to_vec();
         if groups[generic] > 1 {
-            name.extend(modifiers(events[first].attr()).bytes());
+            name.extend(modifiers(&events[first].attr().with_excluded_modes(excluded)).bytes());
         }
         numbers.into_iter().for_each(|number| all[number] = CountedAs { first, name: name.clone() });
     }
@@ -112,6 +151,40 @@ mod tests {
         assert_eq!(counted(&clocks), all(&[(0, "cycles"), (0, "cycles")]));
     }
 
+    /// Only the default event, `cycles:k`, was counted.
+    #[test]
+    fn the_same_event_in_modes_that_share_nothing_is_one() {
+        // Without the kernel and a hypervisor, and without users and a hypervisor.
+        let (u, k) = (0b110 << 4, 0b101 << 4);
+        for (one, other, name) in
+            [("cycles:k", "cycles:u", "cycles"), ("cpu-clock:k", "cpu-clock:u", "cpu-clock")]
+        {
+            let type_ = u32::from(name != "cycles");
+            assert_eq!(counted(&[(type_, 0, k, one), (type_, 0, u, other)]), all(&[(0, name), (0, name)]));
+        }
+        let (core, atom) = (4 << 32, 10 << 32);
+        let four = [
+            (0, core, u, "cpu_core/cycles/u"),
+            (0, core, k, "cpu_core/cycles/k"),
+            (0, atom, u, "cpu_atom/cycles/u"),
+            (0, atom, k, "cpu_atom/cycles/k"),
+        ];
+        assert_eq!(counted(&four), all(&[(0, "cycles"); 4]));
+        // The third counts what the others do.
+        let three = [(0, 0, u, "cycles:u"), (0, 0, 0, "cycles"), (0, 0, k, "cycles:k")];
+        assert_eq!(counted(&three), all(&[(0, "cycles"), (1, "cycles"), (0, "cycles")]));
+    }
+
+    /// Terms that say how an event is sampled were part of what it counts.
+    #[test]
+    fn settings_in_a_name_do_not_make_another_event() {
+        let events = [
+            (0, 4 << 32, 0, "cpu_core/cycles,freq=99/"),
+            (0, 10 << 32, 0, "cpu_atom/cycles,period=1000,call-graph=fp/P"),
+        ];
+        assert_eq!(counted(&events), all(&[(0, "cycles"), (0, "cycles")]));
+    }
+
     #[test]
     fn events_that_count_the_same_work_twice_are_several() {
         for events in [
@@ -122,6 +195,11 @@ mod tests {
             [(9, 0, 0, "ibs_fetch//"), (10, 0, 0, "ibs_op//")],
             [(2, 300, 0, "a:b"), (2, 301, 0, "a:b")],
             [(5, 0, 0, "mem:0x10/8:rw"), (5, 0, 0, "mem:0x20/8:rw")],
+            [(8, 0x3c, 0, "cpu/event=0x3c/"), (20, 0x3c, 0, "uncore_x/event=0x3c/")],
+            [(20, 0x3c, 0, "uncore_x/event=0x3c/"), (21, 0x3c, 0, "uncore_y/event=0x3c/")],
+            [(0, 4 << 32, 0, "cpu_core/cycles/"), (0, 10 << 32, 0, "cpu_atom/cycles,cmask=1/")],
+            // Both count the kernel.
+            [(0, 0, 1 << 4, "cycles:kh"), (0, 0, 0, "cycles")],
         ] {
             assert_eq!(counted(&events), all(&[(0, events[0].3), (1, events[1].3)]));
         }

@@ -34,6 +34,8 @@ pub enum Error {
     Io(io::Error),
     /// A pass that must be the last one is not.
     NotLast(Box<NotLast>),
+    /// The recording is sound, but it is not one for these options: what else to give.
+    Usage(String),
     /// The request cannot be carried out, or a step of it failed.
     Failed(Box<Failure>),
 }
@@ -182,6 +184,7 @@ impl fmt::Display for Error {
             Error::Format(error) => error.fmt(f),
             Error::Io(error) => write_chain(f, error),
             Error::NotLast(error) => error.fmt(f),
+            Error::Usage(what) => f.write_str(what),
             Error::Failed(failure) => failure.fmt(f),
         }
     }
@@ -227,7 +230,7 @@ impl StdError for Error {
         match self {
             Error::Format(error) => Some(error),
             Error::Io(error) => Some(error),
-            Error::NotLast(_) => None,
+            Error::NotLast(_) | Error::Usage(_) => None,
             Error::Failed(failure) => failure.source.as_ref().map(|source| &**source as _),
         }
     }

@@ -81,15 +81,14 @@ impl ProfileArgs {
         let grouping = Grouping { comm: true, ..Grouping::default() };
         each_recording(sources, &mut report, |recording, said| {
             let threads = (read.threads.count(&recording), read.verbosity);
-            let collected = self.chosen.collect(recording, &ids, grouping, threads, said)?;
+            let mut collected = self.chosen.collect(recording, &ids, grouping, threads, said)?;
+            let only = collected.shown(&mut shown, false)?;
             let (placed, found) = named.add(&collected.stacks, collected.search(&ids, !self.no_inline))?;
-            let Collected { recording, facts, stacks, chooses_events, bar } = collected;
+            let Collected { recording, facts, stacks, bar, .. } = collected;
             drop(bar);
             say_read(said, &recording, &stacks);
             found.say(said);
-            // Like folded lines: of several events only one, unless some are chosen.
             let sampled = stacks.sampled(&facts);
-            let only = if chooses_events { None } else { shown.of(&recording.name, &sampled)? };
             let is_counted = |event: u32| only.is_none_or(|only| only == event);
             let mut run = Run::new(&named, &stacks, &placed, self.total, |row, weight| {
                 is_counted(row.event).then(|| Count::Period.of(weight))

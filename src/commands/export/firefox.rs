@@ -52,12 +52,11 @@ impl Firefox {
                 self.stacks.collect_or_trace(self.trace, recording, &ids, grouping, report)?;
             let threads = self.stacks.threads(&collected.recording);
             let lost = losses(&mut collected.recording, threads)?;
-            let Collected { recording, stacks, facts, chooses_events, .. } = &collected;
-            let shown =
-                if *chooses_events { None } else { event.of(&recording.name, &stacks.sampled(facts))? };
+            let shown = collected.shown(&mut event, false)?;
             // A call has no place in its function.
             let search = collected.search(&ids, !self.no_inline && !self.trace.itrace);
-            let named = profile.add(&collected.stacks, search, lost, shown, Clock::of(recording))?;
+            let named =
+                profile.add(&collected.stacks, search, lost, shown, Clock::of(&collected.recording))?;
             let Collected { recording, stacks, bar, .. } = collected;
             drop(bar);
             say_read(report, &recording, &stacks);

@@ -91,12 +91,11 @@ impl Folded {
         let mut parts = Vec::new();
         let mut shown = ShownEvent::default();
         each_recording(&sources, &mut report, |recording, report| {
-            let collected = self.stacks.collect(recording, &ids, self.grouping(), report)?;
+            let mut collected = self.stacks.collect(recording, &ids, self.grouping(), report)?;
+            let only = collected.shown(&mut shown, matches!(self.weight, Unit::Samples))?;
             let search = collected.search(&ids, !self.no_inline);
-            let Collected { recording, facts, stacks, chooses_events, .. } = &collected;
-            // Of several events only one, unless some are chosen.
+            let Collected { recording, facts, stacks, .. } = &collected;
             let sampled = stacks.sampled(facts);
-            let only = if *chooses_events { None } else { shown.of(&recording.name, &sampled)? };
             let count = match self.weight {
                 Unit::Period => Count::Period,
                 Unit::Samples => Count::Samples,

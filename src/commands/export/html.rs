@@ -162,11 +162,13 @@ impl Html {
             time: true,
             ..Grouping::default()
         };
-        let collected = self.stacks.collect_or_trace(self.trace, recording, ids, grouping, report)?;
+        let mut collected = self.stacks.collect_or_trace(self.trace, recording, ids, grouping, report)?;
+        // A page can show events with different units one after the other.
+        collected.chooses_events &= collected.stacks.sampled(&collected.facts).adds_up().is_ok();
+        let shown = collected.shown(event, false)?;
         // A call has no place in its function.
         let inlined = !self.no_inline && !self.trace.itrace;
         let (placed, found) = named.add(&collected.stacks, collected.search(ids, inlined))?;
-        let shown = event.of(&about.name, &collected.stacks.sampled(&collected.facts))?;
         let annotated = match shown.filter(|_| self.annotate > 0) {
             Some(shown) => {
                 let search = collected.search(ids, true);

@@ -7,11 +7,11 @@ use std::thread::{self, JoinHandle};
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
-use perfx_export::{ChosenCalls, EventFacts, Facts, Grouping, Search, Stacks};
+use perfx_export::{ChosenCalls, EventFacts, Facts, Grouping, Search, ShownEvent, Stacks};
 use perfx_filter::{Filter, FilterOptions, SelectArgs};
 use perfx_format::read::Recording;
 use perfx_format::record::aux::AuxtraceInfo;
-use perfx_format::{Feature, Kinds, Record, RecordType};
+use perfx_format::{Feature, Kinds, RecordType};
 use perfx_passes::{ConvertCallchain, IdOptions, Itrace, decodes_in_windows, has_trace};
 use perfx_pipeline::{Error, Job, Level, Outcome, Output, OutputForm, Pass, Report};
 
@@ -56,6 +56,19 @@ impl Collected {
     pub(crate) fn search<'c>(&'c self, ids: &'c IdOptions, inlined: bool) -> Search<'c> {
         let Collected { recording, facts, .. } = self;
         Search { facts, features: &recording.features, endian: recording.endian, ids, inlined }
+    }
+
+    /// The event that is counted: the selected ones as one, or else one of several. `by_samples` if periods have no
+    /// effect.
+    pub(crate) fn shown(&mut self, shown: &mut ShownEvent, by_samples: bool) -> Result<Option<u32>> {
+        if self.chooses_events {
+            self.stacks.unite(&self.facts, by_samples)?;
+        }
+        let (name, sampled) = (&self.recording.name, self.stacks.sampled(&self.facts));
+        Ok(match self.chooses_events {
+            true => shown.of_selected(name, &sampled, by_samples)?,
+            false => shown.of(name, &sampled)?,
+        })
     }
 }
 
@@ -102,7 +115,8 @@ impl StackArgs {
         report: &mut Report,
     ) -> Result<Collected> {
         let threads = (self.threads(&recording), self.verbosity);
-        collect(recording, ids, grouping, &Arc::default(), threads, report)
+        let all = collect(recording, ids, grouping, &Arc::default(), threads, report)?;
+        Ok(Collected { chooses_events: self.filter()?.chooses_events(), ..all })
     }
 
     /// The same, or the calls of its trace if these are asked for.
@@ -359,16 +373,16 @@ pub(crate) fn say_read(report: &mut Report, recording: &Recording, stacks: &Stac
     let bytes = if report.bytes > 0 { report.bytes } else { stacks.bytes };
     report.lines.insert(0, (Level::Info, format!("read {}: {}", recording.name, size(bytes))));
     if stacks.rows.is_empty() {
-        say_no_samples(tracer_of(recording), report);
+        say_no_samples(|| tracer_of(recording), report);
     }
 }
 
 /// Reports that there are no samples, unless the report says why already. perf decodes a trace without being asked to.
-pub(crate) fn say_no_samples(tracer: Option<AuxtraceInfo>, report: &mut Report) {
+pub(crate) fn say_no_samples(tracer: impl FnOnce() -> Option<AuxtraceInfo>, report: &mut Report) {
     if report.lines.iter().any(|(level, _)| *level <= Level::Warning) {
         return;
     }
-    let Some(info) = tracer else {
+    let Some(info) = tracer() else {
         report.say(Level::Warning, "the recording has no samples");
         return;
     };
@@ -392,13 +406,13 @@ pub(crate) fn follows_code(tracer: AuxtraceInfo) -> bool {
 /// What made the AUX data of a file, if it was not decoded; of pipe data that is not known before its end.
 pub(crate) fn tracer_of(recording: &Recording) -> Option<AuxtraceInfo> {
     recording.features.get(&Feature::AUXTRACE)?;
-    let mut found = AuxtraceInfo { kind: 0 };
-    // Before all AUX data.
-    let first = again(recording).ok().and_then(|mut again| again.decompressed().next()?.ok());
-    let look = |record: &Record<'_>| -> Result<()> {
-        found = AuxtraceInfo::of(record).unwrap_or(found);
-        Ok(())
-    };
-    first.map(|first| first.each(Kinds::of(&[RecordType::AUXTRACE_INFO]), look));
-    Some(found)
+    let kinds = Kinds::of(&[RecordType::AUXTRACE_INFO, RecordType::AUXTRACE]);
+    let mut again = again(recording).ok()?;
+    // It is described before all AUX data.
+    for batch in again.decompressed().map_while(|batch| batch.ok()) {
+        if let Ok(Some(record)) = batch.walk().next_wanted(kinds, usize::MAX) {
+            return Some(AuxtraceInfo::of(&record).unwrap_or(AuxtraceInfo { kind: 0 }));
+        }
+    }
+    Some(AuxtraceInfo { kind: 0 })
 }

@@ -40,7 +40,8 @@ impl Svg {
         let output = self.output.open(std::slice::from_ref(&source), true)?;
         let mut report = Report::default();
         let grouping = Grouping { comm: true, ..Grouping::default() };
-        let collected = self.stacks.collect(source.open_indexed()?, &ids, grouping, &mut report)?;
+        let mut collected = self.stacks.collect(source.open_indexed()?, &ids, grouping, &mut report)?;
+        let event = collected.shown(&mut ShownEvent::default(), false)?;
         let mut named = NamedStacks::new(1);
         let (placed, found) = named.add(&collected.stacks, collected.search(&ids, !self.no_inline))?;
         let Collected { recording, facts, stacks, bar, .. } = collected;
@@ -48,7 +49,6 @@ impl Svg {
         say_read(&mut report, &recording, &stacks);
         found.say(&mut report);
         let sampled = stacks.sampled(&facts);
-        let event = ShownEvent::default().of(&recording.name, &sampled)?;
         sampled.say(event, false, &mut report);
         let name = event.map_or("no samples".into(), |event| sampled.name(event));
         // The picture does not tell where the recording was.

@@ -163,11 +163,11 @@ impl RankArgs {
         let grouping = Grouping { own_address: true, ..Grouping::default() };
         each_recording(&inputs.sources()?, &mut report, |recording, report| {
             let threads = (read.threads.count(&recording), read.verbosity);
-            let collected =
+            let mut collected =
                 chosen.collect_or_trace(self.trace, recording, &ids, grouping, threads, report)?;
+            let event = collected.shown(&mut shown, false)?;
             let Collected { recording, facts, stacks, .. } = &collected;
             let sampled = stacks.sampled(facts);
-            let event = shown.of(&recording.name, &sampled)?;
             let named = ranking.add(stacks, collected.search(&ids, self.inline), event)?;
             say_read(report, recording, stacks);
             named.say(report);
