@@ -25,8 +25,8 @@ use std::sync::Arc;
 use clap::Args;
 use perfx_format::decode::{decode, issues};
 use perfx_format::features::{
-    AuxtraceEntry, Compressed, FeatureContext, NamedIds, decode_feature, lacks_count, read_auxtrace_index,
-    read_unterminated_str, write_str,
+    self, AuxtraceEntry, Compressed, FeatureContext, NamedIds, NrCpus, Repaired, decode_feature, lacks_count,
+    read_auxtrace_index, read_unterminated_str, write_str,
 };
 use perfx_format::read::{Form, Pieces, Recording};
 use perfx_format::record::builder::{pad, set_misc};
@@ -183,6 +183,7 @@ impl Repair {
             self.named = Arc::new(NamedIds::new(section, session.endian));
         }
         self.features(session);
+        self.say_unreadable(session);
         self.index(session);
         if let Some(feature) = self.compressed(session) {
             if session.form == OutputForm::Pipe {
@@ -220,7 +221,12 @@ impl Repair {
                 let nothing = decode_feature(feature, &[], session.endian, FeatureContext::default());
                 nothing.issues.iter().any(|odd| odd.code == FaultCode::SectionEmpty)
             };
-            let empty = session.features().iter().filter(|(_, section)| section.is_empty());
+            // A count of programs or types that is cut off is no more than none.
+            let counts = |feature, section: &[u8]| match feature {
+                Feature::BPF_PROG_INFO | Feature::BPF_BTF => section.len() < 4,
+                _ => section.is_empty(),
+            };
+            let empty = session.features().iter().filter(|(feature, section)| counts(**feature, section));
             let empty = empty.map(|(feature, _)| *feature).filter(|&feature| is_missing(feature));
             for feature in empty.collect::<Vec<_>>() {
                 session.clear_feature(feature);
@@ -244,6 +250,24 @@ impl Repair {
                 session.set_feature(feature, section);
                 self.done.count(Fault::StringUnterminated);
             }
+        }
+    }
+
+    /// Reports features at which perf stops nevertheless, if all faults are to be repaired.
+    fn say_unreadable(&self, session: &mut Session) {
+        if self.faults.len() < Fault::ALL.len() {
+            return;
+        }
+        let cpus = session.feature(Feature::NRCPUS).and_then(|section| NrCpus::read(section, session.endian));
+        let context = FeatureContext { cpus };
+        let why = |(&feature, section): (&Feature, &perfx_format::Bytes)| match features::repair(
+            feature, section, session.endian, context,
+        ) {
+            Repaired::Unreadable(why) => Some(format!("feature {feature} stops some perf: {why}")),
+            Repaired::Sound | Repaired::Rewritten(_) => None,
+        };
+        for why in session.features().iter().filter_map(why).collect::<Vec<_>>() {
+            session.report.say(Level::Warning, format!("{why}; perfx recover leaves it out"));
         }
     }
 

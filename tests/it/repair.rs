@@ -99,6 +99,29 @@ fn empty_sections_of_bpf_programs_are_removed() {
     }
 }
 
+/// A section that was too short stayed, and perf still refused the recording, with exit code 0.
+#[test]
+fn what_repair_leaves_that_stops_perf_is_said() {
+    let folder = temp();
+    let (path, out) = (folder.path().join("short.data"), folder.path().join("out.data"));
+    let order = Order { big: false };
+    let mut bytes = Fixture::new("recorded/plain.p61.data").bytes();
+    let contents = Contents::file(&bytes);
+    // Two bytes of feature BPF_PROG_INFO.
+    let slot = contents.features.keys().position(|bit| *bit == 25).unwrap();
+    order.set_u64(&mut bytes, contents.data.end + slot * 16 + 8, 2);
+    fs::write(&path, &bytes).unwrap();
+    let ran = perfx(args!["repair", path, "-o", out]);
+    assert!(ran.stderr.contains("repaired section-empty: 1 place"), "{}", ran.stderr);
+    assert_eq!((ran.code, doctor(&out)), (Some(0), vec![]), "{}", ran.stderr);
+    let version = Fixture::new("crafted/val-feature-cache-version.data").path;
+    let ran = perfx(args!["repair", "-f", version, "-o", out]);
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    assert!(ran.stderr.contains("feature CACHE (20) stops some perf"), "{}", ran.stderr);
+    perfx(args!["recover", "-f", version, "-o", out]).done().unwrap();
+    assert_eq!(doctor(&out), []);
+}
+
 #[test]
 fn doctor_and_perf_are_content_with_what_was_repaired() {
     let perfs = [perf("perf"), perf("perf-new")];

@@ -57,12 +57,19 @@ pub fn repair(feature: Feature, section: &[u8], endian: Endian, context: Feature
     rewritten.map_or(Repaired::Unreadable(why), Repaired::Rewritten)
 }
 
-/// The features whose sections can't be theirs: they do not parse to exactly their size, or have values that no perf
-/// writes, as if the file had lost or gained bytes. If there are any, the unknown features are, too, because nothing
-/// shows what they should be. AUXTRACE and BUILD_ID are none of them: their entries are judged one by one.
+/// True for oddities that the sections of a sound file can have: perf 6.17 writes empty ones, newer versions of perf write
+/// longer ones and other versions of a section, and NRCPUS can be missing.
+fn is_plausible(odd: FaultCode) -> bool {
+    use FaultCode::{NrcpusMissing, SectionEmpty, SectionRest, VersionUnknown};
+    matches!(odd, SectionEmpty | SectionRest | VersionUnknown | NrcpusMissing)
+}
+
+/// The features whose sections can't be theirs or stop some perf. If one is implausible, as if the file had lost or gained
+/// bytes, all odd sections and the unknown features are among them, because nothing shows what they should be.
+/// AUXTRACE and BUILD_ID are none of them: their entries are judged one by one.
 pub fn meaningless(features: &Features, endian: Endian) -> Vec<Feature> {
     let cpus = features.get(&Feature::NRCPUS).and_then(|section| NrCpus::read(section, endian));
-    let (mut found, mut unknown) = (Vec::new(), Vec::new());
+    let (mut found, mut suspect, mut has_lost_bytes) = (Vec::new(), Vec::new(), false);
     for (&feature, section) in features {
         let decoded = decode_feature(feature, section, endian, FeatureContext { cpus });
         let is_readable = match feature {
@@ -72,17 +79,19 @@ pub fn meaningless(features: &Features, endian: Endian) -> Vec<Feature> {
                 true
             }
             // perf reads it, but not one of no length.
-            _ if read_unterminated_str(section, endian).is_some_and(|text| !text.is_empty()) => true,
-            _ => decoded.issues.is_empty(),
+            _ => read_unterminated_str(section, endian).is_some_and(|text| !text.is_empty()),
         };
-        if !is_readable {
+        let codes = || decoded.issues.iter().map(|odd| odd.code).filter(|_| !is_readable);
+        let is_implausible = codes().any(|code| !is_plausible(code));
+        has_lost_bytes |= is_implausible;
+        if is_implausible || codes().any(|code| STOPPED_BY.contains(&code)) {
             found.push(feature);
-        } else if decoded.get("bytes").is_some() {
-            unknown.push(feature);
+        } else if codes().next().is_some() || decoded.get("bytes").is_some() {
+            suspect.push(feature);
         }
     }
-    if !found.is_empty() {
-        found.append(&mut unknown);
+    if has_lost_bytes {
+        found.append(&mut suspect);
     }
     found
 }

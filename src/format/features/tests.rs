@@ -584,3 +584,28 @@ fn a_section_that_stops_perf_is_repaired_in_both_byte_orders() {
         assert_eq!(as_it_is(Feature(200), b"\x01"), Repaired::Sound);
     }
 }
+
+/// `recover` left them out, and with them all features that perfx does not know.
+#[test]
+fn sections_of_a_newer_perf_are_kept_and_those_that_lost_bytes_are_not() {
+    let endian = Endian::Little;
+    let left_out = |features: &[(Feature, Vec<u8>)]| {
+        let features = features.iter().map(|(feature, section)| (*feature, section.clone().into()));
+        meaningless(&features.collect(), endian)
+    };
+    let cpus = || (Feature::NRCPUS, [endian.bytes_u32(2), endian.bytes_u32(2)].concat());
+    let longer = |(feature, section): (Feature, Vec<u8>)| (feature, [&section[..], b"more"].concat());
+    let unknown = || (Feature(200), b"bytes".to_vec());
+    let version = || (Feature::CACHE, [endian.bytes_u32(2), endian.bytes_u32(0)].concat());
+    let empty = || (Feature::BPF_BTF, Vec::new());
+    assert_eq!(left_out(&[longer(cpus()), unknown()]), []);
+    // What stops perf goes, alone.
+    assert_eq!(
+        left_out(&[longer(cpus()), version(), empty(), unknown()]),
+        [Feature::CACHE, Feature::BPF_BTF]
+    );
+    // In a file that has lost or gained bytes, nothing shows what the others should be.
+    let cut = || (Feature::BPF_PROG_INFO, endian.bytes_u32(7).to_vec());
+    let expected = [Feature::BPF_PROG_INFO, Feature::NRCPUS, Feature(200)];
+    assert_eq!(left_out(&[longer(cpus()), cut(), unknown()]), expected);
+}
