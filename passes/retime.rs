@@ -75,6 +75,8 @@ struct ChangeTimes {
     last: Option<(u64, u64)>,
     /// The number of records that now have the same time as the record before them, but did not before.
     collapsed: u64,
+    /// True if a record has a time.
+    has_times: bool,
 }
 
 impl Pass for Retime {
@@ -137,7 +139,7 @@ impl Fork for FirstSample {
 impl ChangeTimes {
     fn stage(change: ClockChange) -> Stage {
         Stage::begin(move |begin| {
-            let this = ChangeTimes { change, early: 0, last: None, collapsed: 0 };
+            let this = ChangeTimes { change, early: 0, last: None, collapsed: 0, has_times: false };
             this.features(begin)?;
             Ok(Stage::rewrite(this))
         })
@@ -202,7 +204,11 @@ impl Rewrite for ChangeTimes {
             self.count(time);
         }
         let mut done = Ok(());
-        out.patch(record, |bytes| done = change_times(&record, layout, &self.change, bytes))?;
+        let has_times = &mut self.has_times;
+        out.patch(record, |bytes| {
+            done = change_times(&record, layout, &self.change, bytes);
+            *has_times = *has_times || bytes != record.bytes();
+        })?;
         done.map_err(|time| {
             record
                 .error(format!(
@@ -213,6 +219,9 @@ impl Rewrite for ChangeTimes {
     }
 
     fn finish(&mut self, session: &mut Session, _out: &mut Emit<'_>) -> Result<()> {
+        if !self.has_times {
+            session.report.say(Level::Warning, "no record has a time, so nothing is moved");
+        }
         if self.early > 0 {
             let records = counted(self.early, "record", "records");
             let what =
@@ -232,12 +241,13 @@ impl Rewrite for ChangeTimes {
 
 impl Fork for ChangeTimes {
     fn fork(&self) -> ChangeTimes {
-        ChangeTimes { early: 0, last: None, collapsed: 0, ..*self }
+        ChangeTimes { early: 0, last: None, collapsed: 0, has_times: false, ..*self }
     }
 
     fn absorb(&mut self, later: ChangeTimes) -> Result<()> {
         self.early += later.early;
         self.collapsed += later.collapsed;
+        self.has_times |= later.has_times;
         Ok(())
     }
 }

@@ -8,7 +8,7 @@ use perfx_format::features::{ClockData, SampleTime};
 use perfx_format::header::Features;
 use perfx_format::read::{Batch, SampleSpan};
 use perfx_format::record::namespaces::NamespaceKind;
-use perfx_format::record::time::LAST_KEY;
+use perfx_format::record::time::known_time;
 use perfx_format::sample::{Read, Sample};
 use perfx_format::{
     ByTracepoint, Endian, Event, Feature, Layout, Layouts, Record, RecordType, Task, named_pid, sample_type,
@@ -129,7 +129,7 @@ impl Chooser {
         let events_of = events;
         let names = names_of(events, features, &[], endian, &gathered.names);
         let mut hints = Hints::default();
-        hints.of_times(&windows, range);
+        hints.of_times(&windows, range.filter(|_| gathered.samples == 0 || gathered.range().is_some()));
         let event_names = names.iter().map(|event| &event.name[..]);
         let of_events = options.event.of_names(event_names.clone());
         hints.of_names(("event", "events"), &of_events, event_names.clone(), choice::is_event);
@@ -228,8 +228,9 @@ impl Chooser {
             return None;
         }
         let is_sample = record.kind() == RecordType::SAMPLE;
-        // A window without an end does not contain a sample without a time either.
-        if is_sample && time == LAST_KEY && !self.windows.are_all() {
+        // A window contains only samples that have a time, even if it has no beginning or no end.
+        let has_time = || layout.time(record).and_then(known_time).is_some();
+        if is_sample && !self.windows.are_all() && !has_time() {
             return None;
         }
         if options.event.is_set() && !self.is_of_chosen_event(record, layout, layouts) {

@@ -75,10 +75,7 @@ impl Condition {
             Condition::All(parts) => EventCondition::All(each(parts)?),
             Condition::Any(parts) => EventCondition::Any(each(parts)?),
             Condition::Test(test) => match fields.iter().find(|field| field.name == test.field) {
-                Some(field) => {
-                    test.check(field)?;
-                    EventCondition::Test(NamedField { name: "", ..*field }, test.clone())
-                }
+                Some(field) => EventCondition::Test(NamedField { name: "", ..*field }, test.of(field)?),
                 None => EventCondition::Never,
             },
         })
@@ -115,23 +112,29 @@ impl Condition {
 }
 
 impl Test {
-    /// Fails if a text is compared with a number.
-    fn check(&self, field: &NamedField<'_>) -> Result<()> {
+    /// The test for this field, of which bytes are compared as hex. Fails if it can never be true, such as that of a text
+    /// with a number.
+    fn of(&self, field: &NamedField<'_>) -> Result<Test> {
         use perfx_format::tracepoint::TraceFieldKind::{Bytes, Located, Numbers, Pointer};
         let name = &self.field;
+        let (what, such) = if field.is_text { ("a text", "x") } else { ("bytes", "7f000001") };
         match (field.kind, &self.value) {
             (Bytes | Located { .. }, Value::Number(_)) => {
-                let (what, such) = if field.is_text { ("a text", "x") } else { ("bytes", "7f000001") };
                 bail!("`{name}` is {what}: give it in quotation marks, such as {name} == \"{such}\"")
             }
             (Bytes | Located { .. }, Value::Text(_)) if !matches!(self.operator, "==" | "!=") => {
-                bail!("`{name}` is a text: it is compared by ==, != and ~")
+                bail!("`{name}` is {what}: it is compared by ==, != and ~")
+            }
+            (Bytes | Located { .. }, Value::Text(text)) if !field.is_text => {
+                let is_hex = text.len() % 2 == 0 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+                ensure!(is_hex, "`{name}` is bytes: `{text}` is not their digits in hex, such as \"{such}\"");
+                return Ok(Test { value: Value::Text(text.to_ascii_lowercase()), ..self.clone() });
             }
             (Numbers | Pointer, Value::Text(_) | Value::Glob(_)) => bail!("`{name}` is a number"),
             (Numbers, _) if field.number_size != field.field.size => {
                 bail!("`{name}` is several numbers, which are not compared")
             }
-            _ => Ok(()),
+            _ => Ok(self.clone()),
         }
     }
 

@@ -37,20 +37,23 @@ impl Hints {
         shown(&self.excluded, recording)
     }
 
-    /// Checks `--time`; `range` holds the times of the first and the last sample, if there are any.
+    /// Checks `--time`; `range` holds the times of the first and the last sample, unless samples have no times.
     pub(crate) fn of_times(&mut self, windows: &Windows, range: Option<(u64, u64)>) {
-        let Some((first, last)) = range.filter(|_| !windows.are_all()) else { return };
+        if windows.are_all() {
+            return;
+        }
         let asked = match windows.intervals() {
             [] => "no time".to_owned(),
             [one] => one.to_string(),
             [one, .., last] => format!("{} windows from {one} to {last}", windows.intervals().len()),
         };
-        let line = format!(
-            "--time selects {asked}; the recording has samples from {} to {}",
-            seconds(first),
-            seconds(last)
-        );
-        self.kept.push((line, None));
+        let has = match range {
+            Some((first, last)) => {
+                format!("the recording has samples from {} to {}", seconds(first), seconds(last))
+            }
+            None => "the samples of the recording have no times".to_owned(),
+        };
+        self.kept.push((format!("--time selects {asked}; {has}"), None));
     }
 
     /// Checks an option with regular expressions for these names, which `perfx list` has as `list`.

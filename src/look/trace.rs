@@ -115,6 +115,7 @@ enum Expr {
 enum Notation {
     Ipv4 {
         zeros: bool,
+        order: Order,
     },
     Ipv6 {
         colons: bool,
@@ -131,18 +132,37 @@ enum Notation {
     },
 }
 
+/// The order of the bytes of an address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Order {
+    Network,
+    Little,
+    /// That of the recorded machine.
+    Host,
+}
+
 /// What follows `%p` in formats that show bytes; longer ones before those that they begin with.
-const NOTATIONS: [(&str, Notation); 14] = {
+const NOTATIONS: [(&str, Notation); 23] = {
     use Notation::{Ipv4, Ipv6, Mac, ShortIpv6, Uuid};
+    use Order::{Host, Little, Network};
     [
-        ("I4", Ipv4 { zeros: false }),
-        ("i4", Ipv4 { zeros: true }),
+        ("I4h", Ipv4 { zeros: false, order: Host }),
+        ("I4l", Ipv4 { zeros: false, order: Little }),
+        ("I4n", Ipv4 { zeros: false, order: Network }),
+        ("I4b", Ipv4 { zeros: false, order: Network }),
+        ("I4", Ipv4 { zeros: false, order: Network }),
+        ("i4h", Ipv4 { zeros: true, order: Host }),
+        ("i4l", Ipv4 { zeros: true, order: Little }),
+        ("i4n", Ipv4 { zeros: true, order: Network }),
+        ("i4b", Ipv4 { zeros: true, order: Network }),
+        ("i4", Ipv4 { zeros: true, order: Network }),
         ("I6c", ShortIpv6),
         ("I6", Ipv6 { colons: true }),
         ("i6", Ipv6 { colons: false }),
         ("MF", Mac { between: "-", reversed: false }),
         ("MR", Mac { between: ":", reversed: true }),
         ("M", Mac { between: ":", reversed: false }),
+        ("mR", Mac { between: "", reversed: true }),
         ("m", Mac { between: "", reversed: false }),
         ("Ub", Uuid { little_endian: false, upper: false }),
         ("UB", Uuid { little_endian: false, upper: true }),
@@ -154,13 +174,17 @@ const NOTATIONS: [(&str, Notation); 14] = {
 
 impl Notation {
     /// The text of these bytes; `None` if they are not as many as it has.
-    fn text(self, bytes: &[u8]) -> Option<String> {
+    fn text(self, bytes: &[u8], endian: Endian) -> Option<String> {
         let joined = |bytes: &[u8], between: &str| {
             bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(between)
         };
         Some(match self {
-            Notation::Ipv4 { zeros } => {
-                let [a, b, c, d] = *<&[u8; 4]>::try_from(bytes).ok()?;
+            Notation::Ipv4 { zeros, order } => {
+                let mut address = *<&[u8; 4]>::try_from(bytes).ok()?;
+                if order == Order::Little || order == Order::Host && endian == Endian::Little {
+                    address.reverse();
+                }
+                let [a, b, c, d] = address;
                 if zeros { format!("{a:03}.{b:03}.{c:03}.{d:03}") } else { format!("{a}.{b}.{c}.{d}") }
             }
             Notation::ShortIpv6 => Ipv6Addr::from(*<&[u8; 16]>::try_from(bytes).ok()?).to_string(),
@@ -316,7 +340,9 @@ impl Values<'_> {
                 out.push_str(&readable(self.fields[*field].value(self.raw, self.endian)?.text()?));
             }
             Expr::Bytes(field, notation) => match self.fields[*field].value(self.raw, self.endian)? {
-                TraceValue::Text(bytes) | TraceValue::Bytes(bytes) => *out += &notation.text(bytes)?,
+                TraceValue::Text(bytes) | TraceValue::Bytes(bytes) => {
+                    *out += &notation.text(bytes, self.endian)?
+                }
                 _ => return None,
             },
             Expr::Either(parts) => {
@@ -875,6 +901,12 @@ mod tests {
         let bytes: Vec<u8> = (0..16).map(|byte| byte * 17).collect();
         for (format, text) in [
             (r#""%pI4|%pi4", REC->ip, REC->ip"#, "0.17.34.51|000.017.034.051"),
+            // The letter was text.
+            (
+                r#""%pI4h|%pI4l|%pI4n|%pI4b|%pi4h", REC->ip, REC->ip, REC->ip, REC->ip, REC->ip"#,
+                "51.34.17.0|51.34.17.0|0.17.34.51|0.17.34.51|051.034.017.000",
+            ),
+            (r#""%pmR", REC->mac"#, "554433221100"),
             (r#""%pI6", REC->ip6"#, "0011:2233:4455:6677:8899:aabb:ccdd:eeff"),
             (r#""%pi6", REC->ip6"#, "00112233445566778899aabbccddeeff"),
             (r#""%pI6c", REC->ip6"#, "11:2233:4455:6677:8899:aabb:ccdd:eeff"),

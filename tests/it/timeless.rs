@@ -8,12 +8,13 @@ use perfx_format::features::{ClockData, SampleTime};
 use perfx_format::read::Recording;
 use perfx_format::sample::NewSample;
 use perfx_format::write::RecordingWriter;
-use perfx_format::{Attr, Endian, Event, Feature, record::cpumode::USER, sample_type as st};
+use perfx_format::{Attr, Endian, Event, Feature, RecordType, record::cpumode::USER, sample_type as st};
 use prost::Message as _;
 use serde_json::Value as Json;
 use tempfile::TempDir;
 
 use crate::args;
+use crate::maker::{Maker, PLAIN, event};
 use crate::support::{Fixture, Ran, Stdin, perfx, perfx_command, root, run, temp};
 use crate::tiny;
 
@@ -209,5 +210,50 @@ fn a_feature_with_times_that_no_sample_has_is_named_and_repaired() {
         let times = sample_time(&output).unwrap();
         assert_eq!((times.first_ns, times.last_ns), repaired, "reindex");
         assert!(exit == 0 || perfx(args!["doctor", output]).code == Some(0));
+    }
+}
+
+/// A window without a beginning took samples whose time is 0, unless all of a batch had none.
+#[test]
+fn no_window_has_samples_without_a_time() {
+    let folder = temp();
+    let (some, none) = (folder.path().join("some.data"), folder.path().join("none.data"));
+    for (path, times) in [(&some, [0, 5, u64::MAX, 6]), (&none, [0; 4])] {
+        let mut maker = Maker::new(path, &[event(PLAIN, Vec::new())]);
+        for time in times {
+            maker.time = time;
+            let end = maker.trailer(RecordType::SAMPLE, 7);
+            maker.writer.write_parts(RecordType::SAMPLE, USER, &[&0x1000_u64.to_le_bytes(), &end]).unwrap();
+        }
+        maker.writer.finish().unwrap();
+    }
+    let count = |path: &Path, window: &str| perfx(args!["view", "--count", "--time", window, path]);
+    for window in ["0,", ",1", "0%-100%", "0,0.000000006"] {
+        let expected = if window == ",1" || window == "0," || window == "0%-100%" { "2\n" } else { "1\n" };
+        assert_eq!(count(&some, window).text(), expected, "{window}");
+        let ran = count(&none, window);
+        assert_eq!(ran.text(), "0\n", "{window}");
+        assert!(
+            ran.stderr.contains("the samples of the recording have no times"),
+            "{window}: {}",
+            ran.stderr
+        );
+    }
+}
+
+/// `--offset` changed nothing without a word, unlike `--zero`.
+#[test]
+fn a_recording_without_times_is_not_moved_in_silence() {
+    let folder = temp();
+    let (path, out) = (folder.path().join("in.data"), folder.path().join("out.data"));
+    let mut maker = Maker::new(&path, &[event(st::IP | st::TID, Vec::new())]);
+    let body = [0x1000_u64, 7 << 32 | 7].map(u64::to_le_bytes);
+    maker.writer.write_parts(RecordType::SAMPLE, USER, &[body.as_flattened()]).unwrap();
+    maker.writer.finish().unwrap();
+    for options in [&["--offset", "10"][..], &["--scale", "2"], &["--zero"]] {
+        let ran =
+            perfx(args!["retime", "-f", path, "-o", out].into_iter().chain(options.iter().map(Into::into)));
+        assert_eq!(ran.code, Some(3), "{options:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains("has a time, so nothing is moved"), "{options:?}: {}", ran.stderr);
     }
 }

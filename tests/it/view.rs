@@ -503,6 +503,19 @@ fn addresses_in_raw_data_are_shown_and_selected() {
     let second = "saddr_v6 == \"00000000000000000000ffff7f000002\"";
     let json = view(&input, &["--json", "--where", second]).done().unwrap().text();
     assert!(json.contains(r#""saddr":"7f000002""#) && !json.contains("7f000001"), "{json}");
+    // Digits in upper case were compared with digits in lower case, and others with nothing.
+    let upper = second.to_uppercase().replace("SADDR_V6", "saddr_v6");
+    assert_eq!(view(&input, &["--json", "--where", &upper]).done().unwrap().text(), json);
+    for wrong in ["saddr == \"127.0.0.1\"", "saddr != \"7f0\""] {
+        let refused = view(&input, &["--where", wrong]);
+        assert!(
+            refused.stderr.contains("is not their digits in hex, such as"),
+            "{wrong}: {}",
+            refused.stderr
+        );
+    }
+    let refused = view(&input, &["--where", "saddr < \"7f000001\""]);
+    assert!(refused.stderr.contains("`saddr` is bytes: it is compared by =="), "{}", refused.stderr);
     let refused = view(&input, &["--where", "saddr == 1"]);
     assert!(refused.stderr.contains("`saddr` is bytes: give it in quotation marks"), "{}", refused.stderr);
 }
@@ -533,4 +546,22 @@ fn a_perf_map_names_code_only() {
     });
     assert!(shown[0].contains("jitted") && shown[0].contains("perf-1.map"), "{}", shown[0]);
     assert!(!shown[1].contains("jitted") && shown[1].contains("//anon"), "{}", shown[1]);
+}
+
+/// Only the first batch was searched for it, so that the tracer was unknown.
+#[test]
+fn the_tracer_is_named_wherever_its_record_is() {
+    let folder = temp();
+    let input = folder.path().join("in.data");
+    let mut maker = Maker::new(&input, &[event(PLAIN, Vec::new())]);
+    for _ in 0..90 {
+        maker.writer.write_parts(T(250), 0, &[&[0; 65_520]]).unwrap();
+    }
+    // AUXTRACE_INFO of Intel PT; AUXTRACE without data.
+    maker.writer.write_parts(T::AUXTRACE_INFO, 0, &[&1_u64.to_le_bytes()]).unwrap();
+    maker.writer.write_parts(T::AUXTRACE, 0, &[&[0; 40]]).unwrap();
+    maker.writer.set_feature(Feature::AUXTRACE, 0_u64.to_le_bytes().to_vec()).unwrap();
+    maker.writer.finish().unwrap();
+    let ran = view(&input, &[]);
+    assert!(ran.stderr.contains("no samples, but a hardware trace of Intel PT"), "{}", ran.stderr);
 }
