@@ -19,7 +19,7 @@ use perfx_format::sample::without_parts as sample_without;
 use perfx_format::{Event, Feature, Kinds, Layouts, Record, RecordType, sample_type as st, without_parts};
 use perfx_pipeline::{
     Begin, Emit, Fork, Level, Needs, OutputForm, Pass, Result, Rewrite, Session, Stage, Survey, UsedEvents,
-    bail, change_attrs, counted, ensure, leave_out_events, shorten_id_index,
+    bail, change_attrs, counted, ensure, leave_out_events, list, shorten_id_index,
 };
 
 use crate::support::options::{PassCommand, PassOptions};
@@ -218,6 +218,16 @@ impl Found {
         self.used.add(others);
         let gone = self.used.gone(&events, &self.samples.counts);
         let left_out = leave_out_events(session, &gone);
+        let is_gone = |event: &Event| !event.ids.is_empty() && event.ids.iter().all(|id| gone.contains(id));
+        let stay: Vec<_> =
+            (0..events.len()).filter(|&event| named[event] && !is_gone(&events[event])).collect();
+        if !stay.is_empty() {
+            let stay =
+                list(stay.into_iter().map(|event| String::from_utf8_lossy(&names[event].name).into_owned()));
+            let what =
+                format!("stays in the header without samples, because other records have its id: {stay}");
+            session.report.say(Level::Warning, what);
+        }
         if args.aux {
             if session.feature(Feature::AUXTRACE).is_some() {
                 session.clear_feature(Feature::AUXTRACE);

@@ -8,6 +8,7 @@ use perfx_format::read::Recording;
 use perfx_format::{Event, Feature, RecordType, sample_type as st};
 
 use crate::args;
+use crate::maker::{Maker, PLAIN, event};
 use crate::promises::{Holds, Input};
 use crate::snapshots::same;
 use crate::support::{
@@ -251,4 +252,22 @@ fn what_is_not_decoded_is_told_what_to_use() {
         assert!([0, 3].contains(&code) || !out.exists());
         let _ = fs::remove_file(&out);
     }
+}
+
+/// The event of the other records stayed without a word, and exit code 0.
+#[test]
+fn an_event_that_strip_leaves_in_the_header_is_named() {
+    let folder = temp();
+    let (path, out) = (folder.path().join("in.data"), folder.path().join("out.data"));
+    let events = [1, 2].map(|id| event(PLAIN | st::IDENTIFIER, vec![id]));
+    let mut maker = Maker::new(&path, &events);
+    maker.comm(7, "prog", 0);
+    (1..=2).for_each(|id| maker.sample_of(id, 7, 0x1000));
+    maker.writer.finish().unwrap();
+    // The COMM record is of the first one.
+    let ran = perfx(args!["strip", "--event", "cpu-clock", "-f", path, "-o", out]);
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    let said = "stays in the header without samples, because other records have its id: cpu-clock";
+    assert!(ran.stderr.contains(said), "{}", ran.stderr);
+    assert_eq!(Recording::open(&out).unwrap().events.len(), 1);
 }
