@@ -482,7 +482,10 @@ impl<'s> SourceFiles<'s> {
         let mut places: Vec<PathBuf> = below_roots.collect();
         if path.is_absolute() && !ids.no_files() {
             let place = build_id::resolve_folder(Path::new("/"), path).ok()?;
+            // A relative folder would be one of where perfx runs, and `/` has everything.
+            let folder = folder.filter(|folder| folder.is_absolute());
             let folder = folder.and_then(|folder| folder.canonicalize().ok());
+            let folder = folder.filter(|folder| folder.parent().is_some());
             if folder.is_some_and(|folder| place.starts_with(folder)) {
                 places.push(place);
             } else if place.is_file() {

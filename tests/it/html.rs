@@ -362,6 +362,26 @@ fn source_is_read_in_the_folder_of_the_compiler_and_through_no_link() {
     assert_eq!(text, "");
     assert!(said.contains("left out 1 source file outside the folder of the compiler: --root /"), "{said}");
     assert!(exported(&["--root", "/"]).0.contains("SECRET"));
+    // A folder that is `.` was the one in which perfx runs, and `/` has every file.
+    fs::remove_file(at("build/src")).unwrap();
+    fs::create_dir(at("build/src")).unwrap();
+    fs::write(&source, INLINED).unwrap();
+    for folder in [".", "/"] {
+        let source = source.to_str().unwrap();
+        let map = format!("-fdebug-prefix-map={}={folder}", at("build").display());
+        let mut gcc = clean("gcc");
+        let built =
+            run(gcc.current_dir(at("build")).args(["-O2", "-g", "-o", "inlined", &map, source]), Stdin::Null);
+        assert_eq!(built.code, Some(0));
+        let line = args!["record", "-q", "-e", "cpu-clock:u", "-F", "999", "-o", at("in.data"), program];
+        assert_eq!(perf.run(Stdin::Null, line).code, Some(0));
+        let mut command = perfx_command();
+        command.current_dir(at("build"));
+        command.args(["export", "html", "--annotate", "2", "-o", "-"]).arg(at("in.data"));
+        let head = Data::of(&run(&mut command, Stdin::Null).stdout).head;
+        let mut texts = head.code.iter().flat_map(|code| &code.lines).filter_map(|line| line.text.clone());
+        assert_eq!(texts.next(), None, "{folder}");
+    }
 }
 
 #[test]
