@@ -122,6 +122,18 @@ impl BuildId {
         &self.bytes[..usize::from(self.len)]
     }
 
+    /// The id of the usual length, 8 or 16, if it is one of these that was padded with zeros to [`BuildId::MAX`].
+    #[must_use]
+    pub fn unpadded(mut self) -> BuildId {
+        if usize::from(self.len) == BuildId::MAX
+            && let Some(len) =
+                [8, 16].into_iter().find(|&len| self.bytes[len..].iter().all(|&byte| byte == 0))
+        {
+            self.len = len as u8;
+        }
+        self
+    }
+
     /// The equal ids in hexadecimal under which a file may be stored: with this length, and with the usual ones, shortest
     /// first. The first is that of the file, unless the id is one of few that really end in many zeros.
     pub fn spellings(&self) -> impl Iterator<Item = String> {
@@ -216,6 +228,16 @@ mod tests {
         let mut ids = [id(&[2]), id(&[1, 0, 1]), id(&[1])];
         ids.sort();
         assert_eq!(ids, [id(&[1]), id(&[1, 0, 1]), id(&[2])]);
+    }
+
+    #[test]
+    fn an_id_loses_only_zeros_that_pad_it() {
+        let unpadded = |used: usize, len: usize| {
+            let bytes: Vec<u8> = (0..len).map(|at| u8::from(at < used)).collect();
+            BuildId::new(&bytes).unwrap().unpadded().as_bytes().len()
+        };
+        let lengths = [(16, 20), (8, 20), (7, 20), (19, 20), (17, 20), (15, 16), (20, 20), (3, 4)];
+        assert_eq!(lengths.map(|(used, len)| unpadded(used, len)), [16, 8, 8, 20, 20, 16, 20, 4]);
     }
 
     #[test]

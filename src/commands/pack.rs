@@ -16,7 +16,7 @@ use perfx_format::read::{Form, Recording};
 use perfx_look::json::Document;
 use perfx_passes::{BuildIds, BuildIdsOptions, IdOptions, SymbolArgs};
 use perfx_pipeline::{Error, Job, Level, OutputForm, Pass, Report, counted};
-use perfx_resolve::PerfMaps;
+use perfx_resolve::{PerfMaps, recorded_on};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -39,8 +39,9 @@ use crate::term::units::size;
 /// The archive has the recording as it is, and of each file that the samples or their call chains hit:
 /// the file itself, its debug file, the symbols of the kernel, images of JIT code, and perf maps. Only
 /// files with the recorded build-id are taken; what is missing is reported. Where the recording has no
-/// build-id of a file, it is looked up and added to the packed recording, as perfx inject -b does; to
-/// a recording that is a directory, only perfx inject -b adds it.
+/// build-id of a file, it is looked up and added to the packed recording, as perfx inject -b does, but
+/// of this machine only if the recording is provably of it; to a recording that is a directory, only
+/// perfx inject -b adds it.
 ///
 /// perfx unpack makes a folder of it, in which perf and perfx name the functions as they do here. The
 /// layout is that of perf archive, so tar xf OUT.tar.zst -C ~/.debug works as well.
@@ -194,7 +195,8 @@ impl Pack {
             report.say(Level::Info, what);
         } else if found.without_id > 0 {
             let threads = self.threads.count(&again);
-            let with_ids = with_build_ids(again, ids, threads)?;
+            let of_recording = ids.clone().of_recording(&recorded_on(&again.features, again.endian));
+            let with_ids = with_build_ids(again, &of_recording, threads)?;
             let file = with_ids.main_file().context("the recording can't be read again")?;
             let mut of_second = Report::default();
             let second = self.files(with_ids, ids, &mut of_second)?;

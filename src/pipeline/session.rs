@@ -7,7 +7,7 @@ use std::ops::{Deref, DerefMut, Range};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use perfx_format::features::{BuildIds, FeatureContext, NrCpus, Repaired, SampleTime, repair};
+use perfx_format::features::{BuildIds, FeatureContext, NrCpus, Repaired, SampleTime, repair, trimmed_id};
 use perfx_format::header::{Features, FileHeader};
 use perfx_format::read::{Batch, Form, Recording, TempFiles};
 use perfx_format::record::build_id::BuildIdEntry;
@@ -170,7 +170,8 @@ impl Session {
     /// entries, because readers stop there.
     pub fn add_build_ids(&mut self, entries: &[u8]) -> u64 {
         let section = self.features.get(&Feature::BUILD_ID).cloned().unwrap_or_default();
-        let key = |entry: BuildIdEntry<'_>| (entry.pid, entry.id.to_vec(), entry.filename.to_vec());
+        let key =
+            |entry: BuildIdEntry<'_>| (entry.pid, trimmed_id(entry.id).to_vec(), entry.filename.to_vec());
         let mut old = BuildIds::new(&section, self.endian);
         let mut there: HashSet<_> = old.by_ref().map(key).collect();
         let before = there.len();

@@ -195,6 +195,13 @@ impl IdOptions {
         session.set_feature(Feature::BUILD_ID, new);
     }
 
+    /// Without the files and the kernel of this machine, unless the recording is provably of it.
+    #[must_use]
+    pub fn of_recording(mut self, recorded_on: &RecordedOn) -> IdOptions {
+        self.no_files |= !recorded_on.is_machine(Path::new("/"));
+        self
+    }
+
     /// The user's id of a DSO.
     pub fn known_id(&self, dso: &Dso) -> Option<BuildId> {
         self.known.get(Path::new(OsStr::from_bytes(dso_name(dso))))
@@ -298,13 +305,18 @@ impl RecordedIds {
         entries.for_each(|entry| self.learn(&entry));
     }
 
-    /// Machine (see [`Machine::pid`]), name and build-id of each entry, in no particular order.
+    /// Machine (see [`Machine::pid`]), name and build-id of each entry without padding, in no particular order.
     pub fn entries(&self) -> impl Iterator<Item = (i32, &[u8], BuildId)> {
-        self.by_name.iter().map(|((machine, name), &id)| (*machine, &**name, id))
+        self.by_name.iter().map(|((machine, name), &id)| (*machine, &**name, id.unpadded()))
     }
 
-    /// The recording's build-id of a DSO: from its mapping, else by its name.
+    /// The recording's build-id of a DSO, as its file has it: without the zeros with which the recording may pad it.
     pub fn get(&self, dso: &Dso) -> Option<BuildId> {
+        self.stored(dso).map(BuildId::unpadded)
+    }
+
+    /// The same as it is stored: from its mapping, else by its name.
+    fn stored(&self, dso: &Dso) -> Option<BuildId> {
         if let Identity::BuildId { id, len } = &dso.identity {
             return BuildId::new(&id[..usize::from(*len)]);
         }
@@ -462,18 +474,22 @@ pub struct Ids {
     replaced: Vec<String>,
     /// Files found by name alone.
     by_name: u64,
+    /// True if the recording is provably of this machine.
+    is_of_here: bool,
 }
 
 impl Ids {
     /// `dsos` are those of the recording, if they are known in advance.
     pub fn new(options: &IdOptions, session: &Session, dsos: &[(Dso, u32)]) -> Ids {
         let known = options.known.clone();
+        let recorded_on = recorded_on(session.features(), session.endian);
+        let is_of_here = recorded_on.is_machine(Path::new("/"));
         let places = Places {
             known: KnownIds::clone(&known),
             files: !options.no_files,
             roots: options.roots.clone(),
             caches: options.caches.clone(),
-            recorded_on: recorded_on(session.features(), session.endian),
+            recorded_on,
             running_kernel: !options.no_files,
             ..Places::default()
         };
@@ -489,6 +505,7 @@ impl Ids {
             missing: Vec::new(),
             replaced: Vec::new(),
             by_name: 0,
+            is_of_here,
         }
     }
 
@@ -541,7 +558,7 @@ impl Ids {
             }
             return Some((id, Source::KnownList.to_string().into()));
         }
-        Some((self.recorded.get(dso)?, "recording".into()))
+        Some((self.recorded.stored(dso)?, "recording".into()))
     }
 
     /// Searches a DSO, and notes the result the `first` time.
@@ -558,8 +575,11 @@ impl Ids {
         match finder.find(&object) {
             Answer::Found { id, source, .. } if !first => Some((id, source.to_string().into())),
             Answer::Found { id, source, place, checked } => {
-                // A vdso has no file, so nothing more can be checked.
-                let by_name = !checked && !matches!(object, Object::Vdso | Object::Vdso32);
+                // A vdso has no file, so nothing more can be checked. On another machine an inode is another file, and a
+                // release another kernel.
+                let is_vdso = matches!(object, Object::Vdso | Object::Vdso32);
+                let is_here = matches!(source, Source::File | Source::ProcRoot(_) | Source::RunningKernel);
+                let by_name = !checked && !is_vdso || is_here && !self.is_of_here;
                 self.by_name += u64::from(by_name);
                 let by_name = if by_name { ", by its name alone" } else { "" };
                 self.details.push(format!("{id} {shown}, from {source} ({}{by_name})", place.display()));

@@ -36,7 +36,7 @@ fn without_id() -> Vec<u8> {
 }
 
 /// What the kernel says of this machine: host name, release and architecture.
-fn here() -> [String; 3] {
+pub(crate) fn here() -> [String; 3] {
     let line = |name: &str| {
         let text = fs::read_to_string(format!("/proc/sys/kernel/{name}")).ok();
         text.map_or_else(|| std::env::consts::ARCH.to_owned(), |text| text.trim_end().to_owned())
@@ -111,6 +111,61 @@ fn a_file_that_merely_shares_a_path_names_nothing() {
     fs::write(&path, program()).unwrap();
     recorded(&data, None, &path, None);
     assert_eq!(folded(folder.path(), &data, &args!["--root", "/"]).text(), NAMED);
+}
+
+/// `pack` took ids and files of this machine by their names alone for any recording without ids, and `inject -b` did not
+/// say that of all.
+#[test]
+fn a_foreign_recording_gets_no_file_of_this_machine_into_its_pack() {
+    let folder = temp();
+    let (path, data) = (folder.path().join("prog"), folder.path().join("in.data"));
+    fs::write(&path, program()).unwrap();
+    let inode = fs::metadata(&path).unwrap().ino();
+    let inode = MappedFile::Inode(Inode { major: 0, minor: 0, inode, generation: 0 });
+    let own = here();
+    let foreign = ["another".to_owned(), own[1].clone(), own[2].clone()];
+    let packed = |more: &[OsString]| {
+        let line = args!["pack", "-n", data].into_iter().chain(more.iter().cloned());
+        at_home(folder.path(), line)
+    };
+    recorded(&data, Some(&own), &path, Some(inode));
+    let ran = packed(&[]);
+    assert!(ran.stderr.contains("/prog/") && ran.code == Some(0), "{}", ran.stderr);
+    recorded(&data, Some(&foreign), &path, Some(inode));
+    let ran = packed(&[]);
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    assert!(ran.stderr.contains("the recording has no build-id of it"), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("/prog/") && !ran.stderr.contains("added the build-ids"), "{}", ran.stderr);
+    assert!(packed(&args!["--root", "/"]).stderr.contains("/prog/"));
+    for (machine, is_said) in [(&own, false), (&foreign, true)] {
+        recorded(&data, Some(machine), &path, Some(inode));
+        let out = folder.path().join("out.data");
+        let ran = at_home(folder.path(), args!["inject", "-b", "-f", data, "-o", out]);
+        assert_eq!(ran.stderr.contains("1 file was found by name only"), is_said, "{}", ran.stderr);
+    }
+}
+
+/// The zeros after a shorter id were in the names of files and in tables, and made a second entry.
+#[test]
+fn zeros_that_pad_an_id_are_no_part_of_it() {
+    let folder = temp();
+    let (data, out) = (folder.path().join("in.data"), folder.path().join("out.data"));
+    let mut id = [7; 20];
+    id[16..].fill(0);
+    recorded(&data, None, Path::new("/opt/gone/prog"), Some(MappedFile::BuildId(&id)));
+    let short = "07".repeat(16);
+    let ran = at_home(folder.path(), args!["list", "dsos", "--json", data]);
+    assert!(ran.text().contains(&format!("\"build_id\": \"{short}\"")), "{}", ran.text());
+    let known = format!("{short} /opt/gone/prog");
+    let line = args!["inject", "-b", "-f", "--no-files", "--known-build-ids", known, data, "-o", out];
+    at_home(folder.path(), line).done().unwrap();
+    let ran = at_home(folder.path(), args!["list", "build-ids", out]);
+    assert_eq!(
+        (ran.text().lines().count(), ran.text().contains(&format!("{short} "))),
+        (2, true),
+        "{}",
+        ran.text()
+    );
 }
 
 /// A name is enough in a cache that the user names, but `~/.debug` has files of any recording.

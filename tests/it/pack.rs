@@ -7,13 +7,15 @@ use std::io::Read as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
+use perfx_format::features::write_str;
 use perfx_format::record::cpumode;
 use perfx_format::write::RecordingWriter;
-use perfx_format::{Attr, Endian, Event, Inode, MappedFile, Mmap2, RecordType, sample_type as st};
+use perfx_format::{Attr, Endian, Event, Feature, Inode, MappedFile, Mmap2, RecordType, sample_type as st};
 use serde_json::Value as Json;
 use tar::{Archive, Builder, EntryType, Header};
 
 use crate::args;
+use crate::names::here;
 use crate::support::{Fixture, Ran, Stdin, clean, is_installed, perfs, perfx, perfx_with, run, temp};
 use crate::symbols::Workshop;
 
@@ -271,6 +273,9 @@ fn build_ids_that_the_recording_lacks_are_found_and_packed() {
     let ip = endian.bytes_u64(0x10_0000 + shop.inside("hidden"));
     let parts = [&ip[..], &[7, 0, 0, 0, 7, 0, 0, 0], &endian.bytes_u64(1)];
     writer.write_parts(RecordType::SAMPLE, cpumode::USER, &parts).unwrap();
+    for (feature, text) in [Feature::HOSTNAME, Feature::OSRELEASE, Feature::ARCH].into_iter().zip(here()) {
+        writer.set_feature(feature, write_str(text.as_bytes(), endian)).unwrap();
+    }
     writer.finish().unwrap();
     perfx(args!["copy", "-q", "--to", "pipe", shop.path("in.data"), "-o", shop.path("pipe.data")])
         .done()
