@@ -16,7 +16,7 @@ use clap::{Args, ValueEnum};
 use perfx_format::decode::{MmapBuildId, mmap_build_id};
 use perfx_format::event_name::{OwnNames, names_of};
 use perfx_format::features::{
-    NrCpus, TracingData, is_probe_pmu, pmu_names, read_str, trace_formats, trimmed_id,
+    NrCpus, TracingData, initial_maps, is_probe_pmu, pmu_names, read_str, trace_formats, trimmed_id,
 };
 use perfx_format::names::{Name, NameKind, change_build_ids, rename_record};
 use perfx_format::read::Recording;
@@ -254,6 +254,8 @@ struct Done {
     numbers: BTreeSet<(Category, Vec<u8>)>,
     /// Entries of call chains in no mapping.
     entries: u64,
+    /// Samples at addresses in no mapping.
+    ips: u64,
     /// Samples that were changed, by category.
     samples: BTreeMap<Category, u64>,
     /// Features that were left out.
@@ -312,18 +314,26 @@ impl Pass for Redact {
     }
 }
 
+impl Learn {
+    fn learn_mapping(&mut self, record: &Record<'_>) {
+        if let Some(mmap) = Mmap::of(record).filter(|mmap| !mmap.is_of_kernel()) {
+            self.mapped.insert((mmap.start(), mmap.start().saturating_add(mmap.len())));
+        }
+    }
+}
+
 impl Survey for Learn {
     fn record(&mut self, record: &Record<'_>, _layouts: &Layouts) -> Result<()> {
         if self.redact.args.seed.is_none() {
             self.key.add(record.bytes());
         }
-        if let Some(mmap) = Mmap::of(record).filter(|mmap| !mmap.is_of_kernel()) {
-            self.mapped.insert((mmap.start(), mmap.start().saturating_add(mmap.len())));
-        }
+        self.learn_mapping(record);
         Ok(())
     }
 
     fn end(mut self, session: &mut Session) -> Result<Stage> {
+        let maps = initial_maps(session.features(), session.endian);
+        maps.records().for_each(|record| self.learn_mapping(&record));
         match &self.redact.args.seed {
             Some(seed) => self.key = Key::of_seed(seed),
             None => {
@@ -470,6 +480,16 @@ impl Plan {
     fn clear_memory(&self, record: &Record<'_>, layout: Option<&Layout>, bytes: &mut Cow<'_, [u8]>) -> u64 {
         change_frames(record, layout, bytes, |cpumode, entry| self.cleared(cpumode, entry))
     }
+
+    /// Clears the address of a sample if it is such an entry: often it is the first one, too.
+    fn clear_ip(&self, sample: &Record<'_>, layout: &Layout, bytes: &mut Cow<'_, [u8]>) -> bool {
+        let cleared = |ip| self.cleared(sample.cpumode(), ip).is_some_and(|new| new != ip);
+        let is_cleared = layout.ip(sample).is_some_and(cleared);
+        if is_cleared {
+            layout.set_ip(bytes.to_mut(), 0, sample.endian());
+        }
+        is_cleared
+    }
 }
 
 impl Done {
@@ -486,6 +506,7 @@ impl Done {
         self.numbers.extend(later.numbers);
         self.features.extend(later.features);
         self.entries += later.entries;
+        self.ips += later.ips;
         self.tags += later.tags;
         self.asked |= later.asked;
         for (category, count) in later.samples {
@@ -527,11 +548,18 @@ impl Done {
             report.say(Level::Warning, CALLERS_LOST);
         }
         let level = if checks { Level::Warning } else { Level::Info };
-        if self.entries > 0 {
-            let (one, many) =
-                ("entry of call chains is in no mapping", "entries of call chains are in no mapping");
+        for (count, one, many) in [
+            (
+                self.entries,
+                "entry of call chains is in no mapping",
+                "entries of call chains are in no mapping",
+            ),
+            (self.ips, "address of a sample is in no mapping", "addresses of samples are in no mapping"),
+        ] {
             let done = if checks { "" } else { ", now 0" };
-            report.say(level, format!("stacks: {}{done}", counted(self.entries, one, many)));
+            if count > 0 {
+                report.say(level, format!("stacks: {}{done}", counted(count, one, many)));
+            }
         }
         let cut = [Category::Stacks, Category::Aux, Category::Unknown];
         if self.asked && cut.iter().all(|category| !self.samples.contains_key(category)) {
@@ -846,6 +874,7 @@ impl Scrub for Remove {
             }
         }
         done.entries += plan.clear_memory(record, Some(layout), &mut bytes);
+        done.ips += u64::from(plan.clear_ip(record, layout, &mut bytes));
         let whole = Record::new(&bytes, &[], record.origin(), endian)?;
         let parts = layout.sample_type & plan.parts;
         if parts == 0 {

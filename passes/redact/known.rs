@@ -89,6 +89,11 @@ fn is_model(word: &str) -> bool {
     word.len() <= 8 && parts.clone().count() > 1 && parts.all(|part| part.len() <= 2)
 }
 
+/// True for a folder that a distribution may have below the system's.
+pub(super) fn is_folder(name: &str) -> bool {
+    has_words(name, "folder", |_| false)
+}
+
 fn is_release(text: &str) -> bool {
     has_words(text, "release", is_commit)
 }

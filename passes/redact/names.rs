@@ -5,7 +5,7 @@ use std::ops::Range;
 use perfx_format::names::without_deleted;
 use perfx_format::{Feature, PATH_MAX};
 
-use super::known::{Memory, is_known, is_listed, is_symbol, replaced, thread};
+use super::known::{Memory, is_folder, is_known, is_listed, is_symbol, replaced, thread};
 use crate::scrub::{Key, is_word};
 
 /// The pseudonym of the recorded machine.
@@ -84,8 +84,16 @@ pub(super) fn is_public(name: &[u8]) -> bool {
 
 fn is_of_system(path: &[u8]) -> bool {
     let recorded = &path[in_debug(path)..];
-    SYSTEM.iter().any(|folder| recorded.starts_with(folder))
+    let below = SYSTEM.iter().find_map(|folder| recorded.strip_prefix(*folder));
+    below.is_some_and(|below| release(path).is_some() || has_known_folders(below))
         && !path.windows(4).any(|window| window == b"/../")
+}
+
+/// True if a distribution may have all folders of this path below one of [`SYSTEM`]: others are of vendors.
+fn has_known_folders(below: &[u8]) -> bool {
+    let mut parts = below.rsplit(|&byte| byte == b'/');
+    parts.next();
+    parts.all(|folder| str::from_utf8(folder).is_ok_and(is_folder))
 }
 
 /// The length of the folder of debug files that a path begins with; the path of the file itself follows it.
@@ -108,7 +116,12 @@ fn is_of_kernel(path: &[u8]) -> bool {
         "/vdso/vdso32.so", "/vdso/vdso64.so", "/vdso/vdsox32.so", "/vdso/vdso.so", "/vmlinux",
         "/build/vmlinux",
     ];
-    path.is_empty() || path.starts_with(b"/kernel/") || files.iter().any(|file| file.as_bytes() == path)
+    // The kernel has no module right in the folder of all drivers.
+    let is_module = || {
+        let driver = path.strip_prefix(b"/kernel/drivers/");
+        path.starts_with(b"/kernel/") && driver.is_none_or(|driver| driver.contains(&b'/'))
+    };
+    path.is_empty() || is_module() || files.iter().any(|file| file.as_bytes() == path)
 }
 
 /// Pseudonyms for the folders and the file of a path; a first folder out of `kept` stays.
@@ -389,7 +402,7 @@ mod tests {
             "/lib/modules/6.1.0-1/kernel/fs/ext4/ext4.ko.xz",
             "/usr/lib/debug/boot/vmlinux-6.1.0-37-cloud-amd64",
             "/usr/lib/debug/usr/bin/python3.11",
-            "/usr/lib/debugger/x",
+            "/usr/lib/debug-tools/x",
             "/lib/modules/6.1.0/build/vmlinux",
             "/lib/modules/6.1.0/vdso/vdso64.so",
         ] {
@@ -418,6 +431,11 @@ mod tests {
             ("/lib/modules/6.1.0/vdso/secret.so", "/lib/modules/6.1.0/dir~/file~.so"),
             ("/usr/lib/../../home/bob/x", "/usr/dir~/dir~/dir~/dir~/dir~/file~"),
             ("/usr/local/bin/x", "/usr/dir~/dir~/file~"),
+            // Folders of vendors below those of the system.
+            ("/usr/lib/alicecorp/libx.so", "/usr/dir~/dir~/file~.so"),
+            ("/usr/libexec/alicecorp/agent", "/usr/dir~/dir~/file~"),
+            ("/lib64/alice/z.so", "/dir~/dir~/file~.so"),
+            ("/lib/modules/6.1.0/kernel/drivers/alicedrv.ko", "/lib/modules/6.1.0/dir~/dir~/file~.ko"),
             ("/dev/shm/secret", "/dir~/dir~/file~"),
             ("/memfd:secret (deleted)", "/memfd:file~ (deleted)"),
             ("/dev/mapper/secret", "/dir~/dir~/file~"),

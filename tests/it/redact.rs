@@ -8,11 +8,13 @@ use perfx_format::decode::decode;
 use perfx_format::features::{BuildIds, FeatureContext, TracingData, decode_feature, trace_formats};
 use perfx_format::read::Recording;
 use perfx_format::record::build_id::BuildIdEntry;
+use perfx_format::record::builder::build;
 use perfx_format::record::cpumode;
 use perfx_format::sample::Sample;
 use perfx_format::write::RecordingWriter;
 use perfx_format::{Attr, Endian, Event, Feature, MappedFile, Mmap2, RecordType, Value, sample_type as st};
 
+use crate::maker::{LE, Maker};
 use crate::parse::{Order, records};
 use crate::promises::Input;
 use crate::shares::{of_two_perfs, readers, shares};
@@ -370,6 +372,9 @@ fn what_only_looks_like_a_name_of_every_machine_does_not_stay() {
         ("/tmp/perf-4111111111111111.map", "4111111111111111"),
         ("/tmp/jit-7-4111111111111111.so", "4111111111111111"),
         ("/usr/share/acme/tool", "acme"),
+        ("/usr/libexec/alicecorp/agent", "alice"),
+        ("/usr/lib/alicecorp/libx.so", "alice"),
+        ("/lib/modules/6.1.0/kernel/drivers/alicedrv.ko", "alice"),
     ];
     let file = MappedFile::BuildId(&[3; 20]);
     let (misc, pid, tid, len, pgoff, prot, flags) = (cpumode::USER, 7, 7, 0x1000, 0, 5, 2);
@@ -607,4 +612,36 @@ fn bytes_outside_all_sections_do_not_stay() {
     let ran = perfx(args!["redact", "--check", input]);
     assert_eq!(ran.code, Some(3));
     assert!(ran.stderr.contains("16 bytes outside all sections"), "{}", ran.stderr);
+}
+
+/// The address of the sample stayed where the equal first entry of its chain became 0, and every frame in mappings of
+/// simpleperf's INIT_MAP became 0.
+#[test]
+fn addresses_of_code_stay_and_others_go_from_samples_and_chains() {
+    let folder = temp();
+    let (path, out) = (folder.path().join("in.data"), folder.path().join("out.data"));
+    let mut attr = Attr::default();
+    (attr.type_, attr.sample_type) = (1, st::IP | st::TID | st::TIME | st::CALLCHAIN);
+    let mut maker = Maker::new(&path, &[Event::made(&attr, Vec::new(), LE)]);
+    let mapping = |start: u64| {
+        let (pids, range) = ([7_u32; 2].map(u32::to_le_bytes), [start, 0x1000, 0].map(u64::to_le_bytes));
+        let parts: [&[u8]; 3] = [pids.as_flattened(), range.as_flattened(), b"/opt/x\0\0"];
+        build(RecordType::MMAP, cpumode::USER, &parts, LE).unwrap()
+    };
+    maker.writer.set_feature(Feature::INIT_MAP, mapping(0x1_0000)).unwrap();
+    maker.mmap(7, 0x2_0000, 0x1000, "/opt/y");
+    let text = u64::from_le_bytes(*b"alice\0\0\0");
+    for ip in [0x1_0010, 0x2_0010, text] {
+        let words = [ip, 7 << 32 | 7, 1, 2, ip, 0x1_0020].map(u64::to_le_bytes);
+        maker.writer.write_parts(RecordType::SAMPLE, cpumode::USER, &[words.as_flattened()]).unwrap();
+    }
+    maker.writer.finish().unwrap();
+    let checked = perfx(args!["redact", "--check", path]);
+    assert!(checked.stderr.contains("1 address of a sample is in no mapping"), "{}", checked.stderr);
+    perfx(args!["redact", "-f", path, "-o", out]).done().unwrap();
+    let dump = perfx(args!["dump", "--only", "SAMPLE", out]).text();
+    for ip in ["ip=0x10010 ", "ip=0x20010 ", "ip=0x0 "] {
+        assert!(dump.contains(ip), "{dump}");
+    }
+    assert!(dump.contains("0x10020") && !dump.contains(&format!("{text:x}")), "{dump}");
 }
