@@ -52,5 +52,5 @@ fn write(to: &mut dyn Write) -> io::Result<()> {
         }
         writeln!(to)?;
     }
-    writeln!(to, "Exit codes: 0 done, 1 failed, 2 wrong command line, 3 something was lost.")
+    writeln!(to, "Exit codes: 0 done, 1 failed, 2 wrong command line, 3 a loss, 4 a diff changed")
 }

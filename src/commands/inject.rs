@@ -191,7 +191,7 @@ impl Inject {
         let aux = self.itrace.is_some() || self.strip;
         let convert = self.convert_callchain;
         if !mmap2 && !build_ids && !merge && !self.jit && !self.sched_stat && !aux && !convert && !self.aslr {
-            let modes = "--buildids, --buildid-all, --mmap2-buildids, --mmap2-buildid-all, --jit, \
+            let modes = "--buildids, --buildid-all, --mmap2-buildids, --mmap2-buildid-all, --jit, --itrace, \
                          --convert-callchain, --sched-stat, --strip, --aslr or --guest-data";
             ensure!(
                 !self.ids.is_given(),

@@ -1254,6 +1254,15 @@ fn a_command_line_that_is_not_right_is_answered_by_what_to_type() {
         ),
         (Stdin::Null, "list threads --head 3 in.data", 2, "cut other lists with `| head -n 4`"),
         (Stdin::Pipe(&pipe), "", 2, "for the recording on standard input, type `perfx overview`"),
+        (Stdin::Pipe(&pipe), "-", 2, "for the recording on standard input, type perfx overview -"),
+        (
+            Stdin::Null,
+            "list in.data functions",
+            2,
+            "what to list comes before the recording: perfx list functions in.data",
+        ),
+        (Stdin::Null, "inject in.data -o out.data", 0, "nothing to inject: give --buildids, --buildid-all"),
+        (Stdin::Null, "", 2, "4 a diff changed"),
         (Stdin::Null, "inject", 1, "there is no input: type perfx inject -b FILE -o OUTPUT, or pipe"),
     ] {
         let ran = perfx_in(folder.path(), stdin, line);

@@ -17,10 +17,10 @@ use crate::term::units::size;
 
 /// Write stat.csv, overview.csv, processes.csv and results.csv into a folder
 ///
-/// stat.csv       records by kind: kind, count
-/// overview.csv   one row per record, sorted by time: nr, kind, pid, tid, time (ns), info
-/// processes.csv  one row per process: pid, comm, mappings, fork, exit (ns), samples, period
-/// results.csv    what was sampled: event, dso, symbol (or address), samples, period
+///   stat.csv       records by kind: kind, count
+///   overview.csv   one row per record, sorted by time: nr, kind, pid, tid, time (ns), info
+///   processes.csv  one row per process: pid, comm, mappings, fork, exit (ns), samples, period
+///   results.csv    what was sampled: event, dso, symbol (or address), samples, period
 ///
 /// Samples and periods are those of perf report -n. Symbols come from the recorded files themselves,
 /// as long as their build-id or inode is still the recorded one, from their debug files, and from the
