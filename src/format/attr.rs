@@ -416,12 +416,6 @@ impl Attr {
         self.flags & (0b111 << 4 | 0b11 << 19)
     }
 
-    /// True if it counts in no mode in which an event counts that excludes `others`: no level, or neither host nor guest.
-    pub(crate) fn shares_no_mode(&self, others: u64) -> bool {
-        let excluded = self.excluded_modes() | others;
-        [0b111 << 4, 0b11 << 19].iter().any(|modes| excluded & modes == *modes)
-    }
-
     /// The same event, which excludes these modes.
     pub(crate) fn with_excluded_modes(&self, excluded: u64) -> Attr {
         Attr { flags: self.flags & !self.excluded_modes() | excluded, ..self.clone() }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use crate::attr_name::modifiers;
-use crate::event_name::{EventName, generic_name, of_pmu};
+use crate::event_name::{EventName, generic_name, of_pmu, without_modifiers};
 use crate::{Attr, Event};
 
 /// How an event is counted.
@@ -53,6 +53,25 @@ struct Halves<'n> {
     excluded: u64,
 }
 
+/// The modes in which an event does not count: `cycles:u` counts only users, whatever the attr says.
+fn excluded_modes(attr: &Attr, name: &[u8]) -> u64 {
+    let modifiers = &name[without_modifiers(name).len()..];
+    let levels =
+        [(b'u', 4), (b'k', 5), (b'h', 6)].map(|(letter, bit)| (modifiers.contains(&letter), 1 << bit));
+    let others: u64 = levels.iter().filter(|(counts, _)| !counts).map(|(_, bit)| bit).sum();
+    let is_said = levels.iter().any(|(counts, _)| *counts);
+    if is_said { attr.excluded_modes() & !LEVELS | others } else { attr.excluded_modes() }
+}
+
+/// `exclude_user`, `exclude_kernel` and `exclude_hv`; `exclude_host` and `exclude_guest`.
+const LEVELS: u64 = 0b111 << 4;
+const HOSTS: u64 = 0b11 << 19;
+
+/// True if nothing is left to count without these modes: no level, or neither host nor guest.
+fn share_no_mode(excluded: u64) -> bool {
+    [LEVELS, HOSTS].iter().any(|modes| excluded & modes == *modes)
+}
+
 /// How each event is counted. Siblings count the same in the same modes on several PMUs; `cpu_core/cycles/P` and
 /// `cpu_atom/cycles/P` are one event, `cycles`. So are halves on one PMU, `cycles:u` and `cycles:k`.
 pub fn counted_as(events: &[Event], names: &[EventName]) -> Vec<CountedAs> {
@@ -65,9 +84,9 @@ pub fn counted_as(events: &[Event], names: &[EventName]) -> Vec<CountedAs> {
         if matches!(attr.type_, 2 | 5) {
             continue;
         }
-        let (generic, pmu, excluded) = (generic_name(name), Pmu::of(attr, name), attr.excluded_modes());
+        let (generic, pmu, excluded) = (generic_name(name), Pmu::of(attr, name), excluded_modes(attr, name));
         let (times, places) = places.entry((generic, pmu, attr.type_)).or_default();
-        let others = places.iter_mut().filter(|(excluded, _)| attr.shares_no_mode(**excluded));
+        let others = places.iter_mut().filter(|(others, _)| share_no_mode(excluded | **others));
         let place = match others.filter(|of| !of.1.is_empty()).min_by_key(|of| of.1[0]) {
             Some((_, places)) => places.pop_front().unwrap_or_default(),
             None => {
@@ -190,7 +209,7 @@ mod tests {
         for events in [
             [(0, 0, 0, "cycles"), (4, 0x3c, 0, "cpu/cycles/")],
             [(0, 0, 0, "cycles"), (0, 0, 0, "cycles")],
-            [(0, 4 << 32, 0, "cpu_core/cycles/u"), (0, 4 << 32, 0, "cpu_core/cycles/k")],
+            [(0, 4 << 32, 0, "cpu_core/cycles/u"), (0, 4 << 32, 0, "cpu_core/cycles/uk")],
             [(0, 4 << 32, 0, "big"), (0, 10 << 32, 0, "little")],
             [(9, 0, 0, "ibs_fetch//"), (10, 0, 0, "ibs_op//")],
             [(2, 300, 0, "a:b"), (2, 301, 0, "a:b")],
@@ -206,10 +225,10 @@ mod tests {
         // Exclude_kernel and exclude_user.
         let (u, k) = (1 << 5, 1 << 4);
         let modes = [
-            (0, 4 << 32, u, "cpu_core/cycles/u"),
-            (0, 10 << 32, u, "cpu_atom/cycles/u"),
-            (0, 4 << 32, k, "cpu_core/cycles/k"),
-            (0, 10 << 32, k, "cpu_atom/cycles/k"),
+            (0, 4 << 32, u, "cpu_core/cycles/"),
+            (0, 10 << 32, u, "cpu_atom/cycles/"),
+            (0, 4 << 32, k, "cpu_core/cycles/"),
+            (0, 10 << 32, k, "cpu_atom/cycles/"),
         ];
         let names = [(0, "cycles:uh"), (0, "cycles:uh"), (2, "cycles:kh"), (2, "cycles:kh")];
         assert_eq!(counted(&modes), all(&names));
