@@ -182,10 +182,6 @@ impl Survey for RunSurvey {
         Kinds::NONE
     }
 
-    fn record(&mut self, _record: &Record<'_>, _layouts: &Layouts) -> Result<()> {
-        Ok(())
-    }
-
     fn end(self, session: &mut Session) -> Result<Stage> {
         let RunSurvey { host, guests, guestmount, mut run_log } = self;
         run_log.finish();
@@ -215,10 +211,6 @@ impl Survey for FollowSurvey {
     fn begin_batch(&mut self, batch: &Batch, _declared: Kinds) -> Kinds {
         self.run_log.look_into(batch);
         Kinds::NONE
-    }
-
-    fn record(&mut self, _record: &Record<'_>, _layouts: &Layouts) -> Result<()> {
-        Ok(())
     }
 
     fn end(self, session: &mut Session) -> Result<Stage> {

@@ -108,10 +108,6 @@ impl Pass for ReindexTimes {
 }
 
 impl Survey for Start {
-    fn record(&mut self, _record: &Record<'_>, _layouts: &Layouts) -> Result<()> {
-        Ok(())
-    }
-
     fn end(self, session: &mut Session) -> Result<Stage> {
         let times = Times::new(self.add);
         // Pipe data begins with its features.

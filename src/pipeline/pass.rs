@@ -123,12 +123,14 @@ pub trait Survey: Sized + Send + 'static {
         declared
     }
 
-    /// Takes in a record, decompressed if necessary.
+    /// Takes in a record, decompressed if necessary. By default, it is ignored: [`Survey::begin_batch`] does the work.
     ///
     /// # Errors
     ///
     /// The run fails with it; the file and the place are added.
-    fn record(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<()>;
+    fn record(&mut self, _record: &Record<'_>, _layouts: &Layouts) -> Result<()> {
+        Ok(())
+    }
 
     /// Called after the last record. Returns the next stage: another survey, or the rewrite.
     ///
