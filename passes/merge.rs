@@ -26,13 +26,12 @@ mod switches;
 mod translate;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 
 use clap::Args;
 use perfx_format::read::{Batch, Recording};
 use perfx_format::{Event, Feature, Kinds, Layouts, Record, RecordType, sample_type as st};
 use perfx_model::address_space::Machine;
-use perfx_pipeline::{Fork, Needs, Pass, Result, Session, Stage, Survey, ensure};
+use perfx_pipeline::{Context as _, Fork, Needs, Pass, Result, Session, Stage, Survey, ensure};
 
 use crate::support::event_ids::UnlistedIds;
 use crate::support::options::PassOptions;
@@ -40,7 +39,7 @@ use machines::Machines;
 use merging::Merging;
 use offset::{Found, find_clocks, follow_clocks, windows};
 use perfx_resolve::MappedIds;
-use placed::{Opened, open_guests};
+use placed::open_guests;
 pub use spec::{GuestSpec, MergeOptions, MoreKinds};
 use switches::{VcpuRunLog, timed_kinds};
 
@@ -86,20 +85,23 @@ struct Host {
     unlisted: UnlistedIds,
 }
 
-/// The second survey: finds when the VCPUs ran.
+/// The second survey: finds when the VCPUs ran. If the recording is too long to do so everywhere, a third one finds it at some
+/// moments, so that the clocks can be followed to the end.
 struct RunSurvey {
-    host: Host,
-    guests: Vec<Opened>,
-    guestmount: Option<PathBuf>,
     run_log: VcpuRunLog,
+    /// The work after it; `None` on other threads.
+    then: Option<Then>,
 }
 
-/// The third survey, if the recording is too long for the second one: finds the same at some moments, so that
-/// the clocks can be followed to the end.
-struct FollowSurvey {
-    host: Host,
-    guests: Vec<Found>,
-    run_log: VcpuRunLog,
+type Then = Box<dyn FnOnce(VcpuRunLog, &mut Session) -> Result<Stage> + Send>;
+
+impl RunSurvey {
+    fn stage(
+        run_log: VcpuRunLog,
+        then: impl FnOnce(VcpuRunLog, &mut Session) -> Result<Stage> + Send + 'static,
+    ) -> Stage {
+        Stage::survey(RunSurvey { run_log, then: Some(Box::new(then)) })
+    }
 }
 
 impl Merge {
@@ -159,7 +161,16 @@ impl Survey for MachineSurvey {
         let processes = guests.iter().flat_map(|guest| &guest.processes);
         let threads = processes.flat_map(|process| process.threads.values().map(|thread| thread.tid));
         let run_log = VcpuRunLog::new(threads, find);
-        Ok(Stage::survey(RunSurvey { host, guests, guestmount: options.guestmount, run_log }))
+        Ok(RunSurvey::stage(run_log, move |run_log, session| {
+            let guestmount = options.guestmount.as_deref();
+            let guests = find_clocks(guests, &host.machines, &run_log, guestmount, session)?;
+            let windows = windows(&guests);
+            if windows.is_empty() {
+                return merging(host, guests, run_log, session);
+            }
+            let run_log = run_log.narrowed_to(windows);
+            Ok(RunSurvey::stage(run_log, |run_log, session| merging(host, guests, run_log, session)))
+        }))
     }
 }
 
@@ -183,50 +194,18 @@ impl Survey for RunSurvey {
     }
 
     fn end(self, session: &mut Session) -> Result<Stage> {
-        let RunSurvey { host, guests, guestmount, mut run_log } = self;
+        let RunSurvey { mut run_log, then } = self;
         run_log.finish();
-        let guests = find_clocks(guests, &host.machines, &run_log, guestmount.as_deref(), session)?;
-        let windows = windows(&guests);
-        if windows.is_empty() {
-            return merging(host, guests, run_log, session);
-        }
-        let run_log = run_log.narrowed_to(windows);
-        Ok(Stage::survey(FollowSurvey { host, guests, run_log }))
+        then.context("no work after the survey")?(run_log, session)
     }
 }
 
 impl Fork for RunSurvey {
     fn fork(&self) -> RunSurvey {
-        let (host, guests, guestmount) = Default::default();
-        RunSurvey { host, guests, guestmount, run_log: self.run_log.fork() }
+        RunSurvey { run_log: self.run_log.fork(), then: None }
     }
 
     fn absorb(&mut self, later: RunSurvey) -> Result<()> {
-        self.run_log.join(later.run_log);
-        Ok(())
-    }
-}
-
-impl Survey for FollowSurvey {
-    fn begin_batch(&mut self, batch: &Batch, _declared: Kinds) -> Kinds {
-        self.run_log.look_into(batch);
-        Kinds::NONE
-    }
-
-    fn end(self, session: &mut Session) -> Result<Stage> {
-        let FollowSurvey { host, guests, mut run_log } = self;
-        run_log.finish();
-        merging(host, guests, run_log, session)
-    }
-}
-
-impl Fork for FollowSurvey {
-    fn fork(&self) -> FollowSurvey {
-        let (host, guests) = Default::default();
-        FollowSurvey { host, guests, run_log: self.run_log.fork() }
-    }
-
-    fn absorb(&mut self, later: FollowSurvey) -> Result<()> {
         self.run_log.join(later.run_log);
         Ok(())
     }
