@@ -15,6 +15,7 @@ use std::thread;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use tempfile::TempDir;
 
+use crate::snapshots::words;
 use crate::support::{
     Fixture, Ran, Stdin, Tier, clean, crafted, each, each_fixture, holds, is_ignored, perfx_command, run,
     temp,
@@ -38,7 +39,12 @@ fn place_with(files: &[(&str, &str)]) -> TempDir {
 }
 
 fn perfx_in(folder: &Path, stdin: Stdin<'_>, line: &str) -> Ran {
-    run(perfx_command().current_dir(folder).args(line.split_whitespace()), stdin)
+    run(perfx_command().current_dir(folder).args(words(line)), stdin)
+}
+
+/// The path of a fixture for a command line.
+fn quoted(fixture: &str) -> String {
+    format!("'{}'", Fixture::new(fixture).path.display())
 }
 
 /// Runs a command line in a folder.
@@ -330,7 +336,7 @@ fn an_empty_output_is_no_obstacle() {
         assert_eq!(ran.code, Some(0), "{line}: {}", ran.stderr);
     }
     assert!(empty.iter().all(|name| at(name).metadata().unwrap().len() > 0));
-    let kcore = Fixture::new("crafted/dir-kcore.data").path.display().to_string();
+    let kcore = quoted("crafted/dir-kcore.data");
     fs::write(at("empty"), "").unwrap();
     fs::create_dir(at("emptydir")).unwrap();
     for name in ["empty", "emptydir"] {
@@ -699,8 +705,8 @@ fn standard_error_may_be_closed() {
 #[test]
 fn exit_codes_are_done_failed_misunderstood_lossy() {
     let folder = place();
-    let kcore = Fixture::new("crafted/dir-kcore.data").path.display().to_string();
-    let cut = Fixture::new("recorded/pipe-cut.p61.data").path.display().to_string();
+    let kcore = quoted("crafted/dir-kcore.data");
+    let cut = quoted("recorded/pipe-cut.p61.data");
     for (line, code) in [
         ("copy -o a", 0),
         ("dump", 0),
@@ -734,7 +740,7 @@ fn exit_codes_are_done_failed_misunderstood_lossy() {
 #[test]
 fn quiet_says_only_what_is_lost() {
     let folder = place();
-    let cut = Fixture::new("recorded/pipe-cut.p61.data").path.display().to_string();
+    let cut = quoted("recorded/pipe-cut.p61.data");
     assert_eq!(perfx(&folder, "copy -q -o a").stderr, "");
     let ran = perfx(&folder, &format!("copy --quiet {cut} -o b"));
     assert_eq!(ran.code, Some(3));
@@ -743,9 +749,9 @@ fn quiet_says_only_what_is_lost() {
 
 #[test]
 fn a_dry_run_says_what_would_be_done_and_does_nothing() {
-    let kcore = Fixture::new("crafted/dir-kcore.data").path.display().to_string();
-    let cut = Fixture::new("recorded/pipe-cut.p61.data").path.display().to_string();
-    let damaged = Fixture::new("crafted/val-size-4.data").path.display().to_string();
+    let kcore = quoted("crafted/dir-kcore.data");
+    let cut = quoted("recorded/pipe-cut.p61.data");
+    let damaged = quoted("crafted/val-size-4.data");
     for line in [
         "copy -o out.data",
         "copy",

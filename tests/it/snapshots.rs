@@ -138,7 +138,7 @@ fn between(others: &mut Vec<(String, u64)>) -> String {
     if counts.is_empty() { String::new() } else { format!("… {}\n", counts.join(", ")) }
 }
 
-fn words(line: &str) -> Vec<String> {
+pub(crate) fn words(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     for (number, part) in line.split('\'').enumerate() {
         if number % 2 == 1 {
