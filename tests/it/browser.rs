@@ -19,11 +19,11 @@ use serde_json::{Value as Json, json};
 use tempfile::TempDir;
 
 use self::drive::Browser;
-use crate::args;
 use crate::calls::{Change, changes, data as traced, named_root};
 use crate::firefox::profile;
 use crate::html::{hostile, with_names};
-use crate::support::{Fixture, Stdin, clean, perfx, run, skipped, temp, workloads};
+use crate::support::{Fixture, Stdin, Tier, clean, perfx, run, skipped, temp, workloads};
+use crate::{args, tiers};
 
 /// A check opens its pages in the browser; the path is the root with the programs of the recordings.
 type Check = fn(&Browser, &Path);
@@ -55,8 +55,8 @@ const CHECKS: [(&str, Check); 20] = named![
     verdicts_are_those_of_the_gate,
 ];
 
-/// The first checks of the list use most of a browser. In CI, Firefox runs only these, to save time.
-const IN_CI: usize = 4;
+/// The first checks of the list use most of a browser: they are the quick ones, and in CI Firefox runs only these.
+const FIRST: usize = 3;
 
 /// Runs checks in one browser, because it takes longer to start than a check. The last name printed is that of the one
 /// that failed.
@@ -69,15 +69,16 @@ fn run_checks(checks: &[(&str, Check)], browser: Option<Browser>) {
     }
 }
 
-#[test]
-fn pages_work_in_chromium() {
-    run_checks(&CHECKS, Browser::chromium());
+tiers!(pages_work_in_chromium);
+fn pages_work_in_chromium(tier: Tier) {
+    run_checks(if tier == Tier::Quick { &CHECKS[..FIRST] } else { &CHECKS }, Browser::chromium());
 }
 
 #[test]
+#[ignore = "exhaustive: another browser"]
 fn pages_work_in_firefox() {
     let is_ci = std::env::var_os("CI").is_some();
-    run_checks(if is_ci { &CHECKS[..IN_CI] } else { &CHECKS }, Browser::firefox());
+    run_checks(if is_ci { &CHECKS[..FIRST] } else { &CHECKS }, Browser::firefox());
 }
 
 impl Browser {
