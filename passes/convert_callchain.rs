@@ -55,16 +55,10 @@ impl ConvertCallchain {
         ConvertCallchain { kept, must: true, ids }
     }
 
-    /// The pass for a reader of call chains: if the stacks are of an architecture that can't be unwound, it warns,
-    /// and only the innermost frames are known.
+    /// The pass for a reader of call chains and registers: if the stacks are of an architecture that can't be unwound, it
+    /// warns, and only the innermost frames are known.
     pub fn if_possible(ids: IdOptions) -> ConvertCallchain {
-        ConvertCallchain { kept: Kept::Nothing, must: false, ids }
-    }
-
-    /// Samples keep their registers and stacks.
-    #[must_use]
-    pub fn with_registers(self) -> ConvertCallchain {
-        ConvertCallchain { kept: Kept::All, ..self }
+        ConvertCallchain { kept: Kept::Registers, must: false, ids }
     }
 }
 

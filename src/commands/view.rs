@@ -7,10 +7,10 @@ use anyhow::{Result, ensure};
 use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum as _};
 use perfx_export::view::{Field, FieldChoice, ViewOptions, view};
-use perfx_passes::{ConvertCallchain, Itrace, has_trace, has_trace_in_samples};
+use perfx_passes::{Itrace, has_trace, has_trace_in_samples};
 use perfx_pipeline::{Report, did_you_mean};
 
-use super::export::input::{StackArgs, Traced, again, completed, say_no_samples, tracer_of};
+use super::export::input::{StackArgs, Traced, again, say_no_samples, tracer_of, with_chains};
 use crate::args::{Usage, usage};
 use crate::io::source::{InputArgs, Source};
 use crate::io::target::stdout;
@@ -147,9 +147,7 @@ impl View {
                 Traced::new(recording, pass, times.as_deref(), &ids, threads, &mut report)?
             }
             None => {
-                let pass = ConvertCallchain::if_possible(ids.clone());
-                let pass = if options.fields.shows_user_registers() { pass.with_registers() } else { pass };
-                let recording = completed(recording, pass, threads, &mut report)?;
+                let recording = with_chains(recording, &ids, threads, &mut report)?;
                 Traced { recording, decoded: None, job: None, losses: Vec::new() }
             }
         };

@@ -41,7 +41,7 @@ impl Frames {
     const KINDS: [RecordType; 2] = [RecordType::SAMPLE, RecordType::CALLCHAIN_DEFERRED];
 
     fn new(unwinder: Option<&Unwinder>) -> Frames {
-        Frames { unwind: unwinder.map(|unwinder| unwinder.on_thread(Kept::Nothing)), ..Frames::default() }
+        Frames { unwind: unwinder.map(|unwinder| unwinder.on_thread(Kept::Registers)), ..Frames::default() }
     }
 
     fn add(
@@ -112,7 +112,7 @@ impl Frames {
         })?;
         named.say(report);
         if let Some(unwind) = &self.unwind {
-            unwind.say_unresolved(Level::Warning, "", report);
+            unwind.say_unresolved(Level::Warning, ("", ""), report);
         }
         let of_part = |part: &[Frame]| {
             let mut found = Found::default();

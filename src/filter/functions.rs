@@ -110,7 +110,7 @@ pub(crate) fn each_address(
 
 impl FunctionLookup {
     pub(crate) fn new(functions: Arc<Functions>) -> FunctionLookup {
-        let unwind = functions.unwinder.as_ref().map(|unwinder| unwinder.on_thread(Kept::Nothing));
+        let unwind = functions.unwinder.as_ref().map(|unwinder| unwinder.on_thread(Kept::Registers));
         FunctionLookup { functions, cache: FrameCache::default(), unwind }
     }
 

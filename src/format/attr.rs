@@ -279,16 +279,11 @@ pub fn with_history_parts(raw: &mut Vec<u8>, parts: u64, endian: Endian) {
     }
 }
 
-/// Makes an attr one whose samples hold user call chains; if `stacks` is false, without the user registers and
-/// stacks that they were unwound from.
-pub fn with_user_callchains(raw: &mut [u8], stacks: bool, endian: Endian) {
+/// Makes an attr one whose samples hold user call chains; `left_out` are those of the bits REGS_USER and STACK_USER whose
+/// parts they lack then.
+pub fn with_user_callchains(raw: &mut [u8], left_out: u64, endian: Endian) {
     set_attr_flag(raw, 22, false, endian);
-    if let Some(sample_type) = endian.u64(raw, 24).filter(|_| !stacks) {
-        let parts = crate::sample_type::REGS_USER | crate::sample_type::STACK_USER;
-        set_sample_type(raw, sample_type & !parts, endian);
-        endian.set_u64(raw, 80, 0);
-        endian.set_u32(raw, 88, 0);
-    }
+    without_parts(raw, left_out, endian);
 }
 
 /// Clears `config1` and `config2` of an attr: the address of a breakpoint or of a probe.

@@ -341,6 +341,11 @@ pub struct Regs<'a> {
 }
 
 impl<'a> Regs<'a> {
+    /// Their size in a sample, with that of `abi`.
+    fn size(&self) -> usize {
+        8 + self.values.bytes().len()
+    }
+
     /// The value of the register with this number, if recorded.
     pub fn get(&self, number: u32) -> Option<u64> {
         let bit = 1u64.checked_shl(number).filter(|bit| self.mask & bit != 0)?;
@@ -577,6 +582,11 @@ impl<'a> Sample<'a> {
         Sample::parse_until(record, layout, |_| false)
     }
 
+    /// False if the ABI of its user registers is unknown: then nothing is known of its user stack, either.
+    pub fn has_known_user_parts(&self) -> bool {
+        !self.is_cut || self.regs_user.is_some()
+    }
+
     /// The same, up to registers of an unknown ABI: then it [is cut](Sample::is_cut), and `rest` begins with them.
     ///
     /// # Errors
@@ -761,7 +771,7 @@ pub fn without(record: &Record<'_>, layout: &Layout, left_out: LeftOut) -> Resul
             changes.push((part, Vec::new()));
         }
     };
-    let regs = |regs: Option<Regs<'_>>| regs.map_or(0, |regs| 8 + regs.values.bytes().len());
+    let regs = |regs: Option<Regs<'_>>| regs.map_or(0, |regs| regs.size());
     let word = |present: bool| if present { 8 } else { 0 };
     let user_regs = regs(sample.regs_user);
     part(st::REGS_USER, user_regs);
@@ -853,6 +863,9 @@ pub enum UserParts {
     LeftOut,
     /// Both parts are there, and empty. Its event records both.
     Empty,
+    /// As its event records it without the bit STACK_USER. Registers of an unknown ABI are left as they are, with all that
+    /// follows them.
+    Registers,
     /// As they were.
     Kept,
 }
@@ -871,8 +884,8 @@ pub fn with_callchain(
 ) -> Result<Vec<u8>> {
     let endian = record.endian();
     let body = record.body();
-    let is_known = !sample.is_cut || sample.regs_user.is_some();
-    if !is_known && user != UserParts::Kept && layout.sample_type & BEHIND_USER != 0 {
+    let leaves_out_registers = matches!(user, UserParts::LeftOut | UserParts::Empty);
+    if leaves_out_registers && !sample.has_known_user_parts() && layout.sample_type & BEHIND_USER != 0 {
         return Err(record.error("its registers are of an unknown ABI, so they can't be left out"));
     }
     let [start, end] = sample.behind_user.map(|behind| body.len().saturating_sub(behind));
@@ -884,6 +897,7 @@ pub fn with_callchain(
         UserParts::LeftOut => &[],
         // abi 0: no registers; size 0: no stack.
         UserParts::Empty => &[0; 16][..],
+        UserParts::Registers => &body[start..sample.regs_user.map_or(end, |regs| start + regs.size())],
         UserParts::Kept => &body[start..end],
     };
     let between = body.get(old.end..start).unwrap_or_default();

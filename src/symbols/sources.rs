@@ -454,12 +454,13 @@ impl Sources {
         let found = found
             .or_else(|| UnwindTables::new(B::from(self.running_vdso(object, id)?)).ok().filter(is_recorded));
         let Some(tables) = found else { return Err(self.reasons(object, id)) };
-        if tables.has_frames() {
+        if tables.debug_frame().is_some() {
             return Ok(tables);
         }
         let own = tables.build_id();
         let mut files = own.into_iter().flat_map(|own| self.debug_files(own));
         let debug = files.find_map(|file| read(file).filter(|debug| debug.build_id() == own));
+        // `.eh_frame` may be that of the C runtime alone.
         Ok(match debug {
             Some(debug) => tables.with_debug_frame(debug),
             None => tables,
@@ -752,4 +753,32 @@ fn kernel_of(
         let shift = reference.shift(&symbols)?;
         (fits(id, elf.build_id) && !elf.code.is_empty()).then_some((place, elf, shift))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::made::{ID, elf};
+
+    /// Programs without unwind tables of their own have those of the C runtime, which hid the others.
+    #[test]
+    fn the_tables_of_a_debug_file_are_read_beside_those_of_its_stripped_file() {
+        let cache = tempfile::tempdir().unwrap();
+        let id = BuildId::new(&ID).unwrap();
+        let hex = id.to_string();
+        let entry = cache.path().join(".build-id").join(&hex[..2]).join(&hex[2..]);
+        std::fs::create_dir_all(&entry).unwrap();
+        std::fs::write(entry.join("elf"), elf(&[(".eh_frame", vec![1; 8])])).unwrap();
+        std::fs::write(entry.join("debug"), elf(&[(".debug_frame", vec![2; 8])])).unwrap();
+        let sources = Sources::new(false, &[], &[cache.path().to_owned()], &RecordedOn::default());
+        let object = Object::File { path: "/bin/prog".into(), inode: None, pid: None };
+        let read = |file: &File| {
+            let (mut file, mut bytes) = (file, Vec::new());
+            file.read_to_end(&mut bytes).ok().map(|_| bytes)
+        };
+        let tables = sources.unwind_tables(&object, Some(id), read).unwrap();
+        let bytes = |section: Option<crate::Section<'_>>| section.map(|section| section.bytes.to_vec());
+        assert_eq!(bytes(tables.eh_frame()), Some(vec![1; 8]));
+        assert_eq!(bytes(tables.debug_frame()), Some(vec![2; 8]));
+    }
 }

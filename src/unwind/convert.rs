@@ -41,8 +41,8 @@ pub enum Kept {
     Nothing,
     /// Those of samples that can't be unwound.
     Unresolved,
-    /// All.
-    All,
+    /// The registers, for a reader of complete call chains: the recording still has the stacks.
+    Registers,
 }
 
 /// Why a sample has no complete call chain.
@@ -62,6 +62,8 @@ enum Unresolved {
     TooLong,
     /// It has only its innermost frame, because the stack is not as the unwind tables say, or there are none.
     Broken,
+    /// It ends at a frame with a caller, because the stack is not as the unwind tables say.
+    Misfit,
     /// Its registers are of an ABI that is not known.
     Abi,
 }
@@ -69,7 +71,7 @@ enum Unresolved {
 impl Unresolved {
     /// True if frames beyond the innermost one may have been found.
     fn has_frames(self) -> bool {
-        matches!(self, Unresolved::File | Unresolved::LinkedFile | Unresolved::TooLong)
+        matches!(self, Unresolved::File | Unresolved::LinkedFile | Unresolved::TooLong | Unresolved::Misfit)
     }
 
     /// The line about this number of call chains.
@@ -80,6 +82,7 @@ impl Unresolved {
             "files that are missing, not the recorded ones or without unwind tables",
         );
         let files = || format!("{}{LISTED}", counted(files.len() as u64, one, many));
+        let end = if count == 1 { "ends" } else { "end" };
         match self {
             Unresolved::Arch => {
                 format!("{chains} of tasks that can't be unwound: only the innermost frame is known")
@@ -88,16 +91,16 @@ impl Unresolved {
                 format!("{chains} without the registers for unwinding: only the innermost frame is known")
             }
             Unresolved::Stack => format!("{chains} without a stack: only the innermost frame is known"),
-            Unresolved::File => {
-                let end = if count == 1 { "ends" } else { "end" };
-                format!("{chains} {end} early, at code of {}", files())
-            }
+            Unresolved::File => format!("{chains} {end} early, at code of {}", files()),
             Unresolved::LinkedFile => {
                 format!("{chains} may lack the caller of the innermost function, in code of {}", files())
             }
             Unresolved::TooLong => format!("{chains} cut at the most frames that a call chain may have"),
             Unresolved::Broken => {
                 format!("{chains} with only the innermost frame: no unwind table fits the stack")
+            }
+            Unresolved::Misfit => {
+                format!("{chains} {end} early, where the unwind tables do not fit the stack")
             }
             Unresolved::Abi => {
                 format!("{chains} with registers of an unknown ABI: only the recorded part is known")
@@ -108,7 +111,7 @@ impl Unresolved {
 
 /// True if a sample has registers of user code, with which its stack is unwound, also if their ABI is unknown.
 fn has_stack(sample: &Sample<'_>) -> bool {
-    sample.is_cut || sample.regs_user.is_some_and(|regs| regs.abi != ABI_NONE)
+    !sample.has_known_user_parts() || sample.regs_user.is_some_and(|regs| regs.abi != ABI_NONE)
 }
 
 /// What was converted.
@@ -120,7 +123,7 @@ struct Counts {
     linked: [u64; 2],
     /// Call chains that end with the recorded part of the stack.
     cut: u64,
-    /// Call chains with callers that end where the tables do not fit the stack.
+    /// The same that a reader gets where the tables do not fit the stack: it shows them as perf does.
     broken: u64,
     unresolved: BTreeMap<Unresolved, u64>,
     /// DSOs at whose code call chains end, because the file is missing.
@@ -163,7 +166,7 @@ impl Convert {
         layout: &Layout,
         layouts: &Layouts,
     ) -> Option<Unresolved> {
-        if sample.is_cut {
+        if !sample.has_known_user_parts() {
             return Some(Unresolved::Abi);
         }
         let regs = sample.regs_user?;
@@ -193,11 +196,12 @@ impl Convert {
                 self.counts.cut += 1;
                 None
             }
-            End::Broken if self.chain.len() - before > 1 => {
+            End::Broken if self.chain.len() - before <= 1 => Some(Unresolved::Broken),
+            End::Broken if self.kept == Kept::Registers => {
                 self.counts.broken += 1;
                 None
             }
-            End::Broken => Some(Unresolved::Broken),
+            End::Broken => Some(Unresolved::Misfit),
             End::Missing(dso) => {
                 self.counts.files.insert(dso);
                 Some(Unresolved::File)
@@ -289,7 +293,7 @@ impl Convert {
         let parts = match self.kept {
             Kept::Nothing => UserParts::LeftOut,
             Kept::Unresolved => UserParts::Empty,
-            Kept::All => UserParts::Kept,
+            Kept::Registers => UserParts::Registers,
         };
         out.replace(&record, &with_callchain(&record, layout, &sample, &self.chain, parts)?)
     }
@@ -351,10 +355,12 @@ impl Convert {
         out.replace(&record, &with_callchain(&record, layout, &sample, &self.chain, parts)?)
     }
 
-    /// Reports why call chains are not complete, and for each file that was missing the reasons.
-    pub fn say_unresolved(&self, level: Level, what: &str, report: &mut Report) {
-        for (reason, count) in &self.counts.unresolved {
-            report.say(level, format!("{what}{}", reason.line(*count, &self.counts.files)));
+    /// Reports why call chains are not complete, then `rest`, and for each file that was missing the reasons.
+    pub fn say_unresolved(&self, level: Level, (what, rest): (&str, &str), report: &mut Report) {
+        let Counts { unresolved, files, .. } = &self.counts;
+        for (at, (reason, count)) in (1..).zip(unresolved) {
+            let rest = if at == unresolved.len() { rest } else { "" };
+            report.say(level, format!("{what}{}{rest}", reason.line(*count, files)));
         }
         for &dso in &self.counts.files {
             let (name, reasons) = self.walker.shared.images.missing(dso);
@@ -396,10 +402,12 @@ impl Rewrite for Convert {
             let chains = counted(*broken, "call chain ends", "call chains end");
             report.say(Level::Info, format!("{chains} where the unwind tables do not fit the stack"));
         }
-        match self.kept {
-            Kept::Unresolved => self.say_unresolved(Level::Warning, "not converted: ", report),
-            Kept::Nothing | Kept::All => self.say_unresolved(Level::Loss, "", report),
-        }
+        let (level, texts) = match self.kept {
+            Kept::Unresolved => (Level::Warning, ("not converted: ", "")),
+            Kept::Nothing => (Level::Loss, ("", "; --keep-unresolved keeps the stacks of such samples")),
+            Kept::Registers => (Level::Loss, ("", "")),
+        };
+        self.say_unresolved(level, texts, report);
         Ok(())
     }
 }

@@ -115,7 +115,12 @@ impl Unwinder {
     pub fn convert_attr(&self, attr: &mut [u8], kept: Kept, endian: Endian) {
         let Attr { sample_type, sample_regs_user, .. } = Attr::decode(attr, endian);
         if has_stacks(sample_type) {
-            with_user_callchains(attr, kept != Kept::Nothing, endian);
+            let left_out = match kept {
+                Kept::Nothing => st::REGS_USER | st::STACK_USER,
+                Kept::Unresolved => 0,
+                Kept::Registers => st::STACK_USER,
+            };
+            with_user_callchains(attr, left_out, endian);
         } else if self.shared.images.archs.has_link_register()
             && kept == Kept::Nothing
             && has_only_link_register(sample_type, sample_regs_user)

@@ -565,3 +565,15 @@ fn the_tracer_is_named_wherever_its_record_is() {
     let ran = view(&input, &[]);
     assert!(ran.stderr.contains("no samples, but a hardware trace of Intel PT"), "{}", ran.stderr);
 }
+
+/// With its call chain beside a stack of 64 kB, a sample would be larger than a record can be.
+#[test]
+fn registers_are_shown_of_samples_with_the_largest_stacks() {
+    let input = Fixture::new("recorded/dwarf-max.p61.data").path;
+    let shown = |fields: &str| view(&input, &["--no-files", "-F", fields]);
+    let ran = shown("time,uregs");
+    assert!(ran.code != Some(1), "{}", ran.stderr);
+    let with_registers = ran.text().lines().filter(|line| line.contains(" ABI:2 ")).count();
+    assert_eq!(with_registers, shown("time").text().lines().count());
+    assert!(with_registers > 0);
+}

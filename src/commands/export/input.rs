@@ -264,20 +264,10 @@ pub(crate) fn with_chains(
     threads: usize,
     report: &mut Report,
 ) -> Result<Recording> {
-    completed(recording, ConvertCallchain::if_possible(ids.clone()), threads, report)
-}
-
-/// The same with this pass.
-pub(crate) fn completed(
-    recording: Recording,
-    pass: ConvertCallchain,
-    threads: usize,
-    report: &mut Report,
-) -> Result<Recording> {
     if !ConvertCallchain::concerns(&recording) {
         return Ok(recording);
     }
-    rewritten(recording, vec![Box::new(pass)], threads, report)
+    rewritten(recording, vec![Box::new(ConvertCallchain::if_possible(ids.clone()))], threads, report)
 }
 
 /// A recording whose hardware trace is being decoded, on a thread of its own.

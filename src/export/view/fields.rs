@@ -184,11 +184,6 @@ impl FieldChoice {
         self.names(Field::Insn) || self.names(Field::Insnlen)
     }
 
-    /// True if registers of user code are shown.
-    pub fn shows_user_registers(&self) -> bool {
-        self.names(Field::Uregs)
-    }
-
     /// True if it is shown how many calls have not returned.
     pub fn shows_depths(&self) -> bool {
         self.names(Field::Callindent)
