@@ -702,8 +702,14 @@ impl Worker<'_> {
                 continue;
             };
             let takes = |chooser: &mut SampleChooser| chooser.takes(&sample, &batch.layouts);
-            if layout.branch_stacks() == BranchStacks::Taken && self.chooser.as_mut().is_none_or(takes) {
-                self.sample(&sample, layout, &batch.layouts);
+            let stacks = layout.branch_stacks();
+            if stacks == BranchStacks::None || !self.chooser.as_mut().is_none_or(takes) {
+                continue;
+            }
+            self.part.losses.see(&sample, layout);
+            match stacks {
+                BranchStacks::Taken => self.sample(&sample, layout, &batch.layouts),
+                _ => self.part.losses.gappy += 1,
             }
         }
         Ok(self.part)

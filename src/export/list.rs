@@ -22,7 +22,7 @@ use serde::Serialize;
 
 use crate::batches::each_batch;
 use crate::counters::{Counters, counted_events, event_of};
-use crate::losses::{Losses, say_cut_off};
+use crate::losses::say_cut_off;
 use crate::shown::{Counted, SampledEvents, ShownEvent};
 use crate::stacks::Weight;
 
@@ -394,10 +394,10 @@ pub fn list(
             if chooser.as_mut().is_some_and(|chooser| !chooser.takes(&sample, &batch.layouts)) {
                 continue;
             }
+            let before = counters.losses.cut;
+            counters.losses.see(&sample, layout);
             let Some(key) = what.key(&sample, (event, layout), &batch.layouts, &facts, &tasks) else {
-                let is_cut = Sample::parse_known(&sample, layout).is_ok_and(|sample| sample.is_cut);
-                let Losses { cut, short, .. } = &mut counters.losses;
-                *(if is_cut { cut } else { short }) += 1;
+                counters.losses.short += u64::from(counters.losses.cut == before);
                 continue;
             };
             let key = |event| if what == What::Events { Key::Event(event) } else { key };

@@ -2,6 +2,8 @@
 
 use std::ops::AddAssign;
 
+use perfx_format::sample::Sample;
+use perfx_format::{Layout, Record, sample_type as st};
 use perfx_pipeline::{Level, Report, count, counted};
 
 /// What samples lack.
@@ -21,6 +23,8 @@ pub(crate) struct Losses {
     pub(crate) torn: u64,
     /// Chains whose user part is not in the recording.
     pub(crate) incomplete: u64,
+    /// Samples whose branch stacks are not all branches that were taken: left out.
+    pub(crate) gappy: u64,
 }
 
 impl AddAssign for Losses {
@@ -32,10 +36,17 @@ impl AddAssign for Losses {
         self.cut += other.cut;
         self.torn += other.torn;
         self.incomplete += other.incomplete;
+        self.gappy += other.gappy;
     }
 }
 
 impl Losses {
+    /// Counts a sample if it has registers of an unknown ABI.
+    pub(crate) fn see(&mut self, sample: &Record<'_>, layout: &Layout) {
+        let is_cut = || Sample::parse_known(sample, layout).is_ok_and(|sample| sample.is_cut);
+        self.cut += u64::from(layout.sample_type & (st::REGS_USER | st::REGS_INTR) != 0 && is_cut());
+    }
+
     /// Adds to the report what was lost; `left_out` is what happened to samples that were left out: they are `not
     /// counted`, say.
     pub(crate) fn say(self, left_out: &str, report: &mut Report) {
@@ -69,6 +80,11 @@ impl Losses {
             "call chains are cut off or lack frames in the recording; only the addresses",
         ];
         say(Level::Loss, self.torn, torn, if self.torn == 1 { "is used" } else { "are used" });
+        let gappy = [
+            "sample has a branch stack without all branches that were taken and is",
+            "samples have branch stacks without all branches that were taken and are",
+        ];
+        say(Level::Loss, self.gappy, gappy, left_out);
         let incomplete = ["call chain lacks its user part", "call chains lack their user parts"];
         let record = "because its record is not in the recording";
         let records = "because their records are not in the recording";

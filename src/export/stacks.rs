@@ -327,6 +327,7 @@ impl<'f> Worker<'f> {
         let Worker { facts, grouping, counted_as, resolver, part, .. } = self;
         let Part { stacks, counters, deferred } = part;
         let losses = &mut counters.losses;
+        losses.see(sample, layout);
         let label = Label::of((sample, layout, layouts), facts, *grouping, time, losses);
         let label = numbered(stacks.labels.insert_full(label).0)?;
         counters.losses.torn += u64::from(lack == Lack::Torn);
@@ -377,10 +378,7 @@ impl Label {
         };
         let comm = |tid| facts.tasks.name(machine, tid, time).into_owned().into();
         let cgroup = || match Sample::parse_known(sample, layout) {
-            Ok(sample) => {
-                losses.cut += u64::from(sample.is_cut);
-                facts.cgroups.get(&sample.cgroup?).cloned()
-            }
+            Ok(sample) => facts.cgroups.get(&sample.cgroup?).cloned(),
             Err(_) => {
                 losses.partial += 1;
                 None

@@ -286,6 +286,78 @@ fn registers_of_an_unknown_abi_stay_or_are_counted() {
     assert_eq!(chains(&out).len(), 1);
 }
 
+/// A recording of x86-64 with one sample of these parts behind `time`, all 8 bytes, of an event that also records `more`.
+fn sample_with_stack(path: &Path, more: u64, words: &[u64]) {
+    let mut attr = Attr::default();
+    (attr.type_, attr.sample_period, attr.sample_stack_user) = (1, 1000, 24);
+    attr.sample_type = PLAIN | st::CALLCHAIN | st::REGS_USER | st::STACK_USER | more;
+    // sample_id_all, exclude_callchain_user; the registers are BP, SP and IP.
+    (attr.flags, attr.sample_regs_user) = (1 << 18 | 1 << 22, 7 << 6);
+    let mut maker = Maker::new(path, &[Event::made(&attr, vec![1], LE)]);
+    maker.writer.set_feature(Feature::ARCH, write_str(b"x86_64", LE)).unwrap();
+    let words: Vec<_> =
+        [0x5000, 1 << 32 | 1, 1000].iter().chain(words).map(|word| word.to_le_bytes()).collect();
+    maker.writer.write_parts(T::SAMPLE, USER, &[words.as_flattened()]).unwrap();
+    maker.writer.finish().unwrap();
+}
+
+/// The stacks were deleted, and the exit code was 0.
+#[test]
+fn a_call_chain_that_ends_where_no_table_fits_the_stack_is_a_loss() {
+    let folder = temp();
+    let [input, out, kept] = ["in.data", "out.data", "kept.data"].map(|name| folder.path().join(name));
+    // The frame pointer leads to a caller, whose frame pointer is below the stack.
+    let (chain, regs, stack) = ([1, !511], [2, 0x1008, 0x1000, 0x5000], [24, 0, 0x800, 0x6001, 24]);
+    let words = [&chain[..], &regs, &stack].concat();
+    sample_with_stack(&input, 0, &words);
+    let ran = convert(&input, &out, &["--no-files"]);
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    let lost = "lost: 1 call chain ends early, where the unwind tables do not fit the stack; \
+                --keep-unresolved keeps the stacks of such samples";
+    assert!(ran.stderr.contains(lost), "{}", ran.stderr);
+    let ran = convert(&input, &kept, &["--no-files", "--keep-unresolved"]);
+    assert!(ran.stderr.contains("warning: not converted: 1 call chain ends early"), "{}", ran.stderr);
+    let bytes: Vec<_> = words.iter().map(|word| word.to_le_bytes()).collect();
+    let written = fs::read(&kept).unwrap();
+    assert!(written.windows(8 * words.len()).any(|part| part == bytes.as_flattened()), "the sample changed");
+    // For a reader, nothing is lost.
+    let shown = perfx(args!["view", "--no-files", "-F", "ip", input]).done().unwrap();
+    assert_eq!(shown.text().split_whitespace().collect::<Vec<_>>(), ["5000", "6000"]);
+}
+
+/// Commands that complete call chains failed: they could not leave such registers out before what follows them.
+#[test]
+fn samples_with_registers_of_an_unknown_abi_are_shown_with_their_recorded_chains() {
+    let folder = temp();
+    let input = folder.path().join("in.data");
+    // Two addresses, registers with vectors, no stack, and a weight.
+    sample_with_stack(&input, st::WEIGHT, &[3, !511, 0x5000, 0x6000, 6, 1, 2, 3, 4, 5, 0, 77]);
+    let crafted = Fixture::new("crafted/val-sample-regs-abi.data").path;
+    for command in [
+        "view", "overview", "list functions", "list stacks", "list dsos", "export folded", "export svg",
+        "export html", "export pprof", "export firefox", "export parquet", "export csv",
+    ] {
+        for input in [&input, &crafted] {
+            let options = if command == "list dsos" { Vec::new() } else { args!["--no-files"].to_vec() };
+            let words = command.split(' ').map(Into::into).chain(options).chain(args![input]);
+            let out = folder.path().join(format!("{command} of {}", input.file_name().unwrap().display()));
+            let output = match command {
+                "export csv" | "export parquet" => args!["--dir", out].to_vec(),
+                command if command.starts_with("export") => args!["-o", out].to_vec(),
+                _ => Vec::new(),
+            };
+            let ran = perfx(words.chain(output));
+            assert_eq!(ran.code, Some(3), "{command}: {}", ran.stderr);
+            let said = "1 sample has registers of an unknown ABI";
+            assert!(ran.stderr.contains(said), "{command}: {}", ran.stderr);
+        }
+    }
+    let shown = perfx(args!["view", "--no-files", "-F", "ip", input]).text();
+    assert_eq!(shown.split_whitespace().collect::<Vec<_>>(), ["5000", "6000"]);
+    let folded = perfx(args!["export", "folded", "--no-files", input]).text();
+    assert!(folded.ends_with(";[unknown];[unknown] 1000\n"), "{folded}");
+}
+
 #[test]
 fn events_without_stacks_stay_as_they_are() {
     let folder = temp();

@@ -283,6 +283,7 @@ impl Tally {
             self.counters.losses.astray += 1;
             return;
         };
+        self.counters.losses.see(record, layout);
         let pid = layout.pid_tid(record).map(|(pid, _)| pid);
         let ip = layout.ip(record).unwrap_or(0);
         let time = moment(record, Some(layout), layouts);
