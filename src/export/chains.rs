@@ -181,8 +181,8 @@ impl<'f> Resolver<'f> {
         Ok(stack)
     }
 
-    /// Resolves the call stack of a sample into `chain`. As in perf, a sample without one has its own address as
-    /// the only frame.
+    /// Resolves the call stack of a sample into `chain`. As in perf, a sample without one, or with an empty one, has its
+    /// own address as the only frame.
     pub(crate) fn sample(&mut self, at: At<'_, '_>, layout: &Layout) -> Result<Lack> {
         self.chain.clear();
         let sample = at.record;
@@ -194,17 +194,20 @@ impl<'f> Resolver<'f> {
 
     fn resolve(&mut self, at: At<'_, '_>, layout: &Layout, stack: Option<CallStack<'_>>) -> Result<Lack> {
         let sample = at.record;
-        let Some(stack) = stack else {
-            let frame = self.frame(at, sample.cpumode(), layout.ip(sample).unwrap_or(0))?;
-            self.chain.push(frame);
-            let has_chain = layout.sample_type & sample_type::CALLCHAIN != 0;
-            return Ok(if has_chain { Lack::Torn } else { Lack::Chain });
-        };
-        for (mode, address) in stack.frames() {
+        for (mode, address) in stack.iter().flat_map(CallStack::frames) {
             let frame = self.frame(at, mode, address)?;
             self.chain.push(frame);
         }
-        Ok(stack.cookie().map_or(Lack::Nothing, Lack::User))
+        let lack = match stack.map(|stack| stack.cookie()) {
+            Some(cookie) => cookie.map_or(Lack::Nothing, Lack::User),
+            None if layout.sample_type & sample_type::CALLCHAIN != 0 => Lack::Torn,
+            None => Lack::Chain,
+        };
+        if self.chain.is_empty() && !matches!(lack, Lack::User(_)) {
+            let own = self.frame(at, sample.cpumode(), layout.ip(sample).unwrap_or(0))?;
+            self.chain.push(own);
+        }
+        Ok(lack)
     }
 
     /// Makes the sample's own address the innermost frame of the current chain, as `perf report` does: the chain of a

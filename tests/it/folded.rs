@@ -9,9 +9,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use build_id::{Object, RecordedOn};
 use object::{Object as _, ObjectSection as _};
+use perfx_format::{RecordType, sample_type as st};
 use regex::Regex;
 use symbols::{Call, Sources};
 
+use crate::maker::{Maker, PLAIN, USER, event};
 use crate::snapshots::same;
 use crate::support::{
     Fixture, Perf, Ran, Stdin, Tier, all, clean, each_fixture, perfs, perfx, perfx_command, perfx_with,
@@ -173,7 +175,17 @@ fn lines_do_not_depend_on_form_or_threads(tier: Tier) {
 
 /// The samples in the folded lines of a recording, by what `key` makes of a stack without the name of the thread.
 pub(crate) fn samples_by(input: &Path, root: &str, key: impl Fn(&str) -> &str) -> BTreeMap<String, u64> {
-    let line = args!["export", "folded", "--no-files", "--root", root, "--weight", "samples", input];
+    weights_by(input, root, "samples", key)
+}
+
+/// The same of what `--weight` says.
+pub(crate) fn weights_by(
+    input: &Path,
+    root: &str,
+    weight: &str,
+    key: impl Fn(&str) -> &str,
+) -> BTreeMap<String, u64> {
+    let line = args!["export", "folded", "--no-files", "--root", root, "--weight", weight, input];
     let mut sums = BTreeMap::new();
     for line in perfx(line).text().lines() {
         let (stack, count) = line.rsplit_once(' ').unwrap();
@@ -466,4 +478,24 @@ fn several_recordings_show_the_same_event() {
             "has no samples of cpu-clock, the event chosen in the first recording, only of page-faults";
         assert!(ran.stderr.contains(said) && ran.stderr.contains("--event"), "{line}: {}", ran.stderr);
     }
+}
+
+/// perf report shows the sample's own address; lines had no frame, and neither had the other formats.
+#[test]
+fn a_sample_with_an_empty_call_chain_has_its_own_address_as_its_frame() {
+    let folder = temp();
+    let input = folder.path().join("in.data");
+    let mut maker = Maker::new(&input, &[event(PLAIN | st::CALLCHAIN, Vec::new())]);
+    maker.mmap(7, 0x10_0000, 0x1_0000, "/bin/prog");
+    let words = [0x10_3000, 7 << 32 | 7, 2000, 0].map(u64::to_le_bytes);
+    maker.writer.write_parts(RecordType::SAMPLE, USER, &[words.as_flattened()]).unwrap();
+    maker.writer.finish().unwrap();
+    let export =
+        |format: &str| perfx(args!["export", format, "--no-files", "-o", "-", input]).done().unwrap();
+    assert_eq!(export("folded").text(), ":7;[prog] 1000\n");
+    assert!(export("svg").text().contains("[prog]"));
+    let profile = crate::pprof::profile(&export("pprof").stdout);
+    assert_eq!(profile.sample[0].location_id.len(), 1);
+    let profile = crate::firefox::profile(&export("firefox").stdout);
+    assert_eq!(profile["threads"][0]["samples"]["stack"][0], 0);
 }
