@@ -220,7 +220,7 @@ impl Profile {
         let duration = stacks.span().map_or(0, |(start, end)| end - start);
         profile.duration_nanos = i64::try_from(duration).unwrap_or(i64::MAX);
         let (locations, named) = profile.locations(stacks, search, &mut strings)?;
-        profile.samples(stacks, &events, &locations, &mut strings);
+        profile.samples(stacks, facts, &events, &locations, &mut strings);
         let text = |feature| features.get(&feature).and_then(|section| read_str(section, endian));
         let mut comment = |text: String| profile.comment.push(strings.number(&text));
         if let Some(version) = text(Feature::VERSION) {
@@ -337,25 +337,39 @@ impl Profile {
         }
     }
 
-    fn samples(&mut self, stacks: &Stacks, events: &[u32], locations: &[[u64; 2]], strings: &mut Strings) {
+    fn samples(
+        &mut self,
+        stacks: &Stacks,
+        facts: &Facts,
+        events: &[u32],
+        locations: &[[u64; 2]],
+        strings: &mut Strings,
+    ) {
+        let records_calls =
+            |event: u32| facts.events.get(event as usize).is_some_and(|event| event.records_calls);
         let column: HashMap<u32, usize> = events.iter().copied().zip((0..).step_by(2)).collect();
-        let mut values: IndexMap<(u32, u32), Vec<i64>, RandomState> = IndexMap::default();
+        let mut values: IndexMap<(u32, u32, bool), Vec<i64>, RandomState> = IndexMap::default();
         for (row, weight) in &stacks.rows {
             let Some(&column) = column.get(&row.event) else { continue };
-            let value = values.entry((row.label, row.stack)).or_insert_with(|| vec![0; events.len() * 2]);
+            let key = (row.label, row.stack, records_calls(row.event));
+            let value = values.entry(key).or_insert_with(|| vec![0; events.len() * 2]);
             value[column] = value[column].saturating_add_unsigned(weight.samples);
             value[column + 1] = value[column + 1].saturating_add_unsigned(weight.period);
         }
         let labels: Vec<Vec<PprofLabel>> =
             stacks.labels.iter().map(|label| pprof_labels(label, strings)).collect();
         let nodes: Vec<(u32, u32)> = stacks.tree.nodes().collect();
-        for ((label, stack), value) in values {
+        let frames: Vec<Frame> = stacks.tree.frames().collect();
+        for ((label, stack, records_calls), value) in values {
             let mut location_id = Vec::new();
-            let mut next = stack;
+            let (mut next, mut callee) = (stack, None);
             while next != StackTree::ROOT {
-                let (parent, frame) = nodes[next as usize];
-                location_id.push(locations[frame as usize][usize::from(next != stack)]);
-                next = parent;
+                let (parent, number) = nodes[next as usize];
+                let frame = frames[number as usize];
+                // The first address of user code before that of the kernel is where execution was.
+                let returns = callee == Some(frame.mode) && (!records_calls || is_kernel(frame));
+                location_id.push(locations[number as usize][usize::from(returns)]);
+                (next, callee) = (parent, Some(frame.mode));
             }
             self.sample.push(Sample { location_id, value, label: labels[label as usize].clone() });
         }

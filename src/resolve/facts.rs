@@ -15,7 +15,9 @@ use perfx_format::record::event_update::name_update;
 use perfx_format::record::id_index::{ANY, IdIndex};
 use perfx_format::record::ksymbol::Ksymbol;
 use perfx_format::siblings::{CountedAs, counted_as};
-use perfx_format::{Endian, Event, Kinds, Layouts, Record, RecordType, named_pid, sample_type};
+use perfx_format::{
+    BranchStacks, Endian, Event, Kinds, Layout, Layouts, Record, RecordType, named_pid, sample_type,
+};
 use perfx_model::address_space::{AddressSpaces, Changes, Hit, Machine, Mapping, Space};
 use perfx_model::guests::Guests;
 use perfx_model::mapped_files::MappedFiles;
@@ -85,6 +87,9 @@ pub struct EventFacts {
     counts_work: bool,
     /// True if its samples have call chains.
     pub has_chains: bool,
+    /// True if the user parts of its call chains are calls that the processor recorded, and not the addresses to which
+    /// they return (`perf record --call-graph lbr`).
+    pub records_calls: bool,
     /// The most frames in a call chain.
     pub max_stack: usize,
     /// True if a sample stands for the time from its own on, as long as its period.
@@ -106,6 +111,7 @@ impl EventFacts {
             frequency: None,
             counts_work: true,
             has_chains: true,
+            records_calls: false,
             max_stack: usize::MAX,
             lasts: true,
         }
@@ -127,6 +133,7 @@ impl EventFacts {
             // PERF_TYPE_HARDWARE, PERF_TYPE_HW_CACHE, PERF_TYPE_RAW.
             counts_work: is_clock || matches!(attr.type_, 0 | 3 | 4),
             has_chains: attr.sample_type & sample_type::CALLCHAIN != 0,
+            records_calls: Layout::new(attr).branch_stacks() == BranchStacks::Calls,
             // PERF_MAX_STACK_DEPTH is the kernel's default.
             max_stack: if attr.sample_max_stack == 0 { 127 } else { attr.sample_max_stack.into() },
             lasts: false,

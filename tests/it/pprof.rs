@@ -6,8 +6,10 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use perfx_export::pprof::{Mapping, Profile};
+use perfx_format::record::cpumode::KERNEL;
 use perfx_format::record::id_index::{ANY, IdEntry, IdIndex, one_id_index};
-use perfx_format::{MappedFile, Mmap2, RecordType};
+use perfx_format::sample::{Branch, BranchFlags, NewSample};
+use perfx_format::{Attr, Event, MappedFile, Mmap2, RecordType, sample_type as st};
 use prost::Message as _;
 
 use crate::folded::samples_by;
@@ -25,7 +27,7 @@ fn export(input: &Path, more: &[&str]) -> Ran {
     run(&mut command, Stdin::Null)
 }
 
-fn profile(bytes: &[u8]) -> Profile {
+pub(crate) fn profile(bytes: &[u8]) -> Profile {
     let mut plain = Vec::new();
     flate2::read::GzDecoder::new(bytes).read_to_end(&mut plain).unwrap();
     Profile::decode(&*plain).unwrap()
@@ -296,4 +298,45 @@ fn profiles_of_several_recordings_add_up() {
     assert_eq!(twice.mapping, once.mapping);
     let doubled: BTreeMap<_, _> = totals(&once).into_iter().map(|(key, value)| (key, value * 2)).collect();
     assert_eq!(totals(&twice), doubled);
+}
+
+/// The addresses of calls were taken for those to which they return, and one byte before them may be another function.
+#[test]
+fn only_return_addresses_are_moved_into_their_calls() {
+    let folder = temp();
+    let input = folder.path().join("in.data");
+    let sample_type = PLAIN | st::CALLCHAIN | st::BRANCH_STACK;
+    // USER, CALL_STACK, NO_FLAGS, NO_CYCLES.
+    let lbr = 1 | 1 << 11 | 1 << 14 | 1 << 15;
+    let addresses = |branch_sample_type: u64| {
+        let mut attr = Attr::default();
+        (attr.type_, attr.sample_period, attr.sample_type) = (1, 1000, sample_type);
+        attr.branch_sample_type = branch_sample_type;
+        let mut maker = Maker::new(&input, &[Event::made(&attr, Vec::new(), LE)]);
+        maker.mmap(7, 0x10_0000, 0x1_0000, "/bin/prog");
+        let call = |from, to| Branch { from, to, flags: BranchFlags(0) };
+        let calls = [call(0x10_1200, 0x10_1150), call(0x10_1300, 0x10_11f0)];
+        let kernel = 0xffff_ffff_8100_0000;
+        let callchain = &[!127, kernel, kernel + 0x100, !511, 0x10_5000, 0x10_6000];
+        let sample = NewSample {
+            cpumode: KERNEL,
+            ip: kernel,
+            pid: 7,
+            tid: 7,
+            time: 2000,
+            callchain,
+            ..NewSample::default()
+        };
+        let sample = NewSample { branches: [&calls, &[]], ..sample };
+        maker.writer.write(&sample.build(&attr, LE).unwrap()).unwrap();
+        maker.writer.finish().unwrap();
+        let profile = profile(&export(&input, &[]).stdout);
+        let address = |id: &u64| profile.location.iter().find(|location| location.id == *id).unwrap().address;
+        profile.sample[0].location_id.iter().map(address).collect::<Vec<u64>>()
+    };
+    // The kernel is in no mapping: its addresses are themselves.
+    let kernel = [0xffff_ffff_8100_0000, 0xffff_ffff_8100_00ff];
+    // The first address of the process is where it was interrupted: in a call stack, the beginning of a function.
+    assert_eq!(addresses(lbr), [&kernel[..], &[0x1150, 0x1200, 0x1300]].concat());
+    assert_eq!(addresses(1 << 3), [&kernel[..], &[0x5000, 0x5fff]].concat());
 }
