@@ -9,7 +9,7 @@ use perfx_export::{Grouping, ShownEvent};
 use perfx_format::Value;
 use perfx_look::render::{Style, readable, value};
 use perfx_look::{Stats, stats};
-use perfx_pipeline::Report;
+use perfx_pipeline::{Report, counted};
 
 use super::export::input::{Collected, StackArgs, follows_code, tracer_of};
 use super::info::headings;
@@ -104,13 +104,19 @@ impl Overview {
 }
 
 fn losses(counts: &Stats, report: &Report) -> String {
-    match counts.lost.lost.0 {
-        0 if report.has_loss() => {
+    let records = match counts.lost.lost.0 {
+        0 => None,
+        1 => Some("1 record".to_owned()),
+        lost => Some(format!("{} records", wide_count(lost))),
+    };
+    let times = |count| format!("AUX data {}", counted(count, "time", "times"));
+    let aux = Some(counts.lost.aux_records).filter(|&count| count > 0).map(times);
+    match records.into_iter().chain(aux).collect::<Vec<_>>() {
+        lost if !lost.is_empty() => lost.join(", "),
+        _ if report.has_loss() => {
             "nothing while recording; standard error says what is missing here".to_owned()
         }
-        0 => "nothing, as far as the recording says".to_owned(),
-        1 => "1 record".to_owned(),
-        lost => format!("{} records", wide_count(lost)),
+        _ => "nothing, as far as the recording says".to_owned(),
     }
 }
 

@@ -218,10 +218,12 @@ fn facts(counts: &Counts) -> Vec<(&'static str, String)> {
     let (traces, written) = (counts.of_kind(RecordType::AUXTRACE), counts.of_kind(RecordType::AUX));
     if traces.records + written.records > 0 {
         let held = format!("{} in {} AUXTRACE", units::size(counts.aux.bytes), units::count(traces.records));
-        let cut = units::count(counts.aux.truncated);
+        let [cut, partial, collisions] =
+            [counts.aux.truncated, counts.aux.partial, counts.aux.collisions].map(units::count);
+        let flags = format!("{cut} truncated, {partial} with gaps, {collisions} with collisions");
         facts.push((
             "AUX data",
-            format!("{held}, reported by {} AUX, {cut} truncated", units::count(written.records)),
+            format!("{held}, reported by {} AUX, {flags}", units::count(written.records)),
         ));
     }
     facts.extend(aux_facts(&counts.aux));

@@ -152,6 +152,11 @@ fn totals(figures: &Figures, report: &mut Report) {
         let what = "perf record -m makes its buffer larger, -F or -c takes fewer samples";
         report.say(Level::Warning, format!("the kernel lost {}: {what}", counted(lost, "record", "records")));
     }
+    if count.lost.aux > 0 {
+        let what = "perf record -m ,SIZE makes its AUX buffer larger";
+        let times = counted(count.lost.aux, "time", "times");
+        report.say(Level::Warning, format!("AUX data was lost {times}: {what}"));
+    }
 }
 
 /// As shells do.

@@ -14,7 +14,7 @@ use perfx_format::features::read_cmdline;
 use perfx_format::header::Features;
 use perfx_format::read::{Batch, Recording};
 use perfx_format::record::cpumode::{GUEST_KERNEL, KERNEL};
-use perfx_format::record::lost::Lost;
+use perfx_format::record::lost::{Losses, Lost, LostSum};
 use perfx_format::record::time::known_time;
 use perfx_format::{Endian, Feature, Kinds, RecordType};
 use perfx_look::clock::Clock;
@@ -24,6 +24,7 @@ use perfx_resolve::{EventFacts, Facts, Frame, FrameName, Named, Search, dso_name
 use serde::Serialize;
 
 use crate::chains::StackTree;
+use crate::shown::SampledEvents;
 use crate::stacks::{Row, Stacks, Weight};
 
 /// A profile of any number of recordings.
@@ -198,6 +199,9 @@ struct CounterSamples {
 const USER_CATEGORY: u32 = 1;
 const KERNEL_CATEGORY: u32 = 2;
 
+/// The type of weights that are times.
+const MS: &str = "tracing-ms";
+
 /// The name of the schema of markers for lost records.
 const LOST: &str = "Lost";
 
@@ -255,6 +259,8 @@ impl FirefoxProfile {
             String::from_utf8_lossy(&name).into_owned()
         };
         let own_lost: HashMap<ThreadKey, Vec<Loss>> = by_thread(lost, &rows);
+        let sampled = stacks.sampled(facts);
+        let weighs_time = weighs_time(&sampled, shown);
         let lasts = shown.and_then(|shown| facts.events.get(shown as usize)).is_some_and(EventFacts::lasts);
         for rows in rows.values_mut() {
             match lasts {
@@ -277,7 +283,7 @@ impl FirefoxProfile {
             let own = own.map(|row| (since_start(row.time), *row, stacks.rows[*row]));
             let samples = match lasts {
                 true => Samples::lasting(own, stacks, &nodes),
-                false => Samples::of(own, &nodes, |row, weight, distance| {
+                false => Samples::of(own, &nodes, weighs_time, |row, weight, distance| {
                     usual.on_cpu(facts, row.event, weight, distance)
                 }),
             };
@@ -305,7 +311,7 @@ impl FirefoxProfile {
                 unregister_time: None,
             });
         }
-        self.counters(facts, stacks, &rows, &first_of_process, &|row| !is_shown(row), &since_start);
+        self.counters(&sampled, stacks, &rows, &first_of_process, &|row| !is_shown(row), &since_start);
         self.recordings += 1;
         Ok(named)
     }
@@ -338,7 +344,7 @@ impl FirefoxProfile {
     /// Adds a counter for each event and process whose stacks are not shown.
     fn counters(
         &mut self,
-        facts: &Facts,
+        sampled: &SampledEvents<'_>,
         stacks: &Stacks,
         rows: &BTreeMap<ThreadKey, Vec<&Row>>,
         first_of_process: &HashMap<(Machine, u32), usize>,
@@ -355,7 +361,6 @@ impl FirefoxProfile {
                 *count = count.saturating_add(period);
             }
         }
-        let sampled = stacks.sampled(facts);
         for ((process, event), counts) in counts {
             let name = sampled.name(event).into_owned();
             let mut samples = CounterSamples::default();
@@ -456,24 +461,28 @@ impl FirefoxProfile {
 }
 
 impl Samples {
-    /// Those of a thread in the order of time, each after its time since the start, ns. `on_cpu` says how long the thread was
-    /// on a CPU since the one before, ns.
+    /// Those of a thread in the order of time, each after its time since the start, ns; if `weighs_time`, they weigh their
+    /// periods, which are times. `on_cpu` says how long the thread was on a CPU since the one before, ns.
     fn of<'r>(
         rows: impl Iterator<Item = (u64, &'r Row, Weight)>,
         nodes: &[u32],
+        weighs_time: bool,
         on_cpu: impl Fn(&Row, Weight, u64) -> Option<u64>,
     ) -> Samples {
-        let mut samples = Samples { weight_type: "samples", ..Samples::default() };
+        let mut samples = Samples::default();
         let (mut cpu_deltas, mut weights, mut last) = (Vec::new(), Vec::new(), 0);
         for (time, row, weight) in rows {
             samples.add(nodes.get(row.stack as usize).copied(), time - last);
             cpu_deltas.extend(on_cpu(row, weight, time - last).map(|ns| ns as f64 / 1e3));
-            weights.push(weight.samples);
+            weights.push(weight);
             last = time;
         }
         // All of them or none: the profiler would guess those that are missing.
         samples.cpu_deltas = Some(cpu_deltas).filter(|deltas| deltas.len() == samples.length);
-        samples.weight = Weights::Samples(weights);
+        (samples.weight_type, samples.weight) = match weighs_time {
+            true => (MS, Weights::Times(weights.iter().map(|weight| weight.period as f64 / 1e6).collect())),
+            false => ("samples", Weights::Samples(weights.iter().map(|weight| weight.samples).collect())),
+        };
         samples
     }
 
@@ -483,7 +492,7 @@ impl Samples {
         stacks: &Stacks,
         nodes: &[u32],
     ) -> Samples {
-        let mut samples = Samples { weight_type: "tracing-ms", ..Samples::default() };
+        let mut samples = Samples { weight_type: MS, ..Samples::default() };
         let (mut cpu_deltas, mut weights) = (Vec::new(), Vec::new());
         // The time of the last sample, until when it lasts, and how much of that was on a CPU.
         let (mut last, mut end, mut on_cpu) = (0, None, 0);
@@ -527,6 +536,13 @@ impl Markers {
     }
 }
 
+/// True if the periods of all events that are shown are times. The format has no unit for those of others: their samples
+/// all weigh the same.
+fn weighs_time(sampled: &SampledEvents<'_>, shown: Option<u32>) -> bool {
+    let mut events = sampled.iter().filter(|(event, _)| shown.is_none_or(|shown| shown == *event)).peekable();
+    events.peek().is_some() && events.all(|(event, weight)| sampled.is_time(event) && weight.period > 0)
+}
+
 /// A thread: its machine, process and number.
 type ThreadKey = (Machine, u32, u32);
 
@@ -542,43 +558,38 @@ fn by_thread(lost: Vec<Loss>, rows: &BTreeMap<ThreadKey, Vec<&Row>>) -> HashMap<
     all
 }
 
-/// What the kernel lost, in the order of the file.
+/// What the kernel lost, in the order of the file. What two kinds of records report is there once.
 ///
 /// # Errors
 ///
 /// The recording cannot be read.
 pub fn losses(recording: &mut Recording, threads: usize) -> Result<Vec<Loss>> {
     let wanted = Kinds::of(&[RecordType::LOST, RecordType::LOST_SAMPLES]);
-    let mut all = Vec::new();
+    let (mut sums, mut all) = (Losses::default(), Vec::<(LostSum, Loss)>::new());
     let work = |batch: &Batch| {
-        let mut lost = Vec::new();
+        let (mut sums, mut lost) = (Losses::default(), Vec::new());
         let mut walker = batch.walk();
         while batch.kinds.intersects(wanted)
             && let Some(record) = walker.next_wanted(wanted, usize::MAX)?
         {
             let layout = batch.layouts.layout_of(&record);
-            let (count, samples) = match Lost::of(&record) {
-                Some(Lost::Records(count)) => (count, false),
-                Some(Lost::Samples(count)) => (count, true),
-                _ => continue,
-            };
+            let Some((sum, count)) = LostSum::of(&record, &batch.layouts) else { continue };
+            sums.add(&record, &batch.layouts);
             let time = layout.and_then(|layout| layout.time(&record)).and_then(known_time);
             let time = time.unwrap_or(Row::TIMELESS);
-            lost.push(Loss {
-                time,
-                thread: layout.and_then(|layout| layout.pid_tid(&record)),
-                count,
-                samples,
-            });
+            let thread = layout.and_then(|layout| layout.pid_tid(&record));
+            let samples = matches!(Lost::of(&record), Some(Lost::Samples(_)));
+            lost.push((sum, Loss { time, thread, count, samples }));
         }
-        Ok(lost)
+        Ok((sums, lost))
     };
     // Damage has been reported when the samples were read.
-    scan(recording, threads, true, work, |_, lost| {
+    scan(recording, threads, true, work, |_, (part, lost)| {
+        sums.join(part);
         all.extend(lost);
         Ok(())
     })?;
-    Ok(all)
+    Ok(all.into_iter().filter(|(sum, _)| sums.counts(*sum)).map(|(_, loss)| loss).collect())
 }
 
 /// The frames of an address, outermost first.

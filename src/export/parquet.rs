@@ -262,7 +262,7 @@ impl Tables<'_> {
             .number(gathered.times.map(|(first, _)| signed(first)))
             .number(gathered.times.map(|(_, last)| signed(last)))
             .number(signed(gathered.rows))
-            .number(signed(gathered.lost));
+            .number(i64::try_from(gathered.lost.total()).unwrap_or(i64::MAX));
         out.end_row()
     }
 

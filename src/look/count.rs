@@ -228,6 +228,9 @@ impl<K: std::hash::Hash + Eq> Readings<K> {
     }
 }
 
+/// The flags of AUX records that report lost data.
+const AUX_FLAGS: [u64; 3] = [Aux::TRUNCATED, Aux::PARTIAL, Aux::COLLISION];
+
 /// The counts of a run of records; later runs are absorbed.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Tally {
@@ -253,8 +256,8 @@ pub(crate) struct Tally {
     pub(crate) aux_bytes: u64,
     /// Bytes of AUX data according to AUX records.
     pub(crate) aux_written: u128,
-    /// AUX records with the flag for missing data.
-    pub(crate) aux_truncated: u64,
+    /// AUX records with each of [`AUX_FLAGS`].
+    pub(crate) aux_lost: [u64; 3],
     /// Counter values in samples, by id.
     readings: Readings<u64>,
     /// The same by id and thread: an inherited event counts for each thread separately.
@@ -330,10 +333,10 @@ impl Tally {
         if let Some(time) = layouts.time(record) {
             self.others.add(time);
         }
+        self.losses.add(record, layouts);
         match record.kind() {
             RecordType::LOST | RecordType::LOST_SAMPLES => {
                 let Some(lost) = Lost::of(record) else { return };
-                self.losses.add(lost, record, layouts);
                 match (lost, layouts.event_of(record)) {
                     (Lost::Records(number), _) => self.lost += u128::from(number),
                     (Lost::Samples(number), Some(event)) => self.event(event).lost += u128::from(number),
@@ -344,7 +347,9 @@ impl Tally {
             RecordType::AUX => {
                 if let Some(aux) = Aux::of(record) {
                     self.aux_written += u128::from(aux.size);
-                    self.aux_truncated += aux.flags & Aux::TRUNCATED;
+                    for (sum, flag) in self.aux_lost.iter_mut().zip(AUX_FLAGS) {
+                        *sum += u64::from(aux.flags & flag != 0);
+                    }
                 }
             }
             RecordType::EVENT_UPDATE => {
@@ -418,7 +423,7 @@ impl Tally {
         self.losses.join(later.losses);
         self.aux_bytes += later.aux_bytes;
         self.aux_written += later.aux_written;
-        self.aux_truncated += later.aux_truncated;
+        self.aux_lost.iter_mut().zip(later.aux_lost).for_each(|(sum, more)| *sum += more);
         later.readings.0.into_iter().for_each(|(id, reading)| self.readings.add(id, reading));
         later.thread_readings.0.into_iter().for_each(|(key, reading)| self.thread_readings.add(key, reading));
         self.names.extend(later.names);

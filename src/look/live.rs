@@ -1,7 +1,7 @@
 //! Counts samples and losses of a recording while it is recorded.
 
 use perfx_format::read::Batch;
-use perfx_format::record::lost::{Losses, Lost};
+use perfx_format::record::lost::Losses;
 use perfx_format::{Kinds, RecordType};
 
 use crate::Result;
@@ -26,20 +26,21 @@ impl LiveCount {
     ///
     /// The batch holds bytes that are not records.
     pub fn add(&mut self, batch: &Batch) -> Result<()> {
-        let wanted = Kinds::of(&[RecordType::SAMPLE, RecordType::LOST, RecordType::LOST_SAMPLES]);
+        let wanted =
+            Kinds::of(&[RecordType::SAMPLE, RecordType::LOST, RecordType::LOST_SAMPLES, RecordType::AUX]);
         self.torn |= batch.fragment.is_some();
         let mut walker = batch.walk();
         while let Some(record) = walker.next_wanted(wanted, usize::MAX)? {
-            match Lost::of(&record) {
-                Some(lost) => self.lost.add(lost, &record, &batch.layouts),
-                None if record.kind() == RecordType::SAMPLE => match batch.layouts.event_of(&record) {
-                    Some(event) => {
-                        self.samples.resize(self.samples.len().max(event + 1), 0);
-                        self.samples[event] += 1;
-                    }
-                    None => self.of_unknown_events += 1,
-                },
-                None => {}
+            if record.kind() != RecordType::SAMPLE {
+                self.lost.add(&record, &batch.layouts);
+                continue;
+            }
+            match batch.layouts.event_of(&record) {
+                Some(event) => {
+                    self.samples.resize(self.samples.len().max(event + 1), 0);
+                    self.samples[event] += 1;
+                }
+                None => self.of_unknown_events += 1,
             }
         }
         Ok(())

@@ -118,6 +118,8 @@ pub struct LostCount {
     pub lost_samples: Decimal<u128>,
     /// From LOST_SAMPLES records of BPF filters
     pub filtered_samples: Decimal<u128>,
+    /// AUX records that report lost data: it is truncated, has gaps, or collided
+    pub aux_records: u64,
 }
 
 /// Compressed records, and those inside them.
@@ -235,6 +237,7 @@ impl Stats {
                 lost_records: Decimal(tally.lost),
                 lost_samples: sum(|event| event.lost_samples),
                 filtered_samples: sum(|event| event.filtered_samples),
+                aux_records: tally.losses.aux,
             },
             aux: aux.count(tally),
             compressed: CompressedCount {

@@ -8,7 +8,7 @@ use std::path::Path;
 use perfx_format::RecordType;
 use serde_json::Value as Json;
 
-use crate::folded::samples_by;
+use crate::folded::weights_by;
 use crate::snapshots::same;
 use crate::support::{
     Fixture, Ran, Stdin, Tier, each_fixture, perfx, perfx_command, recorded, rewritten, run, temp, workloads,
@@ -144,7 +144,8 @@ fn check(profile: &Json) -> Result<(), String> {
     Ok(())
 }
 
-/// The samples by stack, outermost frame first; a function without a name is that of its file.
+/// The weights of samples by stack, their number or ns, outermost frame first; a function without a name is that of its
+/// file.
 fn stacks(profile: &Json) -> BTreeMap<String, u64> {
     let shared = &profile["shared"];
     let text = |index: &Json| shared["stringArray"][index.as_u64().unwrap() as usize].as_str().unwrap();
@@ -169,7 +170,8 @@ fn stacks(profile: &Json) -> BTreeMap<String, u64> {
                 next = at("stackTable", "prefix", stack).as_u64();
             }
             names.reverse();
-            *all.entry(names.join(";")).or_default() += weight.as_u64().unwrap();
+            let weight = weight.as_u64().unwrap_or_else(|| (weight.as_f64().unwrap() * 1e6).round() as u64);
+            *all.entry(names.join(";")).or_default() += weight;
         }
     }
     all
@@ -186,7 +188,10 @@ fn samples_are_those_of_folded_lines_for_every_recording(tier: Tier) {
         }
         let profile = profile(&ran.stdout);
         check(&profile)?;
-        let theirs = samples_by(&fixture.path, root, |stack| stack);
+        let of_time =
+            list(&profile["threads"]).iter().any(|thread| thread["samples"]["weightType"] == "tracing-ms");
+        let by = if of_time { "period" } else { "samples" };
+        let theirs = weights_by(&fixture.path, root, by, |stack| stack);
         let ours = stacks(&profile);
         if ours == theirs { Ok(()) } else { Err(format!("{ours:?}\n{theirs:?}")) }
     });
@@ -208,9 +213,9 @@ fn counters_and_losses_are_those_of_stats() {
             *lost.entry(name).or_default() += data["count"].as_u64().unwrap();
         }
     }
-    for (name, count) in [("lost records", "lost_records"), ("lost samples", "lost_samples")] {
-        assert_eq!(lost[name].to_string(), stats_of["lost"][count].as_str().unwrap(), "{name}");
-    }
+    // LOST_SAMPLES records report the same ones.
+    assert_eq!(lost.keys().collect::<Vec<_>>(), [&"lost records"]);
+    assert_eq!(lost["lost records"].to_string(), stats_of["lost"]["lost"].as_str().unwrap());
     let sum = |counter: &Json| {
         list(&counter["samples"]["count"]).iter().map(|count| count.as_u64().unwrap()).sum::<u64>()
     };
@@ -218,6 +223,21 @@ fn counters_and_losses_are_those_of_stats() {
     assert_eq!(counters.len(), 1);
     let event = list(&stats_of["events"]).iter().find(|event| event["name"] == counters[0]["name"]).unwrap();
     assert_eq!(event["period"].as_str().unwrap(), sum(&counters[0]).to_string());
+}
+
+/// They had the same weight, however long a thread waited.
+#[test]
+fn waits_weigh_their_time() {
+    let folder = temp();
+    let waits = folder.path().join("waits.data");
+    perfx(args!["off-cpu", Fixture::new("recorded/off-cpu.p73.data").path, "-o", waits]).done().unwrap();
+    let profile = profile(&export(&waits, &[]).stdout);
+    check(&profile).unwrap();
+    assert!(list(&profile["threads"]).iter().all(|thread| thread["samples"]["weightType"] == "tracing-ms"));
+    let root = folder.path().to_str().unwrap();
+    let theirs = weights_by(&waits, root, "period", |stack| stack);
+    assert_eq!(stacks(&profile), theirs);
+    assert!(theirs.values().any(|&ns| ns > 1_000_000));
 }
 
 tiers!(a_profile_does_not_depend_on_form_or_threads_and_recordings_are_side_by_side);

@@ -7,13 +7,15 @@ use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use perfx_format::RecordType;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value as Json;
 
 use crate::args;
+use crate::maker::{Maker, PLAIN, event};
 use crate::support::{
-    Fixture, Form, Stdin, all, each_fixture, is_ignored, perf, perfx, perfx_command, perfx_with, same_bytes,
-    temp, workloads,
+    Fixture, Form, Stdin, all, each_fixture, is_ignored, perf, perfx, perfx_command, perfx_with, run,
+    same_bytes, temp, workloads,
 };
 
 /// The samples that stats counts.
@@ -174,5 +176,33 @@ fn a_signal_ends_the_command_and_then_perfx() {
         kill_process(Pid::from_child(&watch), signal).unwrap();
         assert_eq!(watch.wait().unwrap().code(), Some(128 + signal.as_raw()));
         assert!(!Path::new("/proc").join(pid.trim()).exists());
+    }
+}
+
+/// `stats` counted it, and the others said that nothing was lost.
+#[test]
+fn lost_aux_data_is_a_loss_everywhere() {
+    for (flag, name) in [(1, "truncated"), (4, "partial"), (8, "collisions"), (2, "")] {
+        let folder = temp();
+        let input = folder.path().join("in.data");
+        let mut maker = Maker::new(&input, &[event(PLAIN, Vec::new())]);
+        maker.sample(7, 0x40_1000);
+        // offset, size and flags
+        let words = [0, 4096, flag].map(u64::to_le_bytes);
+        maker.put(RecordType::AUX, 0, 7, &[words.as_flattened()]);
+        maker.writer.finish().unwrap();
+        let is_lost = flag != 2;
+        let overview = perfx(args!["overview", "--no-files", input]).text();
+        let said = if is_lost { "AUX data 1 time" } else { "nothing, as far as the recording says" };
+        assert!(overview.lines().any(|line| line.starts_with("lost ") && line.ends_with(said)), "{overview}");
+        let stats = perfx(args!["stats", "--json", input]).text();
+        let stats: serde_json::Value = serde_json::from_str(&stats).unwrap();
+        assert_eq!(stats["lost"]["aux_records"], u64::from(is_lost));
+        assert!(!is_lost || stats["aux"][name] == 1, "{stats}");
+        let pipe = folder.path().join("pipe.data");
+        perfx(args!["copy", input, "--to", "pipe", "-o", pipe]).done().unwrap();
+        let ran = run(perfx_command().arg("watch"), Stdin::File(&pipe));
+        assert_eq!(ran.code, Some(if is_lost { 3 } else { 0 }), "{}", ran.stderr);
+        assert_eq!(ran.stderr.contains("AUX data was lost 1 time"), is_lost, "{}", ran.stderr);
     }
 }

@@ -73,7 +73,9 @@ function makeFront() {
     fact(count(side.allSamples) + (isTrace ? ' calls' : ' samples'));
     if (side.span > 0) fact(duration(side.span));
     const losses = +lost.lost;
-    fact(losses ? `${count(losses)} lost while recording` : 'nothing lost while recording', losses ? 'bad' : '');
+    if (losses) fact(`${count(losses)} lost while recording`, 'bad');
+    if (lost.aux_records) fact(`AUX data lost ${count(lost.aux_records)} times`, 'bad');
+    if (!losses && !lost.aux_records) fact('nothing lost while recording');
     if (said.length) fact(said.length === 1 ? '1 warning' : `${said.length} warnings`, 'bad');
     $('facts').append(list);
   }

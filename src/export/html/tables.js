@@ -180,7 +180,7 @@ const recordingPanel = () => perSide((side) => [wall(side.about.info.filter(([, 
 const soundnessPanel = () => perSide((side) => {
   const { doctor, lost, said } = side.about;
   const rows = [['verdict', `${doctor.verdict}, ${count(+doctor.records)} records examined`],
-    ['lost', `${count(+lost.lost)} records; ${count(+lost.filtered_samples)} dropped by a filter`],
+    ['lost', `${count(+lost.lost)} records; ${count(+lost.filtered_samples)} dropped by a filter; AUX data ${count(lost.aux_records)} times`],
     ...said.map((line) => ['said', line])];
   const finding = (found) => {
     const places = found.places.map((place) => [[place.file, place.offset, place.kind].filter(Boolean).join(' '), place.what]);

@@ -10,7 +10,7 @@ use indexmap::IndexSet;
 use perfx_filter::{FilterOptions, SampleChooser, SelectedSamples};
 use perfx_format::read::{Batch, Recording};
 use perfx_format::record::deferred::CallchainDeferred;
-use perfx_format::record::lost::Lost;
+use perfx_format::record::lost;
 use perfx_format::record::time::known_time;
 use perfx_format::sample::{BranchFlags, Branches, Sample, Weight as Cost};
 use perfx_format::{
@@ -46,7 +46,8 @@ pub(super) struct Gathered {
     pub(super) threads: HashMap<Thread, Weight, RandomState>,
     /// The times of the first and the last sample, ns.
     pub(super) times: Option<(u64, u64)>,
-    pub(super) lost: u64,
+    /// What was lost while recording.
+    pub(super) lost: lost::Losses,
     pub(super) rows: u64,
 }
 
@@ -112,7 +113,7 @@ pub(super) fn gather(
             events: vec![Weight::default(); facts.events.len()],
             threads: HashMap::default(),
             times: None,
-            lost: 0,
+            lost: lost::Losses::default(),
             rows: 0,
         },
         waiting: Waiting::default(),
@@ -148,7 +149,7 @@ struct Found {
     times: Option<(u64, u64)>,
     /// The number of samples, also of those that are left out.
     samples: u64,
-    lost: u64,
+    lost: lost::Losses,
     deferred: Vec<Deferred<u32>>,
     deferred_samples: u32,
     branches: Vec<BranchRow>,
@@ -216,12 +217,7 @@ impl Worker<'_> {
                     let user = self.resolver.user_part(&record, deferred, &batch.layouts)?;
                     self.part.deferred.extend(user.map(Deferred::User));
                 }
-                _ => match Lost::of(&record) {
-                    Some(Lost::Records(count) | Lost::Samples(count)) => {
-                        self.part.lost = self.part.lost.saturating_add(count);
-                    }
-                    Some(Lost::Filtered(_)) | None => {}
-                },
+                _ => self.part.lost.add(&record, &batch.layouts),
             }
         }
         self.part.add(self.thread);
@@ -237,6 +233,7 @@ impl Worker<'_> {
         if self.chooser.as_mut().is_some_and(|chooser| !chooser.takes(sample, layouts)) {
             return Ok(());
         }
+        self.part.losses.see(sample, layout);
         let facts = self.facts;
         let task = layout.pid_tid(sample);
         let at = At {
@@ -354,7 +351,6 @@ impl Worker<'_> {
             self.part.losses.partial += 1;
             return Ok(None);
         };
-        self.part.losses.cut += u64::from(sample.is_cut);
         match sample.weight {
             Some(Cost::Full(cost)) => row.set(Part::Weight, cost),
             Some(Cost::Parts { var1_dw, var2_w, var3_w }) => {
@@ -448,7 +444,7 @@ impl Joined {
             *all.threads.entry(thread).or_default() += weight;
         }
         all.times = spanning(all.times, part.times);
-        all.lost = all.lost.saturating_add(part.lost);
+        all.lost.join(part.lost);
         self.losses += part.losses;
         for row in part.branches {
             branch(BranchRow {

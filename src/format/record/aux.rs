@@ -32,6 +32,15 @@ impl Aux {
     /// [`Aux::offset`] is where the data ends.
     pub const OVERWRITE: u64 = 2;
 
+    /// Bit 2: the data has gaps, for example of the time in which a virtual machine ran.
+    pub const PARTIAL: u64 = 4;
+
+    /// Bit 3: the processor discarded data, because samples that it had to write came too close together.
+    pub const COLLISION: u64 = 8;
+
+    /// The flags with which data is missing.
+    pub const LOST: u64 = Aux::TRUNCATED | Aux::PARTIAL | Aux::COLLISION;
+
     /// Bit 8: the data is that of one CoreSight trace unit. Otherwise CoreSight's data is in frames of 16 bytes.
     pub const RAW: u64 = 0x100;
 

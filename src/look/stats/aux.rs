@@ -23,8 +23,12 @@ pub struct AuxCount {
     pub bytes: u64,
     /// From AUX records
     pub written_bytes: u64,
-    /// AUX records with the flag
+    /// AUX records with the flag TRUNCATED: the buffer was full
     pub truncated: u64,
+    /// AUX records with the flag PARTIAL: the data has gaps
+    pub partial: u64,
+    /// AUX records with the flag COLLISION: the processor discarded data
+    pub collisions: u64,
     /// What made the data, as AUXTRACE_INFO says
     pub tracers: Vec<Cow<'static, str>>,
     /// The buffers, by CPU and thread
@@ -174,11 +178,14 @@ impl AuxData {
             bytes: held.bytes,
             psb: has_psb.then_some(held.psb),
         };
+        let [truncated, partial, collisions] = tally.aux_lost;
         AuxCount {
             bytes: tally.aux_bytes,
             // More than that is a false claim.
             written_bytes: u64::try_from(tally.aux_written).unwrap_or(u64::MAX),
-            truncated: tally.aux_truncated,
+            truncated,
+            partial,
+            collisions,
             tracers: self.tracers.iter().map(tracer).collect(),
             buffers: self.buffers.iter().map(buffer).collect(),
             time: TimeSpan::of(self.times),
