@@ -89,11 +89,14 @@ fn is_of_system(path: &[u8]) -> bool {
         && !path.windows(4).any(|window| window == b"/../")
 }
 
-/// True if a distribution may have all folders of this path below one of [`SYSTEM`]: others are of vendors.
+/// True if a distribution may have all folders of this path below one of [`SYSTEM`]: others are of vendors. Versions have
+/// at most a date.
 fn has_known_folders(below: &[u8]) -> bool {
+    const DATE: usize = 8;
     let mut parts = below.rsplit(|&byte| byte == b'/');
     parts.next();
     parts.all(|folder| str::from_utf8(folder).is_ok_and(is_folder))
+        && below.split(|byte| !byte.is_ascii_digit()).all(|digits| digits.len() <= DATE)
 }
 
 /// The length of the folder of debug files that a path begins with; the path of the file itself follows it.
@@ -431,6 +434,7 @@ mod tests {
             ("/lib/modules/6.1.0/vdso/secret.so", "/lib/modules/6.1.0/dir~/file~.so"),
             ("/usr/lib/../../home/bob/x", "/usr/dir~/dir~/dir~/dir~/dir~/file~"),
             ("/usr/local/bin/x", "/usr/dir~/dir~/file~"),
+            ("/usr/lib/libx.so.4111111111111111", "/usr/dir~/file~.so"),
             // Folders of vendors below those of the system.
             ("/usr/lib/alicecorp/libx.so", "/usr/dir~/dir~/file~.so"),
             ("/usr/libexec/alicecorp/agent", "/usr/dir~/dir~/file~"),

@@ -128,7 +128,12 @@ impl Test {
             (Bytes | Located { .. }, Value::Text(text)) if !field.is_text => {
                 let is_hex = text.len() % 2 == 0 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
                 ensure!(is_hex, "`{name}` is bytes: `{text}` is not their digits in hex, such as \"{such}\"");
-                return Ok(Test { value: Value::Text(text.to_ascii_lowercase()), ..self.clone() });
+                Ok(Test { value: Value::Text(text.to_ascii_lowercase()), ..self.clone() })
+            }
+            (Bytes | Located { .. }, Value::Glob(glob)) if !field.is_text => {
+                let of_either_case = Regex::new(&format!("(?i){}", glob.as_str()));
+                let glob = of_either_case.with_context(|| format!("`{name}`"))?;
+                Ok(Test { value: Value::Glob(glob), ..self.clone() })
             }
             (Numbers | Pointer, Value::Text(_) | Value::Glob(_)) => bail!("`{name}` is a number"),
             (Numbers, _) if field.number_size != field.field.size => {

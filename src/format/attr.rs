@@ -413,7 +413,7 @@ impl Attr {
 
     /// The same event, which excludes these modes.
     pub(crate) fn with_excluded_modes(&self, excluded: u64) -> Attr {
-        Attr { flags: self.flags & !self.excluded_modes() | excluded, ..self.clone() }
+        Attr { flags: self.flags & !self.excluded_modes() | excluded, ..*self }
     }
 
     /// PERF_TYPE_BREAKPOINT: `config1` is an address.

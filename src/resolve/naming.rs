@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -234,7 +234,7 @@ impl Named {
         let mut line = format!("found symbols of {} of {dsos}", self.with_symbols);
         let [named, all] = self.samples;
         if all > 0 {
-            let _ = write!(line, " ({} of {})", count(named), counted(all, "sample", "samples"));
+            line += &format!(" ({} of {})", count(named), counted(all, "sample", "samples"));
         }
         report.say(Level::Info, line);
         self.without.iter().for_each(|name| report.say(Level::Detail, format!("no symbols: {name}")));

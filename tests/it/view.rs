@@ -506,6 +506,7 @@ fn addresses_in_raw_data_are_shown_and_selected() {
     // Digits in upper case were compared with digits in lower case, and others with nothing.
     let upper = second.to_uppercase().replace("SADDR_V6", "saddr_v6");
     assert_eq!(view(&input, &["--json", "--where", &upper]).done().unwrap().text(), json);
+    assert_eq!(view(&input, &["--json", "--where", "saddr ~ \"7F*2\""]).done().unwrap().text(), json);
     for wrong in ["saddr == \"127.0.0.1\"", "saddr != \"7f0\""] {
         let refused = view(&input, &["--where", wrong]);
         assert!(
