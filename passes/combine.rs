@@ -37,7 +37,6 @@ use spec::InputSpec;
 use unite::{JoinSource, Union, clocks, one_kernel, unite_features};
 
 /// The pass: `join` if there are other inputs, else `sort`, or a step that needs the records in time order.
-#[derive(Debug)]
 pub struct Combine {
     name: &'static str,
     options: CombineOptions,

@@ -63,7 +63,6 @@ const ROUND_AFTER: usize = 512 << 10;
 const LEVELS: std::ops::RangeInclusive<i32> = 1..=22;
 
 /// The pass.
-#[derive(Debug)]
 pub struct Compress {
     options: CompressOptions,
     /// Contexts that no batch uses at the moment.
@@ -162,12 +161,6 @@ struct Done {
 struct Context {
     zstd: Compressor<'static>,
     out: Vec<u8>,
-}
-
-impl std::fmt::Debug for Context {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Context")
-    }
 }
 
 impl Context {

@@ -341,12 +341,6 @@ pub(super) struct Input {
     feed: Option<Feed>,
 }
 
-impl std::fmt::Debug for Input {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Input({:?})", self.sorter)
-    }
-}
-
 impl Input {
     /// The first input, whose batches [`Input::take`] receives.
     pub(super) fn first(

@@ -26,7 +26,7 @@ const PUT_MAX: usize = 8 << 20;
 const STEP: usize = 4 << 20;
 
 /// A step that all records go through in time order before they are written.
-pub(crate) trait Step: Send + std::fmt::Debug + 'static {
+pub(crate) trait Step: Send + 'static {
     /// Called when everything except the records is known. Returns false if there is nothing to do, and the
     /// recording stays as it is.
     fn begin(&mut self, session: &mut Begin<'_>) -> Result<bool>;
@@ -62,7 +62,7 @@ pub(super) struct PrepareBatch {
 }
 
 /// The merge of the inputs' records.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Combining {
     /// The first input's records come through the pipeline.
     inputs: Vec<Input>,

@@ -92,7 +92,6 @@ fn order(Context { recorded: Recorded { tracer, .. }, events, .. }: &Context) ->
 }
 
 /// Makes samples.
-#[derive(Debug)]
 struct Etm {
     context: Arc<Context>,
     counts: Arc<Mutex<Counts>>,

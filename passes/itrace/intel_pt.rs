@@ -91,7 +91,6 @@ fn asked_events(options: &ItraceOptions, recorded: &Recorded, session: &Session)
 const EXCLUDE_KERNEL: u32 = 5;
 
 /// Makes samples.
-#[derive(Debug)]
 struct Pt {
     context: Arc<Context>,
     counts: Arc<Mutex<Counts>>,

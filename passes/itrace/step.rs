@@ -2,7 +2,6 @@
 //! without AUX data.
 
 use std::collections::HashMap;
-use std::fmt::Debug;
 
 use perfx_format::record::event_update::name_update;
 use perfx_format::sample::without_parts as sample_without;
@@ -16,7 +15,7 @@ use super::others::{History, RecordedSample, extended};
 use crate::combine::{Batches, Step};
 
 /// What makes the samples of a tracer.
-pub(super) trait Decoder: Send + Debug + 'static {
+pub(super) trait Decoder: Send + 'static {
     /// The rewrite begins.
     fn begin(&mut self, session: &mut Begin<'_>) -> Result<()>;
     /// The parts that samples of recorded events get from the trace: bits of `sample_type`.

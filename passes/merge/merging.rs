@@ -24,7 +24,6 @@ use super::translate::Translator;
 use crate::support::event_ids::{FreeIds, identified, identified_late, lacks_identifier};
 
 /// Guests being merged.
-#[derive(Debug)]
 pub(crate) struct Merging {
     endian: Endian,
     guests: Vec<ActiveGuest>,
@@ -45,7 +44,6 @@ pub(crate) struct Merging {
 }
 
 /// A guest, its records in order, and their relation to the schedule.
-#[derive(Debug)]
 struct ActiveGuest {
     guest: Guest,
     translator: Arc<Translator>,

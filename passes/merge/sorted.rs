@@ -19,12 +19,6 @@ pub(crate) struct Sorted {
     until: u64,
 }
 
-impl std::fmt::Debug for Sorted {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Sorted({} ready)", self.ready.len())
-    }
-}
-
 impl Sorted {
     /// With several threads, one of them reads ahead.
     pub(crate) fn new(guest: &mut Guest, translator: Arc<Translator>, threads: usize) -> Result<Sorted> {

@@ -8,6 +8,9 @@
 //!
 //! This package does not know perf.data: its caller gives the [`Finder`] the few facts it needs.
 
+// Types of others contain those of this package, and derive Debug.
+#![warn(missing_debug_implementations)]
+
 mod answer;
 mod cache;
 mod elf;

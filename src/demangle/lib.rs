@@ -6,6 +6,9 @@
 //! `{lambda()#1}`, and where a template's parameters are looked up are as in GNU's demangler, because perf and gdb
 //! show names in this way, and tools compare them as text.
 
+// Types of others contain those of this package, and derive Debug.
+#![warn(missing_debug_implementations)]
+
 mod expression;
 mod node;
 mod operators;

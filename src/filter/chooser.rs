@@ -31,7 +31,6 @@ use crate::time::{Window, Windows};
 use crate::unused::Unused;
 
 /// A thread's caches for finding the process and the file of a sample.
-#[derive(Debug)]
 pub(crate) struct Lookups {
     /// Only with `--dso`.
     files: Option<Lookup>,
@@ -42,7 +41,6 @@ pub(crate) struct Lookups {
 }
 
 /// The state for deciding whether a sample is kept.
-#[derive(Debug)]
 pub(crate) struct Chooser {
     pub(crate) options: Arc<FilterOptions>,
     pub(crate) windows: Windows,

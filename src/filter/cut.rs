@@ -44,7 +44,6 @@ pub(crate) struct CutAux {
 }
 
 /// Everything that is known when writing begins.
-#[derive(Debug)]
 pub(crate) struct FilterPlan {
     pub(crate) chooser: Arc<Chooser>,
     pub(crate) chosen: ChosenSamples,

@@ -2,7 +2,6 @@
 //! and the callers that only a recorded stack tells.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
@@ -66,23 +65,11 @@ pub(crate) struct Functions {
     pub(crate) hints: Hints,
 }
 
-impl fmt::Debug for Functions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Functions").field("frames", &self.of_frames.len()).finish_non_exhaustive()
-    }
-}
-
 /// Decides for one sample after the other; each thread has its own.
 pub(crate) struct FunctionLookup {
     functions: Arc<Functions>,
     cache: FrameCache<Found>,
     unwind: Option<Convert>,
-}
-
-impl fmt::Debug for FunctionLookup {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FunctionLookup").finish_non_exhaustive()
-    }
 }
 
 /// Calls `see` with the addresses of a sample, innermost first, each with its cpumode. Of a sample that does not have the

@@ -14,7 +14,6 @@ use crate::kept_kinds::{CHOSEN, OF_PROCESS};
 use crate::time::Windows;
 
 /// Finds the part that a record belongs to.
-#[derive(Debug)]
 pub(crate) enum Rule {
     /// The times at which all parts but the first begin.
     Times(Vec<u64>),
@@ -150,7 +149,6 @@ impl<T> OfParts<T> {
 pub(crate) type Ranges = Arc<[Range<usize>]>;
 
 /// The records of one part.
-#[derive(Debug)]
 pub(crate) struct Owner {
     pub(crate) rule: Arc<Rule>,
     pub(crate) number: usize,

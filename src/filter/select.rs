@@ -18,20 +18,17 @@ use crate::gathered::Gathered;
 use crate::kept_kinds::told;
 
 /// The samples of a recording that a filter keeps.
-#[derive(Debug)]
 pub struct SelectedSamples {
     chooser: Arc<Chooser>,
 }
 
 /// Decides for one sample after the other; each thread has its own.
-#[derive(Debug)]
 pub struct SampleChooser {
     chooser: Arc<Chooser>,
     lookups: Lookups,
 }
 
 /// The records of a recording that a filter keeps: the selected samples, and what readers need for them.
-#[derive(Debug)]
 pub struct KeptRecords {
     plan: FilterPlan,
 }

@@ -127,7 +127,6 @@ pub enum PartName {
 }
 
 /// The division of a recording into parts.
-#[derive(Debug)]
 pub struct Split {
     rule: Arc<Rule>,
     chooser: Arc<Chooser>,

@@ -1,6 +1,9 @@
 //! Reads and writes every form of perf.data, byte for byte and without policy. This package's README is the
 //! byte reference.
 
+// Types of others contain those of this package, and derive Debug.
+#![warn(missing_debug_implementations)]
+
 mod attr;
 mod attr_name;
 pub mod branch_list;

@@ -22,6 +22,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+// Types of others contain those of this package, and derive Debug.
+#![warn(missing_debug_implementations)]
+
 mod arena;
 mod functions;
 mod image;

@@ -24,12 +24,6 @@ pub struct Emit<'e> {
     of_input: &'e Layouts,
 }
 
-impl std::fmt::Debug for Emit<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Emit(into {} passes)", self.rest.len())
-    }
-}
-
 impl<'e> Emit<'e> {
     pub(crate) fn new(rest: &'e mut [Rewriting], planner: &'e mut Planner, layouts: &'e Layouts) -> Emit<'e> {
         Emit { rest, planner, layouts, of_input: layouts }

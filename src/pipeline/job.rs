@@ -52,12 +52,6 @@ pub struct Job {
     pub temp_files: TempFiles,
 }
 
-impl std::fmt::Debug for Job {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Job({:?}, {} passes)", self.recording, self.passes.len())
-    }
-}
-
 /// The result of a run.
 #[derive(Debug)]
 pub struct Outcome {

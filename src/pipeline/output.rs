@@ -30,12 +30,6 @@ pub enum Output<'a> {
     Nowhere(OutputForm),
 }
 
-impl std::fmt::Debug for Output<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Output({:?})", self.form())
-    }
-}
-
 impl Output<'_> {
     pub(crate) fn form(&self) -> OutputForm {
         match self {

@@ -19,7 +19,6 @@ use crate::output::OutputForm;
 use crate::report::{Level, Report};
 
 /// The parts of a recording besides its records, which passes can read and change.
-#[derive(Debug)]
 pub struct Session {
     /// The name that the user gave.
     pub name: Arc<str>,
@@ -89,12 +88,6 @@ pub struct Cached {
 
 /// Creates temporary files.
 struct Opener(TempFiles);
-
-impl std::fmt::Debug for Opener {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Opener")
-    }
-}
 
 impl Session {
     pub(crate) fn new(
@@ -295,7 +288,6 @@ impl Session {
 }
 
 /// The session while a pass begins, with the methods that are valid only then.
-#[derive(Debug)]
 pub struct Begin<'s> {
     session: &'s mut Session,
     pub(crate) places: Vec<Place>,

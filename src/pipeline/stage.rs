@@ -14,16 +14,6 @@ use crate::session::{Begin, Session};
 /// The next stage of a pass.
 pub struct Stage(pub(crate) Kind);
 
-impl std::fmt::Debug for Stage {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self.0 {
-            Kind::Survey(_) => "Stage(survey)",
-            Kind::Begin(_) => "Stage(begin)",
-            Kind::Rewrite(_) => "Stage(rewrite)",
-        })
-    }
-}
-
 pub(crate) enum Kind {
     Survey(Box<dyn AnySurvey>),
     Begin(Box<Beginning>),

@@ -317,18 +317,6 @@ pub struct NamedPlace<'f> {
     why: Option<String>,
 }
 
-impl fmt::Debug for Names<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Names").field("inlined", &self.inlined).finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for NamedPlace<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NamedPlace").field("dso", &self.dso).finish_non_exhaustive()
-    }
-}
-
 impl<'f> Names<'f> {
     /// Those of a recording.
     pub fn new(search: Search<'f>) -> Names<'f> {

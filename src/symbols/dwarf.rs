@@ -8,7 +8,6 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::HashSet;
 use std::ffi::OsStr;
-use std::fmt;
 use std::fs::File;
 use std::ops::Deref;
 use std::os::unix::ffi::OsStrExt as _;
@@ -51,12 +50,6 @@ pub struct DwarfFiles {
     mapped: Arena<Mapped>,
     expanded: Arena<Vec<u8>>,
     meters: Arena<Meter>,
-}
-
-impl fmt::Debug for DwarfFiles {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("DwarfFiles")
-    }
 }
 
 impl DwarfFiles {

@@ -3,7 +3,6 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::fmt;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -42,12 +41,6 @@ pub struct Call {
     pub file: Option<String>,
     /// The line in it, from 1.
     pub line: Option<u32>,
-}
-
-impl fmt::Debug for Inlined<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Inlined")
-    }
 }
 
 impl<'a> Inlined<'a> {

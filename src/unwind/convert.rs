@@ -2,7 +2,6 @@
 //! counts what can't be unwound.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::Arc;
 
 use perfx_format::record::cpumode::{GUEST_USER, USER};
@@ -141,12 +140,6 @@ pub struct Convert {
     /// The new call chain, and the user frames of the recorded one; kept for their memory.
     chain: Vec<u64>,
     recorded: Vec<u64>,
-}
-
-impl fmt::Debug for Convert {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Convert").field("counts", &self.counts).finish_non_exhaustive()
-    }
 }
 
 impl Convert {

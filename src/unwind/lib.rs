@@ -12,7 +12,6 @@ mod rules;
 mod walk;
 
 use std::collections::HashMap;
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -47,12 +46,6 @@ pub struct Mapped {
 pub struct Unwinder {
     shared: Arc<Shared>,
     guests: Arc<Guests>,
-}
-
-impl fmt::Debug for Unwinder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Unwinder").finish_non_exhaustive()
-    }
 }
 
 /// Those of the machine of a recording.

@@ -78,7 +78,6 @@ impl Events {
 }
 
 /// The constant inputs of decoding.
-#[derive(Debug)]
 pub(super) struct Context {
     pub(super) recorded: Recorded<CoreSight>,
     pub(super) code: Code,

@@ -19,7 +19,7 @@ use crate::itrace::parts::{self, Entry, Notes, Samples};
 use crate::itrace::ring::Ring;
 
 /// What is known of a trace at a place, from the beginning up to there.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Sampler<'c> {
     context: &'c Context,
     /// Where the trace that comes next is from.

@@ -1,7 +1,5 @@
 //! The constant inputs of decoding.
 
-use std::fmt;
-
 use perfx_auxtrace::{Code, Function, Recorded};
 use perfx_format::Endian;
 use perfx_trace::Space;
@@ -25,11 +23,5 @@ impl Context {
     /// Finds functions in the code of a space at a time.
     pub(super) fn functions(&self, space: Option<Space>, ticks: u64) -> impl Fn(u64) -> Option<Function> {
         move |ip| self.code.function(space, ip, ticks)
-    }
-}
-
-impl fmt::Debug for Context {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Context").field("events", &self.events).finish_non_exhaustive()
     }
 }

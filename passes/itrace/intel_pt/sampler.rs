@@ -28,7 +28,7 @@ use crate::itrace::others::History;
 use crate::itrace::parts::{self, Entry, Notes, Samples};
 
 /// What is known of a buffer at a place, from the beginning up to there.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Sampler<'c> {
     context: &'c Context,
     events: &'c Events,

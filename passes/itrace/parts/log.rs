@@ -37,7 +37,7 @@ pub(crate) struct Notes {
 }
 
 /// Makes samples of what a log holds when a part's turn has come, and empties it.
-pub(super) trait Maker: std::fmt::Debug + Sync {
+pub(super) trait Maker: Sync {
     fn make(&self, log: &mut Log<'_>, blocks: &Blocks);
 }
 
@@ -49,7 +49,6 @@ const MOST: usize = 1 << 19;
 const MOST_PATHS: u32 = 1 << 8;
 
 /// The log of a part, and the samples that were made of its front.
-#[derive(Debug)]
 pub(crate) struct Log<'t> {
     maker: &'t dyn Maker,
     pub(super) notes: Notes,

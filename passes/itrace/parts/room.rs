@@ -1,7 +1,6 @@
 //! Keeps samples for which there is no room in memory in one temporary file, whatever the number of parts: a process can
 //! have some hundred files open.
 
-use std::fmt;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -45,12 +44,6 @@ pub(super) struct Stored {
     place: Place,
     /// The size of them, bytes.
     size: usize,
-}
-
-impl fmt::Debug for Room {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Room").finish_non_exhaustive()
-    }
 }
 
 impl Room {

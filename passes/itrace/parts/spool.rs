@@ -15,7 +15,6 @@ const CHUNK: usize = 2 << 20;
 const PIECE: usize = 1 << 18;
 
 /// Samples in chunks: all but the last one are in a temporary file.
-#[derive(Debug)]
 pub(crate) struct Spool {
     room: Room,
     stored: VecDeque<Stored>,

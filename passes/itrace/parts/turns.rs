@@ -1,8 +1,6 @@
 //! Makes samples of the parts of a buffer as if they were decoded one after the other: a sample depends on all that is in
 //! front of it.
 
-use std::fmt::Debug;
-
 use perfx_auxtrace::{Part, Work};
 use perfx_trace::Blocks;
 
@@ -13,7 +11,7 @@ use super::turn::Turn;
 use crate::itrace::losses::Counts;
 
 /// What is known of a buffer at a place, from the beginning up to there, and makes samples of what comes next.
-pub(crate) trait Sampler: Clone + Send + Debug {
+pub(crate) trait Sampler: Clone + Send {
     /// Goes on to the end of what has been noted, and hands its samples to `made`.
     fn make(&mut self, notes: &Notes, blocks: &Blocks, made: &mut impl Samples);
     /// What was found so far.
@@ -43,7 +41,6 @@ impl Samples for Unmade {
 }
 
 /// What is known of each buffer in front of the part whose turn it is.
-#[derive(Debug)]
 pub(crate) struct Turns<S> {
     buffers: Vec<Turn<S>>,
     /// Samples are so many that building them in turn would hold the other threads up.
