@@ -328,12 +328,11 @@ impl Fork for Gather {
         Gather { pass: self.pass.clone(), ..Gather::default() }
     }
 
-    fn absorb(&mut self, later: Gather) -> Result<()> {
+    fn absorb(&mut self, later: Gather) {
         self.user.extend(later.user);
         self.kernel.extend(later.kernel);
         self.too_large += later.too_large;
         self.has_jit |= later.has_jit;
-        Ok(())
     }
 }
 

@@ -371,9 +371,8 @@ impl Fork for HitSurvey {
         HitSurvey { options, found: Found::default(), hits: self.hits.fork(), first_uses }
     }
 
-    fn absorb(&mut self, later: HitSurvey) -> Result<()> {
+    fn absorb(&mut self, later: HitSurvey) {
         self.hits.absorb(later.hits);
-        Ok(())
     }
 }
 
@@ -455,10 +454,9 @@ impl Fork for PlaceRecords {
         PlaceRecords { options, found: Found::default(), placed, endian: self.endian, hits: None }
     }
 
-    fn absorb(&mut self, later: PlaceRecords) -> Result<()> {
+    fn absorb(&mut self, later: PlaceRecords) {
         self.found.record_count += later.found.record_count;
         self.found.corrected += later.found.corrected;
-        Ok(())
     }
 }
 

@@ -322,9 +322,8 @@ impl Fork for FactSurvey {
         FactSurvey { options, facts, step }
     }
 
-    fn absorb(&mut self, later: FactSurvey) -> Result<()> {
+    fn absorb(&mut self, later: FactSurvey) {
         self.facts.join(*later.facts);
-        Ok(())
     }
 }
 
@@ -346,8 +345,7 @@ impl Fork for IndexSurvey {
         IndexSurvey { options, facts }
     }
 
-    fn absorb(&mut self, later: IndexSurvey) -> Result<()> {
+    fn absorb(&mut self, later: IndexSurvey) {
         self.facts.join(*later.facts);
-        Ok(())
     }
 }

@@ -393,13 +393,12 @@ impl Fork for Compress {
         Compress { idle: self.idle.clone(), ..Compress::new(self.options) }
     }
 
-    fn absorb(&mut self, later: Compress) -> Result<()> {
+    fn absorb(&mut self, later: Compress) {
         let done = later.done;
         self.done.held += done.held;
         self.done.pieces += done.pieces;
         self.done.piece_bytes += done.piece_bytes;
         self.done.largest = self.done.largest.max(done.largest);
         self.done.clear += done.clear;
-        Ok(())
     }
 }

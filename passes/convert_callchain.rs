@@ -161,7 +161,5 @@ impl perfx_pipeline::Fork for Unchanged {
         Unchanged
     }
 
-    fn absorb(&mut self, _later: Unchanged) -> Result<()> {
-        Ok(())
-    }
+    fn absorb(&mut self, _later: Unchanged) {}
 }

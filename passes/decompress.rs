@@ -81,9 +81,7 @@ impl Fork for Decompress {
         *self
     }
 
-    fn absorb(&mut self, _later: Decompress) -> Result<()> {
-        Ok(())
-    }
+    fn absorb(&mut self, _later: Decompress) {}
 }
 
 /// A HEADER_FEATURE record with feature COMPRESSED among the records.

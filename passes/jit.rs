@@ -181,9 +181,8 @@ impl Fork for Times {
         Times { plan: Plan::default(), times: self.times.clone(), next: 0, places: Vec::new() }
     }
 
-    fn absorb(&mut self, later: Times) -> Result<()> {
+    fn absorb(&mut self, later: Times) {
         later.places.into_iter().for_each(|(range, origin)| self.found(range.end, origin));
-        Ok(())
     }
 }
 
@@ -246,7 +245,5 @@ impl Fork for Map {
         Map { plan: Plan::default(), changes: self.changes.clone() }
     }
 
-    fn absorb(&mut self, _later: Map) -> Result<()> {
-        Ok(())
-    }
+    fn absorb(&mut self, _later: Map) {}
 }

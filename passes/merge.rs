@@ -179,11 +179,10 @@ impl Fork for MachineSurvey {
         MachineSurvey::default()
     }
 
-    fn absorb(&mut self, later: MachineSurvey) -> Result<()> {
+    fn absorb(&mut self, later: MachineSurvey) {
         self.host.mapped_ids.join(later.host.mapped_ids);
         self.host.unlisted.join(later.host.unlisted);
         self.host.machines.join(later.host.machines);
-        Ok(())
     }
 }
 
@@ -205,9 +204,8 @@ impl Fork for RunSurvey {
         RunSurvey { run_log: self.run_log.fork(), then: None }
     }
 
-    fn absorb(&mut self, later: RunSurvey) -> Result<()> {
+    fn absorb(&mut self, later: RunSurvey) {
         self.run_log.join(later.run_log);
-        Ok(())
     }
 }
 

@@ -202,9 +202,8 @@ impl Fork for NeedSurvey {
         NeedSurvey { options: self.options.clone(), hits: self.hits.fork() }
     }
 
-    fn absorb(&mut self, later: NeedSurvey) -> Result<()> {
+    fn absorb(&mut self, later: NeedSurvey) {
         self.hits.absorb(later.hits);
-        Ok(())
     }
 }
 

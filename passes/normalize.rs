@@ -347,12 +347,11 @@ impl Fork for Narrow {
         Narrow { of_events, initial, lost, ..*self }
     }
 
-    fn absorb(&mut self, later: Narrow) -> Result<()> {
+    fn absorb(&mut self, later: Narrow) {
         let Lost { parts, deferred, kinds, spe } = later.lost;
         self.lost.parts += parts;
         self.lost.deferred += deferred;
         self.lost.spe += spe;
         kinds.into_iter().for_each(|(kind, count)| *self.lost.kinds.entry(kind).or_default() += count);
-        Ok(())
     }
 }

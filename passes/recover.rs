@@ -276,7 +276,7 @@ impl Fork for Proof {
         Proof { options: self.options.clone(), ..Proof::default() }
     }
 
-    fn absorb(&mut self, later: Proof) -> Result<()> {
+    fn absorb(&mut self, later: Proof) {
         self.marks.join(later.marks);
         self.names.extend(later.names);
         self.cpu = self.cpu.max(later.cpu);
@@ -285,7 +285,6 @@ impl Fork for Proof {
         for (code, count) in later.odd_codes {
             *self.odd_codes.entry(code).or_default() += count;
         }
-        Ok(())
     }
 }
 
@@ -313,8 +312,7 @@ impl Fork for DropUnreadable {
         DropUnreadable::default()
     }
 
-    fn absorb(&mut self, later: DropUnreadable) -> Result<()> {
+    fn absorb(&mut self, later: DropUnreadable) {
         self.dropped += later.dropped;
-        Ok(())
     }
 }

@@ -350,10 +350,9 @@ impl Fork for Learn {
         Learn { redact: self.redact.clone(), key: Key::default(), mapped: Ranges::new() }
     }
 
-    fn absorb(&mut self, later: Learn) -> Result<()> {
+    fn absorb(&mut self, later: Learn) {
         self.key.join(&later.key);
         self.mapped.extend(later.mapped);
-        Ok(())
     }
 }
 

@@ -336,9 +336,8 @@ impl Fork for Gather {
         Gather { rules: self.rules.clone(), ids: BTreeSet::new() }
     }
 
-    fn absorb(&mut self, later: Gather) -> Result<()> {
+    fn absorb(&mut self, later: Gather) {
         self.ids.extend(later.ids);
-        Ok(())
     }
 }
 
@@ -385,9 +384,8 @@ impl Fork for Replace {
         Replace { rules: self.rules.clone(), done: Done::default() }
     }
 
-    fn absorb(&mut self, later: Replace) -> Result<()> {
+    fn absorb(&mut self, later: Replace) {
         self.done.join(later.done);
-        Ok(())
     }
 }
 

@@ -524,9 +524,8 @@ impl Fork for AuxSurvey {
         AuxSurvey(self.0.fork())
     }
 
-    fn absorb(&mut self, later: AuxSurvey) -> Result<()> {
+    fn absorb(&mut self, later: AuxSurvey) {
         self.0.aux.extend(later.0.aux);
-        Ok(())
     }
 }
 
@@ -572,9 +571,8 @@ impl Fork for Repair {
         Repair { faults: self.faults.clone(), named: self.named.clone(), ..Repair::default() }
     }
 
-    fn absorb(&mut self, later: Repair) -> Result<()> {
+    fn absorb(&mut self, later: Repair) {
         self.closed |= later.closed;
         self.done.add(later.done);
-        Ok(())
     }
 }

@@ -130,9 +130,8 @@ impl Fork for FirstSample {
         FirstSample { retime: self.retime, time: None }
     }
 
-    fn absorb(&mut self, later: FirstSample) -> Result<()> {
+    fn absorb(&mut self, later: FirstSample) {
         self.time = self.time.into_iter().chain(later.time).min();
-        Ok(())
     }
 }
 
@@ -244,10 +243,9 @@ impl Fork for ChangeTimes {
         ChangeTimes { early: 0, last: None, collapsed: 0, has_times: false, ..*self }
     }
 
-    fn absorb(&mut self, later: ChangeTimes) -> Result<()> {
+    fn absorb(&mut self, later: ChangeTimes) {
         self.early += later.early;
         self.collapsed += later.collapsed;
         self.has_times |= later.has_times;
-        Ok(())
     }
 }

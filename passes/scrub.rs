@@ -254,9 +254,8 @@ impl<S: Scrub> Fork for Scrubber<S> {
         Scrubber { rules: self.rules.fork(), left_out: LeftOut::default(), cpus: self.cpus }
     }
 
-    fn absorb(&mut self, later: Scrubber<S>) -> Result<()> {
+    fn absorb(&mut self, later: Scrubber<S>) {
         self.rules.absorb(later.rules);
         self.left_out.join(later.left_out);
-        Ok(())
     }
 }

@@ -340,7 +340,7 @@ impl Fork for Gather {
         Gather { args: self.args.clone(), found: Found::default(), ..*self }
     }
 
-    fn absorb(&mut self, later: Gather) -> Result<()> {
+    fn absorb(&mut self, later: Gather) {
         let Found { used, used_by_data, samples, traced, names, has_aux, has_switches } = later.found;
         self.found.used.join(used);
         self.found.used_by_data.join(used_by_data);
@@ -349,7 +349,6 @@ impl Fork for Gather {
         self.found.names.extend(names);
         self.found.has_aux |= has_aux;
         self.found.has_switches |= has_switches;
-        Ok(())
     }
 }
 
@@ -406,9 +405,8 @@ impl Fork for LeaveOut {
         LeaveOut { plan: self.plan.clone(), samples: Samples::default(), cut: 0 }
     }
 
-    fn absorb(&mut self, later: LeaveOut) -> Result<()> {
+    fn absorb(&mut self, later: LeaveOut) {
         self.samples.join(later.samples);
         self.cut += later.cut;
-        Ok(())
     }
 }

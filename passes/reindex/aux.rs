@@ -150,9 +150,8 @@ impl Fork for AuxRecords {
         AuxRecords::new(self.add)
     }
 
-    fn absorb(&mut self, later: AuxRecords) -> Result<()> {
+    fn absorb(&mut self, later: AuxRecords) {
         self.there.extend(later.there);
         self.elsewhere += later.elsewhere;
-        Ok(())
     }
 }

@@ -156,9 +156,8 @@ impl Fork for IndexSurvey {
         IndexSurvey::default()
     }
 
-    fn absorb(&mut self, later: IndexSurvey) -> Result<()> {
+    fn absorb(&mut self, later: IndexSurvey) {
         self.0.absorb(later.0);
-        Ok(())
     }
 }
 
@@ -191,14 +190,13 @@ impl Fork for RecordSurvey {
         RecordSurvey { guests: self.guests.clone(), ..RecordSurvey::default() }
     }
 
-    fn absorb(&mut self, later: RecordSurvey) -> Result<()> {
+    fn absorb(&mut self, later: RecordSurvey) {
         self.told.extend(later.told);
         for entry in later.entries {
             if self.known.insert(entry.clone()) {
                 self.entries.push(entry);
             }
         }
-        Ok(())
     }
 }
 
@@ -263,9 +261,8 @@ impl Fork for Align {
         Align::default()
     }
 
-    fn absorb(&mut self, later: Align) -> Result<()> {
+    fn absorb(&mut self, later: Align) {
         self.aligned += later.aligned;
-        Ok(())
     }
 }
 

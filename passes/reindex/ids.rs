@@ -236,9 +236,8 @@ impl Fork for IndexSurvey {
         IndexSurvey::default()
     }
 
-    fn absorb(&mut self, later: IndexSurvey) -> Result<()> {
+    fn absorb(&mut self, later: IndexSurvey) {
         self.0.join(later.0);
-        Ok(())
     }
 }
 
@@ -263,11 +262,10 @@ impl Fork for EvidenceSurvey {
         EvidenceSurvey { found: Found::default(), wanted: Vec::new(), seen }
     }
 
-    fn absorb(&mut self, later: EvidenceSurvey) -> Result<()> {
+    fn absorb(&mut self, later: EvidenceSurvey) {
         for (id, later) in later.seen {
             self.seen.entry(id).or_default().and(later);
         }
-        Ok(())
     }
 }
 
@@ -297,7 +295,5 @@ impl Fork for WriteIndexes {
         WriteIndexes(self.0.clone())
     }
 
-    fn absorb(&mut self, _later: WriteIndexes) -> Result<()> {
-        Ok(())
-    }
+    fn absorb(&mut self, _later: WriteIndexes) {}
 }

@@ -121,9 +121,7 @@ impl Fork for Start {
         Start { add: self.add }
     }
 
-    fn absorb(&mut self, _later: Start) -> Result<()> {
-        Ok(())
-    }
+    fn absorb(&mut self, _later: Start) {}
 }
 
 impl Survey for Times {
@@ -155,7 +153,7 @@ impl Prescanned for Times {
     }
 
     fn absorb_prescan(&mut self, prescan: Times) -> Result<Vec<Place>> {
-        self.absorb(prescan)?;
+        self.absorb(prescan);
         Ok(Vec::new())
     }
 }
@@ -178,10 +176,9 @@ impl Fork for Times {
         Times::new(self.add)
     }
 
-    fn absorb(&mut self, later: Times) -> Result<()> {
+    fn absorb(&mut self, later: Times) {
         if let Some(seen) = later.seen {
             self.see(seen);
         }
-        Ok(())
     }
 }

@@ -48,8 +48,7 @@ impl Fork for Choose {
         Choose::new(chooser)
     }
 
-    fn absorb(&mut self, later: Choose) -> Result<()> {
+    fn absorb(&mut self, later: Choose) {
         self.chosen.join(later.chosen);
-        Ok(())
     }
 }

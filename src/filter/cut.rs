@@ -321,10 +321,9 @@ impl Fork for CutRecords {
         CutRecords { cut: self.cut.clone(), lookups, rounds: false, aux: CutAux::default() }
     }
 
-    fn absorb(&mut self, later: CutRecords) -> Result<()> {
+    fn absorb(&mut self, later: CutRecords) {
         self.aux.chunks += later.aux.chunks;
         self.aux.kept += later.aux.kept;
         self.aux.all += later.aux.all;
-        Ok(())
     }
 }

@@ -80,13 +80,12 @@ impl Frames {
         self.user_parts.insert((tid, user.cookie), part);
     }
 
-    fn join(&mut self, later: Frames) -> Result<()> {
+    fn join(&mut self, later: Frames) {
         self.all.extend(later.all);
         self.user_parts.extend(later.user_parts);
         if let Some((unwind, later)) = self.unwind.as_mut().zip(later.unwind) {
-            unwind.absorb(later)?;
+            unwind.absorb(later);
         }
-        Ok(())
     }
 
     /// Names the frames, and says what was not found.
@@ -216,8 +215,8 @@ impl Fork for FindFrames {
         FindFrames { lookups: chooser.lookups(), chooser, facts, unwinder, frames }
     }
 
-    fn absorb(&mut self, later: FindFrames) -> Result<()> {
-        self.frames.join(later.frames)
+    fn absorb(&mut self, later: FindFrames) {
+        self.frames.join(later.frames);
     }
 }
 
@@ -244,7 +243,10 @@ pub(crate) fn survey(
         Ok(frames)
     };
     let mut all = Frames::new(unwinder.as_deref());
-    scan(recording, threads, true, read, |_, frames| all.join(frames))?;
+    scan(recording, threads, true, read, |_, frames| {
+        all.join(frames);
+        Ok(())
+    })?;
     chooser.set_functions(all.named((facts, unwinder), &chooser.options, (&features, endian), report)?);
     Ok(())
 }

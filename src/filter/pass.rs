@@ -92,8 +92,7 @@ impl Fork for Gather {
         Gather { options: self.options.clone(), gathered: Gathered::new(&self.options) }
     }
 
-    fn absorb(&mut self, later: Gather) -> Result<()> {
+    fn absorb(&mut self, later: Gather) {
         self.gathered.join(later.gathered);
-        Ok(())
     }
 }

@@ -70,9 +70,7 @@ impl Fork for Copy {
         Copy
     }
 
-    fn absorb(&mut self, _later: Copy) -> Result<()> {
-        Ok(())
-    }
+    fn absorb(&mut self, _later: Copy) {}
 }
 
 /// A survey or rewrite, with the functions for several threads if it supports them.
@@ -84,7 +82,7 @@ struct Erased<T> {
 
 struct Workers<T> {
     fork: fn(&T) -> T,
-    absorb: fn(&mut T, T) -> Result<()>,
+    absorb: fn(&mut T, T),
 }
 
 struct Prescans<T> {
@@ -122,7 +120,10 @@ impl<T: Prescanned> Erased<T> {
 impl<T: 'static> Erased<T> {
     fn absorb(&mut self, worker: Box<dyn Any>) -> Result<()> {
         let Erased { inner: worker, .. } = found_again::<Erased<T>>(worker)?;
-        self.workers.as_ref().map_or(Ok(()), |workers| (workers.absorb)(&mut self.inner, worker))
+        if let Some(workers) = &self.workers {
+            (workers.absorb)(&mut self.inner, worker);
+        }
+        Ok(())
     }
 }
 

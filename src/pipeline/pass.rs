@@ -69,9 +69,8 @@
 //!         Running::default()
 //!     }
 //!
-//!     fn absorb(&mut self, later: Running) -> Result<()> {
+//!     fn absorb(&mut self, later: Running) {
 //!         self.0.extend(later.0);
-//!         Ok(())
 //!     }
 //! }
 //!
@@ -195,11 +194,7 @@ pub trait Fork: Sized {
     fn fork(&self) -> Self;
 
     /// Takes in a worker's result. Called in file order.
-    ///
-    /// # Errors
-    ///
-    /// The worker's result does not fit what earlier batches had; the run fails with it.
-    fn absorb(&mut self, later: Self) -> Result<()>;
+    fn absorb(&mut self, later: Self);
 }
 
 /// A rewrite whose batches are read in advance by workers on any thread.

@@ -410,7 +410,7 @@ impl Fork for Convert {
         Convert::new(self.walker.shared.clone(), self.guests.clone(), self.kept)
     }
 
-    fn absorb(&mut self, later: Convert) -> Result<()> {
+    fn absorb(&mut self, later: Convert) {
         let Counts { converted, frames, linked, cut, broken, unresolved, files } = later.counts;
         self.counts.converted += converted;
         self.counts.frames += frames;
@@ -422,6 +422,5 @@ impl Fork for Convert {
         }
         self.counts.files.extend(files);
         later.walker.end();
-        Ok(())
     }
 }

@@ -85,10 +85,9 @@ impl Fork for Names {
         Names { options: self.options.clone(), changes: TaskChanges::new(true), guests: Guests::default() }
     }
 
-    fn absorb(&mut self, later: Names) -> Result<()> {
+    fn absorb(&mut self, later: Names) {
         self.changes.absorb(later.changes);
         self.guests.absorb(later.guests);
-        Ok(())
     }
 }
 
@@ -125,7 +124,5 @@ impl Fork for DropSamples {
         DropSamples(self.0.clone())
     }
 
-    fn absorb(&mut self, _later: DropSamples) -> Result<()> {
-        Ok(())
-    }
+    fn absorb(&mut self, _later: DropSamples) {}
 }
