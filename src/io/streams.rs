@@ -23,12 +23,20 @@ thread_local! {
     static GIVEN: RefCell<Option<Arc<Streams>>> = const { RefCell::new(None) };
 }
 
+/// Takes the streams away when it is dropped, also by a panic that the caller survives.
+struct TakesAway;
+
+impl Drop for TakesAway {
+    fn drop(&mut self) {
+        GIVEN.set(None);
+    }
+}
+
 /// Runs with these streams. Only this thread opens the streams of a run.
 pub(crate) fn with<R>(streams: Streams, run: impl FnOnce() -> R) -> R {
     GIVEN.set(Some(Arc::new(streams)));
-    let done = run();
-    GIVEN.set(None);
-    done
+    let _guard = TakesAway;
+    run()
 }
 
 fn given() -> Option<Arc<Streams>> {
@@ -133,4 +141,21 @@ pub(crate) fn stderr() -> Box<dyn Write> {
 /// True if somebody watches standard error.
 pub(crate) fn stderr_is_terminal() -> bool {
     given().map_or_else(|| io::stderr().is_terminal(), |given| given.stderr.is_terminal())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+
+    #[test]
+    fn a_panic_in_a_run_gives_the_thread_its_own_streams_back() {
+        let null = || OwnedFd::from(File::open("/dev/null").unwrap());
+        let streams = Streams { stdin: null(), stdout: null(), stderr: null() };
+        let run = || with(streams, || std::panic::resume_unwind(Box::new("a bug")));
+        assert!(catch_unwind(AssertUnwindSafe(run)).is_err());
+        assert!(!are_given());
+    }
 }
