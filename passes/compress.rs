@@ -77,8 +77,17 @@ pub struct Compress {
     before: Option<Bytes>,
 }
 
-/// What the user chose.
+/// Compress a recording, as perf record -z does
+///
+/// perf 5.2 and later read the result exactly as they read the input. Records that are
+/// already compressed are compressed again.
+///
+/// Examples:
+///   perfx compress perf.data -o small.data
+///   perfx compress -l 19 --in-place perf.data
+///   perf record -o - ./program | perfx compress | ssh host 'cat > perf.data'
 #[derive(Args, Clone, Copy, Debug)]
+#[command(verbatim_doc_comment)]
 pub struct CompressOptions {
     /// zstd level, from 1 (fastest) to 22 (smallest)
     #[arg(short, long, default_value_t = 3, value_parser = clap::value_parser!(i32).range(1..=22))]
@@ -104,19 +113,7 @@ impl PassOptions for CompressOptions {
     const NAME: &'static str = "compress";
     const ABOUT: &'static str =
         "compress the kernel's records into COMPRESSED records; must be the last pass";
-    const COMMAND: Option<PassCommand> = Some(PassCommand {
-        group: "Change the form",
-        about: "Compress a recording, as perf record -z does",
-        help: "\
-perf 5.2 and later read the result exactly as they read the input. Records that are
-already compressed are compressed again.
-
-Examples:
-  perfx compress perf.data -o small.data
-  perfx compress -l 19 --in-place perf.data
-  perf record -o - ./program | perfx compress | ssh host 'cat > perf.data'",
-        one_of: &[],
-    });
+    const COMMAND: Option<PassCommand> = Some(PassCommand { group: "Change the form", one_of: &[] });
 
     fn pass(self) -> Result<Box<dyn Pass>> {
         Ok(Box::new(Compress::new(self)))

@@ -33,8 +33,21 @@ use perfx_resolve::MappedIds;
 
 use crate::support::options::{PassCommand, PassOptions};
 
-/// The options of `normalize`.
+/// Make a recording readable for an older perf, hotspot or quipper
+///
+/// Attrs become as small as the reader knows them, and lose the bits that it does not know; samples lose
+/// the parts that these bits stand for. Compressed records are decompressed. Records of kinds that the
+/// reader refuses are left out. For perf 5.10 and hotspot, build-ids move from MMAP2 records to feature
+/// BUILD_ID. For perf before 6.13, the description of Arm SPE becomes version 1. The user part of
+/// deferred call chains (perf record --call-graph fp,defer) is lost.
+///
+/// What is lost is said, and the exit code is 3. perfx doctor --for READER lists what a reader refuses.
+///
+/// Examples:
+///   perfx normalize --for perf-5.10 perf.data -o old.data
+///   perf record -o - ./program | perfx normalize --for perf-6.1 > old.pipe
 #[derive(Args, Clone, Debug, Default)]
+#[command(verbatim_doc_comment)]
 pub struct NormalizeArgs {
     /// The program that shall read the recording
     #[arg(long = "for", value_name = "READER", value_parser = names().try_map(|name| Reader::named(&name).ok_or("unknown")))]
@@ -49,23 +62,7 @@ fn names() -> PossibleValuesParser {
 impl PassOptions for NormalizeArgs {
     const NAME: &'static str = "normalize";
     const ABOUT: &'static str = "take away what an older reader refuses, or say it in an older way";
-    const COMMAND: Option<PassCommand> = Some(PassCommand {
-        group: "Share",
-        about: "Make a recording readable for an older perf, hotspot or quipper",
-        help: "\
-Attrs become as small as the reader knows them, and lose the bits that it does not know; samples lose
-the parts that these bits stand for. Compressed records are decompressed. Records of kinds that the
-reader refuses are left out. For perf 5.10 and hotspot, build-ids move from MMAP2 records to feature
-BUILD_ID. For perf before 6.13, the description of Arm SPE becomes version 1. The user part of
-deferred call chains (perf record --call-graph fp,defer) is lost.
-
-What is lost is said, and the exit code is 3. perfx doctor --for READER lists what a reader refuses.
-
-Examples:
-  perfx normalize --for perf-5.10 perf.data -o old.data
-  perf record -o - ./program | perfx normalize --for perf-6.1 > old.pipe",
-        one_of: &["reader"],
-    });
+    const COMMAND: Option<PassCommand> = Some(PassCommand { group: "Share", one_of: &["reader"] });
 
     fn pass(self) -> Result<Box<dyn Pass>> {
         Ok(Box::new(Normalize { reader: self.reader }))

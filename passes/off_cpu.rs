@@ -17,8 +17,27 @@ use crate::support::options::{PassCommand, PassOptions};
 use crate::support::switched_out::SwitchedOut;
 use crate::support::tracepoints::{Role, Tracepoints};
 
-/// The pass and its options.
+/// Show where tasks wait, and for how long, from the sched_switch samples of a recording
+///
+/// A sched_switch sample shows the code (the call chain) in which a task left its CPU. perfx moves it
+/// to the time when the task runs again, and sets its period to the nanoseconds in between, so perf
+/// report shows which code waits, and for how long. Samples of other events stay. The output is in
+/// time order, and not compressed.
+///
+/// perfx learns that a task runs again from another sched_switch sample (if all CPUs are recorded,
+/// perf record -a) or from a SWITCH record (perf record --switch-events). Idle tasks are left out.
+///
+/// If only some switches were sampled (perf record -F), the times come from SWITCH records: those of
+/// switches without a sample are added to the next sample of the same task, so the sums are right.
+/// Without SWITCH records such a recording is refused.
+///
+/// Examples:
+///   perf record -e sched:sched_switch -a -g -- sleep 10
+///   perfx off-cpu perf.data -o off-cpu.data
+///   perf record -e sched:sched_switch --switch-events -g -o - ./program |
+///     perfx off-cpu --blocked | perf report -i -
 #[derive(Args, Clone, Copy, Debug, Default)]
+#[command(verbatim_doc_comment)]
 pub struct OffCpu {
     /// Leave out tasks that were preempted, and keep those that slept or waited
     #[arg(long)]
@@ -29,29 +48,7 @@ impl PassOptions for OffCpu {
     const NAME: &'static str = "off-cpu";
     const ABOUT: &'static str =
         "set the period of each sched_switch sample to the time that its task was off the CPU";
-    const COMMAND: Option<PassCommand> = Some(PassCommand {
-        group: "Inject and merge",
-        about: "Show where tasks wait, and for how long, from the sched_switch samples of a recording",
-        help: "\
-A sched_switch sample shows the code (the call chain) in which a task left its CPU. perfx moves it
-to the time when the task runs again, and sets its period to the nanoseconds in between, so perf
-report shows which code waits, and for how long. Samples of other events stay. The output is in
-time order, and not compressed.
-
-perfx learns that a task runs again from another sched_switch sample (if all CPUs are recorded,
-perf record -a) or from a SWITCH record (perf record --switch-events). Idle tasks are left out.
-
-If only some switches were sampled (perf record -F), the times come from SWITCH records: those of
-switches without a sample are added to the next sample of the same task, so the sums are right.
-Without SWITCH records such a recording is refused.
-
-Examples:
-  perf record -e sched:sched_switch -a -g -- sleep 10
-  perfx off-cpu perf.data -o off-cpu.data
-  perf record -e sched:sched_switch --switch-events -g -o - ./program |
-    perfx off-cpu --blocked | perf report -i -",
-        one_of: &[],
-    });
+    const COMMAND: Option<PassCommand> = Some(PassCommand { group: "Inject and merge", one_of: &[] });
 
     fn pass(self) -> Result<Box<dyn Pass>> {
         let step = MeasureAway { blocked: self.blocked, ..MeasureAway::default() };

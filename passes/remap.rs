@@ -22,8 +22,23 @@ use perfx_pipeline::{
 
 use crate::support::options::{PassCommand, PassOptions};
 
-/// The options of `remap`.
+/// Replace the paths of mapped files, for example with those on another machine
+///
+/// Paths are replaced in MMAP, MMAP2 and HEADER_BUILD_ID records and in feature BUILD_ID. A prefix
+/// matches whole folder names: --path /usr/l=/x does not change /usr/lib. A path that the build-id map
+/// names is not changed further. Names of memory without a file, such as [vdso] and //anon, stay. The
+/// output is not compressed.
+///
+/// The build-id map has lines such as those of perf buildid-list: a build-id in hex, a space, a path.
+/// Build-ids of mappings are those in MMAP2 records, or those of the same path elsewhere in the recording.
+///
+/// Examples:
+///   perfx remap --path /build/src=/home/me/src perf.data -o mine.data
+///   perfx remap --strip-prefix /var/lib/machines/deb perf.data -o inside.data
+///   perfx remap --build-id-map where.txt perf.data -o found.data
 #[derive(Args, Clone, Debug)]
+#[command(verbatim_doc_comment)]
+#[allow(rustdoc::broken_intra_doc_links, reason = "the help names [vdso]")]
 pub struct RemapArgs {
     /// Replace OLD, a path or its first folders, with NEW; repeatable, and the longest OLD counts
     #[arg(long, value_name = "OLD=NEW")]
@@ -49,24 +64,8 @@ struct Prefix {
 impl PassOptions for RemapArgs {
     const NAME: &'static str = "remap";
     const ABOUT: &'static str = "replace the paths of mapped files";
-    const COMMAND: Option<PassCommand> = Some(PassCommand {
-        group: "Share",
-        about: "Replace the paths of mapped files, for example with those on another machine",
-        help: "\
-Paths are replaced in MMAP, MMAP2 and HEADER_BUILD_ID records and in feature BUILD_ID. A prefix
-matches whole folder names: --path /usr/l=/x does not change /usr/lib. A path that the build-id map
-names is not changed further. Names of memory without a file, such as [vdso] and //anon, stay. The
-output is not compressed.
-
-The build-id map has lines such as those of perf buildid-list: a build-id in hex, a space, a path.
-Build-ids of mappings are those in MMAP2 records, or those of the same path elsewhere in the recording.
-
-Examples:
-  perfx remap --path /build/src=/home/me/src perf.data -o mine.data
-  perfx remap --strip-prefix /var/lib/machines/deb perf.data -o inside.data
-  perfx remap --build-id-map where.txt perf.data -o found.data",
-        one_of: &["path", "strip_prefix", "build_id_map"],
-    });
+    const COMMAND: Option<PassCommand> =
+        Some(PassCommand { group: "Share", one_of: &["path", "strip_prefix", "build_id_map"] });
 
     fn pass(self) -> Result<Box<dyn Pass>> {
         let stripped = self.strip_prefix.iter().map(|folder| {

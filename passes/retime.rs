@@ -14,8 +14,22 @@ use perfx_pipeline::{
 use crate::support::factor::Factor;
 use crate::support::options::{PassCommand, PassOptions};
 
-/// The pass and its options.
+/// Change all times of a recording by an offset or a factor, or move the first sample to 0
+///
+/// Every time becomes time × scale + offset, rounded down. This changes the times of samples and other
+/// records, those in features SAMPLE_TIME and CLOCK_DATA, and the conversion from the counter of an AUX
+/// trace to times (TIME_CONV, AUXTRACE_INFO), but not times inside tracepoint data. The output is not
+/// compressed.
+/// (The offset of join is subtracted instead: it is how far an input's clock is ahead.)
+///
+/// A time below 1 ns would be an error, because perf treats 0 as no time. With --zero, which excludes
+/// --offset, the first sample and all records before it get the time 1 ns.
+///
+/// Examples:
+///   perfx retime --zero perf.data -o from-zero.data
+///   perfx retime --offset -3600000000000 perf.data -o an-hour-earlier.data
 #[derive(Args, Clone, Copy, Debug, Default)]
+#[command(verbatim_doc_comment)]
 pub struct Retime {
     /// Nanoseconds to add to every time, after --scale
     #[arg(long, value_name = "NS", default_value_t = 0, value_parser = nanoseconds, allow_hyphen_values = true)]
@@ -31,24 +45,8 @@ pub struct Retime {
 impl PassOptions for Retime {
     const NAME: &'static str = "retime";
     const ABOUT: &'static str = "change all times by an offset or a factor, or move the first sample to 0";
-    const COMMAND: Option<PassCommand> = Some(PassCommand {
-        group: "Cut and join",
-        about: "Change all times of a recording by an offset or a factor, or move the first sample to 0",
-        help: "\
-Every time becomes time × scale + offset, rounded down. This changes the times of samples and other
-records, those in features SAMPLE_TIME and CLOCK_DATA, and the conversion from the counter of an AUX
-trace to times (TIME_CONV, AUXTRACE_INFO), but not times inside tracepoint data. The output is not
-compressed.
-(The offset of join is subtracted instead: it is how far an input's clock is ahead.)
-
-A time below 1 ns would be an error, because perf treats 0 as no time. With --zero, which excludes
---offset, the first sample and all records before it get the time 1 ns.
-
-Examples:
-  perfx retime --zero perf.data -o from-zero.data
-  perfx retime --offset -3600000000000 perf.data -o an-hour-earlier.data",
-        one_of: &["offset", "scale", "zero"],
-    });
+    const COMMAND: Option<PassCommand> =
+        Some(PassCommand { group: "Cut and join", one_of: &["offset", "scale", "zero"] });
 
     fn pass(self) -> Result<Box<dyn Pass>> {
         Ok(Box::new(self))

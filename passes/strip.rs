@@ -24,8 +24,23 @@ use perfx_pipeline::{
 
 use crate::support::options::{PassCommand, PassOptions};
 
-/// The options of `strip`.
+/// Leave out what other programs can't read: AUX data, events, SWITCH records
+///
+/// --aux leaves out AUXTRACE, AUXTRACE_INFO, AUXTRACE_ERROR, AUX, ITRACE_START and AUX_OUTPUT_HW_ID
+/// records, feature AUXTRACE, and the AUX data in samples. --event and --recorded leave out the
+/// SAMPLE, THROTTLE, UNTHROTTLE and READ records of these events. An event without any records left is
+/// removed from the header, because quipper and AutoFDO require all events to be alike. All other
+/// records stay.
+///
+/// perfx strip does not decode AUX data. perfx inject --itrace does (Arm SPE), or perf inject --itrace;
+/// on their output, perfx strip --recorded has the effect of perf inject --strip.
+///
+/// Examples:
+///   perfx strip --aux --switches perf.data -o plain.data
+///   perfx strip --event 'dummy.*' perf.data -o without-dummy.data
+///   perf inject --itrace=i100usle -i perf.data -o decoded.data; perfx strip --recorded decoded.data -o afdo.data
 #[derive(Args, Clone, Debug, Default)]
+#[command(verbatim_doc_comment)]
 pub struct StripArgs {
     /// Leave out AUX data: its records, feature AUXTRACE, its events, and the AUX data in samples
     #[arg(long)]
@@ -45,25 +60,8 @@ pub struct StripArgs {
 impl PassOptions for StripArgs {
     const NAME: &'static str = "strip";
     const ABOUT: &'static str = "leave out AUX data, events or SWITCH records";
-    const COMMAND: Option<PassCommand> = Some(PassCommand {
-        group: "Cut and join",
-        about: "Leave out what other programs can't read: AUX data, events, SWITCH records",
-        help: "\
---aux leaves out AUXTRACE, AUXTRACE_INFO, AUXTRACE_ERROR, AUX, ITRACE_START and AUX_OUTPUT_HW_ID
-records, feature AUXTRACE, and the AUX data in samples. --event and --recorded leave out the
-SAMPLE, THROTTLE, UNTHROTTLE and READ records of these events. An event without any records left is
-removed from the header, because quipper and AutoFDO require all events to be alike. All other
-records stay.
-
-perfx strip does not decode AUX data. perfx inject --itrace does (Arm SPE), or perf inject --itrace;
-on their output, perfx strip --recorded has the effect of perf inject --strip.
-
-Examples:
-  perfx strip --aux --switches perf.data -o plain.data
-  perfx strip --event 'dummy.*' perf.data -o without-dummy.data
-  perf inject --itrace=i100usle -i perf.data -o decoded.data; perfx strip --recorded decoded.data -o afdo.data",
-        one_of: &["aux", "event", "switches", "recorded"],
-    });
+    const COMMAND: Option<PassCommand> =
+        Some(PassCommand { group: "Cut and join", one_of: &["aux", "event", "switches", "recorded"] });
 
     fn pass(self) -> Result<Box<dyn Pass>> {
         Ok(Box::new(Strip { args: Arc::new(self), is_behind_itrace: false }))

@@ -25,8 +25,20 @@ use perfx_pipeline::{
 use crate::support::factor::Factor;
 use crate::support::options::{PassCommand, PassOptions};
 
-/// The options of `thin`.
+/// Keep fewer samples, as if the recording had been made at a lower rate
+///
+/// Samples are counted for each event and CPU. The period of a sample that is left out is added to the next
+/// one that is kept, so perf report shows the same sums. Events say their new period or frequency. If the
+/// samples of an event have no period, only that of the event becomes longer, and sums are estimates.
+///
+/// Records other than samples stay.
+///
+/// Examples:
+///   perfx thin --every 10 perf.data -o small.data
+///   perfx thin --rate 99 perf.data -o 99hz.data
+///   perfx thin --fraction 0.01 --event 'sched:.*' perf.data -o few-switches.data
 #[derive(Args, Clone, Debug)]
+#[command(verbatim_doc_comment)]
 pub struct ThinArgs {
     /// Keep one of N samples
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
@@ -48,22 +60,8 @@ pub struct ThinArgs {
 impl PassOptions for ThinArgs {
     const NAME: &'static str = "thin";
     const ABOUT: &'static str = "keep fewer samples of each event and CPU, with longer periods";
-    const COMMAND: Option<PassCommand> = Some(PassCommand {
-        group: "Cut and join",
-        about: "Keep fewer samples, as if the recording had been made at a lower rate",
-        help: "\
-Samples are counted for each event and CPU. The period of a sample that is left out is added to the next
-one that is kept, so perf report shows the same sums. Events say their new period or frequency. If the
-samples of an event have no period, only that of the event becomes longer, and sums are estimates.
-
-Records other than samples stay.
-
-Examples:
-  perfx thin --every 10 perf.data -o small.data
-  perfx thin --rate 99 perf.data -o 99hz.data
-  perfx thin --fraction 0.01 --event 'sched:.*' perf.data -o few-switches.data",
-        one_of: &["every", "rate", "fraction"],
-    });
+    const COMMAND: Option<PassCommand> =
+        Some(PassCommand { group: "Cut and join", one_of: &["every", "rate", "fraction"] });
 
     fn pass(self) -> Result<Box<dyn Pass>> {
         let Factor { numerator, denominator } = self.fraction.unwrap_or_default();

@@ -22,15 +22,11 @@ pub trait PassOptions: Args {
     fn pass(self) -> Result<Box<dyn Pass>>;
 }
 
-/// The help of the command `perfx NAME` that runs one pass.
+/// The command `perfx NAME` that runs one pass. Its help is the documentation of the options' type.
 #[derive(Clone, Copy, Debug)]
 pub struct PassCommand {
     /// Its heading in `perfx --help`.
     pub group: &'static str,
-    /// The first line of its help.
-    pub about: &'static str,
-    /// The rest of its help, with examples.
-    pub help: &'static str,
     /// Options of which at least one is required, or empty.
     pub one_of: &'static [&'static str],
 }

@@ -8,14 +8,16 @@ use crate::args::usage;
 use crate::io::target::{MoreArgs, WriteArgs};
 
 /// The command line of a pass's command.
-pub(crate) fn command(spec: &PassSpec, PassCommand { about, help, one_of, .. }: PassCommand) -> Command {
-    let command = MoreArgs::augment_args(WriteArgs::augment_args(spec.augment(Command::new(spec.name))));
+pub(crate) fn command(spec: &PassSpec, PassCommand { one_of, .. }: PassCommand) -> Command {
+    let command = spec.augment(Command::new(spec.name));
+    let (about, help) = (command.get_about().cloned(), command.get_long_about().cloned());
+    let command = MoreArgs::augment_args(WriteArgs::augment_args(command));
     // Without any of them, the pass has nothing to do.
     let command = match one_of {
         [] => command,
         _ => command.group(ArgGroup::new("what").args(one_of).required(true).multiple(true)),
     };
-    command.about(about).long_about(format!("{about}\n\n{help}"))
+    command.about(about.unwrap_or_default()).long_about(help.unwrap_or_default())
 }
 
 /// Runs the pass with the options and input of the command line.

@@ -11,8 +11,13 @@ use perfx_model::tasks::{TaskChanges, Tasks};
 use perfx_passes::{PassCommand, PassOptions};
 use perfx_pipeline::{Emit, Fork, Needs, Pass, Result, Rewrite, Session, Stage, Survey, ensure};
 
-/// The options, which `perfx run -p drop-comm:name=NAME` and `perfx drop-comm --name NAME` parse alike.
+// `perfx run -p drop-comm:name=NAME` and `perfx drop-comm --name NAME` parse these options alike.
+/// Drop the samples of threads with certain names
+///
+/// Examples:
+///   perfx-example drop-comm --name cc1 perf.data -o rest.data
 #[derive(Args, Clone, Debug)]
+#[command(verbatim_doc_comment)]
 pub(crate) struct DropComm {
     /// A name of threads whose samples are dropped; repeatable
     #[arg(long, value_name = "NAME")]
@@ -22,12 +27,7 @@ pub(crate) struct DropComm {
 impl PassOptions for DropComm {
     const NAME: &'static str = "drop-comm";
     const ABOUT: &'static str = "drop the samples of threads with certain names";
-    const COMMAND: Option<PassCommand> = Some(PassCommand {
-        group: "Cut and join",
-        about: "Drop the samples of threads with certain names",
-        help: "Examples:\n  perfx-example drop-comm --name cc1 perf.data -o rest.data",
-        one_of: &["name"],
-    });
+    const COMMAND: Option<PassCommand> = Some(PassCommand { group: "Cut and join", one_of: &["name"] });
 
     fn pass(self) -> Result<Box<dyn Pass>> {
         ensure!(!self.name.iter().any(String::is_empty), "--name is empty, and no thread has an empty name");
