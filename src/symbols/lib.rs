@@ -12,6 +12,7 @@ mod elf;
 mod inlined;
 mod kallsyms;
 #[cfg(test)]
+#[path = "tests/elf/made.rs"]
 mod made;
 mod memory;
 mod name;

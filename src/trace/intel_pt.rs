@@ -4,6 +4,7 @@ mod clock;
 mod decoder;
 mod errata;
 #[cfg(test)]
+#[path = "tests/libipt/packets.rs"]
 mod oracle;
 mod packet;
 mod schedule;

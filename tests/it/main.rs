@@ -47,7 +47,7 @@ mod join;
 mod library;
 mod list;
 mod losses;
-#[path = "../../src/symbols/made.rs"]
+#[path = "../../src/symbols/tests/elf/made.rs"]
 mod made;
 mod maker;
 mod merge;

@@ -1,6 +1,6 @@
 //! libipt reads the same packets.
 
-#[path = "../tests/libipt/program.rs"]
+#[path = "program.rs"]
 mod libipt;
 
 use std::path::Path;
