@@ -33,7 +33,7 @@ use perfx_format::record::builder::{pad, set_misc};
 use perfx_format::record::compressed::{claim_length, claimed_length, compressed_part};
 use perfx_format::record::id_index::{IdEntry, IdIndex, one_id_index};
 use perfx_format::{
-    FaultCode, Feature, Issue, Kinds, Layouts, MMAP_BUILD_ID, Origin, PAGE, Record, RecordType,
+    FaultCode, Feature, Issue, Kinds, Layouts, MMAP_BUILD_ID, Origin, PAGE, Record, RecordType, named,
 };
 use perfx_pipeline::{
     Begin, Emit, Error, Fork, Level, Needs, OutputForm, Pass, Result, Rewrite, Session, Stage, Survey,
@@ -42,50 +42,26 @@ use perfx_pipeline::{
 
 use crate::support::options::PassOptions;
 
-/// A fault that can be repaired.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-#[allow(missing_docs, reason = "the names are the codes of the table above")]
-pub enum Fault {
-    AuxtraceIndex,
-    CompressedSize,
-    DirFormat,
-    IdUnknown,
-    MmapBuildIdBit,
-    MmapLen,
-    SectionEmpty,
-    SizeUnaligned,
-    StringUnterminated,
+named! {
+    /// A fault that can be repaired.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+    #[allow(missing_docs, reason = "the names are the codes of the table above")]
+    pub enum Fault {
+        AuxtraceIndex = "auxtrace-index",
+        CompressedSize = "compressed-size",
+        DirFormat = "dir-format",
+        IdUnknown = "id-unknown",
+        MmapBuildIdBit = "mmap-build-id-bit",
+        MmapLen = "mmap-len",
+        SectionEmpty = "section-empty",
+        SizeUnaligned = "size-unaligned",
+        StringUnterminated = "string-unterminated",
+    }
+    /// Its code in `perfx doctor`.
+    fn code
 }
 
 impl Fault {
-    /// All of them.
-    pub const ALL: [Fault; 9] = [
-        Fault::AuxtraceIndex,
-        Fault::CompressedSize,
-        Fault::DirFormat,
-        Fault::IdUnknown,
-        Fault::MmapBuildIdBit,
-        Fault::MmapLen,
-        Fault::SectionEmpty,
-        Fault::SizeUnaligned,
-        Fault::StringUnterminated,
-    ];
-
-    /// Its code in `perfx doctor`.
-    pub const fn code(self) -> &'static str {
-        match self {
-            Fault::AuxtraceIndex => "auxtrace-index",
-            Fault::CompressedSize => "compressed-size",
-            Fault::DirFormat => "dir-format",
-            Fault::IdUnknown => "id-unknown",
-            Fault::MmapBuildIdBit => "mmap-build-id-bit",
-            Fault::MmapLen => "mmap-len",
-            Fault::SectionEmpty => "section-empty",
-            Fault::SizeUnaligned => "size-unaligned",
-            Fault::StringUnterminated => "string-unterminated",
-        }
-    }
-
     /// The fault with this code.
     ///
     /// # Errors

@@ -21,6 +21,7 @@ pub mod jitdump;
 mod journal;
 mod kinds;
 mod layout;
+mod named;
 pub mod names;
 mod origin;
 pub mod parts;

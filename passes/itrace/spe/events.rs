@@ -4,57 +4,33 @@ use std::collections::BTreeSet;
 
 use perfx_format::sample::BRANCH_HW_INDEX;
 use perfx_format::spe::{SpeRecord, events};
-use perfx_format::{Event, sample_type as st};
+use perfx_format::{Event, named, sample_type as st};
 use perfx_model::spe::is_of_memory;
 use perfx_pipeline::Result;
 
 use crate::itrace::events::{Decoded, Traced};
 use crate::itrace::options::ItraceOptions;
 
-/// What an event counts. The order is that of perf.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Kind {
-    L1dMiss,
-    L1dAccess,
-    LlcMiss,
-    LlcAccess,
-    TlbMiss,
-    TlbAccess,
-    Branch,
-    RemoteAccess,
-    Memory,
-    Instructions,
+named! {
+    /// What an event counts. The order is that of perf.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+    pub(super) enum Kind {
+        L1dMiss = "l1d-miss",
+        L1dAccess = "l1d-access",
+        LlcMiss = "llc-miss",
+        LlcAccess = "llc-access",
+        TlbMiss = "tlb-miss",
+        TlbAccess = "tlb-access",
+        Branch = "branch",
+        RemoteAccess = "remote-access",
+        Memory = "memory",
+        Instructions = "instructions",
+    }
+    /// Its name.
+    fn name
 }
 
 impl Kind {
-    const ALL: [Kind; 10] = [
-        Kind::L1dMiss,
-        Kind::L1dAccess,
-        Kind::LlcMiss,
-        Kind::LlcAccess,
-        Kind::TlbMiss,
-        Kind::TlbAccess,
-        Kind::Branch,
-        Kind::RemoteAccess,
-        Kind::Memory,
-        Kind::Instructions,
-    ];
-
-    fn name(self) -> &'static str {
-        match self {
-            Kind::L1dMiss => "l1d-miss",
-            Kind::L1dAccess => "l1d-access",
-            Kind::LlcMiss => "llc-miss",
-            Kind::LlcAccess => "llc-access",
-            Kind::TlbMiss => "tlb-miss",
-            Kind::TlbAccess => "tlb-access",
-            Kind::Branch => "branch",
-            Kind::RemoteAccess => "remote-access",
-            Kind::Memory => "memory",
-            Kind::Instructions => "instructions",
-        }
-    }
-
     fn is_selected(self, options: &ItraceOptions) -> bool {
         match self {
             Kind::L1dMiss | Kind::L1dAccess => options.first_level,

@@ -1,44 +1,27 @@
 //! NAMESPACES records name the namespaces of a task by device and inode.
 
 use super::reader::Reader;
-use crate::{Endian, Record, RecordType, Value};
+use crate::{Endian, Record, RecordType, Value, named};
 
 /// The offset of the first namespace, and the size of each.
 const ENTRIES: usize = 24;
 const ENTRY: usize = 16;
 
-/// A kind of namespace, in the order of the records.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-#[allow(missing_docs, reason = "the names are those of /proc/PID/ns")]
-pub enum NamespaceKind {
-    Net,
-    Uts,
-    Ipc,
-    Pid,
-    User,
-    Mnt,
-    Cgroup,
-}
-
-impl NamespaceKind {
-    /// All kinds.
-    pub const ALL: [NamespaceKind; 7] = {
-        use NamespaceKind as N;
-        [N::Net, N::Uts, N::Ipc, N::Pid, N::User, N::Mnt, N::Cgroup]
-    };
-
-    /// Its name in /proc/PID/ns.
-    pub fn name(self) -> &'static str {
-        match self {
-            NamespaceKind::Net => "net",
-            NamespaceKind::Uts => "uts",
-            NamespaceKind::Ipc => "ipc",
-            NamespaceKind::Pid => "pid",
-            NamespaceKind::User => "user",
-            NamespaceKind::Mnt => "mnt",
-            NamespaceKind::Cgroup => "cgroup",
-        }
+named! {
+    /// A kind of namespace, in the order of the records.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+    #[allow(missing_docs, reason = "the names are those of /proc/PID/ns")]
+    pub enum NamespaceKind {
+        Net = "net",
+        Uts = "uts",
+        Ipc = "ipc",
+        Pid = "pid",
+        User = "user",
+        Mnt = "mnt",
+        Cgroup = "cgroup",
     }
+    /// Its name in /proc/PID/ns.
+    fn name
 }
 
 /// The namespaces of a task, by their inodes; 0 for those that its kernel does not have.
