@@ -9,51 +9,26 @@
 
 use super::history::signed;
 
-/// The parts that samples may lack.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Part {
-    /// First those that are numbers within a batch.
-    Stack,
-    Comm,
-    DataFrame,
-    Cgroup,
-    Cpu,
-    Pid,
-    Tid,
-    Weight,
-    Weight2,
-    Weight3,
-    Addr,
-    PhysAddr,
-    DataSrc,
-    Transaction,
-    MachinePid,
-    Vcpu,
-    CodePageSize,
-    DataPageSize,
+macro_rules! parts {
+    ($($part:ident $size:literal,)*) => {
+        /// The parts that samples may lack.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub(super) enum Part { $($part),* }
+
+        /// The parts with their sizes, bytes.
+        const PARTS: [(Part, usize); [$($size),*].len()] = [$((Part::$part, $size)),*];
+    };
 }
 
-/// The parts with their sizes, bytes.
-const PARTS: [(Part, usize); 18] = [
-    (Part::Stack, 4),
-    (Part::Comm, 4),
-    (Part::DataFrame, 4),
-    (Part::Cgroup, 4),
-    (Part::Cpu, 4),
-    (Part::Pid, 4),
-    (Part::Tid, 4),
-    (Part::Weight, 8),
-    (Part::Weight2, 4),
-    (Part::Weight3, 4),
-    (Part::Addr, 8),
-    (Part::PhysAddr, 8),
-    (Part::DataSrc, 8),
-    (Part::Transaction, 8),
-    (Part::MachinePid, 4),
-    (Part::Vcpu, 4),
-    (Part::CodePageSize, 8),
-    (Part::DataPageSize, 8),
-];
+parts! {
+    // First those that are numbers within a batch.
+    Stack 4, Comm 4, DataFrame 4, Cgroup 4,
+    Cpu 4, Pid 4, Tid 4,
+    Weight 8, Weight2 4, Weight3 4,
+    Addr 8, PhysAddr 8, DataSrc 8, Transaction 8,
+    MachinePid 4, Vcpu 4,
+    CodePageSize 8, DataPageSize 8,
+}
 
 /// The stack is the number of a sample whose user part comes later.
 const DEFERRED: u32 = 1 << 30;
