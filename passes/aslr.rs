@@ -268,15 +268,13 @@ struct Move {
     done: Done,
 }
 
-const MAPPED: Kinds = Kinds::of(&[RecordType::MMAP, RecordType::MMAP2, RecordType::KSYMBOL]);
-
 impl Pass for Aslr {
     fn name(&self) -> &'static str {
         Aslr::NAME
     }
 
     fn needs(&self, _input: &Recording) -> Needs {
-        needs(vec![MAPPED])
+        needs(vec![Kinds::CODE])
     }
 
     fn start(self: Box<Self>, _input: &Recording) -> Stage {

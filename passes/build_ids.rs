@@ -277,8 +277,8 @@ impl Pass for BuildIds {
         // user.
         let barrier = !self.options.ids.correctable().is_empty();
         if self.streams(input) {
-            let mappings = [RecordType::MMAP, RecordType::MMAP2, RecordType::ID_INDEX];
-            return Needs { records: Kinds::of(&mappings).union(told), barrier, ..Needs::default() };
+            let records = Kinds::PATHS.and(RecordType::ID_INDEX);
+            return Needs { records, barrier, ..Needs::default() };
         }
         let mut surveys = vec![Mapped::kinds().union(told)];
         if !self.options.all {

@@ -26,7 +26,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use clap::Args;
 use perfx_format::features::Compressed;
 use perfx_format::read::Recording;
-use perfx_format::record::aux;
 use perfx_format::record::compressed::{compressed_head_size, compressed_record};
 use perfx_format::{
     Bytes, Endian, Feature, Kinds, Layouts, RECORD_SIZE_MAX, Record, RecordType, sample_type,
@@ -211,7 +210,7 @@ impl Compress {
             RecordType::SAMPLE => {
                 layouts.layout_of(record).is_some_and(|layout| layout.sample_type & sample_type::AUX != 0)
             }
-            kind => !kind.is_kernel() || kind.0 == 0 || aux::KERNEL_KINDS.contains(&kind),
+            kind => !kind.is_kernel() || kind.0 == 0 || Kinds::AUX_OF_KERNEL.contains(kind),
         }
     }
 

@@ -88,13 +88,9 @@ impl Pass for ConvertCallchain {
         if !ConvertCallchain::concerns(input) {
             return Needs::default();
         }
-        let surveyed = Kinds::of(&[
-            RecordType::MMAP,
-            RecordType::MMAP2,
-            RecordType::FORK,
-            RecordType::ID_INDEX,
-            RecordType::HEADER_BUILD_ID,
-        ]);
+        // Without COMM, an exec leaves the old mappings in place, but stacks lead only to the new ones.
+        let surveyed = Changes::kinds().without(RecordType::COMM);
+        let surveyed = surveyed.and(RecordType::ID_INDEX).and(RecordType::HEADER_BUILD_ID);
         let records = Kinds::of(&[RecordType::SAMPLE]);
         Needs { records, surveys: vec![surveyed], decompressed: true, ids: true, ..Needs::default() }
     }

@@ -106,7 +106,7 @@ impl RunSurvey {
 
 impl Merge {
     /// The kinds of guest records that are always merged: those that perf inject merges.
-    pub const KINDS: [RecordType; 10] = chosen::DEFAULT;
+    pub const KINDS: Kinds = chosen::DEFAULT;
 
     /// The pass with these options.
     pub fn new(options: MergeOptions) -> Merge {

@@ -137,12 +137,7 @@ impl Pass for Mmap2BuildIds {
 
     fn needs(&self, _input: &Recording) -> Needs {
         let surveys = if self.options.hit { vec![Mapped::kinds(), Hits::kinds()] } else { Vec::new() };
-        let records = Kinds::of(&[
-            RecordType::MMAP,
-            RecordType::MMAP2,
-            RecordType::HEADER_BUILD_ID,
-            RecordType::ID_INDEX,
-        ]);
+        let records = Kinds::PATHS.and(RecordType::ID_INDEX);
         Needs { records, surveys, decompressed: true, ids: self.options.hit, ..Needs::default() }
     }
 

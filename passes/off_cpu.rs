@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 use clap::Args;
 use perfx_format::record::id_index::{ANY, IdIndex};
-use perfx_format::{Record, RecordType, SWITCH_OUT, SWITCH_PREEMPT, Task, sample_type as st};
+use perfx_format::{Kinds, Record, RecordType, SWITCH_OUT, SWITCH_PREEMPT, Task, sample_type as st};
 use perfx_pipeline::{Begin, Emit, Level, Pass, Report, Result, bail, counted, seconds};
 
 use crate::combine::{Combine, Step};
@@ -241,14 +241,12 @@ impl Step for MeasureAway {
         let time = layout.time(&record).unwrap_or(0);
         let Some(event) = self.events.get(&record, layouts) else {
             let back = match record.kind() {
-                RecordType::SWITCH | RecordType::SWITCH_CPU_WIDE if record.misc() & SWITCH_OUT == 0 => {
-                    self.back(tid, time, &record)
-                }
-                RecordType::SWITCH | RecordType::SWITCH_CPU_WIDE => {
+                kind if !Kinds::SWITCHES.contains(kind) => None,
+                _ if record.misc() & SWITCH_OUT == 0 => self.back(tid, time, &record),
+                _ => {
                     self.leaves(tid, time, record.misc());
                     None
                 }
-                _ => None,
             };
             // A new task may have the tid of an old one.
             if let Some(task) = Task::of(&record).filter(|_| record.kind() == RecordType::FORK) {

@@ -209,7 +209,7 @@ impl Pass for Recover {
     }
 
     fn needs(&self, input: &Recording) -> Needs {
-        let headers = if input.form == Form::Pipe { Kinds::of(&HeaderRecord::KINDS) } else { Kinds::NONE };
+        let headers = if input.form == Form::Pipe { Kinds::HEADER } else { Kinds::NONE };
         // A broken zstd stream cannot be continued, so the rest of it is written uncompressed.
         Needs {
             surveys: vec![Kinds::ALL],

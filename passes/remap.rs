@@ -14,7 +14,7 @@ use clap::Args;
 use perfx_format::features::trimmed_id;
 use perfx_format::names::{Name, NameKind, is_memory, rename_feature, rename_record, without_deleted};
 use perfx_format::read::Recording;
-use perfx_format::{Feature, Kinds, Layouts, Record, RecordType};
+use perfx_format::{Feature, Kinds, Layouts, Record};
 use perfx_pipeline::{
     Begin, Context as _, Emit, Error, Fork, LISTED, Level, Needs, Pass, Result, Rewrite, Session, Stage,
     Survey, bail, counted, ensure,
@@ -272,17 +272,14 @@ fn as_path(prefix: &[u8]) -> String {
     if prefix.is_empty() { "/".to_owned() } else { String::from_utf8_lossy(prefix).into_owned() }
 }
 
-/// The kinds of records with paths.
-const WITH_PATHS: Kinds = Kinds::of(&[RecordType::MMAP, RecordType::MMAP2, RecordType::HEADER_BUILD_ID]);
-
 impl Pass for Remap {
     fn name(&self) -> &'static str {
         RemapArgs::NAME
     }
 
     fn needs(&self, _input: &Recording) -> Needs {
-        let surveys = if self.rules.by_id.is_empty() { Vec::new() } else { vec![WITH_PATHS] };
-        Needs { records: WITH_PATHS, surveys, decompressed: true, ids: true, ..Needs::default() }
+        let surveys = if self.rules.by_id.is_empty() { Vec::new() } else { vec![Kinds::PATHS] };
+        Needs { records: Kinds::PATHS, surveys, decompressed: true, ids: true, ..Needs::default() }
     }
 
     fn start(self: Box<Self>, _input: &Recording) -> Stage {

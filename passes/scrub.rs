@@ -22,7 +22,7 @@ pub(crate) use left_out::LeftOut;
 use zeroed::has_rest;
 
 /// Records of AUX data, and of kernel code that was changed, without which they can't be decoded.
-pub(crate) const OF_TRACES: Kinds = Kinds::AUX.union(Kinds::of(&[RecordType::TEXT_POKE]));
+pub(crate) const OF_TRACES: Kinds = Kinds::AUX.and(RecordType::TEXT_POKE);
 
 /// What a pass says that cuts the registers of which [`perfx_unwind::has_callers_in_registers`] tells.
 pub(crate) const CALLERS_LOST: &str = "call chains lose the caller of the innermost function, which readers find by \

@@ -12,7 +12,6 @@ use clap::Args;
 use perfx_filter::{EventList, named_events};
 use perfx_format::event_name::names_of;
 use perfx_format::read::{Form, Recording};
-use perfx_format::record::aux;
 use perfx_format::record::event_update::{name_update, updated_id};
 use perfx_format::record::time::known_time;
 use perfx_format::sample::without_parts as sample_without;
@@ -142,12 +141,6 @@ struct Plan {
     aux: bool,
 }
 
-const SWITCHES: Kinds = Kinds::of(&[RecordType::SWITCH, RecordType::SWITCH_CPU_WIDE]);
-
-/// The kinds of records that are dropped together with their event.
-const OF_EVENT: Kinds =
-    Kinds::of(&[RecordType::SAMPLE, RecordType::THROTTLE, RecordType::UNTHROTTLE, RecordType::READ]);
-
 /// perf inject numbers the events that it decodes from the first id of the AUX event plus this number on.
 const DECODED: u64 = 1_000_000_000;
 
@@ -159,7 +152,7 @@ fn is_decoded(event: &Event) -> bool {
 impl StripArgs {
     fn dropped(&self) -> Kinds {
         let aux = if self.aux { Kinds::AUX } else { Kinds::NONE };
-        if self.switches || self.recorded { aux.union(SWITCHES) } else { aux }
+        if self.switches || self.recorded { aux.union(Kinds::SWITCHES) } else { aux }
     }
 
     fn is_empty(&self) -> bool {
@@ -172,8 +165,8 @@ impl Found {
         let kind = record.kind();
         let event = layouts.event_of(record).filter(|_| kind.is_kernel());
         self.has_aux |= Kinds::AUX.contains(kind) || layouts.any_samples(st::AUX);
-        self.has_switches |= SWITCHES.contains(kind);
-        if args.aux && aux::KERNEL_KINDS.contains(&kind) {
+        self.has_switches |= Kinds::SWITCHES.contains(kind);
+        if args.aux && Kinds::AUX_OF_KERNEL.contains(kind) {
             self.traced.extend(event);
         }
         if kind == RecordType::SAMPLE {
@@ -182,7 +175,7 @@ impl Found {
         if kind == RecordType::EVENT_UPDATE {
             self.names.extend(name_update(record).map(|(id, name)| (id, name.to_vec())));
         }
-        if !args.dropped().contains(kind) && !OF_EVENT.contains(kind) {
+        if !args.dropped().contains(kind) && !Kinds::OF_EVENT.contains(kind) {
             let is_of_data = Kinds::DECODED_AUX.contains(kind);
             let used = if is_of_data { &mut self.used_by_data } else { &mut self.used };
             used.look_at(record, layouts);
@@ -290,7 +283,7 @@ impl Pass for Strip {
         let holds_aux = input.events.iter().any(|event| event.attr().sample_type & st::AUX != 0);
         let by_event = !self.args.event.is_empty() || self.args.recorded || self.args.aux && holds_aux;
         let records = Kinds::of(&[RecordType::ID_INDEX, RecordType::EVENT_UPDATE]).union(self.args.dropped());
-        let records = if by_event { records.union(OF_EVENT) } else { records };
+        let records = if by_event { records.union(Kinds::OF_EVENT) } else { records };
         // Events among the records of pipe data are not known when the rewrite begins.
         let surveys_input = self.is_behind_itrace && input.form != Form::Pipe;
         let surveys = vec![Kinds::ALL];
@@ -356,7 +349,7 @@ impl Rewrite for LeaveOut {
         let (kind, layouts) = (record.kind(), out.layouts());
         let is_gone = match kind {
             RecordType::EVENT_UPDATE => updated_id(&record).is_some_and(|id| plan.gone.contains(&id)),
-            kind if OF_EVENT.contains(kind) => {
+            kind if Kinds::OF_EVENT.contains(kind) => {
                 let event = layouts.event_of(&record);
                 if kind == RecordType::SAMPLE {
                     self.samples.add(event, &record, layouts);

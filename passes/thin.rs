@@ -225,7 +225,7 @@ impl Pass for Thin {
     }
 
     fn needs(&self, _input: &Recording) -> Needs {
-        let records = Kinds::of(&[RecordType::SAMPLE, RecordType::CALLCHAIN_DEFERRED]);
+        let records = Kinds::SAMPLES;
         let surveys = vec![Kinds::of(&[RecordType::SAMPLE, RecordType::EVENT_UPDATE])];
         Needs { records, surveys, decompressed: true, ids: true, ..Needs::default() }
     }

@@ -6,32 +6,6 @@ use std::hash::{BuildHasher as _, RandomState};
 use perfx_format::{Kinds, Record, RecordType, named_pid};
 use perfx_pipeline::{Level, Report, by_kind, counted};
 
-/// Kinds that describe a state, so that a repeated record adds nothing.
-const STATE: Kinds = Kinds::of(&[
-    RecordType::MMAP,
-    RecordType::MMAP2,
-    RecordType::COMM,
-    RecordType::FORK,
-    RecordType::EXIT,
-    RecordType::NAMESPACES,
-    RecordType::KSYMBOL,
-    RecordType::BPF_EVENT,
-    RecordType::CGROUP,
-    RecordType::TEXT_POKE,
-    RecordType::EVENT_UPDATE,
-    RecordType::HEADER_BUILD_ID,
-    RecordType::ID_INDEX,
-    RecordType::AUXTRACE_INFO,
-    RecordType::TIME_CONV,
-    RecordType::THREAD_MAP,
-    RecordType::CPU_MAP,
-    RecordType::FINISHED_INIT,
-    RecordType::BPF_METADATA,
-]);
-
-/// Kinds that should occur once: perf uses the first record, and reports an error for others.
-const ONCE: [RecordType; 2] = [RecordType::THREAD_MAP, RecordType::CPU_MAP];
-
 /// The pid whose state a record changes; `u32::MAX` for the kernel or when unstated.
 fn owner(record: &Record<'_>) -> u32 {
     named_pid(record).unwrap_or(u32::MAX)
@@ -149,7 +123,7 @@ impl Deduplicator {
         timeless: bool,
         shares_time: bool,
     ) -> bool {
-        let is_state = STATE.contains(record.kind());
+        let is_state = Kinds::STATES.contains(record.kind());
         if timeless && is_state {
             if self.in_turn && owner(record) != u32::MAX {
                 return false;
@@ -159,7 +133,7 @@ impl Deduplicator {
             let again = timeless.repeats(input, changes);
             if again {
                 *self.dropped.entry(record.kind()).or_default() += 1;
-            } else if ONCE.contains(&record.kind()) {
+            } else if Kinds::ONCE.contains(record.kind()) {
                 let others = self.once.get(&record.kind()).map(|others| others + 1);
                 self.once.insert(record.kind(), others.unwrap_or(0));
                 return others.is_some();

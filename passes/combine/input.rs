@@ -105,7 +105,7 @@ impl InputFacts {
             RecordType::AUXTRACE_INFO => self.aux_info = Some(record.bytes().into()),
             RecordType::AUXTRACE => self.has_aux = true,
             RecordType::STAT | RecordType::STAT_CONFIG => self.has_stat = true,
-            kind if HeaderRecord::KINDS.contains(&kind) => match HeaderRecord::read(record)? {
+            kind if Kinds::HEADER.contains(kind) => match HeaderRecord::read(record)? {
                 Some(HeaderRecord::Event(event)) => self.events.push(event),
                 Some(HeaderRecord::Feature(feature, section)) => {
                     self.features.insert(feature, section);

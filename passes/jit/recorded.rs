@@ -117,13 +117,7 @@ impl Recorded {
     }
 
     pub(super) fn kinds() -> Kinds {
-        Kinds::of(&[
-            RecordType::MMAP,
-            RecordType::MMAP2,
-            RecordType::FORK,
-            RecordType::COMM,
-            RecordType::TIME_CONV,
-        ])
+        Kinds::SPACES.and(RecordType::TIME_CONV)
     }
 
     pub(super) fn learn(&mut self, record: &Record<'_>, layouts: &Layouts) {

@@ -16,7 +16,7 @@ pub(crate) struct MergedKinds {
 }
 
 /// The kinds that perf inject merges.
-pub(crate) const DEFAULT: [RecordType; 10] = [
+pub(crate) const DEFAULT: Kinds = Kinds::of(&[
     RecordType::MMAP,
     RecordType::MMAP2,
     RecordType::COMM,
@@ -27,29 +27,32 @@ pub(crate) const DEFAULT: [RecordType; 10] = [
     RecordType::SWITCH_CPU_WIDE,
     RecordType::KSYMBOL,
     RecordType::TEXT_POKE,
-];
+]);
 
 /// Further kinds that are useful to readers.
-const MORE: [RecordType; 6] = [
+const MORE: Kinds = Kinds::of(&[
     RecordType::NAMESPACES,
     RecordType::CGROUP,
     RecordType::THROTTLE,
     RecordType::UNTHROTTLE,
     RecordType::LOST_SAMPLES,
     RecordType::BPF_EVENT,
-];
+]);
 
-const SAMPLES: [RecordType; 2] = [RecordType::SAMPLE, RecordType::CALLCHAIN_DEFERRED];
+// The other kinds that the kernel writes mean nothing in the host's recording; a new kind must be decided here.
+const _: () = assert!(
+    DEFAULT
+        .union(MORE)
+        .union(Kinds::SAMPLES)
+        .union(Kinds::AUX_OF_KERNEL)
+        .and(RecordType::READ)
+        .covers(Kinds::NAMED.intersection(Kinds::OF_KERNEL))
+);
 
 impl MergedKinds {
     pub(crate) fn new(samples: bool, all: bool, events: &[Event]) -> MergedKinds {
-        let mut kinds = Kinds::of(&DEFAULT);
-        if all {
-            kinds = kinds.union(Kinds::of(&MORE));
-        }
-        if samples {
-            kinds = kinds.union(Kinds::of(&SAMPLES));
-        }
+        let kinds = if all { DEFAULT.union(MORE) } else { DEFAULT };
+        let kinds = if samples { kinds.union(Kinds::SAMPLES) } else { kinds };
         let mute = events.iter().map(|event| event.attr().is_tracepoint()).collect();
         MergedKinds { kinds, bpf: all, mute }
     }
@@ -65,7 +68,7 @@ impl MergedKinds {
         };
         let mute = || {
             let event = layouts.event_of(record).and_then(|event| self.mute.get(event));
-            SAMPLES.contains(&kind) && event == Some(&true)
+            Kinds::SAMPLES.contains(kind) && event == Some(&true)
         };
         self.kinds.contains(kind) && kind.is_kernel() && !record.is_of_guest() && !bpf() && !mute()
     }
@@ -73,13 +76,13 @@ impl MergedKinds {
     /// Why records of a kind are not merged, and how much that matters.
     pub(crate) fn why_not(&self, kind: RecordType) -> (Level, &'static str) {
         let asked = self.kinds.contains(kind);
-        if asked && SAMPLES.contains(&kind) && self.mute.contains(&true) {
+        if asked && Kinds::SAMPLES.contains(kind) && self.mute.contains(&true) {
             (Level::Loss, "because the host's recording lacks the formats of their tracepoints")
         } else if asked && (self.bpf || kind != RecordType::KSYMBOL) {
             (Level::Loss, "because they are of guests of the guest")
-        } else if SAMPLES.contains(&kind) {
+        } else if Kinds::SAMPLES.contains(kind) {
             (Level::Info, "perfx merge --samples keeps them")
-        } else if MORE.contains(&kind) || kind == RecordType::KSYMBOL {
+        } else if MORE.contains(kind) || kind == RecordType::KSYMBOL {
             (Level::Info, "perfx merge --all keeps them")
         } else {
             let level = if self.bpf { Level::Loss } else { Level::Info };

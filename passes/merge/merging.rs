@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use perfx_format::features::SampleTime;
 use perfx_format::read::Batch;
-use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::record::identifier;
 use perfx_format::{Endian, Feature, Kinds, Layouts, Origin, Record, RecordType, sample_type as st};
 use perfx_model::address_space::Machine;
@@ -240,7 +239,7 @@ impl Rewrite for Merging {
         if !self.prescanned {
             self.switches.look_at(&record, out.layouts());
         }
-        if !self.begun && !HeaderRecord::KINDS.contains(&record.kind()) {
+        if !self.begun && !Kinds::HEADER.contains(record.kind()) {
             let timed = || time_of(&record, out.layouts().layout_of(&record)?);
             if !record.kind().is_kernel() || timed().is_some() {
                 if record.kind() != RecordType::FINISHED_INIT {

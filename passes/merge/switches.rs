@@ -54,9 +54,8 @@ pub(crate) struct Switches {
 
 /// Kinds with a time, or that mark the progress of time.
 pub(crate) fn timed_kinds() -> Kinds {
-    let mut kinds = Kinds::of(&[RecordType::FINISHED_INIT, RecordType::FINISHED_ROUND]);
-    (0..64).for_each(|kind| kinds.insert(RecordType(kind)));
-    kinds
+    // A damaged record of kind 0 can have a time, too.
+    Kinds::OF_KERNEL.and(RecordType(0)).and(RecordType::FINISHED_INIT).and(RecordType::FINISHED_ROUND)
 }
 
 /// A record's time. perf writes 0 for none and flushes such records at once; -1 also means none.
@@ -120,7 +119,7 @@ impl Switches {
         let Some(time) = time_of(record, layout) else { return };
         (self.first, self.last) = (self.first.min(time), self.last.max(time));
         self.open.latest = self.open.latest.max(time);
-        if matches!(kind, RecordType::SWITCH | RecordType::SWITCH_CPU_WIDE)
+        if Kinds::SWITCHES.contains(kind)
             && !record.is_of_guest()
             && let Some((_, tid)) = layout.pid_tid(record)
             && let Ok(thread) = self.threads.binary_search(&tid)

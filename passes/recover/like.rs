@@ -54,7 +54,7 @@ pub(super) struct Marks {
 }
 
 impl Marks {
-    pub(super) const KINDS: Kinds = Kinds::of(&[RecordType::MMAP, RecordType::MMAP2, RecordType::COMM]);
+    pub(super) const KINDS: Kinds = Kinds::MAPPINGS.and(RecordType::COMM);
 
     pub(super) fn look_at(&mut self, record: &Record<'_>, layouts: &Layouts) {
         let trailer = layouts.trailer_size(record);

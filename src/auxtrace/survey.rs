@@ -99,15 +99,9 @@ pub struct Recorded<T = IntelPt> {
 }
 
 impl Survey {
-    const KINDS: Kinds = TaskChange::KINDS.union(Kinds::of(&[
-        RecordType::AUXTRACE_INFO,
-        RecordType::AUXTRACE,
-        RecordType::AUX,
-        RecordType::AUX_OUTPUT_HW_ID,
+    const KINDS: Kinds = TaskChange::KINDS.union(Kinds::DECODED_AUX).union(Kinds::CODE).union(Kinds::of(&[
         RecordType::TIME_CONV,
-        RecordType::ITRACE_START,
         RecordType::ID_INDEX,
-        RecordType::KSYMBOL,
         RecordType::TEXT_POKE,
     ]));
 
@@ -234,7 +228,7 @@ impl Survey {
                     }
                     None => {}
                 }
-                if Changes::kinds().contains(record.kind()) || record.kind() == RecordType::KSYMBOL {
+                if Changes::kinds().union(Kinds::CODE).contains(record.kind()) {
                     let machine = self.guests.machine(record, layouts, named_pid(record));
                     let dso = self.changes.add(record, layouts, machine);
                     if let Some(dso) = dso {

@@ -87,7 +87,7 @@ fn has_impossible_kinds(batch: &Batch) -> bool {
 
 /// True if every record whose contents a file has in its header can be read.
 fn has_readable_headers(batch: &Batch) -> bool {
-    let headers = Kinds::of(&HeaderRecord::KINDS);
+    let headers = Kinds::HEADER;
     let mut walker = batch.walk();
     while let Ok(Some(record)) = walker.next_wanted(headers, usize::MAX) {
         if HeaderRecord::read(&record).is_err() {

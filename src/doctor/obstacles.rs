@@ -86,9 +86,8 @@ fn of_events(recording: &Recording, reader: &Reader) -> Vec<Obstacle> {
 
 /// What it does not know of the records of a batch.
 fn of_records(batch: &Batch, reader: &Reader) -> Result<BTreeMap<String, u64>> {
-    let mut wanted = reader.refused_kinds();
-    wanted = wanted.union(Kinds::of(&[RecordType::SAMPLE, RecordType::MMAP2, RecordType::AUXTRACE_INFO]));
-    wanted = wanted.union(Kinds::of(&[RecordType::CALLCHAIN_DEFERRED]));
+    let wanted = reader.refused_kinds().union(Kinds::SAMPLES);
+    let wanted = wanted.and(RecordType::MMAP2).and(RecordType::AUXTRACE_INFO);
     let mut found = BTreeMap::new();
     let mut walker = batch.walk();
     while let Some(record) = walker.next_wanted(wanted, usize::MAX)? {

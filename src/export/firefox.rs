@@ -16,7 +16,7 @@ use perfx_format::read::{Batch, Recording};
 use perfx_format::record::cpumode::{GUEST_KERNEL, KERNEL};
 use perfx_format::record::lost::{Losses, Lost, LostSum};
 use perfx_format::record::time::known_time;
-use perfx_format::{Endian, Feature, Kinds, RecordType};
+use perfx_format::{Endian, Feature, Kinds};
 use perfx_look::clock::Clock;
 use perfx_model::address_space::{KERNEL as KERNEL_PID, Machine};
 use perfx_pipeline::{Result, scan};
@@ -564,7 +564,7 @@ fn by_thread(lost: Vec<Loss>, rows: &BTreeMap<ThreadKey, Vec<&Row>>) -> HashMap<
 ///
 /// The recording cannot be read.
 pub fn losses(recording: &mut Recording, threads: usize) -> Result<Vec<Loss>> {
-    let wanted = Kinds::of(&[RecordType::LOST, RecordType::LOST_SAMPLES]);
+    let wanted = Kinds::LOST;
     let (mut sums, mut all) = (Losses::default(), Vec::<(LostSum, Loss)>::new());
     let work = |batch: &Batch| {
         let (mut sums, mut lost) = (Losses::default(), Vec::new());

@@ -290,7 +290,7 @@ impl<'f> Worker<'f> {
     }
 
     fn read(mut self, batch: &Batch) -> Result<Part> {
-        let mut wanted = Kinds::of(&[RecordType::SAMPLE, RecordType::CALLCHAIN_DEFERRED]);
+        let mut wanted = Kinds::SAMPLES;
         if let Some(chooser) = &self.chooser {
             chooser.leave_out(batch, &mut wanted);
         }

@@ -11,7 +11,8 @@ use perfx_format::record::namespaces::NamespaceKind;
 use perfx_format::record::time::known_time;
 use perfx_format::sample::{Read, Sample};
 use perfx_format::{
-    ByTracepoint, Endian, Event, Feature, Layout, Layouts, Record, RecordType, Task, named_pid, sample_type,
+    ByTracepoint, Endian, Event, Feature, Kinds, Layout, Layouts, Record, RecordType, Task, named_pid,
+    sample_type,
 };
 use perfx_model::address_space::{AddressSpaces, KERNEL, Lookup, moment};
 use perfx_model::guests::Guests;
@@ -300,12 +301,12 @@ impl Chooser {
             || counts.any(|count| is_chosen(count.id.and_then(|id| layouts.event_of_id(id))))
     }
 
-    /// The process whose samples need a record of kinds [`OF_PROCESS`] or [`OF_ALL`](crate::kept_kinds::OF_ALL); `None`
+    /// The process whose samples need a record of [`NEEDED`](crate::kept_kinds::NEEDED); `None`
     /// if those of all processes do.
     pub(crate) fn process_that_needs(&self, record: &Record<'_>, layouts: &Layouts) -> Option<Process> {
         let kind = record.kind();
-        let pid = named_pid(record).filter(|&pid| OF_PROCESS.contains(&kind) && pid != KERNEL)?;
-        if matches!(kind, RecordType::MMAP | RecordType::MMAP2) && record.is_of_kernel() {
+        let pid = named_pid(record).filter(|&pid| OF_PROCESS.contains(kind) && pid != KERNEL)?;
+        if Kinds::MAPPINGS.contains(kind) && record.is_of_kernel() {
             return None;
         }
         let forked = Task::of(record).filter(|_| kind == RecordType::FORK && layouts.has_time());

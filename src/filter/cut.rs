@@ -18,7 +18,7 @@ use perfx_pipeline::{
 use crate::aux::Kept;
 use crate::chooser::{Chooser, Lookups};
 use crate::chosen::ChosenSamples;
-use crate::kept_kinds::{CHOSEN, OF_ALL, OF_PROCESS, UNTOLD, told};
+use crate::kept_kinds::{CHOSEN, NEEDED, UNTOLD, told};
 use crate::owner::Owner;
 use crate::time::Windows;
 
@@ -105,13 +105,13 @@ impl FilterPlan {
         let owner = self.owner.as_ref();
         let is_past =
             |end: u64| layouts.has_time() && moment(record, layouts.layout_of(record), layouts) >= end;
-        let is_switch = matches!(kind, RecordType::SWITCH | RecordType::SWITCH_CPU_WIDE);
+        let is_switch = Kinds::SWITCHES.contains(kind);
         if is_switch && owner.is_none() && chooser.chunks.traces_code() {
             // Those in front of a window say whose code is traced at its beginning, and those behind it whose up to the next
             // point of synchronization.
             return !is_past(self.switches_end);
         }
-        if CHOSEN.contains(&kind) {
+        if CHOSEN.contains(kind) {
             let chosen = || chooser.choose(record, layouts, lookups).is_some();
             return owner.map_or_else(chosen, |owner| owner.owns(record, layouts));
         }
@@ -138,7 +138,7 @@ impl FilterPlan {
             RecordType::EVENT_UPDATE => return updated_id(record).is_none_or(|id| !self.gone.contains(&id)),
             _ => {}
         }
-        if !OF_PROCESS.contains(&kind) && !OF_ALL.contains(&kind) || options.keep_all_sideband {
+        if !NEEDED.contains(kind) || options.keep_all_sideband {
             return true;
         }
         if owner.is_some_and(|owner| owner.owns(record, layouts)) {
@@ -267,8 +267,8 @@ impl Rewrite for CutRecords {
         match &cut.owner {
             Some(owner) => {
                 let own = place.and_then(|place| owner.ranges.get(&place).cloned());
-                let elsewhere = CHOSEN.into_iter().fold(Kinds::ALL, Kinds::without);
-                Interest::DropOutside(own.unwrap_or_default(), elsewhere.without(RecordType::FINISHED_ROUND))
+                let elsewhere = Kinds::ALL.minus(CHOSEN.and(RecordType::FINISHED_ROUND));
+                Interest::DropOutside(own.unwrap_or_default(), elsewhere)
             }
             None if stay.is_some() => Interest::AsDeclared,
             None => Interest::DropRest(told(batch)),
@@ -285,9 +285,9 @@ impl Rewrite for CutRecords {
         }
         let is_round = record.kind() == RecordType::FINISHED_ROUND && cut.owner.is_some();
         if (!is_round || self.rounds) && cut.keeps(&record, out.layouts(), lookups) {
-            self.rounds = CHOSEN.contains(&record.kind()) || self.rounds && !is_round;
+            self.rounds = CHOSEN.contains(record.kind()) || self.rounds && !is_round;
             out.keep(record)?;
-        } else if !UNTOLD.contains(&record.kind()) {
+        } else if !UNTOLD.contains(record.kind()) {
             out.drop_record(record);
         }
         Ok(())

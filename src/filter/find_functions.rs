@@ -38,8 +38,6 @@ struct Frames {
 }
 
 impl Frames {
-    const KINDS: [RecordType; 2] = [RecordType::SAMPLE, RecordType::CALLCHAIN_DEFERRED];
-
     fn new(unwinder: Option<&Unwinder>) -> Frames {
         Frames { unwind: unwinder.map(|unwinder| unwinder.on_thread(Kept::Registers)), ..Frames::default() }
     }
@@ -158,7 +156,7 @@ impl LearnFacts {
 
 /// The kinds that the surveys of functions need, the earlier one first.
 pub(crate) fn kinds() -> [Kinds; 2] {
-    [FactsSurvey::kinds(false), Kinds::of(&Frames::KINDS)]
+    [FactsSurvey::kinds(false), Kinds::SAMPLES]
 }
 
 impl Survey for LearnFacts {
@@ -234,7 +232,7 @@ pub(crate) fn survey(
     let read = |batch: &Batch| -> Result<Frames> {
         let mut frames = Frames::new(unwinder.as_deref());
         let mut lookups = chooser.lookups();
-        let wanted = Kinds::of(&Frames::KINDS);
+        let wanted = Kinds::SAMPLES;
         let wanted = if chooser.may_choose_of(batch) { wanted } else { wanted.without(RecordType::SAMPLE) };
         let mut walker = batch.walk();
         while let Some(record) = walker.next_wanted(wanted, usize::MAX)? {

@@ -77,7 +77,7 @@ impl Gathered {
         }
         match kind {
             RecordType::ID_INDEX => self.guests.learn(record),
-            RecordType::FORK | RecordType::EXIT | RecordType::COMM | RecordType::NAMESPACES => {
+            kind if TaskChanges::kinds().and(RecordType::NAMESPACES).contains(kind) => {
                 self.tasks.add(record, layouts);
             }
             RecordType::CGROUP => {

@@ -75,7 +75,7 @@ impl Rule {
                 starts.partition_point(|&start| start <= time)
             }
             Rule::Pids(parts) => {
-                let named = named_pid(record).filter(|_| OF_PROCESS.contains(&record.kind()));
+                let named = named_pid(record).filter(|_| OF_PROCESS.contains(record.kind()));
                 let pid = named.or_else(|| layout?.pid_tid(record).map(|(pid, _)| pid));
                 pid.and_then(|pid| parts.get(&pid).copied()).unwrap_or(0)
             }
@@ -83,7 +83,7 @@ impl Rule {
                 layouts.event_of(record).and_then(|event| parts.get(event).copied()).unwrap_or(0)
             }
             Rule::Keys { of, parts, chooser } => {
-                let is_event_record = CHOSEN.contains(&record.kind());
+                let is_event_record = CHOSEN.contains(record.kind());
                 let key = is_event_record.then(|| of.of(record, layouts, chooser)).flatten();
                 key.and_then(|key| parts.get(&key).copied()).unwrap_or(0)
             }

@@ -12,7 +12,7 @@ use perfx_pipeline::Place;
 
 use crate::chooser::Chooser;
 use crate::cut::FilterPlan;
-use crate::kept_kinds::{OF_ALL, OF_PROCESS};
+use crate::kept_kinds::NEEDED;
 use crate::owner::{OfParts, Ranges, Rule};
 
 /// Who may need a record.
@@ -88,8 +88,7 @@ impl BatchNeeders {
             self.needers.insert(part);
         } else if let Some(deferred) = CallchainDeferred::of(record) {
             self.needers.extend([part, Needer::Cookie(deferred.cookie)]);
-        } else if chooser.options.keep_all_sideband || !OF_PROCESS.contains(&kind) && !OF_ALL.contains(&kind)
-        {
+        } else if chooser.options.keep_all_sideband || !NEEDED.contains(kind) {
             self.needers.insert(Needer::Everyone);
         } else {
             self.needers.insert(part);

@@ -13,7 +13,6 @@ use perfx_format::event_name::names_of;
 use perfx_format::features::{GroupDesc, read_group_desc};
 use perfx_format::header::{FileFront, FileHeader};
 use perfx_format::read::{Batch, Form, Recording};
-use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::{Event, Feature, HEADER_SIZE, Kinds, Layouts, Record, RecordType, sample_type};
 use perfx_model::address_space::moment;
 use perfx_pipeline::{
@@ -170,10 +169,10 @@ impl Counted {
             SplitBy::Time(_) | SplitBy::Samples(_) if !is_sample => {}
             SplitBy::Time(_) => self.begin(Some(moment(record, layout, layouts))),
             SplitBy::Size(_) if kind == RecordType::FINISHED_ROUND => self.rounds += 1,
-            SplitBy::Size(_) if !CHOSEN.contains(&kind) => {
+            SplitBy::Size(_) if !CHOSEN.contains(kind) => {
                 // In a file the contents of these records go into the header, and build-ids also remain
                 // records.
-                let twice = form == Form::Pipe && HeaderRecord::KINDS.contains(&kind);
+                let twice = form == Form::Pipe && Kinds::HEADER.contains(kind);
                 self.others += (size + record.payload().len()) as u64 * if twice { 2 } else { 1 };
                 self.aux |= kind == RecordType::AUXTRACE;
             }
@@ -392,7 +391,7 @@ fn second_look(
             if kind == RecordType::FINISHED_ROUND {
                 needers.end_round(range());
                 continue;
-            } else if !CHOSEN.contains(&kind) {
+            } else if !CHOSEN.contains(kind) {
                 needers.look_at(&record, layouts, chooser, rule);
                 continue;
             }

@@ -1,7 +1,7 @@
 //! Decodes records of every kind into named values, for all code that shows, counts or checks them. Oddities
 //! are noted next to the fields, and decoding goes on as far as it can.
 //!
-//! To add a kind: a line in `kinds.rs`, its `decode` in `record/`, an arm in `fields` and a record typed by hand in `decode/tests.rs`.
+//! To add a kind: a row in `kinds.rs`, its `decode` in `record/`, an arm in `fields` and a record typed by hand in `decode/tests.rs`.
 
 mod attr;
 pub(crate) mod sample;

@@ -8,13 +8,49 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RecordType(pub u32);
 
+/// Defines the columns of the table of kinds, and the values that each of them has.
+macro_rules! columns {
+    ($($column:ident: $Type:ident { $($value:ident)* })*) => {
+        $(#[derive(Clone, Copy)] enum $Type { $($value),* })*
+
+        /// The facts about a kind.
+        struct Row { $($column: $Type),* }
+    };
+}
+
+columns! {
+    // What it is to its event: a sample, the user part of a sample's call chain, a context switch, a number of
+    // lost records, or something else that is gone with the event.
+    event: Event { No Sample Chain Switch Lost Other }
+    // Whom its own fields name, with the pid first: nobody, a process, or a thread, too.
+    names: Names { No Pid Task }
+    // What it changes: a mapping, a task and perhaps its address space, the end of a task, or code of the kernel.
+    changes: Changes { No Map Task End Kernel }
+    // Whether its fields include texts or bytes: the path of a file, or others.
+    text: Text { No Path Yes }
+    // What the same record says again: something new, or nothing, as it describes a state; perf may allow only one.
+    again: Again { New State Once }
+    // Whether it belongs to AUX data, and who writes it: the kernel, perf record, or the program that decodes it.
+    aux: Aux { No Kernel Tool Error }
+    // What it is to the form: what a file has in its header (`Front`: among a file's records it means something
+    // else), or part of a zstd stream of records.
+    form: Form { No Front Body Stream }
+}
+
 macro_rules! record_types {
-    ($($number:literal $name:ident $min:literal, $doc:literal;)*) => {
+    ($($number:literal $name:ident $min:literal $event:ident $names:ident $changes:ident $text:ident $again:ident
+       $aux:ident $form:ident [$($time:literal)?] [$($id:literal)*] $doc:literal;)*) => {
         impl RecordType {
             $(#[doc = $doc] pub const $name: RecordType = RecordType($number);)*
 
             /// Every kind with a name, in ascending order.
             pub const NAMED: &'static [RecordType] = &[$(RecordType($number)),*];
+
+            /// The facts about each of them.
+            const ROWS: &'static [Row] = &[$(Row {
+                event: Event::$event, names: Names::$names, changes: Changes::$changes, text: Text::$text,
+                again: Again::$again, aux: Aux::$aux, form: Form::$form,
+            }),*];
 
             /// The name without its `PERF_RECORD_` prefix; `None` for an unknown kind.
             pub fn name(self) -> Option<&'static str> {
@@ -32,57 +68,74 @@ macro_rules! record_types {
                     _ => 8,
                 }
             }
+
+            /// The offset of the time in its own fields, bytes from the start of the record.
+            pub(crate) fn own_time(self) -> Option<usize> {
+                match self.0 {
+                    $($number => [$($time)?].first().copied(),)*
+                    _ => None,
+                }
+            }
+
+            /// The offsets of ids in its own fields, bytes from the start of the record.
+            pub(crate) fn own_ids(self) -> &'static [usize] {
+                match self.0 {
+                    $($number => &[$($id),*],)*
+                    _ => &[],
+                }
+            }
         }
     };
 }
 
-// Sources: include/uapi/linux/perf_event.h (1-22), tools/lib/perf/include/perf/event.h (64-86).
+// Sources: include/uapi/linux/perf_event.h (1-22), tools/lib/perf/include/perf/event.h (64-86). The columns are the
+// number, the name, the smallest size, those of `columns!`, the offset of the own time, and those of own ids.
 record_types! {
-    1 MMAP 41, "A mapping of an address range, without inode.";
-    2 LOST 24, "Samples the kernel dropped because the ring buffer was full.";
-    3 COMM 17, "A thread's name; with misc bit 13 the name came from exec.";
-    4 EXIT 32, "A task ended.";
-    5 THROTTLE 32, "An event was throttled.";
-    6 UNTHROTTLE 32, "An event runs again.";
-    7 FORK 32, "A task began.";
-    8 READ 24, "Counter values, in read_format.";
-    9 SAMPLE 8, "A sample, laid out by its event's sample_type.";
-    10 MMAP2 73, "A mapping with inode or build-id.";
-    11 AUX 32, "New data in the AUX area.";
-    12 ITRACE_START 16, "Instruction trace started.";
-    13 LOST_SAMPLES 16, "Samples dropped by the hardware or a BPF filter.";
-    14 SWITCH 8, "A context switch of the traced task.";
-    15 SWITCH_CPU_WIDE 16, "A context switch with the other task's ids.";
-    16 NAMESPACES 24, "A task's namespaces.";
-    17 KSYMBOL 25, "A kernel symbol came or went.";
-    18 BPF_EVENT 24, "A BPF program came or went.";
-    19 CGROUP 17, "A cgroup's id and path.";
-    20 TEXT_POKE 24, "Kernel text was changed.";
-    21 AUX_OUTPUT_HW_ID 16, "Ties an event to the hardware id in the AUX stream.";
-    22 CALLCHAIN_DEFERRED 24, "The user part of an earlier sample's call chain.";
-    64 HEADER_ATTR 72, "An event's attr and ids (pipe form).";
-    65 HEADER_EVENT_TYPE 24, "An event's name (pipe form, before 2012).";
-    66 HEADER_TRACING_DATA 12, "Tracepoint formats, in a payload after the record.";
-    67 HEADER_BUILD_ID 36, "A DSO's build-id.";
-    68 FINISHED_ROUND 8, "All ring buffers were read once.";
-    69 ID_INDEX 16, "Which CPU and thread each event id belongs to.";
-    70 AUXTRACE_INFO 16, "What made the AUX data.";
-    71 AUXTRACE 48, "AUX data, in a payload after the record.";
-    72 AUXTRACE_ERROR 48, "A place where AUX data could not be decoded.";
-    73 THREAD_MAP 16, "The recorded threads.";
-    74 CPU_MAP 16, "The recorded CPUs.";
-    75 STAT_CONFIG 16, "How perf stat aggregated.";
-    76 STAT 48, "A counter value of perf stat.";
-    77 STAT_ROUND 24, "One interval of perf stat ended.";
-    78 EVENT_UPDATE 24, "An event's unit, scale, name or CPUs.";
-    79 TIME_CONV 32, "How the TSC converts to perf time.";
-    80 HEADER_FEATURE 16, "A feature section (pipe form).";
-    81 COMPRESSED 8, "A piece of a zstd stream of records.";
-    82 FINISHED_INIT 8, "The records synthesised at the start end here.";
-    83 COMPRESSED2 16, "A piece of a zstd stream of records, padded to 8 bytes.";
-    84 BPF_METADATA 528, "Variables of a BPF program.";
-    85 SCHEDSTAT_CPU 24, "Scheduler statistics of a CPU.";
-    86 SCHEDSTAT_DOMAIN 24, "Scheduler statistics of a scheduling domain.";
+     1 MMAP                 41 No     Task Map    Path State No     No     []   []      "A mapping of an address range, without inode.";
+     2 LOST                 24 Lost   No   No     No   New   No     No     []   [8]     "Samples the kernel dropped because the ring buffer was full.";
+     3 COMM                 17 No     Task Task   Yes  State No     No     []   []      "A thread's name; with misc bit 13 the name came from exec.";
+     4 EXIT                 32 No     Pid  End    No   State No     No     [24] []      "A task ended.";
+     5 THROTTLE             32 Other  No   No     No   New   No     No     [8]  [16 24] "An event was throttled.";
+     6 UNTHROTTLE           32 Other  No   No     No   New   No     No     [8]  [16 24] "An event runs again.";
+     7 FORK                 32 No     Task Task   No   State No     No     [24] []      "A task began.";
+     8 READ                 24 Other  Pid  No     No   New   No     No     []   []      "Counter values, in read_format.";
+     9 SAMPLE                8 Sample No   No     Yes  New   No     No     []   []      "A sample, laid out by its event's sample_type.";
+    10 MMAP2                73 No     Task Map    Path State No     No     []   []      "A mapping with inode or build-id.";
+    11 AUX                  32 No     No   No     No   New   Kernel No     []   []      "New data in the AUX area.";
+    12 ITRACE_START         16 No     Pid  No     No   New   Kernel No     []   []      "Instruction trace started.";
+    13 LOST_SAMPLES         16 Lost   No   No     No   New   No     No     []   []      "Samples dropped by the hardware or a BPF filter.";
+    14 SWITCH                8 Switch No   No     No   New   No     No     []   []      "A context switch of the traced task.";
+    15 SWITCH_CPU_WIDE      16 Switch No   No     No   New   No     No     []   []      "A context switch with the other task's ids.";
+    16 NAMESPACES           24 No     Task No     No   State No     No     []   []      "A task's namespaces.";
+    17 KSYMBOL              25 No     No   Kernel Yes  State No     No     []   []      "A kernel symbol came or went.";
+    18 BPF_EVENT            24 No     No   No     Yes  State No     No     []   []      "A BPF program came or went.";
+    19 CGROUP               17 No     No   No     Yes  State No     No     []   []      "A cgroup's id and path.";
+    20 TEXT_POKE            24 No     No   No     Yes  State No     No     []   []      "Kernel text was changed.";
+    21 AUX_OUTPUT_HW_ID     16 No     No   No     No   New   Kernel No     []   []      "Ties an event to the hardware id in the AUX stream.";
+    22 CALLCHAIN_DEFERRED   24 Chain  No   No     No   New   No     No     []   []      "The user part of an earlier sample's call chain.";
+    64 HEADER_ATTR          72 No     No   No     No   New   No     Front  []   []      "An event's attr and ids (pipe form).";
+    65 HEADER_EVENT_TYPE    24 No     No   No     Yes  New   No     Body   []   []      "An event's name (pipe form, before 2012).";
+    66 HEADER_TRACING_DATA  12 No     No   No     No   New   No     Front  []   []      "Tracepoint formats, in a payload after the record.";
+    67 HEADER_BUILD_ID      36 No     No   No     Path State No     Body   []   []      "A DSO's build-id.";
+    68 FINISHED_ROUND        8 No     No   No     No   New   No     No     []   []      "All ring buffers were read once.";
+    69 ID_INDEX             16 No     No   No     No   State No     No     []   []      "Which CPU and thread each event id belongs to.";
+    70 AUXTRACE_INFO        16 No     No   No     No   State Tool   No     []   []      "What made the AUX data.";
+    71 AUXTRACE             48 No     No   No     No   New   Tool   No     []   []      "AUX data, in a payload after the record.";
+    72 AUXTRACE_ERROR       48 No     No   No     Yes  New   Error  No     [40] []      "A place where AUX data could not be decoded.";
+    73 THREAD_MAP           16 No     No   No     Yes  Once  No     No     []   []      "The recorded threads.";
+    74 CPU_MAP              16 No     No   No     No   Once  No     No     []   []      "The recorded CPUs.";
+    75 STAT_CONFIG          16 No     No   No     No   New   No     No     []   []      "How perf stat aggregated.";
+    76 STAT                 48 No     No   No     No   New   No     No     []   [8]     "A counter value of perf stat.";
+    77 STAT_ROUND           24 No     No   No     No   New   No     No     []   []      "One interval of perf stat ended.";
+    78 EVENT_UPDATE         24 No     No   No     Yes  State No     No     []   [16]    "An event's unit, scale, name or CPUs.";
+    79 TIME_CONV            32 No     No   No     No   State No     No     []   []      "How the TSC converts to perf time.";
+    80 HEADER_FEATURE       16 No     No   No     Yes  New   No     Front  []   []      "A feature section (pipe form).";
+    81 COMPRESSED            8 No     No   No     No   New   No     Stream []   []      "A piece of a zstd stream of records.";
+    82 FINISHED_INIT         8 No     No   No     No   State No     No     []   []      "The records synthesised at the start end here.";
+    83 COMPRESSED2          16 No     No   No     No   New   No     Stream []   []      "A piece of a zstd stream of records, padded to 8 bytes.";
+    84 BPF_METADATA        528 No     No   No     Yes  State No     No     []   []      "Variables of a BPF program.";
+    85 SCHEDSTAT_CPU        24 No     No   No     No   New   No     No     []   []      "Scheduler statistics of a CPU.";
+    86 SCHEDSTAT_DOMAIN     24 No     No   No     No   New   No     No     []   []      "Scheduler statistics of a scheduling domain.";
 }
 
 impl RecordType {
@@ -101,7 +154,7 @@ impl RecordType {
 
     /// True for kinds that hold part of a zstd stream of records.
     pub fn is_compressed(self) -> bool {
-        self == Self::COMPRESSED || self == Self::COMPRESSED2
+        Kinds::COMPRESSED.contains(self)
     }
 
     /// True if the kind has a name, or a number so small that a later perf may use it. Other numbers are
@@ -258,6 +311,20 @@ impl fmt::Debug for Feature {
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Kinds(u128);
 
+/// The kinds that have one of these values in a column of the table.
+macro_rules! query {
+    ($column:ident: $values:pat) => {{
+        let (mut set, mut at) = (Kinds::NONE, 0);
+        while at < RecordType::ROWS.len() {
+            if matches!(RecordType::ROWS[at].$column, $values) {
+                set = set.and(RecordType::NAMED[at]);
+            }
+            at += 1;
+        }
+        set
+    }};
+}
+
 impl Kinds {
     /// No kind.
     pub const NONE: Kinds = Kinds(0);
@@ -265,30 +332,64 @@ impl Kinds {
     pub const ALL: Kinds = Kinds(u128::MAX);
     /// The kinds that the kernel writes, which may end in a sample_id trailer.
     pub const OF_KERNEL: Kinds = Kinds(u64::MAX as u128 - 1);
-    /// The kinds that hold parts of a zstd stream of records.
-    pub const COMPRESSED: Kinds = Kinds::of(&[RecordType::COMPRESSED, RecordType::COMPRESSED2]);
+    /// Every kind with a name.
+    pub const NAMED: Kinds = Kinds::of(RecordType::NAMED);
+
+    /// Samples, and the user parts of their call chains.
+    pub const SAMPLES: Kinds = query!(event: Event::Sample | Event::Chain);
+    /// Records of one event, which mean nothing without it.
+    pub const OF_EVENT: Kinds = query!(event: Event::Sample | Event::Other);
+    /// Context switches.
+    pub const SWITCHES: Kinds = query!(event: Event::Switch);
+    /// Numbers of lost records or samples.
+    pub const LOST: Kinds = query!(event: Event::Lost);
+
+    /// The kinds whose own fields begin with a pid.
+    pub const NAMING_PID: Kinds = query!(names: Names::Pid | Names::Task);
+    /// Those that name a thread, too.
+    pub const NAMING_TASK: Kinds = query!(names: Names::Task);
+
+    /// Mappings of processes and of the kernel.
+    pub const MAPPINGS: Kinds = query!(changes: Changes::Map);
+    /// Mappings, and code that the kernel made at run time.
+    pub const CODE: Kinds = query!(changes: Changes::Map | Changes::Kernel);
+    /// What changes the address space of a process.
+    pub const SPACES: Kinds = query!(changes: Changes::Map | Changes::Task);
+    /// What begins, names or ends a task.
+    pub const TASKS: Kinds = query!(changes: Changes::Task | Changes::End);
+
+    /// The kinds that hold the path of a file.
+    pub const PATHS: Kinds = query!(text: Text::Path);
+    /// The kinds whose fields include texts or bytes.
+    pub const TEXTS: Kinds = query!(text: Text::Path | Text::Yes);
+
+    /// The kinds that describe a state, so that a repeated record adds nothing.
+    pub const STATES: Kinds = query!(again: Again::State | Again::Once);
+    /// Those that should occur once: perf uses the first record, and reports an error for others.
+    pub const ONCE: Kinds = query!(again: Again::Once);
 
     /// The kinds that hold AUX data or describe it.
-    pub const AUX: Kinds = Kinds::of(&[
-        RecordType::AUXTRACE,
-        RecordType::AUXTRACE_INFO,
-        RecordType::AUXTRACE_ERROR,
-        RecordType::AUX,
-        RecordType::ITRACE_START,
-        RecordType::AUX_OUTPUT_HW_ID,
-    ]);
-
+    pub const AUX: Kinds = query!(aux: Aux::Kernel | Aux::Tool | Aux::Error);
     /// Those of [`Kinds::AUX`] that mean nothing when the data is decoded.
-    pub const DECODED_AUX: Kinds = Kinds::AUX.without(RecordType::AUXTRACE_ERROR);
+    pub const DECODED_AUX: Kinds = query!(aux: Aux::Kernel | Aux::Tool);
+    /// Those of [`Kinds::AUX`] that the kernel writes, each with the id of its event.
+    pub const AUX_OF_KERNEL: Kinds = query!(aux: Aux::Kernel);
+
+    /// The kinds of pipe data that hold what a file has in its header.
+    pub const HEADER: Kinds = query!(form: Form::Front | Form::Body);
+    /// Those of [`Kinds::HEADER`] that mean something else among the records of a file than in pipe data.
+    pub const HEADER_FRONT: Kinds = query!(form: Form::Front);
+    /// The kinds that hold parts of a zstd stream of records.
+    pub const COMPRESSED: Kinds = query!(form: Form::Stream);
 
     /// The set of these kinds.
     pub const fn of(kinds: &[RecordType]) -> Kinds {
-        let (mut set, mut at) = (0, 0);
+        let (mut set, mut at) = (Kinds::NONE, 0);
         while at < kinds.len() {
-            set |= Self::bit(kinds[at].0);
+            set = set.and(kinds[at]);
             at += 1;
         }
-        Kinds(set)
+        set
     }
 
     /// The set as bits: see [`Kinds::from_bits`].
@@ -309,8 +410,20 @@ impl Kinds {
 
     /// The intersection of both sets.
     #[must_use]
-    pub fn intersection(self, other: Kinds) -> Kinds {
+    pub const fn intersection(self, other: Kinds) -> Kinds {
         Kinds(self.0 & other.0)
+    }
+
+    /// The set with this kind, too.
+    #[must_use]
+    pub const fn and(self, kind: RecordType) -> Kinds {
+        Kinds(self.0 | Self::bit(kind.0))
+    }
+
+    /// The set without the kinds of the other one.
+    #[must_use]
+    pub const fn minus(self, other: Kinds) -> Kinds {
+        Kinds(self.0 & !other.0)
     }
 
     /// The set without this kind (and, from 127 on, without all kinds that share its bit).
@@ -331,6 +444,11 @@ impl Kinds {
         self.0 & other.0 != 0
     }
 
+    /// True if the set contains every kind of the other one.
+    pub const fn covers(self, other: Kinds) -> bool {
+        other.minus(self).0 == 0
+    }
+
     /// The names of the kinds that have one.
     pub fn names(self) -> Vec<&'static str> {
         RecordType::NAMED.iter().filter(|&&kind| self.contains(kind)).filter_map(|kind| kind.name()).collect()
@@ -344,7 +462,7 @@ impl Kinds {
     /// Adds the kind with this number.
     #[inline]
     pub fn insert(&mut self, kind: RecordType) {
-        self.0 |= Self::bit(kind.0);
+        *self = self.and(kind);
     }
 
     #[inline]

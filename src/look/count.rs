@@ -335,7 +335,7 @@ impl Tally {
         }
         self.losses.add(record, layouts);
         match record.kind() {
-            RecordType::LOST | RecordType::LOST_SAMPLES => {
+            kind if Kinds::LOST.contains(kind) => {
                 let Some(lost) = Lost::of(record) else { return };
                 match (lost, layouts.event_of(record)) {
                     (Lost::Records(number), _) => self.lost += u128::from(number),
@@ -495,7 +495,7 @@ pub(crate) fn count_by<R: Send + 'static>(
             report.say(Level::Warning, end.to_error().file(&batch.name).to_string());
             fragments.push(end);
         }
-        let headers = Kinds::of(&HeaderRecord::KINDS);
+        let headers = Kinds::HEADER;
         let mut walker = batch.walk();
         while is_pipe
             && batch.kinds.intersects(headers)

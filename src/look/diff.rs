@@ -10,7 +10,7 @@ use perfx_format::event_name::event_names;
 use perfx_format::features::{BuildIds, FeatureContext, NrCpus, decode_feature, trimmed_id};
 use perfx_format::read::{Form, Recording};
 use perfx_format::record::build_id::BuildIdEntry;
-use perfx_format::{Endian, Event, Feature, RecordType, Value, ValueFields};
+use perfx_format::{Endian, Event, Feature, Kinds, RecordType, Value, ValueFields};
 use perfx_pipeline::{Level, Purpose, Report};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -66,15 +66,11 @@ const OF_FORM: [Feature; 3] = [Feature::AUXTRACE, Feature::COMPRESSED, Feature::
 
 /// Kinds that are not counted: their contents are compared with the header, and compressed records are
 /// expanded.
-const ASIDE: [RecordType; 7] = [
-    RecordType::HEADER_ATTR,
-    RecordType::HEADER_FEATURE,
-    RecordType::HEADER_TRACING_DATA,
-    RecordType::HEADER_BUILD_ID,
-    RecordType::EVENT_UPDATE,
-    RecordType::COMPRESSED,
-    RecordType::COMPRESSED2,
-];
+const ASIDE: Kinds = Kinds::HEADER
+    .union(Kinds::COMPRESSED)
+    .and(RecordType::EVENT_UPDATE)
+    // Event types are not compared.
+    .without(RecordType::HEADER_EVENT_TYPE);
 
 /// Compares two recordings that can be read more than once: [`Recording::spooled`] makes sure of that. Details of
 /// storage are ignored, and so are these features. After a difference, the records are counted on `threads` threads.
@@ -300,7 +296,7 @@ impl Found {
             let kinds = counted.tally.kinds();
             kinds
                 .iter()
-                .filter(|(kind, _)| !ASIDE.contains(kind))
+                .filter(|(kind, _)| !ASIDE.contains(*kind))
                 .map(|(kind, count)| (kind, count.records))
                 .collect()
         };

@@ -26,8 +26,7 @@ impl LiveCount {
     ///
     /// The batch holds bytes that are not records.
     pub fn add(&mut self, batch: &Batch) -> Result<()> {
-        let wanted =
-            Kinds::of(&[RecordType::SAMPLE, RecordType::LOST, RecordType::LOST_SAMPLES, RecordType::AUX]);
+        let wanted = Kinds::LOST.and(RecordType::SAMPLE).and(RecordType::AUX);
         self.torn |= batch.fragment.is_some();
         let mut walker = batch.walk();
         while let Some(record) = walker.next_wanted(wanted, usize::MAX)? {

@@ -57,14 +57,9 @@ pub struct Mapped {
 impl Mapped {
     /// The kinds of records to pass to [`Mapped::learn`].
     pub fn kinds() -> Kinds {
-        Kinds::of(&[
-            RecordType::MMAP,
-            RecordType::MMAP2,
-            RecordType::FORK,
-            RecordType::ID_INDEX,
-            RecordType::AUXTRACE_INFO,
-            RecordType::AUXTRACE,
-        ])
+        // Without COMM, an exec leaves the old mappings in place, but samples hit only the new ones.
+        let kinds = Changes::kinds().without(RecordType::COMM);
+        kinds.union(Kinds::of(&[RecordType::ID_INDEX, RecordType::AUXTRACE_INFO, RecordType::AUXTRACE]))
     }
 
     /// Takes in a record of these kinds.
@@ -194,7 +189,7 @@ impl Hits {
 
     /// The kinds of records to pass to [`Hits::look_at`].
     pub fn kinds() -> Kinds {
-        Kinds::of(&[RecordType::SAMPLE, RecordType::CALLCHAIN_DEFERRED])
+        Kinds::SAMPLES
     }
 
     /// An empty copy for one batch.

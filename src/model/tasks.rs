@@ -131,7 +131,7 @@ impl TaskChanges {
 
     /// The kinds of records that [`TaskChanges::add`] reads, without NAMESPACES.
     pub fn kinds() -> Kinds {
-        Kinds::of(&[RecordType::FORK, RecordType::EXIT, RecordType::COMM])
+        Kinds::TASKS
     }
 
     /// The names of threads.

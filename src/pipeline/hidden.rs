@@ -5,7 +5,6 @@ use std::thread::{Builder, JoinHandle};
 
 use crossbeam_channel::{Sender, bounded};
 use perfx_format::read::{Batch, Recording, expand_alone};
-use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::{Endian, Kinds};
 
 use crate::error::{Context as _, Error, Result};
@@ -55,7 +54,7 @@ impl Hidden {
 fn start(endian: Endian, mmap_len: u32) -> Result<(Sender<Batch>, JoinHandle<Option<perfx_format::Error>>)> {
     let (sender, receiver) = bounded(1);
     let front = |error: &perfx_format::Error| {
-        error.record_kind().is_some_and(|kind| HeaderRecord::FRONT.contains(&kind))
+        error.record_kind().is_some_and(|kind| Kinds::HEADER_FRONT.contains(kind))
     };
     let search = move || {
         let batches = receiver.into_iter().map(Ok);

@@ -94,7 +94,7 @@ impl OutputNeeds {
             kinds.insert(RecordType::AUXTRACE);
         }
         if self.absorb || self.strip {
-            HeaderRecord::KINDS.iter().for_each(|&kind| kinds.insert(kind));
+            kinds = kinds.union(Kinds::HEADER);
         }
         kinds
     }

@@ -5,7 +5,6 @@ use std::ops::Range;
 use std::slice;
 
 use perfx_format::read::{Batch, Form, Recording};
-use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::{Error, Kinds, Layouts, Origin, Record};
 
 use crate::damage::Damage;
@@ -86,7 +85,7 @@ struct Nested {
 
 impl Nested {
     fn look(&mut self, batch: &Batch) -> Result<()> {
-        let kinds = Kinds::of(&HeaderRecord::FRONT);
+        let kinds = Kinds::HEADER_FRONT;
         if !batch.kinds.intersects(kinds) {
             return Ok(());
         }

@@ -221,19 +221,10 @@ impl FactsSurvey {
 
     /// The kinds of records that it learns from.
     pub fn kinds(tasks: bool) -> Kinds {
-        let kinds = Changes::kinds().union(Kinds::of(&[
-            RecordType::KSYMBOL,
-            RecordType::ID_INDEX,
-            RecordType::HEADER_BUILD_ID,
-            RecordType::EVENT_UPDATE,
-        ]));
-        match tasks {
-            true => {
-                let others = Kinds::of(&[RecordType::CGROUP, RecordType::NAMESPACES]);
-                kinds.union(TaskChanges::kinds()).union(others)
-            }
-            false => kinds,
-        }
+        let others = [RecordType::ID_INDEX, RecordType::HEADER_BUILD_ID, RecordType::EVENT_UPDATE];
+        let kinds = Changes::kinds().union(Kinds::CODE).union(Kinds::of(&others));
+        let of_tasks = || TaskChanges::kinds().and(RecordType::CGROUP).and(RecordType::NAMESPACES);
+        if tasks { kinds.union(of_tasks()) } else { kinds }
     }
 
     /// Takes in a record of these kinds. `look` gets it if it changes address spaces or tasks: with its machine, and

@@ -10,7 +10,7 @@ use perfx_format::decode::decode;
 use perfx_format::read::{Batch, Recording};
 use perfx_format::record::time::own_time;
 use perfx_format::siblings::CountedAs;
-use perfx_format::{Comm, HexNumber, Layouts, Record, RecordType, Task, Value, named_pid};
+use perfx_format::{Comm, HexNumber, Kinds, Layouts, Record, RecordType, Task, Value, named_pid};
 use perfx_look::render::{Style, kind_name, push_line, push_number};
 use perfx_model::address_space::{KERNEL, Lookup, moment, name_of_nameless};
 use perfx_pipeline::{Report, Result};
@@ -245,7 +245,7 @@ impl Tally {
         let pid = named_pid(record);
         match record.kind() {
             RecordType::SAMPLE => self.sample(record, layouts, (facts, counted_as), lookup),
-            RecordType::MMAP | RecordType::MMAP2 => self.process(pid).mappings += 1,
+            kind if Kinds::MAPPINGS.contains(kind) => self.process(pid).mappings += 1,
             RecordType::COMM => {
                 let layout = layouts.layout_of(record);
                 let trailer = layout.map_or(0, |layout| usize::from(layout.trailer.size));

@@ -180,13 +180,6 @@ struct Worker<'f> {
     part: Found,
 }
 
-const WANTED: Kinds = Kinds::of(&[
-    RecordType::SAMPLE,
-    RecordType::CALLCHAIN_DEFERRED,
-    RecordType::LOST,
-    RecordType::LOST_SAMPLES,
-]);
-
 /// Parts of a sample that only a complete parse finds.
 const BEHIND: u64 = st::RAW
     | st::BRANCH_STACK
@@ -201,7 +194,7 @@ const BEHIND: u64 = st::RAW
 
 impl Worker<'_> {
     fn read(mut self, batch: &Batch) -> Result<Found> {
-        let (mut walker, mut wanted) = (batch.walk(), WANTED);
+        let (mut walker, mut wanted) = (batch.walk(), Kinds::SAMPLES.union(Kinds::LOST));
         if let Some(chooser) = &self.chooser {
             self.part.samples += chooser.leave_out(batch, &mut wanted);
         }

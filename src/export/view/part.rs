@@ -19,8 +19,7 @@ use crate::counters::{Reading, event_of, readings};
 use crate::losses::Losses;
 
 /// The kinds of records that are shown or complete what is shown.
-pub(super) const WANTED: Kinds =
-    Kinds::of(&[RecordType::SAMPLE, RecordType::CALLCHAIN_DEFERRED, RecordType::AUXTRACE_ERROR]);
+pub(super) const WANTED: Kinds = Kinds::SAMPLES.and(RecordType::AUXTRACE_ERROR);
 
 /// What a batch has to show.
 #[derive(Default)]

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::value::Fields;
-use crate::{Attr, Endian, Event, MMAP_BUILD_ID, Origin, sample_type as st};
+use crate::{Attr, Endian, Event, Kinds, MMAP_BUILD_ID, Origin, sample_type as st};
 
 const BOTH: [Endian; 2] = [Endian::Little, Endian::Big];
 
@@ -362,6 +362,7 @@ fn records(e: Endian) -> Vec<(Vec<u8>, &'static str)> {
 fn every_kind_in_both_byte_orders() {
     for endian in BOTH {
         let mut missing = T::NAMED.to_vec();
+        let mut with_texts = Kinds::of(&[T::SAMPLE]);
         for (bytes, expected) in records(endian) {
             let expected = expected.replace('~', TRAILER);
             let record = view(&bytes, endian);
@@ -373,7 +374,11 @@ fn every_kind_in_both_byte_orders() {
             };
             let shown = shown(&bytes, endian, &layouts);
             assert_eq!(shown, expected, "{} {endian:?}", record.kind());
+            if !decode(&record, &layouts).texts(&bytes).is_empty() {
+                with_texts.insert(record.kind());
+            }
         }
+        assert_eq!(with_texts.names(), Kinds::TEXTS.names());
         assert_eq!(missing, [T::SAMPLE], "typed in the tests of sample.rs");
     }
 }

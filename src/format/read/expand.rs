@@ -14,7 +14,6 @@ use super::batch::{BATCH_SIZE, Batch, Opened};
 use super::fragment::{Fragment, Lost};
 use super::resync::trusted;
 use crate::record::compressed::{begins_frame, compressed_part};
-use crate::record::header_records::HeaderRecord;
 use crate::{
     BadFrame, Bytes, Endian, Error, FaultCode, Frame, Kinds, Origin, Origins, Record, RecordType, Result,
 };
@@ -275,7 +274,7 @@ const CHAIN_HINT: &str = "the zstd stream does not begin in this file: if perf r
 /// looks for that, and for the payload of HEADER_TRACING_DATA, in the file. Records of events and features must be
 /// known before anything is decompressed, and mean other things in a pipe than in a file.
 fn may_be_inside(kind: RecordType) -> bool {
-    !kind.is_compressed() && !HeaderRecord::FRONT.contains(&kind)
+    !kind.is_compressed() && !Kinds::HEADER_FRONT.contains(kind)
 }
 
 impl<I, P> Iterator for Expand<I>
@@ -493,7 +492,7 @@ impl Output {
                 return Err(Error::new(what).code(FaultCode::ZstdBomb));
             }
             let salvage = self.salvage;
-            self.frame(|kind| may_be_inside(kind) || salvage && HeaderRecord::FRONT.contains(&kind))?;
+            self.frame(|kind| may_be_inside(kind) || salvage && Kinds::HEADER_FRONT.contains(kind))?;
             piece.fed = input.pos();
             // If zstd did not fill the output buffer, it has no more output for this input.
             let done = input.pos() == input.src.len() && !filled;

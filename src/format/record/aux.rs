@@ -5,10 +5,6 @@ use super::reader::Reader;
 use super::time_conv::TimeConv;
 use crate::{Endian, FaultCode, Record, RecordType, Value, bit_names};
 
-/// The records that the kernel writes about an AUX trace, each with the id of its event.
-pub const KERNEL_KINDS: [RecordType; 3] =
-    [RecordType::AUX, RecordType::ITRACE_START, RecordType::AUX_OUTPUT_HW_ID];
-
 /// An AUX record (include/uapi/linux/perf_event.h, `PERF_RECORD_AUX`).
 ///
 /// | byte | |

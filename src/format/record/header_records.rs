@@ -41,30 +41,16 @@ pub enum HeaderRecord {
 }
 
 impl HeaderRecord {
-    /// The kinds that [`HeaderRecord::read`] reads.
-    pub const KINDS: [RecordType; 5] = [
-        RecordType::HEADER_ATTR,
-        RecordType::HEADER_EVENT_TYPE,
-        RecordType::HEADER_FEATURE,
-        RecordType::HEADER_TRACING_DATA,
-        RecordType::HEADER_BUILD_ID,
-    ];
-
-    /// The kinds that mean something else among the records of a file than in pipe data. HEADER_BUILD_ID
-    /// means the same in both.
-    pub const FRONT: [RecordType; 3] =
-        [RecordType::HEADER_ATTR, RecordType::HEADER_FEATURE, RecordType::HEADER_TRACING_DATA];
-
     /// True if readers of pipe data would take the record for part of the header, or fail at it.
     pub fn is_front(record: &Record<'_>) -> bool {
         !matches!(HeaderRecord::read(record), Ok(None | Some(HeaderRecord::BuildId(_))))
     }
 
-    /// Reads a header record; `None` for any other kind.
+    /// Reads a record of [`Kinds::HEADER`](crate::Kinds::HEADER); `None` for any other kind.
     ///
     /// # Errors
     ///
-    /// The record is of one of [`HeaderRecord::KINDS`], but too short for its fields.
+    /// The record is of one of these kinds, but too short for its fields.
     pub fn read(record: &Record<'_>) -> Result<Option<HeaderRecord>> {
         Ok(Some(match record.kind() {
             RecordType::HEADER_ATTR => {

@@ -2,7 +2,7 @@
 //! another recording with other ids and another time.
 
 use super::builder::{set_misc, set_size};
-use super::ids::{READ_FORMAT_ID, ids_about, ids_in_read};
+use super::ids::{READ_FORMAT_ID, ids_in_read};
 use super::time::own_time_at;
 use crate::sample::Read;
 use crate::{
@@ -161,7 +161,7 @@ fn move_other(
         out.extend_from_slice(&field(bit, there, fields, endian));
     }
     let new = out.get_mut(start..).unwrap_or_default();
-    for &at in ids_about(record.kind()).iter().filter(|&&at| at + 8 <= trailer_at) {
+    for &at in record.kind().own_ids().iter().filter(|&&at| at + 8 <= trailer_at) {
         if let Some(id) = endian.u64(new, at).and_then(&new_id) {
             endian.set_u64(new, at, id);
         }

@@ -23,19 +23,9 @@ const READ_FORMAT_GROUP: u64 = 1 << 3;
 
 const READ_FORMAT_LOST: u64 = 1 << 4;
 
-/// The offsets of ids in a record's own fields, outside its sample_id.
-pub(crate) fn ids_about(kind: RecordType) -> &'static [usize] {
-    match kind {
-        RecordType::LOST | RecordType::STAT => &[8],
-        RecordType::THROTTLE | RecordType::UNTHROTTLE => &[16, 24],
-        RecordType::EVENT_UPDATE => &[16],
-        _ => &[],
-    }
-}
-
 /// The ids in a record's own fields, outside its sample_id.
 pub fn ids_named(record: &Record<'_>) -> impl Iterator<Item = u64> {
-    ids_about(record.kind()).iter().filter_map(|&at| record.u64(at))
+    record.kind().own_ids().iter().filter_map(|&at| record.u64(at))
 }
 
 /// The fields of a sample or of a record's trailer, as bits of `sample_type`, with their offsets. Empty if
@@ -62,7 +52,7 @@ fn own_ids<'l>(record: &Record<'_>, layout: &'l Layout) -> impl Iterator<Item = 
 
 /// The offsets of all ids in a record.
 fn ids_in(record: &Record<'_>, layout: Option<&Layout>) -> Vec<usize> {
-    let mut places = ids_about(record.kind()).to_vec();
+    let mut places = record.kind().own_ids().to_vec();
     places.extend(IdIndex::of(record).iter().flat_map(IdIndex::ids_at));
     let Some(layout) = layout else { return places };
     places.extend(own_ids(record, layout));

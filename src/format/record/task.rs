@@ -3,7 +3,7 @@
 
 use super::builder::build;
 use super::reader::Reader;
-use crate::{Endian, HEADER_SIZE, Record, RecordType, until_nul};
+use crate::{Endian, HEADER_SIZE, Kinds, Record, RecordType, until_nul};
 
 /// Bit 13 of a COMM's `misc`: the process executes a new program.
 pub const COMM_EXEC: u16 = 1 << 13;
@@ -110,29 +110,17 @@ impl Task {
     }
 }
 
-/// The pid in a record's own fields, which comes first in these kinds.
+/// The pid in a record's own fields, if it is of [`Kinds::NAMING_PID`].
 #[inline]
 pub fn named_pid(record: &Record<'_>) -> Option<u32> {
-    match record.kind() {
-        RecordType::MMAP
-        | RecordType::MMAP2
-        | RecordType::COMM
-        | RecordType::EXIT
-        | RecordType::FORK
-        | RecordType::READ
-        | RecordType::ITRACE_START
-        | RecordType::NAMESPACES => record.u32(HEADER_SIZE),
-        _ => None,
-    }
+    record.u32(HEADER_SIZE).filter(|_| Kinds::NAMING_PID.contains(record.kind()))
 }
 
-/// The pid and tid of the thread that a COMM, FORK, MMAP, MMAP2 or NAMESPACES record is about.
+/// The pid and tid of the thread that a record of [`Kinds::NAMING_TASK`] is about.
 pub fn named_task(record: &Record<'_>) -> Option<(u32, u32)> {
     match record.kind() {
-        RecordType::COMM | RecordType::MMAP | RecordType::MMAP2 | RecordType::NAMESPACES => {
-            record.u32(8).zip(record.u32(12))
-        }
         RecordType::FORK => Task::of(record).map(|task| (task.pid, task.tid)),
+        kind if Kinds::NAMING_TASK.contains(kind) => record.u32(8).zip(record.u32(12)),
         _ => None,
     }
 }

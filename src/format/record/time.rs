@@ -40,12 +40,9 @@ pub fn own_time(record: &Record<'_>) -> Option<u64> {
 
 /// The offset of that time, bytes from the start of the record.
 pub(crate) fn own_time_at(record: &Record<'_>) -> Option<usize> {
-    match record.kind() {
-        RecordType::FORK | RecordType::EXIT => Some(24),
-        RecordType::THROTTLE | RecordType::UNTHROTTLE => Some(8),
-        RecordType::AUXTRACE_ERROR if record.u32(28).is_some_and(|format| format > 0) => Some(40),
-        _ => None,
-    }
+    let is_old =
+        || record.kind() == RecordType::AUXTRACE_ERROR && record.u32(28).is_none_or(|format| format == 0);
+    record.kind().own_time().filter(|_| !is_old())
 }
 
 /// Replaces each time in a record, ns, except 0 and `u64::MAX`, which mean none. `bytes` are those of the

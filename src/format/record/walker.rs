@@ -116,12 +116,7 @@ pub struct Walker<'a> {
 
 impl<'a> Walker<'a> {
     /// The kinds of nearly all records in nearly all recordings.
-    pub(crate) const COMMON: Kinds = Kinds::of(&[
-        RecordType::SAMPLE,
-        RecordType::FINISHED_ROUND,
-        RecordType::SWITCH,
-        RecordType::SWITCH_CPU_WIDE,
-    ]);
+    pub(crate) const COMMON: Kinds = Kinds::SWITCHES.and(RecordType::SAMPLE).and(RecordType::FINISHED_ROUND);
 
     /// Starts at the front.
     pub fn new(bytes: &'a [u8], origins: &'a Origins, endian: Endian) -> Self {

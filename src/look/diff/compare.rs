@@ -88,7 +88,7 @@ impl Records<'_> {
 
     /// True if no record of the current batch belongs to the header.
     fn is_plain(&self) -> bool {
-        let header = Kinds::of(&HeaderRecord::KINDS).union(Kinds::of(&[RecordType::EVENT_UPDATE]));
+        let header = Kinds::HEADER.and(RecordType::EVENT_UPDATE);
         self.batch.as_ref().is_none_or(|batch| !batch.kinds.intersects(header))
     }
 

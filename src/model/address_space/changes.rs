@@ -64,7 +64,7 @@ pub fn moment(record: &Record<'_>, layout: Option<&Layout>, layouts: &Layouts) -
 impl Changes {
     /// The kinds of records that change an address space.
     pub fn kinds() -> Kinds {
-        Kinds::of(&[RecordType::MMAP, RecordType::MMAP2, RecordType::FORK, RecordType::COMM])
+        Kinds::SPACES
     }
 
     /// Takes in a record of these kinds. Also accepts KSYMBOL: code that the kernel made at run time becomes

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use perfx_format::record::aux::Auxtrace;
-use perfx_format::{Kinds, Layouts, Record, RecordType, SWITCH_OUT, named_task, next_task};
+use perfx_format::{Kinds, Layouts, Record, SWITCH_OUT, named_task, next_task};
 
 /// What a record says about threads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,15 +29,7 @@ pub enum TaskChange {
 
 impl TaskChange {
     /// The kinds of records that say something about threads.
-    pub const KINDS: Kinds = Kinds::of(&[
-        RecordType::COMM,
-        RecordType::FORK,
-        RecordType::MMAP,
-        RecordType::MMAP2,
-        RecordType::NAMESPACES,
-        RecordType::SWITCH,
-        RecordType::SWITCH_CPU_WIDE,
-    ]);
+    pub const KINDS: Kinds = Kinds::NAMING_TASK.union(Kinds::SWITCHES);
 
     /// What a record says of the host.
     pub fn of(record: &Record<'_>, layouts: &Layouts) -> Option<TaskChange> {
@@ -46,7 +38,7 @@ impl TaskChange {
 
     /// What a record says of the host, or of a guest: the CPU is that of the host.
     pub fn of_any(record: &Record<'_>, layouts: &Layouts) -> Option<TaskChange> {
-        if !matches!(record.kind(), RecordType::SWITCH | RecordType::SWITCH_CPU_WIDE) {
+        if !Kinds::SWITCHES.contains(record.kind()) {
             return named_task(record).map(|(pid, tid)| TaskChange::Belongs { pid, tid });
         }
         let layout = layouts.layout_of(record)?;
@@ -58,7 +50,7 @@ impl TaskChange {
 
     /// The CPU that a thread leaves, its process and the thread, as a SWITCH record says.
     pub fn left(record: &Record<'_>, layouts: &Layouts) -> Option<(u32, u32, u32)> {
-        let is_switch = matches!(record.kind(), RecordType::SWITCH | RecordType::SWITCH_CPU_WIDE);
+        let is_switch = Kinds::SWITCHES.contains(record.kind());
         let layout = layouts.layout_of(record).filter(|_| is_switch && record.misc() & SWITCH_OUT != 0)?;
         let (pid, tid) = layout.pid_tid(record)?;
         Some((layout.cpu(record)?, pid, tid))

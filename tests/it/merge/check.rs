@@ -197,7 +197,7 @@ pub(super) fn check(
     holds(same, || "A4: host records differ".into())?;
     // A5, A6: the guest's, field by field.
     let taken = |record: &&Rec| {
-        Merge::KINDS.contains(&record.kind)
+        Merge::KINDS.contains(record.kind)
             && (record.kind != RecordType::KSYMBOL || record.body[12..14] == [2, 0])
     };
     let mut wanted: HashMap<_, Vec<&Rec>> = HashMap::new();
