@@ -288,7 +288,7 @@ fn united<T>(lists: Vec<List<T>>) -> Vec<T> {
 impl FilterOptions {
     /// True if nothing is selected, so that the output would equal the input.
     pub fn is_empty(&self) -> bool {
-        self.windows.is_empty() && !self.chooses_samples() && !self.kind.is_set() && !self.drop_unused
+        self.selects() == (false, false)
     }
 
     /// True if events may be dropped.
@@ -314,10 +314,24 @@ impl FilterOptions {
 
     /// True if a filter selects samples, so processes without kept samples can go.
     pub(crate) fn chooses_samples(&self) -> bool {
-        let by_name = self.comm.is_set() || self.event.is_set() || self.dso.is_set() || self.cgroup.is_set();
-        let by_number = self.pid.is_set() || self.tid.is_set() || self.cpu.is_set() || self.machine.is_set();
-        let by_namespace = !self.namespaces.is_empty();
-        by_number || by_name || by_namespace || self.chooses_functions() || !self.conditions.is_empty()
+        self.selects().0
+    }
+
+    /// Whether samples are selected by what they are, and whether times, kinds or unused events are. Every option
+    /// is here: without `..`, a new one does not compile until that is decided.
+    fn selects(&self) -> (bool, bool) {
+        #[rustfmt::skip]
+        let FilterOptions {
+            windows, pid, tid, cpu, comm, event, dso, cgroup, kind, machine, namespaces, symbol, leaf, conditions,
+            drop_unused,
+            // These select nothing by themselves.
+            search: _, keep_all_sideband: _, drop_others: _, names_threads: _,
+        } = self;
+        let by_number = pid.is_set() || tid.is_set() || cpu.is_set() || machine.is_set();
+        let by_name = comm.is_set() || event.is_set() || dso.is_set() || cgroup.is_set();
+        let by_function = symbol.is_set() || leaf.is_set();
+        let others = !namespaces.is_empty() || !conditions.is_empty();
+        (by_number || by_name || by_function || others, !windows.is_empty() || kind.is_set() || *drop_unused)
     }
 
     /// True if samples are selected by their functions.
