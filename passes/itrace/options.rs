@@ -1,6 +1,8 @@
 //! Parses the letters of `--itrace`, as perf does (tools/perf/Documentation/itrace.txt).
 
-use perfx_pipeline::{Result, bail, ensure};
+use perfx_pipeline::{Context as _, Result, bail, ensure};
+
+use self::Takes::{Entries, Flags, Nothing, Number, Period};
 
 /// What to make of records.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -81,6 +83,70 @@ const STACK: u64 = 64;
 /// The entries of a call chain if none are given.
 const CHAIN: u64 = 16;
 
+/// Tracers: Intel PT, CoreSight and Arm SPE.
+const PT: u8 = 1;
+const ETM: u8 = 2;
+const SPE: u8 = 4;
+
+/// What may follow a letter.
+enum Takes {
+    Nothing,
+    /// The period of all samples: a number, and perhaps a unit.
+    Period,
+    /// The most entries of a list; this many if no number follows.
+    Entries(u64),
+    Number,
+    /// Any number of + or - with a letter each.
+    Flags,
+}
+
+/// A letter, the tracers that have it (for others, it has no effect), what may follow it, and what it sets, with the
+/// number that follows it.
+struct Letter(char, u8, Takes, fn(&mut ItraceOptions, u64));
+
+/// The letters that select events. The help of `inject`, docs/limits.md and docs/guide/{traces,inject}.md list them, too.
+const EVENTS: &[Letter] = &[
+    Letter('i', PT | ETM | SPE, Period, |options, _| options.instructions = true),
+    Letter('y', PT, Period, |options, _| options.cycles = true),
+    Letter('b', PT | ETM | SPE, Nothing, |options, _| options.branches = true),
+    Letter('c', PT | ETM, Nothing, |options, _| (options.branches, options.calls) = (true, true)),
+    Letter('r', PT | ETM, Nothing, |options, _| (options.branches, options.returns) = (true, true)),
+    Letter('x', PT, Nothing, |options, _| options.transactions = true),
+    Letter('w', PT, Nothing, |options, _| options.ptwrites = true),
+    Letter('p', PT, Nothing, |options, _| options.power = true),
+    Letter('o', PT, Nothing, |options, _| options.pebs = true),
+    Letter('I', PT, Nothing, |options, _| options.interrupts = true),
+    Letter('e', PT | ETM, Flags, |options, _| options.errors = true),
+    Letter('f', SPE, Nothing, |options, _| options.first_level = true),
+    Letter('m', SPE, Nothing, |options, _| options.last_level = true),
+    Letter('t', SPE, Nothing, |options, _| options.tlb = true),
+    Letter('a', SPE, Nothing, |options, _| options.remote = true),
+    Letter('M', SPE, Nothing, |options, _| options.memory = true),
+];
+
+/// The other letters.
+const SETTINGS: &[Letter] = &[
+    Letter('l', PT | ETM | SPE, Entries(STACK), |options, most| options.stack = most),
+    Letter('L', PT, Entries(STACK), |options, most| options.stack_of_others = most),
+    Letter('g', PT | ETM, Entries(CHAIN), |options, most| options.chain = most),
+    Letter('G', PT, Entries(CHAIN), |options, most| options.chain_of_others = most),
+    Letter('s', PT, Number, |options, skipped| options.skip = skipped),
+    Letter('A', PT, Nothing, |options, _| options.approximate = true),
+    Letter('q', PT, Nothing, |options, _| options.quick = options.quick.saturating_add(1)),
+    Letter('Z', PT | ETM, Nothing, |options, _| options.timeless = true),
+    Letter('T', ETM, Nothing, |options, _| options.timestamps = true),
+    // Separators, and perf's log.
+    Letter(' ', 0, Nothing, |_, _| {}),
+    Letter(',', 0, Nothing, |_, _| {}),
+    Letter('d', 0, Flags, |_, _| {}),
+];
+
+/// The letters that any of these tracers has.
+fn letters(tables: &[&[Letter]], tracers: u8, between: &str) -> String {
+    let letters = tables.iter().copied().flatten().filter(|Letter(_, of, ..)| of & tracers != 0);
+    letters.map(|Letter(letter, ..)| letter.to_string()).collect::<Vec<_>>().join(between)
+}
+
 /// perf's period if none is given, ns.
 pub(super) const DEFAULT: u64 = 100_000;
 
@@ -131,91 +197,64 @@ impl Letters<'_> {
 impl ItraceOptions {
     /// Those of `--itrace` without letters, as in `perf inject`.
     pub(super) fn without_letters() -> ItraceOptions {
-        ItraceOptions {
-            first_level: true,
-            last_level: true,
-            tlb: true,
-            branches: true,
-            remote: true,
-            memory: true,
-            instructions: true,
-            cycles: true,
-            power: true,
-            ptwrites: true,
-            transactions: true,
-            pebs: true,
-            interrupts: true,
-            errors: true,
-            ..ItraceOptions::default()
-        }
+        ItraceOptions::all_but("cr")
     }
 
     /// The same in `perf script`: of branches only calls, and no samples of instructions.
     pub(super) fn without_letters_to_look_at() -> ItraceOptions {
-        let (calls, instructions, cycles) = (true, false, false);
-        ItraceOptions { calls, instructions, cycles, ..ItraceOptions::without_letters() }
+        ItraceOptions::all_but("iybr")
     }
 
-    /// Parses the letters. Those that are only for other tracers have no effect.
-    pub(super) fn parse(text: &str) -> Result<ItraceOptions> {
-        let mut letters = Letters(text);
+    /// All events but those of these letters.
+    fn all_but(letters: &str) -> ItraceOptions {
         let mut options = ItraceOptions::default();
-        while let Some(letter) = letters.next() {
-            match letter {
-                'i' | 'y' => {
-                    options.instructions |= letter == 'i';
-                    options.cycles |= letter == 'y';
-                    options.period(&mut letters)?;
+        let rest = EVENTS.iter().filter(|Letter(letter, ..)| !letters.contains(*letter));
+        rest.for_each(|Letter(.., sets)| sets(&mut options, 0));
+        options
+    }
+
+    /// Parses the letters.
+    pub(super) fn parse(text: &str) -> Result<ItraceOptions> {
+        let mut rest = Letters(text);
+        let mut options = ItraceOptions::default();
+        while let Some(letter) = rest.next() {
+            let known = EVENTS.iter().chain(SETTINGS).find(|Letter(known, ..)| *known == letter);
+            let Letter(_, _, takes, sets) = known.with_context(|| {
+                let of = |tracers| letters(&[EVENTS, SETTINGS], tracers, "");
+                let (traces, spe) = (of(PT | ETM), of(SPE));
+                format!(
+                    "--itrace={text}: unknown letter `{letter}`; Intel PT and CoreSight have {traces}, Arm SPE {spe}"
+                )
+            })?;
+            let mut number = 0;
+            match takes {
+                Nothing => {}
+                Period => options.period(&mut rest)?,
+                Entries(default) => number = rest.entries(letter, *default)?,
+                Number => {
+                    let skipped = rest.number();
+                    number = skipped.context("--itrace: `s` needs a number: how many events to skip")?;
                 }
-                'b' | 'c' | 'r' => {
-                    options.branches = true;
-                    options.calls |= letter == 'c';
-                    options.returns |= letter == 'r';
-                }
-                'f' => options.first_level = true,
-                'm' => options.last_level = true,
-                't' => options.tlb = true,
-                'a' => options.remote = true,
-                'M' => options.memory = true,
-                'l' => options.stack = letters.entries(letter, STACK)?,
-                'g' => options.chain = letters.entries(letter, CHAIN)?,
-                'L' => options.stack_of_others = letters.entries(letter, STACK)?,
-                'G' => options.chain_of_others = letters.entries(letter, CHAIN)?,
-                's' => {
-                    let skipped = letters.number();
-                    ensure!(skipped.is_some(), "--itrace: `s` needs a number: how many events to skip");
-                    options.skip = skipped.unwrap_or(0);
-                }
-                'e' | 'd' => {
-                    options.errors |= letter == 'e';
-                    // Flags: + or - and a letter each.
-                    while letters.0.starts_with(['+', '-']) {
-                        let flag = (letter, letters.next(), letters.next());
+                Flags => {
+                    while rest.0.starts_with(['+', '-']) {
+                        let flag = (letter, rest.next(), rest.next());
                         options.no_overflows |= flag == ('e', Some('-'), Some('o'));
                         options.no_lost |= flag == ('e', Some('-'), Some('l'));
                     }
                 }
-                'x' | 'w' | 'p' | 'o' | 'I' => {
-                    options.transactions |= letter == 'x';
-                    options.ptwrites |= letter == 'w';
-                    options.power |= letter == 'p';
-                    options.pebs |= letter == 'o';
-                    options.interrupts |= letter == 'I';
-                }
-                'A' => options.approximate = true,
-                'q' => options.quick = options.quick.saturating_add(1),
-                'Z' | 'T' => {
-                    options.timeless |= letter == 'Z';
-                    options.timestamps |= letter == 'T';
-                }
-                ' ' | ',' => {}
-                other => bail!(
-                    "--itrace={text}: unknown letter `{other}`; Intel PT and CoreSight have iybcrxwpoIelLgGsAqZT, \
-                     Arm SPE ibfmtaMl"
-                ),
             }
+            sets(&mut options, number);
         }
         Ok(options)
+    }
+
+    /// True if an event that any of these tracers has is selected: what its letter sets is set.
+    fn selects(&self, tracers: u8) -> bool {
+        EVENTS.iter().any(|Letter(_, of, _, sets)| {
+            let mut with = *self;
+            sets(&mut with, 0);
+            of & tracers != 0 && with == *self
+        })
     }
 
     /// Whether samples of other events get something from the trace.
@@ -245,26 +284,26 @@ impl ItraceOptions {
     }
 
     /// Refuses what is not decoded of Intel PT.
-    pub(super) fn check_for_pt(&self, letters: &str) -> Result<()> {
+    pub(super) fn check_for_pt(&self, given: &str) -> Result<()> {
         ensure!(
             !(self.cycles || self.ptwrites) || self.quick == 0,
-            "--itrace={letters}: the places of y and w depend on the code, which q does not look at"
+            "--itrace={given}: the places of y and w depend on the code, which q does not look at"
         );
-        let events = [self.instructions, self.branches, self.errors, self.power, self.ptwrites];
-        let others = [self.transactions, self.pebs, self.interrupts, self.cycles];
+        let events = letters(&[EVENTS], PT, " ");
         ensure!(
-            events.iter().chain(&others).any(|is_selected| *is_selected) || self.changes_others(),
-            "--itrace={letters} selects no event: Intel PT has i y b c r x w p o I e; l adds branch stacks and g call \
-             chains to these, L and G to recorded samples"
+            self.selects(PT) || self.changes_others(),
+            "--itrace={given} selects no event: Intel PT has {events}; l adds branch stacks and g call chains to these, \
+             L and G to recorded samples"
         );
         Ok(())
     }
 
     /// Refuses what selects no event of CoreSight. The letters that only Intel PT has have no effect.
-    pub(super) fn check_for_coresight(&self, letters: &str) -> Result<()> {
+    pub(super) fn check_for_coresight(&self, given: &str) -> Result<()> {
+        let events = letters(&[EVENTS], ETM, " ");
         ensure!(
-            self.instructions || self.branches || self.errors,
-            "--itrace={letters} selects no event: CoreSight has i b c r e; l adds branch stacks to i, and g call chains"
+            self.selects(ETM),
+            "--itrace={given} selects no event: CoreSight has {events}; l adds branch stacks to i, and g call chains"
         );
         Ok(())
     }
@@ -276,11 +315,10 @@ impl ItraceOptions {
                 "--itrace=i{number}{unit}: the period of Arm SPE is a number of records; i100i takes one in 100"
             );
         }
-        let caches = self.first_level || self.last_level || self.tlb;
-        let any = caches || self.branches || self.remote || self.memory || self.instructions;
+        let events = letters(&[EVENTS], SPE, " ");
         ensure!(
-            any,
-            "--itrace selects no event: Arm SPE has i b f m t a M, and l adds branch stacks to these"
+            self.selects(SPE),
+            "--itrace selects no event: Arm SPE has {events}, and l adds branch stacks to these"
         );
         Ok(())
     }
@@ -349,5 +387,56 @@ mod tests {
             assert_eq!(options.check_for_coresight(text).is_ok(), is_known, "{text}");
         }
         assert!(none.check_for_spe().is_err() && none.check_for_pt("").is_err());
+    }
+
+    /// A page below docs.
+    fn page(name: &str) -> String {
+        std::fs::read_to_string(format!("{}/../docs/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap()
+    }
+
+    /// The letters in a text, sorted: words that are only a letter, perhaps with a number.
+    fn letters_in(text: &str) -> String {
+        let words = text.split(|letter: char| !letter.is_alphanumeric());
+        let letter = |word: &str| {
+            let letter = word.chars().next().filter(char::is_ascii_alphabetic)?;
+            word[1..].bytes().all(|byte| byte.is_ascii_digit()).then_some(letter)
+        };
+        sorted(words.filter_map(letter))
+    }
+
+    fn sorted(letters: impl Iterator<Item = char>) -> String {
+        letters.collect::<std::collections::BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// The text after `from`, up to `to`.
+    fn part<'t>(text: &'t str, from: &str, to: &str) -> &'t str {
+        let (_, rest) = text.split_once(from).unwrap_or_else(|| panic!("{from}"));
+        rest.split_once(to).unwrap_or_else(|| panic!("{to}")).0
+    }
+
+    /// The first letters of what the first cells of a table's rows quote.
+    fn letters_of_rows(text: &str, head: &str) -> String {
+        let cells = part(text, head, "\n\n").lines().filter_map(|row| row.split('|').nth(1));
+        let quoted = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2));
+        sorted(quoted.filter_map(|quoted| quoted.chars().next()))
+    }
+
+    #[test]
+    fn pages_and_helps_list_the_letters_of_each_tracer() {
+        let of = |tracers| sorted(letters(&[EVENTS, SETTINGS], tracers, "").chars());
+        let (traces, inject, limits) = (page("guide/traces.md"), page("guide/inject.md"), page("limits.md"));
+        assert_eq!(letters_in(part(&traces, "intel_pt//u` |", "|")), of(PT));
+        assert_eq!(letters_in(part(&traces, "cs_etm//u` |", "|")), of(ETM));
+        assert_eq!(letters_of_rows(&traces, "| letters | samples |\n|---|---|\n"), of(PT | ETM));
+        assert_eq!(letters_of_rows(&inject, "| letter | samples |\n|---|---|\n"), of(SPE));
+        assert_eq!(letters_in(part(&limits, "has the letters ", ".")), of(PT));
+        let helps = page("commands.md").split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(letters_in(part(&helps, "--itrace decodes Arm SPE", "Of Intel PT")), of(SPE));
+        assert_eq!(letters_in(part(&helps, "Of Intel PT it decodes", "CoreSight has")), of(PT));
+        assert_eq!(letters_in(part(&helps, "CoreSight has", "Code is found")), of(ETM));
+        let default = part(&helps, "letters as for perfx inject --itrace [default: ", "]");
+        let of_script = ItraceOptions::parse(&format!("{default}fmtaM")).unwrap();
+        assert_eq!(of_script, ItraceOptions::without_letters_to_look_at());
+        assert!(traces.contains(&format!("`--itrace={default}`")));
     }
 }

@@ -46,8 +46,9 @@ pub(crate) const PERF_ONLY: [(&str, &str); 1] = [(
 /// --itrace decodes Arm SPE as perf 7.3 does: f first-level cache, m last-level cache, t TLB, b
 /// branches, a remote accesses, M memory, i instructions (i100i: one record in 100), l branch stacks.
 /// Of Intel PT it decodes i instructions (i1000i, i100us, i10t), y core cycles, b branches, c calls, r returns, x
-/// transactions, w PTWRITE, p power and PSB, I interrupts, e errors; l64 adds last branches and g16 call chains to
-/// i, x, w and p; s100 skips 100 samples. Code is found as -b finds files, if it is the recorded one.
+/// transactions, w PTWRITE, p power and PSB, o PEBS, I interrupts, e errors; l64 adds last branches and g16 call chains
+/// to i, x, w and p, and L64 and G16 to recorded samples; s100 skips 100 samples; A, q and Z are those of perf.
+/// CoreSight has i, b, c, r, e, l, g, Z and T. Code is found as -b finds files, if it is the recorded one.
 /// With --time, only the trace of a window is decoded, from the synchronization in front of it on.
 /// For others, the error shows the perf command that decodes them.
 ///
