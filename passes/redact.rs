@@ -264,6 +264,8 @@ struct Done {
     asked: bool,
     /// Settings of perf stat that are not known.
     tags: u64,
+    /// Formats of tracepoints that cannot be read.
+    formats: u64,
 }
 
 /// The rules.
@@ -377,7 +379,7 @@ impl Plan {
             true => Stays::All,
             false => stays(event.attr(), &name.name, fields.get(number)),
         });
-        let by_users = made_by_users(&formats);
+        let by_users = made_by_users(&formats, TracingData::read(section(Feature::TRACING_DATA)).as_ref());
         let known = formats.iter().filter(|format| !by_users.contains(format.system));
         let mut events: HashSet<Vec<u8>> = known.map(TraceFormat::full_name).collect();
         events.extend([&b""[..], OFF_CPU_NAME, b"__augmented_syscalls__"].map(<[u8]>::to_vec));
@@ -507,6 +509,7 @@ impl Done {
         self.entries += later.entries;
         self.ips += later.ips;
         self.tags += later.tags;
+        self.formats += later.formats;
         self.asked |= later.asked;
         for (category, count) in later.samples {
             *self.samples.entry(category).or_default() += count;
@@ -572,10 +575,15 @@ impl Done {
             report.say(level, format!("{}: feature {feature} {done}", category.wording().name));
         }
         left_out.report("unknown: ", checks, report);
+        let (level, done) = if checks { (Level::Warning, "") } else { (Level::Loss, " left out") };
         if self.tags > 0 {
             let tags = counted(self.tags, "setting of STAT_CONFIG", "settings of STAT_CONFIG");
-            let (level, done) = if checks { (Level::Warning, "") } else { (Level::Loss, " left out") };
             report.say(level, format!("unknown: {tags}{done}: they may hold anything"));
+        }
+        if self.formats > 0 {
+            let (one, many) = ("format of a tracepoint", "formats of tracepoints");
+            let formats = counted(self.formats, one, many);
+            report.say(level, format!("events: {formats}{done}: not as the kernel writes them"));
         }
         let is_clean = |level: Level| level > Level::Warning;
         if checks && report.lines.iter().all(|(level, _)| is_clean(*level)) && report.dropped.is_empty() {
@@ -631,29 +639,30 @@ impl Remove {
         let data = TracingData::read(section)?.without_texts();
         let head = data.head_without(|text| !is_header(text))?;
         let formats = trace_formats(section, endian);
-        let by_users = made_by_users(&formats);
-        let by_text: HashMap<&[u8], &TraceFormat<'_>> = formats
-            .iter()
-            .filter(|format| by_users.contains(format.system))
-            .map(|format| (format.text, format))
-            .collect();
-        let mut texts: Vec<Vec<u8>> = Vec::new();
-        for (system, events) in data.systems.iter().filter(|(system, _)| by_users.contains(system)) {
-            for text in events {
-                let format = by_text.get(text)?;
-                let new = self.plan.probe(format.name);
-                self.done.note(Category::Events, &format.full_name(), [b"probe:", &new[..]].concat());
-                texts.push(match *system == b"probe" && new == format.name {
-                    true => text.to_vec(),
-                    false => format.with_name(&String::from_utf8_lossy(&new)),
-                });
+        let by_users = made_by_users(&formats, Some(&data));
+        let mut systems: Vec<(&[u8], Vec<Cow<'_, [u8]>>)> = Vec::new();
+        for (system, texts) in &data.systems {
+            let is_by_users = by_users.contains(system);
+            let name = if is_by_users { b"probe" } else { *system };
+            let formats = texts.iter().filter_map(|text| TraceFormat::parse(system, text));
+            let new: Vec<Cow<'_, [u8]>> = formats
+                .map(|format| {
+                    if !is_by_users {
+                        return format.text.into();
+                    }
+                    let new = self.plan.probe(format.name);
+                    self.done.note(Category::Events, &format.full_name(), [b"probe:", &new[..]].concat());
+                    format.with_name(&String::from_utf8_lossy(&new)).into()
+                })
+                .collect();
+            if new.is_empty() {
+                self.done.note(Category::Events, system, name.to_vec());
             }
+            self.done.formats += (texts.len() - new.len()) as u64;
+            systems.push((name, new));
         }
-        let mut texts = texts.iter().map(|text| &text[..]);
-        let systems = data.systems.iter().map(|(system, events)| match by_users.contains(system) {
-            true => (&b"probe"[..], texts.by_ref().take(events.len()).collect()),
-            false => (*system, events.clone()),
-        });
+        let systems =
+            systems.iter().map(|(name, texts)| (*name, texts.iter().map(|text| &text[..]).collect()));
         let of_ftrace = formats.iter().filter(|format| format.system == b"ftrace");
         let of_ftrace: HashMap<&[u8], &[u8]> = of_ftrace.map(|format| (format.text, format.name)).collect();
         let mut ftrace = Vec::new();

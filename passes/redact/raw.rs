@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use perfx_format::Attr;
+use perfx_format::features::TracingData;
 use perfx_format::record::off_cpu::OFF_CPU_NAME;
 use perfx_format::tracepoint::{NamedField, TraceField, TraceFieldKind, TraceFormat};
 
@@ -16,10 +17,15 @@ fn is_of_kernel(system: &[u8]) -> bool {
 }
 
 /// The systems of tracepoints that users have made, so that their names and fields tell something. A user can choose
-/// any name for the system of a probe or of an event of a program, so all others than the kernel's are theirs.
-pub(super) fn made_by_users<'a>(formats: &[TraceFormat<'a>]) -> BTreeSet<&'a [u8]> {
-    let made = formats.iter().filter(|format| is_made_by_users(format));
-    made.map(|format| format.system).collect()
+/// any name for the system of a probe or of an event of a program, so all others than the kernel's are theirs, also
+/// without a format that can be read.
+pub(super) fn made_by_users<'a>(
+    formats: &[TraceFormat<'a>],
+    data: Option<&TracingData<'a>>,
+) -> BTreeSet<&'a [u8]> {
+    let made = formats.iter().filter(|format| is_made_by_users(format)).map(|format| format.system);
+    let systems = data.into_iter().flat_map(|data| &data.systems).map(|(system, _)| *system);
+    made.chain(systems.filter(|system| !is_of_kernel(system))).collect()
 }
 
 fn is_made_by_users(format: &TraceFormat<'_>) -> bool {
@@ -125,7 +131,7 @@ pub(super) fn redacted(
 #[cfg(test)]
 mod tests {
     use perfx_format::Endian;
-    use perfx_format::features::{TracingData, trace_formats};
+    use perfx_format::features::trace_formats;
 
     use super::*;
 

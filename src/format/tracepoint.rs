@@ -207,9 +207,9 @@ impl<'a> TraceFormat<'a> {
         format!("name: {name}\n{id}format:\n{common}\n{own}\nprint fmt: \"\"\n").into_bytes()
     }
 
-    /// Parses the text of a file `format`, which begins with the lines `name: NAME` and `ID: NUMBER`. A name is that of a
-    /// folder.
-    pub(crate) fn parse(system: &'a [u8], text: &'a [u8]) -> Option<TraceFormat<'a>> {
+    /// Parses the text of a file `format`, which begins with the lines `name: NAME` and `ID: NUMBER`. `None` if it does
+    /// not begin so, or the name is too long for that of a folder.
+    pub fn parse(system: &'a [u8], text: &'a [u8]) -> Option<TraceFormat<'a>> {
         let mut lines = text.strip_prefix(b"name: ")?.split(|&byte| byte == b'\n');
         let name = lines.next().filter(|name| name.len() <= NAME_MAX)?;
         let id = lines.next().and_then(|line| str::from_utf8(line.strip_prefix(b"ID: ")?).ok()?.parse().ok());

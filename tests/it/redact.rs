@@ -317,6 +317,38 @@ fn neither_its_name_nor_its_arguments(system: &str, ip: &str, argument: &str) {
     }
 }
 
+/// What the table of tracepoints has beside formats that can be read stayed, and `--check` found nothing.
+#[test]
+fn a_format_that_cannot_be_read_does_not_stay() {
+    let folder = temp();
+    let (input, out) = (folder.path().join("in.data"), folder.path().join("out.data"));
+    let recording = Recording::open(&Fixture::new("recorded/tracepoint.p61.data").path).unwrap();
+    let section = &recording.features[&Feature::TRACING_DATA];
+    let long = format!("name: {}\nID: 900\nformat:\nprint fmt: \"\"\n", "password".repeat(32));
+    for (system, texts) in [
+        ("bank", vec![long.as_str()]),
+        ("bank", vec!["password"]),
+        ("bank", vec![]),
+        ("sched", vec![&long]),
+        ("sched", vec!["password"]),
+    ] {
+        let mut data = TracingData::read(section).unwrap().without_texts();
+        data.systems = vec![(system.as_bytes(), texts.iter().map(|text| text.as_bytes()).collect())];
+        let mut writer = RecordingWriter::create(&input, &recording.events, recording.endian).unwrap();
+        writer.set_feature(Feature::TRACING_DATA, data.write().unwrap()).unwrap();
+        writer.finish().unwrap();
+        let check = perfx(args!["redact", "--check", input]);
+        assert_eq!(check.code, Some(3), "{system} {texts:?}");
+        let ran = perfx(args!["redact", "-f", input, "-o", out]);
+        let said = "1 format of a tracepoint left out: not as the kernel writes them\n";
+        assert_eq!(ran.stderr.contains(said), !texts.is_empty(), "{system}: {}", ran.stderr);
+        let bytes = fs::read(&out).unwrap();
+        assert!(!holds(&bytes, "password") && !holds(&bytes, "bank"), "{system} {texts:?}");
+        let check = perfx(args!["redact", "--check", out]);
+        assert_eq!(check.code, Some(0), "{system} {texts:?}: {}", check.stderr);
+    }
+}
+
 /// A call chain of code without frame pointers had words of the stack, such as parts of a path.
 #[test]
 fn text_in_a_call_chain_is_cleared() {
