@@ -4,9 +4,9 @@ use std::borrow::Cow;
 
 use object::{Object as _, ObjectSection as _};
 
-/// The most that is read of one file: enough for the tables of the largest programs, and a limit for hostile
-/// files.
-pub(crate) const MOST_READ: u64 = 1 << 30;
+/// The most that is read of one file, and that call frame information of all files expands to: enough for the tables of
+/// the largest programs, and a limit for hostile files.
+pub const MOST_READ: u64 = 1 << 30;
 
 /// How much larger than its compressed bytes a section of DWARF may be. Real ones are 2 to 10 times as large; a
 /// header may say anything.
@@ -18,11 +18,11 @@ pub(crate) fn expands_too_far(size: u64, packed: u64) -> bool {
 }
 
 /// The contents of a section of DWARF by its name without compression (`.debug_frame`, of which `.zdebug_frame` is an
-/// old compressed form). `None` if it is absent, damaged, or expands too far.
-pub(crate) fn debug_section<'a>(file: &object::File<'a>, name: &str) -> Option<Cow<'a, [u8]>> {
+/// old compressed form). `None` if it is absent, damaged, or expands to more than `most` or too far.
+pub(crate) fn debug_section<'a>(file: &object::File<'a>, name: &str, most: u64) -> Option<Cow<'a, [u8]>> {
     let packed = file.section_by_name(name)?.compressed_data().ok()?;
     let size = packed.uncompressed_size;
-    let is_sound = size <= MOST_READ && !expands_too_far(size, packed.data.len() as u64);
+    let is_sound = size <= most && !expands_too_far(size, packed.data.len() as u64);
     if is_sound { packed.decompress().ok() } else { None }
 }
 

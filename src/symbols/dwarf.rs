@@ -20,7 +20,7 @@ use addr2line::gimli::{
 use object::Object as _;
 use typed_arena::Arena;
 
-use crate::compressed::debug_section;
+use crate::compressed::{MOST_READ, debug_section};
 
 /// The stack that a thread needs on which DWARF is read, bytes. Only what is used takes memory.
 pub const DWARF_STACK: usize = 32 << 20;
@@ -101,7 +101,7 @@ impl DwarfFiles {
 
     /// The contents of a section; empty if it is absent, or if it is compressed and expands too far.
     fn section<'a>(&'a self, file: &object::File<'a>, name: Option<&str>, meter: &'a Meter) -> Metered<'a> {
-        let bytes = name.and_then(|name| debug_section(file, name)).map(|bytes| match bytes {
+        let bytes = name.and_then(|name| debug_section(file, name, MOST_READ)).map(|bytes| match bytes {
             Cow::Borrowed(bytes) => bytes,
             Cow::Owned(bytes) => &**self.expanded.alloc(bytes),
         });

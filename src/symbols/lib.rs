@@ -26,6 +26,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
 
+pub use crate::compressed::MOST_READ;
 pub use crate::debuginfod::Debuginfod;
 pub use crate::dwarf::{DWARF_STACK, DwarfFiles, Mapped};
 pub use crate::elf::ElfFile;

@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::ops::{Deref, Range};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use build_id::{Answer, BuildId, Finder, Object, Places, Reason, RecordedOn, Source};
@@ -436,7 +437,8 @@ impl Sources {
         fits(id, build_id::from_elf(&image).ok()?).then_some(image)
     }
 
-    /// What unwinding needs of an object; `id` is its build-id, if known. `map` maps an open file.
+    /// What unwinding needs of an object, and the device and inode of its file; `id` is its build-id, if known. `map` maps
+    /// an open file.
     ///
     /// # Errors
     ///
@@ -446,25 +448,32 @@ impl Sources {
         object: &Object,
         id: Option<BuildId>,
         map: impl Fn(&File) -> Option<B>,
-    ) -> Result<UnwindTables<B>, String> {
-        let read = |place: PathBuf| UnwindTables::new(map(&build_id::open(&place).ok()?.0)?).ok();
-        let is_recorded = |tables: &UnwindTables<B>| fits(id, tables.build_id());
+    ) -> Result<(UnwindTables<B>, Option<(u64, u64)>), String> {
+        let read = |place: PathBuf| {
+            let (file, metadata) = build_id::open(&place).ok()?;
+            let tables = UnwindTables::new(map(&file)?).ok()?;
+            Some((tables, Some((metadata.dev(), metadata.ino()))))
+        };
+        let is_recorded = |(tables, _): &(UnwindTables<B>, _)| fits(id, tables.build_id());
         let mut files = self.cached(id, &["elf", "vdso", ""]).into_iter().chain(self.found(object, id));
         let found = files.find_map(|place| read(place).filter(is_recorded));
-        let found = found
-            .or_else(|| UnwindTables::new(B::from(self.running_vdso(object, id)?)).ok().filter(is_recorded));
-        let Some(tables) = found else { return Err(self.reasons(object, id)) };
-        if tables.debug_frame().is_some() {
-            return Ok(tables);
+        let found = found.or_else(|| {
+            let vdso = UnwindTables::new(B::from(self.running_vdso(object, id)?)).ok()?;
+            Some((vdso, None)).filter(is_recorded)
+        });
+        let Some((tables, identity)) = found else { return Err(self.reasons(object, id)) };
+        if tables.has_debug_frame() {
+            return Ok((tables, identity));
         }
         let own = tables.build_id();
         let mut files = own.into_iter().flat_map(|own| self.debug_files(own));
-        let debug = files.find_map(|file| read(file).filter(|debug| debug.build_id() == own));
+        let debug = files.find_map(|file| read(file).filter(|(debug, _)| debug.build_id() == own));
         // `.eh_frame` may be that of the C runtime alone.
-        Ok(match debug {
-            Some(debug) => tables.with_debug_frame(debug),
+        let tables = match debug {
+            Some((debug, _)) => tables.with_debug_frame(debug),
             None => tables,
-        })
+        };
+        Ok((tables, identity))
     }
 
     /// Why no place has the object.
@@ -776,7 +785,7 @@ mod tests {
             let (mut file, mut bytes) = (file, Vec::new());
             file.read_to_end(&mut bytes).ok().map(|_| bytes)
         };
-        let tables = sources.unwind_tables(&object, Some(id), read).unwrap();
+        let (tables, _) = sources.unwind_tables(&object, Some(id), read).unwrap();
         let bytes = |section: Option<crate::Section<'_>>| section.map(|section| section.bytes.to_vec());
         assert_eq!(bytes(tables.eh_frame()), Some(vec![1; 8]));
         assert_eq!(bytes(tables.debug_frame()), Some(vec![2; 8]));

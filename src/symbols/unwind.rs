@@ -1,6 +1,7 @@
 //! What unwinding needs from an ELF file: its call frame information, and the code that returns from signal
 //! handlers. Nothing is copied but compressed call frame information, so the cost does not depend on the size of the file.
 
+use std::mem;
 use std::ops::{Deref, Range};
 
 use build_id::{BuildId, Error};
@@ -96,6 +97,8 @@ pub struct UnwindTables<B> {
     image: B,
     /// What holds `.debug_frame`, if not the file: a debug file, or the section itself, which is compressed in the file.
     debug: Option<B>,
+    /// True if `.debug_frame` is still to be expanded.
+    is_compressed: bool,
     build_id: Option<BuildId>,
     arch: Option<Arch>,
     is_big_endian: bool,
@@ -119,7 +122,7 @@ struct Segment {
 }
 
 impl<B: Deref<Target = [u8]> + From<Vec<u8>>> UnwindTables<B> {
-    /// Reads the headers of a file, and expands `.debug_frame`.
+    /// Reads the headers of a file.
     ///
     /// # Errors
     ///
@@ -190,15 +193,10 @@ impl<B: Deref<Target = [u8]> + From<Vec<u8>>> UnwindTables<B> {
             .filter(|hdr: &Place| data[hdr.range.clone()].get(3).is_some_and(|&encoding| encoding != 0xff));
         let build_id = build_id::from_elf(data)?;
         let is_big_endian = endian == Endianness::Big;
-        let file = if is_compressed { object::File::parse(data).ok() } else { None };
-        let expanded = file.and_then(|file| debug_section(&file, ".debug_frame"));
-        let debug = expanded.map(|bytes| B::from(bytes.into_owned()));
-        if let Some(bytes) = &debug {
-            debug_frame = Some(Place { address: 0, range: 0..bytes.len() });
-        }
         Ok(UnwindTables {
             image,
-            debug,
+            debug: None,
+            is_compressed,
             build_id,
             arch,
             is_big_endian,
@@ -262,21 +260,41 @@ impl<B: Deref<Target = [u8]> + From<Vec<u8>>> UnwindTables<B> {
         (self.text, self.got)
     }
 
-    /// True if it has call frame information, or the exception tables of 32-bit Arm.
+    /// True if it has `.debug_frame`, perhaps compressed.
+    pub fn has_debug_frame(&self) -> bool {
+        self.debug_frame.is_some() || self.is_compressed
+    }
+
+    /// True if it has call frame information, perhaps compressed, or the exception tables of 32-bit Arm.
     pub fn has_frames(&self) -> bool {
-        self.eh_frame.is_some() || self.debug_frame.is_some() || self.exidx.is_some()
+        self.eh_frame.is_some() || self.has_debug_frame() || self.exidx.is_some()
+    }
+
+    /// Expands `.debug_frame` if it is compressed, to no more than `left` bytes, from which its size is taken. Returns false
+    /// if it is larger, or damaged: then there is none.
+    pub fn expand(&mut self, left: &mut u64) -> bool {
+        if !mem::take(&mut self.is_compressed) {
+            return true;
+        }
+        let packed = self.debug.as_ref().unwrap_or(&self.image);
+        let file = object::File::parse(&**packed).ok();
+        let Some(bytes) = file.and_then(|file| debug_section(&file, ".debug_frame", *left)) else {
+            return false;
+        };
+        *left -= bytes.len() as u64;
+        self.debug_frame = Some(Place { address: 0, range: 0..bytes.len() });
+        self.debug = Some(B::from(bytes.into_owned()));
+        true
     }
 
     /// Adds the `.debug_frame` of a debug file.
     #[must_use]
     pub fn with_debug_frame(self, debug: UnwindTables<B>) -> UnwindTables<B> {
-        match debug.debug_frame {
-            Some(debug_frame) => {
-                let debug = debug.debug.unwrap_or(debug.image);
-                UnwindTables { debug_frame: Some(debug_frame), debug: Some(debug), ..self }
-            }
-            None => self,
+        if !debug.has_debug_frame() {
+            return self;
         }
+        let UnwindTables { debug_frame, is_compressed, image, debug, .. } = debug;
+        UnwindTables { debug_frame, is_compressed, debug: Some(debug.unwrap_or(image)), ..self }
     }
 
     /// The virtual address of the byte at this offset of the file.
@@ -306,6 +324,7 @@ fn section<'a, B: Deref<Target = [u8]>>(image: &'a B, place: &Place) -> Option<S
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compressed::MOST_READ;
     use crate::made::elf;
 
     /// As zlib stores bytes without compressing them.
@@ -324,7 +343,8 @@ mod tests {
     fn compressed_call_frame_information_is_expanded() {
         let bytes: Vec<u8> = (0..200).collect();
         let read = |image: Vec<u8>| {
-            let tables = UnwindTables::new(image).unwrap();
+            let mut tables = UnwindTables::new(image).unwrap();
+            tables.expand(&mut MOST_READ.clone());
             (tables.debug_frame().map(|section| section.bytes.to_vec()), tables.has_frames())
         };
         let old = |size: u64| {
@@ -346,6 +366,19 @@ mod tests {
         // Sizes that this many compressed bytes do not have.
         for size in [1 << 20, u64::MAX] {
             assert_eq!((old(size), new(size)), ((None, false), (None, false)), "{size}");
+        }
+    }
+
+    /// Each file could expand to as much as one may.
+    #[test]
+    fn what_the_files_of_a_run_expand_to_is_limited() {
+        let section = [&b"ZLIB"[..], &200_u64.to_be_bytes(), &stored(&[7; 200])].concat();
+        let image = elf(&[(".zdebug_frame", section)]);
+        let mut left = 500;
+        for (is_expanded, rest) in [(true, 300), (true, 100), (false, 100)] {
+            let mut tables: UnwindTables<Vec<u8>> = UnwindTables::new(image.clone()).unwrap();
+            assert_eq!((tables.has_frames(), tables.expand(&mut left), left), (true, is_expanded, rest));
+            assert_eq!((tables.has_frames(), tables.debug_frame().is_some()), (is_expanded, is_expanded));
         }
     }
 }

@@ -5,14 +5,14 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use build_id::RecordedOn;
 use perfx_format::{Bytes, Endian};
 use perfx_model::address_space::{AddressSpaces, Hit, Machine};
 use perfx_model::mapped_files::MappedFiles;
 use perfx_resolve::{IdOptions, RecordedIds, can_have_id, dso_name, object_of};
-use symbols::{Sources, UnwindTables};
+use symbols::{MOST_READ, Sources, UnwindTables};
 
 use crate::arch::Architectures;
 use crate::rules::Rules;
@@ -29,6 +29,16 @@ pub(crate) struct Images {
     /// The files of earlier passes, such as images of JIT code. They get their names only at the end.
     made: HashMap<PathBuf, Bytes>,
     loaded: Vec<OnceLock<Loaded>>,
+    read: Mutex<Read>,
+}
+
+/// The files that were read.
+#[derive(Default)]
+struct Read {
+    /// By device and inode: a file may have many names.
+    files: HashMap<(u64, u64), Arc<Rules>>,
+    /// How many bytes compressed tables were expanded to.
+    expanded: u64,
 }
 
 /// The code at an address.
@@ -40,7 +50,7 @@ pub(crate) enum Loaded {
     /// There is no file that is the recorded one, for these reasons.
     Missing(String),
     /// It is in a file.
-    Image(Box<Rules>),
+    Image(Arc<Rules>),
 }
 
 impl Images {
@@ -55,7 +65,8 @@ impl Images {
     ) -> Images {
         let sources = Sources::new(!options.no_files(), options.roots(), options.caches(), recorded_on);
         let loaded = spaces.dsos().iter().map(|_| OnceLock::new()).collect();
-        Images { archs, endian, spaces, files, ids, options, sources, made, loaded }
+        let read = Mutex::default();
+        Images { archs, endian, spaces, files, ids, options, sources, made, loaded, read }
     }
 
     /// What a mapping shows.
@@ -72,6 +83,7 @@ impl Images {
     pub(crate) fn missing(&self, dso: u32) -> (&[u8], &str) {
         let reasons = match self.loaded[dso as usize].get() {
             Some(Loaded::Missing(reasons)) => reasons,
+            Some(Loaded::Image(rules)) if rules.lacks_expanded => EXPAND_TOO_FAR,
             _ => "it has no unwind tables for some of its code",
         };
         (dso_name(&self.spaces.dsos()[dso as usize].0), reasons)
@@ -91,28 +103,42 @@ impl Images {
         let path = dso_name(dso);
         if let Some(made) = self.made.get(Path::new(OsStr::from_bytes(path))) {
             return match UnwindTables::new(made.clone()) {
-                Ok(tables) => self.image(tables),
+                Ok(tables) => self.image(tables, None),
                 Err(error) => Loaded::Missing(error.to_string()),
             };
         }
         let id = self.options.known_id(dso).or_else(|| self.ids.get(dso));
         let map = |file: &File| Bytes::map(file).ok();
         match self.sources.unwind_tables(&object_of(dso, self.files.process(number)), id, map) {
-            Ok(tables) => self.image(tables),
+            Ok((tables, file)) => self.image(tables, file),
             Err(reasons) => Loaded::Missing(reasons),
         }
     }
 
-    fn image(&self, tables: UnwindTables<Bytes>) -> Loaded {
+    /// The code of a file; `file` is its device and inode.
+    fn image(&self, mut tables: UnwindTables<Bytes>, file: Option<(u64, u64)>) -> Loaded {
         let is_recorded = tables.is_big_endian() == (self.endian == Endian::Big);
         let arch = self.archs.all().find(|arch| is_recorded && tables.arch() == Some(arch.arch));
-        match arch {
-            None => Loaded::Missing("the file is of another architecture".to_owned()),
-            // Nothing else leads from its frames to their callers.
-            Some(arch) if arch.frame_record.is_none() && !tables.has_frames() => {
-                Loaded::Missing("it has no unwind tables".to_owned())
-            }
-            Some(arch) => Loaded::Image(Box::new(Rules::new(tables, arch))),
+        let Some(arch) = arch else {
+            return Loaded::Missing("the file is of another architecture".to_owned());
+        };
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(rules) = file.and_then(|file| read.files.get(&file)) {
+            return Loaded::Image(rules.clone());
         }
+        let mut left = MOST_READ - read.expanded;
+        let lacks_expanded = !tables.expand(&mut left);
+        read.expanded = MOST_READ - left;
+        // Nothing else leads from its frames to their callers.
+        if arch.frame_record.is_none() && !tables.has_frames() {
+            let why = if lacks_expanded { EXPAND_TOO_FAR } else { "it has no unwind tables" };
+            return Loaded::Missing(why.to_owned());
+        }
+        let rules = Arc::new(Rules::new(tables, arch, lacks_expanded));
+        read.files.extend(file.map(|file| (file, rules.clone())));
+        Loaded::Image(rules)
     }
 }
+
+/// Why compressed tables are not used.
+const EXPAND_TOO_FAR: &str = "its compressed unwind tables are damaged, or expand to too many bytes";

@@ -195,6 +195,8 @@ pub(crate) struct Rules {
     arch: &'static Architecture,
     endian: RunTimeEndian,
     bases: BaseAddresses,
+    /// True if the file has tables that were not expanded.
+    pub(crate) lacks_expanded: bool,
     /// The functions of a section without a search table, by address; made when needed.
     eh_frame_index: OnceLock<Index>,
     debug_frame_index: OnceLock<Index>,
@@ -204,7 +206,11 @@ pub(crate) struct Rules {
 type Index = Vec<(u64, usize)>;
 
 impl Rules {
-    pub(crate) fn new(tables: UnwindTables<Bytes>, arch: &'static Architecture) -> Rules {
+    pub(crate) fn new(
+        tables: UnwindTables<Bytes>,
+        arch: &'static Architecture,
+        lacks_expanded: bool,
+    ) -> Rules {
         let address = |section: Option<Section<'_>>| section.map_or(0, |section| section.address);
         let (text, got) = tables.bases();
         let bases = BaseAddresses::default()
@@ -214,7 +220,7 @@ impl Rules {
             .set_got(got);
         let endian = if tables.is_big_endian() { RunTimeEndian::Big } else { RunTimeEndian::Little };
         let (eh_frame_index, debug_frame_index) = Default::default();
-        Rules { tables, arch, endian, bases, eh_frame_index, debug_frame_index }
+        Rules { tables, arch, endian, bases, lacks_expanded, eh_frame_index, debug_frame_index }
     }
 
     /// The rule for the instruction at `offset` of the file, or for a call that ends with this byte; and the
