@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use perfx_format::decode::attr_issues;
 use perfx_format::features::{
-    AuxtraceEntry, BuildIds, Compressed, FeatureContext, SampleTime, decode_feature, lacks_count,
-    read_auxtrace_index, read_event_desc, read_group_desc,
+    AuxtraceEntry, BuildIds, Compressed, FeatureContext, SampleTime, StackTables, decode_feature,
+    lacks_count, read_auxtrace_index, read_event_desc, read_group_desc,
 };
 use perfx_format::header::{FILE_HEADER_SIZE, FileHeader};
 use perfx_format::read::{Form, Recording};
@@ -175,6 +175,9 @@ fn agree(recording: &Recording, findings: &mut Findings) {
                 add("group-range", Feature::GROUP_DESC, what);
             }
         }
+    }
+    if let Some((code, what)) = StackTables::new(&recording.features, endian).fault() {
+        add(code.as_str(), Feature::HIPERF_STACK_TABLE, what.clone());
     }
     if let Some(section) = section(Feature::BUILD_ID) {
         let mut entries = BuildIds::new(section, endian);

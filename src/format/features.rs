@@ -21,7 +21,7 @@ pub use numbered::{ListedBy, is_probe_pmu, numbered_entries, pmu_names, write_nu
 pub use repaired::{Repaired, meaningless, repair};
 pub(crate) use section::put_str;
 use section::{Int, Section};
-pub use stack_tables::StackTables;
+pub use stack_tables::{StackTables, united_stack_tables};
 use tracing_data::MAGIC;
 pub use tracing_data::TracingData;
 

@@ -11,11 +11,11 @@
 //!
 //! Source: OpenHarmony, developtools_hiperf, unique_stack_table.h and perf_file_format.cpp.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use crate::header::Features;
 use crate::sample::{CallStack, Sample, U64s};
-use crate::{Endian, Feature, Layout, Record};
+use crate::{Endian, FaultCode, Feature, Layout, Record, bytes_that};
 
 /// The most frames of a stack: those that fit into a record.
 const MOST_FRAMES: u64 = 8191;
@@ -25,7 +25,27 @@ const MOST_FRAMES: u64 = 8191;
 pub struct StackTables {
     is_there: bool,
     /// By process and index.
-    frames: HashMap<(u32, u32), u64>,
+    frames: HashMap<(u32, u32), Frame>,
+    fault: Option<(FaultCode, String)>,
+}
+
+/// A frame in a table.
+#[derive(Clone, Copy, Debug)]
+struct Frame {
+    value: u64,
+    /// The number of frames from this one to the outermost, or to one whose caller is missing.
+    depth: u32,
+}
+
+impl Frame {
+    /// Not known yet.
+    const UNKNOWN: u32 = u32::MAX;
+    /// Its callers are a circle, or its index has several frames.
+    const ASTRAY: u32 = 0;
+
+    fn caller(self) -> u32 {
+        (self.value >> 40) as u32 & 0x7f_ffff
+    }
 }
 
 impl StackTables {
@@ -33,7 +53,15 @@ impl StackTables {
     pub fn new(features: &Features, endian: Endian) -> StackTables {
         let Some(section) = features.get(&Feature::HIPERF_STACK_TABLE) else { return StackTables::default() };
         let mut tables = StackTables { is_there: true, ..StackTables::default() };
-        let _ = tables.read(section, endian);
+        tables.fault = match tables.read(section, endian) {
+            None => Some((FaultCode::SectionShort, "it ends within a table".to_owned())),
+            Some(0) => None,
+            Some(rest) => {
+                let what = bytes_that(rest, " follows", " follow") + " the last table";
+                Some((FaultCode::SectionRest, what))
+            }
+        };
+        tables.measure();
         tables
     }
 
@@ -42,18 +70,52 @@ impl StackTables {
         self.is_there
     }
 
-    fn read(&mut self, section: &[u8], endian: Endian) -> Option<()> {
+    /// The fault of the section, if it is damaged.
+    pub fn fault(&self) -> Option<&(FaultCode, String)> {
+        self.fault.as_ref()
+    }
+
+    /// Returns the number of bytes after the last table; `None` if the section is cut off.
+    fn read(&mut self, section: &[u8], endian: Endian) -> Option<usize> {
         let mut at = 4;
         for _ in 0..endian.u32(section, 0)? {
             let (pid, count) = (endian.u32(section, at)?, endian.u32(section, at + 8)?);
             at += 12;
             for _ in 0..count {
-                let (index, frame) = (endian.u32(section, at)?, endian.u64(section, at + 4)?);
-                self.frames.insert((pid, index), frame);
+                let (index, value) = (endian.u32(section, at)?, endian.u64(section, at + 4)?);
+                let frame = self.frames.entry((pid, index)).or_insert(Frame { value, depth: Frame::UNKNOWN });
+                if frame.value != value {
+                    frame.depth = Frame::ASTRAY;
+                }
                 at += 12;
             }
         }
-        Some(())
+        section.len().checked_sub(at)
+    }
+
+    /// Counts the frames from each one on.
+    fn measure(&mut self) {
+        let all: Vec<(u32, u32)> = self.frames.keys().copied().collect();
+        let mut path = Vec::new();
+        for mut at in all {
+            let above = loop {
+                match self.frames.get_mut(&at).filter(|_| at.1 != 0) {
+                    None => break Some(0),
+                    Some(frame) if frame.depth == Frame::UNKNOWN => {
+                        // It stays so if the path comes back here.
+                        frame.depth = Frame::ASTRAY;
+                        path.push(at);
+                        at.1 = frame.caller();
+                    }
+                    Some(frame) => break Some(frame.depth).filter(|depth| *depth != Frame::ASTRAY),
+                }
+            };
+            for (at, below) in path.drain(..).rev().zip(1..) {
+                if let (Some(above), Some(frame)) = (above, self.frames.get_mut(&at)) {
+                    frame.depth = above.saturating_add(below);
+                }
+            }
+        }
     }
 
     /// The call stack of a sample: that of its parts, or the one in the tables, written into `buffer`. `None` if its event
@@ -92,19 +154,41 @@ impl StackTables {
         buffer.clear();
         let stack = endian.u64(sample.rest, 0).filter(|_| sample.rest.len() == 8)?;
         let (pid, _) = sample.pid_tid?;
-        let (mut index, mut left) = (stack as u32 & 0x7f_ffff, stack >> 23);
-        if left > MOST_FRAMES {
+        let (mut index, left) = (stack as u32 & 0x7f_ffff, stack >> 23);
+        let depth = self.frames.get(&(pid, index)).filter(|_| index != 0).map_or(0, |frame| frame.depth);
+        if left > MOST_FRAMES.min(depth.into()) {
             return None;
         }
-        while index != 0 && left > 0 {
-            let frame = *self.frames.get(&(pid, index))?;
-            let upper = if frame >> 63 == 0 { 0 } else { 0xff_ffff << 40 };
-            buffer.extend(endian.bytes_u64(frame & 0xff_ffff_ffff | upper));
-            index = (frame >> 40) as u32 & 0x7f_ffff;
-            left -= 1;
+        for _ in 0..left {
+            let frame = self.frames.get(&(pid, index))?;
+            let upper = if frame.value >> 63 == 0 { 0 } else { 0xff_ffff << 40 };
+            buffer.extend(endian.bytes_u64(frame.value & 0xff_ffff_ffff | upper));
+            index = frame.caller();
         }
         Some(())
     }
+}
+
+/// The section with the tables of both recordings. `None` if a process has different tables in them, because samples
+/// name a frame only by its process and index, or if a section is damaged.
+pub fn united_stack_tables(one: &[u8], other: &[u8], endian: Endian) -> Option<Vec<u8>> {
+    let mut all: BTreeMap<u32, &[u8]> = BTreeMap::new();
+    for section in [one, other] {
+        let mut at = 4_usize;
+        for _ in 0..endian.u32(section, 0)? {
+            let frames = endian.u32(section, at.checked_add(8)?)? as usize;
+            let end = frames.checked_mul(12)?.checked_add(at + 12)?;
+            let table = section.get(at..end)?;
+            if *all.entry(endian.u32(section, at)?).or_insert(table) != table {
+                return None;
+            }
+            at = end;
+        }
+        section.get(at..).filter(|rest| rest.is_empty())?;
+    }
+    let mut section = endian.bytes_u32(u32::try_from(all.len()).ok()?).to_vec();
+    all.values().for_each(|table| section.extend_from_slice(table));
+    Some(section)
 }
 
 #[cfg(test)]
@@ -157,14 +241,16 @@ mod tests {
             let whole = [0xffff_ff00_0080_0000, u64::MAX - 511, 0x2000, 0x1000];
             assert_eq!(of(7, 3, 4).unwrap(), whole);
             assert_eq!(of(7, 3, 2).unwrap(), whole[..2]);
-            assert_eq!(of(1, 3, 4).unwrap(), [0x4000]);
+            assert_eq!(of(1, 3, 1).unwrap(), [0x4000]);
+            assert_eq!(of(7, 2, 1).unwrap(), [0x3000]);
             assert!(of(7, 0, 0).unwrap().is_empty() && chain(&tables, 7, &[]).unwrap().is_empty());
-            // Another process, a caller that is missing, a circle, too many, and other bytes at the end.
+            // Another process, a caller that is missing, too many, and other bytes at the end.
             assert_eq!(
-                [of(8, 3, 4), of(7, 2, 2), of(7, 6, 8192), chain(&tables, 7, &[0; 16])],
+                [of(8, 3, 4), of(7, 2, 2), of(7, 3, 8192), chain(&tables, 7, &[0; 16])],
                 [const { None }; 4]
             );
-            assert_eq!(of(7, 6, 8191).unwrap().len(), 8191);
+            // More frames than the outermost has callers, and circles.
+            assert_eq!([of(1, 3, 4), of(7, 0, 1), of(7, 6, 8191), of(7, 6, 1)], [const { None }; 4]);
             // Without the feature, the bytes say nothing.
             assert!(chain(&StackTables::default(), 7, &stack(3, 4)).unwrap().is_empty());
         }
@@ -177,6 +263,39 @@ mod tests {
             let features = Features::from([(Feature::HIPERF_STACK_TABLE, whole[..end].to_vec().into())]);
             let tables = StackTables::new(&features, Endian::Little);
             assert_eq!(tables.frames.len(), end.saturating_sub(16) / 12);
+            assert_eq!(tables.fault().is_some(), end < whole.len());
+        }
+        let rest = [&whole[..], &[0]].concat();
+        let tables =
+            StackTables::new(&Features::from([(Feature::HIPERF_STACK_TABLE, rest.into())]), Endian::Little);
+        assert_eq!(
+            tables.fault(),
+            Some(&(FaultCode::SectionRest, "1 byte follows the last table".to_owned()))
+        );
+    }
+
+    /// The last of the frames was taken.
+    #[test]
+    fn of_two_frames_with_one_index_none_is_taken() {
+        let frames: &[(u32, u64, u64)] =
+            &[(9, 0x1000, 0), (9, 0x2000, 0), (7, 0x3000, 9), (5, 0x4000, 0), (5, 0x4000, 0)];
+        let section = section(Endian::Little, &[(7, frames)]);
+        let features = Features::from([(Feature::HIPERF_STACK_TABLE, section.into())]);
+        let tables = StackTables::new(&features, Endian::Little);
+        let depth = |index| tables.frames[&(7, index)].depth;
+        assert_eq!([9, 7, 5].map(depth), [Frame::ASTRAY, Frame::ASTRAY, 1]);
+    }
+
+    #[test]
+    fn tables_of_other_processes_are_united_and_those_of_one_are_not() {
+        for endian in [Endian::Little, Endian::Big] {
+            let of = |tables: &[Table<'_>]| section(endian, tables);
+            let (one, other): (Table<'_>, Table<'_>) = ((7, &[(9, 0x1000, 0)]), (8, &[(9, 0x2000, 0)]));
+            let united = |tables: &[Table<'_>]| united_stack_tables(&of(&[one]), &of(tables), endian);
+            assert_eq!(united(&[other]), Some(of(&[one, other])));
+            assert_eq!(united(&[other, one]), Some(of(&[one, other])));
+            assert_eq!(united(&[(7, &[(9, 0x3000, 0)])]), None);
+            assert_eq!(united_stack_tables(&of(&[one]), &of(&[other])[..20], endian), None);
         }
     }
 }
