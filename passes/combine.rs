@@ -186,7 +186,7 @@ impl CombineOptions {
         let (mut index, mut in_turn) = (Vec::new(), false);
         let translators = if alone {
             // The feature may hold the times of the first and last sample in file order.
-            unite_features(&sources, &[offset], session);
+            unite_features(&sources, &[offset], session)?;
             let first = |event: &Event| event.ids.first().copied().unwrap_or(0);
             let identify = step.as_ref().is_some_and(|step| step.identifies());
             let identify = identify.then(|| {
@@ -219,7 +219,7 @@ impl CombineOptions {
             index = lacking(&sources, &union, endian, &mut session.report);
             session.events.clone_from(&union.events);
             union.describe(session);
-            unite_features(&sources, &offsets, session);
+            unite_features(&sources, &offsets, session)?;
             if sources.iter().any(|source| source.facts.has_aux) {
                 session.list_aux();
             }

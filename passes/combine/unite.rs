@@ -6,7 +6,7 @@ use std::ops::Range;
 use perfx_format::event_name::names_of;
 use perfx_format::features::{
     BuildIds, ClockData, GroupDesc, ListedBy, NrCpus, SampleTime, read_group_desc, read_str, trimmed_id,
-    write_group_desc,
+    united_stack_tables, write_group_desc,
 };
 use perfx_format::header::Features;
 use perfx_format::names::KERNEL_NAME;
@@ -406,7 +406,11 @@ const ELSEWHERE: [Feature; 7] = [
 ];
 
 /// Merges the features of all sources; the session already has those of the first one.
-pub(super) fn unite_features(sources: &[JoinSource<'_>], offsets: &[i64], session: &mut Session) {
+pub(super) fn unite_features(
+    sources: &[JoinSource<'_>],
+    offsets: &[i64],
+    session: &mut Session,
+) -> Result<()> {
     let endian = session.endian;
     let mut span: Option<SampleTime> = None;
     let mut told = false;
@@ -423,7 +427,7 @@ pub(super) fn unite_features(sources: &[JoinSource<'_>], offsets: &[i64], sessio
             all.last_ns = all.last_ns.max(last_ns);
         }
         if number > 0 {
-            unite_feature(source, session);
+            unite_feature(source, session)?;
         }
     }
     if let Some(span) = span.filter(|_| told) {
@@ -435,9 +439,10 @@ pub(super) fn unite_features(sources: &[JoinSource<'_>], offsets: &[i64], sessio
             session.add_build_ids(&source.facts.mapped_ids.entries(Machine::Host, endian));
         }
     }
+    Ok(())
 }
 
-fn unite_feature(source: &JoinSource<'_>, session: &mut Session) {
+fn unite_feature(source: &JoinSource<'_>, session: &mut Session) -> Result<()> {
     let endian = session.endian;
     let name = source.name;
     let (mut kept, mut lost) = (Vec::new(), Vec::new());
@@ -454,6 +459,16 @@ fn unite_feature(source: &JoinSource<'_>, session: &mut Session) {
             Feature::BPF_PROG_INFO => united_list(&there, section, ListedBy::Programs, endian),
             Feature::BPF_BTF | Feature::PMU_MAPPINGS => {
                 united_list(&there, section, ListedBy::Number, endian)
+            }
+            Feature::HIPERF_STACK_TABLE => {
+                let union = united_stack_tables(&there, section, endian);
+                // Samples of one recording would get the call stacks of another.
+                ensure!(
+                    union.is_some(),
+                    "{name}: feature {feature} has other call stacks of a process than those of the inputs before it, \
+                     or is damaged: export each recording by itself"
+                );
+                union
             }
             _ => None,
         };
@@ -472,6 +487,7 @@ fn unite_feature(source: &JoinSource<'_>, session: &mut Session) {
         session.report.say(Level::Loss, what);
     }
     unite_build_ids(source, session);
+    Ok(())
 }
 
 /// Adds the build-ids that are missing. perf knows one for each name, so the first one is kept.

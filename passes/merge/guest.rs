@@ -86,6 +86,12 @@ impl Guest {
             );
         }
         ensure!(!recording.events.is_empty(), "{name}: it has no event");
+        // Samples of the guest would get the call stacks of the host.
+        let tables = Feature::HIPERF_STACK_TABLE;
+        ensure!(
+            !recording.features.contains_key(&tables),
+            "{name}: its call stacks are in feature {tables}, which the output has for the host only"
+        );
         Layouts::new(&recording.events).check_ids().map_err(|e| e.file(&name))?;
         let mut facts = GuestFacts::of(&mut recording, &chosen, moments, threads)?;
         if facts.waiting_max() > WAITING_MAX {

@@ -14,9 +14,13 @@ const FRAMES: [(u32, u64, u64); 3] = [(4, 0x10_1000, 0), (9, 0x10_2000, 4), (2, 
 /// A recording with samples of these stacks: index of the innermost frame and number of frames; 0: bytes of the stack are
 /// missing.
 fn recorded(path: &Path, stacks: &[(u64, u64)]) {
+    of_process(path, &FRAMES, stacks);
+}
+
+fn of_process(path: &Path, frames: &[(u32, u64, u64)], stacks: &[(u64, u64)]) {
     let mut maker = Maker::new(path, &[event(PLAIN | st::CALLCHAIN, Vec::new())]);
-    let mut table = [1, 7, 1 << 22, FRAMES.len() as u32].map(u32::to_le_bytes).concat();
-    for (index, address, caller) in FRAMES {
+    let mut table = [1, 7, 1 << 22, frames.len() as u32].map(u32::to_le_bytes).concat();
+    for (index, address, caller) in frames {
         table.extend(index.to_le_bytes());
         table.extend((address | caller << 40).to_le_bytes());
     }
@@ -69,4 +73,33 @@ fn a_stack_that_the_table_of_hiperf_lacks_is_a_loss() {
         let lost = "lost: 1 call chain is cut off or lacks frames in the recording";
         assert!(ran.code == Some(3) && ran.stderr.contains(lost), "{line:?}: {}", ran.stderr);
     }
+}
+
+/// Its samples got the call stacks of the first recording.
+#[test]
+fn recordings_with_other_stacks_of_a_process_are_not_joined() {
+    let folder = temp();
+    let at = |name: &str| folder.path().join(name);
+    recorded(&at("one.data"), &[(2, 3)]);
+    recorded(&at("same.data"), &[(4, 1)]);
+    of_process(&at("other.data"), &[(2, 0x10_9000, 0)], &[(2, 1)]);
+    let join = |other: &str| perfx(args!["join", "-f", at("one.data"), at(other), "-o", at("out.data")]);
+    let ran = join("same.data");
+    assert!(ran.code == Some(0), "{}", ran.stderr);
+    let ran = join("other.data");
+    let said = "has other call stacks of a process than those of the inputs before it";
+    assert!(ran.code == Some(1) && ran.stderr.contains(said), "{}", ran.stderr);
+}
+
+/// Nothing said that a part of the tables was not read.
+#[test]
+fn doctor_finds_tables_of_hiperf_that_end_early() {
+    let folder = temp();
+    let data = folder.path().join("in.data");
+    let mut maker = Maker::new(&data, &[event(PLAIN | st::CALLCHAIN, Vec::new())]);
+    let table = [1, 7, 1 << 22, 2, 4, 0x1000, 0].map(u32::to_le_bytes).concat();
+    maker.writer.set_feature(Feature::HIPERF_STACK_TABLE, table).unwrap();
+    maker.writer.finish().unwrap();
+    let ran = perfx(args!["doctor", data]);
+    assert!(ran.code == Some(3) && ran.text().contains("it ends within a table"), "{}", ran.text());
 }
