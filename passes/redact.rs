@@ -31,7 +31,7 @@ use perfx_format::sample::{raw_range, without_parts as sample_without};
 use perfx_format::tracepoint::TraceFormat;
 use perfx_format::{
     ByTracepoint, Decoded, Endian, Event, Feature, Inode, Kinds, Layout, Layouts, Mmap, Record, RecordType,
-    clear, hex, sample_type as st, set_mmap2_build_id, set_mmap2_inode, without_parts,
+    Task, clear, hex, sample_type as st, set_mmap2_build_id, set_mmap2_inode, without_parts,
 };
 use perfx_pipeline::{
     Emit, Fork, LISTED, Level, Needs, OutputForm, Pass, Result, Session, Stage, Survey, bail, counted,
@@ -180,6 +180,40 @@ struct Learn {
     redact: Redact,
     key: Key,
     mapped: Ranges,
+    /// The processes with mappings, and those that were made, with their parents.
+    processes: BTreeSet<u32>,
+    made: BTreeSet<(u32, u32)>,
+}
+
+impl Learn {
+    fn new(redact: Redact) -> Learn {
+        let (mapped, processes, made) = Default::default();
+        Learn { redact, key: Key::default(), mapped, processes, made }
+    }
+
+    /// What is mapped where.
+    fn mapped(self) -> Mapped {
+        let mut processes = self.processes;
+        let mut of: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        self.made.iter().for_each(|&(parent, child)| of.entry(parent).or_default().push(child));
+        let mut left: Vec<u32> = processes.iter().copied().collect();
+        while let Some(parent) = left.pop() {
+            // It begins with the mappings of its parent.
+            left.extend(
+                of.remove(&parent).unwrap_or_default().into_iter().filter(|&child| processes.insert(child)),
+            );
+        }
+        Mapped { ranges: united(self.mapped), processes }
+    }
+}
+
+/// User code that is mapped.
+#[derive(Debug)]
+struct Mapped {
+    /// Its addresses in any process.
+    ranges: Vec<(u64, u64)>,
+    /// The processes with mappings.
+    processes: BTreeSet<u32>,
 }
 
 /// Ranges of addresses: the first of each, and the first behind it.
@@ -241,8 +275,7 @@ struct Plan {
     cuts_callers: bool,
     /// No address of user code is as large.
     user_end: u64,
-    /// The addresses of user code that are mapped in any process.
-    mapped: Vec<(u64, u64)>,
+    mapped: Mapped,
 }
 
 /// What was found and replaced.
@@ -256,6 +289,8 @@ struct Done {
     entries: u64,
     /// Samples at addresses in no mapping.
     ips: u64,
+    /// Both of processes without a known mapping.
+    unmapped: u64,
     /// Samples that were changed, by category.
     samples: BTreeMap<Category, u64>,
     /// Features that were left out.
@@ -308,11 +343,12 @@ impl Pass for Redact {
     }
 
     fn needs(&self, _input: &Recording) -> Needs {
-        needs(vec![if self.args.seed.is_some() { Kinds::MAPPINGS } else { KEYED }])
+        let kinds = if self.args.seed.is_some() { Kinds::MAPPINGS } else { KEYED };
+        needs(vec![kinds.union(Kinds::of(&[RecordType::FORK]))])
     }
 
     fn start(self: Box<Self>, _input: &Recording) -> Stage {
-        Stage::survey(Learn { redact: *self, key: Key::default(), mapped: Ranges::new() })
+        Stage::survey(Learn::new(*self))
     }
 }
 
@@ -320,16 +356,18 @@ impl Learn {
     fn learn_mapping(&mut self, record: &Record<'_>) {
         if let Some(mmap) = Mmap::of(record).filter(|mmap| !mmap.is_of_kernel()) {
             self.mapped.insert((mmap.start(), mmap.start().saturating_add(mmap.len())));
+            self.processes.insert(mmap.pid());
         }
     }
 }
 
 impl Survey for Learn {
     fn record(&mut self, record: &Record<'_>, _layouts: &Layouts) -> Result<()> {
-        if self.redact.args.seed.is_none() {
+        if self.redact.args.seed.is_none() && KEYED.contains(record.kind()) {
             self.key.add(record.bytes());
         }
         self.learn_mapping(record);
+        self.made.extend(Task::of(record).map(|task| (task.ppid, task.pid)));
         Ok(())
     }
 
@@ -343,23 +381,25 @@ impl Survey for Learn {
                 sections.for_each(|section| self.key.add(section));
             }
         }
-        Ok(Remove::stage(self.redact, self.key, united(self.mapped)))
+        Ok(Remove::stage(self.redact.clone(), self.key, self.mapped()))
     }
 }
 
 impl Fork for Learn {
     fn fork(&self) -> Learn {
-        Learn { redact: self.redact.clone(), key: Key::default(), mapped: Ranges::new() }
+        Learn::new(self.redact.clone())
     }
 
     fn absorb(&mut self, later: Learn) {
         self.key.join(&later.key);
         self.mapped.extend(later.mapped);
+        self.processes.extend(later.processes);
+        self.made.extend(later.made);
     }
 }
 
 impl Plan {
-    fn new(redact: Redact, key: Key, mapped: Vec<(u64, u64)>, session: &Session) -> Plan {
+    fn new(redact: Redact, key: Key, mapped: Mapped, session: &Session) -> Plan {
         let keeps = |category| redact.args.keeps(category);
         let parts = [
             (Category::Stacks, st::REGS_USER | st::STACK_USER | st::REGS_INTR),
@@ -469,17 +509,32 @@ impl Plan {
     /// frame pointers, the kernel takes parts of the stack for return addresses: words, or the text in them.
     fn cleared(&self, cpumode: u16, entry: u64) -> Option<u64> {
         let is_code = || {
-            let behind = self.mapped.partition_point(|&(start, _)| start <= entry);
+            let ranges = &self.mapped.ranges;
+            let behind = ranges.partition_point(|&(start, _)| start <= entry);
             // A call may be the last instruction of its mapping, and returns behind it.
-            let range = behind.checked_sub(1).and_then(|last| self.mapped.get(last));
+            let range = behind.checked_sub(1).and_then(|last| ranges.get(last));
             entry < self.user_end && range.is_some_and(|&(_, end)| entry <= end)
         };
         (!is_kernel(cpumode) && !is_code()).then_some(0).filter(|_| !self.keeps(Category::Stacks))
     }
 
     /// Clears such entries of a record.
-    fn clear_memory(&self, record: &Record<'_>, layout: Option<&Layout>, bytes: &mut Cow<'_, [u8]>) -> u64 {
-        change_frames(record, layout, bytes, |cpumode, entry| self.cleared(cpumode, entry))
+    fn clear_memory(
+        &self,
+        done: &mut Done,
+        record: &Record<'_>,
+        layout: Option<&Layout>,
+        bytes: &mut Cow<'_, [u8]>,
+    ) {
+        let cleared = change_frames(record, layout, bytes, |cpumode, entry| self.cleared(cpumode, entry));
+        done.clears(cleared, cleared > 0 && self.has_mappings(record, layout));
+    }
+
+    /// True if the mappings of the process of a record are known.
+    fn has_mappings(&self, record: &Record<'_>, layout: Option<&Layout>) -> bool {
+        let Mapped { processes, .. } = &self.mapped;
+        let process = layout.and_then(|layout| layout.pid_tid(record));
+        process.map_or(!processes.is_empty(), |(pid, _)| processes.contains(&pid))
     }
 
     /// Clears the address of a sample if it is such an entry: often it is the first one, too.
@@ -502,12 +557,18 @@ impl Done {
         new
     }
 
+    /// Counts entries of call chains that were cleared.
+    fn clears(&mut self, entries: u64, has_mappings: bool) {
+        *(if has_mappings { &mut self.entries } else { &mut self.unmapped }) += entries;
+    }
+
     fn join(&mut self, later: Done) {
         self.names.extend(later.names);
         self.numbers.extend(later.numbers);
         self.features.extend(later.features);
         self.entries += later.entries;
         self.ips += later.ips;
+        self.unmapped += later.unmapped;
         self.tags += later.tags;
         self.formats += later.formats;
         self.asked |= later.asked;
@@ -563,6 +624,14 @@ impl Done {
                 report.say(level, format!("stacks: {}{done}", counted(count, one, many)));
             }
         }
+        if self.unmapped > 0 {
+            let (one, many) =
+                ("address of samples and call chains is", "addresses of samples and call chains are");
+            let (level, done) = if checks { (level, "") } else { (Level::Loss, ", now 0") };
+            let addresses = counted(self.unmapped, one, many);
+            let why = "of processes whose mappings are not in the recording";
+            report.say(level, format!("stacks: {addresses} {why}{done}"));
+        }
         let cut = [Category::Stacks, Category::Aux, Category::Unknown];
         if self.asked && cut.iter().all(|category| !self.samples.contains_key(category)) {
             let done = if checks { "" } else { ", cleared" };
@@ -593,7 +662,7 @@ impl Done {
 }
 
 impl Remove {
-    fn stage(redact: Redact, key: Key, mapped: Vec<(u64, u64)>) -> Stage {
+    fn stage(redact: Redact, key: Key, mapped: Mapped) -> Stage {
         Stage::begin(move |begin| {
             if begin.form == OutputForm::DirectoryData && !redact.args.keeps(Category::Kcore) {
                 bail!(
@@ -863,7 +932,7 @@ impl Scrub for Remove {
                 Some(Stays::OffCpu) => {
                     let changed = changed_off_cpu(old, endian, |cpumode, entry| plan.cleared(cpumode, entry));
                     let (new, entries) = changed.unwrap_or_else(|| (vec![0; old.len()], 0));
-                    done.entries += entries;
+                    done.clears(entries, plan.has_mappings(record, Some(layout)));
                     new
                 }
                 Some(Stays::Fields(kept)) => redacted(old, kept, endian, |name| {
@@ -881,8 +950,10 @@ impl Scrub for Remove {
                 bytes.to_mut()[range].copy_from_slice(&new);
             }
         }
-        done.entries += plan.clear_memory(record, Some(layout), &mut bytes);
-        done.ips += u64::from(plan.clear_ip(record, layout, &mut bytes));
+        plan.clear_memory(done, record, Some(layout), &mut bytes);
+        if plan.clear_ip(record, layout, &mut bytes) {
+            *(if plan.has_mappings(record, Some(layout)) { &mut done.ips } else { &mut done.unmapped }) += 1;
+        }
         let whole = Record::new(&bytes, &[], record.origin(), endian)?;
         let parts = layout.sample_type & plan.parts;
         if parts == 0 {
@@ -927,7 +998,8 @@ impl Scrub for Remove {
         match record.kind() {
             RecordType::CALLCHAIN_DEFERRED => {
                 let mut bytes = Cow::Borrowed(record.bytes());
-                self.done.entries += self.plan.clear_memory(&record, None, &mut bytes);
+                let layout = out.layouts().layout_of(&record);
+                self.plan.clear_memory(&mut self.done, &record, layout, &mut bytes);
                 out.keep(Record::new(&bytes, record.payload(), record.origin(), record.endian())?)
             }
             RecordType::STAT_CONFIG if !self.plan.keeps(Category::Unknown) => {

@@ -386,6 +386,47 @@ fn text_in_a_call_chain_is_cleared() {
     assert_eq!(perfx(args!["redact", "--check", out]).code, Some(0));
 }
 
+/// Without mappings no address is known to be one of code, and all call chains were lost with exit code 0.
+#[test]
+fn call_chains_of_a_process_without_mappings_are_a_loss() {
+    let folder = temp();
+    let (input, out) = (folder.path().join("in.data"), folder.path().join("out.data"));
+    let endian = Endian::Little;
+    let mut attr = Attr::default();
+    (attr.type_, attr.sample_period, attr.flags) = (1, 1, 1 << 18);
+    attr.sample_type = st::IP | st::TID | st::TIME | st::CALLCHAIN;
+    let event = Event::made(&attr, vec![1], endian);
+    let (misc, tid, len, pgoff, prot, flags) = (cpumode::USER, 7, 0x1000, 0, 5, 2);
+    let (file, name, trailer) = (MappedFile::BuildId(&[3; 20]), &b"/usr/bin/true"[..], &[0; 16]);
+    let mmap = |pid, start| Mmap2 { misc, pid, tid, start, len, pgoff, file, prot, flags, name, trailer };
+    // The mappings of no process, of another one, of the parent, and those at the start of a recording of simpleperf.
+    for (case, is_lost) in [("none", true), ("other", true), ("parent", false), ("initial", false)] {
+        let mut writer = RecordingWriter::create(&input, std::slice::from_ref(&event), endian).unwrap();
+        let own = mmap(7, 0x40_0000).write(endian).unwrap();
+        match case {
+            "other" => writer.write(&mmap(8, 0x90_0000).write(endian).unwrap()).unwrap(),
+            "parent" => {
+                writer.write(&mmap(8, 0x40_0000).write(endian).unwrap()).unwrap();
+                let task = [7, 8, 7, 8].map(u32::to_le_bytes);
+                writer.write_parts(RecordType::FORK, 0, &[task.as_flattened(), &[0; 24]]).unwrap();
+            }
+            "initial" => writer.set_feature(Feature::INIT_MAP, own).unwrap(),
+            _ => {}
+        }
+        let words = [0x40_0000, 7 << 32 | 7, 5, 2, -512_i64 as u64, 0x40_0100].map(u64::to_le_bytes);
+        writer.write_parts(RecordType::SAMPLE, cpumode::USER, &[words.as_flattened()]).unwrap();
+        writer.finish().unwrap();
+        let ran = perfx(args!["redact", "-f", input, "-o", out]);
+        // INIT_MAP itself is left out.
+        let is_whole = !is_lost && case != "initial";
+        assert_eq!(ran.code, Some(if is_whole { 0 } else { 3 }), "{case}: {}", ran.stderr);
+        let lost = "stacks: 2 addresses of samples and call chains are of processes whose mappings are not in the \
+                    recording, now 0\n";
+        assert_eq!(ran.stderr.contains(lost), is_lost, "{case}: {}", ran.stderr);
+        assert_eq!(holds(&fs::read(&out).unwrap(), endian.bytes_u64(0x40_0100)), !is_lost, "{case}");
+    }
+}
+
 /// These were taken for names that every machine has, or that tell only a pid.
 #[test]
 fn what_only_looks_like_a_name_of_every_machine_does_not_stay() {
