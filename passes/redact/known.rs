@@ -64,16 +64,20 @@ const NUMBERED_THREADS: &[&str] = &[
     "rcuos/", "rcuog/", "kswapd", "kcompactd", "watchdog/", "watchdogd",
 ];
 
-fn is_digits(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+/// True if no number has more digits than a date, which is the longest that machines have. Others may be anything, such as
+/// the number of a card.
+fn has_short_numbers(text: impl AsRef<[u8]>) -> bool {
+    text.as_ref().split(|byte| !byte.is_ascii_digit()).all(|digits| digits.len() <= "20250101".len())
 }
 
-/// True if the letters between digits and signs are words of this section, or have what `or` requires of the word around
-/// them.
+/// True if the letters between digits and signs are words of this section, and the numbers are short, or have what `or`
+/// requires of the word around them.
 fn has_words(text: &str, section: &str, or: impl Fn(&str) -> bool) -> bool {
     text.split(|letter: char| !letter.is_ascii_alphanumeric()).all(|word| {
         let mut parts = word.split(|letter: char| letter.is_ascii_digit());
-        or(word) || parts.all(|part| part.is_empty() || is_listed(section, part.to_ascii_lowercase()))
+        let is_short = has_short_numbers(word);
+        or(word)
+            || is_short && parts.all(|part| part.is_empty() || is_listed(section, part.to_ascii_lowercase()))
     }) && text.is_ascii()
 }
 
@@ -101,7 +105,9 @@ fn is_release(text: &str) -> bool {
 /// True if every machine may have this text in this field of a feature.
 pub(super) fn is_known(feature: Feature, field: &str, text: &[u8]) -> bool {
     let Ok(text) = str::from_utf8(text) else { return false };
-    let made_of = |signs: &str| text.chars().all(|sign| sign.is_ascii_digit() || signs.contains(sign));
+    let made_of = |signs: &str| {
+        has_short_numbers(text) && text.chars().all(|sign| sign.is_ascii_digit() || signs.contains(sign))
+    };
     let is_cpus = || made_of(",-") || made_of("abcdefABCDEFx,") && field == "mask";
     is_word("name", text.as_bytes())
         || text.is_empty()
@@ -111,8 +117,11 @@ pub(super) fn is_known(feature: Feature, field: &str, text: &[u8]) -> bool {
             Feature::CPUDESC => has_words(text, "cpu", is_model),
             Feature::CPUID => text.split([',', '-']).all(|part| {
                 let digits = part.strip_prefix("0x").unwrap_or(part);
+                // The highest bit is set in ids of RISC-V.
+                let number = digits.strip_prefix("8000").unwrap_or(digits).trim_start_matches('0');
                 VENDORS.contains(&part)
                     || digits.len() <= 18
+                        && number.len() <= 8
                         && digits.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'.')
             }),
             Feature::CPU_TOPOLOGY | Feature::NUMA_TOPOLOGY => is_cpus(),
@@ -122,7 +131,7 @@ pub(super) fn is_known(feature: Feature, field: &str, text: &[u8]) -> bool {
             Feature::HYBRID_TOPOLOGY if field == "cpus" => is_cpus(),
             Feature::HYBRID_TOPOLOGY => is_pmu(text.as_bytes()),
             Feature::CPU_PMU_CAPS | Feature::PMU_CAPS => {
-                is_listed("capability", text) || is_digits(text) || field == "name" && is_pmu(text.as_bytes())
+                is_listed("capability", text) || made_of("") || field == "name" && is_pmu(text.as_bytes())
             }
             Feature::CPU_DOMAIN_INFO if field == "name" => is_listed("domain", text),
             Feature::CPU_DOMAIN_INFO => is_cpus(),
@@ -135,7 +144,9 @@ pub(super) fn replaced(key: &Key, feature: Feature, text: &[u8]) -> Vec<u8> {
     let is_number = |byte: &u8| byte.is_ascii_digit() || *byte == b'.';
     let numbers = text.iter().take_while(|byte| is_number(byte)).count();
     match feature {
-        Feature::OSRELEASE | Feature::VERSION if numbers > 0 => [&text[..numbers], b"-local"].concat(),
+        Feature::OSRELEASE | Feature::VERSION if numbers > 0 && has_short_numbers(&text[..numbers]) => {
+            [&text[..numbers], b"-local"].concat()
+        }
         _ => key.word("name", text),
     }
 }
@@ -161,7 +172,7 @@ pub(super) fn is_ftrace_text(text: &[u8]) -> bool {
         let mut parts = word.split(|letter: char| letter.is_ascii_digit());
         parts.all(|part| is_listed("ftrace word", part.to_ascii_lowercase()))
     };
-    str::from_utf8(text).is_ok_and(|text| has_words(text, "header", is_word))
+    str::from_utf8(text).is_ok_and(|text| has_short_numbers(text) && has_words(text, "header", is_word))
 }
 
 /// True if there are machines with as many CPUs. Larger numbers may be text.
@@ -188,7 +199,9 @@ pub(super) enum Memory<'a> {
 impl<'a> Memory<'a> {
     /// What a path names.
     pub(super) fn of(path: &'a [u8]) -> Memory<'a> {
-        let known = |is_known: bool, other: Memory<'a>| if is_known { Memory::Known } else { other };
+        let known = |is_known: bool, other: Memory<'a>| {
+            if is_known && has_short_numbers(path) { Memory::Known } else { other }
+        };
         if path.is_empty() || [&b"//anon"[..], b"//toolong", b"//enomem", b"/anon_hugepage"].contains(&path) {
             return Memory::Known;
         }
@@ -226,6 +239,10 @@ impl<'a> Memory<'a> {
 
 /// The part of a thread's name that tells only which thread of the kernel, or of perf, it is.
 pub(super) fn thread(name: &[u8]) -> Option<&[u8]> {
+    numbered_thread(name).filter(|thread| has_short_numbers(thread))
+}
+
+fn numbered_thread(name: &[u8]) -> Option<&[u8]> {
     let text = str::from_utf8(name).ok()?;
     if is_listed("thread", text) {
         return Some(name);
@@ -292,6 +309,33 @@ mod tests {
         assert_eq!(replaced(&Key::default(), Feature::OSRELEASE, b"6.1.2-acme"), b"6.1.2-local");
     }
 
+    /// Numbers of any length stayed.
+    #[test]
+    fn numbers_that_are_longer_than_those_of_machines_do_not_stay() {
+        for (feature, text) in [
+            (Feature::OSRELEASE, "6.1.0-4111111111111111"),
+            (Feature::OSRELEASE, "4111111111111111"),
+            (Feature::VERSION, "6.9.g1a2b3c4d5e6f.4111111111111111"),
+            (Feature::CPUDESC, "Intel(R) Xeon(R) 4111111111111111 CPU"),
+            (Feature::CPUID, "GenuineIntel-6-4111111111111111-1"),
+            (Feature::CPUID, "4111111111111111"),
+            (Feature::NUMA_TOPOLOGY, "0-4111111111111111"),
+            (Feature::PMU_MAPPINGS, "cpu_4111111111111111"),
+            (Feature::PMU_CAPS, "4111111111111111"),
+        ] {
+            assert!(!is_known(feature, "text", text.as_bytes()), "{text}");
+            let new = replaced(&Key::default(), feature, text.as_bytes());
+            assert!(has_short_numbers(&new) || is_word("name", &new), "{}", new.escape_ascii());
+        }
+        for text in ["0x489-0x8000000000000007-0x0", "0x00000000410fd0c0"] {
+            assert!(is_known(Feature::CPUID, "text", text.as_bytes()), "{text}");
+        }
+        for path in ["[stack:4111111111111111]", "/dev/zero4111111111111111", "/dev/nvidia4111111111111111"] {
+            assert!(!matches!(Memory::of(path.as_bytes()), Memory::Known), "{path}");
+        }
+        assert!(is_ftrace_text(b"name: print\nID: 5\n") && !is_ftrace_text(b"name: print\nID: 411111111\n"));
+    }
+
     #[test]
     fn threads_of_the_kernel_lose_what_drivers_add() {
         for (name, expected) in [
@@ -306,6 +350,10 @@ mod tests {
             ("rcu_preempt", Some("rcu_preempt")),
             ("kswapd0", Some("kswapd0")),
             ("perf-secret", None),
+            ("irq/411111111111", None),
+            ("swapper/4111111111", None),
+            ("kswapd411111111", None),
+            ("kworker/411111111:0", None),
         ] {
             assert_eq!(thread(name.as_bytes()), expected.map(str::as_bytes), "{name}");
         }

@@ -112,7 +112,7 @@ impl<'a> NamedField<'a> {
         let behind = behind.get(self.name.len()..).unwrap_or_default();
         let words = [before, behind]
             .map(|part| part.split(|letter: char| !letter.is_alphanumeric() && letter != '_'));
-        let is_number = |word: &str| word.bytes().all(|byte| byte.is_ascii_digit());
+        let is_number = |word: &str| word.is_empty() || word.parse::<u16>().is_ok();
         let is_plain = words.into_iter().flatten().all(|word| TYPE_WORDS.contains(&word) || is_number(word));
         let TraceField { offset, size } = self.field;
         let declared = match self.kind {
@@ -136,8 +136,9 @@ impl<'a> NamedField<'a> {
         // `__data_loc char[] name` has its brackets in the type.
         let named = if located { declared } else { before.map_or(declared, |(before, _)| before) };
         let name = named.rsplit([' ', '*']).next()?;
-        let mut number = |title| parts.next()?.strip_prefix(title)?.parse().ok();
-        let (offset, size): (usize, usize) = (number("offset:")?, number("size:")?);
+        // Raw data is not larger than a record.
+        let mut number = |title| parts.next()?.strip_prefix(title)?.parse::<u16>().ok();
+        let (offset, size) = (usize::from(number("offset:")?), usize::from(number("size:")?));
         let signed = parts.next() == Some("signed:1");
         let count = before.and_then(|(_, count)| count.split(']').next()?.parse::<usize>().ok());
         let number_size = count.and_then(|count| size.checked_div(count)).unwrap_or(size);
@@ -296,6 +297,11 @@ mod tests {
             "{text}"
         );
         assert!(!text.contains("comm[") && !text.contains("REC->"), "{text}");
+        // Numbers that no raw data has.
+        let text = b"name: x\nID: 1\nformat:\n\tfield:char a[41111111];\toffset:8;\tsize:16;\tsigned:0;\n\
+            \tfield:char b[8];\toffset:41111111;\tsize:8;\tsigned:0;\n";
+        let text = TraceFormat::parse(b"probe_app", text).unwrap().with_name("other");
+        assert!(!String::from_utf8_lossy(&text).contains("4111"));
     }
 
     #[test]
