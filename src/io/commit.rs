@@ -121,17 +121,41 @@ impl<'a> OutputPath<'a> {
                 }
                 named => named,
             },
-            Existing::Replace => {
+            Existing::Replace if self.changes.is_none() => new.replace(self.path),
+            Existing::Replace | Existing::BackUp => {
                 self.check_unchanged()?;
-                new.replace(self.path)
-            }
-            Existing::BackUp => {
-                self.check_unchanged()?;
-                let old = self.second_name()?;
-                new.replace(self.path)?;
-                old.map_or(Ok(()), |old| self.back_up(old))
+                self.take_place(new.named_beside(self.path)?)
             }
         }
+    }
+
+    /// Gives a file the name of the existing one, which is kept or removed: the one that then comes out, because another
+    /// program may have put it there since the last check.
+    fn take_place(&self, new: TempPath) -> io::Result<()> {
+        match renameat_with(CWD, &*new, CWD, self.path, RenameFlags::EXCHANGE) {
+            Ok(()) => {}
+            Err(Errno::NOENT) => return self.persist(new),
+            // Not every file system can exchange names.
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+                let old = if self.existing == Existing::BackUp { self.second_name()? } else { None };
+                self.persist(new)?;
+                return old.map_or(Ok(()), |old| self.back_up(old));
+            }
+            Err(error) => return Err(error.into()),
+        }
+        let old = new;
+        let check = || match old.symlink_metadata()? {
+            folder if folder.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
+            found => self.changes.map_or(Ok(()), |seen| seen.check_renamed(&found)),
+        };
+        if let Err(error) = check() {
+            return swap(&old, self.path).and(Err(error));
+        }
+        if self.existing == Existing::BackUp { self.back_up(old) } else { Ok(()) }
+    }
+
+    fn persist(&self, new: TempPath) -> io::Result<()> {
+        new.persist(self.path).map_err(|failed| failed.error)
     }
 
     /// Checks that an existing file that is changed is still as it was when it was read.
@@ -583,6 +607,32 @@ mod tests {
         let read = |name: &str| fs::read_to_string(at(name)).unwrap();
         assert_eq!((read("one"), read("one.old")), ("made".to_owned(), "first".to_owned()));
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3);
+    }
+
+    /// It was removed, or kept in place of the file that was read.
+    #[test]
+    fn a_file_that_another_program_puts_there_after_the_last_check_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for existing in [Existing::Replace, Existing::BackUp] {
+            fs::write(at("file"), "recording").unwrap();
+            let changes = Some(Version::of(&at("file").metadata().unwrap()));
+            let (path, new) = (at("file"), Unfinished::file(folder.path()).unwrap());
+            let output = OutputPath { changes, ..OutputPath::new(&path, existing) };
+            fs::write(at("other"), "precious").unwrap();
+            fs::rename(at("other"), at("file")).unwrap();
+            let taken = new.finish(|new| output.take_place(new.named_beside(&path)?));
+            assert!(taken.unwrap_err().to_string().contains("another program has changed or replaced it"));
+            assert_eq!(fs::read(at("file")).unwrap(), b"precious");
+            assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+            // The file that was seen is replaced, and a backup keeps it.
+            let changes = Some(Version::of(&at("file").metadata().unwrap()));
+            let (output, new) = (OutputPath { changes, ..output }, Unfinished::file(folder.path()).unwrap());
+            output.commit(new).unwrap();
+            assert_eq!(fs::read(at("file")).unwrap(), b"");
+            let kept = fs::read(at("file.old")).ok();
+            assert_eq!(kept.as_deref(), (existing == Existing::BackUp).then_some(&b"precious"[..]));
+        }
     }
 
     /// Writes a new file in place of another one.

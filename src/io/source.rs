@@ -157,6 +157,11 @@ impl Version {
             "another program has changed or replaced it, so nothing was written: run the command again";
         if Version::of(now) == self { Ok(()) } else { Err(io::Error::other(what)) }
     }
+
+    /// The same for a file that got another name since then, which counts as a change.
+    pub(crate) fn check_renamed(self, now: &Metadata) -> io::Result<()> {
+        Version { changed: Version::of(now).changed, ..self }.check(now)
+    }
 }
 
 /// Data from standard input or a FIFO is consumed, so a second reader would wait for ever.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, RenameFlags, linkat, renameat_with};
 use rustix::io::Errno;
-use tempfile::{Builder, NamedTempFile};
+use tempfile::{Builder, NamedTempFile, TempPath};
 
 /// A file without its final name, which only its owner can read, as perf's files are. If it is dropped, nothing of it
 /// remains.
@@ -73,20 +73,28 @@ impl NewFile {
         }
     }
 
+    /// Gives it a temporary name in the folder of a path, so that it can take the place of a file there.
+    ///
+    /// # Errors
+    ///
+    /// The name can't be given.
+    pub fn named_beside(self, path: &Path) -> io::Result<TempPath> {
+        Ok(match self.0 {
+            Unnamed::Nameless(file) => {
+                let named = temporary().make_in(folder(path), |name| link(&file, name)).map_err(plain)?;
+                named.into_temp_path()
+            }
+            Unnamed::Temporary(file) => file.into_temp_path(),
+        })
+    }
+
     /// Gives it a name that may exist, and replaces the other file in the same step.
     ///
     /// # Errors
     ///
     /// The name can't be given; the other file stays.
     pub fn replace(self, path: &Path) -> io::Result<()> {
-        match self.0 {
-            // Only a file with a name can replace another one.
-            Unnamed::Nameless(file) => {
-                let named = temporary().make_in(folder(path), |name| link(&file, name)).map_err(plain)?;
-                named.persist(path).map_err(|failed| plain(failed.error))
-            }
-            Unnamed::Temporary(file) => file.persist(path).map(drop).map_err(|failed| plain(failed.error)),
-        }
+        self.named_beside(path)?.persist(path).map_err(|failed| plain(failed.error))
     }
 }
 
