@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write as _};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -247,12 +247,25 @@ impl WriteArgs {
                 let file = file.with_context(|| path.display().to_string())?;
                 // Two programs that change one file take turns, and the second one sees that the file has
                 // changed since it read it.
-                flock(&file, FlockOperation::LockExclusive).map_err(io::Error::from)?;
+                if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+                    let what = "another program has locked it: waiting until it is done";
+                    #[expect(
+                        clippy::let_underscore_must_use,
+                        reason = "without standard error, nobody reads the message"
+                    )]
+                    let _ = writeln!(streams::stderr(), "perfx: {}: {what}", path.display());
+                    flock(&file, FlockOperation::LockExclusive).map_err(io::Error::from)?;
+                }
                 let now = file.metadata()?;
                 seen.map_or(Ok(()), |seen| seen.check(&now)).with_context(|| path.display().to_string())?;
                 let replaced = undisturbed(|| replace_sections(&file, &header, &changes));
                 if !replaced.map_err(|e| e.file(&name))? {
                     return Ok(None);
+                }
+                if !path.metadata().is_ok_and(|there| identity(&there) == identity(&now)) {
+                    let what = "another program has replaced it, and only the file that it was is changed: run the \
+                                command again";
+                    bail!("{}: {what}", path.display());
                 }
                 if changes.is_empty() {
                     format!("finished the interrupted change of {}", path.display())

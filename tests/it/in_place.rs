@@ -278,3 +278,24 @@ fn several_recordings_are_changed_in_place_each_by_itself() {
         assert!(ran.stderr.contains("give -o"), "{}", ran.stderr);
     }
 }
+
+/// It waited in silence.
+#[test]
+fn a_change_in_place_says_that_it_waits_for_another_program() {
+    let folder = temp();
+    let path = folder.path().join("there.data");
+    fs::write(&path, interrupted("recorded/plain.p61.data")).unwrap();
+    let locked = fs::File::open(&path).unwrap();
+    locked.lock().unwrap();
+    let ran = std::thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            std::thread::sleep(std::time::Duration::from_millis(300));
+            locked.unlock().unwrap();
+        });
+        let ran = perfx(args!["reindex", "--in-place", path]);
+        other.join().unwrap();
+        ran
+    });
+    assert!(ran.stderr.contains("another program has locked it: waiting until it is done"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("finished the interrupted change"), "{}", ran.stderr);
+}
