@@ -539,6 +539,30 @@ fn it_goes_on_behind_a_broken_place() {
     assert_eq!(said.faults(), ["cpumode-unknown", "zstd-continued"], "{said:?}");
 }
 
+/// A part of another kind was skipped in silence.
+#[test]
+fn a_part_of_a_directory_that_is_no_file_is_a_loss() {
+    let folder = temp();
+    let copy = folder.path().join("dir.data");
+    fs::create_dir(&copy).unwrap();
+    let mut parts = 0;
+    for entry in fs::read_dir(Fixture::new("crafted/dir.data").path).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), copy.join(entry.file_name())).unwrap();
+        parts += usize::from(entry.file_name().as_encoded_bytes().starts_with(b"data."));
+    }
+    let (folder, link) = (copy.join(format!("data.{parts}")), copy.join(format!("data.{}", parts + 1)));
+    fs::create_dir(folder).unwrap();
+    std::os::unix::fs::symlink("missing", link).unwrap();
+    let ran = perfx(args!["info", copy]);
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    for number in [parts, parts + 1] {
+        let said = format!("data.{number} is not a file, so its records are missing");
+        assert!(ran.stderr.contains(&said), "{}", ran.stderr);
+    }
+    assert!(!ran.stderr.contains("is missing, and"), "{}", ran.stderr);
+}
+
 #[test]
 fn several_recordings_have_the_exit_code_of_the_worst() {
     let path = |name: &str| Fixture::new(name).path;

@@ -43,36 +43,48 @@ impl Recording {
             let what = format!("directory format {version} is newer than 1, the newest that perfx knows");
             return Err(Error::new(what).code(FaultCode::Directory));
         }
-        let mut parts = Vec::new();
+        let (mut parts, mut others) = (Vec::new(), Vec::new());
         for entry in std::fs::read_dir(path).map_err(|e| io("the directory can't be read", e))? {
             let entry = entry.map_err(|e| io("the directory can't be read", e))?.path();
             match entry.file_name().and_then(OsStr::to_str) {
                 Some("data") => {}
-                Some(part) if version == 1 && part.starts_with("data.") && entry.is_file() => {
+                Some(part) if version == 1 && part.starts_with("data.") => {
                     // By number, not by name: data.10 comes after data.9.
-                    let number = part["data.".len()..].parse::<u64>().unwrap_or(u64::MAX);
-                    parts.push((number, entry));
+                    let number = part["data.".len()..].parse::<u64>();
+                    match number {
+                        number if entry.is_file() => parts.push((number.unwrap_or(u64::MAX), entry)),
+                        Ok(number) => others.push(number),
+                        Err(_) => recording.extras.push(entry),
+                    }
                 }
                 _ => recording.extras.push(entry),
             }
         }
         parts.sort();
+        others.sort_unstable();
+        let (code, severity) = (FaultCode::DirectoryPart, Severity::Loss);
+        for number in &others {
+            let what = format!("data.{number} is not a file, so its records are missing");
+            recording.faults.push(Fault { code, offset: 0, what, severity, hint: None });
+        }
+        // One that is there in another form is not missing.
+        let mut numbers: Vec<u64> = parts.iter().map(|(number, _)| *number).chain(others).collect();
+        numbers.sort_unstable();
         recording.extras.sort();
         // perf record --threads numbers the files from 0 on. Nothing says how many there were, so a missing
         // last file cannot be noticed.
-        if let Some(&(last, _)) = parts.last()
-            && last >= parts.len() as u64
+        if let Some(&last) = numbers.last()
+            && last >= numbers.len() as u64
             && last < u64::MAX
         {
-            let first = (0..).zip(&parts).find(|(number, (part, _))| number != part);
+            let first = (0..).zip(&numbers).find(|(number, part)| number != *part);
             let first = first.map_or(0, |(number, _)| number);
-            let missing = match last + 1 - parts.len() as u64 {
+            let missing = match last + 1 - numbers.len() as u64 {
                 1 => format!("data.{first} is missing, and its records with it"),
                 n => {
                     format!("data.{first} and {} more files are missing, and their records with them", n - 1)
                 }
             };
-            let (code, severity) = (FaultCode::DirectoryPart, Severity::Loss);
             recording.faults.push(Fault { code, offset: 0, what: missing, severity, hint: None });
         }
         if version == 1 && parts.is_empty() {
