@@ -91,6 +91,7 @@ impl Output {
             }
             Output::File { path, existing, new } => {
                 write(path.display().to_string(), &mut new.get().file())?;
+                new.get().sync_to_replace(&path).with_context(|| path.display().to_string())?;
                 OutputPath::new(&path, existing).commit(new)
             }
         }
