@@ -13,10 +13,19 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
-    /// Those in the text that `perf record` gave to the kernel: `filter START/SIZE@FILE`, separated by commas. Where tracing
-    /// starts and stops is not among them.
+    /// Those in the text that `perf record` gave to the kernel: `filter START/SIZE@FILE`, separated by commas, which paths
+    /// may have, too. Where tracing starts and stops is not among them.
     pub(crate) fn all(text: &[u8]) -> Vec<Filter> {
-        text.split(|byte| *byte == b',').filter_map(Filter::of).collect()
+        const ACTIONS: [&[u8]; 4] = [b"filter ", b"start ", b"stop ", b"tracestop "];
+        let begins = |text: &[u8]| ACTIONS.iter().any(|action| text.trim_ascii_start().starts_with(action));
+        let is_end = |at: &usize| text.get(*at).is_none_or(|byte| *byte == b',' && begins(&text[at + 1..]));
+        let mut start = 0;
+        let filters = (0..=text.len()).filter(is_end).filter_map(|end| {
+            let filter = Filter::of(&text[start..end]);
+            start = end + 1;
+            filter
+        });
+        filters.collect()
     }
 
     fn of(text: &[u8]) -> Option<Filter> {
@@ -54,5 +63,8 @@ mod tests {
         assert_eq!(Filter::all(text), [filter(Some("/bin/a"), 0x122c, 0x19e), filter(None, kernel, 16)]);
         assert!(filter(None, kernel, 16).has(kernel + 15) && !filter(None, kernel, 16).has(kernel + 16));
         assert!(Filter::all(b"").is_empty());
+        // A path with commas, which was cut at the first one.
+        let text = b"filter 0/16@/a,b/start,c,filter 16/16@/d,stop 0x10@/a,b";
+        assert_eq!(Filter::all(text), [filter(Some("/a,b/start,c"), 0, 16), filter(Some("/d"), 16, 16)]);
     }
 }

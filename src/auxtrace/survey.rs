@@ -153,8 +153,10 @@ impl Survey {
         match record.kind() {
             RecordType::AUXTRACE_INFO => {
                 self.tracers.extend(AuxtraceInfo::of(record).map(|info| info.tracer()));
-                self.pt = self.pt.or_else(|| PtInfo::of(record));
-                self.mappings.filters = Filter::all(PtInfo::filters(record).unwrap_or_default());
+                if let Some(info) = PtInfo::of(record).filter(|_| self.pt.is_none()) {
+                    self.pt = Some(info);
+                    self.mappings.filters = Filter::all(PtInfo::filters(record).unwrap_or_default());
+                }
             }
             RecordType::AUXTRACE => {
                 let place = self.place(record, record.bytes().len(), record.payload());
