@@ -120,8 +120,7 @@ fn lines_are_those_of_stackcollapse_for_every_recording(tier: Tier) {
     for perf in perfs(&["perf", "perf-new"]) {
         let compared = AtomicUsize::new(0);
         each_fixture(&tier.of(recorded()), |fixture| {
-            // perf shows the cycles of each PMU.
-            if !comparable(fixture, &perf) || fixture.name.contains("hybrid") {
+            if !comparable(fixture, &perf) || fixture.has_siblings() {
                 return Ok(());
             }
             for root in [nowhere.path(), root] {

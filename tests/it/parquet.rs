@@ -219,15 +219,10 @@ tiers!(tables_of_every_recording_agree_with_stats_and_results);
 fn tables_of_every_recording_agree_with_stats_and_results(tier: Tier) {
     let fixtures = if one_of() == 1 { tier.of(all()) } else { tier.of(recorded()) };
     let root = workloads().map(|root| ["--root", root.to_str().unwrap()]);
-    each_fixture(&fixtures, |fixture| match is_counted_alike(fixture) {
-        true => check(fixture, root.as_ref().map_or(&[], |root| root)),
-        false => Ok(()),
+    each_fixture(&fixtures, |fixture| match fixture.has_siblings() {
+        true => Ok(()),
+        false => check(fixture, root.as_ref().map_or(&[], |root| root)),
     });
-}
-
-/// False if the tables keep the events of several PMUs apart that results.csv and folded lines count as one.
-fn is_counted_alike(fixture: &Fixture) -> bool {
-    !fixture.name.contains("hybrid")
 }
 
 tiers!(stacks_are_those_of_folded_lines);
@@ -238,7 +233,7 @@ fn stacks_are_those_of_folded_lines(tier: Tier) {
         let more = ["--root", files, "--no-inline"];
         let line = args!["export", "folded", "--no-files", "--weight", "samples", fixture.path];
         let folded = perfx(line.into_iter().chain(more.map(Into::into)));
-        if folded.code == Some(1) || !is_counted_alike(fixture) {
+        if folded.code == Some(1) || fixture.has_siblings() {
             return Ok(());
         }
         let (folder, ran) = export(&fixture.path, &more);

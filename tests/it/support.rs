@@ -192,6 +192,12 @@ impl Fixture {
         Fixture { name: name.to_owned(), path, form }
     }
 
+    /// True if perfx counts several events of it as one, which perf and the tables keep apart: those of several PMUs, or of
+    /// user code and of the kernel.
+    pub(crate) fn has_siblings(&self) -> bool {
+        ["hybrid", "modifiers"].iter().any(|part| self.name.contains(part))
+    }
+
     /// The file itself, or a directory's `data`.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let path = if self.form == Form::Directory { self.path.join("data") } else { self.path.clone() };
