@@ -181,7 +181,8 @@ fn what_is_right_stays_as_it_is(tier: Tier) {
         }
         let repair = perfx(args!["repair", "--to", "file", "-o", repaired, fixture.path]);
         let broken = repair.stderr.contains("compressed records are not repaired");
-        if (repair.code != ran.code && !broken) || !repair.stderr.contains("nothing to repair") {
+        let code = if repair.stderr.contains(" stops some perf: ") { Some(3) } else { ran.code };
+        if (repair.code != code && !broken) || !repair.stderr.contains("nothing to repair") {
             return Err(format!("{repair:?}"));
         }
         same_bytes("repair", &fs::read(&copied).unwrap(), &fs::read(&repaired).unwrap())
