@@ -709,10 +709,10 @@ impl Remove {
         let head = data.head_without(|text| !is_header(text))?;
         let formats = trace_formats(section, endian);
         let by_users = made_by_users(&formats, Some(&data));
-        let mut systems: Vec<(&[u8], Vec<Cow<'_, [u8]>>)> = Vec::new();
+        let mut systems = Vec::new();
         for (system, texts) in &data.systems {
             let is_by_users = by_users.contains(system);
-            let name = if is_by_users { b"probe" } else { *system };
+            let name: &[u8] = if is_by_users { b"probe" } else { system };
             let formats = texts.iter().filter_map(|text| TraceFormat::parse(system, text));
             let new: Vec<Cow<'_, [u8]>> = formats
                 .map(|format| {

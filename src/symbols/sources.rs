@@ -17,6 +17,9 @@ use crate::memory::{self, KernelCode};
 use crate::unwind::UnwindTables;
 use crate::{DwarfFiles, DwarfPlaces, Inlined, Symbol, Symbols, kallsyms};
 
+/// The device and the inode of a file.
+pub type FileIdentity = (u64, u64);
+
 /// The places where symbols are searched for.
 ///
 /// ```no_run
@@ -448,7 +451,7 @@ impl Sources {
         object: &Object,
         id: Option<BuildId>,
         map: impl Fn(&File) -> Option<B>,
-    ) -> Result<(UnwindTables<B>, Option<(u64, u64)>), String> {
+    ) -> Result<(UnwindTables<B>, Option<FileIdentity>), String> {
         let read = |place: PathBuf| {
             let (file, metadata) = build_id::open(&place).ok()?;
             let tables = UnwindTables::new(map(&file)?).ok()?;

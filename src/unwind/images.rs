@@ -12,7 +12,7 @@ use perfx_format::{Bytes, Endian};
 use perfx_model::address_space::{AddressSpaces, Hit, Machine};
 use perfx_model::mapped_files::MappedFiles;
 use perfx_resolve::{IdOptions, RecordedIds, can_have_id, dso_name, object_of};
-use symbols::{MOST_READ, Sources, UnwindTables};
+use symbols::{FileIdentity, MOST_READ, Sources, UnwindTables};
 
 use crate::arch::Architectures;
 use crate::rules::Rules;
@@ -116,7 +116,7 @@ impl Images {
     }
 
     /// The code of a file; `file` is its device and inode.
-    fn image(&self, mut tables: UnwindTables<Bytes>, file: Option<(u64, u64)>) -> Loaded {
+    fn image(&self, mut tables: UnwindTables<Bytes>, file: Option<FileIdentity>) -> Loaded {
         let is_recorded = tables.is_big_endian() == (self.endian == Endian::Big);
         let arch = self.archs.all().find(|arch| is_recorded && tables.arch() == Some(arch.arch));
         let Some(arch) = arch else {
