@@ -9,7 +9,7 @@ use perfx_format::record::deferred::CallchainDeferred;
 use perfx_format::sample::{CallStack, frames};
 use perfx_format::{Layout, Layouts, Record, sample_type};
 use perfx_model::address_space::{Space, moment};
-use perfx_pipeline::{Context as _, Result};
+use perfx_pipeline::{Context as _, Error, Result};
 use perfx_resolve::{Facts, Frame, FrameCache};
 
 /// Distinct stacks as a tree: a node is a frame that was called from the stack of its parent.
@@ -194,10 +194,12 @@ impl<'f> Resolver<'f> {
 
     fn resolve(&mut self, at: At<'_, '_>, layout: &Layout, stack: Option<CallStack<'_>>) -> Result<Lack> {
         let sample = at.record;
-        for (mode, address) in stack.iter().flat_map(CallStack::frames) {
+        // Without `for`, the addresses of a recorded chain are read in a loop of their own.
+        stack.iter().flat_map(CallStack::frames).try_for_each(|(mode, address)| {
             let frame = self.frame(at, mode, address)?;
             self.chain.push(frame);
-        }
+            Ok::<_, Error>(())
+        })?;
         let lack = match stack.map(|stack| stack.cookie()) {
             Some(cookie) => cookie.map_or(Lack::Nothing, Lack::User),
             None if layout.sample_type & sample_type::CALLCHAIN != 0 => Lack::Torn,

@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use foldhash::fast::RandomState;
 use indexmap::IndexMap;
 use perfx_filter::{FilterOptions, SelectedSamples};
 use perfx_format::read::{Batch, Recording};
@@ -320,11 +321,14 @@ impl What {
     }
 }
 
+/// The weight of each of what is counted.
+type Counts<K> = HashMap<K, Weight, RandomState>;
+
 /// The counts of one batch, or of all so far.
 #[derive(Default)]
 struct Tally {
     /// By event; siblings are one.
-    counts: HashMap<(u32, Key), Weight>,
+    counts: Counts<(u32, Key)>,
     counters: Counters<(u32, Key)>,
 }
 
@@ -432,7 +436,7 @@ pub fn list(
     }
     let counted = sampled.counted(only);
     sampled.say_others(only, report);
-    let mut of_keys: HashMap<Key, Weight> = HashMap::new();
+    let mut of_keys: Counts<Key> = Counts::default();
     for ((_, key), weight) in
         counts.into_iter().filter(|((event, _), _)| only.is_none_or(|only| only == *event))
     {
@@ -483,7 +487,7 @@ impl Named {
         self.threads.entry(process).or_default().entry(tid).or_default();
     }
 
-    fn rows(mut self, what: What, counted: Counted, counts: &HashMap<Key, Weight>, facts: &Facts) -> Listing {
+    fn rows(mut self, what: What, counted: Counted, counts: &Counts<Key>, facts: &Facts) -> Listing {
         let of = |key: Key| counts.get(&key).copied().unwrap_or_default();
         let name = |space: Space, tid| Text(facts.tasks.name(space.machine, tid, u64::MAX).into_owned());
         for (key, &weight) in counts {
@@ -629,7 +633,7 @@ impl Named {
     }
 
     /// The number of mappings and the samples of each DSO, in the order of the recording.
-    fn by_dso(&self, counts: &HashMap<Key, Weight>) -> Vec<(Dso, (u64, Weight))> {
+    fn by_dso(&self, counts: &Counts<Key>) -> Vec<(Dso, (u64, Weight))> {
         let mut dsos: IndexMap<&Dso, (u64, Weight)> = IndexMap::new();
         for (number, mapping) in (0..).zip(&self.mappings) {
             let (mappings, sum) = dsos.entry(&mapping.dso).or_default();
