@@ -159,7 +159,7 @@ impl<'f> SampledEvents<'f> {
             let units = events().map(|event| format!("{} ({})", self.name(event), self.what(event)));
             let units = units.collect::<Vec<_>>().join(", ");
             let what = "the selected events have different units, which don't add up";
-            return Err(Error::Usage(format!("{what}: {units}; choose one with --event")));
+            return Err(Error::usage(format!("{what}: {units}; choose one with --event")));
         }
         Ok(())
     }
@@ -251,7 +251,7 @@ impl ShownEvent {
         let [shown, what, unit] = self.first(event, sampled);
         if !by_samples && *what != sampled.what(event) && *unit != sampled.unit(event) {
             let (name, other) = (sampled.name(event), sampled.what(event));
-            return Err(Error::Usage(format!(
+            return Err(Error::usage(format!(
                 "{recording}: {name} ({other}) does not add up with {shown} ({what}) of the first recording; choose \
                  one with --event"
             )));

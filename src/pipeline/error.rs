@@ -35,7 +35,7 @@ pub enum Error {
     /// A pass that must be the last one is not.
     NotLast(Box<NotLast>),
     /// The recording is sound, but it is not one for these options: what else to give.
-    Usage(String),
+    Usage(Box<Failure>),
     /// The request cannot be carried out, or a step of it failed.
     Failed(Box<Failure>),
 }
@@ -66,6 +66,12 @@ impl Error {
     #[cold]
     pub fn new(what: impl Into<String>) -> Error {
         Error::Failed(Box::new(Failure { what: what.into(), source: None }))
+    }
+
+    /// An error of the options: what else to give.
+    #[cold]
+    pub fn usage(what: String) -> Error {
+        Error::Usage(Box::new(Failure { what, source: None }))
     }
 
     /// Adds what was being done.
@@ -184,7 +190,7 @@ impl fmt::Display for Error {
             Error::Format(error) => error.fmt(f),
             Error::Io(error) => write_chain(f, error),
             Error::NotLast(error) => error.fmt(f),
-            Error::Usage(what) => f.write_str(what),
+            Error::Usage(usage) => f.write_str(&usage.what),
             Error::Failed(failure) => failure.fmt(f),
         }
     }
