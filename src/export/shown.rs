@@ -64,9 +64,7 @@ impl Stacks {
         self.rows.iter().for_each(|(row, weight)| *weights.entry(row.event).or_default() += *weight);
         SampledEvents { weights, counted_as: &self.counted_as, facts }
     }
-}
 
-impl Stacks {
     /// Makes the events that were sampled one, which is counted.
     ///
     /// # Errors
@@ -95,6 +93,10 @@ impl<'f> SampledEvents<'f> {
         self.facts.events.get(event as usize)
     }
 
+    fn is(&self, event: u32, what: fn(&EventFacts) -> bool) -> bool {
+        self.facts(event).is_some_and(what)
+    }
+
     /// The name by which an event is counted.
     pub fn name(&self, event: u32) -> Cow<'f, str> {
         let counted = self.counted_as.get(event as usize).and_then(Option::as_ref);
@@ -107,13 +109,18 @@ impl<'f> SampledEvents<'f> {
         self.weights.iter().map(|(&event, &weight)| (event, weight))
     }
 
+    /// Those that are counted: one event, or all.
+    fn counted_events(&self, only: Option<u32>) -> impl Iterator<Item = (u32, Weight)> {
+        self.iter().filter(move |(event, _)| only.is_none_or(|only| only == *event))
+    }
+
     /// The event that is counted unless others are chosen: cycles or a clock before any other event, and tracepoints
     /// last; of these one with call chains. Of several it is the first, unless another has ten times as many samples.
     pub fn default_event(&self) -> Option<u32> {
         let rank = |event: u32| {
-            let is = |what: fn(&EventFacts) -> bool| self.facts(event).is_some_and(what);
-            let works = is(|event| event.counts_cycles() || event.counts_time());
-            (!works, is(EventFacts::is_tracepoint), !is(|event| event.has_chains))
+            let works = self.is(event, |event| event.counts_cycles() || event.counts_time());
+            let is_tracepoint = self.is(event, EventFacts::is_tracepoint);
+            (!works, is_tracepoint, !self.is(event, |event| event.has_chains))
         };
         let best = self.iter().map(|(event, _)| rank(event)).min()?;
         let equals = || self.iter().filter(|&(event, _)| rank(event) == best);
@@ -124,18 +131,18 @@ impl<'f> SampledEvents<'f> {
     /// True if the periods of an event are times, ns.
     pub fn is_time(&self, event: u32) -> bool {
         let Weight { samples, period } = self.weights.get(&event).copied().unwrap_or_default();
-        let is = |what: fn(&EventFacts) -> bool| self.facts(event).is_some_and(what);
-        is(EventFacts::counts_time) || is(EventFacts::measures_time) && period != samples
+        self.is(event, EventFacts::counts_time)
+            || self.is(event, EventFacts::measures_time) && period != samples
     }
 
-    /// What a period of an event counts: `ns`, `samples` if each sample counts the same, or the event.
+    /// The unit of an event's periods: `ns`, `samples` if each sample has period 1, or the event.
     pub fn unit(&self, event: u32) -> Cow<'f, str> {
         let Weight { samples, period } = self.weights.get(&event).copied().unwrap_or_default();
         let each_is_one = period == samples || period == 0;
         if each_is_one && !self.is_time(event) { "samples".into() } else { self.what(event) }
     }
 
-    /// What an event counts: `ns`, or the event without its PMU and modifiers.
+    /// The thing that an event counts: `ns`, or the event without its PMU and modifiers.
     fn what(&self, event: u32) -> Cow<'f, str> {
         match self.is_time(event) {
             true => "ns".into(),
@@ -167,9 +174,7 @@ impl<'f> SampledEvents<'f> {
     /// What is counted: one event, or all.
     pub fn counted(&self, only: Option<u32>) -> Counted {
         let mut counted = Counted::default();
-        for (event, Weight { samples, period }) in
-            self.iter().filter(|of| only.is_none_or(|only| only == of.0))
-        {
+        for (event, Weight { samples, period }) in self.counted_events(only) {
             let (event, unit) = (Some(self.name(event).into_owned()), Some(self.unit(event).into_owned()));
             counted.add(Counted { event, samples, period: Decimal(period), unit });
         }
@@ -178,8 +183,7 @@ impl<'f> SampledEvents<'f> {
 
     /// Reports what is counted, one event or all, and what is not. `by_samples` if periods have no effect.
     pub fn say(&self, only: Option<u32>, by_samples: bool, report: &mut Report) {
-        let is_counted = |(event, _): &(u32, Weight)| only.is_none_or(|only| only == *event);
-        for (event, Weight { samples, .. }) in self.iter().filter(is_counted) {
+        for (event, Weight { samples, .. }) in self.counted_events(only) {
             let unit = match self.unit(event) {
                 unit if unit == "samples" || by_samples => "samples".to_owned(),
                 unit => format!("period ({unit})"),
@@ -192,9 +196,9 @@ impl<'f> SampledEvents<'f> {
 
     /// Reports the share and the events of the samples that are not counted, if one event is.
     pub fn say_others(&self, only: Option<u32>, report: &mut Report) {
-        let is_counted = |(event, _): &(u32, Weight)| only.is_none_or(|only| only == *event);
         let sum = |all: u64, (_, weight): (u32, Weight)| all.saturating_add(weight.samples);
-        let others = || self.iter().filter(|of| !is_counted(of) && of.1.samples > 0);
+        let is_other = |event: u32| only.is_some_and(|only| only != event);
+        let others = || self.iter().filter(|of| is_other(of.0) && of.1.samples > 0);
         let (all, rest) = (self.iter().fold(0, sum), others().fold(0, sum));
         if rest > 0 {
             let other =
@@ -236,6 +240,7 @@ impl ShownEvent {
         };
         Ok(Some(event))
     }
+
     /// The same for a recording whose selected events are [united](Stacks::unite).
     ///
     /// # Errors
