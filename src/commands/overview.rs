@@ -1,6 +1,7 @@
 //! `perfx overview`, or `perfx` with only a recording, shows on one screen what a person wants to know first.
 
 use std::io::Write as _;
+use std::sync::Arc;
 
 use anyhow::Result;
 use clap::Args;
@@ -57,7 +58,9 @@ impl Overview {
         let threads = self.stacks.threads(&recording);
         let counts = stats(&mut recording, threads, &mut Report::default())?;
         let grouping = Grouping { own_address: true, ..Grouping::default() };
-        let mut collected = self.stacks.collect_all(recording, &ids, grouping, &mut report)?;
+        let all = Arc::default();
+        let mut collected = self.stacks.collect_selected(recording, &ids, grouping, &all, &mut report)?;
+        collected.chooses_events = self.stacks.filter()?.chooses_events();
         let event = collected.shown(&mut ShownEvent::default(), false)?;
         let Collected { recording, facts: meanings, stacks, .. } = &collected;
         let sampled = stacks.sampled(meanings);

@@ -88,7 +88,7 @@ impl StackArgs {
         self.threads.count(recording)
     }
 
-    /// Reads a recording that can be read again.
+    /// Reads the chosen samples of a recording that can be read again.
     pub(crate) fn collect(
         &self,
         recording: Recording,
@@ -96,8 +96,7 @@ impl StackArgs {
         grouping: Grouping,
         report: &mut Report,
     ) -> Result<Collected> {
-        let threads = (self.threads(&recording), self.verbosity);
-        self.chosen.collect(recording, ids, grouping, threads, report)
+        self.collect_selected(recording, ids, grouping, &self.filter()?, report)
     }
 
     /// The recording with the chosen samples alone.
@@ -106,17 +105,17 @@ impl StackArgs {
         self.chosen.applied(recording, threads, report)
     }
 
-    /// Reads all samples of a recording that can be read again.
-    pub(crate) fn collect_all(
+    /// Reads the samples that `filter` selects in a recording that can be read again.
+    pub(crate) fn collect_selected(
         &self,
         recording: Recording,
         ids: &IdOptions,
         grouping: Grouping,
+        filter: &Arc<FilterOptions>,
         report: &mut Report,
     ) -> Result<Collected> {
         let threads = (self.threads(&recording), self.verbosity);
-        let all = collect(recording, ids, grouping, &Arc::default(), threads, report)?;
-        Ok(Collected { chooses_events: self.filter()?.chooses_events(), ..all })
+        collect(recording, ids, grouping, filter, threads, report)
     }
 
     /// The same, or the calls of its trace if these are asked for.
