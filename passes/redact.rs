@@ -191,7 +191,14 @@ impl Learn {
         Learn { redact, key: Key::default(), mapped, processes, made }
     }
 
-    /// What is mapped where.
+    fn learn_mapping(&mut self, record: &Record<'_>) {
+        if let Some(mmap) = Mmap::of(record).filter(|mmap| !mmap.is_of_kernel()) {
+            self.mapped.insert((mmap.start(), mmap.start().saturating_add(mmap.len())));
+            self.processes.insert(mmap.pid());
+        }
+    }
+
+    /// Returns the mapped user code.
     fn mapped(self) -> Mapped {
         let mut processes = self.processes;
         let mut of: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
@@ -216,10 +223,10 @@ struct Mapped {
     processes: BTreeSet<u32>,
 }
 
-/// Ranges of addresses: the first of each, and the first behind it.
+/// Ranges of addresses: the first of each, and the first after it.
 type Ranges = BTreeSet<(u64, u64)>;
 
-/// The same without what overlaps, in order.
+/// Merges ranges that overlap, and sorts them.
 fn united(ranges: Ranges) -> Vec<(u64, u64)> {
     let mut united: Vec<(u64, u64)> = Vec::new();
     for (start, end) in ranges {
@@ -349,15 +356,6 @@ impl Pass for Redact {
 
     fn start(self: Box<Self>, _input: &Recording) -> Stage {
         Stage::survey(Learn::new(*self))
-    }
-}
-
-impl Learn {
-    fn learn_mapping(&mut self, record: &Record<'_>) {
-        if let Some(mmap) = Mmap::of(record).filter(|mmap| !mmap.is_of_kernel()) {
-            self.mapped.insert((mmap.start(), mmap.start().saturating_add(mmap.len())));
-            self.processes.insert(mmap.pid());
-        }
     }
 }
 
@@ -505,8 +503,8 @@ impl Plan {
         if self.keeps(category) { text.to_vec() } else { done.note(category, text, new) }
     }
 
-    /// What takes the place of an entry of a call chain, if that is not an address of mapped user code. In code without
-    /// frame pointers, the kernel takes parts of the stack for return addresses: words, or the text in them.
+    /// The replacement of a call chain's entry that is not an address of mapped user code. In code without frame
+    /// pointers, the kernel takes parts of the stack for return addresses: words, or the text in them.
     fn cleared(&self, cpumode: u16, entry: u64) -> Option<u64> {
         let is_code = || {
             let ranges = &self.mapped.ranges;

@@ -507,8 +507,8 @@ fn as_perf_inject(mut args: Vec<OsString>) -> Result<Vec<OsString>> {
     Ok(["perfx", "inject", "--like-perf"].into_iter().map(OsString::from).chain(words).collect())
 }
 
-/// The exit code after text for standard output, of which the last line may not be written yet, or after a wrong command
-/// line, which is 2 whether its message can be written or not. A closed pipe is not a failure.
+/// Flushes standard output and returns the exit code. A wrong command line stays 2, whether its message can be written
+/// or not. A closed pipe is not a failure.
 fn after_text(written: io::Result<()>, code: u8) -> u8 {
     match written.and_then(|()| streams::stdout().flush()) {
         Err(error) if code != 2 && error.kind() != io::ErrorKind::BrokenPipe => {

@@ -88,10 +88,10 @@ const PT: u8 = 1;
 const ETM: u8 = 2;
 const SPE: u8 = 4;
 
-/// What may follow a letter.
+/// The text that may follow a letter.
 enum Takes {
     Nothing,
-    /// The period of all samples: a number, and perhaps a unit.
+    /// The period of all samples: a number, and an optional unit.
     Period,
     /// The most entries of a list; this many if no number follows.
     Entries(u64),

@@ -175,7 +175,7 @@ pub(super) fn is_ftrace_text(text: &[u8]) -> bool {
     str::from_utf8(text).is_ok_and(|text| has_short_numbers(text) && has_words(text, "header", is_word))
 }
 
-/// True if there are machines with as many CPUs. Larger numbers may be text.
+/// True if a machine may have this many CPUs. Larger numbers may be text.
 pub(super) fn is_count_of_cpus(cpus: NrCpus) -> bool {
     const MOST: u32 = 1 << 16;
     cpus.available <= MOST && cpus.online <= MOST

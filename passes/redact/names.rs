@@ -113,7 +113,7 @@ fn release(path: &[u8]) -> Option<Range<usize>> {
     Some(start..start + len)
 }
 
-/// True if a file came with the kernel, in whose folder it has this path. `build` leads to a folder of who built it.
+/// True if a file came with the kernel, in whose folder it has this path. `build` links to the builder's source tree.
 fn is_of_kernel(path: &[u8]) -> bool {
     let files = [
         "/vdso/vdso32.so", "/vdso/vdso64.so", "/vdso/vdsox32.so", "/vdso/vdso.so", "/vmlinux",
@@ -172,8 +172,8 @@ fn is_of_pid(name: &[u8]) -> bool {
     })
 }
 
-/// What a file name is about, and the end by which readers recognise what it is. The version after `.so` is not a part of
-/// the end.
+/// Splits a file name into its stem, and the end by which readers recognise its kind. The version after `.so` is not
+/// part of the end.
 fn split_end(name: &[u8]) -> (&[u8], &[u8]) {
     let text = str::from_utf8(name).unwrap_or_default();
     let is_version = |version: &str| {

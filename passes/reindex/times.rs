@@ -68,7 +68,7 @@ impl Times {
         let section = session.feature(Feature::SAMPLE_TIME);
         let old = section.map(|section| SampleTime::read(section, session.endian));
         let wrong = match old {
-            // Of samples without times, what perf writes is accepted, and times of samples that are gone.
+            // Without timed samples, perf's own placeholder and the times of removed samples are accepted.
             Some(Some(old)) if is == unknown => {
                 !old.says_none() && old.times().is_none_or(|(first, last)| first > last)
             }

@@ -70,14 +70,14 @@ pub struct Calls {
 /// The most calls that are kept; the oldest are dropped. No chain has more than 1,024.
 const MOST: usize = 1 << 16;
 
-/// The most addresses of which the depth is kept, and the most jumps.
+/// Capacity of `depths`, and of `jumps`.
 const MOST_PLACES: usize = 1 << 16;
 
-/// A function is searched for among so many of the newest calls.
+/// A function is searched for among this many of the newest calls.
 const SEARCHED: usize = 256;
 
-/// A return to where nothing was called from uses the newest call if that returns at most this many bytes in front of the end
-/// of the instruction: a retpoline calls itself, and overwrites the address.
+/// An unmatched return pops the newest call if that returns to at most this many bytes before the end of the return
+/// instruction: a retpoline calls itself, and overwrites the return address.
 const RETPOLINE: u64 = 32;
 
 impl Calls {
@@ -166,8 +166,8 @@ impl Calls {
         leaves
     }
 
-    /// How many calls are older than the newest one that was made by the function around `to`, which goes on there: it has a
-    /// handler of an exception. The last call is that of the unwinder, with whose frame nothing goes on.
+    /// The number of calls older than the newest one made by the function around `to`, which continues there because it
+    /// has an exception handler. The newest call of all is the unwinder's: execution never resumes in its frame.
     fn count_to_caller(&mut self, to: u64, function: impl Fn(u64) -> Option<Function>) -> Option<usize> {
         let here = function(to).filter(|here| here.start != to)?;
         let is_own = |call: &mut Call| {

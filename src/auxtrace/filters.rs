@@ -13,8 +13,8 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
-    /// Those in the text that `perf record` gave to the kernel: `filter START/SIZE@FILE`, separated by commas, which paths
-    /// may have, too. Where tracing starts and stops is not among them.
+    /// Parses the text that `perf record` passed to the kernel: `filter START/SIZE@FILE`, separated by commas, which
+    /// paths may contain, too. `start` and `stop` filters are left out.
     pub(crate) fn all(text: &[u8]) -> Vec<Filter> {
         const ACTIONS: [&[u8]; 4] = [b"filter ", b"start ", b"stop ", b"tracestop "];
         let begins = |text: &[u8]| ACTIONS.iter().any(|action| text.trim_ascii_start().starts_with(action));
@@ -40,7 +40,7 @@ impl Filter {
         Some(Filter { file: file.get(1..).map(Into::into), start, size })
     }
 
-    /// True if it is of this place in its file, or of this address of the kernel.
+    /// True if the filter covers this offset of its file, or this address of the kernel.
     pub(crate) fn has(&self, at: u64) -> bool {
         at.wrapping_sub(self.start) < self.size
     }

@@ -28,7 +28,7 @@ pub(crate) struct Mappings {
     pub(crate) pokes: Vec<Poke>,
     /// The number of those that are too many, or too long.
     pub(crate) ignored_pokes: u64,
-    /// What was traced of them; all if there is none.
+    /// Address filters; without any, all code is traced.
     pub(crate) filters: Vec<Filter>,
     /// Where mappings begin and end, ascending, from the first use on.
     pub(crate) bounds: OnceLock<Vec<u64>>,

@@ -18,7 +18,7 @@ pub(crate) struct Ending {
 }
 
 impl Ending {
-    /// That of a snapshot; `None` if it has no PSB with a time.
+    /// Finds the end of a snapshot; `None` if it has no PSB with a time.
     pub(crate) fn of(snapshot: &Bytes) -> Option<Ending> {
         let psb = psbs(snapshot).filter(|psb| psb.tsc.is_some()).last()?;
         let tail = snapshot.slice(psb.at..snapshot.len());

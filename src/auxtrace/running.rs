@@ -130,7 +130,7 @@ impl Running {
     /// Sorts what was learned.
     pub(crate) fn done(self, clock: &Clock) -> Ran {
         let Running { mut runs, mut left, processes, vcpus, .. } = self;
-        // What ran on a CPU before the first thread that came to it, ran there from the beginning.
+        // If the first switch on a CPU is a switch-out, that thread ran there from the beginning.
         for run in runs.iter().filter(|run| run.task.vcpu.is_none()) {
             if left.get(&run.cpu).is_some_and(|(time, _)| *time > run.time) {
                 left.remove(&run.cpu);

@@ -105,7 +105,7 @@ impl Survey {
         RecordType::TEXT_POKE,
     ]));
 
-    /// That of a recording, with what its features say.
+    /// Starts the survey of a recording with its features.
     pub fn of(recording: &Recording) -> Survey {
         let (sched_switch, sampled) = (SchedSwitch::of(recording), Sampled::of(&recording.events));
         let cpuid = recording.features.get(&Feature::CPUID);

@@ -50,7 +50,7 @@ pub fn home() -> Option<PathBuf> {
 /// zeros at the end are equal.
 #[derive(Clone, Copy)]
 pub struct BuildId {
-    /// Those behind the length are zero.
+    /// Bytes past `len` are zero.
     bytes: [u8; BuildId::MAX],
     len: u8,
 }
@@ -137,8 +137,8 @@ impl BuildId {
         self
     }
 
-    /// The equal ids in hexadecimal under which a file may be stored: with this length, and with the usual ones, shortest
-    /// first. The first is that of the file, unless the id is one of few that really end in many zeros.
+    /// Hexadecimal spellings under which a file may be stored: equal ids of this length and of the usual ones, shortest
+    /// first. The first is the file's own, unless the id is one of the few that really end in many zeros.
     pub fn spellings(&self) -> impl Iterator<Item = String> {
         let used = self.bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
         let lengths = BTreeSet::from([usize::from(self.len), 8, 16, BuildId::MAX]);

@@ -53,7 +53,7 @@ pub(crate) fn wanted_events(facts: &Facts, filter: &FilterOptions) -> Vec<bool> 
     filter.wanted_events(facts.events.iter().map(|event| &event.name[..]))
 }
 
-/// How the wanted events are counted: siblings of which several are wanted are one. `None` for the other events.
+/// How the wanted events are counted: wanted siblings count as one event. `None` for the other events.
 pub(crate) fn counted_events(facts: &Facts, filter: &FilterOptions) -> Vec<Option<CountedAs>> {
     let wanted = wanted_events(facts, filter);
     let mut siblings: HashMap<usize, Vec<usize>> = HashMap::new();

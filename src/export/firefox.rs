@@ -238,7 +238,7 @@ impl FirefoxProfile {
         if self.recordings == 0 {
             self.start = start.and_then(|start| clock.wall_ns(start)).map(|ns| ns as f64 / 1e6);
         }
-        // What has no time is at the beginning: the profiler knows no samples without a time.
+        // Samples without a time go to the start: the profiler requires one.
         let since_start = |time: u64| match start {
             Some(start) if time != Row::TIMELESS => time.saturating_sub(start),
             _ => 0,
@@ -558,7 +558,7 @@ fn by_thread(lost: Vec<Loss>, rows: &BTreeMap<ThreadKey, Vec<&Row>>) -> HashMap<
     all
 }
 
-/// What the kernel lost, in the order of the file. What two kinds of records report is there once.
+/// Records that the kernel lost, in the order of the file. A loss that two kinds of records report is counted once.
 ///
 /// # Errors
 ///

@@ -317,8 +317,8 @@ impl FilterOptions {
         self.selects().0
     }
 
-    /// Whether samples are selected by what they are, and whether times, kinds or unused events are. Every option
-    /// is here: without `..`, a new one does not compile until that is decided.
+    /// True if samples are selected by their properties; and true if times, kinds or unused events are. Every option is
+    /// listed: without `..`, a new one does not compile until that is decided.
     fn selects(&self) -> (bool, bool) {
         #[rustfmt::skip]
         let FilterOptions {

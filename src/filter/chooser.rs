@@ -51,8 +51,7 @@ pub(crate) struct Chooser {
     /// Indexed by the DSO's number in `spaces`.
     pub(crate) dsos: Vec<bool>,
     pub(crate) events: Vec<bool>,
-    /// Only with `--where`.
-    /// What samples of tracepoints must fulfil, if there are conditions.
+    /// Conditions of `--where` for samples of tracepoints.
     conditions: Option<ByTracepoint<EventCondition>>,
     pub(crate) cgroups: HashSet<u64>,
     pub(crate) chunks: Chunks,

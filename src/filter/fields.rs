@@ -112,7 +112,7 @@ impl Condition {
 }
 
 impl Test {
-    /// The test for this field, of which bytes are compared as hex. Fails if it can never be true, such as that of a text
+    /// The test for this field; bytes are compared as hex. Fails if it can never be true, such as a text compared
     /// with a number.
     fn of(&self, field: &NamedField<'_>) -> Result<Test> {
         use perfx_format::tracepoint::TraceFieldKind::{Bytes, Located, Numbers, Pointer};

@@ -167,7 +167,7 @@ pub(crate) fn of_pmu(name: &[u8]) -> Option<(&[u8], &[u8])> {
     in_slashes(name).filter(|(_, event)| !without_settings(event).is_empty())
 }
 
-/// What precedes the first slash, and what is between the slashes.
+/// The text before the first slash, and that between the slashes.
 fn in_slashes(name: &[u8]) -> Option<(&[u8], &[u8])> {
     let name = without_modifiers(name);
     let slash = name.iter().position(|&byte| byte == b'/')?;
@@ -175,7 +175,7 @@ fn in_slashes(name: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((&name[..slash], inside)).filter(|(before, _)| !before.contains(&b':'))
 }
 
-/// The terms by which perf record is told how an event is sampled, not what it counts
+/// Terms that set how an event is sampled, not what it counts
 /// (tools/perf/util/parse-events.l).
 const SETTINGS: [&[u8]; 19] = [
     b"name", b"period", b"freq", b"time", b"call-graph", b"stack-size", b"max-stack", b"nr", b"inherit",

@@ -19,20 +19,21 @@ macro_rules! columns {
 }
 
 columns! {
-    // What it is to its event: a sample, the user part of a sample's call chain, a context switch, a number of
+    // Its role for its event: a sample, the user part of a sample's call chain, a context switch, a number of
     // lost records, or something else that is gone with the event.
     event: Event { No Sample Chain Switch Lost Other }
-    // Whom its own fields name, with the pid first: nobody, a process, or a thread, too.
+    // The task in its own fields, pid first: none, a process, or a thread, too.
     names: Names { No Pid Task }
-    // What it changes: a mapping, a task and perhaps its address space, the end of a task, or code of the kernel.
+    // The state that it changes: a mapping, a task and perhaps its address space, the end of a task, or kernel code.
     changes: Changes { No Map Task End Kernel }
-    // Whether its fields include texts or bytes: the path of a file, or others.
+    // The texts or bytes in its fields: none, the path of a file, or others.
     text: Text { No Path Yes }
-    // What the same record says again: something new, or nothing, as it describes a state; perf may allow only one.
+    // The meaning of an equal record later: something new, or nothing, as it describes a state, or one that perf
+    // allows only once.
     again: Again { New State Once }
-    // Whether it belongs to AUX data, and who writes it: the kernel, perf record, or the program that decodes it.
+    // Its writer, if it belongs to AUX data: the kernel, perf record, or the program that decodes it.
     aux: Aux { No Kernel Tool Error }
-    // What it is to the form: what a file has in its header (`Front`: among a file's records it means something
+    // Its role for the form: contents that a file has in its header (`Front`: among a file's records it means something
     // else), or part of a zstd stream of records.
     form: Form { No Front Body Stream }
 }
@@ -353,9 +354,9 @@ impl Kinds {
     pub const MAPPINGS: Kinds = query!(changes: Changes::Map);
     /// Mappings, and code that the kernel made at run time.
     pub const CODE: Kinds = query!(changes: Changes::Map | Changes::Kernel);
-    /// What changes the address space of a process.
+    /// Kinds that change the address space of a process.
     pub const SPACES: Kinds = query!(changes: Changes::Map | Changes::Task);
-    /// What begins, names or ends a task.
+    /// Kinds that begin, name or end a task.
     pub const TASKS: Kinds = query!(changes: Changes::Task | Changes::End);
 
     /// The kinds that hold the path of a file.

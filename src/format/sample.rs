@@ -465,11 +465,11 @@ pub(crate) struct Stop {
 /// Why reading ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Why {
-    /// It does not fit in the bytes left.
+    /// A field does not fit in the bytes left.
     Short(usize),
-    /// Nor do the bytes or items of this number, which it states.
+    /// Its stated number of bytes or items (first) does not fit in the bytes left (second).
     Count(u64, usize),
-    /// Its registers are of this ABI, so that their size is not known.
+    /// The registers are of this unknown ABI, so their size is not known.
     Abi(u64),
 }
 

@@ -1,5 +1,5 @@
-//! Finds the events that are counted as one: the same event on several PMUs, as a hybrid processor has them for its
-//! kinds of cores, and the same event in modes of which no two count the same, such as `cycles:u` and `cycles:k`.
+//! Finds the events that are counted as one: the same event on the PMUs of a hybrid processor's kinds of cores, and the
+//! same event in modes that do not overlap, such as `cycles:u` and `cycles:k`.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -42,7 +42,7 @@ impl<'n> Pmu<'n> {
 /// How the names of the PMUs of cores begin.
 const CORES: [&[u8]; 3] = [b"cpu", b"armv", b"apple_"];
 
-/// Events on one PMU of which no two count in the same mode.
+/// The same event on one PMU in modes that do not overlap.
 struct Halves<'n> {
     generic: &'n [u8],
     pmu: Option<Pmu<'n>>,
@@ -165,7 +165,7 @@ mod tests {
         }
         let raw = [(4, 0x3c, 0, "cpu_core/event=0x3c/"), (10, 0x3c, 0, "cpu_atom/event=0x3c/")];
         assert_eq!(counted(&raw), all(&[(0, "event=0x3c"), (0, "event=0x3c")]));
-        // What a user named like that is taken for it.
+        // An event that a user named like that counts as one.
         let clocks = [(1, 0, 0, "cpu_core/cycles/"), (1, 0, 0, "cpu_atom/cycles/")];
         assert_eq!(counted(&clocks), all(&[(0, "cycles"), (0, "cycles")]));
     }

@@ -367,7 +367,7 @@ impl Outputs {
         self.commit_and(|| Ok(()))
     }
 
-    /// The same, and then does what must come last; if that fails, the names are undone, too.
+    /// Gives all outputs their names, then runs `last`; if that fails, the names are undone.
     fn commit_and(self, last: impl FnOnce() -> Result<()>) -> Result<()> {
         let count = self.paths.len() + self.outdated.len();
         let made: Vec<PathBuf> = (0..count).map(|number| self.made(number)).collect();

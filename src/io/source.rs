@@ -132,7 +132,7 @@ pub(crate) fn identity(metadata: &Metadata) -> (u64, u64) {
 pub(crate) struct Version {
     identity: (u64, u64),
     size: u64,
-    /// The times of its last changes, s and ns: of its content, and of anything, which no program can set.
+    /// mtime and ctime, s and ns; no program can set the ctime.
     modified: (i64, i64),
     changed: (i64, i64),
 }

@@ -315,7 +315,7 @@ impl RecordedIds {
         self.stored(dso).map(BuildId::unpadded)
     }
 
-    /// The same as it is stored: from its mapping, else by its name.
+    /// The recording's build-id of a DSO with its padding: from its mapping, else by its name.
     fn stored(&self, dso: &Dso) -> Option<BuildId> {
         if let Identity::BuildId { id, len } = &dso.identity {
             return BuildId::new(&id[..usize::from(*len)]);

@@ -440,7 +440,7 @@ impl Sources {
         fits(id, build_id::from_elf(&image).ok()?).then_some(image)
     }
 
-    /// What unwinding needs of an object, and the device and inode of its file; `id` is its build-id, if known. `map` maps
+    /// The unwind tables of an object, and the device and inode of its file; `id` is its build-id, if known. `map` maps
     /// an open file.
     ///
     /// # Errors

@@ -95,7 +95,7 @@ struct Place {
 #[derive(Clone, Debug)]
 pub struct UnwindTables<B> {
     image: B,
-    /// What holds `.debug_frame`, if not the file: a debug file, or the section itself, which is compressed in the file.
+    /// The holder of `.debug_frame`, if not the file: a debug file, or the expanded section of a compressed one.
     debug: Option<B>,
     /// True if `.debug_frame` is still to be expanded.
     is_compressed: bool,

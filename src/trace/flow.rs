@@ -75,7 +75,7 @@ impl Stack {
 const STEPS_PER_BYTE: u32 = 1 << 6;
 const MOST_SAVED: u32 = 1 << 12;
 
-/// The most blocks that are looked at in search of an instruction without a branch in front of it.
+/// Maximum number of blocks that `leads_straight` follows.
 const MOST_STRAIGHT: usize = 16;
 
 /// Where execution is, and how it got there.
@@ -551,7 +551,7 @@ impl<I: Image> Flow<I> {
     /// True if the instructions from `from` on lead to that at `to` without a branch.
     pub(crate) fn leads_straight(&mut self, from: u64, to: u64) -> bool {
         let mut at = self.find(from);
-        // Blocks have so many instructions that one is seldom followed by another without a branch.
+        // Blocks are long, so one that falls through into another is rare.
         for _ in 0..MOST_STRAIGHT {
             if self.blocks.before(at, to).is_some() {
                 return true;

@@ -41,7 +41,7 @@ pub struct Config {
     pub counts_cycles: bool,
     /// How much is decoded.
     pub walk: Walk,
-    /// What the processor writes wrong.
+    /// The errata of the processor.
     pub errata: Errata,
 }
 

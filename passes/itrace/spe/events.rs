@@ -12,7 +12,7 @@ use crate::itrace::events::{Decoded, Traced};
 use crate::itrace::options::ItraceOptions;
 
 named! {
-    /// What an event counts. The order is that of perf.
+    /// The kinds of events, in perf's order.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
     pub(super) enum Kind {
         L1dMiss = "l1d-miss",

@@ -46,7 +46,7 @@ pub(super) struct Gathered {
     pub(super) threads: HashMap<Thread, Weight, RandomState>,
     /// The times of the first and the last sample, ns.
     pub(super) times: Option<(u64, u64)>,
-    /// What was lost while recording.
+    /// Records lost while recording.
     pub(super) lost: lost::Losses,
     pub(super) rows: u64,
 }

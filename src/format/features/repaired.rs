@@ -64,9 +64,9 @@ fn is_plausible(odd: FaultCode) -> bool {
     matches!(odd, SectionEmpty | SectionRest | VersionUnknown | NrcpusMissing)
 }
 
-/// The features whose sections can't be theirs or stop some perf. If one is implausible, as if the file had lost or gained
-/// bytes, all odd sections and the unknown features are among them, because nothing shows what they should be.
-/// AUXTRACE and BUILD_ID are none of them: their entries are judged one by one.
+/// Features whose sections are implausible, or stop some perf. If one is implausible, as if the file had lost or gained
+/// bytes, all odd sections and the unknown features are included, because nothing shows what they should be. AUXTRACE
+/// and BUILD_ID are not: their entries are judged one by one.
 pub fn meaningless(features: &Features, endian: Endian) -> Vec<Feature> {
     let cpus = features.get(&Feature::NRCPUS).and_then(|section| NrCpus::read(section, endian));
     let (mut found, mut suspect, mut has_lost_bytes) = (Vec::new(), Vec::new(), false);

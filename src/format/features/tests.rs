@@ -599,7 +599,7 @@ fn sections_of_a_newer_perf_are_kept_and_those_that_lost_bytes_are_not() {
     let version = || (Feature::CACHE, [endian.bytes_u32(2), endian.bytes_u32(0)].concat());
     let empty = || (Feature::BPF_BTF, Vec::new());
     assert_eq!(left_out(&[longer(cpus()), unknown()]), []);
-    // What stops perf goes, alone.
+    // Only the section that stops perf is left out.
     assert_eq!(
         left_out(&[longer(cpus()), version(), empty(), unknown()]),
         [Feature::CACHE, Feature::BPF_BTF]

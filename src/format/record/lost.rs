@@ -39,9 +39,9 @@ impl Lost {
     }
 }
 
-/// The sum of which the number of a LOST or LOST_SAMPLES record is a part. For an event with PERF_FORMAT_LOST, perf 6.1 and
-/// newer writes the kernel's number of lost records as LOST_SAMPLES. LOST records count the same ones, except for the last;
-/// but as events share a buffer, they do not say of which event these were.
+/// The sum to which a LOST or LOST_SAMPLES record adds. For an event with PERF_FORMAT_LOST, perf 6.1 and newer writes
+/// the kernel's number of lost records as LOST_SAMPLES. LOST records count the same ones, except for the last; but as
+/// events share a buffer, a LOST record does not say which event lost them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LostSum {
     /// That of LOST records of events with PERF_FORMAT_LOST.

@@ -30,7 +30,7 @@ pub fn known_time(time: u64) -> Option<u64> {
     (time != 0 && time != u64::MAX).then_some(time)
 }
 
-/// What records without a time are ordered by where they come after all that have one. It is never shown: it is no time.
+/// Sort key of records without a time, where they come after all others. It is never shown, as it is no time.
 pub const LAST_KEY: u64 = u64::MAX - 1;
 
 /// The time in a record's own field, ns.

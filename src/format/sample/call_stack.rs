@@ -26,7 +26,7 @@ impl<'a> CallStack<'a> {
         }
     }
 
-    /// The same of a sample with these parts.
+    /// The call stack of a sample that is already parsed.
     #[inline]
     pub fn in_sample(sample: &Sample<'a>, record: &Record<'a>, layout: &Layout) -> Option<CallStack<'a>> {
         let recorded = CallStack { chain: sample.callchain?, calls: None };

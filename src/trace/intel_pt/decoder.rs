@@ -152,7 +152,7 @@ struct Flag {
 }
 
 impl Flag {
-    /// That at a PSB.
+    /// The flag at a PSB.
     fn of(past: &Past) -> Flag {
         Flag { now: past.interrupts, next: past.interrupts, end: 0 }
     }
@@ -437,8 +437,8 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         self.follow(self.bits, count);
     }
 
-    /// Where the branch goes whose TIP packet has this address; `packets` are those behind it. In front of the abort of a
-    /// transaction the address may be wrong: then it does not lead to where the abort was.
+    /// The true target of a TIP packet with this address; `packets` follow it. Before the abort of a transaction the
+    /// address may be wrong: then it does not lead to the place of the abort.
     #[cold]
     fn target(&mut self, ip: u64, mut packets: Packets<'_>) -> u64 {
         let aborts = |packet: &Packet| matches!(packet, Packet::Tsx { aborted: true, .. });

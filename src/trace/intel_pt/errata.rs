@@ -1,9 +1,9 @@
-//! What some processors write wrong, and only their model tells from what is right.
+//! Errata of processors that only the model reveals, not the trace.
 //!
 //! Source: Intel's specification updates, and the models that libipt lists (`pt_cpu_errata`). The other errata in that list
 //! can be seen in the trace of any processor: BDM70 and APL12 (a FUP packet while tracing is off), SKL014 (TIP.PGD without an
 //! address at a direct branch out of the address filters), APL11 (TIP.PGD after OVF), SKD010 (OVF without a FUP). SKL168 (a
-//! CYC packet in front of a PSB is missing) leaves nothing to mend: the PSB+ tells the time.
+//! CYC packet before a PSB is missing) needs no workaround: the PSB+ has the time.
 
 /// The errata of a processor. By default it has none.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]

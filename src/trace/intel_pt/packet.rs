@@ -127,7 +127,7 @@ pub(super) struct Packets<'a> {
 }
 
 impl<'a> Packets<'a> {
-    /// Those of a processor with these errata from an offset on, where a PSB should be.
+    /// The packets from an offset on, where a PSB should be, as a processor with these errata writes them.
     pub(super) fn new(trace: &'a Trace<'_>, at: u64, errata: Errata) -> Packets<'a> {
         Packets { cursor: trace.cursor(at), last: 0, item: None, errata }
     }
