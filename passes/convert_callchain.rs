@@ -1,6 +1,7 @@
 //! `convert-callchain` converts the user stacks of samples into call chains, and leaves the stacks out: the
-//! recording becomes small, quick to read, and free of what was in the memory of the programs. Into the call chains of
-//! aarch64 it inserts the callers that only the link register tells.
+//! recording becomes small, quick to read, and free of what was in the memory of the programs. Stacks that can't be
+//! unwound stay, unless it is asked to drop them. Into the call chains of aarch64 it inserts the callers that only the
+//! link register holds.
 //!
 //! A survey collects the mappings. Then samples are independent of each other: each is unwound with the files
 //! that were mapped at its time.
@@ -22,9 +23,9 @@ use crate::support::options::PassOptions;
 /// The options on the command line.
 #[derive(Args, Clone, Debug)]
 pub struct ConvertCallchainArgs {
-    /// Leave the user registers and stacks of samples that can't be unwound
+    /// Leave out the user registers and stacks of samples that can't be unwound, too
     #[arg(long)]
-    keep_unresolved: bool,
+    drop_unresolved: bool,
     #[command(flatten)]
     search: SearchArgs,
 }
@@ -34,7 +35,9 @@ impl PassOptions for ConvertCallchainArgs {
     const ABOUT: &'static str = "convert the user stacks of samples into call chains";
 
     fn pass(self) -> Result<Box<dyn Pass>> {
-        Ok(Box::new(ConvertCallchain::new(self.keep_unresolved, self.search.options(None)?)))
+        let kept =
+            if self.drop_unresolved { Kept::Nothing { must_resolve: false } } else { Kept::Unresolved };
+        Ok(Box::new(ConvertCallchain::new(kept, self.search.options(None)?)))
     }
 }
 
@@ -48,10 +51,8 @@ pub struct ConvertCallchain {
 }
 
 impl ConvertCallchain {
-    /// Creates the pass. `keep_unresolved` leaves the stacks of samples that can't be unwound, and `ids` says
-    /// where the mapped files are.
-    pub fn new(keep_unresolved: bool, ids: IdOptions) -> ConvertCallchain {
-        let kept = if keep_unresolved { Kept::Unresolved } else { Kept::Nothing };
+    /// Creates the pass; `ids` says where the mapped files are.
+    pub fn new(kept: Kept, ids: IdOptions) -> ConvertCallchain {
         ConvertCallchain { kept, must: true, ids }
     }
 

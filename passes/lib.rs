@@ -45,6 +45,7 @@ pub use mmap2_build_ids::{Mmap2BuildIds, Mmap2BuildIdsArgs, Mmap2BuildIdsOptions
 pub use normalize::NormalizeArgs;
 pub use off_cpu::OffCpu;
 pub use perfx_resolve::{IdArgs, IdOptions, SymbolArgs};
+pub use perfx_unwind::{Kept, StacksNeeded};
 pub use recover::{Recover, RecoverOptions};
 pub use redact::{Category, Redact, RedactArgs};
 pub use reindex::{ReindexAux, ReindexBuildIds, ReindexIds, ReindexTimes};

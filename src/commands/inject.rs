@@ -10,7 +10,7 @@ use clap::Args;
 use perfx_filter::{Filter, FilterOptions, WindowArgs};
 use perfx_passes::{
     Aslr, BuildIds, BuildIdsOptions, ConvertCallchain, IdArgs, IdOptions, Itrace, Jit, JitLayout, JitOptions,
-    MergeOptions, Mmap2BuildIds, Mmap2BuildIdsOptions, Strip, sched_stat,
+    Kept, MergeOptions, Mmap2BuildIds, Mmap2BuildIdsOptions, StacksNeeded, Strip, sched_stat,
 };
 use perfx_pipeline::{Level, Pass, Report};
 
@@ -99,9 +99,9 @@ pub(crate) struct Inject {
     /// Convert the user stacks of samples into call chains, and leave out the stacks
     #[arg(long)]
     convert_callchain: bool,
-    /// Leave the user stacks of samples that can't be unwound
+    /// Leave out the user stacks of samples that can't be unwound, too
     #[arg(long, requires = "convert_callchain")]
-    keep_unresolved: bool,
+    drop_unresolved: bool,
     /// Merge sched_stat_* samples with the sched_switch samples before them: where tasks slept, and how long
     #[arg(short = 's', long)]
     sched_stat: bool,
@@ -156,6 +156,9 @@ struct IdleArgs {
     /// perfx does not use perf's unwinders
     #[arg(help_heading = IDLE, long, value_name = "STYLE")]
     unwind_style: Option<String>,
+    /// perfx leaves the stacks that it can't unwind
+    #[arg(hide = true, long, conflicts_with = "drop_unresolved")]
+    keep_unresolved: bool,
 }
 
 impl IdleArgs {
@@ -186,12 +189,17 @@ impl Inject {
         let without_guest = self.guestmount.is_some() && self.guest_data.is_empty();
         self.idle.report(without_guest, self.vmlinux.is_some() && self.itrace.is_none(), &mut report);
         let ids = self.ids.clone().options().map_err(usage)?;
-        let mmap2 = self.mmap2_buildids || self.mmap2_buildid_all;
+        let source = self.write.source()?;
+        // Without a second run, room is made for the stacks that can't be unwound, as if there were any.
+        let runs_again = self.convert_callchain && self.write.can_run_again("inject", &source)?;
+        let kept = match () {
+            () if self.drop_unresolved || self.like_perf => Kept::Nothing { must_resolve: false },
+            () if runs_again => Kept::Nothing { must_resolve: true },
+            () => Kept::Unresolved,
+        };
+        let passes = self.passes(&ids, kept)?;
         let build_ids = self.build_ids || self.buildid_all;
-        let merge = !self.guest_data.is_empty();
-        let aux = self.itrace.is_some() || self.strip;
-        let convert = self.convert_callchain;
-        if !mmap2 && !build_ids && !merge && !self.jit && !self.sched_stat && !aux && !convert && !self.aslr {
+        if passes.is_empty() {
             let modes = "--buildids, --buildid-all, --mmap2-buildids, --mmap2-buildid-all, --jit, --itrace, \
                          --convert-callchain, --sched-stat, --strip, --aslr or --guest-data";
             ensure!(
@@ -206,36 +214,48 @@ impl Inject {
                 format!("nothing to inject: give {modes}; the recording is copied unchanged"),
             );
         }
-        let pass = |feature_only| -> Box<dyn Pass> {
-            Box::new(BuildIds::new(BuildIdsOptions { all: self.buildid_all, feature_only, ids: ids.clone() }))
-        };
-        if self.write.in_place
-            && !mmap2
-            && !merge
-            && !self.jit
-            && !self.sched_stat
-            && !aux
-            && !convert
-            && !self.aslr
-        {
+        if self.write.in_place && passes.len() == usize::from(build_ids) {
             // To readers, the feature means the same as such records, which would require moving the data.
-            let passes = if build_ids { vec![pass(true)] } else { Vec::new() };
+            let passes = if build_ids { vec![self.build_ids_pass(true, &ids)] } else { Vec::new() };
             if let Some(code) = self.write.rewrite_features_in_place(passes)? {
                 self.write.verbosity.print(&report);
                 return Ok(code);
             }
         }
+        if source.is_missing_default() {
+            bail!(
+                "there is no input: type perfx inject -b FILE -o OUTPUT, or pipe perf record -o - into perfx inject"
+            );
+        }
+        let recording = source.open()?;
+        self.write.verbosity.print(&report);
+        let run = |mut recording, passes| {
+            if self.itrace.is_some() && !FilterOptions::from(self.window.clone()).is_empty() {
+                source.use_index(&mut recording);
+            }
+            let has_kcore = has_kcore(&self.guest_data);
+            self.write.write_recording("inject", &source, recording, passes, has_kcore)
+        };
+        match run(recording, passes) {
+            Err(error) if error.chain().any(|cause| cause.is::<StacksNeeded>()) => {
+                run(source.open()?, self.passes(&ids, Kept::Unresolved)?)
+            }
+            done => done,
+        }
+    }
+
+    /// The passes that the options ask for, in the order in which they run.
+    fn passes(&self, ids: &IdOptions, kept: Kept) -> Result<Vec<Box<dyn Pass>>> {
         let mut passes: Vec<Box<dyn Pass>> = Vec::new();
         let window = FilterOptions::from(self.window.clone());
-        let has_window = !window.is_empty();
-        if has_window {
+        if !window.is_empty() {
             let what = "--time says what --itrace decodes; perfx filter --time cuts other recordings";
             ensure!(self.itrace.is_some(), Usage(what.to_owned()));
             passes.push(Box::new(Filter::new(window)));
         }
         // The images hold the code that traces go through.
         if self.jit && self.itrace.is_some() {
-            passes.push(self.jit_pass(&ids)?);
+            passes.push(self.jit_pass(ids)?);
         }
         if let Some(options) = &self.itrace {
             passes.push(Box::new(
@@ -252,22 +272,22 @@ impl Inject {
             passes.push(Box::new(sched_stat()));
         }
         if self.jit && self.itrace.is_none() {
-            passes.push(self.jit_pass(&ids)?);
+            passes.push(self.jit_pass(ids)?);
         }
         // The build-ids are those of the DSOs that the call chains hit.
-        if convert {
-            passes.push(Box::new(ConvertCallchain::new(self.keep_unresolved, ids.clone())));
+        if self.convert_callchain {
+            passes.push(Box::new(ConvertCallchain::new(kept, ids.clone())));
         }
         // This runs before unused mappings are dropped, because a build-id record may be inserted before an
         // unused mapping.
-        if build_ids {
-            passes.push(pass(false));
+        if self.build_ids || self.buildid_all {
+            passes.push(self.build_ids_pass(false, ids));
         }
-        if mmap2 {
+        if self.mmap2_buildids || self.mmap2_buildid_all {
             let options = Mmap2BuildIdsOptions { hit: !self.mmap2_buildid_all, ids: ids.clone() };
             passes.push(Box::new(Mmap2BuildIds::new(options)));
         }
-        if merge {
+        if !self.guest_data.is_empty() {
             let guests = self.guest_data.clone();
             let options =
                 MergeOptions { guests, guestmount: self.guestmount.clone(), ..MergeOptions::default() };
@@ -277,18 +297,12 @@ impl Inject {
         if self.aslr {
             passes.push(Box::new(Aslr::new(self.seed.clone())));
         }
-        let source = self.write.source()?;
-        if source.is_missing_default() {
-            bail!(
-                "there is no input: type perfx inject -b FILE -o OUTPUT, or pipe perf record -o - into perfx inject"
-            );
-        }
-        let mut recording = source.open()?;
-        self.write.verbosity.print(&report);
-        if has_window {
-            source.use_index(&mut recording);
-        }
-        self.write.write_recording("inject", &source, recording, passes, has_kcore(&self.guest_data))
+        Ok(passes)
+    }
+
+    /// The pass that adds build-ids: records and the feature, or the feature alone.
+    fn build_ids_pass(&self, feature_only: bool, ids: &IdOptions) -> Box<dyn Pass> {
+        Box::new(BuildIds::new(BuildIdsOptions { all: self.buildid_all, feature_only, ids: ids.clone() }))
     }
 
     /// The pass that writes the images of jitdumps.

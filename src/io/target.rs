@@ -150,6 +150,13 @@ impl WriteArgs {
         })
     }
 
+    /// True if a run that failed can begin again: its input can be read twice, and its output is a file.
+    pub(crate) fn can_run_again(&self, command: &str, source: &Source) -> Result<bool> {
+        let is_stored = |path: &Path| path.metadata().is_ok_and(|found| found.is_file() || found.is_dir());
+        let is_stored = matches!(source, Source::Path(path) if is_stored(path));
+        Ok(is_stored && matches!(self.target(command, source)?.0, Target::Path { .. }))
+    }
+
     fn target(&self, command: &str, source: &Source) -> Result<(Target, Option<&'static str>)> {
         if self.in_place {
             let Source::Path(path) = source else {

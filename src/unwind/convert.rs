@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::{error, fmt};
 
 use perfx_format::record::cpumode::{GUEST_USER, USER};
 use perfx_format::sample::registers::{ABI_64, ABI_NONE, ARM64_LR};
@@ -10,7 +11,7 @@ use perfx_format::sample::{Marker, Sample, UserParts, with_callchain};
 use perfx_format::{Layout, Layouts, Record, sample_type as st};
 use perfx_model::address_space::{Space, moment};
 use perfx_model::guests::Guests;
-use perfx_pipeline::{Emit, Fork, LISTED, Level, Report, Result, Rewrite, Session, counted};
+use perfx_pipeline::{Context as _, Emit, Fork, LISTED, Level, Report, Result, Rewrite, Session, counted};
 
 use crate::arch::Registers;
 use crate::walk::{Caller, End, Shared, Stack, Walker};
@@ -37,12 +38,27 @@ pub(crate) fn has_only_link_register(sample_type: u64, regs_user: u64) -> bool {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kept {
     /// None.
-    Nothing,
+    Nothing {
+        /// The first sample that can't be unwound stops the run with [`StacksNeeded`].
+        must_resolve: bool,
+    },
     /// Those of samples that can't be unwound.
     Unresolved,
     /// The registers, for a reader of complete call chains: the recording still has the stacks.
     Registers,
 }
+
+/// The cause of an error: a user stack can't be unwound, and the output has no place for it.
+#[derive(Debug)]
+pub struct StacksNeeded;
+
+impl fmt::Display for StacksNeeded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a user stack that can't be unwound has no place in the output")
+    }
+}
+
+impl error::Error for StacksNeeded {}
 
 /// Why a sample has no complete call chain.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -279,12 +295,13 @@ impl Convert {
         if unresolved.is_some() && self.kept == Kept::Unresolved {
             return out.keep(record);
         }
+        self.check_resolved()?;
         if has_stack(&sample) && unresolved.is_none_or(Unresolved::has_frames) {
             self.counts.converted += 1;
             self.counts.frames += frames as u64;
         }
         let parts = match self.kept {
-            Kept::Nothing => UserParts::LeftOut,
+            Kept::Nothing { .. } => UserParts::LeftOut,
             Kept::Unresolved => UserParts::Empty,
             Kept::Registers => UserParts::Registers,
         };
@@ -335,17 +352,23 @@ impl Convert {
     /// Completes the call chain of a sample by its link register.
     fn insert_caller(&mut self, record: Record<'_>, layout: &Layout, out: &mut Emit<'_>) -> Result<()> {
         let sample = Sample::parse_known(&record, layout)?;
-        let parts = match self.kept != Kept::Nothing
-            || !has_only_link_register(layout.sample_type, layout.regs_user)
-        {
-            true => UserParts::Kept,
-            false => UserParts::LeftOut,
-        };
+        let leaves_out = matches!(self.kept, Kept::Nothing { .. })
+            && has_only_link_register(layout.sample_type, layout.regs_user);
+        let parts = if leaves_out { UserParts::LeftOut } else { UserParts::Kept };
         let is_new = self.chain_by_link_register(&sample, &record, layout, out.layouts());
+        if leaves_out {
+            self.check_resolved()?;
+        }
         if !is_new && parts == UserParts::Kept {
             return out.keep(record);
         }
         out.replace(&record, &with_callchain(&record, layout, &sample, &self.chain, parts)?)
+    }
+
+    /// Fails if a sample was not unwound whose stack or registers would be lost.
+    fn check_resolved(&self) -> Result<()> {
+        let is_lost = self.kept == Kept::Nothing { must_resolve: true } && !self.counts.unresolved.is_empty();
+        if is_lost { Err(StacksNeeded).context("call chains can't be completed") } else { Ok(()) }
     }
 
     /// Reports why call chains are not complete, then `rest`, and for each file that was missing the reasons.
@@ -396,9 +419,11 @@ impl Rewrite for Convert {
             report.say(Level::Info, format!("{chains} where the unwind tables do not fit the stack"));
         }
         let (level, texts) = match self.kept {
-            Kept::Unresolved => (Level::Warning, ("not converted: ", "")),
-            Kept::Nothing => (Level::Loss, ("", "; --keep-unresolved keeps the stacks of such samples")),
-            Kept::Registers => (Level::Loss, ("", "")),
+            Kept::Unresolved => {
+                let rest = "; the stacks of such samples stay, and --drop-unresolved leaves them out";
+                (Level::Warning, ("not converted: ", rest))
+            }
+            Kept::Nothing { .. } | Kept::Registers => (Level::Loss, ("", "")),
         };
         self.say_unresolved(level, texts, report);
         Ok(())

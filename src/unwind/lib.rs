@@ -27,7 +27,7 @@ use convert::{has_link_register, has_only_link_register};
 use images::Images;
 use walk::Shared;
 
-pub use convert::{Convert, Kept, has_stacks};
+pub use convert::{Convert, Kept, StacksNeeded, has_stacks};
 
 /// Where the files of a recording were mapped.
 #[derive(Debug)]
@@ -109,13 +109,13 @@ impl Unwinder {
         let Attr { sample_type, sample_regs_user, .. } = Attr::decode(attr, endian);
         if has_stacks(sample_type) {
             let left_out = match kept {
-                Kept::Nothing => st::REGS_USER | st::STACK_USER,
+                Kept::Nothing { .. } => st::REGS_USER | st::STACK_USER,
                 Kept::Unresolved => 0,
                 Kept::Registers => st::STACK_USER,
             };
             with_user_callchains(attr, left_out, endian);
         } else if self.shared.images.archs.has_link_register()
-            && kept == Kept::Nothing
+            && matches!(kept, Kept::Nothing { .. })
             && has_only_link_register(sample_type, sample_regs_user)
         {
             without_parts(attr, st::REGS_USER, endian);

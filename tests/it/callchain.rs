@@ -78,7 +78,7 @@ fn begin_alike(what: &str, theirs: &[String], ours: &[String]) {
 /// Converts with the files of this machine. No code is missing, but that of the vdso if the kernel does not seem to be the
 /// recorded one (tests/hostile.sh foreign) and a sample hit it.
 fn converted(input: &Path, output: &Path) {
-    let ran = convert(input, output, &["-v", "--root", "/"]);
+    let ran = convert(input, output, &["-v", "--root", "/", "--drop-unresolved"]);
     let only_vdso = ran.stderr.contains("code of 1 file") && ran.stderr.contains("[vdso]");
     assert!(ran.code == Some(0) || ran.code == Some(3) && only_vdso, "{}", ran.stderr);
 }
@@ -170,7 +170,7 @@ fn nothing_of_the_stacks_is_left() {
     let folder = temp();
     for fixture in named("recorded/dwarf").iter().chain(&named("recorded/compat-dwarf")) {
         let out = folder.path().join("out.data");
-        let ran = convert(&fixture.path, &out, &["--no-files"]);
+        let ran = convert(&fixture.path, &out, &["--no-files", "--drop-unresolved"]);
         assert_eq!(ran.code, Some(3), "{}: {}", fixture.name, ran.stderr);
         let recording = Recording::open(&out).unwrap();
         for event in &recording.events {
@@ -236,14 +236,18 @@ fn a_search_table_with_wrong_pointers_is_not_followed() {
     }
 }
 
+/// They were left out where the callers were not found.
 #[test]
-fn samples_that_cannot_be_unwound_can_keep_their_stacks() {
-    let Some(work) = workloads() else { return };
-    let work = work.to_str().unwrap();
+fn stacks_are_deleted_only_where_they_were_used() {
+    let files = root().join("tests/data/foreign/arm64");
+    let (input, work) = (files.join("dwarf.data"), files.to_str().unwrap());
     let folder = temp();
     let out = |name: &str| folder.path().join(name);
-    let input = Fixture::new("recorded/mixed-callgraph.p73.data").path;
-    let ran = convert(&input, &out("kept"), &["--no-files", "--keep-unresolved"]);
+    let has_stacks = |path: &Path| {
+        let events = Recording::open(path).unwrap().events;
+        events.iter().any(|event| event.attr().sample_type & st::STACK_USER != 0)
+    };
+    let ran = convert(&input, &out("kept"), &["--no-files"]);
     assert_eq!(ran.code, Some(3), "{}", ran.stderr);
     assert!(ran.stderr.contains("warning: not converted: "), "{}", ran.stderr);
     same_lines("no sample changed", &chains(&input), &chains(&out("kept"))).unwrap();
@@ -253,6 +257,12 @@ fn samples_that_cannot_be_unwound_can_keep_their_stacks() {
     convert(&input, &out("at-once"), &options).done().unwrap();
     let read = |name: &str| fs::read(out(name)).unwrap();
     same_bytes("converted late and at once", &read("late"), &read("at-once")).unwrap();
+    assert!(has_stacks(&out("kept")) && !has_stacks(&out("late")));
+    // Nobody can go back in a pipe: its events keep the fields of stacks, and its samples have none.
+    let piped = args!["inject", "--convert-callchain", "--no-files", "--root", work, input, "-o", "-"];
+    fs::write(out("piped"), perfx(piped).done().unwrap().stdout).unwrap();
+    assert!(has_stacks(&out("piped")));
+    same_lines("piped and at once", &chains(&out("piped")), &chains(&out("at-once"))).unwrap();
 }
 
 /// What such registers take is not known, and so is where the stack is.
@@ -271,7 +281,7 @@ fn registers_of_an_unknown_abi_stay_or_are_counted() {
     let words = [0x1000, 1 << 32 | 1, 1000, 2, !127, 0x1000, 6, 1, 2, 3, 4, 5, 0].map(u64::to_le_bytes);
     maker.writer.write_parts(T::SAMPLE, USER, &[words.as_flattened()]).unwrap();
     maker.writer.finish().unwrap();
-    let ran = convert(&input, &out, &["--no-files", "--keep-unresolved"]);
+    let ran = convert(&input, &out, &["--no-files"]);
     assert_eq!(ran.code, Some(3), "{}", ran.stderr);
     assert!(
         ran.stderr.contains("not converted: 1 call chain with registers of an unknown ABI"),
@@ -280,7 +290,7 @@ fn registers_of_an_unknown_abi_stay_or_are_counted() {
     );
     let written = fs::read(&out).unwrap();
     assert!(written.windows(8 * 13).any(|bytes| bytes == words.as_flattened()), "the sample changed");
-    let ran = convert(&input, &out, &["--no-files"]);
+    let ran = convert(&input, &out, &["--no-files", "--drop-unresolved"]);
     assert_eq!(ran.code, Some(3), "{}", ran.stderr);
     assert!(ran.stderr.contains("lost: 1 call chain with registers of an unknown ABI"), "{}", ran.stderr);
     assert_eq!(chains(&out).len(), 1);
@@ -310,12 +320,11 @@ fn a_call_chain_that_ends_where_no_table_fits_the_stack_is_a_loss() {
     let (chain, regs, stack) = ([1, !511], [2, 0x1008, 0x1000, 0x5000], [24, 0, 0x800, 0x6001, 24]);
     let words = [&chain[..], &regs, &stack].concat();
     sample_with_stack(&input, 0, &words);
-    let ran = convert(&input, &out, &["--no-files"]);
+    let ran = convert(&input, &out, &["--no-files", "--drop-unresolved"]);
     assert_eq!(ran.code, Some(3), "{}", ran.stderr);
-    let lost = "lost: 1 call chain ends early, where the unwind tables do not fit the stack; \
-                --keep-unresolved keeps the stacks of such samples";
+    let lost = "lost: 1 call chain ends early, where the unwind tables do not fit the stack\n";
     assert!(ran.stderr.contains(lost), "{}", ran.stderr);
-    let ran = convert(&input, &kept, &["--no-files", "--keep-unresolved"]);
+    let ran = convert(&input, &kept, &["--no-files"]);
     assert!(ran.stderr.contains("warning: not converted: 1 call chain ends early"), "{}", ran.stderr);
     let bytes: Vec<_> = words.iter().map(|word| word.to_le_bytes()).collect();
     let written = fs::read(&kept).unwrap();
@@ -363,7 +372,7 @@ fn events_without_stacks_stay_as_they_are() {
     let folder = temp();
     let out = folder.path().join("out.data");
     let input = Fixture::new("recorded/mixed-callgraph.p61.data").path;
-    assert_eq!(convert(&input, &out, &["--no-files"]).code, Some(3));
+    assert_eq!(convert(&input, &out, &["--no-files", "--drop-unresolved"]).code, Some(3));
     let types = |path: &Path| -> Vec<u64> {
         Recording::open(path).unwrap().events.iter().map(|event| event.attr().sample_type).collect()
     };
@@ -405,7 +414,7 @@ fn build_ids_are_those_of_what_the_call_chains_hit() {
     let out = folder.path().join("out.data");
     let known = "b0 /tmp/perfx-data/work/burn_nofp,b1 /usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2";
     let input = Fixture::new("recorded/dwarf.p61.data").path;
-    let ran = convert(&input, &out, &["-b", "--no-files", "--known-build-ids", known]);
+    let ran = convert(&input, &out, &["-b", "--no-files", "--drop-unresolved", "--known-build-ids", known]);
     assert!(ran.stderr.contains("1 from known list"), "{}", ran.stderr);
     assert!(!ran.stderr.contains("samples have user stacks"), "{}", ran.stderr);
 }
@@ -415,7 +424,7 @@ fn of_a_32_bit_task_without_its_file_only_the_innermost_frame_is_known() {
     let folder = temp();
     let out = folder.path().join("out.data");
     let input = Fixture::new("recorded/compat-dwarf.p73.data").path;
-    let ran = convert(&input, &out, &["-q", "--no-files"]);
+    let ran = convert(&input, &out, &["-q", "--no-files", "--drop-unresolved"]);
     let text = perfx(args!["dump", "--only", "SAMPLE", out]).text();
     same("inject", "convert-callchain-compat", &(ran.stderr + &text));
 }

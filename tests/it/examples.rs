@@ -14,7 +14,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         ],
     ),
     ("compress", &["", "level=7:compressed2", "solid:ratio"]),
-    ("convert-callchain", &["no-files", "no-files:keep-unresolved:root=recorded/../sysroot"]),
+    ("convert-callchain", &["no-files", "no-files:drop-unresolved:root=recorded/../sysroot"]),
     ("decompress", &["", "salvage"]),
     (
         "filter",

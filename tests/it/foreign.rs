@@ -77,7 +77,10 @@ fn compare(arch: &str, name: &str) -> (Vec<String>, usize) {
 
 /// Converts the user stacks of a recording with the files below a root.
 fn unwound(root: &Path, data: &Path, out: &Path) -> Ran {
-    perfx(args!["inject", "--convert-callchain", "-f", "--no-files", "--root", root, data, "-o", out])
+    perfx(args![
+        "inject", "--convert-callchain", "--drop-unresolved", "-f", "--no-files", "--root", root, data, "-o",
+        out
+    ])
 }
 
 #[test]
@@ -143,8 +146,8 @@ fn frame_pointer_chains_of_aarch64_get_the_caller_that_only_the_link_register_te
     assert!(longer > before.len() / 2, "{longer} of {}", before.len());
     // Kept registers lead to no second frame.
     for (input, output) in [(&data, &once), (&once, &twice)] {
-        let keep =
-            args!["inject", "--convert-callchain", "--keep-unresolved", "--no-files", "--root", folder];
+        let chain = format!("convert-callchain:no-files:root={}", folder.display());
+        let keep = args!["run", "-p", chain];
         perfx(keep.into_iter().chain(args!["-f", input, "-o", output])).done().unwrap();
         assert_eq!(chains(output), after);
     }
@@ -223,7 +226,8 @@ fn without_the_file_the_innermost_frame_is_kept_and_the_rest_counted_as_lost() {
     let out = temp();
     for (arch, ..) in STACKS {
         let (data, out) = (folder(arch).join("dwarf.data"), out.path().join(arch));
-        let ran = perfx(args!["inject", "--convert-callchain", "--no-files", data, "-o", out]);
+        let ran =
+            perfx(args!["inject", "--convert-callchain", "--drop-unresolved", "--no-files", data, "-o", out]);
         assert_eq!(ran.code, Some(3), "{arch}: {}", ran.stderr);
         assert!(ran.stderr.contains("end early, at code of 1 file"), "{arch}: {}", ran.stderr);
         assert!(chains(&out).iter().all(|chain| chain.len() == 2), "{arch}");
