@@ -299,7 +299,8 @@ with open(page) as file:
     text = file.read()
 front, rest = text.split(begin)
 known, rest = rest.split(end)
-known, now = figures(known.splitlines()), figures(tables)
+known, now = figures(known.splitlines()), figures("\n".join(tables).splitlines())
+assert not known or args.only or set(now) & set(known), "no table of this run is on the page"
 worse = [key for key in now if key in known and now[key] > 1.1 * known[key]]
 for table, work in worse:
     print(f"{table}: {work} takes {now[table, work]:.2f} times as long as what it is compared with, not {known[table, work]:.2f}")
