@@ -13,7 +13,7 @@ use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::record::id_index::IdIndex;
 use perfx_format::{Feature, Layouts, Origin, Record, RecordType, sample_type as st};
 use perfx_model::address_space::{Dso, Identity, Machine, Mapping};
-use perfx_pipeline::{Context as _, Job, Output, OutputForm, Result, ensure, scan};
+use perfx_pipeline::{Job, OutputForm, Result, ensure, scan};
 use perfx_resolve::{MappedIds, dso_name, object_of, recorded_on};
 
 use super::chosen::MergedKinds;
@@ -170,11 +170,8 @@ const WAITING_MAX: u64 = 32 << 20;
 
 /// Sorts the recording by time into a temporary file.
 fn sorted(recording: Recording, threads: usize, temp_files: TempFiles) -> Result<Recording> {
-    let name = recording.name.clone();
-    let file = temp_files().with_context(|| format!("{name}: can't create a temporary file to sort it"))?;
-    let job = Job { recording, passes: vec![Box::new(sort())], threads, temp_files: temp_files.clone() };
-    job.run(Output::File(&file, OutputForm::File))?;
-    Ok(Recording::from_file(file, name, temp_files)?)
+    let job = Job { recording, passes: vec![Box::new(sort())], threads, temp_files };
+    Ok(job.into_recording(OutputForm::File)?.0)
 }
 
 /// From the earlier start to the later end.

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use clap_complete::{Shell, generate};
 
-use crate::io::target::stdout;
+use crate::io::output::stdout;
 
 /// Print a completion script for a shell
 ///

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use clap::Args;
 
-use crate::io::target::WriteArgs;
+use crate::io::output::WriteArgs;
 
 /// Copy a recording into another form: file, pipe data, or a directory's files into one
 ///

@@ -1,5 +1,6 @@
 //! `perfx decompress` undoes `perf record -z` and `perfx compress`.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -10,9 +11,8 @@ use perfx_passes::{Decompress as Pass, DecompressOptions};
 use perfx_pipeline::{Job, Level, Output, OutputForm};
 
 use crate::args::Usage;
-use crate::io::commit::{Existing, OutputPath, is_empty, with_folder};
-use crate::io::source::temp_files;
-use crate::io::target::{MoreArgs, WriteArgs, read_line};
+use crate::io::output::{MoreArgs, OutputPath, Rules, Target, WriteArgs, with_folders};
+use crate::io::source::{Source, temp_files};
 use crate::term::report::message;
 use crate::term::units::size;
 
@@ -67,7 +67,7 @@ impl Decompress {
         if self.write.dry_run {
             return self.decompress_chain(Some(folder));
         }
-        with_folder(folder, || self.decompress_chain(Some(folder)))
+        with_folders(&BTreeSet::from([folder]), || self.decompress_chain(Some(folder)))
     }
 
     fn pass(&self) -> Box<Pass> {
@@ -101,21 +101,17 @@ impl Decompress {
                 job.run(Output::Nowhere(form)).map_err(|error| broken_chain(error.into(), &name, after))?
             } else {
                 let place = OutputPath::new(target, self.write.existing());
-                let place = match self.write.in_place {
-                    true => place.changed(Existing::Keep, &job.recording),
-                    false => place,
-                };
+                let place = if self.write.in_place { place.changed(&job.recording) } else { place };
                 let made_file = place.make_file(job, form);
                 let (temporary, outcome) = made_file.map_err(|error| broken_chain(error, &name, after))?;
                 made.push((temporary, place));
                 outcome
             };
             let mut report = outcome.report;
-            if index > 0 && report.lines.iter().any(|(level, _)| *level == Level::Loss) {
+            if index > 0 && report.has_loss() {
                 let what = "a file of the chain may be missing: give all of them, oldest first";
                 report.say(Level::Warning, what);
             }
-            report.lines.insert(0, read_line(&name, &report));
             let would = if self.write.dry_run { "would write" } else { "wrote" };
             report.say(Level::Info, format!("{would} {}: {}", target.display(), size(outcome.written)));
             reports.push(report);
@@ -136,18 +132,8 @@ impl Decompress {
             return fs::canonicalize(path).with_context(|| path.display().to_string());
         };
         let target = folder.join(path.file_name().unwrap_or_default());
-        let same = self.chain.iter().any(|other| {
-            fs::canonicalize(other)
-                .ok()
-                .zip(fs::canonicalize(&target).ok())
-                .is_some_and(|(other, target)| other == target)
-        });
-        ensure!(!same, "{} is an input itself; --in-place changes it", target.display());
-        ensure!(
-            self.write.existing() != Existing::Keep || !target.exists() || is_empty(&target),
-            "{} exists; -f overwrites it",
-            target.display()
-        );
+        let inputs: Vec<Source> = self.chain.iter().cloned().map(Source::Path).collect();
+        Rules { folders: false, ..self.write.rules(&inputs) }.check(&Target::at(target.clone()))?;
         Ok(target)
     }
 }

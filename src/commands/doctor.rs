@@ -24,9 +24,9 @@ use serde::{Serialize, Serializer};
 
 use self::code::{MissingCode, missing};
 use crate::args::{Format, FormatArgs, ThreadArgs, json_document, json_line};
+use crate::io::output::stdout;
 use crate::io::source::{InputsArgs, Source};
 use crate::io::streams::stderr;
-use crate::io::target::stdout;
 use crate::term::progress::Bar;
 use crate::term::report::message;
 use crate::term::units::count;

@@ -25,9 +25,9 @@ use serde::Serialize;
 
 use self::packets::{PacketEntry, Packets};
 use crate::args::{Format, ReadArgs, record_kind};
+use crate::io::output::stdout;
 use crate::io::source::{InputArgs, Source};
 use crate::io::streams;
-use crate::io::target::stdout;
 use crate::term::report::{heading, message};
 
 /// Show a recording: header, events, features, then a line for each record

@@ -5,7 +5,7 @@ use clap::Args;
 use perfx_filter::{Filter as Pass, FilterArgs, FilterOptions};
 
 use crate::args::{Usage, usage};
-use crate::io::target::WriteArgs;
+use crate::io::output::WriteArgs;
 
 /// Cut a smaller recording out of a large one
 ///

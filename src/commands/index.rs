@@ -3,7 +3,7 @@
 
 use anyhow::{Result, bail};
 use clap::Args;
-use perfx_pipeline::{Level, Report};
+use perfx_pipeline::Report;
 
 use crate::args::{ThreadArgs, Usage};
 use crate::io::make_index::make_index;
@@ -40,8 +40,8 @@ impl Index {
     pub(crate) fn run(&self) -> Result<u8> {
         let (mut report, mut failed) = (Report::default(), false);
         for source in self.inputs.sources()? {
-            match self.index(&source) {
-                Ok(line) => report.lines.push(line),
+            match self.index(&source, &mut report) {
+                Ok(()) => {}
                 Err(error) if error.is::<Usage>() => return Err(error),
                 // The others get theirs.
                 Err(error) => {
@@ -54,13 +54,13 @@ impl Index {
         Ok(if failed { 1 } else { code })
     }
 
-    fn index(&self, source: &Source) -> Result<(Level, String)> {
+    fn index(&self, source: &Source, report: &mut Report) -> Result<()> {
         let Source::Path(path) = source else {
             bail!(Usage("standard input has no name, and so no place for an index: give a file".into()))
         };
         let recording = source.open()?;
         let _bar = self.verbosity.progress(&recording);
         let threads = self.threads.count(&recording);
-        make_index(path, recording, threads)
+        make_index(path, recording, threads, report)
     }
 }

@@ -17,8 +17,8 @@ use perfx_format::{Feature, RecordType};
 use perfx_pipeline::{Level, Report};
 
 use crate::args::{Format, FormatArgs, json_document, json_line};
+use crate::io::output::stdout;
 use crate::io::source::{InputArgs, Source};
-use crate::io::target::stdout;
 use crate::term::report::VerbosityArgs;
 use facts::InfoFacts;
 pub(crate) use json::Output;

@@ -16,8 +16,8 @@ use perfx_pipeline::{Level, Pass, Report};
 
 use super::merge::{guest_pass, has_kcore};
 use crate::args::{Usage, usage};
+use crate::io::output::{MoreArgs, WriteArgs};
 use crate::io::source::Source;
-use crate::io::target::{MoreArgs, WriteArgs};
 
 /// Options that only perf inject has, and why perfx refuses them.
 pub(crate) const PERF_ONLY: [(&str, &str); 1] = [(

@@ -7,12 +7,12 @@ use anyhow::{Context as _, Result, bail, ensure};
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use perfx_format::read::{Chain, Recording};
 use perfx_passes::{CombineOptions, Decompress, DecompressOptions, InputSpec, Joined};
-use perfx_pipeline::{Job, Output, OutputForm};
+use perfx_pipeline::{Job, OutputForm};
 
 use super::decompress::broken_chain;
 use crate::args::{Usage, usage};
+use crate::io::output::WriteArgs;
 use crate::io::source::{InputsArgs, Source, identity, refuse_twice, repeatable, temp_files};
-use crate::io::target::WriteArgs;
 
 /// Join several recordings of one machine into one, in time order
 ///
@@ -172,15 +172,14 @@ impl Join {
             );
             let name = input.recording.name.clone();
             input.recording.continue_from(chain.clone());
-            let file = (temp_files())().context("can't create a temporary file")?;
             let pass = Decompress::new(DecompressOptions { salvage: false });
             let recording = input.recording;
             let threads = self.write.threads.count(&recording);
             let job = Job { recording, passes: vec![Box::new(pass)], threads, temp_files: temp_files() };
             let after = number.checked_sub(1).filter(|_| goes_on[number]).map(|before| &paths[before]);
-            let ran = job.run(Output::File(&file, OutputForm::File));
-            ran.map_err(|error| broken_chain(error.into(), &name, after))?;
-            Ok(Input { recording: Recording::from_file(file, name, temp_files())?, ..input })
+            let ran = job.into_recording(OutputForm::File);
+            let (recording, _) = ran.map_err(|error| broken_chain(error.into(), &name, after))?;
+            Ok(Input { recording, ..input })
         };
         inputs.into_iter().enumerate().map(open).collect()
     }

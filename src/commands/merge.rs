@@ -9,8 +9,8 @@ use perfx_passes::{GuestSpec, MergeOptions, MoreKinds};
 use perfx_pipeline::Pass;
 
 use crate::args::{Usage, usage};
+use crate::io::output::WriteArgs;
 use crate::io::source::{Source, refuse_twice};
-use crate::io::target::WriteArgs;
 
 const HOST: &str = "Recording of the host: a file, a FIFO, a directory, or - for standard input";
 

@@ -15,8 +15,8 @@ use perfx_pipeline::{Report, counted};
 use super::export::input::{Collected, StackArgs, follows_code, tracer_of};
 use super::info::headings;
 use super::list::ranked_text;
+use crate::io::output::stdout;
 use crate::io::source::{InputArgs, Source};
-use crate::io::target::stdout;
 use crate::term::units::{columns, count, fitted, wide_count};
 
 /// Show what was recorded, the events, ten functions and the losses on one screen

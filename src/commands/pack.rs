@@ -1,6 +1,6 @@
 //! `perfx pack` puts a recording and the files that name its functions into one archive, for another machine.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use perfx_format::hex;
 use perfx_format::read::{Form, Recording};
 use perfx_look::json::Document;
 use perfx_passes::{BuildIds, BuildIdsOptions, IdOptions, SymbolArgs};
-use perfx_pipeline::{Error, Job, Level, OutputForm, Pass, Report, counted};
+use perfx_pipeline::{Job, Level, OutputForm, Pass, Report, counted};
 use perfx_resolve::{PerfMaps, recorded_on};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -27,8 +27,7 @@ use zstd::stream::write::Encoder;
 
 use crate::args::{ThreadArgs, Usage, usage};
 use crate::commands::export::input::{say_read, with_chains};
-use crate::io::commit::with_folder;
-use crate::io::output::OutputArgs;
+use crate::io::output::{OutputArgs, with_folders};
 use crate::io::source::{InputsArgs, Source, each_input, temp_files};
 use crate::io::sparse::ReadAt;
 use crate::term::report::VerbosityArgs;
@@ -169,7 +168,7 @@ impl Pack {
             return each_input(&sources, "have no pack", |source| self.pack(source, &ids, &self.output));
         };
         let names = Source::names(&sources);
-        with_folder(dir, || {
+        with_folders(&BTreeSet::from([&**dir]), || {
             let mut names = names.into_iter();
             each_input(&sources, "have no pack", |source| {
                 let mut name = names.next().unwrap_or_default();
@@ -238,19 +237,12 @@ impl Pack {
 
 /// The recording with the build-ids of all that its samples hit, in a temporary file.
 fn with_build_ids(recording: Recording, ids: &IdOptions, threads: usize) -> Result<Recording> {
-    let name = recording.name.clone();
-    let file = temp_files()().map_err(Error::from)?;
     let is_pipe = recording.form == Form::Pipe;
     // The records of a file stay as they are.
     let options = BuildIdsOptions { feature_only: !is_pipe, ids: ids.clone(), ..BuildIdsOptions::default() };
     let passes: Vec<Box<dyn Pass>> = vec![Box::new(BuildIds::new(options))];
     let job = Job { recording, passes, threads, temp_files: temp_files() };
-    if is_pipe {
-        job.run(perfx_pipeline::Output::Pipe(&mut &file))?;
-    } else {
-        job.run(perfx_pipeline::Output::File(&file, OutputForm::File))?;
-    }
-    Ok(Recording::from_file(file, name, temp_files())?)
+    Ok(job.into_recording(if is_pipe { OutputForm::Pipe } else { OutputForm::File })?.0)
 }
 
 /// The files of the recording itself.

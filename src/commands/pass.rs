@@ -5,7 +5,7 @@ use clap::{ArgGroup, ArgMatches, Args as _, Command, FromArgMatches as _};
 use perfx_passes::{PassCommand, PassSpec};
 
 use crate::args::usage;
-use crate::io::target::{MoreArgs, WriteArgs};
+use crate::io::output::{MoreArgs, WriteArgs};
 
 /// The command line of a pass's command.
 pub(crate) fn command(spec: &PassSpec, PassCommand { one_of, .. }: PassCommand) -> Command {

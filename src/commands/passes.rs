@@ -15,8 +15,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::args::{Format, FormatArgs, json_document, json_line};
+use crate::io::output::stdout;
 use crate::io::source::temp_files;
-use crate::io::target::stdout;
 use crate::term::report::heading;
 
 /// List the passes: what they do, need and change, with their options

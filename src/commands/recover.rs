@@ -10,8 +10,8 @@ use perfx_format::{Kinds, RecordType};
 use perfx_passes::{Recover as Pass, RecoverOptions, ReindexAux, ReindexBuildIds, ReindexTimes};
 use perfx_pipeline::scan_past;
 
+use crate::io::output::WriteArgs;
 use crate::io::source::temp_files;
-use crate::io::target::WriteArgs;
 
 /// Recover what can be read of a recording that was cut short or damaged
 ///

@@ -7,8 +7,8 @@ use clap::Args;
 use perfx_passes::{Category, Redact as Pass, RedactArgs};
 use perfx_pipeline::{Job, Level, Output, OutputForm, counted};
 
+use crate::io::output::WriteArgs;
 use crate::io::source::temp_files;
-use crate::io::target::{WriteArgs, read_line};
 
 /// Remove what tells of the user and the machine, so that a recording can be published
 ///
@@ -55,7 +55,7 @@ impl Redact {
         if !self.check {
             return self.write.write_recording("redact", &source, recording, vec![Box::new(pass)], false);
         }
-        let (name, threads) = (recording.name.clone(), self.write.threads.count(&recording));
+        let threads = self.write.threads.count(&recording);
         let passes: Vec<Box<dyn perfx_pipeline::Pass>> = vec![Box::new(pass.checking())];
         let job = Job { recording, passes, threads, temp_files: temp_files() };
         let mut report = job.run(Output::Nowhere(OutputForm::File))?.report;
@@ -65,7 +65,6 @@ impl Redact {
             let records = counted(*count, &format!("{kind} record is"), &format!("{kind} records are"));
             report.say(Level::Warning, format!("{records} there"));
         }
-        report.lines.insert(0, read_line(&name, &report));
         Ok(self.write.verbosity.print(&report))
     }
 }

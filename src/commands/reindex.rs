@@ -5,7 +5,7 @@ use clap::Args;
 use perfx_passes::{ReindexAux, ReindexBuildIds, ReindexIds, ReindexTimes};
 use perfx_pipeline::Pass;
 
-use crate::io::target::{MoreArgs, WriteArgs};
+use crate::io::output::{MoreArgs, WriteArgs};
 
 /// Rebuild the indexes of a recording: ID_INDEX, AUXTRACE, SAMPLE_TIME, BUILD_ID
 ///

@@ -5,7 +5,7 @@ use clap::Args;
 use perfx_passes::{Repair as RepairPass, RepairOptions};
 use perfx_pipeline::Pass;
 
-use crate::io::target::{MoreArgs, WriteArgs};
+use crate::io::output::{MoreArgs, WriteArgs};
 
 /// Repair faults that programs and kernels are known to write into recordings
 ///

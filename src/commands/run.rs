@@ -10,8 +10,8 @@ use serde::Serialize;
 
 use crate::args::{FormatArgs, Usage, usage};
 use crate::commands::passes::PassNeeds;
+use crate::io::output::WriteArgs;
 use crate::io::source::{Source, temp_files};
-use crate::io::target::WriteArgs;
 
 /// Send a recording through a chain of passes
 ///

@@ -5,8 +5,8 @@ use clap::Args;
 use perfx_passes::{IN_ORDER, in_time_order, sort};
 use perfx_pipeline::{Level, Report};
 
+use crate::io::output::WriteArgs;
 use crate::io::source::temp_files;
-use crate::io::target::WriteArgs;
 
 /// Sort the records of a recording by time
 ///

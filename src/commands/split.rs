@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use std::slice;
 
 use anyhow::{Context as _, Result, bail};
 use clap::{ArgGroup, Args};
@@ -13,14 +14,16 @@ use perfx_filter::{Part, PartName, Split as Parts, SplitBy};
 use perfx_format::read::Recording;
 use perfx_format::{Event, Feature, sample_type};
 use perfx_passes::{Decompress, DecompressOptions};
-use perfx_pipeline::{Job, Level, Outcome, Output, OutputForm, Pass, Report, counted, ordered, seconds};
-use rustix::fs::{Access, access};
+use perfx_pipeline::{
+    Job, Level, Outcome, Output, OutputForm, Pass, Read, Report, counted, ordered, seconds,
+};
 
 use crate::args::{ThreadArgs, Usage, usage};
-use crate::io::commit::{Existing, Outputs, folder, with_folder};
 use crate::io::make_index::make_index;
+use crate::io::output::{
+    Existing, OutputPath, Outputs, Rules, Target, check_writable, folder, is_recording, writable_above, write,
+};
 use crate::io::source::{InputArgs, Source, temp_files};
-use crate::io::target::{check_new, is_recording, read_line};
 use crate::term::report::VerbosityArgs;
 use crate::term::units::size;
 
@@ -96,9 +99,9 @@ impl Split {
         let parts = Parts::new(&mut recording, by, self.drop_unused, self.max_parts, threads)?;
         let called: Vec<Part> = parts.parts().collect();
         let paths = paths(&prefix, &called);
-        for path in &paths {
-            check_new(&source, path, self.force)?;
-        }
+        let existing = Existing::forced(self.force);
+        let rules = Rules { inputs: slice::from_ref(&source), existing, folders: true, in_place: false };
+        paths.iter().try_for_each(|path| rules.check(&Target::at(path.clone())))?;
         let has_time = |event: &Event| event.attr().sample_type & sample_type::TIME != 0;
         let timed = recording.events.iter().filter(|event| has_time(event)).count();
         if 0 < timed && timed < recording.events.len() && called.len() > 1 {
@@ -113,17 +116,16 @@ impl Split {
                 part.display()
             );
         }
-        let folder = folder(&prefix);
-        let named = self.names_folder() && !folder.exists();
-        let there = folder.ancestors().find(|above| above.is_dir()).unwrap_or(Path::new("."));
-        access(if named { there } else { folder }.join("."), Access::WRITE_OK | Access::EXEC_OK)
-            .map_err(std::io::Error::from)
-            .with_context(|| folder.display().to_string())?;
+        match folder(&prefix) {
+            // It is made if it is missing.
+            folder if self.names_folder() => drop(writable_above(folder)?),
+            folder => check_writable(folder).with_context(|| folder.display().to_string())?,
+        }
         // The third time, each part reads its batches.
         recording.progress().expect(3);
-        (report.records, report.bytes) = parts.read;
-        let write = || self.write(recording, parts, called, paths, older, report);
-        let report = if named && !self.dry_run { with_folder(folder, write) } else { write() }?;
+        let (records, bytes) = parts.read;
+        report.read = Read { name: Some(recording.name.clone()), records: Some(records), bytes };
+        let report = self.write(recording, parts, called, paths, older, report)?;
         drop(bar);
         Ok(self.verbosity.print(&report))
     }
@@ -139,15 +141,16 @@ impl Split {
         mut report: Report,
     ) -> Result<Report> {
         let threads = self.threads.count(&recording);
-        let existing = if self.force { Existing::Replace } else { Existing::Keep };
-        let places = match (self.dry_run, paths.first()) {
+        let place = |path| OutputPath::new(path, Existing::forced(self.force)).or_folder();
+        let outputs = match (self.dry_run, paths.first()) {
             (false, Some(first)) => {
-                Some(Outputs::new(folder(first), paths.clone(), existing, older.parts.clone())?)
+                let outputs = Outputs::new(folder(first), paths.iter().map(place).collect())?;
+                Some(outputs.removing(older.parts.clone()))
             }
             _ => None,
         };
-        let (read, extras) = (recording.name.clone(), recording.extras.clone());
-        let mut lines = Vec::new();
+        let extras = recording.extras.clone();
+        let mut lines = Report::default();
         // If there are many parts, each thread writes one part at a time, so that no thread waits for
         // another.
         let side_by_side = called.len() >= 2 * threads;
@@ -155,8 +158,11 @@ impl Split {
         let make = |_: &mut (), (number, (recording, pass)): (usize, Again)| -> Result<Outcome> {
             let recording = recording.context("a spooled recording can be read as often as one likes")?;
             let job = Job { recording, passes: vec![pass], threads, temp_files: temp_files() };
-            match &places {
-                Some(places) => places.write(number, job, &extras),
+            let form = if extras.is_empty() { OutputForm::File } else { OutputForm::DirectoryData };
+            match &outputs {
+                Some(outputs) => {
+                    outputs.write(number, |place| write(place, job, form, &extras, Existing::Keep))
+                }
                 None => {
                     let name = || paths.get(number).map(|path| path.display().to_string());
                     job.run(Output::Nowhere(OutputForm::File)).with_context(|| name().unwrap_or_default())
@@ -169,7 +175,7 @@ impl Split {
             let (outcome, Some((part, path))) = (outcome?, made.next()) else { return Ok(()) };
             let name = path.display().to_string();
             let wrote = if self.dry_run { "would write" } else { "wrote" };
-            lines.push((Level::Info, format!("{wrote} {name}: {}, {}", about(part), size(outcome.written))));
+            lines.say(Level::Info, format!("{wrote} {name}: {}, {}", about(part), size(outcome.written)));
             for (level, line) in outcome.report.lines {
                 // A problem of the input is reported once, not for every part.
                 let line = (level, line);
@@ -179,15 +185,14 @@ impl Split {
             }
             Ok(())
         })?;
-        if let Some(places) = places {
-            places.commit()?;
+        if let Some(outputs) = outputs {
+            outputs.commit()?;
             for path in paths.iter().filter(|_| self.index) {
                 let recording = Source::Path(path.clone()).open()?;
-                lines.push(make_index(path, recording, threads)?);
+                make_index(path, recording, threads, &mut lines)?;
             }
         }
-        report.lines.insert(0, read_line(&read, &report));
-        report.lines.extend(lines);
+        report.lines.extend(lines.lines);
         let removed = if self.dry_run { "would remove" } else { "removed" };
         for part in &older.parts {
             report.say(Level::Info, format!("{removed} {}, part of an older split", part.display()));
@@ -298,14 +303,12 @@ fn expanded(recording: Recording, threads: usize, report: &mut Report) -> Result
     if !recording.is_compressed() {
         return Ok(recording);
     }
-    let name = recording.name.clone();
     let extras = recording.extras.clone();
     let form = if extras.is_empty() { OutputForm::File } else { OutputForm::DirectoryData };
-    let file = tempfile::tempfile().context("can't create a temporary file")?;
     let pass = Box::new(Decompress::new(DecompressOptions::default()));
     let job = Job { recording, passes: vec![pass], threads, temp_files: temp_files() };
-    report.lines = job.run(Output::File(&file, form))?.report.lines;
-    let mut expanded = Recording::from_file(file, name, temp_files())?;
+    let (mut expanded, done) = job.into_recording(form)?;
+    report.include(done.report);
     expanded.extras = extras;
     Ok(expanded)
 }

@@ -19,7 +19,7 @@ use zstd::stream::read::Decoder;
 
 use super::pack::{FORM, Hashed, LINKS, MANIFEST, Manifest, Missing, PackedFile, RECORDING, about};
 use crate::args::Usage;
-use crate::io::commit::{Existing, OutputPath, is_empty};
+use crate::io::output::{Existing, OutputPath, is_empty};
 use crate::io::sparse;
 use crate::term::report::VerbosityArgs;
 use crate::term::units::size;

@@ -12,8 +12,8 @@ use perfx_pipeline::{Report, did_you_mean};
 
 use super::export::input::{StackArgs, Traced, again, say_no_samples, tracer_of, with_chains};
 use crate::args::{Usage, usage};
+use crate::io::output::stdout;
 use crate::io::source::{InputArgs, Source};
-use crate::io::target::stdout;
 
 /// Show the samples of a recording one after the other, as perf script does
 ///
@@ -148,7 +148,7 @@ impl View {
             }
             None => {
                 let recording = with_chains(recording, &ids, threads, &mut report)?;
-                Traced { recording, decoded: None, job: None, losses: Vec::new() }
+                Traced { recording, decoded: None, job: None, losses: Report::default() }
             }
         };
         let mut out = BufWriter::with_capacity(1 << 16, stdout());
@@ -157,7 +157,7 @@ impl View {
         // Otherwise nothing wants what follows, so it is not decoded.
         match viewed.is_whole {
             true => Traced::end(job, &mut report)?,
-            false => report.lines.extend(losses),
+            false => report.include(losses),
         }
         if self.count {
             writeln!(out, "{}", viewed.samples)?;

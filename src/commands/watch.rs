@@ -18,9 +18,9 @@ use perfx_pipeline::{Level, Report, counted};
 use self::display::Display;
 use self::seen::{Figures, Seen};
 use crate::args::Usage;
+use crate::io::output::stdout;
 use crate::io::signals::{start, survive_interrupt};
 use crate::io::source::temp_files;
-use crate::io::target::stdout;
 use crate::term::report::{VerbosityArgs, message};
 use crate::term::units::size;
 

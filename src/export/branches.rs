@@ -619,7 +619,7 @@ impl Files<'_> {
             Worker { files: self, lookup, chooser, part: Collected::default() }.read(batch)
         };
         let mut all = Collected::default();
-        report.bytes += each_batch(recording, threads, report, work, |_, part| {
+        report.read.bytes += each_batch(recording, threads, report, work, |_, part| {
             all.counts.add(part.counts);
             all.losses += part.losses;
             for (owner, profile) in part.profiles {

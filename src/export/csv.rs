@@ -51,7 +51,7 @@ pub fn write_tables(
     let facts = Facts::survey(recording, threads, false)?;
     let counted_as = counted_events(&facts, filter);
     let gathered = gather::gather(recording, (&facts, &counted_as), spill, threads, report)?;
-    report.records = gathered.overview.records();
+    report.read.records = Some(gathered.overview.records());
     gathered.counters.losses.say(&format!("not counted in {RESULTS}"), report);
     let (features, endian) = (&recording.features, recording.endian);
     let search = Search { facts: &facts, features, endian, ids, inlined: false };

@@ -47,7 +47,7 @@ impl Traced {
     ) -> Result<Option<Traced>> {
         let mut survey = Survey::of(recording);
         let kinds = survey.kinds();
-        report.bytes += each_batch(
+        report.read.bytes += each_batch(
             recording,
             threads,
             report,

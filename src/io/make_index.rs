@@ -8,18 +8,24 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result, ensure};
 use perfx_format::read::{Index, IndexedBatch, Recording};
-use perfx_pipeline::{Level, counted, scan};
+use perfx_format::write::folder;
+use perfx_pipeline::{Level, Report, counted, scan};
 
-use crate::io::commit::{Existing, OutputPath, folder};
 use crate::io::index_file::{index_path, is_replaceable, last_change};
+use crate::io::output::{Existing, OutputPath};
 use crate::io::signals::Unfinished;
 use crate::term::units::size;
 
 /// How exactly a kernel notes the time of a change, at worst.
 const TICK: Duration = Duration::from_millis(20);
 
-/// Writes the index of the recording at this path, which must just have been opened. Returns the line that reports it.
-pub(crate) fn make_index(path: &Path, mut recording: Recording, threads: usize) -> Result<(Level, String)> {
+/// Writes the index of the recording at this path, which must just have been opened, and reports it.
+pub(crate) fn make_index(
+    path: &Path,
+    mut recording: Recording,
+    threads: usize,
+    report: &mut Report,
+) -> Result<()> {
     ensure!(
         !is_open_file(path),
         "{} is not the name of a file but of what a program has opened, so there is no place for an index: give the \
@@ -55,10 +61,9 @@ pub(crate) fn make_index(path: &Path, mut recording: Recording, threads: usize) 
     OutputPath::new(&place, Existing::Replace).commit(new)?;
     let (batches, samples) =
         (counted(index.batches() as u64, "batch", "batches"), counted(index.samples(), "sample", "samples"));
-    Ok((
-        Level::Info,
-        format!("wrote {}: {batches}, {samples}, {}", place.display(), size(bytes.len() as u64)),
-    ))
+    let size = size(bytes.len() as u64);
+    report.say(Level::Info, format!("wrote {}: {batches}, {samples}, {size}", place.display()));
+    Ok(())
 }
 
 /// True if the path leads through a descriptor of a process, as /dev/stdin and /proc/self/fd/3 do: the file has another

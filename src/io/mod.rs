@@ -1,7 +1,6 @@
 //! Turns arguments into inputs, and writes outputs completely or not at all.
 
 pub(crate) mod chunks;
-pub(crate) mod commit;
 pub(crate) mod index_file;
 pub(crate) mod make_index;
 pub(crate) mod output;
@@ -9,4 +8,3 @@ pub(crate) mod signals;
 pub(crate) mod source;
 pub(crate) mod sparse;
 pub(crate) mod streams;
-pub(crate) mod target;

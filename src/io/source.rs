@@ -249,7 +249,7 @@ impl Source {
     }
 
     /// The metadata of the input.
-    fn metadata(&self) -> Option<Metadata> {
+    pub(crate) fn metadata(&self) -> Option<Metadata> {
         match self {
             Source::Path(path) => fs::metadata(path).ok(),
             Source::Stdin => File::from(streams::stdin().ok()?).metadata().ok(),

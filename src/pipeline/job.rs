@@ -3,12 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use perfx_format::header::Features;
 use perfx_format::read::{Form, Recording, TempFiles};
-use perfx_format::{Error, Feature, Kinds, Layouts, RecordType};
+use perfx_format::{Feature, Kinds, Layouts, RecordType};
 
 use crate::damage::{Damage, Purpose};
 use crate::each_batch::Reading;
@@ -18,7 +19,7 @@ use crate::error::{Context as _, Result};
 use crate::output::{Output, OutputForm};
 use crate::pass::Pass;
 use crate::plan::{OutputNeeds, Planner};
-use crate::report::{Level, Report};
+use crate::report::{Level, Read, Report};
 use crate::rewrite::{write_drained, write_records};
 use crate::schedule::Schedule;
 use crate::session::{Begin, Made, Session};
@@ -89,6 +90,15 @@ impl Job {
         self.run_after(Vec::new(), output)
     }
 
+    /// Runs the job into a temporary file; returns that as a recording with the name of the input.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Job::run`], and if there can be no temporary file.
+    pub fn into_recording(self, form: OutputForm) -> Result<(Recording, Outcome)> {
+        self.into_temporary(|job, file| job.run(Output::File(file, form)))
+    }
+
     /// Runs a job after passes that have made these files.
     fn run_after(mut self, made: Vec<Made>, output: Output<'_>) -> Result<Outcome> {
         let schedule = self.schedule()?;
@@ -99,16 +109,22 @@ impl Job {
             OutputForm::DirectoryData => OutputForm::DirectoryData,
             _ => OutputForm::File,
         };
-        let (behind, name, threads, temp_files) =
-            (self.passes.split_off(at), self.recording.name.clone(), self.threads, self.temp_files.clone());
-        let file = temp_files().map_err(|e| Error::io("can't create a temporary file", e))?;
+        let passes = self.passes.split_off(at);
+        let (threads, temp_files) = (self.threads, self.temp_files.clone());
         let schedule = self.schedule()?;
-        let first = self.run_at_once(made, Output::File(&file, form), &schedule)?;
-        let recording = Recording::from_file(file, name, temp_files.clone())?;
-        let done = Job { recording, passes: behind, threads, temp_files }.run_after(first.made, output)?;
+        let (recording, mut first) =
+            self.into_temporary(|job, file| job.run_at_once(made, Output::File(file, form), &schedule))?;
+        let done = Job { recording, passes, threads, temp_files }.run_after(first.made, output)?;
         let beside = [first.beside, done.beside].concat();
-        let report = first.report.followed_by(done.report);
-        Ok(Outcome { report, moved: first.moved || done.moved, beside, ..done })
+        first.report.include(done.report);
+        Ok(Outcome { report: first.report, moved: first.moved || done.moved, beside, ..done })
+    }
+
+    fn into_temporary(self, run: impl FnOnce(Job, &File) -> Result<Outcome>) -> Result<(Recording, Outcome)> {
+        let (name, temp_files) = (self.recording.name.clone(), self.temp_files.clone());
+        let file = temp_files().with_context(|| format!("{name}: can't create a temporary file"))?;
+        let outcome = run(self, &file)?;
+        Ok((Recording::from_file(file, name, temp_files)?, outcome))
     }
 
     /// Runs a job in which no pass surveys the output of another.
@@ -127,7 +143,8 @@ impl Job {
         let recording = &mut self.recording;
         recording.progress().expect(schedule.surveys as u64 + 1);
         let form = output.form();
-        let mut report = Report::default();
+        let read = Read { name: Some(recording.name.clone()), records: Some(0), bytes: 0 };
+        let mut report = Report { read, ..Report::default() };
         report.say_faults(recording, Purpose::Rewrite);
         let features = features_of(recording, form, schedule.expand);
         let mut session = Session::new(
@@ -142,8 +159,7 @@ impl Job {
         session.made = made;
 
         for batch in recording.head() {
-            session.report.records += batch.records;
-            session.report.bytes += batch.bytes.len() as u64;
+            session.report.read.add(batch);
         }
         let reading = Reading {
             threads: schedule.threads,

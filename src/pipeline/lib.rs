@@ -36,7 +36,7 @@ pub use needs::{Interest, Needs};
 pub use ordered::{ahead, ordered};
 pub use output::{Output, OutputForm};
 pub use pass::{Fork, Pass, Prescan, Prescanned, Rewrite, Survey};
-pub use report::{LISTED, Level, Report};
+pub use report::{LISTED, Level, Read, Report};
 pub use scan::{scan, scan_both, scan_past, scan_two};
 pub use schedule::Schedule;
 pub use session::{Begin, Cached, Made, Place, Session};

@@ -19,7 +19,7 @@ pub enum OutputForm {
 
 /// The destination of the output.
 pub enum Output<'a> {
-    /// Into an empty file.
+    /// Into an empty file, in this form.
     File(&'a File, OutputForm),
     /// Into a pipe.
     Pipe(&'a mut (dyn Write + Send)),

@@ -1,8 +1,10 @@
 //! Collects the report of a run: what was read and done, what is odd, what is lost. The caller prints it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use perfx_format::RecordType;
+use perfx_format::read::Batch;
 
 /// How important a line is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -17,13 +19,31 @@ pub enum Level {
     Detail,
 }
 
+/// A recording that was read.
+#[derive(Clone, Default, Debug)]
+pub struct Read {
+    /// The name that the user gave; `None` if the report is that of a step, and is added to another.
+    pub name: Option<Arc<str>>,
+    /// Records; `None` if they were not counted.
+    pub records: Option<u64>,
+    /// Bytes of records, as stored.
+    pub bytes: u64,
+}
+
+impl Read {
+    pub(crate) fn add(&mut self, batch: &Batch) {
+        *self.records.get_or_insert(0) += batch.records;
+        self.bytes += batch.bytes.len() as u64;
+    }
+}
+
 /// The report of a run. Its lines are in an order that depends only on the input.
 #[derive(Clone, Default, Debug)]
 pub struct Report {
-    /// Records read.
-    pub records: u64,
-    /// Bytes of records read, as stored.
-    pub bytes: u64,
+    /// The reports of recordings that were read before, which come first.
+    pub before: Vec<Report>,
+    /// What was read, which comes before the lines.
+    pub read: Read,
     /// Records that passes dropped on purpose, by kind.
     pub dropped: BTreeMap<RecordType, u64>,
     /// Lines in the order in which they were added.
@@ -39,18 +59,31 @@ impl Report {
         self.lines.push((level, line.into()));
     }
 
-    /// Combines the report of a first step with that of the next.
-    #[must_use]
-    pub fn followed_by(mut self, then: Report) -> Report {
-        self.lines.extend(then.lines);
-        for (kind, count) in then.dropped {
+    /// Adds the report of a step. If nothing was read yet, what the step has read counts.
+    pub fn include(&mut self, step: Report) {
+        self.read.records = self.read.records.or(step.read.records);
+        if self.read.bytes == 0 {
+            self.read.bytes = step.read.bytes;
+        }
+        self.before.extend(step.before);
+        self.lines.extend(step.lines);
+        for (kind, count) in step.dropped {
             *self.dropped.entry(kind).or_default() += count;
         }
-        self
     }
 
     /// True if something was lost.
     pub fn has_loss(&self) -> bool {
-        self.lines.iter().any(|(level, _)| *level == Level::Loss)
+        self.has(Level::Loss)
+    }
+
+    /// True if something was lost or is suspect.
+    pub fn is_suspect(&self) -> bool {
+        self.has(Level::Warning)
+    }
+
+    fn has(&self, least: Level) -> bool {
+        self.before.iter().any(|before| before.has(least))
+            || self.lines.iter().any(|(level, _)| *level <= least)
     }
 }

@@ -30,7 +30,7 @@ pub(crate) fn write_records(
     session: &mut Session,
     writer: &mut Writer<'_>,
 ) -> Result<()> {
-    let done_before = session.report.bytes;
+    let done_before = session.report.read.bytes;
     let pipe = recording.form == Form::Pipe;
     // If header records have a meaning in the input or the output, all must be seen.
     let to_pipe = session.form == OutputForm::Pipe;
@@ -44,8 +44,7 @@ pub(crate) fn write_records(
     let done = |batch: &Batch, plan: Plan| {
         judge_damage(batch, pipe, damage, session)?;
         whole &= batch.fragment.is_none();
-        session.report.records += batch.records;
-        session.report.bytes += batch.bytes.len() as u64;
+        session.report.read.add(batch);
         hidden.look(batch)?;
         nested.look(batch)?;
         writer.kinds = writer.kinds.union(batch.kinds);
@@ -56,7 +55,7 @@ pub(crate) fn write_records(
     each_batch(recording, chain, reading, touched, work, done)?;
     // The last guard against losing records: whatever stopped early must not look like the end of the recording. What
     // was expanded has another size.
-    let done = session.report.bytes - done_before;
+    let done = session.report.read.bytes - done_before;
     let expected = recording.data_size().filter(|_| whole && !reading.open);
     ensure!(
         expected.is_none_or(|expected| done == expected),

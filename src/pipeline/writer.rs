@@ -65,6 +65,7 @@ impl<'a> Writer<'a> {
         let form = output.form();
         let has_front = !matches!(output, Output::Records(_));
         let (inner, file): (Box<dyn Write + 'a>, _) = match output {
+            Output::File(file, OutputForm::Pipe) => (Box::new(*file), None),
             Output::File(file, _) => (Box::new(*file), Some(*file)),
             Output::Pipe(pipe) | Output::Records(pipe) => (Box::new(&mut **pipe), None),
             Output::Nowhere(_) => (Box::new(io::sink()), None),

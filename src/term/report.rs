@@ -7,10 +7,11 @@ use clap::builder::styling::{AnsiColor, Style, Styles};
 use clap::{ArgAction, Args, ValueEnum};
 use perfx_format::read::Recording;
 use perfx_look::render::printable;
-use perfx_pipeline::{LISTED, Level, Report};
+use perfx_pipeline::{LISTED, Level, Read, Report, counted};
 
 use crate::io::streams::{are_given, stderr, stderr_is_terminal};
 use crate::term::progress::Bar;
+use crate::term::units::size;
 
 pub(crate) const HEADING: Style = AnsiColor::Green.on_default().bold();
 pub(crate) const LITERAL: Style = AnsiColor::Cyan.on_default().bold();
@@ -89,21 +90,34 @@ impl VerbosityArgs {
             _ => Level::Detail,
         };
         let mut text = String::new();
-        for (level, line) in report.lines.iter().filter(|(level, _)| *level <= most) {
-            let prefix = match level {
-                Level::Loss => format!("{BAD}lost:{BAD:#} "),
-                Level::Warning => format!("{ODD}warning:{ODD:#} "),
-                Level::Info | Level::Detail => String::new(),
-            };
-            let line = if most == Level::Detail { line.replace(LISTED, "") } else { line.clone() };
-            text += &format!("perfx: {prefix}{}\n", printable(&line));
-        }
+        add_lines(report, most, &mut text);
         #[expect(
             clippy::let_underscore_must_use,
             reason = "if standard error is closed, the message is lost"
         )]
         let _ = stderr().write_all(text.as_bytes());
-        if report.lines.iter().any(|(level, _)| *level <= Level::Warning) { 3 } else { 0 }
+        if report.is_suspect() { 3 } else { 0 }
+    }
+}
+
+/// Adds the lines of a report up to a level, first what was read.
+fn add_lines(report: &Report, most: Level, text: &mut String) {
+    report.before.iter().for_each(|before| add_lines(before, most, text));
+    if let Read { name: Some(name), records, bytes } = &report.read
+        && most >= Level::Info
+    {
+        let records = records.map(|records| counted(records, "record", "records") + ", ");
+        let read = format!("read {name}: {}{}", records.unwrap_or_default(), size(*bytes));
+        *text += &format!("perfx: {}\n", printable(&read));
+    }
+    for (level, line) in report.lines.iter().filter(|(level, _)| *level <= most) {
+        let prefix = match level {
+            Level::Loss => format!("{BAD}lost:{BAD:#} "),
+            Level::Warning => format!("{ODD}warning:{ODD:#} "),
+            Level::Info | Level::Detail => String::new(),
+        };
+        let line = if most == Level::Detail { line.replace(LISTED, "") } else { line.clone() };
+        *text += &format!("perfx: {prefix}{}\n", printable(&line));
     }
 }
 

@@ -553,7 +553,7 @@ fn a_folder_in_the_way_of_a_table_stays() {
     fs::write(table.join("precious"), "precious").unwrap();
     let ran = export();
     assert_eq!(ran.code, Some(1), "{}", ran.stderr);
-    assert!(ran.stderr.contains("is a directory"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("it is not a regular file"), "{}", ran.stderr);
     assert_eq!(fs::read_to_string(table.join("precious")).unwrap(), "precious");
 }
 

@@ -205,7 +205,7 @@ fn left_out(report: &Report, kind: RecordType) -> u64 {
 }
 
 fn is_left_empty(report: &Report) -> bool {
-    report.records == report.dropped.values().sum::<u64>() || names(report, "kept 0 of ")
+    report.read.records == Some(report.dropped.values().sum::<u64>()) || names(report, "kept 0 of ")
 }
 
 fn names(report: &Report, what: &str) -> bool {

@@ -14,10 +14,9 @@ use perfx_format::branch_list::{HEAD, is_branch_list};
 use perfx_format::read::Recording;
 use perfx_pipeline::{Level, Report, counted};
 
-use super::folder::{check, writable_above, write_files};
 use super::input::{each_recording, filter_of};
 use crate::args::{ThreadArgs, Usage, usage};
-use crate::io::output::OutputArgs;
+use crate::io::output::{Existing, OutputArgs, check_folder, writable_above, write_files};
 use crate::io::source::{InputsArgs, Source};
 use crate::term::report::VerbosityArgs;
 use crate::term::units::size;
@@ -154,7 +153,8 @@ impl SumArgs {
         let BranchArgs { output, threads, verbosity, .. } = &self.branches;
         let ids = self.branches.select.ids().map_err(usage)?;
         let sources = self.branches.inputs.sources()?;
-        check(dir, &[], &sources, output.force)?;
+        let existing = Existing::forced(output.force);
+        check_folder(dir, &[], &sources, existing)?;
         writable_above(dir)?;
         let mut files = BranchFiles::default();
         let mut report = self.branches.read(&sources, |recording, filter, report| {
@@ -164,8 +164,8 @@ impl SumArgs {
         let counts = files.counts();
         let made = files.into_profiles(format, &ids, &mut report)?;
         let names: Vec<&str> = made.texts.keys().map(String::as_str).collect();
-        check(dir, &names, &sources, output.force)?;
-        write_files(dir, &made.texts, output.force)?;
+        check_folder(dir, &names, &sources, existing)?;
+        write_files(dir, &made.texts, existing)?;
         say_branches(counts, "programs and libraries", &mut report);
         let branches = counted(made.branches, "distinct branch", "distinct branches");
         let written = counted(names.len() as u64, "file", "files");
@@ -198,7 +198,7 @@ impl BranchArgs {
             let name = &recording.name;
             if has_branches {
                 with_branches += 1;
-                report.say(Level::Info, format!("read {name}: {}", size(report.bytes)));
+                report.say(Level::Info, format!("read {name}: {}", size(report.read.bytes)));
             } else {
                 let why = why_no_branches(&recording);
                 report.say(
@@ -234,10 +234,11 @@ impl BranchArgs {
             profile.add_lists(&bytes, &name, &program, &mut report)?;
         }
         if !sources.is_empty() {
-            report = report.followed_by(self.read(&sources, |recording, filter, report| {
+            let read = self.read(&sources, |recording, filter, report| {
                 let threads = self.threads.count(recording);
                 profile.add(recording, &program, filter, &ids, threads, report)
-            })?);
+            })?;
+            report = Report { before: vec![report, read], ..Report::default() };
         }
         let mut left_out = 0;
         output.write(|out| match sums {

@@ -1,19 +1,20 @@
 //! `perfx export csv` writes the four tables of CERN's readperf for any recording.
 
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::slice;
 
 use anyhow::Result;
 use clap::Args;
 use perfx_export::csv::{TABLES, write_tables};
-use perfx_pipeline::{Level, Report, counted};
+use perfx_pipeline::{Level, Report};
 use perfx_resolve::IdOptions;
 
-use super::folder::{Folder, check_folder};
 use super::input::ChosenArgs;
 use crate::args::ThreadArgs;
+use crate::io::output::{Existing, NewFiles, check_folder};
 use crate::io::source::{InputsArgs, Source, each_input, temp_files};
 use crate::term::report::VerbosityArgs;
-use crate::term::units::size;
 
 /// Write stat.csv, overview.csv, processes.csv and results.csv into a folder
 ///
@@ -64,7 +65,7 @@ impl Csv {
         if let [source] = &sources[..] {
             return self.export(source, &ids, &self.dir);
         }
-        check_folder(&self.dir)?;
+        check_folder(&self.dir, &[], &[], Existing::Keep)?;
         let mut names = Source::names(&sources).into_iter();
         each_input(&sources, "have no tables", |source| {
             self.export(source, &ids, &self.dir.join(names.next().unwrap_or_default()))
@@ -76,27 +77,33 @@ impl Csv {
         let mut recording = source.open()?;
         let threads = self.threads.count(&recording);
         recording.check_whole()?;
-        let folder = Folder::new(dir, &TABLES, source, self.force, self.dry_run)?;
+        let existing = Existing::forced(self.force);
+        check_folder(dir, &TABLES, slice::from_ref(source), existing)?;
+        let files = NewFiles::below(dir)?;
         if !recording.is_rereadable() {
             recording = recording.spooled(&temp_files())?;
         }
         let mut report = Report::default();
         recording = self.chosen.applied(recording, threads, &mut report)?;
-        let selected = report.bytes;
+        let selected = report.read.bytes;
         // First the names, then the events.
         recording.progress().expect(2);
         let bar = self.verbosity.progress(&recording);
-        let create = |name: &str| {
-            folder.create(name).map_err(|error| perfx_pipeline::Error::new(format!("{error:#}")))
+        let create = |name: &str| -> perfx_pipeline::Result<Box<dyn Write>> {
+            if self.dry_run {
+                return Ok(Box::new(io::sink()));
+            }
+            let file = files.create(dir.join(name));
+            Ok(file.map_err(|error| perfx_pipeline::Error::new(format!("{error:#}")))?)
         };
         let spill = temp_files()()?;
         let filter = self.chosen.filter()?;
         let rows = write_tables(&mut recording, ids, &filter, spill, create, threads, &mut report)?;
-        let read = counted(report.records, "record", "records");
-        let bytes = if selected > 0 { selected } else { report.bytes };
-        let read = format!("read {}: {read}, {}", recording.name, size(bytes));
-        report.lines.insert(0, (Level::Info, read));
-        folder.commit()?;
+        report.read.name = Some(recording.name.clone());
+        if selected > 0 {
+            report.read.bytes = selected;
+        }
+        files.commit(existing, Path::to_owned)?;
         drop(bar);
         let done = if self.dry_run { "would write" } else { "wrote" };
         let rows: Vec<String> =

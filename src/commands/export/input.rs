@@ -13,14 +13,13 @@ use perfx_format::read::Recording;
 use perfx_format::record::aux::AuxtraceInfo;
 use perfx_format::{Feature, Kinds, RecordType};
 use perfx_passes::{ConvertCallchain, IdOptions, Itrace, decodes_in_windows, has_trace};
-use perfx_pipeline::{Error, Job, Level, Outcome, Output, OutputForm, Pass, Report};
+use perfx_pipeline::{Job, Level, Outcome, Output, OutputForm, Pass, Read, Report};
 
 use crate::args::{ThreadArgs, Usage, usage};
 use crate::io::chunks;
 use crate::io::source::{Source, temp_files};
 use crate::term::progress::Bar;
 use crate::term::report::VerbosityArgs;
-use crate::term::units::size;
 
 /// The options of exports that print call stacks.
 #[derive(Args, Debug)]
@@ -249,7 +248,7 @@ pub(crate) fn each_recording(
     for source in sources {
         let mut own = Report::default();
         work(source.open_indexed()?, &mut own)?;
-        *report = std::mem::take(report).followed_by(own);
+        report.before.push(own);
     }
     Ok(())
 }
@@ -278,7 +277,7 @@ pub(crate) struct Traced {
     pub(crate) decoded: Option<Recording>,
     pub(crate) job: Option<Decoding>,
     /// What is known to be lost before anything is decoded.
-    pub(crate) losses: Vec<(Level, String)>,
+    pub(crate) losses: Report,
 }
 
 /// The recording for another reading.
@@ -316,13 +315,12 @@ impl Traced {
         };
         if !streams || !has_trace(&mut recording)? {
             let recording = rewritten(recording, passes(pass.clone()), threads, report)?;
-            return Ok(Traced { recording, decoded: None, job: None, losses: Vec::new() });
+            return Ok(Traced { recording, decoded: None, job: None, losses: Report::default() });
         }
         let whole = again(&recording)?;
-        let mut of_job = Report::default();
-        let recording = rewritten(recording, passes(pass.clone().events_only()), threads, &mut of_job)?;
-        let mut losses = of_job.lines;
-        losses.retain(|(level, _)| *level == Level::Loss);
+        let mut losses = Report::default();
+        let recording = rewritten(recording, passes(pass.clone().events_only()), threads, &mut losses)?;
+        losses.lines.retain(|(level, _)| *level == Level::Loss);
         let (reader, mut writer) = chunks::pipe();
         let job = Job { recording: whole, passes: passes(pass.clone()), threads, temp_files: temp_files() };
         let work = move || job.run(Output::Records(&mut writer));
@@ -335,8 +333,8 @@ impl Traced {
     pub(crate) fn end(job: Option<Decoding>, report: &mut Report) -> Result<()> {
         let Some(job) = job else { return Ok(()) };
         let done = job.join().unwrap_or_else(|panic| resume_unwind(panic))?;
-        report.bytes += done.report.bytes;
-        report.lines.splice(0..0, done.report.lines);
+        report.read.bytes += done.report.read.bytes;
+        report.lines = [done.report.lines, std::mem::take(&mut report.lines)].concat();
         Ok(())
     }
 }
@@ -348,19 +346,16 @@ fn rewritten(
     threads: usize,
     report: &mut Report,
 ) -> Result<Recording> {
-    let name = recording.name.clone();
-    let file = temp_files()().map_err(Error::from)?;
     let job = Job { recording, passes, threads, temp_files: temp_files() };
-    let done = job.run(Output::File(&file, OutputForm::File))?;
-    report.bytes = done.report.bytes;
-    report.lines.extend(done.report.lines);
-    Ok(Recording::from_file(file, name, temp_files())?)
+    let (recording, done) = job.into_recording(OutputForm::File)?;
+    report.include(done.report);
+    Ok(recording)
 }
 
 /// Adds to the report what was read: of a recording with user stacks its own size, not that of its chains.
 pub(crate) fn say_read(report: &mut Report, recording: &Recording, stacks: &Stacks) {
-    let bytes = if report.bytes > 0 { report.bytes } else { stacks.bytes };
-    report.lines.insert(0, (Level::Info, format!("read {}: {}", recording.name, size(bytes))));
+    let bytes = if report.read.bytes > 0 { report.read.bytes } else { stacks.bytes };
+    report.read = Read { name: Some(recording.name.clone()), records: None, bytes };
     if stacks.rows.is_empty() {
         say_no_samples(|| tracer_of(recording), report);
     }
@@ -368,7 +363,7 @@ pub(crate) fn say_read(report: &mut Report, recording: &Recording, stacks: &Stac
 
 /// Reports that there are no samples, unless the report says why already. perf decodes a trace without being asked to.
 pub(crate) fn say_no_samples(tracer: impl FnOnce() -> Option<AuxtraceInfo>, report: &mut Report) {
-    if report.lines.iter().any(|(level, _)| *level <= Level::Warning) {
+    if report.is_suspect() {
         return;
     }
     let Some(info) = tracer() else {

@@ -4,7 +4,6 @@ mod branches;
 mod csv;
 mod firefox;
 mod folded;
-mod folder;
 mod html;
 pub(crate) mod input;
 mod parquet;

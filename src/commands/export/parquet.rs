@@ -1,9 +1,8 @@
 //! `perfx export parquet` writes recordings as tables in Parquet files, all tables of a recording or none.
 
-use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
@@ -11,20 +10,16 @@ use anyhow::Result;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use perfx_export::parquet::{
-    BRANCHES, Identity, SPE, TABLES, Table, TableOptions, Written, short_hash, write_tables,
+    BRANCHES, Identity, RECORDINGS, SPE, TABLES, Table, TableOptions, Written, short_hash, write_tables,
 };
 use perfx_look::clock::rfc3339;
 use perfx_passes::IdOptions;
-use perfx_pipeline::{Context as _, Error, Level, Report, count};
+use perfx_pipeline::{Error, Level, Read, Report, count};
 
-use super::folder::{check_folder, refuse_inside, writable_above};
 use super::input::{StackArgs, with_chains};
 use crate::args::Usage;
-use crate::io::commit::{Existing, NewFile, Outputs, plain, with_folder};
-use crate::io::signals::Unfinished;
+use crate::io::output::{Existing, NewFiles, check_folder, refuse_inside};
 use crate::io::source::{InputsArgs, Source, each_input, temp_files};
-use crate::io::target::Named;
-use crate::term::units::size;
 
 /// Write recordings as tables in Parquet files, for DuckDB, Spark and pandas
 ///
@@ -176,7 +171,7 @@ impl Parquet {
             return Err(Usage(format!("--partition-by names {} twice", key.name())).into());
         }
         let sources = self.inputs.sources()?;
-        check_folder(&self.dir)?;
+        check_folder(&self.dir, &[], &[], Existing::Keep)?;
         each_input(&sources, "have no tables", |source| self.export(source, &ids, &keys))
     }
 
@@ -192,10 +187,8 @@ impl Parquet {
     /// Exports one recording; returns the exit code for it.
     fn export(&self, source: &Source, ids: &IdOptions, keys: &[Key]) -> Result<u8> {
         let recording = source.open_indexed()?;
-        if let Source::Path(input) = source {
-            refuse_inside(input, &self.dir)?;
-        }
-        let above = writable_above(&self.dir)?;
+        refuse_inside(source, &self.dir)?;
+        let mut files = NewFiles::below(&self.dir)?;
         let identity = Identity::of(&recording)?;
         let mut report = Report::default();
         let threads = self.stacks.threads(&recording);
@@ -204,7 +197,6 @@ impl Parquet {
         let readings = 2 + filter.readings() + u64::from(self.is_wanted(&SPE));
         recording.progress().expect(readings);
         let bar = self.stacks.verbosity.progress(&recording);
-        let files: RefCell<Vec<(&Table, Unfinished<NewFile>)>> = RefCell::default();
         let create = |table: &'static Table| -> Result<Option<Box<dyn Write + Send>>, Error> {
             if !self.is_wanted(table) {
                 return Ok(None);
@@ -212,19 +204,17 @@ impl Parquet {
             if self.dry_run {
                 return Ok(Some(Box::new(io::sink())));
             }
-            let cannot = || format!("can't create {}", self.dir.display());
-            let new = Unfinished::file(above).map_err(plain).with_context(cannot)?;
-            let path = self.dir.join(table.name).display().to_string();
-            let out = BufWriter::with_capacity(1 << 16, Named::new(path, new.get().file().try_clone()?));
-            files.borrow_mut().push((table, new));
-            Ok(Some(Box::new(out)))
+            let file = files.create(self.dir.join(table.name));
+            Ok(Some(file.map_err(|error| Error::new(format!("{error:#}")))?))
         };
         let options = TableOptions { filter, ids: ids.clone(), inlined: !self.no_inline, threads };
         let written = write_tables(&mut recording, &identity, &options, &temp_files(), create, &mut report)?;
         let folder: PathBuf = keys.iter().map(|key| key.folder(&written)).collect();
-        self.commit(files.into_inner(), &folder, &identity.id)?;
+        let part = folder.join(format!("part-{}.parquet", identity.id));
+        files.name_last(&self.dir.join(RECORDINGS.name));
+        files.commit(Existing::Replace, |table| table.join(&part))?;
         drop(bar);
-        report.lines.insert(0, (Level::Info, format!("read {}: {}", recording.name, size(identity.bytes))));
+        report.read = Read { name: Some(recording.name.clone()), records: None, bytes: identity.bytes };
         if let Some(named) = &written.named {
             named.say(&mut report);
         }
@@ -235,7 +225,7 @@ impl Parquet {
         }
         let rows: Vec<String> =
             written.rows.iter().map(|(table, rows)| format!("{table} ({})", count(*rows))).collect();
-        let place = Path::new("*").join(folder).join(format!("part-{}.parquet", identity.id));
+        let place = Path::new("*").join(part);
         let done = if self.dry_run { "would write" } else { "wrote" };
         report.say(
             Level::Info,
@@ -243,42 +233,6 @@ impl Parquet {
         );
         Ok(self.stacks.verbosity.print(&report))
     }
-
-    /// Gives all tables of a recording their names, `recordings` last.
-    fn commit(&self, files: Vec<(&Table, Unfinished<NewFile>)>, folder: &Path, id: &str) -> Result<()> {
-        if files.is_empty() {
-            return Ok(());
-        }
-        let order = |table: &Table| TABLES.iter().position(|known| known.name == table.name);
-        let mut files = files;
-        files.sort_by_key(|(table, _)| order(table));
-        let folders: Vec<PathBuf> =
-            files.iter().map(|(table, _)| self.dir.join(table.name).join(folder)).collect();
-        let paths: Vec<PathBuf> =
-            folders.iter().map(|folder| folder.join(format!("part-{id}.parquet"))).collect();
-        with_folders(&folders, || {
-            // Only a file can be from an earlier run.
-            if let Some(path) = paths.iter().find(|path| path.is_dir()) {
-                anyhow::bail!("{} is a directory", path.display());
-            }
-            let outputs = Outputs::new(&self.dir, paths, Existing::Replace, Vec::new())?;
-            for (number, (_, file)) in files.into_iter().enumerate() {
-                outputs.put(number, file)?;
-            }
-            outputs.commit()
-        })
-    }
-}
-
-/// Creates folders as [`with_folder`] does.
-fn with_folders(folders: &[PathBuf], write: impl FnOnce() -> Result<()>) -> Result<()> {
-    fn inner(folders: &[PathBuf], write: Box<dyn FnOnce() -> Result<()> + '_>) -> Result<()> {
-        match folders.split_first() {
-            None => write(),
-            Some((first, rest)) => with_folder(first, || inner(rest, write)),
-        }
-    }
-    inner(folders, Box::new(write))
 }
 
 #[cfg(test)]

@@ -18,9 +18,9 @@ use perfx_format::write::pipe_front;
 use rustix::fs::OFlags;
 
 use super::seen::Seen;
+use crate::io::output::is_recording;
 use crate::io::signals::try_wait;
 use crate::io::source::{identity, temp_files};
-use crate::io::target::is_recording;
 
 /// How often a file is looked at when it has nothing new.
 const TICK: Duration = Duration::from_millis(100);

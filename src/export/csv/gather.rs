@@ -165,7 +165,7 @@ pub(super) fn gather(
         counters: Counters::default(),
     };
     let work = |batch: &Batch| Part::read(batch, (facts, counted_as));
-    report.bytes +=
+    report.read.bytes +=
         each_batch(recording, threads, report, work, |batch, part| all.join(part, batch.records))?;
     Ok(all)
 }

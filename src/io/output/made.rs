@@ -1,0 +1,105 @@
+//! Runs a job whose output gets its name together with the files that its passes made, such as images of JIT code.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, ensure};
+use perfx_format::write::{folder, plain};
+use perfx_pipeline::{Cached, Job, Made, Outcome, OutputForm};
+
+use crate::io::output::names::{OutputPath, Outputs, there, with_folders};
+use crate::io::output::place::Existing;
+use crate::io::signals::Unfinished;
+use crate::io::sparse::{self, ReadAt};
+
+/// Runs the job, and gives its output and the files that passes made their names. If there are entries to put beside its
+/// records, such as the input's, the output is a folder.
+pub(crate) fn write(
+    place: OutputPath,
+    job: Job,
+    form: OutputForm,
+    extras: &[PathBuf],
+    existing_made: Existing,
+) -> Result<Outcome> {
+    let (new, outcome) = place.make_file(job, form)?;
+    let mut beside = Vec::new();
+    if form == OutputForm::DirectoryData {
+        let named = |extra: &PathBuf| Some((extra.clone(), extra.file_name()?.to_owned()));
+        beside.extend(extras.iter().filter_map(named));
+        beside.extend_from_slice(&outcome.beside);
+    }
+    put_made(&outcome.made, existing_made, || place.commit_with(new, &beside))?;
+    Ok(outcome)
+}
+
+/// Gives files that passes have made their names: all of them, or none. An existing file with the same
+/// content stays, and so does whatever is not a regular file. Then does what must come last; if that fails, they lose
+/// their names again.
+pub(crate) fn put_made(made: &[Made], existing: Existing, last: impl FnOnce() -> Result<()>) -> Result<()> {
+    let mut new = Vec::new();
+    for file in made {
+        let name = || file.path.display().to_string();
+        let found = there(&file.path).with_context(name)?;
+        let what = "exists and is not a regular file, so it is not overwritten; move it away";
+        ensure!(found.as_ref().is_none_or(|found| found.is_file()), "{} {what}", name());
+        if found.is_none() || !has_content(file).with_context(name)? {
+            if found.is_some() {
+                existing.check(&file.path, false)?;
+            }
+            new.push(file);
+        }
+    }
+    let last = || made.iter().try_for_each(put_cached).and_then(|()| last());
+    let Some(first) = new.first() else { return last() };
+    let places = new.iter().map(|file| OutputPath::new(&file.path, existing)).collect();
+    let outputs = Outputs::new(folder(&first.path), places)?;
+    for (number, file) in new.iter().enumerate() {
+        let unnamed = outputs.create(number)?;
+        let copied = sparse::copy(&mut content(file), unnamed.get().file());
+        copied.with_context(|| file.path.display().to_string())?;
+        outputs.put(number, unnamed)?;
+    }
+    outputs.commit_and(last)
+}
+
+/// Puts a file that was made into the build-id cache that it names, as perf buildid-cache does; an entry that is
+/// there stays.
+fn put_cached(made: &Made) -> Result<()> {
+    let Some(Cached { cache, build_id }) = &made.cached else { return Ok(()) };
+    let (first, rest) = build_id.split_at(2);
+    let link = cache.join(".build-id").join(first).join(rest);
+    let name = || link.display().to_string();
+    if there(&link).with_context(name)?.is_some() {
+        return Ok(());
+    }
+    let below = made.path.strip_prefix("/").unwrap_or(&made.path).join(build_id);
+    let entry = cache.join(&below);
+    let put = || {
+        let unnamed = Unfinished::file(&entry).map_err(plain).with_context(name)?;
+        sparse::copy(&mut content(made), unnamed.get().file()).with_context(name)?;
+        let unless_there = |put: io::Result<()>| match put {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            put => put,
+        };
+        let put = unless_there(unnamed.finish(|new| new.take_name(&entry.join("elf"))));
+        // Only the link makes it an entry, and it is made in one step.
+        let linked = put.and_then(|()| unless_there(symlink(Path::new("../..").join(&below), &link)));
+        linked.map_err(plain).with_context(name)
+    };
+    with_folders(&BTreeSet::from([&*entry, folder(&link)]), put)
+}
+
+/// The content of a file that was made.
+fn content(made: &Made) -> impl Read + '_ {
+    ReadAt::new(&made.from, made.range.start).take(made.range.end - made.range.start)
+}
+
+/// True if the existing file of that name has the same content.
+fn has_content(made: &Made) -> io::Result<bool> {
+    let there = made.path.symlink_metadata()?;
+    let may_be = there.is_file() && there.len() == made.range.end - made.range.start;
+    Ok(may_be && sparse::is_same(&mut File::open(&made.path)?, &mut content(made))?)
+}

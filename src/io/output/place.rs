@@ -1,0 +1,250 @@
+//! Decides where an output goes, and refuses what would destroy an input or another file, before anything is read.
+
+use std::fmt;
+use std::fs::{self, File, Metadata};
+use std::io::{self, Read as _};
+use std::os::fd::AsFd as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use perfx_format::write::folder;
+use rustix::fs::{Access, access};
+
+use crate::args::Usage;
+use crate::io::source::{Source, identity};
+use crate::io::streams;
+
+/// What happens to an existing file with the name of the output.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Existing {
+    /// Refuse the output, unless the file is empty: mktemp creates such files for others to fill.
+    Keep,
+    /// Replace it.
+    Replace,
+    /// Replace it and keep it as `PATH.old`.
+    BackUp,
+}
+
+impl Existing {
+    /// `--force` alone.
+    pub(crate) fn forced(force: bool) -> Existing {
+        if force { Existing::Replace } else { Existing::Keep }
+    }
+
+    /// Checks that a file or folder may be replaced. Some commands have `--backup`.
+    pub(crate) fn check(self, path: &Path, has_backup: bool) -> Result<()> {
+        let backup =
+            if has_backup { format!(", --backup keeps it as {}.old", path.display()) } else { String::new() };
+        let may = self != Existing::Keep || is_empty(path);
+        ensure!(may, "{} exists; -f overwrites it{backup}", path.display());
+        Ok(())
+    }
+}
+
+/// The destination of an output.
+#[derive(Debug)]
+pub(crate) enum Target {
+    Stdout,
+    /// Neither file nor directory: a FIFO, /dev/null.
+    Device(PathBuf),
+    /// A file, or a directory if the recording needs one: the resolved path, and the path that the user gave.
+    Path {
+        at: PathBuf,
+        given: PathBuf,
+    },
+}
+
+impl Target {
+    /// The destination for the value of an option. Only text goes to a terminal.
+    pub(crate) fn of(output: Option<&Path>, is_text: bool) -> Result<Target> {
+        match output.filter(|path| *path != Path::new("-")) {
+            Some(path) => Target::named(path),
+            None if is_text || !streams::stdout().is_terminal() => Ok(Target::Stdout),
+            None => {
+                bail!(Usage("refusing to write binary data to a terminal: give -o FILE or a pipe".into()))
+            }
+        }
+    }
+
+    /// What is at the path that the user gave, or can be made there.
+    ///
+    /// # Errors
+    ///
+    /// The path ends like a folder's, and is none.
+    pub(crate) fn named(path: &Path) -> Result<Target> {
+        match fs::metadata(path) {
+            Ok(metadata) if !metadata.is_file() && !metadata.is_dir() => Ok(Target::Device(path.to_owned())),
+            Ok(_) => Target::resolved(path),
+            // Otherwise a pass could make files below it first.
+            Err(_) if path.as_os_str().as_encoded_bytes().ends_with(b"/") => {
+                bail!("{} is not a directory", path.display())
+            }
+            Err(_) => Ok(Target::at(path.to_owned())),
+        }
+    }
+
+    /// An existing file or folder. A file is made beside the one that it replaces, whose folder is not that of a link to
+    /// it (/dev/fd/5).
+    pub(crate) fn resolved(path: &Path) -> Result<Target> {
+        let at = fs::canonicalize(path).with_context(|| path.display().to_string())?;
+        Ok(Target::Path { at, given: path.to_owned() })
+    }
+
+    /// This path itself.
+    pub(crate) fn at(path: PathBuf) -> Target {
+        Target::Path { at: path.clone(), given: path }
+    }
+
+    /// The resolved path of a file or directory.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        match self {
+            Target::Path { at, .. } => Some(at),
+            Target::Stdout | Target::Device(_) => None,
+        }
+    }
+
+    /// Opens it as it is, without a name to give it at the end.
+    pub(crate) fn stream(&self) -> Result<File> {
+        match self {
+            Target::Stdout => {
+                let stdout = streams::stdout().as_fd().try_clone_to_owned();
+                Ok(stdout.context("standard output can't be used")?.into())
+            }
+            Target::Device(path) | Target::Path { at: path, .. } => {
+                File::options().write(true).open(path).with_context(|| self.to_string())
+            }
+        }
+    }
+
+    fn metadata(&self) -> Option<Metadata> {
+        match self {
+            Target::Stdout => self.stream().ok()?.metadata().ok(),
+            Target::Device(path) | Target::Path { at: path, .. } => fs::metadata(path).ok(),
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Target::Stdout => f.write_str("standard output"),
+            Target::Device(path) | Target::Path { given: path, .. } => path.display().fmt(f),
+        }
+    }
+}
+
+/// What an output may replace.
+pub(crate) struct Rules<'s> {
+    /// The inputs, none of which may be the output, which would destroy both.
+    pub(crate) inputs: &'s [Source],
+    pub(crate) existing: Existing,
+    /// True if the output may be a folder, as a recording may.
+    pub(crate) folders: bool,
+    /// True if the command has --in-place and --backup, which messages then suggest.
+    pub(crate) in_place: bool,
+}
+
+impl Rules<'_> {
+    /// Checks a destination.
+    pub(crate) fn check(&self, target: &Target) -> Result<()> {
+        self.inputs.iter().try_for_each(|input| self.refuse_input(input, target))?;
+        let Target::Path { at, given } = target else { return Ok(()) };
+        match fs::metadata(at) {
+            Err(error) => return refuse_dangling(at, &error),
+            Ok(found) if found.is_dir() && self.folders => {
+                let may = is_recording(at) || is_empty(at);
+                ensure!(may, "{target} is a directory but not a recording and is not overwritten");
+            }
+            Ok(found) if found.is_dir() => bail!("{target} is a directory"),
+            Ok(found) => ensure!(found.is_file(), "{target} is not a file"),
+        }
+        self.existing.check(given, self.in_place)
+    }
+
+    /// Refuses an input that is also the output; of outputs that may be folders, also those around or inside it.
+    fn refuse_input(&self, source: &Source, target: &Target) -> Result<()> {
+        // Opening it reports why there is none.
+        let Some(input) = source.metadata() else { return Ok(()) };
+        let data = match source {
+            Source::Path(path) if input.is_dir() => fs::metadata(path.join("data")).ok(),
+            _ => None,
+        };
+        // A terminal or /dev/null may be both.
+        if let Some(output) = target.metadata().filter(|output| output.is_file() || output.is_dir()) {
+            let same = [Some(input), data].iter().flatten().any(|input| identity(input) == identity(&output));
+            let hint = if self.in_place { "; --in-place changes it" } else { "" };
+            ensure!(!same, "{target} is the input itself{hint}");
+        }
+        if let (true, Some(at), Source::Path(path)) = (self.folders, target.path(), source) {
+            // An input without a name on disk, as from a shell's <(…), is in no folder.
+            let Ok(input) = fs::canonicalize(path) else { return Ok(()) };
+            // A missing folder is reported when the output is created in it.
+            let inside =
+                fs::canonicalize(folder(at)).map(|folder| folder.join(at.file_name().unwrap_or_default()));
+            let nested = inside.is_ok_and(|at| input.starts_with(&at) || at.starts_with(&input));
+            ensure!(!nested, "{target} and the input {}: one contains the other", path.display());
+        }
+        Ok(())
+    }
+}
+
+/// Checks that files of these names may be written to a folder, which may be missing.
+pub(crate) fn check_folder(path: &Path, names: &[&str], inputs: &[Source], existing: Existing) -> Result<()> {
+    let is_new = fs::symlink_metadata(path).is_err();
+    ensure!(is_new || path.is_dir(), "{} is not a directory", path.display());
+    inputs.iter().try_for_each(|input| refuse_inside(input, path))?;
+    let rules = Rules { inputs, existing, folders: false, in_place: false };
+    names.iter().try_for_each(|name| rules.check(&Target::at(path.join(name))))
+}
+
+/// Refuses to write into a recording's own directory.
+pub(crate) fn refuse_inside(input: &Source, path: &Path) -> Result<()> {
+    if let Source::Path(input) = input
+        && input.is_dir()
+    {
+        let input = fs::canonicalize(input)?;
+        let inside = fs::canonicalize(path).is_ok_and(|path| path.starts_with(&input));
+        ensure!(!inside, "{} is inside the input", path.display());
+    }
+    Ok(())
+}
+
+/// The folder, or if it does not exist the one in which it can be created.
+pub(crate) fn writable_above(path: &Path) -> Result<&Path> {
+    let above = path.ancestors().find(|above| above.exists()).unwrap_or(Path::new("."));
+    check_writable(above).with_context(|| format!("can't create {}", path.display()))?;
+    Ok(above)
+}
+
+/// Checks that files can be created in a folder.
+pub(crate) fn check_writable(folder: &Path) -> io::Result<()> {
+    Ok(access(folder.join("."), Access::WRITE_OK | Access::EXEC_OK)?)
+}
+
+/// Refuses a dangling link: the output would replace the link, or appear in an unexpected place.
+fn refuse_dangling(path: &Path, error: &io::Error) -> Result<()> {
+    if let Ok(to) = fs::read_link(path) {
+        bail!("{} is a symbolic link to {}, which can't be opened: {error}", path.display(), to.display());
+    }
+    Ok(())
+}
+
+/// True for an empty file or directory, which can be replaced without losing anything.
+pub(crate) fn is_empty(path: &Path) -> bool {
+    match fs::metadata(path) {
+        Ok(metadata) if metadata.is_file() => metadata.len() == 0,
+        Ok(metadata) if metadata.is_dir() => {
+            fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none())
+        }
+        _ => false,
+    }
+}
+
+/// True if a file, or a directory's main file, begins like a recording.
+pub(crate) fn is_recording(path: &Path) -> bool {
+    let mut magic = [0; 8];
+    let data = if path.is_dir() { path.join("data") } else { path.to_owned() };
+    data.is_file()
+        && File::open(data).and_then(|mut data| data.read_exact(&mut magic)).is_ok()
+        && matches!(&magic, b"PERFILE2" | b"2ELIFREP" | b"PERFFILE")
+}
