@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """Compares perfx with cp and perf inject on the recordings of record.sh and pair.py (in DIR/pair), and prints Markdown
-tables. Exits with 1 if a figure is more than 10 % worse than in docs/benchmarks.md; --write puts the tables there.
+tables. With --base PERFX, an older build of the same profile, each command also runs with that one, in turns: exits
+with 1 if one takes more than 10 % (and 20 ms) more CPU time. --write puts the tables into docs/benchmarks.md.
 
-usage: run.py [--runs N] [--perf PERF] [--only REGEX] [--write] [DIR]      (DIR of record.sh: /tmp/perfx-data/big)
+usage: run.py [--runs N] [--perf PERF] [--base PERFX] [--only REGEX] [--write] [DIR]
+(DIR of record.sh: /tmp/perfx-data/big)
 
 Every command runs N times (default 5). The commands of a group run alternately, so that other load affects all of them
 alike; the fastest run counts, with a warm page cache, and the median is shown. Compression is compared with zstd, for the same bytes or the same
@@ -19,6 +21,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("dir", nargs="?", default="/tmp/perfx-data/big")
 parser.add_argument("--runs", type=int, default=5)
 parser.add_argument("--perf", default="perf")
+parser.add_argument("--base")
 parser.add_argument("--only", default="")
 parser.add_argument("--write", action="store_true")
 args = parser.parse_args()
@@ -26,7 +29,7 @@ perfx = os.path.join(here, "../../target/dist/perfx")
 out = os.path.join(args.dir, "out")
 page = os.path.join(here, "../../docs/benchmarks.md")
 begin, end = "<!-- tests/bench/run.py --write begins here -->", "<!-- and ends here -->"
-tables = []
+tables, worse = [], []
 
 
 def show(line):
@@ -35,20 +38,23 @@ def show(line):
     tables.append(line)
 
 
-def figures(lines):
-    """The figures of tables that are compared, by table and work: how many times as long as cp (or folded) it takes."""
-    found, table = {}, ""
-    for line in lines:
-        cells = [cell.strip() for cell in line.split(" | ")]
-        if not line.startswith("|"):
-            table = line.split(":")[0] or table
-        elif len(cells) > 3 and re.fullmatch(r"[0-9.]+", cells[3]):
-            found[table, cells[0].strip("| `")] = float(cells[3])
-    return found
+def of_base(items):
+    """The same commands of the older build; those of pipes and shells are left out."""
+    plain = [(label, command) for label, command in items if args.base and command[0] == perfx]
+    return [(("base", label), [args.base, *command[1:]]) for label, command in plain]
+
+
+def compare(work, used):
+    """Keeps the works that take more CPU time (seconds, by label) than those of the older build."""
+    for label in [label for kind, label in filter(lambda key: isinstance(key, tuple), used)]:
+        now, before = used[label], used["base", label]
+        if now > 1.1 * before + 0.02:
+            worse.append(f"{work}: {label} takes {now:.2f} s of CPU time, {before:.2f} s before")
 
 
 def run(command):
-    """Seconds and the peak of private memory in MiB of a command, or of the last of a (producer, consumer) pair."""
+    """Seconds, the peak of private memory in MiB, and CPU seconds of a command, or of the last of a (producer, consumer)
+    pair."""
     if os.path.isfile(out):
         os.unlink(out)
     if out + ".parts/" in command:
@@ -56,7 +62,8 @@ def run(command):
         os.makedirs(out + ".parts", exist_ok=True)
         folder = tempfile.mkdtemp(dir=out + ".parts") + "/"
         command = [folder if part == out + ".parts/" else part for part in command]
-    start = time.monotonic()
+    used = lambda: sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
+    before, start = used(), time.monotonic()
     source = subprocess.DEVNULL
     if isinstance(command, tuple):
         producer, command = command
@@ -66,23 +73,24 @@ def run(command):
     seconds = time.monotonic() - start
     if process.returncode not in (0, 3):
         sys.exit(f"{command} failed: {process.stderr.read().decode()}")
-    return seconds, memory
+    return seconds, memory, used() - before
 
 
 def rows(name, paths, items, slow):
     items = [item for item in items if re.search(args.only, item[0])]
     if not items:
         return
-    times = {"cp": []} | {label: [] for label, _ in items}
-    peaks = dict.fromkeys(times, 0)
     copy = ["cp", paths[0], out] if len(paths) == 1 else ["sh", "-c", f"cat {' '.join(paths)} > {out}"]
-    commands = [("cp", copy)] + items
-    run(commands[0][1])
+    commands = [("cp", copy)] + items + of_base(items)
+    times = {label: [] for label, _ in commands}
+    peaks, used = dict.fromkeys(times, 0), dict.fromkeys(times, 1e9)
+    run(copy)
     for _ in range(args.runs):
         for label, command in commands:
-            seconds, memory = run(command)
+            seconds, memory, cpu = run(command)
             times[label].append(seconds)
-            peaks[label] = max(peaks[label], memory)
+            peaks[label], used[label] = max(peaks[label], memory), min(used[label], cpu)
+    compare(name, used)
     slow = {label: run(command) for label, command in slow if re.search(args.only, label)}
     cp = min(times["cp"])
     size = sum(map(os.path.getsize, paths)) / 1e9
@@ -97,10 +105,8 @@ def rows(name, paths, items, slow):
 
 def cpu(command):
     """CPU seconds, and the peak of private memory in MiB, of a command."""
-    used = lambda: sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
-    before = used()
-    _, memory = run(command)
-    return used() - before, memory
+    _, memory, used = run(command)
+    return used, memory
 
 
 def perf_inject(path, *options):
@@ -234,11 +240,14 @@ if os.path.exists(chains) and re.search(args.only, "export"):
     subprocess.run(items[-1][1], check=False)
     zstd = f"find {folder} -name '*.parquet' -exec cat {{}} + | zstd -q -3 -c > {out}"
     items.append(("stats, and zstd -3 of the tables", ["sh", "-c", f"{perfx} stats -q {chains}; {zstd}"]))
-    best = {label: (1e9, 0) for label, _ in items}
+    commands = items + of_base(items)
+    best = {label: (1e9, 0) for label, _ in commands}
     for _ in range(args.runs):
-        for label, command in items:
+        for label, command in commands:
             seconds, memory = cpu(command)
             best[label] = (min(best[label][0], seconds), max(best[label][1], memory))
+    compare("exports of chains", {label: seconds for label, (seconds, _) in best.items()})
+    best = {label: best[label] for label, _ in items}
     report = [args.perf, "report", "--no-children", "-g", "folded", "-s", "comm", "--stdio", "-i", chains]
     best["perf report -g folded"] = cpu(report)
     for collapse in ["stackcollapse-perf.pl", "inferno-collapse-perf"]:
@@ -289,22 +298,16 @@ for path in traces:
             before = time.monotonic()
             used.append(cpu(command + ["-@", "1"]))
             one.append(time.monotonic() - before)
-            two.append(run(command + ["-@", "2"]))
+            two.append(run(command + ["-@", "2"])[:2])
         seconds, memory = min(used)[0], max(memory for _, memory in used + two)
         perf = perfs.get(label, perfs["inject " + sampled[0]])
         ratio = min(one) / min(two)[0]
         show(f"| {name} | `{label}` | {seconds:.2f} s | {size / seconds:.0f} MB/s | {perf:.1f} s | {perf / seconds:.1f} | {ratio:.2f} | {memory:.0f} MiB |")
 
-with open(page) as file:
-    text = file.read()
-front, rest = text.split(begin)
-known, rest = rest.split(end)
-known, now = figures(known.splitlines()), figures("\n".join(tables).splitlines())
-assert not known or args.only or set(now) & set(known), "no table of this run is on the page"
-worse = [key for key in now if key in known and now[key] > 1.1 * known[key]]
-for table, work in worse:
-    print(f"{table}: {work} takes {now[table, work]:.2f} times as long as what it is compared with, not {known[table, work]:.2f}")
 if args.write:
+    with open(page) as file:
+        front, rest = file.read().split(begin)
     with open(page, "w") as file:
-        file.write("\n".join([front + begin, *tables, "", end + rest]))
-sys.exit(1 if worse and not args.write else 0)
+        file.write("\n".join([front + begin, *tables, "", end + rest.split(end)[1]]))
+print(*worse, sep="\n")
+sys.exit(1 if worse else 0)
