@@ -1,0 +1,125 @@
+//! The options of `redact`: what stays, and how reports name it.
+
+use std::sync::Arc;
+
+use clap::{Args, ValueEnum};
+
+/// What can be redacted, or kept.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Category {
+    /// The command line that made the recording
+    Cmdline,
+    /// The name of the machine
+    Host,
+    /// Paths of files outside the system's folders
+    Paths,
+    /// Build-ids of these files
+    BuildIds,
+    /// Devices and inodes of files
+    Inodes,
+    /// Names of threads
+    Comms,
+    /// Paths of cgroups
+    Cgroups,
+    /// Inodes of namespaces
+    Namespaces,
+    /// Names of events that a user chose, and of probes
+    Events,
+    /// Raw data of samples
+    Raw,
+    /// User stacks and registers
+    Stacks,
+    /// BPF programs
+    Bpf,
+    /// AUX data
+    Aux,
+    /// Wall-clock time
+    Clock,
+    /// Copies of the kernel's memory and symbols beside the records
+    Kcore,
+    /// Records and features that this version of perfx does not know
+    Unknown,
+}
+
+impl Category {
+    /// How reports speak of it.
+    pub(super) fn wording(self) -> Wording {
+        let (name, one, many, done) = match self {
+            Category::Cmdline => ("cmdline", "word", "words", "replaced"),
+            Category::Host => ("host", "name", "names", "replaced"),
+            Category::Paths => ("paths", "path", "paths", "replaced"),
+            Category::BuildIds => ("build-ids", "id", "ids", "replaced"),
+            Category::Inodes => ("inodes", "file", "files", "renumbered"),
+            Category::Comms => ("comms", "name", "names", "replaced"),
+            Category::Cgroups => ("cgroups", "path", "paths", "replaced"),
+            Category::Namespaces => ("namespaces", "namespace", "namespaces", "renumbered"),
+            Category::Events => ("events", "name", "names", "replaced"),
+            Category::Raw => ("raw", "sample", "samples", "zeroed except for what is known"),
+            Category::Stacks => ("stacks", "sample", "samples", "cut"),
+            Category::Bpf => ("bpf", "name", "names", "replaced"),
+            Category::Aux => ("aux", "sample", "samples", "cut"),
+            Category::Clock => ("clock", "feature", "features", "left out"),
+            Category::Kcore => ("kcore", "file", "files", "left out"),
+            Category::Unknown => ("unknown", "sample", "samples", "cut"),
+        };
+        Wording { name, one, many, done }
+    }
+}
+
+/// How reports speak of a category.
+pub(super) struct Wording {
+    /// Its name on the command line.
+    pub(super) name: &'static str,
+    pub(super) one: &'static str,
+    pub(super) many: &'static str,
+    /// What is done with it.
+    pub(super) done: &'static str,
+}
+
+/// The options of `redact`.
+#[derive(Args, Clone, Debug, Default)]
+pub struct RedactArgs {
+    /// Keep these as they are
+    #[arg(long, value_name = "CATEGORY,…", value_delimiter = ',')]
+    keep: Vec<Category>,
+    /// The key of pseudonyms: recordings with the same one have equal pseudonyms for equal names [default: made from
+    /// what is removed]
+    #[arg(long, value_name = "TEXT")]
+    pub(super) seed: Option<String>,
+}
+
+impl RedactArgs {
+    /// True if the user keeps this category.
+    pub fn keeps(&self, category: Category) -> bool {
+        self.keep.contains(&category)
+    }
+}
+
+/// The pass.
+#[derive(Clone, Debug)]
+pub struct Redact {
+    pub(super) args: Arc<RedactArgs>,
+    /// True to report what there is to redact as a warning.
+    pub(super) checks: bool,
+    /// The names of files beside the records that the caller leaves out.
+    pub(super) beside: Vec<String>,
+}
+
+impl Redact {
+    /// The pass with these options.
+    pub fn new(args: RedactArgs) -> Redact {
+        Redact { args: Arc::new(args), checks: false, beside: Vec::new() }
+    }
+
+    /// Reports what the recording still tells, as warnings, instead of what was done.
+    #[must_use]
+    pub fn checking(self) -> Redact {
+        Redact { checks: true, ..self }
+    }
+
+    /// Also reports that these files beside the records are left out.
+    #[must_use]
+    pub fn leaving_out(self, beside: Vec<String>) -> Redact {
+        Redact { beside, ..self }
+    }
+}
