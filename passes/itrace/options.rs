@@ -104,7 +104,7 @@ enum Takes {
 /// number that follows it.
 struct Letter(char, u8, Takes, fn(&mut ItraceOptions, u64));
 
-/// The letters that select events. The help of `inject`, docs/limits.md and docs/guide/{traces,inject}.md list them, too.
+/// The letters that select events. The help of `inject` and docs/guide/{traces,inject}.md list them, too.
 const EVENTS: &[Letter] = &[
     Letter('i', PT | ETM | SPE, Period, |options, _| options.instructions = true),
     Letter('y', PT, Period, |options, _| options.cycles = true),
@@ -424,12 +424,11 @@ mod tests {
     #[test]
     fn pages_and_helps_list_the_letters_of_each_tracer() {
         let of = |tracers| sorted(letters(&[EVENTS, SETTINGS], tracers, "").chars());
-        let (traces, inject, limits) = (page("guide/traces.md"), page("guide/inject.md"), page("limits.md"));
+        let (traces, inject) = (page("guide/traces.md"), page("guide/inject.md"));
         assert_eq!(letters_in(part(&traces, "intel_pt//u` |", "|")), of(PT));
         assert_eq!(letters_in(part(&traces, "cs_etm//u` |", "|")), of(ETM));
         assert_eq!(letters_of_rows(&traces, "| letters | samples |\n|---|---|\n"), of(PT | ETM));
         assert_eq!(letters_of_rows(&inject, "| letter | samples |\n|---|---|\n"), of(SPE));
-        assert_eq!(letters_in(part(&limits, "has the letters ", ".")), of(PT));
         let helps = page("commands.md").split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(letters_in(part(&helps, "--itrace decodes Arm SPE", "Of Intel PT")), of(SPE));
         assert_eq!(letters_in(part(&helps, "Of Intel PT it decodes", "CoreSight has")), of(PT));
