@@ -39,14 +39,14 @@ use crate::support::options::PassOptions;
 pub struct Aslr {
     /// The key of the new places: recordings of one run with the same key can be compared [default: made from the old
     /// addresses]
-    #[arg(long, value_name = "TEXT")]
-    seed: Option<String>,
+    #[arg(long, alias = "seed", value_name = "TEXT")]
+    key: Option<String>,
 }
 
 impl Aslr {
     /// The pass with this key; without one, it is made from the old addresses.
-    pub fn new(seed: Option<String>) -> Aslr {
-        Aslr { seed }
+    pub fn new(key: Option<String>) -> Aslr {
+        Aslr { key }
     }
 }
 
@@ -336,7 +336,7 @@ impl Fork for Gather {
 
 impl Gather {
     fn begin(self, session: &mut Begin<'_>) -> Move {
-        let key = self.pass.seed.as_deref().map_or_else(|| self.own_key(), Key::of_seed);
+        let key = self.pass.key.as_deref().map_or_else(|| self.own_key(), Key::of_text);
         let room = if self.kernel.iter().all(|(_, end)| *end <= 1 << 32) && !self.kernel.is_empty() {
             KERNEL_32
         } else {
@@ -653,7 +653,7 @@ mod tests {
             (1 << 40, (1 << 40) + PAGE),
         ]
         .into();
-        let (regions, without) = Regions::new(&ranges, USER, Key::of_seed("a"));
+        let (regions, without) = Regions::new(&ranges, USER, Key::of_text("a"));
         assert_eq!((regions.sorted.len(), without), (3, 0));
         let new = |address| regions.known(address);
         assert_eq!(new(0x3500).unwrap() - new(0x1000).unwrap(), 0x2500);

@@ -46,9 +46,9 @@ pub struct JitArgs {
     /// Also look for jitdumps in this sysroot or container image; repeatable
     #[arg(long, value_name = "DIR")]
     root: Vec<PathBuf>,
-    /// Do not look for jitdumps at their recorded paths; use this for recordings from another machine
-    #[arg(long)]
-    no_files: bool,
+    /// The recording is from another machine: do not look for jitdumps at their recorded paths
+    #[arg(long, alias = "no-files")]
+    foreign: bool,
     /// Also name code by perf maps (perf-PID.map), for processes without a jitdump
     #[arg(long)]
     perf_maps: bool,
@@ -63,8 +63,8 @@ impl PassOptions for JitArgs {
         "name the code of JIT compilers: turn jitdumps into ELF images, and map these in the recording";
 
     fn pass(self) -> Result<Box<dyn Pass>> {
-        let JitArgs { output, layout, dir, root, no_files, perf_maps, cache } = self;
-        let options = JitOptions::new(output, layout, dir, root, no_files)?;
+        let JitArgs { output, layout, dir, root, foreign, perf_maps, cache } = self;
+        let options = JitOptions::new(output, layout, dir, root, foreign)?;
         Ok(Box::new(Jit::new(options.with_perf_maps(perf_maps).with_cache(cache))))
     }
 }

@@ -40,7 +40,7 @@ impl Pass for Redact {
     }
 
     fn needs(&self, _input: &Recording) -> Needs {
-        let kinds = if self.args.seed.is_some() { Kinds::MAPPINGS } else { KEYED };
+        let kinds = if self.args.key.is_some() { Kinds::MAPPINGS } else { KEYED };
         needs(vec![kinds.union(Kinds::of(&[RecordType::FORK]))])
     }
 

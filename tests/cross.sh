@@ -43,15 +43,15 @@ commands=(
     "copy -o out IN" "copy --to pipe -o out IN" "compress -o out IN" "decompress --salvage -o out IN" "sort -o out IN"
     "filter --time 20%-60% --drop-unused -o out IN" "split --by pid -o out IN" "thin --every 3 -o out IN"
     "retime --offset 5000000 -o out IN" "reindex -o out IN" "repair -o out IN" "recover -o out IN" "strip --aux -o out IN"
-    "normalize --for perf-5.10 -o out IN" "redact --seed 1 -o out IN" "off-cpu -o out IN" "sort --index -o out IN"
-    "index IN; filter --time 20%-60% -o out IN" "pack --no-files -o out.tar.zst IN; unpack --dir out out.tar.zst"
-    "inject --buildids --no-files -o out IN" "inject --aslr --seed 1 -o out IN" "inject --convert-callchain --no-files -o out IN"
-    "inject --itrace --no-files -o out IN" "inject --sched-stat -o out IN" "merge -o out IN IN2" "join --mix -o out IN IN2"
+    "normalize --for perf-5.10 -o out IN" "redact --key 1 -o out IN" "off-cpu -o out IN" "sort --index -o out IN"
+    "index IN; filter --time 20%-60% -o out IN" "pack --foreign -o out.tar.zst IN; unpack --dir out out.tar.zst"
+    "inject --buildids --foreign -o out IN" "inject --aslr --key 1 -o out IN" "inject --convert-callchain --foreign -o out IN"
+    "inject --itrace --foreign -o out IN" "inject --sched-stat -o out IN" "merge -o out IN IN2" "join --mix -o out IN IN2"
     "run -p sort,reindex-times:add -o out IN" "info --json IN" "stats --json IN" "du --json IN" "doctor --json IN"
-    "dump --raw IN" "dump --format ndjson IN" "list mappings --json IN" "list functions --no-files IN" "view --no-files IN"
-    "diff IN IN2" "overview --no-files IN" "export folded --no-files -o out IN" "export csv --no-files --dir out IN"
-    "export parquet --no-files --spe --dir out IN" "export pprof --no-files -o out IN" "export firefox --no-files -o out IN"
-    "export html --no-files -o out IN" "export svg --no-files -o out IN"
+    "dump --raw IN" "dump --format ndjson IN" "list mappings --json IN" "list functions --foreign IN" "view --foreign IN"
+    "diff IN IN2" "overview --foreign IN" "export folded --foreign -o out IN" "export csv --foreign --dir out IN"
+    "export parquet --foreign --spe --dir out IN" "export pprof --foreign -o out IN" "export firefox --foreign -o out IN"
+    "export html --foreign -o out IN" "export svg --foreign -o out IN"
 )
 
 # Commands that find code, symbols and unwind tables below ROOT, for recordings of which the files are there.
@@ -73,14 +73,14 @@ pairs() {
     done
     for arch in tests/data/foreign/*/; do
         for input in "$arch"*.data; do
-            printf "$input\t%s\n" "${with_files[@]/ IN/ --no-files --root $root/$arch IN}"
+            printf "$input\t%s\n" "${with_files[@]/ IN/ --foreign --root $root/$arch IN}"
         done
     done
     for input in tests/data/trace/*.data; do
-        printf "$input\t%s\n" "${traces[@]/ IN/ --no-files --root $root/tests/data/trace/root IN}"
+        printf "$input\t%s\n" "${traces[@]/ IN/ --foreign --root $root/tests/data/trace/root IN}"
     done
     for input in tests/data/jit/*.data; do
-        printf "$input\t%s\n" "inject --jit --no-files --jit-dir $root/tests/data/jit -o out IN"
+        printf "$input\t%s\n" "inject --jit --foreign --jit-dir $root/tests/data/jit -o out IN"
     done
 }
 

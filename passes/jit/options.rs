@@ -30,7 +30,7 @@ pub enum JitLayout {
 impl JitOptions {
     /// Checks the options. Images go into the folder `output`. Dumps are searched for in `folders`, by their
     /// name alone, then below `roots`, each of which replaces `/` of the recorded machine, and then at their recorded
-    /// paths, if the recording is provably of this machine and `no_files` is not set.
+    /// paths, if the recording is provably of this machine and `foreign` is not set.
     ///
     /// # Errors
     ///
@@ -40,13 +40,13 @@ impl JitOptions {
         layout: JitLayout,
         folders: Vec<PathBuf>,
         roots: Vec<PathBuf>,
-        no_files: bool,
+        foreign: bool,
     ) -> Result<JitOptions> {
         for folder in folders.iter().chain(&roots) {
             let there = std::fs::metadata(folder).with_context(|| folder.display().to_string())?;
             ensure!(there.is_dir(), "{} is not a directory", folder.display());
         }
-        let places = Places::new(folders, roots, no_files);
+        let places = Places::new(folders, roots, foreign);
         Ok(JitOptions { output, layout, places, perf_maps: false, cache: None })
     }
 

@@ -390,7 +390,7 @@ mod tests {
 
     #[test]
     fn paths_of_users_have_pseudonyms_and_those_of_the_system_do_not() {
-        let key = Key::of_seed("");
+        let key = Key::of_text("");
         let new = |path: &str| super::path(&key, path.as_bytes()).map(|new| shown(&new));
         for stays in [
             "",
@@ -469,7 +469,7 @@ mod tests {
 
     #[test]
     fn of_a_command_line_options_and_numbers_of_perf_stay() {
-        let key = Key::of_seed("");
+        let key = Key::of_text("");
         let new = |line: &str| {
             let mut words = CommandLine::default();
             let word = |word: &str| {
@@ -506,7 +506,7 @@ mod tests {
 
     #[test]
     fn other_names_keep_what_every_machine_has() {
-        let key = Key::of_seed("");
+        let key = Key::of_text("");
         for (path, expected) in [
             ("/", "/"),
             ("/system.slice/secret.service", "/system.slice/group~.service"),

@@ -84,8 +84,8 @@ pub struct RedactArgs {
     keep: Vec<Category>,
     /// The key of pseudonyms: recordings with the same one have equal pseudonyms for equal names [default: made from
     /// what is removed]
-    #[arg(long, value_name = "TEXT")]
-    pub(super) seed: Option<String>,
+    #[arg(long, alias = "seed", value_name = "TEXT")]
+    pub(super) key: Option<String>,
 }
 
 impl RedactArgs {

@@ -71,7 +71,7 @@ const KEYED_FEATURES: [Feature; 4] =
 
 impl Survey for Learn {
     fn record(&mut self, record: &Record<'_>, _layouts: &Layouts) -> Result<()> {
-        if self.redact.args.seed.is_none() && KEYED.contains(record.kind()) {
+        if self.redact.args.key.is_none() && KEYED.contains(record.kind()) {
             self.key.add(record.bytes());
         }
         self.learn_mapping(record);
@@ -82,8 +82,8 @@ impl Survey for Learn {
     fn end(mut self, session: &mut Session) -> Result<Stage> {
         let maps = initial_maps(session.features(), session.endian);
         maps.records().for_each(|record| self.learn_mapping(&record));
-        match &self.redact.args.seed {
-            Some(seed) => self.key = Key::of_seed(seed),
+        match &self.redact.args.key {
+            Some(text) => self.key = Key::of_text(text),
             None => {
                 let sections = KEYED_FEATURES.iter().filter_map(|feature| session.feature(*feature));
                 sections.for_each(|section| self.key.add(section));

@@ -12,8 +12,8 @@ pub(crate) struct Key([u8; 32]);
 
 impl Key {
     /// The key that a user's text stands for.
-    pub(crate) fn of_seed(seed: &str) -> Key {
-        Key(Sha256::digest(seed).into())
+    pub(crate) fn of_text(text: &str) -> Key {
+        Key(Sha256::digest(text).into())
     }
 
     /// Adds something that only the recording itself has. The order does not matter, so threads can share the work.
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn equal_names_have_equal_pseudonyms_which_depend_on_the_key() {
-        let (one, other) = (Key::of_seed("one"), Key::of_seed("other"));
+        let (one, other) = (Key::of_text("one"), Key::of_text("other"));
         let word = one.word("file", b"server");
         assert_eq!(word, one.word("file", b"server"));
         assert!(is_word("file", &word) && word.len() == 15, "{word:?}");

@@ -24,6 +24,6 @@ pub fn traced_code<T>(
     });
     let known = known.collect();
     let recorded_on = recorded_on(features, endian);
-    let sources = (sources(places, !places.no_files(), &recorded_on), guest_sources(places, &recorded_on));
+    let sources = (sources(places, !places.is_foreign(), &recorded_on), guest_sources(places, &recorded_on));
     Code::new(recorded, clock, known, sources, kcore_of(name))
 }

@@ -121,8 +121,8 @@ pub(crate) struct Inject {
     #[arg(long)]
     aslr: bool,
     /// The key of the new places: the output of one key can be compared [default: made from the old addresses]
-    #[arg(long, value_name = "TEXT", requires = "aslr")]
-    seed: Option<String>,
+    #[arg(long, alias = "seed", value_name = "TEXT", requires = "aslr")]
+    key: Option<String>,
     #[command(flatten)]
     ids: IdArgs,
     /// Merge a guest's recording, as perfx merge does: PATH,PID[,OFFSET[,SCALE]]; repeatable
@@ -295,7 +295,7 @@ impl Inject {
         }
         // This runs last, because the others find files and code by addresses.
         if self.aslr {
-            passes.push(Box::new(Aslr::new(self.seed.clone())));
+            passes.push(Box::new(Aslr::new(self.key.clone())));
         }
         Ok(passes)
     }
@@ -308,8 +308,8 @@ impl Inject {
     /// The pass that writes the images of jitdumps.
     fn jit_pass(&self, ids: &IdOptions) -> Result<Box<dyn Pass>> {
         let (folders, roots) = (self.jit_dir.clone(), ids.roots().to_vec());
-        let options =
-            JitOptions::new(self.images(), self.jit_layout, folders, roots, ids.no_files()).map_err(usage)?;
+        let options = JitOptions::new(self.images(), self.jit_layout, folders, roots, ids.is_foreign())
+            .map_err(usage)?;
         let cache = if self.jit_cache { Some(self.cache(ids)?) } else { None };
         Ok(Box::new(Jit::new(options.with_perf_maps(self.jit_map).with_cache(cache))))
     }

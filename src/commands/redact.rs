@@ -20,14 +20,14 @@ use crate::io::source::temp_files;
 /// addresses, pids, times since boot, kernel release and CPU. Build-ids of the system's files stay,
 /// too, so their symbols can be found. The output is not compressed.
 ///
-/// Pseudonyms come from a keyed hash. Without --seed, the key is made from all that is removed, so a
-/// guess of one name can't be checked. With a secret --seed, equal names have equal pseudonyms in
+/// Pseudonyms come from a keyed hash. Without --key, the key is made from all that is removed, so a
+/// guess of one name can't be checked. With a secret --key, equal names have equal pseudonyms in
 /// several recordings.
 ///
 /// Examples:
 ///   perfx redact perf.data -o public.data
 ///   perfx redact -n -v perf.data
-///   perfx redact --keep comms,events --seed 'our secret' perf.data -o public.data
+///   perfx redact --keep comms,events --key 'our secret' perf.data -o public.data
 ///   perfx redact --check public.data
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]

@@ -34,7 +34,7 @@ use crate::term::units::size;
 /// Examples:
 ///   perfx unpack perf.tar.zst
 ///   perf --buildid-dir perf report -i perf/perf.data
-///   perfx export html perf/perf.data --buildid-dir perf --root perf --no-files -o perf.html
+///   perfx export html perf/perf.data --buildid-dir perf --root perf --foreign -o perf.html
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Unpack {

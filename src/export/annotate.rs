@@ -285,7 +285,7 @@ impl<'s> Kernel<'s> {
         if mapped.is_empty() || is_other_machine {
             return kernel;
         }
-        let sources = sources(ids, !ids.no_files(), &recorded_on);
+        let sources = sources(ids, !ids.is_foreign(), &recorded_on);
         kernel.memory = kcore.and_then(KernelText::of_copy);
         if let Some(reference) = &facts.reference {
             kernel.file = KernelText::of_file(&sources, reference.kernel, reference);
@@ -480,7 +480,7 @@ impl<'s> SourceFiles<'s> {
         let ids = self.search.ids;
         let below_roots = ids.roots().iter().filter_map(|root| build_id::resolve_folder(root, path).ok());
         let mut places: Vec<PathBuf> = below_roots.collect();
-        if path.is_absolute() && !ids.no_files() {
+        if path.is_absolute() && !ids.is_foreign() {
             let place = build_id::resolve_folder(Path::new("/"), path).ok()?;
             // A relative folder would be one of where perfx runs, and `/` has everything.
             let folder = folder.filter(|folder| folder.is_absolute());

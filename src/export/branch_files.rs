@@ -119,7 +119,7 @@ impl BranchFiles {
         ids: &IdOptions,
         report: &mut Report,
     ) -> Result<SumProfiles> {
-        let sources = sources(ids, !ids.no_files(), &RecordedOn::default());
+        let sources = sources(ids, !ids.is_foreign(), &RecordedOn::default());
         let mut made = SumProfiles::default();
         for (key, Mapped { objects, branches }) in self.files {
             let left_out = |count| format!("{} left out", counted(count, "branch", "branches"));

@@ -44,7 +44,7 @@ pub struct PerfMaps(Places);
 impl PerfMaps {
     /// Those below the roots and, if the recording is of this machine, on it.
     pub fn new(ids: &IdOptions, recorded_on: &RecordedOn) -> PerfMaps {
-        let places = Places::new(Vec::new(), ids.roots().to_vec(), ids.no_files());
+        let places = Places::new(Vec::new(), ids.roots().to_vec(), ids.is_foreign());
         PerfMaps(places.of_recording(recorded_on))
     }
 
@@ -64,9 +64,9 @@ impl PerfMaps {
 }
 
 impl Places {
-    /// These folders and roots, and without `no_files` this machine.
-    pub fn new(folders: Vec<PathBuf>, roots: Vec<PathBuf>, no_files: bool) -> Places {
-        Places { folders, roots, not_here: no_files.then_some("--no-files") }
+    /// These folders and roots, and without `foreign` this machine.
+    pub fn new(folders: Vec<PathBuf>, roots: Vec<PathBuf>, foreign: bool) -> Places {
+        Places { folders, roots, not_here: foreign.then_some("--foreign") }
     }
 
     /// Those of a recording: without this machine if it is not provably the recorded one, as the files have no build-id.

@@ -29,15 +29,15 @@ pub struct SearchArgs {
     /// Also look in this build-id cache of perf; repeatable
     #[arg(help_heading = "Where to search for files", long, value_name = "DIR")]
     buildid_dir: Vec<PathBuf>,
-    /// Do not read files or the kernel of this machine; use this for recordings from another machine
-    #[arg(help_heading = "Where to search for files", long)]
-    no_files: bool,
+    /// The recording is from another machine: do not read files or the kernel of this one
+    #[arg(help_heading = "Where to search for files", long, alias = "no-files")]
+    foreign: bool,
 }
 
 impl SearchArgs {
     /// True if the user named a place.
     pub fn is_given(&self) -> bool {
-        !self.root.is_empty() || !self.buildid_dir.is_empty() || self.no_files
+        !self.root.is_empty() || !self.buildid_dir.is_empty() || self.foreign
     }
 
     /// The places to search.
@@ -46,7 +46,7 @@ impl SearchArgs {
     ///
     /// The list cannot be read, or a folder does not exist.
     pub fn options(self, known: Option<&str>) -> Result<IdOptions> {
-        IdOptions::new(known, self.root, self.buildid_dir, self.no_files)
+        IdOptions::new(known, self.root, self.buildid_dir, self.foreign)
     }
 }
 
@@ -86,7 +86,7 @@ impl SymbolArgs {
         }
         let debuginfod = match self.debuginfod {
             true => Some(Debuginfod::download().context("--debuginfod")?),
-            false => (!options.no_files).then(Debuginfod::cache),
+            false => (!options.foreign).then(Debuginfod::cache),
         };
         Ok(IdOptions { debuginfod, kernel, ..options })
     }
@@ -125,7 +125,7 @@ pub struct IdOptions {
     known: Arc<KnownIds>,
     roots: Vec<PathBuf>,
     caches: Vec<PathBuf>,
-    no_files: bool,
+    foreign: bool,
     debuginfod: Option<Debuginfod>,
     kernel: Option<KernelFile>,
 }
@@ -198,7 +198,7 @@ impl IdOptions {
     /// Without the files and the kernel of this machine, unless the recording is provably of it.
     #[must_use]
     pub fn of_recording(mut self, recorded_on: &RecordedOn) -> IdOptions {
-        self.no_files |= !recorded_on.is_machine(Path::new("/"));
+        self.foreign |= !recorded_on.is_machine(Path::new("/"));
         self
     }
 
@@ -211,7 +211,7 @@ impl IdOptions {
     /// from this file.
     #[must_use]
     pub fn with_code(self, vmlinux: Option<PathBuf>) -> IdOptions {
-        let debuginfod = (!self.no_files).then(Debuginfod::cache);
+        let debuginfod = (!self.foreign).then(Debuginfod::cache);
         IdOptions { debuginfod, kernel: vmlinux.map(KernelFile::Vmlinux), ..self }
     }
 
@@ -242,12 +242,12 @@ impl IdOptions {
     }
 
     /// True if the files of this machine are not the recorded ones.
-    pub fn no_files(&self) -> bool {
-        self.no_files
+    pub fn is_foreign(&self) -> bool {
+        self.foreign
     }
 
     /// `known` is `HEX PATH[,…]` or `file://NAME`; `roots` are folders that replace `/` of the recorded
-    /// machine, `caches` are build-id caches of perf; `no_files` says that the files of this machine are not
+    /// machine, `caches` are build-id caches of perf; `foreign` says that the files of this machine are not
     /// the recorded ones.
     ///
     /// # Errors
@@ -257,7 +257,7 @@ impl IdOptions {
         known: Option<&str>,
         roots: Vec<PathBuf>,
         caches: Vec<PathBuf>,
-        no_files: bool,
+        foreign: bool,
     ) -> Result<IdOptions> {
         let known =
             known.map(KnownIds::parse).transpose().context("known build-ids")?.unwrap_or_default().into();
@@ -267,7 +267,7 @@ impl IdOptions {
             let there = std::fs::metadata(folder).with_context(|| format!("{what} {}", folder.display()))?;
             ensure!(there.is_dir(), "{what} {} is not a directory", folder.display());
         }
-        Ok(IdOptions { known, roots, caches, no_files, debuginfod: None, kernel: None })
+        Ok(IdOptions { known, roots, caches, foreign, debuginfod: None, kernel: None })
     }
 }
 
@@ -486,11 +486,11 @@ impl Ids {
         let is_of_here = recorded_on.is_machine(Path::new("/"));
         let places = Places {
             known: KnownIds::clone(&known),
-            files: !options.no_files,
+            files: !options.foreign,
             roots: options.roots.clone(),
             caches: options.caches.clone(),
             recorded_on,
-            running_kernel: !options.no_files,
+            running_kernel: !options.foreign,
             ..Places::default()
         };
         Ids {

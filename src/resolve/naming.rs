@@ -72,7 +72,7 @@ impl<'f> Images<'f> {
     /// Those of a recording.
     pub fn new(Search { facts, features, endian, ids, .. }: Search<'f>) -> Images<'f> {
         let recorded_on = recorded_on(features, endian);
-        let sources = sources(ids, !ids.no_files(), &recorded_on);
+        let sources = sources(ids, !ids.is_foreign(), &recorded_on);
         Images { facts, sources, guest_sources: guest_sources(ids, &recorded_on) }
     }
 
@@ -153,7 +153,7 @@ pub fn guest_sources(ids: &IdOptions, recorded_on: &RecordedOn) -> Sources {
 /// The places to search; with `files`, also this machine.
 pub fn sources(ids: &IdOptions, files: bool, recorded_on: &RecordedOn) -> Sources {
     // perf searches its own cache without being told.
-    let own = build_id::home().filter(|_| !ids.no_files()).map(|home| home.join(".debug"));
+    let own = build_id::home().filter(|_| !ids.is_foreign()).map(|home| home.join(".debug"));
     let sources = Sources::new(files, ids.roots(), ids.caches(), recorded_on);
     let sources = sources.with_own_cache(own.filter(|own| own.is_dir()));
     sources.with_debuginfod(ids.debuginfod().cloned()).with_kernel(ids.kernel().cloned())

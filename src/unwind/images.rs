@@ -63,7 +63,7 @@ impl Images {
         recorded_on: &RecordedOn,
         made: HashMap<PathBuf, Bytes>,
     ) -> Images {
-        let sources = Sources::new(!options.no_files(), options.roots(), options.caches(), recorded_on);
+        let sources = Sources::new(!options.is_foreign(), options.roots(), options.caches(), recorded_on);
         let loaded = spaces.dsos().iter().map(|_| OnceLock::new()).collect();
         let read = Mutex::default();
         Images { archs, endian, spaces, files, ids, options, sources, made, loaded, read }

@@ -98,7 +98,7 @@ for path in paths:
     if duckdb.sql(bits).fetchall()[0][0]:
         continue
     with tempfile.TemporaryDirectory() as out:
-        command = [perfx, "export", "csv", "--no-files", "-q", path, "-o", f"{out}/csv"]
+        command = [perfx, "export", "csv", "--foreign", "-q", path, "-o", f"{out}/csv"]
         assert subprocess.run(command, stderr=subprocess.DEVNULL).returncode in (0, 3)
         for line in csv.DictReader(open(f"{out}/csv/results.csv")):
             if not line["dso"].startswith("//anon") and "\\" not in line["dso"]:

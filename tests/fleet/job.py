@@ -16,7 +16,7 @@ import argparse, glob, hashlib, os, re, subprocess, sys
 def export(perfx, path, out):
     """Runs perfx over one recording; returns its row of the manifest."""
     date = os.path.basename(os.path.dirname(path))
-    inject = subprocess.run([perfx, "inject", "-b", "--no-files", "-q", path, "-o", "-"], capture_output=True)
+    inject = subprocess.run([perfx, "inject", "-b", "--foreign", "-q", path, "-o", "-"], capture_output=True)
     row = {
         "path": path,
         "bytes": os.path.getsize(path),
@@ -27,7 +27,7 @@ def export(perfx, path, out):
     }
     if inject.returncode in (0, 3):
         keys = f"host,date={date}" if re.fullmatch(r"\d{4}-\d\d-\d\d", date) else "host,date"
-        command = [perfx, "export", "parquet", "-", "-q", "--no-files", "-@1", "--dir", out, "--partition-by", keys]
+        command = [perfx, "export", "parquet", "-", "-q", "--foreign", "-@1", "--dir", out, "--partition-by", keys]
         done = subprocess.run(command, input=inject.stdout, capture_output=True)
         said = done.stderr.decode(errors="replace").strip().split("\n")[-1]
         row |= {"export": done.returncode, "sha256": hashlib.sha256(inject.stdout).hexdigest()}

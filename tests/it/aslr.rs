@@ -88,17 +88,17 @@ fn no_old_address_is_in_any_byte_of_the_output() {
     assert!(searched > 100, "only {searched} mappings were searched for");
 }
 
-tiers!(every_sample_stays_and_the_seed_decides_where_everything_is);
+tiers!(every_sample_stays_and_the_key_decides_where_everything_is);
 /// perf inject --aslr drops the samples of tracepoints and those with stacks.
-fn every_sample_stays_and_the_seed_decides_where_everything_is(tier: Tier) {
+fn every_sample_stays_and_the_key_decides_where_everything_is(tier: Tier) {
     each_fixture(&tier.of(fixtures()), |fixture| {
         let folder = temp();
         let path = |name: &str| folder.path().join(name);
-        for (name, chain) in [("a", "aslr:seed=a"), ("again", "aslr:seed=a"), ("b", "aslr:seed=b")] {
+        for (name, chain) in [("a", "aslr:key=a"), ("again", "aslr:key=a"), ("b", "aslr:key=b")] {
             perfx(args!["run", "-q", "-p", chain, fixture.path, "-o", path(name)]).done()?;
         }
         let [a, again, b] = ["a", "again", "b"].map(|name| fs::read(path(name)).unwrap());
-        same_bytes("with the same seed", &a, &again)?;
+        same_bytes("with the same key", &a, &again)?;
         // Few regions may have the same order.
         assert!(a != b || fixture.name != "recorded/forks.p61.data");
         let count = |path: &Path| {
@@ -121,7 +121,7 @@ fn what_aslr_says() {
     ]);
     let lines = [
         "run -p aslr dwarf.data -o a.data",
-        "run -p aslr:seed=x trace.data -o b.data",
+        "run -p aslr:key=x trace.data -o b.data",
         "run -p aslr kcore.data -o c.data",
         "run -p aslr --to file kcore.data -o d.data",
         "run -p aslr unknown.data -o e.data",

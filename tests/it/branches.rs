@@ -554,7 +554,7 @@ fn what_cannot_be_exported_is_said() {
         "export profgen branches.data -o out",
         "export bolt branches.data",
         "export bolt branches.data --binary old --dir dir",
-        "export bolt branches.data --binary old --no-files -o out",
+        "export bolt branches.data --binary old --foreign -o out",
         "export bolt plain.data --dir dir",
         "export bolt branches.data --dir plain.data",
         "export bolt branches.data --dir dir",
@@ -632,7 +632,7 @@ fn every_branch_of_a_trace_counts() {
                 form,
                 "-@",
                 threads,
-                "--no-files",
+                "--foreign",
                 "--root",
                 root.join("root"),
                 "--binary",
@@ -676,7 +676,7 @@ fn the_tools_of_compilers_take_the_profiles_of_a_trace() {
     fs::copy(root.join("loop-symbols"), &program).unwrap();
     for form in ["autofdo", "bolt", "profgen"] {
         let line =
-            args!["export", form, "--no-files", input, "--binary", program, "--root", root, "-o", path(form)];
+            args!["export", form, "--foreign", input, "--binary", program, "--root", root, "-o", path(form)];
         perfx(line).done().unwrap();
     }
     let file = |option: &str, file: &Path| format!("--{option}={}", file.display());
@@ -704,7 +704,7 @@ fn a_trace_without_its_code_is_a_loss() {
     let root = root().join("tests/data/trace");
     // That of the program is in the file that is given, that of the kernel is not found.
     let (input, program) = (root.join("kernel.data"), root.join("root/opt/perfx/trace/loop"));
-    let ran = perfx(args!["export", "bolt", "--no-files", input, "--binary", program]);
+    let ran = perfx(args!["export", "bolt", "--foreign", input, "--binary", program]);
     assert_eq!(ran.code, Some(3), "{}", ran.stderr);
     assert!(ran.stderr.contains("the code is not known"), "{}", ran.stderr);
     assert_ne!(counted_lines(&ran.text(), "B"), BTreeMap::new());

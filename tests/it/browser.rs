@@ -160,7 +160,7 @@ fn output(line: Vec<OsString>) -> Arc<Vec<u8>> {
 
 /// The lines of `export folded`: stack and count.
 fn folded(input: &Path, root: &Path, more: &[&str]) -> Vec<(String, u64)> {
-    let mut line = args!["export", "folded", "--no-files", "--root", root, input].to_vec();
+    let mut line = args!["export", "folded", "--foreign", "--root", root, input].to_vec();
     line.extend(more.iter().map(Into::into));
     let text = String::from_utf8(output(line).to_vec()).unwrap();
     let lines = text.lines().map(|line| line.rsplit_once(' ').unwrap());
@@ -177,7 +177,7 @@ fn page(folder: &TempDir, inputs: &[&Path], root: &Path) -> PathBuf {
 
 fn page_with(folder: &TempDir, inputs: &[&Path], root: &Path, more: &[&str]) -> PathBuf {
     let page = folder.path().join("page.html");
-    let mut line = args!["export", "html", "--no-files", "--root", root, "-o", "-"].to_vec();
+    let mut line = args!["export", "html", "--foreign", "--root", root, "-o", "-"].to_vec();
     line.extend(inputs.iter().map(Into::into));
     line.extend(more.iter().map(Into::into));
     fs::write(&page, &**output(line)).unwrap();
@@ -575,7 +575,7 @@ fn instructions_have_the_weight_of_the_chosen_samples(browser: &Browser, root: &
 fn calls_of_a_trace_are_drawn_to_the_ns(browser: &Browser, _root: &Path) {
     let (folder, programs, input) = (temp(), named_root(), traced("times"));
     let args =
-        args!["export", "firefox", "--itrace", "--no-files", "--root", programs.path(), input, "-o", "-"];
+        args!["export", "firefox", "--itrace", "--foreign", "--root", programs.path(), input, "-o", "-"];
     let changes = changes(&profile(&output(args.to_vec())))[0].clone();
     browser.open(&page_with(&folder, &[&input], programs.path(), &["--itrace"]));
     let time = |changes: &[Change]| changes.iter().map(|(.., ns)| ns).sum::<u64>();
@@ -846,7 +846,7 @@ fn verdicts_are_those_of_the_gate(browser: &Browser, root: &Path) {
         ("weights", "total", &["--total"]),
     ] {
         browser.choose("by", by);
-        let mut line = args!["diff", "--profile", "--json", "--no-files", "--root", root].to_vec();
+        let mut line = args!["diff", "--profile", "--json", "--foreign", "--root", root].to_vec();
         line.extend(more.iter().chain(&["--threshold", "1%"]).map(Into::into));
         line.extend(inputs.iter().map(Into::into));
         let found: Json = serde_json::from_slice(&output(line)).unwrap();

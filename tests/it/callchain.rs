@@ -170,7 +170,7 @@ fn nothing_of_the_stacks_is_left() {
     let folder = temp();
     for fixture in named("recorded/dwarf").iter().chain(&named("recorded/compat-dwarf")) {
         let out = folder.path().join("out.data");
-        let ran = convert(&fixture.path, &out, &["--no-files", "--drop-unresolved"]);
+        let ran = convert(&fixture.path, &out, &["--foreign", "--drop-unresolved"]);
         assert_eq!(ran.code, Some(3), "{}: {}", fixture.name, ran.stderr);
         let recording = Recording::open(&out).unwrap();
         for event in &recording.events {
@@ -189,7 +189,7 @@ fn nothing_of_the_stacks_is_left() {
             let user = after.split_once("0xfffffffffffffe00").unwrap().1;
             assert!(user.matches("0x").count() <= 1, "{after}");
         });
-        let again = convert(&out, &folder.path().join("again.data"), &["--no-files"]);
+        let again = convert(&out, &folder.path().join("again.data"), &["--foreign"]);
         assert_eq!(again.code, Some(3), "{}", again.stderr);
         assert!(again.stderr.contains("there is nothing to convert"), "{}", again.stderr);
     }
@@ -204,7 +204,7 @@ fn a_file_with_another_build_id_is_not_used() {
     let said = ["burn_nofp", "burn"].map(|program| {
         let (out, root) = (folder.path().join("out.data"), folder.path().join("root"));
         fs::copy(work.join("tmp/perfx-data/work").join(program), place.join("burn_nofp")).unwrap();
-        convert(&input, &out, &["-v", "--no-files", "--root", root.to_str().unwrap()]).done().unwrap().stderr
+        convert(&input, &out, &["-v", "--foreign", "--root", root.to_str().unwrap()]).done().unwrap().stderr
     });
     let differs = "build-id is b000000000000000000000000000000000000001, \
                    recording says b000000000000000000000000000000000000002";
@@ -230,7 +230,7 @@ fn a_search_table_with_wrong_pointers_is_not_followed() {
             let mut bytes = sound.clone();
             bytes[at..at + 4].copy_from_slice(&word.to_le_bytes());
             fs::write(place.join("burn_nofp"), bytes).unwrap();
-            let ran = convert(&input, &out, &["--no-files", "--root", root.to_str().unwrap()]);
+            let ran = convert(&input, &out, &["--foreign", "--root", root.to_str().unwrap()]);
             assert!(matches!(ran.code, Some(0 | 3)), "{at:#x} {word:#x}: {}", ran.stderr);
         }
     }
@@ -247,19 +247,19 @@ fn stacks_are_deleted_only_where_they_were_used() {
         let events = Recording::open(path).unwrap().events;
         events.iter().any(|event| event.attr().sample_type & st::STACK_USER != 0)
     };
-    let ran = convert(&input, &out("kept"), &["--no-files"]);
+    let ran = convert(&input, &out("kept"), &["--foreign"]);
     assert_eq!(ran.code, Some(3), "{}", ran.stderr);
     assert!(ran.stderr.contains("warning: not converted: "), "{}", ran.stderr);
     same_lines("no sample changed", &chains(&input), &chains(&out("kept"))).unwrap();
     // Later, where the files are, they can be converted like the original.
-    let options = ["-q", "--no-files", "--root", work];
+    let options = ["-q", "--foreign", "--root", work];
     convert(&out("kept"), &out("late"), &options).done().unwrap();
     convert(&input, &out("at-once"), &options).done().unwrap();
     let read = |name: &str| fs::read(out(name)).unwrap();
     same_bytes("converted late and at once", &read("late"), &read("at-once")).unwrap();
     assert!(has_stacks(&out("kept")) && !has_stacks(&out("late")));
     // Nobody can go back in a pipe: its events keep the fields of stacks, and its samples have none.
-    let piped = args!["inject", "--convert-callchain", "--no-files", "--root", work, input, "-o", "-"];
+    let piped = args!["inject", "--convert-callchain", "--foreign", "--root", work, input, "-o", "-"];
     fs::write(out("piped"), perfx(piped).done().unwrap().stdout).unwrap();
     assert!(has_stacks(&out("piped")));
     same_lines("piped and at once", &chains(&out("piped")), &chains(&out("at-once"))).unwrap();
@@ -281,7 +281,7 @@ fn registers_of_an_unknown_abi_stay_or_are_counted() {
     let words = [0x1000, 1 << 32 | 1, 1000, 2, !127, 0x1000, 6, 1, 2, 3, 4, 5, 0].map(u64::to_le_bytes);
     maker.writer.write_parts(T::SAMPLE, USER, &[words.as_flattened()]).unwrap();
     maker.writer.finish().unwrap();
-    let ran = convert(&input, &out, &["--no-files"]);
+    let ran = convert(&input, &out, &["--foreign"]);
     assert_eq!(ran.code, Some(3), "{}", ran.stderr);
     assert!(
         ran.stderr.contains("not converted: 1 call chain with registers of an unknown ABI"),
@@ -290,7 +290,7 @@ fn registers_of_an_unknown_abi_stay_or_are_counted() {
     );
     let written = fs::read(&out).unwrap();
     assert!(written.windows(8 * 13).any(|bytes| bytes == words.as_flattened()), "the sample changed");
-    let ran = convert(&input, &out, &["--no-files", "--drop-unresolved"]);
+    let ran = convert(&input, &out, &["--foreign", "--drop-unresolved"]);
     assert_eq!(ran.code, Some(3), "{}", ran.stderr);
     assert!(ran.stderr.contains("lost: 1 call chain with registers of an unknown ABI"), "{}", ran.stderr);
     assert_eq!(chains(&out).len(), 1);
@@ -320,17 +320,17 @@ fn a_call_chain_that_ends_where_no_table_fits_the_stack_is_a_loss() {
     let (chain, regs, stack) = ([1, !511], [2, 0x1008, 0x1000, 0x5000], [24, 0, 0x800, 0x6001, 24]);
     let words = [&chain[..], &regs, &stack].concat();
     sample_with_stack(&input, 0, &words);
-    let ran = convert(&input, &out, &["--no-files", "--drop-unresolved"]);
+    let ran = convert(&input, &out, &["--foreign", "--drop-unresolved"]);
     assert_eq!(ran.code, Some(3), "{}", ran.stderr);
     let lost = "lost: 1 call chain ends early, where the unwind tables do not fit the stack\n";
     assert!(ran.stderr.contains(lost), "{}", ran.stderr);
-    let ran = convert(&input, &kept, &["--no-files"]);
+    let ran = convert(&input, &kept, &["--foreign"]);
     assert!(ran.stderr.contains("warning: not converted: 1 call chain ends early"), "{}", ran.stderr);
     let bytes: Vec<_> = words.iter().map(|word| word.to_le_bytes()).collect();
     let written = fs::read(&kept).unwrap();
     assert!(written.windows(8 * words.len()).any(|part| part == bytes.as_flattened()), "the sample changed");
     // For a reader, nothing is lost.
-    let shown = perfx(args!["view", "--no-files", "-F", "ip", input]).done().unwrap();
+    let shown = perfx(args!["view", "--foreign", "-F", "ip", input]).done().unwrap();
     assert_eq!(shown.text().split_whitespace().collect::<Vec<_>>(), ["5000", "6000"]);
 }
 
@@ -347,7 +347,7 @@ fn samples_with_registers_of_an_unknown_abi_are_shown_with_their_recorded_chains
         "export html", "export pprof", "export firefox", "export parquet", "export csv",
     ] {
         for input in [&input, &crafted] {
-            let options = if command == "list dsos" { Vec::new() } else { args!["--no-files"].to_vec() };
+            let options = if command == "list dsos" { Vec::new() } else { args!["--foreign"].to_vec() };
             let words = command.split(' ').map(Into::into).chain(options).chain(args![input]);
             let out = folder.path().join(format!("{command} of {}", input.file_name().unwrap().display()));
             let output = match command {
@@ -361,9 +361,9 @@ fn samples_with_registers_of_an_unknown_abi_are_shown_with_their_recorded_chains
             assert!(ran.stderr.contains(said), "{command}: {}", ran.stderr);
         }
     }
-    let shown = perfx(args!["view", "--no-files", "-F", "ip", input]).text();
+    let shown = perfx(args!["view", "--foreign", "-F", "ip", input]).text();
     assert_eq!(shown.split_whitespace().collect::<Vec<_>>(), ["5000", "6000"]);
-    let folded = perfx(args!["export", "folded", "--no-files", input]).text();
+    let folded = perfx(args!["export", "folded", "--foreign", input]).text();
     assert!(folded.ends_with(";[unknown];[unknown] 1000\n"), "{folded}");
 }
 
@@ -372,7 +372,7 @@ fn events_without_stacks_stay_as_they_are() {
     let folder = temp();
     let out = folder.path().join("out.data");
     let input = Fixture::new("recorded/mixed-callgraph.p61.data").path;
-    assert_eq!(convert(&input, &out, &["--no-files", "--drop-unresolved"]).code, Some(3));
+    assert_eq!(convert(&input, &out, &["--foreign", "--drop-unresolved"]).code, Some(3));
     let types = |path: &Path| -> Vec<u64> {
         Recording::open(path).unwrap().events.iter().map(|event| event.attr().sample_type).collect()
     };
@@ -403,7 +403,7 @@ fn another_architecture_is_refused() {
     assert_eq!((ran.code, out.exists()), (Some(1), false), "{}", ran.stderr);
     assert!(ran.stderr.contains("in.data: user stacks of ppc64l can't be unwound"), "{}", ran.stderr);
     // Readers show the innermost frames, and said that they had converted the stacks.
-    let ran = perfx(args!["view", "--no-files", input]);
+    let ran = perfx(args!["view", "--foreign", input]);
     assert_eq!(ran.code, Some(3), "{}", ran.stderr);
     assert!(ran.stderr.contains("perfx: converted no user stack into a call chain\n"), "{}", ran.stderr);
 }
@@ -414,7 +414,7 @@ fn build_ids_are_those_of_what_the_call_chains_hit() {
     let out = folder.path().join("out.data");
     let known = "b0 /tmp/perfx-data/work/burn_nofp,b1 /usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2";
     let input = Fixture::new("recorded/dwarf.p61.data").path;
-    let ran = convert(&input, &out, &["-b", "--no-files", "--drop-unresolved", "--known-build-ids", known]);
+    let ran = convert(&input, &out, &["-b", "--foreign", "--drop-unresolved", "--known-build-ids", known]);
     assert!(ran.stderr.contains("1 from known list"), "{}", ran.stderr);
     assert!(!ran.stderr.contains("samples have user stacks"), "{}", ran.stderr);
 }
@@ -424,7 +424,7 @@ fn of_a_32_bit_task_without_its_file_only_the_innermost_frame_is_known() {
     let folder = temp();
     let out = folder.path().join("out.data");
     let input = Fixture::new("recorded/compat-dwarf.p73.data").path;
-    let ran = convert(&input, &out, &["-q", "--no-files", "--drop-unresolved"]);
+    let ran = convert(&input, &out, &["-q", "--foreign", "--drop-unresolved"]);
     let text = perfx(args!["dump", "--only", "SAMPLE", out]).text();
     same("inject", "convert-callchain-compat", &(ran.stderr + &text));
 }
@@ -437,7 +437,7 @@ fn stacks_of_jit_code_are_unwound_by_the_images_of_the_same_run() {
         (folder.path().join("once"), folder.path().join("twice"), folder.path().join("jit"));
     let jit = root().join("tests/data/jit");
     let (input, images) = (jit.join("dwarf.data"), folder.path().join("images"));
-    let options = ["-j", "--no-files", "--jit-dir", jit.to_str().unwrap(), "--jit-output"];
+    let options = ["-j", "--foreign", "--jit-dir", jit.to_str().unwrap(), "--jit-output"];
     let options = [&options[..], &[images.to_str().unwrap()]].concat();
     let ran = convert(&input, &once, &options);
     // Below the innermost frames, the recording has no code.
@@ -446,13 +446,13 @@ fn stacks_of_jit_code_are_unwound_by_the_images_of_the_same_run() {
     fs::remove_dir_all(&images).unwrap();
     let inject = args!["inject", "-q", "-f", input, "-o", named].into_iter();
     perfx(inject.chain(options.iter().map(Into::into))).done().unwrap();
-    let ran = convert(&named, &twice, &["--no-files"]);
+    let ran = convert(&named, &twice, &["--foreign"]);
     assert!(
         ran.code == Some(3) && ran.stderr.contains("at code of 1 file that is missing"),
         "{}",
         ran.stderr
     );
-    let ran = convert(&named, &folder.path().join("again"), &["--no-files", "--root", "/"]);
+    let ran = convert(&named, &folder.path().join("again"), &["--foreign", "--root", "/"]);
     assert!(is_known(&ran) && !ran.stderr.contains("missing"), "{}", ran.stderr);
     same_lines("in one run and in two", &chains(&folder.path().join("again")), &chains(&once)).unwrap();
 }
@@ -474,7 +474,7 @@ fn unknown_architectures_are_refused_and_exports_have_their_innermost_frames() {
     let why = "user stacks of mips64 can't be unwound, only those of x86_64, i386, aarch64, arm, riscv64, ";
     assert!(ran.stderr.contains(why), "{}", ran.stderr);
     for kind in ["folded", "pprof"] {
-        let ran = perfx(args!["export", kind, "--no-files", "-f", input, "-o", out]);
+        let ran = perfx(args!["export", kind, "--foreign", "-f", input, "-o", out]);
         assert_eq!((ran.code, out.exists()), (Some(3), true), "{}", ran.stderr);
         assert!(ran.stderr.contains(&format!("warning: {why}")), "{}", ran.stderr);
         assert!(ran.stderr.contains("only the innermost frame is known"), "{}", ran.stderr);

@@ -33,7 +33,7 @@ pub(crate) fn data(name: &str) -> PathBuf {
 
 /// What `list functions --itrace` lists.
 fn list(name: &str, programs: &Path, more: &[&str]) -> (Ran, Vec<Json>) {
-    let args = args!["list", "functions", "--itrace", "--json", "--no-files", "--root", programs, data(name)];
+    let args = args!["list", "functions", "--itrace", "--json", "--foreign", "--root", programs, data(name)];
     let ran = perfx([&args[..], &more.iter().map(Into::into).collect::<Vec<_>>()].concat());
     let document: Json =
         serde_json::from_slice(&ran.stdout).unwrap_or_else(|_| panic!("{name}: {}", ran.stderr));
@@ -242,7 +242,7 @@ fn a_profile_has_a_sample_at_each_change_which_lasts_until_the_next() {
             "export",
             "firefox",
             "--itrace",
-            "--no-files",
+            "--foreign",
             "--root",
             folder.path(),
             data(name),
@@ -332,7 +332,7 @@ fn functions_of_a_trace_are_listed_in_columns() {
         "list",
         "functions",
         "--itrace",
-        "--no-files",
+        "--foreign",
         "-q",
         "--head",
         "8",

@@ -93,6 +93,25 @@ fn the_input_is_positional_or_minus_i_or_perf_data() {
     }
 }
 
+/// `--no-files` did not say whose files, nor `--seed` that it is a secret.
+#[test]
+fn old_names_of_options_still_work() {
+    let folder = place();
+    for (new, old) in [
+        ("list functions --foreign", "list functions --no-files"),
+        ("inject -b --foreign", "inject -b --no-files"),
+        ("run -p build-ids:foreign", "run -p build-ids:no-files"),
+        ("run -p jit:foreign:output=images", "run -p jit:no-files:output=images"),
+        ("redact --key a", "redact --seed a"),
+        ("inject --aslr --key a", "inject --aslr --seed a"),
+        ("run -p redact:key=a,aslr:key=a", "run -p redact:seed=a,aslr:seed=a"),
+    ] {
+        let [new, old] = [new, old].map(|line| perfx(&folder, line));
+        assert!(matches!(new.code, Some(0 | 3)), "{}", new.stderr);
+        assert_eq!((old.code, old.stdout, old.stderr), (new.code, new.stdout, new.stderr));
+    }
+}
+
 #[test]
 fn standard_input_is_read_when_asked_for_or_when_something_can_be_read_there() {
     let folder = place();
@@ -330,7 +349,7 @@ fn an_empty_output_is_no_obstacle() {
     fs::create_dir(at("tables")).unwrap();
     empty.iter().for_each(|name| fs::write(at(name), "").unwrap());
     for line in
-        ["copy -o out", "split --samples 1000000 perf.data -o g", "export csv perf.data --no-files -o tables"]
+        ["copy -o out", "split --samples 1000000 perf.data -o g", "export csv perf.data --foreign -o tables"]
     {
         let ran = perfx(&folder, line);
         assert_eq!(ran.code, Some(0), "{line}: {}", ran.stderr);
@@ -387,7 +406,7 @@ fn the_input_is_never_overwritten_under_any_name() {
 #[test]
 fn in_place_changes_the_input_itself_and_nothing_else() {
     for line in
-        ["inject -B --no-files --in-place", "inject --buildid-all --no-files --in-place", "copy --in-place"]
+        ["inject -B --foreign --in-place", "inject --buildid-all --foreign --in-place", "copy --in-place"]
     {
         let folder = place();
         let path = folder.path().join("perf.data");
@@ -535,7 +554,7 @@ fn a_closed_pipe_ends_it_quietly() {
         ("run -p build-ids --explain", None),
         // The front of a recording is not a whole recording.
         ("copy", Some(SIGPIPE)),
-        ("inject -b --no-files", Some(SIGPIPE)),
+        ("inject -b --foreign", Some(SIGPIPE)),
     ] {
         let mut command = perfx_command();
         command.current_dir(folder.path()).args(line.split(' '));
@@ -766,10 +785,10 @@ fn a_dry_run_says_what_would_be_done_and_does_nothing() {
         "copy --to file",
         "copy --in-place",
         "copy --in-place --backup",
-        "inject -b --no-files",
-        "inject -b --no-files --in-place",
-        "inject -B --no-files --in-place",
-        "inject --mmap2-buildid-all --no-files -o out.data",
+        "inject -b --foreign",
+        "inject -b --foreign --in-place",
+        "inject -B --foreign --in-place",
+        "inject --mmap2-buildid-all --foreign -o out.data",
         &format!("copy {kcore} -o out"),
         &format!("copy {kcore} --to pipe -o out"),
         &format!("copy {cut} -o out"),
@@ -858,7 +877,7 @@ fn an_output_that_can_not_be_written_is_named() {
     let folder = place();
     let program = perfx_command().get_program().to_owned();
     for (line, name) in [
-        ("ulimit -f 1; exec \"$0\" export csv perf.data --no-files -o tables", "/tmp (TMPDIR)"),
+        ("ulimit -f 1; exec \"$0\" export csv perf.data --foreign -o tables", "/tmp (TMPDIR)"),
         ("ulimit -f 1; exec \"$0\" copy perf.data > out", "standard output"),
         ("ulimit -f 1; exec \"$0\" dump perf.data > out", "standard output"),
         ("exec \"$0\" dump perf.data > /dev/full", "standard output"),
@@ -1183,7 +1202,7 @@ fn join_does_not_offer_to_change_its_input() {
 fn a_profile_is_not_compared_with_nothing() {
     let [empty, full] = ["empty", "fp"].map(|name| Fixture::new(&format!("recorded/{name}.p61.data")).path);
     for pair in [[&empty, &full], [&full, &empty]] {
-        let ran = crate::support::perfx(args!["diff", "--profile", "--no-files", pair[0], pair[1]]);
+        let ran = crate::support::perfx(args!["diff", "--profile", "--foreign", pair[0], pair[1]]);
         assert!(ran.code == Some(1) && ran.text().is_empty(), "{}", ran.stderr);
         let what =
             format!("{}: there is nothing to compare, because no samples are selected", empty.display());

@@ -467,7 +467,7 @@ fn the_aux_index_moves_with_its_records() {
 #[test]
 fn it_is_the_last_pass_of_any_chain() {
     let fixture = Fixture::new("recorded/several.p61.data");
-    let ids = "build-ids:no-files:known=abcd /tmp/perfx-data/work/burn";
+    let ids = "build-ids:foreign:known=abcd /tmp/perfx-data/work/burn";
     let plain = changed("run", &["-p", ids], &fixture.bytes());
     let small = changed("run", &["-p", &format!("{ids},compress:level=19")], &fixture.bytes());
     assert!(small.len() < plain.len());

@@ -147,7 +147,7 @@ fn a_snapshot_is_told_by_its_end() {
         });
         let branches = |input: &Path| {
             let ran =
-                perfx(args!["view", "-q", "--itrace=b", "--no-files", "--root", place.join("root"), input]);
+                perfx(args!["view", "-q", "--itrace=b", "--foreign", "--root", place.join("root"), input]);
             assert_eq!(ran.code, Some(0), "{name}: {}", ran.stderr);
             ran.stdout
         };
@@ -161,7 +161,7 @@ fn a_snapshot_is_told_by_its_end() {
                 "--itrace=b",
                 "-F",
                 "ip,addr",
-                "--no-files",
+                "--foreign",
                 "--root",
                 place.join("root"),
                 snapshot
@@ -186,7 +186,7 @@ fn aux_data_that_several_records_tell_of_is_decoded_once() {
     });
     let place = root().join("tests/data/trace");
     let view = |input: &Path| {
-        perfx(args!["view", "--itrace=b", "--count", "--no-files", "--root", place.join("root"), input])
+        perfx(args!["view", "--itrace=b", "--count", "--foreign", "--root", place.join("root"), input])
     };
     let (once, ran) = (view(&place.join("etm-user.data")), view(&repeated));
     assert_eq!((once.code, ran.code), (Some(0), Some(3)), "{}{}", once.stderr, ran.stderr);
@@ -209,7 +209,7 @@ fn view_shows_what_branches_are_and_their_instructions_as_perf_does() {
             {
                 let options = [format!("--itrace={letters}"), "-F".into(), fields.into()];
                 let theirs = perf.script(&input, &programs, &options.each_ref().map(|text| &**text)).text();
-                let ours = args!["view", "-q", "--no-files", "--root", programs, input];
+                let ours = args!["view", "-q", "--foreign", "--root", programs, input];
                 let ours = perfx(ours.into_iter().chain(options.map(OsString::from))).text();
                 // perf takes longjmp for a return, and omits a branch behind which an interrupt comes at once.
                 let is_longjmp = |line: &&str| {
@@ -244,7 +244,7 @@ fn calls_are_indented_as_by_perf() {
         ] {
             let input = folder.join(name).with_extension("data");
             let theirs = perf.script(&input, &programs, &options).text();
-            let ours = args!["view", "-q", "--no-files", "--root", programs, input];
+            let ours = args!["view", "-q", "--foreign", "--root", programs, input];
             let ours = perfx(ours.into_iter().chain(options.map(OsString::from))).text();
             let function = |line: &str| line.rsplit('\t').next().map(str::trim_start).map(str::to_owned);
             let named = |(theirs, ours): (&str, &str)| {
@@ -630,7 +630,7 @@ fn a_profile_of_a_folder_names_the_program_as_the_recording_does() {
     let dir = out.path().join("profiles");
     let input = folder.join("etm-android.data");
     let ran =
-        perfx(args!["export", "autofdo", "--no-files", "--root", folder.join("root"), "--dir", dir, input]);
+        perfx(args!["export", "autofdo", "--foreign", "--root", folder.join("root"), "--dir", dir, input]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     let mut count = 0;
     for entry in fs::read_dir(&dir).unwrap() {
@@ -714,7 +714,7 @@ fn doctor_tells_which_code_a_trace_of_coresight_lacks() {
     let data = root().join("tests/data/trace");
     let (input, code) = (data.join("etm-kernel.data"), data.join("root"));
     let doctor = |more: &[OsString]| {
-        perfx([&args!["doctor", "--no-files"][..], more, &args![input]].concat()).done().unwrap().text()
+        perfx([&args!["doctor", "--foreign"][..], more, &args![input]].concat()).done().unwrap().text()
     };
     let none = doctor(&[]);
     assert!(none.contains("/opt/perfx/trace/small64: --root DIR"), "{none}");

@@ -96,7 +96,7 @@ fn decompressed_records_are_compared() {
     let folder = temp();
     let out = folder.path().join("out.data");
     let input = Fixture::new("recorded/threads-z.p61.data").path;
-    perfx(args!["run", "-p", "mmap2-build-ids:no-files", "-o", out, input]).done().unwrap();
+    perfx(args!["run", "-p", "mmap2-build-ids:foreign", "-o", out, input]).done().unwrap();
     let ran = perfx(args!["diff", "--json", input, out]);
     let document: Json = serde_json::from_slice(&ran.stdout).unwrap();
     let kinds: Vec<_> =
@@ -166,7 +166,7 @@ fn what_is_printed() {
     ]);
     place.say("copy a.data --to pipe -o a.pipe");
     place.say(
-        "inject --buildid-all --no-files --known-build-ids 'ab /tmp/perfx-data/work/burn' n.data -o ids.data",
+        "inject --buildid-all --foreign --known-build-ids 'ab /tmp/perfx-data/work/burn' n.data -o ids.data",
     );
     let lines = [
         "diff a.data a.pipe",
@@ -191,7 +191,7 @@ fn what_is_printed() {
 
 /// The share of each function in folded lines, percent: of samples in it, or of those with it on their stack.
 fn shares(input: &Path, root: &Path, total: bool) -> BTreeMap<String, f64> {
-    let text = perfx(args!["export", "folded", "--no-files", "--root", root, input]).text();
+    let text = perfx(args!["export", "folded", "--foreign", "--root", root, input]).text();
     let lines: Vec<(&str, f64)> = text
         .lines()
         .map(|line| line.rsplit_once(' ').unwrap())
@@ -215,7 +215,7 @@ fn profiles_are_compared_by_the_shares_of_folded_lines() {
     let [a, b] = ["fp.p61", "fp.p73"].map(|name| Fixture::new(&format!("recorded/{name}.data")).path);
     let profile = |more: &[&str]| {
         let mut line =
-            args!["diff", "--profile", "--shares", "--json", "--no-files", "--root", root, a, b].to_vec();
+            args!["diff", "--profile", "--shares", "--json", "--foreign", "--root", root, a, b].to_vec();
         line.extend(more.iter().map(Into::into));
         let ran = perfx(line);
         let document: Json = serde_json::from_slice(&ran.stdout).unwrap();
@@ -244,11 +244,11 @@ fn profiles_are_compared_by_the_shares_of_folded_lines() {
     // A threshold that nothing reaches, and no difference at all.
     let (document, code) = profile(&["--threshold", "100%"]);
     assert_eq!((document["functions"].as_array().unwrap().len(), code), (0, Some(0)));
-    let ran = perfx(args!["diff", "--profile", "--threshold=0", "--no-files", a, a]);
+    let ran = perfx(args!["diff", "--profile", "--threshold=0", "--foreign", a, a]);
     assert_eq!((ran.code, ran.text().lines().count()), (Some(0), 2), "{}", ran.stderr);
     // An event that only one of them has.
     let other = Fixture::new("recorded/tracepoint.p61.data").path;
-    let ran = perfx(args!["diff", "--profile", "--no-files", a, other]);
+    let ran = perfx(args!["diff", "--profile", "--foreign", a, other]);
     assert_eq!(ran.code, Some(1));
     assert!(ran.stderr.contains("has no samples of cpu-clock, the event chosen in"), "{}", ran.stderr);
     for wrong in [
@@ -276,16 +276,16 @@ fn a_gate_exits_with_what_it_found() {
     place.write("runs", "# before\nwhole.data\nwhole.data\nwhole.data\n");
     let lines = [
         // One run a side: only a threshold makes it a gate.
-        "diff --profile --no-files whole.data half.data",
-        "diff --profile --no-files --threshold 5% whole.data half.data",
-        "diff --profile --no-files --threshold 60% whole.data half.data",
+        "diff --profile --foreign whole.data half.data",
+        "diff --profile --foreign --threshold 5% whole.data half.data",
+        "diff --profile --foreign --threshold 60% whole.data half.data",
         // Several.
-        "diff --profile --no-files --head 1 @runs --vs half.data half.data",
-        "diff --profile --no-files @runs --vs whole.data whole.data",
-        "diff --profile --no-files --shares @runs --vs half.data half.data",
+        "diff --profile --foreign --head 1 @runs --vs half.data half.data",
+        "diff --profile --foreign @runs --vs whole.data whole.data",
+        "diff --profile --foreign --shares @runs --vs half.data half.data",
         // Something was lost, nothing is there to compare, or too much is.
-        "diff --profile --no-files -q --threshold 5% lost.data fifth.data",
-        "diff --profile --no-files whole.data empty.data",
+        "diff --profile --foreign -q --threshold 5% lost.data fifth.data",
+        "diff --profile --foreign whole.data empty.data",
         "diff --profile whole.data half.data whole.data",
         "diff --vs whole.data half.data",
     ];
@@ -299,10 +299,9 @@ fn a_gate_exits_with_what_it_found() {
         (document, ran.code)
     };
     // What was lost has the exit code, and the document still says whether it changed.
-    let (document, code) = json("diff --profile --no-files -q --json --threshold 5% lost.data fifth.data");
+    let (document, code) = json("diff --profile --foreign -q --json --threshold 5% lost.data fifth.data");
     assert_eq!((&document["changed"], code), (&true.into(), Some(3)));
-    let (document, code) =
-        json("diff --profile --no-files -q --json --head 1 @runs --vs half.data half.data");
+    let (document, code) = json("diff --profile --foreign -q --json --head 1 @runs --vs half.data half.data");
     assert_eq!((&document["changed"], code), (&true.into(), Some(4)));
     assert_eq!((&document["a"]["runs"], &document["b"]["runs"]), (&3.into(), &2.into()));
     assert_eq!(document["functions"].as_array().unwrap().len(), 1);

@@ -192,7 +192,7 @@ fn the_command_reference_is_every_help() {
 fn options_are_spelled_the_same_in_all_commands() {
     // What is split is not what is folded; -o names a folder where the output always is one; inject has the words of
     // perf; the others have another meaning in each command, which their values show.
-    let differ = ["by", "dir", "output", "itrace", "jit", "mmap", "vmlinux", "samples", "seed", "time"];
+    let differ = ["by", "dir", "output", "itrace", "jit", "mmap", "vmlinux", "samples", "time"];
     /// The letter and the values of an option, and a command that has it so.
     type Forms = BTreeMap<(Option<char>, Vec<String>), String>;
     let mut forms: BTreeMap<String, Forms> = BTreeMap::new();

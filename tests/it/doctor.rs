@@ -354,7 +354,7 @@ fn there_is_no_fault_in_what_perfx_writes(tier: Tier) {
     let sound = |fixture: &Fixture| known_fault(&fixture.name).is_none();
     let fixtures: Vec<_> = tier.of(recorded()).into_iter().filter(sound).collect();
     each_fixture(&fixtures, |fixture| {
-        for command in [&["copy"][..], &["copy", "--to", "pipe"], &["inject", "-b", "--no-files"]] {
+        for command in [&["copy"][..], &["copy", "--to", "pipe"], &["inject", "-b", "--foreign"]] {
             // Without ids no sample can be assigned, so no DSO is hit.
             if command[0] == "inject" && fixture.name.starts_with("recorded/pipe-stat") {
                 continue;

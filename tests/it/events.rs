@@ -22,7 +22,7 @@ const ORDER: &str = "crafted/events-order.data";
 /// The event and number of samples that functions are listed of.
 fn counted(name: &str, options: &[&str]) -> (String, u64) {
     let input = Fixture::new(name).path;
-    let mut words: Vec<OsString> = args!["list", "functions", "--json", "--no-files", input].to_vec();
+    let mut words: Vec<OsString> = args!["list", "functions", "--json", "--foreign", input].to_vec();
     words.extend(options.iter().map(Into::into));
     let document: Value = serde_json::from_str(&perfx(words).done().unwrap().text()).unwrap();
     let counted = &document["counted"];
@@ -38,7 +38,7 @@ fn cycles_of_several_pmus_are_one_event() {
         let folder = temp();
         let out = folder.path().join("out");
         let mut words: Vec<OsString> = what.split(' ').map(Into::into).collect();
-        words.extend(args!["--no-files", input]);
+        words.extend(args!["--foreign", input]);
         if what.starts_with("export") {
             words.extend(args!["-o", out]);
         }
@@ -53,7 +53,7 @@ fn cycles_of_several_pmus_are_one_event() {
     }
     let folder = temp();
     let tables = folder.path().join("tables");
-    perfx(args!["export", "csv", "--no-files", input, "-o", tables]).done().unwrap();
+    perfx(args!["export", "csv", "--foreign", input, "-o", tables]).done().unwrap();
     let results = fs::read_to_string(tables.join("results.csv")).unwrap();
     assert!(results.lines().skip(1).all(|line| line.starts_with("cycles,")), "{results}");
 }
@@ -71,7 +71,7 @@ fn an_event_of_several_pmus_is_selected_by_its_name_and_by_that_of_each() {
         assert_eq!((&*event, samples), expected, "{option}");
         let input = Fixture::new(HYBRID).path;
         let lines =
-            perfx(args!["view", "--no-files", "--event", option, "-F", "event", input]).done().unwrap();
+            perfx(args!["view", "--foreign", "--event", option, "-F", "event", input]).done().unwrap();
         assert_eq!(lines.text().lines().count() as u64, samples, "{option}");
     }
 }
@@ -80,7 +80,7 @@ fn an_event_of_several_pmus_is_selected_by_its_name_and_by_that_of_each() {
 fn cycles_of_several_pmus_are_compared_with_those_of_one() {
     let (hybrid, other) = (Fixture::new(HYBRID).path, Fixture::new(ORDER).path);
     for [a, b] in [[&hybrid, &other], [&other, &hybrid]] {
-        let ran = perfx(args!["diff", "--profile", "--no-files", a, b]);
+        let ran = perfx(args!["diff", "--profile", "--foreign", a, b]);
         assert!(ran.stderr.contains("cycles: 46 samples, counted by period (cycles)"), "{}", ran.stderr);
         assert!(ran.stderr.contains("cycles:P: 2 samples, counted by period (cycles)"), "{}", ran.stderr);
     }
@@ -136,7 +136,7 @@ fn times_off_the_cpu_have_the_same_weight_everywhere() {
             "{what}: {periods:?}"
         );
     }
-    let folded = perfx(args!["export", "folded", "--no-files", waits]).done().unwrap();
+    let folded = perfx(args!["export", "folded", "--foreign", waits]).done().unwrap();
     let counts: u64 =
         folded.text().lines().map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum();
     assert_eq!(all, counts);
@@ -150,7 +150,7 @@ fn times_off_the_cpu_have_the_same_weight_everywhere() {
 fn the_overview_of_a_time_has_only_figures_of_that_time() {
     let input = Fixture::new("recorded/fp.p61.data").path;
     let overview = |options: &[&str]| {
-        let mut words: Vec<OsString> = args!["overview", "--no-files", input].to_vec();
+        let mut words: Vec<OsString> = args!["overview", "--foreign", input].to_vec();
         words.extend(options.iter().map(Into::into));
         perfx(words).done().unwrap().text()
     };
@@ -170,7 +170,7 @@ fn the_overview_of_a_time_has_only_figures_of_that_time() {
 #[test]
 fn what_two_kinds_of_records_report_is_lost_once() {
     let input = Fixture::new("recorded/lost.p61.data").path;
-    let lost = perfx(args!["overview", "--no-files", input]).text();
+    let lost = perfx(args!["overview", "--foreign", input]).text();
     assert!(lost.lines().any(|line| line.starts_with("lost ") && line.ends_with(" 91 records")), "{lost}");
     let stats: Value = serde_json::from_str(&perfx(args!["stats", "--json", input]).text()).unwrap();
     assert_eq!(stats["lost"]["lost"], "91");

@@ -281,7 +281,7 @@ fn filter_keeps_the_events_that_stat_records_count() {
 #[test]
 fn build_ids_are_added_before_bytes_that_are_not_entries() {
     let name = "crafted/val-feature-build-id-size-0.data";
-    let (written, codes) = made(name, r"build-ids:all:no-files:known=ab [kernel.kallsyms]", OutputForm::File);
+    let (written, codes) = made(name, r"build-ids:all:foreign:known=ab [kernel.kallsyms]", OutputForm::File);
     let recording = Input::Bytes(&written).open().unwrap();
     let entries = BuildIds::new(&recording.features[&Feature::BUILD_ID], recording.endian);
     assert_eq!(entries.map(|entry| entry.id.to_vec()).collect::<Vec<_>>(), [[0xab]], "{codes:?}");
@@ -305,7 +305,7 @@ fn reindex_times_takes_no_time_from_samples_without_one() {
 #[test]
 fn a_build_id_at_the_front_of_pipe_data_may_have_a_trailer() {
     let (compressed, _) = made("crafted/attr-128-pipe.data", "compress", OutputForm::Pipe);
-    let ids = parse_chain("build-ids:all:no-files:known=b0 /tmp/perfx-data/work/burn").unwrap();
+    let ids = parse_chain("build-ids:all:foreign:known=b0 /tmp/perfx-data/work/burn").unwrap();
     let (_, written) = run(Input::Bytes(&compressed).open().unwrap(), ids, OutputForm::Pipe, 1).unwrap();
     assert_eq!(codes(&written), Vec::<&str>::new());
 }
@@ -324,47 +324,47 @@ const COMMANDS: &[(&str, &[&str])] = &[
     ("copy", &["--to", "pipe", "-o", "-"]),
     ("decompress", &["--salvage", "-o", "OUT"]),
     ("diff", &["OTHER"]),
-    ("diff", &["--profile", "--no-files", "OTHER"]),
+    ("diff", &["--profile", "--foreign", "OTHER"]),
     ("doctor", &[]),
     ("du", &[]),
     ("dump", &["--raw"]),
     ("dump", &["--format", "ndjson"]),
-    ("export", &["autofdo", "--no-files", "--dir", "OUT"]),
-    ("export", &["bolt", "--no-files", "--dir", "OUT"]),
-    ("export", &["csv", "--no-files", "--dir", "OUT"]),
-    ("export", &["firefox", "--no-files", "-o", "OUT"]),
-    ("export", &["folded", "--no-files", "-o", "OUT"]),
-    ("export", &["html", "--no-files", "-o", "OUT"]),
-    ("export", &["parquet", "--no-files", "--spe", "--dir", "OUT"]),
-    ("export", &["pprof", "--no-files", "-o", "OUT"]),
-    ("export", &["profgen", "--no-files", "--binary", "OTHER", "-o", "OUT"]),
-    ("export", &["svg", "--no-files", "-o", "OUT"]),
+    ("export", &["autofdo", "--foreign", "--dir", "OUT"]),
+    ("export", &["bolt", "--foreign", "--dir", "OUT"]),
+    ("export", &["csv", "--foreign", "--dir", "OUT"]),
+    ("export", &["firefox", "--foreign", "-o", "OUT"]),
+    ("export", &["folded", "--foreign", "-o", "OUT"]),
+    ("export", &["html", "--foreign", "-o", "OUT"]),
+    ("export", &["parquet", "--foreign", "--spe", "--dir", "OUT"]),
+    ("export", &["pprof", "--foreign", "-o", "OUT"]),
+    ("export", &["profgen", "--foreign", "--binary", "OTHER", "-o", "OUT"]),
+    ("export", &["svg", "--foreign", "-o", "OUT"]),
     ("filter", &["--time", "20%-60%", "--drop-unused", "-o", "OUT"]),
-    ("filter", &["--symbol", "function", "--no-files", "-o", "OUT"]),
+    ("filter", &["--symbol", "function", "--foreign", "-o", "OUT"]),
     ("index", &[]),
     ("info", &["-v"]),
-    ("inject", &["--buildids", "--no-files", "-v", "-o", "OUT"]),
-    ("inject", &["--mmap2-buildid-all", "--no-files", "--to", "pipe", "-o", "OUT"]),
-    ("inject", &["--itrace=i100ibl", "--no-files", "-o", "OUT"]),
+    ("inject", &["--buildids", "--foreign", "-v", "-o", "OUT"]),
+    ("inject", &["--mmap2-buildid-all", "--foreign", "--to", "pipe", "-o", "OUT"]),
+    ("inject", &["--itrace=i100ibl", "--foreign", "-o", "OUT"]),
     ("inject", &["--aslr", "-o", "OUT"]),
-    ("inject", &["--convert-callchain", "--no-files", "-o", "OUT"]),
+    ("inject", &["--convert-callchain", "--foreign", "-o", "OUT"]),
     ("join", &["--mix", "-o", "OUT", "OTHER"]),
     ("list", &["build-ids"]),
     ("list", &["cgroups"]),
     ("list", &["dsos"]),
     ("list", &["events"]),
-    ("list", &["functions", "--no-files"]),
-    ("list", &["functions", "--callers", ".", "--no-files"]),
-    ("list", &["functions", "--itrace", "--no-files"]),
+    ("list", &["functions", "--foreign"]),
+    ("list", &["functions", "--callers", ".", "--foreign"]),
+    ("list", &["functions", "--itrace", "--foreign"]),
     ("list", &["mappings"]),
     ("list", &["namespaces"]),
     ("list", &["processes"]),
-    ("list", &["stacks", "--no-files"]),
+    ("list", &["stacks", "--foreign"]),
     ("list", &["threads"]),
     ("man", &["--dir", "OUT"]),
     ("merge", &["-o", "OUT"]),
-    ("overview", &["--no-files"]),
-    ("pack", &["--no-files", "-o", "OUT"]),
+    ("overview", &["--foreign"]),
+    ("pack", &["--foreign", "-o", "OUT"]),
     ("passes", &[]),
     ("recover", &["-o", "OUT"]),
     ("redact", &["-o", "OUT"]),
@@ -377,7 +377,7 @@ const COMMANDS: &[(&str, &[&str])] = &[
     ("split", &["--by", "comm", "-o", "OUT"]),
     ("stats", &[]),
     ("unpack", &["-o", "OUT"]),
-    ("view", &["--no-files"]),
+    ("view", &["--foreign"]),
     ("watch", &["--", "test", "-e"]),
 ];
 

@@ -4,17 +4,17 @@ use perfx_passes::PassSpec;
 
 /// The name of a pass, and options in the syntax of `perfx run -p`; `recorded/NAME` is a recording of `tests/data`.
 const EXAMPLES: &[(&str, &[&str])] = &[
-    ("aslr", &["", "seed=a key"]),
+    ("aslr", &["", "key=a secret"]),
     (
         "build-ids",
         &[
-            "no-files",
-            r"all:no-files:known=b0 /tmp/perfx-data/work/burn\,ab [kernel.kallsyms]\,fe /usr/bin/init",
-            r"all:feature-only:no-files:known=0123456789abcdef [vdso]\,77 /bin/a",
+            "foreign",
+            r"all:foreign:known=b0 /tmp/perfx-data/work/burn\,ab [kernel.kallsyms]\,fe /usr/bin/init",
+            r"all:feature-only:foreign:known=0123456789abcdef [vdso]\,77 /bin/a",
         ],
     ),
     ("compress", &["", "level=7:compressed2", "solid:ratio"]),
-    ("convert-callchain", &["no-files", "no-files:drop-unresolved:root=recorded/../sysroot"]),
+    ("convert-callchain", &["foreign", "foreign:drop-unresolved:root=recorded/../sysroot"]),
     ("decompress", &["", "salvage"]),
     (
         "filter",
@@ -29,16 +29,16 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "kind=SAMPLE:exclude-kind=EXIT:drop-unused",
             "where=common_pid > 1",
             r"netns=1\,2:pidns=3",
-            "symbol=.*a.*:no-files",
-            "leaf=.*read.*:exclude-symbol=.*lock.*:no-files",
+            "symbol=.*a.*:foreign",
+            "leaf=.*read.*:exclude-symbol=.*lock.*:foreign",
         ],
     ),
-    ("itrace", &["", "events=i2ibl2M", "events=i100ibcrle:no-files", "events=bg4l2pwxs5e:no-files"]),
+    ("itrace", &["", "events=i2ibl2M", "events=i100ibcrle:foreign", "events=bg4l2pwxs5e:foreign"]),
     (
         "jit",
         &[
-            "output=jit-images:dir=recorded/../jit:no-files",
-            "output=jit-images:dir=recorded/../jit:no-files:layout=function:perf-maps",
+            "output=jit-images:dir=recorded/../jit:foreign",
+            "output=jit-images:dir=recorded/../jit:foreign:layout=function:perf-maps",
         ],
     ),
     (
@@ -54,8 +54,8 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     (
         "mmap2-build-ids",
         &[
-            "no-files",
-            r"hit:no-files:known=b0 /tmp/perfx-data/work/burn\,ab [kernel.kallsyms]\,fe /usr/bin/init",
+            "foreign",
+            r"hit:foreign:known=b0 /tmp/perfx-data/work/burn\,ab [kernel.kallsyms]\,fe /usr/bin/init",
         ],
     ),
     ("normalize", &["for=perf-5.10", "for=perf-6.1", "for=quipper", "for=hotspot"]),
@@ -63,7 +63,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("recover", &["", "guess"]),
     (
         "redact",
-        &["", "seed=a key", r"keep=raw\,stacks\,aux\,unknown", r"seed=x:keep=paths\,comms\,bpf\,build-ids"],
+        &["", "key=a secret", r"keep=raw\,stacks\,aux\,unknown", r"key=x:keep=paths\,comms\,bpf\,build-ids"],
     ),
     ("reindex-aux", &["", "add"]),
     ("reindex-build-ids", &["", "add"]),

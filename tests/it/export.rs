@@ -22,7 +22,7 @@ fn export(input: &Path, more: &[&str]) -> (TempDir, Ran) {
     let folder = temp();
     let dir = folder.path().join("tables");
     let mut command = perfx_command();
-    command.args(["export", "csv", "--no-files", "--dir"]).args([&dir, input]).args(more);
+    command.args(["export", "csv", "--foreign", "--dir"]).args([&dir, input]).args(more);
     let ran = run(&mut command, Stdin::Null);
     (folder, ran)
 }
@@ -51,11 +51,11 @@ fn each_of_several_recordings_has_a_folder_of_tables() {
     let path = |name: &str| Fixture::new(&format!("recorded/{name}.data")).path;
     let (plain, fp) = (path("plain.p61"), path("fp.p61"));
     let ran =
-        perfx(args!["export", "csv", "--no-files", plain, path("cut-00050.p61"), fp, plain, "-o", tables]);
+        perfx(args!["export", "csv", "--foreign", plain, path("cut-00050.p61"), fp, plain, "-o", tables]);
     assert_eq!(ran.code, Some(1));
     assert!(ran.stderr.contains("1 of 4 recordings failed and have no tables"), "{}", ran.stderr);
     let alone = folder.path().join("alone");
-    perfx(args!["export", "csv", "--no-files", plain, "-o", alone]);
+    perfx(args!["export", "csv", "--foreign", plain, "-o", alone]);
     let names = ["plain.p61.data", "plain.p61.data-2"];
     for (name, table) in names.iter().flat_map(|name| ["stat.csv", "results.csv"].map(|table| (name, table)))
     {
@@ -351,18 +351,18 @@ fn what_it_says_when_it_refuses() {
         "export csv text --dir new",
         "export csv killed.data --dir new",
         "export csv nothing.data --dir new",
-        "export csv perf.data --dir new -n --no-files",
+        "export csv perf.data --dir new -n --foreign",
     ];
     let text: Vec<String> = lines.iter().map(|line| say(line)).collect();
     same("export", "refusals", &text.join("\n"));
     assert_eq!(files(folder.path()), before);
     assert_eq!(files(&path("full")), ["results.csv"]);
     assert_eq!(fs::read(path("full/results.csv")).unwrap(), b"mine");
-    let ran = say("export csv perf.data --dir full -f --no-files");
+    let ran = say("export csv perf.data --dir full -f --foreign");
     assert!(ran.ends_with("(exit code 0)\n"), "{ran}");
     assert_eq!(files(&path("full")), TABLES);
     assert_ne!(fs::read(path("full/results.csv")).unwrap(), b"mine");
-    let ran = say("export csv perf.data --dir made/with/parents --no-files");
+    let ran = say("export csv perf.data --dir made/with/parents --foreign");
     assert!(ran.ends_with("(exit code 0)\n"), "{ran}");
     assert_eq!(files(&path("made/with/parents")), TABLES);
 }
@@ -379,7 +379,7 @@ fn a_recording_cut_while_it_is_read_leaves_nothing_and_a_pipe_is_read_like_a_fil
         |(_, bytes, code)| {
             let folder = temp();
             let mut command = perfx_command();
-            command.args(["export", "csv", "-", "--no-files", "--dir"]).arg(folder.path().join("tables"));
+            command.args(["export", "csv", "-", "--foreign", "--dir"]).arg(folder.path().join("tables"));
             let ran = run(&mut command, Stdin::Pipe(bytes));
             if ran.code != Some(*code) {
                 return Err(format!("exit code {:?}: {}", ran.code, ran.stderr));

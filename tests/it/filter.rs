@@ -557,11 +557,10 @@ fn a_pass_behind_it_looks_at_what_is_left() {
     let input = Fixture::new("recorded/no-buildid.p61.data").path;
     let at = |name: &str| folder.path().join(name);
     let known = "ab /tmp/perfx-data/work/burn_id8";
-    let inject =
-        args!["inject", "-qb", "--no-files", "--known-build-ids", known, at("cut"), "-fo", at("two")];
+    let inject = args!["inject", "-qb", "--foreign", "--known-build-ids", known, at("cut"), "-fo", at("two")];
     for choice in ["comm=burn_id8", "time=50%-60%"] {
         let chosen = format!("--{choice}");
-        let chain = format!("filter:{choice},build-ids:no-files:known={known}");
+        let chain = format!("filter:{choice},build-ids:foreign:known={known}");
         for line in [
             &args!["filter", "-q", chosen, input, "-fo", at("cut")][..],
             &inject[..],
@@ -715,7 +714,7 @@ fn an_exclusion_that_matches_nothing_is_said() {
         let ran = perfx(args!["filter", "-n", option, value, &switches]);
         assert!(ran.stderr.contains(hint), "{option} {value}: {}", ran.stderr);
     }
-    let ran = perfx(args!["view", "--exclude-comm", "FORKS", "--no-files", &switches]);
+    let ran = perfx(args!["view", "--exclude-comm", "FORKS", "--foreign", &switches]);
     assert!(ran.stderr.contains("did you mean `forks`?"), "{}", ran.stderr);
     for (option, value) in
         [("--exclude-comm", "swapper"), ("--exclude-pid", "0"), ("--exclude-comm", "forks")]

@@ -21,7 +21,7 @@ fn json(line: Vec<std::ffi::OsString>) -> Result<Json, String> {
 
 /// The samples of an event that are selected by an option.
 fn selected(input: &Path, root: &Path, event: &str, option: &str, name: &str) -> Result<u64, String> {
-    let line = args!["list", "events", "-q", "--json", "--no-files", "--root", root, option, name, input];
+    let line = args!["list", "events", "-q", "--json", "--foreign", "--root", root, option, name, input];
     let document = json(line.to_vec())?;
     let rows = document["rows"].as_array().ok_or("there are no rows")?;
     let of_event = rows.iter().filter(|row| row["name"] == event);
@@ -38,7 +38,7 @@ fn the_samples_with_a_function_are_those_that_list_functions_counts(tier: Tier) 
     });
     let checked = AtomicUsize::new(0);
     each_fixture(&fixtures, |fixture| {
-        let options = ["--inline", "--children", "-q", "--json", "--no-files", "--root"];
+        let options = ["--inline", "--children", "-q", "--json", "--foreign", "--root"];
         let mut line = args!["list", "functions", fixture.path].to_vec();
         line.extend(options.map(Into::into));
         line.push(root.into());
@@ -86,7 +86,7 @@ fn a_function_selects_the_same_samples_in_every_form() {
     {
         let line = args![
             "filter",
-            "--no-files",
+            "--foreign",
             "--root",
             root,
             "--symbol",
@@ -100,7 +100,7 @@ fn a_function_selects_the_same_samples_in_every_form() {
         ];
         assert_eq!(perfx(line).code, Some(0));
         let line =
-            args!["list", "functions", "--no-files", "--root", root, "-q", "--children", at("out.data")];
+            args!["list", "functions", "--foreign", "--root", root, "-q", "--children", at("out.data")];
         written.push((perfx(line).text(), fs::read(at("out.data")).unwrap()));
     }
     assert!(written[0].1 == written[1].1, "it depends on the number of threads");
@@ -110,7 +110,7 @@ fn a_function_selects_the_same_samples_in_every_form() {
         "{}",
         written[0].0
     );
-    let line = args!["filter", "--no-files", "--root", root, "--symbol", "work_.*"];
+    let line = args!["filter", "--foreign", "--root", root, "--symbol", "work_.*"];
     let piped = perfx_with(Stdin::Pipe(&fs::read(at("pipe.data")).unwrap()), line);
     assert_eq!(piped.code, Some(0), "{}", piped.stderr);
 }
@@ -120,7 +120,7 @@ fn a_function_that_is_missing_is_an_error_that_names_similar_ones() {
     let root = crate::support::root().join("tests/data/unstripped");
     let input = Fixture::new("recorded/fp.p61.data").path;
     let said = |option: &str, name: &str| {
-        perfx(args!["view", "--count", "--no-files", "--root", root, option, name, input]).stderr
+        perfx(args!["view", "--count", "--foreign", "--root", root, option, name, input]).stderr
     };
     let nothing = said("--symbol", "work");
     assert!(

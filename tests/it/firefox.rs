@@ -17,7 +17,7 @@ use crate::{args, tiers};
 
 fn export(input: &Path, more: &[&str]) -> Ran {
     let mut command = perfx_command();
-    command.args(["export", "firefox", "--no-files", "-o", "-"]).arg(input).args(more);
+    command.args(["export", "firefox", "--foreign", "-o", "-"]).arg(input).args(more);
     run(&mut command, Stdin::Null)
 }
 

@@ -24,7 +24,7 @@ use crate::{args, tiers};
 
 fn folded(input: &Path, more: &[&str]) -> Ran {
     let mut command = perfx_command();
-    command.args(["export", "folded", "--no-files"]).arg(input).args(more);
+    command.args(["export", "folded", "--foreign"]).arg(input).args(more);
     run(&mut command, Stdin::Null)
 }
 
@@ -164,7 +164,7 @@ fn lines_do_not_depend_on_form_or_threads(tier: Tier) {
         assert!(folded(&large, &["-@4"]).stdout == expected, "{name} on four threads");
         let small = folded(&Fixture::new(name).path, &["--by", "thread"]).stdout;
         let piped = perfx(args!["copy", Fixture::new(name).path, "--to", "pipe"]).stdout;
-        let pipe = args!["export", "folded", "--no-files", "--by", "thread", "-"];
+        let pipe = args!["export", "folded", "--foreign", "--by", "thread", "-"];
         assert!(perfx_with(Stdin::Pipe(&piped), pipe).stdout == small, "{name} from a pipe");
         let packed = folder.path().join("packed.data");
         perfx(args!["compress", "-f", Fixture::new(name).path, "-o", packed]).done().unwrap();
@@ -184,7 +184,7 @@ pub(crate) fn weights_by(
     weight: &str,
     key: impl Fn(&str) -> &str,
 ) -> BTreeMap<String, u64> {
-    let line = args!["export", "folded", "--no-files", "--root", root, "--weight", weight, input];
+    let line = args!["export", "folded", "--foreign", "--root", root, "--weight", weight, input];
     let mut sums = BTreeMap::new();
     for line in perfx(line).text().lines() {
         let (stack, count) = line.rsplit_once(' ').unwrap();
@@ -269,12 +269,12 @@ fn an_output_is_written_whole_or_not_at_all() {
         format!("$ perfx {line}\n{}{}(exit code {:?})\n", ran.text(), ran.stderr, ran.code.unwrap())
     };
     let lines = [
-        "export folded perf.data --no-files -o new.folded",
-        "export folded perf.data --no-files -o new.folded",
-        "export folded perf.data --no-files -o perf.data -f",
-        "export folded perf.data --no-files -o none/such",
-        "export folded perf.data --no-files --event nothing",
-        "export folded perf.data --no-files --cgroup /x",
+        "export folded perf.data --foreign -o new.folded",
+        "export folded perf.data --foreign -o new.folded",
+        "export folded perf.data --foreign -o perf.data -f",
+        "export folded perf.data --foreign -o none/such",
+        "export folded perf.data --foreign --event nothing",
+        "export folded perf.data --foreign --cgroup /x",
         "export folded text",
         "export folded perf.data --by nothing",
     ];
@@ -489,8 +489,7 @@ fn a_sample_with_an_empty_call_chain_has_its_own_address_as_its_frame() {
     let words = [0x10_3000, 7 << 32 | 7, 2000, 0].map(u64::to_le_bytes);
     maker.writer.write_parts(RecordType::SAMPLE, USER, &[words.as_flattened()]).unwrap();
     maker.writer.finish().unwrap();
-    let export =
-        |format: &str| perfx(args!["export", format, "--no-files", "-o", "-", input]).done().unwrap();
+    let export = |format: &str| perfx(args!["export", format, "--foreign", "-o", "-", input]).done().unwrap();
     assert_eq!(export("folded").text(), ":7;[prog] 1000\n");
     assert!(export("svg").text().contains("[prog]"));
     let profile = crate::pprof::profile(&export("pprof").stdout);

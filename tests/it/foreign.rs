@@ -66,7 +66,7 @@ fn compare(arch: &str, name: &str) -> (Vec<String>, usize) {
     let folder = folder(arch);
     let theirs = frames(&fs::read_to_string(folder.join(format!("{name}.script"))).unwrap());
     let data = folder.join(format!("{name}.data"));
-    let ours = frames(&perfx(args!["view", "--no-inline", "--no-files", "--root", folder, data]).text());
+    let ours = frames(&perfx(args!["view", "--no-inline", "--foreign", "--root", folder, data]).text());
     assert!(!ours.is_empty(), "{arch}");
     let differs = |(time, ours): (&String, &Vec<String>)| {
         let theirs = theirs.get(time).unwrap_or_else(|| panic!("{arch}: perf has a sample at {time}"));
@@ -78,7 +78,7 @@ fn compare(arch: &str, name: &str) -> (Vec<String>, usize) {
 /// Converts the user stacks of a recording with the files below a root.
 fn unwound(root: &Path, data: &Path, out: &Path) -> Ran {
     perfx(args![
-        "inject", "--convert-callchain", "--drop-unresolved", "-f", "--no-files", "--root", root, data, "-o",
+        "inject", "--convert-callchain", "--drop-unresolved", "-f", "--foreign", "--root", root, data, "-o",
         out
     ])
 }
@@ -96,7 +96,7 @@ fn profiles_of_other_architectures_count_each_sample_with_its_stack() {
     for (arch, ..) in STACKS {
         let folder = folder(arch);
         let data = folder.join("dwarf.data");
-        let text = perfx(args!["export", "folded", "--no-files", "--root", folder, data, "-o", "-"]).text();
+        let text = perfx(args!["export", "folded", "--foreign", "--root", folder, data, "-o", "-"]).text();
         let samples: usize =
             text.lines().map(|line| line.rsplit_once(' ').unwrap().1.parse::<usize>().unwrap()).sum();
         // Those of s390x are cut, because its frames have room for all registers.
@@ -146,7 +146,7 @@ fn frame_pointer_chains_of_aarch64_get_the_caller_that_only_the_link_register_te
     assert!(longer > before.len() / 2, "{longer} of {}", before.len());
     // Kept registers lead to no second frame.
     for (input, output) in [(&data, &once), (&once, &twice)] {
-        let chain = format!("convert-callchain:no-files:root={}", folder.display());
+        let chain = format!("convert-callchain:foreign:root={}", folder.display());
         let keep = args!["run", "-p", chain];
         perfx(keep.into_iter().chain(args!["-f", input, "-o", output])).done().unwrap();
         assert_eq!(chains(output), after);
@@ -208,7 +208,7 @@ fn code_in_no_file_is_unwound_by_the_link_register_and_then_by_frame_pointers() 
 fn passes_that_cut_the_link_register_say_which_frames_are_lost() {
     let (temp, folder) = (temp(), folder("arm64"));
     let (data, whole, out) = (folder.join("fp.data"), temp.path().join("whole"), temp.path().join("out"));
-    let convert = args!["inject", "--convert-callchain", "--no-files", "--root", folder, data, "-o", whole];
+    let convert = args!["inject", "--convert-callchain", "--foreign", "--root", folder, data, "-o", whole];
     perfx(convert).done().unwrap();
     let said = "call chains lose the caller of the innermost function";
     for pass in [args!["redact"].to_vec(), args!["inject", "--aslr"].to_vec()] {
@@ -227,7 +227,7 @@ fn without_the_file_the_innermost_frame_is_kept_and_the_rest_counted_as_lost() {
     for (arch, ..) in STACKS {
         let (data, out) = (folder(arch).join("dwarf.data"), out.path().join(arch));
         let ran =
-            perfx(args!["inject", "--convert-callchain", "--drop-unresolved", "--no-files", data, "-o", out]);
+            perfx(args!["inject", "--convert-callchain", "--drop-unresolved", "--foreign", data, "-o", out]);
         assert_eq!(ran.code, Some(3), "{arch}: {}", ran.stderr);
         assert!(ran.stderr.contains("end early, at code of 1 file"), "{arch}: {}", ran.stderr);
         assert!(chains(&out).iter().all(|chain| chain.len() == 2), "{arch}");

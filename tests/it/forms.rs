@@ -403,8 +403,8 @@ fn it_makes_no_difference_where_a_recording_is_read_from(tier: Tier) {
     let commands: [&[&str]; 4] = [
         &["dump", "-q"],
         &["copy", "-q"],
-        &["inject", "-q", "--buildids", "--no-files"],
-        &["inject", "-q", "--mmap2-buildid-all", "--no-files"],
+        &["inject", "-q", "--buildids", "--foreign"],
+        &["inject", "-q", "--mmap2-buildid-all", "--foreign"],
     ];
     let cases: Vec<_> = names
         .iter()
@@ -480,10 +480,10 @@ fn what_nobody_knows_survives_every_change_of_form_and_every_pass() {
             for args in [
                 &["copy"][..],
                 &["copy", "--to", "pipe"],
-                &["inject", "--buildids", "--no-files"],
-                &["inject", "--buildid-all", "--no-files", "--to", "pipe"],
-                &["inject", "--mmap2-buildids", "--no-files"],
-                &["inject", "--mmap2-buildid-all", "--no-files"],
+                &["inject", "--buildids", "--foreign"],
+                &["inject", "--buildid-all", "--foreign", "--to", "pipe"],
+                &["inject", "--mmap2-buildids", "--foreign"],
+                &["inject", "--mmap2-buildid-all", "--foreign"],
             ] {
                 let out = changed(&bytes, args);
                 let is_pipe = args.contains(&"pipe");

@@ -16,7 +16,7 @@ use crate::support::{
 use crate::{args, tiers};
 
 fn listed(what: &str, input: &Path, more: &[&str]) -> Result<Json, String> {
-    let mut line = args!["list", what, "-q", "--json", "--no-files", input].to_vec();
+    let mut line = args!["list", what, "-q", "--json", "--foreign", input].to_vec();
     line.extend(more.iter().map(std::ffi::OsString::from));
     let ran = perfx(line);
     let document: Json = serde_json::from_slice(&ran.stdout).map_err(|e| format!("{e}: {}", ran.stderr))?;
@@ -112,7 +112,7 @@ fn functions_are_those_of_perf_report(tier: Tier) {
 fn members_of_a_group_are_selected_by_their_names() {
     for name in ["group-read.p510", "group-read.p61", "group-read.p612", "group-read.p73", "pipe-group.p61"] {
         let path = Fixture::new(&format!("recorded/{name}.data")).path;
-        let all = perfx(args!["view", "--no-files", path]).text();
+        let all = perfx(args!["view", "--foreign", path]).text();
         let events = perfx(args!["list", "events", "-q", "--json", path]).text();
         let events: Json = serde_json::from_str(&events).unwrap();
         assert!(rows(&events).len() > 1);
@@ -128,15 +128,15 @@ fn members_of_a_group_are_selected_by_their_names() {
             assert_eq!(stacks["counted"], *counted, "{name}: {event}");
             let is_of = |line: &&str| line.contains(&format!(" {event}:"));
             let expected: Vec<&str> = all.lines().filter(is_of).collect();
-            let viewed = perfx(args!["view", "--no-files", "--event", event, path]).text();
+            let viewed = perfx(args!["view", "--foreign", "--event", event, path]).text();
             assert_eq!(viewed.lines().collect::<Vec<_>>(), expected, "{name}: {event}");
             assert_eq!(expected.len() as u64, figures.0);
-            let folded = perfx(args!["export", "folded", "-q", "--no-files", "--event", event, path]).text();
+            let folded = perfx(args!["export", "folded", "-q", "--foreign", "--event", event, path]).text();
             let weight = |line: &str| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap();
             assert_eq!(folded.lines().map(weight).sum::<u64>(), figures.1, "{name}: {event}");
             let folder = temp();
             let tables = folder.path().join("tables");
-            perfx(args!["export", "csv", "-q", "--no-files", "--event", event, path, "--dir", tables]).text();
+            perfx(args!["export", "csv", "-q", "--foreign", "--event", event, path, "--dir", tables]).text();
             let results = fs::read_to_string(tables.join("results.csv")).unwrap();
             let results: Vec<Vec<&str>> =
                 results.lines().skip(1).map(|line| line.split(',').collect()).collect();
@@ -247,7 +247,7 @@ fn trees_of_calls_add_up() {
     let said =
         "no function with a share of the samples has the name `nothing`; `.*nothing.*` also matches a part";
     assert!(ran.stderr.contains(said), "{}", ran.stderr);
-    let hidden = args!["--callers", "leaf_mul", "--percent-limit", "99", "--no-files", "--root", root];
+    let hidden = args!["--callers", "leaf_mul", "--percent-limit", "99", "--foreign", "--root", root];
     let ran = perfx([&args!["list", "functions", path][..], &hidden].concat());
     assert_eq!((ran.code, ran.stdout.len()), (Some(3), 0), "{}", ran.stderr);
     let said = "% of the samples, and rows below 99% are left out: --percent-limit 0 shows them";
@@ -278,7 +278,7 @@ fn options_that_a_list_does_not_have_are_refused() {
         ("dsos --inline", "--inline is for functions and stacks"),
         ("stacks --callers main", "--callers is for functions"),
         ("functions --depth 3", "--depth is for --callers and --callees"),
-        ("threads --no-files", "options that search for symbols"),
+        ("threads --foreign", "options that search for symbols"),
         ("threads again.data", "processes, threads, namespaces and mappings are those of one recording"),
     ] {
         let mut words = args!["list"].to_vec();
@@ -295,7 +295,7 @@ fn a_recording_in_place_of_a_command_is_shown_on_one_screen(tier: Tier) {
     let folder = temp();
     let path = Fixture::new("recorded/fp.p61.data").path;
     let root = root().join("tests/data/unstripped");
-    let options = args!["--no-files", "--root", root];
+    let options = args!["--foreign", "--root", root];
     let ran = perfx([&args![path][..], &options].concat());
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     let shown = ran.text();
@@ -318,7 +318,7 @@ fn a_recording_in_place_of_a_command_is_shown_on_one_screen(tier: Tier) {
     assert!(in_folder("lits").stderr.contains("a similar subcommand exists: 'list'"));
     // What has no samples is shown, too.
     each_fixture(&tier.of(all()), |fixture| {
-        let ran = perfx(args![fixture.path, "--no-files"]);
+        let ran = perfx(args![fixture.path, "--foreign"]);
         match ran.code {
             Some(0 | 3) if ran.text().contains("lost ") => Ok(()),
             Some(1) if ran.stdout.is_empty() && ran.stderr.starts_with("perfx: ") => Ok(()),

@@ -322,12 +322,12 @@ fn families() -> impl Iterator<Item = &'static Family> {
 
 /// Commands that need more than the table has, to do what they are for.
 const MORE: [(&str, &[&str]); 6] = [
-    ("inject", &["--jit", "--jit-map", "--no-files", "--jit-dir", "HERE", "-o", "OUT"]),
-    ("inject", &["--jit", "--jit-layout", "function", "--no-files", "--jit-dir", "HERE", "-o", "OUT"]),
-    ("view", &["--where", "number1 > 0", "--no-files"]),
+    ("inject", &["--jit", "--jit-map", "--foreign", "--jit-dir", "HERE", "-o", "OUT"]),
+    ("inject", &["--jit", "--jit-layout", "function", "--foreign", "--jit-dir", "HERE", "-o", "OUT"]),
+    ("view", &["--where", "number1 > 0", "--foreign"]),
     ("split", &["--by", "event", "--max-parts", "100000", "-o", "OUT"]),
-    ("filter", &["--symbol", "function1", "--no-files", "--root", "HERE", "-o", "OUT"]),
-    ("export", &["profgen", "--no-files", "--root", "HERE", "--binary", "HERE/nowhere/program", "-o", "OUT"]),
+    ("filter", &["--symbol", "function1", "--foreign", "--root", "HERE", "-o", "OUT"]),
+    ("export", &["profgen", "--foreign", "--root", "HERE", "--binary", "HERE/nowhere/program", "-o", "OUT"]),
 ];
 
 /// User and system time of a command, s; or what is wrong. It may use `memory` bytes of private memory.
@@ -387,7 +387,7 @@ fn time_and_memory_grow_in_proportion_to_the_input(tier: Tier) {
     });
     let rooted = |(command, mut args): (String, Vec<String>)| {
         // Files beside the recording are in place of those of this machine.
-        if let Some(at) = args.iter().position(|arg| arg == "--no-files") {
+        if let Some(at) = args.iter().position(|arg| arg == "--foreign") {
             args.splice(at + 1..at + 1, ["--root", "HERE"].map(str::to_owned));
         }
         (command, args)

@@ -44,15 +44,15 @@ fn stacks_in_the_table_of_hiperf_are_call_chains() {
     let folder = temp();
     let data = folder.path().join("in.data");
     recorded(&data, &[(2, 3), (2, 3), (4, 1)]);
-    let folded = perfx(args!["export", "folded", "--no-files", "--addrs", data, "-o", "-"]);
+    let folded = perfx(args!["export", "folded", "--foreign", "--addrs", data, "-o", "-"]);
     assert_eq!(folded.code, Some(0), "{}", folded.stderr);
     let expected = "prog;[prog <1000>] 1000\nprog;[prog <1000>];[prog <2000>];[prog <3000>] 2000\n";
     assert_eq!(folded.text(), expected);
-    let view = perfx(args!["view", "--no-files", "-F", "ip", data]);
+    let view = perfx(args!["view", "--foreign", "-F", "ip", data]);
     assert_eq!(view.code, Some(0), "{}", view.stderr);
     let addresses: Vec<String> = view.text().split_whitespace().map(str::to_owned).collect();
     assert_eq!(addresses, ["103000", "102000", "101000", "103000", "102000", "101000", "101000"]);
-    let json = perfx(args!["view", "--json", "--no-files", "-F", "ip", data]).text();
+    let json = perfx(args!["view", "--json", "--foreign", "-F", "ip", data]).text();
     assert_eq!(json.matches("102000").count(), 2, "{json}");
 }
 
@@ -63,11 +63,11 @@ fn a_stack_that_the_table_of_hiperf_lacks_is_a_loss() {
     // Without a caller in the table, of another index, and a sample without a stack.
     recorded(&data, &[(2, 3), (3, 3), (0, 0)]);
     for line in [
-        args!["export", "folded", "--no-files", data, "-o", "-"].to_vec(),
-        args!["export", "pprof", "--no-files", data, "-f", "-o", folder.path().join("out")].to_vec(),
-        args!["list", "stacks", "--no-files", data].to_vec(),
-        args!["view", "--no-files", data].to_vec(),
-        args!["view", "--json", "--no-files", data].to_vec(),
+        args!["export", "folded", "--foreign", data, "-o", "-"].to_vec(),
+        args!["export", "pprof", "--foreign", data, "-f", "-o", folder.path().join("out")].to_vec(),
+        args!["list", "stacks", "--foreign", data].to_vec(),
+        args!["view", "--foreign", data].to_vec(),
+        args!["view", "--json", "--foreign", data].to_vec(),
     ] {
         let ran = perfx(line.clone());
         let lost = "lost: 1 call chain is cut off or lacks frames in the recording";

@@ -23,7 +23,7 @@ use crate::{args, tiers};
 
 fn export(inputs: &[&Path], more: &[&str]) -> Ran {
     let mut command = perfx_command();
-    command.args(["export", "html", "--no-files", "-o", "-"]).args(inputs).args(more);
+    command.args(["export", "html", "--foreign", "-o", "-"]).args(inputs).args(more);
     run(&mut command, Stdin::Null)
 }
 
@@ -187,7 +187,7 @@ fn a_page_counts_what_folded_lines_and_stats_count(tier: Tier) {
         for by_samples in [true, false] {
             let weight = if by_samples { "samples" } else { "period" };
             let line =
-                args!["export", "folded", "--no-files", "--root", root, "--weight", weight, fixture.path];
+                args!["export", "folded", "--foreign", "--root", root, "--weight", weight, fixture.path];
             let text = perfx(line).text();
             let theirs: BTreeMap<String, u64> = text
                 .lines()
@@ -236,7 +236,7 @@ fn listed_code_has_the_instructions_of_the_file_and_the_weight_of_the_samples() 
     let more = ["--root", root.to_str().unwrap(), "--annotate", "3"];
     let data = Data::of(&export(&[&input], &more).stdout);
     let (mut first, mut names) = (0, Vec::new());
-    let lines = perfx(args!["export", "folded", "--no-files", "--root", root, input]).text();
+    let lines = perfx(args!["export", "folded", "--foreign", "--root", root, input]).text();
     for code in &data.head.code {
         // Nothing says what its functions are.
         if code.name == "[kernel.kallsyms]" {
@@ -413,7 +413,7 @@ fn a_page_does_not_depend_on_threads_form_or_folder(tier: Tier) {
     assert!(export(&[&inside.join("fp.p61.data")], &[]).stdout == one.stdout);
     let small = Fixture::new("recorded/fp.p61.data");
     let piped = perfx(args!["copy", small.path, "--to", "pipe"]).stdout;
-    let piped = perfx_with(Stdin::Pipe(&piped), ["export", "html", "--no-files", "-", "-o", "-"]);
+    let piped = perfx_with(Stdin::Pipe(&piped), ["export", "html", "--foreign", "-", "-o", "-"]);
     let (piped, filed) = (Data::of(&piped.stdout), Data::of(&export(&[&small.path], &[]).stdout));
     assert_eq!((piped.rows(0), piped.stacks()), (filed.rows(0), filed.stacks()));
     assert_eq!(piped.head.recordings[0].about["name"], "<stdin>");
@@ -554,7 +554,7 @@ fn code_of_the_kernel_is_that_of_its_vmlinux_or_kcore() {
     let shown = |input: &str, option: &[&str]| {
         let (input, file) = (path(input), option.get(1).map(|name| path(name)));
         let mut command = perfx_command();
-        command.args(["export", "html", "--no-files", "--annotate", "5", "-o", "-"]).arg(input);
+        command.args(["export", "html", "--foreign", "--annotate", "5", "-o", "-"]).arg(input);
         command.args(option.first()).args(file);
         Data::of(&run(&mut command, Stdin::Null).stdout)
     };

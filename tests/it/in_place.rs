@@ -45,7 +45,7 @@ fn every_command_that_writes_in_place_finishes_an_interrupted_change() {
         "reindex --in-place",
         "repair --in-place",
         "repair --in-place --backup",
-        "inject -b --no-files --in-place",
+        "inject -b --foreign --in-place",
         "copy --in-place",
         "recover --in-place",
     ] {
@@ -247,7 +247,7 @@ fn several_recordings_are_changed_in_place_each_by_itself() {
     let input = Fixture::new("recorded/no-buildid.p61.data");
     let known = "--known-build-ids=ab /tmp/perfx-data/work/burn";
     let alone = path("alone.data");
-    for command in [&["inject", "--buildid-all", "--no-files", known][..], &["compress"]] {
+    for command in [&["inject", "--buildid-all", "--foreign", known][..], &["compress"]] {
         fs::copy(&input.path, &alone).unwrap();
         let change = |files: &[&std::ffi::OsStr]| {
             let mut line: Vec<std::ffi::OsString> = command.iter().map(Into::into).collect();

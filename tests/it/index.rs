@@ -66,11 +66,11 @@ const COMMANDS: [&[&str]; 17] = [
     &["stats", "--time", "30%-40%"],
     &["stats", "--pid", "102,1337", "--json"],
     &["stats", "--time", "+1ms,", "--exclude-dso", ".*lib.*"],
-    &["view", "--no-files", "--time", "30%-31%"],
-    &["view", "--no-files", "--pid", "103", "--count"],
-    &["export", "folded", "--no-files", "--time", "30%-40%"],
-    &["export", "folded", "--no-files", "--pid", "101", "--all"],
-    &["inject", "--no-files", "-b", "-o", "OUT/out.data"],
+    &["view", "--foreign", "--time", "30%-31%"],
+    &["view", "--foreign", "--pid", "103", "--count"],
+    &["export", "folded", "--foreign", "--time", "30%-40%"],
+    &["export", "folded", "--foreign", "--pid", "101", "--all"],
+    &["inject", "--foreign", "-b", "-o", "OUT/out.data"],
     &["sort", "-o", "OUT/out.data"],
 ];
 
@@ -161,7 +161,7 @@ fn parts_of_several_batches_are_the_same_with_an_index(tier: Tier) {
     let changed = Duration::new(metadata.ctime() as u64, metadata.ctime_nsec() as u32);
     index.set_modified(SystemTime::UNIX_EPOCH + changed).unwrap();
     let read = |command: &[&str]| perfx(command.iter().map(OsString::from).chain([recording.clone().into()]));
-    let view = |option: &[&str]| read(&[&["view", "--count", "--no-files"], option].concat());
+    let view = |option: &[&str]| read(&[&["view", "--count", "--foreign"], option].concat());
     assert_eq!(view(&["--time", "0.01,0.02"]).text().trim(), "10000");
     assert_eq!(view(&["--pid", "101"]).text().trim(), "40000");
     assert_ne!(view(&[]).code, Some(0));
@@ -189,7 +189,7 @@ const NOT_USED: &str = "in.data.pfi is not used: ";
 fn a_stale_index_is_not_used() {
     let folder = temp();
     let recording = indexed(folder.path(), "recorded/fp.p61.data");
-    let says = || perfx(args!["view", "--count", "--no-files", recording]).stderr;
+    let says = || perfx(args!["view", "--count", "--foreign", recording]).stderr;
     assert_eq!(says(), "");
     // A byte of the last sample changes, and the time of the change is hidden as well as a user can.
     let file = File::options().read(true).write(true).open(&recording).unwrap();
@@ -205,7 +205,7 @@ fn a_stale_index_is_not_used() {
     fs::create_dir(&copy).unwrap();
     fs::copy(&recording, copy.join("in.data")).unwrap();
     fs::copy(index_of(&recording), copy.join("in.data.pfi")).unwrap();
-    let ran = perfx(args!["view", "--count", "--no-files", copy.join("in.data")]);
+    let ran = perfx(args!["view", "--count", "--foreign", copy.join("in.data")]);
     assert!(ran.stderr.contains(NOT_USED), "{}", ran.stderr);
     file.write_all_at(&byte, 3000).unwrap();
     // The content is what was indexed.
@@ -234,10 +234,10 @@ fn the_index_of_another_user_is_not_used() {
     if chown(index_of(&recording), Some(12345), None).is_err() {
         return eprintln!("skipped: only root can give a file to another user");
     }
-    let ran = perfx(args!["view", "--count", "--no-files", recording]);
+    let ran = perfx(args!["view", "--count", "--foreign", recording]);
     assert!(ran.stderr.contains(NOT_USED) && ran.stderr.contains("belongs to user 12345"), "{}", ran.stderr);
     chown(&recording, Some(12345), None).unwrap();
-    assert_eq!(perfx(args!["view", "--count", "--no-files", recording]).stderr, "");
+    assert_eq!(perfx(args!["view", "--count", "--foreign", recording]).stderr, "");
 }
 
 /// Otherwise, whoever can put a file beside a recording decides what `redact` leaves in it.
@@ -269,7 +269,7 @@ fn a_fifo_in_the_place_of_an_index_is_not_opened() {
     let ran = perfx(args!["index", recording]);
     assert_eq!(ran.code, Some(1));
     assert!(ran.stderr.contains("is not an index and is not overwritten"), "{}", ran.stderr);
-    assert_eq!(perfx(args!["view", "--count", "--no-files", recording]).stderr, "");
+    assert_eq!(perfx(args!["view", "--count", "--foreign", recording]).stderr, "");
 }
 
 #[test]
@@ -290,10 +290,10 @@ fn an_index_goes_with_copies_of_its_recording() {
     let copy = folder.path().join("copy.data");
     fs::copy(index_of(&recording), index_of(&copy)).unwrap();
     fs::copy(&recording, &copy).unwrap();
-    assert_eq!(perfx(args!["view", "--count", "--no-files", copy]).stderr, "");
+    assert_eq!(perfx(args!["view", "--count", "--foreign", copy]).stderr, "");
     // Whoever calls it by a link has no index, and needs none.
     symlink(&recording, folder.path().join("link.data")).unwrap();
-    assert_eq!(perfx(args!["view", "--count", "--no-files", folder.path().join("link.data")]).stderr, "");
+    assert_eq!(perfx(args!["view", "--count", "--foreign", folder.path().join("link.data")]).stderr, "");
 }
 
 #[test]
@@ -327,7 +327,7 @@ fn directories_and_pipe_data_have_indexes_and_streams_have_none() {
     }
     let part = File::options().append(true).open(copy.join("data.0")).unwrap();
     (&part).write_all(&[0; 8]).unwrap();
-    assert!(perfx(args!["view", "--count", "--no-files", copy]).stderr.contains("is not used"));
+    assert!(perfx(args!["view", "--count", "--foreign", copy]).stderr.contains("is not used"));
     let folder = temp();
     let pipe = indexed(folder.path(), "recorded/pipe.p61.data");
     for command in COMMANDS {

@@ -25,7 +25,7 @@ fn id_of(path: &Path) -> Option<Vec<u8>> {
 
 /// Injects the ids of the workloads, with `root` as the recorded machine's `/`.
 fn inject(options: &[&str], root: &Path, input: &Path, out: &Path) -> Result<(), String> {
-    let mut args = args!["inject", "-q", "--no-files", "--root", root, "-o", out, input].to_vec();
+    let mut args = args!["inject", "-q", "--foreign", "--root", root, "-o", out, input].to_vec();
     args.extend(options.iter().map(Into::into));
     let ran = perfx(args);
     if ran.code == Some(0) { Ok(()) } else { Err(format!("{options:?}: {ran:?}")) }
@@ -330,11 +330,11 @@ fn perf_says_the_same_of_the_samples_as_before() {
         15161718191a1b1c1d1e1f202122232425262728 /tmp/perfx-data/work/forks,\
         292a2b2c2d2e2f30 /usr/lib/x86_64-linux-gnu/libc.so.6";
     const COMMANDS: [&[&str]; 5] = [
-        &["inject", "--no-files", "--known-build-ids", IDS, "--buildids"],
-        &["inject", "--no-files", "--known-build-ids", IDS, "--buildids", "--to", "pipe"],
-        &["inject", "--no-files", "--known-build-ids", IDS, "--buildid-all"],
-        &["inject", "--no-files", "--known-build-ids", IDS, "--mmap2-buildids"],
-        &["inject", "--no-files", "--known-build-ids", IDS, "--mmap2-buildid-all"],
+        &["inject", "--foreign", "--known-build-ids", IDS, "--buildids"],
+        &["inject", "--foreign", "--known-build-ids", IDS, "--buildids", "--to", "pipe"],
+        &["inject", "--foreign", "--known-build-ids", IDS, "--buildid-all"],
+        &["inject", "--foreign", "--known-build-ids", IDS, "--mmap2-buildids"],
+        &["inject", "--foreign", "--known-build-ids", IDS, "--mmap2-buildid-all"],
     ];
     let mut cases: Vec<Case<'_>> = Vec::new();
     for name in [
@@ -364,7 +364,7 @@ fn in_place_only_the_ids_change() {
         let folder = temp();
         let (there, out) = (folder.path().join("there.data"), folder.path().join("out.data"));
         fs::write(&there, fixture.bytes()).unwrap();
-        let ran = perfx(args!["inject", "-q", "-b", "--no-files", "--root", root, "--in-place", there]);
+        let ran = perfx(args!["inject", "-q", "-b", "--foreign", "--root", root, "--in-place", there]);
         assert_eq!(ran.code, Some(0), "{name}: {}", ran.stderr);
         inject(&["--buildids"], root, &fixture.path, &out).unwrap();
         let [before, there, out] =
@@ -405,7 +405,7 @@ fn all_mappings_of_processes_whose_user_stacks_are_sampled_stay() {
         let fixture = Fixture::new(&format!("{folder}/{name}.data"));
         let folder = temp();
         let out = folder.path().join("out.data");
-        let ran = perfx(args!["inject", "-B", "--no-files", "-o", out, fixture.path]);
+        let ran = perfx(args!["inject", "-B", "--foreign", "-o", out, fixture.path]);
         assert!(matches!(ran.code, Some(0 | 3)), "{name}: {}", ran.stderr);
         assert!(ran.stderr.contains("samples have user stacks"), "{name}: {}", ran.stderr);
         let before = fixture.bytes();
@@ -434,7 +434,7 @@ fn all_mappings_of_a_recording_with_aux_data_stay() {
         let fixture = Fixture::new(&format!("crafted/{name}.data"));
         let folder = temp();
         let out = folder.path().join("out.data");
-        let ran = perfx(args!["inject", "-B", "--no-files", "-o", out, fixture.path]);
+        let ran = perfx(args!["inject", "-B", "--foreign", "-o", out, fixture.path]);
         assert!(ran.stderr.contains("which may need any mapping to be decoded"), "{name}: {}", ran.stderr);
         let (before, after) = (fixture.bytes(), fs::read(&out).unwrap());
         let (old, new) = (Contents::file(&before), Contents::file(&after));
@@ -444,7 +444,7 @@ fn all_mappings_of_a_recording_with_aux_data_stay() {
 
 #[test]
 fn perf_unwinds_and_decodes_the_same_after_unneeded_mappings_left() {
-    const COMMAND: &[&str] = &["inject", "--no-files", "--mmap2-buildids"];
+    const COMMAND: &[&str] = &["inject", "--foreign", "--mmap2-buildids"];
     const DECODED: Question =
         Question { args: &["script", "-f", "--itrace=b"], line: |line| Some(line.to_owned()) };
     let mut cases: Vec<Case<'_>> = Vec::new();
@@ -537,11 +537,11 @@ fn the_old_image_of_an_exec_stays_where_samples_during_the_exec_hit_it() {
     let (input, out) = (folder.path().join("in.data"), folder.path().join("out.data"));
     fs::write(&input, typed.file()).unwrap();
     let ids = "aa /bin/shell,bb /bin/tool,cc /lib/never-hit";
-    let ran = perfx(args!["inject", "-B", "--no-files", "--known-build-ids", ids, "-o", out, input]);
+    let ran = perfx(args!["inject", "-B", "--foreign", "--known-build-ids", ids, "-o", out, input]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     let left = mappings(&fs::read(&out).unwrap());
     assert_eq!(left, [(7, "/bin/shell".to_owned()), (8, "/bin/tool".to_owned())]);
-    let ran = perfx(args!["inject", "-b", "-f", "--no-files", "--known-build-ids", ids, "-o", out, input]);
+    let ran = perfx(args!["inject", "-b", "-f", "--foreign", "--known-build-ids", ids, "-o", out, input]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     let named = named_in_feature(&fs::read(&out).unwrap());
     assert!(named.contains("/bin/shell") && named.contains("/bin/tool"), "{named:?}");
@@ -564,7 +564,7 @@ fn the_vdso_of_a_32_bit_process_gets_no_id_of_the_64_bit_one() {
         let features = [(2, entry), (6, arch)];
         let flags = tiny::SAMPLE_ID_ALL;
         fs::write(&input, tiny::file(0x107, flags, &typed.bytes, &features)).unwrap();
-        let ran = perfx(args!["inject", option, "-f", "--no-files", "-o", out, input]);
+        let ran = perfx(args!["inject", option, "-f", "--foreign", "-o", out, input]);
         assert_eq!(ran.code, Some(0), "{option} {}", ran.stderr);
         let bytes = fs::read(&out).unwrap();
         let records = Contents::file(&bytes).records(&bytes);
@@ -603,7 +603,7 @@ fn all_dsos_of_processes_whose_user_stacks_are_sampled_count_as_hit() {
         let ran = perfx(args![
             "inject",
             "-b",
-            "--no-files",
+            "--foreign",
             "--known-build-ids",
             ids.join(","),
             "-o",
@@ -653,7 +653,7 @@ fn a_feature_build_id_that_is_made_holds_what_mmap2_records_hold() {
     let path = |fixture: &Fixture| fixture.path.to_str().unwrap().to_owned();
     let (new, old) = (path(&with_mmap2_ids), path(&with_feature));
     for line in [
-        &["inject", "-b", "--no-files", &new][..],
+        &["inject", "-b", "--foreign", &new][..],
         &["join", "--mix", &new, &old],
         &["join", "--mix", &old, &new],
     ] {
@@ -680,7 +680,7 @@ fn an_id_that_the_user_gives_replaces_the_recording_s() {
             let folder = temp();
             let (out, again) = (folder.path().join("out.data"), folder.path().join("again.data"));
             let ids = format!("{GIVEN} {WORK}/burn");
-            let known = ["inject", option, "--no-files", "-v", "--known-build-ids", &ids];
+            let known = ["inject", option, "--foreign", "-v", "--known-build-ids", &ids];
             let ran = perfx(known.map(Into::into).into_iter().chain(args!["-o", out, input]));
             assert_eq!(ran.code, Some(0), "{what}: {}", ran.stderr);
             assert!(
@@ -712,7 +712,7 @@ fn an_id_inside_compressed_records_that_contradicts_the_user_is_suspect() {
     let out = folder.path().join("out.data");
     let ids = format!("aabb {WORK}/burn");
     let input = Fixture::new("recorded/z.p73.data").path;
-    let ran = perfx(args!["inject", "-b", "--no-files", "--known-build-ids", ids, "-o", out, input]);
+    let ran = perfx(args!["inject", "-b", "--foreign", "--known-build-ids", ids, "-o", out, input]);
     assert_eq!(ran.code, Some(3), "{}", ran.stderr);
     assert!(ran.stderr.contains("perfx decompress first"), "{}", ran.stderr);
 }
@@ -746,7 +746,7 @@ fn mmap2_records_of_early_rhel_7_have_their_names_8_bytes_earlier() {
     assert!(names(&input).iter().any(|name| name.contains("burn")));
     let ids = format!("aabb {WORK}/burn");
     for option in ["-b", "--buildid-all", "--mmap2-buildid-all", "-B"] {
-        let known = ["inject", option, "-q", "-f", "--no-files", "--known-build-ids", &ids];
+        let known = ["inject", option, "-q", "-f", "--foreign", "--known-build-ids", &ids];
         for (input, out) in [(&input, &old), (&fixture.path, &new)] {
             perfx(known.map(Into::into).into_iter().chain(args!["-o", out, input])).done().unwrap();
         }
@@ -789,7 +789,7 @@ fn why_nothing_was_injected_is_said() {
     let ran = perfx(args![
         "inject",
         "-b",
-        "--no-files",
+        "--foreign",
         "-o",
         out,
         Fixture::new("recorded/no-buildid.p61.data").path
@@ -797,10 +797,10 @@ fn why_nothing_was_injected_is_said() {
     assert!(ran.stderr.contains("nothing injected: no build-id was found"), "{}", ran.stderr);
     assert_eq!(ran.code, Some(3), "{}", ran.stderr);
     let again = folder.path().join("again.data");
-    perfx(args!["inject", "-b", "--no-files", "-f", "-o", out, Fixture::new("recorded/plain.p61.data").path])
+    perfx(args!["inject", "-b", "--foreign", "-f", "-o", out, Fixture::new("recorded/plain.p61.data").path])
         .done()
         .unwrap();
-    let ran = perfx(args!["inject", "-b", "--no-files", "-o", again, out]);
+    let ran = perfx(args!["inject", "-b", "--foreign", "-o", again, out]);
     let there = "nothing injected: the recording already has all of these build-ids";
     assert!(ran.code == Some(0) && ran.stderr.contains(there), "{}", ran.stderr);
 }
@@ -811,7 +811,7 @@ fn ids_of_files_that_only_their_name_identifies_are_said_to_be_so() {
     let folder = temp();
     let out = folder.path().join("out.data");
     let input = Fixture::new("recorded/no-buildid.p61.data").path;
-    let ran = perfx(args!["inject", "-b", "-v", "--no-files", "--root", root, "-o", out, input]);
+    let ran = perfx(args!["inject", "-b", "-v", "--foreign", "--root", root, "-o", out, input]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     assert!(
         ran.stderr.contains("found by name only; if a different file of that name was recorded"),
@@ -838,7 +838,7 @@ fn a_thread_without_a_name_is_called_by_its_tid() {
     let du = perfx(args!["du", input]).done().unwrap().text();
     assert!(du.contains("131 :131") && du.contains("132 :132"), "{du}");
     let tables = folder.path().join("csv");
-    perfx(args!["export", "csv", "--no-files", input, "-o", tables]).done().unwrap();
+    perfx(args!["export", "csv", "--foreign", input, "-o", tables]).done().unwrap();
     let processes = fs::read_to_string(tables.join("processes.csv")).unwrap();
     assert!(processes.contains("131,:131,") && processes.contains("132,:132,"), "{processes}");
     for perf in perfs(&["perf", "perf-new"]) {
@@ -904,7 +904,7 @@ fn a_feature_build_id_that_merge_makes_holds_what_the_host_s_mmap2_records_hold(
         fs::write(path(name), zstd::decode_all(packed).unwrap()).unwrap();
     }
     let host = path("with-ids.data");
-    let line = args!["inject", "-q", "--mmap2-buildid-all", "--no-files", "-o", host, path("host.data")];
+    let line = args!["inject", "-q", "--mmap2-buildid-all", "--foreign", "-o", host, path("host.data")];
     perfx(line).done().unwrap();
     let bytes = without_feature(fs::read(&host).unwrap(), feature::BUILD_ID);
     let held = held_by_mappings(&bytes);
@@ -928,7 +928,7 @@ fn samples_in_compressed_records_that_the_header_does_not_announce_count() {
     fs::write(path("not"), bytes).unwrap();
     let ids = ["announced", "not"].map(|name| {
         let out = path("out.data");
-        let ran = perfx(args!["inject", "-b", "-f", "--no-files", "--root", root, "-o", out, path(name)]);
+        let ran = perfx(args!["inject", "-b", "-f", "--foreign", "--root", root, "-o", out, path(name)]);
         // The section of the feature is left over.
         assert!(matches!(ran.code, Some(0 | 3)), "{ran:?}");
         let bytes = fs::read(&out).unwrap();
@@ -955,7 +955,7 @@ fn build_ids_behind_the_mappings_are_said_and_b_waits_for_them() {
     fs::write(&input, bytes[..16].iter().copied().chain(moved).collect::<Vec<u8>>()).unwrap();
     assert_eq!(ids.len(), 2);
     let inject =
-        |option| perfx(args!["inject", option, "--no-files", "--to", "pipe", &input, "-f", "-o", &output]);
+        |option| perfx(args!["inject", option, "--foreign", "--to", "pipe", &input, "-f", "-o", &output]);
     let ran = inject("--buildid-all");
     let said =
         "the build-ids of 2 DSOs come only behind the first mapping, where they stay; perfx inject -b waits";
@@ -971,10 +971,10 @@ fn behind_another_pass_ids_have_the_same_places() {
     let path = |name: &str| folder.path().join(name);
     let fixture = Fixture::new("recorded/no-buildid.p61.data");
     for (name, chain) in [
-        ("alone", ["build-ids:root=ROOT:no-files"].as_slice()),
-        ("behind", &["reindex-ids", "reindex-times", "build-ids:root=ROOT:no-files"]),
-        ("between", &["decompress", "build-ids:root=ROOT:no-files", "reindex-times", "sort"]),
-        ("sorted", &["build-ids:root=ROOT:no-files", "sort"]),
+        ("alone", ["build-ids:root=ROOT:foreign"].as_slice()),
+        ("behind", &["reindex-ids", "reindex-times", "build-ids:root=ROOT:foreign"]),
+        ("between", &["decompress", "build-ids:root=ROOT:foreign", "reindex-times", "sort"]),
+        ("sorted", &["build-ids:root=ROOT:foreign", "sort"]),
     ] {
         let mut line = args!["run", "-q", "-o", path(name), fixture.path].to_vec();
         for pass in chain {
@@ -991,6 +991,6 @@ fn behind_another_pass_ids_have_the_same_places() {
 #[test]
 fn into_pipe_data_that_has_all_ids_nothing_is_injected() {
     let fixture = Fixture::new("recorded/buildid-all.p73.data");
-    let ran = perfx(args!["inject", "-b", "--no-files", fixture.path, "--to", "pipe"]);
+    let ran = perfx(args!["inject", "-b", "--foreign", fixture.path, "--to", "pipe"]);
     assert!(ran.stderr.contains("nothing injected"), "{}", ran.stderr);
 }

@@ -136,7 +136,7 @@ fn inject(letters: &str, threads: &str, input: &Path, output: &Path) -> Ran {
     let vmlinux = kernel_of(input);
     let letters = format!("--itrace={letters}");
     perfx(args![
-        "inject", letters, "-f", "-@", threads, "-k", vmlinux, "--root", root, "--no-files", input, "-o",
+        "inject", letters, "-f", "-@", threads, "-k", vmlinux, "--root", root, "--foreign", input, "-o",
         output
     ])
 }
@@ -279,7 +279,7 @@ fn a_window_is_decoded_by_itself() {
         // In one command.
         let out = fs::read(path("out")).unwrap();
         let root = data.join("root");
-        let line = args!["inject", "--time", "1.000002,1.000004", "--itrace=b", "-f", "--no-files", "--root"];
+        let line = args!["inject", "--time", "1.000002,1.000004", "--itrace=b", "-f", "--foreign", "--root"];
         perfx([&line[..], &args![root, input, "-o", path("once")]].concat()).done().unwrap();
         assert!(fs::read(path("once")).unwrap() == out, "{name}");
     }
@@ -380,7 +380,7 @@ fn what_cannot_be_decoded_is_counted_and_nothing_else_is_lost() {
     let output = folder.path().join("out.data");
     let input = root().join("tests/data/trace/user.data");
     // Without the code.
-    let ran = perfx(args!["inject", "--itrace=be", "--no-files", input, "-o", output]);
+    let ran = perfx(args!["inject", "--itrace=be", "--foreign", input, "-o", output]);
     assert_eq!(ran.code, Some(3));
     assert!(ran.stderr.contains("the code is not known"), "{}", ran.stderr);
     assert!(
@@ -439,7 +439,7 @@ fn a_trace_in_samples_is_decoded_in_every_form_of_a_recording_and_left_out_of_th
     // stats and doctor look at it, too.
     let text = perfx(args!["stats", input]).text();
     assert!(text.contains("AUX flow        13 points of synchronization"), "{text}");
-    assert!(perfx(args!["doctor", "--no-files", input]).text().contains("100.00%  /opt/perfx/trace/loop"));
+    assert!(perfx(args!["doctor", "--foreign", input]).text().contains("100.00%  /opt/perfx/trace/loop"));
 }
 
 /// Addresses of the guest are also those of the host, and of its programs. perf 7.3 takes the host for the guest behind the
@@ -479,7 +479,7 @@ fn a_guest_whose_records_are_there_is_decoded() {
     let run = |letters: &str, threads: &str, input: &Path, cache: &Path, output: &Path| {
         let (letters, vmlinux) = (format!("--itrace={letters}"), programs.join("vmlinux-kvm"));
         let line = args!["inject", "-f", letters, "-@", threads, "-k", vmlinux, "--root", data.join("root")];
-        perfx([&line[..], &args!["--buildid-dir", cache, "--no-files", input, "-o", output]].concat())
+        perfx([&line[..], &args!["--buildid-dir", cache, "--foreign", input, "-o", output]].concat())
     };
     for name in ["vm", "vm-kernel"] {
         let input = data.join(name).with_extension("data");
@@ -545,7 +545,7 @@ fn what_reads_a_guest_knows_its_code() {
     fs::copy(of_root.join("vmlinux"), cached.join("vmlinux")).unwrap();
     let options = args![
         "-q",
-        "--no-files",
+        "--foreign",
         "--root",
         folder.path(),
         "--vmlinux",
@@ -691,7 +691,7 @@ fn view_shows_kernels_and_guests_as_perf_does() {
                 };
                 let line = args!["script", "-f", "--ns", itrace, "-k", vmlinux, "-F", fields, "-i", input];
                 let Some(theirs) = at_recorded_paths(perf.path(), &line) else { return };
-                let line = args!["view", "--ns", itrace, "--vmlinux", vmlinux, "--no-files", "-F", fields];
+                let line = args!["view", "--ns", itrace, "--vmlinux", vmlinux, "--foreign", "-F", fields];
                 let ours = perfx([&line[..], &args!["--root", root, input]].concat());
                 let [theirs, ours] = [theirs.text(), ours.text()]
                     .map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>());
@@ -705,7 +705,7 @@ fn view_shows_kernels_and_guests_as_perf_does() {
 /// The lines of `doctor` about code that is not found.
 fn doctor_shares(input: &Path, programs: &Path) -> String {
     let vmlinux = programs.join("opt/perfx/trace/vmlinux-kvm");
-    let text = perfx(args!["doctor", "--no-files", "--vmlinux", vmlinux, "--root", programs, input]).text();
+    let text = perfx(args!["doctor", "--foreign", "--vmlinux", vmlinux, "--root", programs, input]).text();
     text.lines().skip(1).map(|line| format!("{line}\n")).collect()
 }
 
@@ -882,7 +882,7 @@ fn the_states_among_the_flags_have_the_letters_of_perf() {
             let input = data.join(name).with_extension("data");
             let fields = [itrace, "-F", "ip,flags"];
             let theirs = letters(&perf.script(&input, &data.join("root"), &fields).text());
-            let line = args!["view", "-q", "--no-files", "--root", data.join("root"), input];
+            let line = args!["view", "-q", "--foreign", "--root", data.join("root"), input];
             let line: Vec<OsString> = line.into_iter().chain(fields.map(Into::into)).collect();
             let ours = letters(&perfx(line).text());
             assert!(theirs.iter().filter(|letters| !letters.is_empty()).count() > 1000, "{name}");
@@ -952,7 +952,7 @@ fn view_shows_the_lines_of_perf_script() {
             args.extend(fields.iter().map(Into::into));
             let theirs = perf.run(Stdin::Null, args).text();
             let mut args =
-                args!["view", "-q", itrace, "--vmlinux", vmlinux, "--root", programs, "--no-files", input]
+                args!["view", "-q", itrace, "--vmlinux", vmlinux, "--root", programs, "--foreign", input]
                     .to_vec();
             args.extend(fields.iter().map(Into::into));
             let ours = perfx(args).text();
@@ -1002,7 +1002,7 @@ fn calls_are_indented_as_by_perf() {
             let options = options.iter().map(OsString::from);
             let theirs = args!["script", "-f", "--symfs", programs, "-i", input];
             let theirs = perf.run(Stdin::Null, theirs.into_iter().chain(options.clone())).text();
-            let ours = args!["view", "-q", "--root", programs, "--no-files", input];
+            let ours = args!["view", "-q", "--root", programs, "--foreign", input];
             let ours = perfx(ours.into_iter().chain(options.clone())).text();
             let lines = |text: &str| -> Vec<String> {
                 let squeezed = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -1027,7 +1027,7 @@ fn a_window_of_a_trace_has_the_branches_that_the_whole_has_there() {
         let input = data.join(name).with_extension("data");
         let vmlinux = kernel_of(&input);
         let view = |more: &[&str]| {
-            let line = args!["view", "-q", "--no-files", "--root", programs, "--itrace=b", "--ns"];
+            let line = args!["view", "-q", "--foreign", "--root", programs, "--itrace=b", "--ns"];
             let line = [&line[..], &args!["--vmlinux", vmlinux, input]].concat();
             let line = line.into_iter().chain(["-F", "time,tid,ip,addr"].map(Into::into));
             let text = perfx(line.chain(more.iter().map(OsString::from))).text();
@@ -1068,7 +1068,7 @@ fn samples_in_the_kernel_have_the_branches_in_front_of_their_address() {
         let line: Vec<OsString> = line.into_iter().chain(fields.map(Into::into)).collect();
         let Some(theirs) = at_recorded_paths(perf.path(), &line) else { return };
         let programs = root().join("tests/data/trace/root");
-        let line = args!["view", "-q", "--vmlinux", vmlinux, "--root", programs, "--no-files", input];
+        let line = args!["view", "-q", "--vmlinux", vmlinux, "--root", programs, "--foreign", input];
         let line: Vec<OsString> = line.into_iter().chain(fields.map(Into::into)).collect();
         let [theirs, ours] = [theirs.text(), perfx(line).text()];
         let lines = |text: &str| text.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>();
@@ -1083,7 +1083,7 @@ fn events_of_interrupts_are_injected_as_view_shows_them() {
     let (input, out) = (data.join("events.data"), folder.path().join("out"));
     let ran = inject("Iw", "2", &input, &out);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
-    let view = |more: &[OsString]| perfx([&args!["view", "-q", "--no-files"][..], more].concat()).text();
+    let view = |more: &[OsString]| perfx([&args!["view", "-q", "--foreign"][..], more].concat()).text();
     let shown = view(&args!["--itrace=Iw", "--root", data.join("root"), input]);
     assert!(shown.contains("evt:  cfe: INTR IP: 1 vector: 14 PFA: 0x7f0000001010 "), "{shown}");
     assert!(shown.contains("iflag:  IFLAG: 1->0 via branch "), "{shown}");
@@ -1113,7 +1113,7 @@ fn what_happens_in_the_kernel_is_what_perf_shows() {
             let line = args!["script", "-f", "-k", "/opt/perfx/trace/vmlinux", "-i", input];
             let line: Vec<OsString> = line.into_iter().chain(fields.iter().map(Into::into)).collect();
             let Some(theirs) = at_recorded_paths(perf.path(), &line) else { return };
-            let line = args!["view", "-q", "--vmlinux", vmlinux, "--root", programs, "--no-files", input];
+            let line = args!["view", "-q", "--vmlinux", vmlinux, "--root", programs, "--foreign", input];
             let line: Vec<OsString> = line.into_iter().chain(fields.iter().map(Into::into)).collect();
             let [theirs, ours] = [theirs.text(), perfx(line).text()].map(|text| {
                 let mut lines: Vec<_> =
@@ -1238,9 +1238,9 @@ fn inject_adds_call_chains_to_recorded_samples() {
     // perf inject ignores G.
     let ran = inject("GL2", "2", &root().join("tests/data/trace/history.data"), &out);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
-    let shown = |fields: &str| perfx(args!["view", "-q", "--no-files", "-F", fields, out]).text();
+    let shown = |fields: &str| perfx(args!["view", "-q", "--foreign", "-F", fields, out]).text();
     let root = root().join("tests/data/trace/root");
-    let itrace = args!["view", "-q", "--itrace=GL2", "--no-files", "--root", root];
+    let itrace = args!["view", "-q", "--itrace=GL2", "--foreign", "--root", root];
     for fields in ["tid,time,ip", "tid,time,brstack"] {
         let line = [&itrace[..], &args!["-F", fields, root.with_file_name("history.data")]].concat();
         assert_eq!(shown(fields), perfx(line).text(), "{fields}");
@@ -1252,7 +1252,7 @@ fn doctor_tells_which_code_a_trace_lacks_and_what_finds_it() {
     let (data, folder) = (root().join("tests/data/trace"), temp());
     let (input, code) = (data.join("kernel.data"), data.join("root"));
     let doctor = |more: &[OsString]| {
-        let ran = perfx([&args!["doctor", "--no-files"][..], more, &args![input]].concat());
+        let ran = perfx([&args!["doctor", "--foreign"][..], more, &args![input]].concat());
         assert_eq!(ran.code, Some(0), "{}", ran.stderr);
         ran.text()
     };
@@ -1278,10 +1278,10 @@ fn doctor_tells_which_code_a_trace_lacks_and_what_finds_it() {
     fs::copy(code.join("opt/perfx/trace/halve"), place.join("loop")).unwrap();
     let known = folder.path().join("known.data");
     let ids = "c1 /opt/perfx/trace/loop";
-    perfx(args!["inject", "--buildid-all", "--no-files", "--known-build-ids", ids, input, "-o", known])
+    perfx(args!["inject", "--buildid-all", "--foreign", "--known-build-ids", ids, input, "-o", known])
         .done()
         .unwrap();
-    let text = perfx(args!["doctor", "--no-files", "--root", folder.path(), known]).text();
+    let text = perfx(args!["doctor", "--foreign", "--root", folder.path(), known]).text();
     assert!(
         text.contains("/opt/perfx/trace/loop, build-id c1: ")
             && text.contains("debuginfod-find executable c1"),
@@ -1307,7 +1307,7 @@ fn what_is_shown_of_a_trace_is_not_kept() {
         // Files of at most 64 KiB, or that with the trace of a window.
         let trace = fs::metadata(&long).unwrap().len() / 1024;
         let most = if line.contains("--time") { 64 + trace } else { 64 };
-        let line = format!("ulimit -f {most}; exec \"$0\" {line} --no-files --root \"$1\" \"$2\"");
+        let line = format!("ulimit -f {most}; exec \"$0\" {line} --foreign --root \"$1\" \"$2\"");
         let mut command = Command::new("bash");
         let ran = run(
             command.args(["-c", &line]).arg(&program).arg(root().join("tests/data/trace/root")).arg(&long),
@@ -1328,7 +1328,7 @@ fn a_trace_of_which_nothing_is_selected_shows_nothing() {
         ("--time", "1.0000005,1.0000005", "no sample was selected"),
         ("--comm", "nobody", "it has `prog1000`"),
     ] {
-        let ran = perfx(args!["view", "--itrace=b", "--no-files", "--root", programs, option, value, input]);
+        let ran = perfx(args!["view", "--itrace=b", "--foreign", "--root", programs, option, value, input]);
         assert_eq!((ran.code, ran.text()), (Some(3), String::new()), "{option}");
         assert!(ran.stderr.contains(hint), "{option}: {}", ran.stderr);
     }
@@ -1341,7 +1341,7 @@ fn the_first_samples_of_a_cut_trace_are_suspect() {
     let cut = folder.path().join("cut.data");
     fs::write(&cut, &fs::read(root().join("tests/data/trace/kernel.data")).unwrap()[..3000]).unwrap();
     let programs = root().join("tests/data/trace/root");
-    let ran = perfx(args!["view", "--itrace=be", "--no-files", "--root", programs, "--head", "3", cut]);
+    let ran = perfx(args!["view", "--itrace=be", "--foreign", "--root", programs, "--head", "3", cut]);
     assert_eq!(ran.code, Some(3), "{}", ran.stderr);
     assert!(ran.stderr.contains("lost: "), "{}", ran.stderr);
 }

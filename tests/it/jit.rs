@@ -49,7 +49,7 @@ fn recording(name: &str) -> PathBuf {
 /// Runs inject with the dumps of `tests/data/jit`.
 fn inject(input: &Path, output: &Path, more: &[&str]) -> Ran {
     let mut args =
-        args!["inject", "-j", "--no-files", "--jit-dir", data(), "-i", input, "-o", output].to_vec();
+        args!["inject", "-j", "--foreign", "--jit-dir", data(), "-i", input, "-o", output].to_vec();
     args.extend(more.iter().map(Into::into));
     perfx(args)
 }
@@ -237,7 +237,7 @@ fn images_in_the_build_id_cache_are_found_when_their_folder_is_gone() {
 fn a_dump_that_is_missing_is_a_warning_and_its_mapping_stays() {
     let folder = temp();
     let out = folder.path().join("out.data");
-    let ran = perfx(args!["inject", "-j", "--no-files", "-i", recording("plain"), "-o", out]);
+    let ran = perfx(args!["inject", "-j", "--foreign", "-i", recording("plain"), "-o", out]);
     assert_eq!(ran.code, Some(3), "{}", ran.stderr);
     assert!(ran.stderr.contains("/tmp/perfx-data/jit/jit-"), "{}", ran.stderr);
     let count = |path: &Path| {
@@ -277,7 +277,7 @@ fn an_image_is_replaced_only_on_request_and_a_folder_never() {
     let in_place = |more: &[&str]| {
         fs::copy(recording("plain"), &here).unwrap();
         let mut line =
-            args!["inject", "--jit", "--no-files", "--jit-dir", data(), "--in-place", here].to_vec();
+            args!["inject", "--jit", "--foreign", "--jit-dir", data(), "--in-place", here].to_vec();
         line.extend(more.iter().map(Into::into));
         perfx(line)
     };
@@ -318,7 +318,7 @@ fn a_damaged_dump_costs_no_more_than_what_is_damaged() {
     let is_of_reuse = |path: &PathBuf| name(path).ends_with(".dump") && holds(&bytes, name(path));
     let dump = dump.into_iter().find(is_of_reuse).unwrap();
     let whole = fs::read(&dump).unwrap();
-    let chain = format!("jit:no-files:output=images:dir={}", folder.path().display());
+    let chain = format!("jit:foreign:output=images:dir={}", folder.path().display());
     let inject = |dump_bytes: &[u8]| {
         fs::write(folder.path().join(name(&dump)), dump_bytes).unwrap();
         run_chain(Input::Bytes(&bytes).open().unwrap(), parse_chain(&chain).unwrap(), OutputForm::File, 1)
@@ -422,7 +422,7 @@ fn with_dump(folder: &Path, endian: Endian, arch: &[u8], dump: Writer, samples: 
 /// Runs inject on a recording of [`with_dump`].
 fn inject_beside(input: &Path, output: &Path, more: &[&str]) -> Ran {
     let folder = input.parent().unwrap();
-    let args = args!["inject", "-j", "--no-files", "--jit-dir", folder, "-i", input, "-o", output];
+    let args = args!["inject", "-j", "--foreign", "--jit-dir", folder, "-i", input, "-o", output];
     perfx(args.iter().cloned().chain(more.iter().map(Into::into)))
 }
 
@@ -589,7 +589,7 @@ fn a_perf_map_names_the_code_of_a_process_without_a_dump() {
     let input = with_perf_map(folder.path());
     for layout in ["arena", "function"] {
         let out = folder.path().join(layout);
-        let args = args!["inject", "-j", "--jit-map", "--no-files", "--jit-dir", folder.path()];
+        let args = args!["inject", "-j", "--jit-map", "--foreign", "--jit-dir", folder.path()];
         let more = args!["--jit-layout", layout, "-i", input, "-o", out];
         let ran = perfx(args.into_iter().chain(more));
         assert_eq!(ran.code, Some(0), "{}", ran.stderr);
@@ -612,7 +612,7 @@ fn code_of_an_earlier_program_with_the_pid_of_a_perf_map_is_reported() {
         .done()
         .unwrap();
     perfx(args!["join", "-q", "-f", input, text("later"), "-o", path("both")]).done().unwrap();
-    let args = args!["inject", "-j", "--jit-map", "--no-files", "--jit-dir", folder.path()];
+    let args = args!["inject", "-j", "--jit-map", "--foreign", "--jit-dir", folder.path()];
     let ran = perfx(args.into_iter().chain(args!["-i", path("both"), "-o", path("out")]));
     assert_eq!(ran.code, Some(3), "{}", ran.stderr);
     let line = ".map is of the last program with this pid: the code in 1 mapping of memory of earlier ones has no names";
@@ -624,7 +624,7 @@ fn without_a_perf_map_the_search_is_shown() {
     let folder = temp();
     let input = with_perf_map(folder.path());
     let out = folder.path().join("out.data");
-    let ran = perfx(args!["inject", "-j", "--jit-map", "--no-files", "-i", input, "-o", out]);
+    let ran = perfx(args!["inject", "-j", "--jit-map", "--foreign", "-i", input, "-o", out]);
     assert_eq!(ran.code, Some(3), "{}", ran.stderr);
     assert!(ran.stderr.contains("warning: no perf map was found"), "{}", ran.stderr);
     assert!(ran.stderr.contains(": /tmp/perf-"), "{}", ran.stderr);

@@ -37,7 +37,7 @@ tiers!(the_lists_of_every_recording_agree_with_the_tables);
 fn the_lists_of_every_recording_agree_with_the_tables(tier: Tier) {
     each_fixture(&tier.of(sound()), |fixture| {
         let folder = temp();
-        let tables = perfx(args!["export", "csv", "-q", "--no-files", "--dir", folder.path(), fixture.path]);
+        let tables = perfx(args!["export", "csv", "-q", "--foreign", "--dir", folder.path(), fixture.path]);
         let mut lists = BTreeMap::new();
         for list in LISTS {
             // The tables are of all events; none can be selected where records of different events look the same.

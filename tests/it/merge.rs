@@ -469,11 +469,11 @@ fn a_merge_is_a_pass_among_others() {
     let guest = path("guest.data");
     let done = |ran: Ran| assert!(ran.code == Some(0), "{}", ran.stderr);
     done(merge(&path("host.data"), guest.to_str().unwrap(), &path("merged.data")));
-    done(perfx(args!["inject", "--buildid-all", "--no-files", path("merged.data"), "-o", path("ids.data")]));
+    done(perfx(args!["inject", "--buildid-all", "--foreign", path("merged.data"), "-o", path("ids.data")]));
     // The same result through a pipe.
     let piped = perfx(args!["merge", path("host.data"), guest]).stdout;
     let ran = run(
-        perfx_command().args(args!["inject", "--buildid-all", "--no-files", "-", "-o", path("piped.data")]),
+        perfx_command().args(args!["inject", "--buildid-all", "--foreign", "-", "-o", path("piped.data")]),
         Stdin::Pipe(&piped),
     );
     done(ran);
@@ -481,7 +481,7 @@ fn a_merge_is_a_pass_among_others() {
     let (file, pipe) = (stored(&path("ids.data")), stored(&path("piped.data")));
     assert!(file.iter().filter(is_kernels).eq(pipe.iter().filter(is_kernels)), "not the same records");
     // In one chain, followed by compression.
-    let chain = format!("merge:guest={},build-ids:all:no-files,compress", guest.display());
+    let chain = format!("merge:guest={},build-ids:all:foreign,compress", guest.display());
     done(perfx(args!["run", "-p", chain, path("host.data"), "-o", path("chain.data")]));
     done(perfx(args!["decompress", path("chain.data"), "-o", path("chain.plain")]));
     let (merged, chained) = (stored(&path("merged.data")), stored(&path("chain.plain")));

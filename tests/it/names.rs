@@ -157,7 +157,7 @@ fn zeros_that_pad_an_id_are_no_part_of_it() {
     let ran = at_home(folder.path(), args!["list", "dsos", "--json", data]);
     assert!(ran.text().contains(&format!("\"build_id\": \"{short}\"")), "{}", ran.text());
     let known = format!("{short} /opt/gone/prog");
-    let line = args!["inject", "-b", "-f", "--no-files", "--known-build-ids", known, data, "-o", out];
+    let line = args!["inject", "-b", "-f", "--foreign", "--known-build-ids", known, data, "-o", out];
     at_home(folder.path(), line).done().unwrap();
     let ran = at_home(folder.path(), args!["list", "build-ids", out]);
     assert_eq!(
@@ -273,7 +273,7 @@ fn recordings_of_other_machines_get_no_names_of_this_one() {
             nameless(data, &copy);
             for data in [data, &copy] {
                 let (with, without) =
-                    (folded(&home, data, &[]), folded(folder.path(), data, &args!["--no-files"]));
+                    (folded(&home, data, &[]), folded(folder.path(), data, &args!["--foreign"]));
                 if with.text() != without.text() || with.text().is_empty() {
                     return Err(format!("{}\n{}", with.text(), without.text()));
                 }

@@ -60,7 +60,7 @@ fn check(perf: &Perf, path: &Path) {
     assert_eq!(ours, theirs, "{} of {}", path.display(), perf.name);
     for ((kind, inode), samples) in &ours {
         let option = format!("--{kind}ns={inode}");
-        let count = perfx(args!["view", "-q", "--no-files", "--count", option, path]);
+        let count = perfx(args!["view", "-q", "--foreign", "--count", option, path]);
         assert_eq!(count.text().trim(), samples.to_string(), "{option}");
     }
 }

@@ -60,7 +60,7 @@ fn each_of_several_recordings_has_a_pack() {
     let names = ["plain.p61", "cut-00050.p61", "fp.p61", "plain.p61"];
     fs::write(&list, names.map(path).join("\n")).unwrap();
     let at = format!("@{}", list.display());
-    let ran = perfx(args!["pack", "--no-files", at, "--dir", packs]);
+    let ran = perfx(args!["pack", "--foreign", at, "--dir", packs]);
     assert_eq!(ran.code, Some(1));
     assert!(ran.stderr.contains("1 of 4 recordings failed and have no pack"), "{}", ran.stderr);
     let made = fs::read_dir(&packs).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -68,7 +68,7 @@ fn each_of_several_recordings_has_a_pack() {
     made.sort();
     assert_eq!(made, ["fp.p61.data.tar.zst", "plain.p61.data-2.tar.zst", "plain.p61.data.tar.zst"]);
     let alone = folder.path().join("alone");
-    perfx(args!["pack", "-q", "--no-files", path("fp.p61"), "-o", alone]);
+    perfx(args!["pack", "-q", "--foreign", path("fp.p61"), "-o", alone]);
     assert!(fs::read(packs.join(&made[0])).unwrap() == fs::read(&alone).unwrap());
     for (line, said) in [
         (&args!["pack", at][..], "a pack has one recording: --dir DIR makes one of each"),
@@ -85,7 +85,7 @@ fn functions_have_the_same_names_after_a_pack_is_unpacked() {
     let Some(shop) = Workshop::new() else { return };
     let (recording, cache, id) = (shop.recording(), cache(&shop), shop.id().to_string());
     let (pack_at, folder) = (shop.path("out.tar.zst"), shop.path("out"));
-    let places = args!["--no-files", "--buildid-dir", cache];
+    let places = args!["--foreign", "--buildid-dir", cache];
     let listed = perfx([&args!["pack", "-n", recording][..], &places].concat());
     assert_eq!(listed.code, Some(0), "{}", listed.stderr);
     assert!(listed.stderr.contains(&format!("would pack nowhere/program/{id}/elf: ")), "{}", listed.stderr);
@@ -103,7 +103,7 @@ fn functions_have_the_same_names_after_a_pack_is_unpacked() {
     let args = args![
         "export",
         "folded",
-        "--no-files",
+        "--foreign",
         "--no-inline",
         "--buildid-dir",
         folder,
@@ -122,7 +122,7 @@ fn functions_have_the_same_names_after_a_pack_is_unpacked() {
         fs::create_dir_all(&home).unwrap();
         let ran = run(clean("tar").args(args!["--zstd", "-xf", pack_at, "-C", home]), Stdin::Null);
         assert_eq!(ran.code, Some(0), "{}", ran.stderr);
-        let args = args!["export", "folded", "--no-files", "--no-inline", "--buildid-dir", home, recording];
+        let args = args!["export", "folded", "--foreign", "--no-inline", "--buildid-dir", home, recording];
         assert_eq!(perfx(args).text(), ":7;hidden 1\n");
     }
     let ran = unpack(&pack_at, &folder);
@@ -135,7 +135,7 @@ fn a_pack_has_the_same_bytes_each_time_and_a_manifest_of_its_schema() {
     let Some(shop) = Workshop::new() else { return };
     let (recording, cache) = (shop.recording(), cache(&shop));
     let (first, second) = (shop.path("1.tar.zst"), shop.path("2.tar.zst"));
-    let places = args!["--no-files", "--buildid-dir", cache];
+    let places = args!["--foreign", "--buildid-dir", cache];
     pack(&recording, &places, &first);
     fs::set_permissions(&recording, fs::Permissions::from_mode(0o777)).unwrap();
     pack(&recording, &[&places[..], &args!["-@", "1"]].concat(), &second);
@@ -160,7 +160,7 @@ fn what_is_missing_is_said_and_in_the_manifest() {
     let pack_at = shop.path("out.tar.zst");
     // Another file is at the recorded place of the cache.
     fs::copy(env!("CARGO_BIN_EXE_perfx"), shop.path("stripped")).unwrap();
-    let ran = pack(&shop.recording(), &args!["--no-files", "--buildid-dir", cache(&shop)], &pack_at);
+    let ran = pack(&shop.recording(), &args!["--foreign", "--buildid-dir", cache(&shop)], &pack_at);
     assert_eq!(ran.code, Some(3), "{}", ran.stderr);
     let why = "/nowhere/program: no file with this build-id was found";
     assert!(ran.stderr.contains(why), "{}", ran.stderr);
@@ -204,15 +204,15 @@ fn a_pack_has_the_perf_maps_of_the_processes() {
     writer.finish().unwrap();
     fs::create_dir_all(at("root/tmp")).unwrap();
     fs::write(at("root/tmp/perf-7.map"), "100000 100 compiled\n").unwrap();
-    let root = args!["--no-files", "--root", at("root")];
+    let root = args!["--foreign", "--root", at("root")];
     let ran = pack(&at("in.data"), &root, &at("p.tar.zst"));
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     let ran = perfx(args!["unpack", at("p.tar.zst")]);
     assert!(ran.stderr.contains("perf reads perf maps from /tmp only"), "{}", ran.stderr);
-    let args = args!["export", "folded", "--no-files", "--root", at("p"), at("p/perf.data")];
+    let args = args!["export", "folded", "--foreign", "--root", at("p"), at("p/perf.data")];
     assert_eq!(perfx(args).text(), ":7;compiled 1\n");
     // Without it, the pack lacks names, and says so.
-    let ran = pack(&at("in.data"), &args!["--no-files"], &at("q.tar.zst"));
+    let ran = pack(&at("in.data"), &args!["--foreign"], &at("q.tar.zst"));
     assert_eq!(ran.code, Some(3), "{}", ran.stderr);
     assert!(ran.stderr.contains("/tmp/perf-7.map: its recorded path is not searched"), "{}", ran.stderr);
 }
@@ -226,7 +226,7 @@ fn a_recording_of_any_form_is_packed_as_it_is() {
             (Fixture::new(&format!("recorded/{name}")), at(&format!("{number}.tar.zst")));
         let bytes = fixture.bytes();
         for stdin in [Stdin::Pipe(&bytes), Stdin::File(&fixture.path)] {
-            let ran = perfx_with(stdin, args!["pack", "--no-files", "-", "-f", "-o", pack_at]);
+            let ran = perfx_with(stdin, args!["pack", "--foreign", "-", "-f", "-o", pack_at]);
             assert!(matches!(ran.code, Some(0 | 3)), "{name}: {}", ran.stderr);
             let (archive, mut packed) = (opened(&pack_at), Vec::new());
             let mut archive = Archive::new(&*archive);
@@ -235,7 +235,7 @@ fn a_recording_of_any_form_is_packed_as_it_is() {
         }
     }
     let fixture = Fixture::new("crafted/dir-kcore.data");
-    pack(&fixture.path, &args!["--no-files"], &at("d.tar.zst"));
+    pack(&fixture.path, &args!["--foreign"], &at("d.tar.zst"));
     let ran = perfx(args!["unpack", at("d.tar.zst")]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     let ran = run(clean("diff").args(args!["-r", fixture.path, at("d/perf.data")]), Stdin::Null);
@@ -290,7 +290,7 @@ fn build_ids_that_the_recording_lacks_are_found_and_packed() {
             ran.stderr
         );
         assert_eq!(unpack(&packed, &folder).code, Some(0));
-        let args = args!["export", "folded", "--no-files", "--no-inline", "--buildid-dir", folder];
+        let args = args!["export", "folded", "--foreign", "--no-inline", "--buildid-dir", folder];
         let ran = perfx([&args[..], &args![folder.join("perf.data")]].concat());
         assert_eq!(ran.text(), ":7;hidden 1\n", "{}", ran.stderr);
     }
@@ -442,13 +442,13 @@ fn programs_called_like_files_of_a_pack_are_packed() {
         let path = format!("/nowhere/program={name}");
         let ran = perfx(args!["remap", "-f", "--path", path, shop.recording(), "-o", named]);
         assert_eq!(ran.code, Some(0), "{}", ran.stderr);
-        let options = args!["-f", "--no-files", "--buildid-dir", cache(&shop)];
+        let options = args!["-f", "--foreign", "--buildid-dir", cache(&shop)];
         assert!(pack(&named, &options, &out).stderr.contains("packed 3 files"), "{name}");
         let folder = shop.path("unpacked");
         let ran = unpack(&out, &folder);
         assert_eq!(ran.code, Some(0), "{name}: {}", ran.stderr);
         let folded = |cache: &Path| {
-            perfx(args!["export", "folded", "--no-files", "--buildid-dir", cache, named]).text()
+            perfx(args!["export", "folded", "--foreign", "--buildid-dir", cache, named]).text()
         };
         assert_eq!(folded(&folder), folded(&cache(&shop)), "{name}");
         fs::remove_dir_all(folder).unwrap();
@@ -460,7 +460,7 @@ fn damaged_packs_fail_and_write_nothing() {
     let Some(shop) = Workshop::new() else { return };
     let (whole, folder) = (shop.path("out.tar.zst"), shop.path("inside"));
     fs::create_dir(&folder).unwrap();
-    pack(&shop.recording(), &args!["--no-files", "--buildid-dir", cache(&shop)], &whole);
+    pack(&shop.recording(), &args!["--foreign", "--buildid-dir", cache(&shop)], &whole);
     let archive = opened(&whole);
     let damaged = shop.path("damaged.tar.zst");
     for at in (0..archive.len()).step_by(archive.len() / 60) {
@@ -501,7 +501,7 @@ fn a_debug_file_beside_the_recorded_path_is_found_for_a_file_of_a_cache() {
         .unwrap();
     fs::copy(shop.path("program.debug"), root.join("program.debug")).unwrap();
     let root = shop.path("root");
-    let args = args!["export", "folded", "--no-files", "--no-inline", "--buildid-dir", cache, "--root", root];
+    let args = args!["export", "folded", "--foreign", "--no-inline", "--buildid-dir", cache, "--root", root];
     let ran = perfx([&args[..], &args![shop.recording()]].concat());
     assert_eq!(ran.text(), ":7;hidden 1\n", "{}", ran.stderr);
     // Links are not followed out of the root.
@@ -524,6 +524,6 @@ fn code_that_records_name_is_not_missing() {
     let parts = [&endian.bytes_u64(address + 16)[..], &[7, 0, 0, 0, 7, 0, 0, 0], &endian.bytes_u64(1)];
     writer.write_parts(RecordType::SAMPLE, cpumode::KERNEL, &parts).unwrap();
     writer.finish().unwrap();
-    let ran = pack(&at("in.data"), &args!["--no-files"], &at("p.tar.zst"));
+    let ran = pack(&at("in.data"), &args!["--foreign"], &at("p.tar.zst"));
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
 }

@@ -21,7 +21,7 @@ pub(crate) fn export(input: &Path, more: &[&str]) -> (TempDir, Ran) {
     let folder = temp();
     let mut command = perfx_command();
     command
-        .args(["export", "parquet", "--no-files", "--dir"])
+        .args(["export", "parquet", "--foreign", "--dir"])
         .args([&folder.path().join("out"), input])
         .args(more);
     let ran = run(&mut command, Stdin::Null);
@@ -112,7 +112,7 @@ type Totals = BTreeMap<(String, String, String), (i64, i64)>;
 fn check(fixture: &Fixture, more: &[&str]) -> Result<(), String> {
     let (folder, ran) = export(&fixture.path, more);
     let csv = temp();
-    let line = args!["export", "csv", "--no-files", fixture.path, "-o", csv.path().join("csv")];
+    let line = args!["export", "csv", "--foreign", fixture.path, "-o", csv.path().join("csv")];
     let tables = perfx(line.into_iter().chain(more.iter().map(Into::into)));
     if ran.code == Some(1) {
         let left = files(folder.path());
@@ -231,7 +231,7 @@ fn stacks_are_those_of_folded_lines(tier: Tier) {
     let Some(files) = workloads().map(|root| root.to_str().unwrap()) else { return };
     each_fixture(&tier.of(recorded()), |fixture| {
         let more = ["--root", files, "--no-inline"];
-        let line = args!["export", "folded", "--no-files", "--weight", "samples", fixture.path];
+        let line = args!["export", "folded", "--foreign", "--weight", "samples", fixture.path];
         let folded = perfx(line.into_iter().chain(more.map(Into::into)));
         if folded.code == Some(1) || fixture.has_siblings() {
             return Ok(());
@@ -296,7 +296,7 @@ fn tables_depend_on_neither_threads_nor_the_form_of_the_input(tier: Tier) {
             same_tables(&one, &export(&large, &[threads]).0).unwrap();
         }
         // A second run replaces the tables of the first.
-        let again = perfx(args!["export", "parquet", "--no-files", "--dir", one.path().join("out"), large]);
+        let again = perfx(args!["export", "parquet", "--foreign", "--dir", one.path().join("out"), large]);
         assert!(matches!(again.code, Some(0 | 3)), "{}", again.stderr);
         same_tables(&one, &export(&large, &[]).0).unwrap();
     }
@@ -304,7 +304,7 @@ fn tables_depend_on_neither_threads_nor_the_form_of_the_input(tier: Tier) {
     let fixture = Fixture::new("recorded/fp.p61.data");
     let (file, _) = export(&fixture.path, &[]);
     let piped = temp();
-    let line = args!["export", "parquet", "--no-files", "--dir", piped.path().join("out"), "-"];
+    let line = args!["export", "parquet", "--foreign", "--dir", piped.path().join("out"), "-"];
     assert_eq!(perfx_with(Stdin::Pipe(&fixture.bytes()), line).code, Some(0));
     assert_eq!(files(file.path()), files(piped.path()));
     for table in unasked() {
@@ -327,8 +327,7 @@ fn one_folder_has_the_tables_of_many_recordings_and_a_bad_one_leaves_none() {
     fs::write(&list, lines.join("\n")).unwrap();
     let at = format!("@{}", list.display());
     let out = folder.path().join("out");
-    let ran =
-        perfx(args!["export", "parquet", "--no-files", "-o", out, at, "--tables", "samples,recordings"]);
+    let ran = perfx(args!["export", "parquet", "--foreign", "-o", out, at, "--tables", "samples,recordings"]);
     assert_eq!(ran.code, Some(1));
     assert!(ran.stderr.contains("1 of 4 recordings failed"), "{}", ran.stderr);
     let found = files(&out);
@@ -504,7 +503,7 @@ fn own_fields_of_tracepoints_are_those_that_view_shows() {
             map.entries().iter().map(entry).collect::<BTreeMap<String, String>>()
         };
         let table: Vec<_> = rows(&folder, "samples").iter().map(own).collect();
-        let ran = perfx(args!["view", "-q", "--no-files", "--json", "-F", "trace", path]);
+        let ran = perfx(args!["view", "-q", "--foreign", "--json", "-F", "trace", path]);
         let line = |line: &str| {
             let line: serde_json::Value = serde_json::from_str(line).unwrap();
             serde_json::from_value(line["fields"].clone()).unwrap_or_default()
@@ -545,7 +544,7 @@ fn other_programs_read_records_of_spe() {
 fn a_folder_in_the_way_of_a_table_stays() {
     let (folder, input) = (temp(), Fixture::new("recorded/plain.p61.data").path);
     let dir = folder.path().join("tables");
-    let export = || perfx(args!["export", "parquet", "-q", "--no-files", input, "--dir", dir]);
+    let export = || perfx(args!["export", "parquet", "-q", "--foreign", input, "--dir", dir]);
     export().done().unwrap();
     let table = fs::read_dir(dir.join("samples")).unwrap().next().unwrap().unwrap().path();
     fs::remove_file(&table).unwrap();

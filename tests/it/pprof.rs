@@ -23,7 +23,7 @@ use crate::{args, tiers};
 
 fn export(input: &Path, more: &[&str]) -> Ran {
     let mut command = perfx_command();
-    command.args(["export", "pprof", "--no-files", "-o", "-"]).arg(input).args(more);
+    command.args(["export", "pprof", "--foreign", "-o", "-"]).arg(input).args(more);
     run(&mut command, Stdin::Null)
 }
 
@@ -248,7 +248,7 @@ fn gos_pprof_reads_it() {
     pprof.args(["tool", "pprof", "-top", "-unit", "ns"]).arg(&file).env("HOME", folder.path());
     let ran = run(&mut pprof, Stdin::Null);
     let text = ran.text();
-    let folded = perfx(args!["export", "folded", "--no-files", "--root", root, fixture.path]).text();
+    let folded = perfx(args!["export", "folded", "--foreign", "--root", root, fixture.path]).text();
     for name in ["leaf_xor", "leaf_mul"] {
         let stacks = folded.lines().filter_map(|line| line.rsplit_once(' '));
         let own = stacks.filter(|(stack, _)| stack.ends_with(name));

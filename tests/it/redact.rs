@@ -204,7 +204,7 @@ fn perf_report_shows_the_same_shares_of_the_pseudonyms() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_pseudonyms_and_a_second_run_changes_nothing() {
+fn the_same_key_gives_the_same_pseudonyms_and_a_second_run_changes_nothing() {
     let folder = temp();
     let path = |name: &str| folder.path().join(name);
     let redact = |name: &str, options: &[&str]| {
@@ -214,11 +214,11 @@ fn the_same_seed_gives_the_same_pseudonyms_and_a_second_run_changes_nothing() {
         pseudonyms(&ran.stderr)
     };
     let names = ["recorded/forks.p61.data", "recorded/forks.p73.data"];
-    let [one, other] = names.map(|name| redact(name, &["--seed", "a"]));
+    let [one, other] = names.map(|name| redact(name, &["--key", "a"]));
     let common: Vec<_> = one.keys().filter(|name| other.contains_key(*name)).collect();
     assert!(common.len() > 10 && common.iter().all(|name| one[*name] == other[*name]), "{common:?}");
     let is_fixed = |name: &str| name == "host" || name.ends_with("-local");
-    for options in [&["--seed", "b"][..], &[]] {
+    for options in [&["--key", "b"][..], &[]] {
         let third = redact(names[0], options);
         assert!(common.iter().all(|name| third[*name] != one[*name] || is_fixed(&third[*name])), "{third:?}");
     }
@@ -542,14 +542,14 @@ fn what_redact_says() {
         ("features.data", "crafted/features-unknown-le.data"),
     ]);
     let lines = [
-        "redact --seed x forks.data -o a.data",
+        "redact --key x forks.data -o a.data",
         "redact --check a.data",
         "redact --check forks.data",
         "redact --check -v --keep comms,paths bpf.data",
-        "redact --seed x -v dwarf.data -o b.data",
+        "redact --key x -v dwarf.data -o b.data",
         "redact -n trace.data",
         "redact kcore.data -o c.data",
-        "redact --seed x -v cgroups.data -o d.data",
+        "redact --key x -v cgroups.data -o d.data",
         "redact unknown.data -o e.data",
         "redact --keep unknown unknown.data -o f.data",
         "redact --check unknown.data",

@@ -287,7 +287,7 @@ fn records_of_aux_data_that_others_moved_are_still_listed() {
             "inject",
             "-q",
             "-f",
-            "--no-files",
+            "--foreign",
             "--buildid-all",
             "--known-build-ids",
             known,
@@ -402,7 +402,7 @@ fn traces_are_the_same_wherever_passes_move_them() {
     fs::write(path("big"), Fixture::new("crafted/aux-big.data").bytes()).unwrap();
     let known = "0102030405060708090a0b0c0d0e0f1011121314 /bin/a,01020304 /usr/bin/init,05 [vdso]";
     let steps: [(&str, &[&str]); 5] = [
-        ("inject", &["--no-files", "--buildid-all", "--known-build-ids", known]),
+        ("inject", &["--foreign", "--buildid-all", "--known-build-ids", known]),
         ("compress", &[]),
         ("reindex", &[]),
         ("decompress", &[]),

@@ -118,7 +118,7 @@ fn build_ids_can_be_injected_in_the_same_run() {
     let out = folder.path().join("out.data");
     let known = "b0 /tmp/perfx-data/work/crew";
     let input = Fixture::new("recorded/sched-stat.p61.data").path;
-    let ran = perfx(args!["inject", "-s", "-b", "--no-files", "--known-build-ids", known, input, "-o", out]);
+    let ran = perfx(args!["inject", "-s", "-b", "--foreign", "--known-build-ids", known, input, "-o", out]);
     assert!(
         ran.stderr.contains("2 HEADER_BUILD_ID records") && ran.stderr.contains("merged"),
         "{}",

@@ -309,7 +309,7 @@ const CHANGES: &[Change] = &[
     Change {
         name: "feature-only",
         input: "crafted/two-le.data",
-        line: "run -p build-ids:feature-only:no-files",
+        line: "run -p build-ids:feature-only:foreign",
         sections: IDS,
         kinds: MAPS,
     },
@@ -321,7 +321,7 @@ fn injected_ids() {
         let place = Place::new(&[("in.data", change.input)]);
         place.write("ids", format!("{KNOWN},ab /usr/lib/x86_64-linux-gnu/libc.so.6").replace(',', "\n"));
         let options =
-            if change.line.starts_with("run") { "" } else { " --no-files --known-build-ids file://ids" };
+            if change.line.starts_with("run") { "" } else { " --foreign --known-build-ids file://ids" };
         let text = [
             format!("{}\n", change.input),
             place.say(&format!("{}{options} -v in.data -o out.data", change.line)),
@@ -339,7 +339,7 @@ fn ids_from_everywhere() {
     let place = Place::new(&[("perf.data", "recorded/buildid-default.p61.data")]);
     place.write("root/usr/lib/x86_64-linux-gnu/libc.so.6", elf_with_id(2, 1, &[0xc1; 16]));
     place.write("cache/tmp/perfx-data/work/burn_noid/cacacacacacacacacacacacacacacacacacacaca/elf", "");
-    let line = "inject --buildid-all --no-files --root root --buildid-dir cache --known-build-ids 'ab /usr/bin/dash,cd /bin/sh' -v -o out.data";
+    let line = "inject --buildid-all --foreign --root root --buildid-dir cache --known-build-ids 'ab /usr/bin/dash,cd /bin/sh' -v -o out.data";
     let text = [
         place.say(line),
         place.dump("perf.data", IDS, MAPS),
@@ -354,9 +354,9 @@ fn in_place() {
     place.write("ids", KNOWN.replace(',', "\n"));
     let before = place.dump("perf.data", &["header", "feature"], MAPS);
     let said = place.say_all(&[
-        "inject -b --no-files --known-build-ids file://ids --in-place -n",
-        "inject -b --no-files --known-build-ids file://ids --in-place",
-        "inject -b --no-files --known-build-ids file://ids --in-place",
+        "inject -b --foreign --known-build-ids file://ids --in-place -n",
+        "inject -b --foreign --known-build-ids file://ids --in-place",
+        "inject -b --foreign --known-build-ids file://ids --in-place",
     ]);
     let after = place.dump("perf.data", &["header", "feature"], MAPS);
     let only_changed: Vec<_> =
@@ -516,20 +516,20 @@ fn reports() {
         ("cut.data", "crafted/val-cut-in-feature.data"),
     ]);
     place.write("list", KNOWN.replace(',', "\n"));
-    let ids = "--no-files --known-build-ids file://list";
+    let ids = "--foreign --known-build-ids file://list";
     let mut lines = Vec::new();
     for level in ["", " -v", " -q"] {
         lines.push(format!("inject -b{level} {ids} -f -o out"));
     }
     for line in [
-        "inject -b --no-files -n ids.data",
-        "inject -B --no-files -n ids.data",
-        "inject --mmap2-buildid-all --no-files -n ids.data",
-        "inject -b --no-files -n empty.data",
-        "inject -b --no-files -n aux.data",
-        "inject -b --no-files --in-place ids.data",
-        "inject -b --no-files -n -v perf.data --known-build-ids 'ab /not/there,cd /bin/x'",
-        "inject -b --no-files -n -vv empty.data",
+        "inject -b --foreign -n ids.data",
+        "inject -B --foreign -n ids.data",
+        "inject --mmap2-buildid-all --foreign -n ids.data",
+        "inject -b --foreign -n empty.data",
+        "inject -b --foreign -n aux.data",
+        "inject -b --foreign --in-place ids.data",
+        "inject -b --foreign -n -v perf.data --known-build-ids 'ab /not/there,cd /bin/x'",
+        "inject -b --foreign -n -vv empty.data",
         "dump --only COMPRESSED empty.data",
         "dump --only COMPRESSED --stored empty.data",
         "copy empty.data --backup -f -o out",
@@ -603,7 +603,7 @@ fn errors_of_known_ids() {
         "'0000 /bin/a'",
         "/bin/a",
     ];
-    let lines = lists.map(|list| format!("inject -b --no-files -n --known-build-ids {list}"));
+    let lines = lists.map(|list| format!("inject -b --foreign -n --known-build-ids {list}"));
     let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
     same("errors", "known-ids", &place.say_all(&lines));
 }
@@ -638,7 +638,7 @@ fn errors_of_the_input() {
     let files = names.map(|name| (format!("{name}.data"), format!("crafted/{name}.data")));
     let files: Vec<_> = files.iter().map(|(name, fixture)| (name.as_str(), fixture.as_str())).collect();
     let place = Place::new(&files);
-    let lines = names.map(|name| format!("inject -b --no-files {name}.data -o out-{name}"));
+    let lines = names.map(|name| format!("inject -b --foreign {name}.data -o out-{name}"));
     let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
     same("errors", "input-of-passes", &place.say_all(&lines));
 }

@@ -200,7 +200,7 @@ fn what_is_decoded_is_stripped_on_its_way() {
         perfx(args!["run", "-q", "-p", "reindex-times", input, "-f", "-o", path("in")]);
         let (itrace, code) = (format!("--itrace={letters}"), data.join("trace/root"));
         for threads in ["1", "2"] {
-            let options = args!["-q", "-f", "-@", threads, "--no-files", "--root", code];
+            let options = args!["-q", "-f", "-@", threads, "--foreign", "--root", code];
             let inject = |more: Vec<std::ffi::OsString>| {
                 perfx([args!["inject"].to_vec(), options.to_vec(), more].concat());
             };

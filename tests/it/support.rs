@@ -123,7 +123,7 @@ fn is_alike_here(args: &[OsString]) -> bool {
     let is = |arg: &OsString, text: &str| arg.to_str() == Some(text);
     let is_known = args.first().is_some_and(|name| COMMANDS.iter().any(|known| is(name, known)));
     let has_no_colours = !args.iter().any(|arg| arg.to_string_lossy().starts_with("--color"));
-    (is_known || args.iter().any(|arg| is(arg, "--no-files"))) && has_no_colours
+    (is_known || args.iter().any(|arg| is(arg, "--foreign"))) && has_no_colours
 }
 
 /// Runs perfx in a thread of this process, with the stack of a main thread.

@@ -21,7 +21,7 @@ fn frames(picture: &str) -> Vec<(String, f64)> {
 }
 
 fn draw(input: &Path, root: &Path) -> String {
-    perfx(args!["export", "svg", "--no-files", "--root", root, input]).done().unwrap().text()
+    perfx(args!["export", "svg", "--foreign", "--root", root, input]).done().unwrap().text()
 }
 
 #[test]
@@ -29,7 +29,7 @@ fn frames_have_the_weights_of_folded_lines() {
     let Some(root) = workloads() else { return };
     for name in ["fp.p61", "fp-deep.p61", "several.p61", "tracepoint.p61"] {
         let input = Fixture::new(&format!("recorded/{name}.data")).path;
-        let folded = perfx(args!["export", "folded", "--no-files", "--root", root, input]).done().unwrap();
+        let folded = perfx(args!["export", "folded", "--foreign", "--root", root, input]).done().unwrap();
         let mut sums = BTreeMap::<String, f64>::new();
         let mut all = 0.0;
         for line in folded.text().lines() {

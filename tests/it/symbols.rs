@@ -248,7 +248,7 @@ fn the_cache_of_debuginfod_is_read() {
     fs::create_dir_all(default.parent().unwrap()).unwrap();
     fs::rename(&cache, &default).unwrap();
     assert_eq!(shop.folded(&["--no-inline"], &[]).text(), ":7;hidden 1\n");
-    assert_eq!(shop.folded(&["--no-files"], &[]).text(), ":7;[program] 1\n");
+    assert_eq!(shop.folded(&["--foreign"], &[]).text(), ":7;[program] 1\n");
     // A file with another build-id is never used.
     fs::copy(env!("CARGO_BIN_EXE_perfx"), default.join(shop.id().to_string()).join("executable")).unwrap();
     assert_eq!(shop.folded(&[], &[]).text(), ":7;[program] 1\n");
@@ -317,7 +317,7 @@ fn ksymbol_records_name_the_code_that_the_kernel_loads() {
         writer.write_parts(RecordType::SAMPLE, cpumode::KERNEL, &parts).unwrap();
     }
     writer.finish().unwrap();
-    let ran = perfx(args!["export", "folded", "--no-files", path]);
+    let ran = perfx(args!["export", "folded", "--foreign", path]);
     assert_eq!(ran.text(), ":7;[unknown] 1\n:7;bpf_prog_6deef7357e7b4530_demo 2\n", "{}", ran.stderr);
     for perf in perfs(&["perf", "perf-new"]) {
         let ran = perf.run(Stdin::Null, args!["script", "-f", "-F", "ip,sym", "-i", path]).done().unwrap();
@@ -577,7 +577,7 @@ fn modules_of_another_boot_are_named_by_their_files() {
     record_kernel(&recording, &mappings, &samples);
     let root = path("root").display().to_string();
     let view = |more: &[&str]| {
-        let line = ["view", "--no-files", "-F", "ip,sym,symoff"];
+        let line = ["view", "--foreign", "-F", "ip,sym,symoff"];
         run(perfx_command().args(line).args(more).arg(&recording), Stdin::Null).text()
     };
     let named: Vec<String> = view(&["--root", &root]).lines().map(|line| line[18..].to_owned()).collect();
@@ -626,7 +626,7 @@ fn code_of_the_kernel_behind_its_mapping_has_a_name() {
         (kernel + 0x5_0004, cpumode::USER, "[unknown]"),
     ];
     record_kernel(&recording, &mappings, &samples.map(|(ip, cpumode, _)| (ip, cpumode)));
-    let view = ["view", "--no-files", "-F", "ip,sym,symoff,dso", "--buildid-dir"];
+    let view = ["view", "--foreign", "-F", "ip,sym,symoff,dso", "--buildid-dir"];
     let ran = run(perfx_command().args(view).arg(path("cache")).arg(&recording), Stdin::Null);
     let named: Vec<String> = ran.text().lines().map(|line| line.trim_start()[17..].to_owned()).collect();
     let dso = |name: &str| if name == "[unknown]" { "([unknown])" } else { "([kernel.kallsyms])" };
@@ -752,7 +752,7 @@ fn symbols_of_another_kernel_come_from_where_the_user_says() {
         ("other.data", "--root", "live", nothing, "nothing with its build-id, 0808"),
         ("other.data", "--root", "installed", nothing, "nothing with its build-id, 0808"),
     ] {
-        let view = ["view", "--no-files", "-F", "ip,sym,symoff", option];
+        let view = ["view", "--foreign", "-F", "ip,sym,symoff", option];
         let ran = run(perfx_command().args(view).args([path(value), path(file)]), Stdin::Null);
         let text = ran.text();
         let found: Vec<&str> = text.lines().filter_map(|line| line.split_whitespace().nth(1)).collect();

@@ -100,8 +100,8 @@ fn a_terminal_never_gets_a_recording_but_a_file_beside_the_input() {
     fs::copy(folder.path().join("perf.data"), folder.path().join("bare")).unwrap();
     for (line, output) in [
         ("copy", "perf.copy.data"),
-        ("inject -b --no-files", "perf.inject.data"),
-        ("run -p build-ids:no-files", "perf.run.data"),
+        ("inject -b --foreign", "perf.inject.data"),
+        ("run -p build-ids:foreign", "perf.run.data"),
         ("copy sub/my.rec.data", "sub/my.rec.copy.data"),
         ("copy bare", "bare.copy"),
     ] {
@@ -229,7 +229,7 @@ fn invisible_characters_of_names_are_escaped_on_a_terminal_only() {
         bytes[at..at + 4].copy_from_slice("\u{202e}x".as_bytes());
     }
     fs::write(folder.path().join("named.data"), bytes).unwrap();
-    let line = "export folded --no-files named.data";
+    let line = "export folded --foreign named.data";
     let shown = on_a_terminal(&folder, Stdin::Null, line);
     assert_eq!(shown.code, Some(0), "{}", shown.stderr);
     assert!(shown.text().contains("\n\\u{202e}x;") && !shown.text().contains('\u{202e}'), "{}", shown.text());

@@ -64,7 +64,7 @@ fn mixed(has_times: bool) -> (TempDir, PathBuf) {
 
 fn export(format: &str, input: &Path) -> Ran {
     let mut command = perfx_command();
-    command.args(["export", format, "--no-files", "-o", "-"]).arg(input);
+    command.args(["export", format, "--foreign", "-o", "-"]).arg(input);
     run(&mut command, Stdin::Null)
 }
 
@@ -117,7 +117,7 @@ fn texts_and_tables_have_no_time_of_a_sample_without_one() {
             has_no_time(&line.join(" "), &run(command.args(line).arg(&path), Stdin::Null).text());
         }
         let tables = folder.path().join("tables");
-        perfx(args!["export", "csv", "--no-files", path, "--dir", tables]).done().unwrap();
+        perfx(args!["export", "csv", "--foreign", path, "--dir", tables]).done().unwrap();
         for table in ["overview", "results", "processes"] {
             let text = fs::read_to_string(tables.join(table).with_extension("csv")).unwrap();
             has_no_time(table, &text);

@@ -30,7 +30,7 @@ fn the_fields_of_tracepoints_are_those_of_perf_script() {
             let lines = |text: &str| -> Vec<String> {
                 text.lines().filter(|line| line.contains(": ")).map(|line| line.trim().to_owned()).collect()
             };
-            let ours = perfx(args!["view", "-q", "--no-files", "-F", "event,trace", fixture.path]);
+            let ours = perfx(args!["view", "-q", "--foreign", "-F", "event,trace", fixture.path]);
             crate::support::same_lines(&fixture.name, &lines(&shown.text()), &lines(&ours.text()))?;
             checked.fetch_add(lines(&ours.text()).len(), Ordering::Relaxed);
             Ok(())
@@ -41,7 +41,7 @@ fn the_fields_of_tracepoints_are_those_of_perf_script() {
 
 fn selected(name: &str, condition: &str) -> Vec<String> {
     let path = Fixture::new(&format!("recorded/{name}")).path;
-    let ran = perfx(args!["view", "-q", "--no-files", "-F", "event,trace", "--where", condition, path]);
+    let ran = perfx(args!["view", "-q", "--foreign", "-F", "event,trace", "--where", condition, path]);
     ran.text().lines().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect()
 }
 

@@ -437,7 +437,7 @@ fn and_every_row_about_compressed_records() {
         COMPRESSED,
         &[
             "inject",
-            "--no-files",
+            "--foreign",
             "--known-build-ids",
             "0102 /tmp/perfx-data/work/burn",
             "--mmap2-buildid-all",

@@ -24,7 +24,7 @@ use crate::{args, tiers};
 
 fn view(input: &Path, more: &[&str]) -> Ran {
     let mut command = perfx_command();
-    command.args(["view", "--no-files"]).arg(input).args(more);
+    command.args(["view", "--foreign"]).arg(input).args(more);
     run(&mut command, Stdin::Null)
 }
 
@@ -186,7 +186,7 @@ fn registers_have_the_names_and_places_of_perf() {
         ("recorded/dwarf.p61.data", "comm,tid,uregs"),
     ];
     let unwound =
-        view(&Fixture::new("recorded/dwarf.p61.data").path, &["--no-files", "-F", "ip,uregs"]).text();
+        view(&Fixture::new("recorded/dwarf.p61.data").path, &["--foreign", "-F", "ip,uregs"]).text();
     assert!(unwound.contains(" ABI:2 ") && unwound.contains(" SP:0x"), "{unwound}");
     for perf in perfs(&["perf-new"]) {
         for (name, fields) in all {
@@ -225,7 +225,7 @@ fn lines_do_not_depend_on_form_or_threads(tier: Tier) {
         assert_eq!(samples.lines().count().to_string(), count.trim_end(), "{name}");
         let small = view(&Fixture::new(name).path, &[]).stdout;
         let piped = perfx(args!["copy", Fixture::new(name).path, "--to", "pipe"]).stdout;
-        let pipe = perfx_with(Stdin::Pipe(&piped), args!["view", "--no-files", "-"]);
+        let pipe = perfx_with(Stdin::Pipe(&piped), args!["view", "--foreign", "-"]);
         assert!(pipe.stdout == small, "{name} from a pipe");
     }
 }
@@ -571,7 +571,7 @@ fn the_tracer_is_named_wherever_its_record_is() {
 #[test]
 fn registers_are_shown_of_samples_with_the_largest_stacks() {
     let input = Fixture::new("recorded/dwarf-max.p61.data").path;
-    let shown = |fields: &str| view(&input, &["--no-files", "-F", fields]);
+    let shown = |fields: &str| view(&input, &["--foreign", "-F", fields]);
     let ran = shown("time,uregs");
     assert!(ran.code != Some(1), "{}", ran.stderr);
     let with_registers = ran.text().lines().filter(|line| line.contains(" ABI:2 ")).count();

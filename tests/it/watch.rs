@@ -192,7 +192,7 @@ fn lost_aux_data_is_a_loss_everywhere() {
         maker.put(RecordType::AUX, 0, 7, &[words.as_flattened()]);
         maker.writer.finish().unwrap();
         let is_lost = flag != 2;
-        let overview = perfx(args!["overview", "--no-files", input]).text();
+        let overview = perfx(args!["overview", "--foreign", input]).text();
         let said = if is_lost { "AUX data 1 time" } else { "nothing, as far as the recording says" };
         assert!(overview.lines().any(|line| line.starts_with("lost ") && line.ends_with(said)), "{overview}");
         let stats = perfx(args!["stats", "--json", input]).text();

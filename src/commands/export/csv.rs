@@ -36,7 +36,7 @@ use crate::term::report::VerbosityArgs;
 ///   perfx export csv perf.data --dir tables
 ///   perfx export csv perf.data --dir tables --root /srv/image --buildid-dir ~/.debug
 ///   perfx export csv @recordings.txt --dir tables
-///   perf record -o - ./program | perfx export csv - --dir tables --no-files
+///   perf record -o - ./program | perfx export csv - --dir tables --foreign
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Csv {

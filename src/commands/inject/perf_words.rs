@@ -62,7 +62,9 @@ impl std::fmt::Display for Long<'_> {
 }
 
 fn argument<'c>(command: &'c Command, long: &str) -> Option<&'c Arg> {
-    let is = |arg: &&Arg| arg.get_long_and_visible_aliases().is_some_and(|names| names.contains(&long));
+    let is = |arg: &&Arg| {
+        arg.get_long() == Some(long) || arg.get_all_aliases().is_some_and(|names| names.contains(&long))
+    };
     command.get_arguments().find(is)
 }
 

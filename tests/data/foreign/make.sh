@@ -49,7 +49,7 @@ take)
         mv cut "$arch/$name.data"
         LC_ALL=C sed -i 's/6\.18\.44-fc-v669/6.18.44-perfx-0/' "$arch/$name.data"
         LC_ALL=C sed -i 's#/root#/tmp/#g' "$arch/$name.data"
-        "$PERFX" view --no-files -F time "$arch/$name.data" 2> /dev/null > times || true
+        "$PERFX" view --foreign -F time "$arch/$name.data" 2> /dev/null > times || true
         awk 'NR == FNR { kept[$1]; next }
             / cpu-clock/ { on = 0; for (i = 1; i <= NF; i++) if ($i in kept) on = 1 }
             on && !/PERF_RECORD_/' times "$from.script" > "$arch/$name.script"
