@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use perfx_format::read::Recording;
-use perfx_format::{Kinds, Layouts, Origin, Record};
+use perfx_format::{Kinds, Layouts, OrderKey, Origin, Record};
 use perfx_pipeline::{Emit, Fork, Needs, Pass, Place, Result, Rewrite, Session, Stage, Survey};
 
 use crate::support::options::PassOptions;
@@ -86,7 +86,7 @@ struct Mapped {
 struct Times {
     plan: Plan,
     /// The times of these mappings, ascending.
-    times: Arc<[u64]>,
+    times: Arc<[OrderKey]>,
     /// The number of times whose position is known.
     next: usize,
     /// Ranges of indices into `times`, each with the first record that is not earlier than these times.
@@ -144,8 +144,8 @@ impl Survey for Mapped {
             return Ok(Map::stage(plan, Vec::new(), session));
         }
         // A stable sort: mappings with the same time stay in the order of the plan.
-        plan.timed.sort_by_key(|(time, _)| *time);
-        let times = plan.timed.iter().map(|(time, _)| *time).collect();
+        plan.timed.sort_by_key(|(key, _)| *key);
+        let times = plan.timed.iter().map(|(key, _)| *key).collect();
         Ok(Stage::survey(Times { plan, times, next: 0, places: Vec::new() }))
     }
 }
@@ -163,9 +163,9 @@ impl Times {
 impl Survey for Times {
     fn record(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
         let Some(&next) = self.times.get(self.next) else { return Ok(()) };
-        let time = layouts.layout_of(record).and_then(|layout| layout.time(record));
-        if let Some(time) = time.filter(|&time| time >= next) {
-            let end = self.times.partition_point(|&other| other <= time);
+        let key = layouts.time(record).map(OrderKey::at);
+        if let Some(key) = key.filter(|&key| key >= next) {
+            let end = self.times.partition_point(|&other| other <= key);
             self.found(end, record.origin());
         }
         Ok(())

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use perfx_format::OrderKey;
 use perfx_format::jitdump::Header;
 use perfx_jit::{Arena, Functions, Target, arenas};
 use perfx_pipeline::{Level, Result, Session, bail, counted};
@@ -25,9 +26,9 @@ impl Planner<'_> {
         }
         for (pid, mut memory) in by_pid {
             // An earlier program with this pid had another map, which is lost.
-            let newest = memory.iter().map(|memory| memory.map.moment).max().unwrap_or(u64::MAX);
+            let newest = memory.iter().map(|memory| memory.map.key).max().unwrap_or(OrderKey::END);
             let (last, count) = (self.recorded.span(pid, newest), memory.len());
-            memory.retain(|memory| memory.map.moment >= last.start);
+            memory.retain(|memory| memory.map.key >= last.start);
             let earlier = (count - memory.len()) as u64;
             match self.places.perf_map(pid) {
                 Ok((text, place)) => {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use perfx_format::jitdump::{ARCH_TIMESTAMP, Dump, Header};
 use perfx_format::record::cpumode::USER;
 use perfx_format::record::time_conv::TimeConv;
-use perfx_format::{Attr, Endian, MappedFile, Mmap2, Origin, hex, sample_type as st};
+use perfx_format::{Attr, Endian, MappedFile, Mmap2, OrderKey, Origin, hex, sample_type as st};
 use perfx_jit::{Arena, Function, Functions, Image, Member, Target, arenas};
 use perfx_pipeline::{Cached, Context as _, LISTED, Level, Made, Report, Result, Session, bail, counted};
 use perfx_resolve::{Places, recorded_on};
@@ -25,7 +25,7 @@ pub(super) struct Plan {
     /// Records to insert, each before the record with this origin.
     pub(super) at: Vec<(Origin, Vec<u8>)>,
     /// Records to insert, each before the first record that is not earlier than this time.
-    pub(super) timed: Vec<(u64, Vec<u8>)>,
+    pub(super) timed: Vec<(OrderKey, Vec<u8>)>,
     /// Records to insert, each after the record with this origin.
     pub(super) after: Vec<(Origin, Vec<u8>)>,
     /// Records to drop.
@@ -208,7 +208,7 @@ impl<'r> Planner<'r> {
             }
         }
         let spans: Vec<Span> =
-            markers.iter().map(|marker| self.recorded.span(marker.pid, marker.moment)).collect();
+            markers.iter().map(|marker| self.recorded.span(marker.pid, marker.key)).collect();
         let marked: HashSet<u32> = markers.iter().map(|marker| marker.pid).collect();
         // The last of a process, and the first of a span.
         let last_spans: HashMap<u32, Span> = spans.iter().map(|span| (span.pid, *span)).collect();
@@ -225,9 +225,9 @@ impl<'r> Planner<'r> {
             }
             let span = match clock {
                 // Code that was loaded before the recording began belongs to the first span.
-                Clock::Same | Clock::Counter(_) => self.recorded.span(pid, function.time),
+                Clock::Same | Clock::Counter(_) => self.recorded.span(pid, OrderKey::at(function.time)),
                 Clock::Unknown => {
-                    last_spans.get(&pid).copied().unwrap_or_else(|| self.recorded.span(pid, u64::MAX))
+                    last_spans.get(&pid).copied().unwrap_or_else(|| self.recorded.span(pid, OrderKey::END))
                 }
             };
             if is_marked && !owners.contains_key(&span) {
@@ -359,8 +359,8 @@ impl<'r> Planner<'r> {
             let function = &functions.list[number as usize];
             match origins.get(&function.load) {
                 Some(Some((file, place))) => {
-                    let time = self.time(process, function.time);
-                    self.map_at(process, file, function.address..function.end(), *place, time)?;
+                    let key = self.key(process, function.time);
+                    self.map_at(process, file, function.address..function.end(), *place, key)?;
                 }
                 _ => self.apart += 1,
             }
@@ -444,16 +444,16 @@ impl<'r> Planner<'r> {
         let is_free = |range: &Range<u64>| self.files(lineage, range).is_empty();
         let range = whole.filter(is_free).or_else(|| Some(code.clone()).filter(is_free));
         if let Some(range) = range {
-            let time = self.time(process, 0);
-            self.map(process, image, range, time)?;
+            let key = self.key(process, 0);
+            self.map(process, image, range, key)?;
         } else {
             let files = self.files(lineage, &code);
-            if matches!(clock, Clock::Unknown) && files.iter().any(|map| map.moment > marker.moment) {
+            if matches!(clock, Clock::Unknown) && files.iter().any(|map| map.key > marker.key) {
                 return self.refuse(shown, "a file was mapped over code");
             }
             for (range, time) in runs(&mirrored, files) {
-                let time = self.time(process, time);
-                self.map(process, image, range, time)?;
+                let key = self.key(process, time);
+                self.map(process, image, range, key)?;
             }
         }
         // The functions that were loaded over older ones come after the mirrored code.
@@ -469,20 +469,21 @@ impl<'r> Planner<'r> {
         wanted: impl Fn(u64) -> bool,
     ) -> Result<()> {
         for (place, function) in image.image.functions().iter().filter(|(place, _)| wanted(*place)) {
-            let time = self.time(process, function.time);
-            self.map_at(process, &image.file, function.address..function.end(), *place, time)?;
+            let key = self.key(process, function.time);
+            self.map_at(process, &image.file, function.address..function.end(), *place, key)?;
         }
         Ok(())
     }
 
-    /// The time at which to map code that was loaded at `time`.
-    fn time(&self, process: &Process<'_>, time: u64) -> u64 {
+    /// The key of the mapping of code that was loaded at `time`.
+    fn key(&self, process: &Process<'_>, time: u64) -> OrderKey {
+        let key = OrderKey::at(time);
         let Process { marker, span, clock, .. } = process;
         match clock {
-            Clock::Unknown => marker.moment,
+            Clock::Unknown => marker.key,
             // A child without a marker continues the dump of its parent. Its mappings come after its FORK.
-            _ if marker.pid != span.pid => time.max(span.start.saturating_add(1)),
-            _ => time.max(marker.moment),
+            _ if marker.pid != span.pid => key.max(span.start.next()),
+            _ => key.max(marker.key),
         }
     }
 
@@ -499,10 +500,10 @@ impl<'r> Planner<'r> {
         process: &Process<'_>,
         image: &Written<'_, '_>,
         range: Range<u64>,
-        time: u64,
+        key: OrderKey,
     ) -> Result<()> {
         let place = image.image.place_of(range.start);
-        self.map_at(process, &image.file, range, place, time)
+        self.map_at(process, &image.file, range, place, key)
     }
 
     /// Adds a mapping to the plan, with the file offset `place`.
@@ -512,23 +513,23 @@ impl<'r> Planner<'r> {
         image: &ImageFile,
         range: Range<u64>,
         place: u64,
-        time: u64,
+        key: OrderKey,
     ) -> Result<()> {
         let Process { marker, span, .. } = process;
         let is_own = marker.pid == span.pid;
         let task = (span.pid, if is_own { marker.tid } else { span.pid });
         let (start, end, origin) = (range.start, range.end, marker.origin);
         let mut bytes = image.mmap2(task, range, place, &marker.trailer, self.endian)?;
-        let map = Map { pid: span.pid, moment: time, start, end, origin, is_memory: false };
+        let map = Map { pid: span.pid, key, start, end, origin, is_memory: false };
         self.mapped.entry(span.pid).or_default().push(map);
         if !is_own {
             marker.layout.set_pid_tid(&mut bytes, span.pid, span.pid, self.endian);
         }
-        if is_own && time == marker.moment {
+        if is_own && key == marker.key {
             self.plan.at.push((marker.origin, bytes));
         } else {
-            marker.layout.set_time(&mut bytes, time, self.endian);
-            self.plan.timed.push((time, bytes));
+            marker.layout.set_key(&mut bytes, key, self.endian);
+            self.plan.timed.push((key, bytes));
         }
         Ok(())
     }
@@ -545,16 +546,16 @@ impl<'r> Planner<'r> {
                 map.end = end;
             }
         }
-        let mut marked = HashMap::<u32, u64>::new();
+        let mut marked = HashMap::<u32, OrderKey>::new();
         for marker in &recorded.markers {
-            let first = marked.entry(marker.pid).or_insert(marker.moment);
-            *first = marker.moment.min(*first);
+            let first = marked.entry(marker.pid).or_insert(marker.key);
+            *first = marker.key.min(*first);
         }
         for memory in recorded.maps.iter().filter(|map| map.is_memory) {
             let Some(images) = mapped.get(&memory.pid) else { continue };
             let before = images.partition_point(|map| map.start < memory.end);
             let is_hidden = before.checked_sub(1).is_some_and(|last| images[last].end > memory.start);
-            if is_hidden && marked.get(&memory.pid).is_some_and(|&first| first <= memory.moment) {
+            if is_hidden && marked.get(&memory.pid).is_some_and(|&first| first <= memory.key) {
                 plan.dropped.push(memory.origin);
             }
         }
@@ -702,9 +703,9 @@ fn runs(functions: &[&Function<'_>], mut files: Vec<Map>) -> Vec<(Range<u64>, u6
             None => taken.push(map.start..map.end),
         }
     }
-    let mut moments: Vec<u64> = files.iter().map(|map| map.moment).collect();
-    moments.sort_unstable();
-    let before = |time: u64| moments.partition_point(|&moment| moment <= time);
+    let mut keys: Vec<OrderKey> = files.iter().map(|map| map.key).collect();
+    keys.sort_unstable();
+    let before = |time: u64| keys.partition_point(|&key| key <= OrderKey::at(time));
     let mut runs: Vec<(Range<u64>, u64)> = Vec::new();
     for function in functions {
         let joins = |(range, time): &&mut (Range<u64>, u64)| {

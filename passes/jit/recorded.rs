@@ -5,8 +5,10 @@ use std::ops::Range;
 
 use perfx_format::names::is_jit_memory;
 use perfx_format::record::time_conv::TimeConv;
-use perfx_format::{COMM_EXEC, Inode, Kinds, Layout, Layouts, Origin, Record, RecordType, Task, named_pid};
-use perfx_model::address_space::{Identity, Mapping, moment};
+use perfx_format::{
+    COMM_EXEC, Inode, Kinds, Layout, Layouts, OrderKey, Origin, Record, RecordType, Task, named_pid,
+};
+use perfx_model::address_space::{Identity, Mapping};
 use perfx_model::hits::FirstUse;
 
 use perfx_resolve::pid_in;
@@ -16,7 +18,7 @@ use perfx_resolve::pid_in;
 pub(super) struct Marker {
     pub(super) pid: u32,
     pub(super) tid: u32,
-    pub(super) moment: u64,
+    pub(super) key: OrderKey,
     pub(super) origin: Origin,
     /// The path of the dump.
     pub(super) path: Box<[u8]>,
@@ -32,7 +34,7 @@ pub(super) struct Marker {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Map {
     pub(super) pid: u32,
-    pub(super) moment: u64,
+    pub(super) key: OrderKey,
     pub(super) start: u64,
     pub(super) end: u64,
     pub(super) origin: Origin,
@@ -50,7 +52,7 @@ impl Map {
 #[derive(Clone, Copy, Debug)]
 struct Begin {
     pid: u32,
-    moment: u64,
+    key: OrderKey,
     /// The process from which it was forked; `None` for an exec.
     parent: Option<u32>,
 }
@@ -59,8 +61,8 @@ struct Begin {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(super) struct Span {
     pub(super) pid: u32,
-    pub(super) start: u64,
-    pub(super) end: u64,
+    pub(super) start: OrderKey,
+    pub(super) end: OrderKey,
 }
 
 /// The most generations of processes, from child to parent, whose mappings are looked up. A program that execs begins
@@ -81,7 +83,7 @@ impl Lineage {
     fn unknown(&self) -> Option<Map> {
         let Span { pid, .. } = *self.spans.last().filter(|_| !self.is_whole)?;
         let origin = Origin::Synthetic;
-        Some(Map { pid, moment: 0, start: 0, end: u64::MAX, origin, is_memory: false })
+        Some(Map { pid, key: OrderKey::FIRST, start: 0, end: u64::MAX, origin, is_memory: false })
     }
 }
 
@@ -125,23 +127,23 @@ impl Recorded {
         if record.is_of_guest() {
             return;
         }
-        let moment = moment(record, layouts.layout_of(record), layouts);
+        let key = OrderKey::of(record, layouts.layout_of(record), layouts);
         match record.kind() {
             RecordType::TIME_CONV => self.conversion = self.conversion.or(TimeConv::of(record)),
             RecordType::FORK => {
                 let fork = Task::of(record).filter(|fork| fork.pid != fork.ppid);
-                let begin = |fork: Task| Begin { pid: fork.pid, moment, parent: Some(fork.ppid) };
+                let begin = |fork: Task| Begin { pid: fork.pid, key, parent: Some(fork.ppid) };
                 self.begins.extend(fork.map(begin));
             }
             RecordType::COMM => {
                 let pid = named_pid(record).filter(|_| record.misc() & COMM_EXEC != 0);
-                self.begins.extend(pid.map(|pid| Begin { pid, moment, parent: None }));
+                self.begins.extend(pid.map(|pid| Begin { pid, key, parent: None }));
             }
-            _ => self.map(record, layouts, moment),
+            _ => self.map(record, layouts, key),
         }
     }
 
-    fn map(&mut self, record: &Record<'_>, layouts: &Layouts, moment: u64) {
+    fn map(&mut self, record: &Record<'_>, layouts: &Layouts, key: OrderKey) {
         let Some(mapping) = Mapping::read(record, layouts) else { return };
         let Mapping { pid, start, len, name, .. } = mapping;
         if mapping.kernel {
@@ -150,7 +152,7 @@ impl Recorded {
         let origin = record.origin();
         let Some((named, layout)) = pid_in(name).zip(layouts.layout_of(record)) else {
             let is_memory = is_jit_memory(name);
-            let map = Map { pid, moment, start, end: start.saturating_add(len), origin, is_memory };
+            let map = Map { pid, key, start, end: start.saturating_add(len), origin, is_memory };
             self.maps.push(map);
             if is_memory && self.keeps_memory {
                 let FirstUse { trailer, .. } = FirstUse::of_mapping(record, layouts);
@@ -167,13 +169,13 @@ impl Recorded {
         let tid = tid(record, pid);
         let FirstUse { trailer, .. } = FirstUse::of_mapping(record, layouts);
         let (path, layout) = (name.into(), *layout);
-        self.markers.push(Marker { pid, tid, moment, origin, path, named, inode, trailer, layout });
+        self.markers.push(Marker { pid, tid, key, origin, path, named, inode, trailer, layout });
     }
 
     /// Sorts everything, after the last record.
     pub(super) fn sort(&mut self) {
-        self.begins.sort_by_key(|begin| (begin.pid, begin.moment));
-        self.maps.sort_by_key(|map| (map.pid, map.moment));
+        self.begins.sort_by_key(|begin| (begin.pid, begin.key));
+        self.maps.sort_by_key(|map| (map.pid, map.key));
     }
 
     fn begins_of(&self, pid: u32) -> &[Begin] {
@@ -193,12 +195,12 @@ impl Recorded {
         !self.begins_of(pid).is_empty() || !self.maps_of(pid).is_empty()
     }
 
-    /// The span of a process at a moment.
-    pub(super) fn span(&self, pid: u32, moment: u64) -> Span {
+    /// The span of a process at a key.
+    pub(super) fn span(&self, pid: u32, key: OrderKey) -> Span {
         let begins = self.begins_of(pid);
-        let after = begins.partition_point(|begin| begin.moment <= moment);
-        let start = after.checked_sub(1).map_or(0, |at| begins[at].moment);
-        Span { pid, start, end: begins.get(after).map_or(u64::MAX, |begin| begin.moment) }
+        let after = begins.partition_point(|begin| begin.key <= key);
+        let start = after.checked_sub(1).map_or(OrderKey::FIRST, |at| begins[at].key);
+        Span { pid, start, end: begins.get(after).map_or(OrderKey::END, |begin| begin.key) }
     }
 
     /// The span of a process, and the spans of the processes whose memory it inherited; each of these ends at the fork.
@@ -208,7 +210,7 @@ impl Recorded {
         // In a damaged recording, a process may be its own ancestor.
         while let Some(&Span { pid, start, .. }) = spans.last()
             && let begins = self.begins_of(pid)
-            && let Some(begin) = begins[..begins.partition_point(|begin| begin.moment <= start)].last()
+            && let Some(begin) = begins[..begins.partition_point(|begin| begin.key <= start)].last()
             && let Some(parent) = begin.parent
             && spans.iter().all(|span| span.pid != parent)
         {
@@ -216,7 +218,7 @@ impl Recorded {
                 is_whole = false;
                 break;
             }
-            spans.push(Span { end: begin.moment, ..self.span(parent, begin.moment) });
+            spans.push(Span { end: begin.key, ..self.span(parent, begin.key) });
         }
         Lineage { spans, is_whole }
     }
@@ -225,7 +227,7 @@ impl Recorded {
     pub(super) fn files(&self, lineage: &Lineage, range: &Range<u64>) -> Vec<Map> {
         let of = |span: &Span| {
             let maps = self.maps_of(span.pid);
-            let at = |moment: u64| maps.partition_point(|map| map.moment < moment);
+            let at = |key: OrderKey| maps.partition_point(|map| map.key < key);
             maps[at(span.start)..at(span.end)].iter().filter(|map| !map.is_memory && map.meets(range))
         };
         lineage.spans.iter().flat_map(of).copied().chain(lineage.unknown()).collect()
@@ -238,17 +240,17 @@ mod tests {
 
     /// Each process forks the next one, and the first one has mapped a file.
     fn chain(processes: u32) -> Recorded {
-        let begin = |pid: u32| Begin { pid, moment: u64::from(pid), parent: Some(pid - 1) };
+        let begin = |pid: u32| Begin { pid, key: OrderKey::at(pid.into()), parent: Some(pid - 1) };
         let mut recorded = Recorded { begins: (1..processes).map(begin).collect(), ..Recorded::default() };
         let (start, end, origin) = (0x1000, 0x2000, Origin::Synthetic);
-        recorded.maps.push(Map { pid: 0, moment: 0, start, end, origin, is_memory: false });
+        recorded.maps.push(Map { pid: 0, key: OrderKey::FIRST, start, end, origin, is_memory: false });
         recorded.sort();
         recorded
     }
 
     fn files(processes: u32, range: Range<u64>) -> Vec<(u64, u64)> {
         let recorded = chain(processes);
-        let lineage = recorded.lineage(recorded.span(processes - 1, u64::MAX));
+        let lineage = recorded.lineage(recorded.span(processes - 1, OrderKey::END));
         assert_eq!(lineage.spans.len(), GENERATIONS.min(processes as usize));
         recorded.files(&lineage, &range).iter().map(|map| (map.start, map.end)).collect()
     }

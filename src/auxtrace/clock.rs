@@ -1,6 +1,6 @@
 //! Converts between the ticks of a trace and the time of the recording.
 
-use perfx_format::record::time::LAST_KEY;
+use perfx_format::OrderKey;
 use perfx_format::record::time_conv::TimeConv;
 
 /// The conversion, if there is one. Without it, a trace has no times.
@@ -16,18 +16,18 @@ impl Clock {
         self.conv.map_or(0, |conv| conv.time(ticks))
     }
 
-    /// The tick at a time, rounded down as perf does; 0 if it is not known.
+    /// The tick at a time, ns, rounded down as perf does; 0 if it is not known.
     pub fn ticks(&self, time: u64) -> u64 {
-        let ticks = self.conv.and_then(|conv| {
-            let since = u128::from(time.wrapping_sub(conv.zero));
-            let shifted = since.checked_shl(u32::try_from(conv.shift).ok()?.min(63))?;
-            shifted.checked_div(u128::from(conv.mult))
-        });
-        ticks.map_or(0, |ticks| ticks as u64)
+        self.ticks_at(OrderKey::at(time))
     }
 
-    /// The time at which something is looked up that changes over time: of a tick, or the end of the recording.
-    pub(crate) fn moment(&self, ticks: u64) -> u64 {
-        self.conv.map_or(LAST_KEY, |conv| conv.time(ticks))
+    /// The tick at a key that is a time; 0 if it is not known.
+    pub(crate) fn ticks_at(&self, key: OrderKey) -> u64 {
+        self.conv.and_then(|conv| conv.counter(key)).unwrap_or(0)
+    }
+
+    /// The key by which something is looked up that changes over time: that of a tick, or the end of the recording.
+    pub(crate) fn key(&self, ticks: u64) -> OrderKey {
+        self.conv.map_or(OrderKey::LAST, |conv| OrderKey::at(conv.time(ticks)))
     }
 }

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use build_id::{BuildId, Object};
-use perfx_format::Bytes;
 use perfx_format::record::cpumode::KERNEL_START;
+use perfx_format::{Bytes, OrderKey};
 use perfx_model::address_space::{Dso, Hit, KERNEL, Machine, Space as MappedSpace};
 use perfx_resolve::is_kernel_name;
 use perfx_trace::{Image, Mapping, Space};
@@ -198,9 +198,9 @@ impl Code {
 
     /// The number of the DSO at an address, whether its code is found, and from which time on this may change.
     pub(crate) fn state(&self, space: Option<Space>, ip: u64, ticks: u64) -> (Option<u32>, bool, u64) {
-        let (hit, times) = self.hit(space, ip, ticks);
+        let (hit, during) = self.hit(space, ip, ticks);
         let is_found = self.code(space, ip, ticks).is_some();
-        (hit.map(|hit| hit.dso), is_found, self.until(&times))
+        (hit.map(|hit| hit.dso), is_found, self.until(during.end))
     }
 
     /// What a DSO is, and what it is searched as.
@@ -209,14 +209,14 @@ impl Code {
         Some((dso, self.known.get(number as usize)?.as_ref()))
     }
 
-    /// The tick at which what was found for these times may change.
-    fn until(&self, times: &Range<u64>) -> u64 {
-        if times.end == u64::MAX { u64::MAX } else { self.clock.ticks(times.end) }
+    /// The tick from which on what was found until a key may change.
+    fn until(&self, key: OrderKey) -> u64 {
+        if key == OrderKey::END { u64::MAX } else { self.clock.ticks_at(key) }
     }
 
-    fn hit(&self, space: Option<Space>, ip: u64, ticks: u64) -> (Option<Hit>, Range<u64>) {
-        let Some(space) = self.space(space, ip) else { return (None, 0..u64::MAX) };
-        self.mappings.spaces.find(space, ip, self.clock.moment(ticks))
+    fn hit(&self, space: Option<Space>, ip: u64, ticks: u64) -> (Option<Hit>, Range<OrderKey>) {
+        let Some(space) = self.space(space, ip) else { return (None, OrderKey::ALL) };
+        self.mappings.spaces.find(space, ip, self.clock.key(ticks))
     }
 
     fn space(&self, space: Option<Space>, ip: u64) -> Option<MappedSpace> {
@@ -228,7 +228,7 @@ impl Code {
     /// The part of a mapping around an address that no other mapping covers at that time.
     fn visible(&self, space: MappedSpace, ip: u64, ticks: u64, hit: Hit) -> Option<Place> {
         let place = *self.mappings.places.get(hit.mapping as usize)?;
-        let time = self.clock.moment(ticks);
+        let key = self.clock.key(ticks);
         let bounds = self.mappings.bounds.get_or_init(|| {
             let places = self.mappings.places.iter();
             let mut bounds: Vec<u64> = places.flat_map(|place| [place.start, place.end]).collect();
@@ -236,7 +236,7 @@ impl Code {
             bounds.dedup();
             bounds
         });
-        let is_own = |at: u64| self.mappings.spaces.find(space, at, time).0 == Some(hit);
+        let is_own = |at: u64| self.mappings.spaces.find(space, at, key).0 == Some(hit);
         let behind = bounds.partition_point(|bound| *bound <= ip);
         let later = bounds[behind..].iter().take_while(|bound| **bound < place.end);
         let end = later.zip(1..).find(|(bound, count)| *count > MOST_BOUNDS || !is_own(**bound));
@@ -359,10 +359,10 @@ impl Code {
     /// That at an address and a time.
     fn changed(&self, ip: u64, ticks: u64) -> Option<Mapping<'_>> {
         let site = self.sites().at(ip)?;
-        let (from, bytes, until) = site.version(self.clock.moment(ticks));
+        let (number, bytes, until) = site.version(self.clock.key(ticks));
         let end = site.start.saturating_add(bytes.len() as u64);
-        let id = self.id(CHANGED, Place { start: site.start, end, shift: from });
-        Some(Mapping { id, start: site.start, bytes, until: self.until(&(from..until)) })
+        let id = self.id(CHANGED, Place { start: site.start, end, shift: number as u64 });
+        Some(Mapping { id, start: site.start, bytes, until: self.until(until) })
     }
 }
 
@@ -395,10 +395,10 @@ impl Image for Code {
                 return Some(found);
             }
         }
-        let (hit, times) = self.hit(space, ip, time);
+        let (hit, during) = self.hit(space, ip, time);
         let hit = hit?;
         let file = self.file(hit.dso)?;
-        let until = self.until(&times);
+        let until = self.until(during.end);
         match &file.content {
             FileContent::Kernel(text) => {
                 Some(Mapping { until, ..self.of_kernel(hit.dso, text, around, ip)? })

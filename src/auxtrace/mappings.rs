@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
+use perfx_format::OrderKey;
 use perfx_format::record::ksymbol::TextPoke;
 use perfx_model::address_space::{AddressSpaces, Dso, Machine, Mapping as Mapped};
 use perfx_resolve::{is_kernel_name, kernel_reference};
@@ -69,9 +70,9 @@ impl Mappings {
         }
     }
 
-    /// Takes in a change of code of the kernel at a time, ns.
-    pub(crate) fn change(&mut self, poke: &TextPoke<'_>, time: u64) {
-        match Poke::new(poke, time).filter(|_| self.pokes.len() < MOST_POKES) {
+    /// Takes in a change of code of the kernel.
+    pub(crate) fn change(&mut self, poke: &TextPoke<'_>, at: OrderKey) {
+        match Poke::new(poke, at).filter(|_| self.pokes.len() < MOST_POKES) {
             Some(poke) => self.pokes.push(poke),
             None => self.ignored_pokes += 1,
         }

@@ -1,12 +1,12 @@
 //! Code of the kernel that was changed while it ran, as TEXT_POKE records say: what was at each place at each time.
 
+use perfx_format::OrderKey;
 use perfx_format::record::ksymbol::TextPoke;
 
 /// A change.
 #[derive(Clone, Debug)]
 pub(crate) struct Poke {
-    /// ns
-    time: u64,
+    at: OrderKey,
     address: u64,
     old: Box<[u8]>,
     new: Box<[u8]>,
@@ -14,10 +14,10 @@ pub(crate) struct Poke {
 
 impl Poke {
     /// `None` if it is longer than any that the kernel makes.
-    pub(crate) fn new(poke: &TextPoke<'_>, time: u64) -> Option<Poke> {
+    pub(crate) fn new(poke: &TextPoke<'_>, at: OrderKey) -> Option<Poke> {
         let TextPoke { address, old, new } = *poke;
         let is_long = old.len().max(new.len()) > LONGEST;
-        (!is_long).then(|| Poke { time, address, old: old.into(), new: new.into() })
+        (!is_long).then(|| Poke { at, address, old: old.into(), new: new.into() })
     }
 
     fn end(&self) -> u64 {
@@ -38,8 +38,8 @@ pub(crate) struct Sites {
 pub(crate) struct Site {
     pub(crate) start: u64,
     end: u64,
-    /// The code from `start` on, and some behind the place, so that an instruction that begins inside is whole.
-    versions: Vec<(u64, Vec<u8>)>,
+    /// From when on each is there: the code from `start` on, and some behind the place, so that an instruction that begins inside is whole.
+    versions: Vec<(OrderKey, Vec<u8>)>,
 }
 
 /// So many bytes behind a place are in its versions. A block of code is seldom longer.
@@ -54,7 +54,7 @@ const MOST_BYTES: usize = 1 << 25;
 impl Sites {
     /// With the code at an address, as much of it as there is up to a size, before the first change or behind the last.
     pub(crate) fn new<'c>(mut pokes: Vec<Poke>, code: impl Fn(u64, usize) -> &'c [u8]) -> Sites {
-        pokes.sort_by_key(|poke| poke.time);
+        pokes.sort_by_key(|poke| poke.at);
         let mut places: Vec<(u64, u64)> = pokes.iter().map(|poke| (poke.address, poke.end())).collect();
         places.sort_unstable();
         let mut sites: Vec<Site> = Vec::new();
@@ -70,7 +70,7 @@ impl Sites {
             let len = (site.end - site.start + behind) as usize;
             let mut first = code(site.start, len).to_vec();
             first.resize(first.len().max((site.end - site.start) as usize), 0);
-            site.versions.push((0, first));
+            site.versions.push((OrderKey::FIRST, first));
         }
         let mut sites = Sites { sites, ignored: 0 };
         for poke in pokes.iter().rev() {
@@ -82,14 +82,14 @@ impl Sites {
         let (mut left, mut ignored) = (MOST_BYTES, 0);
         for poke in &pokes {
             if let Some(site) = sites.mut_at(poke.address)
-                && let Some((time, bytes)) = site.versions.last_mut()
+                && let Some((since, bytes)) = site.versions.last_mut()
             {
-                if *time == poke.time {
+                if *since == poke.at {
                     put(bytes, site.start, poke.address, &poke.new);
                 } else if let Some(rest) = left.checked_sub(bytes.len()) {
                     let mut changed = bytes.clone();
                     put(&mut changed, site.start, poke.address, &poke.new);
-                    site.versions.push((poke.time, changed));
+                    site.versions.push((poke.at, changed));
                     left = rest;
                 } else {
                     ignored += 1;
@@ -123,11 +123,11 @@ impl Sites {
 }
 
 impl Site {
-    /// The code at a time, from when on it is there, and until when.
-    pub(crate) fn version(&self, time: u64) -> (u64, &[u8], u64) {
-        let next = self.versions.partition_point(|(from, _)| *from <= time).max(1);
-        let (from, bytes) = self.versions.get(next - 1).map_or((0, &[][..]), |(from, bytes)| (*from, bytes));
-        (from, bytes, self.versions.get(next).map_or(u64::MAX, |(from, _)| *from))
+    /// The code at a key: its number, itself, and until when it is there.
+    pub(crate) fn version(&self, at: OrderKey) -> (usize, &[u8], OrderKey) {
+        let next = self.versions.partition_point(|(from, _)| *from <= at).max(1);
+        let bytes = self.versions.get(next - 1).map_or(&[][..], |(_, bytes)| bytes);
+        (next - 1, bytes, self.versions.get(next).map_or(OrderKey::END, |(from, _)| *from))
     }
 }
 
@@ -148,7 +148,7 @@ mod tests {
     fn code_is_what_the_last_change_made_of_it() {
         let poke = |time, address: u64, old: &[u8], new: &[u8]| {
             let address = KERNEL_START + address;
-            Poke::new(&TextPoke { address, old, new }, time).unwrap()
+            Poke::new(&TextPoke { address, old, new }, OrderKey::at(time)).unwrap()
         };
         let code: Vec<u8> = (0..32).collect();
         let base = |address: u64, most: usize| {
@@ -164,21 +164,23 @@ mod tests {
         let sites = Sites::new(pokes, base);
         assert_eq!(sites.around(KERNEL_START + 3), (0, KERNEL_START + 4));
         assert_eq!(sites.around(KERNEL_START + 7), (KERNEL_START + 6, KERNEL_START + 9));
-        let site = sites.at(KERNEL_START + 5).unwrap();
-        assert_eq!(site.version(0), (0, &[40, 41, 6, 7, 8][..], 10));
-        assert_eq!(site.version(10), (10, &[50, 51, 6, 7, 8][..], 20));
-        assert_eq!(site.version(25), (20, &[50, 61, 6, 7, 8][..], u64::MAX));
-        assert_eq!(sites.at(KERNEL_START + 9).unwrap().version(5).1[..2], [90, 10]);
-        assert_eq!(sites.at(KERNEL_START + 40).unwrap().version(99).1, [1, 2]);
+        let version = |address, time| sites.at(KERNEL_START + address).unwrap().version(OrderKey::at(time));
+        let is = |number, bytes, until| (number, bytes, OrderKey::at(until));
+        assert_eq!(version(5, 0), is(0, &[40, 41, 6, 7, 8][..], 10));
+        assert_eq!(version(5, 10), is(1, &[50, 51, 6, 7, 8][..], 20));
+        assert_eq!(version(5, 25), is(2, &[50, 61, 6, 7, 8][..], u64::MAX));
+        assert_eq!(version(9, 5).1[..2], [90, 10]);
+        assert_eq!(version(40, 99).1, [1, 2]);
         assert!(sites.at(KERNEL_START + 6).is_none());
-        assert!(Poke::new(&TextPoke { address: KERNEL_START, old: &[0; 5000], new: &[] }, 1).is_none());
+        let long = TextPoke { address: KERNEL_START, old: &[0; 5000], new: &[] };
+        assert!(Poke::new(&long, OrderKey::FIRST).is_none());
     }
 
     #[test]
     fn changes_that_overlap_have_a_bounded_number_of_versions() {
         let change = |number: u64| {
             let address = KERNEL_START + number * 4000;
-            Poke::new(&TextPoke { address, old: &[0; 4096], new: &[1; 4096] }, number).unwrap()
+            Poke::new(&TextPoke { address, old: &[0; 4096], new: &[1; 4096] }, OrderKey::at(number)).unwrap()
         };
         let sites = Sites::new((1..4000).map(change).collect(), |_, _| &[]);
         let kept: usize =

@@ -11,7 +11,8 @@ use perfx_format::record::id_index::{ANY, IdEntry, IdIndex};
 use perfx_format::record::ksymbol::TextPoke;
 use perfx_format::record::pt_info::PtInfo;
 use perfx_format::{
-    Event, Feature, Kinds, Layout, Layouts, Origin, Record, RecordType, named_pid, sample_type as st,
+    Event, Feature, Kinds, Layout, Layouts, OrderKey, Origin, Record, RecordType, named_pid,
+    sample_type as st,
 };
 use perfx_model::address_space::{AddressSpaces, Changes, Dso, Machine, Mapping};
 use perfx_model::guests::Guests;
@@ -201,7 +202,7 @@ impl Survey {
                 let is_host = self.guests.machine(record, layouts, None) == Machine::Host;
                 let is_of_kernel = |poke: &TextPoke<'_>| is_host && poke.address >= KERNEL_START;
                 if let Some(poke) = TextPoke::of(record).filter(is_of_kernel) {
-                    self.mappings.change(&poke, time.unwrap_or(0));
+                    self.mappings.change(&poke, time.map_or(OrderKey::FIRST, OrderKey::at));
                 }
             }
             RecordType::SAMPLE => {

@@ -22,8 +22,10 @@ use perfx_filter::{FilterOptions, SampleChooser, SelectedSamples};
 use perfx_format::read::{Batch, Recording};
 use perfx_format::record::cpumode::{KERNEL_START, USER};
 use perfx_format::sample::{Sample, frames};
-use perfx_format::{BranchStacks, Bytes, Event, Feature, Kinds, Layout, Layouts, Record, RecordType};
-use perfx_model::address_space::{Dso, Lookup, Machine, Space, moment};
+use perfx_format::{
+    BranchStacks, Bytes, Event, Feature, Kinds, Layout, Layouts, OrderKey, Record, RecordType,
+};
+use perfx_model::address_space::{Dso, Lookup, Machine, Space};
 use perfx_pipeline::{Error, Level, Report, Result, counted};
 use perfx_resolve::{Facts, IdOptions, RecordedIds, dso_name};
 use perfx_trace::Run;
@@ -724,11 +726,12 @@ impl Worker<'_> {
         let Some(pid) = layout.pid_tid(sample).map(|(pid, _)| pid).filter(|_| !sample.is_of_guest()) else {
             return;
         };
-        let (space, time) = (Space { machine: Machine::Host, pid }, moment(sample, Some(layout), layouts));
+        let space = Space { machine: Machine::Host, pid };
+        let key = OrderKey::of(sample, Some(layout), layouts);
         let Worker { files, lookup, part, .. } = self;
         part.counts.samples += 1;
         let mut place = |address| {
-            let hit = lookup.find(space, address, time)?;
+            let hit = lookup.find(space, address, key)?;
             let owner = files.owners.get(hit.dso as usize).copied().flatten()?;
             let offset = files.facts.files.offset(hit, address);
             Some((owner, files.elf.map_or(Some(offset), |elf| elf.address_of(offset))?))

@@ -7,8 +7,8 @@ use indexmap::IndexSet;
 use perfx_format::record::cpumode::USER;
 use perfx_format::record::deferred::CallchainDeferred;
 use perfx_format::sample::{CallStack, frames};
-use perfx_format::{Layout, Layouts, Record, sample_type};
-use perfx_model::address_space::{Space, moment};
+use perfx_format::{Layout, Layouts, OrderKey, Record, sample_type};
+use perfx_model::address_space::Space;
 use perfx_pipeline::{Context as _, Error, Result};
 use perfx_resolve::{Facts, Frame, FrameCache};
 
@@ -138,7 +138,7 @@ pub(crate) struct At<'r, 'a> {
     pub(crate) record: &'r Record<'a>,
     pub(crate) layouts: &'r Layouts,
     pub(crate) pid: Option<u32>,
-    pub(crate) time: u64,
+    pub(crate) key: OrderKey,
 }
 
 /// What the chain of a sample lacks.
@@ -234,7 +234,7 @@ impl<'f> Resolver<'f> {
     ) -> Result<Option<UserPart>> {
         let layout = layouts.layout_of(record);
         let Some((pid, tid)) = layout.and_then(|layout| layout.pid_tid(record)) else { return Ok(None) };
-        let at = At { record, layouts, pid: Some(pid), time: moment(record, layout, layouts) };
+        let at = At { record, layouts, pid: Some(pid), key: OrderKey::of(record, layout, layouts) };
         self.chain.clear();
         for (mode, address) in frames(user.ips, USER) {
             let frame = self.frame(at, mode, address)?;
@@ -246,20 +246,20 @@ impl<'f> Resolver<'f> {
 
     /// The frame of an address.
     pub(crate) fn frame(&mut self, at: At<'_, '_>, mode: u16, address: u64) -> Result<u32> {
-        let At { record, layouts, pid, time } = at;
+        let At { record, layouts, pid, key } = at;
         let space = self.facts.guests.space(record, layouts, pid, mode);
-        self.frame_in(space, time, (record.level(mode), address))
+        self.frame_in(space, key, (record.level(mode), address))
     }
 
     /// The frame of an address of a space, given after its cpumode; in no space, nothing is mapped.
     pub(crate) fn frame_in(
         &mut self,
         space: Option<Space>,
-        time: u64,
+        key: OrderKey,
         (mode, address): (u16, u64),
     ) -> Result<u32> {
         let Resolver { unmapped, tree, lowest, .. } = self;
-        self.known.get(self.facts, space, time, (mode, address), |frame| {
+        self.known.get(self.facts, space, key, (mode, address), |frame| {
             let is_place = *unmapped || frame.dso.is_some();
             let number = tree.frame(Frame { at: if is_place { frame.at } else { 0 }, ..frame })?;
             match lowest.get_mut(number as usize) {

@@ -16,7 +16,7 @@ use perfx_format::read::{Batch, Recording};
 use perfx_format::record::cpumode::{GUEST_KERNEL, KERNEL};
 use perfx_format::record::lost::{Losses, Lost, LostSum};
 use perfx_format::record::time::known_time;
-use perfx_format::{Endian, Feature, Kinds};
+use perfx_format::{Endian, Feature, Kinds, OrderKey};
 use perfx_look::clock::Clock;
 use perfx_model::address_space::{KERNEL as KERNEL_PID, Machine};
 use perfx_pipeline::{Result, scan};
@@ -255,7 +255,7 @@ impl FirefoxProfile {
         }
         let mut first_of_process: HashMap<(Machine, u32), usize> = HashMap::new();
         let name = |machine, tid| {
-            let name = facts.tasks.name(machine, tid, u64::MAX);
+            let name = facts.tasks.name(machine, tid, OrderKey::END);
             String::from_utf8_lossy(&name).into_owned()
         };
         let own_lost: HashMap<ThreadKey, Vec<Loss>> = by_thread(lost, &rows);

@@ -12,9 +12,9 @@ use perfx_format::read::{Batch, Recording};
 use perfx_format::record::ksymbol::Ksymbol;
 use perfx_format::record::namespaces::{NamespaceKind, Namespaces};
 use perfx_format::sample::Sample;
-use perfx_format::{Comm, Kinds, Layout, Layouts, Mmap, Record, RecordType, Task};
+use perfx_format::{Comm, Kinds, Layout, Layouts, Mmap, OrderKey, Record, RecordType, Task};
 use perfx_look::json::{Decimal, Hex, Text};
-use perfx_model::address_space::{Dso, Identity, KERNEL, Machine, Mapping, Space, moment};
+use perfx_model::address_space::{Dso, Identity, KERNEL, Machine, Mapping, Space};
 use perfx_model::tasks::{TaskChanges, Tasks};
 use perfx_pipeline::{Level, Report, Result};
 use perfx_resolve::{EventFacts, Facts, dso_name};
@@ -290,10 +290,10 @@ impl What {
         Some(match self {
             What::Events => Key::Event(event as u32),
             What::Dsos | What::BuildIds | What::Mappings => {
-                let time = moment(sample, Some(layout), layouts);
+                let key = OrderKey::of(sample, Some(layout), layouts);
                 let space = facts.guests.space(sample, layouts, pid, sample.cpumode());
                 let hit =
-                    space.zip(layout.ip(sample)).and_then(|(space, ip)| facts.spaces.find(space, ip, time).0);
+                    space.zip(layout.ip(sample)).and_then(|(space, ip)| facts.spaces.find(space, ip, key).0);
                 Key::Mapping(hit.map(|hit| hit.mapping))
             }
             What::Processes | What::Threads => {
@@ -302,8 +302,8 @@ impl What {
             }
             What::Namespaces => {
                 let machine = facts.guests.machine(sample, layouts, pid);
-                let time = moment(sample, Some(layout), layouts);
-                Key::Namespaces(task.and_then(|(_, tid)| tasks.namespaces(machine, tid, time).copied()))
+                let key = OrderKey::of(sample, Some(layout), layouts);
+                Key::Namespaces(task.and_then(|(_, tid)| tasks.namespaces(machine, tid, key).copied()))
             }
             What::Cgroups => Key::Cgroup(Sample::parse(sample, layout).ok()?.cgroup),
         })
@@ -489,7 +489,7 @@ impl Named {
 
     fn rows(mut self, what: What, counted: Counted, counts: &Counts<Key>, facts: &Facts) -> Listing {
         let of = |key: Key| counts.get(&key).copied().unwrap_or_default();
-        let name = |space: Space, tid| Text(facts.tasks.name(space.machine, tid, u64::MAX).into_owned());
+        let name = |space: Space, tid| Text(facts.tasks.name(space.machine, tid, OrderKey::END).into_owned());
         for (key, &weight) in counts {
             if let Key::Thread(Some((process, tid))) = *key {
                 *self.threads.entry(process).or_default().entry(tid).or_default() += weight;

@@ -19,7 +19,7 @@ use perfx_format::features::{NrCpus, decode_feature, read_cmdline, read_group_de
 use perfx_format::read::{Form, Recording, TempFiles};
 use perfx_format::record::cpumode;
 use perfx_format::sample::BranchFlags;
-use perfx_format::{ByTracepoint, Bytes, Feature, hex};
+use perfx_format::{ByTracepoint, Bytes, Feature, OrderKey, hex};
 use perfx_look::clock::Clock;
 use perfx_look::trace::{TracePrinter, printers};
 use perfx_model::address_space::{Dso, Machine};
@@ -410,7 +410,7 @@ impl Tables<'_> {
         }
         for (thread, life) in threads {
             let (machine, pid, tid) = thread;
-            let name = facts.tasks.name(machine, tid, u64::MAX);
+            let name = facts.tasks.name(machine, tid, OrderKey::END);
             let weight = gathered.threads.get(&thread).copied().unwrap_or_default();
             out.number(i64::from(pid as i32))
                 .number(i64::from(tid as i32))

@@ -16,8 +16,8 @@ use perfx_format::record::deferred::CallchainDeferred;
 use perfx_format::record::time::known_time;
 use perfx_format::sample::Sample;
 use perfx_format::siblings::CountedAs;
-use perfx_format::{Kinds, Layout, Layouts, Record, RecordType, named_pid};
-use perfx_model::address_space::{Machine, moment};
+use perfx_format::{Kinds, Layout, Layouts, OrderKey, Record, RecordType, named_pid};
+use perfx_model::address_space::Machine;
 use perfx_pipeline::{Report, Result};
 use perfx_resolve::{Facts, Frame, FrameName, Named, Search, name_frames};
 
@@ -318,8 +318,8 @@ impl<'f> Worker<'f> {
             return Ok(());
         }
         let task = layout.pid_tid(sample);
-        let time = moment(sample, Some(layout), layouts);
-        let at = At { record: sample, layouts, pid: task.map(|(pid, _)| pid), time };
+        let key = OrderKey::of(sample, Some(layout), layouts);
+        let at = At { record: sample, layouts, pid: task.map(|(pid, _)| pid), key };
         let lack = self.resolver.sample(at, layout)?;
         if self.grouping.own_address {
             self.resolver.begin_at_own_address(at, layout)?;
@@ -328,7 +328,7 @@ impl<'f> Worker<'f> {
         let Part { stacks, counters, deferred } = part;
         let losses = &mut counters.losses;
         losses.see(sample, layout);
-        let label = Label::of((sample, layout, layouts), facts, *grouping, time, losses);
+        let label = Label::of((sample, layout, layouts), facts, *grouping, key, losses);
         let label = numbered(stacks.labels.insert_full(label).0)?;
         counters.losses.torn += u64::from(lack == Lack::Torn);
         let time = layout.time(sample).and_then(known_time);
@@ -368,7 +368,7 @@ impl Label {
         (sample, layout, layouts): (&Record<'_>, &Layout, &Layouts),
         facts: &Facts,
         grouping: Grouping,
-        time: u64,
+        key: OrderKey,
         losses: &mut Losses,
     ) -> Label {
         let (pid, tid) = layout.pid_tid(sample).unzip();
@@ -376,7 +376,7 @@ impl Label {
             true => facts.guests.machine(sample, layouts, named_pid(sample)),
             false => Machine::Host,
         };
-        let comm = |tid| facts.tasks.name(machine, tid, time).into_owned().into();
+        let comm = |tid| facts.tasks.name(machine, tid, key).into_owned().into();
         let cgroup = || match Sample::parse_known(sample, layout) {
             Ok(sample) => facts.cgroups.get(&sample.cgroup?).cloned(),
             Err(_) => {

@@ -14,7 +14,7 @@ use perfx_format::record::aux::{Aux, Auxtrace, AuxtraceInfo};
 use perfx_format::record::pt_info::PtInfo;
 use perfx_format::record::time_conv::TimeConv;
 use perfx_format::spe::pieces;
-use perfx_format::{Layouts, Record};
+use perfx_format::{Layouts, OrderKey, Record};
 
 use crate::choice::FilterOptions;
 use crate::time::Windows;
@@ -172,11 +172,12 @@ impl Chunks {
 
     /// The time up to which records of switches are needed for a window that ends at `end`: the trace goes on to the next
     /// PSB packet, which is not later than the first one of a chunk behind the window.
-    pub(crate) fn switches_end(&self, end: u64) -> u64 {
-        let Some(conv) = self.pt_time.filter(|_| self.is_pt && !self.is_other) else { return u64::MAX };
+    pub(crate) fn switches_end(&self, end: OrderKey) -> OrderKey {
+        let Some(conv) = self.pt_time.filter(|_| self.is_pt && !self.is_other) else { return OrderKey::END };
         let ends = self.synced.values().map(|synced| {
-            let behind = synced.iter().map(|synced| conv.time(synced.first)).find(|time| *time >= end);
-            behind.unwrap_or(u64::MAX)
+            let behind =
+                synced.iter().map(|synced| OrderKey::at(conv.time(synced.first))).find(|key| *key >= end);
+            behind.unwrap_or(OrderKey::END)
         });
         ends.max().unwrap_or(end).max(end)
     }
@@ -221,7 +222,7 @@ impl Chunks {
         let (start, end) = (auxtrace.offset, auxtrace.offset.saturating_add(auxtrace.size));
         let ended = written.partition_point(|written| written.end <= start);
         let begun = written.partition_point(|written| written.start < end);
-        let latest = |count: usize| written[..count].last().map_or(0, |written| written.time);
+        let latest = |count: usize| OrderKey::at(written[..count].last().map_or(0, |written| written.time));
         begun <= ended || windows.meet(latest(ended), latest(begun))
     }
 
@@ -249,7 +250,7 @@ impl Chunks {
             // Behind a kernel, a decoder estimates times that can be later than what follows.
             let past = to.saturating_sub(from);
             let until = if owned { from } else { to.saturating_add(past).saturating_sub(1).max(from) };
-            if start < end && windows.meet(from, until) {
+            if start < end && windows.meet(OrderKey::at(from), OrderKey::at(until)) {
                 add(&mut ranges, start..end);
             }
         }
@@ -271,8 +272,8 @@ fn spe_ranges(data: &[u8], base: u64, conv: TimeConv, windows: &Windows) -> Opti
     let (mut ranges, mut is_kept) = (Vec::new(), None);
     for (range, record) in pieces(data, base) {
         if let Some(counter) = record.and_then(|record| record.timestamp) {
-            let time = conv.time(counter);
-            is_kept = Some(windows.meet(time, time));
+            let key = OrderKey::at(conv.time(counter));
+            is_kept = Some(windows.meet(key, key));
         }
         if is_kept.unwrap_or(true) {
             add(&mut ranges, range);

@@ -11,10 +11,10 @@ use perfx_format::record::namespaces::NamespaceKind;
 use perfx_format::record::time::known_time;
 use perfx_format::sample::{Read, Sample};
 use perfx_format::{
-    ByTracepoint, Endian, Event, Feature, Kinds, Layout, Layouts, Record, RecordType, Task, named_pid,
-    sample_type,
+    ByTracepoint, Endian, Event, Feature, Kinds, Layout, Layouts, OrderKey, Record, RecordType, Task,
+    named_pid, sample_type,
 };
-use perfx_model::address_space::{AddressSpaces, KERNEL, Lookup, moment};
+use perfx_model::address_space::{AddressSpaces, KERNEL, Lookup};
 use perfx_model::guests::Guests;
 use perfx_model::tasks::{Process, TaskKey, Tasks};
 use perfx_pipeline::{Place, Result, bail};
@@ -28,7 +28,7 @@ use crate::functions::{FunctionLookup, Functions};
 use crate::gathered::Gathered;
 use crate::hints::Hints;
 use crate::kept_kinds::OF_PROCESS;
-use crate::time::{Window, Windows};
+use crate::time::{Interval, Window, Windows};
 use crate::unused::Unused;
 
 /// A thread's caches for finding the process and the file of a sample.
@@ -44,6 +44,8 @@ pub(crate) struct Lookups {
 /// The state for deciding whether a sample is kept.
 pub(crate) struct Chooser {
     pub(crate) options: Arc<FilterOptions>,
+    /// What `--time` selects, if it is given.
+    pub(crate) intervals: Option<Vec<Interval>>,
     pub(crate) windows: Windows,
     pub(crate) guests: Guests,
     pub(crate) tasks: Tasks,
@@ -123,11 +125,13 @@ impl Chooser {
             (said, is) => said.and_then(|said| said.times()).or(is).or_else(|| gathered.chunks.range()),
         };
         let clock = features.get(&Feature::CLOCK_DATA).and_then(|section| ClockData::read(section, endian));
-        let windows = Windows::new(&options.windows, range.unwrap_or((0, 0)), clock)?;
+        let intervals = Window::intervals(&options.windows, range.unwrap_or((0, 0)), clock)?;
         let events_of = events;
         let names = names_of(events, features, &[], endian, &gathered.names);
         let mut hints = Hints::default();
-        hints.of_times(&windows, range.filter(|_| gathered.samples == 0 || gathered.range().is_some()));
+        if let Some(intervals) = &intervals {
+            hints.of_times(intervals, range.filter(|_| gathered.samples == 0 || gathered.range().is_some()));
+        }
         let event_names = names.iter().map(|event| &event.name[..]);
         let of_events = options.event.of_names(event_names.clone());
         hints.of_names(("event", "events"), &of_events, event_names.clone(), choice::is_event);
@@ -162,7 +166,8 @@ impl Chooser {
         };
         Ok(Chooser {
             conditions,
-            windows,
+            windows: Windows::new(intervals.as_deref()),
+            intervals,
             tasks,
             guests: gathered.guests,
             dsos: dsos.collect(),
@@ -207,22 +212,22 @@ impl Chooser {
         let pid = &self.options.pid;
         let of_pid = |pids: &[u32]| pids.iter().any(|known| pid.allows(|wanted| wanted == known));
         self.samples_of(batch).is_some_and(|samples| {
-            self.windows.meet(samples.first, samples.last)
+            self.windows.meet(OrderKey::at(samples.first), OrderKey::at(samples.last))
                 && (!pid.is_set() || samples.pids.as_deref().is_none_or(of_pid))
         })
     }
 
-    /// For a sample or another event record that is kept, its process and its time.
+    /// For a sample or another event record that is kept, its process and its key.
     pub(crate) fn choose(
         &self,
         record: &Record<'_>,
         layouts: &Layouts,
         lookups: &mut Lookups,
-    ) -> Option<(Option<Process>, u64)> {
+    ) -> Option<(Option<Process>, OrderKey)> {
         let layout = layouts.layout_of(record)?;
         let options = &*self.options;
-        let time = moment(record, Some(layout), layouts);
-        if !self.windows.meet(time, time) || !options.kind.allows(|&kind| kind == record.kind()) {
+        let key = OrderKey::of(record, Some(layout), layouts);
+        if !self.windows.meet(key, key) || !options.kind.allows(|&kind| kind == record.kind()) {
             return None;
         }
         let is_sample = record.kind() == RecordType::SAMPLE;
@@ -239,11 +244,11 @@ impl Chooser {
             options.cpu.allows(|cpus| cpu.is_some_and(|cpu| cpus.contains(&cpu))).then_some(())?;
         }
         let task = layout.pid_tid(record);
-        let process = task.map(|(pid, _)| self.process_of(record, layouts, pid, time, lookups.last));
+        let process = task.map(|(pid, _)| self.process_of(record, layouts, pid, key, lookups.last));
         lookups.last = process;
         // The process of lost records is unknown.
         if record.kind() == RecordType::LOST {
-            return Some((None, time));
+            return Some((None, key));
         }
         options.pid.allows(|&pid| task.is_some_and(|task| task.0 == pid)).then_some(())?;
         options.tid.allows(|&tid| task.is_some_and(|task| task.1 == tid)).then_some(())?;
@@ -253,7 +258,7 @@ impl Chooser {
         }
         if options.comm.is_set() {
             let machine = self.guests.machine(record, layouts, task.map(|task| task.0));
-            let name = task.map(|(_, tid)| self.tasks.name(machine, tid, time));
+            let name = task.map(|(_, tid)| self.tasks.name(machine, tid, key));
             options
                 .comm
                 .allows(|regex| name.as_ref().is_some_and(|name| regex.is_match(name)))
@@ -261,7 +266,7 @@ impl Chooser {
         }
         if !options.namespaces.is_empty() {
             let machine = self.guests.machine(record, layouts, task.map(|task| task.0));
-            let own = self.tasks.namespaces(machine, task?.1, time)?;
+            let own = self.tasks.namespaces(machine, task?.1, key)?;
             let is_in = |(kind, inodes): &(NamespaceKind, Vec<u64>)| {
                 own.inode(*kind).is_some_and(|inode| inodes.contains(&inode))
             };
@@ -271,7 +276,7 @@ impl Chooser {
             let pid = task.map(|task| task.0);
             let space = self.guests.space(record, layouts, pid, record.cpumode());
             let hit = lookups.files.as_mut().zip(space).zip(layout.ip(record));
-            let hit = hit.and_then(|((lookup, space), ip)| lookup.find(space, ip, time));
+            let hit = hit.and_then(|((lookup, space), ip)| lookup.find(space, ip, key));
             let nowhere = || options.dso.allows(|_| false);
             hit.map_or_else(nowhere, |hit| self.dsos[hit.dso as usize]).then_some(())?;
         }
@@ -286,9 +291,9 @@ impl Chooser {
             condition.is_true(raw, record.endian()).then_some(())?;
         }
         if is_sample && let Some(functions) = &mut lookups.functions {
-            functions.allows((record, layouts), layout, time, options).then_some(())?;
+            functions.allows((record, layouts), layout, key, options).then_some(())?;
         }
-        Some((process, time))
+        Some((process, key))
     }
 
     /// True if the record's event is chosen, or that of a counter which the sample read: perf takes it for a sample of
@@ -309,9 +314,11 @@ impl Chooser {
             return None;
         }
         let forked = Task::of(record).filter(|_| kind == RecordType::FORK && layouts.has_time());
-        let time =
-            forked.map_or_else(|| moment(record, layouts.layout_of(record), layouts), |task| task.time);
-        Some(self.process_of(record, layouts, pid, time, None))
+        let key = match forked {
+            Some(task) => OrderKey::at(task.time),
+            None => OrderKey::of(record, layouts.layout_of(record), layouts),
+        };
+        Some(self.process_of(record, layouts, pid, key, None))
     }
 
     /// The process of a record. `last` is that of the record before.
@@ -320,9 +327,9 @@ impl Chooser {
         record: &Record<'_>,
         layouts: &Layouts,
         pid: u32,
-        time: u64,
+        key: OrderKey,
         last: Option<Process>,
     ) -> Process {
-        self.tasks.process_after(last, TaskKey::of(record, layouts, pid).space(&self.guests), time)
+        self.tasks.process_after(last, TaskKey::of(record, layouts, pid).space(&self.guests), key)
     }
 }

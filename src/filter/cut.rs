@@ -7,8 +7,7 @@ use perfx_format::read::{Batch, Recording};
 use perfx_format::record::aux::Auxtrace;
 use perfx_format::record::deferred::CallchainDeferred;
 use perfx_format::record::event_update::updated_id;
-use perfx_format::{Event, Kinds, Layouts, Record, RecordType, sample_type};
-use perfx_model::address_space::moment;
+use perfx_format::{Event, Kinds, Layouts, OrderKey, Record, RecordType, sample_type};
 use perfx_model::tasks::{Process, Processes, TaskKey};
 use perfx_pipeline::{
     Emit, Fork, Interest, Level, Needs, Pass, Place, Result, Rewrite, Session, Stage, count, counted,
@@ -49,7 +48,7 @@ pub(crate) struct FilterPlan {
     pub(crate) chosen: ChosenSamples,
     pub(crate) windows: Windows,
     /// From this time on, nobody needs to know who runs.
-    switches_end: u64,
+    switches_end: OrderKey,
     /// Set if the output is one part of a split.
     pub(crate) owner: Option<Owner>,
     /// Processes whose mappings, names and forks are kept.
@@ -82,8 +81,8 @@ impl FilterPlan {
         };
         chosen.processes.iter().for_each(&mut need);
         if timeless {
-            for window in windows.intervals() {
-                chooser.tasks.living(window.start, window.stop).for_each(&mut need);
+            for window in windows.ranges() {
+                chooser.tasks.living(window.start, window.end).for_each(&mut need);
             }
         }
         let gone = if chooser.options.drops_events() {
@@ -104,7 +103,7 @@ impl FilterPlan {
         }
         let owner = self.owner.as_ref();
         let is_past =
-            |end: u64| layouts.has_time() && moment(record, layouts.layout_of(record), layouts) >= end;
+            |end| layouts.has_time() && OrderKey::of(record, layouts.layout_of(record), layouts) >= end;
         let is_switch = Kinds::SWITCHES.contains(kind);
         if is_switch && owner.is_none() && chooser.chunks.traces_code() {
             // Those in front of a window say whose code is traced at its beginning, and those behind it whose up to the next
@@ -192,8 +191,8 @@ impl CutRecords {
             let needed = |process: Process| {
                 cut.needed.contains(process) || cut.timeless && matches!(process, Process::Timeless(_))
             };
-            let process = |who: TaskKey, time| chooser.tasks.process(who.space(&chooser.guests), time);
-            chooser.unused.leave_out_build_ids(session, &|who, time| needed(process(who, time)));
+            let process = |who: TaskKey, key| chooser.tasks.process(who.space(&chooser.guests), key);
+            chooser.unused.leave_out_build_ids(session, &|who, key| needed(process(who, key)));
         }
         let (kept, all) = (cut.chosen.samples, chooser.samples);
         let mut line = format!("kept {} of {}", count(kept), counted(all, "sample", "samples"));

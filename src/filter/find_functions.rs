@@ -13,8 +13,7 @@ use perfx_format::read::{Batch, Recording};
 use perfx_format::record::cpumode::USER;
 use perfx_format::record::deferred::CallchainDeferred;
 use perfx_format::sample::frames;
-use perfx_format::{Bytes, Endian, Event, Kinds, Layouts, Record, RecordType};
-use perfx_model::address_space::moment;
+use perfx_format::{Bytes, Endian, Event, Kinds, Layouts, OrderKey, Record, RecordType};
 use perfx_pipeline::{Fork, Level, Report, Result, Session, Stage, Survey, scan};
 use perfx_resolve::{Facts, FactsSurvey, Frame, FrameCache, Search, frame_at, name_frames};
 use perfx_unwind::{Convert, Kept, Mapped, Unwinder};
@@ -54,21 +53,21 @@ impl Frames {
         let space = |mode| facts.guests.space(record, layouts, pid, mode);
         let Frames { all, cache, unwind, .. } = self;
         if record.kind() == RecordType::SAMPLE {
-            let Some((_, time)) = chooser.choose(record, layouts, lookups) else { return };
+            let Some((_, key)) = chooser.choose(record, layouts, lookups) else { return };
             each_address((record, layouts), layout, &facts.stacks, unwind.as_mut(), |mode, address| {
                 let learn = |frame| {
                     all.insert(frame);
                     Ok::<_, ()>(())
                 };
-                cache.get(facts, space(mode), time, (mode, address), learn).unwrap_or_default();
+                cache.get(facts, space(mode), key, (mode, address), learn).unwrap_or_default();
             });
             return;
         }
-        let time = moment(record, Some(layout), layouts);
+        let key = OrderKey::of(record, Some(layout), layouts);
         let Some((user, (_, tid))) = CallchainDeferred::of(record).zip(layout.pid_tid(record)) else {
             return;
         };
-        let frame = |(mode, address)| frame_at(facts, (record, layouts), pid, time, (mode, address));
+        let frame = |(mode, address)| frame_at(facts, (record, layouts), pid, key, (mode, address));
         let part: Arc<[Frame]> = frames(user.ips, USER).map(frame).collect();
         all.extend(part.iter().copied());
         let part = self.distinct.get(&part).cloned().unwrap_or_else(|| {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 use perfx_format::features::StackTables;
 use perfx_format::sample::deferred_cookie;
-use perfx_format::{Layout, Layouts, Record};
+use perfx_format::{Layout, Layouts, OrderKey, Record};
 use perfx_resolve::{Facts, Frame, FrameCache, FrameName, Function, stack_of};
 use perfx_unwind::{Convert, Kept, Unwinder};
 use regex::bytes::Regex;
@@ -106,7 +106,7 @@ impl FunctionLookup {
         &mut self,
         (sample, layouts): (&Record<'_>, &Layouts),
         layout: &Layout,
-        time: u64,
+        key: OrderKey,
         options: &FilterOptions,
     ) -> bool {
         let FunctionLookup { functions, cache, unwind } = self;
@@ -117,7 +117,7 @@ impl FunctionLookup {
             let space = facts.guests.space(sample, layouts, task.map(|(pid, _)| pid), mode);
             let learn =
                 |frame: Frame| Ok::<_, ()>(functions.of_frames.get(&frame).copied().unwrap_or_default());
-            let found = cache.get(facts, space, time, (mode, address), learn).unwrap_or_default();
+            let found = cache.get(facts, space, key, (mode, address), learn).unwrap_or_default();
             stack.get_or_insert(found).add(found);
         });
         let mut stack = stack.unwrap_or_default();

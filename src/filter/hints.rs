@@ -8,7 +8,7 @@ use perfx_pipeline::{count, likeness, seconds};
 use regex::bytes::{Regex, RegexBuilder};
 
 use crate::choice::{Selection, written};
-use crate::time::Windows;
+use crate::time::Interval;
 
 /// The number of names listed.
 const LISTED: usize = 5;
@@ -37,15 +37,12 @@ impl Hints {
         shown(&self.excluded, recording)
     }
 
-    /// Checks `--time`; `range` holds the times of the first and the last sample, unless samples have no times.
-    pub(crate) fn of_times(&mut self, windows: &Windows, range: Option<(u64, u64)>) {
-        if windows.are_all() {
-            return;
-        }
-        let asked = match windows.intervals() {
+    /// Checks `--time`, which selects `intervals`; `range` holds the times of the first and the last sample, unless samples have no times.
+    pub(crate) fn of_times(&mut self, intervals: &[Interval], range: Option<(u64, u64)>) {
+        let asked = match intervals {
             [] => "no time".to_owned(),
             [one] => one.to_string(),
-            [one, .., last] => format!("{} windows from {one} to {last}", windows.intervals().len()),
+            [one, .., last] => format!("{} windows from {one} to {last}", intervals.len()),
         };
         let has = match range {
             Some((first, last)) => {

@@ -5,8 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use perfx_format::sample::Sample;
-use perfx_format::{Layouts, Record, named_pid};
-use perfx_model::address_space::moment;
+use perfx_format::{Layouts, OrderKey, Record, named_pid};
 use perfx_pipeline::Place;
 
 use crate::chooser::Chooser;
@@ -15,8 +14,8 @@ use crate::time::Windows;
 
 /// Finds the part that a record belongs to.
 pub(crate) enum Rule {
-    /// The times at which all parts but the first begin.
-    Times(Vec<u64>),
+    /// Where all parts but the first begin.
+    Times(Vec<OrderKey>),
     /// By pid. Records without a pid, or with an unlisted one, are in the first part.
     Pids(BTreeMap<u32, usize>),
     /// By event.
@@ -58,8 +57,8 @@ impl Property {
             Property::Comm => {
                 let (pid, tid) = task()?;
                 let machine = chooser.guests.machine(record, layouts, Some(pid));
-                let time = moment(record, Some(layout), layouts);
-                Key::Name(chooser.tasks.name(machine, tid, time).into())
+                let key = OrderKey::of(record, Some(layout), layouts);
+                Key::Name(chooser.tasks.name(machine, tid, key).into())
             }
         })
     }
@@ -71,8 +70,8 @@ impl Rule {
         let layout = layouts.layout_of(record);
         match self {
             Rule::Times(starts) => {
-                let time = moment(record, layout, layouts);
-                starts.partition_point(|&start| start <= time)
+                let key = OrderKey::of(record, layout, layouts);
+                starts.partition_point(|&start| start <= key)
             }
             Rule::Pids(parts) => {
                 let named = named_pid(record).filter(|_| OF_PROCESS.contains(record.kind()));
@@ -100,15 +99,15 @@ impl Rule {
     /// Whether the record belongs to the part with this number; `None` if that is not decided by times.
     fn is_of_times(&self, number: usize, record: &Record<'_>, layouts: &Layouts) -> Option<bool> {
         let (begin, end) = self.times(number)?;
-        let time = moment(record, layouts.layout_of(record), layouts);
-        Some(begin <= time && end.is_none_or(|end| time < end))
+        let key = OrderKey::of(record, layouts.layout_of(record), layouts);
+        Some(begin <= key && end.is_none_or(|end| key < end))
     }
 
     /// When a part of times begins, and when the next one does, if there is one.
-    fn times(&self, number: usize) -> Option<(u64, Option<u64>)> {
+    fn times(&self, number: usize) -> Option<(OrderKey, Option<OrderKey>)> {
         let Rule::Times(starts) = self else { return None };
         let begin = number.checked_sub(1).and_then(|before| starts.get(before));
-        Some((begin.copied().unwrap_or(0), starts.get(number).copied()))
+        Some((begin.copied().unwrap_or(OrderKey::FIRST), starts.get(number).copied()))
     }
 }
 
@@ -171,7 +170,10 @@ impl Owner {
     }
 
     pub(crate) fn windows(&self) -> Windows {
-        self.rule.times(self.number).map_or_else(Windows::all, |(begin, end)| Windows::one(begin, end))
+        match self.rule.times(self.number) {
+            Some((begin, end)) => Windows::one(begin..end.unwrap_or(OrderKey::END)),
+            None => Windows::new(None),
+        }
     }
 
     /// True if processes alive in the part's time are needed.

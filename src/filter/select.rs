@@ -50,7 +50,7 @@ impl FilterOptions {
         }
         let windows = FilterOptions { windows: self.windows.clone(), ..FilterOptions::default() };
         let selected = SelectedSamples::survey(recording, &Arc::new(windows), threads, report)?;
-        let intervals = selected.chooser.windows.intervals().iter();
+        let intervals = selected.chooser.intervals.iter().flatten();
         Ok(Some(intervals.map(|interval| interval.start..interval.stop).collect()))
     }
 }

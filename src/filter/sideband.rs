@@ -5,8 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use perfx_format::record::deferred::CallchainDeferred;
-use perfx_format::{Layouts, Record, RecordType};
-use perfx_model::address_space::moment;
+use perfx_format::{Layouts, OrderKey, Record, RecordType};
 use perfx_model::tasks::Process;
 use perfx_pipeline::Place;
 
@@ -19,8 +18,6 @@ use crate::owner::{OfParts, Ranges, Rule};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Needer {
     Everyone,
-    /// Parts that end after the time.
-    Later,
     /// Parts that need all processes whose start and end are unknown.
     Timeless,
     Process(Process),
@@ -54,8 +51,8 @@ impl OwnRanges {
 #[derive(Default, Debug)]
 pub(crate) struct BatchNeeders {
     needers: HashSet<Needer>,
-    /// The earliest time of a record that later parts need.
-    earliest: u64,
+    /// The earliest record that later parts need, if there is one.
+    earliest: Option<OrderKey>,
     own: OfParts<OwnRanges>,
     /// The parts with event records since the last end of a round.
     open: Vec<usize>,
@@ -100,9 +97,8 @@ impl BatchNeeders {
                     }
                 }
                 None => {
-                    let time = moment(record, layouts.layout_of(record), layouts);
-                    let is_first = self.needers.insert(Needer::Later);
-                    self.earliest = if is_first { time } else { self.earliest.min(time) };
+                    let key = OrderKey::of(record, layouts.layout_of(record), layouts);
+                    self.earliest = Some(self.earliest.map_or(key, |earliest| earliest.min(key)));
                 }
             }
         }
@@ -113,7 +109,7 @@ impl BatchNeeders {
 #[derive(Default, Debug)]
 pub(crate) struct SideBand {
     batches: HashMap<Needer, Vec<Place>>,
-    later: Vec<(u64, Place)>,
+    later: Vec<(OrderKey, Place)>,
     own: HashMap<usize, HashMap<Place, Ranges>>,
 }
 
@@ -121,11 +117,9 @@ impl SideBand {
     /// Takes in the next batch.
     pub(crate) fn join(&mut self, batch: Place, found: BatchNeeders) {
         for needer in found.needers {
-            match needer {
-                Needer::Later => self.later.push((found.earliest, batch)),
-                _ => self.batches.entry(needer).or_default().push(batch),
-            }
+            self.batches.entry(needer).or_default().push(batch);
         }
+        self.later.extend(found.earliest.map(|earliest| (earliest, batch)));
         for (part, own) in found.own.all() {
             self.own.entry(part).or_default().insert(batch, own.ranges.into());
         }
@@ -144,7 +138,7 @@ impl SideBand {
         let needers = needers.chain(plan.chosen.cookies.iter().copied().map(Needer::Cookie));
         let places = needers.filter_map(|needer| self.batches.get(&needer)).flatten().copied();
         let end = plan.windows.end();
-        let later = self.later.iter().filter(|&&(time, _)| !plan.chooser.has_time || time < end);
+        let later = self.later.iter().filter(|&&(key, _)| !plan.chooser.has_time || key < end);
         let own = plan.owner.iter().flat_map(|owner| owner.ranges.keys().copied());
         places.chain(later.map(|&(_, place)| place)).chain(own).collect()
     }

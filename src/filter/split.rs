@@ -13,8 +13,7 @@ use perfx_format::event_name::names_of;
 use perfx_format::features::{GroupDesc, read_group_desc};
 use perfx_format::header::{FileFront, FileHeader};
 use perfx_format::read::{Batch, Form, Recording};
-use perfx_format::{Event, Feature, HEADER_SIZE, Kinds, Layouts, Record, RecordType, sample_type};
-use perfx_model::address_space::moment;
+use perfx_format::{Event, Feature, HEADER_SIZE, Kinds, Layouts, OrderKey, Record, RecordType, sample_type};
 use perfx_pipeline::{
     Context as _, Error, Pass, Place, Result, bail, count, counted as plural, ensure, scan, zeros_before_data,
 };
@@ -145,9 +144,9 @@ pub struct Split {
 struct Counted {
     /// The time of the first sample.
     first: Option<u64>,
-    /// For parts by number or size: time and size of the records that belong to one part only; size 0 for
+    /// For parts by number or size: key and size of the records that belong to one part only; size 0 for
     /// records other than samples.
-    moments: Vec<(u64, u32)>,
+    moments: Vec<(OrderKey, u32)>,
     /// Bytes of the records that may be in every part.
     others: u64,
     /// FINISHED_ROUNDs, in addition.
@@ -167,7 +166,7 @@ impl Counted {
         let layout = layouts.layout_of(record);
         match by {
             SplitBy::Time(_) | SplitBy::Samples(_) if !is_sample => {}
-            SplitBy::Time(_) => self.begin(Some(moment(record, layout, layouts))),
+            SplitBy::Time(_) => self.begin(layout.and_then(|layout| layout.time(record))),
             SplitBy::Size(_) if kind == RecordType::FINISHED_ROUND => self.rounds += 1,
             SplitBy::Size(_) if !CHOSEN.contains(kind) => {
                 // In a file the contents of these records go into the header, and build-ids also remain
@@ -177,7 +176,7 @@ impl Counted {
                 self.aux |= kind == RecordType::AUXTRACE;
             }
             SplitBy::Samples(_) | SplitBy::Size(_) => {
-                self.moments.push((moment(record, layout, layouts), size as u32));
+                self.moments.push((OrderKey::of(record, layout, layouts), size as u32));
             }
             SplitBy::Pid if is_sample => {
                 self.pids.extend(layout.and_then(|layout| layout.pid_tid(record)).map(|(pid, _)| (pid, 0)));
@@ -192,8 +191,8 @@ impl Counted {
         }
     }
 
-    fn begin(&mut self, moment: Option<u64>) {
-        self.first = [self.first, moment].into_iter().flatten().min();
+    fn begin(&mut self, time: Option<u64>) {
+        self.first = [self.first, time].into_iter().flatten().min();
     }
 
     fn join(&mut self, later: Counted) {
@@ -401,9 +400,9 @@ fn second_look(
                 continue;
             }
             let layout = layouts.layout_of(&record);
-            let time = moment(&record, layout, layouts);
+            let key = OrderKey::of(&record, layout, layouts);
             let pid = layout.and_then(|layout| layout.pid_tid(&record)).map(|(pid, _)| pid);
-            last = pid.map(|pid| chooser.process_of(&record, layouts, pid, time, last));
+            last = pid.map(|pid| chooser.process_of(&record, layouts, pid, key, last));
             let chosen = found.of(part, || ChosenSamples { batch: place, ..ChosenSamples::default() });
             chosen.take(&record, layouts, last);
         }
@@ -479,9 +478,9 @@ fn by_moment(
             let mean = total(&moments) / moments.len().max(1) as u64;
             let few = rounds <= most / (mean + round);
             let (rounds, round) = if few { (rounds * round, 0) } else { (0, round) };
-            let weight = |&(_, size): &(u64, u32)| u64::from(size) + round;
+            let weight = |&(_, size): &(OrderKey, u32)| u64::from(size) + round;
             let fixed = rest + sections.sum::<u64>() + others + rounds;
-            let moment = |same: &[(u64, u32)]| same.iter().map(weight).sum::<u64>();
+            let moment = |same: &[(OrderKey, u32)]| same.iter().map(weight).sum::<u64>();
             let largest = moments.chunk_by(|a, b| a.0 == b.0).map(moment).max().unwrap_or(0);
             ensure!(
                 fixed + largest <= most,
@@ -506,15 +505,15 @@ fn by_time(
     most: usize,
     threads: usize,
 ) -> Result<(Rule, Vec<PartName>)> {
-    let work = |batch: &Batch| -> Result<BTreeSet<u64>> {
+    let work = |batch: &Batch| -> Result<BTreeSet<OrderKey>> {
         let (mut sampled, mut last) = (BTreeSet::new(), None);
         let mut walker = batch.walk();
         while let Some(record) = walker.next_wanted(Kinds::of(&[RecordType::SAMPLE]), usize::MAX)? {
-            let layouts = &*batch.layouts;
-            let time = moment(&record, layouts.layout_of(&record), layouts);
-            let part = time.saturating_sub(first) / duration;
-            if last.replace(part) != Some(part) && sampled.len() <= most {
-                sampled.insert(part);
+            let time = batch.layouts.time(&record);
+            let start = time.map(|time| OrderKey::at(time - time.saturating_sub(first) % duration));
+            let start = start.unwrap_or(OrderKey::LAST);
+            if last.replace(start) != Some(start) && sampled.len() <= most {
+                sampled.insert(start);
             }
         }
         Ok(sampled)
@@ -526,7 +525,7 @@ fn by_time(
         }
         Ok(())
     })?;
-    Ok(numbered(sampled.into_iter().skip(1).map(|part| first + part * duration).collect()))
+    Ok(numbered(sampled.into_iter().skip(1).collect()))
 }
 
 /// Reads the recording once more, because only then all names are known.
@@ -572,23 +571,28 @@ fn by_property(
     Ok((Rule::Keys { of, parts, chooser: chooser.clone() }, names))
 }
 
-fn numbered(starts: Vec<u64>) -> (Rule, Vec<PartName>) {
+fn numbered(starts: Vec<OrderKey>) -> (Rule, Vec<PartName>) {
     let parts = vec![PartName::Number; starts.len() + 1];
     (Rule::Times(starts), parts)
 }
 
-fn total(moments: &[(u64, u32)]) -> u64 {
+fn total(moments: &[(OrderKey, u32)]) -> u64 {
     moments.iter().map(|&(_, size)| u64::from(size)).sum()
 }
 
 /// Begins a new part whenever the current one would get more than `most`; records with the same time stay
 /// together.
-fn fill(moments: &[(u64, u32)], most: u64, weight: impl Fn(&(u64, u32)) -> u64, starts: &mut Vec<u64>) {
+fn fill(
+    moments: &[(OrderKey, u32)],
+    most: u64,
+    weight: impl Fn(&(OrderKey, u32)) -> u64,
+    starts: &mut Vec<OrderKey>,
+) {
     let mut held = 0;
     for same in moments.chunk_by(|a, b| a.0 == b.0) {
         let more = same.iter().map(&weight).sum::<u64>();
         if held > 0 && held + more > most {
-            starts.extend(same.first().map(|&(moment, _)| moment));
+            starts.extend(same.first().map(|&(key, _)| key));
             held = 0;
         }
         held += more;
@@ -628,13 +632,14 @@ mod tests {
     #[test]
     fn parts_are_filled_and_a_moment_stays_whole() {
         let starts = |moments: &[(u64, u32)], most: u64| {
+            let moments: Vec<_> = moments.iter().map(|&(time, size)| (OrderKey::at(time), size)).collect();
             let mut starts = Vec::new();
-            fill(moments, most, |&(_, size)| size.into(), &mut starts);
+            fill(&moments, most, |&(_, size)| size.into(), &mut starts);
             starts
         };
-        assert_eq!(starts(&[(1, 4), (2, 4), (3, 4), (4, 4), (5, 1)], 8), [3, 5]);
-        assert_eq!(starts(&[(1, 4), (2, 3), (2, 3), (3, 4)], 8), [2, 3]);
-        assert_eq!(starts(&[(1, 9), (2, 9)], 8), [2]);
+        assert_eq!(starts(&[(1, 4), (2, 4), (3, 4), (4, 4), (5, 1)], 8), [3, 5].map(OrderKey::at));
+        assert_eq!(starts(&[(1, 4), (2, 3), (2, 3), (3, 4)], 8), [2, 3].map(OrderKey::at));
+        assert_eq!(starts(&[(1, 9), (2, 9)], 8), [OrderKey::at(2)]);
         assert!(starts(&[], 8).is_empty());
         assert!(starts(&[(u64::MAX, u32::MAX); 3], u64::MAX).is_empty());
     }

@@ -2,8 +2,10 @@
 //! half-open intervals in ns.
 
 use std::fmt;
+use std::ops::Range;
 use std::time::UNIX_EPOCH;
 
+use perfx_format::OrderKey;
 use perfx_format::features::ClockData;
 use perfx_pipeline::{Context as _, Result, bail, ensure, seconds};
 
@@ -108,6 +110,17 @@ impl Window {
     pub(crate) fn parse_around(text: &str) -> Result<Window> {
         let (moment, before) = text.split_once(',').unwrap_or((text, "10ms"));
         Ok(Window::Around(parse_point(moment)?, parse_duration(before)?))
+    }
+
+    /// The times of windows, sorted and disjoint; without any, `None`: all times.
+    pub(crate) fn intervals(
+        windows: &[Window],
+        range: (u64, u64),
+        clock: Option<ClockData>,
+    ) -> Result<Option<Vec<Interval>>> {
+        let intervals = || windows.iter().map(|window| window.interval(range, clock)).collect();
+        let intervals = (!windows.is_empty()).then(intervals).transpose()?;
+        Ok(intervals.map(united))
     }
 
     /// The interval on the recording's clock; `range` holds the times of its first and last sample.
@@ -236,52 +249,46 @@ fn parse_decimal(text: &str) -> Result<u64> {
     billionths.and_then(|(whole, fraction)| whole.checked_add(fraction)).context("it is too large")
 }
 
-/// The selected times.
+/// What is selected by its time, or by its place in a part of a recording without times.
 #[derive(Clone, Debug)]
 pub(crate) struct Windows {
-    /// Sorted and disjoint. `None` means all times.
-    intervals: Option<Vec<Interval>>,
+    /// Sorted and disjoint. `None` means all.
+    ranges: Option<Vec<Range<OrderKey>>>,
 }
 
 impl Windows {
-    /// The given windows; without any, all times.
-    pub(crate) fn new(windows: &[Window], range: (u64, u64), clock: Option<ClockData>) -> Result<Windows> {
-        let intervals = || windows.iter().map(|window| window.interval(range, clock)).collect();
-        let intervals = (!windows.is_empty()).then(intervals).transpose()?;
-        Ok(Windows { intervals: intervals.map(united) })
+    /// What has its time in the intervals, which are sorted and disjoint; without any, all.
+    pub(crate) fn new(intervals: Option<&[Interval]>) -> Windows {
+        let range = |interval: &Interval| OrderKey::at(interval.start)..OrderKey::at(interval.stop);
+        Windows { ranges: intervals.map(|intervals| intervals.iter().map(range).collect()) }
     }
 
-    /// From `start` to just before `stop`, or without an end.
-    pub(crate) fn one(start: u64, stop: Option<u64>) -> Windows {
-        Windows { intervals: Some(vec![Interval { start, stop: stop.unwrap_or(u64::MAX) }]) }
-    }
-
-    /// All times.
-    pub(crate) fn all() -> Windows {
-        Windows { intervals: None }
+    /// What is in the range.
+    pub(crate) fn one(range: Range<OrderKey>) -> Windows {
+        Windows { ranges: Some(vec![range]) }
     }
 
     /// True if no window is given.
     pub(crate) fn are_all(&self) -> bool {
-        self.intervals.is_none()
+        self.ranges.is_none()
     }
 
-    /// True if some time in `first..=last` is selected.
-    pub(crate) fn meet(&self, first: u64, last: u64) -> bool {
-        let Some(intervals) = &self.intervals else { return true };
-        let next = intervals.partition_point(|interval| interval.stop <= first);
-        intervals.get(next).is_some_and(|interval| interval.start <= last)
+    /// True if something in `first..=last` is selected.
+    pub(crate) fn meet(&self, first: OrderKey, last: OrderKey) -> bool {
+        let Some(ranges) = &self.ranges else { return true };
+        let next = ranges.partition_point(|range| range.end <= first);
+        ranges.get(next).is_some_and(|range| range.start <= last)
     }
 
-    /// The time from which on no time is selected.
-    pub(crate) fn end(&self) -> u64 {
-        self.intervals().last().map_or(0, |interval| interval.stop)
+    /// The key from which on nothing is selected.
+    pub(crate) fn end(&self) -> OrderKey {
+        self.ranges().last().map_or(OrderKey::FIRST, |range| range.end)
     }
 
-    /// The intervals, in order.
-    pub(crate) fn intervals(&self) -> &[Interval] {
-        const ALL: [Interval; 1] = [Interval { start: 0, stop: u64::MAX }];
-        self.intervals.as_deref().unwrap_or(&ALL)
+    /// What is selected, in order.
+    pub(crate) fn ranges(&self) -> &[Range<OrderKey>] {
+        const ALL: [Range<OrderKey>; 1] = [OrderKey::ALL];
+        self.ranges.as_deref().unwrap_or(&ALL)
     }
 }
 

@@ -4,8 +4,8 @@
 use std::collections::{HashMap, HashSet};
 
 use perfx_format::features::BuildIds;
-use perfx_format::{Event, Feature, Layouts, Record};
-use perfx_model::address_space::{Mapping, moment};
+use perfx_format::{Event, Feature, Layouts, OrderKey, Record};
+use perfx_model::address_space::Mapping;
 use perfx_model::tasks::TaskKey;
 use perfx_pipeline::{Level, Session, UsedEvents, counted, leave_out_events};
 
@@ -14,12 +14,12 @@ use perfx_pipeline::{Level, Session, UsedEvents, counted, leave_out_events};
 pub(crate) struct Unused {
     /// Events with such records.
     events: UsedEvents,
-    /// Files with the process that mapped each, and the time; `None` is the kernel.
+    /// Files with the process that mapped each, and the key of the record; `None` is the kernel.
     files: HashMap<Box<[u8]>, Vec<Mapped>>,
 }
 
-/// The process that mapped a file, and the time.
-type Mapped = (Option<TaskKey>, u64);
+/// The process that mapped a file, and the key of the record.
+type Mapped = (Option<TaskKey>, OrderKey);
 
 impl Unused {
     /// Takes in a record other than a sample.
@@ -27,8 +27,8 @@ impl Unused {
         self.events.look_at(record, layouts);
         if let Some(mapping) = Mapping::read(record, layouts) {
             let who = (!mapping.kernel).then(|| TaskKey::of(record, layouts, mapping.pid));
-            let time = moment(record, layouts.layout_of(record), layouts);
-            self.files.entry(mapping.name.into()).or_default().push((who, time));
+            let key = OrderKey::of(record, layouts.layout_of(record), layouts);
+            self.files.entry(mapping.name.into()).or_default().push((who, key));
         }
     }
 
@@ -54,7 +54,11 @@ impl Unused {
     }
 
     /// Removes build-ids of files that no `needed` process maps.
-    pub(crate) fn leave_out_build_ids(&self, session: &mut Session, needed: &dyn Fn(TaskKey, u64) -> bool) {
+    pub(crate) fn leave_out_build_ids(
+        &self,
+        session: &mut Session,
+        needed: &dyn Fn(TaskKey, OrderKey) -> bool,
+    ) {
         let Some(section) = session.feature(Feature::BUILD_ID).cloned() else { return };
         let mut kept = Vec::new();
         let mut ids = 0;
@@ -64,7 +68,7 @@ impl Unused {
             // A file that was never mapped is listed for another reason.
             let stays = known.entry(entry.filename).or_insert_with(|| {
                 self.files.get(entry.filename).is_none_or(|mapped| {
-                    mapped.iter().any(|&(who, time)| who.is_none_or(|who| needed(who, time)))
+                    mapped.iter().any(|&(who, key)| who.is_none_or(|who| needed(who, key)))
                 })
             });
             if *stays {

@@ -4,7 +4,7 @@
 
 use crate::record::build_id::BuildIdEntry;
 use crate::record::task::named_pid;
-use crate::{Attr, BranchStacks, Endian, Error, Event, HEADER_SIZE, Record, RecordType, Result};
+use crate::{Attr, BranchStacks, Endian, Error, Event, HEADER_SIZE, OrderKey, Record, RecordType, Result};
 
 use crate::sample_type as st;
 
@@ -231,6 +231,11 @@ impl Layout {
     pub fn set_time(&self, record: &mut [u8], time: u64, endian: Endian) -> Option<()> {
         let at = self.place_in(record, endian, |f| f.time)?;
         endian.set_u64(record, at, time)
+    }
+
+    /// Sets the time to that of a key, in the bytes of a record: where records have times, their keys are times.
+    pub fn set_key(&self, record: &mut [u8], key: OrderKey, endian: Endian) -> Option<()> {
+        self.set_time(record, key.written(), endian)
     }
 
     /// The pid and tid of a record.

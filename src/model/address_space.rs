@@ -13,7 +13,9 @@ mod spans;
 use std::ops::Range;
 use std::sync::Arc;
 
-pub use changes::{Changes, moment};
+use perfx_format::OrderKey;
+
+pub use changes::Changes;
 use dso::PAGE_BITS;
 pub use dso::{Dso, Identity, KERNEL, Key, Machine, Mapping, Space, name_of_nameless};
 pub use map::Hit;
@@ -31,8 +33,8 @@ pub struct Lookup {
 struct Page {
     space: Space,
     page: u64,
-    from: u64,
-    until: u64,
+    from: OrderKey,
+    until: OrderKey,
     hit: Option<Hit>,
 }
 
@@ -42,8 +44,8 @@ impl Lookup {
     /// Starts with an empty cache.
     pub fn new(spaces: Arc<AddressSpaces>) -> Lookup {
         let space = Space { machine: Machine::Host, pid: 0 };
-        // `from` above `until` matches no time.
-        let empty = Page { space, page: 0, from: 1, until: 0, hit: None };
+        // `from` above `until` matches no key.
+        let empty = Page { space, page: 0, from: OrderKey::END, until: OrderKey::FIRST, hit: None };
         Lookup { spaces, pages: vec![empty; PAGES].into() }
     }
 
@@ -52,22 +54,27 @@ impl Lookup {
         &self.spaces
     }
 
-    /// The mapping at `address` of a space at `time`.
+    /// The mapping at `address` of a space at a time.
     #[inline]
-    pub fn find(&mut self, space: Space, address: u64, time: u64) -> Option<Hit> {
-        self.find_during(space, address, time).0
+    pub fn find(&mut self, space: Space, address: u64, at: OrderKey) -> Option<Hit> {
+        self.find_during(space, address, at).0
     }
 
-    /// The mapping at `address` of a space at `time`, and the times for which this is the answer.
+    /// The mapping at `address` of a space at a time, and the times for which this is the answer.
     #[inline]
-    pub fn find_during(&mut self, space: Space, address: u64, time: u64) -> (Option<Hit>, Range<u64>) {
+    pub fn find_during(
+        &mut self,
+        space: Space,
+        address: u64,
+        at: OrderKey,
+    ) -> (Option<Hit>, Range<OrderKey>) {
         let page = address >> PAGE_BITS;
         let slot = (page ^ page >> 10 ^ u64::from(space.pid) << 3) as usize % PAGES;
         let known = &self.pages[slot];
-        if known.page == page && known.space == space && known.from <= time && time < known.until {
+        if known.page == page && known.space == space && known.from <= at && at < known.until {
             return (known.hit, known.from..known.until);
         }
-        self.find_slowly(space, address, time, slot)
+        self.find_slowly(space, address, at, slot)
     }
 
     #[cold]
@@ -75,10 +82,10 @@ impl Lookup {
         &mut self,
         space: Space,
         address: u64,
-        time: u64,
+        at: OrderKey,
         slot: usize,
-    ) -> (Option<Hit>, Range<u64>) {
-        let (hit, Range { start: from, end: until }) = self.spaces.find(space, address, time);
+    ) -> (Option<Hit>, Range<OrderKey>) {
+        let (hit, Range { start: from, end: until }) = self.spaces.find(space, address, at);
         let page = address >> PAGE_BITS;
         if !self.spaces.splits(page) {
             self.pages[slot] = Page { space, page, from, until, hit };

@@ -5,12 +5,14 @@ use std::collections::{BTreeSet, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::address_space::{AddressSpaces, Changes, Hit, KERNEL, Lookup, Space, moment};
+use crate::address_space::{AddressSpaces, Changes, Hit, KERNEL, Lookup, Space};
 use crate::guests::Guests;
 use perfx_format::record::cpumode::{GUEST_KERNEL, GUEST_USER, USER};
 use perfx_format::record::deferred::CallchainDeferred;
 use perfx_format::sample::{Branches, Sample, U64s, callchain, cpumode_behind, frames};
-use perfx_format::{Kinds, Layout, Layouts, Origin, Record, RecordType, Task, named_pid, sample_type as st};
+use perfx_format::{
+    Kinds, Layout, Layouts, OrderKey, Origin, Record, RecordType, Task, named_pid, sample_type as st,
+};
 
 /// The first record that maps or hits a DSO, with the sample_id trailer of that moment.
 #[derive(Clone, Debug)]
@@ -150,8 +152,8 @@ struct Chain {
     pid: Option<u32>,
     /// The cpumode of its record.
     cpumode: u16,
-    /// The times at which its addresses belong to the same mappings, ns.
-    times: Range<u64>,
+    /// When its addresses belong to the same mappings.
+    during: Range<OrderKey>,
     /// Its entries, as recorded.
     words: Vec<u8>,
 }
@@ -159,7 +161,7 @@ struct Chain {
 impl Chain {
     /// How many of the outermost entries it shares with a chain of another sample, and belong to the same mappings.
     fn shared(&self, at: &At<'_, '_>, chain: U64s<'_>, cpumode: u16) -> usize {
-        if self.pid != at.pid || !self.times.contains(&at.time) || at.record.is_of_guest() {
+        if self.pid != at.pid || !self.during.contains(&at.key) || at.record.is_of_guest() {
             return 0;
         }
         let own = U64s::new(&self.words, at.record.endian());
@@ -246,7 +248,7 @@ impl Hits {
     pub fn look_at(&mut self, record: &Record<'_>, layouts: &Layouts) {
         let Some(layout) = layouts.layout_of(record) else { return };
         let pid = layout.pid_tid(record).map(|(pid, _)| pid);
-        let at = At { record, layouts, layout, pid, time: moment(record, Some(layout), layouts) };
+        let at = At { record, layouts, layout, pid, key: OrderKey::of(record, Some(layout), layouts) };
         if record.kind() == RecordType::CALLCHAIN_DEFERRED {
             if let Some(deferred) = CallchainDeferred::of(record) {
                 self.chain(&at, deferred.ips, USER);
@@ -285,37 +287,38 @@ impl Hits {
 
     fn chain(&mut self, at: &At<'_, '_>, chain: U64s<'_>, cpumode: u16) {
         let shared = self.last.shared(at, chain, cpumode);
-        let mut times = if shared > 0 { self.last.times.clone() } else { 0..u64::MAX };
+        let mut all = if shared > 0 { self.last.during.clone() } else { OrderKey::ALL };
         for (cpumode, ip) in frames(chain.first(chain.len() - shared), cpumode) {
             let during = self.hit(at, cpumode, ip);
             // The guest also depends on the event.
             let is_guest = matches!(at.record.level(cpumode), GUEST_KERNEL | GUEST_USER);
-            times = times.start.max(during.start)..if is_guest { 0 } else { times.end.min(during.end) };
+            let end = if is_guest { OrderKey::FIRST } else { all.end.min(during.end) };
+            all = all.start.max(during.start)..end;
         }
         self.last.words.clear();
         self.last.words.extend_from_slice(chain.bytes());
-        (self.last.pid, self.last.cpumode, self.last.times) = (at.pid, cpumode, times);
+        (self.last.pid, self.last.cpumode, self.last.during) = (at.pid, cpumode, all);
     }
 
-    /// Marks what the address hits; returns the times at which it hits the same.
+    /// Marks what the address hits; returns when it hits the same.
     #[inline(always)]
-    fn hit(&mut self, at: &At<'_, '_>, cpumode: u16, ip: u64) -> Range<u64> {
-        let (hit, times) = self.find(at, cpumode, ip);
-        let Some(hit) = hit else { return times };
+    fn hit(&mut self, at: &At<'_, '_>, cpumode: u16, ip: u64) -> Range<OrderKey> {
+        let (hit, during) = self.find(at, cpumode, ip);
+        let Some(hit) = hit else { return during };
         mark(&mut self.mappings, hit.mapping as usize);
         if !self.dsos[hit.dso as usize] {
             self.dsos[hit.dso as usize] = true;
             let trailer = at.layout.trailer_of_sample(at.record).into();
             self.first.push((hit.dso, FirstUse { origin: at.record.origin(), trailer, pid: at.pid }));
         }
-        times
+        during
     }
 
     #[inline(always)]
-    fn find(&mut self, at: &At<'_, '_>, cpumode: u16, address: u64) -> (Option<Hit>, Range<u64>) {
+    fn find(&mut self, at: &At<'_, '_>, cpumode: u16, address: u64) -> (Option<Hit>, Range<OrderKey>) {
         match self.guests.space(at.record, at.layouts, at.pid, cpumode) {
-            Some(space) => self.lookup.find_during(space, address, at.time),
-            None => (None, 0..u64::MAX),
+            Some(space) => self.lookup.find_during(space, address, at.key),
+            None => (None, OrderKey::ALL),
         }
     }
 }
@@ -334,7 +337,7 @@ struct At<'r, 'a> {
     layouts: &'r Layouts,
     layout: &'r Layout,
     pid: Option<u32>,
-    time: u64,
+    key: OrderKey,
 }
 
 impl At<'_, '_> {
@@ -413,7 +416,7 @@ mod tests {
                 alone.last = Chain::default();
                 alone.look_at(&record(&sample), &layouts);
                 assert_eq!((&hits.mappings, &hits.dsos), (&alone.mappings, &alone.dsos));
-                shared += u64::from(!hits.last.times.is_empty());
+                shared += u64::from(!hits.last.during.is_empty());
             }
         }
         assert!(shared > 100, "{shared}");

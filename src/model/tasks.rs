@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
-use crate::address_space::{KERNEL, Key, Machine, Space, moment, name_of_nameless};
+use crate::address_space::{KERNEL, Key, Machine, Space, name_of_nameless};
 use perfx_format::record::namespaces::Namespaces;
-use perfx_format::{Comm, Kinds, Layouts, Record, RecordType, Task, until_nul};
+use perfx_format::{Comm, Kinds, Layouts, OrderKey, Record, RecordType, Task, until_nul};
 
 use crate::guests::Guests;
 
@@ -56,7 +56,7 @@ impl NamespaceSets {
 /// `guest_ids`, counted from 1, or 0 for the host.
 #[derive(Debug)]
 struct Birth {
-    time: u64,
+    at: OrderKey,
     process: Key,
     parent: u32,
 }
@@ -64,7 +64,7 @@ struct Birth {
 /// The end of a thread.
 #[derive(Debug)]
 struct Death {
-    time: u64,
+    at: OrderKey,
     process: Key,
     /// True for the main thread of its process.
     leader: bool,
@@ -73,7 +73,7 @@ struct Death {
 /// A thread's new name.
 #[derive(Debug)]
 struct Naming {
-    time: u64,
+    at: OrderKey,
     thread: Key,
     name: Name,
 }
@@ -162,50 +162,50 @@ impl TaskChanges {
     /// Takes in a record of these kinds. `None` if it is too short.
     pub fn add(&mut self, record: &Record<'_>, layouts: &Layouts) -> Option<()> {
         let layout = layouts.layout_of(record);
-        let time = moment(record, layout, layouts);
+        let at = OrderKey::of(record, layout, layouts);
         let trailer = layout.map_or(0, |layout| usize::from(layout.trailer.size));
         if let Some(Comm { pid, tid, name }) = Comm::of(record, trailer) {
             if self.named {
                 let given = Name::Given(self.text.len());
                 self.text.extend(name);
                 self.text.push(0);
-                self.name(tid, TaskKey::of(record, layouts, pid).guest, time, given);
+                self.name(tid, TaskKey::of(record, layouts, pid).guest, at, given);
             }
             return Some(());
         }
         if let Some((pid, tid, set)) = Namespaces::of(record) {
             let thread = self.key(tid, TaskKey::of(record, layouts, pid).guest);
             if let Some(NamespaceChanges { given, sets }) = &mut self.namespaces {
-                given.push(Naming { time, thread, name: Name::Given(sets.number(set)) });
+                given.push(Naming { at, thread, name: Name::Given(sets.number(set)) });
             }
             return Some(());
         }
         let task = Task::of(record)?;
         let Task { pid, ppid, tid, ptid, .. } = task;
         let guest = TaskKey::of(record, layouts, pid).guest;
-        let time = if layouts.has_time() { task.time } else { time };
+        let at = if layouts.has_time() { OrderKey::at(task.time) } else { at };
         if record.kind() == RecordType::EXIT {
             let process = self.key(pid, guest);
-            self.deaths.push(Death { time, process, leader: pid == tid });
+            self.deaths.push(Death { at, process, leader: pid == tid });
             return Some(());
         }
         if self.named {
-            self.name(tid, guest, time, Name::Inherited(ptid));
+            self.name(tid, guest, at, Name::Inherited(ptid));
         }
         let thread = self.key(tid, guest);
         if let Some(namespaces) = &mut self.namespaces {
-            namespaces.given.push(Naming { time, thread, name: Name::Inherited(ptid) });
+            namespaces.given.push(Naming { at, thread, name: Name::Inherited(ptid) });
         }
         if pid != ppid {
             let process = self.key(pid, guest);
-            self.births.push(Birth { time, process, parent: ppid });
+            self.births.push(Birth { at, process, parent: ppid });
         }
         Some(())
     }
 
-    fn name(&mut self, tid: u32, guest: Option<Option<u64>>, time: u64, name: Name) {
+    fn name(&mut self, tid: u32, guest: Option<Option<u64>>, at: OrderKey, name: Name) {
         let thread = self.key(tid, guest);
-        self.names.push(Naming { time, thread, name });
+        self.names.push(Naming { at, thread, name });
     }
 
     fn key(&mut self, number: u32, guest: Option<Option<u64>>) -> Key {
@@ -309,9 +309,9 @@ impl Processes {
 #[derive(Clone, Copy, Debug)]
 struct Life {
     process: Key,
-    birth: u64,
-    /// The death of its last thread; `u64::MAX` while it lives.
-    death: u64,
+    birth: OrderKey,
+    /// The death of its last thread; [`OrderKey::END`] while it lives.
+    death: OrderKey,
     /// [`KERNEL`] if unknown.
     parent: u32,
 }
@@ -335,32 +335,32 @@ impl Tasks {
         let TaskChanges { mut births, mut deaths, mut names, text, namespaces, .. } = changes;
         let mut namespaces = namespaces.unwrap_or_default();
         // By time; births with equal times stay in file order.
-        births.sort_by_key(|birth| (birth.process, birth.time));
-        deaths.sort_by_key(|death| (death.process, death.time));
-        names.sort_by_key(|naming| (naming.thread, naming.time));
+        births.sort_by_key(|birth| (birth.process, birth.at));
+        deaths.sort_by_key(|death| (death.process, death.at));
+        names.sort_by_key(|naming| (naming.thread, naming.at));
         inherit(&mut names);
-        namespaces.given.sort_by_key(|naming| (naming.thread, naming.time));
+        namespaces.given.sort_by_key(|naming| (naming.thread, naming.at));
         inherit(&mut namespaces.given);
         Tasks { lives: lives(&births, &deaths), names, text, namespaces }
     }
 
     /// The namespaces of a thread at a time, if its recording names them.
-    pub fn namespaces(&self, machine: Machine, tid: u32, time: u64) -> Option<&Namespaces> {
+    pub fn namespaces(&self, machine: Machine, tid: u32, at: OrderKey) -> Option<&Namespaces> {
         let NamespaceChanges { given, sets } = &self.namespaces;
-        let at = find(given, Space { machine, pid: tid }.key(), time)?;
-        match given[at].name {
+        let found = find(given, Space { machine, pid: tid }.key(), at)?;
+        match given[found].name {
             Name::Given(number) => sets.list.get(number),
             Name::Inherited(_) | Name::Unknown => None,
         }
     }
 
     /// The process that had the pid at that time.
-    pub fn process(&self, space: Space, time: u64) -> Process {
+    pub fn process(&self, space: Space, at: OrderKey) -> Process {
         let process = space.key();
-        let after = self.lives.partition_point(|life| (life.process, life.birth) <= (process, time));
-        let is_its = |at: usize| self.lives.get(at).is_some_and(|life| life.process == process);
-        match after.checked_sub(1).filter(|&at| is_its(at)) {
-            Some(at) => Process::Known(at as u32),
+        let after = self.lives.partition_point(|life| (life.process, life.birth) <= (process, at));
+        let is_its = |life: usize| self.lives.get(life).is_some_and(|life| life.process == process);
+        match after.checked_sub(1).filter(|&life| is_its(life)) {
+            Some(life) => Process::Known(life as u32),
             None if is_its(after) => Process::Before(after as u32),
             None => Process::Timeless(process),
         }
@@ -368,19 +368,19 @@ impl Tasks {
 
     /// The same, faster if it is `last`, the process of the record before.
     #[inline]
-    pub fn process_after(&self, last: Option<Process>, space: Space, time: u64) -> Process {
+    pub fn process_after(&self, last: Option<Process>, space: Space, at: OrderKey) -> Process {
         let key = space.key();
         let life = |at: usize| self.lives.get(at).filter(|life| life.process == key);
         let same = match last {
-            Some(Process::Known(at)) => {
-                let born_later = |life: &Life| life.birth > time;
-                life(at as usize).is_some_and(|life| life.birth <= time)
-                    && life(at as usize + 1).is_none_or(born_later)
+            Some(Process::Known(number)) => {
+                let born_later = |life: &Life| life.birth > at;
+                life(number as usize).is_some_and(|life| life.birth <= at)
+                    && life(number as usize + 1).is_none_or(born_later)
             }
             Some(Process::Timeless(process)) => process == key,
             Some(Process::Before(_)) | None => false,
         };
-        last.filter(|_| same).unwrap_or_else(|| self.process(space, time))
+        last.filter(|_| same).unwrap_or_else(|| self.process(space, at))
     }
 
     /// The process that forked it, and whose mappings at that time it inherited.
@@ -391,33 +391,35 @@ impl Tasks {
     }
 
     /// All processes known to have lived at some time in `start..stop`.
-    pub fn living(&self, start: u64, stop: u64) -> impl Iterator<Item = Process> + use<'_> {
+    pub fn living(&self, start: OrderKey, stop: OrderKey) -> impl Iterator<Item = Process> + use<'_> {
         let lived = move |birth, death| birth < stop && death >= start;
         (0..).zip(&self.lives).flat_map(move |(number, life)| {
             let previous = (number as usize).checked_sub(1).and_then(|at| self.lives.get(at));
-            let is_first = life.birth > 0 && previous.is_none_or(|previous| previous.process != life.process);
-            let before = (is_first && lived(0, life.birth)).then_some(Process::Before(number));
+            let is_first = life.birth > OrderKey::FIRST
+                && previous.is_none_or(|previous| previous.process != life.process);
+            let before = (is_first && lived(OrderKey::FIRST, life.birth)).then_some(Process::Before(number));
             let known = lived(life.birth, life.death).then_some(Process::Known(number));
             before.into_iter().chain(known)
         })
     }
 
     /// perf's name for the thread at that time.
-    pub fn name(&self, machine: Machine, tid: u32, time: u64) -> Cow<'_, [u8]> {
-        self.name_during(machine, tid, time).0
+    pub fn name(&self, machine: Machine, tid: u32, at: OrderKey) -> Cow<'_, [u8]> {
+        self.name_during(machine, tid, at).0
     }
 
     /// The same, and from when until when it is the thread's name.
-    pub fn name_during(&self, machine: Machine, tid: u32, time: u64) -> (Cow<'_, [u8]>, Range<u64>) {
+    pub fn name_during(&self, machine: Machine, tid: u32, at: OrderKey) -> (Cow<'_, [u8]>, Range<OrderKey>) {
         let thread = Space { machine, pid: tid }.key();
-        let after = named_until(&self.names, thread, time);
-        let of_thread = |at: usize| self.names.get(at).filter(|naming| naming.thread == thread);
+        let after = named_until(&self.names, thread, at);
+        let of_thread = |naming: usize| self.names.get(naming).filter(|naming| naming.thread == thread);
         let (given, until) = (after.checked_sub(1).and_then(of_thread), of_thread(after));
         let name = match given.map(|naming| naming.name) {
             Some(Name::Given(at)) => Cow::Borrowed(self.text.get(at..).map_or(&[][..], until_nul)),
             _ => name_of_nameless(tid).into(),
         };
-        (name, given.map_or(0, |naming| naming.time)..until.map_or(u64::MAX, |naming| naming.time))
+        let from = given.map_or(OrderKey::FIRST, |naming| naming.at);
+        (name, from..until.map_or(OrderKey::END, |naming| naming.at))
     }
 }
 
@@ -443,37 +445,38 @@ fn lives(mut births: &[Birth], mut deaths: &[Death]) -> Vec<Life> {
             Some(*sum)
         }));
         let death = |birth, end, is_first| {
-            let from = own_deaths.partition_point(|death| death.time < birth);
-            let to = own_deaths.partition_point(|death| death.time <= end);
-            let last = own_deaths[from..to].last().map_or(0, |last| last.time);
+            let from = own_deaths.partition_point(|death| death.at < birth);
+            let to = own_deaths.partition_point(|death| death.at <= end);
+            let last = own_deaths[from..to].last().map_or(OrderKey::FIRST, |last| last.at);
             // The end of a thread is not the end of its process, unless the main thread ended, too.
-            let ended = leaders[to] > leaders[from] || is_first && end < u64::MAX && last > 0;
+            let ended =
+                leaders[to] > leaders[from] || is_first && end < OrderKey::END && last > OrderKey::FIRST;
             if ended { last } else { end }
         };
-        let first = own_births.first().map_or(u64::MAX, |birth| birth.time);
-        if first > 0 {
+        let first = own_births.first().map_or(OrderKey::END, |birth| birth.at);
+        if first > OrderKey::FIRST {
             // Another process without any record may have had the pid before, up to this birth.
-            let end = death(0, first, true);
+            let end = death(OrderKey::FIRST, first, true);
             if end != first || own_births.is_empty() {
-                lives.push(Life { process, birth: 0, death: end, parent: KERNEL });
+                lives.push(Life { process, birth: OrderKey::FIRST, death: end, parent: KERNEL });
             }
         }
         for (number, birth) in own_births.iter().enumerate() {
-            let end = own_births.get(number + 1).map_or(u64::MAX, |next| next.time);
-            let death = death(birth.time, end, first == 0 && number == 0);
-            lives.push(Life { process, birth: birth.time, death, parent: birth.parent });
+            let end = own_births.get(number + 1).map_or(OrderKey::END, |next| next.at);
+            let death = death(birth.at, end, first == OrderKey::FIRST && number == 0);
+            lives.push(Life { process, birth: birth.at, death, parent: birth.parent });
         }
     }
 }
 
 /// How many names come before those that a thread was given after a time.
-fn named_until(names: &[Naming], thread: Key, time: u64) -> usize {
-    names.partition_point(|naming| (naming.thread, naming.time) <= (thread, time))
+fn named_until(names: &[Naming], thread: Key, at: OrderKey) -> usize {
+    names.partition_point(|naming| (naming.thread, naming.at) <= (thread, at))
 }
 
 /// The last name given to a thread up to a time.
-fn find(names: &[Naming], thread: Key, time: u64) -> Option<usize> {
-    let after = named_until(names, thread, time);
+fn find(names: &[Naming], thread: Key, at: OrderKey) -> Option<usize> {
+    let after = named_until(names, thread, at);
     after.checked_sub(1).filter(|&at| names[at].thread == thread)
 }
 
@@ -484,13 +487,13 @@ fn inherit(names: &mut [Naming]) {
         let mut next = Some(at);
         let name = loop {
             let Some(at) = next else { break Name::Unknown };
-            let Naming { time, thread, name } = names[at];
+            let Naming { at: since, thread, name } = names[at];
             let Name::Inherited(parent) = name else { break name };
             // If the search comes back to it, it is its own ancestor.
             names[at].name = Name::Unknown;
             heirs.push(at);
             let parent = Space { pid: parent, ..Space::of_key(thread) }.key();
-            next = find(names, parent, time);
+            next = find(names, parent, since);
         };
         heirs.drain(..).for_each(|heir| names[heir].name = name);
     }
@@ -505,15 +508,15 @@ mod tests {
     }
 
     fn birth(time: u64, pid: u32, parent: u32) -> Birth {
-        Birth { time, process: pid.into(), parent }
+        Birth { at: OrderKey::at(time), process: pid.into(), parent }
     }
 
     fn death(time: u64, pid: u32, leader: bool) -> Death {
-        Death { time, process: pid.into(), leader }
+        Death { at: OrderKey::at(time), process: pid.into(), leader }
     }
 
     fn naming(time: u64, tid: u32, name: Name) -> Naming {
-        Naming { time, thread: tid.into(), name }
+        Naming { at: OrderKey::at(time), thread: tid.into(), name }
     }
 
     #[test]
@@ -524,7 +527,8 @@ mod tests {
         let deaths: Vec<Death> = (1..=processes).map(|number| death(10 * number + 5, 7, true)).collect();
         let lives = lives(&births, &deaths);
         assert_eq!(lives.len() as u64, processes);
-        assert!(lives.iter().all(|life| life.death == life.birth + 5));
+        let ends = (1..=processes).map(|number| OrderKey::at(10 * number + 5));
+        assert!(lives.iter().map(|life| life.death).eq(ends));
     }
 
     #[test]
@@ -533,8 +537,8 @@ mod tests {
         let births: Vec<Birth> = (0..many).map(|_| birth(5, 7, 1)).collect();
         let deaths: Vec<Death> = (0..many).map(|_| death(5, 7, false)).collect();
         let lives = lives(&births, &deaths);
-        assert!(lives.iter().rev().skip(1).all(|life| life.death == 5));
-        assert_eq!(lives.last().map(|life| life.death), Some(u64::MAX));
+        assert!(lives.iter().rev().skip(1).all(|life| life.death == OrderKey::at(5)));
+        assert_eq!(lives.last().map(|life| life.death), Some(OrderKey::END));
     }
 
     #[test]
@@ -548,13 +552,14 @@ mod tests {
             ..TaskChanges::default()
         };
         let tasks = Tasks::new(changes, &Guests::default());
-        let name = |tid, time| tasks.name_during(Machine::Host, tid, time);
-        assert_eq!(name(7, 4), (name_of_nameless(7).into(), 0..5));
-        assert_eq!(name(7, 5), (b"two"[..].into(), 5..9));
-        assert_eq!(name(7, 8), (b"two"[..].into(), 5..9));
-        assert_eq!(name(7, 9), (b"new"[..].into(), 9..u64::MAX));
-        assert_eq!(name(8, 1), (name_of_nameless(8).into(), 0..2));
-        assert_eq!(name(9, 1), (name_of_nameless(9).into(), 0..u64::MAX));
+        let name = |tid, time| tasks.name_during(Machine::Host, tid, OrderKey::at(time));
+        let during = |from, until| OrderKey::at(from)..OrderKey::at(until);
+        assert_eq!(name(7, 4), (name_of_nameless(7).into(), during(0, 5)));
+        assert_eq!(name(7, 5), (b"two"[..].into(), during(5, 9)));
+        assert_eq!(name(7, 8), (b"two"[..].into(), during(5, 9)));
+        assert_eq!(name(7, 9), (b"new"[..].into(), during(9, u64::MAX)));
+        assert_eq!(name(8, 1), (name_of_nameless(8).into(), during(0, 2)));
+        assert_eq!(name(9, 1), (name_of_nameless(9).into(), OrderKey::ALL));
     }
 
     #[test]
@@ -571,22 +576,27 @@ mod tests {
             ..TaskChanges::default()
         };
         let tasks = Tasks::new(changes, &Guests::default());
-        assert_eq!(tasks.process(space(7), 9), Process::Before(0));
-        assert_eq!(tasks.process(space(7), 10), Process::Known(0));
+        let process = |pid, time| tasks.process(space(pid), OrderKey::at(time));
+        assert_eq!(process(7, 9), Process::Before(0));
+        assert_eq!(process(7, 10), Process::Known(0));
         // The end of the one before 8 is known.
-        assert_eq!(tasks.process(space(8), 9), Process::Known(1));
-        assert_eq!(tasks.process(space(8), 10), Process::Known(2));
-        assert_eq!(tasks.process(space(6), 10), Process::Timeless(6));
+        assert_eq!(process(8, 9), Process::Known(1));
+        assert_eq!(process(8, 10), Process::Known(2));
+        assert_eq!(process(6, 10), Process::Timeless(6));
         for (pid, time) in (6..10).flat_map(|pid| (8..12).map(move |time| (pid, time))) {
-            let process = tasks.process(space(pid), time);
+            let process = process(pid, time);
             for last in
                 [Process::Known(0), Process::Known(1), Process::Known(2), Process::Timeless(6), process]
             {
-                assert_eq!(tasks.process_after(Some(last), space(pid), time), process, "after {last:?}");
+                assert_eq!(
+                    tasks.process_after(Some(last), space(pid), OrderKey::at(time)),
+                    process,
+                    "after {last:?}"
+                );
             }
         }
         assert_eq!(tasks.parent(Process::Known(2)), Some(Process::Known(0)));
-        let living: Vec<Process> = tasks.living(5, 6).collect();
+        let living: Vec<Process> = tasks.living(OrderKey::at(5), OrderKey::at(6)).collect();
         assert_eq!(living, [Process::Before(0), Process::Known(3)]);
     }
 
@@ -600,9 +610,9 @@ mod tests {
         names.push(naming(5, depth + 2, Name::Inherited(depth + 1)));
         let changes = TaskChanges { names, text: b"first\0".to_vec(), ..TaskChanges::default() };
         let tasks = Tasks::new(changes, &Guests::default());
-        assert_eq!(&*tasks.name(Machine::Host, depth, u64::MAX), b"first");
-        assert_eq!(tasks.name(Machine::Host, depth, 7), name_of_nameless(depth));
-        assert_eq!(tasks.name(Machine::Host, depth + 1, u64::MAX), name_of_nameless(depth + 1));
+        assert_eq!(&*tasks.name(Machine::Host, depth, OrderKey::END), b"first");
+        assert_eq!(tasks.name(Machine::Host, depth, OrderKey::at(7)), name_of_nameless(depth));
+        assert_eq!(tasks.name(Machine::Host, depth + 1, OrderKey::END), name_of_nameless(depth + 1));
         assert!(tasks.names.iter().all(|naming| !matches!(naming.name, Name::Inherited(_))));
     }
 }

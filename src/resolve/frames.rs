@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use perfx_format::record::cpumode::USER;
 use perfx_format::sample::frames_of;
-use perfx_format::{Layout, Layouts, Record};
+use perfx_format::{Layout, Layouts, OrderKey, Record};
 use perfx_model::address_space::{Machine, Space};
 
 use crate::facts::Facts;
@@ -33,8 +33,13 @@ impl Frame {
 }
 
 /// The frame at an address of a space, and from when until when it is there.
-fn frame_in(facts: &Facts, space: Space, time: u64, (mode, address): (u16, u64)) -> (Frame, Range<u64>) {
-    let (hit, valid) = facts.spaces.find(space, address, time);
+fn frame_in(
+    facts: &Facts,
+    space: Space,
+    key: OrderKey,
+    (mode, address): (u16, u64),
+) -> (Frame, Range<OrderKey>) {
+    let (hit, valid) = facts.spaces.find(space, address, key);
     let process = if hit.is_some_and(|hit| facts.has_jit(hit, space)) { space.pid } else { 0 };
     let at = match hit {
         Some(hit) if process == 0 => facts.files.offset(hit, address),
@@ -49,11 +54,11 @@ pub fn frame_at(
     facts: &Facts,
     (record, layouts): (&Record<'_>, &Layouts),
     pid: Option<u32>,
-    time: u64,
+    key: OrderKey,
     (mode, address): (u16, u64),
 ) -> Frame {
     match facts.guests.space(record, layouts, pid, mode) {
-        Some(space) => frame_in(facts, space, time, (mode, address)).0,
+        Some(space) => frame_in(facts, space, key, (mode, address)).0,
         None => Frame::nowhere(mode, address),
     }
 }
@@ -86,8 +91,8 @@ pub struct FrameCache<T> {
 struct Known<T> {
     space: Space,
     address: u64,
-    from: u64,
-    until: u64,
+    from: OrderKey,
+    until: OrderKey,
     value: T,
 }
 
@@ -97,8 +102,9 @@ const KNOWN: usize = 1 << 13;
 impl<T: Copy + Default> Default for FrameCache<T> {
     fn default() -> Self {
         let space = Space { machine: Machine::Host, pid: 0 };
-        // `from` above `until` matches no time.
-        let empty = Known { space, address: 0, from: 1, until: 0, value: T::default() };
+        // `from` above `until` matches no key.
+        let empty =
+            Known { space, address: 0, from: OrderKey::END, until: OrderKey::FIRST, value: T::default() };
         FrameCache { known: vec![empty; KNOWN].into() }
     }
 }
@@ -114,14 +120,14 @@ impl<T: Copy> FrameCache<T> {
         &mut self,
         facts: &Facts,
         space: Option<Space>,
-        time: u64,
+        key: OrderKey,
         place: (u16, u64),
         learn: impl FnOnce(Frame) -> Result<T, E>,
     ) -> Result<T, E> {
-        Ok(self.get_during(facts, space, time, place, learn)?.0)
+        Ok(self.get_during(facts, space, key, place, learn)?.0)
     }
 
-    /// Like [`FrameCache::get`], with the times for which it is known.
+    /// Like [`FrameCache::get`], with the keys for which it is known.
     ///
     /// # Errors
     ///
@@ -131,17 +137,17 @@ impl<T: Copy> FrameCache<T> {
         &mut self,
         facts: &Facts,
         space: Option<Space>,
-        time: u64,
+        key: OrderKey,
         (mode, address): (u16, u64),
         learn: impl FnOnce(Frame) -> Result<T, E>,
-    ) -> Result<(T, Range<u64>), E> {
-        let Some(space) = space else { return Ok((learn(Frame::nowhere(mode, address))?, 0..u64::MAX)) };
+    ) -> Result<(T, Range<OrderKey>), E> {
+        let Some(space) = space else { return Ok((learn(Frame::nowhere(mode, address))?, OrderKey::ALL)) };
         let slot = (address ^ address >> 13 ^ u64::from(space.pid) << 4) as usize % KNOWN;
         let known = self.known[slot];
-        if known.address == address && known.space == space && known.from <= time && time < known.until {
+        if known.address == address && known.space == space && known.from <= key && key < known.until {
             return Ok((known.value, known.from..known.until));
         }
-        let (frame, valid) = frame_in(facts, space, time, (mode, address));
+        let (frame, valid) = frame_in(facts, space, key, (mode, address));
         let value = learn(frame)?;
         self.known[slot] = Known { space, address, from: valid.start, until: valid.end, value };
         Ok((value, valid))
@@ -155,21 +161,21 @@ pub struct LastChain {
     /// Those of the chain before it, whose memory is used again.
     before: Vec<ChainAddress>,
     /// When its frames are at its addresses.
-    during: Range<u64>,
+    during: Range<OrderKey>,
 }
 
 /// An address of a chain, after its cpumode, and its space.
 pub type ChainAddress = (Option<Space>, (u16, u64));
 
 impl LastChain {
-    /// Takes the addresses of the next chain, innermost first, and its time. Returns how many of its outermost frames are
+    /// Takes the addresses of the next chain, innermost first, and its key. Returns how many of its outermost frames are
     /// those of the last chain.
-    pub fn next(&mut self, time: u64, chain: impl Iterator<Item = ChainAddress>) -> usize {
+    pub fn next(&mut self, key: OrderKey, chain: impl Iterator<Item = ChainAddress>) -> usize {
         std::mem::swap(&mut self.addresses, &mut self.before);
         self.addresses.clear();
         self.addresses.extend(chain);
-        if !self.during.contains(&time) {
-            self.during = 0..u64::MAX;
+        if !self.during.contains(&key) {
+            self.during = OrderKey::ALL;
             return 0;
         }
         let both = self.addresses.iter().rev().zip(self.before.iter().rev());
@@ -181,8 +187,8 @@ impl LastChain {
         &self.addresses
     }
 
-    /// The frame at one of its addresses is only there during these times.
-    pub fn is_during(&mut self, times: &Range<u64>) {
-        self.during = self.during.start.max(times.start)..self.during.end.min(times.end);
+    /// The frame at one of its addresses is only there during these keys.
+    pub fn is_during(&mut self, keys: &Range<OrderKey>) {
+        self.during = self.during.start.max(keys.start)..self.during.end.min(keys.end);
     }
 }

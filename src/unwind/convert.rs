@@ -8,8 +8,8 @@ use std::{error, fmt};
 use perfx_format::record::cpumode::{GUEST_USER, USER};
 use perfx_format::sample::registers::{ABI_64, ABI_NONE, ARM64_LR};
 use perfx_format::sample::{Marker, Sample, UserParts, with_callchain};
-use perfx_format::{Layout, Layouts, Record, sample_type as st};
-use perfx_model::address_space::{Space, moment};
+use perfx_format::{Layout, Layouts, OrderKey, Record, sample_type as st};
+use perfx_model::address_space::Space;
 use perfx_model::guests::Guests;
 use perfx_pipeline::{Context as _, Emit, Fork, LISTED, Level, Report, Result, Rewrite, Session, counted};
 
@@ -198,8 +198,8 @@ impl Convert {
         let bytes = stack.used();
         let is_cut = bytes.len() == stack.bytes.len();
         let stack = Stack { start: sp, bytes, is_cut, endian: record.endian(), word: arch.word };
-        let (time, before) = (moment(record, Some(layout), layouts), self.chain.len());
-        match self.walker.walk((space, time), arch, pc, start, stack, &mut self.chain) {
+        let (key, before) = (OrderKey::of(record, Some(layout), layouts), self.chain.len());
+        match self.walker.walk((space, key), arch, pc, start, stack, &mut self.chain) {
             End::Outermost => None,
             End::StackCut => {
                 self.counts.cut += 1;
@@ -330,8 +330,8 @@ impl Convert {
             && let Some(space) = self.space(sample, record, layouts)
             && let Some(arch) = self.walker.shared.images.archs.of_task(ABI_64)
         {
-            let time = moment(record, Some(layout), layouts);
-            found = self.walker.linked((space, time), arch, pc, lr);
+            let key = OrderKey::of(record, Some(layout), layouts);
+            found = self.walker.linked((space, key), arch, pc, lr);
         }
         match (found, frames) {
             // The chain has it already, if it was inserted before.

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use perfx_format::Endian;
+use perfx_format::{Endian, OrderKey};
 use perfx_model::address_space::{Hit, Lookup, Space};
 
 use crate::arch::{Architecture, MOST_SAVED, Registers};
@@ -121,7 +121,7 @@ impl Walker {
     /// pointer.
     pub(crate) fn walk(
         &mut self,
-        (space, time): (Space, u64),
+        (space, key): (Space, OrderKey),
         arch: &Architecture,
         start: u64,
         mut regs: Registers,
@@ -136,7 +136,7 @@ impl Walker {
         loop {
             // A return address may be behind its function, if that ends with a call.
             let at = if frame.is_next { frame.pc } else { frame.pc.wrapping_sub(1) };
-            let hit = lookup.find(space, at, time);
+            let hit = lookup.find(space, at, key);
             let mut rule = match hit {
                 Some(hit) => known.get(images, hit, at, context),
                 None => &Rule::FramePointer,
@@ -153,7 +153,7 @@ impl Walker {
             if frame.is_next && (is_uncovered || matches!(rule, Rule::FramePointer) && !arch.call_pushes) {
                 let linked = return_of_leaf(&regs, arch, stack);
                 let own = recorded_return(&regs, arch, stack).filter(|_| !is_uncovered);
-                let is_code = |pc: u64| pc > 0 && lookup.find(space, pc - 1, time).is_some();
+                let is_code = |pc: u64| pc > 0 && lookup.find(space, pc - 1, key).is_some();
                 let is_leaf = linked != own && linked.is_some_and(is_code);
                 rule = if is_leaf { &Rule::Uncovered } else { &Rule::FramePointer };
             }
@@ -163,7 +163,7 @@ impl Walker {
             }
             frame = match caller(rule, frame, &mut regs, arch, stack) {
                 Ok(caller) if caller.pc == 0 => return End::Outermost,
-                Ok(Frame { pc, .. }) if is_uncovered && lookup.find(space, pc - 1, time).is_none() => {
+                Ok(Frame { pc, .. }) if is_uncovered && lookup.find(space, pc - 1, key).is_none() => {
                     return End::Broken;
                 }
                 Ok(caller) => caller,
@@ -180,13 +180,13 @@ impl Walker {
     /// The caller of an innermost frame at `pc`, of which only the link register `lr` is known besides.
     pub(crate) fn linked(
         &mut self,
-        (space, time): (Space, u64),
+        (space, key): (Space, OrderKey),
         arch: &Architecture,
         pc: u64,
         lr: u64,
     ) -> Caller {
         let Found { lookup, known, context } = &mut self.found;
-        let hit = lookup.find(space, pc, time);
+        let hit = lookup.find(space, pc, key);
         let rule = match hit {
             Some(hit) => known.get(&self.shared.images, hit, pc, context),
             None => &Rule::FramePointer,
@@ -200,7 +200,7 @@ impl Walker {
         };
         let caller = arch.pointer(lr);
         let call = caller.wrapping_sub(1);
-        match lookup.find(space, call, time) {
+        match lookup.find(space, call, key) {
             Some(hit) if is_linked => {
                 let is_of_signal = known.get(&self.shared.images, hit, call, context).is_of_signal();
                 Caller::Linked(if is_of_signal { caller } else { call })
@@ -453,7 +453,7 @@ mod tests {
         let stack = Stack { start: sp, bytes: &stack, is_cut: true, endian, word: arch.word };
         let (space, mut frames) = (Space { machine: Machine::Host, pid: 1 }, Vec::new());
         let mut walker = Walker::new(Arc::new(Shared::new(images)));
-        let end = walker.walk((space, 0), arch, pc, regs, stack, &mut frames);
+        let end = walker.walk((space, OrderKey::FIRST), arch, pc, regs, stack, &mut frames);
         (frames, end)
     }
 

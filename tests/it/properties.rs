@@ -920,7 +920,7 @@ fn an_address_belongs_to_what_a_replay_in_time_order_says() {
             let space = Space { machine: random.pick(&machines), pid };
             let time = 990 + random.below(count * 10 + 20) as u64;
             let address = random.below(16 * 4096) as u64;
-            let got: Option<Hit> = lookup.find(space, address, time);
+            let got: Option<Hit> = lookup.find(space, address, perfx_format::OrderKey::at(time));
             assert_eq!(
                 got.map(|hit| hit.mapping),
                 replay(&naive, time, space, address),

@@ -6,7 +6,7 @@ use perfx_filter::SampleChooser;
 use perfx_format::read::Batch;
 use perfx_format::record::aux::Auxtrace;
 use perfx_format::sample::{FlowFlags, Sample};
-use perfx_format::{Kinds, Layouts, Record, RecordType};
+use perfx_format::{Kinds, Layouts, OrderKey, Record, RecordType};
 use perfx_pipeline::Result;
 use perfx_resolve::Facts;
 
@@ -79,7 +79,8 @@ impl<'f> Reader<'f> {
         let is_chosen = self.chooser.as_mut().is_none_or(|chooser| chooser.takes(record, layouts));
         // In a trace without timestamps, all that the recording contains has happened, and nothing lasts.
         let time = layout.time(record).unwrap_or(Row::TIMELESS);
-        let at = At { record, layouts, pid: pid_tid.map(|(pid, _)| pid), time };
+        let key = layout.time(record).map_or(OrderKey::END, OrderKey::at);
+        let at = At { record, layouts, pid: pid_tid.map(|(pid, _)| pid), key };
         let Reader { facts, grouping, resolver, part, .. } = self;
         let mut frame = |address: u64| match address {
             // Not traced.
@@ -88,7 +89,7 @@ impl<'f> Reader<'f> {
         };
         let (pid, tid) = pid_tid.unwrap_or((Auxtrace::ANY, Auxtrace::ANY));
         let cpu = cpu.unwrap_or(Auxtrace::ANY);
-        let label = Label::of((record, layout, layouts), facts, *grouping, time, &mut part.losses);
+        let label = Label::of((record, layout, layouts), facts, *grouping, key, &mut part.losses);
         part.branches.push(Branch {
             // Each CPU has an idle thread, and without a number there is no telling threads of a CPU apart.
             runner: Runner {

@@ -10,9 +10,9 @@ use perfx_format::decode::decode;
 use perfx_format::read::{Batch, Recording};
 use perfx_format::record::time::own_time;
 use perfx_format::siblings::CountedAs;
-use perfx_format::{Comm, HexNumber, Kinds, Layouts, Record, RecordType, Task, Value, named_pid};
+use perfx_format::{Comm, HexNumber, Kinds, Layouts, OrderKey, Record, RecordType, Task, Value, named_pid};
 use perfx_look::render::{Style, kind_name, push_line, push_number};
-use perfx_model::address_space::{KERNEL, Lookup, moment, name_of_nameless};
+use perfx_model::address_space::{KERNEL, Lookup, name_of_nameless};
 use perfx_pipeline::{Report, Result};
 use perfx_resolve::Facts;
 
@@ -286,9 +286,9 @@ impl Tally {
         self.counters.losses.see(record, layout);
         let pid = layout.pid_tid(record).map(|(pid, _)| pid);
         let ip = layout.ip(record).unwrap_or(0);
-        let time = moment(record, Some(layout), layouts);
+        let key = OrderKey::of(record, Some(layout), layouts);
         let space = facts.guests.space(record, layouts, pid, record.cpumode());
-        let hit = space.and_then(|space| lookup.find(space, ip, time));
+        let hit = space.and_then(|space| lookup.find(space, ip, key));
         let address = hit.map_or(ip, |hit| facts.files.offset(hit, ip));
         let dso = hit.map(|hit| hit.dso);
         let Tally { hits, processes, counters } = self;

@@ -14,10 +14,10 @@ use perfx_format::record::lost;
 use perfx_format::record::time::known_time;
 use perfx_format::sample::{BranchFlags, Branches, Sample, Weight as Cost};
 use perfx_format::{
-    BranchStacks, ByTracepoint, Kinds, Layout, Layouts, Record, RecordType, sample_type as st,
+    BranchStacks, ByTracepoint, Kinds, Layout, Layouts, OrderKey, Record, RecordType, sample_type as st,
 };
 use perfx_look::trace::TracePrinter;
-use perfx_model::address_space::{Machine, moment};
+use perfx_model::address_space::Machine;
 use perfx_pipeline::{Report, Result};
 use perfx_resolve::Facts;
 
@@ -174,7 +174,7 @@ struct Worker<'f> {
     with_branches: bool,
     resolver: Resolver<'f>,
     /// The name of the last sample's thread, and when it is its name. Most samples have the thread of the one before.
-    comm: Option<(Machine, u32, Range<u64>, u32)>,
+    comm: Option<(Machine, u32, Range<OrderKey>, u32)>,
     /// The last sample's thread, and what is not yet in the sums.
     thread: Option<(Thread, Weight)>,
     part: Found,
@@ -233,7 +233,7 @@ impl Worker<'_> {
             record: sample,
             layouts,
             pid: task.map(|(pid, _)| pid),
-            time: moment(sample, Some(layout), layouts),
+            key: OrderKey::of(sample, Some(layout), layouts),
         };
         let machine = facts.guests.machine(sample, layouts, at.pid);
         let mut row = SampleRow {
@@ -248,7 +248,7 @@ impl Worker<'_> {
         row.set(Part::Tid, task.map(|(_, tid)| u64::from(tid)));
         row.set(Part::Cpu, layout.cpu(sample).map(u64::from));
         if let Some((_, tid)) = task {
-            row.set(Part::Comm, u64::from(self.comm(machine, tid, at.time)?));
+            row.set(Part::Comm, u64::from(self.comm(machine, tid, at.key)?));
         }
         if let Some(pid) = machine.guest() {
             row.set(Part::MachinePid, u64::from(pid));
@@ -284,15 +284,13 @@ impl Worker<'_> {
     }
 
     /// The number of the name of a thread.
-    fn comm(&mut self, machine: Machine, tid: u32, time: u64) -> Result<u32> {
+    fn comm(&mut self, machine: Machine, tid: u32, key: OrderKey) -> Result<u32> {
         match &self.comm {
-            Some((of, thread, during, comm))
-                if (*of, *thread) == (machine, tid) && during.contains(&time) =>
-            {
+            Some((of, thread, during, comm)) if (*of, *thread) == (machine, tid) && during.contains(&key) => {
                 Ok(*comm)
             }
             _ => {
-                let (name, during) = self.facts.tasks.name_during(machine, tid, time);
+                let (name, during) = self.facts.tasks.name_during(machine, tid, key);
                 let comm = text(&mut self.part.comms, &name)?;
                 self.comm = Some((machine, tid, during, comm));
                 Ok(comm)
@@ -325,7 +323,7 @@ impl Worker<'_> {
         let mode = at.record.level_of(addr);
         let facts = self.facts;
         let space = facts.guests.space(at.record, at.layouts, at.pid, mode);
-        let hit = space.and_then(|space| facts.spaces.find(space, addr, at.time).0);
+        let hit = space.and_then(|space| facts.spaces.find(space, addr, at.key).0);
         match hit.filter(|hit| !facts.is_memory(hit.dso)) {
             Some(_) => self.resolver.frame(at, mode, addr).map(Some),
             None => Ok(None),

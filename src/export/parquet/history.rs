@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use perfx_format::record::ksymbol::Ksymbol;
 use perfx_format::record::time::own_time;
-use perfx_format::{COMM_EXEC, Comm, Layouts, Mmap, Record, RecordType, Task};
-use perfx_model::address_space::{KERNEL, Machine, Mapping, Space, moment};
+use perfx_format::{COMM_EXEC, Comm, Layouts, Mmap, OrderKey, Record, RecordType, Task};
+use perfx_model::address_space::{KERNEL, Machine, Mapping, Space};
 
 /// What the records say, in the order of the file.
 #[derive(Default)]
@@ -15,7 +15,7 @@ pub(super) struct History {
     /// By machine, process and thread.
     pub(super) threads: BTreeMap<Thread, Life>,
     /// When processes executed a program or ended, with the number of mappings before.
-    ends: Vec<(Space, u64, Option<i64>, usize)>,
+    ends: Vec<(Space, OrderKey, Option<i64>, usize)>,
 }
 
 /// A thread.
@@ -32,8 +32,7 @@ pub(super) struct Mapped {
     pub(super) access: Option<String>,
     pub(super) from: Option<i64>,
     pub(super) to: Option<i64>,
-    /// For sorting.
-    moment: u64,
+    key: OrderKey,
 }
 
 /// A name that a thread took.
@@ -63,9 +62,9 @@ impl History {
     pub(super) fn add(&mut self, record: &Record<'_>, layouts: &Layouts, machine: Machine, dso: Option<u32>) {
         let layout = layouts.layout_of(record);
         let time = layouts.time(record).or_else(|| own_time(record)).map(signed);
-        let moment = moment(record, layout, layouts);
+        let key = OrderKey::of(record, layout, layouts);
         if let Some(dso) = dso {
-            self.mappings.extend(mapped(record, layouts, machine, dso, time, moment));
+            self.mappings.extend(mapped(record, layouts, machine, dso, time, key));
         }
         match record.kind() {
             RecordType::COMM => {
@@ -75,7 +74,7 @@ impl History {
                 self.threads.entry(thread).or_default().exec |= exec;
                 self.comms.push(Named { thread, time, name: name.into(), exec });
                 if exec {
-                    self.ends.push((Space { machine, pid }, moment, time, self.mappings.len()));
+                    self.ends.push((Space { machine, pid }, key, time, self.mappings.len()));
                 }
             }
             RecordType::FORK => {
@@ -89,7 +88,7 @@ impl History {
                 let life = self.threads.entry((machine, pid, tid)).or_default();
                 life.to = life.to.max(time);
                 if pid == tid {
-                    self.ends.push((Space { machine, pid }, moment, time, self.mappings.len()));
+                    self.ends.push((Space { machine, pid }, key, time, self.mappings.len()));
                 }
             }
             _ => {}
@@ -105,11 +104,11 @@ impl History {
             End,
         }
         let maps = self.mappings.iter().enumerate();
-        let maps = maps.map(|(number, map)| (map.space, map.moment, number, Change::Map(number), map.from));
+        let maps = maps.map(|(number, map)| (map.space, map.key, number, Change::Map(number), map.from));
         let ends =
-            self.ends.iter().map(|&(space, moment, time, before)| (space, moment, before, Change::End, time));
+            self.ends.iter().map(|&(space, key, time, before)| (space, key, before, Change::End, time));
         let mut changes: Vec<_> = ends.chain(maps).collect();
-        changes.sort_by_key(|&(space, moment, number, ..)| (space, moment, number));
+        changes.sort_by_key(|&(space, key, number, ..)| (space, key, number));
         let mut current = None;
         // Start, end and mapping of each part that is not covered, and the number of parts of each mapping.
         let mut parts: BTreeMap<u64, (u64, usize)> = BTreeMap::new();
@@ -180,19 +179,19 @@ fn mapped(
     machine: Machine,
     dso: u32,
     from: Option<i64>,
-    moment: u64,
+    key: OrderKey,
 ) -> Option<Mapped> {
     let kernel = Space { machine, pid: KERNEL };
     let (access, to) = (None, None);
     if let Some(symbol) = Ksymbol::of(record) {
         let (start, size) = (symbol.address, symbol.length.into());
-        return Some(Mapped { space: kernel, start, size, offset: 0, dso, access, from, to, moment });
+        return Some(Mapped { space: kernel, start, size, offset: 0, dso, access, from, to, key });
     }
     let map = Mapping::read(record, layouts)?;
     let space = if map.kernel { kernel } else { Space { machine, pid: map.pid } };
     let access = Mmap::of(record).and_then(|map| map.access());
     let (start, size, offset) = (map.start, map.len, map.pgoff);
-    Some(Mapped { space, start, size, offset, dso, access, from, to, moment })
+    Some(Mapped { space, start, size, offset, dso, access, from, to, key })
 }
 
 #[cfg(test)]
@@ -211,10 +210,10 @@ mod tests {
             access: None,
             from: Some(time as i64),
             to: None,
-            moment: time,
+            key: OrderKey::at(time),
         };
         let mappings = vec![map(1, 10, 30), map(2, 20, 10), map(3, 30, 20), map(4, 5, 15), map(6, 5, 1)];
-        let ends = vec![(space, 5, Some(5), 4)];
+        let ends = vec![(space, OrderKey::at(5), Some(5), 4)];
         let mut history = History { mappings, ends, ..History::default() };
         history.end_mappings();
         let ends: Vec<_> = history.mappings.iter().map(|map| map.to).collect();

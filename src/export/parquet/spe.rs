@@ -11,7 +11,7 @@ use perfx_format::record::aux::Auxtrace;
 use perfx_format::record::cpumode::{KERNEL, KERNEL_START, USER};
 use perfx_format::record::time_conv::TimeConv;
 use perfx_format::spe::{events, operation_details, operation_name};
-use perfx_format::{Feature, Layouts};
+use perfx_format::{Feature, Layouts, OrderKey};
 use perfx_model::address_space::{self, Machine, Space};
 use perfx_model::spe::{AuxData, Running, TaskChange, TracedRecord, is_of_memory};
 use perfx_pipeline::{Context as _, Level, Report, Result, scan};
@@ -168,7 +168,7 @@ impl Rows<'_, '_> {
         let (pid, tid) = (known(pid), known(tid));
         self.unknown += u64::from(tid.is_none());
         let time = record.timestamp.zip(self.conv).map(|(counter, conv)| conv.time(counter));
-        let moment = time.filter(|_| self.has_time).unwrap_or(traced.key);
+        let key = OrderKey::at(time.filter(|_| self.has_time).unwrap_or(traced.key));
         let [frame, target, previous] =
             [record.pc, record.target, record.previous_target].map(|address| -> Result<Option<i64>> {
                 let Some(address) = address else { return Ok(None) };
@@ -176,7 +176,7 @@ impl Rows<'_, '_> {
                 let pid = if is_kernel { Some(address_space::KERNEL) } else { pid };
                 let space = pid.map(|pid| Space { machine: Machine::Host, pid });
                 let mode = if is_kernel { KERNEL } else { USER };
-                self.resolver.frame_in(space, moment, (mode, address)).map(|frame| Some(frame.into()))
+                self.resolver.frame_in(space, key, (mode, address)).map(|frame| Some(frame.into()))
             });
         let signed_id = |number: Option<u32>| number.map(|number| i64::from(number as i32));
         let (op, sub) = match record.operation.packet {

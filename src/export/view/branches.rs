@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 
+use perfx_format::OrderKey;
 use perfx_model::address_space::Space;
 
-/// What decides, with the time, what is written of a branch.
+/// What decides, with the key of a sample, what is written of a branch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Branch {
     pub(super) event: usize,
@@ -26,7 +27,7 @@ pub(super) struct WrittenBranches {
 #[derive(Clone, Debug)]
 struct Known {
     branch: Branch,
-    during: Range<u64>,
+    during: Range<OrderKey>,
     text: Range<usize>,
 }
 
@@ -40,16 +41,16 @@ impl WrittenBranches {
         (from ^ from >> 13 ^ to << 3 ^ to >> 10) as usize % KNOWN
     }
 
-    /// What is written of a branch at a time, if it is known.
+    /// What is written of a branch at a key, if it is known.
     #[inline]
-    pub(super) fn get(&self, branch: &Branch, time: u64) -> Option<&[u8]> {
+    pub(super) fn get(&self, branch: &Branch, key: OrderKey) -> Option<&[u8]> {
         let known = self.known.get(Self::slot(branch))?.as_ref()?;
-        let is_known = known.branch == *branch && known.during.contains(&time);
+        let is_known = known.branch == *branch && known.during.contains(&key);
         if is_known { self.text.get(known.text.clone()) } else { None }
     }
 
-    /// Keeps what is written of a branch at these times.
-    pub(super) fn keep(&mut self, branch: Branch, during: Range<u64>, text: &[u8]) {
+    /// Keeps what is written of a branch at these keys.
+    pub(super) fn keep(&mut self, branch: Branch, during: Range<OrderKey>, text: &[u8]) {
         if self.known.is_empty() || self.text.len() + text.len() > TEXT {
             self.known.clear();
             self.known.resize(KNOWN, None);
@@ -73,19 +74,23 @@ mod tests {
         let space = Space { machine: Machine::Host, pid: 7 };
         let branch = Branch { event: 0, space, from: 0x40_0000, to: Some(0x40_0010), flags: 1 };
         let mut written = WrittenBranches::default();
-        assert_eq!(written.get(&branch, 5), None);
-        written.keep(branch, 5..9, b"one");
-        assert_eq!([4, 5, 8, 9].map(|time| written.get(&branch, time).is_some()), [false, true, true, false]);
+        let [zero, one, five, nine, ten] = [0, 1, 5, 9, 10].map(OrderKey::at);
+        assert_eq!(written.get(&branch, five), None);
+        written.keep(branch, five..nine, b"one");
+        assert_eq!(
+            [4, 5, 8, 9].map(|time| written.get(&branch, OrderKey::at(time)).is_some()),
+            [false, true, true, false]
+        );
         let others = [
             Branch { event: 1, ..branch },
             Branch { space: Space { pid: 8, ..space }, ..branch },
             Branch { to: None, ..branch },
             Branch { flags: 2, ..branch },
         ];
-        assert!(others.iter().all(|other| written.get(other, 5).is_none()));
-        written.keep(branch, 9..10, b"two");
-        assert_eq!((written.get(&branch, 5), written.get(&branch, 9)), (None, Some(&b"two"[..])));
-        written.keep(Branch { from: 1, ..branch }, 0..1, &vec![0; TEXT]);
-        assert_eq!(written.get(&branch, 9), None);
+        assert!(others.iter().all(|other| written.get(other, five).is_none()));
+        written.keep(branch, nine..ten, b"two");
+        assert_eq!((written.get(&branch, five), written.get(&branch, nine)), (None, Some(&b"two"[..])));
+        written.keep(Branch { from: 1, ..branch }, zero..one, &vec![0; TEXT]);
+        assert_eq!(written.get(&branch, nine), None);
     }
 }

@@ -9,8 +9,7 @@ use perfx_format::record::aux_error::AuxtraceError;
 use perfx_format::record::cpumode::USER;
 use perfx_format::record::deferred::CallchainDeferred;
 use perfx_format::sample::{Sample, Stencil, cookie_of, frames};
-use perfx_format::{Kinds, Layout, Layouts, Record, RecordType, sample_type};
-use perfx_model::address_space::moment;
+use perfx_format::{Kinds, Layout, Layouts, OrderKey, Record, RecordType, sample_type};
 use perfx_pipeline::Result;
 use perfx_resolve::{Frame, frame_at};
 
@@ -285,8 +284,8 @@ impl Reader<'_> {
     ) -> Option<Piece> {
         let layout = layouts.layout_of(record);
         let (pid, tid) = layout.and_then(|layout| layout.pid_tid(record))?;
-        let time = moment(record, layout, layouts);
-        let frame = |entry| frame_at(self.writer.facts, (record, layouts), Some(pid), time, entry);
+        let key = OrderKey::of(record, layout, layouts);
+        let frame = |entry| frame_at(self.writer.facts, (record, layouts), Some(pid), key, entry);
         let frames = frames(user.ips, USER).map(|entry| (entry.1, frame(entry))).collect();
         Some(Piece::User { tid, cookie: user.cookie, frames })
     }

@@ -6,11 +6,11 @@ use std::ops::Range;
 use foldhash::fast::RandomState;
 use perfx_format::record::cpumode::{KERNEL, USER, is_kernel};
 use perfx_format::sample::{Branch, Branches, CallStack, FlowFlags, Sample};
-use perfx_format::{HexNumber, Layout, Layouts, Record, named_pid};
+use perfx_format::{HexNumber, Layout, Layouts, OrderKey, Record, named_pid};
 use perfx_look::clock::rfc3339;
 use perfx_look::json::Decimal;
 use perfx_look::render::{push_number, readable};
-use perfx_model::address_space::{Machine, Space, moment};
+use perfx_model::address_space::{Machine, Space};
 use perfx_pipeline::Result;
 use perfx_resolve::{Facts, Frame, FrameCache, LastChain, frame_at};
 
@@ -92,15 +92,15 @@ struct WrittenFront {
     text: Vec<u8>,
     /// Where the time is in it, and when the rest of it is the same.
     time: Range<usize>,
-    during: Range<u64>,
+    during: Range<OrderKey>,
 }
 
 impl Front {
-    /// Appends the front with a recorded time, at a moment. False if more of it is different then.
+    /// Appends the front with a recorded time, at a key. False if more of it is different then.
     #[inline]
-    fn push_at(&mut self, out: &mut Vec<u8>, time: Option<u64>, moment: u64, nanoseconds: bool) -> bool {
+    fn push_at(&mut self, out: &mut Vec<u8>, time: Option<u64>, key: OrderKey, nanoseconds: bool) -> bool {
         let WrittenFront { text, time: place, during } = &mut self.written;
-        if !during.contains(&moment) {
+        if !during.contains(&key) {
             return false;
         }
         if time != self.time && place.start < place.end {
@@ -120,7 +120,7 @@ impl Front {
 }
 
 struct Comm {
-    during: Range<u64>,
+    during: Range<OrderKey>,
     name: Vec<u8>,
     readable: String,
 }
@@ -178,8 +178,8 @@ impl<'v> SampleWriter<'v> {
             false => shown,
         };
         self.last = None;
-        let time = moment(record, Some(layout), layouts);
-        let at = At { record, layouts, pid: parts.pid_tid.map(|(pid, _)| pid), time };
+        let key = OrderKey::of(record, Some(layout), layouts);
+        let at = At { record, layouts, pid: parts.pid_tid.map(|(pid, _)| pid), key };
         if self.options.json { self.write_json(out, shown, at) } else { self.write_text(out, shown, &at) }
     }
 
@@ -190,10 +190,10 @@ impl<'v> SampleWriter<'v> {
         if let Some(last) = &self.last
             && let (from, to) = (parts.ip.unwrap_or(0), last.to.and(parts.addr))
             && let branch = (branches::Branch { from, to, ..*last })
-            && let moment = parts.time.unwrap_or(0)
-            && let Some(line) = self.branches.get(&branch, moment)
+            && let key = parts.time.map_or(OrderKey::FIRST, OrderKey::at)
+            && let Some(line) = self.branches.get(&branch, key)
             && let Some(front) = self.front.as_mut().filter(|front| front.period == period)
-            && front.push_at(out, parts.time, moment, self.options.nanoseconds)
+            && front.push_at(out, parts.time, key, self.options.nanoseconds)
         {
             out.extend_from_slice(line);
             out.push(b'\n');
@@ -213,7 +213,7 @@ impl<'v> SampleWriter<'v> {
                 && last.id == parts.identifier.or(parts.id)
         });
         if let Some(front) = like
-            && front.push_at(out, parts.time, at.time, self.options.nanoseconds)
+            && front.push_at(out, parts.time, at.key, self.options.nanoseconds)
         {
             return;
         }
@@ -233,10 +233,10 @@ impl<'v> SampleWriter<'v> {
         out: &mut Vec<u8>,
         shown: Shown<'_>,
         at: At<'_, '_>,
-    ) -> (Range<usize>, Range<u64>) {
+    ) -> (Range<usize>, Range<OrderKey>) {
         let Shown { record, layout, parts, event, period, .. } = shown;
         let begin = out.len();
-        let mut during = 0..u64::MAX;
+        let mut during = OrderKey::ALL;
         let forms = self.forms;
         let form = &forms[event];
         let (pid, vcpu) = self.guest(record, layout, form);
@@ -276,7 +276,7 @@ impl<'v> SampleWriter<'v> {
         if let Some(time) = form.time_of_day(parts) {
             out.extend_from_slice(time_of_day(time, self.options.nanoseconds).as_bytes());
             out.push(b' ');
-            during = at.time..at.time.saturating_add(1);
+            during = at.key..at.key.next();
         }
         let time = out.len() - begin;
         if form.has(Field::Time) {
@@ -432,14 +432,14 @@ impl<'v> SampleWriter<'v> {
         form: FrameForm,
         at: At<'_, '_>,
         address: u64,
-    ) -> Result<Range<u64>> {
+    ) -> Result<Range<OrderKey>> {
         let (names, mode, before) = (self.names, at.record.cpumode(), out.len());
         let push = |out: &mut Vec<u8>, frame: Frame| -> Result<()> {
             let Found { calls, past } = names.of(of_data(frame), Lines::None, address)?;
             calls.last().into_iter().for_each(|call| push_call(out, form, call, past));
             Ok(())
         };
-        let place = (self.facts.guests.space(at.record, at.layouts, at.pid, mode), at.time);
+        let place = (self.facts.guests.space(at.record, at.layouts, at.pid, mode), at.key);
         let written = 2 * FrameForm::COUNT + form.number();
         let during = self.frame(out, written, place, (mode, address), |out, frame| {
             if frame.dso.is_some() { push(out, frame) } else { Ok(()) }
@@ -448,7 +448,7 @@ impl<'v> SampleWriter<'v> {
             return Ok(during);
         }
         push(out, self.on_other_side(at, address))?;
-        Ok(at.time..at.time.saturating_add(1))
+        Ok(at.key..at.key.next())
     }
 
     /// Appends which function a branch calls or returns from, indented by the calls that have not returned. How wide that
@@ -511,15 +511,15 @@ impl<'v> SampleWriter<'v> {
         });
         self.last = branch.filter(|_| form.shows_only_code && parts.time.is_some());
         if let Some(branch) = &branch
-            && let Some(text) = self.branches.get(branch, at.time)
+            && let Some(text) = self.branches.get(branch, at.key)
         {
             out.extend_from_slice(text);
             return Ok(());
         }
         let begin = out.len();
-        let mut during = 0..u64::MAX;
-        let mut narrow = |times: Range<u64>| {
-            during = during.start.max(times.start)..during.end.min(times.end);
+        let mut during = OrderKey::ALL;
+        let mut narrow = |keys: Range<OrderKey>| {
+            during = during.start.max(keys.start)..during.end.min(keys.end);
         };
         push_flags(out, flags);
         if form.has(Field::Ip) {
@@ -603,7 +603,7 @@ impl<'v> SampleWriter<'v> {
                     for entry in stack.frames() {
                         separated.next(out);
                         let space = self.facts.guests.space(at.record, at.layouts, at.pid, entry.0);
-                        self.chain_frame(out, event, (space, at.time), entry)?;
+                        self.chain_frame(out, event, (space, at.key), entry)?;
                     }
                     for &(address, frame) in user.iter().filter(|_| form.has_chain) {
                         separated.next(out);
@@ -630,11 +630,11 @@ impl<'v> SampleWriter<'v> {
         }
         let facts = self.facts;
         let new = || {
-            let (name, during) = facts.tasks.name_during(machine, tid, at.time);
+            let (name, during) = facts.tasks.name_during(machine, tid, at.key);
             Comm { during, readable: readable(&name), name: name.into_owned() }
         };
         let comm = self.comms.entry((machine, tid)).or_insert_with(new);
-        if !comm.during.contains(&at.time) {
+        if !comm.during.contains(&at.key) {
             *comm = new();
         }
         comm
@@ -643,14 +643,14 @@ impl<'v> SampleWriter<'v> {
     /// The place of an address of data.
     fn data_frame(&self, at: At<'_, '_>, address: u64) -> Frame {
         let own =
-            frame_at(self.facts, (at.record, at.layouts), at.pid, at.time, (at.record.cpumode(), address));
+            frame_at(self.facts, (at.record, at.layouts), at.pid, at.key, (at.record.cpumode(), address));
         of_data(if own.dso.is_some() { own } else { self.on_other_side(at, address) })
     }
 
     /// The place of an address on the side, of the kernel or the process, that is not the sample's.
     fn on_other_side(&self, at: At<'_, '_>, address: u64) -> Frame {
         let mode = if is_kernel(at.record.cpumode()) { USER } else { KERNEL };
-        frame_at(self.facts, (at.record, at.layouts), at.pid, at.time, (mode, address))
+        frame_at(self.facts, (at.record, at.layouts), at.pid, at.key, (mode, address))
     }
 
     /// The lines that are shown of frames in chains.
@@ -667,7 +667,7 @@ impl<'v> SampleWriter<'v> {
         &mut self,
         out: &mut Vec<u8>,
         event: usize,
-        At { record, layouts, pid, time }: At<'_, '_>,
+        At { record, layouts, pid, key }: At<'_, '_>,
         (tid, stack): (u32, CallStack<'_>),
     ) -> Result<()> {
         let form = self.forms[event].frame().number();
@@ -678,13 +678,13 @@ impl<'v> SampleWriter<'v> {
         }
         let WrittenChain { last, text, ends, .. } = &mut kept;
         let space = |mode| self.facts.guests.space(record, layouts, pid, mode);
-        let shared = last.next(time, stack.frames().map(|entry| (space(entry.0), entry)));
+        let shared = last.next(key, stack.frames().map(|entry| (space(entry.0), entry)));
         let (begin, new) = (out.len(), last.addresses().len() - shared);
         let mut starts = Vec::with_capacity(new);
         for number in 0..new {
             let (space, entry) = last.addresses()[number];
             starts.push(out.len());
-            last.is_during(&self.chain_frame(out, event, (space, time), entry)?);
+            last.is_during(&self.chain_frame(out, event, (space, key), entry)?);
         }
         ends.truncate(shared);
         let known = text.len() - ends.last().copied().unwrap_or(0);
@@ -701,9 +701,9 @@ impl<'v> SampleWriter<'v> {
         &mut self,
         out: &mut Vec<u8>,
         event: usize,
-        at: (Option<Space>, u64),
+        at: (Option<Space>, OrderKey),
         entry: (u16, u64),
-    ) -> Result<Range<u64>> {
+    ) -> Result<Range<OrderKey>> {
         let (form, lines, json) = (self.forms[event].frame(), self.lines(event), self.options.json);
         let (names, address) = (self.names, entry.1);
         self.frame(out, form.number(), at, entry, |out, frame| match json {
@@ -722,12 +722,12 @@ impl<'v> SampleWriter<'v> {
         event: usize,
         at: At<'_, '_>,
         entry: (u16, u64),
-    ) -> Result<Range<u64>> {
+    ) -> Result<Range<OrderKey>> {
         let (form, json) = (self.forms[event].frame(), self.options.json);
         let lines = if form.srcline { Lines::Innermost } else { Lines::None };
         let (names, address) = (self.names, entry.1);
         let space = self.facts.guests.space(at.record, at.layouts, at.pid, entry.0);
-        self.frame(out, FrameForm::COUNT + form.number(), (space, at.time), entry, |out, frame| {
+        self.frame(out, FrameForm::COUNT + form.number(), (space, at.key), entry, |out, frame| {
             let Found { calls, past } = names.of(frame, lines, address)?;
             let call = &calls[calls.len() - 1..];
             if json {
@@ -746,17 +746,17 @@ impl<'v> SampleWriter<'v> {
         &mut self,
         out: &mut Vec<u8>,
         written: usize,
-        (space, time): (Option<Space>, u64),
+        (space, key): (Option<Space>, OrderKey),
         entry: (u16, u64),
         write: impl FnOnce(&mut Vec<u8>, Frame) -> Result<()>,
-    ) -> Result<Range<u64>> {
+    ) -> Result<Range<OrderKey>> {
         let WrittenFrames { known, bytes } = self.written[written].get_or_insert_default();
         if bytes.len() > WRITTEN {
             bytes.clear();
             *known = FrameCache::default();
         }
         let ((from, end), during) =
-            known.get_during(self.facts, space, time, entry, |frame| -> Result<(u32, u32)> {
+            known.get_during(self.facts, space, key, entry, |frame| -> Result<(u32, u32)> {
                 let from = bytes.len();
                 write(bytes, frame)?;
                 Ok((from as u32, bytes.len() as u32))
@@ -849,7 +849,7 @@ mod tests {
         let written = WrittenFront {
             text: b"prog     1.000000: b:".to_vec(),
             time: 5..19,
-            during: 1..9_000_000_000_000,
+            during: OrderKey::at(1)..OrderKey::at(9_000_000_000_000),
         };
         let mut front = Front {
             id: None,
@@ -863,7 +863,7 @@ mod tests {
         };
         let mut at = |time: u64| {
             let mut out = b"before ".to_vec();
-            let is_known = front.push_at(&mut out, Some(time), time, false);
+            let is_known = front.push_at(&mut out, Some(time), OrderKey::at(time), false);
             is_known.then(|| String::from_utf8(out).unwrap())
         };
         assert_eq!(at(1_000_000_000).unwrap(), "before prog     1.000000: b:");

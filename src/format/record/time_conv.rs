@@ -1,7 +1,7 @@
 //! TIME_CONV records describe how a machine's counter converts to the time of its recording.
 
 use super::reader::Reader;
-use crate::{Record, RecordType};
+use crate::{OrderKey, Record, RecordType};
 
 /// A TIME_CONV record (tools/lib/perf/include/perf/event.h, `perf_record_time_conv`).
 ///
@@ -57,6 +57,13 @@ impl TimeConv {
         d.hex::<u64>("time_mask")?;
         d.number::<u8>("cap_user_time_zero")?;
         d.number::<u8>("cap_user_time_short").map(drop)
+    }
+
+    /// The value of the counter at a key that is a time, rounded down as perf does; `None` if there is none.
+    pub fn counter(&self, at: OrderKey) -> Option<u64> {
+        let since = u128::from(at.written().wrapping_sub(self.zero));
+        let shifted = since.checked_shl(u32::try_from(self.shift).ok()?.min(63))?;
+        Some(shifted.checked_div(u128::from(self.mult))? as u64)
     }
 
     /// The time of a value of the counter, ns; wraps, as in perf (tools/perf/util/tsc.c).

@@ -4,8 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 
 use hashbrown::HashTable;
 use perfx_format::record::ksymbol::Ksymbol;
-use perfx_format::record::time::LAST_KEY;
-use perfx_format::{COMM_EXEC, Kinds, Layout, Layouts, Record, RecordType, Task, named_pid};
+use perfx_format::{COMM_EXEC, Kinds, Layouts, OrderKey, Record, RecordType, Task, named_pid};
 
 use super::dso::{Dso, Identity, KERNEL, Key, Machine, Mapping, Space};
 use super::map::{Hit, Map};
@@ -48,19 +47,6 @@ impl Dsos {
     }
 }
 
-/// The key by which a record is ordered among changes of address spaces and names: its time by `layout`, or its
-/// place in the file if no event records the time. A sample without a time comes last: all that was ever mapped
-/// may be its code. So this is for look-ups, and not to be shown: [`Layout::time`] is.
-#[inline]
-pub fn moment(record: &Record<'_>, layout: Option<&Layout>, layouts: &Layouts) -> u64 {
-    if layouts.has_time() {
-        let without = if record.kind() == RecordType::SAMPLE { LAST_KEY } else { 0 };
-        layout.and_then(|layout| layout.time(record)).unwrap_or(without)
-    } else {
-        record.origin().stored_at().map_or(0, |(_, offset)| offset)
-    }
-}
-
 impl Changes {
     /// The kinds of records that change an address space.
     pub fn kinds() -> Kinds {
@@ -71,19 +57,23 @@ impl Changes {
     /// a DSO with the symbol's name. Returns the number of the mapped DSO within these changes. `machine` is
     /// the machine of the record.
     pub fn add(&mut self, record: &Record<'_>, layouts: &Layouts, machine: Machine) -> Option<u32> {
-        let time = moment(record, layouts.layout_of(record), layouts);
+        let key = OrderKey::of(record, layouts.layout_of(record), layouts);
         match record.kind() {
             RecordType::FORK => {
                 let Task { pid, ppid, time: own, .. } = Task::of(record)?;
                 if pid != ppid {
                     // FORK has a time field of its own, even without a trailer.
-                    self.begin(Space { machine, pid }, if layouts.has_time() { own } else { time }, ppid);
+                    self.begin(
+                        Space { machine, pid },
+                        if layouts.has_time() { OrderKey::at(own) } else { key },
+                        ppid,
+                    );
                 }
                 None
             }
             RecordType::COMM => {
                 if record.misc() & COMM_EXEC != 0 {
-                    self.begin(Space { machine, pid: named_pid(record)? }, time, KERNEL);
+                    self.begin(Space { machine, pid: named_pid(record)? }, key, KERNEL);
                 }
                 None
             }
@@ -92,26 +82,34 @@ impl Changes {
                 let name = symbol.name.into();
                 let dso = Dso { machine, kernel: true, name, identity: Identity::Unknown };
                 let kernel = Space { machine, pid: KERNEL };
-                Some(self.map(time, kernel, symbol.address, symbol.length.into(), dso, 0))
+                Some(self.map(key, kernel, symbol.address, symbol.length.into(), dso, 0))
             }
             _ => {
                 let mapping = Mapping::read(record, layouts)?;
                 let dso = mapping.dso(machine);
                 let pid = if dso.kernel { KERNEL } else { mapping.pid };
-                Some(self.map(time, Space { machine, pid }, mapping.start, mapping.len, dso, mapping.flags))
+                Some(self.map(key, Space { machine, pid }, mapping.start, mapping.len, dso, mapping.flags))
             }
         }
     }
 
     /// A space starts over with its parent's mappings, or empty if the parent is [`KERNEL`].
-    pub(super) fn begin(&mut self, space: Space, time: u64, parent: u32) {
-        self.begins.push(Begin { time, key: space.key(), parent, mapping: self.maps.len() as u32 });
+    pub(super) fn begin(&mut self, space: Space, at: OrderKey, parent: u32) {
+        self.begins.push(Begin { at, key: space.key(), parent, mapping: self.maps.len() as u32 });
     }
 
-    pub(super) fn map(&mut self, time: u64, space: Space, start: u64, len: u64, dso: Dso, flags: u32) -> u32 {
+    pub(super) fn map(
+        &mut self,
+        at: OrderKey,
+        space: Space,
+        start: u64,
+        len: u64,
+        dso: Dso,
+        flags: u32,
+    ) -> u32 {
         let number = self.dsos.number(dso, flags);
         let hit = Hit { dso: number, mapping: self.maps.len() as u32 };
-        self.maps.push((space.key(), Map { start, end: start.saturating_add(len), time, hit }));
+        self.maps.push((space.key(), Map { start, end: start.saturating_add(len), at, hit }));
         number
     }
 }
@@ -119,7 +117,7 @@ impl Changes {
 /// A fork or an exec.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Begin {
-    pub(super) time: u64,
+    pub(super) at: OrderKey,
     pub(super) key: Key,
     /// The pid of the parent process; [`KERNEL`] for an exec.
     pub(super) parent: u32,

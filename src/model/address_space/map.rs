@@ -1,5 +1,7 @@
 //! Describes a mapping in the timeline of its address space.
 
+use perfx_format::OrderKey;
+
 /// Marks a missing slot, mapping or span.
 pub(super) const NONE: u32 = u32::MAX;
 
@@ -8,7 +10,7 @@ pub(super) const NONE: u32 = u32::MAX;
 pub(super) struct Map {
     pub(super) start: u64,
     pub(super) end: u64,
-    pub(super) time: u64,
+    pub(super) at: OrderKey,
     pub(super) hit: Hit,
 }
 

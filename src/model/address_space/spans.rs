@@ -12,6 +12,8 @@
 
 use std::ops::Range;
 
+use perfx_format::OrderKey;
+
 use super::changes::{Begin, Changes, Dsos};
 use super::dso::{Dso, KERNEL, Key, PAGE_BITS, Space};
 use super::map::{Hit, Map, NONE};
@@ -19,7 +21,7 @@ use super::newest::Newest;
 
 #[derive(Clone, Copy, Debug)]
 struct Span {
-    start: u64,
+    start: OrderKey,
     /// Index of its first mapping; its last one precedes the first of the next span.
     maps: u32,
     slot: u32,
@@ -62,8 +64,8 @@ impl AddressSpaces {
         let Changes { mut maps, mut begins, dsos } = changes;
         let Dsos { mut list, .. } = dsos;
         list.shrink_to_fit();
-        maps.sort_unstable_by_key(|(key, map)| (*key, map.time, map.hit.mapping));
-        let order = |begin: &Begin| (begin.key, begin.time, begin.mapping);
+        maps.sort_unstable_by_key(|(key, map)| (*key, map.at, map.hit.mapping));
+        let order = |begin: &Begin| (begin.key, begin.at, begin.mapping);
         begins.sort_by_key(order);
         // A space with a mapping before its first fork or exec existed before that.
         let earlier: Vec<Begin> = maps
@@ -71,9 +73,9 @@ impl AddressSpaces {
             .filter_map(|maps| maps.first())
             .filter(|&&(key, map)| {
                 let first = begins.get(begins.partition_point(|begin| begin.key < key));
-                first.is_none_or(|first| (key, map.time, map.hit.mapping) < order(first))
+                first.is_none_or(|first| (key, map.at, map.hit.mapping) < order(first))
             })
-            .map(|&(key, _)| Begin { time: 0, key, parent: KERNEL, mapping: 0 })
+            .map(|&(key, _)| Begin { at: OrderKey::FIRST, key, parent: KERNEL, mapping: 0 })
             .collect();
         begins.extend(earlier);
         begins.sort_by_key(order);
@@ -108,13 +110,13 @@ impl AddressSpaces {
         // Reuses the memory of the begins: a span has the same size.
         let spans = begins.into_iter().map(|begin| {
             let is_before = |&(key, map): &(Key, Map)| {
-                (key, map.time, map.hit.mapping) < (begin.key, begin.time, begin.mapping)
+                (key, map.at, map.hit.mapping) < (begin.key, begin.at, begin.mapping)
             };
             while maps.get(map).is_some_and(is_before) {
                 map += 1;
             }
             let is_exec = begin.parent == KERNEL;
-            Span { start: begin.time, maps: map as u32, slot: NONE, root: NONE, is_exec }
+            Span { start: begin.at, maps: map as u32, slot: NONE, root: NONE, is_exec }
         });
         self.spans = spans.collect();
         let spaces = self.keys.iter().zip(self.first.windows(2));
@@ -133,9 +135,9 @@ impl AddressSpaces {
     }
 
     /// The index of a space's span at a time.
-    fn span_at(&self, key: Key, time: u64) -> Option<u32> {
+    fn span_at(&self, key: Key, at: OrderKey) -> Option<u32> {
         let range = self.spans_of(key)?;
-        let after = self.spans[range.clone()].partition_point(|span| span.start <= time);
+        let after = self.spans[range.clone()].partition_point(|span| span.start <= at);
         Some((range.start + after.checked_sub(1)?) as u32)
     }
 
@@ -175,7 +177,7 @@ impl AddressSpaces {
             let start = child.map(|&child| self.spans[child as usize].start);
             let map = self.maps[..own.end].get(visit.map as usize);
             if let Some(map) = map
-                && start.is_none_or(|start| map.time <= start)
+                && start.is_none_or(|start| map.at <= start)
             {
                 self.slots[visit.map as usize] = self.mapping_at.len() as u32;
                 self.mapping_at.push(visit.map);
@@ -207,25 +209,25 @@ impl AddressSpaces {
     }
 
     /// The mapping at an address of a space at a time, and the range of times for which this is the answer.
-    pub fn find(&self, space: Space, address: u64, time: u64) -> (Option<Hit>, Range<u64>) {
+    pub fn find(&self, space: Space, address: u64, at: OrderKey) -> (Option<Hit>, Range<OrderKey>) {
         let Some(spans) = self.spans_of(space.key()) else {
-            return (None, 0..u64::MAX);
+            return (None, OrderKey::ALL);
         };
-        let after = spans.start + self.spans[spans.clone()].partition_point(|span| span.start <= time);
-        let next = self.spans[after..spans.end].first().map_or(u64::MAX, |span| span.start);
+        let after = spans.start + self.spans[spans.clone()].partition_point(|span| span.start <= at);
+        let next = self.spans[after..spans.end].first().map_or(OrderKey::END, |span| span.start);
         if after == spans.start {
-            return (None, 0..next);
+            return (None, OrderKey::FIRST..next);
         }
-        let at = after - 1;
-        let own = self.maps_of(at);
-        let old = own.start + self.maps[own.clone()].partition_point(|map| map.time <= time);
-        let until = self.maps[old..own.end].first().map_or(next, |map| map.time);
-        let start = self.spans[at].start;
-        let from = self.maps[own.start..old].last().map_or(start, |newest| newest.time.max(start));
-        let replaced = (self.spans[at].is_exec && at > spans.start).then(|| at - 1);
+        let span = after - 1;
+        let own = self.maps_of(span);
+        let old = own.start + self.maps[own.clone()].partition_point(|map| map.at <= at);
+        let until = self.maps[old..own.end].first().map_or(next, |map| map.at);
+        let start = self.spans[span].start;
+        let from = self.maps[own.start..old].last().map_or(start, |newest| newest.at.max(start));
+        let replaced = (self.spans[span].is_exec && span > spans.start).then(|| span - 1);
         let newest = self
-            .newest(at, own.start..old, address)
-            .or_else(|| replaced.and_then(|at| self.newest(at, self.maps_of(at), address)));
+            .newest(span, own.start..old, address)
+            .or_else(|| replaced.and_then(|span| self.newest(span, self.maps_of(span), address)));
         (newest.map(|map| map.hit), from..until)
     }
 
@@ -296,15 +298,15 @@ mod tests {
     fn map(changes: &mut Changes, pid: u32, time: u64, start: u64, len: u64) {
         let dso =
             Dso { machine: Machine::Host, kernel: false, name: (*b"x").into(), identity: Identity::Unknown };
-        changes.map(time, space(pid), start, len, dso, 0);
+        changes.map(OrderKey::at(time), space(pid), start, len, dso, 0);
     }
 
     fn fork(changes: &mut Changes, pid: u32, parent: u32, time: u64) {
-        changes.begin(space(pid), time, parent);
+        changes.begin(space(pid), OrderKey::at(time), parent);
     }
 
     fn found(spaces: &AddressSpaces, pid: u32, address: u64, time: u64) -> Option<u32> {
-        spaces.find(space(pid), address, time).0.map(|hit| hit.mapping)
+        spaces.find(space(pid), address, OrderKey::at(time)).0.map(|hit| hit.mapping)
     }
 
     fn bytes_of<T>(of: &[T]) -> usize {
@@ -414,7 +416,8 @@ mod tests {
         assert_eq!(at(21), [Some(0), Some(1), Some(2)]);
         assert_eq!(at(30), [None, None, Some(2)]);
         assert_eq!(at(40), [None; 3]);
-        assert_eq!(spaces.find(space(2), 0x1000, 20), (spaces.find(space(1), 0x1000, 5).0, 20..21));
+        let find = |pid, time| spaces.find(space(pid), 0x1000, OrderKey::at(time));
+        assert_eq!(find(2, 20), (find(1, 5).0, OrderKey::at(20)..OrderKey::at(21)));
     }
 
     #[test]
