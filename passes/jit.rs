@@ -163,7 +163,7 @@ impl Times {
 impl Survey for Times {
     fn record(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
         let Some(&next) = self.times.get(self.next) else { return Ok(()) };
-        let key = layouts.time(record).map(OrderKey::at);
+        let key = layouts.recorded_time(record).map(OrderKey::at);
         if let Some(key) = key.filter(|&key| key >= next) {
             let end = self.times.partition_point(|&other| other <= key);
             self.found(end, record.origin());

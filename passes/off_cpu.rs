@@ -238,7 +238,7 @@ impl Step for MeasureAway {
             return Ok(is_sample);
         };
         let (_, tid) = layout.pid_tid(&record).unwrap_or_default();
-        let time = layout.time(&record).unwrap_or(0);
+        let time = layout.recorded_time(&record).unwrap_or(0);
         let Some(event) = self.events.get(&record, layouts) else {
             let back = match record.kind() {
                 kind if !Kinds::SWITCHES.contains(kind) => None,

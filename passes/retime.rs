@@ -4,8 +4,8 @@
 use clap::Args;
 use perfx_format::features::{ClockData, SampleTime};
 use perfx_format::read::{Batch, Recording};
-use perfx_format::record::time::{ClockChange, change_times, known_time};
-use perfx_format::{Feature, Kinds, Layouts, Record, RecordType};
+use perfx_format::record::time::{ClockChange, change_times};
+use perfx_format::{Feature, Kinds, Layouts, Record, RecordType, Time};
 use perfx_pipeline::{
     Begin, Context as _, Emit, Error, Fork, Interest, Level, Needs, Pass, Result, Rewrite, Session, Stage,
     Survey, bail, counted,
@@ -107,7 +107,7 @@ impl Retime {
 
 impl Survey for FirstSample {
     fn record(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
-        let time = layouts.time(record).and_then(known_time);
+        let time = layouts.time(record).map(Time::ns);
         self.time = self.time.into_iter().chain(time).min();
         Ok(())
     }
@@ -197,7 +197,7 @@ impl Rewrite for ChangeTimes {
 
     fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
         let layout = out.layouts().layout_of_any(&record);
-        if let Some(time) = layout.and_then(|layout| layout.time(&record)) {
+        if let Some(time) = layout.and_then(|layout| layout.recorded_time(&record)) {
             self.count(time);
         }
         let mut done = Ok(());

@@ -117,7 +117,7 @@ impl Step for MergeStats {
             Event::Stat => {
                 let waited = layout.period(&record);
                 let task = event.field(0, &record, layouts)? as u32;
-                let time = layout.time(&record).unwrap_or(0);
+                let time = layout.recorded_time(&record).unwrap_or(0);
                 let period = |_| waited.unwrap_or(0);
                 if let Some(switch) = self.switched_out.sample_at(task, time, period, record.endian()) {
                     self.merged += 1;

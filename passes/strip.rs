@@ -13,9 +13,10 @@ use perfx_filter::{EventList, named_events};
 use perfx_format::event_name::names_of;
 use perfx_format::read::{Form, Recording};
 use perfx_format::record::event_update::{name_update, updated_id};
-use perfx_format::record::time::known_time;
 use perfx_format::sample::without_parts as sample_without;
-use perfx_format::{Event, Feature, Kinds, Layouts, Record, RecordType, sample_type as st, without_parts};
+use perfx_format::{
+    Event, Feature, Kinds, Layouts, Record, RecordType, Time, sample_type as st, without_parts,
+};
 use perfx_pipeline::{
     Begin, Emit, Fork, Level, Needs, OutputForm, Pass, Result, Rewrite, Session, Stage, Survey, UsedEvents,
     bail, change_attrs, counted, ensure, leave_out_events, list, shorten_id_index,
@@ -236,7 +237,7 @@ impl Samples {
         let Some(event) = event else { return };
         if let Some((count, span)) = self.counts.get_mut(event).zip(self.times.get_mut(event)) {
             *count += 1;
-            if let Some(time) = layouts.time(sample).and_then(known_time) {
+            if let Some(time) = layouts.time(sample).map(Time::ns) {
                 *span = (span.0.min(time), span.1.max(time));
             }
         }

@@ -14,9 +14,8 @@ use perfx_format::event_name::names_of;
 use perfx_format::read::Recording;
 use perfx_format::record::deferred::CallchainDeferred;
 use perfx_format::record::event_update::name_update;
-use perfx_format::record::time::known_time;
 use perfx_format::sample::deferred_cookie;
-use perfx_format::{Attr, Kinds, Layouts, Record, RecordType, sample_type as st, set_sample_period};
+use perfx_format::{Attr, Kinds, Layouts, Record, RecordType, Time, sample_type as st, set_sample_period};
 use perfx_pipeline::{
     Begin, Emit, Level, Needs, Pass, Result, Rewrite, Session, Stage, Survey, bail, change_attr_of_each,
     count, counted, ensure,
@@ -263,7 +262,7 @@ impl Survey for Gather {
     fn record(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
         self.names.extend(name_update(record).map(|(id, name)| (id, name.to_vec())));
         let Some(id) = stream_of(record, layouts) else { return Ok(()) };
-        let time = layouts.time(record).and_then(known_time);
+        let time = layouts.time(record).map(Time::ns);
         let (stream, last) = self.streams.entry(id).or_default();
         let keeps = self.way.keeps(stream, id, time.unwrap_or(0));
         let cookie = layouts.layout_of(record).and_then(|layout| deferred_cookie(record, layout));
@@ -359,7 +358,7 @@ impl Rewrite for KeepFewer {
             return out.keep(record);
         };
         let stream = self.streams.entry(id).or_default();
-        let keeps = self.way.keeps(stream, id, layout.time(&record).unwrap_or(0));
+        let keeps = self.way.keeps(stream, id, layout.recorded_time(&record).unwrap_or(0));
         let period = layout.period(&record);
         let sum = stream.owed.saturating_add(period.unwrap_or(0));
         if !keeps && self.totals.get(&id) != Some(&stream.seen) {

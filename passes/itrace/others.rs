@@ -2,7 +2,7 @@
 
 use perfx_format::record::cpumode::KERNEL_START;
 use perfx_format::sample::{Branch, Marker, Sample, with_history};
-use perfx_format::{Layout, Record, RecordType, sample_type as st};
+use perfx_format::{Layout, Record, RecordType, Time, sample_type as st};
 use perfx_pipeline::Result;
 
 /// A sample that was recorded.
@@ -26,7 +26,7 @@ impl RecordedSample {
     pub(super) fn of(record: &Record<'_>, layout: &Layout) -> Option<RecordedSample> {
         let (_, tid) = layout.pid_tid(record).unwrap_or_default();
         let (ip, cpu) = (layout.ip(record).unwrap_or(0), layout.cpu(record).unwrap_or(u32::MAX));
-        let time = layout.time(record).filter(|time| *time != 0 && *time != u64::MAX);
+        let time = layout.time(record).map(Time::ns);
         (record.kind() == RecordType::SAMPLE).then_some(RecordedSample { time, ip, cpu, tid })
     }
 }

@@ -11,7 +11,7 @@ use perfx_format::record::build_id::{BUILD_ID_SIZE_VALID, BuildIdEntry};
 use perfx_format::record::cpumode::{GUEST_KERNEL, GUEST_USER, KERNEL, UNKNOWN, USER};
 use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::record::id_index::IdIndex;
-use perfx_format::{Feature, Layouts, Origin, Record, RecordType, sample_type as st};
+use perfx_format::{Feature, Layouts, Origin, Record, RecordType, Time, sample_type as st};
 use perfx_model::address_space::{Dso, Identity, Machine, Mapping};
 use perfx_pipeline::{Job, OutputForm, Result, ensure, scan};
 use perfx_resolve::{MappedIds, dso_name, object_of, recorded_on};
@@ -273,11 +273,10 @@ impl GuestFacts {
             }
         }
         let Some(layout) = batch.layouts.layout_of(record) else { return Ok(()) };
-        let time = layout.time(record).unwrap_or(0);
-        if time == 0 || time == u64::MAX {
+        let Some(time) = layout.time(record).map(Time::ns) else {
             self.timeless += u64::from(taken);
             return Ok(());
-        }
+        };
         if let Some(part) = self.parts.last_mut().filter(|_| taken) {
             (part.earliest, part.latest) = (part.earliest.min(time), part.latest.max(time));
             if kind == RecordType::SAMPLE {

@@ -18,7 +18,7 @@ use super::machines::Machines;
 use super::placed::Placed;
 use super::report::{tell, tell_done};
 use super::sorted::{Sorted, timeless};
-use super::switches::{Switches, ThreadState, VcpuRunLog, time_of};
+use super::switches::{Switches, ThreadState, VcpuRunLog};
 use super::translate::Translator;
 use crate::support::event_ids::{FreeIds, identified, identified_late, lacks_identifier};
 
@@ -240,8 +240,7 @@ impl Rewrite for Merging {
             self.switches.look_at(&record, out.layouts());
         }
         if !self.begun && !Kinds::HEADER.contains(record.kind()) {
-            let timed = || time_of(&record, out.layouts().layout_of(&record)?);
-            if !record.kind().is_kernel() || timed().is_some() {
+            if !record.kind().is_kernel() || out.layouts().time(&record).is_some() {
                 if record.kind() != RecordType::FINISHED_INIT {
                     self.begun_at = Some((record.kind(), record.origin()));
                 }

@@ -153,8 +153,7 @@ pub(crate) fn timeless(
         while left > 0
             && let Some(record) = walker.next_wanted(kinds, usize::MAX)?
         {
-            let time = batch.layouts.time(&record).unwrap_or(0);
-            if time != 0 && time != u64::MAX {
+            if batch.layouts.time(&record).is_some() {
                 continue;
             }
             bytes.clear();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use perfx_format::read::Batch;
-use perfx_format::{Kinds, Layout, Layouts, Record, RecordType, SWITCH_OUT};
+use perfx_format::{Kinds, Layouts, Record, RecordType, SWITCH_OUT, Time};
 
 /// A thread starts or stops running on a CPU.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -56,12 +56,6 @@ pub(crate) struct Switches {
 pub(crate) fn timed_kinds() -> Kinds {
     // A damaged record of kind 0 can have a time, too.
     Kinds::OF_KERNEL.and(RecordType(0)).and(RecordType::FINISHED_INIT).and(RecordType::FINISHED_ROUND)
-}
-
-/// A record's time. perf writes 0 for none and flushes such records at once; -1 also means none.
-#[inline]
-pub(crate) fn time_of(record: &Record<'_>, layout: &Layout) -> Option<u64> {
-    layout.time(record).filter(|&time| time != 0 && time != u64::MAX)
 }
 
 impl Switches {
@@ -116,7 +110,7 @@ impl Switches {
             return;
         }
         let Some(layout) = layouts.layout_of(record).filter(|_| kind.is_kernel()) else { return };
-        let Some(time) = time_of(record, layout) else { return };
+        let Some(time) = layout.time(record).map(Time::ns) else { return };
         (self.first, self.last) = (self.first.min(time), self.last.max(time));
         self.open.latest = self.open.latest.max(time);
         if Kinds::SWITCHES.contains(kind)

@@ -6,7 +6,7 @@ use std::ops::Range;
 use perfx_format::read::Batch;
 use perfx_format::record::cpumode::{self, GUEST_KERNEL, GUEST_USER, USER};
 use perfx_format::record::identifier::{Moved, NewFields, write_moved};
-use perfx_format::{Endian, Layout, Record};
+use perfx_format::{Endian, Layout, Record, Time};
 use perfx_pipeline::Result;
 
 use super::chosen::MergedKinds;
@@ -71,9 +71,9 @@ impl Translator {
         };
         let Some(layout) = batch.layouts.all().get(event) else { return Ok(None) };
         let time = layout.required_time(record)?;
-        let is_timed = time != 0 && time != u64::MAX;
+        let is_timed = Time::recorded(time).is_some();
         let host_time = if is_timed {
-            self.clock.host_time(time).filter(|&time| time != 0 && time != u64::MAX).ok_or_else(|| {
+            self.clock.host_time(time).filter(|&time| Time::recorded(time).is_some()).ok_or_else(|| {
                 record.error(format!(
                     "its time {time} would be before 0 on the host's clock: the offset is wrong"
                 ))

@@ -3,8 +3,7 @@
 use clap::Args;
 use perfx_format::features::SampleTime;
 use perfx_format::read::{Batch, Recording};
-use perfx_format::record::time::known_time;
-use perfx_format::{Feature, Kinds, Layouts, Record, RecordType};
+use perfx_format::{Feature, Kinds, Layouts, Record, RecordType, Time};
 use perfx_pipeline::{
     Emit, Fork, Needs, OutputForm, Pass, Place, Prescan, Prescanned, Result, Rewrite, Session, Stage, Survey,
 };
@@ -51,7 +50,7 @@ impl Times {
     }
 
     fn look_at(&mut self, record: &Record<'_>, layouts: &Layouts) {
-        if let Some(time) = layouts.time(record).and_then(known_time) {
+        if let Some(time) = layouts.time(record).map(Time::ns) {
             self.see((time, time));
         }
     }

@@ -265,7 +265,7 @@ impl Seen {
     pub(crate) fn of(record: &Record<'_>, layouts: &Layouts) -> Option<(u64, Seen)> {
         let layout = layouts.layout_of(record)?;
         // perf itself writes LOST_SAMPLES and records without a time: they have no CPU.
-        if record.kind() == RecordType::LOST_SAMPLES || layout.time(record) == Some(0) {
+        if record.kind() == RecordType::LOST_SAMPLES || layout.recorded_time(record) == Some(0) {
             return None;
         }
         let tid = match layout.pid_tid(record) {

@@ -42,7 +42,7 @@ impl SwitchedOut {
         let again = self.remove(tid);
         let age = self.next_age;
         self.next_age += 1;
-        let since = layout.time(sample).unwrap_or(0);
+        let since = layout.recorded_time(sample).unwrap_or(0);
         let held = Held { sample: sample.bytes().into(), layout: *layout, since, age };
         self.size += held.sample.len() + OVERHEAD;
         self.by_tid.insert(tid, held);

@@ -122,7 +122,7 @@ impl Written {
             self.ids.entry(cpu()).or_insert(id.trace_id);
         } else if let Some(aux) = Aux::of(record) {
             let tid = layout.and_then(|layout| layout.pid_tid(record)).map_or(Auxtrace::ANY, |(_, tid)| tid);
-            let time = layout.and_then(|layout| layout.time(record)).unwrap_or(0);
+            let time = layout.and_then(|layout| layout.recorded_time(record)).unwrap_or(0);
             self.records.push(Recorded { aux, cpu: cpu(), tid, time });
         }
     }

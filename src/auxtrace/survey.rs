@@ -149,7 +149,7 @@ impl Survey {
     /// Takes in a record.
     pub fn add(&mut self, record: &Record<'_>, layouts: &Layouts) {
         let layout = layouts.layout_of(record);
-        let time = layout.and_then(|layout| layout.time(record));
+        let time = layout.and_then(|layout| layout.recorded_time(record));
         self.written.add(record, layout);
         match record.kind() {
             RecordType::AUXTRACE_INFO => {

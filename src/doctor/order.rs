@@ -2,8 +2,7 @@
 //! FINISHED_ROUND.
 
 use perfx_format::read::Batch;
-use perfx_format::record::time::known_time;
-use perfx_format::{Record, RecordType};
+use perfx_format::{Record, RecordType, Time};
 
 use crate::finding::{Findings, Location};
 
@@ -48,11 +47,6 @@ impl Rounds {
     }
 }
 
-/// The time by which perf sorts a record. Without a time, or with 0 or ~0, perf flushes it at once.
-pub(crate) fn sort_time(time: Option<u64>) -> Option<u64> {
-    time.and_then(known_time)
-}
-
 /// The time up to which perf has flushed (tools/perf/util/ordered-events.c): a FINISHED_ROUND flushes
 /// everything up to the largest time seen before the previous one.
 #[derive(Clone, Copy, Debug, Default)]
@@ -85,7 +79,7 @@ impl Order {
             if record.kind() == RecordType::FINISHED_ROUND {
                 break;
             }
-            let time = sort_time(batch.layouts.time(&record));
+            let time = batch.layouts.time(&record).map(Time::ns);
             if let Some(time) = time.filter(|&time| time < self.let_go) {
                 findings.add("out-of-order", self.late(&record, time));
             }

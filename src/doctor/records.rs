@@ -7,10 +7,10 @@ use perfx_format::record::aux::Auxtrace;
 use perfx_format::record::header_records::{HeaderRecord, feature_section};
 use perfx_format::record::id_index::IdIndex;
 use perfx_format::record::tracing_data::tracing_data;
-use perfx_format::{FaultCode, Feature, Origin, Record, RecordType};
+use perfx_format::{FaultCode, Feature, Origin, Record, RecordType, Time};
 
 use crate::finding::{Findings, Location};
-use crate::order::{Rounds, sort_time};
+use crate::order::Rounds;
 
 /// What the checks need to know about the recording.
 #[derive(Clone, Debug)]
@@ -130,8 +130,8 @@ impl Seen {
         }
         if kind.is_kernel() {
             let layout = batch.layouts.layout_of(record);
-            let time = layout.and_then(|layout| layout.time(record));
-            if let Some(time) = sort_time(time) {
+            // Without a time, perf flushes it at once.
+            if let Some(time) = layout.and_then(|layout| layout.time(record)).map(Time::ns) {
                 self.rounds.time(time);
                 if kind == RecordType::SAMPLE {
                     self.times.add(time);

@@ -15,8 +15,7 @@ use perfx_format::header::Features;
 use perfx_format::read::{Batch, Recording};
 use perfx_format::record::cpumode::{GUEST_KERNEL, KERNEL};
 use perfx_format::record::lost::{Losses, Lost, LostSum};
-use perfx_format::record::time::known_time;
-use perfx_format::{Endian, Feature, Kinds, OrderKey};
+use perfx_format::{Endian, Feature, Kinds, OrderKey, Time};
 use perfx_look::clock::Clock;
 use perfx_model::address_space::{KERNEL as KERNEL_PID, Machine};
 use perfx_pipeline::{Result, scan};
@@ -208,7 +207,7 @@ const LOST: &str = "Lost";
 /// Records or samples that the kernel could not write.
 #[derive(Clone, Copy, Debug)]
 pub struct Loss {
-    time: u64,
+    time: Option<Time>,
     thread: Option<(u32, u32)>,
     count: u64,
     samples: bool,
@@ -236,14 +235,13 @@ impl FirefoxProfile {
         self.learn_command(search.features, search.endian);
         let start = stacks.span().map(|(start, _)| start);
         if self.recordings == 0 {
-            self.start = start.and_then(|start| clock.wall_ns(start)).map(|ns| ns as f64 / 1e6);
+            self.start = start.and_then(|start| clock.wall_ns(start.ns())).map(|ns| ns as f64 / 1e6);
         }
         // Samples without a time go to the start: the profiler requires one.
-        let since_start = |time: u64| match start {
-            Some(start) if time != Row::TIMELESS => time.saturating_sub(start),
-            _ => 0,
+        let since_start = |time: Option<Time>| {
+            time.zip(start).map_or(0, |(time, start)| time.ns().saturating_sub(start.ns()))
         };
-        let ms = |time: u64| since_start(time) as f64 / 1e6;
+        let ms = |time: Option<Time>| since_start(time) as f64 / 1e6;
         // By machine, process and thread.
         let mut rows: BTreeMap<ThreadKey, Vec<&Row>> = BTreeMap::new();
         let is_shown = |row: &Row| shown.is_none_or(|shown| shown == row.event);
@@ -265,7 +263,7 @@ impl FirefoxProfile {
         for rows in rows.values_mut() {
             match lasts {
                 // They are in the order in which they began; of those of one time, one lasts.
-                true => rows.sort_by_key(|row| (row.time, stacks.rows[*row].period > 0)),
+                true => rows.sort_by_key(|row| (row.time.is_none(), row.time, stacks.rows[*row].period > 0)),
                 false => {
                     rows.sort_unstable_by_key(|row| (since_start(row.time), row.event, row.stack, row.label));
                 }
@@ -292,7 +290,7 @@ impl FirefoxProfile {
                 let what = if loss.samples { "lost samples" } else { "lost records" };
                 markers.add(ms(loss.time), self.shared.string(what), loss.count);
             }
-            let startup = ms(rows.first().map_or(0, |row| row.time));
+            let startup = ms(rows.first().and_then(|row| row.time));
             first_of_process.entry((machine, pid)).or_insert(self.threads.len());
             self.threads.push(Thread {
                 is_main_thread: pid == tid,
@@ -349,7 +347,7 @@ impl FirefoxProfile {
         rows: &BTreeMap<ThreadKey, Vec<&Row>>,
         first_of_process: &HashMap<(Machine, u32), usize>,
         is_counted: &dyn Fn(&Row) -> bool,
-        since_start: &dyn Fn(u64) -> u64,
+        since_start: &dyn Fn(Option<Time>) -> u64,
     ) {
         let mut counts: BTreeMap<((Machine, u32), u32), BTreeMap<u64, u64>> = BTreeMap::new();
         for (&(machine, pid, _), rows) in rows {
@@ -575,8 +573,7 @@ pub fn losses(recording: &mut Recording, threads: usize) -> Result<Vec<Loss>> {
             let layout = batch.layouts.layout_of(&record);
             let Some((sum, count)) = LostSum::of(&record, &batch.layouts) else { continue };
             sums.add(&record, &batch.layouts);
-            let time = layout.and_then(|layout| layout.time(&record)).and_then(known_time);
-            let time = time.unwrap_or(Row::TIMELESS);
+            let time = layout.and_then(|layout| layout.time(&record));
             let thread = layout.and_then(|layout| layout.pid_tid(&record));
             let samples = matches!(Lost::of(&record), Some(Lost::Samples(_)));
             lost.push((sum, Loss { time, thread, count, samples }));

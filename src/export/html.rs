@@ -19,6 +19,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use flate2::{Compression, GzBuilder};
+use perfx_format::Time;
 use perfx_format::event_name::generic_name;
 use perfx_resolve::Facts;
 use serde::{Deserialize, Serialize};
@@ -26,7 +27,7 @@ use serde::{Deserialize, Serialize};
 use crate::annotate::{Annotated, Code};
 use crate::chains::StackTree;
 use crate::functions::{CodePlace, NamedStacks};
-use crate::stacks::{Row, Stacks, Weight};
+use crate::stacks::{Stacks, Weight};
 
 const TEMPLATE: &str = include_str!("html/page.html");
 const STYLE: &str = include_str!("html/page.css");
@@ -187,7 +188,7 @@ fn share_names(recordings: &mut [RecordingHead]) {
 }
 
 /// What rows are sorted and added up by: time, event, label, node + 1, instruction + 1.
-type Place = (u64, u32, u32, u32, u64);
+type Place = ((bool, Option<Time>), u32, u32, u32, u64);
 
 fn recording(side: Side<'_>, columns: &mut Columns) -> RecordingHead {
     let Side { stacks, facts, placed, shown, annotated, about } = side;
@@ -198,7 +199,9 @@ fn recording(side: Side<'_>, columns: &mut Columns) -> RecordingHead {
         .map(|(row, &weight)| {
             let node = placed.get(row.stack as usize).map_or(0, |node| node + 1);
             let spot = annotated.spot(row.stack).map_or(0, |spot| spot + 1);
-            ((row.time, row.event, row.label, node, spot), weight)
+            // Those without a time come last.
+            let time = (row.time.is_none(), row.time);
+            ((time, row.event, row.label, node, spot), weight)
         })
         .collect();
     sums.sort_unstable_by_key(|&(place, _)| place);
@@ -210,11 +213,10 @@ fn recording(side: Side<'_>, columns: &mut Columns) -> RecordingHead {
         same
     });
     let step = stacks.step.max(1);
-    let timed = sums.partition_point(|&((time, ..), _)| time != Row::TIMELESS);
-    let first = sums[..timed].first().map_or(0, |&((time, ..), _)| time);
+    let first = sums.first().and_then(|&(((_, time), ..), _)| time).map_or(0, Time::ns);
     let mut last = first;
-    columns.add(sums.iter().map(|&((time, ..), _)| {
-        let time = if time == Row::TIMELESS { last } else { time };
+    columns.add(sums.iter().map(|&(((_, time), ..), _)| {
+        let time = time.map_or(last, Time::ns);
         (time - std::mem::replace(&mut last, time)) / step
     }));
     columns.add(sums.iter().map(|&((_, _, label, ..), _)| label.into()));
@@ -241,7 +243,7 @@ fn recording(side: Side<'_>, columns: &mut Columns) -> RecordingHead {
         labels: stacks.labels.iter().map(label).collect(),
         first_time: first.to_string(),
         step,
-        timeless: sums.len() - timed,
+        timeless: sums.iter().filter(|&&(((is_timeless, _), ..), _)| is_timeless).count(),
         rows: sums.len(),
     }
 }

@@ -457,7 +457,7 @@ pub fn list(
 impl Named {
     fn learn(&mut self, record: &Record<'_>, layouts: &Layouts, machine: Machine) {
         let layout = layouts.layout_of(record);
-        let time = layout.and_then(|layout| layout.time(record));
+        let time = layout.and_then(|layout| layout.recorded_time(record));
         if let Some(tasks) = &mut self.tasks {
             tasks.add(record, layouts);
         }

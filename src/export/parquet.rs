@@ -166,7 +166,7 @@ pub fn write_tables(
         ([&recording.events[..], recording.late_events()].concat(), recording.features.clone());
     let traces = printers(&events, &features, recording.endian);
     let mut gathered = gather(recording, (&facts, &traces), filter, spill()?, wanted, *threads, report)?;
-    written.first_wall_ns = gathered.times.and_then(|(first, _)| clock.wall_ns(first));
+    written.first_wall_ns = gathered.times.and_then(|(first, _)| clock.wall_ns(first.ns()));
     let mut done = |table: &Table, rows: u64| written.rows.push((table.name, rows));
     if let Some(branches) = branches {
         done(&BRANCHES, branches.close()?);
@@ -259,8 +259,8 @@ impl Tables<'_> {
             .text(kernel.as_ref().map(|id| id.as_bytes()))
             .number(clock.id.map(i64::from))
             .number(clock.wall_offset().and_then(|offset| i64::try_from(offset).ok()))
-            .number(gathered.times.map(|(first, _)| signed(first)))
-            .number(gathered.times.map(|(_, last)| signed(last)))
+            .number(gathered.times.map(|(first, _)| signed(first.ns())))
+            .number(gathered.times.map(|(_, last)| signed(last.ns())))
             .number(signed(gathered.rows))
             .number(i64::try_from(gathered.lost.total()).unwrap_or(i64::MAX));
         out.end_row()

@@ -217,7 +217,7 @@ impl Profile {
             .chain(stacks.times.keys().copied().filter(|&event| Some(event) != first))
             .collect();
         profile.sample_types(&events, &sampled, &mut strings);
-        let duration = stacks.span().map_or(0, |(start, end)| end - start);
+        let duration = stacks.span().map_or(0, |(start, end)| end.ns() - start.ns());
         profile.duration_nanos = i64::try_from(duration).unwrap_or(i64::MAX);
         let (locations, named) = profile.locations(stacks, search, &mut strings)?;
         profile.samples(stacks, facts, &events, &locations, &mut strings);

@@ -13,10 +13,9 @@ use indexmap::{IndexMap, IndexSet};
 use perfx_filter::{FilterOptions, SampleChooser, SelectedSamples};
 use perfx_format::read::{Batch, Recording};
 use perfx_format::record::deferred::CallchainDeferred;
-use perfx_format::record::time::known_time;
 use perfx_format::sample::Sample;
 use perfx_format::siblings::CountedAs;
-use perfx_format::{Kinds, Layout, Layouts, OrderKey, Record, RecordType, named_pid};
+use perfx_format::{Kinds, Layout, Layouts, OrderKey, Record, RecordType, Time, named_pid};
 use perfx_model::address_space::Machine;
 use perfx_pipeline::{Report, Result};
 use perfx_resolve::{Facts, Frame, FrameName, Named, Search, name_frames};
@@ -99,14 +98,8 @@ pub struct Row {
     pub label: u32,
     /// The node of the stack's innermost frame, or [`StackTree::ROOT`].
     pub stack: u32,
-    /// The time, ns, rounded down to a multiple of [`Stacks::step`]; [`Row::TIMELESS`] without one, or if not grouped
-    /// by time.
-    pub time: u64,
-}
-
-impl Row {
-    /// No time.
-    pub const TIMELESS: u64 = u64::MAX;
+    /// The time, rounded down to a multiple of [`Stacks::step`]; `None` without one, or if not grouped by time.
+    pub time: Option<Time>,
 }
 
 /// All stacks of a recording.
@@ -118,8 +111,8 @@ pub struct Stacks {
     pub labels: IndexSet<Label, RandomState>,
     /// What was sampled, and how often.
     pub rows: IndexMap<Row, Weight, RandomState>,
-    /// The events that were sampled, each with the times of its earliest and latest sample that has one, ns.
-    pub times: BTreeMap<u32, Option<(u64, u64)>>,
+    /// The events that were sampled, each with the times of its earliest and latest sample that has one.
+    pub times: BTreeMap<u32, Option<(Time, Time)>>,
     /// How the events are counted that were asked for.
     pub(crate) counted_as: Vec<Option<CountedAs>>,
     /// What the times of rows are multiples of, ns; 0 if they are exact.
@@ -202,20 +195,20 @@ impl Stacks {
         Ok(named)
     }
 
-    /// The times of the earliest and the latest sample, ns; `None` if no sample has a time.
-    pub fn span(&self) -> Option<(u64, u64)> {
+    /// The times of the earliest and the latest sample; `None` if no sample has a time.
+    pub fn span(&self) -> Option<(Time, Time)> {
         self.times.values().copied().reduce(spanning)?
     }
 
-    pub(crate) fn seen(&mut self, event: u32, times: Option<(u64, u64)>) {
+    pub(crate) fn seen(&mut self, event: u32, times: Option<(Time, Time)>) {
         let all = self.times.entry(event).or_default();
         *all = spanning(*all, times);
     }
 
     pub(crate) fn add(&mut self, row: Row, weight: Weight) {
-        let past = row.time.checked_rem(self.step).filter(|_| row.time != Row::TIMELESS);
-        let row = Row { time: row.time - past.unwrap_or(0), ..row };
-        *self.rows.entry(row).or_default() += weight;
+        let rounded = |ns: u64| Time::from_ns(ns - ns.checked_rem(self.step).unwrap_or(0));
+        let time = row.time.and_then(|time| rounded(time.ns()));
+        *self.rows.entry(Row { time, ..row }).or_default() += weight;
     }
 
     /// Rounds times, at first to multiples of `first`, a power of ten, until there are at most so many rows, or rounding more
@@ -236,7 +229,7 @@ impl Stacks {
 }
 
 /// The first and the last of the times in both spans.
-pub(crate) fn spanning(one: Option<(u64, u64)>, other: Option<(u64, u64)>) -> Option<(u64, u64)> {
+pub(crate) fn spanning(one: Option<(Time, Time)>, other: Option<(Time, Time)>) -> Option<(Time, Time)> {
     match (one, other) {
         (Some(one), Some(other)) => Some((one.0.min(other.0), one.1.max(other.1))),
         (one, other) => one.or(other),
@@ -248,7 +241,7 @@ pub(crate) fn spanning(one: Option<(u64, u64)>, other: Option<(u64, u64)>) -> Op
 struct Target {
     row: Row,
     /// When it was taken, if that is known.
-    time: Option<u64>,
+    time: Option<Time>,
     /// The sample's place among those whose user part comes later.
     deferred: Option<u32>,
 }
@@ -331,7 +324,7 @@ impl<'f> Worker<'f> {
         let label = Label::of((sample, layout, layouts), facts, *grouping, key, losses);
         let label = numbered(stacks.labels.insert_full(label).0)?;
         counters.losses.torn += u64::from(lack == Lack::Torn);
-        let time = layout.time(sample).and_then(known_time);
+        let time = layout.time(sample);
         let seen = time.map(|time| (time, time));
         let counted = |event: usize| Some(counted_as[event].as_ref()?.first as u32);
         let own = counted(event);
@@ -346,7 +339,7 @@ impl<'f> Worker<'f> {
             _ => None,
         };
         let stack = resolver.stack()?;
-        let shown = time.filter(|_| grouping.time).unwrap_or(Row::TIMELESS);
+        let shown = time.filter(|_| grouping.time);
         let target = |event: u32| {
             let row = Row { event: counted(event as usize)?, label, stack, time: shown };
             Some(Target { row, time, deferred: place })
@@ -482,7 +475,7 @@ mod tests {
     fn times_are_rounded_as_much_as_necessary() {
         let mut stacks = Stacks::default();
         for time in (0..1000).map(|ms| 7 + ms * 1_000_000) {
-            let row = Row { event: 0, label: 0, stack: StackTree::ROOT, time };
+            let row = Row { event: 0, label: 0, stack: StackTree::ROOT, time: Time::from_ns(time) };
             stacks.add(row, Weight { samples: 1, period: 2 });
         }
         stacks.round_times(1000, FIRST_STEP);
@@ -492,7 +485,7 @@ mod tests {
             assert_eq!((stacks.rows.len() as u64, stacks.step), (1_000_000_000 / step, step));
             let samples: u64 = stacks.rows.values().map(|weight| weight.samples).sum();
             assert_eq!(samples, 1000);
-            assert!(stacks.rows.keys().all(|row| row.time % step == 0));
+            assert!(stacks.rows.keys().all(|row| row.time.unwrap().ns() % step == 0));
         }
         stacks.round_times(0, FIRST_STEP);
         assert_eq!(stacks.step, 1_000_000_000);

@@ -107,7 +107,7 @@ impl Chunks {
             }
         }
         let Some(layout) = layouts.layout_of(record) else { return };
-        let Some((aux, time)) = Aux::of(record).zip(layout.time(record)) else { return };
+        let Some((aux, time)) = Aux::of(record).zip(layout.recorded_time(record)) else { return };
         let written = Written { start: aux.offset, end: aux.offset.saturating_add(aux.size), time };
         let thread = layout.pid_tid(record).map(|(_, tid)| Buffer::Thread(tid));
         for buffer in layout.cpu(record).map(Buffer::Cpu).into_iter().chain(thread) {

@@ -8,7 +8,6 @@ use perfx_format::features::{ClockData, SampleTime};
 use perfx_format::header::Features;
 use perfx_format::read::{Batch, SampleSpan};
 use perfx_format::record::namespaces::NamespaceKind;
-use perfx_format::record::time::known_time;
 use perfx_format::sample::{Read, Sample};
 use perfx_format::{
     ByTracepoint, Endian, Event, Feature, Kinds, Layout, Layouts, OrderKey, Record, RecordType, Task,
@@ -232,7 +231,7 @@ impl Chooser {
         }
         let is_sample = record.kind() == RecordType::SAMPLE;
         // A window contains only samples that have a time, even if it has no beginning or no end.
-        let has_time = || layout.time(record).and_then(known_time).is_some();
+        let has_time = || layout.time(record).is_some();
         if is_sample && !self.windows.are_all() && !has_time() {
             return None;
         }

@@ -2,9 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use perfx_format::record::time::known_time;
 use perfx_format::sample::{Sample, deferred_cookie};
-use perfx_format::{Layouts, Record, sample_type};
+use perfx_format::{Layouts, Record, Time, sample_type};
 use perfx_model::tasks::{Process, Processes};
 use perfx_pipeline::Place;
 
@@ -62,7 +61,7 @@ impl ChosenSamples {
         if let Some(here) = Place::of_record(record) {
             self.places = Some((self.places.map_or(here, |(first, _)| first), here));
         }
-        let time = layout.and_then(|layout| layout.time(record)).and_then(known_time);
+        let time = layout.and_then(|layout| layout.time(record)).map(Time::ns);
         self.add(None, time.map(|time| (time, time)));
     }
 

@@ -166,7 +166,7 @@ impl Counted {
         let layout = layouts.layout_of(record);
         match by {
             SplitBy::Time(_) | SplitBy::Samples(_) if !is_sample => {}
-            SplitBy::Time(_) => self.begin(layout.and_then(|layout| layout.time(record))),
+            SplitBy::Time(_) => self.begin(layouts.recorded_time(record)),
             SplitBy::Size(_) if kind == RecordType::FINISHED_ROUND => self.rounds += 1,
             SplitBy::Size(_) if !CHOSEN.contains(kind) => {
                 // In a file the contents of these records go into the header, and build-ids also remain
@@ -509,7 +509,7 @@ fn by_time(
         let (mut sampled, mut last) = (BTreeSet::new(), None);
         let mut walker = batch.walk();
         while let Some(record) = walker.next_wanted(Kinds::of(&[RecordType::SAMPLE]), usize::MAX)? {
-            let time = batch.layouts.time(&record);
+            let time = batch.layouts.recorded_time(&record);
             let start = time.map(|time| OrderKey::at(time - time.saturating_sub(first) % duration));
             let start = start.unwrap_or(OrderKey::LAST);
             if last.replace(start) != Some(start) && sampled.len() <= most {

@@ -4,7 +4,9 @@
 
 use crate::record::build_id::BuildIdEntry;
 use crate::record::task::named_pid;
-use crate::{Attr, BranchStacks, Endian, Error, Event, HEADER_SIZE, OrderKey, Record, RecordType, Result};
+use crate::{
+    Attr, BranchStacks, Endian, Error, Event, HEADER_SIZE, OrderKey, Record, RecordType, Result, Time,
+};
 
 use crate::sample_type as st;
 
@@ -207,9 +209,15 @@ impl Layout {
         self.position(record, |f| f.time)
     }
 
-    /// The time of a record, ns.
+    /// The time of a record; `None` if it is recorded as one that means none, too.
     #[inline]
-    pub fn time(&self, record: &Record<'_>) -> Option<u64> {
+    pub fn time(&self, record: &Record<'_>) -> Option<Time> {
+        self.recorded_time(record).and_then(Time::recorded)
+    }
+
+    /// The time of a record as it is recorded, ns: 0 and the largest number mean none.
+    #[inline]
+    pub fn recorded_time(&self, record: &Record<'_>) -> Option<u64> {
         record.u64(self.time_at(record)?)
     }
 
@@ -222,7 +230,7 @@ impl Layout {
     pub fn required_time(&self, record: &Record<'_>) -> Result<u64> {
         let size = usize::from(self.trailer.size);
         let has_room = record.kind() == RecordType::SAMPLE || record.bytes().len() >= HEADER_SIZE + size;
-        let time = self.time(record).filter(|_| has_room);
+        let time = self.recorded_time(record).filter(|_| has_room);
         time.ok_or_else(|| record.error(format!("no room for a sample_id of {size} bytes")).damaged())
     }
 
@@ -333,7 +341,7 @@ enum IdPosition {
 /// The layouts of all events, and the lookup from a record to its event.
 ///
 /// ```
-/// use perfx_format::{Attr, Endian, Event, Layouts, Origin, Record, RecordType, sample_type};
+/// use perfx_format::{Attr, Endian, Event, Layouts, Origin, Record, RecordType, Time, sample_type};
 /// use perfx_format::record::builder::build;
 ///
 /// let endian = Endian::Little;
@@ -344,7 +352,7 @@ enum IdPosition {
 /// let parts = [&endian.bytes_u64(0x40_0000)[..], &endian.bytes_u64(1_000)];
 /// let bytes = build(RecordType::SAMPLE, 0, &parts, endian).expect("it is small");
 /// let sample = Record::new(&bytes, &[], Origin::Synthetic, endian)?;
-/// assert_eq!((layouts.event_of(&sample), layouts.time(&sample)), (Some(0), Some(1_000)));
+/// assert_eq!((layouts.event_of(&sample), layouts.time(&sample)), (Some(0), Time::recorded(1_000)));
 /// # Ok::<(), perfx_format::Error>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -552,10 +560,16 @@ impl Layouts {
         self.has_time
     }
 
-    /// The time in ns; `None` for user records and for records without a time.
+    /// The time; `None` for user records and for records without a time.
     #[inline]
-    pub fn time(&self, record: &Record<'_>) -> Option<u64> {
+    pub fn time(&self, record: &Record<'_>) -> Option<Time> {
         self.layout_of(record)?.time(record)
+    }
+
+    /// The time as it is recorded, ns; see [`Layout::recorded_time`].
+    #[inline]
+    pub fn recorded_time(&self, record: &Record<'_>) -> Option<u64> {
+        self.layout_of(record)?.recorded_time(record)
     }
 }
 
@@ -587,7 +601,7 @@ mod tests {
                 let period = layout.set_period(&mut new, 5, endian);
                 assert_eq!(period.is_some(), kind == RecordType::SAMPLE);
                 let record = Record::new(&new, &[], Origin::Synthetic, endian).unwrap();
-                let read = (layout.time(&record), layout.pid_tid(&record), layout.id(&record));
+                let read = (layout.recorded_time(&record), layout.pid_tid(&record), layout.id(&record));
                 assert_eq!(read, (Some(1), Some((2, 3)), Some(4)));
                 assert_eq!(layout.required_time(&record).unwrap(), 1);
                 assert_eq!(layout.period(&record), period.map(|()| 5));

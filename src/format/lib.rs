@@ -65,7 +65,7 @@ pub use record::mmap::{
 };
 pub use record::task::{COMM_EXEC, Comm, SWITCH_OUT, SWITCH_PREEMPT, Task, named_pid, named_task, next_task};
 pub use record::{BadFrame, Frame, HEADER_SIZE, RECORD_SIZE_MAX, Record, Walker};
-pub use time::OrderKey;
+pub use time::{OrderKey, Time};
 pub use value::{
     Decoded, Fields as ValueFields, HexNumber, Issue, Value, bit_names, bytes_of, bytes_that, clear, hex,
     push_hex,

@@ -308,7 +308,7 @@ impl Tally {
         if let Some(period) = layout.period(record) {
             counted.period += u128::from(period);
         }
-        if let Some(time) = layout.time(record) {
+        if let Some(time) = layout.recorded_time(record) {
             self.sampled.add(time);
         }
         if layout.sample_type & sample_type::READ != 0 {
@@ -330,7 +330,7 @@ impl Tally {
 
     #[inline(never)]
     fn other(&mut self, record: &Record<'_>, layouts: &Layouts) {
-        if let Some(time) = layouts.time(record) {
+        if let Some(time) = layouts.recorded_time(record) {
             self.others.add(time);
         }
         self.losses.add(record, layouts);

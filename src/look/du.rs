@@ -352,7 +352,7 @@ impl Processes {
         }
         self.last.1.add(record.whole_size());
         if matches!(record.kind(), RecordType::COMM | RecordType::FORK) {
-            let time = layouts.time(record).unwrap_or(0);
+            let time = layouts.recorded_time(record).unwrap_or(0);
             let change = self.change(record, layouts);
             self.changes.extend(change.map(|change| (time, change)));
         }

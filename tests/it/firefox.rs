@@ -293,7 +293,9 @@ fn a_thread_is_idle_where_it_has_no_samples() {
         rewritten(&Fixture::new("recorded/fp.p61.data").path, Clone::clone, |record, layouts, bytes| {
             seen += u64::from(record.kind() == RecordType::SAMPLE);
             let layout = layouts.layout_of(record).filter(|_| seen > samples / 2);
-            if let Some((layout, time)) = layout.and_then(|layout| Some((layout, layout.time(record)?))) {
+            if let Some((layout, time)) =
+                layout.and_then(|layout| Some((layout, layout.recorded_time(record)?)))
+            {
                 layout.set_time(bytes, time + 1_000_000_000, record.endian()).unwrap();
             }
             true

@@ -172,7 +172,7 @@ fn look_at(record: &Record<'_>, layouts: &Layouts) {
         return;
     }
     let Ok(sample) = Sample::parse(record, layout) else { return };
-    assert_eq!(sample.time, layout.time(record));
+    assert_eq!(sample.time, layout.recorded_time(record));
     assert_eq!(sample.pid_tid, layout.pid_tid(record));
     assert_eq!(sample.cpu, layout.cpu(record));
     assert_eq!(sample.ip, layout.ip(record));

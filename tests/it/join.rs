@@ -29,7 +29,7 @@ fn records(path: &Path) -> Vec<(RecordType, u64, Vec<u8>)> {
         let mut walker = batch.walk();
         while let Some(record) = walker.next_record().unwrap() {
             if record.kind() != RecordType::FINISHED_ROUND {
-                let time = batch.layouts.time(&record).unwrap_or(0);
+                let time = batch.layouts.recorded_time(&record).unwrap_or(0);
                 let bytes = [record.bytes(), record.payload()].concat();
                 records.push((record.kind(), if time == u64::MAX { 0 } else { time }, bytes));
             }

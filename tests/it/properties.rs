@@ -485,7 +485,7 @@ fn a_sample_reads_as_the_kernel_wrote_it() {
         assert_eq!(s.aux, parts.aux.as_deref());
         // The shortcuts that read one part find the same.
         assert_eq!(
-            (layout.time(&record), layout.pid_tid(&record), layout.cpu(&record), layout.ip(&record)),
+            (layout.recorded_time(&record), layout.pid_tid(&record), layout.cpu(&record), layout.ip(&record)),
             (s.time, s.pid_tid, s.cpu, s.ip)
         );
         assert_eq!(layout.id(&record), s.identifier.or(s.id));

@@ -285,7 +285,7 @@ fn off_cpu_of_sampled_switches_gives_each_task_the_time_of_all_its_switches() {
             layout.set_period(bytes, 3, record.endian()).unwrap();
             let (_, tid) = layout.pid_tid(record).unwrap();
             // `view` shows µs.
-            layout.time(record).unwrap() / 1000 == last[&u64::from(tid)]
+            layout.recorded_time(record).unwrap() / 1000 == last[&u64::from(tid)]
         },
     );
     fs::write(out("few"), few).unwrap();

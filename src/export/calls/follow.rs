@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use perfx_auxtrace::{Calls, Change};
+use perfx_format::Time;
 use perfx_format::sample::FlowFlags;
 use perfx_pipeline::Result;
 use perfx_resolve::Frame;
@@ -362,9 +363,10 @@ impl<'t> Out<'t> {
     fn add_at(&mut self, Current { node, label, since, calls, .. }: Current, until: u64) {
         let weight = Weight { samples: calls, period: until - since };
         if !weight.is_zero() {
-            let time = if self.grouping.time { since } else { Row::TIMELESS };
+            let [since, until] = [since, until].map(Time::from_ns);
+            let time = since.filter(|_| self.grouping.time);
             self.stacks.add(Row { event: self.event, label, stack: node, time }, weight);
-            self.stacks.seen(self.event, (since != Row::TIMELESS).then_some((since, until)));
+            self.stacks.seen(self.event, since.zip(until));
         }
     }
 

@@ -14,7 +14,7 @@ use super::branch::{Branch, Runner};
 use crate::chains::{At, Resolver, StackTree, numbered};
 use crate::counters::event_of;
 use crate::losses::Losses;
-use crate::stacks::{Grouping, Label, Row};
+use crate::stacks::{Grouping, Label};
 
 /// The branches of one batch.
 #[derive(Default)]
@@ -78,8 +78,8 @@ impl<'f> Reader<'f> {
         };
         let is_chosen = self.chooser.as_mut().is_none_or(|chooser| chooser.takes(record, layouts));
         // In a trace without timestamps, all that the recording contains has happened, and nothing lasts.
-        let time = layout.time(record).unwrap_or(Row::TIMELESS);
-        let key = layout.time(record).map_or(OrderKey::END, OrderKey::at);
+        let time = layout.recorded_time(record).unwrap_or(u64::MAX);
+        let key = OrderKey::at(time);
         let at = At { record, layouts, pid: pid_tid.map(|(pid, _)| pid), key };
         let Reader { facts, grouping, resolver, part, .. } = self;
         let mut frame = |address: u64| match address {

@@ -230,7 +230,7 @@ impl Part {
 
 /// The time, ns. FORK and EXIT have a time field of their own, for recordings without a trailer.
 fn time_of(record: &Record<'_>, layouts: &Layouts) -> Option<u64> {
-    layouts.time(record).or_else(|| own_time(record)).filter(|&time| time != u64::MAX)
+    layouts.recorded_time(record).or_else(|| own_time(record)).filter(|&time| time != u64::MAX)
 }
 
 impl Tally {

@@ -11,10 +11,9 @@ use perfx_filter::{FilterOptions, SampleChooser, SelectedSamples};
 use perfx_format::read::{Batch, Recording};
 use perfx_format::record::deferred::CallchainDeferred;
 use perfx_format::record::lost;
-use perfx_format::record::time::known_time;
 use perfx_format::sample::{BranchFlags, Branches, Sample, Weight as Cost};
 use perfx_format::{
-    BranchStacks, ByTracepoint, Kinds, Layout, Layouts, OrderKey, Record, RecordType, sample_type as st,
+    BranchStacks, ByTracepoint, Kinds, Layout, Layouts, OrderKey, Record, RecordType, Time, sample_type as st,
 };
 use perfx_look::trace::TracePrinter;
 use perfx_model::address_space::Machine;
@@ -44,8 +43,8 @@ pub(super) struct Gathered {
     pub(super) cgroups: Texts,
     pub(super) events: Vec<Weight>,
     pub(super) threads: HashMap<Thread, Weight, RandomState>,
-    /// The times of the first and the last sample, ns.
-    pub(super) times: Option<(u64, u64)>,
+    /// The times of the first and the last sample.
+    pub(super) times: Option<(Time, Time)>,
     /// Records lost while recording.
     pub(super) lost: lost::Losses,
     pub(super) rows: u64,
@@ -146,7 +145,7 @@ struct Found {
     cgroups: Texts,
     events: BTreeMap<u32, Weight>,
     threads: HashMap<Thread, Weight, RandomState>,
-    times: Option<(u64, u64)>,
+    times: Option<(Time, Time)>,
     /// The number of samples, also of those that are left out.
     samples: u64,
     lost: lost::Losses,
@@ -267,10 +266,10 @@ impl Worker<'_> {
         if self.traces.get(event).is_some() {
             part.text.extend_from_slice(raw.unwrap_or_default());
         }
-        let time = layout.time(sample).filter(|&time| time != u64::MAX);
+        let time = layout.recorded_time(sample).filter(|&time| time != u64::MAX);
         let index = numbered(index as usize)?;
         part.rows.push(RowEnd { time: time.map(|time| signed(time) as u64), index, end: part.text.len() });
-        part.times = spanning(part.times, time.and_then(known_time).map(|time| (time, time)));
+        part.times = spanning(part.times, layout.time(sample).map(|time| (time, time)));
         let weight = Weight { samples: 1, period: row.period };
         *part.events.entry(row.event).or_default() += weight;
         if let Some((pid, tid)) = task {

@@ -61,7 +61,7 @@ impl History {
     /// Takes in a record that changes tasks or address spaces; `dso` is what it maps.
     pub(super) fn add(&mut self, record: &Record<'_>, layouts: &Layouts, machine: Machine, dso: Option<u32>) {
         let layout = layouts.layout_of(record);
-        let time = layouts.time(record).or_else(|| own_time(record)).map(signed);
+        let time = layouts.recorded_time(record).or_else(|| own_time(record)).map(signed);
         let key = OrderKey::of(record, layout, layouts);
         if let Some(dso) = dso {
             self.mappings.extend(mapped(record, layouts, machine, dso, time, key));

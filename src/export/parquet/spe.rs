@@ -51,7 +51,7 @@ impl Found {
                 TaskChange::Runs { cpu, pid, tid } => pack(&[pid, tid, cpu], &mut found.text),
             }
             // ~0 is no time.
-            let time = batch.layouts.time(&record).filter(|&time| time != u64::MAX);
+            let time = batch.layouts.recorded_time(&record).filter(|&time| time != u64::MAX);
             let index = numbered(found.rows.len())?;
             found.rows.push(RowEnd { time, index, end: found.text.len() });
         }

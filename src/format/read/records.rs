@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::batch::Batch;
 use crate::sample::Sample;
-use crate::{Error, Layout, Layouts, Record, RecordType, Result};
+use crate::{Error, Layout, Layouts, Record, RecordType, Result, Time};
 
 /// The records of a recording in file order, COMPRESSED ones replaced by their contents. Made by
 /// [`Recording::records`](super::Recording::records).
@@ -108,8 +108,8 @@ impl<'a> ReadRecord<'a> {
         self.record.kind().is_kernel().then(|| self.layouts().event_of(&self.record)).flatten()
     }
 
-    /// The time, ns; `None` if the record has none.
-    pub fn time(&self) -> Option<u64> {
+    /// The time; `None` if the record has none.
+    pub fn time(&self) -> Option<Time> {
         self.layouts().time(&self.record)
     }
 

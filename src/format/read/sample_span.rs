@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::record::time::known_time;
-use crate::{Kinds, Layouts, RecordType, Walker};
+use crate::{Kinds, Layouts, RecordType, Time, Walker};
 
 const SAMPLES: Kinds = Kinds::of(&[RecordType::SAMPLE]);
 
@@ -57,8 +56,8 @@ impl SampleSpan {
         SampleSpan { pids: known.then(|| pids.into()), ..span }
     }
 
-    fn add(&mut self, time: Option<u64>) {
-        if let Some(time) = time.and_then(known_time) {
+    fn add(&mut self, time: Option<Time>) {
+        if let Some(time) = time.map(Time::ns) {
             (self.first, self.last) = (self.first.min(time), self.last.max(time));
         }
         self.count += 1;

@@ -11,8 +11,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::io::{BufWriter, Write};
 
 use super::TempFiles;
-use crate::record::time::known_time;
-use crate::{Bytes, Endian, Error, Frame, Layouts, Origins, Record, RecordType, Result, Walker};
+use crate::{Bytes, Endian, Error, Frame, Layouts, Origins, Record, RecordType, Result, Time, Walker};
 
 /// A waiting record and its sort key.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +33,7 @@ fn missing() -> Error {
 #[inline]
 pub fn time_of(record: &Record<'_>, layouts: &Layouts) -> Option<u64> {
     let time = if record.kind().is_kernel() { layouts.time(record) } else { None };
-    time.and_then(known_time)
+    time.map(Time::ns)
 }
 
 /// For each batch, the earliest time of all later ones, from the earliest time in each; `u64::MAX` for none.

@@ -249,7 +249,7 @@ mod tests {
                 let after = view(&out[1..], endian);
                 assert_eq!((after.kind(), after.misc()), (RecordType::SAMPLE, NEW.misc));
                 assert_eq!(
-                    (new.id(&after), new.time(&after), new.cpu(&after)),
+                    (new.id(&after), new.recorded_time(&after), new.cpu(&after)),
                     (Some(91), Some(92), Some(4))
                 );
                 assert_eq!(
@@ -268,7 +268,7 @@ mod tests {
                 moved.set_cpu(&mut out, 4, endian);
                 let after = view(&out, endian);
                 assert_eq!(
-                    (new.id(&after), new.time(&after), new.cpu(&after)),
+                    (new.id(&after), new.recorded_time(&after), new.cpu(&after)),
                     (Some(91), Some(92), Some(4))
                 );
                 assert_eq!(words(&out, endian)[..6], [92, 70, 8, 12, 92, 91]);

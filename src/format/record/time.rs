@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::time_conv::TimeConv;
-use crate::{Endian, Layout, Record, RecordType};
+use crate::{Endian, Layout, Record, RecordType, Time};
 
 /// The offsets of a record's times, bytes from its start: the own field of some types, and `TIME` of the
 /// sample or trailer.
@@ -22,12 +22,6 @@ fn times_in(record: &Record<'_>, layout: Option<&Layout>) -> impl Iterator<Item 
         _ => layout.time_at(record),
     };
     own_time_at(record).into_iter().chain(layout.and_then(of_event))
-}
-
-/// A recorded time, ns; `None` for 0 and the largest number, which perf takes for no time.
-#[inline]
-pub fn known_time(time: u64) -> Option<u64> {
-    (time != 0 && time != u64::MAX).then_some(time)
 }
 
 /// Sort key of records without a time, where they come after all others. It is never shown, as it is no time.
@@ -58,8 +52,8 @@ pub fn replace_times<E>(
     new: impl Fn(u64) -> Result<u64, E>,
 ) -> Result<(), E> {
     for at in times_in(record, layout) {
-        if let Some(time) = record.u64(at).and_then(known_time) {
-            let time = new(time)?;
+        if let Some(time) = record.u64(at).and_then(Time::recorded) {
+            let time = new(time.ns())?;
             record.endian().set_u64(bytes.to_mut(), at, time);
         }
     }

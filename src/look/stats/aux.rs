@@ -131,7 +131,7 @@ impl AuxData {
                 self.tracers.extend(AuxtraceInfo::of(record).map(|info| info.kind));
             }
             RecordType::AUX => {
-                if let Some(time) = layouts.time(record) {
+                if let Some(time) = layouts.recorded_time(record) {
                     self.times.add(time);
                 }
             }

@@ -46,7 +46,7 @@ pub(super) fn load(path: &Path) -> Loaded {
                 misc: record.misc(),
                 body: record.body()[..record.body().len() - trailer].to_vec(),
                 bytes: record.bytes().to_vec(),
-                time: layout.and_then(|layout| layout.time(&record)).unwrap_or(0),
+                time: layout.and_then(|layout| layout.recorded_time(&record)).unwrap_or(0),
                 id: layout.and_then(|layout| layout.id(&record)).unwrap_or(0),
                 cpu: layout.and_then(|layout| layout.cpu(&record)),
                 task: layout.and_then(|layout| layout.pid_tid(&record)).unwrap_or_default(),

@@ -57,7 +57,7 @@ pub(crate) fn open(file: &str) -> Traced {
             let host = switches.last().and_then(|(_, last)| last.space).filter(|_| record.is_of_guest());
             let guest = host.map(|_| Space(pid));
             let space = host.or(Some(Space(pid)));
-            let switch = Switch { time: record.time().unwrap(), space, guest };
+            let switch = Switch { time: record.time().unwrap().ns(), space, guest };
             switches.push((record.cpu().unwrap(), switch));
         }
     }
