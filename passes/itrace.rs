@@ -4,35 +4,35 @@
 //!
 //! perf 7.3 is the model: its events, ids and names, and its samples.
 
-mod code;
 mod code_events;
+mod context;
 mod coresight;
 mod events;
 mod flow;
 mod found;
 mod intel_pt;
 mod losses;
-mod made;
 mod options;
-mod others;
 mod parts;
 mod producer;
+mod recorded;
 mod ring;
+mod sample_buffer;
 mod spe;
 mod step;
 
 use clap::Args;
+use perfx_auxtrace::Tracer;
 use perfx_format::read::{Recording, StoredBytes};
 use perfx_format::record::event_update::name_update;
-use perfx_format::record::pt_info::PtInfo;
-use perfx_format::{Kinds, Layouts, Record, RecordType, sample_type};
-use perfx_model::spe::AuxData;
-use perfx_pipeline::{Level, Needs, Pass, Result, Session, Stage, Survey, bail, ensure};
+use perfx_format::{Kinds, Layouts, Record, RecordType};
+use perfx_model::spe::SpeData;
+use perfx_pipeline::{Context as _, Level, Needs, Pass, Result, Session, Stage, Survey, ensure};
 use perfx_resolve::{IdOptions, SymbolArgs};
 
 use self::found::{Found, NAME};
 use self::options::ItraceOptions;
-use self::others::RecordedSample;
+use self::recorded::RecordedSample;
 use crate::support::options::PassOptions;
 
 /// The options of `itrace`.
@@ -69,7 +69,7 @@ impl Itrace {
     ///
     /// perf does not know a letter, or a number is out of range.
     pub fn new(letters: Option<&str>, ids: IdOptions) -> Result<Itrace> {
-        let options = letters.map_or_else(|| Ok(ItraceOptions::without_letters()), ItraceOptions::parse)?;
+        let options = letters.map_or_else(|| Ok(ItraceOptions::inject_defaults()), ItraceOptions::parse)?;
         Ok(Itrace { letters: letters.unwrap_or_default().to_owned(), options, ids })
     }
 
@@ -78,10 +78,10 @@ impl Itrace {
     /// # Errors
     ///
     /// As for [`Itrace::new`].
-    pub fn to_look_at(letters: Option<&str>, ids: IdOptions) -> Result<Itrace> {
+    pub fn with_script_defaults(letters: Option<&str>, ids: IdOptions) -> Result<Itrace> {
         let mut pass = Itrace::new(letters, ids)?;
         if letters.is_none() {
-            pass.options = ItraceOptions::without_letters_to_look_at();
+            pass.options = ItraceOptions::script_defaults();
         }
         Ok(pass)
     }
@@ -139,51 +139,6 @@ impl Itrace {
     }
 }
 
-/// True if the recording has AUX data: only then does [`Itrace`] put its records in the order of time.
-///
-/// # Errors
-///
-/// The recording cannot be read.
-pub fn has_trace(recording: &mut Recording) -> Result<bool> {
-    let mut found = AuxData::default();
-    for batch in recording.decompressed() {
-        batch?.each(AuxData::KINDS, |record| found.add(record))?;
-        if !found.is_empty() {
-            break;
-        }
-    }
-    Ok(!found.is_empty())
-}
-
-/// True if samples have AUX data (`perf record --aux-sample`).
-pub fn has_trace_in_samples(recording: &Recording) -> bool {
-    Layouts::new(&recording.events).any_samples(sample_type::AUX)
-}
-
-/// True if a window of time has all that is needed to decode the trace in it. Not if samples behind the window have data of
-/// it, nor if samples in front of it say who runs.
-///
-/// # Errors
-///
-/// The recording cannot be read.
-pub fn decodes_in_windows(recording: &mut Recording) -> Result<bool> {
-    if has_trace_in_samples(recording) {
-        return Ok(false);
-    }
-    let mut switches = None;
-    for batch in recording.decompressed() {
-        let look = |record: &Record<'_>| -> Result<()> {
-            switches = Some(PtInfo::of(record).map(|info| info.switches));
-            Ok(())
-        };
-        batch?.each(Kinds::of(&[RecordType::AUXTRACE_INFO]), look)?;
-        if switches.is_some() {
-            break;
-        }
-    }
-    Ok(switches != Some(Some(PtInfo::BY_SAMPLES)))
-}
-
 /// The first survey: finds the AUX data, and what describes it.
 struct Find {
     pass: Itrace,
@@ -198,8 +153,8 @@ impl Pass for Itrace {
 
     fn needs(&self, input: &Recording) -> Needs {
         let samples =
-            if self.options.changes_others() { Kinds::of(&[RecordType::SAMPLE]) } else { Kinds::NONE };
-        let described = AuxData::KINDS
+            if self.options.extends_recorded() { Kinds::of(&[RecordType::SAMPLE]) } else { Kinds::NONE };
+        let described = SpeData::KINDS
             .union(samples)
             .union(perfx_auxtrace::Survey::of(input).kinds())
             .union(Kinds::of(&[RecordType::EVENT_UPDATE, RecordType::HEADER_BUILD_ID]));
@@ -223,7 +178,7 @@ impl Survey for Find {
         let found = &mut self.found;
         found.spe.add(record)?;
         found.traces.add(record, layouts);
-        if self.pass.options.changes_others()
+        if self.pass.options.extends_recorded()
             && let Some(sample) =
                 layouts.layout_of(record).and_then(|layout| RecordedSample::of(record, layout))
         {
@@ -237,11 +192,10 @@ impl Survey for Find {
     }
 
     fn end(self, session: &mut Session) -> Result<Stage> {
-        let Find { pass, stored, found } = self;
+        let Find { pass: Itrace { letters, options, ids }, stored, mut found } = self;
         let name = &session.name;
-        let is_of_code = found.traces.is_pt() || found.traces.is_coresight();
         ensure!(
-            is_of_code || !pass.options.jumps,
+            found.traces.follows_code() || !options.jumps,
             "{name}: has no trace of Intel PT or CoreSight (perf record -e intel_pt//, -e cs_etm//), which tells all calls"
         );
         if found.spe.is_empty() {
@@ -252,18 +206,25 @@ impl Survey for Find {
             }));
         }
         if found.spe.spe().is_some() {
-            return spe::stage(&pass.options, found, stored, session);
+            return spe::stage(&options, found, stored, session);
         }
-        if found.traces.is_pt() {
-            return intel_pt::stage((&pass.options, &pass.letters), &pass.ids, found, &stored, session);
-        }
-        if found.traces.is_coresight() {
-            return coresight::stage((&pass.options, &pass.letters), &pass.ids, found, &stored, session);
-        }
-        bail!(
+        ensure!(
+            found.traces.follows_code(),
             "{name}: contains AUX data of {}, which perfx does not decode: {}; perfx strip --aux leaves the data out",
             found.spe.tracers(),
             found.spe.shown_by()
         );
+        let in_file = || name.to_string();
+        let traces = std::mem::take(&mut found.traces).done(&stored, &session.events);
+        match traces.with_context(in_file)? {
+            (Tracer::IntelPt(tracer), recorded) => {
+                options.check_for_pt(&letters).with_context(in_file)?;
+                intel_pt::stage(&options, &ids, (tracer, recorded), found, session)
+            }
+            (Tracer::CoreSight(tracer), recorded) => {
+                options.check_for_coresight(&letters).with_context(in_file)?;
+                coresight::stage(&options, &ids, (tracer, recorded), found, session)
+            }
+        }
     }
 }

@@ -37,7 +37,7 @@ pub use combine::{Combine, CombineOptions, IN_ORDER, Joined, in_time_order};
 pub use compress::{Compress, CompressOptions};
 pub use convert_callchain::{ConvertCallchain, ConvertCallchainArgs};
 pub use decompress::{Decompress, DecompressOptions};
-pub use itrace::{Itrace, ItraceArgs, decodes_in_windows, has_trace, has_trace_in_samples};
+pub use itrace::{Itrace, ItraceArgs};
 pub use jit::{Jit, JitArgs, JitLayout, JitOptions};
 pub use join::{JoinArgs, join};
 pub use merge::{GuestSpec, Merge, MergeArgs, MergeOptions, MoreKinds};

@@ -4,8 +4,9 @@ use std::io::Write as _;
 
 use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
+use perfx_auxtrace::Presence;
+use perfx_format::RecordType;
 use perfx_format::read::Recording;
-use perfx_format::{Feature, RecordType};
 use perfx_look::json::push_json;
 use perfx_pipeline::did_you_mean;
 use serde::Serialize;
@@ -34,7 +35,7 @@ impl ThreadArgs {
     /// start another.
     pub(crate) fn count(self, recording: &Recording) -> usize {
         const SMALL: u64 = 256 << 10;
-        let expands = recording.is_compressed() || recording.features.contains_key(&Feature::AUXTRACE);
+        let expands = recording.is_compressed() || Presence::is_listed(recording);
         let is_small = recording.data_size().is_some_and(|size| size < SMALL) && !expands;
         match self.threads {
             0 if is_small => 1,

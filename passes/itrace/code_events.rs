@@ -4,6 +4,7 @@ use perfx_format::sample::BRANCH_HW_INDEX;
 use perfx_format::{Attr, sample_type as st};
 
 use super::events::{BRANCHES, CYCLES, Decoded, EventIds, INSTRUCTIONS, modifier};
+use super::flow::Class;
 use super::options::ItraceOptions;
 
 /// The selected events, and what belongs to their samples.
@@ -75,6 +76,19 @@ impl CodeEvents {
             calls: options.calls,
             returns: options.returns,
             jumps: options.jumps,
+        }
+    }
+
+    /// True if branches of this class are selected.
+    #[inline(always)]
+    pub(super) fn selects(&self, class: Class) -> bool {
+        match class {
+            _ if !self.calls && !self.returns => true,
+            Class::Call | Class::End => self.calls,
+            Class::Return | Class::Begin => self.returns,
+            Class::Edge => true,
+            Class::Jump => self.jumps,
+            Class::Other => false,
         }
     }
 

@@ -5,74 +5,64 @@
 //! perf gives them the time of the last AUX record that it has read; here they have that of their own. If the trace has
 //! no timestamps, perf decodes each thread by itself, and samples have no time.
 
-mod context;
+mod events;
 mod sampler;
 mod times;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use perfx_auxtrace::{Recorded, UNIT};
-use perfx_format::read::StoredBytes;
-use perfx_format::{Layouts, Record};
-use perfx_pipeline::{Begin, Context as _, Level, Report, Result, Session, Stage, counted};
+use perfx_auxtrace::{CoreSight, PieceOrder, Recorded};
+use perfx_pipeline::{Begin, Context as _, Level, Report, Result, Session, Stage};
 use perfx_resolve::IdOptions;
 
-use self::context::{Clock, Context, Events};
+use self::events::{Clock, Context, Events};
 use self::sampler::Sampler;
-use super::code;
 use super::found::{Found, NAME};
 use super::losses::Counts;
 use super::options::ItraceOptions;
-use super::parts::{Merge, Room, Skip, Turns};
+use super::parts::{Merge, SerialReplay, SkipFirst, split};
 use super::producer::{HandOut, made_by};
 use super::step::{Decode, Decoder};
 use crate::combine::{Batches, Combine};
 
 /// The stage that decodes the recording.
 pub(super) fn stage(
-    (options, letters): (&ItraceOptions, &str),
-    places: &IdOptions,
+    options: &ItraceOptions,
+    ids: &IdOptions,
+    (tracer, recorded): (CoreSight, Recorded),
     found: Found,
-    stored: &StoredBytes,
     session: &Session,
 ) -> Result<Stage> {
     let in_file = || session.name.to_string();
-    options.check_for_coresight(letters).with_context(in_file)?;
-    let mut recorded = found.traces.done_coresight(stored).with_context(in_file)?;
-    let events = Events::of(options, &recorded.tracer, &session.events).with_context(in_file)?;
-    let no_clock = perfx_auxtrace::Clock { conv: None };
-    let code = code::of(places, &mut recorded, no_clock, &found.build_ids, session)?;
+    let events = Events::of(options, &tracer, &session.events).with_context(in_file)?;
     let decoded = events.sampled.decoded();
-    let (endian, threads, is_named) = (session.endian, session.threads, recorded.tracer.names_threads());
-    let room = Room::new(session.temp_files());
-    let context = Arc::new(Context { recorded, code, events, endian, is_named, threads, room });
-    let etm = Etm { context, counts: Arc::default() };
+    let no_clock = perfx_auxtrace::Clock { conv: None };
+    let context = Context::new((tracer, no_clock, events), recorded, ids, &found.build_ids, session)?;
+    let etm = Etm { context: Arc::new(context), counts: Arc::default() };
     Ok(Combine::with_step(NAME, Decode::new(etm, (decoded, options.events_only), found.names)).stage())
 }
 
 /// Decodes all, and hands on what is made, in the order of time; what has no time, one buffer after the other.
 fn decode(context: &Context, hand_out: &mut HandOut<'_>) -> Result<Counts> {
-    let Context { recorded: Recorded { tracer, .. }, code, endian, events, threads, room, .. } = context;
+    let Context { tracer, code, endian, events, threads, spill, .. } = context;
     let buffers = tracer.pieces.iter().map(|piece| piece.buffer + 1).max().unwrap_or(0);
     let samplers = (0..buffers * tracer.units.len()).map(|_| Sampler::new(context));
-    let turns = Turns::new(samplers, *threads > 1 && events.has_many(), room.clone());
-    let mut merge = Merge::new(Skip::new(0, [], *endian), hand_out);
+    let replay = SerialReplay::new(samplers, *threads > 1 && events.has_many(), spill.clone());
+    let mut merge = Merge::new(SkipFirst::new(0, [], *endian), hand_out);
     let conv = if let Clock::Virtual(conv) = events.clock { Some(conv) } else { None };
-    // So that what is made of a part is seldom more than stays in memory.
-    let size = if events.has_many() { UNIT / 32 } else { UNIT };
-    let pieces = (order(context).into_iter(), conv);
-    let (_, unknown_units) = tracer.decode(code, (*threads, size), pieces, &&turns, |part, made| {
+    let order = PieceOrder { pieces: order(context), conv };
+    let split = split(*threads, events.has_many());
+    let (_, unknown_units) = tracer.decode(code, split, order, &&replay, |part, made| {
         // Without timestamps, all samples of a part have one time, and come in the order of the parts.
         merge.release(if conv.is_some() { part.time } else { u64::MAX })?;
         merge.add(part, made)
     })?;
-    merge.release(u64::MAX)?;
-    merge.flush()?;
-    Ok(Counts { unknown_units, ..turns.counts() })
+    merge.end()?;
+    Ok(Counts { unknown_units, ..replay.counts() })
 }
 
-/// The order in which pieces are decoded, with times before which no sample of them is, nor of those behind them.
-fn order(Context { recorded: Recorded { tracer, .. }, events, .. }: &Context) -> Vec<(usize, u64)> {
+/// The order in which pieces are decoded, each with a time before which no sample of it or of those after it is.
+fn order(Context { tracer, events, .. }: &Context) -> Vec<(usize, u64)> {
     let pieces = tracer.pieces.iter().enumerate();
     let mut pieces: Vec<(usize, u64)> = match events.clock {
         Clock::None => pieces.map(|(number, piece)| (number, piece.buffer as u64)).collect(),
@@ -112,22 +102,13 @@ impl Decoder for Etm {
     }
 
     fn samples(&mut self) -> Option<Batches> {
-        let (context, counts) = (self.context.clone(), self.counts.clone());
-        Some(made_by(move |hand_out| {
-            let found = decode(&context, hand_out)?;
-            *counts.lock().unwrap_or_else(PoisonError::into_inner) = found;
-            Ok(())
-        }))
+        let context = self.context.clone();
+        Some(made_by(self.counts.clone(), move |hand_out| decode(&context, hand_out)))
     }
 
-    fn see(&mut self, _record: &Record<'_>, _layouts: &Layouts) {}
-
     fn finish(&mut self, report: &mut Report) {
+        let Context { code, recorded, .. } = &*self.context;
         let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        let samples = counted(counts.samples, "sample", "samples");
-        let instructions = counted(counts.instructions, "instruction", "instructions");
-        report.say(Level::Info, format!("made {samples} of {instructions} that CoreSight traced"));
-        perfx_auxtrace::say_used(&self.context.code, report);
-        counts.say(&self.context.recorded, report);
+        counts.say("CoreSight", code, recorded, report);
     }
 }

@@ -35,9 +35,31 @@ pub(super) fn flow(kind: Kind) -> u32 {
     }
 }
 
-/// True for a jump that no condition decides: it may lead to another function.
-pub(super) fn is_jump(kind: Kind) -> bool {
-    matches!(kind, Kind::Jump | Kind::IndirectJump | Kind::FarJump)
+/// The class of a branch for the letters `c` and `r`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Class {
+    Call,
+    Return,
+    /// Tracing begins, or ends.
+    Begin,
+    End,
+    /// Either of them; perf selects both in CoreSight.
+    Edge,
+    /// A jump that no condition decides: it may lead to another function.
+    Jump,
+    Other,
+}
+
+impl Class {
+    pub(super) fn of(kind: Kind) -> Class {
+        match kind {
+            Kind::GuestEntry => Class::Call,
+            Kind::Jump | Kind::IndirectJump | Kind::FarJump => Class::Jump,
+            kind if kind.is_call() => Class::Call,
+            kind if kind.is_return() => Class::Return,
+            _ => Class::Other,
+        }
+    }
 }
 
 /// How many calls have not returned, behind a branch with these flags. A return belongs to the call that it has ended.

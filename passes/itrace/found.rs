@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use perfx_model::spe::AuxData;
+use perfx_model::spe::SpeData;
 
-use super::others::RecordedSample;
+use super::recorded::RecordedSample;
 
 /// The name of the pass.
 pub(super) const NAME: &str = "itrace";
@@ -12,7 +12,7 @@ pub(super) const NAME: &str = "itrace";
 /// What is needed to decode the AUX data.
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    pub(super) spe: AuxData,
+    pub(super) spe: SpeData,
     pub(super) traces: perfx_auxtrace::Survey,
     /// All samples in file order, if they get something from the trace.
     pub(super) samples: Vec<RecordedSample>,

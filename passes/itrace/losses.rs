@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use perfx_auxtrace::{Recorded, say_faults, say_missing};
+use perfx_auxtrace::{Code, Recorded, say_faults, say_missing, say_unknown_units, say_used};
 use perfx_pipeline::{LISTED, Level, Report, count, counted};
 use perfx_trace::Reason;
 
@@ -37,8 +37,12 @@ impl Counts {
         }
     }
 
-    /// Reports what could not be decoded.
-    pub(super) fn say<T>(&self, recorded: &Recorded<T>, report: &mut Report) {
+    /// Reports what was made of the trace of a tracer, and what could not be decoded.
+    pub(super) fn say(&self, tracer: &str, code: &Code, recorded: &Recorded, report: &mut Report) {
+        let samples = counted(self.samples, "sample", "samples");
+        let instructions = counted(self.instructions, "instruction", "instructions");
+        report.say(Level::Info, format!("made {samples} of {instructions} that {tracer} traced"));
+        say_used(code, report);
         let mut reasons: BTreeMap<Reason, u64> = BTreeMap::new();
         for ((reason, _), count) in &self.faults {
             *reasons.entry(*reason).or_default() += count;
@@ -65,11 +69,7 @@ impl Counts {
             report.say(Level::Detail, format!("{name}: {} × {}", count(*times), reason.text()));
         }
         say_missing(recorded, report);
-        if self.unknown_units > 0 {
-            let traces = counted(self.unknown_units, "trace", "traces");
-            let what = format!("{traces} have an id in frames that no record ties to a CPU");
-            report.say(Level::Loss, what);
-        }
+        say_unknown_units(self.unknown_units, report);
         if self.uncounted > 0 {
             let samples = counted(self.uncounted, "sample", "samples");
             let what = format!(

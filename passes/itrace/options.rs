@@ -72,8 +72,8 @@ pub(super) struct ItraceOptions {
     pub(super) pebs: bool,
     pub(super) interrupts: bool,
     /// `L`, `G`: samples of other events have branch stacks and call chains, too, of at most so many entries.
-    pub(super) stack_of_others: u64,
-    pub(super) chain_of_others: u64,
+    pub(super) recorded_stack: u64,
+    pub(super) recorded_chain: u64,
 }
 
 /// The most entries of a branch stack or call chain that perf accepts.
@@ -127,9 +127,9 @@ const EVENTS: &[Letter] = &[
 /// The other letters.
 const SETTINGS: &[Letter] = &[
     Letter('l', PT | ETM | SPE, Entries(STACK), |options, most| options.stack = most),
-    Letter('L', PT, Entries(STACK), |options, most| options.stack_of_others = most),
+    Letter('L', PT, Entries(STACK), |options, most| options.recorded_stack = most),
     Letter('g', PT | ETM, Entries(CHAIN), |options, most| options.chain = most),
-    Letter('G', PT, Entries(CHAIN), |options, most| options.chain_of_others = most),
+    Letter('G', PT, Entries(CHAIN), |options, most| options.recorded_chain = most),
     Letter('s', PT, Number, |options, skipped| options.skip = skipped),
     Letter('A', PT, Nothing, |options, _| options.approximate = true),
     Letter('q', PT, Nothing, |options, _| options.quick = options.quick.saturating_add(1)),
@@ -196,12 +196,12 @@ impl Letters<'_> {
 
 impl ItraceOptions {
     /// Those of `--itrace` without letters, as in `perf inject`.
-    pub(super) fn without_letters() -> ItraceOptions {
+    pub(super) fn inject_defaults() -> ItraceOptions {
         ItraceOptions::all_but("cr")
     }
 
     /// The same in `perf script`: of branches only calls, and no samples of instructions.
-    pub(super) fn without_letters_to_look_at() -> ItraceOptions {
+    pub(super) fn script_defaults() -> ItraceOptions {
         ItraceOptions::all_but("iybr")
     }
 
@@ -258,8 +258,8 @@ impl ItraceOptions {
     }
 
     /// Whether samples of other events get something from the trace.
-    pub(super) fn changes_others(&self) -> bool {
-        self.stack_of_others > 0 || self.chain_of_others > 0
+    pub(super) fn extends_recorded(&self) -> bool {
+        self.recorded_stack > 0 || self.recorded_chain > 0
     }
 
     /// The number and unit after `i`.
@@ -291,7 +291,7 @@ impl ItraceOptions {
         );
         let events = letters(&[EVENTS], PT, " ");
         ensure!(
-            self.selects(PT) || self.changes_others(),
+            self.selects(PT) || self.extends_recorded(),
             "--itrace={given} selects no event: Intel PT has {events}; l adds branch stacks and g call chains to these, \
              L and G to recorded samples"
         );
@@ -368,7 +368,7 @@ mod tests {
             ("y5iA", ItraceOptions { cycles: true, every: Some(5), approximate: true, ..none }),
             ("ig", ItraceOptions { chain: 16, ..instructions }),
             ("ig64qq", ItraceOptions { chain: 64, quick: 2, ..instructions }),
-            ("bGL8", ItraceOptions { branches: true, stack_of_others: 8, chain_of_others: 16, ..none }),
+            ("bGL8", ItraceOptions { branches: true, recorded_stack: 8, recorded_chain: 16, ..none }),
             ("ZT", ItraceOptions { timeless: true, timestamps: true, ..none }),
         ];
         for (text, expected) in cases {
@@ -380,7 +380,7 @@ mod tests {
         for time in ["i100usle", "i5", "i1t", "i99999999999999999999ms"] {
             assert!(ItraceOptions::parse(time).unwrap().check_for_spe().is_err(), "{time}");
         }
-        assert!(ItraceOptions::without_letters().check_for_spe().is_ok());
+        assert!(ItraceOptions::inject_defaults().check_for_spe().is_ok());
         for (text, is_known) in [("i7iy9iqs3xwpoIAG", true), ("bL", true), ("bTL", true), ("yxwpoIA", false)]
         {
             let options = ItraceOptions::parse(text).unwrap();
@@ -435,7 +435,7 @@ mod tests {
         assert_eq!(letters_in(part(&helps, "CoreSight has", "Code is found")), of(ETM));
         let default = part(&helps, "letters as for perfx inject --itrace [default: ", "]");
         let of_script = ItraceOptions::parse(&format!("{default}fmtaM")).unwrap();
-        assert_eq!(of_script, ItraceOptions::without_letters_to_look_at());
+        assert_eq!(of_script, ItraceOptions::script_defaults());
         assert!(traces.contains(&format!("`--itrace={default}`")));
     }
 }

@@ -11,7 +11,7 @@ use perfx_format::{
 use perfx_pipeline::{Begin, Emit, Level, Report, Result, change_attr_of_each, change_attrs, counted};
 
 use super::events::{self, Decoded};
-use super::others::{History, RecordedSample, extended};
+use super::recorded::{History, RecordedSample, extended};
 use crate::combine::{Batches, Step};
 
 /// What makes the samples of a tracer.
@@ -19,10 +19,10 @@ pub(super) trait Decoder: Send + 'static {
     /// The rewrite begins.
     fn begin(&mut self, session: &mut Begin<'_>) -> Result<()>;
     /// The parts that samples of recorded events get from the trace: bits of `sample_type`.
-    fn parts_of_others(&self) -> u64 {
+    fn recorded_parts(&self) -> u64 {
         0
     }
-    /// What such a sample gets, as far as it is known.
+    /// The history to add to this sample, if known.
     fn history(&self, _sample: &RecordedSample) -> Option<History> {
         None
     }
@@ -37,7 +37,7 @@ pub(super) trait Decoder: Send + 'static {
         out.keep(record)
     }
     /// A record of another kind.
-    fn see(&mut self, record: &Record<'_>, layouts: &Layouts);
+    fn see(&mut self, _record: &Record<'_>, _layouts: &Layouts) {}
     /// All have been written.
     fn finish(&mut self, report: &mut Report);
 }
@@ -118,7 +118,7 @@ impl<D: Decoder> Step for Decode<D> {
         self.identifies = events::add(&self.decoded, session, &self.names)?;
         self.decoder.begin(session)?;
         self.layouts = Layouts::new(&session.events);
-        self.parts = self.decoder.parts_of_others();
+        self.parts = self.decoder.recorded_parts();
         if self.parts != 0 {
             let recorded = self.decoded_from;
             change_attr_of_each(session, |event, raw, endian| {

@@ -10,7 +10,7 @@ use perfx_format::{Bytes, Layout, Record};
 use perfx_pipeline::{Result, bail, ensure};
 use perfx_trace::{Space, Switches, coresight};
 
-use crate::kept::{AuxData, Place};
+use crate::kept::{Place, StoredAux};
 use crate::running::Ran;
 
 /// What must be known of the trace units, and what they wrote.
@@ -142,7 +142,7 @@ impl Written {
     pub(crate) fn done(
         self,
         chunks: &[(Auxtrace, Place)],
-        stored: &AuxData<'_>,
+        stored: &StoredAux<'_>,
         ran: &mut Ran,
     ) -> Result<(CoreSight, u64, u64)> {
         let units = self.known_units()?;

@@ -1,36 +1,7 @@
 //! Decodes the traces of a recording on many threads, part by part in the order of their times.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-
 use perfx_pipeline::{Result, ordered};
-use perfx_trace::{Blocks, Image, Sink, Trace};
-
-use crate::buffer::Buffer;
-
-/// A kind of trace, which can be cut into units that are decoded by themselves.
-pub trait Tracer: Sync {
-    /// A unit: from one point of synchronization to another.
-    type Unit: Send;
-    /// What decodes units; each thread has its own.
-    type Decoder<I: Image + Send>: Send;
-
-    /// Cuts a trace into units of at least `size` bytes.
-    fn units<'a>(&'a self, trace: &'a Trace<'_>, size: u64) -> impl Iterator<Item = Self::Unit> + Send + 'a;
-    /// The time in front of a unit, in ticks of the trace.
-    fn time(unit: &Self::Unit) -> u64;
-    /// A decoder with the code that ran.
-    fn decoder<I: Image + Send>(&self, image: I) -> Self::Decoder<I>;
-    /// Decodes a unit.
-    fn decode<I: Image + Send>(
-        decoder: &mut Self::Decoder<I>,
-        trace: &Trace<'_>,
-        unit: &Self::Unit,
-        sink: &mut impl Sink,
-    );
-    /// The blocks of which the sink knows the numbers.
-    fn blocks<I: Image + Send>(decoder: &Self::Decoder<I>) -> &Blocks;
-}
+use perfx_trace::{Blocks, Sink};
 
 /// A part of a trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -75,38 +46,17 @@ impl<W: Work> Drop for Panics<'_, W> {
     }
 }
 
-/// Units have at least so many bytes of a trace. With a quarter of that, threads wait for each other so often that two take
+/// The least size of a unit, bytes of a trace. With a quarter of that, threads wait for each other so often that two take
 /// an eighth more CPU time.
 pub const UNIT: u64 = 128 << 10;
 
-/// Decodes all buffers on `threads` threads, in parts of at least `size` bytes or, with [`u64::MAX`], each trace as a whole.
-/// Calls `done` with what `work` makes of each part: in the order of the parts' times, those of a buffer in their order.
-/// Returns the sinks of the threads, which know no blocks any more.
-///
-/// # Errors
-///
-/// The first error of `done`, or a thread cannot be started.
-pub fn decode<T: Tracer, W: Work>(
-    (tracer, buffers): (&T, &[Buffer]),
-    image: &(impl Image + Sync),
-    (threads, size): (usize, u64),
-    work: &W,
-    done: impl FnMut(Part, W::Done) -> Result<()>,
-) -> Result<Vec<W::Sink>> {
-    let traces: Vec<(usize, Trace<'_>)> = buffers
-        .iter()
-        .enumerate()
-        .flat_map(|(buffer, data)| data.traces().map(move |trace| (buffer, trace)))
-        .collect();
-    let parts = parts(tracer, &traces, (buffers.len(), size)).map(|(at, unit, part)| ((at, unit), part));
-    let decoding = Decoding {
-        decoder: || tracer.decoder(image),
-        decode: |decoder: &mut T::Decoder<_>, (at, unit): &(usize, T::Unit), sink: &mut W::Sink| {
-            T::decode(decoder, &traces[*at].1, unit, sink);
-        },
-        blocks: T::blocks,
-    };
-    decode_parts(parts, &decoding, threads, work, done)
+/// How traces are cut for threads.
+#[derive(Clone, Copy, Debug)]
+pub struct Split {
+    /// The number of threads.
+    pub threads: usize,
+    /// Parts have at least this many bytes; with [`u64::MAX`], each trace is one part.
+    pub size: u64,
 }
 
 /// How parts are decoded.
@@ -119,7 +69,8 @@ pub(crate) struct Decoding<M, E, B> {
     pub(crate) blocks: B,
 }
 
-/// Decodes parts on `threads` threads, as [`decode`] does.
+/// Decodes parts on `threads` threads, and calls `done` with what `work` makes of each, in their order. Returns the sinks of
+/// the threads, which know no blocks any more.
 ///
 /// # Errors
 ///
@@ -155,54 +106,4 @@ pub(crate) fn decode_parts<U: Send, D: Send, W: Work>(
         sink
     };
     Ok(workers.into_iter().map(end).collect())
-}
-
-/// The units of a buffer that have not been handed out.
-struct Queue<'a, U> {
-    rest: Box<dyn Iterator<Item = (usize, U)> + Send + 'a>,
-    next: Option<(usize, U)>,
-    /// The number and the time of the next part.
-    number: u64,
-    time: u64,
-}
-
-/// The parts of all traces, in the order of their times. Each trace has the number of its buffer, and those of a buffer
-/// follow each other.
-fn parts<'a, T: Tracer>(
-    tracer: &'a T,
-    traces: &'a [(usize, Trace<'a>)],
-    (buffers, size): (usize, u64),
-) -> impl Iterator<Item = (usize, T::Unit, Part)> + Send + 'a {
-    let mut order = BinaryHeap::new();
-    let mut queues: Vec<Queue<'a, T::Unit>> = Vec::new();
-    let mut end = 0;
-    for buffer in 0..buffers {
-        let first = end;
-        end += traces[first..].partition_point(|(number, _)| *number == buffer);
-        let units =
-            (first..end).flat_map(move |at| tracer.units(&traces[at].1, size).map(move |unit| (at, unit)));
-        let mut queue = Queue { rest: Box::new(units), next: None, number: 0, time: 0 };
-        queue.next = queue.rest.next();
-        order.extend(queue.advance::<T>(buffer));
-        queues.push(queue);
-    }
-    std::iter::from_fn(move || {
-        let Reverse((time, buffer)) = order.pop()?;
-        let queue = &mut queues[buffer];
-        let (at, unit) = queue.next.take()?;
-        let part = Part { buffer, trace: at, number: queue.number, time };
-        queue.number += 1;
-        queue.next = queue.rest.next();
-        order.extend(queue.advance::<T>(buffer));
-        Some((at, unit, part))
-    })
-}
-
-impl<U> Queue<'_, U> {
-    /// The turn of the next unit.
-    fn advance<T: Tracer<Unit = U>>(&mut self, buffer: usize) -> Option<Reverse<(u64, usize)>> {
-        let (_, unit) = self.next.as_ref()?;
-        self.time = self.time.max(T::time(unit));
-        Some(Reverse((self.time, buffer)))
-    }
 }

@@ -95,8 +95,8 @@ const MOST_BOUNDS: usize = 64;
 impl Code {
     /// The code of a recording. `known` says of each of [`Recorded::dsos`] what it is searched as, `None` if it has no
     /// file; `clock` is that of the traces, and `kcore` a copy of the kernel's memory that belongs to the recording.
-    pub fn new<T>(
-        recorded: &mut Recorded<T>,
+    pub fn new(
+        recorded: &mut Recorded,
         clock: Clock,
         known: Vec<Option<Known>>,
         (sources, guest_sources): (Sources, Sources),

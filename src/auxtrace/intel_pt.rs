@@ -1,16 +1,28 @@
-//! Intel PT as a tracer: its description in the recording, and its decoder.
+//! Intel PT as a tracer: its description in the recording, its buffers, and how these are decoded.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::iter::Peekable;
 
 use perfx_format::Event;
+use perfx_format::intel_pt::psbs;
+use perfx_format::record::aux::Auxtrace;
 use perfx_format::record::pt_info::PtInfo;
 use perfx_format::record::time_conv::TimeConv;
 use perfx_pipeline::{Result, bail};
-use perfx_trace::{Blocks, Image, Sink, Trace, intel_pt};
+use perfx_trace::{Image, Trace, Visit, intel_pt};
 
+use crate::buffer::Buffer;
 use crate::clock::Clock;
-use crate::decode::Tracer;
+use crate::decode::{Decoding, Part, Split, Work, decode_parts};
+use crate::kept::{Place, StoredAux};
+use crate::overlap::Ending;
+use crate::running::Ran;
+use crate::summary::Summary;
+use crate::survey::Counter;
 
-/// What must be known of the processor and of the event.
-#[derive(Clone, Copy, Debug)]
+/// The processor, the event, and their traces.
+#[derive(Debug)]
 pub struct IntelPt {
     /// What the recording says.
     pub info: PtInfo,
@@ -18,10 +30,16 @@ pub struct IntelPt {
     pub config: intel_pt::Config,
     /// `attr.config` of the event.
     pub event_config: u64,
+    /// In the order of their first AUXTRACE records.
+    pub buffers: Vec<Buffer>,
+    /// Where each trace, of all traces of all buffers, begins in the data of its buffer.
+    pub begins: Vec<u64>,
+    /// The events whose samples are in the traces, in the order of time.
+    pub counters: Vec<Counter>,
 }
 
 impl IntelPt {
-    /// With the event that made the data; `near` is a time of the recording at about the traces', ns.
+    /// Without traces, with the event that made the data; `near` is a time of the recording at about the traces', ns.
     ///
     /// # Errors
     ///
@@ -43,7 +61,14 @@ impl IntelPt {
             walk: intel_pt::Walk::Code,
             errata: intel_pt::Errata::default(),
         };
-        Ok(IntelPt { info, config, event_config })
+        Ok(IntelPt {
+            info,
+            config,
+            event_config,
+            buffers: Vec::new(),
+            begins: Vec::new(),
+            counters: Vec::new(),
+        })
     }
 }
 
@@ -77,32 +102,159 @@ impl IntelPt {
     }
 }
 
-impl Tracer for IntelPt {
-    type Unit = intel_pt::Unit;
-    type Decoder<I: Image + Send> = intel_pt::Decoder<I>;
-
-    fn units<'a>(&'a self, trace: &'a Trace<'_>, size: u64) -> impl Iterator<Item = Self::Unit> + Send + 'a {
-        intel_pt::units(trace, &self.config, size)
+impl IntelPt {
+    /// Takes in the data of AUXTRACE records and samples. Returns how many cannot be read again.
+    pub(crate) fn read(
+        &mut self,
+        chunks: Vec<(Auxtrace, Place)>,
+        stored: &StoredAux<'_>,
+        ran: &mut Ran,
+        has_samples: bool,
+    ) -> u64 {
+        let (mut numbers, mut unreadable) = (HashMap::new(), 0);
+        // Pieces of a buffer may overlap, or each follows the one before.
+        let may_overlap = self.info.is_snapshot || has_samples;
+        // Where the data of each buffer ends so far, and how the last piece of it ends.
+        let mut ends: Vec<(u64, Option<Ending>)> = Vec::new();
+        for (Auxtrace { size, offset, idx, tid, cpu, .. }, place) in chunks {
+            let number = *numbers.entry((idx, cpu, tid)).or_insert_with(|| {
+                let switches = ran.switches(cpu, tid);
+                self.buffers.push(Buffer { cpu, tid, traces: Vec::new(), switches });
+                ends.push((0, None));
+                ends.len() - 1
+            });
+            let Some(data) = stored.get(place, size) else {
+                unreadable += 1;
+                continue;
+            };
+            let traces = &mut self.buffers[number].traces;
+            let (end, before) = &ends[number];
+            // The bytes that are known already, if it follows on what is before.
+            let known = match may_overlap {
+                true => before.as_ref().and_then(|before| before.overlap(&data)),
+                false => (*end == offset).then_some(0),
+            };
+            match (traces.last_mut(), known) {
+                // Nothing is new.
+                (Some(_), Some(known)) if known == data.len() && may_overlap => continue,
+                (Some(pieces), Some(known)) => pieces.push(data.slice(known..data.len())),
+                // perf does not count what is in front of the first point of synchronization.
+                (Some(_), None) if may_overlap => match psbs(&data).next() {
+                    Some(first) => traces.push(vec![data.slice(first.at..data.len())]),
+                    None => continue,
+                },
+                (None, _) | (_, None) => traces.push(vec![data.clone()]),
+            }
+            let ending = if may_overlap { Ending::of(&data) } else { None };
+            ends[number] = (offset.wrapping_add(size), ending);
+        }
+        for buffer in &self.buffers {
+            let mut end = 0;
+            for pieces in &buffer.traces {
+                self.begins.push(end);
+                end += pieces.iter().map(|piece| piece.len() as u64).sum::<u64>();
+            }
+        }
+        unreadable
     }
 
-    fn time(unit: &Self::Unit) -> u64 {
-        unit.time()
+    /// How the ticks of the traces become times.
+    pub fn clock(&self) -> Clock {
+        Clock { conv: self.info.conv }
     }
 
-    fn decoder<I: Image + Send>(&self, image: I) -> Self::Decoder<I> {
-        intel_pt::Decoder::new(image, self.config)
+    /// All traces, each with the number of its buffer.
+    pub(crate) fn traces(&self) -> impl Iterator<Item = (usize, Trace<'_>)> {
+        let buffers = self.buffers.iter().enumerate();
+        buffers.flat_map(|(number, buffer)| buffer.traces().map(move |trace| (number, trace)))
     }
 
-    fn decode<I: Image + Send>(
-        decoder: &mut Self::Decoder<I>,
-        trace: &Trace<'_>,
-        unit: &Self::Unit,
-        sink: &mut impl Sink,
-    ) {
-        decoder.decode(trace, unit, sink);
+    /// Counts the packets of a trace.
+    pub(crate) fn summary(&self, trace: &Trace<'_>) -> Summary {
+        let (tally, clock) = (intel_pt::tally(trace, &self.config), self.clock());
+        let count = |kind| tally.packets.get(kind).copied().unwrap_or(0);
+        let length = |ticks| clock.time(ticks).wrapping_sub(clock.time(0));
+        let time = clock.conv.map(|_| (length(tally.span), length(tally.traced)));
+        Summary { syncs: count("PSB"), overflows: count("OVF"), time, packets: tally.packets }
     }
 
-    fn blocks<I: Image + Send>(decoder: &Self::Decoder<I>) -> &Blocks {
-        decoder.blocks()
+    /// Calls `add` with the addresses in the packets of a trace.
+    pub(crate) fn visits(&self, trace: &Trace<'_>, add: &mut dyn FnMut(Visit)) {
+        intel_pt::visits(trace, &self.config).for_each(add);
+    }
+
+    /// Decodes all buffers, and calls `done` with what `work` makes of each part: in the order of the parts' times, those of
+    /// a buffer in their order. Returns the sinks of the threads, which know no blocks any more.
+    ///
+    /// # Errors
+    ///
+    /// The first error of `done`, or a thread cannot be started.
+    pub fn decode<W: Work>(
+        &self,
+        image: &(impl Image + Sync),
+        Split { threads, size }: Split,
+        work: &W,
+        done: impl FnMut(Part, W::Done) -> Result<()>,
+    ) -> Result<Vec<W::Sink>> {
+        let traces: Vec<(usize, Trace<'_>)> = self.traces().collect();
+        let decoding = Decoding {
+            decoder: || intel_pt::Decoder::new(image, self.config),
+            decode: |decoder: &mut intel_pt::Decoder<_>, (at, unit): &Unit, sink: &mut W::Sink| {
+                decoder.decode(&traces[*at].1, unit, sink);
+            },
+            blocks: intel_pt::Decoder::blocks,
+        };
+        decode_parts(self.parts(&traces, size), &decoding, threads, work, done)
+    }
+
+    /// The parts of all traces, in the order of their times. The traces of a buffer follow each other.
+    fn parts<'a>(
+        &'a self,
+        traces: &'a [(usize, Trace<'a>)],
+        size: u64,
+    ) -> impl Iterator<Item = (Unit, Part)> + Send + 'a {
+        let mut order = BinaryHeap::new();
+        let mut queues: Vec<Queue<'a>> = Vec::new();
+        let mut end = 0;
+        for buffer in 0..self.buffers.len() {
+            let first = end;
+            end += self.buffers[buffer].traces.len();
+            let units = (first..end).flat_map(move |at| {
+                intel_pt::units(&traces[at].1, &self.config, size).map(move |unit| (at, unit))
+            });
+            let units: Box<dyn Iterator<Item = Unit> + Send + 'a> = Box::new(units);
+            let mut queue = Queue { units: units.peekable(), number: 0, time: 0 };
+            order.extend(queue.turn(buffer));
+            queues.push(queue);
+        }
+        std::iter::from_fn(move || {
+            let Reverse((time, buffer)) = order.pop()?;
+            let queue = &mut queues[buffer];
+            let unit = queue.units.next()?;
+            let part = Part { buffer, trace: unit.0, number: queue.number, time };
+            queue.number += 1;
+            order.extend(queue.turn(buffer));
+            Some((unit, part))
+        })
+    }
+}
+
+/// The number of a trace, and a unit of it.
+type Unit = (usize, intel_pt::Unit);
+
+/// The units of a buffer that have not been handed out.
+struct Queue<'a> {
+    units: Peekable<Box<dyn Iterator<Item = Unit> + Send + 'a>>,
+    /// The number and the time of the next part.
+    number: u64,
+    time: u64,
+}
+
+impl Queue<'_> {
+    /// The turn of the next unit.
+    fn turn(&mut self, buffer: usize) -> Option<Reverse<(u64, usize)>> {
+        let (_, unit) = self.units.peek()?;
+        self.time = self.time.max(unit.time());
+        Some(Reverse((self.time, buffer)))
     }
 }

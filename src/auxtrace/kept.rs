@@ -61,19 +61,19 @@ pub(crate) enum Place {
 }
 
 /// The data of AUXTRACE records.
-pub(crate) struct AuxData<'a> {
+pub(crate) struct StoredAux<'a> {
     stored: &'a StoredBytes,
     kept: Bytes,
 }
 
-impl<'a> AuxData<'a> {
+impl<'a> StoredAux<'a> {
     /// That of a recording, and what was kept of it.
     ///
     /// # Errors
     ///
     /// A temporary file could not be written.
-    pub(crate) fn new(stored: &'a StoredBytes, kept: Kept) -> Result<AuxData<'a>> {
-        Ok(AuxData { stored, kept: kept.done()? })
+    pub(crate) fn new(stored: &'a StoredBytes, kept: Kept) -> Result<StoredAux<'a>> {
+        Ok(StoredAux { stored, kept: kept.done()? })
     }
 
     /// So many bytes at a place; `None` if they can't be read again.

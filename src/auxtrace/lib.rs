@@ -1,14 +1,15 @@
 //! The instruction traces of a recording, with all that is needed to decode them: finds the AUX data, who ran where
 //! and when, and the code; decodes the traces on many threads, with results in the order of time.
 //!
-//! 1. A [`Survey`] takes in the records of [`Survey::kinds`] in file order, and ends as a [`Recorded`].
+//! 1. A [`Survey`] takes in the records of [`Survey::kinds`] in file order, and ends as a [`Tracer`] with its traces and a
+//!    [`Recorded`].
 //! 2. [`Code`] is the [`Image`](perfx_trace::Image) that `perfx-trace` decodes with. Its caller names what a DSO is
 //!    searched as and its build-id, see [`Known`].
-//! 3. [`decode`] cuts the traces at points of synchronization, gives the parts to threads in the order of their
+//! 3. [`Tracer::decode`] cuts the traces at points of synchronization, gives the parts to threads in the order of their
 //!    times, and hands on what these make of them in that order.
 //!
-//! What is particular to Intel PT is in one module. Another tracer becomes a [`Tracer`]. [`CoreSight`] is decoded piece
-//! by piece instead, since the data of several trace units is mixed in a buffer.
+//! What is particular to a tracer is in modules of its own: [`IntelPt`] is decoded buffer by buffer, and [`CoreSight`] piece
+//! by piece, since the data of several trace units is mixed in a buffer. Another one becomes a variant of [`Tracer`].
 
 mod buffer;
 mod calls;
@@ -28,6 +29,7 @@ mod overlap;
 mod pieces;
 mod places;
 mod pokes;
+mod presence;
 mod report;
 mod running;
 mod sampled;
@@ -35,22 +37,27 @@ mod sched_switch;
 mod search;
 mod summary;
 mod survey;
+mod tracer;
 
 pub use self::buffer::Buffer;
 pub use self::calls::{Calls, Change};
 pub use self::clock::Clock;
 pub use self::coresight::{CoreSight, Piece, TraceUnit};
-pub use self::decode::{Part, Tracer, UNIT, Work, decode};
+pub use self::decode::{Part, Split, UNIT, Work};
 pub use self::functions::Function;
 pub use self::image::{Code, Known, Used};
 pub use self::intel_pt::IntelPt;
 pub use self::kernel::KernelText;
 pub use self::listing::{ListedPacket, Listing, trace_of};
 pub use self::needed::Needed;
-pub use self::pieces::ByThread;
+pub use self::pieces::{ByThread, PieceOrder};
 pub use self::places::Places;
-pub use self::report::{say_faults, say_missing, say_spe_losses, say_unknown_threads, say_used};
+pub use self::presence::Presence;
+pub use self::report::{
+    say_faults, say_missing, say_spe_losses, say_unknown_threads, say_unknown_units, say_used,
+};
 pub use self::running::{Task, Vcpu};
 pub use self::search::traced_code;
 pub use self::summary::Summary;
 pub use self::survey::{Counter, Lost, Recorded, Survey};
+pub use self::tracer::{Atoms, Tracer};

@@ -14,7 +14,7 @@ use crate::sampled::trace_in_sample;
 #[derive(Debug, Default)]
 pub struct Listing {
     is_pt: bool,
-    /// What describes trace units, and these as far as they are known.
+    /// Records that configure trace units, and the units built from them so far.
     written: Written,
     units: Option<BTreeMap<u8, TraceUnit>>,
     /// The last AUX record of each CPU, and of each thread.
@@ -71,7 +71,7 @@ impl Listing {
             self.of_thread.insert(tid, last);
             return;
         }
-        self.is_pt |= AuxtraceInfo::of(record).is_some_and(|info| info.is_pt());
+        self.is_pt |= AuxtraceInfo::of(record) == Some(AuxtraceInfo::INTEL_PT);
         self.written.add(record, layout);
         // Found when they are needed: very many records may tell of them.
         self.units = None;

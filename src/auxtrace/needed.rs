@@ -5,12 +5,10 @@ use std::collections::{BTreeMap, HashMap};
 use foldhash::fast::RandomState;
 use perfx_model::address_space::Dso;
 use perfx_pipeline::Result;
-use perfx_trace::{Space, Trace, Visit, coresight, intel_pt};
+use perfx_trace::{Space, Visit};
 
-use crate::coresight::{CoreSight, Piece};
 use crate::image::{Code, Known};
 use crate::summary::sum;
-use crate::survey::Recorded;
 
 /// Code that traces go through.
 #[derive(Clone, Debug)]
@@ -39,75 +37,50 @@ const HIDDEN: u32 = u32::MAX;
 /// The most addresses that are remembered.
 const MOST_PLACES: usize = 1 << 16;
 
-impl Recorded {
-    /// The code that the traces go through, the most important first. Only packets are read: where direct jumps and
-    /// calls lead is not known.
-    ///
-    /// # Errors
-    ///
-    /// A thread cannot be started.
-    pub fn needed(&self, code: &Code, threads: usize) -> Result<Vec<Needed>> {
-        let of = |trace: Trace<'_>| {
-            let mut sums = Sums::new();
-            add_visits(&mut sums, code, intel_pt::visits(&trace, &self.tracer.config));
-            sums
-        };
-        let sums = sum(self.buffers.iter().flat_map(|buffer| buffer.traces()), threads, of, add)?;
-        Ok(listed(code, sums))
-    }
-}
-
-impl Recorded<CoreSight> {
-    /// The same of CoreSight.
-    ///
-    /// # Errors
-    ///
-    /// A thread cannot be started.
-    pub fn needed(&self, code: &Code, threads: usize) -> Result<Vec<Needed>> {
-        let image = self.tracer.image(code);
-        let of = |piece: &Piece| {
-            let mut sums = Sums::new();
-            let switches = self.tracer.switches(piece);
-            for (id, bytes) in piece.streams() {
-                let Some((_, unit)) = self.tracer.unit(id) else { continue };
-                let trace = Trace::new(vec![&bytes], switches.clone());
-                let visits = coresight::visits(&trace, &unit.config);
-                let visits = visits.map(|visit| Visit { space: image.space(visit.space), ..visit });
-                add_visits(&mut sums, code, visits);
-            }
-            sums
-        };
-        let sums = sum(self.tracer.pieces.iter(), threads, of, add)?;
-        Ok(listed(code, sums))
-    }
+/// The code that traces go through, the most important first; `visits` calls its argument with the addresses in the
+/// packets of a trace.
+///
+/// # Errors
+///
+/// A thread cannot be started.
+pub(crate) fn needed<T: Send>(
+    code: &Code,
+    traces: impl IntoIterator<Item = T, IntoIter: Send>,
+    threads: usize,
+    visits: impl Fn(T, &mut dyn FnMut(Visit)) + Sync,
+) -> Result<Vec<Needed>> {
+    let of = |trace| {
+        let (mut sums, mut places) = (Sums::new(), Places::default());
+        visits(trace, &mut |visit| add_visit(&mut sums, &mut places, code, visit));
+        sums
+    };
+    Ok(listed(code, sum(traces, threads, of, add)?))
 }
 
 fn add(sums: &mut Sums, more: Sums) {
     more.into_iter().for_each(|(what, bytes)| *sums.entry(what).or_default() += bytes);
 }
 
-/// Adds the bytes of visits to the DSOs they are in.
-fn add_visits(sums: &mut Sums, code: &Code, visits: impl Iterator<Item = Visit>) {
-    let mut places = Places::default();
-    for Visit { space, ip, time, is_hidden, bytes } in visits {
-        if is_hidden {
-            *sums.entry((Some(HIDDEN), false)).or_default() += bytes;
-            continue;
-        }
-        let known = places.get(&(space, ip)).filter(|(_, until)| time < *until);
-        let what = match known {
-            Some((what, _)) => *what,
-            None => {
-                let (dso, is_found, until) = code.state(space, ip, time);
-                if places.len() == MOST_PLACES {
-                    places.clear();
-                }
-                places.insert((space, ip), ((dso, is_found), until));
-                (dso, is_found)
-            }
-        };
-        *sums.entry(what).or_default() += bytes;
+/// Adds the bytes of a visit to the DSO it is in.
+fn add_visit(sums: &mut Sums, places: &mut Places, code: &Code, visit: Visit) {
+    let Visit { space, ip, time, is_hidden, bytes } = visit;
+    if is_hidden {
+        *sums.entry((Some(HIDDEN), false)).or_default() += bytes;
+        return;
     }
+    let known = places.get(&(space, ip)).filter(|(_, until)| time < *until);
+    let what = match known {
+        Some((what, _)) => *what,
+        None => {
+            let (dso, is_found, until) = code.state(space, ip, time);
+            if places.len() == MOST_PLACES {
+                places.clear();
+            }
+            places.insert((space, ip), ((dso, is_found), until));
+            (dso, is_found)
+        }
+    };
+    *sums.entry(what).or_default() += bytes;
 }
 
 fn listed(code: &Code, sums: Sums) -> Vec<Needed> {

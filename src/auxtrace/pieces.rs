@@ -6,17 +6,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use perfx_format::record::time_conv::TimeConv;
 use perfx_pipeline::Result;
-use perfx_trace::{Image, Mapping, Space, Switches, Trace, coresight};
+use perfx_trace::{Image, Mapping, Space, Switches, Trace, Visit, coresight};
 
-use crate::coresight::{CoreSight, Piece};
-use crate::decode::{Decoding, Part, Work, decode_parts};
+use crate::coresight::{CoreSight, Piece, TraceUnit};
+use crate::decode::{Decoding, Part, Split, Work, decode_parts};
 use crate::functions::Function;
 use crate::image::Code;
+use crate::summary::Summary;
 
-/// The first timestamp is looked for in so many bytes of a piece.
+/// The first timestamp is searched for in this many bytes of a piece.
 const FRONT: usize = 4 << 10;
 
-/// What is told by a byte of a trace hardly takes longer, ns.
+/// An upper bound of the time that a byte of a trace describes, ns.
 const LONGEST_BYTE: u64 = 100;
 
 impl CoreSight {
@@ -37,10 +38,44 @@ impl CoreSight {
         begins.min()
     }
 
-    /// Decodes the trace of each trace unit in pieces, in parts of at least `size` bytes on `threads` threads, and calls `done` with what `work` makes of each
-    /// part, in their order. `pieces` are their numbers, and times before which nothing is in them nor in those behind
-    /// them; with a conversion, the parts behind the first have times of their own. Also returns how many traces have the
-    /// id of no trace unit.
+    /// All pieces in file order; nothing is known of their times.
+    pub(crate) fn in_file_order(&self) -> PieceOrder {
+        PieceOrder { pieces: (0..self.pieces.len()).map(|piece| (piece, 0)).collect(), conv: None }
+    }
+
+    /// Counts the packets of a piece.
+    pub(crate) fn summary(&self, piece: &Piece) -> Summary {
+        let mut found = Summary::default();
+        self.each_trace(piece, |unit, trace| {
+            for packet in coresight::list(trace, &unit.config) {
+                *found.packets.entry(packet.kind()).or_default() += 1;
+                found.syncs += u64::from(packet.is_sync());
+                found.overflows += u64::from(packet.is_overflow());
+            }
+        });
+        found
+    }
+
+    /// Calls `add` with the addresses in the packets of a piece, in the spaces of `image`.
+    pub(crate) fn visits(&self, piece: &Piece, image: &ByThread<'_>, add: &mut dyn FnMut(Visit)) {
+        self.each_trace(piece, |unit, trace| {
+            let visits = coresight::visits(trace, &unit.config);
+            visits.for_each(|visit| add(Visit { space: image.space(visit.space), ..visit }));
+        });
+    }
+
+    /// Calls `each` with the trace of each known trace unit in a piece.
+    fn each_trace(&self, piece: &Piece, mut each: impl FnMut(&TraceUnit, &Trace<'_>)) {
+        let switches = self.switches(piece);
+        for (id, bytes) in piece.streams() {
+            if let Some((_, unit)) = self.unit(id) {
+                each(unit, &Trace::new(vec![&bytes], switches.clone()));
+            }
+        }
+    }
+
+    /// Decodes the trace of each trace unit in pieces, and calls `done` with what `work` makes of each part, in the order of
+    /// the pieces. Returns the sinks of the threads, and how many traces have the id of no trace unit.
     ///
     /// [`Part::trace`] is the number of the piece times that of trace units, and the number of the unit among them.
     /// [`Part::buffer`] is the same of the buffer; in the buffer of a thread, all trace units count as one.
@@ -51,8 +86,8 @@ impl CoreSight {
     pub fn decode<W: Work>(
         &self,
         code: &Code,
-        (threads, size): (usize, u64),
-        (pieces, conv): (impl Iterator<Item = (usize, u64)> + Send, Option<TimeConv>),
+        Split { threads, size }: Split,
+        order: PieceOrder,
         work: &W,
         done: impl FnMut(Part, W::Done) -> Result<()>,
     ) -> Result<(Vec<W::Sink>, u64)> {
@@ -61,29 +96,29 @@ impl CoreSight {
         let decoding = Decoding {
             decoder: || coresight::Decoder::new(&image, &first.config),
             decode: |decoder: &mut coresight::Decoder<_>, (stream, unit): &Traced<'_>, sink: &mut W::Sink| {
-                Stream::decode(stream, decoder, unit, sink);
+                decoder.decode(stream.config, &stream.trace(), unit, sink);
             },
             blocks: coresight::Decoder::blocks,
         };
-        let sinks = decode_parts(self.parts(size, (pieces, conv), &unknown), &decoding, threads, work, done)?;
+        let sinks = decode_parts(self.parts(order, size, &unknown), &decoding, threads, work, done)?;
         Ok((sinks, unknown.into_inner()))
     }
 
-    /// Who ran while a piece was traced; none if the trace itself says it.
-    pub(crate) fn switches(&self, piece: &Piece) -> Switches {
+    /// The threads that ran while a piece was traced; none if the trace itself names them.
+    fn switches(&self, piece: &Piece) -> Switches {
         if self.names_threads() { Switches::default() } else { piece.switches.clone() }
     }
 
     /// The parts of all traces, each with the trace it belongs to. Pieces are taken apart one after the other.
     fn parts<'a>(
         &'a self,
+        PieceOrder { pieces, conv }: PieceOrder,
         size: u64,
-        (pieces, conv): (impl Iterator<Item = (usize, u64)> + Send, Option<TimeConv>),
         unknown: &'a AtomicU64,
     ) -> impl Iterator<Item = (Traced<'a>, Part)> + Send {
         // For each buffer, the number of its next part.
         let mut numbers: HashMap<usize, u64> = HashMap::new();
-        pieces.flat_map(move |(number, begin)| {
+        pieces.into_iter().flat_map(move |(number, begin)| {
             let mut parts = Vec::new();
             let Some(piece) = self.pieces.get(number) else { return parts };
             let streams = piece.streams();
@@ -119,6 +154,15 @@ impl CoreSight {
     }
 }
 
+/// The order in which pieces are decoded.
+#[derive(Debug)]
+pub struct PieceOrder {
+    /// The numbers of the pieces, each with a time before which nothing is in it or in those after it.
+    pub pieces: Vec<(usize, u64)>,
+    /// With a conversion, the parts of a piece after the first have times of their own.
+    pub conv: Option<TimeConv>,
+}
+
 /// A part of a trace.
 type Traced<'a> = (Arc<Stream<'a>>, coresight::Unit);
 
@@ -133,15 +177,6 @@ struct Stream<'a> {
 impl Stream<'_> {
     fn trace(&self) -> Trace<'_> {
         Trace::new(vec![&self.bytes], self.switches.clone())
-    }
-
-    fn decode(
-        &self,
-        decoder: &mut coresight::Decoder<impl Image>,
-        unit: &coresight::Unit,
-        sink: &mut impl perfx_trace::Sink,
-    ) {
-        decoder.decode(self.config, &self.trace(), unit, sink);
     }
 }
 

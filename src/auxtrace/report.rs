@@ -45,7 +45,7 @@ pub fn say_faults(reasons: &BTreeMap<Reason, u64>, report: &mut Report) {
 }
 
 /// Reports what of the traces is not in the recording, or cannot be read.
-pub fn say_missing<T>(recorded: &Recorded<T>, report: &mut Report) {
+pub fn say_missing(recorded: &Recorded, report: &mut Report) {
     let lost = recorded.lost.len() as u64;
     if lost > 0 {
         let times = counted(lost, "time", "times");
@@ -56,6 +56,14 @@ pub fn say_missing<T>(recorded: &Recorded<T>, report: &mut Report) {
         let records = counted(recorded.repeated, "AUX record covers", "AUX records cover");
         let what = format!("{records} AUX data that earlier ones cover, too: it was decoded once");
         report.say(Level::Loss, what);
+    }
+}
+
+/// Reports traces of CoreSight whose id is that of no trace unit.
+pub fn say_unknown_units(traces: u64, report: &mut Report) {
+    if traces > 0 {
+        let traces = counted(traces, "trace", "traces");
+        report.say(Level::Loss, format!("{traces} have an id in frames that no record ties to a CPU"));
     }
 }
 

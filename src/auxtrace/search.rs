@@ -11,9 +11,9 @@ use crate::image::{Code, Known};
 use crate::survey::Recorded;
 
 /// The code of a recording with these build-ids, features, byte order and name, searched for in the places of `places`.
-pub fn traced_code<T>(
+pub fn traced_code(
     places: &IdOptions,
-    recorded: &mut Recorded<T>,
+    recorded: &mut Recorded,
     clock: Clock,
     ids: &RecordedIds,
     (features, endian, name): (&Features, Endian, &str),

@@ -1,9 +1,8 @@
 //! Finds in a recording what is needed to decode its traces.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use perfx_format::features::{initial_maps, read_str};
-use perfx_format::intel_pt::psbs;
 use perfx_format::read::{Batch, Recording, StoredBytes};
 use perfx_format::record::aux::{Aux, Auxtrace, AuxtraceInfo, hardware_id};
 use perfx_format::record::cpumode::KERNEL_START;
@@ -17,20 +16,19 @@ use perfx_format::{
 use perfx_model::address_space::{AddressSpaces, Changes, Dso, Machine, Mapping};
 use perfx_model::guests::Guests;
 use perfx_model::spe::TaskChange;
-use perfx_pipeline::{Result, bail, scan};
+use perfx_pipeline::{Result, scan};
 use perfx_trace::intel_pt::Errata;
 
-use crate::buffer::Buffer;
 use crate::clock::Clock;
-use crate::coresight::{CoreSight, Written};
+use crate::coresight::Written;
 use crate::filters::Filter;
 use crate::intel_pt::{IntelPt, errata};
-use crate::kept::{AuxData, Kept, Place};
+use crate::kept::{Kept, Place, StoredAux};
 use crate::mappings::Mappings;
-use crate::overlap::Ending;
 use crate::running::{Running, Task, Vcpu};
 use crate::sampled::Sampled;
 use crate::sched_switch::SchedSwitch;
+use crate::tracer::Tracer;
 
 /// Collects in file order what the traces of a recording need.
 #[derive(Debug, Default)]
@@ -79,19 +77,13 @@ pub struct Counter {
     pub id: u64,
 }
 
-/// What was found.
+/// What records say of the traces, whatever the tracer.
 #[derive(Debug)]
-pub struct Recorded<T = IntelPt> {
-    /// What made the traces.
-    pub tracer: T,
-    /// In the order of their first AUXTRACE records.
-    pub buffers: Vec<Buffer>,
+pub struct Recorded {
     /// The thread of each [`Space`](perfx_trace::Space).
     pub tasks: Vec<Task>,
     /// What the kernel lost, in file order.
     pub lost: Vec<Lost>,
-    /// Which events wrote their samples to the traces, in the order of time.
-    pub counters: Vec<Counter>,
     /// The number of AUXTRACE records whose data cannot be read again.
     pub unreadable: u64,
     /// The number of AUX records that cover data of earlier ones.
@@ -266,114 +258,44 @@ impl Survey {
         self.tracers.is_empty() && self.chunks.is_empty()
     }
 
-    /// True if all AUX data is of Intel PT.
-    pub fn is_pt(&self) -> bool {
-        self.pt.is_some() && self.tracers.len() == 1
+    /// True if all AUX data is of one tracer whose traces are decoded with the code that ran.
+    pub fn follows_code(&self) -> bool {
+        (self.pt.is_some() || self.written.has_info()) && self.tracers.len() == 1
     }
 
-    /// True if all AUX data is of CoreSight.
-    pub fn is_coresight(&self) -> bool {
-        self.written.has_info() && self.tracers.len() == 1
-    }
-
-    /// Ends the survey of a recording whose AUX data is of CoreSight. Its buffers are those of the tracer.
+    /// Ends the survey of a recording with these events, whose AUX data is of one tracer: the traces, and what else is known
+    /// of them.
     ///
     /// # Errors
     ///
-    /// The AUX data is of another kind, or of trace units that are not decoded.
-    pub fn done_coresight(self, stored: &StoredBytes) -> Result<Recorded<CoreSight>> {
-        let Survey { written, chunks, kept, lost, running, changes, mut mappings, .. } = self;
-        let mut ran = running.done(&Clock { conv: None });
-        let data = AuxData::new(stored, kept)?;
-        let (tracer, unreadable, repeated) = written.done(&chunks, &data, &mut ran)?;
-        mappings.spaces = AddressSpaces::new(changes);
-        let (buffers, counters, tasks) = (Vec::new(), Vec::new(), ran.tasks);
-        Ok(Recorded { tracer, buffers, tasks, lost, counters, unreadable, repeated, mappings })
-    }
-
-    /// Ends the survey of a recording with these events, whose AUX data is of Intel PT.
-    ///
-    /// # Errors
-    ///
-    /// The AUX data is of another kind, or cannot be decoded.
-    pub fn done(self, stored: &StoredBytes, events: &[Event]) -> Result<Recorded> {
-        let Survey { pt, chunks, kept, lost, running, changes, mut mappings, near, sampled, .. } = self;
-        let mut counters = self.counters;
-        counters.sort_by_key(|counter| counter.time);
-        let stored = AuxData::new(stored, kept)?;
-        let Some(info) = pt else { bail!("the AUX data is not of Intel PT") };
-        let mut tracer = IntelPt::new(info, events, near.unwrap_or(0))?;
-        tracer.config.errata = self.errata;
-        let clock = Clock { conv: tracer.info.conv };
-        let mut ran = running.done(&clock);
-        let (mut buffers, mut numbers, mut unreadable) = (Vec::new(), HashMap::new(), 0);
-        // Pieces of a buffer may overlap, or each follows the one before.
-        let may_overlap = info.is_snapshot || sampled.is_expected();
-        // Where the data of each buffer ends so far, and how the last piece of it ends.
-        let mut ends: Vec<(u64, Option<Ending>)> = Vec::new();
-        for (Auxtrace { size, offset, idx, tid, cpu, .. }, place) in chunks {
-            let number = *numbers.entry((idx, cpu, tid)).or_insert_with(|| {
-                let switches = ran.switches(cpu, tid);
-                buffers.push(Buffer { cpu, tid, traces: Vec::new(), switches });
-                ends.push((0, None));
-                buffers.len() - 1
-            });
-            let data = stored.get(place, size);
-            let Some(data) = data else {
-                unreadable += 1;
-                continue;
-            };
-            let traces = &mut buffers[number].traces;
-            let (end, before) = &ends[number];
-            // The bytes that are known already, if it follows on what is before.
-            let known = match may_overlap {
-                true => before.as_ref().and_then(|before| before.overlap(&data)),
-                false => (*end == offset).then_some(0),
-            };
-            match (traces.last_mut(), known) {
-                // Nothing is new.
-                (Some(_), Some(known)) if known == data.len() && may_overlap => continue,
-                (Some(pieces), Some(known)) => pieces.push(data.slice(known..data.len())),
-                // perf does not count what is in front of the first point of synchronization.
-                (Some(_), None) if may_overlap => match psbs(&data).next() {
-                    Some(first) => traces.push(vec![data.slice(first.at..data.len())]),
-                    None => continue,
-                },
-                (None, _) | (_, None) => traces.push(vec![data.clone()]),
+    /// The AUX data is of another tracer, or cannot be decoded.
+    pub fn done(self, stored: &StoredBytes, events: &[Event]) -> Result<(Tracer, Recorded)> {
+        let Survey { pt, written, chunks, kept, lost, running, changes, mut mappings, sampled, .. } = self;
+        let stored = StoredAux::new(stored, kept)?;
+        let (tracer, ran, unreadable, repeated) = match pt {
+            Some(info) => {
+                let mut pt = IntelPt::new(info, events, self.near.unwrap_or(0))?;
+                pt.config.errata = self.errata;
+                pt.counters = self.counters;
+                pt.counters.sort_by_key(|counter| counter.time);
+                let mut ran = running.done(&pt.clock());
+                let unreadable = pt.read(chunks, &stored, &mut ran, sampled.is_expected());
+                (Tracer::IntelPt(pt), ran, unreadable, 0)
             }
-            let ending = if may_overlap { Ending::of(&data) } else { None };
-            ends[number] = (offset.wrapping_add(size), ending);
-        }
+            None => {
+                let mut ran = running.done(&Clock { conv: None });
+                let (etm, unreadable, repeated) = written.done(&chunks, &stored, &mut ran)?;
+                (Tracer::CoreSight(etm), ran, unreadable, repeated)
+            }
+        };
         mappings.spaces = AddressSpaces::new(changes);
-        let (tasks, repeated) = (ran.tasks, 0);
-        Ok(Recorded { tracer, buffers, tasks, lost, counters, unreadable, repeated, mappings })
-    }
-}
-
-impl<T> Recorded<T> {
-    /// The DSOs of the recording, and the process that mapped each first, `None` for those of a kernel.
-    pub fn dsos(&self) -> impl ExactSizeIterator<Item = (&Dso, u32, Option<u32>)> {
-        self.mappings.dsos()
+        Ok((tracer, Recorded { tasks: ran.tasks, lost, unreadable, repeated, mappings }))
     }
 }
 
 impl Recorded {
-    /// Where each trace, of all traces of all buffers, begins in the data of its buffer.
-    pub fn begins(&self) -> Vec<u64> {
-        let begins = self.buffers.iter().flat_map(|buffer| {
-            let mut end = 0;
-            buffer.traces.iter().map(move |pieces| {
-                let size: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
-                let begin = end;
-                end += size;
-                begin
-            })
-        });
-        begins.collect()
-    }
-
-    /// How the ticks of the traces become times.
-    pub fn clock(&self) -> Clock {
-        Clock { conv: self.tracer.info.conv }
+    /// The DSOs of the recording, and the process that mapped each first, `None` for those of a kernel.
+    pub fn dsos(&self) -> impl ExactSizeIterator<Item = (&Dso, u32, Option<u32>)> {
+        self.mappings.dsos()
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use clap::Args;
+use perfx_auxtrace::Tracer;
 use perfx_export::ranking::{Order, Ranking};
 use perfx_export::{Grouping, ShownEvent};
 use perfx_format::Value;
@@ -12,7 +13,7 @@ use perfx_look::render::{Style, readable, value};
 use perfx_look::{Stats, stats};
 use perfx_pipeline::{Report, counted};
 
-use super::export::input::{Collected, StackArgs, follows_code, tracer_of};
+use super::export::input::{Collected, StackArgs, tracer_of};
 use super::info::headings;
 use super::list::ranked_text;
 use crate::io::output::stdout;
@@ -86,19 +87,20 @@ impl Overview {
         }
         // Quoted where a shell needs it.
         let name = value(&Value::Text(source.to_string().as_bytes()), Style::default());
-        text += &if event.is_none() && tracer_of(recording).is_some_and(follows_code) {
-            format!(
-                "\nperfx list functions {name} --itrace\n\
+        text +=
+            &if event.is_none() && tracer_of(recording).is_some_and(|tracer| Tracer::ALL.contains(&tracer)) {
+                format!(
+                    "\nperfx list functions {name} --itrace\n\
                  perfx view {name} --itrace=cr\n\
                  perfx stats {name}\n"
-            )
-        } else {
-            format!(
-                "\nperfx list functions {name} --callers FUNCTION\n\
+                )
+            } else {
+                format!(
+                    "\nperfx list functions {name} --callers FUNCTION\n\
                  perfx export html {name} -o report.html\n\
                  perfx info {name}\n"
-            )
-        };
+                )
+            };
         let mut out = stdout();
         out.write_all(text.as_bytes())?;
         out.flush()?;

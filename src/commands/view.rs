@@ -6,8 +6,9 @@ use std::sync::Arc;
 use anyhow::{Result, ensure};
 use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum as _};
+use perfx_auxtrace::Presence;
 use perfx_export::view::{Field, FieldChoice, ViewOptions, view};
-use perfx_passes::{Itrace, has_trace, has_trace_in_samples};
+use perfx_passes::Itrace;
 use perfx_pipeline::{Report, did_you_mean};
 
 use super::export::input::{StackArgs, Traced, again, say_no_samples, tracer_of, with_chains};
@@ -125,15 +126,16 @@ impl View {
         let mut report = Report::default();
         let mut filter = self.stacks.filter()?;
         let mut recording = Source::of(&self.input).open_indexed()?;
-        if preset.is_some() && !has_trace_in_samples(&recording) {
-            ensure!(has_trace(&mut recording)?, "{}: it has no hardware trace", recording.name);
+        if preset.is_some() {
+            let presence = Presence::of(&mut recording)?;
+            ensure!(presence.is_any(), "{}: it has no hardware trace", recording.name);
         }
         let threads = self.stacks.threads(&recording);
         // The recording itself is consumed, and its trace is not decoded.
         let undecoded = recording.try_clone().filter(|_| letters.is_none());
         let Traced { recording, decoded, job, losses } = match letters {
             Some(letters) => {
-                let pass = Itrace::to_look_at(letters, ids.clone()).map_err(usage)?;
+                let pass = Itrace::with_script_defaults(letters, ids.clone()).map_err(usage)?;
                 let pass = if options.fields.shows_flow() { pass.with_flow() } else { pass };
                 let pass = if options.fields.shows_addresses() { pass.with_targets() } else { pass };
                 let pass = if options.fields.shows_instructions() { pass.with_instructions() } else { pass };

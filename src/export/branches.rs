@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
+use perfx_auxtrace::Atoms;
 use perfx_filter::{FilterOptions, SampleChooser, SelectedSamples};
 use perfx_format::read::{Batch, Recording};
 use perfx_format::record::cpumode::{KERNEL_START, USER};
@@ -36,7 +37,7 @@ use crate::counters::event_of;
 use crate::lists::{ListedRun, Wanted, each_list};
 use crate::losses::Losses;
 use crate::ranges::{Code, Ranges};
-use crate::traced::{Atoms, Ran, Traced, is_kernel};
+use crate::traced::{Ran, Traced, is_kernel};
 
 /// The program whose branches are collected.
 #[derive(Debug)]

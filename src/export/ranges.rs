@@ -12,10 +12,9 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use build_id::BuildId;
+use perfx_auxtrace::Atoms;
 use perfx_format::Bytes;
 use perfx_trace::{Kind, coresight};
-
-use crate::traced::Atoms;
 
 /// The size of an instruction of AArch64, bytes.
 pub(crate) const INSTRUCTION: u64 = 4;

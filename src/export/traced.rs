@@ -9,13 +9,13 @@ use std::sync::Arc;
 use build_id::Object;
 use foldhash::fast::RandomState;
 use perfx_auxtrace::{
-    Clock, Code, CoreSight, Part, Places, Recorded, Survey, UNIT, Work, decode, say_faults, say_missing,
-    say_used, traced_code,
+    Atoms, Part, Places, Recorded, Split, Survey, Tracer, UNIT, Work, say_faults, say_missing,
+    say_unknown_units, say_used, traced_code,
 };
 use perfx_filter::FilterOptions;
 use perfx_format::read::Recording;
 use perfx_model::address_space::Dso;
-use perfx_pipeline::{Context as _, Level, Report, Result, counted, ensure};
+use perfx_pipeline::{Context as _, Report, Result, ensure};
 use perfx_resolve::{IdOptions, RecordedIds, object_of};
 use perfx_trace::{
     Blocks, Counter, Ends, Event, Joint, PathId, Place, Point, Reason, Run, Sink, Step, Sums as _,
@@ -27,9 +27,9 @@ use crate::batches::each_batch;
 type Runs = HashMap<Run, u64, RandomState>;
 
 /// The trace of a recording.
-pub(crate) enum Traced {
-    Pt(Recorded),
-    CoreSight(Recorded<CoreSight>),
+pub(crate) struct Traced {
+    tracer: Tracer,
+    recorded: Recorded,
 }
 
 impl Traced {
@@ -59,7 +59,7 @@ impl Traced {
                 })
             },
         )?;
-        if !survey.is_pt() && !survey.is_coresight() {
+        if !survey.follows_code() {
             return Ok(None);
         }
         let name = &recording.name;
@@ -67,21 +67,14 @@ impl Traced {
             filter.is_empty(),
             "{name}: options that select samples do not select parts of its hardware trace"
         );
-        let stored = recording.stored_bytes();
-        let traced = if survey.is_coresight() {
-            survey.done_coresight(&stored).map(Traced::CoreSight)
-        } else {
-            survey.done(&stored, &recording.all_events()).map(Traced::Pt)
-        };
-        Ok(Some(traced.with_context(|| recording.name.to_string())?))
+        let traced = survey.done(&recording.stored_bytes(), &recording.all_events());
+        let (tracer, recorded) = traced.with_context(|| name.to_string())?;
+        Ok(Some(Traced { tracer, recorded }))
     }
 
     /// The DSOs of the recording with their flags, and the process that mapped each first.
-    pub(crate) fn dsos(&self) -> Box<dyn ExactSizeIterator<Item = (&Dso, u32, Option<u32>)> + '_> {
-        match self {
-            Traced::Pt(recorded) => Box::new(recorded.dsos()),
-            Traced::CoreSight(recorded) => Box::new(recorded.dsos()),
-        }
+    pub(crate) fn dsos(&self) -> impl ExactSizeIterator<Item = (&Dso, u32, Option<u32>)> {
+        self.recorded.dsos()
     }
 
     /// Decodes the trace. `known` are the build-ids of the recording; code is searched for in the places of `ids`, but
@@ -113,68 +106,30 @@ impl Traced {
             }
             Ok(())
         };
-        match self {
-            Traced::Pt(mut recorded) => {
-                let clock = recorded.clock();
-                let code = traced_code(ids, &mut recorded, clock, known, about);
-                own.inspect(|(path, own)| code.take_from(path, own));
-                let buffers = (&recorded.tracer, &recorded.buffers[..]);
-                let sinks = decode(buffers, &code, (threads, size), &Count { is_told: false }, joined)?;
-                joints.into_values().filter_map(Joint::end).for_each(|run| runs.add(run, 1));
-                Ok(Ran::new((runs, None), sinks, &recorded, &code, report))
-            }
-            Traced::CoreSight(mut recorded) => {
-                let code = traced_code(ids, &mut recorded, Clock { conv: None }, known, about);
-                own.inspect(|(path, own)| code.take_from(path, own));
-                let tracer = &recorded.tracer;
-                let pieces = (0..tracer.pieces.len()).map(|piece| (piece, 0));
-                let work = Count { is_told: true };
-                let (sinks, unknown) =
-                    tracer.decode(&code, (threads, size), (pieces, None), &work, joined)?;
-                joints.into_values().filter_map(Joint::end_told).for_each(|run| runs.add(run, 1));
-                if unknown > 0 {
-                    let traces = counted(unknown, "trace", "traces");
-                    let what = format!("{traces} have an id in frames that no record ties to a CPU");
-                    report.say(Level::Loss, what);
-                }
-                let waits = tracer.units.values().any(|unit| unit.config.waits());
-                Ok(Ran::new((runs, Some(Atoms { waits })), sinks, &recorded, &code, report))
-            }
+        let Traced { tracer, mut recorded } = self;
+        let code = traced_code(ids, &mut recorded, tracer.clock(), known, about);
+        own.inspect(|(path, own)| code.take_from(path, own));
+        let atoms = tracer.atoms();
+        let work = Count { is_told: atoms.is_some() };
+        let (sinks, unknown) = tracer.decode(&code, Split { threads, size }, &work, joined)?;
+        let end = if atoms.is_some() { Joint::end_told } else { Joint::end };
+        joints.into_values().filter_map(end).for_each(|run| runs.add(run, 1));
+        let mut faults: BTreeMap<Reason, u64> = BTreeMap::new();
+        for Counting { counter, faults: of_thread } in sinks {
+            counter.into_inner().into_iter().for_each(|(run, count)| runs.add(run, count));
+            of_thread.into_iter().for_each(|(reason, count)| *faults.entry(reason).or_default() += count);
         }
+        say_unknown_units(unknown, report);
+        say_used(&code, report);
+        say_faults(&faults, report);
+        say_missing(&recorded, report);
+        Ok(Ran { runs, atoms, places: code.places() })
     }
 }
 
 /// True if a DSO is the kernel itself, not a module.
 pub(crate) fn is_kernel(dso: &Dso) -> bool {
     object_of(dso, None) == Object::Kernel
-}
-
-/// What of the instructions CoreSight traces.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Atoms {
-    /// WFI and WFE, as if they were branches.
-    pub(crate) waits: bool,
-}
-
-impl Ran {
-    /// Adds up what the threads counted.
-    fn new<T>(
-        (mut runs, atoms): (Runs, Option<Atoms>),
-        sinks: Vec<Counting>,
-        recorded: &Recorded<T>,
-        code: &Code,
-        report: &mut Report,
-    ) -> Ran {
-        let mut faults: BTreeMap<Reason, u64> = BTreeMap::new();
-        for Counting { counter, faults: of_thread } in sinks {
-            counter.into_inner().into_iter().for_each(|(run, count)| runs.add(run, count));
-            of_thread.into_iter().for_each(|(reason, count)| *faults.entry(reason).or_default() += count);
-        }
-        say_used(code, report);
-        say_faults(&faults, report);
-        say_missing(recorded, report);
-        Ran { runs, atoms, places: code.places() }
-    }
 }
 
 /// What ran.

@@ -83,7 +83,7 @@ impl Chunks {
     /// packets.
     pub(crate) fn learn(&mut self, record: &Record<'_>, layouts: &Layouts, scan: bool) {
         if let Some(info) = AuxtraceInfo::of(record) {
-            let (is_spe, is_pt) = (info.is_spe(), info.is_pt());
+            let (is_spe, is_pt) = (info == AuxtraceInfo::ARM_SPE, info == AuxtraceInfo::INTEL_PT);
             self.is_spe |= is_spe;
             self.is_pt |= is_pt;
             self.is_other |= !is_spe && !is_pt;

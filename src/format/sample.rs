@@ -20,7 +20,7 @@ pub use bits::{BranchFlags, DataSrc, branch_kind};
 pub use call_stack::CallStack;
 pub use flow::FlowFlags;
 pub use made::{BRANCH_HW_INDEX, NewSample};
-pub use stencil::{Stencil, Varied};
+pub use stencil::{Stencil, TemplateFields};
 
 use crate::record::builder::build;
 use crate::sample_type as st;

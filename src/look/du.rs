@@ -24,7 +24,7 @@ use crate::Result;
 use crate::count::{ByKind, Count, Counted, Tally, count_by, count_with};
 use crate::json::{FormName, Hex, Kind, Text};
 use crate::stats::Stats;
-use crate::stats::aux::{AuxBuffer, AuxData};
+use crate::stats::aux::{AuxBuffer, AuxTally};
 
 /// Where the bytes of a recording are, as [`du()`] returns it.
 #[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
@@ -177,7 +177,7 @@ pub fn du_of(
 /// The recording, or another file of its directory, cannot be read.
 pub fn stats_and_du(recording: &mut Recording, threads: usize, report: &mut Report) -> Result<(Stats, Du)> {
     let mut learned = Learned::default();
-    let read = |batch: &Batch| Ok(Learned { processes: Processes::of(batch)?, aux: AuxData::of(batch)? });
+    let read = |batch: &Batch| Ok(Learned { processes: Processes::of(batch)?, aux: AuxTally::of(batch)? });
     let counted = count_with(recording, threads, report, read, |later| learned.join(later))?;
     let parts = Parts::of(recording, &counted)?;
     let stats = Stats::new(recording, &counted, &learned.aux);
@@ -188,7 +188,7 @@ pub fn stats_and_du(recording: &mut Recording, threads: usize, report: &mut Repo
 #[derive(Default)]
 struct Learned {
     processes: Processes,
-    aux: AuxData,
+    aux: AuxTally,
 }
 
 impl Learned {

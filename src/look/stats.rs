@@ -9,7 +9,7 @@ use perfx_pipeline::Report;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use self::aux::AuxData;
+use self::aux::AuxTally;
 pub use self::aux::{AuxBuffer, AuxCount, PacketCounts};
 use crate::Result;
 use crate::count::{Count, Counted, Largest, Tally, TimeSpan, count_by, count_with};
@@ -184,8 +184,8 @@ pub struct TornRecord {
 ///
 /// The recording cannot be read.
 pub fn stats(recording: &mut Recording, threads: usize, report: &mut Report) -> Result<Stats> {
-    let mut aux = AuxData::default();
-    let counted = count_with(recording, threads, report, AuxData::of, |later| aux.join(later))?;
+    let mut aux = AuxTally::default();
+    let counted = count_with(recording, threads, report, AuxTally::of, |later| aux.join(later))?;
     Ok(Stats::new(recording, &counted, &aux))
 }
 
@@ -201,9 +201,9 @@ pub fn stats_of(
     report: &mut Report,
     each: impl Fn(&Batch, &mut dyn FnMut(&Record<'_>)) -> Result<()> + Sync,
 ) -> Result<Stats> {
-    let mut aux = AuxData::default();
+    let mut aux = AuxTally::default();
     let work = |batch: &Batch| {
-        let (mut tally, mut aux) = (Tally::default(), AuxData::default());
+        let (mut tally, mut aux) = (Tally::default(), AuxTally::default());
         each(batch, &mut |record| {
             tally.add(record, &batch.layouts);
             aux.look_at(record, &batch.layouts);
@@ -216,7 +216,7 @@ pub fn stats_of(
 }
 
 impl Stats {
-    pub(crate) fn new(recording: &Recording, counted: &Counted, aux: &AuxData) -> Stats {
+    pub(crate) fn new(recording: &Recording, counted: &Counted, aux: &AuxTally) -> Stats {
         let tally = &counted.tally;
         let kinds = tally.kinds();
         let (total, closed, opened) = (kinds.total(), tally.compressed(), tally.expanded.total());

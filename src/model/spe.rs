@@ -23,15 +23,15 @@ pub use self::running::{Running, TaskChange};
 
 /// Where the AUX data of a recording is, and what describes it.
 #[derive(Debug, Default)]
-pub struct AuxData {
+pub struct SpeData {
     tracers: BTreeSet<AuxtraceInfo>,
     info: Option<SpeInfo>,
     conv: Option<TimeConv>,
     chunks: Vec<Chunk>,
 }
 
-impl AuxData {
-    /// The kinds of records that [`AuxData::add`] reads.
+impl SpeData {
+    /// The kinds of records that [`SpeData::add`] reads.
     pub const KINDS: Kinds =
         Kinds::of(&[RecordType::AUXTRACE_INFO, RecordType::AUXTRACE, RecordType::TIME_CONV]);
 
@@ -43,7 +43,7 @@ impl AuxData {
     pub fn add(&mut self, record: &Record<'_>) -> Result<()> {
         if let Some(info) = AuxtraceInfo::of(record) {
             self.tracers.insert(info);
-            if info.is_spe() && self.info.is_none() {
+            if info == AuxtraceInfo::ARM_SPE && self.info.is_none() {
                 let info = SpeInfo::of(record);
                 self.info = Some(info.ok_or_else(|| record.error("its description of the CPUs is damaged"))?);
             }
@@ -57,8 +57,8 @@ impl AuxData {
     }
 
     /// Adds what was found in a later part of the recording.
-    pub fn absorb(&mut self, later: AuxData) {
-        let AuxData { tracers, info, conv, chunks } = later;
+    pub fn absorb(&mut self, later: SpeData) {
+        let SpeData { tracers, info, conv, chunks } = later;
         self.tracers.extend(tracers);
         self.info = self.info.take().or(info);
         self.conv = self.conv.or(conv);

@@ -8,14 +8,14 @@ use perfx_format::record::aux::Auxtrace;
 use perfx_format::record::cpumode;
 use perfx_format::record::time::LAST_KEY;
 use perfx_format::sample::{Branch, BranchFlags, FlowFlags, NewSample};
-use perfx_trace::{Blocks, Event, Fault, Image as _, Kind, Space, Step};
+use perfx_trace::{Blocks, Event, Fault, Image as _, Space, Step};
 
-use super::context::{Clock, Context};
+use super::events::{Clock, Context};
 use super::times::Times;
 use crate::itrace::events::Decoded;
-use crate::itrace::flow::{INTERRUPTED, depth_words, exception_flow, flow, is_jump, with_word};
+use crate::itrace::flow::{Class, INTERRUPTED, depth_words, exception_flow, flow, with_word};
 use crate::itrace::losses::Counts;
-use crate::itrace::parts::{self, Entry, Notes, Samples};
+use crate::itrace::parts::{self, Entry, PartLog, Samples};
 use crate::itrace::ring::Ring;
 
 /// What is known of a trace at a place, from the beginning up to there.
@@ -93,29 +93,6 @@ enum Sampled {
     Instructions,
 }
 
-/// What perf knows of a branch, for `c` and `r`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Class {
-    Call,
-    Return,
-    /// Tracing begins or ends.
-    Edge,
-    /// A jump that no condition decides.
-    Jump,
-    Other,
-}
-
-impl Class {
-    fn of(kind: Kind) -> Class {
-        match kind {
-            kind if kind.is_call() => Class::Call,
-            kind if kind.is_return() => Class::Return,
-            _ if is_jump(kind) => Class::Jump,
-            _ => Class::Other,
-        }
-    }
-}
-
 /// The size of an instruction of AArch64, bytes.
 const INSTRUCTION: u64 = 4;
 
@@ -146,7 +123,7 @@ impl<'c> Sampler<'c> {
     /// A trace comes next.
     fn turn(&mut self, trace: usize) {
         self.trace = trace;
-        let tracer = &self.context.recorded.tracer;
+        let tracer = &self.context.tracer;
         let (piece, unit) = (trace / tracer.units.len(), trace % tracer.units.len());
         self.recorded = tracer.pieces[piece].time;
         self.cpu = tracer.units.values().nth(unit).map_or(Auxtrace::ANY, |unit| unit.cpu);
@@ -174,13 +151,14 @@ impl<'c> Sampler<'c> {
     #[cold]
     fn switch(&mut self, space: Option<Space>) {
         self.space = space;
-        let Context { recorded, is_named, .. } = self.context;
+        let Context { tracer, recorded, .. } = self.context;
+        let is_named = tracer.names_threads();
         let known = match is_named {
-            true => space.and_then(|Space(tid)| recorded.tracer.spaces.get(&tid).copied()),
+            true => space.and_then(|Space(tid)| tracer.spaces.get(&tid).copied()),
             false => space,
         };
         let task = known.and_then(|Space(number)| recorded.tasks.get(number as usize)).copied();
-        let unnamed = space.filter(|_| *is_named).map(|Space(tid)| Task { tid, ..Task::UNKNOWN });
+        let unnamed = space.filter(|_| is_named).map(|Space(tid)| Task { tid, ..Task::UNKNOWN });
         self.task = task.or(unnamed).unwrap_or(Task::UNKNOWN);
     }
 
@@ -215,8 +193,8 @@ impl<'c> Sampler<'c> {
     /// The size of an instruction and its bytes, as raw data has them; 0 if they are not known.
     #[cold]
     fn instruction_at(&self, ip: u64) -> (u32, u32) {
-        let Context { recorded, code, .. } = self.context;
-        let image = recorded.tracer.image(code);
+        let Context { tracer, code, .. } = self.context;
+        let image = tracer.image(code);
         let mapping = image.code(self.space, ip, 0).filter(|_| ip != 0);
         let bytes = mapping.and_then(|mapping| mapping.bytes.get((ip - mapping.start) as usize..));
         let Some(&[a, b, c, d]) = bytes.and_then(|bytes| bytes.first_chunk()) else { return (0, 0) };
@@ -234,15 +212,7 @@ impl<'c> Sampler<'c> {
     fn branch_sample(&mut self, taken: Taken, made: &mut impl Samples) {
         let Taken { from, to, class, change, flow } = taken;
         let sampled = &self.context.events.sampled;
-        let is_selected = match class {
-            _ if !sampled.calls && !sampled.returns => true,
-            Class::Call => sampled.calls,
-            Class::Return => sampled.returns,
-            Class::Edge => true,
-            Class::Jump => sampled.jumps,
-            Class::Other => false,
-        };
-        if is_selected && sampled.branches.is_some() {
+        if sampled.selects(class) && sampled.branches.is_some() {
             let behind = if let Change::Call(behind) = change { behind } else { 0 };
             let (words, count) = self.raw(flow, behind, from);
             let raw = &words[..count];
@@ -344,7 +314,7 @@ impl<'c> Sampler<'c> {
             self.stack.push(Branch { from, to, flags: BranchFlags(0) }, sampled.stack);
         }
         if sampled.chain > 0 || sampled.depths {
-            let image = self.context.recorded.tracer.image(&self.context.code);
+            let image = self.context.tracer.image(&self.context.code);
             self.calls.branch(to, change, false, |ip| image.function(self.space, ip));
         }
     }
@@ -458,11 +428,11 @@ impl<'c> Sampler<'c> {
 }
 
 impl parts::Sampler for Sampler<'_> {
-    fn make(&mut self, notes: &Notes, blocks: &Blocks, made: &mut impl Samples) {
-        if self.trace != notes.part.trace {
-            self.turn(notes.part.trace);
+    fn make(&mut self, log: &PartLog, blocks: &Blocks, made: &mut impl Samples) {
+        if self.trace != log.part.trace {
+            self.turn(log.part.trace);
         }
-        for entry in &notes.entries {
+        for entry in &log.entries {
             match *entry {
                 Entry::Step(step) => self.step(blocks, step, made),
                 Entry::Straight(step) => self.straight(blocks, step),
@@ -473,7 +443,7 @@ impl parts::Sampler for Sampler<'_> {
                     }
                 }
                 Entry::Space(space) if space != self.space => self.switch(space),
-                Entry::Event(number) => self.event(notes.events[number as usize], blocks, made),
+                Entry::Event(number) => self.event(log.events[number as usize], blocks, made),
                 // CoreSight has no paths.
                 _ => {}
             }

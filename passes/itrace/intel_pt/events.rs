@@ -1,23 +1,26 @@
 //! Reads from the options when there is a sample of a trace of Intel PT, and which errors get a record.
 
-use perfx_auxtrace::Recorded;
+use perfx_auxtrace::{IntelPt, Task};
 use perfx_format::record::pt_info::PtInfo;
 use perfx_format::sample::BRANCH_HW_INDEX;
 use perfx_format::{Event, sample_type as st};
 use perfx_pipeline::Result;
 
 use super::cycles::Cycles;
+use super::non_flow_events::NonFlowEvents;
 use super::pebs::Pebs;
-use super::rare::RareEvents;
 use crate::itrace::code_events::CodeEvents;
 use crate::itrace::events::{Decoded, Traced};
 use crate::itrace::options::{DEFAULT, ItraceOptions, scale};
+
+/// The constant inputs of decoding.
+pub(super) type Context = crate::itrace::context::Context<IntelPt, Events>;
 
 /// The selected events, and what belongs to them.
 #[derive(Clone, Debug)]
 pub(super) struct Events {
     pub(super) sampled: CodeEvents,
-    pub(super) rare: RareEvents,
+    pub(super) non_flow: NonFlowEvents,
     /// Those whose samples are in the trace.
     pub(super) pebs: Pebs,
     /// Whether samples have times.
@@ -44,12 +47,17 @@ pub(super) enum Period {
 
 impl Events {
     /// Makes the events.
-    pub(super) fn of(options: &ItraceOptions, recorded: &Recorded, all: &[Event]) -> Result<Events> {
-        let info = &recorded.tracer.info;
+    pub(super) fn of(
+        options: &ItraceOptions,
+        tracer: &IntelPt,
+        tasks: &[Task],
+        all: &[Event],
+    ) -> Result<Events> {
+        let info = &tracer.info;
         let traced = Traced::of(info.pmu_type, all)?;
         let mut attr = traced.attr(0);
         attr.sample_type |= st::IP | st::TID | st::PERIOD;
-        let clock = recorded.clock();
+        let clock = tracer.clock();
         let is_timed = clock.conv.is_some() && !options.timeless;
         attr.sample_type |= st::TIME;
         if !is_timed {
@@ -58,7 +66,7 @@ impl Events {
         if !info.is_per_cpu {
             attr.sample_type &= !st::CPU;
         }
-        if options.stack_of_others > 0 {
+        if options.recorded_stack > 0 {
             // As perf 7.3 does: the stacks of decoded samples are those of `l`, or empty.
             attr.sample_type |= st::BRANCH_STACK;
             attr.branch_sample_type = BRANCH_HW_INDEX;
@@ -72,15 +80,15 @@ impl Events {
                 (ticks_of(ticks), ticks)
             }
         };
-        let config = recorded.tracer.event_config;
+        let config = tracer.event_config;
         let has = |bit: u64| config & bit != 0;
         let recorded_events = (has(PtInfo::POWER), has(PtInfo::EVENT_TRACE), info.has_event_trace);
-        let vcpus = recorded.tasks.iter().filter_map(|task| task.vcpu).collect();
-        let mut ids = traced.ids(CodeEvents::IDS + RareEvents::IDS, vcpus, all).into_iter();
+        let vcpus = tasks.iter().filter_map(|task| task.vcpu).collect();
+        let mut ids = traced.ids(CodeEvents::IDS + NonFlowEvents::IDS, vcpus, all).into_iter();
         Ok(Events {
             sampled: CodeEvents::of(options, attr, sample_period, &mut ids),
-            rare: RareEvents::of(options, attr, recorded_events, &mut ids),
-            pebs: if options.pebs { Pebs::of(recorded, all, is_timed) } else { Pebs::default() },
+            non_flow: NonFlowEvents::of(options, attr, recorded_events, &mut ids),
+            pebs: if options.pebs { Pebs::of(tracer, all, is_timed) } else { Pebs::default() },
             is_timed,
             skip: options.skip,
             period,
@@ -99,7 +107,7 @@ impl Events {
 
     /// All selected events, in the order of their ids.
     pub(super) fn decoded(&self) -> Vec<Decoded> {
-        self.sampled.decoded().into_iter().chain(self.rare.decoded().cloned()).collect()
+        self.sampled.decoded().into_iter().chain(self.non_flow.decoded().cloned()).collect()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use perfx_auxtrace::{Counter, Recorded};
+use perfx_auxtrace::{Counter, IntelPt};
 use perfx_format::pebs::Items;
 use perfx_format::record::aux::Auxtrace;
 use perfx_format::sample::registers;
@@ -49,7 +49,7 @@ struct Since {
 }
 
 impl Pebs {
-    pub(super) fn of(recorded: &Recorded, all: &[Event], is_timed: bool) -> Pebs {
+    pub(super) fn of(tracer: &IntelPt, all: &[Event], is_timed: bool) -> Pebs {
         let written = |event: &&Event| event.attr().aux_output() && !event.ids.is_empty();
         let identifier = if lacks_identifier(all) { st::IDENTIFIER } else { 0 };
         let mut pebs = Pebs { is_timed, ..Pebs::default() };
@@ -60,13 +60,13 @@ impl Pebs {
             pebs.by_id.extend(event.ids.iter().map(|id| (*id, pebs.events.len())));
             pebs.events.push(PebsEvent { attr, first_id: event.ids[0], period });
         }
-        let places = recorded.buffers.iter().map(|buffer| match buffer.cpu {
+        let places = tracer.buffers.iter().map(|buffer| match buffer.cpu {
             Auxtrace::ANY => Place::Thread(buffer.tid),
             cpu => Place::Cpu(cpu),
         });
         pebs.places = places.collect();
-        for &Counter { time, cpu, tid, number, id } in &recorded.counters {
-            let since = Since { ticks: recorded.clock().ticks(time), id };
+        for &Counter { time, cpu, tid, number, id } in &tracer.counters {
+            let since = Since { ticks: tracer.clock().ticks(time), id };
             for place in [Place::Cpu(cpu), Place::Thread(tid)] {
                 pebs.counters.entry((place, number)).or_default().push(since);
             }

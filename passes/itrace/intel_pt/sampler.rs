@@ -11,21 +11,20 @@ use perfx_format::record::aux::Auxtrace;
 use perfx_format::record::aux_error::AuxtraceError;
 use perfx_format::record::cpumode;
 use perfx_format::record::time::LAST_KEY;
-use perfx_format::sample::{BranchFlags, DataSrc, FlowFlags, NewSample, Stencil, Varied};
+use perfx_format::sample::{BranchFlags, DataSrc, FlowFlags, NewSample, Stencil, TemplateFields};
 use perfx_format::{Attr, Endian, Layout, sample_type as st};
 use perfx_trace::intel_pt::Walk;
 use perfx_trace::{Blocks, Event, Fault, Image as _, Kind, PathId, Reason, Space, Step, instruction_length};
 
-use super::asked::{self, Asked, Asking};
-use super::context::Context;
 use super::cycles::{Counted, Counts as Kinds, Cycles};
-use super::events::{Events, Period};
+use super::events::{Context, Events, Period};
+use super::history_plan::{self, HistoryPlan, HistoryRequest};
 use super::stacks::Stacks;
 use crate::itrace::events::Decoded;
-use crate::itrace::flow::{INTERRUPTED, LEFT_GUEST, depth_words, flow, is_jump, with_word};
+use crate::itrace::flow::{Class, INTERRUPTED, LEFT_GUEST, depth_words, flow, with_word};
 use crate::itrace::losses::Counts;
-use crate::itrace::others::History;
-use crate::itrace::parts::{self, Entry, Notes, Samples};
+use crate::itrace::parts::{self, Entry, PartLog, Samples};
+use crate::itrace::recorded::History;
 
 /// What is known of a buffer at a place, from the beginning up to there.
 #[derive(Clone)]
@@ -33,20 +32,20 @@ pub(super) struct Sampler<'c> {
     context: &'c Context,
     events: &'c Events,
     /// The recorded samples that come next, the number of the first one, and what is asked for.
-    asked: (&'c [Asked], u64),
-    asking: Option<&'c Asking>,
+    requests: (&'c [HistoryRequest], u64),
+    plan: Option<&'c HistoryPlan>,
     buffer: usize,
     cpu: u32,
     stacks: Stacks,
     space: Option<Space>,
     task: Task,
     /// The time at the last packet that told of the flow, and the instructions since the packet that told it.
-    told: u64,
-    told_behind: u64,
+    flow_tsc: u64,
+    insns_since_tsc: u64,
     /// The time of the branch at the end of the next step. The instructions in front of it are at the time before.
-    arriving: Option<u64>,
+    pending_tsc: Option<u64>,
     /// The same for the steps of the next path that are not its lead.
-    behind_lead: Option<u64>,
+    pending_tsc_after_lead: Option<u64>,
     /// The ratio of the core's frequency to the bus clock; 0 if it is not known. The last one that has a sample.
     ratio: u8,
     sampled_ratio: u8,
@@ -74,7 +73,7 @@ pub(super) struct Sampler<'c> {
     latest: u64,
     /// The number of the trace: data is lost between two of a buffer. Whether no point of synchronization of it was seen.
     trace: usize,
-    is_fresh: bool,
+    before_first_psb: bool,
     /// Where the last point of synchronization is that perf came to while it followed the flow.
     sync: u64,
     /// Paths of the log whose branches are not in the stack yet.
@@ -84,19 +83,19 @@ pub(super) struct Sampler<'c> {
     sampled: u64,
     /// Core cycles, if samples need them.
     cycles: Option<Cycles>,
-    due: Due,
+    due: PeriodState,
     /// Of each kind, what the last sample shares with those that are built from its record, and that record; `None` if it
     /// has no fixed places.
-    last: [Option<(Likeness, Option<Stencil>)>; 3],
+    last: [Option<(TemplateKey, Option<Stencil>)>; 3],
     counts: Counts,
 }
 
 /// What samples of an event and a task must share to be built from each other's records: the level and the size of raw data.
-type Likeness = (u16, usize);
+type TemplateKey = (u16, usize);
 
 /// When the next sample of an instruction is due.
 #[derive(Clone, Copy, Debug)]
-struct Due {
+struct PeriodState {
     period: Option<Period>,
     /// Instructions since the last sample.
     since: u64,
@@ -109,7 +108,7 @@ struct Due {
     is_continuous: bool,
 }
 
-impl Due {
+impl PeriodState {
     /// The number of instructions up to the next sample; `None` if there is none.
     fn next(&mut self) -> Option<u64> {
         match self.period? {
@@ -133,7 +132,7 @@ impl Due {
         }
     }
 
-    /// Whether [`Due::next`] does not change up to the next sample but by the instructions that are counted: not where
+    /// Whether [`PeriodState::next`] does not change up to the next sample but by the instructions that are counted: not where
     /// time has gone back behind the last sample.
     fn is_regular(&self) -> bool {
         match self.period {
@@ -157,31 +156,6 @@ impl Due {
     }
 }
 
-/// What perf knows of a branch, for `c` and `r`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Class {
-    Call,
-    Return,
-    /// Tracing begins, or ends.
-    Begin,
-    End,
-    /// A jump that no condition decides.
-    Jump,
-    Other,
-}
-
-impl Class {
-    fn of(kind: Kind) -> Class {
-        match kind {
-            kind if kind.is_call() => Class::Call,
-            kind if kind.is_return() => Class::Return,
-            Kind::GuestEntry => Class::Call,
-            _ if is_jump(kind) => Class::Jump,
-            _ => Class::Other,
-        }
-    }
-}
-
 impl<'c> Sampler<'c> {
     /// At the beginning of a buffer.
     pub(super) fn new(context: &'c Context, buffer: usize) -> Sampler<'c> {
@@ -189,13 +163,13 @@ impl<'c> Sampler<'c> {
     }
 
     /// The same, to tell what was before recorded samples.
-    pub(super) fn asked(context: &'c Context, asking: &'c Asking, buffer: usize) -> Sampler<'c> {
-        let sampler = Sampler::with_events(context, &asking.events, buffer);
-        Sampler { asked: asking.of_buffer(buffer), asking: Some(asking), ..sampler }
+    pub(super) fn for_requests(context: &'c Context, plan: &'c HistoryPlan, buffer: usize) -> Sampler<'c> {
+        let sampler = Sampler::with_events(context, &plan.events, buffer);
+        Sampler { requests: plan.of_buffer(buffer), plan: Some(plan), ..sampler }
     }
 
     fn with_events(context: &'c Context, events: &'c Events, buffer: usize) -> Sampler<'c> {
-        let due = Due {
+        let due = PeriodState {
             period: events.sampled.counts().then_some(events.period),
             since: 0,
             now: 0,
@@ -206,17 +180,17 @@ impl<'c> Sampler<'c> {
         Sampler {
             context,
             events,
-            asked: (&[], 0),
-            asking: None,
+            requests: (&[], 0),
+            plan: None,
             buffer,
-            cpu: context.recorded.buffers[buffer].cpu,
+            cpu: context.tracer.buffers[buffer].cpu,
             stacks: Stacks::new(events.sampled.stack, events.sampled.chain, events.sampled.depths),
             space: None,
             task: Task::UNKNOWN,
-            told: 0,
-            told_behind: 0,
-            arriving: None,
-            behind_lead: None,
+            flow_tsc: 0,
+            insns_since_tsc: 0,
+            pending_tsc: None,
+            pending_tsc_after_lead: None,
             ratio: 0,
             sampled_ratio: 0,
             changed: None,
@@ -229,10 +203,10 @@ impl<'c> Sampler<'c> {
             items: None,
             ended: 0,
             ticks: 0,
-            time: context.recorded.clock().time(0),
+            time: context.tracer.clock().time(0),
             latest: 0,
             trace: 0,
-            is_fresh: true,
+            before_first_psb: true,
             sync: 0,
             pending: 0..0,
             instructions: 0,
@@ -247,37 +221,37 @@ impl<'c> Sampler<'c> {
     /// The packet has been reached whose time is that of the next branch.
     #[inline(always)]
     fn arrive(&mut self, made: &mut impl Samples) {
-        if let Some(ticks) = self.arriving.take() {
+        if let Some(ticks) = self.pending_tsc.take() {
             self.at(ticks, made);
         }
     }
 
     fn at(&mut self, ticks: u64, made: &mut impl Samples) {
-        (self.told, self.told_behind) = (ticks, self.due.behind);
+        (self.flow_tsc, self.insns_since_tsc) = (ticks, self.due.behind);
         if ticks > self.ticks {
             self.set_ticks(ticks, made);
         }
     }
 
     fn set_ticks(&mut self, ticks: u64, made: &mut impl Samples) {
-        self.answer(ticks, made);
+        self.serve_requests(ticks, made);
         self.ticks = ticks;
-        self.time = self.context.recorded.clock().time(ticks);
+        self.time = self.context.tracer.clock().time(ticks);
         self.latest = self.latest.max(self.time);
     }
 
     /// Tells what was before the recorded samples up to a time, in ticks.
     #[inline(always)]
-    pub(super) fn answer(&mut self, ticks: u64, made: &mut impl Samples) {
-        while let Some(asking) = self.asking
-            && let ([Asked { ticks: at, tid, ip, .. }, rest @ ..], number) = self.asked
+    pub(super) fn serve_requests(&mut self, ticks: u64, made: &mut impl Samples) {
+        while let Some(plan) = self.plan
+            && let ([HistoryRequest { ticks: at, tid, ip, .. }, rest @ ..], number) = self.requests
             && *at <= ticks
         {
-            let branches = self.stacks.branches_before(*tid, *ip, asking.stack);
+            let branches = self.stacks.branches_before(*tid, *ip, plan.stack);
             let chain =
-                if asking.chain > 0 { self.stacks.chain_before(*tid, *ip, asking.chain) } else { Vec::new() };
-            made.push(number, |bytes| asked::write(&History { branches, chain }, bytes));
-            self.asked = (rest, number + 1);
+                if plan.chain > 0 { self.stacks.chain_before(*tid, *ip, plan.chain) } else { Vec::new() };
+            made.push(number, |bytes| history_plan::write(&History { branches, chain }, bytes));
+            self.requests = (rest, number + 1);
         }
     }
 
@@ -287,13 +261,13 @@ impl<'c> Sampler<'c> {
     fn estimate(&mut self, from: u64, to: u64, made: &mut impl Samples) {
         let is_in = (from == 0 || from >= cpumode::KERNEL_START) && to != 0 && to < cpumode::KERNEL_START;
         if is_in {
-            let (cycles, tsc_ratio) = (self.told_behind << 1, self.context.recorded.tracer.config.tsc_ratio);
+            let (cycles, tsc_ratio) = (self.insns_since_tsc << 1, self.context.tracer.config.tsc_ratio);
             let ticks = match self.ratio {
                 0 => cycles,
                 _ if tsc_ratio == 0 => cycles,
                 ratio => cycles.wrapping_mul(tsc_ratio.into()) / u64::from(ratio),
             };
-            self.set_ticks(self.told.wrapping_add(ticks), made);
+            self.set_ticks(self.flow_tsc.wrapping_add(ticks), made);
         }
     }
 
@@ -343,7 +317,7 @@ impl<'c> Sampler<'c> {
     /// the instructions.
     #[inline(always)]
     fn before_sample(&mut self, counts: impl Iterator<Item = u64>) -> (usize, u64) {
-        if !self.due.is_regular() || self.events.sampled.branches.is_some() || !self.asked.0.is_empty() {
+        if !self.due.is_regular() || self.events.sampled.branches.is_some() || !self.requests.0.is_empty() {
             return (0, 0);
         }
         let (mut due, mut passed, mut instructions) = (self.due, 0, 0);
@@ -363,7 +337,7 @@ impl<'c> Sampler<'c> {
     /// Whether something is new at the next branch that needs a packet.
     fn awaits_packet(&self) -> bool {
         let awaits_cycles = self.cycles.as_ref().is_some_and(Cycles::is_new);
-        self.arriving.is_some() || self.behind_lead.is_some() || awaits_cycles
+        self.pending_tsc.is_some() || self.pending_tsc_after_lead.is_some() || awaits_cycles
     }
 
     /// Whether there may be a sample in so many instructions.
@@ -384,7 +358,7 @@ impl<'c> Sampler<'c> {
     /// Counts instructions without a sample.
     fn pass(&mut self, instructions: u64) {
         self.instructions += instructions;
-        self.told_behind += instructions;
+        self.insns_since_tsc += instructions;
         self.due.count(instructions);
     }
 
@@ -401,12 +375,12 @@ impl<'c> Sampler<'c> {
     /// A path, by its number among all those of the log.
     fn path(&mut self, (all, at): (&[PathId], usize), blocks: &Blocks, made: &mut impl Samples) {
         let path = blocks.path(all[at]);
-        let behind = self.behind_lead.take();
+        let behind = self.pending_tsc_after_lead.take();
         if self.has_samples(path.instructions.into()) {
             self.push_pending(all, blocks);
             let (lead, others) = blocks.steps(all[at]).split_at(usize::from(path.lead));
             lead.iter().for_each(|step| self.step(*step, blocks, made));
-            self.arriving = behind.or(self.arriving);
+            self.pending_tsc = behind.or(self.pending_tsc);
             self.steps(others, blocks, made);
             return;
         }
@@ -415,7 +389,7 @@ impl<'c> Sampler<'c> {
         if lead > 0 {
             self.arrive(made);
         }
-        self.arriving = behind.or(self.arriving);
+        self.pending_tsc = behind.or(self.pending_tsc);
         if lead < path.len() {
             self.arrive(made);
             if let Some(cycles) = &mut self.cycles {
@@ -455,11 +429,11 @@ impl<'c> Sampler<'c> {
         // A branch that leads out of the code that is traced needs one, too.
         let leads_out = step.to.is_none() && matches!(block.kind, Kind::Jump | Kind::Call);
         let needs_packet = step.count == block.count && (leads_out || needs_packet(block.kind));
-        if self.arriving.is_some() && !needs_packet {
+        if self.pending_tsc.is_some() && !needs_packet {
             self.arrive(made);
         }
         self.instructions += u64::from(step.count);
-        self.told_behind += u64::from(step.count);
+        self.insns_since_tsc += u64::from(step.count);
         let to = step.to.map(|to| blocks[to].start);
         let mut has_sample = false;
         if self.due.period.is_some() {
@@ -544,7 +518,12 @@ impl<'c> Sampler<'c> {
         if let Some(event) = &self.events.sampled.instructions {
             let raw = self.raw(flow, 0, Kinds::Instructions, total);
             let raw = self.raw_at(&raw, ip);
-            self.push_code(Kinds::Instructions, Varied { ip, time, addr, period, raw: &raw }, event, made);
+            self.push_code(
+                Kinds::Instructions,
+                TemplateFields { ip, time, addr, period, raw: &raw },
+                event,
+                made,
+            );
         }
         if let Some(event) = &self.events.sampled.cycles
             && let Some(counted) = self.counted(Kinds::Cycles, total)
@@ -552,15 +531,21 @@ impl<'c> Sampler<'c> {
             let raw = raw(flow | self.state_flow(flow, total), 0, counted);
             let raw = self.raw_at(&raw, ip);
             let period = counted.cycles;
-            self.push_code(Kinds::Cycles, Varied { ip, time, addr, period, raw: &raw }, event, made);
+            self.push_code(Kinds::Cycles, TemplateFields { ip, time, addr, period, raw: &raw }, event, made);
         }
     }
 
     /// Adds a sample of instructions or cycles.
-    fn push_code(&mut self, kind: Kinds, varied: Varied<'_, u32>, event: &Decoded, made: &mut impl Samples) {
+    fn push_code(
+        &mut self,
+        kind: Kinds,
+        fields: TemplateFields<'_, u32>,
+        event: &Decoded,
+        made: &mut impl Samples,
+    ) {
         match self.events.sampled.has_history() {
-            true => self.push_with_history(self.varied_sample(varied, varied.ip, event), event, made),
-            false => self.push_alike(kind, varied, event, made),
+            true => self.push_with_history(self.sample_with(fields, fields.ip, event), event, made),
+            false => self.push_from_template(kind, fields, event, made),
         }
     }
 
@@ -626,7 +611,7 @@ impl<'c> Sampler<'c> {
     }
 
     /// Adds a sample of an event that is neither a branch nor an instruction.
-    fn rare(&mut self, event: Option<&Decoded>, ip: u64, raw: &[u32], made: &mut impl Samples) {
+    fn push_non_flow(&mut self, event: Option<&Decoded>, ip: u64, raw: &[u32], made: &mut impl Samples) {
         if let Some(event) = event {
             self.push_with_history(NewSample { ip, raw, ..self.sample_of(event, ip) }, event, made);
         }
@@ -639,7 +624,7 @@ impl<'c> Sampler<'c> {
             (self.interrupts, self.toggled) = (on, Some((self.instructions, true)));
             const VIA_BRANCH: u32 = 1 << 1;
             self.estimate(from, to, made);
-            if let Some(event) = &self.events.rare.flag {
+            if let Some(event) = &self.events.non_flow.flag {
                 let raw = with_word(u32::from(on) | VIA_BRANCH, to);
                 let sample = self.sample_of(event, if from != 0 { from } else { to });
                 self.push_with_history(NewSample { ip: from, raw: &raw, ..sample }, event, made);
@@ -655,7 +640,7 @@ impl<'c> Sampler<'c> {
             return;
         }
         let ip = items.ip().unwrap_or(ip);
-        let time = items.ticks().map(|ticks| self.context.recorded.clock().time(ticks));
+        let time = items.ticks().map(|ticks| self.context.tracer.clock().time(ticks));
         let recorded = items.branches();
         let (weight, latency) = items.weight();
         for event in pebs.of_sample(self.buffer, self.ticks, &items) {
@@ -695,7 +680,7 @@ impl<'c> Sampler<'c> {
         let count = (data.len() / DATA_WORDS) as u32;
         let event = u32::from(kind) | u32::from(ip.is_some()) << 7 | u32::from(vector) << 8 | count << 16;
         let raw = [&[event], &data[..]].concat();
-        self.rare(self.events.rare.control.as_ref(), ip.unwrap_or(self.ended), &raw, made);
+        self.push_non_flow(self.events.non_flow.control.as_ref(), ip.unwrap_or(self.ended), &raw, made);
     }
 
     /// A sample of the new ratio of the core's frequency, unless it comes with a point of synchronization behind it.
@@ -713,10 +698,10 @@ impl<'c> Sampler<'c> {
     fn ratio_at(&mut self, ip: u64, made: &mut impl Samples) {
         if self.changed.take().is_some() && self.sampled_ratio != self.ratio {
             self.sampled_ratio = self.ratio;
-            let tracer = &self.context.recorded.tracer;
+            let tracer = &self.context.tracer;
             let ratios = u32::from(self.ratio) | (tracer.info.max_non_turbo_ratio & 0xff) << 16;
             let raw = [ratios, tracer.core_khz(self.ratio), 0];
-            self.rare(self.events.rare.cbr.as_ref(), ip, &raw, made);
+            self.push_non_flow(self.events.non_flow.cbr.as_ref(), ip, &raw, made);
         }
     }
 
@@ -746,50 +731,54 @@ impl<'c> Sampler<'c> {
     ) {
         let events = &self.events;
         let Some(event) = &events.sampled.branches else { return };
-        let is_selected = match class {
-            _ if !events.sampled.calls && !events.sampled.returns => true,
-            Class::Call | Class::End => events.sampled.calls,
-            Class::Return | Class::Begin => events.sampled.returns,
-            Class::Jump => events.sampled.jumps,
-            Class::Other => false,
-        };
-        if !is_selected {
+        if !events.sampled.selects(class) {
             return;
         }
-        let varied = Varied { ip: from, time: self.time, addr: to, period: 1, raw: &[] };
+        let fields = TemplateFields { ip: from, time: self.time, addr: to, period: 1, raw: &[] };
         if event.attr.sample_type & st::RAW == 0 {
-            return self.push_alike(Kinds::Branches, varied, event, made);
+            return self.push_from_template(Kinds::Branches, fields, event, made);
         }
         let raw = self.raw(flow, behind, Kinds::Branches, self.instructions);
-        self.push_alike(Kinds::Branches, Varied { raw: &self.raw_at(&raw, from), ..varied }, event, made);
+        self.push_from_template(
+            Kinds::Branches,
+            TemplateFields { raw: &self.raw_at(&raw, from), ..fields },
+            event,
+            made,
+        );
     }
 
     /// Adds a sample without what was before it. As a rule it differs from the last one of its kind in these parts only.
     #[inline(always)]
-    fn push_alike(&mut self, kind: Kinds, varied: Varied<'_, u32>, event: &Decoded, made: &mut impl Samples) {
+    fn push_from_template(
+        &mut self,
+        kind: Kinds,
+        fields: TemplateFields<'_, u32>,
+        event: &Decoded,
+        made: &mut impl Samples,
+    ) {
         self.count(self.task.tid);
-        let code = if varied.ip != 0 { varied.ip } else { varied.addr };
-        let likeness = (self.level(code), varied.raw.len());
+        let code = if fields.ip != 0 { fields.ip } else { fields.addr };
+        let key = (self.level(code), fields.raw.len());
         let at = kind as usize;
-        if self.last[at].as_ref().is_none_or(|(last, _)| *last != likeness) {
-            self.last[at] = Some((likeness, self.stencil(varied, code, event)));
+        if self.last[at].as_ref().is_none_or(|(last, _)| *last != key) {
+            self.last[at] = Some((key, self.stencil(fields, code, event)));
         }
         made.push(self.key(), |bytes| match &self.last[at] {
-            Some((_, Some(stencil))) => stencil.write(varied, bytes),
-            _ => self.write(&self.varied_sample(varied, code, event), &event.attr, bytes),
+            Some((_, Some(stencil))) => stencil.write(fields, bytes),
+            _ => self.write(&self.sample_with(fields, code, event), &event.attr, bytes),
         });
     }
 
     /// A sample with these parts; `code` is an address that tells the level.
-    fn varied_sample<'r>(&self, varied: Varied<'r, u32>, code: u64, event: &Decoded) -> NewSample<'r> {
-        let Varied { ip, addr, period, raw, .. } = varied;
+    fn sample_with<'r>(&self, fields: TemplateFields<'r, u32>, code: u64, event: &Decoded) -> NewSample<'r> {
+        let TemplateFields { ip, addr, period, raw, .. } = fields;
         NewSample { ip, addr, period, raw, ..self.sample_of(event, code) }
     }
 
     #[cold]
-    fn stencil(&self, varied: Varied<'_, u32>, code: u64, event: &Decoded) -> Option<Stencil> {
+    fn stencil(&self, fields: TemplateFields<'_, u32>, code: u64, event: &Decoded) -> Option<Stencil> {
         let (attr, endian) = (&event.attr, self.context.endian);
-        let sample = self.varied_sample(varied, code, event).build(attr, endian)?;
+        let sample = self.sample_with(fields, code, event).build(attr, endian)?;
         Stencil::of(&sample, &Layout::new(attr), endian)
     }
 
@@ -799,7 +788,7 @@ impl<'c> Sampler<'c> {
         const NOT: u32 = FlowFlags::ASYNC | FlowFlags::BEGIN | FlowFlags::ABORT;
         let transaction =
             if self.in_transaction != 0 && flow & NOT == 0 { FlowFlags::IN_TRANSACTION } else { 0 };
-        if !self.context.recorded.tracer.info.has_event_trace {
+        if !self.context.tracer.info.has_event_trace {
             return transaction;
         }
         let toggles = self.toggled == Some((instructions, flow & FlowFlags::BRANCH != 0));
@@ -884,7 +873,7 @@ impl<'c> Sampler<'c> {
             Event::End { block: Some(_), .. } => {}
             _ => self.count_cycles(true, true),
         }
-        let rare = &self.events.rare;
+        let non_flow = &self.events.non_flow;
         match event {
             Event::Begin { ip, is_exchange: true } => {
                 self.change_flag(0, ip, made);
@@ -932,7 +921,7 @@ impl<'c> Sampler<'c> {
                 let (flags, class) =
                     if aborts { (BranchFlags::ABORT, Class::Other) } else { (0, Class::Call) };
                 if aborts {
-                    self.rare(rare.transactions.as_ref(), from, &[], made);
+                    self.push_non_flow(non_flow.transactions.as_ref(), from, &[], made);
                     self.in_transaction = 0;
                 }
                 let change = || if aborts { Change::None } else { Change::Call(from) };
@@ -948,31 +937,37 @@ impl<'c> Sampler<'c> {
                 self.interrupts = interrupts;
                 let ip = ip.unwrap_or(0);
                 // perf does not note the place of the first one, at which it begins.
-                if !std::mem::take(&mut self.is_fresh) {
-                    self.sync = self.context.begins.get(self.trace).map_or(offset, |begin| begin + offset);
+                if !std::mem::take(&mut self.before_first_psb) {
+                    self.sync =
+                        self.context.tracer.begins.get(self.trace).map_or(offset, |begin| begin + offset);
                 }
-                self.rare(rare.psb.as_ref(), ip, &with_word(0, self.sync), made);
+                self.push_non_flow(non_flow.psb.as_ref(), ip, &with_word(0, self.sync), made);
                 self.ratio_at(ip, made);
             }
             Event::Ptwrite { ip, exact, value } => {
-                self.rare(rare.ptwrite.as_ref(), ip.unwrap_or(0), &with_word(exact.into(), value), made);
+                self.push_non_flow(
+                    non_flow.ptwrite.as_ref(),
+                    ip.unwrap_or(0),
+                    &with_word(exact.into(), value),
+                    made,
+                );
             }
             Event::Transaction { ip, inside } => {
-                self.rare(rare.transactions.as_ref(), ip.unwrap_or(0), &[], made);
+                self.push_non_flow(non_flow.transactions.as_ref(), ip.unwrap_or(0), &[], made);
                 self.in_transaction = if inside { BranchFlags::IN_TX } else { 0 };
             }
             Event::Control { ip, kind, vector } => self.control(ip, kind, vector, made),
             Event::Sampled { ip, is_32_bit } => self.pebs(ip.unwrap_or(self.ended), is_32_bit, made),
             Event::InterruptFlag { ip, on } => {
-                self.rare(rare.flag.as_ref(), ip.unwrap_or(0), &[on.into(), 0, 0], made);
+                self.push_non_flow(non_flow.flag.as_ref(), ip.unwrap_or(0), &[on.into(), 0, 0], made);
                 // As in perf, it is the next instruction, unless that is a branch.
-                let is_code = self.context.recorded.tracer.config.walk == Walk::Code;
+                let is_code = self.context.tracer.config.walk == Walk::Code;
                 let next = self.instructions + u64::from(is_code);
                 (self.interrupts, self.toggled) = (on, Some((next, false)));
             }
             Event::Power { ip, exact, what } => {
-                if let Some((event, raw)) = rare.power(what, exact) {
-                    self.rare(Some(event), ip.unwrap_or(self.ended), &raw, made);
+                if let Some((event, raw)) = non_flow.power(what, exact) {
+                    self.push_non_flow(Some(event), ip.unwrap_or(self.ended), &raw, made);
                 }
             }
             _ => {}
@@ -1005,49 +1000,49 @@ impl<'c> Sampler<'c> {
 }
 
 impl parts::Sampler for Sampler<'_> {
-    fn make(&mut self, notes: &Notes, blocks: &Blocks, made: &mut impl Samples) {
-        if std::mem::replace(&mut self.trace, notes.part.trace) != notes.part.trace {
-            let times = notes.entries.iter().find_map(|entry| match entry {
+    fn make(&mut self, log: &PartLog, blocks: &Blocks, made: &mut impl Samples) {
+        if std::mem::replace(&mut self.trace, log.part.trace) != log.part.trace {
+            let times = log.entries.iter().find_map(|entry| match entry {
                 Entry::Now(time) | Entry::Time(time) if *time > 0 => Some(*time),
                 _ => None,
             });
-            self.answer(times.unwrap_or(self.ticks), made);
+            self.serve_requests(times.unwrap_or(self.ticks), made);
             self.stacks.forget();
-            self.is_fresh = true;
+            self.before_first_psb = true;
             self.cycles.iter_mut().for_each(Cycles::begin);
         }
         let mut paths = 0..0;
-        for entry in &notes.entries {
-            use Entry::{Behind, Cycles, Now, Paths, Time};
-            if !matches!(entry, Paths(..) | Behind(_) | Time(_) | Now(_) | Cycles(..)) {
-                self.push_pending(&notes.paths, blocks);
+        for entry in &log.entries {
+            use Entry::{AfterLead, Cycles, Now, Paths, Time};
+            if !matches!(entry, Paths(..) | AfterLead(_) | Time(_) | Now(_) | Cycles(..)) {
+                self.push_pending(&log.paths, blocks);
             }
             if self.changed.is_some() {
-                self.push_pending(&notes.paths, blocks);
-                self.frequency(entry, &notes.events, made);
+                self.push_pending(&log.paths, blocks);
+                self.frequency(entry, &log.events, made);
             }
             match *entry {
                 Entry::Step(step) | Entry::Straight(step) => self.step(step, blocks, made),
                 Entry::Paths(count, instructions) => {
                     paths = paths.end..paths.end + count as usize;
-                    self.paths((&notes.paths, paths.clone()), instructions.into(), blocks, made);
+                    self.paths((&log.paths, paths.clone()), instructions.into(), blocks, made);
                 }
-                Entry::Behind(ticks) => self.behind_lead = Some(ticks),
-                Entry::Time(ticks) => self.arriving = Some(ticks),
+                Entry::AfterLead(ticks) => self.pending_tsc_after_lead = Some(ticks),
+                Entry::Time(ticks) => self.pending_tsc = Some(ticks),
                 Entry::Now(now) => {
                     (self.due.now, self.due.behind) = (now, 0);
-                    if now == self.told {
-                        self.told_behind = 0;
+                    if now == self.flow_tsc {
+                        self.insns_since_tsc = 0;
                     }
                 }
                 Entry::Cycles(told, is_exact) => {
                     self.cycles.iter_mut().for_each(|cycles| cycles.tell(told, is_exact));
                 }
                 Entry::Space(space) => self.switch(space),
-                Entry::Event(number) => self.event(notes.events[number as usize], blocks, made),
+                Entry::Event(number) => self.event(log.events[number as usize], blocks, made),
             }
         }
-        self.push_pending(&notes.paths, blocks);
+        self.push_pending(&log.paths, blocks);
         self.pending = 0..0;
         self.counts.instructions = self.instructions;
     }

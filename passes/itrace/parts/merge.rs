@@ -5,18 +5,18 @@ use std::collections::{BTreeSet, HashMap};
 use perfx_auxtrace::Part;
 use perfx_pipeline::Result;
 
-use super::skip::Skip;
-use super::spool::Spool;
-use crate::itrace::made::Made;
+use super::sample_queue::SampleQueue;
+use super::skip_first::SkipFirst;
 use crate::itrace::producer::HandOut;
+use crate::itrace::sample_buffer::SampleBuffer;
 
 /// The approximate size of a batch, bytes.
 const BATCH: usize = 1 << 20;
 
-/// So many bytes are handed out as they are, and fewer are put together.
+/// Runs of at least this many bytes are passed on as they are; shorter ones are copied into a batch.
 const WHOLE: usize = 1 << 16;
 
-/// So many bytes of samples wait in memory, and others in a temporary file.
+/// At most this many bytes of pending samples are kept in memory; the rest is spilled to a temporary file.
 const HELD: usize = 32 << 20;
 
 /// A sample that is next in its part: its time, its buffer, and the part's number there.
@@ -28,19 +28,19 @@ pub(crate) struct Merge<'h> {
     order: BTreeSet<Next>,
     /// The buffer of the last sample: others of its time come before those of other buffers, as with perf.
     last: usize,
-    skip: Skip,
-    out: Made,
+    skip: SkipFirst,
+    out: SampleBuffer,
     hand_out: &'h mut HandOut<'h>,
     /// The size of the samples that wait in memory, bytes.
     held: usize,
 }
 
 struct Waiting {
-    /// The samples that come first, and how many of them wait no more.
-    made: Made,
+    /// The current chunk, and how many of its samples have been passed on.
+    made: SampleBuffer,
     done: usize,
-    /// The others; also the first, if there was no room.
-    rest: Spool,
+    /// The chunks that follow; also the first, if there was no room.
+    rest: SampleQueue,
 }
 
 impl Waiting {
@@ -52,13 +52,13 @@ impl Waiting {
 
 impl<'h> Merge<'h> {
     /// Hands out batches of the samples that are not skipped.
-    pub(crate) fn new(skip: Skip, hand_out: &'h mut HandOut<'h>) -> Merge<'h> {
-        let (waiting, order, out) = (HashMap::new(), BTreeSet::new(), Made::default());
+    pub(crate) fn new(skip: SkipFirst, hand_out: &'h mut HandOut<'h>) -> Merge<'h> {
+        let (waiting, order, out) = (HashMap::new(), BTreeSet::new(), SampleBuffer::default());
         Merge { waiting, order, last: 0, skip, out, hand_out, held: 0 }
     }
 
     /// Adds the samples of a part.
-    pub(crate) fn add(&mut self, part: Part, mut rest: Spool) -> Result<()> {
+    pub(crate) fn add(&mut self, part: Part, mut rest: SampleQueue) -> Result<()> {
         let mut made = rest.next()?;
         if let Some((_, key)) = made.get(0) {
             if self.held + made.len() + rest.held() > HELD {
@@ -107,6 +107,12 @@ impl<'h> Merge<'h> {
         Ok(())
     }
 
+    /// Nothing is added any more.
+    pub(crate) fn end(mut self) -> Result<()> {
+        self.release(u64::MAX)?;
+        self.flush()
+    }
+
     /// Passes the samples of a part on that come first; returns the time of the next one.
     fn pass(
         &mut self,
@@ -150,7 +156,7 @@ impl<'h> Merge<'h> {
     }
 
     /// Hands out what waits no more.
-    pub(crate) fn flush(&mut self) -> Result<()> {
+    fn flush(&mut self) -> Result<()> {
         let out = std::mem::take(&mut self.out);
         if out.count() == 0 {
             return Ok(());
@@ -163,21 +169,21 @@ impl<'h> Merge<'h> {
 mod tests {
     use std::sync::Arc;
 
-    use super::super::room::Room;
+    use super::super::spill_file::SpillFile;
     use super::*;
 
     /// Samples of a trace whose times go back wait to its end. They were all in memory.
     #[test]
     fn what_has_no_room_waits_in_a_file() {
         const EACH: u64 = 9;
-        let room = Room::new(Arc::new(tempfile::tempfile));
+        let spill = SpillFile::new(Arc::new(tempfile::tempfile));
         let size = HELD / 4 / EACH as usize;
         let mut hand_out = |_| Ok(());
-        let mut merge = Merge::new(Skip::new(0, [], perfx_format::Endian::Little), &mut hand_out);
+        let mut merge = Merge::new(SkipFirst::new(0, [], perfx_format::Endian::Little), &mut hand_out);
         for number in 0..8 {
-            let mut spool = Spool::new(room.clone());
-            (0..EACH).for_each(|key| spool.add(key, |bytes| bytes.resize(bytes.len() + size, number as u8)));
-            merge.add(Part { buffer: 0, trace: 0, number, time: 0 }, spool).unwrap();
+            let mut queue = SampleQueue::new(spill.clone());
+            (0..EACH).for_each(|key| queue.add(key, |bytes| bytes.resize(bytes.len() + size, number as u8)));
+            merge.add(Part { buffer: 0, trace: 0, number, time: 0 }, queue).unwrap();
             merge.release(0).unwrap();
             assert!(merge.held <= HELD, "{}", merge.held);
         }

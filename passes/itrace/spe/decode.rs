@@ -13,7 +13,7 @@ use perfx_pipeline::{Context as _, Result};
 
 use super::events::Events;
 use super::stack::Stack;
-use crate::itrace::made::Made;
+use crate::itrace::sample_buffer::SampleBuffer;
 
 /// The constant inputs of decoding.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ impl Samples {
 
     /// The next batch; `None` at the end.
     fn batch(&mut self) -> Result<Option<PreparedBatch>> {
-        let mut made = Made::default();
+        let mut made = SampleBuffer::default();
         let mut is_done = false;
         while made.len() < BATCH && !is_done {
             match self.records.next() {
@@ -66,7 +66,7 @@ impl Samples {
     }
 
     /// Makes the samples of a record.
-    fn sample(&mut self, traced: &TracedRecord, made: &mut Made) -> Result<()> {
+    fn sample(&mut self, traced: &TracedRecord, made: &mut SampleBuffer) -> Result<()> {
         let (context, record) = (&*self.context, &traced.record);
         let events = &context.events;
         if self.skipped.len() <= traced.buffer {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex};
 
 use build_id::{Object, RecordedOn};
-use perfx_auxtrace::{Code, Known, Part, Recorded, Survey, UNIT, Work, decode};
+use perfx_auxtrace::{Code, IntelPt, Known, Part, Recorded, Split, Survey, Tracer, UNIT, Work};
 use perfx_format::read::Recording;
 use perfx_model::address_space::Machine;
 use perfx_trace::{Blocks, Event, Point, Sink, Space, Step};
@@ -18,7 +18,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/trace")
 }
 
-fn open(name: &str) -> (Recorded, Code) {
+fn open(name: &str) -> (IntelPt, Recorded, Code) {
     let mut recording = Recording::open(folder().join(name).with_extension("data")).unwrap();
     let (stored, events) = (recording.stored_bytes(), recording.events.clone());
     let mut survey = Survey::of(&recording);
@@ -26,8 +26,9 @@ fn open(name: &str) -> (Recorded, Code) {
     while let Some(record) = records.next_record().unwrap() {
         survey.add(&record, record.layouts());
     }
-    assert!(survey.is_pt() && !survey.is_empty());
-    let mut recorded = survey.done(&stored, &events).unwrap();
+    let (Tracer::IntelPt(tracer), mut recorded) = survey.done(&stored, &events).unwrap() else {
+        panic!("{name} is not of Intel PT")
+    };
     let root = folder().join("root");
     let kernels = root.join("opt/perfx/trace");
     let known = recorded.dsos().map(|(dso, ..)| {
@@ -53,9 +54,8 @@ fn open(name: &str) -> (Recorded, Code) {
         sources.with_kernel(Some(vmlinux))
     };
     let kernel = if name.starts_with("vm") { "vmlinux-kvm" } else { "vmlinux" };
-    let clock = recorded.clock();
-    let code = Code::new(&mut recorded, clock, known, (sources(kernel), sources("vmlinux")), None);
-    (recorded, code)
+    let code = Code::new(&mut recorded, tracer.clock(), known, (sources(kernel), sources("vmlinux")), None);
+    (tracer, recorded, code)
 }
 
 /// Lists the branches of parts, each with the number of its thread.
@@ -105,11 +105,10 @@ impl Sink for Branches {
 type Flow = BTreeMap<(u32, u32), Vec<(u64, u64)>>;
 
 fn flow(name: &str, threads: usize) -> Flow {
-    let (recorded, code) = open(name);
+    let (tracer, recorded, code) = open(name);
     let mut flow = Flow::new();
-    let buffers = (&recorded.tracer, &recorded.buffers[..]);
-    let done = decode(buffers, &code, (threads, UNIT), &List, |part, branches| {
-        let cpu = recorded.buffers[part.buffer].cpu;
+    let done = tracer.decode(&code, Split { threads, size: UNIT }, &List, |part, branches| {
+        let cpu = tracer.buffers[part.buffer].cpu;
         for (task, from, to) in branches {
             let key = (recorded.tasks[task as usize].pid, if cpu == u32::MAX { 0 } else { cpu });
             flow.entry(key).or_default().push((from, to));
@@ -189,8 +188,8 @@ impl Work for Waits {
 
 #[test]
 fn no_thread_waits_for_one_that_has_panicked() {
-    let (recorded, code) = open("user");
-    let buffers = (&recorded.tracer, &recorded.buffers[..]);
-    let decoded = AssertUnwindSafe(|| decode(buffers, &code, (3, UNIT), &Waits::default(), |_, ()| Ok(())));
+    let (tracer, _, code) = open("user");
+    let split = Split { threads: 3, size: UNIT };
+    let decoded = AssertUnwindSafe(|| tracer.decode(&code, split, &Waits::default(), |_, ()| Ok(())));
     assert!(catch_unwind(decoded).is_err());
 }

@@ -1,7 +1,7 @@
 //! What `perfx doctor` says of the code that the hardware traces of a recording need and that is not found here.
 
 use anyhow::Result;
-use perfx_auxtrace::{Clock, Known, Needed, Survey, traced_code};
+use perfx_auxtrace::{Known, Needed, Survey, traced_code};
 use perfx_passes::IdOptions;
 use perfx_resolve::{Facts, code_advice, dso_name};
 use schemars::JsonSchema;
@@ -34,23 +34,14 @@ pub(crate) struct MissingCode {
 pub(crate) fn missing(source: &Source, ids: &IdOptions, threads: usize) -> Result<Vec<MissingCode>> {
     let mut recording = source.open()?;
     let survey = Survey::read(&mut recording, threads)?;
-    let (is_pt, is_coresight) = (survey.is_pt(), survey.is_coresight());
-    if !is_pt && !is_coresight {
+    if !survey.follows_code() {
         return Ok(Vec::new());
     }
     let known = Facts::survey(&mut recording, threads, false)?.ids;
-    let stored = recording.stored_bytes();
+    let (tracer, mut recorded) = survey.done(&recording.stored_bytes(), &recording.all_events())?;
     let about = (&recording.features, recording.endian, &*recording.name);
-    let needed = if is_pt {
-        let mut recorded = survey.done(&stored, &recording.all_events())?;
-        let clock = recorded.clock();
-        let code = traced_code(ids, &mut recorded, clock, &known, about);
-        recorded.needed(&code, threads)?
-    } else {
-        let mut recorded = survey.done_coresight(&stored)?;
-        let code = traced_code(ids, &mut recorded, Clock { conv: None }, &known, about);
-        recorded.needed(&code, threads)?
-    };
+    let code = traced_code(ids, &mut recorded, tracer.clock(), &known, about);
+    let needed = tracer.needed(&code, threads)?;
     let of_bytes = needed.iter().map(|needed| needed.bytes).sum();
     let missing = needed.into_iter().filter(|needed| !needed.is_found);
     Ok(missing.map(|needed| MissingCode::of(needed, of_bytes)).collect())

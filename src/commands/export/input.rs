@@ -7,12 +7,12 @@ use std::thread::{self, JoinHandle};
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
+use perfx_auxtrace::{Presence, Tracer};
 use perfx_export::{ChosenCalls, EventFacts, Facts, Grouping, Search, ShownEvent, Stacks};
 use perfx_filter::{Filter, FilterOptions, SelectArgs};
 use perfx_format::read::Recording;
 use perfx_format::record::aux::AuxtraceInfo;
-use perfx_format::{Feature, Kinds, RecordType};
-use perfx_passes::{ConvertCallchain, IdOptions, Itrace, decodes_in_windows, has_trace};
+use perfx_passes::{ConvertCallchain, IdOptions, Itrace};
 use perfx_pipeline::{Job, Level, Outcome, Output, OutputForm, Pass, Read, Report};
 
 use crate::args::{ThreadArgs, Usage, usage};
@@ -300,10 +300,8 @@ impl Traced {
         report: &mut Report,
     ) -> Result<Traced> {
         let completes = ConvertCallchain::concerns(&recording);
-        let times = match times {
-            Some(times) if decodes_in_windows(&mut recording)? => Some(times),
-            _ => None,
-        };
+        let presence = Presence::of(&mut recording)?;
+        let times = times.filter(|_| presence.decodes_in_windows());
         let passes = |pass: Itrace| {
             let at = |times| -> Box<dyn Pass> { Box::new(Filter::new(FilterOptions::at(times))) };
             let mut passes: Vec<_> = times.map(at).into_iter().collect();
@@ -313,7 +311,7 @@ impl Traced {
             }
             passes
         };
-        if !streams || !has_trace(&mut recording)? {
+        if !streams || presence.tracer.is_none() {
             let recording = rewritten(recording, passes(pass.clone()), threads, report)?;
             return Ok(Traced { recording, decoded: None, job: None, losses: Report::default() });
         }
@@ -372,31 +370,19 @@ pub(crate) fn say_no_samples(tracer: impl FnOnce() -> Option<AuxtraceInfo>, repo
     };
     let name = info.tracer().unwrap_or("an unknown tracer");
     let way = match () {
-        () if follows_code(info) => {
+        () if Tracer::ALL.contains(&info) => {
             "decode it with --itrace (inject, view, list functions, export html, export firefox)".to_owned()
         }
-        () if info.is_spe() => "decode it with --itrace (inject, view)".to_owned(),
+        () if info == AuxtraceInfo::ARM_SPE => "decode it with --itrace (inject, view)".to_owned(),
         () => format!("perfx does not decode it; {}", info.shown_by()),
     };
     report
         .say(Level::Warning, format!("the recording has no samples, but a hardware trace of {name}: {way}"));
 }
 
-/// True for traces that tell all calls.
-pub(crate) fn follows_code(tracer: AuxtraceInfo) -> bool {
-    tracer.is_pt() || tracer.is_coresight()
-}
-
 /// What made the AUX data of a file, if it was not decoded; of pipe data that is not known before its end.
 pub(crate) fn tracer_of(recording: &Recording) -> Option<AuxtraceInfo> {
-    recording.features.get(&Feature::AUXTRACE)?;
-    let kinds = Kinds::of(&[RecordType::AUXTRACE_INFO, RecordType::AUXTRACE]);
-    let mut again = again(recording).ok()?;
-    // It is described before all AUX data.
-    for batch in again.decompressed().map_while(|batch| batch.ok()) {
-        if let Ok(Some(record)) = batch.walk().next_wanted(kinds, usize::MAX) {
-            return Some(AuxtraceInfo::of(&record).unwrap_or(AuxtraceInfo { kind: 0 }));
-        }
-    }
-    Some(AuxtraceInfo { kind: 0 })
+    let mut again = again(recording).ok().filter(|_| Presence::is_listed(recording))?;
+    let found = Presence::of(&mut again).ok().and_then(|presence| presence.tracer);
+    found.or(Some(AuxtraceInfo { kind: 0 }))
 }

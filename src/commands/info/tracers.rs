@@ -1,10 +1,11 @@
 //! What made the AUX data of a recording, and how it was told to trace.
 
+use perfx_auxtrace::Presence;
 use perfx_format::read::{Form, Recording};
 use perfx_format::record::aux::AuxtraceInfo;
 use perfx_format::record::etm_info::{EtmInfo, TraceUnitKind};
 use perfx_format::record::pt_info::PtInfo;
-use perfx_format::{Event, Feature, Record, RecordType};
+use perfx_format::{Event, Record, RecordType};
 use perfx_pipeline::counted;
 
 /// What AUXTRACE_INFO records say.
@@ -20,7 +21,7 @@ impl Tracers {
     /// Reads the recording up to the first sample. Pipe data is not read for it, because that works only once.
     pub(super) fn of(recording: &mut Recording) -> Tracers {
         let mut found = Tracers::default();
-        let has_aux = recording.features.contains_key(&Feature::AUXTRACE) && recording.form != Form::Pipe;
+        let has_aux = Presence::is_listed(recording) && recording.form != Form::Pipe;
         let events = recording.events.clone();
         for batch in recording.batches().take(usize::from(has_aux)).flatten() {
             let mut walker = batch.walk();

@@ -13,7 +13,7 @@ use perfx_format::record::time_conv::TimeConv;
 use perfx_format::spe::{events, operation_details, operation_name};
 use perfx_format::{Feature, Layouts, OrderKey};
 use perfx_model::address_space::{self, Machine, Space};
-use perfx_model::spe::{AuxData, Running, TaskChange, TracedRecord, is_of_memory};
+use perfx_model::spe::{Running, SpeData, TaskChange, TracedRecord, is_of_memory};
 use perfx_pipeline::{Context as _, Level, Report, Result, scan};
 
 use super::history::signed;
@@ -23,7 +23,7 @@ use crate::sorted::{RowEnd, Sorted, sorted};
 
 /// What a reading of the recording finds.
 pub(super) struct Traced {
-    aux: AuxData,
+    aux: SpeData,
     /// What records say about threads, by time.
     tasks: Sorted,
 }
@@ -31,14 +31,14 @@ pub(super) struct Traced {
 /// What is found in a batch.
 #[derive(Default)]
 struct Found {
-    aux: AuxData,
+    aux: SpeData,
     text: Vec<u8>,
     rows: Vec<RowEnd>,
 }
 
 impl Found {
     fn read(batch: &Batch) -> Result<Found> {
-        let (mut found, wanted) = (Found::default(), AuxData::KINDS.union(TaskChange::KINDS));
+        let (mut found, wanted) = (Found::default(), SpeData::KINDS.union(TaskChange::KINDS));
         if !batch.kinds.intersects(wanted) {
             return Ok(found);
         }
@@ -80,7 +80,7 @@ fn unpack(row: &[u8]) -> Option<TaskChange> {
 impl Traced {
     /// Reads the recording; `spill` is an empty file.
     pub(super) fn survey(recording: &mut Recording, spill: File, threads: usize) -> Result<Traced> {
-        let mut traced = Traced { aux: AuxData::default(), tasks: Sorted::new(spill) };
+        let mut traced = Traced { aux: SpeData::default(), tasks: Sorted::new(spill) };
         let mut join = |found: Found| {
             traced.aux.absorb(found.aux);
             let records = found.rows.len() as u64;

@@ -137,16 +137,12 @@ pub struct AuxtraceInfo {
 }
 
 impl AuxtraceInfo {
-    /// The types that have a name.
-    const TYPES: &'static [(u64, &'static str)] = &[
-        (1, "INTEL_PT"),
-        (2, "INTEL_BTS"),
-        (3, "CS_ETM"),
-        (4, "ARM_SPE"),
-        (5, "S390_CPUMSF"),
-        (6, "HISI_PTT"),
-        (7, "VPA_DTL"),
-    ];
+    /// Intel PT.
+    pub const INTEL_PT: AuxtraceInfo = AuxtraceInfo { kind: 1 };
+    /// CoreSight.
+    pub const CORESIGHT: AuxtraceInfo = AuxtraceInfo { kind: 3 };
+    /// Arm SPE.
+    pub const ARM_SPE: AuxtraceInfo = AuxtraceInfo { kind: 4 };
 
     /// Parses an AUXTRACE_INFO record; `None` for other kinds, and for a record that is too short.
     pub fn of(record: &Record<'_>) -> Option<AuxtraceInfo> {
@@ -156,8 +152,8 @@ impl AuxtraceInfo {
 
     /// Decodes the fields.
     pub(crate) fn decode(d: &mut Reader<'_>) -> Option<()> {
-        let kind = d.named::<u32>("type", AuxtraceInfo::TYPES)?;
-        if kind == 0 || kind as usize > AuxtraceInfo::TYPES.len() {
+        let kind = d.named::<u32>("type", TYPES)?;
+        if !TYPES.iter().any(|(number, _)| *number == u64::from(kind)) {
             d.add_issue(FaultCode::AuxtraceType, format!("unknown type {kind}"));
         }
         d.skip("reserved__", 4)?;
@@ -165,57 +161,56 @@ impl AuxtraceInfo {
         d.list("priv", words as u64, 8, |d| d.hex::<u64>("").map(drop))
     }
 
-    /// True if the data is of Intel PT.
-    pub fn is_pt(&self) -> bool {
-        self.kind == INTEL_PT
+    /// `Some` if the record is an AUXTRACE_INFO record of this tracer.
+    pub(crate) fn describes(self, record: &Record<'_>) -> Option<()> {
+        AuxtraceInfo::of(record).filter(|info| *info == self).map(drop)
     }
 
     /// How the TSC of Intel PT converts to the time of the recording: the words 1 to 4 of the private part
     /// (tools/perf/util/intel-pt.h). `None` if it does not, and for other tracers.
     pub fn pt_time(record: &Record<'_>) -> Option<TimeConv> {
-        AuxtraceInfo::of(record).filter(AuxtraceInfo::is_pt)?;
+        AuxtraceInfo::INTEL_PT.describes(record)?;
         let word = |number: usize| record.u64(16 + 8 * number);
         let (shift, mult, zero, can_convert) = (word(1)?, word(2)?, word(3)?, word(4)? != 0);
         can_convert.then_some(TimeConv { shift, mult, zero, short: None, can_convert })
     }
 
-    /// True if the data is of Arm SPE.
-    pub fn is_spe(&self) -> bool {
-        self.kind == ARM_SPE
-    }
-
-    /// True if the data is of CoreSight.
-    pub fn is_coresight(&self) -> bool {
-        self.kind == CORESIGHT
-    }
-
     /// The name of the tracer.
     pub fn tracer(&self) -> Option<&'static str> {
-        Some(match self.kind {
-            1 => "Intel PT",
-            2 => "Intel BTS",
-            3 => "CoreSight",
-            4 => "Arm SPE",
-            5 => "s390 CPU-measurement sampling",
-            6 => "HiSilicon PTT",
-            7 => "POWER VPA DTL",
-            8 => "RISC-V",
-            _ => return None,
-        })
+        Some(self.row()?.0)
     }
 
     /// The command of perf that shows the data, for tracers that perfx does not decode.
     pub fn shown_by(&self) -> &'static str {
-        match self.kind {
-            2 => "perf inject --itrace makes samples of it",
-            5 | 7 => "perf script makes samples of it",
-            6 => "perf report -D shows its packets",
-            _ => "perf report -D shows it if perf knows it",
-        }
+        self.row().map_or(ANY_TRACER, |(_, shown_by)| shown_by)
+    }
+
+    fn row(&self) -> Option<&'static (&'static str, &'static str)> {
+        TRACERS.get(self.kind.checked_sub(1)? as usize)
     }
 }
 
-/// Types of tracers.
-const INTEL_PT: u32 = 1;
-const CORESIGHT: u32 = 3;
-const ARM_SPE: u32 = 4;
+/// The types of tracers with the names of `enum auxtrace_type`.
+const TYPES: &[(u64, &str)] = &[
+    (1, "INTEL_PT"),
+    (2, "INTEL_BTS"),
+    (3, "CS_ETM"),
+    (4, "ARM_SPE"),
+    (5, "S390_CPUMSF"),
+    (6, "HISI_PTT"),
+    (7, "VPA_DTL"),
+];
+
+/// The tracers of the types from 1 on, and the command of perf that shows the data of each.
+const TRACERS: &[(&str, &str)] = &[
+    ("Intel PT", ANY_TRACER),
+    ("Intel BTS", "perf inject --itrace makes samples of it"),
+    ("CoreSight", ANY_TRACER),
+    ("Arm SPE", ANY_TRACER),
+    ("s390 CPU-measurement sampling", "perf script makes samples of it"),
+    ("HiSilicon PTT", "perf report -D shows its packets"),
+    ("POWER VPA DTL", "perf script makes samples of it"),
+    ("RISC-V", ANY_TRACER),
+];
+
+const ANY_TRACER: &str = "perf report -D shows it if perf knows it";

@@ -87,7 +87,7 @@ impl EtmInfo {
     /// Parses an AUXTRACE_INFO record of CoreSight; `None` for other records, for other versions, and for one that is
     /// too short or has a unit of an unknown kind.
     pub fn of(record: &Record<'_>) -> Option<EtmInfo> {
-        AuxtraceInfo::of(record).filter(AuxtraceInfo::is_coresight)?;
+        AuxtraceInfo::CORESIGHT.describes(record)?;
         let mut words = record.bytes().get(PRIVATE..)?.chunks_exact(8).enumerate();
         let mut word = || words.next().and_then(|(number, _)| record.u64(PRIVATE + 8 * number));
         let (version, packed, _is_snapshot) = (word()?, word()?, word()?);

@@ -55,7 +55,7 @@ impl PtInfo {
 
     /// Parses an AUXTRACE_INFO record of Intel PT; `None` for other records, and for one that is too short.
     pub fn of(record: &Record<'_>) -> Option<PtInfo> {
-        AuxtraceInfo::of(record).filter(AuxtraceInfo::is_pt)?;
+        AuxtraceInfo::INTEL_PT.describes(record)?;
         let word = |number: usize| record.u64(PRIVATE + 8 * number);
         let later = |number: usize| word(number).unwrap_or(0);
         let behind_filters = || match usize::try_from(word(16)?).ok()? {
@@ -83,7 +83,7 @@ impl PtInfo {
 
     /// The address filters of an AUXTRACE_INFO record of Intel PT, as `perf record` gave them to the kernel.
     pub fn filters<'r>(record: &Record<'r>) -> Option<&'r [u8]> {
-        AuxtraceInfo::of(record).filter(AuxtraceInfo::is_pt)?;
+        AuxtraceInfo::INTEL_PT.describes(record)?;
         let len = usize::try_from(record.u64(PRIVATE + 8 * 16)?).ok()?;
         record.bytes().get(PRIVATE + 8 * 17..)?.get(..len)
     }

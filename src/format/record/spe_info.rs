@@ -45,7 +45,7 @@ const PRIVATE: usize = 16;
 impl SpeInfo {
     /// Parses an AUXTRACE_INFO record of Arm SPE; `None` for other records, and for one that is too short.
     pub fn of(record: &Record<'_>) -> Option<SpeInfo> {
-        AuxtraceInfo::of(record).filter(AuxtraceInfo::is_spe)?;
+        AuxtraceInfo::ARM_SPE.describes(record)?;
         let words = record.bytes().len().checked_sub(PRIVATE)? / 8;
         let word = |number: usize| record.u64(PRIVATE + number.checked_mul(8)?);
         if words == 2 {

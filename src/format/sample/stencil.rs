@@ -7,10 +7,10 @@ use super::Sample;
 use crate::sample_type as st;
 use crate::{Endian, HEADER_SIZE, Layout};
 
-/// A sample that stands for all that differ from it in the parts of [`Varied`] only.
+/// A sample that stands for all that differ from it in the parts of [`TemplateFields`] only.
 ///
 /// ```
-/// use perfx_format::sample::{NewSample, Stencil, Varied};
+/// use perfx_format::sample::{NewSample, Stencil, TemplateFields};
 /// use perfx_format::{Attr, Endian, Layout, sample_type};
 ///
 /// let (mut attr, endian) = (Attr::default(), Endian::Little);
@@ -20,9 +20,9 @@ use crate::{Endian, HEADER_SIZE, Layout};
 /// let stencil = Stencil::of(&first, &Layout::new(&attr), endian).expect("all its parts have their places");
 ///
 /// let mut second = Vec::new();
-/// stencil.write(Varied { ip: 0x40_0010, raw: &[1], time: 0, addr: 0, period: 0 }, &mut second);
+/// stencil.write(TemplateFields { ip: 0x40_0010, raw: &[1], time: 0, addr: 0, period: 0 }, &mut second);
 /// assert_eq!(Some(&second), sample(0x40_0010, 7).build(&attr, endian).as_ref());
-/// assert_eq!(stencil.read(&second).map(|varied| varied.ip), Some(0x40_0010));
+/// assert_eq!(stencil.read(&second).map(|fields| fields.ip), Some(0x40_0010));
 /// let other = sample(0x40_0010, 8).build(&attr, endian).expect("it is small");
 /// assert_eq!(stencil.read(&other), None);
 /// ```
@@ -42,7 +42,7 @@ pub struct Stencil {
 /// The parts in which samples differ. Those that their event does not record are 0 or empty.
 #[allow(missing_docs, reason = "the names are those of `Sample`")]
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Varied<'a, Raw = u8> {
+pub struct TemplateFields<'a, Raw = u8> {
     pub ip: u64,
     pub time: u64,
     pub addr: u64,
@@ -51,7 +51,7 @@ pub struct Varied<'a, Raw = u8> {
     pub raw: &'a [Raw],
 }
 
-impl<'a> Varied<'a> {
+impl<'a> TemplateFields<'a> {
     /// Sets those that a sample has.
     #[inline]
     pub fn set_in(self, sample: &mut Sample<'a>) {
@@ -103,7 +103,7 @@ impl Stencil {
 
     /// In what a sample differs from this one. `None` if it differs in more.
     #[inline]
-    pub fn read<'a>(&self, sample: &'a [u8]) -> Option<Varied<'a>> {
+    pub fn read<'a>(&self, sample: &'a [u8]) -> Option<TemplateFields<'a>> {
         if sample.len() != self.bytes.len() {
             return None;
         }
@@ -115,21 +115,21 @@ impl Stencil {
         if differs != 0 {
             return None;
         }
-        let mut varied = Varied::default();
+        let mut fields = TemplateFields::default();
         if let Some(raw) = &self.raw {
-            varied.raw = sample.get(raw.clone())?;
+            fields.raw = sample.get(raw.clone())?;
         }
         let word = |at: Option<usize>| at.map_or(Some(0), |at| self.endian.u64(sample, at));
-        varied.ip = word(self.ip)?;
-        varied.time = word(self.time)?;
-        varied.addr = word(self.addr)?;
-        varied.period = word(self.period)?;
-        Some(varied)
+        fields.ip = word(self.ip)?;
+        fields.time = word(self.time)?;
+        fields.addr = word(self.addr)?;
+        fields.period = word(self.period)?;
+        Some(fields)
     }
 
     /// Appends a sample with these parts. Raw data of another size is cut, or the end of it stays as it was.
     #[inline]
-    pub fn write(&self, sample: Varied<'_, u32>, out: &mut Vec<u8>) {
+    pub fn write(&self, sample: TemplateFields<'_, u32>, out: &mut Vec<u8>) {
         let begin = out.len();
         out.extend_from_slice(&self.bytes);
         let bytes = &mut out[begin..];
@@ -165,19 +165,22 @@ mod tests {
             let raw = [9, 10, 11];
             let other = NewSample { ip: 12, time: 13, addr: u64::MAX, period: 0, raw: &raw, ..new };
             let mut written = vec![1];
-            stencil.write(Varied { ip: 12, time: 13, addr: u64::MAX, period: 0, raw: &raw }, &mut written);
+            stencil.write(
+                TemplateFields { ip: 12, time: 13, addr: u64::MAX, period: 0, raw: &raw },
+                &mut written,
+            );
             let other = other.build(&attr, endian).unwrap();
             assert_eq!(written[1..], other);
             let raw = raw.map(|word| endian.bytes_u32(word)).concat();
-            let varied = Varied { ip: 12, time: 13, addr: u64::MAX, period: 0, raw: &raw };
-            assert_eq!(stencil.read(&other), Some(varied));
+            let fields = TemplateFields { ip: 12, time: 13, addr: u64::MAX, period: 0, raw: &raw };
+            assert_eq!(stencil.read(&other), Some(fields));
             let record = Record::new(&other, &[], Origin::Synthetic, endian).unwrap();
             let mut sample = Sample::parse(&record, &layout).unwrap();
             assert_eq!(sample.raw, Some(&raw[..]));
-            Varied { ip: 14, raw: &[15], ..varied }.set_in(&mut sample);
+            TemplateFields { ip: 14, raw: &[15], ..fields }.set_in(&mut sample);
             assert_eq!((sample.ip, sample.time, sample.raw), (Some(14), Some(13), Some(&[15][..])));
             let mut without = Sample { ip: None, raw: None, ..sample };
-            varied.set_in(&mut without);
+            fields.set_in(&mut without);
             assert_eq!((without.ip, without.time, without.raw), (None, Some(13), None));
             for at in 0..other.len() {
                 let mut changed = other.clone();

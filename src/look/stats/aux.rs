@@ -86,8 +86,8 @@ impl AuxBuffer {
 
 /// Statistics of AUXTRACE_INFO, AUXTRACE and AUX records.
 #[derive(Debug, Default)]
-pub(crate) struct AuxData {
-    tracers: BTreeSet<u32>,
+pub(crate) struct AuxTally {
+    tracers: BTreeSet<AuxtraceInfo>,
     /// The contents of each buffer, by CPU and tid.
     buffers: BTreeMap<(u32, u32), Held>,
     /// The time span of the AUX records.
@@ -106,13 +106,10 @@ struct Held {
 /// The most buffers that are counted separately. A recording has one for each CPU or thread.
 const BUFFERS_MAX: usize = 1 << 14;
 
-/// The value of Intel PT in `enum auxtrace_type`.
-const INTEL_PT: u32 = 1;
-
-impl AuxData {
+impl AuxTally {
     /// The statistics of one batch.
-    pub(crate) fn of(batch: &Batch) -> Result<AuxData> {
-        let mut data = AuxData::default();
+    pub(crate) fn of(batch: &Batch) -> Result<AuxTally> {
+        let mut data = AuxTally::default();
         let kinds = Kinds::of(&[RecordType::AUXTRACE_INFO, RecordType::AUXTRACE, RecordType::AUX]);
         if !batch.kinds.intersects(kinds) {
             return Ok(data);
@@ -128,7 +125,7 @@ impl AuxData {
     pub(crate) fn look_at(&mut self, record: &Record<'_>, layouts: &Layouts) {
         match record.kind() {
             RecordType::AUXTRACE_INFO => {
-                self.tracers.extend(AuxtraceInfo::of(record).map(|info| info.kind));
+                self.tracers.extend(AuxtraceInfo::of(record));
             }
             RecordType::AUX => {
                 if let Some(time) = layouts.recorded_time(record) {
@@ -157,7 +154,7 @@ impl AuxData {
     }
 
     /// Adds the statistics of a later batch.
-    pub(crate) fn join(&mut self, later: AuxData) {
+    pub(crate) fn join(&mut self, later: AuxTally) {
         self.tracers.extend(later.tracers);
         later.buffers.into_iter().for_each(|(buffer, held)| self.add(buffer, held));
         self.times.join(later.times);
@@ -165,11 +162,11 @@ impl AuxData {
 
     /// The statistics, with those that the other counts already have.
     pub(crate) fn count(&self, tally: &Tally) -> AuxCount {
-        let tracer = |&kind: &u32| match (AuxtraceInfo { kind }).tracer() {
+        let tracer = |info: &AuxtraceInfo| match info.tracer() {
             Some(name) => Cow::Borrowed(name),
-            None => Cow::Owned(format!("unknown tracer {kind}")),
+            None => Cow::Owned(format!("unknown tracer {}", info.kind)),
         };
-        let has_psb = self.tracers.contains(&INTEL_PT);
+        let has_psb = self.tracers.contains(&AuxtraceInfo::INTEL_PT);
         let any = |number: u32| Some(number).filter(|&number| number != Auxtrace::ANY);
         let buffer = |(&(cpu, tid), held): (&(u32, u32), &Held)| AuxBuffer {
             cpu: any(cpu),

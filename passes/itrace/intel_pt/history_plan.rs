@@ -3,17 +3,17 @@
 
 use std::collections::HashMap;
 
-use perfx_auxtrace::Recorded;
+use perfx_auxtrace::IntelPt;
 use perfx_format::Endian;
 use perfx_format::record::aux::Auxtrace;
 use perfx_format::sample::{Branch, BranchFlags};
 
 use super::events::Events;
-use crate::itrace::others::{History, RecordedSample};
+use crate::itrace::recorded::{History, RecordedSample};
 
 /// A sample of a buffer, in the order in which a sampler comes by.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Asked {
+pub(super) struct HistoryRequest {
     buffer: usize,
     /// Its time, in ticks.
     pub(super) ticks: u64,
@@ -23,9 +23,9 @@ pub(super) struct Asked {
 
 /// What is asked for.
 #[derive(Debug)]
-pub(super) struct Asking {
+pub(super) struct HistoryPlan {
     /// Of all samples, sorted, each once.
-    pub(super) asked: Vec<Asked>,
+    pub(super) requests: Vec<HistoryRequest>,
     /// What a sampler keeps for it.
     pub(super) events: Events,
     /// The most branches and entries of a call chain that a sample gets; 0 for none.
@@ -42,9 +42,9 @@ struct Owners {
 }
 
 impl Owners {
-    fn new(recorded: &Recorded) -> Owners {
+    fn new(tracer: &IntelPt) -> Owners {
         let mut owners = Owners::default();
-        for (number, buffer) in recorded.buffers.iter().enumerate() {
+        for (number, buffer) in tracer.buffers.iter().enumerate() {
             let (of, key) = match buffer.cpu {
                 Auxtrace::ANY => (&mut owners.threads, buffer.tid),
                 cpu => (&mut owners.cpus, cpu),
@@ -60,35 +60,36 @@ impl Owners {
     }
 }
 
-impl Asking {
+impl HistoryPlan {
     /// With the samples of a recording. Those without a time, or of a CPU that was not traced, get nothing.
     pub(super) fn new(
         samples: Vec<RecordedSample>,
-        recorded: &Recorded,
+        tracer: &IntelPt,
         events: Events,
         (stack, chain): (usize, usize),
-    ) -> Asking {
-        let mut asking = Asking { asked: Vec::new(), events, stack, chain, owners: Owners::new(recorded) };
-        if asking.events.is_timed {
-            asking.asked = samples.iter().filter_map(|sample| asking.find(sample, recorded)).collect();
+    ) -> HistoryPlan {
+        let mut plan =
+            HistoryPlan { requests: Vec::new(), events, stack, chain, owners: Owners::new(tracer) };
+        if plan.events.is_timed {
+            plan.requests = samples.iter().filter_map(|sample| plan.find(sample, tracer)).collect();
         }
-        asking.asked.sort_unstable();
-        asking.asked.dedup();
-        asking
+        plan.requests.sort_unstable();
+        plan.requests.dedup();
+        plan
     }
 
     /// Where a sampler comes by a recorded sample.
-    pub(super) fn find(&self, sample: &RecordedSample, recorded: &Recorded) -> Option<Asked> {
+    pub(super) fn find(&self, sample: &RecordedSample, tracer: &IntelPt) -> Option<HistoryRequest> {
         let RecordedSample { time, ip, cpu, tid } = *sample;
         let buffer = self.owners.find(cpu, tid)?;
-        Some(Asked { buffer, ticks: recorded.clock().ticks(time?), tid, ip })
+        Some(HistoryRequest { buffer, ticks: tracer.clock().ticks(time?), tid, ip })
     }
 
     /// Those of a buffer, and the number of the first one among all.
-    pub(super) fn of_buffer(&self, buffer: usize) -> (&[Asked], u64) {
-        let first = self.asked.partition_point(|asked| asked.buffer < buffer);
-        let end = self.asked.partition_point(|asked| asked.buffer <= buffer);
-        (&self.asked[first..end], first as u64)
+    pub(super) fn of_buffer(&self, buffer: usize) -> (&[HistoryRequest], u64) {
+        let first = self.requests.partition_point(|request| request.buffer < buffer);
+        let end = self.requests.partition_point(|request| request.buffer <= buffer);
+        (&self.requests[first..end], first as u64)
     }
 }
 

@@ -11,7 +11,7 @@ use crate::itrace::options::ItraceOptions;
 
 /// The selected events.
 #[derive(Clone, Default, Debug)]
-pub(super) struct RareEvents {
+pub(super) struct NonFlowEvents {
     pub(super) transactions: Option<Decoded>,
     pub(super) ptwrite: Option<Decoded>,
     pub(super) cbr: Option<Decoded>,
@@ -25,7 +25,7 @@ pub(super) struct RareEvents {
     pub(super) flag: Option<Decoded>,
 }
 
-impl RareEvents {
+impl NonFlowEvents {
     /// How many ids they need at most.
     pub(super) const IDS: usize = 10;
 
@@ -36,7 +36,7 @@ impl RareEvents {
         common: Attr,
         (has_power, has_control, has_flag): (bool, bool, bool),
         ids: &mut impl Iterator<Item = EventIds>,
-    ) -> RareEvents {
+    ) -> NonFlowEvents {
         let mut event = |is_selected: bool, name: &str, config: Option<u64>| {
             let mut attr = common;
             attr.sample_type &= !(st::PERIOD | st::ADDR);
@@ -50,7 +50,7 @@ impl RareEvents {
             is_selected.then(|| Some(Decoded { name: name.to_owned(), ids: ids.next()?, attr })).flatten()
         };
         let power = options.power && has_power;
-        RareEvents {
+        NonFlowEvents {
             transactions: event(options.transactions, "transactions", None),
             ptwrite: event(options.ptwrites, "ptwrite", Some(synth::PTWRITE)),
             cbr: event(options.power, "cbr", Some(synth::CBR)),
@@ -66,7 +66,7 @@ impl RareEvents {
 
     /// All of them, in the order of their ids.
     pub(super) fn decoded(&self) -> impl Iterator<Item = &Decoded> {
-        let RareEvents { transactions, ptwrite, cbr, psb, mwait, enter, stop, exit, control, flag } = self;
+        let NonFlowEvents { transactions, ptwrite, cbr, psb, mwait, enter, stop, exit, control, flag } = self;
         [transactions, ptwrite, cbr, psb, mwait, enter, stop, exit, control, flag].into_iter().flatten()
     }
 

@@ -5,7 +5,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// What threads share.
 #[derive(Debug)]
-pub(super) struct Turn<T> {
+pub(super) struct Sequencer<T> {
     state: Mutex<State<T>>,
     changed: Condvar,
     /// How many threads wait for their turns.
@@ -21,11 +21,11 @@ struct State<T> {
     shared: T,
 }
 
-impl<T> Turn<T> {
+impl<T> Sequencer<T> {
     /// The number 0 comes first.
-    pub(super) fn new(shared: T) -> Turn<T> {
+    pub(super) fn new(shared: T) -> Sequencer<T> {
         let state = State { number: 0, is_abandoned: false, shared };
-        Turn { state: Mutex::new(state), changed: Condvar::new(), waiting: AtomicUsize::new(0) }
+        Sequencer { state: Mutex::new(state), changed: Condvar::new(), waiting: AtomicUsize::new(0) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State<T>> {
@@ -38,9 +38,8 @@ impl<T> Turn<T> {
         look(&self.lock().shared)
     }
 
-    /// Waits for the turn of a number, and calls `work`, which is told if threads hold each other up: this one has waited,
-    /// or another waits. It is the next number's turn then if this one `is_done`. Returns `None` if its turn may never
-    /// come.
+    /// Blocks until it is the turn of `number`, then calls `work`; its flag is true if this thread waited or another is
+    /// waiting. It is the next number's turn then if this one `is_done`. Returns `None` if its turn may never come.
     pub(super) fn take<R>(
         &self,
         number: u64,
@@ -84,7 +83,7 @@ mod tests {
 
     #[test]
     fn numbers_have_their_turns_in_order() {
-        let turn = Turn::new(Vec::new());
+        let turn = Sequencer::new(Vec::new());
         thread::scope(|scope| {
             for number in (0..20).rev() {
                 let turn = &turn;
@@ -99,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_thread_learns_that_threads_hold_each_other_up() {
-        let turn = Turn::new(());
+        let turn = Sequencer::new(());
         assert_eq!(turn.take(0, true, |(), is_held_up| is_held_up), Some(false));
         thread::scope(|scope| {
             let later = scope.spawn(|| turn.take(2, true, |(), is_held_up| is_held_up));
@@ -113,7 +112,7 @@ mod tests {
 
     #[test]
     fn no_thread_waits_for_one_that_has_panicked() {
-        let turn = Turn::new(());
+        let turn = Sequencer::new(());
         let ended = thread::scope(|scope| {
             let turn = &turn;
             let others =

@@ -6,8 +6,8 @@ use std::collections::VecDeque;
 use perfx_format::Error;
 use perfx_pipeline::Result;
 
-use super::room::{Room, Stored};
-use crate::itrace::made::Made;
+use super::spill_file::{SpillFile, Stored};
+use crate::itrace::sample_buffer::SampleBuffer;
 
 /// The size of a chunk, and of the pieces of those that were in the file, bytes: a piece of each buffer is in memory when they
 /// are merged.
@@ -15,22 +15,22 @@ const CHUNK: usize = 2 << 20;
 const PIECE: usize = 1 << 18;
 
 /// Samples in chunks: all but the last one are in a temporary file.
-pub(crate) struct Spool {
-    room: Room,
+pub(crate) struct SampleQueue {
+    spill: SpillFile,
     stored: VecDeque<Stored>,
-    last: Made,
+    last: SampleBuffer,
     /// Why chunks are missing.
     failed: Option<Error>,
 }
 
-impl Spool {
-    pub(crate) fn new(room: Room) -> Spool {
-        Spool { room, stored: VecDeque::new(), last: Made::default(), failed: None }
+impl SampleQueue {
+    pub(crate) fn new(spill: SpillFile) -> SampleQueue {
+        SampleQueue { spill, stored: VecDeque::new(), last: SampleBuffer::default(), failed: None }
     }
 
-    /// The samples; there is room for as many in what comes next.
-    pub(super) fn take(&mut self) -> Spool {
-        let next = Spool { last: self.last.empty(), ..Spool::new(self.room.clone()) };
+    /// Takes the samples and leaves an empty queue of the same capacity.
+    pub(super) fn take(&mut self) -> SampleQueue {
+        let next = SampleQueue { last: self.last.empty(), ..SampleQueue::new(self.spill.clone()) };
         std::mem::replace(self, next)
     }
 
@@ -57,7 +57,7 @@ impl Spool {
     }
 
     /// Gets back the chunk that was the next one, and keeps nothing in memory.
-    pub(super) fn store_first(&mut self, first: &Made) {
+    pub(super) fn store_first(&mut self, first: &SampleBuffer) {
         let mut pieces = VecDeque::from(self.store(first));
         pieces.append(&mut self.stored);
         let last = std::mem::take(&mut self.last);
@@ -66,25 +66,25 @@ impl Spool {
     }
 
     /// Writes a chunk to the file, in pieces.
-    fn store(&mut self, chunk: &Made) -> Vec<Stored> {
-        let stored: Result<_, _> = chunk.pieces(PIECE).map(|piece| self.room.put(chunk, piece)).collect();
+    fn store(&mut self, chunk: &SampleBuffer) -> Vec<Stored> {
+        let stored: Result<_, _> = chunk.pieces(PIECE).map(|piece| self.spill.put(chunk, piece)).collect();
         stored.unwrap_or_else(|error| {
             self.failed.get_or_insert(error);
             Vec::new()
         })
     }
 
-    /// The next chunk, or the next piece of one; an empty one behind the last.
+    /// The next chunk, or the next piece of one; an empty one after the last.
     ///
     /// # Errors
     ///
     /// The temporary file could not be written, or cannot be read.
-    pub(crate) fn next(&mut self) -> Result<Made> {
+    pub(crate) fn next(&mut self) -> Result<SampleBuffer> {
         if let Some(failed) = self.failed.take() {
             return Err(failed.into());
         }
         match self.stored.pop_front() {
-            Some(stored) => Ok(self.room.take(stored)?),
+            Some(stored) => Ok(self.spill.take(stored)?),
             None => Ok(std::mem::take(&mut self.last)),
         }
     }
@@ -98,15 +98,15 @@ mod tests {
 
     #[test]
     fn samples_come_back_in_their_order_and_few_are_in_memory() {
-        let mut spool = Spool::new(Room::new(Arc::new(tempfile::tempfile)));
+        let mut queue = SampleQueue::new(SpillFile::new(Arc::new(tempfile::tempfile)));
         let size = CHUNK / 100;
         let sample = |number: u64| vec![number as u8; size + number as usize % 3];
-        (0..250).for_each(|number| spool.add(1000 + number, |bytes| bytes.extend(sample(number))));
-        assert_eq!(spool.stored.len(), 2 * CHUNK.div_ceil(PIECE));
-        assert!(spool.last.len() < CHUNK);
+        (0..250).for_each(|number| queue.add(1000 + number, |bytes| bytes.extend(sample(number))));
+        assert_eq!(queue.stored.len(), 2 * CHUNK.div_ceil(PIECE));
+        assert!(queue.last.len() < CHUNK);
         let mut number = 0;
         loop {
-            let chunk = spool.next().unwrap();
+            let chunk = queue.next().unwrap();
             for at in 0.. {
                 let Some((read, key)) = chunk.get(at) else { break };
                 assert_eq!((read, key), (&sample(number)[..], 1000 + number));
@@ -122,9 +122,9 @@ mod tests {
     #[test]
     fn a_file_that_can_not_be_made_is_an_error() {
         let none: perfx_format::read::TempFiles = Arc::new(|| Err(std::io::Error::other("no room")));
-        let mut spool = Spool::new(Room::new(none));
-        (0..3).for_each(|key| spool.add(key, |bytes| bytes.resize(bytes.len() + CHUNK / 2, 0)));
-        let error = spool.next().unwrap_err().to_string();
+        let mut queue = SampleQueue::new(SpillFile::new(none));
+        (0..3).for_each(|key| queue.add(key, |bytes| bytes.resize(bytes.len() + CHUNK / 2, 0)));
+        let error = queue.next().unwrap_err().to_string();
         assert!(error.contains("no room"), "{error}");
     }
 }

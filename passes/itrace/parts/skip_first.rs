@@ -6,9 +6,9 @@ use perfx_format::{Endian, Layout, Origin, Record, RecordType};
 
 use crate::itrace::events::Decoded;
 
-/// How many samples are still left out.
+/// Leaves out samples, and counts which.
 #[derive(Debug)]
-pub(crate) struct Skip {
+pub(crate) struct SkipFirst {
     left: u64,
     /// Events whose next sample in a buffer stands for what was left out there, too: their ids and layouts.
     counting: Vec<(u64, Layout)>,
@@ -17,15 +17,15 @@ pub(crate) struct Skip {
     endian: Endian,
 }
 
-impl Skip {
+impl SkipFirst {
     pub(crate) fn new<'e>(
         count: u64,
         counting: impl IntoIterator<Item = &'e Decoded>,
         endian: Endian,
-    ) -> Skip {
+    ) -> SkipFirst {
         let ids = |event: &'e Decoded| event.ids.all().map(|id| (id, Layout::new(&event.attr)));
         let counting = counting.into_iter().flat_map(ids).collect();
-        Skip { left: count, counting, periods: HashMap::new(), endian }
+        SkipFirst { left: count, counting, periods: HashMap::new(), endian }
     }
 
     /// True if nothing is left out any more.

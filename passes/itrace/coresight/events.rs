@@ -1,16 +1,18 @@
-//! Holds the constant inputs of decoding CoreSight.
+//! Makes the events of the samples of CoreSight, and finds out where their times are from.
 
 use std::collections::BTreeSet;
 
-use perfx_auxtrace::{Code, CoreSight, Recorded};
+use perfx_auxtrace::CoreSight;
 use perfx_format::record::time_conv::TimeConv;
-use perfx_format::{Endian, Event, sample_type as st};
+use perfx_format::{Event, sample_type as st};
 use perfx_pipeline::{Result, bail};
 
 use crate::itrace::code_events::CodeEvents;
 use crate::itrace::events::Traced;
 use crate::itrace::options::{DEFAULT, ItraceOptions, scale};
-use crate::itrace::parts::Room;
+
+/// The constant inputs of decoding.
+pub(super) type Context = crate::itrace::context::Context<CoreSight, Events>;
 
 /// The selected events, and what belongs to their samples.
 #[derive(Debug)]
@@ -75,16 +77,4 @@ impl Events {
     pub(super) fn has_many(&self) -> bool {
         self.sampled.branches.is_some() || self.sampled.instructions.is_some() && self.period < MANY
     }
-}
-
-/// The constant inputs of decoding.
-pub(super) struct Context {
-    pub(super) recorded: Recorded<CoreSight>,
-    pub(super) code: Code,
-    pub(super) events: Events,
-    pub(super) endian: Endian,
-    /// True if spaces are the numbers of threads.
-    pub(super) is_named: bool,
-    pub(super) threads: usize,
-    pub(super) room: Room,
 }

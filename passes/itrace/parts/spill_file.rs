@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use perfx_format::Error;
 use perfx_format::read::TempFiles;
 
-use crate::itrace::made::Made;
+use crate::itrace::sample_buffer::SampleBuffer;
 
-/// Room for samples in a temporary file, which all copies share.
+/// Samples in a temporary file, which all copies share.
 #[derive(Clone)]
-pub(crate) struct Room {
+pub(crate) struct SpillFile {
     temp_files: TempFiles,
     shared: Arc<Mutex<Shared>>,
 }
@@ -22,17 +22,17 @@ pub(crate) struct Room {
 #[derive(Default)]
 struct Shared {
     file: Option<Arc<File>>,
-    /// The size of the file, and the places in it whose samples were taken again, bytes.
+    /// The size of the file, bytes, and the slots whose samples were taken again.
     size: u64,
-    free: Vec<Place>,
+    free: Vec<Slot>,
 }
 
-/// The sizes of places are multiples of this, so that another piece of about the same size fits, bytes.
+/// Slot sizes are rounded up to a multiple of this (bytes), so that a freed slot can be reused.
 const ROUND: u64 = 1 << 16;
 
-/// A place in the file, bytes.
+/// A range of the file, bytes.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct Slot {
     at: u64,
     size: u64,
 }
@@ -41,14 +41,14 @@ struct Place {
 #[derive(Debug)]
 pub(super) struct Stored {
     file: Arc<File>,
-    place: Place,
+    slot: Slot,
     /// The size of them, bytes.
     size: usize,
 }
 
-impl Room {
-    pub(crate) fn new(temp_files: TempFiles) -> Room {
-        Room { temp_files, shared: Arc::default() }
+impl SpillFile {
+    pub(crate) fn new(temp_files: TempFiles) -> SpillFile {
+        SpillFile { temp_files, shared: Arc::default() }
     }
 
     /// A temporary file for something else.
@@ -61,35 +61,35 @@ impl Room {
     /// # Errors
     ///
     /// There is no file, or it can't be written.
-    pub(super) fn put(&self, made: &Made, some: Range<usize>) -> Result<Stored, Error> {
+    pub(super) fn put(&self, made: &SampleBuffer, some: Range<usize>) -> Result<Stored, Error> {
         let bytes = made.to_bytes(some);
         let put = || {
-            let (file, place) = self.place(bytes.len() as u64)?;
-            file.write_all_at(&bytes, place.at)?;
-            Ok(Stored { file, place, size: bytes.len() })
+            let (file, slot) = self.slot(bytes.len() as u64)?;
+            file.write_all_at(&bytes, slot.at)?;
+            Ok(Stored { file, slot, size: bytes.len() })
         };
         put().map_err(|error| Error::io("a temporary file for samples can't be written", error))
     }
 
-    /// Reads samples back; their place becomes free.
+    /// Reads samples back; their slot becomes free.
     ///
     /// # Errors
     ///
     /// The file can't be read.
-    pub(super) fn take(&self, Stored { file, place, size }: Stored) -> Result<Made, Error> {
+    pub(super) fn take(&self, Stored { file, slot, size }: Stored) -> Result<SampleBuffer, Error> {
         let mut bytes = vec![0; size];
-        let read = file.read_exact_at(&mut bytes, place.at);
+        let read = file.read_exact_at(&mut bytes, slot.at);
         read.map_err(|error| Error::io("a temporary file of samples can't be read", error))?;
-        self.lock().free.push(place);
-        Ok(Made::from_bytes(&bytes))
+        self.lock().free.push(slot);
+        Ok(SampleBuffer::from_bytes(&bytes))
     }
 
     fn lock(&self) -> MutexGuard<'_, Shared> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A free place of at least this size, or the next one at the end.
-    fn place(&self, size: u64) -> io::Result<(Arc<File>, Place)> {
+    /// A free slot of at least this size, or the next one at the end.
+    fn slot(&self, size: u64) -> io::Result<(Arc<File>, Slot)> {
         let size = size.next_multiple_of(ROUND);
         let mut shared = self.lock();
         let file = match &shared.file {
@@ -99,9 +99,9 @@ impl Room {
         if let Some(free) = shared.free.iter().position(|free| free.size >= size) {
             return Ok((file, shared.free.swap_remove(free)));
         }
-        let place = Place { at: shared.size, size };
+        let slot = Slot { at: shared.size, size };
         shared.size += size;
-        Ok((file, place))
+        Ok((file, slot))
     }
 }
 
@@ -110,21 +110,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn samples_come_back_from_one_file_and_their_places_are_used_again() {
-        let room = Room::new(Arc::new(tempfile::tempfile));
+    fn samples_come_back_from_one_file_and_their_slots_are_used_again() {
+        let spill = SpillFile::new(Arc::new(tempfile::tempfile));
         let made = |number: u8| {
-            let mut made = Made::default();
+            let mut made = SampleBuffer::default();
             (0..100).for_each(|key| made.push(key, |bytes| bytes.extend([number; 24])));
             made
         };
-        let mut stored: Vec<_> = (0..4).map(|number| room.put(&made(number), 0..100).unwrap()).collect();
-        let size = room.shared.lock().unwrap().size;
+        let mut stored: Vec<_> = (0..4).map(|number| spill.put(&made(number), 0..100).unwrap()).collect();
+        let size = spill.shared.lock().unwrap().size;
         for number in 4..40 {
-            let taken = room.take(stored.remove(0)).unwrap();
+            let taken = spill.take(stored.remove(0)).unwrap();
             assert_eq!(taken.count(), 100);
             assert_eq!(taken.get(99), made(number - 4).get(99));
-            stored.push(room.put(&made(number), 0..100).unwrap());
+            stored.push(spill.put(&made(number), 0..100).unwrap());
         }
-        assert_eq!(room.shared.lock().unwrap().size, size);
+        assert_eq!(spill.shared.lock().unwrap().size, size);
     }
 }

@@ -8,13 +8,13 @@ use perfx_pipeline::Result;
 
 /// Samples, and the times by which they are sorted.
 #[derive(Debug, Default)]
-pub(crate) struct Made {
+pub(crate) struct SampleBuffer {
     bytes: Vec<u8>,
     /// Where each one begins, and its time.
     samples: Vec<(usize, u64)>,
 }
 
-impl Made {
+impl SampleBuffer {
     /// The size of them, bytes.
     pub(super) fn len(&self) -> usize {
         self.bytes.len()
@@ -42,9 +42,9 @@ impl Made {
     }
 
     /// An empty one with room for as many samples.
-    pub(super) fn empty(&self) -> Made {
+    pub(super) fn empty(&self) -> SampleBuffer {
         let (bytes, samples) = (Vec::with_capacity(self.bytes.len()), Vec::with_capacity(self.samples.len()));
-        Made { bytes, samples }
+        SampleBuffer { bytes, samples }
     }
 
     /// The size of some of them, bytes.
@@ -53,8 +53,8 @@ impl Made {
     }
 
     /// Takes some of them out. Those behind them remain; those in front of them are dropped.
-    pub(super) fn take_some(&mut self, some: Range<usize>) -> Made {
-        let mut behind = Made::default();
+    pub(super) fn take_some(&mut self, some: Range<usize>) -> SampleBuffer {
+        let mut behind = SampleBuffer::default();
         behind.extend(self, some.end..self.samples.len());
         let mut taken = std::mem::replace(self, behind);
         taken.bytes.truncate(taken.start(some.end));
@@ -68,7 +68,7 @@ impl Made {
     }
 
     /// Adds some of the samples of another one.
-    pub(super) fn extend(&mut self, other: &Made, some: Range<usize>) {
+    pub(super) fn extend(&mut self, other: &SampleBuffer, some: Range<usize>) {
         let (start, moved) = (other.start(some.start), self.bytes.len());
         self.bytes.extend_from_slice(&other.bytes[start..other.start(some.end)]);
         self.samples.extend(other.samples[some].iter().map(|(at, key)| (at - start + moved, *key)));
@@ -104,8 +104,8 @@ impl Made {
     }
 
     /// Reads them back from these bytes.
-    pub(super) fn from_bytes(mut bytes: &[u8]) -> Made {
-        let mut made = Made::default();
+    pub(super) fn from_bytes(mut bytes: &[u8]) -> SampleBuffer {
+        let mut made = SampleBuffer::default();
         while let Some((size, rest)) = bytes.split_first_chunk()
             && let Some((key, rest)) = rest.split_first_chunk()
             && let Some((sample, rest)) = rest.split_at_checked(u32::from_le_bytes(*size) as usize)
@@ -127,12 +127,13 @@ mod tests {
 
     #[test]
     fn some_are_taken_and_those_behind_them_remain() {
-        let mut made = Made::default();
+        let mut made = SampleBuffer::default();
         (0..6_u8).for_each(|number| made.push(number.into(), |bytes| bytes.resize(bytes.len() + 8, number)));
         made.push(9, |_| {});
         assert_eq!((made.count(), made.size(&(1..3))), (6, 16));
         let taken = made.take_some(1..3);
-        let all = |made: &Made| (0..).map_while(|at| made.get(at).map(|(_, key)| key)).collect::<Vec<_>>();
+        let all =
+            |made: &SampleBuffer| (0..).map_while(|at| made.get(at).map(|(_, key)| key)).collect::<Vec<_>>();
         assert_eq!((all(&taken), all(&made)), (vec![1, 2], vec![3, 4, 5]));
         assert_eq!((taken.get(1), made.get(0)), (Some((&[2; 8][..], 2)), Some((&[3; 8][..], 3))));
         made.extend(&taken, 0..1);
@@ -140,6 +141,6 @@ mod tests {
         assert_eq!((made.empty().count(), made.empty().len()), (0, 0));
         assert_eq!(made.pieces(16).collect::<Vec<_>>(), [0..2, 2..4]);
         assert_eq!(made.pieces(0).count(), 4);
-        assert_eq!(all(&Made::from_bytes(&made.to_bytes(1..4))), [4, 5, 1]);
+        assert_eq!(all(&SampleBuffer::from_bytes(&made.to_bytes(1..4))), [4, 5, 1]);
     }
 }

@@ -31,8 +31,8 @@ impl RecordedSample {
     }
 }
 
-/// The sample with these parts (CALLCHAIN, BRANCH_STACK), as far as its event lacks them. A sample that would be larger
-/// than a record can be gets empty ones. Also says whether it has what was found.
+/// The sample with these parts (CALLCHAIN, BRANCH_STACK), as far as its event lacks them. If the result would exceed the
+/// record size limit, the parts are left empty; also returns whether the history was added.
 pub(super) fn extended(
     record: &Record<'_>,
     layout: &Layout,

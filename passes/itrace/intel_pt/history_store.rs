@@ -5,34 +5,34 @@
 
 use std::io::{BufWriter, Write as _};
 
-use perfx_auxtrace::{Recorded, UNIT, decode};
+use perfx_auxtrace::IntelPt;
 use perfx_format::{Bytes, Error};
 use perfx_pipeline::Result;
 
-use super::asked::{Asking, read};
-use super::context::Context;
+use super::events::Context;
+use super::history_plan::{HistoryPlan, read};
 use super::sampler::Sampler;
 use crate::itrace::losses::Counts;
-use crate::itrace::others::{History, RecordedSample};
-use crate::itrace::parts::{Spool, Turns};
+use crate::itrace::parts::{SampleQueue, SerialReplay, split};
+use crate::itrace::recorded::{History, RecordedSample};
 
 /// What was found for each of them.
 #[derive(Debug)]
-pub(super) struct Answers {
+pub(super) struct HistoryStore {
     /// Where it is in the file; `u64::MAX` if nothing is.
     places: Vec<u64>,
     file: Bytes,
 }
 
-impl Answers {
+impl HistoryStore {
     /// Decodes all, and tells what was counted.
-    pub(super) fn find(context: &Context, asking: &Asking) -> Result<(Answers, Counts)> {
+    pub(super) fn find(context: &Context, plan: &HistoryPlan) -> Result<(HistoryStore, Counts)> {
         let failed =
             |error| Error::io("a temporary file for call chains and branches can't be written", error);
-        let file = context.room.temp_file().map_err(failed)?;
+        let file = context.spill.temp_file().map_err(failed)?;
         let mut out = BufWriter::new(file);
-        let (mut places, mut end) = (vec![u64::MAX; asking.asked.len()], 0);
-        let mut write = |mut made: Spool| -> Result<()> {
+        let (mut places, mut end) = (vec![u64::MAX; plan.requests.len()], 0);
+        let mut write = |mut made: SampleQueue| -> Result<()> {
             loop {
                 let chunk = made.next()?;
                 for number in 0.. {
@@ -48,26 +48,25 @@ impl Answers {
                 }
             }
         };
-        let recorded = &context.recorded;
-        let samplers = (0..recorded.buffers.len()).map(|buffer| Sampler::asked(context, asking, buffer));
-        let turns = Turns::new(samplers, false, context.room.clone());
-        let buffers = (&recorded.tracer, &recorded.buffers[..]);
-        decode(buffers, &context.code, (context.threads, UNIT), &&turns, |_, made| write(made))?;
-        let mut rest = Spool::new(context.room.clone());
-        turns.each(|sampler| sampler.clone().answer(u64::MAX, &mut rest));
+        let Context { tracer, code, threads, spill, .. } = context;
+        let samplers = (0..tracer.buffers.len()).map(|buffer| Sampler::for_requests(context, plan, buffer));
+        let replay = SerialReplay::new(samplers, false, spill.clone());
+        tracer.decode(code, split(*threads, false), &&replay, |_, made| write(made))?;
+        let mut rest = SampleQueue::new(spill.clone());
+        replay.each(|sampler| sampler.clone().serve_requests(u64::MAX, &mut rest));
         write(rest)?;
         let file = out.into_inner().map_err(|error| failed(error.into_error()))?;
-        Ok((Answers { places, file: Bytes::map(&file)? }, turns.counts()))
+        Ok((HistoryStore { places, file: Bytes::map(&file)? }, replay.counts()))
     }
 
     /// What a sample gets.
     pub(super) fn of(
         &self,
-        asking: &Asking,
+        plan: &HistoryPlan,
         sample: &RecordedSample,
-        recorded: &Recorded,
+        tracer: &IntelPt,
     ) -> Option<History> {
-        let number = asking.asked.binary_search(&asking.find(sample, recorded)?).ok()?;
+        let number = plan.requests.binary_search(&plan.find(sample, tracer)?).ok()?;
         let place = usize::try_from(*self.places.get(number)?).ok()?;
         read(self.file.get(place..)?)
     }

@@ -1,0 +1,221 @@
+//! Replays the logs of the parts of a buffer into samples as if they were decoded one after the other: a sample depends on
+//! all that comes before it.
+
+use perfx_auxtrace::{Part, Work};
+use perfx_trace::{Blocks, Event, PathId, Point, Sink, Space, Step, each_step};
+
+use super::log::{Entry, PartLog};
+use super::sample_queue::SampleQueue;
+use super::sequencer::Sequencer;
+use super::spill_file::SpillFile;
+use crate::itrace::losses::Counts;
+
+/// The decoding state of one buffer up to a position; turns what follows into samples.
+pub(crate) trait Sampler: Clone + Send {
+    /// Advances to the end of the log, and hands its samples to `made`.
+    fn make(&mut self, log: &PartLog, blocks: &Blocks, made: &mut impl Samples);
+    /// What was found so far.
+    fn counts(&self) -> &Counts;
+}
+
+/// Takes samples, in order.
+pub(crate) trait Samples {
+    /// A sample, which `write` appends to others if it is needed here, and the time by which it is sorted.
+    fn push(&mut self, key: u64, write: impl FnOnce(&mut Vec<u8>));
+}
+
+impl Samples for SampleQueue {
+    #[inline(always)]
+    fn push(&mut self, key: u64, write: impl FnOnce(&mut Vec<u8>)) {
+        self.add(key, write);
+    }
+}
+
+/// Takes samples that are not built: only the state that follows from them is needed.
+#[derive(Debug)]
+struct Unmade;
+
+impl Samples for Unmade {
+    #[inline(always)]
+    fn push(&mut self, _key: u64, _write: impl FnOnce(&mut Vec<u8>)) {}
+}
+
+/// The state of each buffer before the part whose turn it is.
+pub(crate) struct SerialReplay<S> {
+    buffers: Vec<Sequencer<S>>,
+    /// Samples are so many that building them in turn would hold the other threads up.
+    has_many: bool,
+    spill: SpillFile,
+}
+
+impl<S: Sampler> SerialReplay<S> {
+    /// The first parts come next: `samplers` are those of the buffers at their beginnings. With `has_many` samples, a
+    /// thread in its turn only advances the state, and builds the samples after releasing the turn: more work in total, but a
+    /// shorter serial section.
+    pub(crate) fn new(
+        samplers: impl Iterator<Item = S>,
+        has_many: bool,
+        spill: SpillFile,
+    ) -> SerialReplay<S> {
+        SerialReplay { buffers: samplers.map(Sequencer::new).collect(), has_many, spill }
+    }
+
+    /// What was found in all buffers.
+    pub(crate) fn counts(&self) -> Counts {
+        let mut counts = Counts::default();
+        self.each(|sampler| counts.add(sampler.counts()));
+        counts
+    }
+
+    /// Calls `each` with the state at the end of each buffer.
+    pub(crate) fn each(&self, mut each: impl FnMut(&S)) {
+        self.buffers.iter().for_each(|buffer| buffer.look(&mut each));
+    }
+}
+
+/// The most entries and paths of a log, some megabytes. A trace without points of synchronization is one part, however
+/// long.
+const MOST: usize = 1 << 19;
+
+/// The most paths of an entry; if a sample falls into an entry, every path in it is inspected.
+const MOST_PATHS: u32 = 1 << 8;
+
+/// Logs a part, and replays the log when the turn of the part has come, or when it is full.
+pub(crate) struct Logger<'t, S> {
+    replay: &'t SerialReplay<S>,
+    log: PartLog,
+    made: SampleQueue,
+    time: u64,
+    space: Option<Space>,
+}
+
+impl<S: Sampler> Logger<'_, S> {
+    /// Waits for the turn of the part, makes samples of what is logged, and empties the log.
+    fn replay(&mut self, blocks: &Blocks, is_done: bool) {
+        let Logger { replay, log, made, .. } = self;
+        let Part { buffer, number, .. } = log.part;
+        // The turn never comes if a thread has panicked: nothing comes of the samples then.
+        let begin = replay.buffers[buffer].take(number, is_done, |sampler, is_held_up| {
+            // Without others that wait, it is less work to build the samples at once.
+            if replay.has_many && is_held_up {
+                let begin = sampler.clone();
+                sampler.make(log, blocks, &mut Unmade);
+                return Some(begin);
+            }
+            sampler.make(log, blocks, made);
+            None
+        });
+        begin.flatten().into_iter().for_each(|mut sampler| sampler.make(log, blocks, made));
+        log.entries.clear();
+        log.paths.clear();
+        log.events.clear();
+    }
+
+    #[inline(always)]
+    fn make_room(&mut self, blocks: &Blocks) {
+        if self.log.entries.len() + self.log.paths.len() >= MOST {
+            self.replay(blocks, false);
+        }
+    }
+
+    #[inline(always)]
+    fn at(&mut self, time: u64, space: Option<Space>) {
+        if self.is_new(time) {
+            self.log.entries.push(Entry::Time(time));
+        }
+        if space != self.space {
+            self.space = space;
+            self.log.entries.push(Entry::Space(space));
+        }
+    }
+
+    /// Notes a time. True if it is another one.
+    #[inline(always)]
+    fn is_new(&mut self, time: u64) -> bool {
+        std::mem::replace(&mut self.time, time) != time
+    }
+}
+
+impl<S: Sampler> Sink for Logger<'_, S> {
+    #[inline(always)]
+    fn step(&mut self, blocks: &Blocks, point: &Point, step: Step) {
+        self.make_room(blocks);
+        self.at(point.time, point.space);
+        self.log.entries.push(Entry::Step(step));
+    }
+
+    fn straight(&mut self, blocks: &Blocks, point: &Point, step: Step) {
+        self.make_room(blocks);
+        self.at(point.time, point.space);
+        self.log.entries.push(Entry::Straight(step));
+    }
+
+    #[inline(always)]
+    fn path(&mut self, blocks: &Blocks, point: &Point, id: PathId) {
+        self.make_room(blocks);
+        let path = blocks.path(id);
+        if path.leaves_kernel {
+            // Samples after it have the time that is estimated there, also if it has none itself.
+            return each_step(self, blocks, point, id);
+        }
+        let lead = usize::from(path.lead);
+        self.at(if lead > 0 { point.time } else { self.time }, point.space);
+        if lead < path.len() && self.is_new(point.now) {
+            self.log.entries.push(Entry::AfterLead(point.now));
+        }
+        self.log.paths.push(id);
+        match self.log.entries.last_mut() {
+            Some(Entry::Paths(count, instructions)) if *count < MOST_PATHS => {
+                *count += 1;
+                *instructions += path.instructions;
+            }
+            _ => self.log.entries.push(Entry::Paths(1, path.instructions)),
+        }
+    }
+
+    fn event(&mut self, _blocks: &Blocks, point: &Point, event: Event) {
+        self.at(point.time, point.space);
+        self.log.entries.push(Entry::Event(self.log.events.len() as u32));
+        self.log.events.push(event);
+    }
+
+    #[inline(always)]
+    fn time(&mut self, now: u64) {
+        self.log.entries.push(Entry::Now(now));
+    }
+
+    fn cycles(&mut self, total: u64, exact: bool) {
+        self.log.entries.push(Entry::Cycles(total, exact));
+    }
+
+    fn forget(&mut self, blocks: &Blocks) {
+        self.replay(blocks, false);
+    }
+}
+
+impl<'t, S: Sampler> Work for &'t SerialReplay<S> {
+    type Sink = Logger<'t, S>;
+    type Done = SampleQueue;
+
+    fn sink(&self) -> Logger<'t, S> {
+        let part = Part { buffer: 0, trace: 0, number: 0, time: 0 };
+        let log = PartLog { part, entries: Vec::new(), paths: Vec::new(), events: Vec::new() };
+        Logger { replay: self, log, made: SampleQueue::new(self.spill.clone()), time: 0, space: None }
+    }
+
+    fn begin(&self, logger: &mut Logger<'t, S>, part: &Part) {
+        logger.log.part = *part;
+        // Whatever was there before, the first step has its time and thread.
+        (logger.time, logger.space) = (u64::MAX, None);
+        logger.log.entries.push(Entry::Space(None));
+    }
+
+    fn end(&self, logger: &mut Logger<'t, S>, blocks: &Blocks, _part: &Part) -> SampleQueue {
+        logger.replay(blocks, true);
+        logger.made.take()
+    }
+
+    fn abandon(&self) {
+        self.buffers.iter().for_each(Sequencer::abandon);
+    }
+}
