@@ -2,11 +2,13 @@
 
 mod batches;
 mod cycles;
+mod errors;
 mod events;
 mod history_plan;
 mod history_store;
 mod non_flow_events;
 mod pebs;
+mod period;
 mod sampler;
 mod stacks;
 

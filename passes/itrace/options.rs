@@ -60,11 +60,11 @@ pub(super) struct ItraceOptions {
     pub(super) flags: bool,
     /// There they also say what was counted since the sample before.
     pub(super) ipc: bool,
-    /// Behind that, they have the bytes of the instruction.
+    /// The bytes of the instruction follow.
     pub(super) bytes: bool,
     /// Samples of instructions and cycles have where a branch goes.
     pub(super) addresses: bool,
-    /// Behind that, they have how many calls have not returned.
+    /// The call depth follows.
     pub(super) depths: bool,
     /// Jumps that no condition decides are selected, too.
     pub(super) jumps: bool,

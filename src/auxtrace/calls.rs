@@ -7,6 +7,7 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use perfx_format::record::cpumode::KERNEL_START;
@@ -64,7 +65,8 @@ pub struct Calls {
     /// How many calls were left when one had returned to an address.
     depths: HashMap<u64, usize, RandomState>,
     /// For jumps, by where they end and lead to, whether they lead into the middle of another function, as far as known.
-    jumps: HashMap<(u64, u64), Option<bool>, RandomState>,
+    /// Copies share it.
+    jumps: Arc<HashMap<(u64, u64), Option<bool>, RandomState>>,
 }
 
 /// The most calls that are kept; the oldest are dropped. No chain has more than 1,024.
@@ -159,10 +161,11 @@ impl Calls {
             Some(here) if here.start == to => Some(false),
             _ => function(behind.wrapping_sub(1)).zip(here).map(|(from, here)| from.id != here.id),
         };
-        if self.jumps.len() == MOST_PLACES {
-            self.jumps.clear();
+        let jumps = Arc::make_mut(&mut self.jumps);
+        if jumps.len() == MOST_PLACES {
+            jumps.clear();
         }
-        self.jumps.insert((behind, to), leaves);
+        jumps.insert((behind, to), leaves);
         leaves
     }
 

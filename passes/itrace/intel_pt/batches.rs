@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex};
 use perfx_auxtrace::Part;
 use perfx_pipeline::Result;
 
+use super::errors::lost;
 use super::events::Context;
-use super::sampler::{Sampler, lost};
+use super::sampler::Sampler;
 use crate::combine::Batches;
 use crate::itrace::losses::Counts;
 use crate::itrace::parts::{Merge, SampleQueue, SerialReplay, SkipFirst, split};

@@ -9,6 +9,7 @@ use perfx_pipeline::Result;
 use super::cycles::Cycles;
 use super::non_flow_events::NonFlowEvents;
 use super::pebs::Pebs;
+use super::period::Period;
 use crate::itrace::code_events::CodeEvents;
 use crate::itrace::events::{Decoded, Traced};
 use crate::itrace::options::{DEFAULT, ItraceOptions, scale};
@@ -34,15 +35,6 @@ pub(super) struct Events {
     pub(super) errors: bool,
     pub(super) overflows: bool,
     pub(super) lost: bool,
-}
-
-/// When there is a sample of an instruction.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Period {
-    /// After so many instructions.
-    Instructions(u64),
-    /// At multiples of a power of two of ticks.
-    Ticks(u64),
 }
 
 impl Events {
@@ -73,11 +65,11 @@ impl Events {
         }
         let (period, sample_period) = match (options.every, options.time) {
             (Some(every), _) => (Period::Instructions(every), every),
-            (None, Some((ticks, "t"))) => (ticks_of(ticks), ticks),
+            (None, Some((ticks, "t"))) => (Period::of_ticks(ticks), ticks),
             (None, time) => {
                 let ns = time.map_or(DEFAULT, |(number, unit)| number.saturating_mul(scale(unit)));
                 let ticks = clock.ticks(ns.wrapping_add(clock.time(0)));
-                (ticks_of(ticks), ticks)
+                (Period::of_ticks(ticks), ticks)
             }
         };
         let config = tracer.event_config;
@@ -113,11 +105,3 @@ impl Events {
 
 /// From this period on, to build samples is a small part of the work.
 const FEW: u64 = 1 << 12;
-
-/// A period of ticks is rounded down to a power of two; without ticks there is a sample of every instruction.
-fn ticks_of(ticks: u64) -> Period {
-    match ticks.checked_ilog2() {
-        Some(log) => Period::Ticks(1 << log),
-        None => Period::Instructions(1),
-    }
-}

@@ -8,17 +8,18 @@ use std::ops::Range;
 use perfx_auxtrace::{Change, Task};
 use perfx_format::pebs::Items;
 use perfx_format::record::aux::Auxtrace;
-use perfx_format::record::aux_error::AuxtraceError;
 use perfx_format::record::cpumode;
 use perfx_format::record::time::LAST_KEY;
 use perfx_format::sample::{BranchFlags, DataSrc, FlowFlags, NewSample, Stencil, TemplateFields};
-use perfx_format::{Attr, Endian, Layout, sample_type as st};
+use perfx_format::{Attr, Layout, sample_type as st};
 use perfx_trace::intel_pt::Walk;
 use perfx_trace::{Blocks, Event, Fault, Image as _, Kind, PathId, Reason, Space, Step, instruction_length};
 
 use super::cycles::{Counted, Counts as Kinds, Cycles};
-use super::events::{Context, Events, Period};
+use super::errors::error;
+use super::events::{Context, Events};
 use super::history_plan::{self, HistoryPlan, HistoryRequest};
+use super::period::PeriodState;
 use super::stacks::Stacks;
 use crate::itrace::events::Decoded;
 use crate::itrace::flow::{Class, INTERRUPTED, LEFT_GUEST, depth_words, flow, with_word};
@@ -26,12 +27,12 @@ use crate::itrace::losses::Counts;
 use crate::itrace::parts::{self, Entry, PartLog, Samples};
 use crate::itrace::recorded::History;
 
-/// What is known of a buffer at a place, from the beginning up to there.
+/// The decoding state of a buffer up to a position.
 #[derive(Clone)]
 pub(super) struct Sampler<'c> {
     context: &'c Context,
     events: &'c Events,
-    /// The recorded samples that come next, the number of the first one, and what is asked for.
+    /// The recorded samples that come next, the number of the first one, and what they get.
     requests: (&'c [HistoryRequest], u64),
     plan: Option<&'c HistoryPlan>,
     buffer: usize,
@@ -39,12 +40,12 @@ pub(super) struct Sampler<'c> {
     stacks: Stacks,
     space: Option<Space>,
     task: Task,
-    /// The time at the last packet that told of the flow, and the instructions since the packet that told it.
+    /// The TSC of the last control-flow packet, and the instructions since the packet with that TSC.
     flow_tsc: u64,
     insns_since_tsc: u64,
-    /// The time of the branch at the end of the next step. The instructions in front of it are at the time before.
+    /// The TSC of the branch at the end of the next step. The instructions before it have the last one.
     pending_tsc: Option<u64>,
-    /// The same for the steps of the next path that are not its lead.
+    /// The same for the steps of the next path after its lead.
     pending_tsc_after_lead: Option<u64>,
     /// The ratio of the core's frequency to the bus clock; 0 if it is not known. The last one that has a sample.
     ratio: u8,
@@ -71,7 +72,7 @@ pub(super) struct Sampler<'c> {
     time: u64,
     /// The latest one, by which records are sorted.
     latest: u64,
-    /// The number of the trace: data is lost between two of a buffer. Whether no point of synchronization of it was seen.
+    /// The number of the trace: data is lost between two of a buffer. True until its first point of synchronization.
     trace: usize,
     before_first_psb: bool,
     /// Where the last point of synchronization is that perf came to while it followed the flow.
@@ -84,76 +85,25 @@ pub(super) struct Sampler<'c> {
     /// Core cycles, if samples need them.
     cycles: Option<Cycles>,
     due: PeriodState,
-    /// Of each kind, what the last sample shares with those that are built from its record, and that record; `None` if it
-    /// has no fixed places.
+    /// For each kind, the template that samples are built from; `None` if they have no fixed places.
     last: [Option<(TemplateKey, Option<Stencil>)>; 3],
     counts: Counts,
 }
 
-/// What samples of an event and a task must share to be built from each other's records: the level and the size of raw data.
+/// Samples of one event and task can share a template if the CPU mode and the size of raw data are equal.
 type TemplateKey = (u16, usize);
 
-/// When the next sample of an instruction is due.
-#[derive(Clone, Copy, Debug)]
-struct PeriodState {
-    period: Option<Period>,
-    /// Instructions since the last sample.
-    since: u64,
-    /// The time that a packet told, and the instructions since then, each of which takes a tick.
-    now: u64,
-    behind: u64,
-    /// The last multiple of the period that has a sample, or from which on it is counted.
-    last: u64,
-    /// False until tracing has begun again.
-    is_continuous: bool,
-}
-
-impl PeriodState {
-    /// The number of instructions up to the next sample; `None` if there is none.
-    fn next(&mut self) -> Option<u64> {
-        match self.period? {
-            Period::Instructions(period) => Some(period.saturating_sub(self.since).max(1)),
-            Period::Ticks(period) => {
-                let mask = !(period - 1);
-                let mut time = self.now.wrapping_add(self.behind);
-                if self.is_continuous {
-                    if time & mask > self.last {
-                        return Some(1);
-                    }
-                } else {
-                    time = time.wrapping_add(1);
-                    if time & mask > self.last {
-                        self.last = time & mask;
-                        self.is_continuous = true;
-                    }
-                }
-                Some(if time & mask < self.last { period } else { period - (time - (time & mask)) })
-            }
-        }
-    }
-
-    /// Whether [`PeriodState::next`] does not change up to the next sample but by the instructions that are counted: not where
-    /// time has gone back behind the last sample.
-    fn is_regular(&self) -> bool {
-        match self.period {
-            Some(Period::Ticks(period)) => self.now.wrapping_add(self.behind) & !(period - 1) >= self.last,
-            _ => true,
-        }
-    }
-
-    #[inline(always)]
-    fn count(&mut self, instructions: u64) {
-        self.since += instructions;
-        self.behind += instructions;
-    }
-
-    fn sampled(&mut self) {
-        self.since = 0;
-        if let Some(Period::Ticks(period)) = self.period {
-            let time = self.now.wrapping_add(self.behind) & !(period - 1);
-            self.last = if time > self.last { time } else { self.last.wrapping_add(period) };
-        }
-    }
+/// A branch. Where tracing begins, it is from 0; where it ends, it is to 0.
+struct Taken {
+    from: u64,
+    /// The address after it.
+    next: u64,
+    to: u64,
+    /// Those of branch stacks.
+    flags: u64,
+    class: Class,
+    /// Those of raw data.
+    flow: u32,
 }
 
 impl<'c> Sampler<'c> {
@@ -162,21 +112,14 @@ impl<'c> Sampler<'c> {
         Sampler::with_events(context, &context.events, buffer)
     }
 
-    /// The same, to tell what was before recorded samples.
+    /// The same, for the history of recorded samples.
     pub(super) fn for_requests(context: &'c Context, plan: &'c HistoryPlan, buffer: usize) -> Sampler<'c> {
         let sampler = Sampler::with_events(context, &plan.events, buffer);
         Sampler { requests: plan.of_buffer(buffer), plan: Some(plan), ..sampler }
     }
 
     fn with_events(context: &'c Context, events: &'c Events, buffer: usize) -> Sampler<'c> {
-        let due = PeriodState {
-            period: events.sampled.counts().then_some(events.period),
-            since: 0,
-            now: 0,
-            behind: 0,
-            last: 0,
-            is_continuous: false,
-        };
+        let period = events.sampled.counts().then_some(events.period);
         Sampler {
             context,
             events,
@@ -212,7 +155,7 @@ impl<'c> Sampler<'c> {
             instructions: 0,
             sampled: 0,
             cycles: events.cycles,
-            due,
+            due: PeriodState::new(period),
             last: Default::default(),
             counts: Counts::default(),
         }
@@ -240,7 +183,7 @@ impl<'c> Sampler<'c> {
         self.latest = self.latest.max(self.time);
     }
 
-    /// Tells what was before the recorded samples up to a time, in ticks.
+    /// Writes the history of the recorded samples up to a time, in ticks.
     #[inline(always)]
     pub(super) fn serve_requests(&mut self, ticks: u64, made: &mut impl Samples) {
         while let Some(plan) = self.plan
@@ -452,7 +395,8 @@ impl<'c> Sampler<'c> {
             }
             let function = self.context.functions(self.space, self.ticks);
             self.stacks.call(to, || Change::of(block), false, function);
-            self.branch((block.last, block.next), to, self.in_transaction, (class, flow(block.kind)), made);
+            let (from, next, flags) = (block.last, block.next, self.in_transaction);
+            self.branch(Taken { from, next, to, flags, class, flow: flow(block.kind) }, made);
         }
     }
 
@@ -706,29 +650,17 @@ impl<'c> Sampler<'c> {
     }
 
     #[inline(always)]
-    fn branch(
-        &mut self,
-        (from, behind): (u64, u64),
-        to: u64,
-        flags: u64,
-        (class, flow): (Class, u32),
-        made: &mut impl Samples,
-    ) {
-        self.estimate(from, to, made);
-        self.stacks.push(from, to, flags);
-        self.sample_branch((from, behind), to, (class, flow), made);
+    fn branch(&mut self, taken: Taken, made: &mut impl Samples) {
+        self.estimate(taken.from, taken.to, made);
+        self.stacks.push(taken.from, taken.to, taken.flags);
+        self.sample_branch(taken, made);
         self.toggled = self.toggled.filter(|(at, _)| *at > self.instructions);
     }
 
     /// A sample of a branch, if it is selected.
     #[inline(always)]
-    fn sample_branch(
-        &mut self,
-        (from, behind): (u64, u64),
-        to: u64,
-        (class, flow): (Class, u32),
-        made: &mut impl Samples,
-    ) {
+    fn sample_branch(&mut self, taken: Taken, made: &mut impl Samples) {
+        let Taken { from, next, to, class, flow, .. } = taken;
         let events = &self.events;
         let Some(event) = &events.sampled.branches else { return };
         if !events.sampled.selects(class) {
@@ -738,7 +670,7 @@ impl<'c> Sampler<'c> {
         if event.attr.sample_type & st::RAW == 0 {
             return self.push_from_template(Kinds::Branches, fields, event, made);
         }
-        let raw = self.raw(flow, behind, Kinds::Branches, self.instructions);
+        let raw = self.raw(flow, next, Kinds::Branches, self.instructions);
         self.push_from_template(
             Kinds::Branches,
             TemplateFields { raw: &self.raw_at(&raw, from), ..fields },
@@ -873,62 +805,78 @@ impl<'c> Sampler<'c> {
             Event::End { block: Some(_), .. } => {}
             _ => self.count_cycles(true, true),
         }
-        let non_flow = &self.events.non_flow;
         match event {
+            Event::Begin { .. } | Event::Resumed { .. } | Event::End { .. } | Event::Interrupt { .. } => {
+                self.flow_event(event, blocks, made);
+            }
+            _ => self.non_flow_event(event, made),
+        }
+    }
+
+    /// An event that is a branch: tracing begins or ends, or an interrupt comes.
+    fn flow_event(&mut self, event: Event, blocks: &Blocks, made: &mut impl Samples) {
+        let taken = match event {
             Event::Begin { ip, is_exchange: true } => {
                 self.change_flag(0, ip, made);
                 let flow = if self.task.vcpu.is_some() { flow(Kind::GuestEntry) } else { LEFT_GUEST };
-                self.branch((0, 0), ip, 0, (Class::Call, flow), made);
+                Taken { from: 0, next: 0, to: ip, flags: 0, class: Class::Call, flow }
             }
             Event::Begin { ip, is_exchange: false } | Event::Resumed { ip } => {
                 self.change_flag(0, ip, made);
                 self.stacks.call(ip, || Change::Begin, false, |_| None);
-                self.branch((0, 0), ip, 0, (Class::Begin, FlowFlags::BRANCH | FlowFlags::BEGIN), made);
-            }
-            Event::Passed { ip } => {
-                self.sampled = self.instructions.wrapping_sub(1);
-                self.instruction((ip, 0), self.instructions, 0, made);
+                let flow = FlowFlags::BRANCH | FlowFlags::BEGIN;
+                Taken { from: 0, next: 0, to: ip, flags: 0, class: Class::Begin, flow }
             }
             Event::End { ip, block, exchange: Some(to), .. } => {
                 self.change_flag(ip, to, made);
                 self.estimate(ip, to, made);
-                let (behind, flow) = match block.map(|block| &blocks[block]) {
-                    Some(block) => (block.next, flow(block.kind)),
-                    None => (ip, LEFT_GUEST),
-                };
-                self.branch((ip, behind), 0, 0, (Class::Call, flow), made);
+                let (next, flow) = block.map_or((ip, LEFT_GUEST), |block| {
+                    let block = &blocks[block];
+                    (block.next, flow(block.kind))
+                });
+                Taken { from: ip, next, to: 0, flags: 0, class: Class::Call, flow }
             }
             Event::End { ip, block, to, exchange: None } => {
                 self.change_flag(ip, to.unwrap_or(0), made);
                 self.ended = to.unwrap_or(ip);
-                let class = block.map_or(Class::End, |block| Class::of(blocks[block].kind));
-                let change = || block.map_or(Change::None, |block| Change::of(&blocks[block]));
+                let (block, to) = (block.map(|block| &blocks[block]), to.unwrap_or(0));
                 let function = self.context.functions(self.space, self.ticks);
-                self.stacks.call(to.unwrap_or(0), change, true, function);
-                let class =
-                    if class == Class::Return && self.events.sampled.returns { class } else { Class::End };
-                let flags = if block.is_some() { self.in_transaction } else { 0 };
-                let (behind, flow) = match block.map(|block| &blocks[block]) {
-                    Some(block) => (block.next, flow(block.kind)),
-                    None => (ip, FlowFlags::BRANCH | FlowFlags::ASYNC),
+                self.stacks.call(to, || block.map_or(Change::None, Change::of), true, function);
+                let is_return = block.is_some_and(|block| Class::of(block.kind) == Class::Return);
+                let class = if is_return && self.events.sampled.returns { Class::Return } else { Class::End };
+                let (next, flags, flow) = match block {
+                    Some(block) => (block.next, self.in_transaction, flow(block.kind)),
+                    None => (ip, 0, FlowFlags::BRANCH | FlowFlags::ASYNC),
                 };
-                // Behind the entry into a guest, tracing goes on.
+                // After the entry into a guest, tracing goes on.
                 let end = if flow & FlowFlags::GUEST_ENTRY != 0 { 0 } else { FlowFlags::END };
-                self.branch((ip, behind), to.unwrap_or(0), flags, (class, flow | end), made);
                 self.due.is_continuous = false;
+                Taken { from: ip, next, to, flags, class, flow: flow | end }
             }
-            Event::Interrupt { from, to, aborts } => {
-                let (flags, class) =
-                    if aborts { (BranchFlags::ABORT, Class::Other) } else { (0, Class::Call) };
-                if aborts {
-                    self.push_non_flow(non_flow.transactions.as_ref(), from, &[], made);
-                    self.in_transaction = 0;
-                }
-                let change = || if aborts { Change::None } else { Change::Call(from) };
-                self.stacks.call(to, change, false, |_| None);
-                let flow = if aborts { FlowFlags::BRANCH | FlowFlags::ABORT } else { INTERRUPTED };
+            Event::Interrupt { from, to, aborts: true } => {
+                self.push_non_flow(self.events.non_flow.transactions.as_ref(), from, &[], made);
+                self.in_transaction = 0;
                 self.change_flag(from, to, made);
-                self.branch((from, from), to, flags, (class, flow), made);
+                let (class, flow) = (Class::Other, FlowFlags::BRANCH | FlowFlags::ABORT);
+                Taken { from, next: from, to, flags: BranchFlags::ABORT, class, flow }
+            }
+            Event::Interrupt { from, to, aborts: false } => {
+                self.stacks.call(to, || Change::Call(from), false, |_| None);
+                self.change_flag(from, to, made);
+                Taken { from, next: from, to, flags: 0, class: Class::Call, flow: INTERRUPTED }
+            }
+            _ => return,
+        };
+        self.branch(taken, made);
+    }
+
+    /// Another event.
+    fn non_flow_event(&mut self, event: Event, made: &mut impl Samples) {
+        let non_flow = &self.events.non_flow;
+        match event {
+            Event::Passed { ip } => {
+                self.sampled = self.instructions.wrapping_sub(1);
+                self.instruction((ip, 0), self.instructions, 0, made);
             }
             Event::Fault(fault) => self.fault(fault, made),
             // The sample comes with the next entry.
@@ -938,19 +886,15 @@ impl<'c> Sampler<'c> {
                 let ip = ip.unwrap_or(0);
                 // perf does not note the place of the first one, at which it begins.
                 if !std::mem::take(&mut self.before_first_psb) {
-                    self.sync =
-                        self.context.tracer.begins.get(self.trace).map_or(offset, |begin| begin + offset);
+                    let begin = self.context.tracer.begins.get(self.trace);
+                    self.sync = begin.map_or(offset, |begin| begin + offset);
                 }
                 self.push_non_flow(non_flow.psb.as_ref(), ip, &with_word(0, self.sync), made);
                 self.ratio_at(ip, made);
             }
             Event::Ptwrite { ip, exact, value } => {
-                self.push_non_flow(
-                    non_flow.ptwrite.as_ref(),
-                    ip.unwrap_or(0),
-                    &with_word(exact.into(), value),
-                    made,
-                );
+                let raw = with_word(exact.into(), value);
+                self.push_non_flow(non_flow.ptwrite.as_ref(), ip.unwrap_or(0), &raw, made);
             }
             Event::Transaction { ip, inside } => {
                 self.push_non_flow(non_flow.transactions.as_ref(), ip.unwrap_or(0), &[], made);
@@ -1065,33 +1009,6 @@ fn needs_packet(kind: Kind) -> bool {
     !matches!(kind, Kind::Jump | Kind::Call | Kind::Next | Kind::NoCode | Kind::BadCode)
 }
 
-/// What belongs to an event such as an interrupt has so many words in its raw data, and is of so many kinds at most.
+/// The words of an item of event data (EVD) in raw data, and the most items of an event.
 const DATA_WORDS: usize = 4;
 const MOST_DATA: usize = 64;
-
-/// A record of an error in a trace, with perf's code and words for it.
-fn error(
-    reason: Reason,
-    cpu: u32,
-    Task { pid, tid, vcpu }: Task,
-    ip: u64,
-    time: u64,
-    endian: Endian,
-) -> Vec<u8> {
-    let (code, message) = match reason {
-        Reason::Overflow => (7, "Overflow packet"),
-        Reason::BadPacket | Reason::CutPacket => (3, "Bad packet"),
-        Reason::NoCode | Reason::BadCode | Reason::Guest => (5, "Failed to get instruction"),
-        Reason::Endless => (10, "Never-ending loop"),
-        _ => (6, "Trace doesn't match instruction"),
-    };
-    let guest = vcpu.map(|vcpu| (vcpu.machine_pid, vcpu.number));
-    AuxtraceError { code, cpu, pid, tid, ip, time, message, guest }.write(endian)
-}
-
-/// The record of data that the kernel lost.
-pub(super) fn lost(lost: &perfx_auxtrace::Lost, endian: Endian) -> Vec<u8> {
-    let perfx_auxtrace::Lost { time, cpu, task: Task { pid, tid, .. } } = *lost;
-    let message = "Lost trace data";
-    AuxtraceError { code: 8, cpu, pid, tid, ip: 0, time, message, guest: None }.write(endian)
-}
