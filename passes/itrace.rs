@@ -31,6 +31,7 @@ use perfx_pipeline::{Context as _, Level, Needs, Pass, Result, Session, Stage, S
 use perfx_resolve::{IdOptions, SymbolArgs};
 
 use self::found::{Found, NAME};
+pub use self::options::Extras;
 use self::options::ItraceOptions;
 use self::recorded::RecordedSample;
 use crate::support::options::PassOptions;
@@ -86,33 +87,10 @@ impl Itrace {
         Ok(pass)
     }
 
-    /// Samples of branches and instructions have raw data: what kind of branch they are, and what was counted
-    /// ([`FlowFlags`](perfx_format::sample::FlowFlags)). No recording of perf has that.
+    /// Samples have these parts, too.
     #[must_use]
-    pub fn with_flow(mut self) -> Itrace {
-        (self.options.flags, self.options.ipc) = (true, true);
-        self
-    }
-
-    /// Samples of instructions have an address, too: where a branch goes.
-    #[must_use]
-    pub fn with_targets(mut self) -> Itrace {
-        self.options.addresses = true;
-        self
-    }
-
-    /// Samples of branches and instructions have the bytes of their instruction, too, behind that data.
-    #[must_use]
-    pub fn with_instructions(mut self) -> Itrace {
-        self.options.bytes = true;
-        self
-    }
-
-    /// Samples of branches have how many calls have not returned, too, as the last of that data; a return counts for the call
-    /// that it ends.
-    #[must_use]
-    pub fn with_depths(mut self) -> Itrace {
-        self.options.depths = true;
+    pub fn with(mut self, extras: Extras) -> Itrace {
+        self.options.extras = extras;
         self
     }
 
@@ -132,7 +110,7 @@ impl Itrace {
             calls: true,
             returns: true,
             jumps: true,
-            flags: true,
+            extras: Extras { flow: true, ..Extras::default() },
             ..ItraceOptions::default()
         };
         Itrace { letters: "cr".to_owned(), options, ids }

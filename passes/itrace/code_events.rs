@@ -5,7 +5,7 @@ use perfx_format::{Attr, sample_type as st};
 
 use super::events::{BRANCHES, CYCLES, Decoded, EventIds, INSTRUCTIONS, modifier};
 use super::flow::Class;
-use super::options::ItraceOptions;
+use super::options::{Extras, ItraceOptions};
 
 /// The selected events, and what belongs to their samples.
 #[derive(Clone, Debug)]
@@ -18,9 +18,8 @@ pub(super) struct CodeEvents {
     pub(super) stack: usize,
     /// The most entries of its call chain.
     pub(super) chain: usize,
-    /// Whether samples have the bytes of their instruction, and say how many calls have not returned.
-    pub(super) bytes: bool,
-    pub(super) depths: bool,
+    /// The parts that samples have beside those of perf.
+    pub(super) extras: Extras,
     /// Of the branches only calls, only returns; both or neither.
     pub(super) calls: bool,
     pub(super) returns: bool,
@@ -43,7 +42,7 @@ impl CodeEvents {
         let mut event = |is_selected: bool, name: &str, change: &dyn Fn(&mut Attr)| {
             let mut attr = common;
             change(&mut attr);
-            if options.flags {
+            if options.extras.flow {
                 attr.sample_type |= st::RAW;
             }
             let name = format!("{name}{}", modifier(&attr));
@@ -57,7 +56,7 @@ impl CodeEvents {
         let counting = |attr: &mut Attr, config| {
             attr.config = config;
             attr.sample_type &= !st::ADDR;
-            if options.addresses {
+            if options.extras.targets {
                 attr.sample_type |= st::ADDR;
             }
             attr.sample_period = period;
@@ -71,8 +70,7 @@ impl CodeEvents {
             cycles,
             stack: usize::try_from(options.stack).unwrap_or(0),
             chain: usize::try_from(options.chain).unwrap_or(0),
-            bytes: options.bytes,
-            depths: options.depths,
+            extras: options.extras,
             calls: options.calls,
             returns: options.returns,
             jumps: options.jumps,

@@ -56,16 +56,8 @@ pub(super) struct ItraceOptions {
     pub(super) timestamps: bool,
     /// No samples are made, only their events.
     pub(super) events_only: bool,
-    /// Samples of branches and instructions have flags as raw data.
-    pub(super) flags: bool,
-    /// There they also say what was counted since the sample before.
-    pub(super) ipc: bool,
-    /// The bytes of the instruction follow.
-    pub(super) bytes: bool,
-    /// Samples of instructions and cycles have where a branch goes.
-    pub(super) addresses: bool,
-    /// The call depth follows.
-    pub(super) depths: bool,
+    /// What samples have beside perf's parts.
+    pub(super) extras: Extras,
     /// Jumps that no condition decides are selected, too.
     pub(super) jumps: bool,
     /// `o`, `I`: samples that PEBS wrote to the trace, and events of interrupts.
@@ -74,6 +66,22 @@ pub(super) struct ItraceOptions {
     /// `L`, `G`: samples of other events have branch stacks and call chains, too, of at most so many entries.
     pub(super) recorded_stack: u64,
     pub(super) recorded_chain: u64,
+}
+
+/// The parts that samples have beside those of perf: raw data ([`FlowFlags`](perfx_format::sample::FlowFlags)) of samples
+/// of branches and instructions in this order, and addresses.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Extras {
+    /// What kind of branch they are.
+    pub flow: bool,
+    /// The instructions and cycles that were counted since the last sample.
+    pub counts: bool,
+    /// The bytes of their instruction.
+    pub instructions: bool,
+    /// How many calls have not returned; a return counts for the call that it ends.
+    pub depths: bool,
+    /// Samples of instructions have an address: where a branch goes.
+    pub targets: bool,
 }
 
 /// The most entries of a branch stack or call chain that perf accepts.

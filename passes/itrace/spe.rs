@@ -14,10 +14,10 @@ use perfx_auxtrace::{say_spe_losses, say_unknown_threads};
 use perfx_format::read::StoredBytes;
 use perfx_format::record::aux::Auxtrace;
 use perfx_format::{Feature, Layouts, Record};
-use perfx_model::spe::{Running, SpeRecords, TaskChange};
+use perfx_model::spe::{Running, TaskChange};
 use perfx_pipeline::{Begin, Context as _, Emit, Level, Report, Result, Session, Stage, bail, counted};
 
-use self::decode::{Context, Counts, Samples};
+use self::decode::{Counts, Samples};
 use self::events::Events;
 use super::found::{Found, NAME};
 use super::options::ItraceOptions;
@@ -35,26 +35,20 @@ pub(super) fn stage(
     let events = options.check_for_spe();
     let events = events.and_then(|()| Events::of(options, spe.pmu_type, &session.events));
     let events = events.with_context(|| session.name.to_string())?;
-    let context = Context { conv: found.spe.conv(), endian: session.endian, events };
-    let has_time = context.events.has_time;
+    let (conv, endian, counts) = (found.spe.conv(), session.endian, Arc::default());
     let cpuid = session.feature(Feature::CPUID).map(|section| &section[..]);
-    let records = found.spe.records(stored, cpuid, session.endian, has_time);
-    let decoded = context.events.decoded();
-    let spe = Spe {
-        context: Arc::new(context),
-        records: Some(records),
-        running: Running::default(),
-        unknown: 0,
-        counts: Arc::default(),
-    };
+    let records = found.spe.records(stored, cpuid, endian, events.has_time);
+    let decoded = events.decoded();
+    let total = Arc::clone(&counts);
+    let samples = Samples { records, events, conv, endian, skipped: Vec::new(), samples: 0, total };
+    let spe = Spe { samples: Some(samples), running: Running::default(), unknown: 0, counts };
     Ok(Combine::with_step(NAME, Decode::new(spe, (decoded, options.events_only), found.names)).stage())
 }
 
 /// Makes samples, and gives them their threads.
 #[derive(Debug)]
 struct Spe {
-    context: Arc<Context>,
-    records: Option<SpeRecords>,
+    samples: Option<Samples>,
     running: Running,
     /// The number of samples whose thread is not known.
     unknown: u64,
@@ -63,7 +57,7 @@ struct Spe {
 
 impl Decoder for Spe {
     fn begin(&mut self, session: &mut Begin<'_>) -> Result<()> {
-        if self.context.conv.is_none() && self.context.events.has_time {
+        if self.samples.as_ref().is_some_and(|samples| samples.conv.is_none() && samples.events.has_time) {
             let what =
                 "there is no TIME_CONV record, so the times of decoded samples are unknown: they are 0";
             session.report.say(Level::Warning, what);
@@ -72,8 +66,7 @@ impl Decoder for Spe {
     }
 
     fn samples(&mut self) -> Option<Batches> {
-        let samples = Samples::new(self.context.clone(), self.records.take()?, self.counts.clone());
-        Some(Box::new(samples))
+        Some(Box::new(self.samples.take()?))
     }
 
     /// Gives a decoded sample its process and thread.

@@ -8,7 +8,7 @@ use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum as _};
 use perfx_auxtrace::Presence;
 use perfx_export::view::{Field, FieldChoice, ViewOptions, view};
-use perfx_passes::Itrace;
+use perfx_passes::{Extras, Itrace};
 use perfx_pipeline::{Report, did_you_mean};
 
 use super::export::input::{StackArgs, Traced, again, say_no_samples, tracer_of, with_chains};
@@ -135,11 +135,14 @@ impl View {
         let undecoded = recording.try_clone().filter(|_| letters.is_none());
         let Traced { recording, decoded, job, losses } = match letters {
             Some(letters) => {
-                let pass = Itrace::with_script_defaults(letters, ids.clone()).map_err(usage)?;
-                let pass = if options.fields.shows_flow() { pass.with_flow() } else { pass };
-                let pass = if options.fields.shows_addresses() { pass.with_targets() } else { pass };
-                let pass = if options.fields.shows_instructions() { pass.with_instructions() } else { pass };
-                let pass = if options.fields.shows_depths() { pass.with_depths() } else { pass };
+                let fields = &options.fields;
+                let pass = Itrace::with_script_defaults(letters, ids.clone()).map_err(usage)?.with(Extras {
+                    flow: fields.shows_flow(),
+                    counts: fields.shows_flow(),
+                    instructions: fields.shows_instructions(),
+                    depths: fields.shows_depths(),
+                    targets: fields.shows_addresses(),
+                });
                 let times = filter.times(&mut again(&recording)?, threads, &mut report)?;
                 if let Some(times) = &times {
                     filter = Arc::new(filter.with_times(times));

@@ -179,11 +179,11 @@ impl<'c> Sampler<'c> {
         let (mut words, mut count) = ([0; 13], 3);
         words[..3].copy_from_slice(&with_word(flow, behind));
         let sampled = &self.context.events.sampled;
-        if sampled.bytes {
+        if sampled.extras.instructions {
             (words[7], words[8]) = self.instruction_at(ip);
             count = 11;
         }
-        if sampled.depths {
+        if sampled.extras.depths {
             words[count..count + 2].copy_from_slice(&depth_words(flow, self.calls.depth()));
             count += 2;
         }
@@ -313,7 +313,7 @@ impl<'c> Sampler<'c> {
         if sampled.stack > 0 {
             self.stack.push(Branch { from, to, flags: BranchFlags(0) }, sampled.stack);
         }
-        if sampled.chain > 0 || sampled.depths {
+        if sampled.chain > 0 || sampled.extras.depths {
             let image = self.context.tracer.image(&self.context.code);
             self.calls.branch(to, change, false, |ip| image.function(self.space, ip));
         }

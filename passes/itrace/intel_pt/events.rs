@@ -84,7 +84,7 @@ impl Events {
             is_timed,
             skip: options.skip,
             period,
-            cycles: (options.cycles || options.ipc).then(|| Cycles::new(options.approximate)),
+            cycles: (options.cycles || options.extras.counts).then(|| Cycles::new(options.approximate)),
             errors: options.errors,
             overflows: options.errors && !options.no_overflows,
             lost: options.errors && !options.no_lost,

@@ -9,21 +9,26 @@ use crate::itrace::events::{Decoded, EventIds, INSTRUCTIONS};
 use crate::itrace::flow::with_word;
 use crate::itrace::options::ItraceOptions;
 
+/// An event, in the order of the ids.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum NonFlow {
+    Transactions,
+    Ptwrite,
+    Cbr,
+    Psb,
+    Mwait,
+    PowerEnter,
+    Stop,
+    PowerExit,
+    /// Events such as interrupts.
+    Control,
+    /// Changes of the interrupt flag.
+    Flag,
+}
+
 /// The selected events.
 #[derive(Clone, Default, Debug)]
-pub(super) struct NonFlowEvents {
-    pub(super) transactions: Option<Decoded>,
-    pub(super) ptwrite: Option<Decoded>,
-    pub(super) cbr: Option<Decoded>,
-    pub(super) psb: Option<Decoded>,
-    mwait: Option<Decoded>,
-    enter: Option<Decoded>,
-    stop: Option<Decoded>,
-    exit: Option<Decoded>,
-    /// Events such as interrupts, and changes of the interrupt flag.
-    pub(super) control: Option<Decoded>,
-    pub(super) flag: Option<Decoded>,
-}
+pub(super) struct NonFlowEvents([Option<Decoded>; NonFlowEvents::IDS]);
 
 impl NonFlowEvents {
     /// How many ids they need at most.
@@ -37,7 +42,20 @@ impl NonFlowEvents {
         (has_power, has_control, has_flag): (bool, bool, bool),
         ids: &mut impl Iterator<Item = EventIds>,
     ) -> NonFlowEvents {
-        let mut event = |is_selected: bool, name: &str, config: Option<u64>| {
+        let power = options.power && has_power;
+        let events = [
+            (options.transactions, "transactions", None),
+            (options.ptwrites, "ptwrite", Some(synth::PTWRITE)),
+            (options.power, "cbr", Some(synth::CBR)),
+            (options.power, "psb", Some(synth::PSB)),
+            (power, "mwait", Some(synth::MWAIT)),
+            (power, "pwre", Some(synth::POWER_ENTER)),
+            (power, "exstop", Some(synth::STOP)),
+            (power, "pwrx", Some(synth::POWER_EXIT)),
+            (options.interrupts && has_control, "evt", Some(synth::CONTROL)),
+            (options.interrupts && has_flag, "iflag", Some(synth::INTERRUPT_FLAG)),
+        ];
+        NonFlowEvents(events.map(|(is_selected, name, config)| {
             let mut attr = common;
             attr.sample_type &= !(st::PERIOD | st::ADDR);
             attr.sample_period = 1;
@@ -48,36 +66,27 @@ impl NonFlowEvents {
                 attr.sample_type |= st::RAW;
             }
             is_selected.then(|| Some(Decoded { name: name.to_owned(), ids: ids.next()?, attr })).flatten()
-        };
-        let power = options.power && has_power;
-        NonFlowEvents {
-            transactions: event(options.transactions, "transactions", None),
-            ptwrite: event(options.ptwrites, "ptwrite", Some(synth::PTWRITE)),
-            cbr: event(options.power, "cbr", Some(synth::CBR)),
-            psb: event(options.power, "psb", Some(synth::PSB)),
-            mwait: event(power, "mwait", Some(synth::MWAIT)),
-            enter: event(power, "pwre", Some(synth::POWER_ENTER)),
-            stop: event(power, "exstop", Some(synth::STOP)),
-            exit: event(power, "pwrx", Some(synth::POWER_EXIT)),
-            control: event(options.interrupts && has_control, "evt", Some(synth::CONTROL)),
-            flag: event(options.interrupts && has_flag, "iflag", Some(synth::INTERRUPT_FLAG)),
-        }
+        }))
+    }
+
+    /// An event, if it is selected.
+    pub(super) fn get(&self, event: NonFlow) -> Option<&Decoded> {
+        self.0[event as usize].as_ref()
     }
 
     /// All of them, in the order of their ids.
     pub(super) fn decoded(&self) -> impl Iterator<Item = &Decoded> {
-        let NonFlowEvents { transactions, ptwrite, cbr, psb, mwait, enter, stop, exit, control, flag } = self;
-        [transactions, ptwrite, cbr, psb, mwait, enter, stop, exit, control, flag].into_iter().flatten()
+        self.0.iter().flatten()
     }
+}
 
-    /// The event of a change of the power state, if it is selected, and the raw data of its sample.
-    pub(super) fn power(&self, what: Power, exact: bool) -> Option<(&Decoded, Vec<u32>)> {
-        Some(match what {
-            Power::Mwait(payload) => (self.mwait.as_ref()?, with_word(0, payload).to_vec()),
-            Power::Enter(payload) => (self.enter.as_ref()?, with_word(0, payload).to_vec()),
-            Power::Stop => (self.stop.as_ref()?, vec![exact.into()]),
-            Power::Exit(payload) => (self.exit.as_ref()?, with_word(0, payload).to_vec()),
-            _ => return None,
-        })
-    }
+/// The event of a change of the power state, and the raw data of its sample.
+pub(super) fn power(what: Power, exact: bool) -> Option<(NonFlow, Vec<u32>)> {
+    Some(match what {
+        Power::Mwait(payload) => (NonFlow::Mwait, with_word(0, payload).to_vec()),
+        Power::Enter(payload) => (NonFlow::PowerEnter, with_word(0, payload).to_vec()),
+        Power::Stop => (NonFlow::Stop, vec![exact.into()]),
+        Power::Exit(payload) => (NonFlow::PowerExit, with_word(0, payload).to_vec()),
+        _ => return None,
+    })
 }

@@ -19,6 +19,7 @@ use super::cycles::{Counted, Counts as Kinds, Cycles};
 use super::errors::error;
 use super::events::{Context, Events};
 use super::history_plan::{self, HistoryPlan, HistoryRequest};
+use super::non_flow_events::{NonFlow, power};
 use super::period::PeriodState;
 use super::stacks::Stacks;
 use crate::itrace::events::Decoded;
@@ -127,7 +128,7 @@ impl<'c> Sampler<'c> {
             plan: None,
             buffer,
             cpu: context.tracer.buffers[buffer].cpu,
-            stacks: Stacks::new(events.sampled.stack, events.sampled.chain, events.sampled.depths),
+            stacks: Stacks::new(events.sampled.stack, events.sampled.chain, events.sampled.extras.depths),
             space: None,
             task: Task::UNKNOWN,
             flow_tsc: 0,
@@ -366,7 +367,7 @@ impl<'c> Sampler<'c> {
     #[inline(always)]
     fn step(&mut self, step: Step, blocks: &Blocks, made: &mut impl Samples) {
         let block = &blocks[step.block];
-        if self.events.sampled.bytes {
+        if self.events.sampled.extras.instructions {
             self.bits = block.bits();
         }
         // A branch that leads out of the code that is traced needs one, too.
@@ -512,7 +513,7 @@ impl<'c> Sampler<'c> {
     /// The raw data of a sample, with the bytes of the instruction at `ip` and the depth of calls if these are wanted.
     #[inline(always)]
     fn raw_at<'r>(&self, raw: &'r [u32; 7], ip: u64) -> Cow<'r, [u32]> {
-        match self.events.sampled.bytes || self.events.sampled.depths {
+        match self.events.sampled.extras.instructions || self.events.sampled.extras.depths {
             true => Cow::Owned(self.longer_raw(raw, ip)),
             false => Cow::Borrowed(self.counted_part(raw)),
         }
@@ -521,10 +522,10 @@ impl<'c> Sampler<'c> {
     #[cold]
     fn longer_raw(&self, raw: &[u32; 7], ip: u64) -> Vec<u32> {
         let mut longer = self.counted_part(raw).to_vec();
-        if self.events.sampled.bytes {
+        if self.events.sampled.extras.instructions {
             longer.extend(self.instruction_at(ip));
         }
-        if self.events.sampled.depths {
+        if self.events.sampled.extras.depths {
             longer.extend(depth_words(raw[0], self.stacks.depth()));
         }
         longer
@@ -555,8 +556,8 @@ impl<'c> Sampler<'c> {
     }
 
     /// Adds a sample of an event that is neither a branch nor an instruction.
-    fn push_non_flow(&mut self, event: Option<&Decoded>, ip: u64, raw: &[u32], made: &mut impl Samples) {
-        if let Some(event) = event {
+    fn push_non_flow(&mut self, event: NonFlow, ip: u64, raw: &[u32], made: &mut impl Samples) {
+        if let Some(event) = self.events.non_flow.get(event) {
             self.push_with_history(NewSample { ip, raw, ..self.sample_of(event, ip) }, event, made);
         }
     }
@@ -568,7 +569,7 @@ impl<'c> Sampler<'c> {
             (self.interrupts, self.toggled) = (on, Some((self.instructions, true)));
             const VIA_BRANCH: u32 = 1 << 1;
             self.estimate(from, to, made);
-            if let Some(event) = &self.events.non_flow.flag {
+            if let Some(event) = self.events.non_flow.get(NonFlow::Flag) {
                 let raw = with_word(u32::from(on) | VIA_BRANCH, to);
                 let sample = self.sample_of(event, if from != 0 { from } else { to });
                 self.push_with_history(NewSample { ip: from, raw: &raw, ..sample }, event, made);
@@ -624,7 +625,7 @@ impl<'c> Sampler<'c> {
         let count = (data.len() / DATA_WORDS) as u32;
         let event = u32::from(kind) | u32::from(ip.is_some()) << 7 | u32::from(vector) << 8 | count << 16;
         let raw = [&[event], &data[..]].concat();
-        self.push_non_flow(self.events.non_flow.control.as_ref(), ip.unwrap_or(self.ended), &raw, made);
+        self.push_non_flow(NonFlow::Control, ip.unwrap_or(self.ended), &raw, made);
     }
 
     /// A sample of the new ratio of the core's frequency, unless it comes with a point of synchronization behind it.
@@ -645,7 +646,7 @@ impl<'c> Sampler<'c> {
             let tracer = &self.context.tracer;
             let ratios = u32::from(self.ratio) | (tracer.info.max_non_turbo_ratio & 0xff) << 16;
             let raw = [ratios, tracer.core_khz(self.ratio), 0];
-            self.push_non_flow(self.events.non_flow.cbr.as_ref(), ip, &raw, made);
+            self.push_non_flow(NonFlow::Cbr, ip, &raw, made);
         }
     }
 
@@ -854,7 +855,7 @@ impl<'c> Sampler<'c> {
                 Taken { from: ip, next, to, flags, class, flow: flow | end }
             }
             Event::Interrupt { from, to, aborts: true } => {
-                self.push_non_flow(self.events.non_flow.transactions.as_ref(), from, &[], made);
+                self.push_non_flow(NonFlow::Transactions, from, &[], made);
                 self.in_transaction = 0;
                 self.change_flag(from, to, made);
                 let (class, flow) = (Class::Other, FlowFlags::BRANCH | FlowFlags::ABORT);
@@ -872,7 +873,6 @@ impl<'c> Sampler<'c> {
 
     /// Another event.
     fn non_flow_event(&mut self, event: Event, made: &mut impl Samples) {
-        let non_flow = &self.events.non_flow;
         match event {
             Event::Passed { ip } => {
                 self.sampled = self.instructions.wrapping_sub(1);
@@ -889,29 +889,29 @@ impl<'c> Sampler<'c> {
                     let begin = self.context.tracer.begins.get(self.trace);
                     self.sync = begin.map_or(offset, |begin| begin + offset);
                 }
-                self.push_non_flow(non_flow.psb.as_ref(), ip, &with_word(0, self.sync), made);
+                self.push_non_flow(NonFlow::Psb, ip, &with_word(0, self.sync), made);
                 self.ratio_at(ip, made);
             }
             Event::Ptwrite { ip, exact, value } => {
                 let raw = with_word(exact.into(), value);
-                self.push_non_flow(non_flow.ptwrite.as_ref(), ip.unwrap_or(0), &raw, made);
+                self.push_non_flow(NonFlow::Ptwrite, ip.unwrap_or(0), &raw, made);
             }
             Event::Transaction { ip, inside } => {
-                self.push_non_flow(non_flow.transactions.as_ref(), ip.unwrap_or(0), &[], made);
+                self.push_non_flow(NonFlow::Transactions, ip.unwrap_or(0), &[], made);
                 self.in_transaction = if inside { BranchFlags::IN_TX } else { 0 };
             }
             Event::Control { ip, kind, vector } => self.control(ip, kind, vector, made),
             Event::Sampled { ip, is_32_bit } => self.pebs(ip.unwrap_or(self.ended), is_32_bit, made),
             Event::InterruptFlag { ip, on } => {
-                self.push_non_flow(non_flow.flag.as_ref(), ip.unwrap_or(0), &[on.into(), 0, 0], made);
+                self.push_non_flow(NonFlow::Flag, ip.unwrap_or(0), &[on.into(), 0, 0], made);
                 // As in perf, it is the next instruction, unless that is a branch.
                 let is_code = self.context.tracer.config.walk == Walk::Code;
                 let next = self.instructions + u64::from(is_code);
                 (self.interrupts, self.toggled) = (on, Some((next, false)));
             }
             Event::Power { ip, exact, what } => {
-                if let Some((event, raw)) = non_flow.power(what, exact) {
-                    self.push_non_flow(Some(event), ip.unwrap_or(self.ended), &raw, made);
+                if let Some((event, raw)) = power(what, exact) {
+                    self.push_non_flow(event, ip.unwrap_or(self.ended), &raw, made);
                 }
             }
             _ => {}

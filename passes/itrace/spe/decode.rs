@@ -15,37 +15,27 @@ use super::events::Events;
 use super::stack::Stack;
 use crate::itrace::sample_buffer::SampleBuffer;
 
-/// The constant inputs of decoding.
-#[derive(Debug)]
-pub(super) struct Context {
-    pub(super) events: Events,
-    pub(super) conv: Option<TimeConv>,
-    pub(super) endian: Endian,
-}
-
 /// What decoding found, and the number of samples that were made of it.
 pub(super) type Counts = (SpeCounts, u64);
 
 /// Makes samples of records; yields batches of them for the sorter.
 #[derive(Debug)]
 pub(super) struct Samples {
-    context: Arc<Context>,
-    records: SpeRecords,
+    pub(super) records: SpeRecords,
+    pub(super) events: Events,
+    pub(super) conv: Option<TimeConv>,
+    pub(super) endian: Endian,
     /// For each buffer, the records since the last one that was used.
-    skipped: Vec<u64>,
-    samples: u64,
-    total: Arc<Mutex<Counts>>,
+    pub(super) skipped: Vec<u64>,
+    /// The samples that were made, and where their number goes at the end.
+    pub(super) samples: u64,
+    pub(super) total: Arc<Mutex<Counts>>,
 }
 
 /// The approximate size of a batch, bytes.
 const BATCH: usize = 1 << 20;
 
 impl Samples {
-    /// Makes samples of these records, and writes what it found to `total` at the end.
-    pub(super) fn new(context: Arc<Context>, records: SpeRecords, total: Arc<Mutex<Counts>>) -> Samples {
-        Samples { context, records, skipped: Vec::new(), samples: 0, total }
-    }
-
     /// The next batch; `None` at the end.
     fn batch(&mut self) -> Result<Option<PreparedBatch>> {
         let mut made = SampleBuffer::default();
@@ -67,8 +57,7 @@ impl Samples {
 
     /// Makes the samples of a record.
     fn sample(&mut self, traced: &TracedRecord, made: &mut SampleBuffer) -> Result<()> {
-        let (context, record) = (&*self.context, &traced.record);
-        let events = &context.events;
+        let (events, record) = (&self.events, &traced.record);
         if self.skipped.len() <= traced.buffer {
             self.skipped.resize(traced.buffer + 1, 0);
         }
@@ -91,7 +80,7 @@ impl Samples {
                 ip,
                 pid: Auxtrace::ANY,
                 tid: traced.tid,
-                time: context.conv.map_or(0, |conv| conv.time(record.timestamp.unwrap_or(0))),
+                time: self.conv.map_or(0, |conv| conv.time(record.timestamp.unwrap_or(0))),
                 addr: addr.unwrap_or(0),
                 id: event.ids.host,
                 cpu: traced.cpu,
@@ -105,7 +94,7 @@ impl Samples {
                 ..NewSample::default()
             };
             let mut written = None;
-            made.push(traced.key, |bytes| written = sample.write(&event.attr, context.endian, bytes));
+            made.push(traced.key, |bytes| written = sample.write(&event.attr, self.endian, bytes));
             written.context("internal error: a sample with unknown parts")?;
         }
         Ok(())
