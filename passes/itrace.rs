@@ -19,6 +19,7 @@ mod recorded;
 mod ring;
 mod sample_buffer;
 mod spe;
+mod stacks;
 mod step;
 
 use clap::Args;

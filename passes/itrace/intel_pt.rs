@@ -10,7 +10,6 @@ mod non_flow_events;
 mod pebs;
 mod period;
 mod sampler;
-mod stacks;
 
 use std::sync::{Arc, Mutex, PoisonError};
 

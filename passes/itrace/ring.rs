@@ -37,12 +37,6 @@ impl Ring {
         let (old, new) = self.branches.split_at(self.first);
         [new, if self.is_full { old } else { &[] }]
     }
-
-    /// Forgets all.
-    pub(super) fn clear(&mut self) {
-        self.branches.clear();
-        (self.first, self.is_full) = (0, false);
-    }
 }
 
 #[cfg(test)]
@@ -61,8 +55,6 @@ mod tests {
         for (from, expected) in (1..).zip(expected) {
             assert_eq!(push(&mut ring, from), expected);
         }
-        ring.clear();
-        assert_eq!(push(&mut ring, 9), [9]);
         ring.push(Branch::default(), 0);
     }
 }

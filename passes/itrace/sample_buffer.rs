@@ -7,7 +7,7 @@ use perfx_format::read::sort::PreparedBatch;
 use perfx_pipeline::Result;
 
 /// Samples, and the times by which they are sorted.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct SampleBuffer {
     bytes: Vec<u8>,
     /// Where each one begins, and its time.

@@ -10,7 +10,7 @@ use perfx_format::{Bytes, Layout, Record};
 use perfx_pipeline::{Result, bail, ensure};
 use perfx_trace::{Space, Switches, coresight};
 
-use crate::kept::{Place, StoredAux};
+use crate::kept::Chunk;
 use crate::running::Ran;
 
 /// What must be known of the trace units, and what they wrote.
@@ -137,18 +137,12 @@ impl Written {
         self.units(info)
     }
 
-    /// The tracer of what these AUXTRACE records hold, the number of those that cannot be read again, and that of AUX
-    /// records that cover data of earlier ones.
-    pub(crate) fn done(
-        self,
-        chunks: &[(Auxtrace, Place)],
-        stored: &StoredAux<'_>,
-        ran: &mut Ran,
-    ) -> Result<(CoreSight, u64, u64)> {
+    /// The tracer of what these AUXTRACE records hold, and the number of AUX records that cover data of earlier ones.
+    pub(crate) fn done(self, chunks: &[Chunk], ran: &mut Ran) -> Result<(CoreSight, u64)> {
         let units = self.known_units()?;
         let pmu_type = self.info.as_ref().map_or(0, |info| info.pmu_type);
         // A buffer is that of a thread, or of a CPU; the records of each, by their offsets.
-        let is_of_thread = chunks.iter().any(|(chunk, ..)| chunk.cpu == Auxtrace::ANY);
+        let is_of_thread = chunks.iter().any(|chunk| chunk.auxtrace.cpu == Auxtrace::ANY);
         let mut records: HashMap<u32, BTreeMap<u64, Vec<Recorded>>> = HashMap::new();
         for record in &self.records {
             let owner = if is_of_thread { record.tid } else { record.cpu };
@@ -157,17 +151,13 @@ impl Written {
             let at = record.aux.offset.saturating_sub(is_end.into());
             records.entry(owner).or_default().entry(at).or_default().push(*record);
         }
-        let (mut pieces, mut numbers, mut unreadable, mut repeated) = (Vec::new(), HashMap::new(), 0, 0);
-        for (chunk, place) in chunks {
-            let Auxtrace { size, offset, idx, tid, cpu, .. } = *chunk;
-            let next = numbers.len();
-            let (buffer, switches) =
-                numbers.entry((idx, cpu, tid)).or_insert_with(|| (next, ran.switches(cpu, tid)));
-            let data = stored.get(*place, size);
-            let Some(data) = data else {
-                unreadable += 1;
-                continue;
-            };
+        let (mut pieces, mut buffers, mut repeated) = (Vec::new(), Vec::new(), 0);
+        for Chunk { auxtrace: Auxtrace { size, offset, tid, cpu, .. }, buffer, data } in chunks {
+            let (size, offset, tid, cpu) = (*size, *offset, *tid, *cpu);
+            if *buffer == buffers.len() {
+                buffers.push(ran.switches(cpu, tid));
+            }
+            let switches = &buffers[*buffer];
             let mut add = |time, range: Range<usize>, raw| {
                 let data = data.slice(range);
                 pieces.push(Piece { buffer: *buffer, cpu, time, switches: switches.clone(), data, raw });
@@ -211,7 +201,7 @@ impl Written {
             }
         }
         let spaces = ran.spaces();
-        Ok((CoreSight { pmu_type, units, conv: self.conv, pieces, spaces }, unreadable, repeated))
+        Ok((CoreSight { pmu_type, units, conv: self.conv, pieces, spaces }, repeated))
     }
 
     fn units(&self, info: &EtmInfo) -> Result<BTreeMap<u8, TraceUnit>> {

@@ -20,8 +20,8 @@ use crate::functions::{Function, Functions};
 use crate::kernel::{KernelText, Segment};
 use crate::mappings::{Mappings, Place};
 use crate::pokes::Sites;
+use crate::recorded::Recorded;
 use crate::running::Task;
-use crate::survey::Recorded;
 
 /// What a DSO is searched as.
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
 //! Intel PT as a tracer: its description in the recording, its buffers, and how these are decoded.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::BinaryHeap;
 use std::iter::Peekable;
 
 use perfx_format::Event;
@@ -15,11 +15,11 @@ use perfx_trace::{Image, Trace, Visit, intel_pt};
 use crate::buffer::Buffer;
 use crate::clock::Clock;
 use crate::decode::{Decoding, Part, Split, Work, decode_parts};
-use crate::kept::{Place, StoredAux};
+use crate::kept::Chunk;
 use crate::overlap::Ending;
+use crate::recorded::Counter;
 use crate::running::Ran;
 use crate::summary::Summary;
-use crate::survey::Counter;
 
 /// The processor, the event, and their traces.
 #[derive(Debug)]
@@ -103,50 +103,38 @@ impl IntelPt {
 }
 
 impl IntelPt {
-    /// Takes in the data of AUXTRACE records and samples. Returns how many cannot be read again.
-    pub(crate) fn read(
-        &mut self,
-        chunks: Vec<(Auxtrace, Place)>,
-        stored: &StoredAux<'_>,
-        ran: &mut Ran,
-        has_samples: bool,
-    ) -> u64 {
-        let (mut numbers, mut unreadable) = (HashMap::new(), 0);
+    /// Takes in the data of AUXTRACE records and samples.
+    pub(crate) fn read(&mut self, chunks: &[Chunk], ran: &mut Ran, has_samples: bool) {
         // Pieces of a buffer may overlap, or each follows the one before.
         let may_overlap = self.info.is_snapshot || has_samples;
         // Where the data of each buffer ends so far, and how the last piece of it ends.
         let mut ends: Vec<(u64, Option<Ending>)> = Vec::new();
-        for (Auxtrace { size, offset, idx, tid, cpu, .. }, place) in chunks {
-            let number = *numbers.entry((idx, cpu, tid)).or_insert_with(|| {
-                let switches = ran.switches(cpu, tid);
-                self.buffers.push(Buffer { cpu, tid, traces: Vec::new(), switches });
+        for Chunk { auxtrace: Auxtrace { size, offset, tid, cpu, .. }, buffer, data } in chunks {
+            if *buffer == ends.len() {
+                let switches = ran.switches(*cpu, *tid);
+                self.buffers.push(Buffer { cpu: *cpu, tid: *tid, traces: Vec::new(), switches });
                 ends.push((0, None));
-                ends.len() - 1
-            });
-            let Some(data) = stored.get(place, size) else {
-                unreadable += 1;
-                continue;
-            };
-            let traces = &mut self.buffers[number].traces;
-            let (end, before) = &ends[number];
+            }
+            let traces = &mut self.buffers[*buffer].traces;
+            let (end, before) = &ends[*buffer];
             // The bytes that are known already, if it follows on what is before.
             let known = match may_overlap {
-                true => before.as_ref().and_then(|before| before.overlap(&data)),
-                false => (*end == offset).then_some(0),
+                true => before.as_ref().and_then(|before| before.overlap(data)),
+                false => (end == offset).then_some(0),
             };
             match (traces.last_mut(), known) {
                 // Nothing is new.
                 (Some(_), Some(known)) if known == data.len() && may_overlap => continue,
                 (Some(pieces), Some(known)) => pieces.push(data.slice(known..data.len())),
                 // perf does not count what is in front of the first point of synchronization.
-                (Some(_), None) if may_overlap => match psbs(&data).next() {
+                (Some(_), None) if may_overlap => match psbs(data).next() {
                     Some(first) => traces.push(vec![data.slice(first.at..data.len())]),
                     None => continue,
                 },
                 (None, _) | (_, None) => traces.push(vec![data.clone()]),
             }
-            let ending = if may_overlap { Ending::of(&data) } else { None };
-            ends[number] = (offset.wrapping_add(size), ending);
+            let ending = if may_overlap { Ending::of(data) } else { None };
+            ends[*buffer] = (offset.wrapping_add(*size), ending);
         }
         for buffer in &self.buffers {
             let mut end = 0;
@@ -155,7 +143,6 @@ impl IntelPt {
                 end += pieces.iter().map(|piece| piece.len() as u64).sum::<u64>();
             }
         }
-        unreadable
     }
 
     /// How the ticks of the traces become times.

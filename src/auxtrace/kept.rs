@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
 
 use perfx_format::read::StoredBytes;
+use perfx_format::record::aux::Auxtrace;
 use perfx_format::{Bytes, Error, Origin};
 use perfx_pipeline::Result;
 
@@ -58,6 +59,13 @@ pub(crate) enum Place {
     Stored(Origin, usize),
     /// Among what is kept.
     Kept(u64),
+}
+
+/// An AUXTRACE record, or a sample with a trace, with its data and the number of its buffer.
+pub(crate) struct Chunk {
+    pub(crate) auxtrace: Auxtrace,
+    pub(crate) buffer: usize,
+    pub(crate) data: Bytes,
 }
 
 /// The data of AUXTRACE records.

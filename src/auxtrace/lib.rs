@@ -30,6 +30,7 @@ mod pieces;
 mod places;
 mod pokes;
 mod presence;
+mod recorded;
 mod report;
 mod running;
 mod sampled;
@@ -53,11 +54,12 @@ pub use self::needed::Needed;
 pub use self::pieces::{ByThread, PieceOrder};
 pub use self::places::Places;
 pub use self::presence::Presence;
+pub use self::recorded::{Counter, Lost, Recorded};
 pub use self::report::{
     say_faults, say_missing, say_spe_losses, say_unknown_threads, say_unknown_units, say_used,
 };
 pub use self::running::{Task, Vcpu};
 pub use self::search::traced_code;
 pub use self::summary::Summary;
-pub use self::survey::{Counter, Lost, Recorded, Survey};
+pub use self::survey::Survey;
 pub use self::tracer::{Atoms, Tracer};

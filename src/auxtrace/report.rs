@@ -7,7 +7,7 @@ use perfx_pipeline::{Level, Report, count, counted};
 use perfx_trace::Reason;
 
 use crate::image::Code;
-use crate::survey::Recorded;
+use crate::recorded::Recorded;
 
 /// Reports the files whose code was used, and what is not known of it.
 pub fn say_used(code: &Code, report: &mut Report) {

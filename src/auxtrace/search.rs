@@ -8,7 +8,7 @@ use perfx_resolve::{
 
 use crate::clock::Clock;
 use crate::image::{Code, Known};
-use crate::survey::Recorded;
+use crate::recorded::Recorded;
 
 /// The code of a recording with these build-ids, features, byte order and name, searched for in the places of `places`.
 pub fn traced_code(

@@ -2,10 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use perfx_format::read::Recording;
 use perfx_pipeline::{Result, ordered};
-
-use crate::survey::Survey;
 
 /// The packets of all traces.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -56,20 +53,4 @@ pub(crate) fn sum<T: Send, S: Default + Send>(
         },
     )?;
     Ok(sum)
-}
-
-impl Summary {
-    /// Counts the packets of a recording with Intel PT or CoreSight; `None` if it has neither.
-    ///
-    /// # Errors
-    ///
-    /// The recording cannot be read, or its traces are of a kind that is not decoded.
-    pub fn of(recording: &mut Recording, threads: usize) -> Result<Option<Summary>> {
-        let survey = Survey::read(recording, threads)?;
-        if !survey.follows_code() {
-            return Ok(None);
-        }
-        let (tracer, _) = survey.done(&recording.stored_bytes(), &recording.all_events())?;
-        tracer.summary(threads).map(Some)
-    }
 }

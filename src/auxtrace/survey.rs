@@ -1,6 +1,6 @@
 //! Finds in a recording what is needed to decode its traces.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use perfx_format::features::{initial_maps, read_str};
 use perfx_format::read::{Batch, Recording, StoredBytes};
@@ -13,7 +13,7 @@ use perfx_format::{
     Event, Feature, Kinds, Layout, Layouts, OrderKey, Origin, Record, RecordType, named_pid,
     sample_type as st,
 };
-use perfx_model::address_space::{AddressSpaces, Changes, Dso, Machine, Mapping};
+use perfx_model::address_space::{AddressSpaces, Changes, Machine, Mapping};
 use perfx_model::guests::Guests;
 use perfx_model::spe::TaskChange;
 use perfx_pipeline::{Result, scan};
@@ -23,11 +23,13 @@ use crate::clock::Clock;
 use crate::coresight::Written;
 use crate::filters::Filter;
 use crate::intel_pt::{IntelPt, errata};
-use crate::kept::{Kept, Place, StoredAux};
+use crate::kept::{Chunk, Kept, Place, StoredAux};
 use crate::mappings::Mappings;
+use crate::recorded::{Counter, Lost, Recorded};
 use crate::running::{Running, Task, Vcpu};
 use crate::sampled::Sampled;
 use crate::sched_switch::SchedSwitch;
+use crate::summary::Summary;
 use crate::tracer::Tracer;
 
 /// Collects in file order what the traces of a recording need.
@@ -49,46 +51,6 @@ pub struct Survey {
     sched_switch: SchedSwitch,
     sampled: Sampled,
     errata: Errata,
-}
-
-/// The kernel lost data of a trace, because a buffer was full (AUX record).
-#[derive(Clone, Copy, Debug)]
-pub struct Lost {
-    /// When.
-    pub time: u64,
-    /// Where.
-    pub cpu: u32,
-    /// The thread that ran.
-    pub task: Task,
-}
-
-/// From a time on, a counter counted an event whose samples are written to the trace (AUX_OUTPUT_HW_ID record).
-#[derive(Clone, Copy, Debug)]
-pub struct Counter {
-    /// Since when.
-    pub time: u64,
-    /// The CPU and the thread, or [`Auxtrace::ANY`].
-    pub cpu: u32,
-    /// The thread.
-    pub tid: u32,
-    /// The number of the counter.
-    pub number: u64,
-    /// An id of the event.
-    pub id: u64,
-}
-
-/// What records say of the traces, whatever the tracer.
-#[derive(Debug)]
-pub struct Recorded {
-    /// The thread of each [`Space`](perfx_trace::Space).
-    pub tasks: Vec<Task>,
-    /// What the kernel lost, in file order.
-    pub lost: Vec<Lost>,
-    /// The number of AUXTRACE records whose data cannot be read again.
-    pub unreadable: u64,
-    /// The number of AUX records that cover data of earlier ones.
-    pub repeated: u64,
-    pub(crate) mappings: Mappings,
 }
 
 impl Survey {
@@ -263,6 +225,20 @@ impl Survey {
         (self.pt.is_some() || self.written.has_info()) && self.tracers.len() == 1
     }
 
+    /// Counts the packets of a recording; `None` if its traces are not decoded with the code that ran.
+    ///
+    /// # Errors
+    ///
+    /// The recording cannot be read, or its traces are of a kind that is not decoded.
+    pub fn summary(recording: &mut Recording, threads: usize) -> Result<Option<Summary>> {
+        let survey = Survey::read(recording, threads)?;
+        if !survey.follows_code() {
+            return Ok(None);
+        }
+        let (tracer, _) = survey.done(&recording.stored_bytes(), &recording.all_events())?;
+        tracer.summary(threads).map(Some)
+    }
+
     /// Ends the survey of a recording with these events, whose AUX data is of one tracer: the traces, and what else is known
     /// of them.
     ///
@@ -272,30 +248,32 @@ impl Survey {
     pub fn done(self, stored: &StoredBytes, events: &[Event]) -> Result<(Tracer, Recorded)> {
         let Survey { pt, written, chunks, kept, lost, running, changes, mut mappings, sampled, .. } = self;
         let stored = StoredAux::new(stored, kept)?;
-        let (tracer, ran, unreadable, repeated) = match pt {
+        let (mut buffers, mut unreadable) = (HashMap::new(), 0);
+        let chunks = chunks.into_iter().filter_map(|(auxtrace, place)| {
+            let data = stored.get(place, auxtrace.size);
+            unreadable += u64::from(data.is_none());
+            let (data, next) = (data?, buffers.len());
+            let buffer = *buffers.entry((auxtrace.idx, auxtrace.cpu, auxtrace.tid)).or_insert(next);
+            Some(Chunk { auxtrace, buffer, data })
+        });
+        let chunks: Vec<Chunk> = chunks.collect();
+        let (tracer, ran, repeated) = match pt {
             Some(info) => {
                 let mut pt = IntelPt::new(info, events, self.near.unwrap_or(0))?;
                 pt.config.errata = self.errata;
                 pt.counters = self.counters;
                 pt.counters.sort_by_key(|counter| counter.time);
                 let mut ran = running.done(&pt.clock());
-                let unreadable = pt.read(chunks, &stored, &mut ran, sampled.is_expected());
-                (Tracer::IntelPt(pt), ran, unreadable, 0)
+                pt.read(&chunks, &mut ran, sampled.is_expected());
+                (Tracer::IntelPt(pt), ran, 0)
             }
             None => {
                 let mut ran = running.done(&Clock { conv: None });
-                let (etm, unreadable, repeated) = written.done(&chunks, &stored, &mut ran)?;
-                (Tracer::CoreSight(etm), ran, unreadable, repeated)
+                let (etm, repeated) = written.done(&chunks, &mut ran)?;
+                (Tracer::CoreSight(etm), ran, repeated)
             }
         };
         mappings.spaces = AddressSpaces::new(changes);
         Ok((tracer, Recorded { tasks: ran.tasks, lost, unreadable, repeated, mappings }))
-    }
-}
-
-impl Recorded {
-    /// The DSOs of the recording, and the process that mapped each first, `None` for those of a kernel.
-    pub fn dsos(&self) -> impl ExactSizeIterator<Item = (&Dso, u32, Option<u32>)> {
-        self.mappings.dsos()
     }
 }

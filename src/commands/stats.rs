@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use clap::Args;
-use perfx_auxtrace::Summary;
+use perfx_auxtrace::{Summary, Survey};
 use perfx_filter::{FilterOptions, SelectArgs, SelectedSamples};
 use perfx_format::read::Batch;
 use perfx_format::{Record, RecordType};
@@ -137,7 +137,7 @@ impl Stats {
 
 /// What the packets of the traces tell. A recording whose records can be counted may have traces that cannot be read.
 fn packets(source: &Source, threads: usize, report: &mut Report) -> Result<Option<PacketCounts>> {
-    let found = match Summary::of(&mut source.open()?, threads) {
+    let found = match Survey::summary(&mut source.open()?, threads) {
         Ok(found) => found,
         Err(error) => {
             report.say(Level::Warning, format!("the packets of AUX data are not counted: {error}"));

@@ -2,12 +2,12 @@
 
 use std::mem::take;
 
-use perfx_auxtrace::{Calls, Change, Task};
+use perfx_auxtrace::{Change, Task};
 use perfx_format::Layout;
 use perfx_format::record::aux::Auxtrace;
 use perfx_format::record::cpumode;
 use perfx_format::record::time::LAST_KEY;
-use perfx_format::sample::{Branch, BranchFlags, FlowFlags, NewSample};
+use perfx_format::sample::{FlowFlags, NewSample};
 use perfx_trace::{Blocks, Event, Fault, Image as _, Space, Step};
 
 use super::events::{Clock, Context};
@@ -16,7 +16,8 @@ use crate::itrace::events::Decoded;
 use crate::itrace::flow::{Class, INTERRUPTED, depth_words, exception_flow, flow, with_word};
 use crate::itrace::losses::Counts;
 use crate::itrace::parts::{self, Entry, PartLog, Samples};
-use crate::itrace::ring::Ring;
+use crate::itrace::sample_buffer::SampleBuffer;
+use crate::itrace::stacks::Stacks;
 
 /// What is known of a trace at a place, from the beginning up to there.
 #[derive(Clone)]
@@ -30,14 +31,12 @@ pub(super) struct Sampler<'c> {
     times: Times,
     /// The latest time, by which samples are sorted.
     latest: u64,
-    /// Samples whose time the next timestamp tells.
-    early: Early,
+    /// Samples whose time the next timestamp tells, each with its event.
+    early: SampleBuffer,
     task: Task,
     space: Option<Space>,
-    /// The last branches.
-    stack: Ring,
-    /// The calls that have not returned.
-    calls: Calls,
+    /// The last branches, and the calls that have not returned.
+    stacks: Stacks,
     /// Code that was executed, of whose end the trace has not told yet: its beginning, and the number of instructions.
     front: Option<(u64, u64)>,
     /// The last instruction that was executed, if tracing has not ended behind it.
@@ -76,13 +75,6 @@ impl Taken {
     }
 }
 
-/// Samples without a time, one behind the other, with their sizes and events.
-#[derive(Clone, Default, Debug)]
-struct Early {
-    bytes: Vec<u8>,
-    samples: Vec<(usize, Sampled)>,
-}
-
 /// No more bytes of samples wait for their time; perf waits for as many as 1,023 elements of the trace have.
 const MOST_EARLY: usize = 1 << 20;
 
@@ -99,6 +91,7 @@ const INSTRUCTION: u64 = 4;
 impl<'c> Sampler<'c> {
     /// At the beginning of a buffer.
     pub(super) fn new(context: &'c Context) -> Sampler<'c> {
+        let sampled = &context.events.sampled;
         Sampler {
             context,
             trace: usize::MAX,
@@ -106,11 +99,10 @@ impl<'c> Sampler<'c> {
             recorded: 0,
             times: Times::default(),
             latest: 0,
-            early: Early::default(),
+            early: SampleBuffer::default(),
             task: Task::UNKNOWN,
             space: None,
-            stack: Ring::default(),
-            calls: Calls::default(),
+            stacks: Stacks::new(sampled.stack, sampled.chain, sampled.extras.depths),
             front: None,
             last: None,
             since: 0,
@@ -184,7 +176,7 @@ impl<'c> Sampler<'c> {
             count = 11;
         }
         if sampled.extras.depths {
-            words[count..count + 2].copy_from_slice(&depth_words(flow, self.calls.depth()));
+            words[count..count + 2].copy_from_slice(&depth_words(flow, self.stacks.depth()));
             count += 2;
         }
         (words, count)
@@ -229,12 +221,10 @@ impl<'c> Sampler<'c> {
             let (key, time) = self.time();
             return made.push(key, |bytes| self.write(NewSample { time, ..sample }, sampled, bytes));
         }
-        let mut bytes = take(&mut self.early.bytes);
-        let before = bytes.len();
-        self.write(sample, sampled, &mut bytes);
-        self.early.samples.push((bytes.len() - before, sampled));
-        self.early.bytes = bytes;
-        if self.early.bytes.len() > MOST_EARLY {
+        let mut early = take(&mut self.early);
+        early.push(sampled as u64, |bytes| self.write(sample, sampled, bytes));
+        self.early = early;
+        if self.early.len() > MOST_EARLY {
             self.release(made);
         }
     }
@@ -255,20 +245,22 @@ impl<'c> Sampler<'c> {
 
     /// Makes the samples that waited for their time.
     fn release(&mut self, made: &mut impl Samples) {
-        if self.early.samples.is_empty() {
+        let early = take(&mut self.early);
+        if early.count() == 0 {
             return;
         }
         let (key, time) = self.time();
-        let Early { mut bytes, samples } = take(&mut self.early);
-        let mut rest = &mut bytes[..];
-        for (size, sampled) in samples {
-            let (sample, behind) = take(&mut rest).split_at_mut(size);
-            rest = behind;
-            if let Some(event) = self.event_of(sampled) {
-                // An event of which samples have a time has a place for it.
-                let _ = Layout::new(&event.attr).set_time(sample, time, self.context.endian);
-            }
-            made.push(key, |bytes| bytes.extend_from_slice(sample));
+        for (sample, sampled) in (0..).map_while(|number| early.get(number)) {
+            let events = [Sampled::Branches, Sampled::Instructions];
+            let event = events.into_iter().find(|event| *event as u64 == sampled);
+            made.push(key, |bytes| {
+                let start = bytes.len();
+                bytes.extend_from_slice(sample);
+                if let Some(event) = event.and_then(|event| self.event_of(event)) {
+                    // An event of which samples have a time has a place for it.
+                    let _ = Layout::new(&event.attr).set_time(&mut bytes[start..], time, self.context.endian);
+                }
+            });
         }
     }
 
@@ -285,10 +277,8 @@ impl<'c> Sampler<'c> {
         // An address that tells the level.
         let code = if sample.ip != 0 { sample.ip } else { sample.addr };
         let is_instruction = sampled == Sampled::Instructions;
-        let branches = if is_instruction { self.stack.pieces() } else { Default::default() };
-        let chain = self.context.events.sampled.chain;
-        let callchain =
-            if is_instruction && chain > 0 { self.calls.chain(sample.ip, chain) } else { Vec::new() };
+        let branches = if is_instruction { self.stacks.branches() } else { Default::default() };
+        let callchain = if is_instruction { self.stacks.chain(sample.ip) } else { Vec::new() };
         let sample = NewSample {
             cpumode: if code >= cpumode::KERNEL_START { cpumode::KERNEL } else { cpumode::USER },
             pid: self.task.pid,
@@ -309,14 +299,9 @@ impl<'c> Sampler<'c> {
         let Some(Taken { from, to, change, .. }) = self.branch.filter(|branch| branch.from != 0) else {
             return;
         };
-        let sampled = &self.context.events.sampled;
-        if sampled.stack > 0 {
-            self.stack.push(Branch { from, to, flags: BranchFlags(0) }, sampled.stack);
-        }
-        if sampled.chain > 0 || sampled.extras.depths {
-            let image = self.context.tracer.image(&self.context.code);
-            self.calls.branch(to, change, false, |ip| image.function(self.space, ip));
-        }
+        let (context, space) = (self.context, self.space);
+        self.stacks.push(from, to, 0);
+        self.stacks.call(to, || change, false, |ip| context.tracer.image(&context.code).function(space, ip));
     }
 
     /// Tracing ended, or what follows is not known: behind a branch with these flags, or the one before.
@@ -328,8 +313,7 @@ impl<'c> Sampler<'c> {
         if let Some(last) = self.last.take() {
             self.branch_sample(Taken::end(last, flow), made);
         }
-        self.stack.clear();
-        self.calls = Calls::default();
+        self.stacks.forget();
     }
 
     fn begin(&mut self, ip: u64, made: &mut impl Samples) {

@@ -10,7 +10,7 @@ use super::events::Context;
 use super::sampler::Sampler;
 use crate::combine::Batches;
 use crate::itrace::losses::Counts;
-use crate::itrace::parts::{Merge, SampleQueue, SerialReplay, SkipFirst, split};
+use crate::itrace::parts::{Merge, SampleQueue, Samples as _, SerialReplay, SkipFirst, split};
 use crate::itrace::producer::made_by;
 
 /// Batches of samples, in the order of time. What was found is in `counts` when they are complete.
@@ -41,7 +41,7 @@ fn add_lost(context: &Context, merge: &mut Merge<'_>) -> Result<()> {
     errors.sort_by_key(|error| error.time);
     let mut made = SampleQueue::new(context.spill.clone());
     for error in errors {
-        made.add(error.time, |bytes| bytes.extend(lost(error, context.endian)));
+        made.push(error.time, |bytes| bytes.extend(lost(error, context.endian)));
     }
     merge.add(Part { buffer: usize::MAX, trace: usize::MAX, number: 0, time: 0 }, made)
 }

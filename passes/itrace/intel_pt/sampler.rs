@@ -21,12 +21,12 @@ use super::events::{Context, Events};
 use super::history_plan::{self, HistoryPlan, HistoryRequest};
 use super::non_flow_events::{NonFlow, power};
 use super::period::PeriodState;
-use super::stacks::Stacks;
 use crate::itrace::events::Decoded;
 use crate::itrace::flow::{Class, INTERRUPTED, LEFT_GUEST, depth_words, flow, with_word};
 use crate::itrace::losses::Counts;
 use crate::itrace::parts::{self, Entry, PartLog, Samples};
 use crate::itrace::recorded::History;
+use crate::itrace::stacks::Stacks;
 
 /// The decoding state of a buffer up to a position.
 #[derive(Clone)]

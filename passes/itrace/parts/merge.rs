@@ -169,6 +169,7 @@ impl<'h> Merge<'h> {
 mod tests {
     use std::sync::Arc;
 
+    use super::super::sample_queue::Samples as _;
     use super::super::spill_file::SpillFile;
     use super::*;
 
@@ -182,7 +183,7 @@ mod tests {
         let mut merge = Merge::new(SkipFirst::new(0, [], perfx_format::Endian::Little), &mut hand_out);
         for number in 0..8 {
             let mut queue = SampleQueue::new(spill.clone());
-            (0..EACH).for_each(|key| queue.add(key, |bytes| bytes.resize(bytes.len() + size, number as u8)));
+            (0..EACH).for_each(|key| queue.push(key, |bytes| bytes.resize(bytes.len() + size, number as u8)));
             merge.add(Part { buffer: 0, trace: 0, number, time: 0 }, queue).unwrap();
             merge.release(0).unwrap();
             assert!(merge.held <= HELD, "{}", merge.held);

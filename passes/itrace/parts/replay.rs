@@ -5,7 +5,7 @@ use perfx_auxtrace::{Part, Work};
 use perfx_trace::{Blocks, Event, PathId, Point, Sink, Space, Step, each_step};
 
 use super::log::{Entry, PartLog};
-use super::sample_queue::SampleQueue;
+use super::sample_queue::{SampleQueue, Samples};
 use super::sequencer::Sequencer;
 use super::spill_file::SpillFile;
 use crate::itrace::losses::Counts;
@@ -16,19 +16,6 @@ pub(crate) trait Sampler: Clone + Send {
     fn make(&mut self, log: &PartLog, blocks: &Blocks, made: &mut impl Samples);
     /// What was found so far.
     fn counts(&self) -> &Counts;
-}
-
-/// Takes samples, in order.
-pub(crate) trait Samples {
-    /// A sample, which `write` appends to others if it is needed here, and the time by which it is sorted.
-    fn push(&mut self, key: u64, write: impl FnOnce(&mut Vec<u8>));
-}
-
-impl Samples for SampleQueue {
-    #[inline(always)]
-    fn push(&mut self, key: u64, write: impl FnOnce(&mut Vec<u8>)) {
-        self.add(key, write);
-    }
 }
 
 /// Takes samples that are not built: only the state that follows from them is needed.

@@ -23,6 +23,22 @@ pub(crate) struct SampleQueue {
     failed: Option<Error>,
 }
 
+/// Takes samples, in order.
+pub(crate) trait Samples {
+    /// A sample, which `write` appends to others if it is needed here, and the time by which it is sorted.
+    fn push(&mut self, key: u64, write: impl FnOnce(&mut Vec<u8>));
+}
+
+impl Samples for SampleQueue {
+    #[inline(always)]
+    fn push(&mut self, key: u64, write: impl FnOnce(&mut Vec<u8>)) {
+        self.last.push(key, write);
+        if self.last.len() >= CHUNK {
+            self.store_last();
+        }
+    }
+}
+
 impl SampleQueue {
     pub(crate) fn new(spill: SpillFile) -> SampleQueue {
         SampleQueue { spill, stored: VecDeque::new(), last: SampleBuffer::default(), failed: None }
@@ -32,15 +48,6 @@ impl SampleQueue {
     pub(super) fn take(&mut self) -> SampleQueue {
         let next = SampleQueue { last: self.last.empty(), ..SampleQueue::new(self.spill.clone()) };
         std::mem::replace(self, next)
-    }
-
-    /// Adds a sample, which `write` appends to others, and its time.
-    #[inline(always)]
-    pub(crate) fn add(&mut self, key: u64, write: impl FnOnce(&mut Vec<u8>)) {
-        self.last.push(key, write);
-        if self.last.len() >= CHUNK {
-            self.store_last();
-        }
     }
 
     /// The size of those in memory, bytes.
@@ -101,7 +108,7 @@ mod tests {
         let mut queue = SampleQueue::new(SpillFile::new(Arc::new(tempfile::tempfile)));
         let size = CHUNK / 100;
         let sample = |number: u64| vec![number as u8; size + number as usize % 3];
-        (0..250).for_each(|number| queue.add(1000 + number, |bytes| bytes.extend(sample(number))));
+        (0..250).for_each(|number| queue.push(1000 + number, |bytes| bytes.extend(sample(number))));
         assert_eq!(queue.stored.len(), 2 * CHUNK.div_ceil(PIECE));
         assert!(queue.last.len() < CHUNK);
         let mut number = 0;
@@ -123,7 +130,7 @@ mod tests {
     fn a_file_that_can_not_be_made_is_an_error() {
         let none: perfx_format::read::TempFiles = Arc::new(|| Err(std::io::Error::other("no room")));
         let mut queue = SampleQueue::new(SpillFile::new(none));
-        (0..3).for_each(|key| queue.add(key, |bytes| bytes.resize(bytes.len() + CHUNK / 2, 0)));
+        (0..3).for_each(|key| queue.push(key, |bytes| bytes.resize(bytes.len() + CHUNK / 2, 0)));
         let error = queue.next().unwrap_err().to_string();
         assert!(error.contains("no room"), "{error}");
     }

@@ -1,4 +1,4 @@
-//! Keeps the last branches and the calls of each thread.
+//! Keeps the last branches and the calls of each thread of a buffer.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use perfx_format::sample::{Branch, BranchFlags};
 use perfx_model::address_space::Machine;
 use perfx_trace::{Blocks, PathId, Space};
 
-use crate::itrace::ring::Ring;
+use super::ring::Ring;
 
 /// The last branches and the calls of the threads in a buffer.
 #[derive(Clone, Debug)]

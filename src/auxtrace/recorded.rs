@@ -1,0 +1,53 @@
+//! What records say of the traces of a recording, whatever the tracer.
+
+use perfx_model::address_space::Dso;
+
+use crate::mappings::Mappings;
+use crate::running::Task;
+
+/// The kernel lost data of a trace, because a buffer was full (AUX record).
+#[derive(Clone, Copy, Debug)]
+pub struct Lost {
+    /// When.
+    pub time: u64,
+    /// Where.
+    pub cpu: u32,
+    /// The thread that ran.
+    pub task: Task,
+}
+
+/// From a time on, a counter counted an event whose samples are written to the trace (AUX_OUTPUT_HW_ID record).
+#[derive(Clone, Copy, Debug)]
+pub struct Counter {
+    /// Since when.
+    pub time: u64,
+    /// The CPU and the thread, or [`Auxtrace::ANY`].
+    pub cpu: u32,
+    /// The thread.
+    pub tid: u32,
+    /// The number of the counter.
+    pub number: u64,
+    /// An id of the event.
+    pub id: u64,
+}
+
+/// What records say of the traces, whatever the tracer.
+#[derive(Debug)]
+pub struct Recorded {
+    /// The thread of each [`Space`](perfx_trace::Space).
+    pub tasks: Vec<Task>,
+    /// What the kernel lost, in file order.
+    pub lost: Vec<Lost>,
+    /// The number of AUXTRACE records whose data cannot be read again.
+    pub unreadable: u64,
+    /// The number of AUX records that cover data of earlier ones.
+    pub repeated: u64,
+    pub(crate) mappings: Mappings,
+}
+
+impl Recorded {
+    /// The DSOs of the recording, and the process that mapped each first, `None` for those of a kernel.
+    pub fn dsos(&self) -> impl ExactSizeIterator<Item = (&Dso, u32, Option<u32>)> {
+        self.mappings.dsos()
+    }
+}
