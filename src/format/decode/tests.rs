@@ -238,6 +238,7 @@ fn records(e: Endian) -> Vec<(Vec<u8>, &'static str)> {
             "entries=[{id=11 idx=0 cpu=1 tid=-1 machine_pid=100 vcpu=0} {id=0 idx=1 cpu=2 tid=9 machine_pid=100 vcpu=-1}]",
         ),
         (new(T::AUXTRACE_INFO).u32(4).u32(0).u64s([1, 255]).done(), "type=ARM_SPE priv=[0x1 0xff]"),
+        (new(T::AUXTRACE_INFO).u32(8).u32(0).done(), "type=RISCV_TRACE priv=[]"),
         (
             new(T::AUXTRACE)
                 .u64s([16, 0x40, 0x50])

@@ -152,9 +152,13 @@ impl AuxtraceInfo {
 
     /// Decodes the fields.
     pub(crate) fn decode(d: &mut Reader<'_>) -> Option<()> {
-        let kind = d.named::<u32>("type", TYPES)?;
-        if !TYPES.iter().any(|(number, _)| *number == u64::from(kind)) {
-            d.add_issue(FaultCode::AuxtraceType, format!("unknown type {kind}"));
+        let info = AuxtraceInfo { kind: d.int::<u32>("type")? };
+        match info.row() {
+            Some((name, ..)) => d.note("type", Value::Name((*name).into())),
+            None => {
+                d.note("type", Value::Number(info.kind.into()));
+                d.add_issue(FaultCode::AuxtraceType, format!("unknown type {}", info.kind));
+            }
         }
         d.skip("reserved__", 4)?;
         let words = d.left() / 8;
@@ -177,40 +181,30 @@ impl AuxtraceInfo {
 
     /// The name of the tracer.
     pub fn tracer(&self) -> Option<&'static str> {
-        Some(self.row()?.0)
+        Some(self.row()?.1)
     }
 
     /// The command of perf that shows the data, for tracers that perfx does not decode.
     pub fn shown_by(&self) -> &'static str {
-        self.row().map_or(ANY_TRACER, |(_, shown_by)| shown_by)
+        self.row().map_or(ANY_TRACER, |(.., shown_by)| shown_by)
     }
 
-    fn row(&self) -> Option<&'static (&'static str, &'static str)> {
+    fn row(&self) -> Option<&'static (&'static str, &'static str, &'static str)> {
         TRACERS.get(self.kind.checked_sub(1)? as usize)
     }
 }
 
-/// The types of tracers with the names of `enum auxtrace_type`.
-const TYPES: &[(u64, &str)] = &[
-    (1, "INTEL_PT"),
-    (2, "INTEL_BTS"),
-    (3, "CS_ETM"),
-    (4, "ARM_SPE"),
-    (5, "S390_CPUMSF"),
-    (6, "HISI_PTT"),
-    (7, "VPA_DTL"),
-];
-
-/// The tracers of the types from 1 on, and the command of perf that shows the data of each.
-const TRACERS: &[(&str, &str)] = &[
-    ("Intel PT", ANY_TRACER),
-    ("Intel BTS", "perf inject --itrace makes samples of it"),
-    ("CoreSight", ANY_TRACER),
-    ("Arm SPE", ANY_TRACER),
-    ("s390 CPU-measurement sampling", "perf script makes samples of it"),
-    ("HiSilicon PTT", "perf report -D shows its packets"),
-    ("POWER VPA DTL", "perf script makes samples of it"),
-    ("RISC-V", ANY_TRACER),
+/// The tracers of the types from 1 on: the name in `enum auxtrace_type`, that of the tracer, and the command of perf that
+/// shows the data.
+const TRACERS: &[(&str, &str, &str)] = &[
+    ("INTEL_PT", "Intel PT", ANY_TRACER),
+    ("INTEL_BTS", "Intel BTS", "perf inject --itrace makes samples of it"),
+    ("CS_ETM", "CoreSight", ANY_TRACER),
+    ("ARM_SPE", "Arm SPE", ANY_TRACER),
+    ("S390_CPUMSF", "s390 CPU-measurement sampling", "perf script makes samples of it"),
+    ("HISI_PTT", "HiSilicon PTT", "perf report -D shows its packets"),
+    ("VPA_DTL", "POWER VPA DTL", "perf script makes samples of it"),
+    ("RISCV_TRACE", "RISC-V", ANY_TRACER),
 ];
 
 const ANY_TRACER: &str = "perf report -D shows it if perf knows it";
