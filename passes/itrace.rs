@@ -59,7 +59,7 @@ impl PassOptions for ItraceArgs {
 /// The pass.
 #[derive(Clone, Debug)]
 pub struct Itrace {
-    letters: String,
+    letters: Option<String>,
     options: ItraceOptions,
     ids: IdOptions,
 }
@@ -72,7 +72,7 @@ impl Itrace {
     /// perf does not know a letter, or a number is out of range.
     pub fn new(letters: Option<&str>, ids: IdOptions) -> Result<Itrace> {
         let options = letters.map_or_else(|| Ok(ItraceOptions::inject_defaults()), ItraceOptions::parse)?;
-        Ok(Itrace { letters: letters.unwrap_or_default().to_owned(), options, ids })
+        Ok(Itrace { letters: letters.map(str::to_owned), options, ids })
     }
 
     /// The pass with the letters of `perf script --itrace`, which needs none.
@@ -114,7 +114,7 @@ impl Itrace {
             extras: Extras { flow: true, ..Extras::default() },
             ..ItraceOptions::default()
         };
-        Itrace { letters: "cr".to_owned(), options, ids }
+        Itrace { letters: Some("cr".to_owned()), options, ids }
     }
 }
 
@@ -185,6 +185,10 @@ impl Survey for Find {
             }));
         }
         if found.spe.spe().is_some() {
+            // Without letters, perf script makes the same of it as perf inject.
+            let (extras, events_only) = (options.extras, options.events_only);
+            let all = ItraceOptions { extras, events_only, ..ItraceOptions::inject_defaults() };
+            let options = if letters.is_none() { all } else { options };
             return spe::stage(&options, found, stored, session);
         }
         ensure!(
@@ -193,7 +197,7 @@ impl Survey for Find {
             found.spe.tracers(),
             found.spe.shown_by()
         );
-        let in_file = || name.to_string();
+        let (in_file, letters) = (|| name.to_string(), letters.unwrap_or_default());
         let traces = std::mem::take(&mut found.traces).done(&stored, &session.events);
         match traces.with_context(in_file)? {
             (Tracer::IntelPt(tracer), recorded) => {

@@ -121,6 +121,17 @@ fn a_call_is_no_access_to_memory() {
     assert_eq!((memory.len(), others.len()), (60, 120), "the fault of perf 7.3 is gone");
 }
 
+/// perf script makes them, too; of traces of code it makes calls.
+#[test]
+fn view_shows_the_samples_of_instructions_of_arm_spe_without_letters() {
+    let count = |letters: &str| {
+        let options = args!["view", "--foreign", "--count", letters, crafted("spe-calls")];
+        perfx(options).text().trim().parse::<u64>().unwrap()
+    };
+    assert_eq!(count("--itrace"), count("--itrace=iblfmtaM"));
+    assert!(count("--itrace") > count("--itrace=blfmtaM"));
+}
+
 #[test]
 fn without_i_each_sample_counts_for_one() {
     let folder = temp();
