@@ -11,7 +11,6 @@ use perfx_pipeline::{Result, bail, ensure};
 use perfx_trace::{Space, Switches, coresight};
 
 use crate::kept::Chunk;
-use crate::running::Ran;
 
 /// What must be known of the trace units, and what they wrote.
 #[derive(Debug)]
@@ -137,8 +136,8 @@ impl Written {
         self.units(info)
     }
 
-    /// The tracer of what these AUXTRACE records hold, and the number of AUX records that cover data of earlier ones.
-    pub(crate) fn done(self, chunks: &[Chunk], ran: &mut Ran) -> Result<(CoreSight, u64)> {
+    /// The tracer of what these AUXTRACE records hold, with the spaces of the threads that context ids name, and the number of AUX records that cover data of earlier ones.
+    pub(crate) fn done(self, chunks: &[Chunk], spaces: HashMap<u32, Space>) -> Result<(CoreSight, u64)> {
         let units = self.known_units()?;
         let pmu_type = self.info.as_ref().map_or(0, |info| info.pmu_type);
         // A buffer is that of a thread, or of a CPU; the records of each, by their offsets.
@@ -151,13 +150,9 @@ impl Written {
             let at = record.aux.offset.saturating_sub(is_end.into());
             records.entry(owner).or_default().entry(at).or_default().push(*record);
         }
-        let (mut pieces, mut buffers, mut repeated) = (Vec::new(), Vec::new(), 0);
-        for Chunk { auxtrace: Auxtrace { size, offset, tid, cpu, .. }, buffer, data } in chunks {
-            let (size, offset, tid, cpu) = (*size, *offset, *tid, *cpu);
-            if *buffer == buffers.len() {
-                buffers.push(ran.switches(cpu, tid));
-            }
-            let switches = &buffers[*buffer];
+        let (mut pieces, mut repeated) = (Vec::new(), 0);
+        for Chunk { auxtrace, buffer, switches, data } in chunks {
+            let Auxtrace { size, offset, tid, cpu, .. } = *auxtrace;
             let mut add = |time, range: Range<usize>, raw| {
                 let data = data.slice(range);
                 pieces.push(Piece { buffer: *buffer, cpu, time, switches: switches.clone(), data, raw });
@@ -200,7 +195,6 @@ impl Written {
                 add(0, 0..data.len(), None);
             }
         }
-        let spaces = ran.spaces();
         Ok((CoreSight { pmu_type, units, conv: self.conv, pieces, spaces }, repeated))
     }
 

@@ -18,7 +18,6 @@ use crate::decode::{Decoding, Part, Split, Work, decode_parts};
 use crate::kept::Chunk;
 use crate::overlap::Ending;
 use crate::recorded::Counter;
-use crate::running::Ran;
 use crate::summary::Summary;
 
 /// The processor, the event, and their traces.
@@ -104,15 +103,15 @@ impl IntelPt {
 
 impl IntelPt {
     /// Takes in the data of AUXTRACE records and samples.
-    pub(crate) fn read(&mut self, chunks: &[Chunk], ran: &mut Ran, has_samples: bool) {
+    pub(crate) fn read(&mut self, chunks: &[Chunk], has_samples: bool) {
         // Pieces of a buffer may overlap, or each follows the one before.
         let may_overlap = self.info.is_snapshot || has_samples;
         // Where the data of each buffer ends so far, and how the last piece of it ends.
         let mut ends: Vec<(u64, Option<Ending>)> = Vec::new();
-        for Chunk { auxtrace: Auxtrace { size, offset, tid, cpu, .. }, buffer, data } in chunks {
+        for Chunk { auxtrace, buffer, switches, data } in chunks {
+            let Auxtrace { size, offset, tid, cpu, .. } = *auxtrace;
             if *buffer == ends.len() {
-                let switches = ran.switches(*cpu, *tid);
-                self.buffers.push(Buffer { cpu: *cpu, tid: *tid, traces: Vec::new(), switches });
+                self.buffers.push(Buffer { cpu, tid, traces: Vec::new(), switches: switches.clone() });
                 ends.push((0, None));
             }
             let traces = &mut self.buffers[*buffer].traces;
@@ -120,7 +119,7 @@ impl IntelPt {
             // The bytes that are known already, if it follows on what is before.
             let known = match may_overlap {
                 true => before.as_ref().and_then(|before| before.overlap(data)),
-                false => (end == offset).then_some(0),
+                false => (*end == offset).then_some(0),
             };
             match (traces.last_mut(), known) {
                 // Nothing is new.
@@ -134,7 +133,7 @@ impl IntelPt {
                 (None, _) | (_, None) => traces.push(vec![data.clone()]),
             }
             let ending = if may_overlap { Ending::of(data) } else { None };
-            ends[*buffer] = (offset.wrapping_add(*size), ending);
+            ends[*buffer] = (offset.wrapping_add(size), ending);
         }
         for buffer in &self.buffers {
             let mut end = 0;

@@ -7,6 +7,7 @@ use perfx_format::read::StoredBytes;
 use perfx_format::record::aux::Auxtrace;
 use perfx_format::{Bytes, Error, Origin};
 use perfx_pipeline::Result;
+use perfx_trace::Switches;
 
 /// AUX data in an unnamed temporary file.
 #[derive(Debug, Default)]
@@ -61,10 +62,11 @@ pub(crate) enum Place {
     Kept(u64),
 }
 
-/// An AUXTRACE record, or a sample with a trace, with its data and the number of its buffer.
+/// An AUXTRACE record, or a sample with a trace, with its data, the number of its buffer, and the threads that ran there.
 pub(crate) struct Chunk {
     pub(crate) auxtrace: Auxtrace,
     pub(crate) buffer: usize,
+    pub(crate) switches: Switches,
     pub(crate) data: Bytes,
 }
 

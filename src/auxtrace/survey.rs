@@ -248,29 +248,30 @@ impl Survey {
     pub fn done(self, stored: &StoredBytes, events: &[Event]) -> Result<(Tracer, Recorded)> {
         let Survey { pt, written, chunks, kept, lost, running, changes, mut mappings, sampled, .. } = self;
         let stored = StoredAux::new(stored, kept)?;
+        let mut ran = running.done(&Clock { conv: pt.and_then(|info| info.conv) });
         let (mut buffers, mut unreadable) = (HashMap::new(), 0);
         let chunks = chunks.into_iter().filter_map(|(auxtrace, place)| {
-            let data = stored.get(place, auxtrace.size);
+            let Auxtrace { size, idx, tid, cpu, .. } = auxtrace;
+            let data = stored.get(place, size);
             unreadable += u64::from(data.is_none());
             let (data, next) = (data?, buffers.len());
-            let buffer = *buffers.entry((auxtrace.idx, auxtrace.cpu, auxtrace.tid)).or_insert(next);
-            Some(Chunk { auxtrace, buffer, data })
+            let new = || (next, ran.switches(cpu, tid));
+            let (buffer, switches) = buffers.entry((idx, cpu, tid)).or_insert_with(new).clone();
+            Some(Chunk { auxtrace, buffer, switches, data })
         });
         let chunks: Vec<Chunk> = chunks.collect();
-        let (tracer, ran, repeated) = match pt {
+        let (tracer, repeated) = match pt {
             Some(info) => {
                 let mut pt = IntelPt::new(info, events, self.near.unwrap_or(0))?;
                 pt.config.errata = self.errata;
                 pt.counters = self.counters;
                 pt.counters.sort_by_key(|counter| counter.time);
-                let mut ran = running.done(&pt.clock());
-                pt.read(&chunks, &mut ran, sampled.is_expected());
-                (Tracer::IntelPt(pt), ran, 0)
+                pt.read(&chunks, sampled.is_expected());
+                (Tracer::IntelPt(pt), 0)
             }
             None => {
-                let mut ran = running.done(&Clock { conv: None });
-                let (etm, repeated) = written.done(&chunks, &mut ran)?;
-                (Tracer::CoreSight(etm), ran, repeated)
+                let (etm, repeated) = written.done(&chunks, ran.spaces())?;
+                (Tracer::CoreSight(etm), repeated)
             }
         };
         mappings.spaces = AddressSpaces::new(changes);
