@@ -90,7 +90,7 @@ impl CodeEvents {
         }
     }
 
-    /// Whether samples of instructions and cycles have what was before them.
+    /// True if samples of instructions and cycles have the branches or calls before them.
     pub(super) fn has_history(&self) -> bool {
         self.stack > 0 || self.chain > 0
     }
@@ -100,7 +100,7 @@ impl CodeEvents {
         [&self.branches, &self.instructions, &self.cycles].into_iter().flatten().cloned().collect()
     }
 
-    /// Whether instructions have samples.
+    /// True if instructions have samples.
     pub(super) fn counts(&self) -> bool {
         self.instructions.is_some() || self.cycles.is_some()
     }

@@ -1,4 +1,4 @@
-//! What the survey of `itrace` found.
+//! The result of the survey of `itrace`.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use super::recorded::RecordedSample;
 /// The name of the pass.
 pub(super) const NAME: &str = "itrace";
 
-/// What is needed to decode the AUX data.
+/// The AUX data, and what describes it.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) spe: SpeData,

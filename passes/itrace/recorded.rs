@@ -1,4 +1,4 @@
-//! What the samples of recorded events get from the trace, with `L` and `G`.
+//! The history that samples of recorded events get from the trace, with `L` and `G`.
 
 use perfx_format::record::cpumode::KERNEL_START;
 use perfx_format::sample::{Branch, Marker, Sample, with_history};
@@ -14,7 +14,7 @@ pub(super) struct RecordedSample {
     pub(super) tid: u32,
 }
 
-/// What it gets: the last branches, newest first, and a call chain with its markers.
+/// The history it gets: the last branches, newest first, and a call chain with its markers.
 #[derive(Clone, Default, Debug)]
 pub(super) struct History {
     pub(super) branches: Vec<Branch>,

@@ -30,7 +30,7 @@ pub(super) struct Stacks {
 /// A thread: its machine and number.
 type ThreadKey = (Machine, u32);
 
-/// What a thread did before.
+/// The last branches and the calls of a thread.
 #[derive(Clone, Default, Debug)]
 struct History {
     ring: Ring,
@@ -44,7 +44,7 @@ impl Stacks {
         Stacks { most, chain, keeps_calls, histories: Arc::default(), current: None, history }
     }
 
-    /// Whether anything is kept.
+    /// True if anything is kept.
     #[inline(always)]
     pub(super) fn are_kept(&self) -> bool {
         self.most > 0 || self.keeps_calls
@@ -144,7 +144,7 @@ impl Stacks {
         }
     }
 
-    /// What a thread of the host did, if it is known.
+    /// The history of a thread of the host, if it is known.
     fn history_of(&self, tid: u32) -> Option<&History> {
         let key = (Machine::Host, tid);
         match self.current {

@@ -32,7 +32,7 @@ pub enum Change {
 }
 
 impl Change {
-    /// What the branch at the end of a block does.
+    /// The change that the branch at the end of a block makes.
     pub fn of(block: &Block) -> Change {
         match block.kind {
             kind if kind.is_call() => Change::Call(block.next),
@@ -151,7 +151,7 @@ impl Calls {
         self.calls.iter().rposition(|call| call.to == to)
     }
 
-    /// Whether the jump in front of `behind` leads into the middle of another function; `None` if that is not known.
+    /// True if the jump before `behind` leads into the middle of another function; `None` if that is not known.
     fn leaves(&mut self, behind: u64, to: u64, function: impl Fn(u64) -> Option<Function>) -> Option<bool> {
         if let Some(known) = self.jumps.get(&(behind, to)) {
             return *known;

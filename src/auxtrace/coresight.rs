@@ -12,7 +12,7 @@ use perfx_trace::{Space, Switches, coresight};
 
 use crate::kept::Chunk;
 
-/// What must be known of the trace units, and what they wrote.
+/// The trace units, and what they wrote.
 #[derive(Debug)]
 pub struct CoreSight {
     /// `attr.type` of the event that made the data.
@@ -45,7 +45,7 @@ impl CoreSight {
 pub struct TraceUnit {
     /// The CPU.
     pub cpu: u32,
-    /// What is needed to decode its trace.
+    /// The configuration of the decoder.
     pub config: coresight::Config,
     /// The trace has timestamps.
     pub is_timed: bool,
@@ -53,7 +53,7 @@ pub struct TraceUnit {
     pub is_virtual: bool,
 }
 
-/// What an AUX record says was written into a buffer. The trace units were switched on for it, so that it is decoded by
+/// Data that an AUX record says was written into a buffer. The trace units were switched on for it, so that it is decoded by
 /// itself.
 #[derive(Debug)]
 pub struct Piece {
@@ -92,7 +92,7 @@ impl Piece {
     }
 }
 
-/// What records say, in file order.
+/// The records that describe trace units and their data, in file order.
 #[derive(Debug, Default)]
 pub(crate) struct Written {
     info: Option<EtmInfo>,

@@ -18,11 +18,11 @@ pub struct Part {
     pub time: u64,
 }
 
-/// What is made of the parts.
+/// The work on the parts.
 pub trait Work: Sync {
     /// Takes what is decoded; each thread has its own for all the parts it gets.
     type Sink: Sink + Send;
-    /// What is made of a part.
+    /// The result of a part.
     type Done: Send;
 
     /// The sink of a thread.

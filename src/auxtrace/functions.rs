@@ -9,7 +9,7 @@ use symbols::{ElfFile, Symbol, Symbols};
 pub struct Function {
     /// Where the part of it begins that has the address.
     pub start: u64,
-    /// What all its parts have in common: the number of the DSO, and where the first part begins in its file.
+    /// Shared by all its parts: the number of the DSO, and where the first part begins in its file.
     pub id: (u32, u64),
 }
 

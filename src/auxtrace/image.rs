@@ -23,7 +23,7 @@ use crate::pokes::Sites;
 use crate::recorded::Recorded;
 use crate::running::Task;
 
-/// What a DSO is searched as.
+/// The object that a DSO is searched as.
 #[derive(Clone, Debug)]
 pub struct Known {
     /// The object.
@@ -59,7 +59,7 @@ pub struct Code {
     files: Vec<OnceLock<Option<CodeFile>>>,
     /// The same for its functions.
     functions: Vec<OnceLock<Option<Functions>>>,
-    /// What names a piece of code to the decoder: its file, and its addresses with their offsets.
+    /// The numbers by which the decoder knows pieces of code: by file, and addresses with their offsets.
     ids: Mutex<HashMap<(u32, Place), u64>>,
     /// The memory of the kernel, if the recording has a copy or it is still running.
     kcore: Option<PathBuf>,
@@ -89,7 +89,7 @@ pub(crate) const MEMORY: u32 = u32::MAX;
 /// The same: code of the kernel that was changed.
 pub(crate) const CHANGED: u32 = u32::MAX - 1;
 
-/// A mapping of which so many others begin or end inside is cut there.
+/// A mapping that overlaps more than this many others is split at their ends.
 const MOST_BOUNDS: usize = 64;
 
 impl Code {
@@ -172,7 +172,7 @@ impl Code {
         self.own.get().is_none_or(|(_, dsos)| dsos.get(dso as usize) == Some(&true))
     }
 
-    /// What names each piece of code to the decoder.
+    /// The numbers by which the decoder knows each piece of code.
     pub(crate) fn ids(&self) -> MutexGuard<'_, HashMap<(u32, Place), u64>> {
         self.ids.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -203,7 +203,7 @@ impl Code {
         (hit.map(|hit| hit.dso), is_found, self.until(during.end))
     }
 
-    /// What a DSO is, and what it is searched as.
+    /// A DSO, and the object that it is searched as.
     pub(crate) fn dso(&self, number: u32) -> Option<(&Dso, Option<&Known>)> {
         let (dso, _) = self.mappings.spaces.dsos().get(number as usize)?;
         Some((dso, self.known.get(number as usize)?.as_ref()))
@@ -318,7 +318,7 @@ impl Code {
         KernelText::of_running(&self.sources, id, self.mappings.reference.as_ref()?, &mapped)
     }
 
-    /// What names code to the decoder.
+    /// The number by which the decoder knows code.
     fn id(&self, dso: u32, place: Place) -> u64 {
         let mut ids = self.ids();
         let next = ids.len() as u64;

@@ -23,9 +23,9 @@ use crate::summary::Summary;
 /// The processor, the event, and their traces.
 #[derive(Debug)]
 pub struct IntelPt {
-    /// What the recording says.
+    /// The description in the recording.
     pub info: PtInfo,
-    /// What the decoder needs of it.
+    /// The configuration of the decoder.
     pub config: intel_pt::Config,
     /// `attr.config` of the event.
     pub event_config: u64,

@@ -17,9 +17,9 @@ pub struct KernelText {
     pub path: PathBuf,
     /// The build-id of the kernel, if it is known.
     pub id: Option<BuildId>,
-    /// What the code is for; `None` if that is not known here.
+    /// The DSO of the code; `None` if that is not known here.
     pub arch: Option<Arch>,
-    /// What is added to an address to get that in the file; wraps.
+    /// The distance from an address to that in the file; wraps.
     pub shift: u64,
     /// True if the file has source lines.
     pub has_dwarf: bool,

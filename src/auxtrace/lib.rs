@@ -8,8 +8,9 @@
 //! 3. [`Tracer::decode`] cuts the traces at points of synchronization, gives the parts to threads in the order of their
 //!    times, and hands on what these make of them in that order.
 //!
-//! What is particular to a tracer is in modules of its own: [`IntelPt`] is decoded buffer by buffer, and [`CoreSight`] piece
-//! by piece, since the data of several trace units is mixed in a buffer. Another one becomes a variant of [`Tracer`].
+//! Code particular to a tracer is in modules of its own: [`IntelPt`] is decoded buffer by buffer, and [`CoreSight`] piece by
+//! piece, since the data of several trace units is mixed in a buffer. A new tracer is a module here, a variant of [`Tracer`],
+//! whose `match`es the compiler then asks to complete, and a decoder of its packets in `perfx-trace`.
 
 mod buffer;
 mod calls;

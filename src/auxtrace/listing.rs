@@ -22,7 +22,7 @@ pub struct Listing {
     of_thread: HashMap<u32, Last>,
 }
 
-/// What an AUX record says of the data of a buffer.
+/// The description of a buffer's data by an AUX record.
 #[derive(Clone, Copy, Debug)]
 struct Last {
     /// It is that of one trace unit: that of `cpu`.

@@ -1,4 +1,4 @@
-//! What was mapped, collected in file order.
+//! The mappings of a recording, collected in file order.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -38,7 +38,7 @@ pub(crate) struct Mappings {
 /// The most changes that are kept; later ones are ignored.
 const MOST_POKES: usize = 1 << 13;
 
-/// What a mapping maps.
+/// The range of a mapping.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Place {
     pub(crate) start: u64,

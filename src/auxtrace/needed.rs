@@ -1,4 +1,4 @@
-//! Tells which code the traces of a recording go through and whether it is found, before anything is decoded.
+//! Lists the code that the traces of a recording go through, and whether it is found, before anything is decoded.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,9 +13,9 @@ use crate::summary::sum;
 /// Code that traces go through.
 #[derive(Clone, Debug)]
 pub struct Needed {
-    /// What was mapped; `None` if no record says it.
+    /// The mapped file or kernel; `None` if no record names it.
     pub dso: Option<Dso>,
-    /// What the DSO is searched as; `None` if it has no file.
+    /// The object that is searched for; `None` if the DSO has no file.
     pub known: Option<Known>,
     /// True for the code of a guest whose records the recording lacks.
     pub is_hidden: bool,
@@ -28,7 +28,7 @@ pub struct Needed {
 /// The bytes of the traces in each DSO, by whether its code is found.
 type Sums = BTreeMap<(Option<u32>, bool), u64>;
 
-/// What is at an address, and from when on it may be something else.
+/// The DSO at an address, and the time from which on it may be another one.
 type Places = HashMap<(Option<Space>, u64), ((Option<u32>, bool), u64), RandomState>;
 
 /// In the place of the number of a DSO: code of guests that is not known.

@@ -1,4 +1,4 @@
-//! What records say of the traces of a recording, whatever the tracer.
+//! The facts about the traces of a recording that do not depend on the tracer.
 
 use perfx_model::address_space::Dso;
 
@@ -31,12 +31,12 @@ pub struct Counter {
     pub id: u64,
 }
 
-/// What records say of the traces, whatever the tracer.
+/// The facts about traces that do not depend on the tracer.
 #[derive(Debug)]
 pub struct Recorded {
     /// The thread of each [`Space`](perfx_trace::Space).
     pub tasks: Vec<Task>,
-    /// What the kernel lost, in file order.
+    /// The losses of the kernel, in file order.
     pub lost: Vec<Lost>,
     /// The number of AUXTRACE records whose data cannot be read again.
     pub unreadable: u64,

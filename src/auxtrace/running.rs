@@ -50,7 +50,7 @@ impl Task {
     }
 }
 
-/// What is learned about threads, in file order.
+/// The facts about threads, in file order.
 #[derive(Debug, Default)]
 pub(crate) struct Running {
     runs: Vec<Run>,
@@ -63,7 +63,7 @@ pub(crate) struct Running {
     numbered: HashMap<(u32, u32), Vcpu>,
 }
 
-/// From a time on a CPU, or that of a guest, runs a thread.
+/// A thread was switched in on a CPU or VCPU.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     time: u64,
@@ -83,7 +83,7 @@ pub(crate) struct Ran {
     of_threads: HashMap<u32, Switches>,
     processes: HashMap<u32, u32>,
     vcpus: HashMap<u32, Vcpu>,
-    /// What ran on each CPU of a guest, by time in ticks.
+    /// The tasks that ran on each CPU of a guest, by time in ticks.
     of_guests: HashMap<Vcpu, Vec<(u64, Task)>>,
 }
 
@@ -145,7 +145,7 @@ impl Running {
         runs.sort_by_key(|run| run.time);
         let mut ran = Ran { processes, vcpus, ..Ran::default() };
         let (mut stays, mut switches) = (Stays::default(), HashMap::<u32, Vec<Switch>>::new());
-        // What runs on each CPU, and on which CPU each thread that is one of a guest.
+        // The thread on each CPU, and the CPU of each VCPU thread.
         let mut hosts: HashMap<u32, Task> = HashMap::new();
         let mut places: HashMap<u32, u32> = HashMap::new();
         for Run { time, cpu, task, from } in runs {
@@ -211,7 +211,7 @@ impl Ran {
         (self.tasks.len() - 1) as u32
     }
 
-    /// What ran last, so far, on the CPU of a guest that is this thread of the host; `None` if the thread is not one.
+    /// The task that ran last, so far, on the CPU of a guest that is this thread of the host; `None` if the thread is not one.
     fn guest_of(&self, tid: u32) -> Option<Task> {
         let vcpu = *self.vcpus.get(&tid)?;
         let known = self.of_guests.get(&vcpu).and_then(|runs| runs.last()).map(|(_, task)| *task);

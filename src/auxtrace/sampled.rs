@@ -8,7 +8,7 @@ use perfx_format::record::id_index::{IdEntry, IdIndex};
 use perfx_format::sample::Sample;
 use perfx_format::{Event, Layout, Record, sample_type as st};
 
-/// What tells which buffer the trace in a sample is of.
+/// Finds the buffer of the trace in a sample.
 #[derive(Debug, Default)]
 pub(crate) struct Sampled {
     /// Samples of some event have traces.

@@ -5,15 +5,15 @@
 
 use std::mem::take;
 
-/// What is known of core cycles at a place.
+/// The number of core cycles at a position.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cycles {
     /// Every sample is one at which the number is known.
     is_approximate: bool,
-    /// What packets told, and what they had told at the last branch that needed one.
+    /// The number in the last packet, and that at the last branch that needed a packet.
     told: u64,
     reached: u64,
-    /// What they had told when this trace began.
+    /// The number when this trace began.
     before: u64,
     /// They tell it themselves; else it is estimated from time, and taken for known everywhere.
     is_exact: bool,
@@ -22,7 +22,7 @@ pub(super) struct Cycles {
     /// The last number that was known, and whether it is that of this place.
     known: u64,
     is_known: bool,
-    /// What had been counted at the last sample of each kind.
+    /// The counts at the last sample of each kind.
     last: [Counted; 3],
 }
 
@@ -67,7 +67,7 @@ impl Cycles {
         self.before = self.told;
     }
 
-    /// Whether the next branch that needs a packet may have a new number.
+    /// True if the next branch that needs a packet may have a new number.
     pub(super) fn is_new(&self) -> bool {
         self.is_new
     }
@@ -94,8 +94,8 @@ impl Cycles {
         self.known = self.told;
     }
 
-    /// What was counted since the last sample of a kind, if that is known and there were cycles; this is the next one, at so
-    /// many instructions.
+    /// The counts since the last sample of a kind, if they are known and there were cycles; this is the next one, at this
+    /// number of instructions.
     pub(super) fn since(&mut self, kind: Counts, instructions: u64) -> Option<Counted> {
         let cycles = match (self.is_approximate, self.is_known) {
             (true, _) => self.reached,

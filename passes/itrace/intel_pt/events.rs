@@ -24,14 +24,14 @@ pub(super) struct Events {
     pub(super) non_flow: NonFlowEvents,
     /// Those whose samples are in the trace.
     pub(super) pebs: Pebs,
-    /// Whether samples have times.
+    /// True if samples have times.
     pub(super) is_timed: bool,
     /// So many samples are left out at the beginning.
     pub(super) skip: u64,
     pub(super) period: Period,
     /// Core cycles at the beginning, if samples need them.
     pub(super) cycles: Option<Cycles>,
-    /// Whether there are records of errors: of any, of lost packets, of lost data.
+    /// True if there are records of errors: of any, of lost packets, of lost data.
     pub(super) errors: bool,
     pub(super) overflows: bool,
     pub(super) lost: bool,
@@ -91,7 +91,7 @@ impl Events {
         })
     }
 
-    /// Whether there are so many samples that most of the work is to build them.
+    /// True if there are so many samples that most of the work is to build them.
     pub(super) fn has_many(&self) -> bool {
         let (Period::Instructions(period) | Period::Ticks(period)) = self.period;
         self.sampled.branches.is_some() || self.sampled.counts() && period < FEW

@@ -21,12 +21,12 @@ pub(super) struct HistoryRequest {
     pub(super) ip: u64,
 }
 
-/// What is asked for.
+/// The recorded samples, and the history that they get.
 #[derive(Debug)]
 pub(super) struct HistoryPlan {
     /// Of all samples, sorted, each once.
     pub(super) requests: Vec<HistoryRequest>,
-    /// What a sampler keeps for it.
+    /// The events for which a sampler keeps as much as is needed.
     pub(super) events: Events,
     /// The most branches and entries of a call chain that a sample gets; 0 for none.
     pub(super) stack: usize,

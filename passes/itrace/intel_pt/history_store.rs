@@ -1,4 +1,4 @@
-//! Finds what recorded samples get from the trace.
+//! Finds the history that recorded samples get from the trace.
 //!
 //! The traces are decoded once for this alone, before the samples are rewritten: the [`Sampler`] of a buffer comes by the
 //! times of the samples in order, and writes down what it knows there. That is in a temporary file until the samples pass.
@@ -16,7 +16,7 @@ use crate::itrace::losses::Counts;
 use crate::itrace::parts::{SampleQueue, SerialReplay, split};
 use crate::itrace::recorded::{History, RecordedSample};
 
-/// What was found for each of them.
+/// The history of each of them.
 #[derive(Debug)]
 pub(super) struct HistoryStore {
     /// Where it is in the file; `u64::MAX` if nothing is.
@@ -59,7 +59,7 @@ impl HistoryStore {
         Ok((HistoryStore { places, file: Bytes::map(&file)? }, replay.counts()))
     }
 
-    /// What a sample gets.
+    /// The history of a sample.
     pub(super) fn of(
         &self,
         plan: &HistoryPlan,

@@ -106,7 +106,7 @@ impl Pebs {
         found
     }
 
-    /// What a counter counts.
+    /// The event that a counter counts.
     fn event_of(&self, buffer: usize, number: u64, ticks: u64) -> Option<(&PebsEvent, u64)> {
         let since = self.counters.get(&(*self.places.get(buffer)?, number))?;
         let done = match self.is_timed {

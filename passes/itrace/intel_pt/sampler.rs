@@ -55,14 +55,14 @@ pub(super) struct Sampler<'c> {
     changed: Option<u64>,
     /// The flag of branches in a transaction, or 0.
     in_transaction: u64,
-    /// What the next branch that needs a packet makes of the interrupt flag, if it changes it.
+    /// The interrupt flag after the next branch that needs a packet, if that changes it.
     flag: Option<bool>,
-    /// Whether interrupts can come, at which number of instructions this has changed, and whether a branch did it.
+    /// The interrupt flag; the number of instructions at which it last changed, and true if a branch changed it.
     interrupts: bool,
     toggled: Option<(u64, bool)>,
     /// The size of addresses in the code.
     bits: u32,
-    /// What belongs to the next event such as an interrupt, as its raw data has it.
+    /// The event data (EVD) of the next event such as an interrupt, as in its raw data.
     data: Vec<u32>,
     /// The items of the next sample of PEBS.
     items: Option<Box<Items>>,
@@ -278,13 +278,13 @@ impl<'c> Sampler<'c> {
         (passed, instructions)
     }
 
-    /// Whether something is new at the next branch that needs a packet.
+    /// True if the next branch that needs a packet changes the time or the cycles.
     fn awaits_packet(&self) -> bool {
         let awaits_cycles = self.cycles.as_ref().is_some_and(Cycles::is_new);
         self.pending_tsc.is_some() || self.pending_tsc_after_lead.is_some() || awaits_cycles
     }
 
-    /// Whether there may be a sample in so many instructions.
+    /// True if there may be a sample in this many instructions.
     fn has_samples(&mut self, instructions: u64) -> bool {
         let (passed, _) = self.before_sample(once(instructions));
         passed == 0
@@ -359,7 +359,7 @@ impl<'c> Sampler<'c> {
         }
     }
 
-    /// Whether something is new at the next branch.
+    /// True if the next branch changes the time, the cycles or the interrupt flag.
     fn awaits_branch(&self) -> bool {
         self.awaits_packet() || self.flag.is_some() || self.toggled.is_some()
     }
@@ -494,7 +494,7 @@ impl<'c> Sampler<'c> {
         }
     }
 
-    /// What was counted since the last sample of a kind, at so many instructions.
+    /// The counts since the last sample of a kind, at this number of instructions.
     fn counted(&mut self, kind: Kinds, instructions: u64) -> Option<Counted> {
         self.cycles.as_mut()?.since(kind, instructions)
     }
@@ -729,7 +729,7 @@ impl<'c> Sampler<'c> {
         transaction | off | if toggles { FlowFlags::TOGGLES_INTERRUPTS } else { 0 }
     }
 
-    /// What samples of an event have in common; `code` is an address that tells the level.
+    /// The common parts of an event's samples; `code` is an address that decides the CPU mode.
     fn sample_of(&self, event: &Decoded, code: u64) -> NewSample<'static> {
         self.new_sample(event.ids.of(self.task.vcpu), code)
     }
