@@ -21,7 +21,7 @@ pub struct Lost {
 pub struct Counter {
     /// Since when.
     pub time: u64,
-    /// The CPU and the thread, or [`Auxtrace::ANY`].
+    /// The CPU and the thread, or [`Auxtrace::ANY`](perfx_format::record::aux::Auxtrace::ANY).
     pub cpu: u32,
     /// The thread.
     pub tid: u32,
