@@ -1,10 +1,11 @@
 //! `aslr` moves all addresses, so that nothing tells where kernels and programs put their memory: mappings,
-//! instruction pointers, call chains and branches move together, region by region, and everything still resolves.
+//! instruction pointers, call chains and branches move together, region by region, and everything still
+//! resolves.
 //!
-//! A region is a run of mapped memory without a gap, in any process, so a child keeps the regions of its parent.
-//! Regions are laid out anew in an order that a key decides. Other addresses move in blocks of 2 MiB to places that
-//! the key decides. What may hold other addresses is left out: registers, stacks, physical addresses, AUX data,
-//! kernel text that was changed, and what this version of perfx does not know.
+//! A region is a run of mapped memory without a gap, in any process, so a child keeps the regions of its
+//! parent. Regions are laid out anew in an order that a key decides. Other addresses move in blocks of 2 MiB
+//! to places that the key decides. What may hold other addresses is left out: registers, stacks, physical
+//! addresses, AUX data, kernel text that was changed, and what this version of perfx does not know.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -178,10 +179,12 @@ impl Moves {
     }
 }
 
-/// The number of addresses that [`Recent`] has room for, as a power of two: 64 KiB each for users and kernels.
+/// The number of addresses that [`Recent`] has room for, as a power of two: 64 KiB each for users and
+/// kernels.
 const RECENT_BITS: u32 = 12;
 
-/// Addresses that were moved before: samples of a thread share most of their call chains. Each address has one place.
+/// Addresses that were moved before: samples of a thread share most of their call chains. Each address has
+/// one place.
 struct Recent(Box<[[(u64, u64); 1 << RECENT_BITS]; 2]>);
 
 impl Default for Recent {
@@ -230,8 +233,8 @@ struct Plan {
 struct RawFields {
     /// Those that are addresses.
     pointers: Vec<TraceField>,
-    /// Where numbers of 8 bytes are that do not touch a field which can't hold an address: the ranges of their offsets.
-    /// Two such fields beside each other can look like an address.
+    /// Where numbers of 8 bytes are that do not touch a field which can't hold an address: the ranges of
+    /// their offsets. Two such fields beside each other can look like an address.
     suspect: Vec<Range<usize>>,
 }
 
@@ -384,8 +387,8 @@ fn without_address(name: Name<'_>) -> Option<Vec<u8>> {
     (!new.is_empty()).then(|| [&new, rest].concat())
 }
 
-/// A word of a command line with 0 in place of what may be an address: numbers of more than four digits behind `0x`,
-/// as in the filters of hardware traces, and others that may be one by their size.
+/// A word of a command line with 0 in place of what may be an address: numbers of more than four digits
+/// behind `0x`, as in the filters of hardware traces, and others that may be one by their size.
 fn without_addresses(word: &[u8], moves: &Moves) -> Vec<u8> {
     let mut new = Vec::with_capacity(word.len());
     for part in word.chunk_by(|one, other| one.is_ascii_alphanumeric() == other.is_ascii_alphanumeric()) {
@@ -478,7 +481,8 @@ impl Plan {
                 let name = mmap.name(layouts.trailer_size(&record));
                 let is_file = name.starts_with(b"/") && !name.starts_with(b"//");
                 let pgoff = match mmap.pgoff() {
-                    // The offset in a file or in shared memory is no address, but a kernel's file may have one.
+                    // The offset in a file or in shared memory is no address, but a kernel's file may have
+                    // one.
                     pgoff if is_file && !(of_kernel && pgoff >= KERNEL_START) => pgoff,
                     pgoff => moves.address(pgoff, of_kernel),
                 };

@@ -69,8 +69,8 @@ struct MapSurvey {
     mapped: Mapped,
 }
 
-/// The second survey: finds the mappings that samples hit. Only needed if [`PlaceRecords`] cannot look at the samples
-/// itself.
+/// The second survey: finds the mappings that samples hit. Only needed if [`PlaceRecords`] cannot look at the
+/// samples itself.
 struct HitSurvey {
     options: BuildIdsOptions,
     found: Found,
@@ -376,8 +376,9 @@ impl Fork for HitSurvey {
     }
 }
 
-/// True if the first use of a DSO is known at its first sample: no sample lies inside a COMPRESSED record, and no user
-/// stack makes a process use all DSOs that it has mapped before. The events of pipe data may come late.
+/// True if the first use of a DSO is known at its first sample: no sample lies inside a COMPRESSED record,
+/// and no user stack makes a process use all DSOs that it has mapped before. The events of pipe data may come
+/// late.
 fn can_follow_hits(session: &Session) -> bool {
     let unwinds = session.events.iter().any(|event| event.attr().sample_type & st::STACK_USER != 0);
     session.sees_all() && session.input != Form::Pipe && !unwinds

@@ -7,11 +7,12 @@
 //!   FINISHED_* and so on. Readers look for them before they decompress anything, use their file offsets
 //!   (HEADER_TRACING_DATA and AUXTRACE, whose payload follows in the file), or expect them between the
 //!   pieces;
-//! - FINISHED_ROUND, if at least [`ROUND_AFTER`] bytes precede it, or none. An uncompressed round ends a frame,
-//!   and small frames compress badly, so rounds that follow each other closely are compressed. perf reads these
-//!   just the same. linux-perf-data ignores them, and sorts up to the next uncompressed round. Rejected:
-//!   compressing all rounds, because then linux-perf-data sorts the whole recording at once; and holding rounds
-//!   back until a frame is full, because several in a row would make perf flush records too early;
+//! - FINISHED_ROUND, if at least [`ROUND_AFTER`] bytes precede it, or none. An uncompressed round ends a
+//!   frame, and small frames compress badly, so rounds that follow each other closely are compressed. perf
+//!   reads these just the same. linux-perf-data ignores them, and sorts up to the next uncompressed round.
+//!   Rejected: compressing all rounds, because then linux-perf-data sorts the whole recording at once; and
+//!   holding rounds back until a frame is full, because several in a row would make perf flush records too
+//!   early;
 //! - AUX, ITRACE_START and AUX_OUTPUT_HW_ID, and samples that hold AUX data, which perf's AUX decoders read
 //!   from the file itself;
 //! - records that zstd does not make smaller.
@@ -55,7 +56,8 @@ const SOLID_PIECE: usize = 64_512;
 /// `mmap_len` must be a multiple of this, or perf 7 refuses the file.
 const PAGE: usize = perfx_format::PAGE as usize;
 
-/// A round stays uncompressed if the records before it that are to be compressed have at least this many bytes.
+/// A round stays uncompressed if the records before it that are to be compressed have at least this many
+/// bytes.
 const ROUND_AFTER: usize = 512 << 10;
 
 /// The levels of zstd, except the negative ones, which perf's feature COMPRESSED cannot hold.

@@ -1,7 +1,7 @@
 //! `convert-callchain` converts the user stacks of samples into call chains, and leaves the stacks out: the
-//! recording becomes small, quick to read, and free of what was in the memory of the programs. Stacks that can't be
-//! unwound stay, unless it is asked to drop them. Into the call chains of aarch64 it inserts the callers that only the
-//! link register holds.
+//! recording becomes small, quick to read, and free of what was in the memory of the programs. Stacks that
+//! can't be unwound stay, unless it is asked to drop them. Into the call chains of aarch64 it inserts the
+//! callers that only the link register holds.
 //!
 //! A survey collects the mappings. Then samples are independent of each other: each is unwound with the files
 //! that were mapped at its time.
@@ -56,8 +56,8 @@ impl ConvertCallchain {
         ConvertCallchain { kept, must: true, ids }
     }
 
-    /// The pass for a reader of call chains and registers: if the stacks are of an architecture that can't be unwound, it
-    /// warns, and only the innermost frames are known.
+    /// The pass for a reader of call chains and registers: if the stacks are of an architecture that can't be
+    /// unwound, it warns, and only the innermost frames are known.
     pub fn if_possible(ids: IdOptions) -> ConvertCallchain {
         ConvertCallchain { kept: Kept::Registers, must: false, ids }
     }

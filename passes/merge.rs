@@ -85,8 +85,8 @@ struct Host {
     unlisted: UnlistedIds,
 }
 
-/// The second survey: finds when the VCPUs ran. If the recording is too long to do so everywhere, a third one finds it at some
-/// moments, so that the clocks can be followed to the end.
+/// The second survey: finds when the VCPUs ran. If the recording is too long to do so everywhere, a third one
+/// finds it at some moments, so that the clocks can be followed to the end.
 struct RunSurvey {
     run_log: VcpuRunLog,
     /// The work after it; `None` on other threads.

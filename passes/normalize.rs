@@ -1,8 +1,8 @@
-//! `normalize` takes from a recording what an older reader refuses or misreads, and rewrites what can be said in an
-//! older way. Everything that is lost is reported.
+//! `normalize` takes from a recording what an older reader refuses or misreads, and rewrites what can be said
+//! in an older way. Everything that is lost is reported.
 //!
-//! Rejected: merging deferred call chains into their samples. A sample can't grow in place, so all samples with such a
-//! chain would have to wait for it, in an order that the rounds forbid.
+//! Rejected: merging deferred call chains into their samples. A sample can't grow in place, so all samples
+//! with such a chain would have to wait for it, in an order that the rounds forbid.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -94,7 +94,8 @@ struct MeasureAway {
     unsampled: Option<Unsampled>,
     /// The number of sched_switch samples whose period is not that of a single switch.
     changed: u64,
-    /// True if whole CPUs were recorded, as ID_INDEX says, or samples of the idle task, which others do not have.
+    /// True if whole CPUs were recorded, as ID_INDEX says, or samples of the idle task, which others do not
+    /// have.
     whole_cpus: bool,
     switched_out: SwitchedOut,
     measured: u64,

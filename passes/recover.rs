@@ -35,8 +35,8 @@ pub struct RecoverOptions {
     /// Also guess the number of CPUs, which can't be recovered: the highest CPU with a sample plus 1
     #[arg(long)]
     pub guess: bool,
-    /// Take the formats of tracepoints, event names and facts about the machine from this recording of the same command
-    /// on the same kernel; it is checked
+    /// Take the formats of tracepoints, event names and facts about the machine from this recording of the
+    /// same command on the same kernel; it is checked
     #[arg(long, value_name = "OTHER")]
     pub like: Option<PathBuf>,
 }

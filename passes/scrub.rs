@@ -1,5 +1,6 @@
-//! Takes a recording apart for passes that remove what may tell something: each part goes through a pass's rules, bytes
-//! in no field that perfx knows become zeros, and what can't be looked into is left out and counted.
+//! Takes a recording apart for passes that remove what may tell something: each part goes through a pass's
+//! rules, bytes in no field that perfx knows become zeros, and what can't be looked into is left out and
+//! counted.
 
 mod key;
 mod left_out;
@@ -45,11 +46,12 @@ pub(crate) trait Scrub: Sized + Send + 'static {
     /// The fate of a feature into which nobody looks.
     fn fate(&mut self, feature: Feature) -> Option<Fate>;
 
-    /// The section of a feature for which there is a rule; `Some(None)` if it is damaged. Bytes in no field are zeros.
+    /// The section of a feature for which there is a rule; `Some(None)` if it is damaged. Bytes in no field
+    /// are zeros.
     fn rule(&mut self, feature: Feature, section: &[u8], endian: Endian) -> Option<Option<Vec<u8>>>;
 
-    /// Changes texts in the section of any other feature. It was decoded from `old`, from which it differs only in
-    /// bytes in no field.
+    /// Changes texts in the section of any other feature. It was decoded from `old`, from which it differs
+    /// only in bytes in no field.
     fn texts(&mut self, _feature: Feature, _decoded: &Decoded<'_>, _old: &[u8], _section: &mut [u8]) {}
 
     /// Passes a sample on, of which `bytes` has zeros in no field; false if it does not fit its layout.

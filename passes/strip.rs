@@ -83,8 +83,8 @@ impl Strip {
         Strip { args: Arc::new(args), is_behind_itrace: false }
     }
 
-    /// The same right behind [`Itrace`](crate::Itrace), whose output a file does not make it read before it is written:
-    /// the recording tells which events will be left out.
+    /// The same right behind [`Itrace`](crate::Itrace), whose output a file does not make it read before it
+    /// is written: the recording tells which events will be left out.
     pub fn behind_itrace() -> Strip {
         Strip { is_behind_itrace: true, ..Strip::recorded() }
     }

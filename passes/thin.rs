@@ -1,5 +1,5 @@
-//! `thin` keeps fewer samples of each event and CPU, and adds the periods of those that are left out to the next one that is
-//! kept, so that sums of periods, which perf report shows, stay the same.
+//! `thin` keeps fewer samples of each event and CPU, and adds the periods of those that are left out to the
+//! next one that is kept, so that sums of periods, which perf report shows, stay the same.
 //!
 //! The last sample of each event and CPU is always kept, so no period is left over. Rejected: multiplying the
 //! periods of kept samples, which keeps sums only on average.

@@ -16,8 +16,8 @@ fn owner(record: &Record<'_>) -> u32 {
 #[derive(Debug, Default)]
 pub(super) struct Deduplicator {
     digests: Digests,
-    /// True if the inputs follow each other, because no record has a time: an input then repeats the states of its
-    /// processes, which a later one may have changed.
+    /// True if the inputs follow each other, because no record has a time: an input then repeats the states
+    /// of its processes, which a later one may have changed.
     in_turn: bool,
     /// Records without a time.
     timeless: HashMap<Digest, Timeless>,
@@ -36,13 +36,14 @@ pub(super) struct Deduplicator {
 /// A hash of a record's bytes.
 type Digest = u128;
 
-/// Equal records without a time. One recording may have several, so as many stay as the input with most of them has.
+/// Equal records without a time. One recording may have several, so as many stay as the input with most of
+/// them has.
 #[derive(Debug, Default)]
 struct Timeless {
     /// The number of changes of their owner's state before them.
     changes: u64,
-    /// The input that the last one came from, and how many have come from it. That another input's may come between
-    /// those of one input is neglected.
+    /// The input that the last one came from, and how many have come from it. That another input's may come
+    /// between those of one input is neglected.
     input: usize,
     seen: u64,
     written: u64,

@@ -30,8 +30,8 @@ pub(super) fn united_tracing<'a>(one: &'a [u8], other: &'a [u8]) -> Option<Vec<u
     all.write()
 }
 
-/// A BPF_PROG_INFO, BPF_BTF or PMU_MAPPINGS section with the entries of both; if both have a number, the first
-/// one's entry.
+/// A BPF_PROG_INFO, BPF_BTF or PMU_MAPPINGS section with the entries of both; if both have a number, the
+/// first one's entry.
 pub(super) fn united_list(one: &[u8], other: &[u8], by: ListedBy, endian: Endian) -> Option<Vec<u8>> {
     let mut all = numbered_entries(one, by, endian)?;
     for (number, bytes) in numbered_entries(other, by, endian)? {

@@ -5,8 +5,8 @@ use perfx_pipeline::{Level, Report, Result, counted, ensure};
 use super::input::{check_times, is_timeless};
 use super::unite::{JoinSource, Union};
 
-/// Refuses inputs that cannot be joined with any options. Returns true if their records can only follow each other,
-/// because none has a time.
+/// Refuses inputs that cannot be joined with any options. Returns true if their records can only follow each
+/// other, because none has a time.
 pub(super) fn check(sources: &[JoinSource<'_>]) -> Result<bool> {
     let in_turn = sources.iter().all(|source| is_timeless(&source.events));
     for source in sources {

@@ -198,15 +198,16 @@ impl Combining {
     }
 }
 
-/// Takes in samples that were sorted by `first` to `last`. Those without a time come last, by a key that is no time.
+/// Takes in samples that were sorted by `first` to `last`. Those without a time come last, by a key that is
+/// no time.
 fn see(times: &mut Option<(u64, u64)>, first: u64, last: u64) {
     if last < LAST_KEY {
         *times = Some((times.map_or(first, |(first, _)| first), last));
     }
 }
 
-/// The latest time of a record of the input with this `number` that goes before the `next` one of another input, and below
-/// the `limit`; `None` if there is no such time.
+/// The latest time of a record of the input with this `number` that goes before the `next` one of another
+/// input, and below the `limit`; `None` if there is no such time.
 fn latest(number: usize, next: Option<(u64, usize)>, limit: Option<u64>) -> Option<u64> {
     let before =
         |(time, is_included): (u64, bool)| if is_included { Some(time) } else { time.checked_sub(1) };

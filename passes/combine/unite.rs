@@ -313,9 +313,10 @@ impl Union {
         union
     }
 
-    /// Assigns a source's ids to the events at these places. An id is kept if it is free, or if it already belongs to
-    /// the same event and so do all ids of the source, but for those of events that no source before has: two recordings
-    /// of one boot share ids only if they are parts of one recording, such as parts by event.
+    /// Assigns a source's ids to the events at these places. An id is kept if it is free, or if it already
+    /// belongs to the same event and so do all ids of the source, but for those of events that no source
+    /// before has: two recordings of one boot share ids only if they are parts of one recording, such as
+    /// parts by event.
     fn ids(&mut self, events: &[Event], places: &[usize], free: &mut FreeIds) -> Translator {
         let is_new = |place: usize| self.events[place].ids.is_empty();
         let mut each = events.iter().zip(places);

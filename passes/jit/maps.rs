@@ -1,5 +1,6 @@
-//! Plans the images of perf maps (`perf-PID.map`), for processes that wrote no jitdump. A perf map has no times and
-//! no code, so its images have symbols only, and each is mapped wherever the process mapped memory there.
+//! Plans the images of perf maps (`perf-PID.map`), for processes that wrote no jitdump. A perf map has no
+//! times and no code, so its images have symbols only, and each is mapped wherever the process mapped memory
+//! there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

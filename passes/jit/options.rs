@@ -50,8 +50,8 @@ impl JitOptions {
         Ok(JitOptions { output, layout, places, perf_maps: false, cache: None })
     }
 
-    /// Also names code by perf maps (`perf-PID.map`), for processes without a jitdump. They are searched for as
-    /// dumps are; their recorded path is `/tmp/perf-PID.map`.
+    /// Also names code by perf maps (`perf-PID.map`), for processes without a jitdump. They are searched for
+    /// as dumps are; their recorded path is `/tmp/perf-PID.map`.
     #[must_use]
     pub fn with_perf_maps(self, perf_maps: bool) -> JitOptions {
         JitOptions { perf_maps, ..self }

@@ -63,9 +63,10 @@ const GAP: u64 = 64;
 /// The alignment of images in the temporary file, bytes.
 const PAGE: u64 = perfx_format::PAGE as u64;
 
-/// The most bytes of images, together, that hold no code of a dump: a small one, and for each byte of the dumps. Code
-/// far apart, and code that the dump does not hold, would otherwise make of 64 bytes of a dump an image of 16 MiB. A
-/// compiler puts its code into memory that it maps for that, so real code is close together.
+/// The most bytes of images, together, that hold no code of a dump: a small one, and for each byte of the
+/// dumps. Code far apart, and code that the dump does not hold, would otherwise make of 64 bytes of a dump an
+/// image of 16 MiB. A compiler puts its code into memory that it maps for that, so real code is close
+/// together.
 const GAPS_MAX: u64 = 256 << 20;
 const GAPS_OF_BYTE: u64 = 64;
 
@@ -373,7 +374,8 @@ impl<'r> Planner<'r> {
         self.gaps_left = self.gaps_left.saturating_add((len as u64).saturating_mul(GAPS_OF_BYTE));
     }
 
-    /// Writes the image of an arena into the temporary file. `None` if it has more gaps than images may still have.
+    /// Writes the image of an arena into the temporary file. `None` if it has more gaps than images may still
+    /// have.
     pub(super) fn image<'f, 'a>(
         &mut self,
         pid: u32,
@@ -539,7 +541,8 @@ impl<'r> Planner<'r> {
         let Planner { mapped, recorded, plan, .. } = self;
         for maps in mapped.values_mut() {
             maps.sort_by_key(|map| map.start);
-            // Each then ends where the last one up to it ends, so that one look finds whether any of these goes on.
+            // Each then ends where the last one up to it ends, so that one look finds whether any of these
+            // goes on.
             let mut end = 0;
             for map in maps {
                 end = map.end.max(end);

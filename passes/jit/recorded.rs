@@ -65,8 +65,8 @@ pub(super) struct Span {
     pub(super) end: OrderKey,
 }
 
-/// The most generations of processes, from child to parent, whose mappings are looked up. A program that execs begins
-/// with empty memory, so few processes have more ancestors that matter.
+/// The most generations of processes, from child to parent, whose mappings are looked up. A program that
+/// execs begins with empty memory, so few processes have more ancestors that matter.
 const GENERATIONS: usize = 64;
 
 /// A process with those from which it inherited memory.
@@ -78,8 +78,9 @@ pub(super) struct Lineage {
 }
 
 impl Lineage {
-    /// Stands for the mappings of the generations that are not looked up: one that is everywhere from the beginning, so
-    /// that code is mapped over it at the time when it was loaded, wherever they had mapped a file.
+    /// Stands for the mappings of the generations that are not looked up: one that is everywhere from the
+    /// beginning, so that code is mapped over it at the time when it was loaded, wherever they had mapped a
+    /// file.
     fn unknown(&self) -> Option<Map> {
         let Span { pid, .. } = *self.spans.last().filter(|_| !self.is_whole)?;
         let origin = Origin::Synthetic;
@@ -203,7 +204,8 @@ impl Recorded {
         Span { pid, start, end: begins.get(after).map_or(OrderKey::END, |begin| begin.key) }
     }
 
-    /// The span of a process, and the spans of the processes whose memory it inherited; each of these ends at the fork.
+    /// The span of a process, and the spans of the processes whose memory it inherited; each of these ends at
+    /// the fork.
     pub(super) fn lineage(&self, span: Span) -> Lineage {
         let mut spans = vec![span];
         let mut is_whole = true;

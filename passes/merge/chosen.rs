@@ -39,7 +39,8 @@ const MORE: Kinds = Kinds::of(&[
     RecordType::BPF_EVENT,
 ]);
 
-// The other kinds that the kernel writes mean nothing in the host's recording; a new kind must be decided here.
+// The other kinds that the kernel writes mean nothing in the host's recording; a new kind must be decided
+// here.
 const _: () = assert!(
     DEFAULT
         .union(MORE)

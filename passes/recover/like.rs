@@ -13,8 +13,8 @@ use perfx_pipeline::{Error, Level, Result, Session, bail, ensure, scan};
 
 use crate::support::features::event_desc;
 
-/// Features that are the same in every recording of one command on one kernel. Those that are not: what was mapped and
-/// sampled, and what depends on the moment (CLOCK_DATA, BPF programs).
+/// Features that are the same in every recording of one command on one kernel. Those that are not: what was
+/// mapped and sampled, and what depends on the moment (CLOCK_DATA, BPF programs).
 const SHARED: [Feature; 22] = [
     Feature::TRACING_DATA,
     Feature::HOSTNAME,
@@ -40,8 +40,8 @@ const SHARED: [Feature; 22] = [
     Feature::CLN_SIZE,
 ];
 
-/// The attr flag of `perf record COMMAND`: events begin when the command does. With `-a` or `-p` the first program that
-/// starts may be any.
+/// The attr flag of `perf record COMMAND`: events begin when the command does. With `-a` or `-p` the first
+/// program that starts may be any.
 const ENABLE_ON_EXEC: u32 = 12;
 
 /// What records tell of the kernel and the command.
@@ -76,8 +76,8 @@ impl Marks {
     }
 }
 
-/// Takes the features that the recording lacks from the recording at this path. `own` is what the records of the first
-/// one tell.
+/// Takes the features that the recording lacks from the recording at this path. `own` is what the records of
+/// the first one tell.
 ///
 /// # Errors
 ///

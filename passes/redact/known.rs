@@ -1,5 +1,6 @@
-//! Recognises what recordings of every machine have: names that the kernel and perf give, and values of features. A list
-//! that lacks a word costs a name; a rule for the look of words would let those of a person through.
+//! Recognises what recordings of every machine have: names that the kernel and perf give, and values of
+//! features. A list that lacks a word costs a name; a rule for the look of words would let those of a person
+//! through.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -41,7 +42,8 @@ const MEMORY: &[&[u8]] = &[
     b"mmap", b"bpf", b"kernel.vmlinux", b"shadow stack",
 ];
 
-/// What stands for the kernel, before the symbol from which it is measured, and for that of a guest with its pid.
+/// What stands for the kernel, before the symbol from which it is measured, and for that of a guest with its
+/// pid.
 const KERNELS: &[&[u8]] = &[b"[kernel.kallsyms]", b"[guest.kernel.kallsyms]", b"[kernel.vmlinux]"];
 
 /// Files without a path, after `anon_inode:`.
@@ -64,14 +66,14 @@ const NUMBERED_THREADS: &[&str] = &[
     "rcuos/", "rcuog/", "kswapd", "kcompactd", "watchdog/", "watchdogd",
 ];
 
-/// True if no number has more digits than a date, which is the longest that machines have. Others may be anything, such as
-/// the number of a card.
+/// True if no number has more digits than a date, which is the longest that machines have. Others may be
+/// anything, such as the number of a card.
 fn has_short_numbers(text: impl AsRef<[u8]>) -> bool {
     text.as_ref().split(|byte| !byte.is_ascii_digit()).all(|digits| digits.len() <= "20250101".len())
 }
 
-/// True if the letters between digits and signs are words of this section, and the numbers are short, or have what `or`
-/// requires of the word around them.
+/// True if the letters between digits and signs are words of this section, and the numbers are short, or have
+/// what `or` requires of the word around them.
 fn has_words(text: &str, section: &str, or: impl Fn(&str) -> bool) -> bool {
     text.split(|letter: char| !letter.is_ascii_alphanumeric()).all(|word| {
         let mut parts = word.split(|letter: char| letter.is_ascii_digit());
@@ -186,7 +188,8 @@ pub(super) fn is_header(text: &[u8]) -> bool {
     str::from_utf8(text).is_ok_and(|text| has_words(text, "header", |_| false))
 }
 
-/// Memory whose name tells something: what is in front of that name, the name, and what follows it. `None` for a file.
+/// Memory whose name tells something: what is in front of that name, the name, and what follows it. `None`
+/// for a file.
 pub(super) enum Memory<'a> {
     /// A name that every machine has.
     Known,

@@ -1,4 +1,5 @@
-//! Decides which names tell of a user or a machine, and makes their pseudonyms. Names that every machine has stay.
+//! Decides which names tell of a user or a machine, and makes their pseudonyms. Names that every machine has
+//! stay.
 
 use std::ops::Range;
 
@@ -25,7 +26,8 @@ const RELEASES: [&[u8]; 5] =
 const FOLDERS: [&[u8]; 11] =
     [b"", b"home", b"root", b"tmp", b"var", b"opt", b"srv", b"mnt", b"media", b"run", b"usr"];
 
-/// The ends of file names that readers recognise. A compression may follow `.ko`. The version behind `.so` goes.
+/// The ends of file names that readers recognise. A compression may follow `.ko`. The version behind `.so`
+/// goes.
 const ENDS: [&str; 22] = [
     ".so", ".ko", ".o", ".a", ".exe", ".dll", ".jar", ".node", ".wasm", ".py", ".dump", ".map", ".oat",
     ".dex", ".odex", ".vdex", ".art", ".bin", ".debug", ".dwo", ".img", ".dylib",
@@ -89,8 +91,8 @@ fn is_of_system(path: &[u8]) -> bool {
         && !path.windows(4).any(|window| window == b"/../")
 }
 
-/// True if a distribution may have all folders of this path below one of [`SYSTEM`]: others are of vendors. Versions have
-/// at most a date.
+/// True if a distribution may have all folders of this path below one of [`SYSTEM`]: others are of vendors.
+/// Versions have at most a date.
 fn has_known_folders(below: &[u8]) -> bool {
     const DATE: usize = 8;
     let mut parts = below.rsplit(|&byte| byte == b'/');
@@ -105,7 +107,8 @@ fn in_debug(path: &[u8]) -> usize {
     if path.starts_with(&[folder, &b"/"[..]].concat()) { folder.len() } else { 0 }
 }
 
-/// The kernel's release in the path of a module or a kernel: `/lib/modules/6.1.0/extra/x.ko`, `/boot/vmlinux-6.1.0`.
+/// The kernel's release in the path of a module or a kernel: `/lib/modules/6.1.0/extra/x.ko`,
+/// `/boot/vmlinux-6.1.0`.
 fn release(path: &[u8]) -> Option<Range<usize>> {
     let in_debug = in_debug(path);
     let start = in_debug + RELEASES.iter().find(|front| path[in_debug..].starts_with(front))?.len();
@@ -113,7 +116,8 @@ fn release(path: &[u8]) -> Option<Range<usize>> {
     Some(start..start + len)
 }
 
-/// True if a file came with the kernel, in whose folder it has this path. `build` links to the builder's source tree.
+/// True if a file came with the kernel, in whose folder it has this path. `build` links to the builder's
+/// source tree.
 fn is_of_kernel(path: &[u8]) -> bool {
     let files = [
         "/vdso/vdso32.so", "/vdso/vdso64.so", "/vdso/vdsox32.so", "/vdso/vdso.so", "/vmlinux",
@@ -149,8 +153,8 @@ fn file(key: &Key, name: &[u8]) -> Vec<u8> {
     [&key.word("file", named)[..], end].concat()
 }
 
-/// True for `perf-PID.map`, `jit-PID.dump`, and the images of JIT code, `jit-PID-N.so` and `jitted-PID-N-N.so`: a pid, and
-/// numbers that are not larger than pids can be.
+/// True for `perf-PID.map`, `jit-PID.dump`, and the images of JIT code, `jit-PID-N.so` and
+/// `jitted-PID-N-N.so`: a pid, and numbers that are not larger than pids can be.
 fn is_of_pid(name: &[u8]) -> bool {
     const PID_MAX_LIMIT: u32 = 1 << 22;
     let forms = [
@@ -172,8 +176,8 @@ fn is_of_pid(name: &[u8]) -> bool {
     })
 }
 
-/// Splits a file name into its stem, and the end by which readers recognise its kind. The version after `.so` is not
-/// part of the end.
+/// Splits a file name into its stem, and the end by which readers recognise its kind. The version after `.so`
+/// is not part of the end.
 fn split_end(name: &[u8]) -> (&[u8], &[u8]) {
     let text = str::from_utf8(name).unwrap_or_default();
     let is_version = |version: &str| {
@@ -258,7 +262,8 @@ enum Value {
     Text,
 }
 
-/// Letters of `perf record` that take no value, or only one in the same word (perf 5.10 to 7.3, `perf record -h`).
+/// Letters of `perf record` that take no value, or only one in the same word (perf 5.10 to 7.3, `perf record
+/// -h`).
 const FLAGS: &[u8] = b"abBdgIiNnPqRSsTvWz";
 
 /// Letters of `perf record` whose value tells nothing if it is a number or a word of perf.
@@ -333,8 +338,8 @@ pub(super) struct CommandLine {
 }
 
 impl CommandLine {
-    /// The pseudonym of the next word. Options, numbers and event names of perf record stay; from the program on,
-    /// every word gets one, whatever it looks like.
+    /// The pseudonym of the next word. Options, numbers and event names of perf record stay; from the program
+    /// on, every word gets one, whatever it looks like.
     pub(super) fn word(&mut self, key: &Key, word: &[u8], is_event: impl Fn(&[u8]) -> bool) -> Vec<u8> {
         self.words += 1;
         let new = |word: &[u8]| if is_word("arg", word) { word.to_vec() } else { key.word("arg", word) };

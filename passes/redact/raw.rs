@@ -1,5 +1,6 @@
-//! Decides what stays of the raw data of samples: of tracepoints that the kernel itself has, numbers and the names of
-//! tasks; of perf's off-cpu samples, the parts of a sample; of everything else, nothing but what all tracepoints have.
+//! Decides what stays of the raw data of samples: of tracepoints that the kernel itself has, numbers and the
+//! names of tasks; of perf's off-cpu samples, the parts of a sample; of everything else, nothing but what all
+//! tracepoints have.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,9 +17,9 @@ fn is_of_kernel(system: &[u8]) -> bool {
     is_listed("system", system) || is_listed("other system", system)
 }
 
-/// The systems of tracepoints that users have made, so that their names and fields tell something. A user can choose
-/// any name for the system of a probe or of an event of a program, so all others than the kernel's are theirs, also
-/// without a format that can be read.
+/// The systems of tracepoints that users have made, so that their names and fields tell something. A user can
+/// choose any name for the system of a probe or of an event of a program, so all others than the kernel's are
+/// theirs, also without a format that can be read.
 pub(super) fn made_by_users<'a>(
     formats: &[TraceFormat<'a>],
     data: Option<&TracingData<'a>>,
@@ -61,7 +62,8 @@ pub(super) enum Kept {
     Located { field: TraceField, relative: bool, is_comm: bool },
 }
 
-/// What stays of the raw data of an event with this attr and name, and with these fields if it is a tracepoint.
+/// What stays of the raw data of an event with this attr and name, and with these fields if it is a
+/// tracepoint.
 pub(super) fn stays(attr: &Attr, name: &[u8], fields: Option<&Arc<[Kept]>>) -> Stays {
     match attr.is_bpf_output() && name.split(|&byte| byte == b':').next() == Some(OFF_CPU_NAME) {
         true => Stays::OffCpu,

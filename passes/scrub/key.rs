@@ -1,5 +1,5 @@
-//! Makes pseudonyms: a word and ten hex digits of a keyed hash, so that equal names stay equal, and nobody without
-//! the key can check a guess.
+//! Makes pseudonyms: a word and ten hex digits of a keyed hash, so that equal names stay equal, and nobody
+//! without the key can check a guess.
 
 use sha2::{Digest as _, Sha256};
 
@@ -16,7 +16,8 @@ impl Key {
         Key(Sha256::digest(text).into())
     }
 
-    /// Adds something that only the recording itself has. The order does not matter, so threads can share the work.
+    /// Adds something that only the recording itself has. The order does not matter, so threads can share the
+    /// work.
     pub(crate) fn add(&mut self, bytes: &[u8]) {
         self.join(&Key(Sha256::digest(bytes).into()));
     }

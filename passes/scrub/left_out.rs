@@ -44,8 +44,8 @@ impl LeftOut {
         (!self.by_rule.is_empty()).then(|| by_kind(&self.by_rule))
     }
 
-    /// Reports it, as warnings if the output is not wanted (`checks`). Lines about what is not known begin with
-    /// `prefix`.
+    /// Reports it, as warnings if the output is not wanted (`checks`). Lines about what is not known begin
+    /// with `prefix`.
     pub(crate) fn report(&self, prefix: &str, checks: bool, report: &mut Report) {
         let done = |what: &'static str| if checks { "" } else { what };
         if let Some(padding) = self.zeroed.padding() {

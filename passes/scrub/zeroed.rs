@@ -1,4 +1,5 @@
-//! Fills bytes with zeros in which perfx knows no field, of records, attrs and features, because they may hold anything.
+//! Fills bytes with zeros in which perfx knows no field, of records, attrs and features, because they may
+//! hold anything.
 
 use std::borrow::Cow;
 
@@ -16,8 +17,8 @@ pub(crate) struct Zeroed {
 }
 
 impl Zeroed {
-    /// Clears the bytes of a record other than a sample. Returns what was decoded of it, from which the caller can see
-    /// that its layout is not known.
+    /// Clears the bytes of a record other than a sample. Returns what was decoded of it, from which the
+    /// caller can see that its layout is not known.
     pub(crate) fn record<'r>(
         &mut self,
         record: &Record<'r>,
@@ -82,7 +83,8 @@ impl Zeroed {
     }
 }
 
-/// True if perfx does not know what some bytes of the section are: those of a newer perf, or of a damaged section.
+/// True if perfx does not know what some bytes of the section are: those of a newer perf, or of a damaged
+/// section.
 pub(crate) fn has_rest(decoded: &Decoded<'_>) -> bool {
     matches!(decoded.get("rest"), Some(Value::Bytes(rest)) if rest.iter().any(|&byte| byte != 0))
 }

@@ -16,7 +16,8 @@ pub(crate) fn identified(event: &Event, endian: Endian) -> Event {
     event.edited(endian, |raw| add_to_sample_type(raw, st::IDENTIFIER, endian))
 }
 
-/// The same for an event that pipe data has among its records: its HEADER_ATTR, or `None` for any other record.
+/// The same for an event that pipe data has among its records: its HEADER_ATTR, or `None` for any other
+/// record.
 pub(crate) fn identified_late(record: &Record<'_>) -> Option<Vec<u8>> {
     with_attr(record, |raw| add_to_sample_type(raw, st::IDENTIFIER, record.endian()))
 }
@@ -45,8 +46,8 @@ impl FreeIds {
     }
 }
 
-/// The ids in records of the only event that it does not list. Its records need no id; among those of other events they
-/// would belong to none.
+/// The ids in records of the only event that it does not list. Its records need no id; among those of other
+/// events they would belong to none.
 #[derive(Debug, Default)]
 pub(crate) struct UnlistedIds(BTreeSet<u64>);
 

@@ -13,8 +13,8 @@ pub trait PassOptions: Args {
     /// `perfx NAME`, if the pass has a command of its own.
     const COMMAND: Option<PassCommand> = None;
 
-    /// Creates the pass. Without options, with the defaults of all, it must succeed: `perfx passes` asks it for its needs.
-    /// What the command cannot do without is in [`PassCommand::one_of`].
+    /// Creates the pass. Without options, with the defaults of all, it must succeed: `perfx passes` asks it
+    /// for its needs. What the command cannot do without is in [`PassCommand::one_of`].
     ///
     /// # Errors
     ///

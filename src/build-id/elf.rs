@@ -88,8 +88,9 @@ pub fn of_file(path: &Path) -> Result<Option<BuildId>, Error> {
 
 /// Opens a regular file and returns the metadata of the open file, whose inode number callers compare.
 ///
-/// Anything else is refused before it is opened, because opening a FIFO can block, and opening a device can have
-/// effects. The flags are for a FIFO or a terminal that takes the file's place between this check and the open.
+/// Anything else is refused before it is opened, because opening a FIFO can block, and opening a device can
+/// have effects. The flags are for a FIFO or a terminal that takes the file's place between this check and
+/// the open.
 ///
 /// # Errors
 ///

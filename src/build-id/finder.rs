@@ -102,8 +102,8 @@ impl RecordedOn {
         self.arch.as_ref().is_none_or(|arch| arch.contains("64") || arch == "s390x")
     }
 
-    /// True if the machine with this folder, which contains /proc and /sys, is provably the recorded one: the recording has
-    /// its host name, the release of its kernel and its architecture.
+    /// True if the machine with this folder, which contains /proc and /sys, is provably the recorded one: the
+    /// recording has its host name, the release of its kernel and its architecture.
     pub fn is_machine(&self, system_root: &Path) -> bool {
         let running = Running(system_root);
         let is_here = |recorded: &Option<String>, here: Option<String>| here.is_some() && *recorded == here;

@@ -34,8 +34,8 @@ pub use crate::known::{KnownError, KnownIds, read_list};
 pub use crate::root::{resolve, resolve_folder};
 pub use object::Endianness;
 
-/// The user's folder, in which perf has its build-id cache (`.debug`): `HOME`. As perf does, this does not ask the
-/// password database where the variable is not set; perf 6.1 and 7.3 then add nothing to a cache.
+/// The user's folder, in which perf has its build-id cache (`.debug`): `HOME`. As perf does, this does not
+/// ask the password database where the variable is not set; perf 6.1 and 7.3 then add nothing to a cache.
 pub fn home() -> Option<PathBuf> {
     std::env::var_os("HOME").filter(|home| !home.is_empty()).map(PathBuf::from)
 }
@@ -46,8 +46,8 @@ pub fn home() -> Option<PathBuf> {
 /// include/linux/buildid.h). GNU ld makes 20 (sha1), 16 (md5, uuid) or those of `--build-id=0x...`; lld also
 /// makes 8 (fast). perf treats a build-id of zeros as none, so there is no such value.
 ///
-/// Old versions of perf and simpleperf write 20 bytes for a shorter id, with zeros at the end. So ids that differ only in
-/// zeros at the end are equal.
+/// Old versions of perf and simpleperf write 20 bytes for a shorter id, with zeros at the end. So ids that
+/// differ only in zeros at the end are equal.
 #[derive(Clone, Copy)]
 pub struct BuildId {
     /// Bytes past `len` are zero.
@@ -125,7 +125,8 @@ impl BuildId {
         &self.bytes[..usize::from(self.len)]
     }
 
-    /// The id of the usual length, 8 or 16, if it is one of these that was padded with zeros to [`BuildId::MAX`].
+    /// The id of the usual length, 8 or 16, if it is one of these that was padded with zeros to
+    /// [`BuildId::MAX`].
     #[must_use]
     pub fn unpadded(mut self) -> BuildId {
         if usize::from(self.len) == BuildId::MAX
@@ -137,8 +138,9 @@ impl BuildId {
         self
     }
 
-    /// Hexadecimal spellings under which a file may be stored: equal ids of this length and of the usual ones, shortest
-    /// first. The first is the file's own, unless the id is one of the few that really end in many zeros.
+    /// Hexadecimal spellings under which a file may be stored: equal ids of this length and of the usual
+    /// ones, shortest first. The first is the file's own, unless the id is one of the few that really end in
+    /// many zeros.
     pub fn spellings(&self) -> impl Iterator<Item = String> {
         let used = self.bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
         let lengths = BTreeSet::from([usize::from(self.len), 8, 16, BuildId::MAX]);

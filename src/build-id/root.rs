@@ -50,8 +50,8 @@ pub fn resolve(root: &Path, path: &Path) -> io::Result<PathBuf> {
     Ok(root.join(inside))
 }
 
-/// Like [`resolve`], but the last component may be a symbolic link, for [`open_unlinked`](crate::open_unlinked) to
-/// refuse.
+/// Like [`resolve`], but the last component may be a symbolic link, for
+/// [`open_unlinked`](crate::open_unlinked) to refuse.
 ///
 /// # Errors
 ///

@@ -3,8 +3,8 @@
 //!
 //! The grammar is that of the [Itanium C++ ABI](https://itanium-cxx-abi.github.io/cxx-abi/abi.html#mangling),
 //! which GCC and Clang use everywhere but on Windows. How a name looks is not part of the ABI: spaces,
-//! `{lambda()#1}`, and where a template's parameters are looked up are as in GNU's demangler, because perf and gdb
-//! show names in this way, and tools compare them as text.
+//! `{lambda()#1}`, and where a template's parameters are looked up are as in GNU's demangler, because perf
+//! and gdb show names in this way, and tools compare them as text.
 
 // Types of others contain those of this package, and derive Debug.
 #![warn(missing_debug_implementations)]
@@ -18,8 +18,8 @@ mod print;
 /// The longest mangled name that is read, bytes; the longest of Chromium and LLVM are a tenth of it.
 const LONGEST_SYMBOL: usize = 1 << 16;
 
-/// The name that a C++ symbol stands for. `None` if it is not a C++ symbol, if it is damaged, or if its name is
-/// longer than `longest` bytes: a few bytes can stand for an endless name.
+/// The name that a C++ symbol stands for. `None` if it is not a C++ symbol, if it is damaged, or if its name
+/// is longer than `longest` bytes: a few bytes can stand for an endless name.
 ///
 /// ```
 /// assert_eq!(demangle::demangle("_ZN3foo3barEj", 100).as_deref(), Some("foo::bar(unsigned int)"));

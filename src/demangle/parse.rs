@@ -3,8 +3,8 @@
 use crate::node::{Id, List, Node, Tree};
 use crate::operators::{Literal, abbreviation, builtin, builtin_d, find};
 
-/// How deep names, types and expressions may be inside each other. The deepest of 640,000 symbols (LLVM, Clang, Node,
-/// GCC, OpenJDK) is 44.
+/// How deep names, types and expressions may be inside each other. The deepest of 640,000 symbols (LLVM,
+/// Clang, Node, GCC, OpenJDK) is 44.
 pub(crate) const DEEPEST: u32 = 256;
 
 /// The qualifiers of a type: the letter, its bit in [`Node::Qualified`], and what is printed.
@@ -189,8 +189,8 @@ impl<'n> Parser<'n> {
         suffix
     }
 
-    /// A function, an object, or something that the compiler made for one; `with_result` if what a function returns
-    /// is of interest.
+    /// A function, an object, or something that the compiler made for one; `with_result` if what a function
+    /// returns is of interest.
     pub(crate) fn encoding(&mut self, with_result: bool) -> Option<Id> {
         self.nested(|parser| {
             if matches!(parser.peek(), b'G' | b'T') {
@@ -242,7 +242,8 @@ impl<'n> Parser<'n> {
         }
     }
 
-    /// True if the symbol holds what the function returns: that of templates does, but for those whose name says it.
+    /// True if the symbol holds what the function returns: that of templates does, but for those whose name
+    /// says it.
     fn has_result(&self, name: Id) -> bool {
         let is_special = |mut name: Id| {
             loop {
@@ -336,7 +337,8 @@ impl<'n> Parser<'n> {
             "GV" => of_name(self, "guard variable for "),
             "GR" => {
                 let of = self.name()?;
-                // Old versions of GCC wrote nothing, or the number alone, which perf and c++filt still expect.
+                // Old versions of GCC wrote nothing, or the number alone, which perf and c++filt still
+                // expect.
                 let is_numbered = self.peek().is_ascii_digit();
                 let number = if is_numbered { self.number()? } else { 0 };
                 let is_ordinal = self.eat("_") && is_numbered;

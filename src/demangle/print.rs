@@ -1,7 +1,7 @@
 //! Writes a tree as text, as GNU's demangler does.
 //!
-//! A declarator of C++ surrounds its name: each type has a part to the left of it and one to the right,
-//! `void (*` and `)(int)`. What a template's parameter stands for is looked up here: the arguments of the function
+//! A declarator of C++ surrounds its name: each type has a part to the left of it and one to the right, `void
+//! (*` and `)(int)`. What a template's parameter stands for is looked up here: the arguments of the function
 //! that is being written, and inside an argument those of the function around.
 
 use std::collections::HashMap;
@@ -193,7 +193,8 @@ impl<'n> Printer<'_, 'n> {
         self.right(of, 0)
     }
 
-    /// Does something with the type that a reference is to, and `&` or `&&`: a reference to a reference is one.
+    /// Does something with the type that a reference is to, and `&` or `&&`: a reference to a reference is
+    /// one.
     ///
     /// A reference to a template's parameter can be repeated where other arguments are in scope. As in GNU's
     /// demangler, it keeps those of the first time, unless it is inside itself.

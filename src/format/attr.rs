@@ -206,8 +206,9 @@ pub fn set_clockid(raw: &mut [u8], clockid: Option<u32>, endian: Endian) {
     endian.set_u32(raw, 92, clockid.unwrap_or(0));
 }
 
-/// Changes an attr so that its samples do not have these parts, bits of `sample_type`: of registers, user stack
-/// and AUX data, also the fields that say how much of them is recorded, and that they go into an AUX buffer.
+/// Changes an attr so that its samples do not have these parts, bits of `sample_type`: of registers, user
+/// stack and AUX data, also the fields that say how much of them is recorded, and that they go into an AUX
+/// buffer.
 pub fn without_parts(raw: &mut [u8], parts: u64, endian: Endian) {
     use crate::sample_type as st;
     if let Some(sample_type) = endian.u64(raw, 24) {
@@ -242,8 +243,8 @@ pub enum BranchStacks {
 }
 
 impl BranchStacks {
-    /// Those of an attr with this `branch_sample_type`: bit 3 ANY, 4-7, 10, 12 and 13 kinds of branches, 8 and 9 only
-    /// branches inside or outside transactions, 11 CALL_STACK.
+    /// Those of an attr with this `branch_sample_type`: bit 3 ANY, 4-7, 10, 12 and 13 kinds of branches, 8
+    /// and 9 only branches inside or outside transactions, 11 CALL_STACK.
     pub(crate) fn of(branch_sample_type: u64) -> BranchStacks {
         const ANY: u64 = 1 << 3;
         const KINDS: u64 = 0x37f0;
@@ -263,8 +264,8 @@ impl BranchStacks {
 /// Bit 17 of `attr.branch_sample_type`: a branch stack has the index of its newest branch.
 pub const BRANCH_HW_INDEX: u64 = 1 << 17;
 
-/// Makes an attr one whose samples also have these parts: CALLCHAIN, and BRANCH_STACK with the index of the newest branch.
-/// What they have already stays as it is.
+/// Makes an attr one whose samples also have these parts: CALLCHAIN, and BRANCH_STACK with the index of the
+/// newest branch. What they have already stays as it is.
 pub fn with_history_parts(raw: &mut Vec<u8>, parts: u64, endian: Endian) {
     use crate::sample_type as st;
     const BEHIND_BRANCHES: usize = 80;
@@ -279,8 +280,8 @@ pub fn with_history_parts(raw: &mut Vec<u8>, parts: u64, endian: Endian) {
     }
 }
 
-/// Makes an attr one whose samples hold user call chains; `left_out` are those of the bits REGS_USER and STACK_USER whose
-/// parts they lack then.
+/// Makes an attr one whose samples hold user call chains; `left_out` are those of the bits REGS_USER and
+/// STACK_USER whose parts they lack then.
 pub fn with_user_callchains(raw: &mut [u8], left_out: u64, endian: Endian) {
     set_attr_flag(raw, 22, false, endian);
     without_parts(raw, left_out, endian);
@@ -319,7 +320,8 @@ pub struct KnownAttr {
 }
 
 impl KnownAttr {
-    /// Shortens an attr, and clears the bits that are not known. Returns true if bytes other than zero were cut off.
+    /// Shortens an attr, and clears the bits that are not known. Returns true if bytes other than zero were
+    /// cut off.
     pub fn narrow(&self, raw: &mut Vec<u8>, endian: Endian) -> bool {
         self.clear_bits(raw, endian);
         let cuts = raw.get(self.size..).is_some_and(|rest| rest.iter().any(|&byte| byte != 0));
@@ -391,7 +393,8 @@ impl Attr {
         self.type_ == 2
     }
 
-    /// True for PERF_TYPE_HARDWARE and PERF_TYPE_HW_CACHE, whose upper half of `config` is the type of a PMU, or 0.
+    /// True for PERF_TYPE_HARDWARE and PERF_TYPE_HW_CACHE, whose upper half of `config` is the type of a PMU,
+    /// or 0.
     fn is_generic(&self) -> bool {
         matches!(self.type_, 0 | 3)
     }
@@ -406,7 +409,8 @@ impl Attr {
         if self.is_generic() { self.config & u64::from(u32::MAX) } else { self.config }
     }
 
-    /// The flags `exclude_user`, `exclude_kernel`, `exclude_hv`, `exclude_host` and `exclude_guest`, for comparison.
+    /// The flags `exclude_user`, `exclude_kernel`, `exclude_hv`, `exclude_host` and `exclude_guest`, for
+    /// comparison.
     pub fn excluded_modes(&self) -> u64 {
         self.flags & (0b111 << 4 | 0b11 << 19)
     }

@@ -1,7 +1,8 @@
-//! Reads the branch lists of simpleperf: which branches were taken behind an address, and how often that was seen.
+//! Reads the branch lists of simpleperf: which branches were taken behind an address, and how often that was
+//! seen.
 //!
-//! Phones send them in place of traces: `simpleperf inject --output branch-list` writes a file, `simpleperf record
-//! --decode-etm` the section ETM_BRANCH_LIST.
+//! Phones send them in place of traces: `simpleperf inject --output branch-list` writes a file, `simpleperf
+//! record --decode-etm` the section ETM_BRANCH_LIST.
 //!
 //! | form | |
 //! |---|---|

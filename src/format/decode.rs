@@ -1,7 +1,8 @@
 //! Decodes records of every kind into named values, for all code that shows, counts or checks them. Oddities
 //! are noted next to the fields, and decoding goes on as far as it can.
 //!
-//! To add a kind: a row in `kinds.rs`, its `decode` in `record/`, an arm in `fields` and a record typed by hand in `decode/tests.rs`.
+//! To add a kind: a row in `kinds.rs`, its `decode` in `record/`, an arm in `fields` and a record typed by
+//! hand in `decode/tests.rs`.
 
 mod attr;
 pub(crate) mod sample;
@@ -108,8 +109,8 @@ pub fn gaps_of_sample(record: &Record<'_>, layout: &Layout) -> impl Iterator<Ite
     sample_gaps(record, layout, &sample)
 }
 
-/// Fills gaps of a record with zeros in `bytes`, which are those of the record, perhaps with other changes of the same
-/// size; they are copied only to be changed. Returns how many bytes were something else.
+/// Fills gaps of a record with zeros in `bytes`, which are those of the record, perhaps with other changes of
+/// the same size; they are copied only to be changed. Returns how many bytes were something else.
 pub fn clear_gaps(gaps: impl IntoIterator<Item = Range<usize>>, bytes: &mut Cow<'_, [u8]>) -> u64 {
     let mut cleared = 0;
     for gap in gaps {
@@ -286,8 +287,8 @@ fn fields<'a>(
     }
 }
 
-/// A HEADER_BUILD_ID made by perf inject may end in a sample_id trailer, with the layout of the event whose sample
-/// caused it.
+/// A HEADER_BUILD_ID made by perf inject may end in a sample_id trailer, with the layout of the event whose
+/// sample caused it.
 fn trailer_of_build_id(layouts: &Layouts, d: &mut Reader<'_>) -> Option<()> {
     if let Some((layout, trailer)) = layouts.trailer_behind(d.rest()) {
         d.skip("padding", d.left() - trailer.len())?;

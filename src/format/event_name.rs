@@ -75,8 +75,8 @@ pub fn names_of(
     events.iter().enumerate().map(name).collect()
 }
 
-/// What events count, in the words of perf, and nothing that a user chose: `cycles:u`, `r1a8`, `mem:0x1000:rw`. Has
-/// no names of tracepoints and of events of other PMUs.
+/// What events count, in the words of perf, and nothing that a user chose: `cycles:u`, `r1a8`,
+/// `mem:0x1000:rw`. Has no names of tracepoints and of events of other PMUs.
 #[derive(Clone, Default, Debug)]
 pub struct OwnNames {
     made: HashSet<String>,

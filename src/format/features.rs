@@ -49,9 +49,10 @@ pub struct FeatureContext {
 /// Do not pass a HEADER_FEATURE record without payload: it marks the end of the features. Its number is the
 /// first one unknown to the perf that wrote it (30 for 5.10, 32 for 6.1 and 6.12) and may be known by now.
 ///
-/// Oddities: `section-empty`, `section-short`, `section-rest` (bytes other than zero follow), `version-unknown`,
-/// `string-unterminated`, `nrcpus-missing`, `nrcpus-range`, `bitmap-size`, `build-id-size`, `build-id-type`,
-/// `build-id-without-pid`, `tracing-magic`, `attr-size`. Undecoded bytes are in `rest`.
+/// Oddities: `section-empty`, `section-short`, `section-rest` (bytes other than zero follow),
+/// `version-unknown`, `string-unterminated`, `nrcpus-missing`, `nrcpus-range`, `bitmap-size`,
+/// `build-id-size`, `build-id-type`, `build-id-without-pid`, `tracing-magic`, `attr-size`. Undecoded bytes
+/// are in `rest`.
 pub fn decode_feature<'a>(
     feature: Feature,
     payload: &'a [u8],
@@ -540,8 +541,8 @@ pub fn write_auxtrace_index(entries: &[AuxtraceEntry], endian: Endian) -> Vec<u8
 const AUXTRACE_ENTRY: usize = 16;
 const AUXTRACE_SIZE: u64 = 48;
 
-/// True for the index of AUXTRACE records as simpleperf writes it: without the number of entries in front of them. perf
-/// can't read that.
+/// True for the index of AUXTRACE records as simpleperf writes it: without the number of entries in front of
+/// them. perf can't read that.
 pub fn lacks_count(section: &[u8], endian: Endian) -> bool {
     let (entries, rest) = section.as_chunks::<AUXTRACE_ENTRY>();
     rest.is_empty()
@@ -589,9 +590,9 @@ macro_rules! numbers {
 }
 
 impl SampleTime {
-    /// The times of the first and the last sample in the file, ns; the last may be the earlier one. `None` if they are
-    /// none: perf writes 0 if it did not read the samples and the largest number if these have no time, and no clock is
-    /// past 2⁶³ ns, 292 years.
+    /// The times of the first and the last sample in the file, ns; the last may be the earlier one. `None` if
+    /// they are none: perf writes 0 if it did not read the samples and the largest number if these have no
+    /// time, and no clock is past 2⁶³ ns, 292 years.
     pub fn times(&self) -> Option<(u64, u64)> {
         let SampleTime { first_ns, last_ns } = *self;
         (last_ns != 0 && i64::try_from(first_ns.max(last_ns)).is_ok()).then_some((first_ns, last_ns))

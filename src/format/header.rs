@@ -217,8 +217,8 @@ pub struct FileHeader {
 }
 
 impl FileHeader {
-    /// The number of bytes that belong to no section: those after the last one, and those after the feature table that
-    /// are not zero.
+    /// The number of bytes that belong to no section: those after the last one, and those after the feature
+    /// table that are not zero.
     pub fn unnamed(&self) -> usize {
         let spare = self.spare_slots.iter().filter(|&&byte| byte != 0);
         self.trailing.len() + spare.count()

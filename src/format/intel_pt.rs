@@ -1,7 +1,7 @@
 //! Finds the packets of Intel PT at which a decoder can begin, and their times.
 //!
-//! A PSB packet is followed by packets with the state of the trace (PSB+), up to a PSBEND packet. Source: Intel
-//! SDM volume 3, "Intel Processor Trace", "Trace Packets and Data Types".
+//! A PSB packet is followed by packets with the state of the trace (PSB+), up to a PSBEND packet. Source:
+//! Intel SDM volume 3, "Intel Processor Trace", "Trace Packets and Data Types".
 //!
 //! | bytes | packet of PSB+ |
 //! |---|---|

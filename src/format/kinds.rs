@@ -24,17 +24,18 @@ columns! {
     event: Event { No Sample Chain Switch Lost Other }
     // The task in its own fields, pid first: none, a process, or a thread, too.
     names: Names { No Pid Task }
-    // The state that it changes: a mapping, a task and perhaps its address space, the end of a task, or kernel code.
+    // The state that it changes: a mapping, a task and perhaps its address space, the end of a task, or
+    // kernel code.
     changes: Changes { No Map Task End Kernel }
     // The texts or bytes in its fields: none, the path of a file, or others.
     text: Text { No Path Yes }
-    // The meaning of an equal record later: something new, or nothing, as it describes a state, or one that perf
-    // allows only once.
+    // The meaning of an equal record later: something new, or nothing, as it describes a state, or one that
+    // perf allows only once.
     again: Again { New State Once }
     // Its writer, if it belongs to AUX data: the kernel, perf record, or the program that decodes it.
     aux: Aux { No Kernel Tool Error }
-    // Its role for the form: contents that a file has in its header (`Front`: among a file's records it means something
-    // else), or part of a zstd stream of records.
+    // Its role for the form: contents that a file has in its header (`Front`: among a file's records it means
+    // something else), or part of a zstd stream of records.
     form: Form { No Front Body Stream }
 }
 
@@ -89,8 +90,9 @@ macro_rules! record_types {
     };
 }
 
-// Sources: include/uapi/linux/perf_event.h (1-22), tools/lib/perf/include/perf/event.h (64-86). The columns are the
-// number, the name, the smallest size, those of `columns!`, the offset of the own time, and those of own ids.
+// Sources: include/uapi/linux/perf_event.h (1-22), tools/lib/perf/include/perf/event.h (64-86). The columns
+// are the number, the name, the smallest size, those of `columns!`, the offset of the own time, and those of
+// own ids.
 record_types! {
      1 MMAP                 41 No     Task Map    Path State No     No     []   []      "A mapping of an address range, without inode.";
      2 LOST                 24 Lost   No   No     No   New   No     No     []   [8]     "Samples the kernel dropped because the ring buffer was full.";

@@ -219,7 +219,8 @@ fn name_at(record: &Record<'_>) -> Option<(NameKind, usize)> {
 }
 
 /// The end of the bytes in which a name may be: the trailer, if there is one. Records from programs other
-/// than the kernel may lack it; then the name fills the record, with its NUL and less than 8 bytes of padding.
+/// than the kernel may lack it; then the name fills the record, with its NUL and less than 8 bytes of
+/// padding.
 fn name_end(record: &Record<'_>, layouts: &Layouts, at: usize) -> usize {
     let bytes = record.bytes();
     let trailer = if record.kind().is_kernel() { layouts.trailer_size(record) } else { 0 };
@@ -265,8 +266,8 @@ fn in_fields(
     Some(bytes)
 }
 
-/// Puts a name and a NUL into a field. That of a thread is cut to fit, as by the kernel. Another one that does not fit
-/// is left out, because a part of it is another name.
+/// Puts a name and a NUL into a field. That of a thread is cut to fit, as by the kernel. Another one that
+/// does not fit is left out, because a part of it is another name.
 fn fill(field: &mut [u8], kind: NameKind, name: &[u8]) {
     let (name, most) = (until_nul(name), field.len().saturating_sub(1));
     let fitting = if kind == NameKind::Comm { name.len().min(most) } else { 0 };
@@ -317,8 +318,8 @@ pub fn rename_feature(
     Some(Renamed { section: out, whole: done.is_some() && rest.iter().all(|&byte| byte == 0) })
 }
 
-/// Changes the entries of a BUILD_ID section for which `change` returns another file name and id. An entry that stays
-/// the same in both keeps its size, but has no other bytes behind its name than zeros.
+/// Changes the entries of a BUILD_ID section for which `change` returns another file name and id. An entry
+/// that stays the same in both keeps its size, but has no other bytes behind its name than zeros.
 pub fn change_build_ids(
     section: &[u8],
     endian: Endian,

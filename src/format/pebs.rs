@@ -1,7 +1,7 @@
 //! The samples that a processor writes into a trace of Intel PT instead of a buffer of its own: PEBS via PT.
 //!
-//! Each is a block of packets: groups of items (BBP), items (BIP), and an end (BEP). Source: Intel SDM volume 3, "Intel
-//! Processor Trace", tables of BBP types and of BIP encodings.
+//! Each is a block of packets: groups of items (BBP), items (BIP), and an end (BEP). Source: Intel SDM volume
+//! 3, "Intel Processor Trace", tables of BBP types and of BIP encodings.
 //!
 //! | group | items |
 //! |---|---|
@@ -104,8 +104,8 @@ impl Items {
         self.group(MEMORY)[0]
     }
 
-    /// The weight and the latency of the instruction, 0 if they are not known. In a transaction without a latency of memory
-    /// its weight is the cycles in it.
+    /// The weight and the latency of the instruction, 0 if they are not known. In a transaction without a
+    /// latency of memory its weight is the cycles in it.
     pub fn weight(&self) -> (u64, u16) {
         let latency = self.group(MEMORY)[2].unwrap_or(0);
         let (weight, of_instruction) = match latency >> 32 {
@@ -116,8 +116,8 @@ impl Items {
         (if weight == 0 { of_transaction } else { weight }, of_instruction)
     }
 
-    /// The part TRANSACTION: how the last transaction ended, and the code of an abort that the program asked for, which is in
-    /// RAX.
+    /// The part TRANSACTION: how the last transaction ended, and the code of an abort that the program asked
+    /// for, which is in RAX.
     pub fn transaction(&self) -> u64 {
         const OF_PROGRAM: u64 = 1 << 1;
         const CODE: u32 = 32;
@@ -143,7 +143,8 @@ impl Items {
         item.unwrap_or(0)
     }
 
-    /// The last branches, newest first, if they were recorded. A branch of which something is missing is left out.
+    /// The last branches, newest first, if they were recorded. A branch of which something is missing is left
+    /// out.
     pub fn branches(&self) -> Option<Vec<Branch>> {
         if !BRANCHES.iter().any(|group| self.has(*group)) {
             return None;

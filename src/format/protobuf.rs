@@ -1,8 +1,8 @@
 //! Reads the fields of protobuf messages, which simpleperf writes into sections of its own.
 //!
-//! A message is a series of fields: a varint with the number of the field and its wire type, then a varint (0), 8 bytes
-//! (1), a varint length and so many bytes (2), or 4 bytes (5). A varint has 7 bits in a byte, the lowest first; bit 7 is
-//! set in all bytes but the last.
+//! A message is a series of fields: a varint with the number of the field and its wire type, then a varint
+//! (0), 8 bytes (1), a varint length and so many bytes (2), or 4 bytes (5). A varint has 7 bits in a byte,
+//! the lowest first; bit 7 is set in all bytes but the last.
 
 /// The value of a field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -13,7 +13,8 @@ pub(crate) enum Field<'a> {
     Bytes(&'a [u8]),
 }
 
-/// The fields of a message with their numbers. `None` is handed out where it is damaged, and nothing after that.
+/// The fields of a message with their numbers. `None` is handed out where it is damaged, and nothing after
+/// that.
 #[derive(Clone, Debug)]
 pub(crate) struct Message<'a>(pub(crate) &'a [u8]);
 

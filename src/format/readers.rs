@@ -1,6 +1,7 @@
-//! Programs that read recordings, and what they know of the format. The facts are from include/uapi/linux/perf_event.h
-//! and tools/perf of these versions (`perf_attr_check` in util/header.c, which refuses unknown bits), from
-//! hotspot-perfparser 1.3 and from quipper's sample_info_reader.cc; perf and hotspot-perfparser were tried.
+//! Programs that read recordings, and what they know of the format. The facts are from
+//! include/uapi/linux/perf_event.h and tools/perf of these versions (`perf_attr_check` in util/header.c,
+//! which refuses unknown bits), from hotspot-perfparser 1.3 and from quipper's sample_info_reader.cc; perf
+//! and hotspot-perfparser were tried.
 
 use crate::attr::KnownAttr;
 use crate::sample_type as st;
@@ -18,7 +19,8 @@ pub struct Reader {
     pub refused: fn(RecordType) -> bool,
     /// True if it reads build-ids in MMAP2 records.
     pub mmap_build_ids: bool,
-    /// The first feature that it does not know. It refuses pipe data with such a feature, and skips it in a file.
+    /// The first feature that it does not know. It refuses pipe data with such a feature, and skips it in a
+    /// file.
     pub first_unknown_feature: u32,
     /// True if it reads MMAP2 records of the kernel. perf before 5.12 takes them for MMAP records.
     pub kernel_mmap2: bool,
@@ -94,7 +96,8 @@ pub static READERS: [Reader; 5] = [
     },
     Reader {
         name: "perf-5.10",
-        // PERF_ATTR_SIZE_VER6; the last flag is text_poke, the last part CGROUP, the last branch bit HW_INDEX.
+        // PERF_ATTR_SIZE_VER6; the last flag is text_poke, the last part CGROUP, the last branch bit
+        // HW_INDEX.
         attr: KnownAttr {
             size: 120,
             flags: below(34),
@@ -139,8 +142,8 @@ impl Reader {
         branch_sample_type & !self.attr.branch_sample_type & BRANCH_COUNTERS != 0
     }
 
-    /// The kinds of records that it refuses, or at which it aborts. COMPRESSED2 is not among them: its contents are
-    /// what counts.
+    /// The kinds of records that it refuses, or at which it aborts. COMPRESSED2 is not among them: its
+    /// contents are what counts.
     pub fn refused_kinds(&self) -> Kinds {
         let refused = (1..=127).map(RecordType).filter(|&kind| (self.refused)(kind) && !kind.is_compressed());
         refused.fold(Kinds::NONE, |kinds, kind| kinds.union(Kinds::of(&[kind])))

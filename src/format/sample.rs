@@ -158,8 +158,8 @@ pub fn frames_of<E: Iterator<Item = u64>>(
     })
 }
 
-/// The cpumode of the address that would follow these entries of a call chain; `None` if a cookie follows, or may be
-/// among them. `cpumode` is the record's.
+/// The cpumode of the address that would follow these entries of a call chain; `None` if a cookie follows, or
+/// may be among them. `cpumode` is the record's.
 pub fn cpumode_behind(chain: U64s<'_>, cpumode: u16) -> Option<u16> {
     let mut markers = chain.iter().filter_map(Marker::of);
     markers.try_fold(cpumode, |_, marker| (marker != Marker::USER_DEFERRED).then(|| marker.cpumode()))
@@ -576,8 +576,8 @@ impl<'a> Sample<'a> {
     ///
     /// # Errors
     ///
-    /// The record is not a sample, is shorter than its parts, or has registers of an unknown ABI. If it is longer, `rest`
-    /// is not empty.
+    /// The record is not a sample, is shorter than its parts, or has registers of an unknown ABI. If it is
+    /// longer, `rest` is not empty.
     pub fn parse(record: &Record<'a>, layout: &Layout) -> Result<Sample<'a>> {
         Sample::parse_until(record, layout, |_| false)
     }
@@ -587,7 +587,8 @@ impl<'a> Sample<'a> {
         !self.is_cut || self.regs_user.is_some()
     }
 
-    /// The same, up to registers of an unknown ABI: then it [is cut](Sample::is_cut), and `rest` begins with them.
+    /// The same, up to registers of an unknown ABI: then it [is cut](Sample::is_cut), and `rest` begins with
+    /// them.
     ///
     /// # Errors
     ///
@@ -797,8 +798,8 @@ pub fn without(record: &Record<'_>, layout: &Layout, left_out: LeftOut) -> Resul
     without.ok_or_else(|| record.error("it is larger than a record can be"))
 }
 
-/// A READ record without the number of lost samples: as its event would record it without bit LOST of `read_format`.
-/// `None` if it is not one, or is too short.
+/// A READ record without the number of lost samples: as its event would record it without bit LOST of
+/// `read_format`. `None` if it is not one, or is too short.
 ///
 /// | byte | |
 /// |---|---|
@@ -829,8 +830,8 @@ pub fn raw_range(record: &Record<'_>, layout: &Layout) -> Option<Range<usize>> {
     Some(start..start + size)
 }
 
-/// The place of the branches in the bytes of a sample, without what is stored before and behind them. `None` if it has
-/// none.
+/// The place of the branches in the bytes of a sample, without what is stored before and behind them. `None`
+/// if it has none.
 ///
 /// # Errors
 ///
@@ -863,8 +864,8 @@ pub enum UserParts {
     LeftOut,
     /// Both parts are there, and empty. Its event records both.
     Empty,
-    /// As its event records it without the bit STACK_USER. Registers of an unknown ABI are left as they are, with all that
-    /// follows them.
+    /// As its event records it without the bit STACK_USER. Registers of an unknown ABI are left as they are,
+    /// with all that follows them.
     Registers,
     /// As they were.
     Kept,
@@ -907,8 +908,9 @@ pub fn with_callchain(
     made.ok_or_else(|| record.error("with its call chain it would not have the size of a record"))
 }
 
-/// The sample with a call chain, with the last branches (newest first), or with both. Its event records none of these so
-/// far, and then those with the index of the newest branch, as [`with_history_parts`](crate::with_history_parts) says.
+/// The sample with a call chain, with the last branches (newest first), or with both. Its event records none
+/// of these so far, and then those with the index of the newest branch, as
+/// [`with_history_parts`](crate::with_history_parts) says.
 ///
 /// # Errors
 ///

@@ -1,5 +1,5 @@
-//! Finds the events that are counted as one: the same event on the PMUs of a hybrid processor's kinds of cores, and the
-//! same event in modes that do not overlap, such as `cycles:u` and `cycles:k`.
+//! Finds the events that are counted as one: the same event on the PMUs of a hybrid processor's kinds of
+//! cores, and the same event in modes that do not overlap, such as `cycles:u` and `cycles:k`.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -24,8 +24,8 @@ enum Pmu<'n> {
 }
 
 impl<'n> Pmu<'n> {
-    /// `None` if neither the attr nor the name has a PMU of cores: the kernel then chose it, or it is not one of several
-    /// that share the work.
+    /// `None` if neither the attr nor the name has a PMU of cores: the kernel then chose it, or it is not one
+    /// of several that share the work.
     fn of(attr: &Attr, name: &'n [u8]) -> Option<Pmu<'n>> {
         let named = of_pmu(name).map(|(pmu, _)| pmu);
         let is_of_cores = |pmu: &[u8]| CORES.iter().any(|prefix| pmu.starts_with(prefix));
@@ -72,8 +72,8 @@ fn share_no_mode(excluded: u64) -> bool {
     [LEVELS, HOSTS].iter().any(|modes| excluded & modes == *modes)
 }
 
-/// How each event is counted. Siblings count the same in the same modes on several PMUs; `cpu_core/cycles/P` and
-/// `cpu_atom/cycles/P` are one event, `cycles`. So are halves on one PMU, `cycles:u` and `cycles:k`.
+/// How each event is counted. Siblings count the same in the same modes on several PMUs; `cpu_core/cycles/P`
+/// and `cpu_atom/cycles/P` are one event, `cycles`. So are halves on one PMU, `cycles:u` and `cycles:k`.
 pub fn counted_as(events: &[Event], names: &[EventName]) -> Vec<CountedAs> {
     let mut all_halves: Vec<Halves<'_>> = Vec::new();
     // The number of those with the same PMU and event, and their places by the modes that they exclude.

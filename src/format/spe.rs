@@ -1,9 +1,9 @@
 //! Decodes the data of the Arm Statistical Profiling Extension (SPE): packets, and the records that they make
 //! up.
 //!
-//! A packet is a header of one or two bytes and a payload, little-endian on every machine, of
-//! 1 << (bits 4-5 of the last header byte) bytes. Sources: Arm Architecture Reference Manual, "The Statistical
-//! Profiling Extension Sample Record Specification"; tools/perf/util/arm-spe-decoder.
+//! A packet is a header of one or two bytes and a payload, little-endian on every machine, of 1 << (bits 4-5
+//! of the last header byte) bytes. Sources: Arm Architecture Reference Manual, "The Statistical Profiling
+//! Extension Sample Record Specification"; tools/perf/util/arm-spe-decoder.
 //!
 //! | header | packet |
 //! |---|---|
@@ -244,8 +244,8 @@ pub fn operation_name(class: u8, payload: u8) -> &'static str {
     }
 }
 
-/// What kind of load, store, branch or other operation it is, in the words of `perf report -D` (7.3); empty for a
-/// payload that has no meaning.
+/// What kind of load, store, branch or other operation it is, in the words of `perf report -D` (7.3); empty
+/// for a payload that has no meaning.
 pub fn operation_details(class: u8, payload: u8) -> String {
     let flag = |number: u8, word: &str| (payload >> number & 1 != 0).then(|| word.to_owned());
     let word = |word: &str| Some(word.to_owned());
@@ -407,8 +407,8 @@ impl Records {
     }
 }
 
-/// The records of a piece of AUX data that begins with one, and where they are; `None` for one that is broken.
-/// Padding before a record is not part of it.
+/// The records of a piece of AUX data that begins with one, and where they are; `None` for one that is
+/// broken. Padding before a record is not part of it.
 pub fn pieces(data: &[u8], base: u64) -> impl Iterator<Item = (Range<usize>, Option<SpeRecord>)> {
     let (mut packets, mut records) = (Packets::new(data, base), Records::default());
     std::iter::from_fn(move || {

@@ -34,8 +34,8 @@ pub enum TraceFieldKind {
     Bytes,
     /// The address of something.
     Pointer,
-    /// The place of data behind the fields: u16 offset, u16 length, from the start of the raw data (`__data_loc`) or
-    /// from the end of this field (`__rel_loc`).
+    /// The place of data behind the fields: u16 offset, u16 length, from the start of the raw data
+    /// (`__data_loc`) or from the end of this field (`__rel_loc`).
     Located {
         /// True for `__rel_loc`.
         relative: bool,
@@ -51,8 +51,8 @@ pub struct NamedField<'a> {
     pub field: TraceField,
     /// What it holds.
     pub kind: TraceFieldKind,
-    /// True for text: an array of `char`. perf also takes arrays of `u8` for text, and so loses addresses that begin
-    /// with 0.
+    /// True for text: an array of `char`. perf also takes arrays of `u8` for text, and so loses addresses
+    /// that begin with 0.
     pub is_text: bool,
     /// True if its numbers are signed.
     pub signed: bool,
@@ -97,7 +97,8 @@ const TYPE_WORDS: [&str; 26] = [
 ];
 
 impl<'a> NamedField<'a> {
-    /// True for the fields that all tracepoints have, at the front: u16 type, u8 flags, u8 preempt_count, s32 pid.
+    /// True for the fields that all tracepoints have, at the front: u16 type, u8 flags, u8 preempt_count, s32
+    /// pid.
     pub fn is_common(&self) -> bool {
         let TraceField { offset, size } = self.field;
         let names = ["common_type", "common_flags", "common_preempt_count", "common_pid"];
@@ -156,7 +157,8 @@ impl<'a> NamedField<'a> {
         Some(NamedField { name, field: TraceField { offset, size }, kind, is_text, signed, number_size })
     }
 
-    /// The value in the raw data of a sample; of several numbers their bytes. `None` if the raw data ends before it.
+    /// The value in the raw data of a sample; of several numbers their bytes. `None` if the raw data ends
+    /// before it.
     pub fn value<'r>(&self, raw: &'r [u8], endian: Endian) -> Option<TraceValue<'r>> {
         let place = match self.kind {
             TraceFieldKind::Numbers if self.number_size == self.field.size => {
@@ -192,8 +194,8 @@ impl<'a> TraceFormat<'a> {
         lines.filter_map(NamedField::parse).take(FIELDS_MAX)
     }
 
-    /// The text with another name of the tracepoint, with numbers as the names of its own fields, and without a format
-    /// for printing or anything else.
+    /// The text with another name of the tracepoint, with numbers as the names of its own fields, and without
+    /// a format for printing or anything else.
     pub fn with_name(&self, name: &str) -> Vec<u8> {
         let text = String::from_utf8_lossy(self.text);
         let lines = text.lines().take_while(|line| !line.starts_with("print fmt:"));
@@ -208,8 +210,8 @@ impl<'a> TraceFormat<'a> {
         format!("name: {name}\n{id}format:\n{common}\n{own}\nprint fmt: \"\"\n").into_bytes()
     }
 
-    /// Parses the text of a file `format`, which begins with the lines `name: NAME` and `ID: NUMBER`. `None` if it does
-    /// not begin so, or the name is too long for that of a folder.
+    /// Parses the text of a file `format`, which begins with the lines `name: NAME` and `ID: NUMBER`. `None`
+    /// if it does not begin so, or the name is too long for that of a folder.
     pub fn parse(system: &'a [u8], text: &'a [u8]) -> Option<TraceFormat<'a>> {
         let mut lines = text.strip_prefix(b"name: ")?.split(|&byte| byte == b'\n');
         let name = lines.next().filter(|name| name.len() <= NAME_MAX)?;
@@ -240,8 +242,8 @@ impl TraceField {
         }
     }
 
-    /// The place in the raw data of what a field of [`TraceFieldKind::Located`] names; it need not be inside. `None` if
-    /// the raw data ends before the field.
+    /// The place in the raw data of what a field of [`TraceFieldKind::Located`] names; it need not be inside.
+    /// `None` if the raw data ends before the field.
     pub fn located(&self, relative: bool, raw: &[u8], endian: Endian) -> Option<TraceField> {
         let place = self.number(raw, endian)?;
         let (offset, size) = ((place & 0xffff) as usize, (place >> 16 & 0xffff) as usize);

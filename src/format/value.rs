@@ -67,7 +67,8 @@ pub fn push_hex(text: &mut Vec<u8>, bytes: &[u8]) {
     }
 }
 
-/// A number in hexadecimal with `0x` and without leading zeros, as `{:#x}` writes it, in a fraction of the time.
+/// A number in hexadecimal with `0x` and without leading zeros, as `{:#x}` writes it, in a fraction of the
+/// time.
 #[derive(Clone, Copy, Debug)]
 pub struct HexNumber {
     /// The text is at the end.
@@ -155,8 +156,9 @@ pub struct Decoded<'a> {
     pub fields: Fields<'a>,
     /// Deviations from the format.
     pub issues: Vec<Issue>,
-    /// The bytes that hold none of the fields, counted from the start of the record's body or of the section: padding,
-    /// what is reserved, what follows a NUL, and everything from the first byte on that could not be decoded.
+    /// The bytes that hold none of the fields, counted from the start of the record's body or of the section:
+    /// padding, what is reserved, what follows a NUL, and everything from the first byte on that could not be
+    /// decoded.
     pub gaps: Vec<Range<usize>>,
 }
 
@@ -176,8 +178,8 @@ impl<'a> Decoded<'a> {
         self.fields.iter().find(|(n, _)| *n == name).map(|(_, v)| v)
     }
 
-    /// True if decoding stopped at a number that decides what follows it: an unknown kind, type or version, or a count or
-    /// size for which there is no room.
+    /// True if decoding stopped at a number that decides what follows it: an unknown kind, type or version,
+    /// or a count or size for which there is no room.
     pub fn has_unknown_layout(&self) -> bool {
         let codes = [
             FaultCode::KindUnknown,
@@ -190,8 +192,8 @@ impl<'a> Decoded<'a> {
         self.issues.iter().any(|issue| codes.contains(&issue.code))
     }
 
-    /// The texts and bytes among the values, at any depth: the name of each, which for an item of a list is that of the
-    /// list, and its place in `bytes`, which were decoded.
+    /// The texts and bytes among the values, at any depth: the name of each, which for an item of a list is
+    /// that of the list, and its place in `bytes`, which were decoded.
     pub fn texts(&self, bytes: &[u8]) -> Vec<(&'static str, Range<usize>)> {
         fn add(
             name: &'static str,

@@ -9,9 +9,10 @@
 //! | next page | `.eh_frame`, `.eh_frame_hdr`; the mapped part of the image ends here |
 //! | after that | `.debug_line`, `.debug_info`, `.debug_abbrev`, symbols |
 //!
-//! If the dump holds none of the code, as a perf map does not, and no unwind data, the file has no place for it either:
-//! `.text` is `SHT_NOBITS`, and what follows the note is at once `.debug_line` and so on. Code that was moved is in the
-//! image of the place from which it was moved, and its new place is another mapping of that.
+//! If the dump holds none of the code, as a perf map does not, and no unwind data, the file has no place for
+//! it either: `.text` is `SHT_NOBITS`, and what follows the note is at once `.debug_line` and so on. Code
+//! that was moved is in the image of the place from which it was moved, and its new place is another mapping
+//! of that.
 //!
 //! libunwind reads the search table at addresses in the process, and assumes that the lowest mapping of a
 //! file begins at file offset 0. libdw takes the start of a mapping minus its file offset as the load
@@ -165,7 +166,8 @@ impl<'f, 'a> Image<'f, 'a> {
         self.unwind.is_some() || self.functions.iter().any(|(_, function)| !function.code.is_empty())
     }
 
-    /// The number of bytes of the file between and after functions and in place of code that the dump does not hold.
+    /// The number of bytes of the file between and after functions and in place of code that the dump does
+    /// not hold.
     pub fn gaps(&self) -> u64 {
         let code: u64 = self.functions.iter().map(|(_, function)| function.code.len() as u64).sum();
         if self.has_code() { (self.text_end - TEXT).saturating_sub(code) } else { 0 }

@@ -1,8 +1,8 @@
 //! Reads a perf map, the text file in which a JIT compiler lists its code as `START SIZE NAME` lines, with
 //! hexadecimal numbers.
 //!
-//! Source: tools/perf/Documentation/jit-interface.txt. A perf map does not tell when code was loaded, and its lines
-//! are in that order: where two of them overlap, the later one counts.
+//! Source: tools/perf/Documentation/jit-interface.txt. A perf map does not tell when code was loaded, and its
+//! lines are in that order: where two of them overlap, the later one counts.
 
 use std::collections::BTreeMap;
 

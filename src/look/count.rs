@@ -457,8 +457,8 @@ pub(crate) fn count_with<R: Send + 'static>(
     count_by(recording, threads, report, true, |batch| Ok((Tally::of(batch)?, work(batch)?)), join)
 }
 
-/// Like [`count_with`], but `work` also counts what it wants of each batch; compressed records are counted only
-/// if `stored`.
+/// Like [`count_with`], but `work` also counts what it wants of each batch; compressed records are counted
+/// only if `stored`.
 pub(crate) fn count_by<R: Send + 'static>(
     recording: &mut Recording,
     threads: usize,

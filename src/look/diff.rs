@@ -72,9 +72,9 @@ const ASIDE: Kinds = Kinds::HEADER
     // Event types are not compared.
     .without(RecordType::HEADER_EVENT_TYPE);
 
-/// Compares two recordings that can be read more than once: [`Recording::spooled`] makes sure of that. Details of
-/// storage are ignored, and so are these features. After a difference, the records are counted on `threads` threads.
-/// Faults of the recordings go into the report.
+/// Compares two recordings that can be read more than once: [`Recording::spooled`] makes sure of that.
+/// Details of storage are ignored, and so are these features. After a difference, the records are counted on
+/// `threads` threads. Faults of the recordings go into the report.
 ///
 /// # Errors
 ///

@@ -132,8 +132,8 @@ pub struct Hole {
     pub bytes: u64,
 }
 
-/// Counts the bytes of a recording by part, kind, event and process, on `threads` threads. If the recording ends
-/// too early, the report says so, and the bytes of the torn record are a part.
+/// Counts the bytes of a recording by part, kind, event and process, on `threads` threads. If the recording
+/// ends too early, the report says so, and the bytes of the torn record are a part.
 ///
 /// # Errors
 ///

@@ -14,9 +14,9 @@ use serde_json::{Map, Value as Json};
 
 use crate::render::kind_name;
 
-/// A JSON document, or a line of NDJSON: the version of its form, then the fields of `T`. This is an enum whose
-/// tag, `what`, names the form. The version increases whenever a reader of the old form would misread the new
-/// one.
+/// A JSON document, or a line of NDJSON: the version of its form, then the fields of `T`. This is an enum
+/// whose tag, `what`, names the form. The version increases whenever a reader of the old form would misread
+/// the new one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Document<const VERSION: u32, T>(T);
 
@@ -81,8 +81,8 @@ pub fn schema<T: JsonSchema>() -> Json {
     schema.to_value()
 }
 
-/// Appends JSON, indented or in one line. Unlike serde_json, it also escapes DEL and the controls from U+0080 to U+009F,
-/// because a terminal obeys them.
+/// Appends JSON, indented or in one line. Unlike serde_json, it also escapes DEL and the controls from U+0080
+/// to U+009F, because a terminal obeys them.
 ///
 /// # Errors
 ///
@@ -94,8 +94,8 @@ pub fn push_json(out: &mut Vec<u8>, value: &impl Serialize, indented: bool) -> s
     } else {
         serde_json::to_writer(&mut *out, value)?;
     }
-    // To look at each piece that serde_json writes would take as long as to write them. Without a branch for each byte,
-    // the compiler compares many at once.
+    // To look at each piece that serde_json writes would take as long as to write them. Without a branch for
+    // each byte, the compiler compares many at once.
     let may_be =
         |chunk: &[u8]| chunk.iter().fold(false, |found, &byte| found | (byte == 0x7f) | (byte == 0xc2));
     if out[begin..].chunks(256).any(may_be) {
@@ -330,8 +330,8 @@ pub struct Place(pub Origin);
 struct PlaceFields {
     /// 0: the main file; from 1 on: the data.N of a directory
     stream: u32,
-    /// Absolute, bytes; for a decompressed record, the offset of the COMPRESSED record in which it begins, and
-    /// its own in the contents
+    /// Absolute, bytes; for a decompressed record, the offset of the COMPRESSED record in which it begins,
+    /// and its own in the contents
     offset: Offset,
 }
 

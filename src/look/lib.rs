@@ -1,5 +1,6 @@
-//! Tells what a recording holds: [`stats()`] counts its records and [`stats_of()`] some of them, [`du()`] its bytes ([`du_of()`] those of some),
-//! [`diff()`] compares two. The results are types, which serde prints as JSON, and which schemars describes.
+//! Tells what a recording holds: [`stats()`] counts its records and [`stats_of()`] some of them, [`du()`] its
+//! bytes ([`du_of()`] those of some), [`diff()`] compares two. The results are types, which serde prints as
+//! JSON, and which schemars describes.
 //!
 //! Decoded values are shown the same on every machine, so that snapshots and scripts can rely on it:
 //!

@@ -1,5 +1,5 @@
-//! Shows the raw data of tracepoints as `perf script` does: by the format for printing that the recorded kernel gave
-//! each, a format of printf with expressions of C.
+//! Shows the raw data of tracepoints as `perf script` does: by the format for printing that the recorded
+//! kernel gave each, a format of printf with expressions of C.
 
 use std::collections::HashSet;
 use std::net::Ipv6Addr;
@@ -254,8 +254,8 @@ impl<'t> TracePrinter<'t> {
         text
     }
 
-    /// The names and values of the fields that only this tracepoint has, as far as the raw data has them; several
-    /// numbers as a list. Ends when the values take more than 64 KiB.
+    /// The names and values of the fields that only this tracepoint has, as far as the raw data has them;
+    /// several numbers as a list. Ends when the values take more than 64 KiB.
     pub fn values<'r>(&'r self, raw: &'r [u8]) -> impl Iterator<Item = (&'t str, String)> + use<'r, 't> {
         let own = self.fields.iter().filter(|field| !field.is_common());
         let mut bytes = 0;
@@ -452,7 +452,8 @@ fn padded(out: &mut String, text: &str, width: Width) {
     }
 }
 
-/// The operators of C with two sides, those that bind most first; longer ones before those that they begin with.
+/// The operators of C with two sides, those that bind most first; longer ones before those that they begin
+/// with.
 const OPERATORS: [&[&str]; 10] = [
     &["*", "/", "%"],
     &["+", "-"],

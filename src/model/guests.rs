@@ -47,8 +47,8 @@ impl Guests {
         if record.is_of_guest() { self.guest(record, layouts, pid) } else { Machine::Host }
     }
 
-    /// The address space in which code of this cpumode runs when process `pid` is sampled. In a record of a guest,
-    /// the kernel and user code are those of the guest.
+    /// The address space in which code of this cpumode runs when process `pid` is sampled. In a record of a
+    /// guest, the kernel and user code are those of the guest.
     #[inline(always)]
     pub fn space(
         &self,

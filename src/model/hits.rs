@@ -145,8 +145,8 @@ pub struct Hits {
     last: Chain,
 }
 
-/// A call chain of which all mappings are marked. Neighbouring samples of a thread share most of their callers, which
-/// are then not looked up again.
+/// A call chain of which all mappings are marked. Neighbouring samples of a thread share most of their
+/// callers, which are then not looked up again.
 #[derive(Debug, Default)]
 struct Chain {
     pid: Option<u32>,
@@ -159,7 +159,8 @@ struct Chain {
 }
 
 impl Chain {
-    /// How many of the outermost entries it shares with a chain of another sample, and belong to the same mappings.
+    /// How many of the outermost entries it shares with a chain of another sample, and belong to the same
+    /// mappings.
     fn shared(&self, at: &At<'_, '_>, chain: U64s<'_>, cpumode: u16) -> usize {
         if self.pid != at.pid || !self.during.contains(&at.key) || at.record.is_of_guest() {
             return 0;

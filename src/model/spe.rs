@@ -1,5 +1,5 @@
-//! Decodes the AUX data of Arm SPE: finds it in a recording, yields its records in the order of their timestamps,
-//! and knows which threads they belong to.
+//! Decodes the AUX data of Arm SPE: finds it in a recording, yields its records in the order of their
+//! timestamps, and knows which threads they belong to.
 
 mod cpus;
 mod data_source;
@@ -100,8 +100,8 @@ impl SpeData {
         self.conv
     }
 
-    /// Decodes the data; there are no records unless all of it is of Arm SPE. `cpuid` is feature CPUID, and `has_time`
-    /// says whether the other records of the recording have times.
+    /// Decodes the data; there are no records unless all of it is of Arm SPE. `cpuid` is feature CPUID, and
+    /// `has_time` says whether the other records of the recording have times.
     pub fn records(
         mut self,
         stored: StoredBytes,

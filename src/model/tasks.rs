@@ -28,7 +28,8 @@ pub struct TaskChanges {
     namespaces: Option<NamespaceChanges>,
 }
 
-/// The namespaces of threads. A thread is "given" the number of a set of them, and inherits it as it does a name.
+/// The namespaces of threads. A thread is "given" the number of a set of them, and inherits it as it does a
+/// name.
 #[derive(Debug, Default)]
 struct NamespaceChanges {
     given: Vec<Naming>,

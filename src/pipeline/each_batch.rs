@@ -109,8 +109,8 @@ fn each_in_any_order<W: Work, R: Send + 'static>(
         absorbed.map_err(|e| e.in_file(&batch.name))
     };
     let prescans = Prescans::of(chain);
-    // Workers fork from others, so that the chain itself can absorb results meanwhile. A single thread does the
-    // same, so that a stage always knows where a batch begins.
+    // Workers fork from others, so that the chain itself can absorb results meanwhile. A single thread does
+    // the same, so that a stage always knows where a batch begins.
     let mut forked = fork(chain);
     if prescans.are_none() {
         let step = |chain: &mut Vec<W>, batch: perfx_format::Result<Batch>| work(with_workers(chain, batch?));
@@ -145,7 +145,8 @@ struct Prescans(Vec<Option<Box<dyn AnyPrescan>>>);
 
 impl Prescans {
     fn of<W: Work>(chain: &[W]) -> Prescans {
-        // A stage that needs the batches in order relies on the records that it gets from the stage before it.
+        // A stage that needs the batches in order relies on the records that it gets from the stage before
+        // it.
         let used = |(at, stage): (usize, &W)| stage.prescan().filter(|_| at == 0 || stage.fork().is_some());
         Prescans(chain.iter().enumerate().map(used).collect())
     }
@@ -185,9 +186,9 @@ impl PrescannedBatch {
     }
 }
 
-/// Finds and prescans the batches on any thread, calls `lead` for them in file order, `work` for its results on
-/// `workers` threads, and `done` on the calling thread in file order. With one thread, everything runs on the
-/// calling thread.
+/// Finds and prescans the batches on any thread, calls `lead` for them in file order, `work` for its results
+/// on `workers` threads, and `done` on the calling thread in file order. With one thread, everything runs on
+/// the calling thread.
 fn each_led<L: Send, R: Send + 'static>(
     recording: &mut Recording,
     prescans: Prescans,

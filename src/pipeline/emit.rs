@@ -61,8 +61,8 @@ impl<'e> Emit<'e> {
         result.with_context(|| format!("pass {}, {} at {}", stage.name, record.kind(), record.origin()))
     }
 
-    /// Records that are passed on next may be in these bytes: then they are written from there, and not copied. It pays
-    /// if many are, one behind the other.
+    /// Records that are passed on next may be in these bytes: then they are written from there, and not
+    /// copied. It pays if many are, one behind the other.
     pub fn hold(&mut self, bytes: &Bytes) {
         self.planner.hold(bytes);
     }

@@ -42,8 +42,8 @@ impl Stage {
         Stage(Kind::Rewrite(Box::new(Erased::new(rewrite).prescanned().forking())))
     }
 
-    /// A rewrite that needs the batches in order; each is prescanned on any thread, to reduce the rewrite's own
-    /// work. Only the first pass of a chain is, because the others rely on its output.
+    /// A rewrite that needs the batches in order; each is prescanned on any thread, to reduce the rewrite's
+    /// own work. Only the first pass of a chain is, because the others rely on its output.
     pub fn rewrite_prescanned_in_order<R: Prescanned>(rewrite: R) -> Stage {
         Stage(Kind::Rewrite(Box::new(Erased::new(rewrite).prescanned())))
     }

@@ -41,8 +41,8 @@ pub struct Needs {
     /// False only for a pass that changes nothing that a survey could learn: no time, id or mapping, and no
     /// dropped record.
     pub barrier: bool,
-    /// True if its surveys need not see what passes before it change, because they only serve what pipe data has in
-    /// front: for a file, the pass learns it while it rewrites.
+    /// True if its surveys need not see what passes before it change, because they only serve what pipe data
+    /// has in front: for a file, the pass learns it while it rewrites.
     pub surveys_input: bool,
     /// What to do if records cannot be read. With several passes, the strictest applies.
     pub damage: Damage,

@@ -1,8 +1,8 @@
 //! Runs work on many threads and returns the results in the order of the items, with a bounded number of
 //! items in memory.
 //!
-//! What does not depend on the types of items and results ([`Turns`], [`run`]) is compiled once: with a generic
-//! queue and generic threads, a third of the build was spent on their copies.
+//! What does not depend on the types of items and results ([`Turns`], [`run`]) is compiled once: with a
+//! generic queue and generic threads, a third of the build was spent on their copies.
 
 use std::io;
 use std::panic::resume_unwind;

@@ -9,8 +9,8 @@
 //!
 //! Batches of records go through a stage one after the other, in file order, unless the stage implements
 //! [`Fork`]: then each batch gets its own worker, on any thread, and the workers are absorbed in file order.
-//! The bytes written are the same for any number of threads. The README of the package perfx-passes describes the
-//! order of all calls of a chain, and how a pass learns the name of a thread at a time.
+//! The bytes written are the same for any number of threads. The README of the package perfx-passes describes
+//! the order of all calls of a chain, and how a pass learns the name of a thread at a time.
 //!
 //! A method that fails returns an [`Error`](crate::Error). `?` converts an error of perfx-format or std::io,
 //! [`Context`](crate::Context) converts any other error or an absent value, and [`ensure!`](crate::ensure)
@@ -122,7 +122,8 @@ pub trait Survey: Sized + Send + 'static {
         declared
     }
 
-    /// Takes in a record, decompressed if necessary. By default, it is ignored: [`Survey::begin_batch`] does the work.
+    /// Takes in a record, decompressed if necessary. By default, it is ignored: [`Survey::begin_batch`] does
+    /// the work.
     ///
     /// # Errors
     ///
@@ -205,8 +206,8 @@ pub trait Prescanned: Rewrite {
     /// The value from which workers fork.
     fn prescan(&self) -> Self::Prescan;
 
-    /// Takes in the prescan of the next batch, before its [`Rewrite::begin_batch`] or [`Fork::fork`]. Returns the
-    /// places in this batch at which the rewrite needs the record, whatever its kind.
+    /// Takes in the prescan of the next batch, before its [`Rewrite::begin_batch`] or [`Fork::fork`]. Returns
+    /// the places in this batch at which the rewrite needs the record, whatever its kind.
     ///
     /// # Errors
     ///

@@ -28,8 +28,8 @@ pub struct Session {
     pub input: Form,
     /// The form of the output.
     pub form: OutputForm,
-    /// Its events. A pass may change them only in `begin`. Those that pipe data defines behind its head are added when
-    /// the rewrite comes to their attrs.
+    /// Its events. A pass may change them only in `begin`. Those that pipe data defines behind its head are
+    /// added when the rewrite comes to their attrs.
     pub events: Vec<Event>,
     /// The events that pipe data defines behind its head, as far as surveys have found them.
     pub(crate) late_events: Vec<Event>,
@@ -129,8 +129,8 @@ impl Session {
         self.temp_files.0.clone()
     }
 
-    /// The bytes of the files that earlier passes have made, by path. They are mapped, because an image of JIT code may
-    /// have holes of any size; a temporary file with many of them only once.
+    /// The bytes of the files that earlier passes have made, by path. They are mapped, because an image of
+    /// JIT code may have holes of any size; a temporary file with many of them only once.
     ///
     /// # Errors
     ///
@@ -223,8 +223,9 @@ impl Session {
         self.set.insert(feature);
     }
 
-    /// Keeps feature SAMPLE_TIME true when samples are dropped: sets it, if there is one, to the times of the first and the
-    /// last sample that stay, ns. If none stays, the first is later than the last, and the feature stays as it is.
+    /// Keeps feature SAMPLE_TIME true when samples are dropped: sets it, if there is one, to the times of the
+    /// first and the last sample that stay, ns. If none stays, the first is later than the last, and the
+    /// feature stays as it is.
     pub fn set_sample_time(&mut self, (first_ns, last_ns): (u64, u64)) {
         if first_ns <= last_ns && self.feature(Feature::SAMPLE_TIME).is_some() {
             let section = SampleTime { first_ns, last_ns }.write(self.endian);
@@ -274,8 +275,8 @@ impl Session {
         self.sees_all
     }
 
-    /// True if no later pass changes what a survey could learn, so that what this pass learns while it rewrites
-    /// also holds for the output. For [`Survey::end`](crate::Survey::end).
+    /// True if no later pass changes what a survey could learn, so that what this pass learns while it
+    /// rewrites also holds for the output. For [`Survey::end`](crate::Survey::end).
     pub fn facts_stay(&self) -> bool {
         self.facts_stay
     }
@@ -305,8 +306,8 @@ impl<'s> Begin<'s> {
         self.session.list_aux = true;
     }
 
-    /// Leaves out the bytes of the input that belong to no section: those after the last one, and those after the
-    /// feature table. Returns their number, which the pass reports.
+    /// Leaves out the bytes of the input that belong to no section: those after the last one, and those after
+    /// the feature table. Returns their number, which the pass reports.
     pub fn leave_out_unnamed(&mut self) -> u64 {
         self.session.drops_unnamed = true;
         self.session.unnamed

@@ -1,5 +1,5 @@
-//! Gives the output the input's own blocks instead of a copy of them, where a file system lets files share blocks
-//! (btrfs, XFS).
+//! Gives the output the input's own blocks instead of a copy of them, where a file system lets files share
+//! blocks (btrfs, XFS).
 
 use std::fs::File;
 use std::ops::Range;
@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use perfx_format::Bytes;
 
-/// Fewer bytes are copied: sharing them would save little, and each shared range is one more extent in both files.
+/// Fewer bytes are copied: sharing them would save little, and each shared range is one more extent in both
+/// files.
 pub(crate) const WORTH_SHARING: usize = 1 << 20;
 
 /// Fewer bytes do not become part of a run: copying them costs less than keeping a run.
@@ -38,8 +39,8 @@ impl<'a> Sharing<'a> {
         (block > 0 && system::can_share(output)).then_some(Sharing { output, block })
     }
 
-    /// The range of bytes that are stored at a place, as a run that the output can share from `to` on. A block is
-    /// shared whole, so it must begin there in both files.
+    /// The range of bytes that are stored at a place, as a run that the output can share from `to` on. A
+    /// block is shared whole, so it must begin there in both files.
     pub(crate) fn run(
         &self,
         (file, offset): &(Arc<File>, u64),
@@ -60,8 +61,8 @@ impl<'a> Sharing<'a> {
         (blocks.len() >= WORTH_SHARING).then_some(blocks)
     }
 
-    /// Shares a range of the run's bytes, which goes to the output's file position. Returns the number of bytes that
-    /// it has put there; copying the rest will show why it was not more.
+    /// Shares a range of the run's bytes, which goes to the output's file position. Returns the number of
+    /// bytes that it has put there; copying the rest will show why it was not more.
     pub(crate) fn share(&self, run: &Run, range: &Range<usize>) -> usize {
         let mut from = run.offset + range.start as u64;
         let mut done = 0;
@@ -90,8 +91,8 @@ mod system {
     use rustix::fs::{copy_file_range, ioctl_ficlone};
 
     pub(super) fn can_share(empty: &File) -> bool {
-        // An empty file that is to share all its blocks with itself stays as it is; a file system that can't share
-        // refuses. copy_file_range would not tell, because it copies instead.
+        // An empty file that is to share all its blocks with itself stays as it is; a file system that can't
+        // share refuses. copy_file_range would not tell, because it copies instead.
         ioctl_ficlone(empty, empty).is_ok()
     }
 

@@ -1,5 +1,5 @@
-//! Writes output: small pieces are collected, large ones are written directly, and what the input stores in the same
-//! form is shared with it if that is possible.
+//! Writes output: small pieces are collected, large ones are written directly, and what the input stores in
+//! the same form is shared with it if that is possible.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -48,8 +48,8 @@ impl<'a> Sink<'a> {
         self.position += by;
     }
 
-    /// Holds back what comes first, while it is not much, so that [`Sink::insert`] can move it. Nothing has been
-    /// written yet.
+    /// Holds back what comes first, while it is not much, so that [`Sink::insert`] can move it. Nothing has
+    /// been written yet.
     pub(crate) fn hold(&mut self) {
         self.held = true;
     }
@@ -127,8 +127,8 @@ impl<'a> Sink<'a> {
         }
         let written = self.inner.write_all(bytes);
         if written.as_ref().is_err_and(|error| error.raw_os_error() == Some(EFAULT)) {
-            // The kernel could not read the bytes, because they are in a file that was truncated. Reading them here
-            // raises SIGBUS for its handler.
+            // The kernel could not read the bytes, because they are in a file that was truncated. Reading
+            // them here raises SIGBUS for its handler.
             std::hint::black_box(bytes.iter().fold(0, |sum, byte| sum ^ byte));
         }
         written
@@ -159,8 +159,8 @@ mod tests {
 
     use super::*;
 
-    /// Appends ranges of a file and other bytes, as [`Sink::append_stored`] and [`Sink::append`] would get them, and
-    /// returns what the output holds and what it should hold.
+    /// Appends ranges of a file and other bytes, as [`Sink::append_stored`] and [`Sink::append`] would get
+    /// them, and returns what the output holds and what it should hold.
     fn written(share: bool, hold: bool) -> (Vec<u8>, Vec<u8>) {
         let mut random = 7_u64;
         let mut next = |below: usize| {

@@ -52,8 +52,8 @@ pub(crate) fn each<W: Send, R: Send + 'static>(
     each_erased(recording, threads.max(1), open, &step, &mut done)
 }
 
-/// The result of a step without its type. The threads and the search for batches are compiled once for all types:
-/// a package with ten callers was built twice as long with a copy for each.
+/// The result of a step without its type. The threads and the search for batches are compiled once for all
+/// types: a package with ten callers was built twice as long with a copy for each.
 type AnyResult = Box<dyn Any + Send>;
 
 /// Calls what a worker does with a batch, by the worker's number.

@@ -30,8 +30,8 @@ const PAGE: usize = perfx_format::PAGE as usize;
 /// The most bytes moved at once.
 const MOVED_AT_ONCE: u64 = 1 << 20;
 
-/// The most zeros before the data of an output of this length, in bytes. A long unchanged range keeps its place in a
-/// page, so that file systems can share it with the input.
+/// The most zeros before the data of an output of this length, in bytes. A long unchanged range keeps its
+/// place in a page, so that file systems can share it with the input.
 pub fn zeros_before_data(len: u64) -> u64 {
     if len < WORTH_SHARING as u64 { 0 } else { PAGE as u64 - 1 }
 }
@@ -226,9 +226,9 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Moves the data so that the first long range of the input begins at the same place of a page as it does there:
-    /// only then can it be shared. The zeros before the data do not depend on the file system, so that the same input
-    /// gives the same output everywhere. perf leaves such zeros, too.
+    /// Moves the data so that the first long range of the input begins at the same place of a page as it does
+    /// there: only then can it be shared. The zeros before the data do not depend on the file system, so that
+    /// the same input gives the same output everywhere. perf leaves such zeros, too.
     fn align(&mut self, plan: &Plan, offset: u64) {
         let Some((before, start)) = plan.first_stored(WORTH_SHARING) else { return };
         let (from, to) = (offset + start as u64, self.sink.position() + before);

@@ -48,7 +48,8 @@ impl PerfMaps {
         PerfMaps(places.of_recording(recorded_on))
     }
 
-    /// The path at which a process writes its perf map. perf shows it as the name of the memory that it lists.
+    /// The path at which a process writes its perf map. perf shows it as the name of the memory that it
+    /// lists.
     pub fn path(pid: u32) -> String {
         format!("/tmp/perf-{pid}.map")
     }
@@ -69,7 +70,8 @@ impl Places {
         Places { folders, roots, not_here: foreign.then_some("--foreign") }
     }
 
-    /// Those of a recording: without this machine if it is not provably the recorded one, as the files have no build-id.
+    /// Those of a recording: without this machine if it is not provably the recorded one, as the files have
+    /// no build-id.
     #[must_use]
     pub fn of_recording(&self, recorded_on: &RecordedOn) -> Places {
         let is_foreign = || !recorded_on.is_machine(Path::new("/"));

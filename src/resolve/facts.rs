@@ -63,7 +63,8 @@ pub struct Facts {
     pub modules: HashMap<u32, Option<u64>>,
     /// The kernel of the host, and the addresses from its end up to the next mapping.
     beyond_kernel: Option<(u32, Range<u64>)>,
-    /// The addresses of the DSOs that KSYMBOL records name: BPF programs and other code that the kernel loads.
+    /// The addresses of the DSOs that KSYMBOL records name: BPF programs and other code that the kernel
+    /// loads.
     pub ksymbols: HashMap<u32, u64>,
 }
 
@@ -87,8 +88,8 @@ pub struct EventFacts {
     counts_work: bool,
     /// True if its samples have call chains.
     pub has_chains: bool,
-    /// True if the user parts of its call chains are calls that the processor recorded, and not the addresses to which
-    /// they return (`perf record --call-graph lbr`).
+    /// True if the user parts of its call chains are calls that the processor recorded, and not the addresses
+    /// to which they return (`perf record --call-graph lbr`).
     pub records_calls: bool,
     /// The most frames in a call chain.
     pub max_stack: usize,
@@ -97,8 +98,8 @@ pub struct EventFacts {
 }
 
 impl EventFacts {
-    /// The calls that a hardware trace tells. A sample is a change of the running function, and its period the time up to
-    /// the next one, ns.
+    /// The calls that a hardware trace tells. A sample is a change of the running function, and its period
+    /// the time up to the next one, ns.
     pub fn of_calls() -> EventFacts {
         EventFacts {
             name: b"calls".to_vec(),
@@ -151,7 +152,8 @@ impl EventFacts {
     }
 
     /// True for events whose period can be a time that was measured, ns: how long a task was off the CPU, as
-    /// `perfx off-cpu`, `perf inject --sched-stat` or `perf record --off-cpu` set it, or what the scheduler adds up.
+    /// `perfx off-cpu`, `perf inject --sched-stat` or `perf record --off-cpu` set it, or what the scheduler
+    /// adds up.
     pub fn measures_time(&self) -> bool {
         self.name.starts_with(b"offcpu-time")
             || self.tracepoint
@@ -163,8 +165,8 @@ impl EventFacts {
         self.cycles
     }
 
-    /// The time between its samples while a CPU works, ns, if the event says it: a clock by its period, others by the
-    /// frequency that was asked for.
+    /// The time between its samples while a CPU works, ns, if the event says it: a clock by its period,
+    /// others by the frequency that was asked for.
     pub fn interval(&self) -> Option<u64> {
         let period = self.fixed_period.filter(|_| self.clock);
         period
@@ -172,8 +174,8 @@ impl EventFacts {
             .filter(|&ns| self.counts_work && ns > 0)
     }
 
-    /// True if it counts while a CPU works: time, or an event of the hardware. Other events, such as page faults, do
-    /// not tell by their samples how long a thread ran.
+    /// True if it counts while a CPU works: time, or an event of the hardware. Other events, such as page
+    /// faults, do not tell by their samples how long a thread ran.
     pub fn counts_work(&self) -> bool {
         self.counts_work
     }
@@ -227,8 +229,8 @@ impl FactsSurvey {
         if tasks { kinds.union(of_tasks()) } else { kinds }
     }
 
-    /// Takes in a record of these kinds. `look` gets it if it changes address spaces or tasks: with its machine, and
-    /// the number of the DSO that it maps.
+    /// Takes in a record of these kinds. `look` gets it if it changes address spaces or tasks: with its
+    /// machine, and the number of the DSO that it maps.
     pub fn learn(
         &mut self,
         record: &Record<'_>,
@@ -338,8 +340,8 @@ impl Facts {
         Facts::survey_with(recording, threads, tasks, |_, _, _, _| {})
     }
 
-    /// The same; `look` gets each record that changes address spaces, or with `tasks` tasks: with its machine, and
-    /// the number of the DSO that it maps.
+    /// The same; `look` gets each record that changes address spaces, or with `tasks` tasks: with its
+    /// machine, and the number of the DSO that it maps.
     ///
     /// # Errors
     ///
@@ -383,8 +385,9 @@ impl Facts {
         self.memory.get(dso as usize).is_some_and(|&memory| memory)
     }
 
-    /// The kernel, if code of it may be at an address that nothing maps. Its mapping ends with `_etext`, but the code
-    /// that starts the kernel (`start_kernel`) is behind that. As in perf, only a symbol there makes it the kernel's.
+    /// The kernel, if code of it may be at an address that nothing maps. Its mapping ends with `_etext`, but
+    /// the code that starts the kernel (`start_kernel`) is behind that. As in perf, only a symbol there makes
+    /// it the kernel's.
     pub fn beyond_kernel(&self, machine: Machine, mode: u16, address: u64) -> Option<u32> {
         let (dso, range) = self.beyond_kernel.as_ref()?;
         (machine == Machine::Host && mode == KERNEL && range.contains(&address)).then_some(*dso)
@@ -395,7 +398,8 @@ impl Facts {
         self.beyond_kernel.as_ref().is_some_and(|(kernel, range)| *kernel == dso && range.contains(&address))
     }
 
-    /// True if code of a JIT compiler may be there: in executable memory of a process of the host, without a file.
+    /// True if code of a JIT compiler may be there: in executable memory of a process of the host, without a
+    /// file.
     pub fn has_jit(&self, hit: Hit, space: Space) -> bool {
         space.machine == Machine::Host && self.is_memory(hit.dso) && self.files.is_code(hit)
     }

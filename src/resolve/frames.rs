@@ -63,8 +63,9 @@ pub fn frame_at(
     }
 }
 
-/// The addresses of a sample as `perf report` counts it, with their cpumodes, innermost first: its own one in place of
-/// the first of its call chain. Before the first marker of the chain, perf takes addresses for those of a process.
+/// The addresses of a sample as `perf report` counts it, with their cpumodes, innermost first: its own one in
+/// place of the first of its call chain. Before the first marker of the chain, perf takes addresses for those
+/// of a process.
 pub fn stack_of(
     sample: &Record<'_>,
     layout: &Layout,
@@ -110,8 +111,8 @@ impl<T: Copy + Default> Default for FrameCache<T> {
 }
 
 impl<T: Copy> FrameCache<T> {
-    /// What is known of the frame at an address of a space, given after its cpumode; in no space, nothing is mapped. If
-    /// nothing is known, `learn` says it; it may be called several times for the same frame.
+    /// What is known of the frame at an address of a space, given after its cpumode; in no space, nothing is
+    /// mapped. If nothing is known, `learn` says it; it may be called several times for the same frame.
     ///
     /// # Errors
     ///

@@ -76,7 +76,8 @@ impl SymbolArgs {
     ///
     /// # Errors
     ///
-    /// A folder does not exist, no server is set, no client is installed, or a file has no symbols of a kernel.
+    /// A folder does not exist, no server is set, no client is installed, or a file has no symbols of a
+    /// kernel.
     pub fn options(self) -> Result<IdOptions> {
         let options = self.search.options(None)?;
         let kernel = self.kallsyms.map(KernelFile::Kallsyms).or(self.vmlinux.map(KernelFile::Vmlinux));
@@ -207,8 +208,8 @@ impl IdOptions {
         self.known.get(Path::new(OsStr::from_bytes(dso_name(dso))))
     }
 
-    /// Also searches the cache of debuginfod's clients, unless this machine's files are not used, and takes the kernel
-    /// from this file.
+    /// Also searches the cache of debuginfod's clients, unless this machine's files are not used, and takes
+    /// the kernel from this file.
     #[must_use]
     pub fn with_code(self, vmlinux: Option<PathBuf>) -> IdOptions {
         let debuginfod = (!self.foreign).then(Debuginfod::cache);
@@ -305,12 +306,14 @@ impl RecordedIds {
         entries.for_each(|entry| self.learn(&entry));
     }
 
-    /// Machine (see [`Machine::pid`]), name and build-id of each entry without padding, in no particular order.
+    /// Machine (see [`Machine::pid`]), name and build-id of each entry without padding, in no particular
+    /// order.
     pub fn entries(&self) -> impl Iterator<Item = (i32, &[u8], BuildId)> {
         self.by_name.iter().map(|((machine, name), &id)| (*machine, &**name, id.unpadded()))
     }
 
-    /// The recording's build-id of a DSO, as its file has it: without the zeros with which the recording may pad it.
+    /// The recording's build-id of a DSO, as its file has it: without the zeros with which the recording may
+    /// pad it.
     pub fn get(&self, dso: &Dso) -> Option<BuildId> {
         self.stored(dso).map(BuildId::unpadded)
     }
@@ -575,8 +578,8 @@ impl Ids {
         match finder.find(&object) {
             Answer::Found { id, source, .. } if !first => Some((id, source.to_string().into())),
             Answer::Found { id, source, place, checked } => {
-                // A vdso has no file, so nothing more can be checked. On another machine an inode is another file, and a
-                // release another kernel.
+                // A vdso has no file, so nothing more can be checked. On another machine an inode is another
+                // file, and a release another kernel.
                 let is_vdso = matches!(object, Object::Vdso | Object::Vdso32);
                 let is_here = matches!(source, Source::File | Source::ProcRoot(_) | Source::RunningKernel);
                 let by_name = !checked && !is_vdso || is_here && !self.is_of_here;
@@ -673,7 +676,8 @@ pub fn can_have_id(dso: &Dso, flags: u32) -> bool {
     name.starts_with(b"/") && flags & MAP_HUGETLB == 0 && !is_memory(name)
 }
 
-/// True for the name of a kernel, not of a module: that of a guest names its process in recordings of `perf kvm`.
+/// True for the name of a kernel, not of a module: that of a guest names its process in recordings of `perf
+/// kvm`.
 pub fn is_kernel_name(name: &[u8]) -> bool {
     name.starts_with(b"[kernel.") || name.starts_with(b"[guest.kernel.")
 }

@@ -222,8 +222,8 @@ pub struct Named {
     pub without: Vec<String>,
     /// The samples whose innermost frame has a name, and all; 0 if they were not counted.
     pub samples: [u64; 2],
-    /// What else there is to say of DSOs: why not all of their DWARF was read, or why the kernel's functions have no
-    /// names.
+    /// What else there is to say of DSOs: why not all of their DWARF was read, or why the kernel's functions
+    /// have no names.
     pub said: Vec<(Level, String)>,
 }
 
@@ -377,8 +377,8 @@ impl NamedPlace<'_> {
         FrameName { dso, functions, offset }
     }
 
-    /// The offsets around one at which the functions are the same: only that one if DWARF may have calls that were
-    /// inlined there.
+    /// The offsets around one at which the functions are the same: only that one if DWARF may have calls that
+    /// were inlined there.
     pub fn extent(&self, at: u64) -> Range<u64> {
         let extent = match &self.source {
             Some(NameSource::Image(image, None)) => image.extent(at),
@@ -469,9 +469,9 @@ enum NameSource<'n> {
 }
 
 impl NameSource<'_> {
-    /// The functions at a place, and its distance from the start of the symbol. As in perf, the outermost has the
-    /// name of the symbol table, and only what was inlined into it those of DWARF; without a symbol, DWARF is not
-    /// searched.
+    /// The functions at a place, and its distance from the start of the symbol. As in perf, the outermost has
+    /// the name of the symbol table, and only what was inlined into it those of DWARF; without a symbol,
+    /// DWARF is not searched.
     fn functions(&self, at: u64, shown: &mut ShownNames) -> Option<(Vec<Function<'_>>, u64)> {
         let (symbol, address, mut calls) = match self {
             NameSource::Ksymbol(name, start) => {

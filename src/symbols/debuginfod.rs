@@ -1,5 +1,5 @@
-//! Finds files by their build-id in the cache of debuginfod's clients and, if the user asks for it, downloads them
-//! with `debuginfod-find`.
+//! Finds files by their build-id in the cache of debuginfod's clients and, if the user asks for it, downloads
+//! them with `debuginfod-find`.
 //!
 //! Rejected: an HTTP client of our own, which would bring TLS and would not know the settings of
 //! debuginfod-client-config(7) that the program knows.
@@ -76,7 +76,8 @@ impl Client {
 
 impl Debuginfod {
     /// The cache that the environment names (debuginfod-client-config(7)): `DEBUGINFOD_CACHE_PATH`, else
-    /// `~/.debuginfod_client_cache` if there is one, else `debuginfod_client` in `XDG_CACHE_HOME` or `~/.cache`.
+    /// `~/.debuginfod_client_cache` if there is one, else `debuginfod_client` in `XDG_CACHE_HOME` or
+    /// `~/.cache`.
     pub fn cache() -> Debuginfod {
         let set = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let home = build_id::home();

@@ -1,8 +1,10 @@
-//! Opens the DWARF of a file so that the work on it, and the memory for what was read, stay in proportion to its size.
+//! Opens the DWARF of a file so that the work on it, and the memory for what was read, stay in proportion to
+//! its size.
 //!
-//! A list of ranges, a line program or a table of abbreviations can be named any number of times, and calls can be
-//! nested in each other as deep as the file is long. addr2line reads all that each time it is named, so its readers
-//! count what they read. Rejected: keeping what was read by its offset, which would be a copy of addr2line.
+//! A list of ranges, a line program or a table of abbreviations can be named any number of times, and calls
+//! can be nested in each other as deep as the file is long. addr2line reads all that each time it is named,
+//! so its readers count what they read. Rejected: keeping what was read by its offset, which would be a copy
+//! of addr2line.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -28,14 +30,15 @@ pub const DWARF_STACK: usize = 32 << 20;
 /// How much of it nested calls may take: some ten thousand levels. Compilers nest a few dozen.
 const MOST_NESTED: usize = DWARF_STACK / 2;
 
-/// The work that is allowed for each byte of DWARF, in reads. If all addresses of a large program are looked up, one
-/// read for each byte is enough.
+/// The work that is allowed for each byte of DWARF, in reads. If all addresses of a large program are looked
+/// up, one read for each byte is enough.
 const READS_FOR_A_BYTE: u64 = 8;
 
 /// The work that is allowed in any case, so that small files are read however often they name the same.
 const FIRST_READS: u64 = 1 << 18;
 
-/// The most attributes of an abbreviation. Compilers write some 20; those that take no bytes are not counted as work.
+/// The most attributes of an abbreviation. Compilers write some 20; those that take no bytes are not counted
+/// as work.
 const MOST_ATTRIBUTES: usize = 256;
 
 /// The bytes of a mapped file.

@@ -39,7 +39,8 @@ pub struct ElfFile {
     pub alt_link: Option<(Vec<u8>, BuildId)>,
     /// The compressed ELF file with the symbols that are not the dynamic linker's (`.gnu_debugdata`).
     mini: Option<Vec<u8>>,
-    /// Its symbols in the order of its tables. Those of a kernel module have addresses from the start of `.text` on.
+    /// Its symbols in the order of its tables. Those of a kernel module have addresses from the start of
+    /// `.text` on.
     pub symbols: Vec<Symbol>,
     /// What its code is for, if that is known here.
     pub arch: Option<Arch>,
@@ -47,8 +48,9 @@ pub struct ElfFile {
     pub is_relocatable: bool,
     /// The stubs of its procedure linkage table, which a debug file does not have.
     pub stubs: Vec<Stub>,
-    /// PT_LOAD segments: offset in the file, size, address, in bytes. A relocatable file has none: its `.text` stands for
-    /// one, at address 0, from which simpleperf, create_llvm_prof and DWARF count addresses of a kernel module.
+    /// PT_LOAD segments: offset in the file, size, address, in bytes. A relocatable file has none: its
+    /// `.text` stands for one, at address 0, from which simpleperf, create_llvm_prof and DWARF count
+    /// addresses of a kernel module.
     segments: Vec<(u64, u64, u64)>,
     /// Those of code.
     pub code: Vec<(u64, u64, u64)>,
@@ -82,8 +84,8 @@ impl ElfFile {
         })
     }
 
-    /// The symbols of `.gnu_debugdata`, once. It has those that the dynamic linker does not need. Data that expands to
-    /// more than 256 MiB is ignored.
+    /// The symbols of `.gnu_debugdata`, once. It has those that the dynamic linker does not need. Data that
+    /// expands to more than 256 MiB is ignored.
     pub fn take_mini_symbols(&mut self) -> Vec<Symbol> {
         let Some(mini) = self.mini.take() else { return Vec::new() };
         let decoder = XzDecoder::in_heap_with_alloc_dict_size(0, MOST_DICTIONARY);
@@ -272,8 +274,9 @@ where
     Ok(file)
 }
 
-/// True for code that the kernel loads behind the `.text` of a module as it is in the file: not for that of its
-/// initialisation and its end, and not in a debug file, which has no code (`max_text_section` in perf's symbol-elf.c).
+/// True for code that the kernel loads behind the `.text` of a module as it is in the file: not for that of
+/// its initialisation and its end, and not in a debug file, which has no code (`max_text_section` in perf's
+/// symbol-elf.c).
 fn follows_text<Elf: FileHeader<Endian = Endianness>>(
     section: &Elf::SectionHeader,
     name: &[u8],

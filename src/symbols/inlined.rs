@@ -44,8 +44,8 @@ pub struct Call {
 }
 
 impl<'a> Inlined<'a> {
-    /// Opens the DWARF of a file, if it has any. Units are read when an address of theirs is asked for. Split DWARF is
-    /// found beside the file (`.dwp`) or where the compiler put it (`.dwo`).
+    /// Opens the DWARF of a file, if it has any. Units are read when an address of theirs is asked for. Split
+    /// DWARF is found beside the file (`.dwp`) or where the compiler put it (`.dwo`).
     pub fn open(files: &'a DwarfFiles, DwarfPlaces { file, common }: &DwarfPlaces) -> Option<Inlined<'a>> {
         let meter = files.meter();
         meter.begin();
@@ -62,8 +62,9 @@ impl<'a> Inlined<'a> {
         Some(Inlined { files, meter, context, package, split: RefCell::default() })
     }
 
-    /// The functions at a virtual address of the file, innermost first. The last one is that of the symbol table,
-    /// by its name in DWARF; the others were inlined into the next. Needs a stack of [`crate::DWARF_STACK`] bytes.
+    /// The functions at a virtual address of the file, innermost first. The last one is that of the symbol
+    /// table, by its name in DWARF; the others were inlined into the next. Needs a stack of
+    /// [`crate::DWARF_STACK`] bytes.
     pub fn at(&self, address: u64) -> Vec<Call> {
         self.meter.begin();
         let mut calls = Vec::new();
@@ -83,8 +84,8 @@ impl<'a> Inlined<'a> {
         calls
     }
 
-    /// The folder in which the compiler ran for the code at a virtual address. Needs a stack of [`crate::DWARF_STACK`]
-    /// bytes.
+    /// The folder in which the compiler ran for the code at a virtual address. Needs a stack of
+    /// [`crate::DWARF_STACK`] bytes.
     pub fn folder(&self, address: u64) -> Option<PathBuf> {
         self.meter.begin();
         let mut found = self.context.as_ref()?.find_dwarf_and_unit(address);

@@ -43,8 +43,8 @@ fn symbol(line: &[u8], module: Option<&[u8]>) -> Option<Symbol> {
     })
 }
 
-/// True for names that are no function's, which perf 7.3 passes over: the mapping symbols of Arm and RISC-V (`$x`), and
-/// the local labels of assemblers, of which modules have many.
+/// True for names that are no function's, which perf 7.3 passes over: the mapping symbols of Arm and RISC-V
+/// (`$x`), and the local labels of assemblers, of which modules have many.
 fn is_mark(name: &[u8]) -> bool {
     [&b"$"[..], b".L", b"L0"].iter().any(|mark| name.starts_with(mark))
 }

@@ -80,8 +80,8 @@ impl Symbols {
     pub fn new(mut symbols: Vec<Symbol>) -> Symbols {
         // The sort is stable: among equals the first in the table wins.
         symbols.sort_by_key(|symbol| symbol.start);
-        // As in perf, a symbol without a size ends where the next one begins. So of several at one address the last
-        // gets a size; perf chooses after that.
+        // As in perf, a symbol without a size ends where the next one begins. So of several at one address
+        // the last gets a size; perf chooses after that.
         for at in 0..symbols.len() {
             let next = symbols.get(at + 1).map_or_else(|| page_after(symbols[at].start), |next| next.start);
             let symbol = &mut symbols[at];
@@ -141,8 +141,8 @@ impl Symbols {
     }
 }
 
-/// Where a symbol ends that has neither a size nor a next one: like perf, after the rest of its page and the next
-/// page.
+/// Where a symbol ends that has neither a size nor a next one: like perf, after the rest of its page and the
+/// next page.
 fn page_after(start: u64) -> u64 {
     let end = start.checked_next_multiple_of(PAGE).and_then(|end| end.checked_add(PAGE));
     end.unwrap_or(u64::MAX)
@@ -226,7 +226,8 @@ mod tests {
         assert_eq!(choice(&[plain("f"), plain("fgh"), plain("xyz")]).unwrap(), "fgh");
     }
 
-    /// 7 of 16,000 functions of two versions of libLLVM had another name than in perf 7.3: unreachable ones have no size.
+    /// 7 of 16,000 functions of two versions of libLLVM had another name than in perf 7.3: unreachable ones
+    /// have no size.
     #[test]
     fn the_last_alias_without_a_size_reaches_to_the_next_symbol_before_one_is_chosen() {
         let choice = |symbols: &[Symbol]| found(&Symbols::new(symbols.to_vec()), 0x10);

@@ -25,8 +25,8 @@ pub struct KernelCode {
     pub bytes: Vec<u8>,
 }
 
-/// The code that is at these addresses, of the kernel (`None`) or the module of this name. What is not at the same address
-/// any more, or can't be read, is left out.
+/// The code that is at these addresses, of the kernel (`None`) or the module of this name. What is not at the
+/// same address any more, or can't be read, is left out.
 pub(crate) fn read(folder: &Path, mapped: &[(Option<Vec<u8>>, Range<u64>)]) -> Vec<KernelCode> {
     let path = folder.join(MEMORY);
     let (Ok(elf), Ok((file, _))) = (ElfFile::read(&path), build_id::open(&path)) else { return Vec::new() };

@@ -1,4 +1,5 @@
-//! Holds the names of symbols without copying them: a hostile file can give a million symbols one long string.
+//! Holds the names of symbols without copying them: a hostile file can give a million symbols one long
+//! string.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -56,14 +57,15 @@ impl fmt::Debug for Name {
     }
 }
 
-/// How many times its size the names of a string table may take together. Symbols of the same name share a string, but
-/// few do.
+/// How many times its size the names of a string table may take together. Symbols of the same name share a
+/// string, but few do.
 const MOST_SHARED: u64 = 16;
 
 /// The names of a string table, whose total length is bounded.
 pub(crate) struct Names {
     table: Arc<[u8]>,
-    /// Where names end, ascending, so that long names that overlap are not searched for their end again and again.
+    /// Where names end, ascending, so that long names that overlap are not searched for their end again and
+    /// again.
     ends: Vec<u32>,
     left: u64,
 }

@@ -77,8 +77,8 @@ where
     Elf: FileHeader<Endian = Endianness>,
     R: ReadRef<'data>,
 {
-    /// All stubs. Where the slot of a stub can be read from its code, its relocation is found by that: the slots of
-    /// functions that are chosen at the start have relocations in any order.
+    /// All stubs. Where the slot of a stub can be read from its code, its relocation is found by that: the
+    /// slots of functions that are chosen at the start have relocations in any order.
     pub(crate) fn stubs(&self) -> Vec<Stub> {
         match self.machine {
             EM_X86_64 | EM_386 | EM_AARCH64 => self.by_slot(),
@@ -131,8 +131,8 @@ where
         slots.filter_map(|(slot, names)| Some((slot.at, self.target(&slot, names)?))).collect()
     }
 
-    /// The stubs of 32-bit Arm. Those that Thumb code jumps to have 4 bytes more in front, so that perf, which counts
-    /// in steps of 12 bytes, names the wrong ones behind them.
+    /// The stubs of 32-bit Arm. Those that Thumb code jumps to have 4 bytes more in front, so that perf,
+    /// which counts in steps of 12 bytes, names the wrong ones behind them.
     fn of_arm(&self) -> Vec<Stub> {
         let Some(table) = self.table(b".plt", 12) else { return Vec::new() };
         let slots = self.targets();
@@ -163,8 +163,8 @@ where
         std::iter::once(stub(table.at, header, Target::Linker)).chain(named).collect()
     }
 
-    /// A table of stubs whose entries have this size, if its section does not say that it is 8, 16 or 24. That of a static
-    /// x86 program says 0; if its stubs are jumps and nothing else, they have 8 bytes.
+    /// A table of stubs whose entries have this size, if its section does not say that it is 8, 16 or 24.
+    /// That of a static x86 program says 0; if its stubs are jumps and nothing else, they have 8 bytes.
     fn table(&self, name: &[u8], entry: usize) -> Option<Plt<'data>> {
         let (endian, section) = (self.endian, self.section(name)?);
         let code = section.data(endian, self.data).ok().filter(|_| section.sh_type(endian) != SHT_NOBITS)?;
@@ -218,7 +218,8 @@ where
         section.data_as_array(self.endian, self.data).unwrap_or_default()
     }
 
-    /// The address that a relocation of this type names, if a function is to be chosen by the code there, else 0.
+    /// The address that a relocation of this type names, if a function is to be chosen by the code there,
+    /// else 0.
     fn chooser(&self, kind: RelocationType, addend: impl FnOnce() -> u64) -> u64 {
         let chooses = matches!(
             (self.machine, kind),

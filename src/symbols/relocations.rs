@@ -1,5 +1,5 @@
-//! Reads where the branches in the code of a relocatable AArch64 file go, which its instructions do not tell: the kernel
-//! writes that into a module when it loads it.
+//! Reads where the branches in the code of a relocatable AArch64 file go, which its instructions do not tell:
+//! the kernel writes that into a module when it loads it.
 
 use std::cell::Cell;
 use std::path::Path;
@@ -15,8 +15,9 @@ use object::{Endianness, ReadCache};
 use crate::compressed::MOST_READ;
 use crate::name::text_at;
 
-/// For each branch in `.text` with a relocation, ascending: its address from the start of `.text` on, and the same of its
-/// target, if that is in `.text`. Nothing of files that are not relocatable, or of other processors.
+/// For each branch in `.text` with a relocation, ascending: its address from the start of `.text` on, and the
+/// same of its target, if that is in `.text`. Nothing of files that are not relocatable, or of other
+/// processors.
 ///
 /// # Errors
 ///

@@ -5,14 +5,15 @@ use std::collections::HashMap;
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
-/// The longest demangled name, bytes: ten times the longest of libLLVM and node, and twice that of a debug build of perfx.
+/// The longest demangled name, bytes: ten times the longest of libLLVM and node, and twice that of a debug
+/// build of perfx.
 const LONGEST_NAME: usize = 1 << 16;
 
 /// How many bytes of names are remembered: those of some 10,000 functions.
 const REMEMBERED: usize = 4 << 20;
 
-/// Names as perf shows them: C++ and Rust names demangled, invalid UTF-8 replaced. A name that is asked for again is
-/// not demangled again: some 100 bytes can stand for the longest name, which takes a millisecond.
+/// Names as perf shows them: C++ and Rust names demangled, invalid UTF-8 replaced. A name that is asked for
+/// again is not demangled again: some 100 bytes can stand for the longest name, which takes a millisecond.
 #[derive(Debug, Default)]
 pub struct ShownNames {
     known: HashMap<Box<[u8]>, Arc<str>>,
@@ -59,7 +60,8 @@ fn demangled(symbol: &[u8]) -> Cow<'_, str> {
     }
 }
 
-/// Text of a bounded length, from a bounded number of pieces: a short mangled name can stand for an endless one.
+/// Text of a bounded length, from a bounded number of pieces: a short mangled name can stand for an endless
+/// one.
 struct Bounded {
     text: String,
     /// How many may still be written.
@@ -81,8 +83,8 @@ impl fmt::Write for Bounded {
 mod tests {
     use super::*;
 
-    /// Some 100 bytes of a Rust name that stand for a name of more than 1 MB, or with few levels for a short one: each
-    /// tuple holds the one inside it twice, the second time by its place.
+    /// Some 100 bytes of a Rust name that stand for a name of more than 1 MB, or with few levels for a short
+    /// one: each tuple holds the one inside it twice, the second time by its place.
     fn endless_rust(depth: usize) -> String {
         let base_62 = |place: usize| char::from(b"0123456789abcdefghijklmnopqrstuvwxyz"[place - 1]);
         let front = "T".repeat(depth);

@@ -139,7 +139,8 @@ pub struct Reference {
 }
 
 impl Reference {
-    /// What is added to a recorded address to get that in a file with these symbols; wraps. `None` if the symbol is missing.
+    /// What is added to a recorded address to get that in a file with these symbols; wraps. `None` if the
+    /// symbol is missing.
     fn shift(&self, symbols: &Symbols) -> Option<u64> {
         Some(symbols.address_of(&self.name)?.wrapping_sub(self.address))
     }
@@ -218,9 +219,9 @@ impl Image {
 }
 
 impl Sources {
-    /// With `files`, the files and the kernel of this machine are used: without a build-id only if the recording is
-    /// provably of this machine. `roots` are folders that replace `/`, `caches` are perf's build-id caches. The user named
-    /// both, so of files in them a name is enough.
+    /// With `files`, the files and the kernel of this machine are used: without a build-id only if the
+    /// recording is provably of this machine. `roots` are folders that replace `/`, `caches` are perf's
+    /// build-id caches. The user named both, so of files in them a name is enough.
     pub fn new(files: bool, roots: &[PathBuf], caches: &[PathBuf], recorded_on: &RecordedOn) -> Sources {
         let is_of_here = files && recorded_on.is_machine(Path::new("/"));
         let places = || Places { recorded_on: recorded_on.clone(), ..Places::default() };
@@ -242,7 +243,8 @@ impl Sources {
         Sources { searches, running, is_of_here, caches, debug, debuginfod: None, kernel: None }
     }
 
-    /// Also searches this cache of perf by build-id. The user did not name it, and it has files of any recording.
+    /// Also searches this cache of perf by build-id. The user did not name it, and it has files of any
+    /// recording.
     #[must_use]
     pub fn with_own_cache(mut self, cache: Option<PathBuf>) -> Sources {
         self.caches.extend(cache);
@@ -293,8 +295,8 @@ impl Sources {
         })
     }
 
-    /// The bytes of an object itself, not of its debug file, with their build-id; `id` is that of the object, if known.
-    /// Of a kernel or module this is not the code that runs.
+    /// The bytes of an object itself, not of its debug file, with their build-id; `id` is that of the object,
+    /// if known. Of a kernel or module this is not the code that runs.
     pub fn code(&self, object: &Object, id: Option<BuildId>) -> Option<(Content, Option<BuildId>)> {
         let files = self.cached(id, &["elf", "vdso", ""]).into_iter().chain(self.found(object, id));
         let mut files = files.chain(std::iter::once_with(|| self.served(id, Artifact::Executable)).flatten());
@@ -318,8 +320,8 @@ impl Sources {
         kernel_of(places.into_iter(), id, reference)
     }
 
-    /// The same of the kernel of a guest: the file of the user or one of a cache, a debug package or debuginfod, if it has
-    /// this build-id.
+    /// The same of the kernel of a guest: the file of the user or one of a cache, a debug package or
+    /// debuginfod, if it has this build-id.
     pub fn guest_kernel_code(&self, id: BuildId, reference: &Reference) -> Option<(PathBuf, ElfFile, u64)> {
         kernel_of(self.guest_kernel_files(id), Some(id), reference)
     }
@@ -336,9 +338,9 @@ impl Sources {
         given.chain(cached).chain(self.debug_files(id)).chain(served)
     }
 
-    /// The code in the memory of the running kernel at these addresses, of the kernel (`None`) or the module of this name,
-    /// and where it was read: only if this is the recorded kernel, and it has not booted since then. Not if the user
-    /// names another file.
+    /// The code in the memory of the running kernel at these addresses, of the kernel (`None`) or the module
+    /// of this name, and where it was read: only if this is the recorded kernel, and it has not booted since
+    /// then. Not if the user names another file.
     pub fn kernel_memory(
         &self,
         id: Option<BuildId>,
@@ -351,9 +353,9 @@ impl Sources {
         is_of_boot.then(|| (folder.join(memory::MEMORY), memory::read(folder, mapped)))
     }
 
-    /// The files that another machine needs to name the functions of an object: its own, which comes first, its
-    /// debug file, and what dwz(1) moved to a common file. Only files with the right build-id; none if its own is
-    /// not found.
+    /// The files that another machine needs to name the functions of an object: its own, which comes first,
+    /// its debug file, and what dwz(1) moved to a common file. Only files with the right build-id; none if
+    /// its own is not found.
     pub fn files(&self, object: &Object, id: BuildId) -> Vec<SymbolFile> {
         let own = |entry, content| vec![SymbolFile { id, entry, content }];
         match object {
@@ -378,7 +380,8 @@ impl Sources {
         }
     }
 
-    /// The symbols of a kernel as a file: those that perf has cached, vmlinux, or those of the running kernel.
+    /// The symbols of a kernel as a file: those that perf has cached, vmlinux, or those of the running
+    /// kernel.
     fn kernel_file(&self, id: BuildId) -> Option<SymbolFile> {
         if let Some(given) = &self.kernel {
             let entry = if matches!(given, KernelFile::Kallsyms(_)) { "kallsyms" } else { "elf" };
@@ -429,7 +432,8 @@ impl Sources {
         Some(Image::File(Box::new(elf), symbols, dwarf))
     }
 
-    /// The running kernel, if code may be named by it: by its build-id, or because it is provably the recorded one.
+    /// The running kernel, if code may be named by it: by its build-id, or because it is provably the
+    /// recorded one.
     fn running(&self, id: Option<BuildId>) -> Option<&Finder> {
         self.running.as_ref().filter(|_| id.is_some() || self.is_of_here)
     }
@@ -440,8 +444,8 @@ impl Sources {
         fits(id, build_id::from_elf(&image).ok()?).then_some(image)
     }
 
-    /// The unwind tables of an object, and the device and inode of its file; `id` is its build-id, if known. `map` maps
-    /// an open file.
+    /// The unwind tables of an object, and the device and inode of its file; `id` is its build-id, if known.
+    /// `map` maps an open file.
     ///
     /// # Errors
     ///
@@ -575,8 +579,8 @@ impl Sources {
         Some(DwarfPlaces { file, common: Some(common) })
     }
 
-    /// The file with the symbols stripped from this one: found by its build-id, then by its debug link, then by
-    /// debuginfod.
+    /// The file with the symbols stripped from this one: found by its build-id, then by its debug link, then
+    /// by debuginfod.
     fn debug_file(&self, elf: &ElfFile, place: &Path, recorded: &Path) -> Option<(PathBuf, ElfFile)> {
         let files: Vec<_> = elf.build_id.into_iter().flat_map(|id| self.debug_files(id)).collect();
         let by_id = files.iter().find_map(|file| {
@@ -678,8 +682,8 @@ impl Sources {
         self.debug.iter().filter_map(of_root).collect()
     }
 
-    /// The symbols of a kernel module, by its file with this build-id: `start` is where the kernel loaded its `.text`.
-    /// [`Sources::image`] finds those of the running kernel.
+    /// The symbols of a kernel module, by its file with this build-id: `start` is where the kernel loaded its
+    /// `.text`. [`Sources::image`] finds those of the running kernel.
     pub fn module_file(&self, object: &Object, id: BuildId, start: u64) -> Option<Image> {
         let Object::Module(path) = object else { return None };
         let (place, elf) = self.recorded(object, Some(id))?;
@@ -752,8 +756,8 @@ fn placed(symbols: Symbols, reference: Option<&Reference>) -> Option<Image> {
     (!symbols.is_empty()).then_some(Image::Kernel { symbols, shift })
 }
 
-/// The first of these files that is the kernel with this build-id, if that is known, with code, and what is added to a
-/// recorded address to get that in the file; wraps.
+/// The first of these files that is the kernel with this build-id, if that is known, with code, and what is
+/// added to a recorded address to get that in the file; wraps.
 fn kernel_of(
     mut places: impl Iterator<Item = PathBuf>,
     id: Option<BuildId>,

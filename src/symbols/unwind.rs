@@ -1,5 +1,6 @@
 //! What unwinding needs from an ELF file: its call frame information, and the code that returns from signal
-//! handlers. Nothing is copied but compressed call frame information, so the cost does not depend on the size of the file.
+//! handlers. Nothing is copied but compressed call frame information, so the cost does not depend on the size
+//! of the file.
 
 use std::mem;
 use std::ops::{Deref, Range};
@@ -95,7 +96,8 @@ struct Place {
 #[derive(Clone, Debug)]
 pub struct UnwindTables<B> {
     image: B,
-    /// The holder of `.debug_frame`, if not the file: a debug file, or the expanded section of a compressed one.
+    /// The holder of `.debug_frame`, if not the file: a debug file, or the expanded section of a compressed
+    /// one.
     debug: Option<B>,
     /// True if `.debug_frame` is still to be expanded.
     is_compressed: bool,
@@ -270,8 +272,8 @@ impl<B: Deref<Target = [u8]> + From<Vec<u8>>> UnwindTables<B> {
         self.eh_frame.is_some() || self.has_debug_frame() || self.exidx.is_some()
     }
 
-    /// Expands `.debug_frame` if it is compressed, to no more than `left` bytes, from which its size is taken. Returns false
-    /// if it is larger, or damaged: then there is none.
+    /// Expands `.debug_frame` if it is compressed, to no more than `left` bytes, from which its size is
+    /// taken. Returns false if it is larger, or damaged: then there is none.
     pub fn expand(&mut self, left: &mut u64) -> bool {
         if !mem::take(&mut self.is_compressed) {
             return true;
@@ -304,8 +306,8 @@ impl<B: Deref<Target = [u8]> + From<Vec<u8>>> UnwindTables<B> {
         segment.address.checked_add(offset - segment.offset)
     }
 
-    /// The frame of a signal handler, if the byte at this offset of the file is in the instructions that return from
-    /// one, or right before them, where a call of them would end.
+    /// The frame of a signal handler, if the byte at this offset of the file is in the instructions that
+    /// return from one, or right before them, where a call of them would end.
     pub fn signal_return(&self, offset: u64) -> Option<SignalFrame> {
         let end = usize::try_from(offset).unwrap_or(usize::MAX).saturating_add(1);
         let is_near = |code: &[u8]| {

@@ -1,7 +1,7 @@
 //! Instructions of AArch64, as far as traces need them: which of them are branches, and where these go.
 //!
-//! Source: Arm Architecture Reference Manual (DDI 0487), "A64 instruction set encoding", "Branches, Exception Generating
-//! and System instructions". All of these have 101 in bits 28-26.
+//! Source: Arm Architecture Reference Manual (DDI 0487), "A64 instruction set encoding", "Branches, Exception
+//! Generating and System instructions". All of these have 101 in bits 28-26.
 
 use crate::kind::Kind;
 
@@ -61,8 +61,8 @@ const TABLE: [(u32, u32, Kind, Distance); 25] = [
 /// WFE and WFI, and both with a timeout.
 const WAITS: [(u32, u32); 2] = [(0xffff_ffdf, 0xd503_205f), (0xffff_ffc0, 0xd503_1000)];
 
-/// What kind of branch an instruction at `ip` is, if it is one, and its target if that is fixed. `waits` tells that
-/// WFE and WFI are traced as branches are.
+/// What kind of branch an instruction at `ip` is, if it is one, and its target if that is fixed. `waits`
+/// tells that WFE and WFI are traced as branches are.
 pub(crate) fn branch(word: u32, ip: u64, waits: bool) -> Option<(Kind, u64)> {
     if word >> 26 & 7 != 5 {
         return None;

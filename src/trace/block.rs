@@ -1,5 +1,5 @@
-//! Blocks: straight runs of instructions up to a branch, each decoded once and then found by number, and the paths
-//! through them that are remembered.
+//! Blocks: straight runs of instructions up to a branch, each decoded once and then found by number, and the
+//! paths through them that are remembered.
 
 use std::hash::BuildHasher as _;
 
@@ -48,7 +48,8 @@ pub struct Block {
     bits: u8,
 }
 
-/// A longer run of instructions without a branch is several blocks, so that the work for a packet has a bound.
+/// A longer run of instructions without a branch is several blocks, so that the work for a packet has a
+/// bound.
 const MOST_INSTRUCTIONS: u32 = 1 << 7;
 
 impl Block {
@@ -58,8 +59,8 @@ impl Block {
     }
 }
 
-/// The length of the x86 instruction with which `code` begins, bytes; `None` if it does not begin with a whole one. `bits`
-/// is the size of addresses: 16, 32 or 64.
+/// The length of the x86 instruction with which `code` begins, bytes; `None` if it does not begin with a
+/// whole one. `bits` is the size of addresses: 16, 32 or 64.
 pub fn instruction_length(bits: u32, code: &[u8]) -> Option<usize> {
     let mut decoder = Decoder::new(bits, code, DecoderOptions::NONE);
     let instruction = decoder.decode();
@@ -72,8 +73,8 @@ const MOST_LENGTHS: usize = 1 << 21;
 
 /// The blocks that were decoded, of all mappings.
 ///
-/// Each thread has its own: to decode the code a program executes takes some milliseconds, and a lock would cost
-/// more than that at every branch. The bytes are shared, see [`Image`](crate::Image).
+/// Each thread has its own: to decode the code a program executes takes some milliseconds, and a lock would
+/// cost more than that at every branch. The bytes are shared, see [`Image`](crate::Image).
 #[derive(Debug)]
 pub struct Blocks {
     set: InstructionSet,

@@ -1,5 +1,5 @@
-//! The bytes of a trace, which may lie in several pieces: packets and points of synchronization go across their
-//! ends.
+//! The bytes of a trace, which may lie in several pieces: packets and points of synchronization go across
+//! their ends.
 
 use crate::image::Switches;
 

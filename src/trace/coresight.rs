@@ -1,4 +1,5 @@
-//! Trace units of Arm processors: ETMv4 and ETE, whose data CoreSight collects. Source: Arm IHI 0064 and IHI 0029.
+//! Trace units of Arm processors: ETMv4 and ETE, whose data CoreSight collects. Source: Arm IHI 0064 and IHI
+//! 0029.
 //!
 //! AArch64 is decoded. Where a processor executes T32 or A32 instructions, the flow is lost with
 //! [`Reason::InstructionSet`](crate::Reason::InstructionSet).
@@ -19,8 +20,8 @@ pub use self::visits::visits;
 
 use crate::kind::Kind;
 
-/// What kind of branch an instruction of AArch64 at `ip` is, if the trace tells it, and its target if that is fixed.
-/// `waits` is [`Config::waits`].
+/// What kind of branch an instruction of AArch64 at `ip` is, if the trace tells it, and its target if that is
+/// fixed. `waits` is [`Config::waits`].
 pub fn branch(word: u32, ip: u64, waits: bool) -> Option<(Kind, u64)> {
     crate::a64::branch(word, ip, waits)
 }
@@ -97,8 +98,8 @@ impl Config {
         self.waits
     }
 
-    /// What names the process that runs. Then the spaces of a trace are the numbers of its threads, and the switches of
-    /// the [`Trace`](crate::Trace) are not used.
+    /// What names the process that runs. Then the spaces of a trace are the numbers of its threads, and the
+    /// switches of the [`Trace`](crate::Trace) are not used.
     pub fn context(&self) -> Option<ContextId> {
         self.context
     }

@@ -1,8 +1,8 @@
-//! Counts how often each branch was taken and how far execution ran straight on behind it, without looking at each
-//! branch by itself.
+//! Counts how often each branch was taken and how far execution ran straight on behind it, without looking at
+//! each branch by itself.
 //!
-//! A path is counted by its number, but its first branch ends a run that began before it: that is counted in a hash
-//! table. What a path consists of is worked out when blocks are forgotten and at the end.
+//! A path is counted by its number, but its first branch ends a run that began before it: that is counted in
+//! a hash table. What a path consists of is worked out when blocks are forgotten and at the end.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -23,19 +23,21 @@ pub struct Place {
 /// Code that ran straight on, and the branch to it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Run {
-    /// The branch to it. `None` if execution came in another way: tracing began, or an interrupt came or ended.
+    /// The branch to it. `None` if execution came in another way: tracing began, or an interrupt came or
+    /// ended.
     pub from: Option<Place>,
     /// The first instruction.
     pub to: Place,
-    /// The last instruction: a branch that was taken or led out of the traced code, or what an interrupt came behind.
-    /// `None` if it is not known or no instruction was executed.
+    /// The last instruction: a branch that was taken or led out of the traced code, or what an interrupt came
+    /// behind. `None` if it is not known or no instruction was executed.
     pub end: Option<Place>,
 }
 
 /// The runs that a unit shares with the units around it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ends {
-    /// What ran first, and where the run ended that was going on at the beginning; `None` if it still goes on.
+    /// What ran first, and where the run ended that was going on at the beginning; `None` if it still goes
+    /// on.
     first: Option<(Option<Place>, Stop)>,
     /// The run that goes on at the end.
     last: Option<Going>,
@@ -140,8 +142,8 @@ pub struct Counter<S> {
     is_told: bool,
 }
 
-/// How often a path was taken, and the run that it ended last, which is likely to be the next one, too. All that is
-/// needed when it is taken again is here, in one line of the cache.
+/// How often a path was taken, and the run that it ended last, which is likely to be the next one, too. All
+/// that is needed when it is taken again is here, in one line of the cache.
 #[derive(Clone, Copy, Debug)]
 struct Taken {
     count: u64,
@@ -190,7 +192,8 @@ enum State {
     None,
     /// It begins with the next block.
     Begins,
-    /// It was going on at the beginning of the unit: what ran first in this, and last before blocks were forgotten.
+    /// It was going on at the beginning of the unit: what ran first in this, and last before blocks were
+    /// forgotten.
     First(Option<Place>, Option<Place>),
     /// Its blocks were forgotten.
     Kept(Going),
@@ -318,7 +321,8 @@ impl<S: Sums> Counter<S> {
         self.edge = last;
     }
 
-    /// A path is taken that has a higher number than all before, some of which may have been made and not taken yet.
+    /// A path is taken that has a higher number than all before, some of which may have been made and not
+    /// taken yet.
     #[cold]
     fn add_path(&mut self, blocks: &Blocks, id: PathId) {
         for number in self.paths.len()..=id.index() {

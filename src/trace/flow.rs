@@ -54,7 +54,8 @@ impl Stack {
         if self.depth > 0 { last } else { BlockId::NONE }
     }
 
-    /// Takes some calls away, if there are so many, and then leaves room for others, for which the oldest ones go.
+    /// Takes some calls away, if there are so many, and then leaves room for others, for which the oldest
+    /// ones go.
     #[inline(always)]
     fn make_room(&mut self, pops: u8, room: u8) {
         let pops = self.depth.min(pops.into());
@@ -70,8 +71,8 @@ impl Stack {
     }
 }
 
-/// Steps without a packet that a byte of the trace pays for, and the most that can be saved up. A byte tells about six
-/// branches, between which programs seldom have more than a few direct jumps and calls.
+/// Steps without a packet that a byte of the trace pays for, and the most that can be saved up. A byte tells
+/// about six branches, between which programs seldom have more than a few direct jumps and calls.
 const STEPS_PER_BYTE: u32 = 1 << 6;
 const MOST_SAVED: u32 = 1 << 12;
 
@@ -370,9 +371,9 @@ impl<I: Image> Flow<I> {
         }
     }
 
-    /// Takes a path that is remembered, of the branches below a stop bit; without one, it goes on to a block whose end
-    /// needs a packet. Returns the number of branches that were taken: what is left, and where there is no path, is to
-    /// be taken step by step.
+    /// Takes a path that is remembered, of the branches below a stop bit; without one, it goes on to a block
+    /// whose end needs a packet. Returns the number of branches that were taken: what is left, and where
+    /// there is no path, is to be taken step by step.
     #[inline(always)]
     pub(crate) fn take_path<S: Sink>(&mut self, bits: u32, sink: &mut S) -> u32 {
         let mut key = Key { at: self.at, to: BlockId::NONE, bits };
@@ -570,8 +571,9 @@ impl<I: Image> Flow<I> {
         block.kind == Kind::GuestEntry && block.count == 1
     }
 
-    /// Goes on to the branch that leaves the traced code, to `to` if the trace has that, and ends there.
-    /// A direct branch to code that is not traced leaves it without that (erratum SKL014). The branch is executed at the time `now`.
+    /// Goes on to the branch that leaves the traced code, to `to` if the trace has that, and ends there. A
+    /// direct branch to code that is not traced leaves it without that (erratum SKL014). The branch is
+    /// executed at the time `now`.
     pub(crate) fn run_out<S: Sink>(&mut self, to: Option<u64>, now: u64, sink: &mut S) -> Result<(), Reason> {
         self.run_over((to, None), now, sink)
     }

@@ -50,7 +50,8 @@ pub struct Config {
 pub enum Walk {
     /// All code that was executed.
     Code,
-    /// No code: of the flow only the addresses in packets, each with an [`Event::Passed`](crate::Event::Passed).
+    /// No code: of the flow only the addresses in packets, each with an
+    /// [`Event::Passed`](crate::Event::Passed).
     Addresses,
     /// The same, but of the flow only the addresses at points of synchronization.
     Syncs,

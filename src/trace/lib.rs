@@ -1,16 +1,17 @@
-//! Decodes what a processor recorded of the instructions it executed into branches, times and errors, whatever
-//! the bytes: without panic, in linear time and bounded memory.
+//! Decodes what a processor recorded of the instructions it executed into branches, times and errors,
+//! whatever the bytes: without panic, in linear time and bounded memory.
 //!
-//! A trace holds only what the code does not tell: whether conditional branches were taken, where indirect ones
-//! went, and when. The decoder walks the code from packet to packet, and hands what happened to a [`Sink`]: one
-//! [`Step`] for each [`Block`] that was executed, and an [`Event`] for everything else. The caller describes
+//! A trace holds only what the code does not tell: whether conditional branches were taken, where indirect
+//! ones went, and when. The decoder walks the code from packet to packet, and hands what happened to a
+//! [`Sink`]: one [`Step`] for each [`Block`] that was executed, and an [`Event`] for everything else. The
+//! caller describes
 //! - the bytes: a [`Trace`], the pieces of one buffer of a CPU or thread in order, with a sorted list of
 //!   [`Switch`]es that says who ran there;
 //! - the processor: an [`intel_pt::Config`] or a [`coresight::Config`];
 //! - the code: an [`Image`], asked for the mapping at an address of a [`Space`] at a time.
 //!
-//! What packets say of the flow is much the same in both: CoreSight's atoms are TNT bits, though also jumps have one, and
-//! its addresses are TIP packets. So [`Blocks`] and the walk through them are part of neither.
+//! What packets say of the flow is much the same in both: CoreSight's atoms are TNT bits, though also jumps
+//! have one, and its addresses are TIP packets. So [`Blocks`] and the walk through them are part of neither.
 //!
 //! ```
 //! use perfx_trace::{Blocks, Event, Image, Mapping, Point, Sink, Space, Step, Trace, intel_pt};

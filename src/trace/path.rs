@@ -1,15 +1,15 @@
 //! Paths: what a few branches in a row lead through, worked out once and then found by number.
 //!
-//! A packet tells of some conditional branches and compressed returns, or of the target of an indirect branch. Where they
-//! lead depends on nothing else but the calls before, so the next time the same ones are taken from the same
-//! block, one look-up is enough. A path goes on through a return to a call of its own. In front of any other return it
-//! ends, and the next path is found by the target of that return, too. It also ends in front of a branch with a fixed
-//! target in another mapping, which may lead elsewhere later.
+//! A packet tells of some conditional branches and compressed returns, or of the target of an indirect
+//! branch. Where they lead depends on nothing else but the calls before, so the next time the same ones are
+//! taken from the same block, one look-up is enough. A path goes on through a return to a call of its own. In
+//! front of any other return it ends, and the next path is found by the target of that return, too. It also
+//! ends in front of a branch with a fixed target in another mapping, which may lead elsewhere later.
 
 use crate::step::{BlockId, PathId, Step};
 
-/// Branches of a path that packets tell of, at most. With 6, as in a short packet, counting the branches of long ones takes
-/// a quarter more time.
+/// Branches of a path that packets tell of, at most. With 6, as in a short packet, counting the branches of
+/// long ones takes a quarter more time.
 pub(crate) const MOST_BITS: u32 = 12;
 
 /// Steps of a path, at most.
@@ -60,8 +60,8 @@ pub(crate) struct Way {
     pub(crate) bits: u8,
     /// The steps without one.
     pub(crate) free: u8,
-    /// What it does to the calls that returns go back to: how many it takes away, at most 1, and then the most that it
-    /// adds at any time. Those that it leaves there are its calls.
+    /// What it does to the calls that returns go back to: how many it takes away, at most 1, and then the
+    /// most that it adds at any time. Those that it leaves there are its calls.
     pub(crate) pops: u8,
     pub(crate) peak: u8,
     calls: (u32, u8),

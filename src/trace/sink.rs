@@ -11,8 +11,9 @@ pub trait Sink {
     /// A block was executed.
     fn step(&mut self, blocks: &Blocks, point: &Point, step: Step);
 
-    /// A block was executed, and the next one behind it: the trace tells nothing of its end, so that the next step belongs
-    /// to the same piece of code. CoreSight tells of every branch but those in front of a source address (ETE).
+    /// A block was executed, and the next one behind it: the trace tells nothing of its end, so that the next
+    /// step belongs to the same piece of code. CoreSight tells of every branch but those in front of a source
+    /// address (ETE).
     #[inline(always)]
     fn straight(&mut self, blocks: &Blocks, point: &Point, step: Step) {
         self.step(blocks, point, step);
@@ -29,23 +30,24 @@ pub trait Sink {
     /// Something other than a step.
     fn event(&mut self, blocks: &Blocks, point: &Point, event: Event);
 
-    /// A packet told the time: `now` of what follows; instructions that are counted to divide the time between
-    /// two such packets are counted from 0 again.
+    /// A packet told the time: `now` of what follows; instructions that are counted to divide the time
+    /// between two such packets are counted from 0 again.
     #[inline(always)]
     fn time(&mut self, now: u64) {
         let _ = now;
     }
 
-    /// A packet told how many core cycles code was traced up to the next branch that needs a packet; `exact` if CYC
-    /// packets tell them, else they are estimated. Only if the tracer's configuration says that they are counted.
+    /// A packet told how many core cycles code was traced up to the next branch that needs a packet; `exact`
+    /// if CYC packets tell them, else they are estimated. Only if the tracer's configuration says that they
+    /// are counted.
     #[inline(always)]
     fn cycles(&mut self, total: u64, exact: bool) {
         let _ = (total, exact);
     }
 
-    /// All blocks are about to be dropped, to keep memory bounded: ids of blocks mean nothing afterwards. This
-    /// may happen between any two packets, depending on what the decoder did before, so that results must not
-    /// depend on it.
+    /// All blocks are about to be dropped, to keep memory bounded: ids of blocks mean nothing afterwards.
+    /// This may happen between any two packets, depending on what the decoder did before, so that results
+    /// must not depend on it.
     fn forget(&mut self, blocks: &Blocks) {
         let _ = blocks;
     }
@@ -63,8 +65,9 @@ pub fn each_step<S: Sink + ?Sized>(sink: &mut S, blocks: &Blocks, point: &Point,
 /// Where the trace was when something happened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Point {
-    /// The time at the last packet that told of the flow up to here: branches that need no packet come with the time
-    /// of the packet in front of them. Ticks of the time-stamp counter with Intel PT; 0 if not known.
+    /// The time at the last packet that told of the flow up to here: branches that need no packet come with
+    /// the time of the packet in front of them. Ticks of the time-stamp counter with Intel PT; 0 if not
+    /// known.
     pub time: u64,
     /// The time at the packet that is being read, which tells of the next branch that needs one.
     pub now: u64,
@@ -157,7 +160,8 @@ pub enum Event {
     Control {
         /// Where execution was, if the trace has that.
         ip: Option<u64>,
-        /// 1 an interrupt or exception, 2 the return from one, 3 and 4 system management, 7 and 8 into and out of a guest.
+        /// 1 an interrupt or exception, 2 the return from one, 3 and 4 system management, 7 and 8 into and
+        /// out of a guest.
         kind: u8,
         /// The number of the interrupt or exception.
         vector: u8,
@@ -171,8 +175,8 @@ pub enum Event {
     },
     /// The interrupt flag of the processor has changed.
     InterruptFlag {
-        /// The instruction that changed it; `None` if that is the next branch that needs a packet, or the beginning of
-        /// tracing.
+        /// The instruction that changed it; `None` if that is the next branch that needs a packet, or the
+        /// beginning of tracing.
         ip: Option<u64>,
         /// True if interrupts can come now.
         on: bool,
@@ -204,8 +208,8 @@ pub enum Event {
     Context,
     /// A point of synchronization: the trace repeats its state. A trace begins with one.
     Sync {
-        /// The address of the next instruction, which is known from here on after a fault and at the beginning of a
-        /// trace. `None` if tracing is off.
+        /// The address of the next instruction, which is known from here on after a fault and at the
+        /// beginning of a trace. `None` if tracing is off.
         ip: Option<u64>,
         /// The offset in the trace.
         offset: u64,
@@ -218,13 +222,14 @@ pub enum Event {
     Over,
 }
 
-/// Something that is lost or wrong in a trace: what ran from there to the next [`Event`] that begins, resumes or
-/// synchronizes is not known. The offset and the time are those of the [`Point`].
+/// Something that is lost or wrong in a trace: what ran from there to the next [`Event`] that begins, resumes
+/// or synchronizes is not known. The offset and the time are those of the [`Point`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Fault {
     /// What is wrong.
     pub reason: Reason,
-    /// Up to where execution is known, the address of the next instruction; `None` if it was not known before.
+    /// Up to where execution is known, the address of the next instruction; `None` if it was not known
+    /// before.
     pub ip: Option<u64>,
 }
 
@@ -246,8 +251,8 @@ pub enum Reason {
     NoCode,
     /// The bytes at the fault's address are not an instruction.
     BadCode,
-    /// The code does not have the branch that the trace has there: it is not the code that ran, or the trace is
-    /// damaged.
+    /// The code does not have the branch that the trace has there: it is not the code that ran, or the trace
+    /// is damaged.
     Mismatch,
     /// A return to the last call, which is not known because something was lost before.
     UnknownReturn,

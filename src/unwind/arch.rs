@@ -36,14 +36,15 @@ pub(crate) struct Architecture {
     pub(crate) call_pushes: bool,
     /// How far the canonical frame address is above the caller's stack pointer, in bytes.
     pub(crate) cfa_above_sp: u64,
-    /// How far the canonical frame address is above the frame pointer of code that has one, in words; right below that
-    /// address are the return address and the caller's frame pointer. `None` if compilers do not agree on this.
+    /// How far the canonical frame address is above the frame pointer of code that has one, in words; right
+    /// below that address are the return address and the caller's frame pointer. `None` if compilers do not
+    /// agree on this.
     pub(crate) frame_record: Option<u8>,
-    /// The bits of a pointer to code. Others may hold a code that authenticates a return address, or say how the code
-    /// is encoded.
+    /// The bits of a pointer to code. Others may hold a code that authenticates a return address, or say how
+    /// the code is encoded.
     pointer: u64,
-    /// Where the registers of the interrupted code are in the frame of a signal handler, in bytes above the stack
-    /// pointer on return from the handler; and their order, of a word each.
+    /// Where the registers of the interrupted code are in the frame of a signal handler, in bytes above the
+    /// stack pointer on return from the handler; and their order, of a word each.
     interrupted: &'static [(SignalFrame, u64, &'static [Number])],
 }
 
@@ -169,8 +170,8 @@ pub(crate) static RISCV64: Architecture = Architecture {
     cfa_above_sp: 0,
     frame_record: Some(0),
     pointer: u64::MAX,
-    // struct rt_sigframe of arch/riscv: struct siginfo of 128 bytes; struct ucontext, whose mcontext_t begins at 176
-    // with pc and x1 to x31.
+    // struct rt_sigframe of arch/riscv: struct siginfo of 128 bytes; struct ucontext, whose mcontext_t begins
+    // at 176 with pc and x1 to x31.
     interrupted: &[(
         SignalFrame::Rt,
         128 + 176,
@@ -218,9 +219,9 @@ pub(crate) static S390X: Architecture = Architecture {
     cfa_above_sp: 160,
     frame_record: None,
     pointer: u64::MAX,
-    // struct rt_sigframe of arch/s390: this room; an instruction; struct siginfo of 128 bytes at 168; struct ucontext,
-    // whose _sigregs begin at 40 with the mask and the address of the program status word, and r0 to r15.
-    // struct sigframe: this room, struct sigcontext of 16 bytes, and _sigregs.
+    // struct rt_sigframe of arch/s390: this room; an instruction; struct siginfo of 128 bytes at 168; struct
+    // ucontext, whose _sigregs begin at 40 with the mask and the address of the program status word, and r0
+    // to r15. struct sigframe: this room, struct sigcontext of 16 bytes, and _sigregs.
     interrupted: &[
         (SignalFrame::Rt, 168 + 128 + 40, &S390X_SIGREGS),
         (SignalFrame::Old, 160 + 16, &S390X_SIGREGS),

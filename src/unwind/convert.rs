@@ -1,5 +1,5 @@
-//! The rewrite: puts a call chain into each sample in place of its user stack, or completes that by frame pointers, and
-//! counts what can't be unwound.
+//! The rewrite: puts a call chain into each sample in place of its user stack, or completes that by frame
+//! pointers, and counts what can't be unwound.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,8 +22,9 @@ pub fn has_stacks(sample_type: u64) -> bool {
     sample_type & all == all
 }
 
-/// True if samples of an event of an aarch64 machine have a call chain by frame pointers, and the link register. perf
-/// records both for `-g`, because a function that calls no other may have no frame: then the chain lacks its caller.
+/// True if samples of an event of an aarch64 machine have a call chain by frame pointers, and the link
+/// register. perf records both for `-g`, because a function that calls no other may have no frame: then the
+/// chain lacks its caller.
 pub(crate) fn has_link_register(sample_type: u64, regs_user: u64) -> bool {
     let all = st::CALLCHAIN | st::REGS_USER;
     sample_type & (all | st::STACK_USER) == all && regs_user & ARM64_LR != 0
@@ -124,7 +125,8 @@ impl Unresolved {
     }
 }
 
-/// True if a sample has registers of user code, with which its stack is unwound, also if their ABI is unknown.
+/// True if a sample has registers of user code, with which its stack is unwound, also if their ABI is
+/// unknown.
 fn has_stack(sample: &Sample<'_>) -> bool {
     !sample.has_known_user_parts() || sample.regs_user.is_some_and(|regs| regs.abi != ABI_NONE)
 }
@@ -253,8 +255,8 @@ impl Convert {
         self.inserts_callers && has_link_register(layout.sample_type, layout.regs_user)
     }
 
-    /// Makes the call chain of a sample with a user stack. Returns the number of its user frames, and why some are
-    /// missing.
+    /// Makes the call chain of a sample with a user stack. Returns the number of its user frames, and why
+    /// some are missing.
     fn chain_by_stack(
         &mut self,
         sample: &Sample<'_>,
@@ -308,9 +310,9 @@ impl Convert {
         out.replace(&record, &with_callchain(&record, layout, &sample, &self.chain, parts)?)
     }
 
-    /// Makes the call chain of a sample that has one by frame pointers: where the link register leads to the caller of
-    /// the innermost function and the chain goes on behind it, inserts that caller, as perf script does. Returns false
-    /// if the chain is the recorded one and no file is missing.
+    /// Makes the call chain of a sample that has one by frame pointers: where the link register leads to the
+    /// caller of the innermost function and the chain goes on behind it, inserts that caller, as perf script
+    /// does. Returns false if the chain is the recorded one and no file is missing.
     fn chain_by_link_register(
         &mut self,
         sample: &Sample<'_>,

@@ -1,5 +1,5 @@
-//! Reads from the exception tables of 32-bit Arm how the registers of a caller follow from those of a frame (Exception
-//! Handling ABI for the Arm Architecture, chapters 6 and 10).
+//! Reads from the exception tables of 32-bit Arm how the registers of a caller follow from those of a frame
+//! (Exception Handling ABI for the Arm Architecture, chapters 6 and 10).
 //!
 //! They hold at calls, not at each instruction: in the first instructions of a function they are wrong.
 
@@ -12,8 +12,8 @@ use crate::arch::Number;
 /// How the registers of a caller follow from those of a frame.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Unwound {
-    /// The caller's stack pointer is a register and an offset, and these registers are on the stack, at these distances
-    /// from it.
+    /// The caller's stack pointer is a register and an offset, and these registers are on the stack, at these
+    /// distances from it.
     Frame { base: Number, offset: i64, saved: Vec<(Number, i64)> },
     /// The tables say that it can't be unwound.
     Refused,
@@ -26,8 +26,8 @@ const SP: Number = 13;
 const LR: Number = 14;
 const PC: Number = 15;
 
-/// The instructions for a function, and the addresses where these apply. `index` is the section `.ARM.exidx` at
-/// `start`, and `memory` the rest of the file at an address.
+/// The instructions for a function, and the addresses where these apply. `index` is the section `.ARM.exidx`
+/// at `start`, and `memory` the rest of the file at an address.
 pub(crate) fn find<'a>(
     index: &'a [u8],
     start: u64,
@@ -56,7 +56,8 @@ pub(crate) fn find<'a>(
             let table = memory(place(start.checked_add(at as u64)?, far))?;
             let words = |at: usize| endian.u32(table, at).map(u32::to_be_bytes);
             let first = words(0)?;
-            // The table of a compiler's own routine begins with its address, and those of C++ go on like the others.
+            // The table of a compiler's own routine begins with its address, and those of C++ go on like the
+            // others.
             let (first, begin) = if first[0] >> 7 == 1 { (first, 4) } else { (words(4)?, 8) };
             let (more, skipped) = match (begin, first[0] & 0xf) {
                 (4, 0) => (0, 1),
@@ -80,7 +81,8 @@ fn place(at: u64, relative: u32) -> u64 {
     at.wrapping_add_signed(distance.into()) & u64::from(u32::MAX)
 }
 
-/// Interprets instructions; `None` for those that are not known or can't be said by an offset from a register.
+/// Interprets instructions; `None` for those that are not known or can't be said by an offset from a
+/// register.
 fn interpret(code: &[u8]) -> Option<Unwound> {
     let (mut base, mut offset) = (SP, 0_i64);
     let mut popped: Vec<(Number, i64)> = Vec::new();
@@ -171,7 +173,8 @@ mod tests {
 
     #[test]
     fn the_index_is_searched_for_the_function_of_an_address() {
-        // At 0x1000: functions at 0x2000, inline; at 0x2010, which can't be unwound; at 0x2020, with a table at 0x1100.
+        // At 0x1000: functions at 0x2000, inline; at 0x2010, which can't be unwound; at 0x2020, with a table
+        // at 0x1100.
         let words: [u32; 6] = [0x1000, 0x80a8_b0b0, 0x1008, 1, 0x1010, 0xec];
         let index: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let table: Vec<u8> =

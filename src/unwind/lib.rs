@@ -1,8 +1,9 @@
-//! Completes the call chains of samples by the registers and stacks that perf recorded with them, and the files that were
-//! mapped at their time.
+//! Completes the call chains of samples by the registers and stacks that perf recorded with them, and the
+//! files that were mapped at their time.
 //!
 //! An [`Unwinder`] knows the recording; [`Convert`] works on one thread. It is the rewrite of the pass
-//! `convert-callchain`, and gives the complete call chain of one sample to what selects samples by their callers.
+//! `convert-callchain`, and gives the complete call chain of one sample to what selects samples by their
+//! callers.
 
 mod arch;
 mod convert;
@@ -53,7 +54,8 @@ fn architectures(features: &Features, endian: Endian) -> Architectures {
     Architectures::of_machine(recorded_on(features, endian).arch.as_deref().unwrap_or_default())
 }
 
-/// True if the samples of an event have user stacks, or the link register of aarch64, which complete their call chains.
+/// True if the samples of an event have user stacks, or the link register of aarch64, which complete their
+/// call chains.
 pub fn is_needed(events: &[Event], features: &Features, endian: Endian) -> bool {
     let inserts = architectures(features, endian).has_link_register();
     events.iter().map(Event::attr).any(|attr| {
@@ -84,8 +86,8 @@ pub fn why_not(features: &Features, endian: Endian) -> Option<String> {
 }
 
 impl Unwinder {
-    /// For a recording with these mappings, features and byte order. `search` says where its files are, and `made` has those
-    /// that earlier passes have made.
+    /// For a recording with these mappings, features and byte order. `search` says where its files are, and
+    /// `made` has those that earlier passes have made.
     pub fn new(
         mapped: Mapped,
         search: IdOptions,

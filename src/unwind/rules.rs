@@ -1,4 +1,5 @@
-//! Reads from the call frame information of a file how the registers of a caller follow from those of a frame.
+//! Reads from the call frame information of a file how the registers of a caller follow from those of a
+//! frame.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -41,8 +42,8 @@ pub(crate) enum Rule {
 }
 
 impl Rule {
-    /// True for a frame that the kernel made for a signal handler. No call leads from it to the handler, which returns
-    /// to its first byte.
+    /// True for a frame that the kernel made for a signal handler. No call leads from it to the handler,
+    /// which returns to its first byte.
     pub(crate) fn is_of_signal(&self) -> bool {
         match self {
             Rule::SignalReturn(_) => true,
@@ -95,15 +96,16 @@ enum Restore {
     Constant(u64),
 }
 
-/// The most bytes of the entry of a function. Each address may run it from its beginning; the largest one of those of
-/// 600,000 functions of LLVM, Node, Chromium and rustc has 33 kB.
+/// The most bytes of the entry of a function. Each address may run it from its beginning; the largest one of
+/// those of 600,000 functions of LLVM, Node, Chromium and rustc has 33 kB.
 const MOST_ENTRY: usize = 1 << 16;
 
-/// The most bytes of the entry that functions have in common. It is read for each of them; there it has up to 36 bytes.
+/// The most bytes of the entry that functions have in common. It is read for each of them; there it has up to
+/// 36 bytes.
 const MOST_COMMON: u64 = 1 << 10;
 
-/// The most steps of an expression; those of C libraries and of linkers have some ten. Hostile ones have loops, and each
-/// register of each frame can have one.
+/// The most steps of an expression; those of C libraries and of linkers have some ten. Hostile ones have
+/// loops, and each register of each frame can have one.
 const MOST_STEPS: u32 = 100;
 
 impl Complex {
@@ -297,7 +299,8 @@ impl Rules {
         Some((rule, range))
     }
 
-    /// Whose instructions the tables have: code of aarch64 that authenticates return addresses has one of its own.
+    /// Whose instructions the tables have: code of aarch64 that authenticates return addresses has one of its
+    /// own.
     fn vendor(&self) -> Vendor {
         if self.arch.arch == Arch::Aarch64 { Vendor::AArch64 } else { Vendor::Default }
     }
@@ -315,8 +318,8 @@ impl Rules {
         usize::try_from(offset).ok()
     }
 
-    /// The rule of an entry, and the addresses where it applies; `None` if it does not cover the address. `data` are the
-    /// bytes of the section.
+    /// The rule of an entry, and the addresses where it applies; `None` if it does not cover the address.
+    /// `data` are the bytes of the section.
     fn rule<'a, S: UnwindSection<Data<'a>>>(
         &self,
         section: &S,
@@ -360,8 +363,8 @@ impl Rules {
         let is_signal = entry.is_signal_trampoline();
         let return_address = arch.place(entry.cie().return_address_register().0)?;
         let of_return = rules.iter().find(|(register, _)| *register == return_address);
-        // It is the outermost frame that has no return address. Where calls do not push it, it is in a register
-        // until the function saves it.
+        // It is the outermost frame that has no return address. Where calls do not push it, it is in a
+        // register until the function saves it.
         if matches!(of_return, Some((_, Restore::Lost))) || of_return.is_none() && arch.call_pushes {
             return Some((Rule::Outermost, range));
         }
@@ -389,8 +392,8 @@ impl Complex {
         let mut saved = [SAME; MOST_SAVED];
         for (register, restore) in &self.rules {
             let Some(slot) = arch.saved.iter().position(|saved| saved == register) else {
-                // A rule for the stack pointer, which callers get back otherwise. On s390x functions save it, too: the
-                // saved one is what the CFA leads to.
+                // A rule for the stack pointer, which callers get back otherwise. On s390x functions save it,
+                // too: the saved one is what the CFA leads to.
                 if *register == arch.sp && arch.cfa_above_sp == 0 {
                     return None;
                 }
@@ -408,7 +411,8 @@ impl Complex {
     }
 }
 
-/// The entry that functions have in common, at this place of the section. Its length is looked at before it is read.
+/// The entry that functions have in common, at this place of the section. Its length is looked at before it
+/// is read.
 fn common<'a, S: UnwindSection<Data<'a>>>(
     section: &S,
     data: Data<'a>,

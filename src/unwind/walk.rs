@@ -343,8 +343,8 @@ fn restore(
     Ok(Frame { pc: arch.pointer(pc), is_next: false })
 }
 
-/// True if a caller's stack pointer is above that of its callee: else a walk would not end. Only the innermost
-/// function may have its return address in a register.
+/// True if a caller's stack pointer is above that of its callee: else a walk would not end. Only the
+/// innermost function may have its return address in a register.
 #[inline]
 fn goes_up(sp: Option<u64>, caller: Option<u64>, frame: Frame) -> bool {
     sp.zip(caller).is_some_and(|(sp, caller)| caller > sp || caller == sp && frame.is_next)

@@ -1,8 +1,8 @@
-//! The public items of perfx-format are those of a snapshot, so that no change of them goes unnoticed: it is the
-//! changelog of the API.
+//! The public items of perfx-format are those of a snapshot, so that no change of them goes unnoticed: it is
+//! the changelog of the API.
 //!
-//! They are read from the pages of rustdoc, which knows what a macro makes and where an item is re-exported. Rejected:
-//! rustdoc's JSON, which needs a nightly compiler.
+//! They are read from the pages of rustdoc, which knows what a macro makes and where an item is re-exported.
+//! Rejected: rustdoc's JSON, which needs a nightly compiler.
 
 use std::fs;
 use std::path::Path;
@@ -110,7 +110,8 @@ fn the_public_items_of_perfx_format_are_those_of_the_snapshot() {
     let arguments = ["--locked", "--offline", "--no-deps", "-p", "perfx-format", "--target-dir", target];
     cargo(&[&["doc"][..], &arguments].concat()).done().unwrap();
     let pages = Path::new(target).join("doc/perfx_format");
-    // The pages name the version of the compiler whose rustdoc wrote them: others print some types in other words.
+    // The pages name the version of the compiler whose rustdoc wrote them: others print some types in other
+    // words.
     let index = fs::read_to_string(pages.join("index.html")).unwrap();
     let version = elements(&index, "data-rustdoc-version=\"", "\"").next().unwrap();
     let version = format!("rustdoc {}", version.split(' ').next().unwrap());

@@ -252,8 +252,8 @@ fn bytes_outside_all_sections_are_left_out_with_a_word() {
     assert!(!written.windows(8).any(|window| window == b"anything"));
 }
 
-/// Parts of samples that are not known were left out without a word, because their bits in the attr were cleared before
-/// they could be counted.
+/// Parts of samples that are not known were left out without a word, because their bits in the attr were
+/// cleared before they could be counted.
 #[test]
 fn unknown_parts_of_samples_are_left_out_with_a_word() {
     for name in ["crafted/sample-bit25-le.data", "crafted/sample-bit25-be.data"] {

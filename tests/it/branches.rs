@@ -1,8 +1,8 @@
-//! `perfx export autofdo`, `bolt` and `profgen`: create_llvm_prof, perf2bolt and llvm-profgen make the same profiles of
-//! their output as of the recording itself.
+//! `perfx export autofdo`, `bolt` and `profgen`: create_llvm_prof, perf2bolt and llvm-profgen make the same
+//! profiles of their output as of the recording itself.
 //!
-//! There is no PMU here, so the branch stacks are those of a simulated run: the branches of a real program, taken by a
-//! fixed sequence of numbers.
+//! There is no PMU here, so the branch stacks are those of a simulated run: the branches of a real program,
+//! taken by a fixed sequence of numbers.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -101,8 +101,8 @@ impl Numbers {
     }
 }
 
-/// The branches of a run, oldest first, with some of the kernel and of a library; each with the return addresses on the
-/// stack behind it, innermost first.
+/// The branches of a run, oldest first, with some of the kernel and of a library; each with the return
+/// addresses on the stack behind it, innermost first.
 fn simulate(program: &Path, base: u64, library: u64, numbers: &mut Numbers) -> Vec<(Branch, Vec<u64>)> {
     let (jumps, main) = jumps(program);
     let mut branches = Vec::new();
@@ -159,8 +159,8 @@ fn made(options: &[&str], depth: usize) -> Option<Made> {
     made_of(options, depth, false, false)
 }
 
-/// The same. With `has_library`, the processes map a library made of the same source, too, `library.so`, and each stack
-/// has branches of both. With `has_chains`, samples have call chains.
+/// The same. With `has_library`, the processes map a library made of the same source, too, `library.so`, and
+/// each stack has branches of both. With `has_chains`, samples have call chains.
 fn made_of(options: &[&str], depth: usize, has_library: bool, has_chains: bool) -> Option<Made> {
     workloads()?;
     let folder = temp();
@@ -290,8 +290,8 @@ fn perf2bolt_makes_the_same_profile_of_the_export_as_of_the_recording() {
     }
 }
 
-/// The instruction at the offset of each branch and the end of each range branches, and the counts are those of the
-/// simulated run.
+/// The instruction at the offset of each branch and the end of each range branches, and the counts are those
+/// of the simulated run.
 #[test]
 fn create_llvm_prof_makes_a_profile_of_the_ranges_and_branches_of_autofdo() {
     // In the last one, as in programs of lld, addresses do not count from offset 0 of the file.
@@ -355,7 +355,8 @@ fn create_llvm_prof_makes_a_profile_of_the_ranges_and_branches_of_autofdo() {
 #[test]
 fn llvm_profgen_makes_the_same_profile_of_the_export_as_of_perf_script() {
     let Some(profgen) = tool(&["llvm-profgen-19", "llvm-profgen"], "llvm-19") else { return };
-    // With call chains, the profile tells callers apart (CSSPGO). perf 6.1 shows offsets in place of their addresses.
+    // With call chains, the profile tells callers apart (CSSPGO). perf 6.1 shows offsets in place of their
+    // addresses.
     for (options, has_chains) in [
         (&["-no-pie", "-g"][..], false),
         (&["-pie", "-g"], false),
@@ -463,8 +464,8 @@ fn each_program_and_library_gets_the_profile_that_binary_gives(tier: Tier) {
     }
 }
 
-/// simpleperf writes 20 bytes for an id of 16, with zeros at the end: `--binary` gave an empty profile, and `--dir` named
-/// files by the padded id.
+/// simpleperf writes 20 bytes for an id of 16, with zeros at the end: `--binary` gave an empty profile, and
+/// `--dir` named files by the padded id.
 #[test]
 fn a_program_is_found_by_its_build_id_without_padding() {
     let folder = temp();
@@ -590,8 +591,8 @@ fn counted_lines(text: &str, kind: &str) -> Counts {
 /// How often there is something between two addresses.
 type Counts = BTreeMap<(u64, u64), u64>;
 
-/// The branches and the code behind them in a text for llvm-profgen whose stacks consist of one branch and of one that leaves
-/// the program, where the code behind the former ends.
+/// The branches and the code behind them in a text for llvm-profgen whose stacks consist of one branch and of
+/// one that leaves the program, where the code behind the former ends.
 fn stacks_of_one_branch(text: &str) -> (Counts, Counts) {
     let (mut branches, mut runs, mut count) = (Counts::new(), Counts::new(), 0);
     let address = |text: &str| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok();

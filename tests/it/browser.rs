@@ -55,11 +55,12 @@ const CHECKS: [(&str, Check); 20] = named![
     verdicts_are_those_of_the_gate,
 ];
 
-/// The first checks of the list use most of a browser: they are the quick ones, and in CI Firefox runs only these.
+/// The first checks of the list use most of a browser: they are the quick ones, and in CI Firefox runs only
+/// these.
 const FIRST: usize = 3;
 
-/// Runs checks in one browser, because it takes longer to start than a check. The last name printed is that of the one
-/// that failed.
+/// Runs checks in one browser, because it takes longer to start than a check. The last name printed is that
+/// of the one that failed.
 fn run_checks(checks: &[(&str, Check)], browser: Option<Browser>) {
     let (Some(root), Some(browser)) = (workloads(), browser) else { return };
     for (name, check) in checks {
@@ -93,7 +94,8 @@ impl Browser {
         self.run(&format!("return document.getElementById('{id}').textContent")).as_str().unwrap().to_owned()
     }
 
-    /// Presses the pointer at the first of these parts of an element's width and height, and moves it to the others.
+    /// Presses the pointer at the first of these parts of an element's width and height, and moves it to the
+    /// others.
     fn drag(&self, selector: &str, places: &[(f64, f64)]) {
         let place = self.run(&format!(
             "const it = document.querySelector('{selector}'); it.scrollIntoView({{ block: 'center' }}); \
@@ -832,7 +834,8 @@ fn a_page_of_two_recordings_shows_their_difference(browser: &Browser, root: &Pat
     browser.post("/window/rect", &json!({ "width": 1400, "height": 1000 }));
 }
 
-/// The functions that a page says changed, or did not, are those of `diff --profile`, with the same probabilities.
+/// The functions that a page says changed, or did not, are those of `diff --profile`, with the same
+/// probabilities.
 fn verdicts_are_those_of_the_gate(browser: &Browser, root: &Path) {
     let folder = temp();
     let inputs =
@@ -916,7 +919,8 @@ fn a_reload_shows_the_same(browser: &Browser, root: &Path) {
     check(two);
 }
 
-/// Names as an attacker would choose them: of functions, files, processes, events, cgroups, and lines of source.
+/// Names as an attacker would choose them: of functions, files, processes, events, cgroups, and lines of
+/// source.
 fn hostile_names_are_text_in_all_views(browser: &Browser, root: &Path) {
     let folder = temp();
     let inputs = ["fp.p61", "fp-deep.p61"].map(|name| Fixture::new(&format!("recorded/{name}.data")).path);

@@ -63,9 +63,9 @@ fn convert(input: &Path, output: &Path, options: &[&str]) -> Ran {
     perfx(args!["inject", "--convert-callchain", "-f", input, "-o", output].into_iter().chain(options))
 }
 
-/// Compares what perf makes with what perfx makes, a line for each sample. A few chains of either may end early.
-/// Those of perf: at the end of a function, where the slot of a register that is popped already is below the
-/// stack pointer, and in code without tables. Ours: in a vdso that is missing.
+/// Compares what perf makes with what perfx makes, a line for each sample. A few chains of either may end
+/// early. Those of perf: at the end of a function, where the slot of a register that is popped already is
+/// below the stack pointer, and in code without tables. Ours: in a vdso that is missing.
 fn begin_alike(what: &str, theirs: &[String], ours: &[String]) {
     let differ: Vec<_> = theirs.iter().zip(ours).filter(|(theirs, ours)| theirs != ours).collect();
     for (theirs, ours) in &differ {
@@ -75,8 +75,8 @@ fn begin_alike(what: &str, theirs: &[String], ours: &[String]) {
     assert!(differ.len() <= 2 + ours.len() / 50, "{what}: {} of {} differ", differ.len(), ours.len());
 }
 
-/// Converts with the files of this machine. No code is missing, but that of the vdso if the kernel does not seem to be the
-/// recorded one (tests/hostile.sh foreign) and a sample hit it.
+/// Converts with the files of this machine. No code is missing, but that of the vdso if the kernel does not
+/// seem to be the recorded one (tests/hostile.sh foreign) and a sample hit it.
 fn converted(input: &Path, output: &Path) {
     let ran = convert(input, output, &["-v", "--root", "/", "--drop-unresolved"]);
     let only_vdso = ran.stderr.contains("code of 1 file") && ran.stderr.contains("[vdso]");
@@ -296,7 +296,8 @@ fn registers_of_an_unknown_abi_stay_or_are_counted() {
     assert_eq!(chains(&out).len(), 1);
 }
 
-/// A recording of x86-64 with one sample of these parts behind `time`, all 8 bytes, of an event that also records `more`.
+/// A recording of x86-64 with one sample of these parts behind `time`, all 8 bytes, of an event that also
+/// records `more`.
 fn sample_with_stack(path: &Path, more: u64, words: &[u64]) {
     let mut attr = Attr::default();
     (attr.type_, attr.sample_period, attr.sample_stack_user) = (1, 1000, 24);
@@ -334,7 +335,8 @@ fn a_call_chain_that_ends_where_no_table_fits_the_stack_is_a_loss() {
     assert_eq!(shown.text().split_whitespace().collect::<Vec<_>>(), ["5000", "6000"]);
 }
 
-/// Commands that complete call chains failed: they could not leave such registers out before what follows them.
+/// Commands that complete call chains failed: they could not leave such registers out before what follows
+/// them.
 #[test]
 fn samples_with_registers_of_an_unknown_abi_are_shown_with_their_recorded_chains() {
     let folder = temp();

@@ -1,5 +1,5 @@
-//! `list functions --itrace` and the exports with `--itrace`: the calls of a trace are those of its truth, and their times
-//! those that perf shows.
+//! `list functions --itrace` and the exports with `--itrace`: the calls of a trace are those of its truth,
+//! and their times those that perf shows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -87,8 +87,8 @@ fn truth(name: &str) -> Vec<Taken> {
         .collect()
 }
 
-/// How often each function was called: by a call, by a jump to its start from another function, and by whatever else leads
-/// to its start, such as the kernel, which calls handlers of signals.
+/// How often each function was called: by a call, by a jump to its start from another function, and by
+/// whatever else leads to its start, such as the kernel, which calls handlers of signals.
 fn true_calls(name: &str, functions: &Functions) -> BTreeMap<String, u64> {
     let mut calls = BTreeMap::new();
     for Taken { from, to, kind } in truth(name).iter().filter(|taken| taken.to > 0) {
@@ -136,8 +136,8 @@ struct Open {
     since: u64,
 }
 
-/// The time from each call of a function to its return, summed up, as perf shows calls and returns; calls of itself are
-/// part of the outermost one. Functions that did not return are left out.
+/// The time from each call of a function to its return, summed up, as perf shows calls and returns; calls of
+/// itself are part of the outermost one. Functions that did not return are left out.
 fn times(script: &str, functions: &Functions) -> BTreeMap<String, u64> {
     let (mut sums, mut unknown) = (BTreeMap::<String, u64>::new(), BTreeSet::new());
     let mut threads: BTreeMap<String, Vec<Open>> = BTreeMap::new();
@@ -289,7 +289,8 @@ fn a_window_has_the_calls_in_it_and_parts_of_those_that_cross_its_ends() {
     let whole = all(&[]);
     let windows = ["1.000001,1.000003", "1.000003,1.000005", ",1.000001", "1.000005,"];
     let parts = windows.map(|window| all(&["--time", window]));
-    // How fast the core was is known less exactly in a part of a trace: times inside of the last one differ by 1 ns.
+    // How fast the core was is known less exactly in a part of a trace: times inside of the last one differ
+    // by 1 ns.
     assert_eq!([0, 1, 2].map(|part| sum(&parts[part], "self_ns")), [2000, 2000, 1000]);
     let mut calls: BTreeMap<String, u64> = BTreeMap::new();
     for (function, count) in parts.iter().flat_map(|rows| column(rows, "calls")) {

@@ -726,8 +726,8 @@ fn reports() {
     same("compress", "reports", &text);
 }
 
-/// An uncompressed round ends a frame, and small frames compress badly; but without any, linux-perf-data sorts the
-/// whole recording at once.
+/// An uncompressed round ends a frame, and small frames compress badly; but without any, linux-perf-data
+/// sorts the whole recording at once.
 #[test]
 fn rounds_are_compressed_where_they_are_dense() {
     let plain = long_of_rounds();

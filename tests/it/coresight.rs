@@ -1,5 +1,5 @@
-//! The recordings with CoreSight in tests/data/trace: perf, with OpenCSD, decodes each to the branches in its truth, so
-//! that they can be used to test a decoder.
+//! The recordings with CoreSight in tests/data/trace: perf, with OpenCSD, decodes each to the branches in its
+//! truth, so that they can be used to test a decoder.
 
 use std::borrow::Cow;
 use std::ffi::OsString;
@@ -22,10 +22,10 @@ use crate::support::{Stdin, perf, perfs, perfx, root, same_lines, temp};
 /// From where to where; `-` where tracing begins or ends.
 type Branch = (String, String);
 
-/// perf cannot be asked about the others: it does not look for a vmlinux below --symfs (etm-kernel), ends at the last
-/// timestamp (etm-times, etm-cycles), mixes what two CPUs did (etm-cpus), goes on after an overflow at the next
-/// synchronization only (etm-overflow), and omits a branch if nothing was executed between it and an interrupt
-/// (etm-interrupt, etm-threads).
+/// perf cannot be asked about the others: it does not look for a vmlinux below --symfs (etm-kernel), ends at
+/// the last timestamp (etm-times, etm-cycles), mixes what two CPUs did (etm-cpus), goes on after an overflow
+/// at the next synchronization only (etm-overflow), and omits a branch if nothing was executed between it and
+/// an interrupt (etm-interrupt, etm-threads).
 const NAMES: [&str; 9] = [
     "etm-user", "etm-signal", "etm-raw", "etm-ete", "etm-stack", "etm-context", "etm-speculation", "etm-ids",
     "etm-cut",
@@ -102,7 +102,8 @@ impl Alias {
 /// Where the programs are in the recordings.
 const PLACE: &str = "/opt/perfx/trace";
 
-/// `perf inject` looks for code at the paths in the recording only, so that these become others of the same length.
+/// `perf inject` looks for code at the paths in the recording only, so that these become others of the same
+/// length.
 #[test]
 fn inject_makes_the_samples_of_perf() {
     let Some(perf) = perf("perf-new") else { return };
@@ -211,7 +212,8 @@ fn view_shows_what_branches_are_and_their_instructions_as_perf_does() {
                 let theirs = perf.script(&input, &programs, &options.each_ref().map(|text| &**text)).text();
                 let ours = args!["view", "-q", "--foreign", "--root", programs, input];
                 let ours = perfx(ours.into_iter().chain(options.map(OsString::from))).text();
-                // perf takes longjmp for a return, and omits a branch behind which an interrupt comes at once.
+                // perf takes longjmp for a return, and omits a branch behind which an interrupt comes at
+                // once.
                 let is_longjmp = |line: &&str| {
                     [" 4002ec =>", " 400318 =>"].iter().any(|jump| line.contains(jump))
                         && [" jmp ", " return "].iter().any(|kind| line.contains(kind))
@@ -259,8 +261,8 @@ fn calls_are_indented_as_by_perf() {
     }
 }
 
-/// perf 7.3 ignores the letters that only Intel PT has, but for the period of y, and but for L: it says that the samples of
-/// all events have branch stacks, which those that were recorded do not get.
+/// perf 7.3 ignores the letters that only Intel PT has, but for the period of y, and but for L: it says that
+/// the samples of all events have branch stacks, which those that were recorded do not get.
 #[test]
 fn letters_of_intel_pt_have_the_effect_that_they_have_in_perf() {
     let Some(perf) = perf("perf-new") else { return };
@@ -349,7 +351,8 @@ fn times(path: &Path) -> Vec<u64> {
     times
 }
 
-/// There was an error: their events have no IDENTIFIER, and samples of branches have their id at another place.
+/// There was an error: their events have no IDENTIFIER, and samples of branches have their id at another
+/// place.
 #[test]
 fn inject_decodes_what_simpleperf_recorded() {
     let folder = root().join("tests/data/trace");
@@ -481,7 +484,8 @@ fn export_autofdo_writes_the_text_of_simpleperf_inject() {
     }
 }
 
-/// simpleperf before 2025 counts addresses from the first segment on; these are offsets in the file, as it writes now.
+/// simpleperf before 2025 counts addresses from the first segment on; these are offsets in the file, as it
+/// writes now.
 #[test]
 fn export_autofdo_has_the_kernel_as_a_program() {
     let folder = root().join("tests/data/trace");
@@ -511,7 +515,8 @@ fn profiles_of_several_recordings_add_up() {
     assert_eq!(two, doubled.collect::<String>());
 }
 
-/// AUX data in compressed records was refused: simpleperf record -z compresses all, also AUXTRACE records with their data.
+/// AUX data in compressed records was refused: simpleperf record -z compresses all, also AUXTRACE records
+/// with their data.
 #[test]
 fn what_simpleperf_compressed_is_decoded() {
     let folder = root().join("tests/data/trace");
@@ -641,8 +646,8 @@ fn a_profile_of_a_folder_names_the_program_as_the_recording_does() {
     assert_eq!(count, 1);
 }
 
-/// The kernel links a module when it loads it. simpleperf of the NDK r27 writes the first text; in the second it has a call
-/// that goes to itself (10->10), as the instruction of the file says.
+/// The kernel links a module when it loads it. simpleperf of the NDK r27 writes the first text; in the second
+/// it has a call that goes to itself (10->10), as the instruction of the file says.
 #[test]
 fn branch_lists_of_a_module_follow_its_relocations() {
     let (dir, module) = (temp(), root().join("tests/data/trace/root/opt/perfx/trace/module64.ko"));
@@ -659,8 +664,8 @@ fn branch_lists_of_a_module_follow_its_relocations() {
     assert_eq!(called, format!("5\n{ranges}\n0\n3\n10->2c:5\n34->3c:5\n3c->0:5\n{end}"));
 }
 
-/// The code comes from a copy of the kernel's memory. Then places in it are those in the file of a module, too, whose code
-/// is behind stubs, and changed where the kernel linked it.
+/// The code comes from a copy of the kernel's memory. Then places in it are those in the file of a module,
+/// too, whose code is behind stubs, and changed where the kernel linked it.
 #[test]
 fn code_of_the_kernels_memory_counts_for_its_modules() {
     let folder = root().join("tests/data/trace");

@@ -97,8 +97,8 @@ fn text_of(groups: &[(&str, Vec<&HelpEntry>)]) -> String {
     groups.iter().map(group).collect()
 }
 
-/// The page: what several commands share is written once, below the heading that most of them give it, and each
-/// command links to it.
+/// The page: what several commands share is written once, below the heading that most of them give it, and
+/// each command links to it.
 fn command_reference(helps: &[(String, String)]) -> String {
     let parts: Vec<_> = helps.iter().map(|(words, help)| (words, parts_of_help(help))).collect();
     let mut headings: BTreeMap<&str, BTreeMap<&str, usize>> = BTreeMap::new();

@@ -1,5 +1,5 @@
-//! `perfx dump` shows every record once and in the order of the file, on any number of threads; what its lines
-//! say is in `snapshots/dump` and `src/look/render.rs`.
+//! `perfx dump` shows every record once and in the order of the file, on any number of threads; what its
+//! lines say is in `snapshots/dump` and `src/look/render.rs`.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -10,7 +10,8 @@ use crate::cli::PIPE;
 use crate::support::{Fixture, Ran, Tier, perfx, temp};
 use crate::{args, tiers};
 
-/// Writes a recording with `count` FINISHED_ROUND records at its end, of 8 bytes each, whose text is much longer.
+/// Writes a recording with `count` FINISHED_ROUND records at its end, of 8 bytes each, whose text is much
+/// longer.
 fn write_rounds(path: &Path, count: usize) {
     let mut bytes = Fixture::new(PIPE).bytes();
     let round = [&68_u32.to_le_bytes()[..], &0_u16.to_le_bytes(), &8_u16.to_le_bytes()].concat();

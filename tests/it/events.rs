@@ -1,5 +1,5 @@
-//! The event that is counted of several: cycles or a clock first, the same event on several PMUs as one, and what is not
-//! counted is said.
+//! The event that is counted of several: cycles or a clock first, the same event on several PMUs as one, and
+//! what is not counted is said.
 
 use std::ffi::OsString;
 use std::fs;

@@ -2,7 +2,8 @@
 
 use perfx_passes::PassSpec;
 
-/// The name of a pass, and options in the syntax of `perfx run -p`; `recorded/NAME` is a recording of `tests/data`.
+/// The name of a pass, and options in the syntax of `perfx run -p`; `recorded/NAME` is a recording of
+/// `tests/data`.
 const EXAMPLES: &[(&str, &[&str])] = &[
     ("aslr", &["", "key=a secret"]),
     (

@@ -94,7 +94,8 @@ fn fails_one_after_the_other(tier: Tier, call: &str) {
 }
 
 tiers!(a_thread_that_can_not_be_started_loses_nothing);
-/// `reindex` wrote a recording without records, exit code 0, and `sort --in-place` replaced 33.5 MB by 456 bytes.
+/// `reindex` wrote a recording without records, exit code 0, and `sort --in-place` replaced 33.5 MB by 456
+/// bytes.
 fn a_thread_that_can_not_be_started_loses_nothing(tier: Tier) {
     fails_one_after_the_other(tier, "thread");
 }

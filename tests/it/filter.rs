@@ -417,8 +417,8 @@ fn aux_data_stays_in_whole_chunks_with_its_index() {
     same("filter", "aux", &text);
 }
 
-/// Lines of `perf script --itrace` within the window. The order of lines of one time, the position of a PSB in
-/// its chunk, and perf's repeated report of the frequency at its first PSB do not count.
+/// Lines of `perf script --itrace` within the window. The order of lines of one time, the position of a PSB
+/// in its chunk, and perf's repeated report of the frequency at its first PSB do not count.
 fn decoded(perf: &Perf, input: &Path, itrace: &str, window: (u64, u64)) -> Vec<String> {
     let fields =
         if itrace.contains('p') { "cpu,time,event,trace" } else { "cpu,time,event,ip,addr,weight,data_src" };
@@ -469,7 +469,8 @@ fn aux_data_is_cut_to_the_window() {
             assert!(!wanted.is_empty(), "{name} {time}");
             same_lines(&format!("{name} {time}"), &wanted, &decoded(&perf, &out, itrace, window)).unwrap();
             let (kept, all) = (bytes(&out), bytes(&input));
-            // The window, and for Intel PT what is around it up to the next PSB packets, and as much in front of that.
+            // The window, and for Intel PT what is around it up to the next PSB packets, and as much in front
+            // of that.
             let around = if name == "pt-psb" { 6 * 410 } else { 800 };
             assert!(kept as u64 <= all as u64 * (to - from) / 100 + around, "{name} {time}: {kept} of {all}");
         }

@@ -1,5 +1,5 @@
-//! `--symbol`, `--exclude-symbol` and `--leaf`: the selected samples are those that `perfx list functions` counts, in every
-//! form of a recording.
+//! `--symbol`, `--exclude-symbol` and `--leaf`: the selected samples are those that `perfx list functions`
+//! counts, in every form of a recording.
 
 use std::fs;
 use std::path::Path;

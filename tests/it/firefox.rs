@@ -1,4 +1,5 @@
-//! `perfx export firefox`: its tables are sound, and its samples are those of folded lines, for every recording.
+//! `perfx export firefox`: its tables are sound, and its samples are those of folded lines, for every
+//! recording.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -31,7 +32,8 @@ fn list(value: &Json) -> &[Json] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// The tables of version 62 (src/types/profile.ts of the profiler), with the table to which each column refers.
+/// The tables of version 62 (src/types/profile.ts of the profiler), with the table to which each column
+/// refers.
 const COLUMNS: &[(&str, &[(&str, &str)])] = &[
     (
         "frameTable",
@@ -91,7 +93,8 @@ const MARKERS: &[(&str, &str)] = &[
     ("startTime", ""),
 ];
 
-/// Checks the columns of a table: those of the format, of equal length, with indexes into the tables they refer to.
+/// Checks the columns of a table: those of the format, of equal length, with indexes into the tables they
+/// refer to.
 fn check_table(profile: &Json, name: &str, table: &Json, columns: &[(&str, &str)]) -> Result<(), String> {
     let length = table["length"].as_u64().ok_or(format!("{name} has no length"))? as usize;
     let size = |table: &str| match table {
@@ -144,8 +147,8 @@ fn check(profile: &Json) -> Result<(), String> {
     Ok(())
 }
 
-/// The weights of samples by stack, their number or ns, outermost frame first; a function without a name is that of its
-/// file.
+/// The weights of samples by stack, their number or ns, outermost frame first; a function without a name is
+/// that of its file.
 fn stacks(profile: &Json) -> BTreeMap<String, u64> {
     let shared = &profile["shared"];
     let text = |index: &Json| shared["stringArray"][index.as_u64().unwrap() as usize].as_str().unwrap();
@@ -282,7 +285,8 @@ fn a_profile_begins_at_the_wall_clock_if_the_recording_has_it() {
     assert_eq!(profile(&export(&path, &[]).stdout)["meta"]["startTime"], 0.0);
 }
 
-/// The profiler draws a thread without `threadCPUDelta` as busy from sample to sample, however far apart they are.
+/// The profiler draws a thread without `threadCPUDelta` as busy from sample to sample, however far apart they
+/// are.
 #[test]
 fn a_thread_is_idle_where_it_has_no_samples() {
     let folder = temp();

@@ -1,5 +1,5 @@
-//! `perfx export folded`: its lines are those of `perf script | stackcollapse-perf.pl`, for every recording and
-//! every form, on any number of threads.
+//! `perfx export folded`: its lines are those of `perf script | stackcollapse-perf.pl`, for every recording
+//! and every form, on any number of threads.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -28,8 +28,8 @@ fn folded(input: &Path, more: &[&str]) -> Ran {
     run(&mut command, Stdin::Null)
 }
 
-/// The rules of stackcollapse-perf.pl for the text of `perf script`, in the words of FlameGraph's own page: an
-/// event line, then the frames from the innermost on, then an empty line.
+/// The rules of stackcollapse-perf.pl for the text of `perf script`, in the words of FlameGraph's own page:
+/// an event line, then the frames from the innermost on, then an empty line.
 #[derive(Default)]
 struct Collapse {
     stacks: BTreeMap<String, u64>,
@@ -172,7 +172,8 @@ fn lines_do_not_depend_on_form_or_threads(tier: Tier) {
     }
 }
 
-/// The samples in the folded lines of a recording, by what `key` makes of a stack without the name of the thread.
+/// The samples in the folded lines of a recording, by what `key` makes of a stack without the name of the
+/// thread.
 pub(crate) fn samples_by(input: &Path, root: &str, key: impl Fn(&str) -> &str) -> BTreeMap<String, u64> {
     weights_by(input, root, "samples", key)
 }
@@ -445,7 +446,8 @@ fn stacks_of_several_recordings_add_up() {
     assert_eq!((ran.code, ran.stdout.len()), (Some(1), 0), "{}", ran.stderr);
 }
 
-/// The event whose first sample was the earliest was taken: 10 page faults instead of 57 samples of cpu-clock.
+/// The event whose first sample was the earliest was taken: 10 page faults instead of 57 samples of
+/// cpu-clock.
 #[test]
 fn the_event_is_the_first_of_the_recording_and_not_of_the_samples() {
     for (name, samples) in [("several.p61", 57), ("several.p73", 55)] {
@@ -457,7 +459,8 @@ fn the_event_is_the_first_of_the_recording_and_not_of_the_samples() {
     }
 }
 
-/// Each recording had an event of its own, so that numbers of page faults and nanoseconds of cpu-clock were added up.
+/// Each recording had an event of its own, so that numbers of page faults and nanoseconds of cpu-clock were
+/// added up.
 #[test]
 fn several_recordings_show_the_same_event() {
     let path = |name: &str| Fixture::new(&format!("recorded/{name}.data")).path;

@@ -11,8 +11,8 @@ use perfx_format::sample_type as st;
 use crate::support::{Ran, Tier, perfs, perfx, root, temp};
 use crate::{args, tiers};
 
-/// Those of tests/data/foreign, with the number of samples whose frames differ from what perf shows, and why. x86_64 is
-/// a 32-bit task.
+/// Those of tests/data/foreign, with the number of samples whose frames differ from what perf shows, and why.
+/// x86_64 is a 32-bit task.
 const STACKS: [(&str, usize, &str); 7] = [
     ("arm64", 0, ""),
     ("armhf", 0, ""),
@@ -153,8 +153,8 @@ fn frame_pointer_chains_of_aarch64_get_the_caller_that_only_the_link_register_te
     }
 }
 
-/// A signal handler has no caller: it returns to the first byte of the code that `__kernel_rt_sigreturn` begins with. The
-/// byte before, of a call, is of no function, so that this frame was unknown.
+/// A signal handler has no caller: it returns to the first byte of the code that `__kernel_rt_sigreturn`
+/// begins with. The byte before, of a call, is of no function, so that this frame was unknown.
 #[test]
 fn the_frame_of_a_signal_that_the_link_register_leads_to_is_not_taken_for_a_call() {
     let (temp, folder) = (temp(), folder("arm64"));
@@ -234,8 +234,8 @@ fn without_the_file_the_innermost_frame_is_kept_and_the_rest_counted_as_lost() {
     }
 }
 
-/// A program without `.debug_frame` has only the exception tables. They lead to the same callers, and damaged ones to
-/// the end of the chain.
+/// A program without `.debug_frame` has only the exception tables. They lead to the same callers, and damaged
+/// ones to the end of the chain.
 #[test]
 fn exception_tables_of_arm_lead_to_the_callers_that_dwarf_leads_to() {
     let (temp, folder) = (temp(), folder("armhf"));

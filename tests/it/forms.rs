@@ -866,7 +866,8 @@ fn a_feature_too_large_for_pipe_data_is_said_with_its_size() {
     assert!(ran.stderr.contains(said), "{}", ran.stderr);
 }
 
-/// perf 6.12 and later order the records of a pipe before they know its events, and lose the names of processes that exit.
+/// perf 6.12 and later order the records of a pipe before they know its events, and lose the names of
+/// processes that exit.
 #[test]
 fn events_without_sample_id_all_are_reported_where_they_become_pipe_data() {
     let folder = temp();

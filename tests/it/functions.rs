@@ -1,5 +1,5 @@
-//! `perfx list functions` and `perfx list stacks`: their figures are those of `perf report`, and those of a function's
-//! callers and callees add up to its own.
+//! `perfx list functions` and `perfx list stacks`: their figures are those of `perf report`, and those of a
+//! function's callers and callees add up to its own.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -39,7 +39,8 @@ fn short(dso: &str) -> String {
     if is_map { "anon".to_owned() } else { last.to_owned() }
 }
 
-/// Rows by DSO and symbol. perf has one for each address without a symbol, perfx one for all of them in a DSO.
+/// Rows by DSO and symbol. perf has one for each address without a symbol, perfx one for all of them in a
+/// DSO.
 type Rows = BTreeMap<(String, String), (u64, u64)>;
 
 fn add(rows: &mut Rows, dso: &str, symbol: &str, (samples, period): (u64, u64)) {
@@ -106,8 +107,8 @@ fn functions_are_those_of_perf_report(tier: Tier) {
     }
 }
 
-/// Of a sample that read the counters of a group, `--event` selects those of the events that it names: nothing was found
-/// for another event than the leader, and all events of the group for that.
+/// Of a sample that read the counters of a group, `--event` selects those of the events that it names:
+/// nothing was found for another event than the leader, and all events of the group for that.
 #[test]
 fn members_of_a_group_are_selected_by_their_names() {
     for name in ["group-read.p510", "group-read.p61", "group-read.p612", "group-read.p73", "pipe-group.p61"] {

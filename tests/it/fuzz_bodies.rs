@@ -937,7 +937,8 @@ pub(crate) fn jitdump(bytes: &[u8]) {
     }
 }
 
-/// AUX data of Arm SPE: each packet has a length, and data that is cut between two packets has the same records.
+/// AUX data of Arm SPE: each packet has a length, and data that is cut between two packets has the same
+/// records.
 pub(crate) fn spe(bytes: &[u8]) {
     let (mut packets, mut records) = (Packets::new(bytes, 0), Records::default());
     let (mut ends, mut whole) = (vec![0], Vec::new());

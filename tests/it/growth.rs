@@ -1,9 +1,10 @@
-//! Every command takes time and memory in proportion to its input, whatever that holds: each command of the table in
-//! [`crate::every_pass`] runs on each family of hostile recordings, with n items and with 4 n. A command that is in the
-//! table, or a pass in the registry, is covered.
+//! Every command takes time and memory in proportion to its input, whatever that holds: each command of the
+//! table in [`crate::every_pass`] runs on each family of hostile recordings, with n items and with 4 n. A
+//! command that is in the table, or a pass in the registry, is covered.
 //!
-//! A run takes a fixed part of the product of commands and families: see `one_of`. `tests/bench/growth.sh` runs all of them at real sizes with the release build (PERFX_GROWTH_SCALE
-//! times as many items), and prints a table.
+//! A run takes a fixed part of the product of commands and families: see `one_of`. `tests/bench/growth.sh`
+//! runs all of them at real sizes with the release build (PERFX_GROWTH_SCALE times as many items), and prints
+//! a table.
 
 use std::env;
 use std::ffi::OsString;
@@ -373,8 +374,8 @@ fn measured(command: &str, args: &[String], input: &Path, memory: u64) -> Result
 const MOST_TIMES: f64 = 7.0;
 const ALWAYS: f64 = 0.1;
 
-/// Private memory that a command with two threads may use for any input, and for each byte of it. The code and the data
-/// of the program that are not shared, stacks, and what malloc keeps in reserve count as well.
+/// Private memory that a command with two threads may use for any input, and for each byte of it. The code
+/// and the data of the program that are not shared, stacks, and what malloc keeps in reserve count as well.
 const MEMORY: u64 = (64 + 2 * 8 + 32) << 20;
 const MEMORY_OF_BYTE: u64 = 48;
 

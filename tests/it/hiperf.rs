@@ -11,8 +11,8 @@ use crate::support::{perfx, temp};
 /// The table of process 7: index, address and caller of each frame.
 const FRAMES: [(u32, u64, u64); 3] = [(4, 0x10_1000, 0), (9, 0x10_2000, 4), (2, 0x10_3000, 9)];
 
-/// A recording with samples of these stacks: index of the innermost frame and number of frames; 0: bytes of the stack are
-/// missing.
+/// A recording with samples of these stacks: index of the innermost frame and number of frames; 0: bytes of
+/// the stack are missing.
 fn recorded(path: &Path, stacks: &[(u64, u64)]) {
     of_process(path, &FRAMES, stacks);
 }

@@ -41,8 +41,8 @@ fn with_dwarf(folder: &Path, dwarf: &Dwarf4, n: u64) {
     });
 }
 
-/// The call frame information of one function, which has all of the code: its caller's frame is 8 bytes above the stack
-/// pointer, unless these instructions say something else.
+/// The call frame information of one function, which has all of the code: its caller's frame is 8 bytes above
+/// the stack pointer, unless these instructions say something else.
 fn table(instructions: &[u8]) -> Vec<u8> {
     let mut table = entry(&cie(b""));
     table.extend(fde(table.len(), BASE, 1 << 30, instructions));
@@ -91,8 +91,8 @@ fn with_stacks(folder: &Path, section: (&str, Vec<u8>), places: impl Iterator<It
     });
 }
 
-/// A recording of a program that begins with this code, and of the traces of it that CPU 0 wrote: of its event `config`,
-/// its description, and the flags of the AUX records.
+/// A recording of a program that begins with this code, and of the traces of it that CPU 0 wrote: of its
+/// event `config`, its description, and the flags of the AUX records.
 fn with_traces(folder: &Path, code: &[u8], (config, info, flags): (u64, &[u64], u64), traces: &[&[u8]]) {
     let mut traced = Attr::default();
     (traced.type_, traced.config, traced.sample_period) = (8, config, 1);
@@ -121,8 +121,8 @@ fn with_traces(folder: &Path, code: &[u8], (config, info, flags): (u64, &[u64], 
     });
 }
 
-/// A recording of Intel PT, with these packets behind the first address, which is that of the code; with snapshots, they
-/// are those of the first.
+/// A recording of Intel PT, with these packets behind the first address, which is that of the code; with
+/// snapshots, they are those of the first.
 fn with_pt(folder: &Path, code: &[u8], packets: &[u8], snapshots: Option<&[&[u8]]>) {
     let is_snapshot = snapshots.is_some().into();
     let info = [1, 8, 0, 1, 0, 1, 0x400, 0x800, 0, is_snapshot, 0, 0x200, 0x3c000, 0, 0, 2, 0x20, 0];

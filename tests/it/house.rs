@@ -1,5 +1,5 @@
-//! The files of a package do not import each other in circles, libraries return errors of their own types, and the
-//! pages say which package uses which.
+//! The files of a package do not import each other in circles, libraries return errors of their own types,
+//! and the pages say which package uses which.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -1,5 +1,5 @@
-//! `perfx export html`: the page holds what `export folded` and `stats` count, the same bytes on any number of
-//! threads, and no name of a recording as markup. `browser.rs` opens it.
+//! `perfx export html`: the page holds what `export folded` and `stats` count, the same bytes on any number
+//! of threads, and no name of a recording as markup. `browser.rs` opens it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -451,8 +451,8 @@ fn names_are_no_markup() {
     assert!(data.head.recordings[0].labels.iter().any(|label| label.0 == "<b>&;"));
 }
 
-/// The page says which script and style a browser may use; after a change, the constants in src/export/html.rs must be
-/// these.
+/// The page says which script and style a browser may use; after a change, the constants in
+/// src/export/html.rs must be these.
 #[test]
 fn the_page_permits_its_own_script_and_style_only() {
     let ran = export(&[&Fixture::new("recorded/plain.p61.data").path], &[]);
@@ -516,8 +516,8 @@ int first(int x) { return x * 3 + 1; }
 int second(int x) { return x * 5 + 2; }
 ";
 
-/// Of a kernel at another address (KASLR), from its vmlinux or from the copy of its memory beside the recording; without
-/// these, the page says what is missing.
+/// Of a kernel at another address (KASLR), from its vmlinux or from the copy of its memory beside the
+/// recording; without these, the page says what is missing.
 #[test]
 fn code_of_the_kernel_is_that_of_its_vmlinux_or_kcore() {
     if !is_installed("ld", "apt-get install binutils") || !is_installed("gcc", "apt-get install gcc") {

@@ -1,5 +1,5 @@
-//! With the index that `perfx index` writes, every command does what it does without; an index that does not belong to
-//! the recording is not used.
+//! With the index that `perfx index` writes, every command does what it does without; an index that does not
+//! belong to the recording is not used.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -99,7 +99,8 @@ fn commands_do_the_same_with_an_index(tier: Tier) {
     );
 }
 
-/// A recording of several batches with samples of other processes at other times, and other records among them.
+/// A recording of several batches with samples of other processes at other times, and other records among
+/// them.
 pub(crate) fn several_batches(path: &Path) {
     let endian = Endian::Little;
     let mut attr = Attr::default();

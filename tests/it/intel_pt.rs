@@ -1,5 +1,5 @@
-//! The recordings with Intel PT in tests/data/trace: perf decodes each to exactly the branches in its truth, so that they
-//! can be used to test a decoder.
+//! The recordings with Intel PT in tests/data/trace: perf decodes each to exactly the branches in its truth,
+//! so that they can be used to test a decoder.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -50,8 +50,8 @@ fn truth_of(name: &str) -> Branches {
     truth
 }
 
-/// Those in which programs move between CPUs: perf puts samples of one time on several CPUs into another order, and a
-/// process has several lists in the truth.
+/// Those in which programs move between CPUs: perf puts samples of one time on several CPUs into another
+/// order, and a process has several lists in the truth.
 fn is_across_cpus(name: &str) -> bool {
     matches!(name, "cpus" | "schedule" | "tasks" | "pieces" | "history" | "counters" | "moves")
 }
@@ -160,15 +160,16 @@ fn inject_makes_a_sample_of_each_branch_of_the_truth() {
     }
 }
 
-/// Puts the programs of the recordings at their recorded paths, where only the command that follows sees them: `perf inject`
-/// has no option for other places. What is in /opt stays. The processes of this machine are hidden: perf would look for the
-/// programs where a process with a recorded number, 1000 or 1001, sees them.
+/// Puts the programs of the recordings at their recorded paths, where only the command that follows sees
+/// them: `perf inject` has no option for other places. What is in /opt stays. The processes of this machine
+/// are hidden: perf would look for the programs where a process with a recorded number, 1000 or 1001, sees
+/// them.
 const AT_RECORDED_PATHS: &str = "mount -t tmpfs tmpfs /mnt && mkdir /mnt/upper /mnt/work && \
     mount -t overlay overlay -o lowerdir=/opt,upperdir=/mnt/upper,workdir=/mnt/work /opt && \
     mkdir -p /opt/perfx/trace && cp \"$0\"/* /opt/perfx/trace/ && exec \"$@\"";
 
-/// Runs a program that finds those of the recordings at their recorded paths. `None` if this machine does not let it, which
-/// is reported.
+/// Runs a program that finds those of the recordings at their recorded paths. `None` if this machine does not
+/// let it, which is reported.
 fn at_recorded_paths(program: &Path, args: &[OsString]) -> Option<Ran> {
     let programs = root().join("tests/data/trace/root/opt/perfx/trace");
     let mut command = clean("unshare");
@@ -227,7 +228,8 @@ fn inject_makes_the_samples_events_and_errors_of_perf_inject(tier: Tier) {
                 "bdm70" => &["b", "i10ns", "i100ile", "cr", "i64nsl8e", "i10usbe", "by3i"],
                 _ => &["b", "i10ns", "i100ile", "cr", "i64nsl8e", "i10usbe", "by3i", "biq"],
             };
-            // perf 6.1 does not know A, T and y, nor follows L, and the sources of data in samples of PEBS are others there.
+            // perf 6.1 does not know A, T and y, nor follows L, and the sources of data in samples of PEBS
+            // are others there.
             let is_known =
                 |letters: &&&str| perf.name == "perf-new" || !letters.contains(['A', 'T', 'y', 'L', 'o']);
             for letters in letters.iter().filter(is_known) {
@@ -388,8 +390,8 @@ fn what_cannot_be_decoded_is_counted_and_nothing_else_is_lost() {
         "{}",
         ran.stderr
     );
-    // With a byte of the trace flipped, errors are counted, and what is in front of it and behind the next point of
-    // synchronization is as it was.
+    // With a byte of the trace flipped, errors are counted, and what is in front of it and behind the next
+    // point of synchronization is as it was.
     let whole = truth(&fs::read_to_string(input.with_extension("truth")).unwrap()).into_values().flatten();
     let whole: Vec<_> = whole.filter(|(from, to)| from != "-" && to != "-").collect();
     let bytes = fs::read(&input).unwrap();
@@ -442,8 +444,8 @@ fn a_trace_in_samples_is_decoded_in_every_form_of_a_recording_and_left_out_of_th
     assert!(perfx(args!["doctor", "--foreign", input]).text().contains("100.00%  /opt/perfx/trace/loop"));
 }
 
-/// Addresses of the guest are also those of the host, and of its programs. perf 7.3 takes the host for the guest behind the
-/// exit, up to its next user code.
+/// Addresses of the guest are also those of the host, and of its programs. perf 7.3 takes the host for the
+/// guest behind the exit, up to its next user code.
 #[test]
 fn a_guest_is_not_taken_for_the_host_and_is_told() {
     let (data, folder) = (root().join("tests/data/trace"), temp());
@@ -466,7 +468,8 @@ fn a_guest_is_not_taken_for_the_host_and_is_told() {
     assert!(code.lines().count() == 2 && code.contains(told), "{code}");
 }
 
-/// With the records of the guest in the recording, as `perfx merge` puts them there, its code is decoded, too.
+/// With the records of the guest in the recording, as `perfx merge` puts them there, its code is decoded,
+/// too.
 #[test]
 fn a_guest_whose_records_are_there_is_decoded() {
     let (data, folder) = (root().join("tests/data/trace"), temp());
@@ -530,8 +533,8 @@ fn a_guest_whose_records_are_there_is_decoded() {
     assert!(told.contains("%  [kernel.kallsyms], build-id c3: "), "{told}");
 }
 
-/// Call chains, calls and targets of branches in a guest had the names of the host's kernel, or none; its programs had no
-/// profile; and windows lacked the records that say who runs there behind them.
+/// Call chains, calls and targets of branches in a guest had the names of the host's kernel, or none; its
+/// programs had no profile; and windows lacked the records that say who runs there behind them.
 #[test]
 fn what_reads_a_guest_knows_its_code() {
     let (data, folder) = (root().join("tests/data/trace"), temp());
@@ -629,7 +632,8 @@ fn host_and_guest(host: &Path, guest: &Path) {
         indexes += usize::from(record.kind() == RecordType::ID_INDEX);
         if record.is_of_guest() {
             let mut bytes = record.bytes().to_vec();
-            // The level is in the lowest bits of the header's misc field: 4 and 5 are the kernel and user code of a guest.
+            // The level is in the lowest bits of the header's misc field: 4 and 5 are the kernel and user
+            // code of a guest.
             bytes[4] = if bytes[4] & 7 == 5 { bytes[4] & !7 | 2 } else { bytes[4] & !7 };
             of_guest.write(&bytes).unwrap();
         } else if record.kind() != RecordType::ID_INDEX || indexes == 1 {
@@ -765,7 +769,8 @@ fn letters_that_are_not_decoded_are_refused_by_name() {
     }
 }
 
-/// With a copy of the kernel's memory the branches are at the same places in vmlinux as with the code of that.
+/// With a copy of the kernel's memory the branches are at the same places in vmlinux as with the code of
+/// that.
 #[test]
 fn profiles_of_the_kernel_are_the_same_from_its_memory() {
     let data = root().join("tests/data/trace");
@@ -803,7 +808,8 @@ fn dump_lists_the_packets_that_perf_lists() {
     }
 }
 
-/// A line of OpenCSD without its place and the words that explain its name: `I_ATOM_F2 EE`, `I_ADDR_S_IS0 400480`.
+/// A line of OpenCSD without its place and the words that explain its name: `I_ATOM_F2 EE`, `I_ADDR_S_IS0
+/// 400480`.
 fn packet_of_opencsd(line: &str) -> Option<String> {
     let (_, rest) = line.trim().strip_prefix("Idx:")?.split_once("\tI_")?;
     let (name, rest) = rest.split_once(" : ")?;
@@ -956,7 +962,8 @@ fn view_shows_the_lines_of_perf_script() {
                     .to_vec();
             args.extend(fields.iter().map(Into::into));
             let ours = perfx(args).text();
-            // perf 7.3 loses the letters. Where tracing begins, it shows the instruction of the branch before.
+            // perf 7.3 loses the letters. Where tracing begins, it shows the instruction of the branch
+            // before.
             let begins = " 0 [unknown] ([unknown])";
             let lines = |text: &str| -> Vec<String> {
                 let shown = |line: &str| match line.split_once(" ilen: ") {
@@ -979,8 +986,8 @@ fn view_shows_the_lines_of_perf_script() {
     }
 }
 
-/// Of these programs, only `halve` has no longjmp, whose frames perf keeps: calls are indented in the same way there.
-/// `coresight.rs` compares the other tracer.
+/// Of these programs, only `halve` has no longjmp, whose frames perf keeps: calls are indented in the same
+/// way there. `coresight.rs` compares the other tracer.
 #[test]
 fn calls_are_indented_as_by_perf() {
     let data = root().join("tests/data/trace");
@@ -1016,8 +1023,8 @@ fn calls_are_indented_as_by_perf() {
     }
 }
 
-/// Records of switches in front of a window were left out, so that the code at its beginning was taken for that of another
-/// thread; and overlaps of snapshots were not found in what was cut.
+/// Records of switches in front of a window were left out, so that the code at its beginning was taken for
+/// that of another thread; and overlaps of snapshots were not found in what was cut.
 #[test]
 fn a_window_of_a_trace_has_the_branches_that_the_whole_has_there() {
     let data = root().join("tests/data/trace");
@@ -1093,8 +1100,8 @@ fn events_of_interrupts_are_injected_as_view_shows_them() {
     assert_eq!(names, ["ptwrite", "evt", "iflag"]);
 }
 
-/// Events, page tables, and what branches of the kernel are. perf shows samples in the order in which it decodes them: the
-/// times at which the kernel returns are estimates, so that times go back behind them.
+/// Events, page tables, and what branches of the kernel are. perf shows samples in the order in which it
+/// decodes them: the times at which the kernel returns are estimates, so that times go back behind them.
 #[test]
 fn what_happens_in_the_kernel_is_what_perf_shows() {
     let data = root().join("tests/data/trace");

@@ -268,8 +268,8 @@ fn an_image_that_is_there_with_other_content_is_not_overwritten_unless_forced() 
     assert_eq!(fs::read(&image).unwrap(), whole);
 }
 
-/// `--in-place` replaced an image without `-f`, `--backup` kept nothing of it, and `-f` deleted a folder of that name with
-/// all that was in it.
+/// `--in-place` replaced an image without `-f`, `--backup` kept nothing of it, and `-f` deleted a folder of
+/// that name with all that was in it.
 #[test]
 fn an_image_is_replaced_only_on_request_and_a_folder_never() {
     let folder = temp();
@@ -391,8 +391,8 @@ fn another_reader_finds_the_same_functions_in_the_dumps() {
     assert!(compared + 1 >= dumps.len(), "{compared} of {} dumps", dumps.len());
 }
 
-/// Writes a recording of a process that mapped the dump `jit-7.dump`, with samples at these addresses and times, and
-/// the dump. Returns the recording's path.
+/// Writes a recording of a process that mapped the dump `jit-7.dump`, with samples at these addresses and
+/// times, and the dump. Returns the recording's path.
 fn with_dump(folder: &Path, endian: Endian, arch: &[u8], dump: Writer, samples: &[(u64, u64)]) -> PathBuf {
     let (pid, tid) = (7, 7);
     fs::write(folder.join("jit-7.dump"), dump.into_bytes()).unwrap();

@@ -661,8 +661,8 @@ fn a_join_that_an_older_perf_cannot_read_says_so() {
     assert!(!said("plain.p61", "fp.p61").contains("attrs have"));
 }
 
-/// The records of the only event need no id, so they can have one that it does not list. Among other events they were
-/// those of none.
+/// The records of the only event need no id, so they can have one that it does not list. Among other events
+/// they were those of none.
 #[test]
 fn ids_that_the_only_event_does_not_list_are_its_own_among_others() {
     let (equal, two) = (data("crafted/order-equal.data"), data("crafted/two-le.data"));

@@ -1,5 +1,5 @@
-//! Uses perfx as a library: the examples of perfx-format, copies made record by record, and a pass in a package of its
-//! own.
+//! Uses perfx as a library: the examples of perfx-format, copies made record by record, and a pass in a
+//! package of its own.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -370,8 +370,8 @@ fn a_pass_in_a_package_of_its_own_is_a_pass_like_others() {
     }
 }
 
-/// The tests' own dependencies add features to those that the program has, too, so that an installed program took no
-/// `\w`, `\d` and `(?i)`, and no test saw it.
+/// The tests' own dependencies add features to those that the program has, too, so that an installed program
+/// took no `\w`, `\d` and `(?i)`, and no test saw it.
 #[test]
 fn an_installed_program_takes_the_regular_expressions_that_the_tests_write() {
     if Command::new(env!("CARGO")).arg("--version").output().is_err() {

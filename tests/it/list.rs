@@ -1,4 +1,5 @@
-//! `perfx list`: its counts are those of the tables and of stats, for every recording and any number of threads.
+//! `perfx list`: its counts are those of the tables and of stats, for every recording and any number of
+//! threads.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -40,7 +41,8 @@ fn the_lists_of_every_recording_agree_with_the_tables(tier: Tier) {
         let tables = perfx(args!["export", "csv", "-q", "--foreign", "--dir", folder.path(), fixture.path]);
         let mut lists = BTreeMap::new();
         for list in LISTS {
-            // The tables are of all events; none can be selected where records of different events look the same.
+            // The tables are of all events; none can be selected where records of different events look the
+            // same.
             let of_all = match rows_with(list, fixture, &["--event", ".*"]) {
                 Err(refusal) if refusal.contains("don't add up") => return Ok(()),
                 of_all => of_all?,
@@ -88,7 +90,8 @@ tiers!(build_ids_are_those_of_perf_buildid_list);
 fn build_ids_are_those_of_perf_buildid_list(tier: Tier) {
     for perf in perfs(&["perf", "perf-new"]) {
         each_fixture(&tier.of(recorded()), |fixture| {
-            // A line feed in a name breaks perf's lines; 7.3 reads build-ids that a recording lacks from files.
+            // A line feed in a name breaks perf's lines; 7.3 reads build-ids that a recording lacks from
+            // files.
             let other = ["newline", "z-straddle"].iter().any(|part| fixture.name.contains(part));
             if other || !perf.can_read(&fixture.path) {
                 return Ok(());

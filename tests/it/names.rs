@@ -113,8 +113,8 @@ fn a_file_that_merely_shares_a_path_names_nothing() {
     assert_eq!(folded(folder.path(), &data, &args!["--root", "/"]).text(), NAMED);
 }
 
-/// `pack` took ids and files of this machine by their names alone for any recording without ids, and `inject -b` did not
-/// say that of all.
+/// `pack` took ids and files of this machine by their names alone for any recording without ids, and `inject
+/// -b` did not say that of all.
 #[test]
 fn a_foreign_recording_gets_no_file_of_this_machine_into_its_pack() {
     let folder = temp();

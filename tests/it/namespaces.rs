@@ -1,4 +1,5 @@
-//! Namespaces: `perfx list namespaces` and `--netns`, `--pidns` and so on agree with what perf shows of NAMESPACES records.
+//! Namespaces: `perfx list namespaces` and `--netns`, `--pidns` and so on agree with what perf shows of
+//! NAMESPACES records.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,4 +1,5 @@
-//! What `normalize` writes for a reader, that reader reads: with the same samples, and with what it lost said.
+//! What `normalize` writes for a reader, that reader reads: with the same samples, and with what it lost
+//! said.
 
 use perfx_format::readers::READERS;
 use serde_json::Value as Json;
@@ -145,7 +146,8 @@ fn pipe_data_has_no_feature_that_its_reader_refuses() {
     assert!(!ran.text().contains("feature"), "{}", ran.text());
 }
 
-/// perf before 5.12 read MMAP2 records of the kernel as if they were MMAP records, and then had no names for it.
+/// perf before 5.12 read MMAP2 records of the kernel as if they were MMAP records, and then had no names for
+/// it.
 #[test]
 fn perf_5_10_names_the_kernel_of_a_newer_recording() {
     let Some(old) = perf("perf-bullseye") else { return };

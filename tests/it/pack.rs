@@ -1,5 +1,5 @@
-//! What `pack` packs names the same functions after `unpack`, for perf and perfx; `unpack` writes all of a pack and
-//! nothing else, or nothing.
+//! What `pack` packs names the same functions after `unpack`, for perf and perfx; `unpack` writes all of a
+//! pack and nothing else, or nothing.
 
 use std::ffi::OsString;
 use std::fs;

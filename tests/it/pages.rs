@@ -26,7 +26,8 @@ fn pages() -> Vec<PathBuf> {
 struct Shell {
     folder: tempfile::TempDir,
     path: String,
-    /// `perf record` works here: `perf` is 6.1, with which the pages were made, and the kernel allows this user to sample.
+    /// `perf record` works here: `perf` is 6.1, with which the pages were made, and the kernel allows this
+    /// user to sample.
     records: bool,
     /// It records tracepoints, too.
     traces: bool,

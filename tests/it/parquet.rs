@@ -1,5 +1,5 @@
-//! `perfx export parquet`: the tables agree with `perfx stats`, `export csv` and `export folded`, other programs read
-//! them, and they appear together or not at all.
+//! `perfx export parquet`: the tables agree with `perfx stats`, `export csv` and `export folded`, other
+//! programs read them, and they appear together or not at all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};

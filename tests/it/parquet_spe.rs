@@ -1,5 +1,5 @@
-//! `perfx export parquet --spe`: the table has what `inject --itrace` and `perf report -D` decode, with the same
-//! threads and places.
+//! `perfx export parquet --spe`: the table has what `inject --itrace` and `perf report -D` decode, with the
+//! same threads and places.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -115,8 +115,8 @@ fn records_are_those_of_inject() {
     );
 }
 
-/// What `perf report -D` shows of each packet, of operations or of all others. perf 7.3 shows the text of the packet
-/// before for an operation of class OTHER without a meaning.
+/// What `perf report -D` shows of each packet, of operations or of all others. perf 7.3 shows the text of the
+/// packet before for an operation of class OTHER without a meaning.
 fn dumped(name: &str, operations: bool) -> Option<Vec<String>> {
     let perf = perf("perf-new")?;
     let ran = perf.run(Stdin::Null, args!["report", "-D", "-i", fixture(name).path]);

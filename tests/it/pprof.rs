@@ -65,7 +65,8 @@ fn check(profile: &Profile) -> Result<(), String> {
     odd.map_or(Ok(()), |sample| Err(format!("{sample:?}")))
 }
 
-/// The first file of a recording with -a is that of some daemon, and `go tool pprof` gave its name to the profile.
+/// The first file of a recording with -a is that of some daemon, and `go tool pprof` gave its name to the
+/// profile.
 #[test]
 fn the_main_program_of_a_recording_of_all_cpus_is_what_was_sampled_most() {
     let folder = temp();
@@ -97,8 +98,8 @@ fn the_main_program_of_a_recording_of_all_cpus_is_what_was_sampled_most() {
     assert!(!one.is_sorted_by(|a, b| a >= b), "{one:?}");
 }
 
-/// They began at the page of the lowest sample, so `go tool pprof` took the code of a file without symbols for that of the
-/// part of the file before it.
+/// They began at the page of the lowest sample, so `go tool pprof` took the code of a file without symbols
+/// for that of the part of the file before it.
 #[test]
 fn mappings_are_those_of_the_recording() {
     let folder = temp();
@@ -300,7 +301,8 @@ fn profiles_of_several_recordings_add_up() {
     assert_eq!(totals(&twice), doubled);
 }
 
-/// The addresses of calls were taken for those to which they return, and one byte before them may be another function.
+/// The addresses of calls were taken for those to which they return, and one byte before them may be another
+/// function.
 #[test]
 fn only_return_addresses_are_moved_into_their_calls() {
     let folder = temp();
@@ -336,7 +338,8 @@ fn only_return_addresses_are_moved_into_their_calls() {
     };
     // The kernel is in no mapping: its addresses are themselves.
     let kernel = [0xffff_ffff_8100_0000, 0xffff_ffff_8100_00ff];
-    // The first address of the process is where it was interrupted: in a call stack, the beginning of a function.
+    // The first address of the process is where it was interrupted: in a call stack, the beginning of a
+    // function.
     assert_eq!(addresses(lbr), [&kernel[..], &[0x1150, 0x1200, 0x1300]].concat());
     assert_eq!(addresses(1 << 3), [&kernel[..], &[0x5000, 0x5fff]].concat());
 }

@@ -98,7 +98,8 @@ pub(crate) struct Holds {
     features: Features,
     /// Records by kind.
     pub(crate) kinds: BTreeMap<RecordType, u64>,
-    /// EVENT_UPDATE records in front of the batches: those behind HEADER_FEATURE records of pipe data are there.
+    /// EVENT_UPDATE records in front of the batches: those behind HEADER_FEATURE records of pipe data are
+    /// there.
     updates_in_head: u64,
     /// Records of unknown kinds above 63, with the number of occurrences.
     unnamed: BTreeMap<Vec<u8>, u64>,

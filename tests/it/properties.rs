@@ -796,7 +796,8 @@ struct Programs {
     replaced: Vec<(u64, u64, u32)>,
 }
 
-/// Replays all changes up to a time, in time order. What a program replaced counts where it has mapped nothing.
+/// Replays all changes up to a time, in time order. What a program replaced counts where it has mapped
+/// nothing.
 fn replay(changes: &[(u64, Space, Change)], time: u64, space: Space, address: u64) -> Option<u32> {
     let mut programs: HashMap<Space, Programs> = HashMap::new();
     let mut sorted: Vec<_> = changes.iter().filter(|(at, ..)| *at <= time).collect();

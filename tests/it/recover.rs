@@ -48,8 +48,8 @@ fn a_batch_that_is_called_sound_holds_no_odd_record() {
     assert!(sound.into_inner() > 100 && others.into_inner() > 0);
 }
 
-/// Bytes that were added, as by a text conversion, move what follows: the table of features then points to other bytes,
-/// which were kept as features, however large, and perf refused them.
+/// Bytes that were added, as by a text conversion, move what follows: the table of features then points to
+/// other bytes, which were kept as features, however large, and perf refused them.
 #[test]
 fn features_of_a_text_conversion_are_left_out_unless_they_can_be_read() {
     let fixture = Fixture::new("recorded/fp.p61.data");
@@ -431,7 +431,8 @@ fn holes_and_text_cost_what_they_cover(tier: Tier) {
 }
 
 tiers!(a_hole_costs_only_the_samples_in_it);
-/// The size in a damaged header may reach over sound records, and records may seem to begin at the wrong byte where all have the same size.
+/// The size in a damaged header may reach over sound records, and records may seem to begin at the wrong byte
+/// where all have the same size.
 fn a_hole_costs_only_the_samples_in_it(tier: Tier) {
     let names = ["pipe.p61", "pipe-tracepoint.p73", "several.p61", "identifier.p73", "dwarf.p73"];
     let cases: Vec<(&str, usize, &[u8])> = names

@@ -40,8 +40,8 @@ fn strings(bytes: &[u8], found: &mut BTreeSet<Vec<u8>>) {
     found.extend(runs.filter(|run| run.len() >= 6).map(<[u8]>::to_vec));
 }
 
-/// The strings of a recording that must not be in its redacted copy. What is taken is decided here again, by simpler
-/// rules than those of the pass: whatever is not in a list of what every machine has.
+/// The strings of a recording that must not be in its redacted copy. What is taken is decided here again, by
+/// simpler rules than those of the pass: whatever is not in a list of what every machine has.
 fn secrets(fixture: &Fixture) -> BTreeSet<String> {
     let bytes = fixture.bytes();
     let mut recording = fixture.input(&bytes).open().unwrap();
@@ -399,7 +399,8 @@ fn call_chains_of_a_process_without_mappings_are_a_loss() {
     let (misc, tid, len, pgoff, prot, flags) = (cpumode::USER, 7, 0x1000, 0, 5, 2);
     let (file, name, trailer) = (MappedFile::BuildId(&[3; 20]), &b"/usr/bin/true"[..], &[0; 16]);
     let mmap = |pid, start| Mmap2 { misc, pid, tid, start, len, pgoff, file, prot, flags, name, trailer };
-    // The mappings of no process, of another one, of the parent, and those at the start of a recording of simpleperf.
+    // The mappings of no process, of another one, of the parent, and those at the start of a recording of
+    // simpleperf.
     for (case, is_lost) in [("none", true), ("other", true), ("parent", false), ("initial", false)] {
         let mut writer = RecordingWriter::create(&input, std::slice::from_ref(&event), endian).unwrap();
         let own = mmap(7, 0x40_0000).write(endian).unwrap();
@@ -472,7 +473,8 @@ fn what_only_looks_like_a_name_of_every_machine_does_not_stay() {
     assert_eq!(perfx(args!["redact", "--check", out]).code, Some(0));
 }
 
-/// Each folder becomes a longer word, and perf refuses a BUILD_ID section and an MMAP2 with a path above PATH_MAX.
+/// Each folder becomes a longer word, and perf refuses a BUILD_ID section and an MMAP2 with a path above
+/// PATH_MAX.
 #[test]
 fn a_pseudonym_is_not_longer_than_perf_reads() {
     let endian = Endian::Little;
@@ -593,8 +595,8 @@ fn bytes_of_a_feature_that_are_not_known_do_not_stay() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Pipe data got the old names, though redact said that they were replaced. And a pseudonym was cut to fit a short
-/// field, so it was not recognised as one.
+/// Pipe data got the old names, though redact said that they were replaced. And a pseudonym was cut to fit a
+/// short field, so it was not recognised as one.
 #[test]
 fn names_of_event_types_leave_pipe_data_too_and_pseudonyms_are_not_cut() {
     let folder = temp();
@@ -687,8 +689,8 @@ fn bytes_outside_all_sections_do_not_stay() {
     assert!(ran.stderr.contains("16 bytes outside all sections"), "{}", ran.stderr);
 }
 
-/// The address of the sample stayed where the equal first entry of its chain became 0, and every frame in mappings of
-/// simpleperf's INIT_MAP became 0.
+/// The address of the sample stayed where the equal first entry of its chain became 0, and every frame in
+/// mappings of simpleperf's INIT_MAP became 0.
 #[test]
 fn addresses_of_code_stay_and_others_go_from_samples_and_chains() {
     let folder = temp();

@@ -263,7 +263,8 @@ fn sampled_event(event: &Event, frequency: u64) -> Event {
     })
 }
 
-/// With `perf record -F`, a task seemed to wait from a sampled switch to the next sampled one: 17 to 35 ms for usleep(1000).
+/// With `perf record -F`, a task seemed to wait from a sampled switch to the next sampled one: 17 to 35 ms
+/// for usleep(1000).
 #[test]
 fn off_cpu_of_sampled_switches_gives_each_task_the_time_of_all_its_switches() {
     let folder = temp();

@@ -1,4 +1,5 @@
-//! A document is as its JSON schema says. Checks the keywords that the schemas of perfx have; any other is an error.
+//! A document is as its JSON schema says. Checks the keywords that the schemas of perfx have; any other is an
+//! error.
 
 use std::collections::HashMap;
 use std::sync::Mutex;

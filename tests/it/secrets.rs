@@ -1,5 +1,5 @@
-//! `redact` leaves no byte that is not a value it knows, wherever a secret is: the places come from the layouts, so that
-//! a new kind or feature can't be forgotten.
+//! `redact` leaves no byte that is not a value it knows, wherever a secret is: the places come from the
+//! layouts, so that a new kind or feature can't be forgotten.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -42,7 +42,8 @@ fn halves(bytes: &[u8]) -> usize {
     bytes.windows(4).filter(|window| is_half(window)).count()
 }
 
-/// Where halves of the secret begin, except behind `zeros`: what begins with them can be taken for a pseudonym.
+/// Where halves of the secret begin, except behind `zeros`: what begins with them can be taken for a
+/// pseudonym.
 fn places(bytes: &[u8], zeros: &[u8]) -> BTreeSet<usize> {
     let mut found = BTreeSet::new();
     let mut at = 0;
@@ -86,8 +87,8 @@ fn forms(file: &[u8]) -> Vec<(&'static str, OutputForm, Vec<u8>)> {
     ]
 }
 
-/// The recording without what tells something. Fails if `--check` sees nothing, and something changes, or if it sees
-/// something in the output.
+/// The recording without what tells something. Fails if `--check` sees nothing, and something changes, or if
+/// it sees something in the output.
 fn redacted(bytes: &[u8], form: OutputForm) -> Result<Vec<u8>, String> {
     let pass = Redact::new(RedactArgs::default());
     let ran = |bytes: &[u8], pass: Redact| {
@@ -294,8 +295,8 @@ fn left(redacted: &[u8], kind: RecordType) -> Result<BTreeSet<usize>, String> {
     Ok(found)
 }
 
-/// The snapshot has the bytes of each kind of record that stay, whatever they hold. A reviewer compares them with the
-/// layouts: they have to be numbers.
+/// The snapshot has the bytes of each kind of record that stay, whatever they hold. A reviewer compares them
+/// with the layouts: they have to be numbers.
 #[test]
 fn a_secret_stays_in_no_part_of_a_record_that_is_not_a_number() {
     let (mut wrong, mut text) = (Vec::new(), String::new());
@@ -315,8 +316,8 @@ fn a_secret_stays_in_no_part_of_a_record_that_is_not_a_number() {
     same("redact", "numbers-of-records", &text);
 }
 
-/// The features whose bytes are tried. Flags are empty, DIR_FORMAT is a number, and perfx makes some again when it
-/// writes; tracing data has a test of its own.
+/// The features whose bytes are tried. Flags are empty, DIR_FORMAT is a number, and perfx makes some again
+/// when it writes; tracing data has a test of its own.
 fn tried() -> impl Iterator<Item = Feature> {
     let others = [
         Feature::BRANCH_STACK,
@@ -342,8 +343,8 @@ fn with_feature(of: &Recording, feature: Feature, section: Vec<u8>) -> Option<Ve
 }
 
 tiers!(a_secret_stays_in_no_part_of_a_feature_that_is_not_a_number);
-/// The snapshot has the bytes of each feature that stay, whatever they hold. Those of BUILD_ID and CMDLINE are of files in
-/// folders of the system, too.
+/// The snapshot has the bytes of each feature that stay, whatever they hold. Those of BUILD_ID and CMDLINE
+/// are of files in folders of the system, too.
 fn a_secret_stays_in_no_part_of_a_feature_that_is_not_a_number(tier: Tier) {
     let (mut wrong, mut all) = (Vec::new(), BTreeMap::new());
     for name in tier.first(1, &["crafted/features-all-le.data", "crafted/features-all-be.data"]) {

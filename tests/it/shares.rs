@@ -1,4 +1,5 @@
-//! What perf report shows of a recording, to compare with a copy in which a pass has changed names or addresses.
+//! What perf report shows of a recording, to compare with a copy in which a pass has changed names or
+//! addresses.
 
 use std::path::Path;
 

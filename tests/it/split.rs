@@ -171,8 +171,8 @@ fn every_record_of_the_whole_is_in_a_part_and_nothing_else_is(tier: Tier) {
         [["--by", "pid"], ["--samples", "25"], ["--by", "event"], ["--time", "10ms"], ["--size", "30k"]];
     let compared = AtomicUsize::new(0);
     each_fixture(&fixtures, |fixture| {
-        // AUX data of other tracers is kept in whole chunks, as in filter.rs; the contents of compressed records are compared
-        // uncompressed.
+        // AUX data of other tracers is kept in whole chunks, as in filter.rs; the contents of compressed
+        // records are compared uncompressed.
         let folder = temp();
         let plain = folder.path().join("plain.data");
         if perfx(args!["decompress", "-q", fixture.path, "-o", plain]).code != Some(0) {

@@ -180,7 +180,8 @@ fn held(path: &Path) -> (Vec<Event>, Features, Vec<Vec<u8>>) {
     (events, features, all)
 }
 
-/// A file is written while samples are decoded, and what is in front of it when all are known; pipe data is read again.
+/// A file is written while samples are decoded, and what is in front of it when all are known; pipe data is
+/// read again.
 #[test]
 fn what_is_decoded_is_stripped_on_its_way() {
     let (folder, data) = (temp(), root().join("tests/data"));

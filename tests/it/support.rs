@@ -106,14 +106,15 @@ pub(crate) fn target() -> &'static Path {
     program.ancestors().nth(2).expect("target/PROFILE/perfx")
 }
 
-/// Runs perfx with nothing on standard input: in this process if that makes no difference, which takes half the time.
+/// Runs perfx with nothing on standard input: in this process if that makes no difference, which takes half
+/// the time.
 pub(crate) fn perfx<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Ran {
     let args: Vec<OsString> = args.into_iter().map(|arg| arg.as_ref().to_owned()).collect();
     if is_alike_here(&args) { perfx_here(args) } else { perfx_with(Stdin::Null, args) }
 }
 
-/// True if the result depends on nothing but the arguments and the files that they name. Commands that name functions look
-/// for them in the caches of this user, unless they are told not to.
+/// True if the result depends on nothing but the arguments and the files that they name. Commands that name
+/// functions look for them in the caches of this user, unless they are told not to.
 fn is_alike_here(args: &[OsString]) -> bool {
     const COMMANDS: [&str; 24] = [
         "compress", "copy", "decompress", "diff", "doctor", "du", "dump", "filter", "info", "join", "merge",
@@ -192,8 +193,8 @@ impl Fixture {
         Fixture { name: name.to_owned(), path, form }
     }
 
-    /// True if perfx counts several events of it as one, which perf and the tables keep apart: those of several PMUs, or of
-    /// user code and of the kernel.
+    /// True if perfx counts several events of it as one, which perf and the tables keep apart: those of
+    /// several PMUs, or of user code and of the kernel.
     pub(crate) fn has_siblings(&self) -> bool {
         ["hybrid", "modifiers"].iter().any(|part| self.name.contains(part))
     }
@@ -306,9 +307,9 @@ pub(crate) fn all() -> Vec<Fixture> {
     all
 }
 
-/// Those that are as a perf writes them, or nearly: without those of the table of `validation.rs` (`val-*`), of which each
-/// has one fault, and those that end too early (`cut-*`). For tests that compare several commands; what each command does
-/// with faults, others test. With PERFX_CASES=24, all.
+/// Those that are as a perf writes them, or nearly: without those of the table of `validation.rs` (`val-*`),
+/// of which each has one fault, and those that end too early (`cut-*`). For tests that compare several
+/// commands; what each command does with faults, others test. With PERFX_CASES=24, all.
 pub(crate) fn sound() -> Vec<Fixture> {
     let is_faulty = |name: &str| name.starts_with("crafted/val-") || name.starts_with("recorded/cut-");
     all().into_iter().filter(|fixture| one_of() == 1 || !is_faulty(&fixture.name)).collect()
@@ -354,7 +355,8 @@ pub(crate) fn times() -> usize {
     env::var("PERFX_CASES").map_or(1, |times| times.parse().expect("PERFX_CASES is a number"))
 }
 
-/// An exhaustive test of a product of recordings, forms and commands checks one case of 24; with PERFX_CASES=24, all.
+/// An exhaustive test of a product of recordings, forms and commands checks one case of 24; with
+/// PERFX_CASES=24, all.
 pub(crate) fn one_of() -> usize {
     (24 / times()).max(1)
 }
@@ -368,7 +370,8 @@ pub(crate) enum Tier {
     Exhaustive,
 }
 
-/// Makes two tests of a function that takes a [`Tier`]: `NAME::quick`, and `NAME::exhaustive`, which is ignored.
+/// Makes two tests of a function that takes a [`Tier`]: `NAME::quick`, and `NAME::exhaustive`, which is
+/// ignored.
 #[macro_export]
 macro_rules! tiers {
     ($name:ident) => {
@@ -454,8 +457,8 @@ impl Tier {
         &cases[..self.pick(few, cases.len())]
     }
 
-    /// The ways to test a recording. In an exhaustive run, all for one that a perf recorded. For one made by hand, and in
-    /// a quick run, `few` of them: those are many, and differ from each other in one detail.
+    /// The ways to test a recording. In an exhaustive run, all for one that a perf recorded. For one made by
+    /// hand, and in a quick run, `few` of them: those are many, and differ from each other in one detail.
     pub(crate) fn some_of<'a, T>(
         self,
         fixture: &Fixture,
@@ -483,8 +486,8 @@ pub(crate) fn same_bytes(what: &str, left: &[u8], right: &[u8]) -> Result<(), St
     Err(format!("{what}: {} and {} bytes, which differ from {at:#x} on", left.len(), right.len()))
 }
 
-/// A recording as a file, with other events, and with other records: `change` gets each record with its layouts and its
-/// bytes, which it may change, and returns whether the record stays.
+/// A recording as a file, with other events, and with other records: `change` gets each record with its
+/// layouts and its bytes, which it may change, and returns whether the record stays.
 pub(crate) fn rewritten(
     path: &Path,
     event: impl Fn(&Event) -> Event,
@@ -562,7 +565,8 @@ pub(crate) fn workloads() -> Option<&'static Path> {
     root.as_deref()
 }
 
-/// True if a signal is ignored here, as by nohup or a shell's `&`: then it is in all child processes, including perfx.
+/// True if a signal is ignored here, as by nohup or a shell's `&`: then it is in all child processes,
+/// including perfx.
 pub(crate) fn is_ignored(signal: i32) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap().trim();
@@ -594,8 +598,8 @@ pub(crate) struct Perf {
     home: TempDir,
 }
 
-/// The perfs that tests use: name, version, and how to get it. Each is the program of this name or `perf`, whichever has
-/// this version.
+/// The perfs that tests use: name, version, and how to get it. Each is the program of this name or `perf`,
+/// whichever has this version.
 const PERFS: [(&str, &str, &str); 5] = [
     ("perf", "6.1", "apt-get install linux-perf, of Debian 12"),
     ("perf-bullseye", "5.10", "linux-perf-5.10 of Debian 11, unpacked, with a wrapper of this name in PATH"),
@@ -618,8 +622,8 @@ fn version_of(program: &str) -> Option<(PathBuf, String)> {
     KNOWN.lock().unwrap().entry(program.to_owned()).or_insert_with(find).clone()
 }
 
-/// A perf by its name in [`PERFS`]. `None` if none of this version is installed, which is reported; in CI that is a
-/// failure for 6.1, and for the others with PERFX_ALL_PERFS.
+/// A perf by its name in [`PERFS`]. `None` if none of this version is installed, which is reported; in CI
+/// that is a failure for 6.1, and for the others with PERFX_ALL_PERFS.
 pub(crate) fn perf(name: &str) -> Option<Perf> {
     let (name, version, how) = *PERFS.iter().find(|(known, ..)| *known == name).expect("a perf of the list");
     let is_it = |said: &str| {

@@ -1,5 +1,5 @@
-//! Symbols and inlined calls are found wherever they may be: `.gnu_debugdata`, DWARF that dwz(1) moved to a common
-//! file, the files of debuginfod, and kernel modules.
+//! Symbols and inlined calls are found wherever they may be: `.gnu_debugdata`, DWARF that dwz(1) moved to a
+//! common file, the files of debuginfod, and kernel modules.
 
 use std::ffi::OsString;
 use std::fs;
@@ -384,7 +384,8 @@ int second(void) __attribute__((ifunc(\"pick_second\")));
 void _start(void) { first(); second(); for (;;); }
 ";
 
-/// The stubs of a static program lead only to functions that are chosen at the start; their section has no entry size.
+/// The stubs of a static program lead only to functions that are chosen at the start; their section has no
+/// entry size.
 #[test]
 fn stubs_of_a_static_program_are_as_long_as_their_jumps() {
     if workloads().is_none() {
@@ -410,7 +411,8 @@ fn stubs_of_a_static_program_are_as_long_as_their_jumps() {
     }
 }
 
-/// The linker of ppc64 puts stubs with names of its own into `.text`; its `.plt` has no code. These are perf 7.3's names.
+/// The linker of ppc64 puts stubs with names of its own into `.text`; its `.plt` has no code. These are perf
+/// 7.3's names.
 #[test]
 fn stubs_of_ppc64_have_the_names_that_the_linker_gave_them() {
     let image = image(&root().join("tests/data/foreign/ppc64el/stubs.so"));
@@ -428,8 +430,8 @@ fn stubs_of_ppc64_have_the_names_that_the_linker_gave_them() {
     }
 }
 
-/// The stubs of other architectures are where objdump (binutils 2.40) finds them. It gives no name to one whose function
-/// is chosen at the start, and on arm these are in a section of their own.
+/// The stubs of other architectures are where objdump (binutils 2.40) finds them. It gives no name to one
+/// whose function is chosen at the start, and on arm these are in a section of their own.
 #[test]
 fn stubs_of_other_architectures_are_where_objdump_finds_them() {
     // The first address of each, and how far apart they are.
@@ -500,7 +502,8 @@ fn names_that_overlap_take_no_memory_of_their_own() {
 
 const NO_FILE: Inode = Inode { major: 0, minor: 0, inode: 0, generation: 0 };
 
-/// A recording of a kernel: mappings with address, size, offset, name and build-id, and samples with address and CPU mode.
+/// A recording of a kernel: mappings with address, size, offset, name and build-id, and samples with address
+/// and CPU mode.
 pub(crate) fn record_kernel(
     out: &Path,
     mappings: &[(u64, u64, u64, &str, Option<BuildId>)],
@@ -543,7 +546,8 @@ __attribute__((section(\".text.unlikely\"))) int third(int x) { return x * 7 + 3
 __attribute__((section(\".init.text\"))) int init(int x) { return x * 9 + 4; }
 ";
 
-/// A module of a kernel that does not run: its file says where functions are behind the address of the recording.
+/// A module of a kernel that does not run: its file says where functions are behind the address of the
+/// recording.
 #[test]
 fn modules_of_another_boot_are_named_by_their_files() {
     if workloads().is_none() || !is_installed("ld", "apt-get install binutils") {
@@ -590,8 +594,9 @@ fn modules_of_another_boot_are_named_by_their_files() {
     }
 }
 
-/// The recorded mapping of the kernel ends with `_etext`, but `start_kernel` and other code of .init.text is behind that:
-/// these frames had no name. A symbol there makes an address the kernel's, as in perf; what nothing names stays unknown.
+/// The recorded mapping of the kernel ends with `_etext`, but `start_kernel` and other code of .init.text is
+/// behind that: these frames had no name. A symbol there makes an address the kernel's, as in perf; what
+/// nothing names stays unknown.
 #[test]
 fn code_of_the_kernel_behind_its_mapping_has_a_name() {
     let folder = temp();
@@ -694,7 +699,8 @@ fn only_regular_files_are_opened_in_the_places_of_symbols() {
 }
 
 /// Those of a kernel at another address (KASLR), by `--kallsyms`, `--vmlinux` and what `--root` holds. If the
-/// recording does not know its kernel's build-id, the list of a running kernel below `--root` may be that of another.
+/// recording does not know its kernel's build-id, the list of a running kernel below `--root` may be that of
+/// another.
 #[test]
 fn symbols_of_another_kernel_come_from_where_the_user_says() {
     if workloads().is_none() || !is_installed("ld", "apt-get install binutils") {

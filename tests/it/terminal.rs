@@ -21,7 +21,8 @@ enum Terminal {
     Stderr,
 }
 
-/// A terminal with this number of columns, or an unknown one (0): the end that shows it, and the end for a program.
+/// A terminal with this number of columns, or an unknown one (0): the end that shows it, and the end for a
+/// program.
 fn terminal(columns: u16) -> (File, File) {
     let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&terminal).unwrap();

@@ -102,7 +102,8 @@ fn the_times_are_those_of_the_samples_that_stay() {
     );
 }
 
-/// The last sample of each event and CPU is kept whatever the choice; it lost the user part of its call chain.
+/// The last sample of each event and CPU is kept whatever the choice; it lost the user part of its call
+/// chain.
 #[test]
 fn the_last_sample_keeps_its_deferred_call_chain() {
     let (folder, endian) = (temp(), Endian::Little);

@@ -1,4 +1,5 @@
-//! A sample without a time has none in any output: no place in a file and no order of records is shown as one.
+//! A sample without a time has none in any output: no place in a file and no order of records is shown as
+//! one.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -34,8 +35,8 @@ fn has_no_time(what: &str, text: &str) {
 const CLOCK: ClockData =
     ClockData { clockid: 1, wall_ns: 1_800_000_000_000_000_000, clock_ns: 15_000_000_000 };
 
-/// A recording whose samples are of an event with times, 16 s to 16 s and 9 µs, and of one without, by turns. If
-/// `has_times` is false, only of the one without.
+/// A recording whose samples are of an event with times, 16 s to 16 s and 9 µs, and of one without, by turns.
+/// If `has_times` is false, only of the one without.
 fn mixed(has_times: bool) -> (TempDir, PathBuf) {
     let folder = temp();
     let path = folder.path().join("mixed.data");
@@ -184,8 +185,8 @@ fn a_feature_with_times_that_no_sample_has_is_named_and_repaired() {
     let folder = temp();
     let [input, output] = ["in", "out"].map(|name| folder.path().join(name));
     const MAX: u64 = u64::MAX;
-    // What perf writes if it did not read the samples; times of samples that are gone; what perf writes of samples
-    // without times, which is no fault; and what no clock shows.
+    // What perf writes if it did not read the samples; times of samples that are gone; what perf writes of
+    // samples without times, which is no fault; and what no clock shows.
     let cases = [
         ((0, 0), None, (0, 0)),
         ((1000, 2000), None, (1000, 2000)),

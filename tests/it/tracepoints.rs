@@ -1,4 +1,5 @@
-//! The own fields of tracepoints: `perfx view` prints them as `perf script` does, and `--where` selects samples by them.
+//! The own fields of tracepoints: `perfx view` prints them as `perf script` does, and `--where` selects
+//! samples by them.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -56,7 +56,8 @@ const FIELDS: &[&str] = &[
     "comm,ins_lat,retire_lat,ip",
 ];
 
-/// What perf 6.1 prints otherwise: its columns of pids are narrower, and user addresses in call chains are offsets.
+/// What perf 6.1 prints otherwise: its columns of pids are narrower, and user addresses in call chains are
+/// offsets.
 fn as_in_6_1(text: &str) -> String {
     static ADDRESS: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"(?m)^\t +[0-9a-f]+").unwrap());
     static SPACES: LazyLock<Regex> = LazyLock::new(|| Regex::new(" +").unwrap());
@@ -99,7 +100,8 @@ fn lines_are_those_of_perf_script_for_every_recording(tier: Tier) {
                     "perf" => (as_in_6_1(&ours), as_in_6_1(&theirs)),
                     _ => (ours, theirs),
                 };
-                // With offsets, perf shows the name of its copy of the vdso; and without symbols of the kernel, offsets in it.
+                // With offsets, perf shows the name of its copy of the vdso; and without symbols of the
+                // kernel, offsets in it.
                 let theirs = VDSO.replace_all(&theirs, "[vdso]");
                 let theirs = KERNEL_OFFSET.replace_all(&theirs, "$1");
                 let lines = |text: &str| text.split('\n').map(str::to_owned).collect::<Vec<_>>();
@@ -335,7 +337,8 @@ fn branch_stacks_are_those_of_perf() {
     let event = Event::made(&attr, vec![1], Endian::Little);
     let made = folder.path().join("made.data");
     let mut writer = RecordingWriter::create(&made, &[event], Endian::Little).unwrap();
-    // Each bit alone, and each kind of branch with each kind of speculation. perf has no name for fields above.
+    // Each bit alone, and each kind of branch with each kind of speculation. perf has no name for fields
+    // above.
     let bits = (0..26)
         .map(|bit| 1 << bit)
         .chain((0..64).map(|kinds| kinds << 20 | 1))
@@ -371,7 +374,8 @@ fn branch_stacks_are_those_of_perf() {
 #[test]
 fn code_without_a_line_has_perfs_name_for_its_place() {
     let Some(root) = workloads() else { return };
-    // The lines of frames in the kernel, and in programs without DWARF. perf also searches this machine for others.
+    // The lines of frames in the kernel, and in programs without DWARF. perf also searches this machine for
+    // others.
     let places = |text: &str| {
         let lines: Vec<&str> = text.lines().collect();
         let pairs = lines.windows(2).filter(|pair| pair[0].starts_with('\t') && pair[1].starts_with("  "));

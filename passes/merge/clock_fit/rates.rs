@@ -19,7 +19,8 @@ const DECIDE: usize = 1024;
 const SMALL: f64 = 50_000.0;
 /// An event this near to a span may have been inside it, ns.
 const SLACK: i64 = 10_000;
-/// The limit of tests of an event in a cell: a second or two, also in the program of the tests, which is not optimised.
+/// The limit of tests of an event in a cell: a second or two, also in the program of the tests, which is not
+/// optimised.
 const LOOKS_MAX: usize = if cfg!(test) { 1 << 25 } else { 1 << 27 };
 /// More small cells than this mean that there is no clear answer.
 const CELLS_MAX: usize = 4096;

@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 
 use demangle::demangle;
 
-/// Symbols, and their names by `__cxa_demangle` of GCC 16: constructs of the grammar, and symbols of real libraries that
-/// differ most in their structure.
+/// Symbols, and their names by `__cxa_demangle` of GCC 16: constructs of the grammar, and symbols of real
+/// libraries that differ most in their structure.
 const NAMES: &str = include_str!("names.tsv");
 
 /// Longer than any name of these tests.
@@ -116,8 +116,8 @@ fn by_gnu(symbols: &[String]) -> Option<Vec<String>> {
     Some(String::from_utf8(output).ok()?.lines().map(str::to_owned).collect())
 }
 
-/// Where c++filt and nm are installed: the names of libstdc++, and of the files that PERFX_DEMANGLE lists, are those of
-/// c++filt, unless it leaves them mangled.
+/// Where c++filt and nm are installed: the names of libstdc++, and of the files that PERFX_DEMANGLE lists,
+/// are those of c++filt, unless it leaves them mangled.
 #[test]
 fn names_of_installed_libraries_are_those_of_cxxfilt() {
     let listed = std::env::var("PERFX_DEMANGLE").unwrap_or_default();

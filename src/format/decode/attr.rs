@@ -92,9 +92,11 @@ pub fn attr_tail(raw: &[u8], endian: Endian) -> Range<usize> {
     raw.len() - read_attr(raw, endian).left()..raw.len()
 }
 
-/// Clears the bytes and bits of an attr that have no meaning, or none that is known. Returns how many bytes changed.
+/// Clears the bytes and bits of an attr that have no meaning, or none that is known. Returns how many bytes
+/// changed.
 ///
-/// Unknown bits of `sample_type` and `read_format` may stand for parts of samples behind those that are known.
+/// Unknown bits of `sample_type` and `read_format` may stand for parts of samples behind those that are
+/// known.
 pub fn clear_unknown(raw: &mut [u8], endian: Endian) -> u64 {
     let old = raw.to_vec();
     known().clear_bits(raw, endian);

@@ -1,9 +1,10 @@
-//! Reads the records in simpleperf's feature INIT_MAP: what was mapped, and how threads were called, when a recording
-//! of the whole system began.
+//! Reads the records in simpleperf's feature INIT_MAP: what was mapped, and how threads were called, when a
+//! recording of the whole system began.
 //!
 //! The section is MMAP, MMAP2 and COMM records one after the other, with the trailer of the first event
-//! (simpleperf/record_file_format.h). `simpleperf record -z` compresses them as those of the data section, but not in the
-//! same zstd frame, because simpleperf reads the feature first (record_file_reader.cpp, ReadInitMapFeature).
+//! (simpleperf/record_file_format.h). `simpleperf record -z` compresses them as those of the data section,
+//! but not in the same zstd frame, because simpleperf reads the feature first (record_file_reader.cpp,
+//! ReadInitMapFeature).
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -25,7 +26,8 @@ pub struct InitialMaps<'f> {
     is_damaged: bool,
 }
 
-/// The records of feature INIT_MAP, none without it. They come before all others, and end at the first that is damaged.
+/// The records of feature INIT_MAP, none without it. They come before all others, and end at the first that
+/// is damaged.
 pub fn initial_maps(features: &Features, endian: Endian) -> InitialMaps<'_> {
     let bytes = features.get(&Feature::INIT_MAP).map_or(&[][..], |section| section);
     let (mut size, mut is_compressed) = (0, false);

@@ -25,8 +25,8 @@ const STOPPED_BY: [FaultCode; 3] =
 const PASSED_OVER: [Feature; 4] =
     [Feature::TRACING_DATA, Feature::BUILD_ID, Feature::EVENT_DESC, Feature::AUXTRACE];
 
-/// Checks this section, and rewrites it if necessary. perf skips features that it has no name for, such as those of
-/// simpleperf.
+/// Checks this section, and rewrites it if necessary. perf skips features that it has no name for, such as
+/// those of simpleperf.
 pub fn repair(feature: Feature, section: &[u8], endian: Endian, context: FeatureContext) -> Repaired {
     if feature.name().is_none() {
         return Repaired::Sound;
@@ -57,16 +57,16 @@ pub fn repair(feature: Feature, section: &[u8], endian: Endian, context: Feature
     rewritten.map_or(Repaired::Unreadable(why), Repaired::Rewritten)
 }
 
-/// True for oddities that the sections of a sound file can have: perf 6.17 writes empty ones, newer versions of perf write
-/// longer ones and other versions of a section, and NRCPUS can be missing.
+/// True for oddities that the sections of a sound file can have: perf 6.17 writes empty ones, newer versions
+/// of perf write longer ones and other versions of a section, and NRCPUS can be missing.
 fn is_plausible(odd: FaultCode) -> bool {
     use FaultCode::{NrcpusMissing, SectionEmpty, SectionRest, VersionUnknown};
     matches!(odd, SectionEmpty | SectionRest | VersionUnknown | NrcpusMissing)
 }
 
-/// Features whose sections are implausible, or stop some perf. If one is implausible, as if the file had lost or gained
-/// bytes, all odd sections and the unknown features are included, because nothing shows what they should be. AUXTRACE
-/// and BUILD_ID are not: their entries are judged one by one.
+/// Features whose sections are implausible, or stop some perf. If one is implausible, as if the file had lost
+/// or gained bytes, all odd sections and the unknown features are included, because nothing shows what they
+/// should be. AUXTRACE and BUILD_ID are not: their entries are judged one by one.
 pub fn meaningless(features: &Features, endian: Endian) -> Vec<Feature> {
     let cpus = features.get(&Feature::NRCPUS).and_then(|section| NrCpus::read(section, endian));
     let (mut found, mut suspect, mut has_lost_bytes) = (Vec::new(), Vec::new(), false);

@@ -1,8 +1,8 @@
 //! Decodes the sections that simpleperf adds to a recording: META_INFO, FILE and FILE2.
 //!
-//! FILE has for each file a u32 size of what follows, a path with its NUL, a u32 type, a u64 min_vaddr, a u32 number of
-//! symbols, and these: u64 vaddr, u32 len, name with its NUL. Then follow the offsets of dex files (u32 number, u64 each)
-//! or, in newer versions, one u64: the offset of `min_vaddr`.
+//! FILE has for each file a u32 size of what follows, a path with its NUL, a u32 type, a u64 min_vaddr, a u32
+//! number of symbols, and these: u64 vaddr, u32 len, name with its NUL. Then follow the offsets of dex files
+//! (u32 number, u64 each) or, in newer versions, one u64: the offset of `min_vaddr`.
 //!
 //! FILE2 is a u32 size and a protobuf message for each file.
 //!

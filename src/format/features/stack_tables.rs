@@ -1,7 +1,8 @@
-//! Reads the call stacks that hiperf of OpenHarmony keeps in a feature, in place of the call chains of samples.
+//! Reads the call stacks that hiperf of OpenHarmony keeps in a feature, in place of the call chains of
+//! samples.
 //!
-//! `hiperf record --dedup_stack` writes an empty call chain into each sample and a u64 at its end: its stack. A stack is
-//! its innermost frame in the table of its process, and the table has the caller of each frame.
+//! `hiperf record --dedup_stack` writes an empty call chain into each sample and a u64 at its end: its stack.
+//! A stack is its innermost frame in the table of its process, and the table has the caller of each frame.
 //!
 //! | | |
 //! |---|---|
@@ -118,8 +119,9 @@ impl StackTables {
         }
     }
 
-    /// The call stack of a sample: that of its parts, or the one in the tables, written into `buffer`. `None` if its event
-    /// records none, it does not fit into the record, or not all of its frames are in the tables.
+    /// The call stack of a sample: that of its parts, or the one in the tables, written into `buffer`. `None`
+    /// if its event records none, it does not fit into the record, or not all of its frames are in the
+    /// tables.
     #[inline]
     pub fn call_stack<'b>(
         &self,
@@ -169,8 +171,8 @@ impl StackTables {
     }
 }
 
-/// The section with the tables of both recordings. `None` if a process has different tables in them, because samples
-/// name a frame only by its process and index, or if a section is damaged.
+/// The section with the tables of both recordings. `None` if a process has different tables in them, because
+/// samples name a frame only by its process and index, or if a section is damaged.
 pub fn united_stack_tables(one: &[u8], other: &[u8], endian: Endian) -> Option<Vec<u8>> {
     let mut all: BTreeMap<u32, &[u8]> = BTreeMap::new();
     for section in [one, other] {

@@ -73,8 +73,9 @@ impl<'a> TracingData<'a> {
         TracingData { kallsyms: &[], printk: &[], tail, ..self }
     }
 
-    /// The head with only a newline in place of those of its texts, `header_page` and `header_event`, that go: perf does
-    /// without them, but refuses an empty text. `None` if the head does not have the magic and a version made of numbers.
+    /// The head with only a newline in place of those of its texts, `header_page` and `header_event`, that
+    /// go: perf does without them, but refuses an empty text. `None` if the head does not have the magic and
+    /// a version made of numbers.
     pub fn head_without(&self, goes: impl Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
         let rest = self.head.strip_prefix(MAGIC)?;
         let nul = rest.iter().position(|&byte| byte == 0)?;

@@ -1,5 +1,5 @@
-//! Replaces COMPRESSED and COMPRESSED2 records with their contents; memory stays bounded whatever size a stream
-//! claims.
+//! Replaces COMPRESSED and COMPRESSED2 records with their contents; memory stays bounded whatever size a
+//! stream claims.
 //!
 //! The contents of a zstd stream depend on everything before, so one thread expands it in order, as perf
 //! writes it. If the pieces are whole frames, [`DecodeUnits`] and [`DecodeUnit::decompressed`] expand them
@@ -27,8 +27,8 @@ mod decode_unit;
 /// and far below a zip bomb.
 const EXPANSION_MAX: u64 = 64 << 20;
 
-/// Uncompressed runs shorter than this are copied between the decompressed records; longer ones become batches
-/// of their own, without a copy.
+/// Uncompressed runs shorter than this are copied between the decompressed records; longer ones become
+/// batches of their own, without a copy.
 const PLAIN_RUN: usize = 256 << 10;
 
 /// Yields batches without compressed records.
@@ -270,9 +270,10 @@ pub fn expand_alone<'a>(
 const CHAIN_HINT: &str = "the zstd stream does not begin in this file: if perf record --switch-output wrote it, \
     decompress it together with all earlier files (perfx decompress --chain)";
 
-/// True if a record of this kind may be inside a compressed one. simpleperf puts AUXTRACE there with its payload; perf
-/// looks for that, and for the payload of HEADER_TRACING_DATA, in the file. Records of events and features must be
-/// known before anything is decompressed, and mean other things in a pipe than in a file.
+/// True if a record of this kind may be inside a compressed one. simpleperf puts AUXTRACE there with its
+/// payload; perf looks for that, and for the payload of HEADER_TRACING_DATA, in the file. Records of events
+/// and features must be known before anything is decompressed, and mean other things in a pipe than in a
+/// file.
 fn may_be_inside(kind: RecordType) -> bool {
     !kind.is_compressed() && !Kinds::HEADER_FRONT.contains(kind)
 }

@@ -1,5 +1,5 @@
-//! Reads and writes the index of a recording, a file beside it that says what each batch holds, so that commands read
-//! only the batches that they need.
+//! Reads and writes the index of a recording, a file beside it that says what each batch holds, so that
+//! commands read only the batches that they need.
 
 use std::sync::{Arc, OnceLock};
 
@@ -17,14 +17,15 @@ const MAGIC: &[u8; 8] = b"PERFXIDX";
 /// Increases whenever the layout or the meaning of a field changes.
 const VERSION: u32 = 1;
 
-/// Numbers are little-endian, whatever the recording's byte order, so that an index is the same on any machine.
+/// Numbers are little-endian, whatever the recording's byte order, so that an index is the same on any
+/// machine.
 const ENDIAN: Endian = Endian::Little;
 
 /// In place of a number of entries: they are not listed.
 const UNLISTED: u32 = u32::MAX;
 
-/// How much of the front and the end of a batch, and of what is around the records, its quick checksum includes,
-/// bytes.
+/// How much of the front and the end of a batch, and of what is around the records, its quick checksum
+/// includes, bytes.
 const BATCH_ENDS: usize = 64;
 const OTHER_ENDS: usize = 64 << 10;
 
@@ -57,9 +58,9 @@ const OTHER_ENDS: usize = 64 << 10;
 ///
 /// Rare records are all except SAMPLE, FINISHED_ROUND, SWITCH and SWITCH_CPU_WIDE.
 ///
-/// The checksum of a file is the XXH3 of the XXH3s of its pieces, as u64: the bytes before the records, each batch, the
-/// bytes after the records. The quick checksum is the same with only the first and the last 64 bytes of each batch,
-/// and the first and the last 64 KiB of the other pieces.
+/// The checksum of a file is the XXH3 of the XXH3s of its pieces, as u64: the bytes before the records, each
+/// batch, the bytes after the records. The quick checksum is the same with only the first and the last 64
+/// bytes of each batch, and the first and the last 64 KiB of the other pieces.
 #[derive(Clone, Debug)]
 pub struct Index {
     files: Vec<Checksums>,
@@ -143,8 +144,8 @@ impl Index {
         self.batches.iter().map(count).fold(0, u64::saturating_add)
     }
 
-    /// Whether it belongs to the recording: by the sizes of its files and by quick checksums, and with `thorough` by
-    /// checksums of all bytes.
+    /// Whether it belongs to the recording: by the sizes of its files and by quick checksums, and with
+    /// `thorough` by checksums of all bytes.
     pub fn belongs_to(&self, recording: &Recording, thorough: bool) -> bool {
         let belongs = |(number, file): (usize, &Checksums)| {
             let pieces = Pieces::of(recording, number)?;
@@ -316,7 +317,8 @@ fn hash_of_ends(bytes: &[u8], len: usize) -> u64 {
 }
 
 impl Recording {
-    /// Takes over what an index says about the batches, which must [belong](Index::belongs_to) to this recording.
+    /// Takes over what an index says about the batches, which must [belong](Index::belongs_to) to this
+    /// recording.
     pub fn use_index(&mut self, index: Index) {
         self.extents = Arc::new(OnceLock::from(index.batches));
     }

@@ -174,8 +174,8 @@ impl Recording {
     }
 
     /// The recording, read as far as possible: faults that forbid writing count as losses, and batches go on
-    /// after bytes that are not records, which [`Batch::fragment`] describes. Input that is not mapped is read up
-    /// to its first fault.
+    /// after bytes that are not records, which [`Batch::fragment`] describes. Input that is not mapped is
+    /// read up to its first fault.
     pub fn lenient(mut self) -> Recording {
         for fault in &mut self.faults {
             if fault.severity == Severity::Fatal {
@@ -188,8 +188,8 @@ impl Recording {
         self
     }
 
-    /// The recording, with batches that hold what has arrived of a pipe, however little, so that a slow one can be
-    /// followed. Otherwise they have the same extents as those of a file.
+    /// The recording, with batches that hold what has arrived of a pipe, however little, so that a slow one
+    /// can be followed. Otherwise they have the same extents as those of a file.
     pub fn live(mut self) -> Recording {
         self.live = true;
         self
@@ -227,8 +227,8 @@ impl Recording {
         })
     }
 
-    /// The header, events and features of this recording with other records, which come from a reader as they are in the
-    /// data section of a file, and are handed out as they arrive.
+    /// The header, events and features of this recording with other records, which come from a reader as they
+    /// are in the data section of a file, and are handed out as they arrive.
     #[must_use]
     pub fn with_records(mut self, reader: Box<dyn Read + Send>, temp_files: TempFiles) -> Recording {
         let source = Source::Reader { reader, pending: Vec::new(), offset: 0, temp_files };
@@ -283,8 +283,8 @@ impl Recording {
         })
     }
 
-    /// The metadata that the file had when it was opened, before anything of it was read; of a directory, those of
-    /// `data`. `None` if it is no regular file.
+    /// The metadata that the file had when it was opened, before anything of it was read; of a directory,
+    /// those of `data`. `None` if it is no regular file.
     pub fn opened(&self) -> Option<&Metadata> {
         self.opened.as_ref()
     }
@@ -380,8 +380,8 @@ impl Recording {
         std::mem::take(&mut self.head)
     }
 
-    /// Takes the contents of a header record that was among the records of pipe data. Returns an entry of feature
-    /// BUILD_ID, which is for the caller to add.
+    /// Takes the contents of a header record that was among the records of pipe data. Returns an entry of
+    /// feature BUILD_ID, which is for the caller to add.
     pub fn absorb(&mut self, header: HeaderRecord) -> Option<Vec<u8>> {
         match header {
             HeaderRecord::Event(event) => self.events.push(event),
@@ -450,9 +450,9 @@ impl Recording {
         self.compressed().is_some_and(|compressed| compressed.mmap_len > 0)
     }
 
-    /// The events that pipe data defines behind its head, for which [`Recording::events`] has no place: perf inject
-    /// --itrace writes an attr when it makes the first sample of a new event. Their numbers continue those of `events`.
-    /// Empty until all batches have been read once.
+    /// The events that pipe data defines behind its head, for which [`Recording::events`] has no place: perf
+    /// inject --itrace writes an attr when it makes the first sample of a new event. Their numbers continue
+    /// those of `events`. Empty until all batches have been read once.
     pub fn late_events(&self) -> &[Event] {
         self.late_events.get().map_or(&[], Vec::as_slice)
     }
@@ -535,8 +535,8 @@ impl Recording {
         }
     }
 
-    /// Leaves the batches that `keep` refuses out of all later readings; those that every reading needs stay. Does
-    /// nothing before all batches have been read once.
+    /// Leaves the batches that `keep` refuses out of all later readings; those that every reading needs stay.
+    /// Does nothing before all batches have been read once.
     pub fn retain_batches(&mut self, keep: impl Fn(&Batch) -> bool) {
         let mut numbers = Vec::new();
         self.number_batches(|number, batch| {
@@ -547,9 +547,9 @@ impl Recording {
         self.retain_numbered(&numbers);
     }
 
-    /// Calls `see` with the number of each batch, and the batch, or `None` if every reading needs it: because of
-    /// compressed records, events that pipe data names late, or a damaged end. Does nothing before all batches have
-    /// been read once.
+    /// Calls `see` with the number of each batch, and the batch, or `None` if every reading needs it: because
+    /// of compressed records, events that pipe data names late, or a damaged end. Does nothing before all
+    /// batches have been read once.
     pub fn number_batches(&mut self, mut see: impl FnMut(usize, Option<&Batch>)) {
         if self.extents.get().is_none() {
             return;
@@ -603,9 +603,9 @@ impl Recording {
         Records::new(self.decompressed())
     }
 
-    /// All records in time order, COMPRESSED ones replaced by their contents: see [`TimeOrder`]. The recording is
-    /// read once before this returns, and again for the records. A recording that can be read only once, and
-    /// whatever does not fit in 32 MiB of memory, goes to temporary files.
+    /// All records in time order, COMPRESSED ones replaced by their contents: see [`TimeOrder`]. The
+    /// recording is read once before this returns, and again for the records. A recording that can be read
+    /// only once, and whatever does not fit in 32 MiB of memory, goes to temporary files.
     ///
     /// # Errors
     ///

@@ -11,8 +11,9 @@ use crate::{Error, Layout, Layouts, Record, RecordType, Result, Time};
 /// The records of a recording in file order, COMPRESSED ones replaced by their contents. Made by
 /// [`Recording::records`](super::Recording::records).
 ///
-/// A record borrows the bytes of its batch, which the next one may replace, so this is not an [`Iterator`], but it is
-/// read like one. An error says the file, the place and the kind of the record, and reading can go on after it:
+/// A record borrows the bytes of its batch, which the next one may replace, so this is not an [`Iterator`],
+/// but it is read like one. An error says the file, the place and the kind of the record, and reading can go
+/// on after it:
 ///
 /// ```
 /// use std::collections::BTreeMap;

@@ -166,8 +166,8 @@ pub(super) fn gap(
             return Some(Gap { from, to });
         }
         if let Some(end) = goes_on(rest, to, endian, (to - from).is_multiple_of(8), left) {
-            // Plausible headers may be chance, especially in bodies of equal size. Sound records among them are
-            // a proof.
+            // Plausible headers may be chance, especially in bodies of equal size. Sound records among them
+            // are a proof.
             let better = (to + 1..end).find(|&at| sound_records(rest, at, PROOF, endian, layouts, left));
             let better = better.filter(|&better| !is_on_chain(rest, to, better, endian));
             return Some(Gap { from, to: better.unwrap_or(to) });
@@ -179,9 +179,9 @@ pub(super) fn gap(
     (!plausible).then_some(Gap { from, to: rest.len() })
 }
 
-/// This many consecutive plausible headers prove the same as a few sound records, if most of them are of known
-/// kinds, or if they are where records would be without the gap (`aligned`) and are of few kinds. Returns the
-/// end of the last record.
+/// This many consecutive plausible headers prove the same as a few sound records, if most of them are of
+/// known kinds, or if they are where records would be without the gap (`aligned`) and are of few kinds.
+/// Returns the end of the last record.
 fn goes_on(rest: &[u8], at: usize, endian: Endian, aligned: bool, left: &mut u64) -> Option<usize> {
     let good =
         |frame: &Frame| if frame.kind.name().is_some() { has_room(frame) } else { is_plausible(frame) };

@@ -19,14 +19,16 @@ pub struct SampleSpan {
     pub last: u64,
     /// The number of samples.
     pub count: u64,
-    /// The processes of its samples, ascending; `None` if there are too many, or if they are not known of all samples.
+    /// The processes of its samples, ascending; `None` if there are too many, or if they are not known of all
+    /// samples.
     pub pids: Option<Arc<[u32]>>,
 }
 
 impl SampleSpan {
     pub(super) const NONE: SampleSpan = SampleSpan { first: u64::MAX, last: 0, count: 0, pids: None };
 
-    /// Reads only the times of samples. Unreadable bytes end the search; whoever reads the other records reports them.
+    /// Reads only the times of samples. Unreadable bytes end the search; whoever reads the other records
+    /// reports them.
     pub(super) fn of_times((mut walker, layouts): (Walker<'_>, &Layouts)) -> SampleSpan {
         let mut span = SampleSpan::NONE;
         while let Ok(Some(record)) = walker.next_wanted(SAMPLES, usize::MAX) {

@@ -29,7 +29,8 @@ fn missing() -> Error {
     Error::new("internal error: a buffered record is missing")
 }
 
-/// The time in ns by which a record is sorted; `None` for records without one, or with a value that means none.
+/// The time in ns by which a record is sorted; `None` for records without one, or with a value that means
+/// none.
 #[inline]
 pub fn time_of(record: &Record<'_>, layouts: &Layouts) -> Option<u64> {
     let time = if record.kind().is_kernel() { layouts.time(record) } else { None };
@@ -465,9 +466,9 @@ impl Sorter {
         self.chunks.get(number as usize).map(|chunk| &chunk.bytes)
     }
 
-    /// A record that is ready and those behind it, as far as they are samples with a time, stored in the order of time, not
-    /// later than `until`, and behind less than `most` bytes of the others. `None` if there are none, or if they are in
-    /// temporary files.
+    /// A record that is ready and those behind it, as far as they are samples with a time, stored in the
+    /// order of time, not later than `until`, and behind less than `most` bytes of the others. `None` if
+    /// there are none, or if they are in temporary files.
     #[inline]
     pub fn samples(&self, ready: &Ready, until: u64, most: usize) -> Option<ReadySamples> {
         let SortEntry { chunk: number, at, .. } = ready.entry;
@@ -631,7 +632,8 @@ mod tests {
             }
             samples.map(|samples| (samples.bytes.len() / 16, samples.last))
         };
-        // Up to a time; up to a size, of which one byte is enough for a sample; up to one that was stored before.
+        // Up to a time; up to a size, of which one byte is enough for a sample; up to one that was stored
+        // before.
         assert_eq!(next(3, usize::MAX), Some((1, 3)));
         assert_eq!(next(u64::MAX, 17), Some((2, 4)));
         assert_eq!(next(4, usize::MAX), None, "5 is popped alone");

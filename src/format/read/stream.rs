@@ -24,7 +24,8 @@ pub(super) enum Source {
     Reader { reader: Box<dyn Read + Send>, pending: Vec<u8>, offset: u64, temp_files: TempFiles },
 }
 
-/// Copies the rest of a reader into a file. `io::copy` by itself does so 8 KiB at a time, which takes twice as long.
+/// Copies the rest of a reader into a file. `io::copy` by itself does so 8 KiB at a time, which takes twice
+/// as long.
 pub(super) fn copy_rest(reader: &mut impl Read, file: &mut File) -> io::Result<()> {
     let mut file = BufWriter::with_capacity(1 << 20, file);
     io::copy(reader, &mut file)?;

@@ -49,7 +49,8 @@ impl std::fmt::Debug for TimeOrder {
     }
 }
 
-/// The time by which a record is sorted. An error in a trace has a time of its own, between those of decoded samples.
+/// The time by which a record is sorted. An error in a trace has a time of its own, between those of decoded
+/// samples.
 fn time(record: &Record<'_>, layouts: &Layouts) -> Option<u64> {
     match record.kind() {
         RecordType::AUXTRACE_ERROR => own_time(record).filter(|time| *time != 0),
@@ -122,8 +123,8 @@ impl TimeOrder {
         Ok(Some(ReadRecord { record, layouts: &self.layouts, file }))
     }
 
-    /// The next records of these kinds, up to about `size` bytes, for those that work on many at once; `None` at the
-    /// end.
+    /// The next records of these kinds, up to about `size` bytes, for those that work on many at once; `None`
+    /// at the end.
     ///
     /// # Errors
     ///

@@ -24,8 +24,8 @@ impl Aux {
     /// Bit 0 of the flags: data was lost because the buffer was full.
     pub const TRUNCATED: u64 = 1;
 
-    /// Bit 1: the data is a snapshot, of a buffer that was overwritten from its beginning on when it was full. Then
-    /// [`Aux::offset`] is where the data ends.
+    /// Bit 1: the data is a snapshot, of a buffer that was overwritten from its beginning on when it was
+    /// full. Then [`Aux::offset`] is where the data ends.
     pub const OVERWRITE: u64 = 2;
 
     /// Bit 2: the data has gaps, for example of the time in which a virtual machine ran.
@@ -37,7 +37,8 @@ impl Aux {
     /// The flags with which data is missing.
     pub const LOST: u64 = Aux::TRUNCATED | Aux::PARTIAL | Aux::COLLISION;
 
-    /// Bit 8: the data is that of one CoreSight trace unit. Otherwise CoreSight's data is in frames of 16 bytes.
+    /// Bit 8: the data is that of one CoreSight trace unit. Otherwise CoreSight's data is in frames of 16
+    /// bytes.
     pub const RAW: u64 = 0x100;
 
     /// Parses an AUX record; `None` for other kinds, and for a record that is too short.
@@ -59,8 +60,8 @@ impl Aux {
     }
 }
 
-/// The hardware id of an AUX_OUTPUT_HW_ID record: of Intel PT, the counter of the event in the record's trailer, which writes
-/// its samples to the trace.
+/// The hardware id of an AUX_OUTPUT_HW_ID record: of Intel PT, the counter of the event in the record's
+/// trailer, which writes its samples to the trace.
 ///
 /// | byte | |
 /// |---|---|

@@ -3,12 +3,12 @@
 use super::reader::Reader;
 use crate::{Endian, Record, RecordType};
 
-/// The offset of the tag in a BPF_EVENT (include/uapi/linux/perf_event.h, `PERF_RECORD_BPF_EVENT`): u16 type, u16
-/// flags, u32 id, u8 tag\[8\].
+/// The offset of the tag in a BPF_EVENT (include/uapi/linux/perf_event.h, `PERF_RECORD_BPF_EVENT`): u16 type,
+/// u16 flags, u32 id, u8 tag\[8\].
 const TAG: usize = 16;
 
-/// The tag of the program, which the kernel makes from its instructions. `None` for other kinds, and for a record
-/// that is too short.
+/// The tag of the program, which the kernel makes from its instructions. `None` for other kinds, and for a
+/// record that is too short.
 pub fn bpf_tag(record: &Record<'_>) -> Option<[u8; 8]> {
     let tag = record.bytes().get(TAG..TAG + 8).filter(|_| record.kind() == RecordType::BPF_EVENT)?;
     tag.try_into().ok()

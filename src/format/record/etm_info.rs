@@ -84,8 +84,8 @@ const ETE: u64 = 0x5050_5050_5050_5050;
 const VIRTUAL: u64 = 1;
 
 impl EtmInfo {
-    /// Parses an AUXTRACE_INFO record of CoreSight; `None` for other records, for other versions, and for one that is
-    /// too short or has a unit of an unknown kind.
+    /// Parses an AUXTRACE_INFO record of CoreSight; `None` for other records, for other versions, and for one
+    /// that is too short or has a unit of an unknown kind.
     pub fn of(record: &Record<'_>) -> Option<EtmInfo> {
         AuxtraceInfo::CORESIGHT.describes(record)?;
         let mut words = record.bytes().get(PRIVATE..)?.chunks_exact(8).enumerate();
@@ -140,7 +140,8 @@ pub struct EtmHwId {
 }
 
 impl EtmHwId {
-    /// Parses an AUX_OUTPUT_HW_ID record; `None` for other kinds, for one that is too short, and for other versions.
+    /// Parses an AUX_OUTPUT_HW_ID record; `None` for other kinds, for one that is too short, and for other
+    /// versions.
     pub fn of(record: &Record<'_>) -> Option<EtmHwId> {
         let id = hardware_id(record)?;
         let sink = match id >> 56 {

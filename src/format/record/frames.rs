@@ -7,9 +7,10 @@ use super::deferred::{CallchainDeferred, IPS};
 use crate::sample::{Marker, U64s, branches_range, callchain_range};
 use crate::{HEADER_SIZE, Layout, Record, Result};
 
-/// Changes the addresses of the call chain of a sample or CALLCHAIN_DEFERRED record for which `change` returns another
-/// one; it takes the cpumode and the address. `bytes` are those of the record, perhaps with other changes of the same
-/// size; they are copied only to be changed. Returns the number of addresses that were changed.
+/// Changes the addresses of the call chain of a sample or CALLCHAIN_DEFERRED record for which `change`
+/// returns another one; it takes the cpumode and the address. `bytes` are those of the record, perhaps with
+/// other changes of the same size; they are copied only to be changed. Returns the number of addresses that
+/// were changed.
 pub fn change_frames(
     record: &Record<'_>,
     layout: Option<&Layout>,

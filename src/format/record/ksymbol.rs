@@ -1,5 +1,5 @@
-//! KSYMBOL records report code that the kernel creates or removes at run time, and TEXT_POKE records code that it
-//! changes.
+//! KSYMBOL records report code that the kernel creates or removes at run time, and TEXT_POKE records code
+//! that it changes.
 
 use super::reader::Reader;
 use crate::value::bytes_of;
@@ -86,7 +86,8 @@ impl<'r> TextPoke<'r> {
     }
 }
 
-/// Replaces the address in the bytes of a KSYMBOL record. Returns `None` and changes nothing if it is too short.
+/// Replaces the address in the bytes of a KSYMBOL record. Returns `None` and changes nothing if it is too
+/// short.
 pub fn set_ksymbol_address(record: &mut [u8], address: u64, endian: Endian) -> Option<()> {
     endian.set_u64(record, 8, address)
 }

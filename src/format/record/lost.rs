@@ -1,5 +1,5 @@
-//! LOST and LOST_SAMPLES records count what the kernel could not write; THROTTLE and UNTHROTTLE records say when it
-//! sampled less.
+//! LOST and LOST_SAMPLES records count what the kernel could not write; THROTTLE and UNTHROTTLE records say
+//! when it sampled less.
 
 use super::aux::Aux;
 use super::reader::Reader;
@@ -39,9 +39,9 @@ impl Lost {
     }
 }
 
-/// The sum to which a LOST or LOST_SAMPLES record adds. For an event with PERF_FORMAT_LOST, perf 6.1 and newer writes
-/// the kernel's number of lost records as LOST_SAMPLES. LOST records count the same ones, except for the last; but as
-/// events share a buffer, a LOST record does not say which event lost them.
+/// The sum to which a LOST or LOST_SAMPLES record adds. For an event with PERF_FORMAT_LOST, perf 6.1 and
+/// newer writes the kernel's number of lost records as LOST_SAMPLES. LOST records count the same ones, except
+/// for the last; but as events share a buffer, a LOST record does not say which event lost them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LostSum {
     /// That of LOST records of events with PERF_FORMAT_LOST.
@@ -53,7 +53,8 @@ pub enum LostSum {
 }
 
 impl LostSum {
-    /// The sum and the number of a record; `None` for other kinds, and of samples that a BPF program filtered.
+    /// The sum and the number of a record; `None` for other kinds, and of samples that a BPF program
+    /// filtered.
     pub fn of(record: &Record<'_>, layouts: &Layouts) -> Option<(LostSum, u64)> {
         let (sum, number, id) = match Lost::of(record)? {
             Lost::Records(number) => (LostSum::Records, number, record.u64(8)),
@@ -135,8 +136,8 @@ mod tests {
     use crate::record::builder::build;
     use crate::{Attr, Endian, Event, Origin};
 
-    /// The losses of these records: LOST of an id, LOST_SAMPLES of one in the trailer, or AUX with flags. The event of id 7
-    /// counts what it lost, that of id 8 does not.
+    /// The losses of these records: LOST of an id, LOST_SAMPLES of one in the trailer, or AUX with flags. The
+    /// event of id 7 counts what it lost, that of id 8 does not.
     fn lost(records: &[(RecordType, u64, u64)]) -> Losses {
         let mut losses = [Endian::Little, Endian::Big].map(|endian| {
             let event = |id, read_format| {

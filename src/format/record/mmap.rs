@@ -85,8 +85,8 @@ impl<'a> Mmap<'a> {
         self.prot_and_flags().is_some_and(|(prot, _)| prot & PROT_EXEC != 0)
     }
 
-    /// True if the mapping may be of code: as in perf, also for a record without `prot` that does not say that it is of
-    /// data.
+    /// True if the mapping may be of code: as in perf, also for a record without `prot` that does not say
+    /// that it is of data.
     pub fn may_be_code(&self) -> bool {
         self.likely_prot_and_flags().0 & PROT_EXEC != 0
     }
@@ -174,7 +174,8 @@ impl<'a> Mmap<'a> {
     }
 }
 
-/// The MMAP record of the same mapping as an MMAP2 record, without what only MMAP2 says. `None` for other records.
+/// The MMAP record of the same mapping as an MMAP2 record, without what only MMAP2 says. `None` for other
+/// records.
 pub fn mmap2_as_mmap(record: &Record<'_>, trailer: &[u8]) -> Option<Vec<u8>> {
     let mmap = Mmap::of(record).filter(|_| record.kind() == RecordType::MMAP2)?;
     let mut name = mmap.name(trailer.len()).to_vec();
@@ -269,16 +270,16 @@ pub fn set_mmap2_build_id(record: &mut [u8], id: &[u8], endian: Endian) -> Optio
     endian.set_u16(record, 4, misc | MMAP_BUILD_ID)
 }
 
-/// Replaces start and `pgoff` in the bytes of an MMAP or MMAP2 record. Returns `None` and changes nothing if it is too
-/// short.
+/// Replaces start and `pgoff` in the bytes of an MMAP or MMAP2 record. Returns `None` and changes nothing if
+/// it is too short.
 pub fn set_mmap_place(record: &mut [u8], start: u64, pgoff: u64, endian: Endian) -> Option<()> {
     record.get(16..40)?;
     endian.set_u64(record, 16, start)?;
     endian.set_u64(record, 32, pgoff)
 }
 
-/// Replaces device and inode, or the build-id, of an MMAP2 record with this device and inode. Returns `None` and changes
-/// nothing if it is too short.
+/// Replaces device and inode, or the build-id, of an MMAP2 record with this device and inode. Returns `None`
+/// and changes nothing if it is too short.
 pub fn set_mmap2_inode(record: &mut [u8], file: Inode, endian: Endian) -> Option<()> {
     let Inode { major, minor, inode, generation } = file;
     record.get(40..64)?;

@@ -8,9 +8,9 @@ use crate::{Cursor, Endian};
 /// The name of the event, without modifiers.
 pub const OFF_CPU_NAME: &[u8] = b"offcpu-time";
 
-/// The raw data with other addresses in its call chain, as [`change_frames`](super::frames::change_frames) changes
-/// them, and zeros in its padding; and how many addresses were changed. `None` if it is not laid out as perf does it
-/// (tools/perf/util/bpf_skel/off_cpu.bpf.c, since perf 6.16):
+/// The raw data with other addresses in its call chain, as [`change_frames`](super::frames::change_frames)
+/// changes them, and zeros in its padding; and how many addresses were changed. `None` if it is not laid out
+/// as perf does it (tools/perf/util/bpf_skel/off_cpu.bpf.c, since perf 6.16):
 ///
 /// | byte | |
 /// |---|---|

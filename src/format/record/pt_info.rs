@@ -1,11 +1,12 @@
-//! The AUXTRACE_INFO record of Intel PT describes the processor, and what the bits of `attr.config` mean on it.
+//! The AUXTRACE_INFO record of Intel PT describes the processor, and what the bits of `attr.config` mean on
+//! it.
 
 use super::aux::AuxtraceInfo;
 use super::time_conv::TimeConv;
 use crate::Record;
 
-/// The private part of an AUXTRACE_INFO record of Intel PT (tools/perf/util/intel-pt.h). Older versions of perf
-/// wrote less of it; what is missing is 0.
+/// The private part of an AUXTRACE_INFO record of Intel PT (tools/perf/util/intel-pt.h). Older versions of
+/// perf wrote less of it; what is missing is 0.
 ///
 /// | byte | |
 /// |---|---|
@@ -25,8 +26,8 @@ pub struct PtInfo {
     pub tsc_bit: u64,
     /// That for returns that are not compressed.
     pub no_return_compression_bit: u64,
-    /// How it is recorded which thread runs: 0 not at all, 1 by `sched:sched_switch`, 2 by SWITCH records of the
-    /// traced threads, 3 by those of CPUs.
+    /// How it is recorded which thread runs: 0 not at all, 1 by `sched:sched_switch`, 2 by SWITCH records of
+    /// the traced threads, 3 by those of CPUs.
     pub switches: u64,
     /// True if the buffers were read now and then, and may overlap.
     pub is_snapshot: bool,

@@ -64,8 +64,8 @@ impl SpeInfo {
     }
 }
 
-/// The AUXTRACE_INFO record of Arm SPE in version 1, which perf before 6.13 knows: the words are only the PMU's type and
-/// 1, so what is known of each CPU is lost. `None` if it is not one, or is version 1 already.
+/// The AUXTRACE_INFO record of Arm SPE in version 1, which perf before 6.13 knows: the words are only the
+/// PMU's type and 1, so what is known of each CPU is lost. `None` if it is not one, or is version 1 already.
 pub fn spe_info_v1(record: &Record<'_>) -> Option<Vec<u8>> {
     let SpeInfo { pmu_type, .. } = SpeInfo::of(record).filter(|info| info.cpus.is_some())?;
     let endian = record.endian();

@@ -1,4 +1,5 @@
-//! STAT and STAT_ROUND records are the counts of perf stat, and THREAD_MAP records the threads that it counted.
+//! STAT and STAT_ROUND records are the counts of perf stat, and THREAD_MAP records the threads that it
+//! counted.
 
 use super::reader::Reader;
 use crate::{FaultCode, Layouts};

@@ -7,8 +7,8 @@ use crate::{Record, RecordType};
 /// The tags that perf 7.3 knows (tools/lib/perf/include/perf/event.h).
 const STAT_TAGS: &[(u64, &str)] = &[(0, "AGGR_MODE"), (1, "INTERVAL"), (2, "SCALE"), (3, "AGGR_LEVEL")];
 
-/// A STAT_CONFIG record without the entries whose tag is unknown, and their number. `None` if there are none, and for
-/// any other record.
+/// A STAT_CONFIG record without the entries whose tag is unknown, and their number. `None` if there are none,
+/// and for any other record.
 ///
 /// | byte | |
 /// |---|---|

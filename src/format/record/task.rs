@@ -125,8 +125,8 @@ pub fn named_task(record: &Record<'_>) -> Option<(u32, u32)> {
     }
 }
 
-/// The pid and tid of the thread that a CPU runs from a SWITCH_CPU_WIDE record on. `None` for other kinds, and
-/// for a switch to the thread that the record's trailer names.
+/// The pid and tid of the thread that a CPU runs from a SWITCH_CPU_WIDE record on. `None` for other kinds,
+/// and for a switch to the thread that the record's trailer names.
 pub fn next_task(record: &Record<'_>) -> Option<(u32, u32)> {
     let leaves = record.kind() == RecordType::SWITCH_CPU_WIDE && record.misc() & SWITCH_OUT != 0;
     record.u32(8).zip(record.u32(12)).filter(|_| leaves)

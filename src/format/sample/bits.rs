@@ -123,8 +123,8 @@ impl BranchFlags {
         BranchFlags(bits | u64::from(cycles) << 4 | u64::from(kind & 15) << 20)
     }
 
-    /// The details of a branch as a register of the last branch record of Intel has them: bits 0-15 cycles, 61 abort, 62 in
-    /// a transaction, 63 mispredicted.
+    /// The details of a branch as a register of the last branch record of Intel has them: bits 0-15 cycles,
+    /// 61 abort, 62 in a transaction, 63 mispredicted.
     pub fn of_lbr(info: u64) -> BranchFlags {
         let flag = |bit: u32, flag: u64| if info >> bit & 1 != 0 { flag } else { 0 };
         let predicted = if info >> 63 != 0 { BranchFlags::MISPRED } else { BranchFlags::PREDICTED };

@@ -1,11 +1,12 @@
-//! Gives the call stack of a sample as perf shows it, also where the processor recorded the calls of the process.
+//! Gives the call stack of a sample as perf shows it, also where the processor recorded the calls of the
+//! process.
 
 use super::{Branches, Marker, Sample, U64s, callchain, cookie_of, frames_of};
 use crate::record::cpumode::USER;
 use crate::{BranchStacks, Layout, Record};
 
-/// The call stack of a sample, innermost first. It is the recorded chain, but with `perf record --call-graph lbr` its
-/// addresses of the process are those of the calls that have not returned.
+/// The call stack of a sample, innermost first. It is the recorded chain, but with `perf record --call-graph
+/// lbr` its addresses of the process are those of the calls that have not returned.
 #[derive(Clone, Copy, Debug)]
 pub struct CallStack<'a> {
     /// The recorded chain, up to the marker of its user part if that is replaced.
@@ -37,8 +38,8 @@ impl<'a> CallStack<'a> {
         let Some(marker) = recorded.chain.iter().position(|entry| entry == Marker::USER.0) else {
             return Some(recorded);
         };
-        // The last call went to the beginning of the innermost function. perf 7.2 and 7.3 take the sample's own
-        // address instead, even where that is one of the kernel; before, perf never did.
+        // The last call went to the beginning of the innermost function. perf 7.2 and 7.3 take the sample's
+        // own address instead, even where that is one of the kernel; before, perf never did.
         let innermost = match record.cpumode() {
             USER => sample.ip,
             _ => branches.iter().next().map(|branch| branch.to),
@@ -46,8 +47,8 @@ impl<'a> CallStack<'a> {
         Some(CallStack { chain: recorded.chain.first(marker + 1), calls: Some((innermost, branches)) })
     }
 
-    /// Its addresses, each with its cpumode; markers and the cookie of a deferred chain are left out. As in perf,
-    /// addresses before the first marker are those of a process.
+    /// Its addresses, each with its cpumode; markers and the cookie of a deferred chain are left out. As in
+    /// perf, addresses before the first marker are those of a process.
     pub fn frames(&self) -> impl Iterator<Item = (u16, u64)> + use<'a> {
         frames_of(self.entries(), USER)
     }
@@ -75,8 +76,8 @@ mod tests {
 
     const SYSTEM: u64 = 0xffff_ffff_8100_0000;
 
-    /// The frames of a sample of this mode at 0x401158 or in the kernel with this chain, and the calls 0x401200 to
-    /// 0x401150 and 0x401300 to 0x4011f0, as far as there are so many.
+    /// The frames of a sample of this mode at 0x401158 or in the kernel with this chain, and the calls
+    /// 0x401200 to 0x401150 and 0x401300 to 0x4011f0, as far as there are so many.
     fn frames(cpumode: u16, chain: &[u64], calls: usize, branch_sample_type: u64) -> Vec<(u16, u64)> {
         let sample_type = st::IP | st::CALLCHAIN | st::BRANCH_STACK;
         let attr = Attr { sample_type, branch_sample_type, ..Attr::default() };

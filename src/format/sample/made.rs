@@ -4,7 +4,8 @@ use super::{Branch, Read, registers};
 use crate::record::builder::{set_size, start};
 use crate::{Attr, Endian, RecordType, sample_fields, sample_type as st};
 
-/// The parts of a new sample. Those that its event does not record are left out, and others that it records are empty or 0.
+/// The parts of a new sample. Those that its event does not record are left out, and others that it records
+/// are empty or 0.
 #[allow(missing_docs, reason = "the names are those of `Sample`")]
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct NewSample<'a> {
@@ -48,8 +49,8 @@ pub use crate::attr::BRANCH_HW_INDEX;
 const WORD: usize = size_of::<u64>();
 
 impl NewSample<'_> {
-    /// The record of an event with this attr. `None` if the event records parts that have no name yet, or the record would
-    /// be larger than one can be.
+    /// The record of an event with this attr. `None` if the event records parts that have no name yet, or the
+    /// record would be larger than one can be.
     pub fn build(&self, attr: &Attr, endian: Endian) -> Option<Vec<u8>> {
         let mut bytes = Vec::new();
         self.write(attr, endian, &mut bytes)?;

@@ -1,10 +1,11 @@
-//! The numbers of registers, as bits of `attr.sample_regs_user` (arch/ARCH/include/uapi/asm/perf_regs.h), those of DWARF
-//! (the ABI supplement of each architecture), and the names that perf gives them (tools/perf/util/perf-regs-arch).
+//! The numbers of registers, as bits of `attr.sample_regs_user` (arch/ARCH/include/uapi/asm/perf_regs.h),
+//! those of DWARF (the ABI supplement of each architecture), and the names that perf gives them
+//! (tools/perf/util/perf-regs-arch).
 
 use std::borrow::Cow;
 
-/// x86-64: by the kernel's number, the number of DWARF (System V ABI, AMD64 supplement, figure 3.36). Flags and
-/// segments have none here, because no frame is found by them.
+/// x86-64: by the kernel's number, the number of DWARF (System V ABI, AMD64 supplement, figure 3.36). Flags
+/// and segments have none here, because no frame is found by them.
 pub const X86_64_DWARF: [Option<u8>; 24] = {
     let ax_to_ip = [0, 3, 2, 1, 4, 5, 6, 7, 16];
     let mut numbers = [None; 24];
@@ -22,8 +23,8 @@ pub const X86_64_DWARF: [Option<u8>; 24] = {
     numbers
 };
 
-/// 32-bit tasks of x86: by the kernel's number, which is that of x86-64, the number of DWARF (System V ABI, i386
-/// supplement, table 2.14).
+/// 32-bit tasks of x86: by the kernel's number, which is that of x86-64, the number of DWARF (System V ABI,
+/// i386 supplement, table 2.14).
 pub const I386_DWARF: [Option<u8>; 9] =
     [Some(0), Some(3), Some(1), Some(2), Some(6), Some(7), Some(5), Some(4), Some(8)];
 
@@ -33,8 +34,8 @@ pub const ARM64_DWARF: [Option<u8>; 33] = same_numbers();
 /// The bit of the link register of aarch64, which perf records with every frame pointer chain.
 pub const ARM64_LR: u64 = 1 << 30;
 
-/// 32-bit Arm: r0 to r15 have the same number in DWARF. A 64-bit kernel records those of 32-bit tasks with these
-/// numbers, too.
+/// 32-bit Arm: r0 to r15 have the same number in DWARF. A 64-bit kernel records those of 32-bit tasks with
+/// these numbers, too.
 pub const ARM_DWARF: [Option<u8>; 16] = same_numbers();
 
 /// RISC-V: pc, whose number in DWARF is the alternate column for return addresses, and x1 to x31.
@@ -55,8 +56,8 @@ pub const PPC64_DWARF: [Option<u8>; 37] = {
     numbers
 };
 
-/// s390x: r0 to r15; f0 to f15, of which DWARF has the even ones first in each half; the mask and the address of the
-/// program status word.
+/// s390x: r0 to r15; f0 to f15, of which DWARF has the even ones first in each half; the mask and the address
+/// of the program status word.
 pub const S390X_DWARF: [Option<u8>; 34] = {
     let mut numbers = same_numbers();
     let mut number = 0;

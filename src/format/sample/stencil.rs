@@ -1,5 +1,5 @@
-//! Samples that follow each other and differ in few parts, as those of a hardware trace do: they are built and read
-//! without the parts that stay the same.
+//! Samples that follow each other and differ in few parts, as those of a hardware trace do: they are built
+//! and read without the parts that stay the same.
 
 use std::ops::Range;
 
@@ -71,8 +71,8 @@ const LISTS: u64 =
 const WORD: usize = size_of::<u64>();
 
 impl Stencil {
-    /// The stencil that a sample with this layout is. `None` if its raw data has no fixed place, or if it has lists, such as
-    /// branches or registers: samples with lists are seldom alike.
+    /// The stencil that a sample with this layout is. `None` if its raw data has no fixed place, or if it has
+    /// lists, such as branches or registers: samples with lists are seldom alike.
     pub fn of(sample: &[u8], layout: &Layout, endian: Endian) -> Option<Stencil> {
         let fixed = usize::from(layout.sample.size).max(HEADER_SIZE);
         let is_whole = sample.len() >= fixed && sample.len().is_multiple_of(WORD);

@@ -1,4 +1,5 @@
-//! A file gets its name in one step when it is complete. Until then it has none, and the file that it replaces stays.
+//! A file gets its name in one step when it is complete. Until then it has none, and the file that it
+//! replaces stays.
 
 use std::fs::{self, File};
 use std::io;
@@ -9,8 +10,8 @@ use rustix::fs::{AtFlags, CWD, RenameFlags, linkat, renameat_with};
 use rustix::io::Errno;
 use tempfile::{Builder, NamedTempFile, TempPath};
 
-/// A file without its final name, which only its owner can read, as perf's files are. If it is dropped, nothing of it
-/// remains.
+/// A file without its final name, which only its owner can read, as perf's files are. If it is dropped,
+/// nothing of it remains.
 #[derive(Debug)]
 pub struct NewFile(Unnamed);
 
@@ -18,7 +19,8 @@ pub struct NewFile(Unnamed);
 enum Unnamed {
     /// A file without any name, of which nothing remains however the process ends.
     Nameless(File),
-    /// For file systems without nameless files (NFS), without /proc to name them, and on other systems than Linux.
+    /// For file systems without nameless files (NFS), without /proc to name them, and on other systems than
+    /// Linux.
     Temporary(NamedTempFile),
 }
 
@@ -51,8 +53,9 @@ impl NewFile {
         }
     }
 
-    /// Writes it to disk if it will replace another file: a rename may reach the disk before the contents, and then a
-    /// crash would lose both. A new name replaces nothing, and waiting for the disk would double the time of a copy.
+    /// Writes it to disk if it will replace another file: a rename may reach the disk before the contents,
+    /// and then a crash would lose both. A new name replaces nothing, and waiting for the disk would double
+    /// the time of a copy.
     ///
     /// # Errors
     ///

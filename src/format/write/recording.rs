@@ -75,10 +75,10 @@ impl<W: Write> std::fmt::Debug for RecordingWriter<W> {
 }
 
 impl RecordingWriter<File> {
-    /// Writes a file that gets its name in [`RecordingWriter::finish`], and only then replaces an existing one,
-    /// which may be the recording that is being read. Until then it has no name, or on file systems without nameless
-    /// files a temporary one in the same folder; nothing of it stays if the writer is dropped. Only its owner can read
-    /// it, as perf's files.
+    /// Writes a file that gets its name in [`RecordingWriter::finish`], and only then replaces an existing
+    /// one, which may be the recording that is being read. Until then it has no name, or on file systems
+    /// without nameless files a temporary one in the same folder; nothing of it stays if the writer is
+    /// dropped. Only its owner can read it, as perf's files.
     ///
     /// # Errors
     ///

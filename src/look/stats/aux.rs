@@ -35,8 +35,8 @@ pub struct AuxCount {
     pub buffers: Vec<AuxBuffer>,
     /// Of AUX records
     pub time: Option<TimeSpan>,
-    /// What the packets of Intel PT or CoreSight tell; null for other tracers, in pipe data, of selected samples, and
-    /// if the data cannot be read
+    /// What the packets of Intel PT or CoreSight tell; null for other tracers, in pipe data, of selected
+    /// samples, and if the data cannot be read
     pub packets: Option<PacketCounts>,
 }
 

@@ -7,8 +7,8 @@
 //! mapping the next *slot*. A mapping is valid from its slot until the slot where the walk leaves its span,
 //! and of the mappings valid at a slot, the one with the highest slot is the newest.
 //!
-//! Until an exec returns to the new program, the kernel's stack still leads to the old one, which called it. So where
-//! the new program has mapped nothing, the mappings of the old one count. perf keeps these, too.
+//! Until an exec returns to the new program, the kernel's stack still leads to the old one, which called it.
+//! So where the new program has mapped nothing, the mappings of the old one count. perf keeps these, too.
 
 use std::ops::Range;
 

@@ -1,5 +1,5 @@
-//! Makes the data source of a sample from an SPE record, as perf 7.3 does: from the record's data source, whose
-//! values depend on the CPU, or else from its events (tools/perf/util/arm-spe.c).
+//! Makes the data source of a sample from an SPE record, as perf 7.3 does: from the record's data source,
+//! whose values depend on the CPU, or else from its events (tools/perf/util/arm-spe.c).
 
 use perfx_format::sample::memory as mem;
 use perfx_format::spe::{SpeRecord, events};

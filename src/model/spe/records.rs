@@ -46,7 +46,8 @@ pub struct TracedRecord {
     pub cpu: u32,
     /// The thread, or [`Auxtrace::ANY`] if neither the buffer nor its records name one.
     pub tid: u32,
-    /// The time by which it is sorted among the other records of the recording, ns: that of the latest timestamp.
+    /// The time by which it is sorted among the other records of the recording, ns: that of the latest
+    /// timestamp.
     pub key: u64,
     midr: Option<u64>,
     reported: u64,

@@ -1,5 +1,5 @@
-//! Knows which thread runs on each CPU, from decoded records or else from SWITCH records, and the process of each
-//! thread.
+//! Knows which thread runs on each CPU, from decoded records or else from SWITCH records, and the process of
+//! each thread.
 
 use std::collections::HashMap;
 
@@ -81,8 +81,8 @@ impl Running {
         }
     }
 
-    /// The process and thread of a decoded record, which itself names this CPU and thread, or neither. Each is
-    /// [`Auxtrace::ANY`] if it is not known.
+    /// The process and thread of a decoded record, which itself names this CPU and thread, or neither. Each
+    /// is [`Auxtrace::ANY`] if it is not known.
     pub fn task(&mut self, cpu: u32, tid: u32) -> (u32, u32) {
         let mut tid = tid;
         if tid == Auxtrace::ANY {

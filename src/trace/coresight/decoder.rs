@@ -19,8 +19,8 @@ pub struct Decoder<I> {
 }
 
 impl<I: Image> Decoder<I> {
-    /// A decoder of the traces of trace units, with the code that ran. `config` is that of any of them: all take WFI and
-    /// WFE for branches, or none does.
+    /// A decoder of the traces of trace units, with the code that ran. `config` is that of any of them: all
+    /// take WFI and WFE for branches, or none does.
     pub fn new(image: I, config: &Config) -> Decoder<I> {
         Decoder { flow: Flow::new(image, InstructionSet::A64 { waits: config.waits }, false) }
     }

@@ -1,5 +1,5 @@
-//! Frames: the data of several trace units in one buffer, 16 bytes at a time. Source: Arm CoreSight Architecture
-//! Specification (IHI 0029), "Trace Formatter".
+//! Frames: the data of several trace units in one buffer, 16 bytes at a time. Source: Arm CoreSight
+//! Architecture Specification (IHI 0029), "Trace Formatter".
 //!
 //! | byte | meaning |
 //! |---|---|
@@ -19,7 +19,8 @@ const NOTHING: u8 = 0;
 
 /// Takes frames apart: the bytes of each trace unit, by its id, in the order in which the ids appear first.
 ///
-/// An id holds from frame to frame. What is in front of the first is dropped, as is id 0, and a frame that is cut off.
+/// An id holds from frame to frame. What is in front of the first is dropped, as is id 0, and a frame that is
+/// cut off.
 pub fn deformat(frames: &[u8]) -> Vec<(u8, Vec<u8>)> {
     deformat_by(frames, |bytes: &mut Vec<u8>, _, byte| bytes.push(byte))
 }

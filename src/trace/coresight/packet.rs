@@ -1,7 +1,8 @@
 //! Packets of ETMv4 and ETE, one at a time.
 //!
-//! The first byte determines the kind. Numbers of any length have 7 bits in each byte, and bit 7 set in all but the last.
-//! Source: Arm Embedded Trace Macrocell Architecture Specification ETMv4 (IHI 0064), "Descriptions of Trace Packets".
+//! The first byte determines the kind. Numbers of any length have 7 bits in each byte, and bit 7 set in all
+//! but the last. Source: Arm Embedded Trace Macrocell Architecture Specification ETMv4 (IHI 0064),
+//! "Descriptions of Trace Packets".
 //!
 //! | first byte | packet |
 //! |---|---|
@@ -112,8 +113,8 @@ impl Address {
     }
 }
 
-/// The space of what follows a context, if there is one: `before` is that of what is in front of it, and the switches
-/// tell who runs at a time.
+/// The space of what follows a context, if there is one: `before` is that of what is in front of it, and the
+/// switches tell who runs at a time.
 pub(super) fn space(
     config: &Config,
     context: Option<Context>,
@@ -173,8 +174,8 @@ impl<'a> Packets<'a> {
         self.cursor.window().0
     }
 
-    /// The next packet; `None` at the end of the trace. After one that is bad or cut off, what follows is not to be
-    /// read.
+    /// The next packet; `None` at the end of the trace. After one that is bad or cut off, what follows is not
+    /// to be read.
     #[inline(always)]
     pub(super) fn next(&mut self) -> Option<Packet> {
         let first = self.cursor.byte()?;

@@ -1,4 +1,5 @@
-//! Lists the packets of a trace unit, each with its place and a description in the words of OpenCSD, Arm's decoder.
+//! Lists the packets of a trace unit, each with its place and a description in the words of OpenCSD, Arm's
+//! decoder.
 
 use std::fmt;
 

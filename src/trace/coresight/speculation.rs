@@ -1,4 +1,5 @@
-//! Elements of a trace that were not yet executed when they were traced: each is committed or cancelled later.
+//! Elements of a trace that were not yet executed when they were traced: each is committed or cancelled
+//! later.
 
 use std::collections::VecDeque;
 
@@ -14,7 +15,8 @@ pub(super) enum Element {
     Address(Address),
     Context(Context),
     Source(Address),
-    /// Before the instruction at the address something else was executed. `is_target`: the branch before went there.
+    /// Before the instruction at the address something else was executed. `is_target`: the branch before went
+    /// there.
     Exception {
         at: Address,
         is_target: bool,

@@ -1,5 +1,5 @@
-//! Cuts a trace into parts that can be decoded by themselves: from a point of synchronization (A-Sync, Trace Info,
-//! address) to another one, if nothing is outstanding there.
+//! Cuts a trace into parts that can be decoded by themselves: from a point of synchronization (A-Sync, Trace
+//! Info, address) to another one, if nothing is outstanding there.
 
 use super::Config;
 use super::packet::{Packet, Packets, find_sync};
@@ -47,11 +47,11 @@ pub fn first_time(trace: &Trace<'_>, config: &Config) -> Option<(u64, u64)> {
     }
 }
 
-/// Cuts a trace into units of at least `size` bytes, in order. What is in front of the first A-Sync packet cannot be
-/// decoded: the first unit's `start` says how much that is; without one there is no unit.
+/// Cuts a trace into units of at least `size` bytes, in order. What is in front of the first A-Sync packet
+/// cannot be decoded: the first unit's `start` says how much that is; without one there is no unit.
 ///
-/// This reads all packets, but walks no code. What [`Decoder::decode`] gives for all units of a trace, in order, does
-/// not depend on `size`.
+/// This reads all packets, but walks no code. What [`Decoder::decode`] gives for all units of a trace, in
+/// order, does not depend on `size`.
 ///
 /// [`Decoder::decode`]: super::Decoder::decode
 pub fn units<'a>(

@@ -8,8 +8,8 @@ use crate::visit::{self, Reader, Told, Visit};
 
 /// Hands out the addresses of AArch64 code that the packets of a trace tell, from its first A-Sync packet on.
 ///
-/// What branches with fixed targets lead to is not among them: this walks no code, and takes all that was executed on
-/// speculation for executed.
+/// What branches with fixed targets lead to is not among them: this walks no code, and takes all that was
+/// executed on speculation for executed.
 pub fn visits<'a>(trace: &'a Trace<'_>, config: &'a Config) -> impl Iterator<Item = Visit> + use<'a> {
     let start = find_sync(trace, 0).unwrap_or(trace.len());
     let packets = Packets::new(trace, config, start);
@@ -74,7 +74,8 @@ mod tests {
 
     #[test]
     fn the_trace_behind_an_address_belongs_to_it_up_to_the_next_one() {
-        // A-Sync, Trace Info, Trace On, an address of 64 bits 0x1000, two atoms, a short address, an atom, Trace On.
+        // A-Sync, Trace Info, Trace On, an address of 64 bits 0x1000, two atoms, a short address, an atom,
+        // Trace On.
         let sync = [[0; 11].as_slice(), &[0x80, 1, 0, 4]].concat();
         let address = [0x9d, 0, 8, 0, 0, 0, 0, 0, 0];
         let bytes = [&sync[..], &address, &[0xf7, 0xf7, 0x95, 0x40, 0xf7, 4, 0xf7]].concat();

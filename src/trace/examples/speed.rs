@@ -1,7 +1,8 @@
 //! Measures how fast Intel PT of one process is decoded on one thread: `speed RECORDING count|stacks|steps`.
 //!
-//! `count` counts runs by paths, `stacks` keeps the last 64 branches, `steps` looks at every step. The recording is one
-//! of tests/data/trace/ptmake.py, whose programs are still there; the first buffer is decoded.
+//! `count` counts runs by paths, `stacks` keeps the last 64 branches, `steps` looks at every step. The
+//! recording is one of tests/data/trace/ptmake.py, whose programs are still there; the first buffer is
+//! decoded.
 
 use std::collections::HashMap;
 use std::error::Error;

@@ -1,10 +1,11 @@
-//! The walk through the code where every branch is told, also one with a fixed target: by atoms, as CoreSight does.
+//! The walk through the code where every branch is told, also one with a fixed target: by atoms, as CoreSight
+//! does.
 
 use super::{BlockId, Flow, Image, Kind, Reason, Sink, Step};
 
 impl<I: Image> Flow<I> {
-    /// Goes on to the branch that the next atom tells of, and executes it. True if it goes to an address that a packet
-    /// tells: then it is executed by [`Flow::arrive`] or [`Flow::go_back`].
+    /// Goes on to the branch that the next atom tells of, and executes it. True if it goes to an address that
+    /// a packet tells: then it is executed by [`Flow::arrive`] or [`Flow::go_back`].
     #[inline(always)]
     pub(crate) fn atom<S: Sink>(&mut self, is_taken: bool, sink: &mut S) -> Result<bool, Reason> {
         loop {
@@ -59,8 +60,8 @@ impl<I: Image> Flow<I> {
         self.blocks[self.at].last
     }
 
-    /// Goes straight on to `ip`, in front of which there is not a branch. True if the instruction in front of it is a
-    /// system call, which is not executed here.
+    /// Goes straight on to `ip`, in front of which there is not a branch. True if the instruction in front of
+    /// it is a system call, which is not executed here.
     pub(crate) fn reach<S: Sink>(&mut self, ip: u64, sink: &mut S) -> Result<bool, Reason> {
         loop {
             if let Some(count) = self.blocks.before(self.at, ip) {

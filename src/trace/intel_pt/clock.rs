@@ -1,4 +1,5 @@
-//! The time at each packet: the time-stamp counter (TSC), carried on by the crystal clock (CTC) and by core cycles.
+//! The time at each packet: the time-stamp counter (TSC), carried on by the crystal clock (CTC) and by core
+//! cycles.
 //!
 //! | packet | tells |
 //! |---|---|
@@ -11,13 +12,14 @@
 //! Cycles are made ticks by the two MTC packets around them if each follows a CYC packet, else by the ratio.
 //! perf rounds in the same way; its samples have these times.
 //!
-//! Of a trace without CYC packets, the cycles are estimated from the time that MTC packets tell, and the ratio.
+//! Of a trace without CYC packets, the cycles are estimated from the time that MTC packets tell, and the
+//! ratio.
 
 use super::Config;
 use super::packet::{Packet, Packets};
 
-/// A TSC packet may be older than what MTC and CYC packets in front of it told, by less than this. Time does not
-/// go back for it.
+/// A TSC packet may be older than what MTC and CYC packets in front of it told, by less than this. Time does
+/// not go back for it.
 const SLIP: u64 = 0x1_0000;
 
 /// If two MTC packets make a cycle so many times longer than the ratio does, the core slept in between.
@@ -111,8 +113,8 @@ struct Crystal {
 /// Core cycles.
 #[derive(Clone, Debug, Default)]
 struct Cycles {
-    /// The time from which they are counted; 0 if it is not known. It is that of an MTC or TSC packet behind a CYC
-    /// packet, or of a new ratio.
+    /// The time from which they are counted; 0 if it is not known. It is that of an MTC or TSC packet behind
+    /// a CYC packet, or of a new ratio.
     base: u64,
     count: u64,
     /// Ticks of the time-stamp counter for a cycle, measured between two MTC packets.
@@ -277,8 +279,8 @@ impl Clock {
         true
     }
 
-    /// Ticks of the time-stamp counter for a cycle, from here to the next MTC packet that follows a CYC packet. The
-    /// next measurement begins there, so that no packet is looked at twice.
+    /// Ticks of the time-stamp counter for a cycle, from here to the next MTC packet that follows a CYC
+    /// packet. The next measurement begins there, so that no packet is looked at twice.
     fn measure(&self, mut packets: Packets<'_>, config: &Config) -> Option<f64> {
         let mut crystal = self.crystal.clone()?;
         let (mut count, mut ratio, mut now, mut is_behind_cyc) = (0_u64, 0, self.now, false);

@@ -120,8 +120,8 @@ struct Reader<'a, I, S> {
     /// If the flow is not known: because of a fault, so that the next address is where it goes on. Otherwise
     /// tracing is off.
     is_lost: bool,
-    /// Branches that have not been reached, because an indirect one is in front of them whose TIP packet comes
-    /// later: the `count` lowest bits.
+    /// Branches that have not been reached, because an indirect one is in front of them whose TIP packet
+    /// comes later: the `count` lowest bits.
     bits: u64,
     count: u32,
     /// The size of addresses from the next address packet on.
@@ -230,7 +230,8 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         }
     }
 
-    /// Takes in what a packet tells of time and cycles; `packets` are those behind it. True if it told the time.
+    /// Takes in what a packet tells of time and cycles; `packets` are those behind it. True if it told the
+    /// time.
     #[inline(always)]
     fn read_past(&mut self, packet: &Packet, packets: &Packets<'_>, trace: &Trace<'_>) -> bool {
         let has_told_time = self.past.read(packet, packets, self.config, trace);
@@ -437,8 +438,8 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         self.follow(self.bits, count);
     }
 
-    /// The true target of a TIP packet with this address; `packets` follow it. Before the abort of a transaction the
-    /// address may be wrong: then it does not lead to the place of the abort.
+    /// The true target of a TIP packet with this address; `packets` follow it. Before the abort of a
+    /// transaction the address may be wrong: then it does not lead to the place of the abort.
     #[cold]
     fn target(&mut self, ip: u64, mut packets: Packets<'_>) -> u64 {
         let aborts = |packet: &Packet| matches!(packet, Packet::Tsx { aborted: true, .. });
@@ -452,8 +453,8 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         ip
     }
 
-    /// Takes in whether a guest runs at `ip`, which comes next. True if nothing more is to be done: the guest is not decoded, or
-    /// the way into it or out of it has been reported.
+    /// Takes in whether a guest runs at `ip`, which comes next. True if nothing more is to be done: the guest
+    /// is not decoded, or the way into it or out of it has been reported.
     #[inline(always)]
     fn is_elsewhere(&mut self, ip: u64) -> bool {
         let was_in_guest = std::mem::replace(&mut self.is_in_guest, self.past.schedule.is_in_guest);
@@ -535,8 +536,8 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         (self.is_lost, self.count, self.interrupted) = (true, 0, None);
     }
 
-    /// Takes in whether a guest runs at `ip`, where tracing begins, or at a point of synchronization. False if the guest is not
-    /// decoded.
+    /// Takes in whether a guest runs at `ip`, where tracing begins, or at a point of synchronization. False
+    /// if the guest is not decoded.
     fn is_decoded(&mut self, ip: u64) -> bool {
         let was_in_guest = std::mem::replace(&mut self.is_in_guest, self.past.schedule.is_in_guest);
         if !self.past.schedule.is_hidden() {
@@ -808,7 +809,8 @@ impl Bound {
         words || transaction.is_some() || *stop || *sampled || control.is_some() || flag.is_some()
     }
 
-    /// What a FUP packet at `ip` may be the beginning of, if these events do not explain it; `control` came with it.
+    /// What a FUP packet at `ip` may be the beginning of, if these events do not explain it; `control` came
+    /// with it.
     fn interrupted(&self, ip: u64, control: Option<Control>) -> Option<Interrupted> {
         let aborts = self.transaction.is_some_and(|transaction| transaction.aborted);
         let is_unsure = self.control.is_some_and(Control::may_be_interrupt);

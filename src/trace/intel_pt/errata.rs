@@ -1,9 +1,10 @@
 //! Errata of processors that only the model reveals, not the trace.
 //!
-//! Source: Intel's specification updates, and the models that libipt lists (`pt_cpu_errata`). The other errata in that list
-//! can be seen in the trace of any processor: BDM70 and APL12 (a FUP packet while tracing is off), SKL014 (TIP.PGD without an
-//! address at a direct branch out of the address filters), APL11 (TIP.PGD after OVF), SKD010 (OVF without a FUP). SKL168 (a
-//! CYC packet before a PSB is missing) needs no workaround: the PSB+ has the time.
+//! Source: Intel's specification updates, and the models that libipt lists (`pt_cpu_errata`). The other
+//! errata in that list can be seen in the trace of any processor: BDM70 and APL12 (a FUP packet while tracing
+//! is off), SKL014 (TIP.PGD without an address at a direct branch out of the address filters), APL11 (TIP.PGD
+//! after OVF), SKD010 (OVF without a FUP). SKL168 (a CYC packet before a PSB is missing) needs no workaround:
+//! the PSB+ has the time.
 
 /// The errata of a processor. By default it has none.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -14,7 +15,8 @@ pub struct Errata {
     pub skd007: bool,
     /// Where a VM entry switches tracing off, there is a FUP in front of TIP.PGD.
     pub skd022: bool,
-    /// TMA packets of guests with an offset of the time-stamp counter are wrong, and followed by another byte.
+    /// TMA packets of guests with an offset of the time-stamp counter are wrong, and followed by another
+    /// byte.
     pub skz84: bool,
 }
 

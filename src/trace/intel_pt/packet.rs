@@ -1,7 +1,7 @@
 //! Packets of Intel PT, one at a time.
 //!
-//! The first byte, or the first two, determine a packet's kind and length. Little-endian throughout. Source: Intel
-//! SDM volume 3, "Intel Processor Trace", "Trace Packets and Data Types".
+//! The first byte, or the first two, determine a packet's kind and length. Little-endian throughout. Source:
+//! Intel SDM volume 3, "Intel Processor Trace", "Trace Packets and Data Types".
 //!
 //! | bytes | packet |
 //! |---|---|
@@ -151,8 +151,8 @@ impl<'a> Packets<'a> {
         self.item
     }
 
-    /// The next packet; `None` at the end of the trace. After one that is bad or cut off, what follows is not to be
-    /// read.
+    /// The next packet; `None` at the end of the trace. After one that is bad or cut off, what follows is not
+    /// to be read.
     #[inline(always)]
     pub(super) fn next(&mut self) -> Option<Packet> {
         let (window, available) = self.cursor.window();
@@ -319,8 +319,8 @@ impl<'a> Packets<'a> {
     }
 }
 
-/// True for packets that do not end a block of items, as perf sees it. The first bytes tell PAD and MNT from VMCS and
-/// unknown modes.
+/// True for packets that do not end a block of items, as perf sees it. The first bytes tell PAD and MNT from
+/// VMCS and unknown modes.
 fn belongs_to_block(packet: &Packet, window: &[u8; LONGEST]) -> bool {
     match packet {
         Packet::Bbp { .. } | Packet::Bip { .. } | Packet::Fup(_) => true,

@@ -1,5 +1,5 @@
-//! Which address space is current at each packet, and whether it is one of a guest. This is told by packets alone, so that it does not depend on
-//! where decoding began.
+//! Which address space is current at each packet, and whether it is one of a guest. This is told by packets
+//! alone, so that it does not depend on where decoding began.
 
 use super::packet::Packet;
 use crate::image::{Space, Switch, is_user};
@@ -12,8 +12,8 @@ pub(super) struct Schedule {
     guest: Option<Space>,
     /// The number of switches that have taken effect.
     done: usize,
-    /// True if the last address is one of user code; and that of the PSB+ that is being read, if it has one, whose times
-    /// may follow it.
+    /// True if the last address is one of user code; and that of the PSB+ that is being read, if it has one,
+    /// whose times may follow it.
     is_in_user: bool,
     is_psb_in_user: Option<bool>,
     /// A guest runs, and whether one does from the next address on.
@@ -44,7 +44,8 @@ impl Schedule {
         }
     }
 
-    /// The address space that is current. A guest whose own is not known has that of the host: no code is decoded there.
+    /// The address space that is current. A guest whose own is not known has that of the host: no code is
+    /// decoded there.
     #[inline(always)]
     pub(super) fn space(&self) -> Option<Space> {
         if self.is_in_guest { self.guest.or(self.host) } else { self.host }

@@ -1,5 +1,5 @@
-//! Cuts a trace into parts that can be decoded by themselves, with what their decoders must know of what is in
-//! front of them: the time, and the address space.
+//! Cuts a trace into parts that can be decoded by themselves, with what their decoders must know of what is
+//! in front of them: the time, and the address space.
 
 use super::Config;
 use super::clock::Clock;
@@ -103,8 +103,9 @@ impl Past {
     }
 }
 
-/// A packet that was read, or [`Packet::Other`] in place of a FUP that a processor sends by mistake while tracing is off:
-/// in PSB+ (erratum BDM70), or where packets were lost (APL12). `packets` are those behind it.
+/// A packet that was read, or [`Packet::Other`] in place of a FUP that a processor sends by mistake while
+/// tracing is off: in PSB+ (erratum BDM70), or where packets were lost (APL12). `packets` are those behind
+/// it.
 #[inline(always)]
 pub(super) fn valid(packet: Packet, packets: &Packets<'_>) -> Packet {
     if matches!(packet, Packet::Fup(_)) && tracing_begins(packets.clone()) { Packet::Other } else { packet }
@@ -142,8 +143,8 @@ pub(super) fn belongs_to_psb(packet: &Packet) -> bool {
     )
 }
 
-/// The packets from the PSB on that is next behind a bad packet, or around it: what was read in front of it may not have
-/// been packets, but the first bytes of a PSB.
+/// The packets from the PSB on that is next behind a bad packet, or around it: what was read in front of it
+/// may not have been packets, but the first bytes of a PSB.
 pub(super) fn behind_damage<'a>(trace: &'a Trace<'_>, bad: u64, config: &Config) -> Option<Packets<'a>> {
     let next = trace.find(&PSB, bad.saturating_sub(PSB.len() as u64 - 1))?;
     Some(Packets::new(trace, next, config.errata))
@@ -152,8 +153,9 @@ pub(super) fn behind_damage<'a>(trace: &'a Trace<'_>, bad: u64, config: &Config)
 /// Cuts a trace into units of at least `size` bytes, in order. What is in front of the first PSB cannot be
 /// decoded: the first unit's `start` says how much that is; without a PSB there is no unit.
 ///
-/// This reads all packets to follow the time, at about 1 GB/s, but walks no code; with [`u64::MAX`] there is one unit,
-/// and nothing is read. What [`Decoder::decode`] gives for all units of a trace, in order, does not depend on `size`.
+/// This reads all packets to follow the time, at about 1 GB/s, but walks no code; with [`u64::MAX`] there is
+/// one unit, and nothing is read. What [`Decoder::decode`] gives for all units of a trace, in order, does not
+/// depend on `size`.
 ///
 /// [`Decoder::decode`]: super::Decoder::decode
 pub fn units<'a>(trace: &'a Trace<'_>, config: &Config, size: u64) -> impl Iterator<Item = Unit> + use<'a> {

@@ -93,7 +93,8 @@ mod tests {
 
     #[test]
     fn the_trace_behind_an_address_belongs_to_it_up_to_the_next_one() {
-        // PSBEND, TIP.PGE 0x1000, a TNT, TIP 0x2000, two TNTs, TIP.PGD, a byte that is not read: PAD, TIP.PGE 0x1000.
+        // PSBEND, TIP.PGE 0x1000, a TNT, TIP 0x2000, two TNTs, TIP.PGD, a byte that is not read: PAD, TIP.PGE
+        // 0x1000.
         let pge = [0x71, 0, 0x10, 0, 0, 0, 0];
         let flow = [&pge[..], &[0x0e, 0x2d, 0, 0x20, 0x0e, 0x0e, 1, 0], &pge].concat();
         let bytes = [&PSB[..], &[2, 0x23], &flow].concat();

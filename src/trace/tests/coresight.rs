@@ -1,5 +1,5 @@
-//! A decoder decodes the recordings with CoreSight in tests/data/trace to exactly what was executed, however the trace is
-//! cut.
+//! A decoder decodes the recordings with CoreSight in tests/data/trace to exactly what was executed, however
+//! the trace is cut.
 
 use std::collections::BTreeMap;
 use std::fs;

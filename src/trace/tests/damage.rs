@@ -1,4 +1,5 @@
-//! A damaged byte of an Intel PT trace changes nothing in front of it, nor from the next point of synchronization on.
+//! A damaged byte of an Intel PT trace changes nothing in front of it, nor from the next point of
+//! synchronization on.
 
 use perfx_trace::{Blocks, Event, Point, Reason, Sink, Step, Trace, intel_pt};
 

@@ -1,5 +1,5 @@
-//! libipt executes the same instructions as perfx-trace, one by one, also in damaged traces: up to where either of them
-//! notices the damage.
+//! libipt executes the same instructions as perfx-trace, one by one, also in damaged traces: up to where
+//! either of them notices the damage.
 
 mod program;
 

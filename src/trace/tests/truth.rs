@@ -1,5 +1,5 @@
-//! perfx-trace decodes the recordings with Intel PT in tests/data/trace to exactly what was executed, however the
-//! trace is cut.
+//! perfx-trace decodes the recordings with Intel PT in tests/data/trace to exactly what was executed, however
+//! the trace is cut.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;

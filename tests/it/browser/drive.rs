@@ -1,5 +1,6 @@
-//! Drives browsers without a window. Chromium is asked in WebDriver, JSON over HTTP, by chromedriver; Firefox in
-//! Marionette, the same commands over a socket of its own, so that it needs no geckodriver, which Debian does not have.
+//! Drives browsers without a window. Chromium is asked in WebDriver, JSON over HTTP, by chromedriver; Firefox
+//! in Marionette, the same commands over a socket of its own, so that it needs no geckodriver, which Debian
+//! does not have.
 
 use std::cell::{Cell, RefCell};
 use std::fs;
@@ -187,8 +188,8 @@ impl Firefox {
 }
 
 impl Driver for Firefox {
-    /// A script of Marionette sees the properties of the window, and not what a script of the page declares with `const`
-    /// and `let`. So the page evaluates it, as Chromium does.
+    /// A script of Marionette sees the properties of the window, and not what a script of the page declares
+    /// with `const` and `let`. So the page evaluates it, as Chromium does.
     fn post(&self, path: &str, body: &Json) -> Json {
         let body = match body.get("script") {
             Some(script) => &json!({
@@ -221,7 +222,8 @@ impl Driver for Firefox {
         self.run_in_browser(&set.replace("LIGHT", if dark { "0" } else { "1" }));
     }
 
-    /// Requests are not listed: the policy of the page forbids them, and Firefox says in the console what it refused.
+    /// Requests are not listed: the policy of the page forbids them, and Firefox says in the console what it
+    /// refused.
     fn said(&self) -> (Vec<String>, Vec<String>) {
         let said = self.run_in_browser(
             "const said = Services.console.getMessageArray(); Services.console.reset(); \

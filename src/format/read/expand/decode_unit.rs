@@ -90,8 +90,8 @@ fn open(stored: &Batch, size: usize) -> Option<Batch> {
     })
 }
 
-/// What the frames of a unit expand to at most, if there are several. The units that wait for each other then fit into
-/// a cache: writing them from memory took three times as long.
+/// What the frames of a unit expand to at most, if there are several. The units that wait for each other then
+/// fit into a cache: writing them from memory took three times as long.
 const UNIT_SIZE: usize = 512 << 10;
 
 /// Bytes that a COMPRESSED record expands to, if it is exactly one zstd frame that states its size, and they

@@ -33,7 +33,8 @@ impl Libipt {
         self.folder.join(name)
     }
 
-    /// What it reads in a trace; with code at these addresses, what was executed, on a processor with all errata or none.
+    /// What it reads in a trace; with code at these addresses, what was executed, on a processor with all
+    /// errata or none.
     pub(crate) fn lines(&self, trace: &[u8], code: &[(u64, &[u8])], has_errata: bool) -> Vec<String> {
         fs::write(self.path("trace"), trace).unwrap();
         let mut line: Vec<OsString> = vec![self.path("trace").into()];
