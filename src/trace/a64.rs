@@ -1,4 +1,4 @@
-//! Instructions of AArch64, as far as traces need them: which of them are branches, and where these go.
+//! The branches among the instructions of AArch64, and their targets.
 //!
 //! Source: Arm Architecture Reference Manual (DDI 0487), "A64 instruction set encoding", "Branches, Exception
 //! Generating and System instructions". All of these have 101 in bits 28-26.
@@ -8,7 +8,8 @@ use crate::kind::Kind;
 /// The size of an instruction, bytes.
 pub(crate) const SIZE: usize = 4;
 
-/// Where the distance to the target is in a branch: `width` bits from bit `low` on, in instructions.
+/// The bits of a branch that hold the distance to its target: `width` bits from bit `low` on, in
+/// instructions.
 #[derive(Clone, Copy)]
 struct Distance {
     low: u32,
@@ -21,7 +22,7 @@ const IMM19: Distance = Distance { low: 5, width: 19 };
 const IMM14: Distance = Distance { low: 5, width: 14 };
 const IMM9: Distance = Distance { low: 5, width: 9 };
 
-/// An instruction is one of these if its bits in the mask have the value.
+/// An instruction matches a row if its bits in the mask equal the value.
 const TABLE: [(u32, u32, Kind, Distance); 25] = [
     // B.cond, BC.cond; CBZ, CBNZ; TBZ, TBNZ; CB<cc> of registers; CBB<cc>, CBH<cc>; CB<cc> of a number
     (0xff00_0000, 0x5400_0000, Kind::Conditional, IMM19),
@@ -61,8 +62,8 @@ const TABLE: [(u32, u32, Kind, Distance); 25] = [
 /// WFE and WFI, and both with a timeout.
 const WAITS: [(u32, u32); 2] = [(0xffff_ffdf, 0xd503_205f), (0xffff_ffc0, 0xd503_1000)];
 
-/// What kind of branch an instruction at `ip` is, if it is one, and its target if that is fixed. `waits`
-/// tells that WFE and WFI are traced as branches are.
+/// The kind of the branch at `ip` and its target if that is fixed; `None` for other instructions. `waits`:
+/// WFE and WFI are traced like branches.
 pub(crate) fn branch(word: u32, ip: u64, waits: bool) -> Option<(Kind, u64)> {
     if word >> 26 & 7 != 5 {
         return None;
@@ -83,7 +84,7 @@ pub(crate) fn branch(word: u32, ip: u64, waits: bool) -> Option<(Kind, u64)> {
     is_wait.then_some((Kind::Barrier, 0))
 }
 
-/// True for what can't be executed: UDF, as which zeros are read.
+/// True for UDF, which can't be executed; zeros decode as UDF.
 pub(crate) fn is_undefined(word: u32) -> bool {
     word >> 16 == 0
 }
@@ -92,7 +93,7 @@ pub(crate) fn is_undefined(word: u32) -> bool {
 mod tests {
     use super::*;
 
-    /// The words are those that GNU as makes of the text.
+    /// The words are the output of GNU as for the text.
     #[test]
     fn each_branch_is_known() {
         const IP: u64 = 0x10_0000;

@@ -1,5 +1,5 @@
-//! Blocks: straight runs of instructions up to a branch, each decoded once and then found by number, and the
-//! paths through them that are remembered.
+//! Blocks: straight runs of instructions up to a branch, each decoded once and then found by number; and the
+//! cached paths through them.
 
 use std::hash::BuildHasher as _;
 
@@ -13,68 +13,67 @@ use crate::kind::Kind;
 use crate::path::{Path, Paths};
 use crate::step::{BlockId, PathId, Step};
 
-/// How the bytes of code are read.
+/// The encoding of the code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum InstructionSet {
     /// x86 with addresses of 16, 32 and 64 bits.
     X86,
-    /// AArch64. `waits` tells that WFI and WFE are traced as branches are.
+    /// AArch64. `waits`: WFI and WFE are traced like branches.
     A64 { waits: bool },
 }
 
-/// Instructions that are executed one after the other, the last of which may be a branch.
+/// Instructions that are executed in sequence; the last may be a branch.
 #[derive(Clone, Debug)]
 pub struct Block {
     /// The address of the first instruction.
     pub start: u64,
     /// The address of the last instruction; `start` if there is none.
     pub last: u64,
-    /// The address behind the last instruction.
+    /// The address after the last instruction.
     pub next: u64,
-    /// Where the branch goes if it has a fixed target, else 0.
+    /// The target of the branch if it is fixed, else 0.
     pub target: u64,
-    /// How many instructions there are; 0 if there is no code. One that is repeated (REP) counts once.
+    /// The number of instructions; 0 if there is no code. A repeated instruction (REP) counts once.
     pub count: u32,
     /// The block at `target` and the one at `next`, if they are known and in the same mapping.
     pub(crate) taken: BlockId,
     pub(crate) fall: BlockId,
-    /// Where its mapping is in `Blocks::mappings`.
+    /// The index in `Blocks::mappings`.
     mapping: u32,
-    /// Where the lengths of its instructions begin in `Blocks::lengths`.
+    /// The index in `Blocks::lengths` of its first instruction's length.
     lengths: u32,
-    /// The end.
+    /// How the block ends.
     pub kind: Kind,
     /// The size of addresses, in bits: 16, 32 or 64.
     bits: u8,
 }
 
-/// A longer run of instructions without a branch is several blocks, so that the work for a packet has a
-/// bound.
+/// A longer run without a branch is split into several blocks, which bounds the work for one packet.
 const MOST_INSTRUCTIONS: u32 = 1 << 7;
 
 impl Block {
-    /// The size of addresses in its code, bits: 16, 32 or 64.
+    /// The address size of its code, bits: 16, 32 or 64.
     pub fn bits(&self) -> u32 {
         self.bits.into()
     }
 }
 
-/// The length of the x86 instruction with which `code` begins, bytes; `None` if it does not begin with a
-/// whole one. `bits` is the size of addresses: 16, 32 or 64.
+/// The length in bytes of the x86 instruction at the start of `code`; `None` if it is not a whole one. `bits`
+/// is the address size: 16, 32 or 64.
 pub fn instruction_length(bits: u32, code: &[u8]) -> Option<usize> {
     let mut decoder = Decoder::new(bits, code, DecoderOptions::NONE);
     let instruction = decoder.decode();
     (!instruction.is_invalid()).then(|| instruction.len())
 }
 
-/// More blocks are not kept, nor more instructions in them.
+/// Cache limits: blocks, and instructions in them.
 const MOST_BLOCKS: usize = 1 << 16;
 const MOST_LENGTHS: usize = 1 << 21;
 
-/// The blocks that were decoded, of all mappings.
+/// The decoded blocks of all mappings.
 ///
-/// Each thread has its own: to decode the code a program executes takes some milliseconds, and a lock would
-/// cost more than that at every branch. The bytes are shared, see [`Image`](crate::Image).
+/// Each thread has its own: decoding a program's code takes some milliseconds, and a lock at every branch
+/// would cost more. The bytes are shared, see [`Image`](crate::Image).
 #[derive(Debug)]
 pub struct Blocks {
     set: InstructionSet,
@@ -97,7 +96,7 @@ struct Known {
     end: u64,
 }
 
-/// Of blocks without code.
+/// For blocks without code.
 const NO_MAPPING: u32 = u32::MAX;
 
 impl std::ops::Index<BlockId> for Blocks {
@@ -123,12 +122,12 @@ impl Blocks {
         }
     }
 
-    /// How many there are.
+    /// The number of blocks.
     pub fn len(&self) -> usize {
         self.blocks.len()
     }
 
-    /// True if there are none.
+    /// True if there are no blocks.
     pub fn is_empty(&self) -> bool {
         self.blocks.is_empty()
     }
@@ -145,7 +144,7 @@ impl Blocks {
         self.paths.steps(id)
     }
 
-    /// The mapping that a block is in, by its [`Mapping::id`]; `None` if its code is not known.
+    /// The [`Mapping::id`] of a block; `None` if its code is unknown.
     pub fn mapping_of(&self, id: BlockId) -> Option<u64> {
         self.mappings.get(self[id].mapping as usize).map(|known| known.id)
     }
@@ -156,7 +155,7 @@ impl Blocks {
         Some(before.iter().fold(self[id].start, |ip, length| ip.wrapping_add(u64::from(*length))))
     }
 
-    /// How many instructions of a block are in front of `ip`; `None` if none of them begins there.
+    /// The number of a block's instructions before `ip`; `None` if no instruction begins there.
     pub(crate) fn before(&self, id: BlockId, ip: u64) -> Option<u32> {
         let block = &self[id];
         let distance = ip.wrapping_sub(block.start);
@@ -179,7 +178,7 @@ impl Blocks {
         &self.lengths[start..start + count]
     }
 
-    /// True if there are so many that they should be dropped.
+    /// True if the caches exceed their limits and should be dropped.
     #[inline(always)]
     pub(crate) fn is_full(&self) -> bool {
         self.blocks.len() >= MOST_BLOCKS || self.lengths.len() >= MOST_LENGTHS || self.paths.is_full()
@@ -268,7 +267,6 @@ impl Blocks {
         at
     }
 
-    /// Decodes the instructions of a block of AArch64.
     fn decode_a64(&mut self, block: &mut Block, code: &[u8], waits: bool) {
         for bytes in code.as_chunks::<{ a64::SIZE }>().0 {
             let word = u32::from_le_bytes(*bytes);
@@ -291,7 +289,6 @@ impl Blocks {
         }
     }
 
-    /// Decodes the instructions of a block of x86.
     fn decode_x86(&mut self, block: &mut Block, code: &[u8]) {
         let mut decoder = Decoder::with_ip(u32::from(block.bits), code, block.start, DecoderOptions::NONE);
         let mut instruction = Instruction::default();
@@ -299,7 +296,7 @@ impl Blocks {
             let rest = decoder.max_position() - decoder.position();
             decoder.decode_out(&mut instruction);
             if instruction.is_invalid() {
-                // One that goes on behind the mapping's end is not known.
+                // An instruction cut off by the mapping's end is unknown.
                 block.kind = if rest < LONGEST_INSTRUCTION { Kind::NoCode } else { Kind::BadCode };
                 return;
             }
@@ -316,21 +313,21 @@ impl Blocks {
                 return;
             }
         }
-        // What is behind the mapping's end may be another one's, as where code of the kernel was changed.
+        // The bytes after the mapping's end may be in another one, as where kernel code was patched.
         if block.count > 0 {
             block.kind = Kind::Next;
         }
     }
 }
 
-/// Bytes.
+/// The longest x86 instruction, bytes.
 const LONGEST_INSTRUCTION: usize = 15;
 
-/// What kind of branch an instruction is, if it is one, and its target if that is fixed.
+/// The kind of a branch and its target if that is fixed; `None` for other instructions.
 fn branch(instruction: &Instruction) -> Option<(Kind, u64)> {
     let target = || instruction.near_branch_target();
     Some(match instruction.flow_control() {
-        // An exception comes with an interrupt in the trace; a transaction that is aborted, too.
+        // The trace has an interrupt packet for an exception and for an aborted transaction.
         FlowControl::Next | FlowControl::Exception | FlowControl::XbeginXabortXend => return None,
         FlowControl::ConditionalBranch => (Kind::Conditional, target()),
         FlowControl::UnconditionalBranch if instruction.is_jmp_short_or_near() => (Kind::Jump, target()),
@@ -397,7 +394,7 @@ mod tests {
             (&[0x0f, 1, 0xc2], Kind::GuestEntry, 0),
         ];
         for (code, kind, target) in cases {
-            // A nop in front, and one behind.
+            // A nop before and one after.
             let (blocks, id) = block(64, &[&[0x90][..], code, &[0x90]].concat());
             let target = if *target == 0 { 0 } else { target + 1 };
             let block = &blocks[id];

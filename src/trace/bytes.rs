@@ -1,21 +1,20 @@
-//! The bytes of a trace, which may lie in several pieces: packets and points of synchronization go across
-//! their ends.
+//! The bytes of a trace, in one or more pieces: packets and sync points may cross the ends of pieces.
 
 use crate::image::Switches;
 
-/// The data of one buffer, of a CPU or thread, in order and without gaps, and who ran there. What is not
-/// contiguous is a trace of its own.
+/// The data of one buffer, of a CPU or thread, in order and without gaps, and its context switches. Data
+/// after a gap is a trace of its own.
 #[derive(Clone, Debug, Default)]
 pub struct Trace<'a> {
-    /// None is empty.
+    /// No piece is empty.
     pieces: Vec<&'a [u8]>,
-    /// The offset behind each piece.
+    /// The offset after each piece.
     ends: Vec<u64>,
     pub(crate) switches: Switches,
 }
 
 impl<'a> Trace<'a> {
-    /// The trace that consists of these pieces.
+    /// A trace that consists of these pieces.
     pub fn new(mut pieces: Vec<&'a [u8]>, switches: impl Into<Switches>) -> Trace<'a> {
         pieces.retain(|piece| !piece.is_empty());
         let mut end = 0;
@@ -27,12 +26,12 @@ impl<'a> Trace<'a> {
         Trace { pieces, ends, switches: switches.into() }
     }
 
-    /// Its length in bytes.
+    /// The length in bytes.
     pub fn len(&self) -> u64 {
         self.ends.last().copied().unwrap_or(0)
     }
 
-    /// True if it has no bytes.
+    /// True if the trace has no bytes.
     pub fn is_empty(&self) -> bool {
         self.pieces.is_empty()
     }
@@ -48,7 +47,7 @@ impl<'a> Trace<'a> {
         Cursor { rest: &piece[begin..], next: &self.pieces[next + 1..], end }
     }
 
-    /// The first of `pattern` at or behind `at`.
+    /// The offset of the first `pattern` at or after `at`.
     pub(crate) fn find(&self, pattern: &[u8; LONGEST], at: u64) -> Option<u64> {
         let mut cursor = self.cursor(at);
         loop {
@@ -56,7 +55,7 @@ impl<'a> Trace<'a> {
             if len < LONGEST {
                 return None;
             }
-            // Inside a piece, whole windows are skipped by their last byte.
+            // Inside a piece, the search skips whole windows by their last byte.
             if let Some(found) = search(cursor.rest, pattern) {
                 return Some(cursor.offset() + found as u64);
             }
@@ -71,12 +70,12 @@ impl<'a> Trace<'a> {
     }
 }
 
-/// Where `pattern` is in `bytes`: 16 bytes that alternate between two values.
+/// The position of `pattern`, 16 bytes that alternate between two values.
 fn search(bytes: &[u8], pattern: &[u8; LONGEST]) -> Option<usize> {
     let mut at = 0;
     loop {
         let window: &[u8; LONGEST] = bytes.get(at..)?.first_chunk()?;
-        // The last byte determines the distance to the next place where one can begin.
+        // The last byte determines the distance to the next possible match.
         at += match window[LONGEST - 1] {
             _ if window == pattern => return Some(at),
             last if last == pattern[1] => 2,
@@ -86,16 +85,16 @@ fn search(bytes: &[u8], pattern: &[u8; LONGEST]) -> Option<usize> {
     }
 }
 
-/// No packet of a tracer has more bytes than this.
+/// The longest packet of any tracer, bytes.
 pub(crate) const LONGEST: usize = 16;
 
-/// A place in a trace.
+/// A position in a trace.
 #[derive(Clone, Debug)]
 pub(crate) struct Cursor<'a> {
-    /// What is left of the current piece; empty only at the end of the trace.
+    /// The rest of the current piece; empty only at the end of the trace.
     rest: &'a [u8],
     next: &'a [&'a [u8]],
-    /// The offset behind the current piece.
+    /// The offset after the current piece.
     end: u64,
 }
 
@@ -110,7 +109,7 @@ impl Cursor<'_> {
         self.rest
     }
 
-    /// The next bytes and how many of them there are; behind the end of the trace there are zeros.
+    /// The next bytes, padded with zeros after the end of the trace, and the number of real ones.
     #[inline(always)]
     pub(crate) fn window(&self) -> ([u8; LONGEST], usize) {
         match self.rest.first_chunk() {

@@ -20,8 +20,8 @@ pub use self::visits::visits;
 
 use crate::kind::Kind;
 
-/// What kind of branch an instruction of AArch64 at `ip` is, if the trace tells it, and its target if that is
-/// fixed. `waits` is [`Config::waits`].
+/// The kind of the branch at `ip` and its target if that is fixed; `None` for an instruction of AArch64 that
+/// the trace has no atom for. `waits` is [`Config::waits`].
 pub fn branch(word: u32, ip: u64, waits: bool) -> Option<(Kind, u64)> {
     crate::a64::branch(word, ip, waits)
 }
@@ -29,9 +29,9 @@ pub fn branch(word: u32, ip: u64, waits: bool) -> Option<(Kind, u64)> {
 /// Registers of a trace unit, as Linux reports them.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Registers {
-    /// TRCCONFIGR: what is traced.
+    /// TRCCONFIGR: the enabled features.
     pub config: u64,
-    /// TRCIDR0, TRCIDR2 and TRCIDR8: what the unit can do.
+    /// TRCIDR0, TRCIDR2 and TRCIDR8: the capabilities of the unit.
     pub id0: u64,
     /// TRCIDR2.
     pub id2: u64,
@@ -39,35 +39,35 @@ pub struct Registers {
     pub id8: u64,
 }
 
-/// Which packet of a context names the process.
+/// The packet that identifies the process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ContextId {
     /// Linux at EL1 writes it to CONTEXTIDR_EL1.
     El1,
-    /// Linux at EL2 writes it to CONTEXTIDR_EL2, which takes the place of the VMID.
+    /// Linux at EL2 writes it to CONTEXTIDR_EL2, traced in place of the VMID.
     El2,
 }
 
-/// What must be known of a trace unit and of how it was told to trace.
+/// The configuration of a trace unit, as far as decoding depends on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Config {
     is_ete: bool,
-    /// Indirect branches without an address go back to the last call.
+    /// Indirect branches without an address return to the last call.
     return_stack: bool,
     /// The sizes of a context id and of a VMID.
     context_id_bytes: u8,
     vmid_bytes: u8,
     /// Cycle counts commit elements.
     commits_with_cycles: bool,
-    /// So many elements at most are neither committed nor cancelled.
+    /// The maximum number of elements that are neither committed nor cancelled.
     most_speculative: u32,
-    /// WFI and WFE are traced as branches.
+    /// WFI and WFE are traced like branches.
     waits: bool,
     context: Option<ContextId>,
 }
 
 impl Config {
-    /// An ETMv4, or with `is_ete` an ETE.
+    /// The configuration of an ETMv4, or of an ETE if `is_ete`.
     pub fn new(registers: &Registers, is_ete: bool) -> Config {
         let Registers { config, id0, id2, id8 } = *registers;
         let has = |register: u64, bit: u32| register >> bit & 1 != 0;
@@ -93,13 +93,13 @@ impl Config {
         }
     }
 
-    /// True if WFI and WFE are traced as branches are.
+    /// True if WFI and WFE are traced like branches.
     pub fn waits(&self) -> bool {
         self.waits
     }
 
-    /// What names the process that runs. Then the spaces of a trace are the numbers of its threads, and the
-    /// switches of the [`Trace`](crate::Trace) are not used.
+    /// The source of process ids. If there is one, the spaces of a trace are thread ids, and the switches of
+    /// the [`Trace`](crate::Trace) are unused.
     pub fn context(&self) -> Option<ContextId> {
         self.context
     }

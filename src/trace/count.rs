@@ -1,8 +1,8 @@
-//! Counts how often each branch was taken and how far execution ran straight on behind it, without looking at
-//! each branch by itself.
+//! Counts how often each branch was taken and how far execution ran straight on after it, without looking at
+//! each branch separately.
 //!
-//! A path is counted by its number, but its first branch ends a run that began before it: that is counted in
-//! a hash table. What a path consists of is worked out when blocks are forgotten and at the end.
+//! A path is counted by its number. Its first branch ends a run that began before the path: that run is
+//! counted in a hash table. Paths are resolved into runs when blocks are dropped and at the end.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -23,31 +23,30 @@ pub struct Place {
 /// Code that ran straight on, and the branch to it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Run {
-    /// The branch to it. `None` if execution came in another way: tracing began, or an interrupt came or
+    /// The branch to it. `None` if execution came in another way: tracing began, or an interrupt began or
     /// ended.
     pub from: Option<Place>,
     /// The first instruction.
     pub to: Place,
-    /// The last instruction: a branch that was taken or led out of the traced code, or what an interrupt came
-    /// behind. `None` if it is not known or no instruction was executed.
+    /// The last instruction: a branch that was taken or left the traced code, or the one before an interrupt.
+    /// `None` if unknown or if no instruction was executed.
     pub end: Option<Place>,
 }
 
-/// The runs that a unit shares with the units around it.
+/// The runs that cross the start and the end of a unit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ends {
-    /// What ran first, and where the run ended that was going on at the beginning; `None` if it still goes
-    /// on.
+    /// First block executed, and the end of the run carried in from the previous unit (`None`: still open).
     first: Option<(Option<Place>, Stop)>,
-    /// The run that goes on at the end.
+    /// The run that is open at the end.
     last: Option<Going>,
 }
 
-/// Where a run ended.
+/// The end of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stop {
     At(Place),
-    /// In front of what is next.
+    /// Before the next block.
     Here,
     Unknown,
 }
@@ -55,21 +54,21 @@ enum Stop {
 /// A run that has not ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Going {
-    /// The branch to it, and what ran first; `None` if that is what was going on at the beginning.
+    /// The branch to it and its first block; `None` if the run was carried in from the previous unit.
     begin: Option<(Option<Place>, Place)>,
     /// The last instruction so far.
     last: Option<Place>,
 }
 
-/// Joins the ends of the units of a trace, in order. A default one is in front of the first unit.
+/// Joins the ends of the units of a trace, in order. The default is the state before the first unit.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Joint(Option<Going>);
 
 impl Joint {
-    /// Takes the next unit. Returns the run that ended in it and began before it.
+    /// Takes the next unit. Returns the run that began before it and ended in it.
     pub fn join(&mut self, next: &Ends) -> Option<Run> {
         let Some((to, stop)) = next.first else {
-            // It goes on through the whole unit.
+            // The run crosses the whole unit.
             if let Some(Going { begin, last }) = next.last {
                 let before = self.0.take();
                 let begin = before.and_then(|before| before.begin).or(begin);
@@ -83,12 +82,13 @@ impl Joint {
         Some(Run { from, to, end: stop.resolve(last) })
     }
 
-    /// The run that goes on at the end of the trace. Where it ends is not known.
+    /// The run that is open at the end of the trace; its end is unknown.
     pub fn end(self) -> Option<Run> {
         Some(Run { end: None, ..self.end_told()? })
     }
 
-    /// The same of a trace that tells each branch: the run is known up to the last one.
+    /// The run that is open at the end of a trace of every branch (CoreSight): it is known up to the last
+    /// one.
     pub fn end_told(self) -> Option<Run> {
         let Going { begin, last } = self.0?;
         let (from, to) = begin?;
@@ -97,7 +97,7 @@ impl Joint {
 }
 
 impl Stop {
-    /// The last instruction, or else the one before.
+    /// The last instruction, or else `before`.
     fn resolve(self, before: Option<Place>) -> Option<Place> {
         match self {
             Stop::At(place) => Some(place),
@@ -107,7 +107,7 @@ impl Stop {
     }
 }
 
-/// A run by its blocks: that of the branch to it, or NONE, and its first.
+/// A run by its blocks: the one with the branch to it, or NONE, and its first one.
 type Edge = (BlockId, BlockId);
 
 /// Takes counts of runs.
@@ -122,50 +122,50 @@ impl<S: BuildHasher> Sums for HashMap<Run, u64, S> {
     }
 }
 
-/// Counts [`Run`]s. Each is added to the sums whenever blocks are forgotten, or more often.
+/// Counts [`Run`]s. The counts are added to the sums at the latest when blocks are dropped.
 ///
-/// The decoder's [`forget`](crate::intel_pt::Decoder::forget) hands out what is left at the end.
+/// The decoder's [`forget`](crate::intel_pt::Decoder::forget) adds the rest at the end.
 #[derive(Debug)]
 pub struct Counter<S> {
     sums: S,
     runs: Table,
-    /// How often each path was taken, by number.
+    /// The count of each path, by number.
     paths: Vec<Taken>,
-    /// The run that goes on. Without a second block, it is `state`.
+    /// The open run. Until its second block, it is in `state`.
     edge: Edge,
     state: State,
-    /// What was executed last in the run.
+    /// The last code executed in the run.
     last: Last,
-    /// What ended the run that was going on at the beginning of the unit.
+    /// The end of the run that was carried in from the previous unit.
     first: Option<(Option<Place>, Stop)>,
-    /// The trace tells each branch, also one that is not taken.
-    is_told: bool,
+    /// The trace has every branch, also those not taken.
+    has_every_branch: bool,
 }
 
-/// How often a path was taken, and the run that it ended last, which is likely to be the next one, too. All
-/// that is needed when it is taken again is here, in one line of the cache.
+/// The count of a path, and the run that it ended last, which is likely to be the next one, too. All data for
+/// a repetition is here, in one cache line.
 #[derive(Clone, Copy, Debug)]
 struct Taken {
     count: u64,
-    /// That run by the branch to it, and its place in the table.
+    /// That run, and its slot in the table.
     edge: Edge,
     at: u32,
-    /// How often it was the next one: this is not in `count` nor in the table yet.
+    /// The number of repetitions that are not yet in `count` nor in the table.
     repeated: u64,
-    /// The path's first and last branch that are taken; NONE if none is.
+    /// The path's first and last taken branch; NONE if none is taken.
     first: BlockId,
     last: Edge,
 }
 
 impl Taken {
-    /// Not the branch to any run, nor to none.
+    /// Equals no run's edge.
     const UNSET: Edge = (BlockId(0), BlockId::NONE);
     const NEVER: Taken =
         Taken { count: 0, edge: Taken::UNSET, at: 0, repeated: 0, first: BlockId::NONE, last: NOWHERE };
 }
 
 impl Taken {
-    /// Adds to the table what it repeated.
+    /// Moves its repetitions to the table.
     fn add_up(&mut self, runs: &mut Table) {
         if self.edge != Taken::UNSET {
             runs.add_at(self.at, self.repeated);
@@ -175,34 +175,34 @@ impl Taken {
     }
 }
 
-/// What was executed last in a run.
+/// The last code executed in a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Last {
-    /// Nothing is known of it, or a branch that was taken.
+    /// Unknown, or a taken branch.
     None,
-    /// The first instructions of a block, and their number.
+    /// A block, and the number of its executed instructions.
     Step(BlockId, u32),
     Path(PathId),
 }
 
-/// The run that goes on, if it is not known by its blocks.
+/// The state of an open run that is not identified by its blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
-    /// None does.
+    /// No run is open.
     None,
     /// It begins with the next block.
     Begins,
-    /// It was going on at the beginning of the unit: what ran first in this, and last before blocks were
-    /// forgotten.
+    /// It was carried in from the previous unit: its first block in this unit, and its last instruction
+    /// before blocks were dropped.
     First(Option<Place>, Option<Place>),
-    /// Its blocks were forgotten.
+    /// Its blocks were dropped.
     Kept(Going),
 }
 
 const NOWHERE: Edge = (BlockId::NONE, BlockId::NONE);
 
 impl<S: Sums> Counter<S> {
-    /// One that adds to these sums.
+    /// A counter that adds to these sums.
     pub fn new(sums: S) -> Counter<S> {
         Counter {
             sums,
@@ -212,28 +212,29 @@ impl<S: Sums> Counter<S> {
             state: State::First(None, None),
             last: Last::None,
             first: None,
-            is_told: false,
+            has_every_branch: false,
         }
     }
 
-    /// One for traces that tell each branch (CoreSight): a run that breaks off is known up to the last one.
+    /// A counter for traces that have every branch (CoreSight): an interrupted run is known up to the last
+    /// one.
     pub fn told(sums: S) -> Counter<S> {
-        Counter { is_told: true, ..Counter::new(sums) }
+        Counter { has_every_branch: true, ..Counter::new(sums) }
     }
 
-    /// The sums.
+    /// Returns the sums.
     pub fn into_inner(self) -> S {
         self.sums
     }
 
-    /// A unit has been decoded; another one is next.
+    /// Ends a unit; another one may follow.
     pub fn end_unit(&mut self, blocks: &Blocks) -> Ends {
         let last = self.going(blocks);
         (self.edge, self.state, self.last) = (NOWHERE, State::First(None, None), Last::None);
         Ends { first: self.first.take(), last }
     }
 
-    /// The run that goes on, by its places.
+    /// The open run, as addresses.
     fn going(&self, blocks: &Blocks) -> Option<Going> {
         let last = self.last(blocks);
         if self.edge.1 != BlockId::NONE {
@@ -247,7 +248,7 @@ impl<S: Sums> Counter<S> {
         }
     }
 
-    /// The instruction that was executed last in the run.
+    /// The last instruction executed in the run.
     fn last(&self, blocks: &Blocks) -> Option<Place> {
         let (block, count) = match self.last {
             Last::None => return None,
@@ -258,7 +259,7 @@ impl<S: Sums> Counter<S> {
         Some(Place { mapping: blocks.mapping_of(block), ip })
     }
 
-    /// A block is next, without a known run.
+    /// Starts a run at a block; the branch to it is unknown.
     #[cold]
     fn begin(&mut self, blocks: &Blocks, block: BlockId) {
         match &mut self.state {
@@ -268,7 +269,7 @@ impl<S: Sums> Counter<S> {
         }
     }
 
-    /// The run ends with a block's branch.
+    /// Ends the run at a block's branch.
     #[inline(always)]
     fn end(&mut self, blocks: &Blocks, block: BlockId) {
         if self.edge.1 == BlockId::NONE {
@@ -278,7 +279,7 @@ impl<S: Sums> Counter<S> {
         }
     }
 
-    /// Counts the run that goes on, whose blocks are known. Returns its place in the table.
+    /// Counts the open run, whose blocks are known. Returns its slot in the table.
     #[inline(always)]
     fn count(&mut self, blocks: &Blocks, block: BlockId) -> u32 {
         self.runs.add(self.edge, block).unwrap_or_else(|| self.make_room(blocks, block))
@@ -295,7 +296,7 @@ impl<S: Sums> Counter<S> {
         self.runs.add(self.edge, block).unwrap_or_default()
     }
 
-    /// A path is taken, and does not end the same run as the last time.
+    /// A path was taken, and ends another run than the last time.
     #[inline(never)]
     fn end_other(&mut self, blocks: &Blocks, id: PathId) {
         if self.edge.1 == BlockId::NONE {
@@ -321,8 +322,8 @@ impl<S: Sums> Counter<S> {
         self.edge = last;
     }
 
-    /// A path is taken that has a higher number than all before, some of which may have been made and not
-    /// taken yet.
+    /// A path was taken that has a higher number than all before; some numbers between may not have been
+    /// taken.
     #[cold]
     fn add_path(&mut self, blocks: &Blocks, id: PathId) {
         for number in self.paths.len()..=id.index() {
@@ -332,22 +333,22 @@ impl<S: Sums> Counter<S> {
         }
     }
 
-    /// The run ends in front of the next instruction, at the last one that was executed.
+    /// Ends the run after the last executed instruction.
     #[cold]
     fn stop_here(&mut self, blocks: &Blocks) {
         self.stop(blocks, self.last(blocks).map_or(Stop::Here, Stop::At));
     }
 
-    /// The run breaks off.
+    /// Ends the run at an unknown place.
     #[cold]
     fn break_off(&mut self, blocks: &Blocks) {
-        match self.is_told {
+        match self.has_every_branch {
             true => self.stop_here(blocks),
             false => self.stop(blocks, Stop::Unknown),
         }
     }
 
-    /// The run ends, if there is one.
+    /// Ends the run, if one is open.
     #[cold]
     fn stop(&mut self, blocks: &Blocks, stop: Stop) {
         self.last = Last::None;
@@ -368,12 +369,12 @@ impl<S: Sums> Counter<S> {
         self.sums.add(Run { from, to, end: stop.resolve(before) }, 1);
     }
 
-    /// Adds to the table what paths repeated. The places in it are not used any more.
+    /// Moves the repetitions of paths to the table. Slots in `paths` become invalid.
     fn add_up(&mut self) {
         self.paths.iter_mut().for_each(|taken| taken.add_up(&mut self.runs));
     }
 
-    /// Hands out the counts.
+    /// Adds the counts to the sums.
     fn hand_out(&mut self, blocks: &Blocks) {
         self.add_up();
         for ((from, to), end, count) in self.runs.drain() {
@@ -468,10 +469,10 @@ impl<S: Sums> Sink for Counter<S> {
     }
 }
 
-/// Counts of runs by their blocks: a hash table of which at most half is used.
+/// Counts of runs by their blocks: a hash table that is at most half full.
 #[derive(Debug)]
 struct Table {
-    /// A power of two.
+    /// The length is a power of two.
     slots: Vec<Slot>,
     used: usize,
 }
@@ -494,14 +495,14 @@ impl Default for Table {
 }
 
 impl Table {
-    /// More are handed out.
+    /// A larger table is added to the sums.
     const MOST: usize = 1 << 17;
 
     fn is_full(&self) -> bool {
         self.slots.len() >= Table::MOST
     }
 
-    /// Where the search for a run begins.
+    /// The slot where the search for a run begins.
     #[inline(always)]
     fn home(&self, (from, to): Edge, end: BlockId) -> usize {
         let ends = u64::from(from.0) << 32 | u64::from(end.0);
@@ -509,7 +510,7 @@ impl Table {
         (mixed >> 40) as usize & (self.slots.len() - 1)
     }
 
-    /// Counts a run once. Returns its place; `None` if there is not enough room.
+    /// Counts a run once. Returns its slot; `None` if the table is full.
     #[inline(always)]
     fn add(&mut self, edge: Edge, end: BlockId) -> Option<u32> {
         let mut at = self.home(edge, end);
@@ -526,7 +527,7 @@ impl Table {
         }
     }
 
-    /// Counts the run at a place.
+    /// Counts the run in a slot.
     fn add_at(&mut self, at: u32, count: u64) {
         self.slots[at as usize].count += count;
     }
@@ -554,7 +555,7 @@ impl Table {
         }
     }
 
-    /// Takes all of them out.
+    /// Removes all.
     fn drain(&mut self) -> impl Iterator<Item = (Edge, BlockId, u64)> {
         self.used = 0;
         let taken = self.slots.iter_mut().map(|slot| std::mem::replace(slot, Slot::EMPTY));

@@ -1,4 +1,4 @@
-//! The walk through the code, from block to block, as the packets of any tracer lead it.
+//! Walks the code from block to block, as the packets of any tracer direct.
 
 mod atoms;
 
@@ -9,7 +9,7 @@ use crate::path::{Draft, Key, MOST_STEPS, Way};
 use crate::sink::{Event, Fault, Point, Reason, Sink};
 use crate::step::{BlockId, Step};
 
-/// Blocks at recent addresses; a power of two.
+/// Size of the cache of blocks at recent addresses; a power of two.
 const RECENT: usize = 1 << 12;
 
 /// A block that was found at an address, valid in one generation.
@@ -20,24 +20,24 @@ struct Recent {
     generation: u32,
 }
 
-/// A call, and the block behind it in the current generation; NONE if that is not known.
+/// A call, and the block after it in the current generation; NONE if unknown.
 #[derive(Clone, Copy, Debug)]
 struct Call {
     back: u64,
     block: BlockId,
 }
 
-/// The calls that compressed returns go back to.
+/// The calls that compressed returns return to.
 #[derive(Debug)]
 struct Stack {
     calls: Box<[Call; Stack::DEPTH]>,
-    /// The place of the next one.
+    /// The index of the next one.
     top: usize,
     depth: usize,
 }
 
 impl Stack {
-    /// Processors compress returns to so many calls.
+    /// The depth of a processor's return stack.
     const DEPTH: usize = 64;
 
     #[inline(always)]
@@ -47,15 +47,14 @@ impl Stack {
         self.depth = Stack::DEPTH.min(self.depth + 1);
     }
 
-    /// The block behind the call that was made last; NONE if there is none, or it is not known.
+    /// The block after the last call; NONE if unknown.
     #[inline(always)]
     fn last(&self) -> BlockId {
         let last = self.calls[self.top.wrapping_sub(1) % Stack::DEPTH].block;
         if self.depth > 0 { last } else { BlockId::NONE }
     }
 
-    /// Takes some calls away, if there are so many, and then leaves room for others, for which the oldest
-    /// ones go.
+    /// Pops up to `pops` calls, then evicts the oldest to make room for `room`.
     #[inline(always)]
     fn make_room(&mut self, pops: u8, room: u8) {
         let pops = self.depth.min(pops.into());
@@ -71,34 +70,34 @@ impl Stack {
     }
 }
 
-/// Steps without a packet that a byte of the trace pays for, and the most that can be saved up. A byte tells
-/// about six branches, between which programs seldom have more than a few direct jumps and calls.
+/// Step budget earned per trace byte, and its cap. A byte holds about six branches, and programs seldom have
+/// more than a few direct jumps and calls between two of them.
 const STEPS_PER_BYTE: u32 = 1 << 6;
 const MOST_SAVED: u32 = 1 << 12;
 
-/// Maximum number of blocks that `leads_straight` follows.
+/// Maximum number of blocks that `leads_straight` visits.
 const MOST_STRAIGHT: usize = 16;
 
-/// Where execution is, and how it got there.
+/// The current position in the code, and the calls that led there.
 #[derive(Debug)]
 pub(crate) struct Flow<I> {
     image: I,
     blocks: Blocks,
     recent: Box<[Recent]>,
-    /// Changes whenever another block may be at an address.
+    /// Incremented whenever an address may have another block.
     generation: u32,
-    /// The image may have changed then.
+    /// The image is valid up to this time.
     until: u64,
-    /// The size of addresses, in bits.
+    /// The address size, bits.
     bits: u32,
-    /// Returns to the last call are told like conditional branches.
+    /// Returns to the last call are traced like conditional branches.
     has_compressed_returns: bool,
-    /// Execution is at the start of this block; NONE if that is not known.
+    /// The block that starts at the current position; NONE if unknown.
     at: BlockId,
     stack: Stack,
-    /// Steps without a packet that may still be taken.
+    /// Remaining budget of steps without a packet.
     steps: u32,
-    /// There may be more blocks or paths than at the packet before.
+    /// The caches may have grown since the last packet.
     has_grown: bool,
     pub(crate) point: Point,
 }
@@ -130,7 +129,7 @@ impl<I: Image> Flow<I> {
         &self.blocks
     }
 
-    /// Forgets where execution is; what was decoded is kept.
+    /// Forgets the position; the caches are kept.
     pub(crate) fn reset(&mut self, bits: u32, space: Option<Space>, now: u64) {
         self.lose();
         self.renew();
@@ -138,7 +137,7 @@ impl<I: Image> Flow<I> {
         (self.point.space, self.point.now) = (space, now);
     }
 
-    /// A packet of so many bytes is next.
+    /// Begins a packet of `len` bytes.
     #[inline(always)]
     pub(crate) fn begin_packet<S: Sink>(&mut self, len: u32, sink: &mut S) {
         self.steps = MOST_SAVED.min(self.steps + len * STEPS_PER_BYTE);
@@ -147,7 +146,7 @@ impl<I: Image> Flow<I> {
         }
     }
 
-    /// Drops all blocks if there are too many.
+    /// Drops all blocks if the caches are full.
     #[cold]
     fn make_room<S: Sink>(&mut self, sink: &mut S) {
         self.has_grown = false;
@@ -156,7 +155,6 @@ impl<I: Image> Flow<I> {
         }
     }
 
-    /// Drops all blocks.
     #[cold]
     pub(crate) fn forget<S: Sink>(&mut self, sink: &mut S) {
         sink.forget(&self.blocks);
@@ -166,7 +164,7 @@ impl<I: Image> Flow<I> {
         self.at = ip.map_or(BlockId::NONE, |ip| self.find(ip));
     }
 
-    /// Another block may be at any address.
+    /// Invalidates the cached blocks of addresses.
     #[cold]
     fn renew(&mut self) {
         self.until = u64::MAX;
@@ -178,7 +176,7 @@ impl<I: Image> Flow<I> {
         }
     }
 
-    /// The same, and execution goes on at its address.
+    /// Invalidates cached addresses and looks up the current one again.
     #[cold]
     fn look_again(&mut self) {
         let ip = self.ip();
@@ -186,7 +184,7 @@ impl<I: Image> Flow<I> {
         self.at = ip.map_or(BlockId::NONE, |ip| self.find(ip));
     }
 
-    /// The time of the packets that were read.
+    /// Sets the time of the packets read so far.
     #[inline(always)]
     pub(crate) fn set_now(&mut self, now: u64) {
         let is_earlier = now < self.point.now;
@@ -204,7 +202,7 @@ impl<I: Image> Flow<I> {
         }
     }
 
-    /// The size of addresses in the code that is entered next.
+    /// Sets the address size of the code that is entered next.
     #[inline(always)]
     pub(crate) fn set_bits(&mut self, bits: u32) {
         if bits != self.bits {
@@ -214,7 +212,7 @@ impl<I: Image> Flow<I> {
         }
     }
 
-    /// The address of the next instruction, if it is known.
+    /// The address of the next instruction, if known.
     pub(crate) fn ip(&self) -> Option<u64> {
         self.is_known().then(|| self.blocks[self.at].start)
     }
@@ -224,18 +222,18 @@ impl<I: Image> Flow<I> {
         self.at != BlockId::NONE
     }
 
-    /// Execution is at `ip` now, or is not known.
+    /// Sets the current position, `None` if it is unknown.
     pub(crate) fn set_ip(&mut self, ip: Option<u64>) {
         self.at = ip.map_or(BlockId::NONE, |ip| self.find(ip));
     }
 
-    /// Execution is not known any more, nor the calls that it will return to.
+    /// Forgets the position and the return stack.
     pub(crate) fn lose(&mut self) {
         self.at = BlockId::NONE;
         self.stack.depth = 0;
     }
 
-    /// At a point of synchronization, nothing counts that is in front of it but where execution is.
+    /// A sync point resets all state except the current position.
     pub(crate) fn synchronize(&mut self) {
         self.stack.depth = 0;
         self.steps = MOST_SAVED;
@@ -246,7 +244,7 @@ impl<I: Image> Flow<I> {
         sink.event(&self.blocks, &self.point, event);
     }
 
-    /// Reports a fault where execution is, behind which it is not known.
+    /// Reports a fault at the current position and forgets the position.
     #[cold]
     pub(crate) fn fault<S: Sink>(&mut self, reason: Reason, sink: &mut S) {
         let mut ip = self.ip();
@@ -278,7 +276,7 @@ impl<I: Image> Flow<I> {
         });
         let block = self.blocks.at(ip, inside.as_ref(), self.bits);
         self.has_grown = true;
-        // Code that is not there now may be there later, so that this is not remembered.
+        // Unknown code is not cached: it may be mapped later.
         if let Some(mapping) = inside {
             self.until = self.until.min(mapping.until);
             self.recent[slot(ip)] = Recent { ip, block, generation: self.generation };
@@ -286,14 +284,14 @@ impl<I: Image> Flow<I> {
         block
     }
 
-    /// The block at the target of a block's branch.
+    /// The block at the target of a block's direct branch.
     #[inline(always)]
     fn taken(&mut self, id: BlockId) -> BlockId {
         let linked = self.blocks[id].taken;
         if linked != BlockId::NONE { linked } else { self.link(id, true) }
     }
 
-    /// The block behind a block.
+    /// The block after a block.
     #[inline(always)]
     fn fall(&mut self, id: BlockId) -> BlockId {
         let linked = self.blocks[id].fall;
@@ -313,14 +311,14 @@ impl<I: Image> Flow<I> {
         sink.step(&self.blocks, &self.point, Step { block: self.at, count, to });
     }
 
-    /// Executes the current block, whose branch goes to a block.
+    /// Executes the current block; its branch goes to block `to`.
     #[inline(always)]
     fn take<S: Sink>(&mut self, to: BlockId, sink: &mut S) {
         self.step(self.blocks[self.at].count, Some(to), sink);
         self.at = to;
     }
 
-    /// Executes the current block, whose branch is not taken.
+    /// Executes the current block; its branch is not taken.
     #[inline(always)]
     pub(crate) fn pass<S: Sink>(&mut self, sink: &mut S) {
         let to = self.fall(self.at);
@@ -328,7 +326,7 @@ impl<I: Image> Flow<I> {
         self.at = to;
     }
 
-    /// Remembers the call at the end of the current block.
+    /// Pushes the call at the end of the current block.
     #[inline(always)]
     fn push_call(&mut self) {
         let id = self.at;
@@ -339,14 +337,14 @@ impl<I: Image> Flow<I> {
         self.stack.push(Call { back, block });
     }
 
-    /// Executes the current block, at whose end is a branch with a fixed target, or none.
+    /// Executes the current block, which ends in a direct branch or without one.
     #[inline(always)]
     fn advance<S: Sink>(&mut self, kind: Kind, sink: &mut S) {
         if kind == Kind::Next {
             self.pass(sink);
         } else {
             let block = &self.blocks[self.at];
-            // A call of the next instruction, to learn its address, does not return.
+            // A call of the next instruction, used to read the instruction pointer, never returns.
             if kind == Kind::Call && block.target != block.next {
                 self.push_call();
             }
@@ -355,7 +353,7 @@ impl<I: Image> Flow<I> {
         }
     }
 
-    /// Goes on to a block whose end needs a packet.
+    /// Goes on to a block whose end needs a packet, and returns how it ends.
     #[inline(always)]
     pub(crate) fn run<S: Sink>(&mut self, sink: &mut S) -> Result<Kind, Reason> {
         loop {
@@ -371,9 +369,8 @@ impl<I: Image> Flow<I> {
         }
     }
 
-    /// Takes a path that is remembered, of the branches below a stop bit; without one, it goes on to a block
-    /// whose end needs a packet. Returns the number of branches that were taken: what is left, and where
-    /// there is no path, is to be taken step by step.
+    /// Takes a cached path that matches the branches below a stop bit; without one, goes on to a block whose
+    /// end needs a packet. Returns the number of branches taken; the caller takes the rest step by step.
     #[inline(always)]
     pub(crate) fn take_path<S: Sink>(&mut self, bits: u32, sink: &mut S) -> u32 {
         let mut key = Key { at: self.at, to: BlockId::NONE, bits };
@@ -383,7 +380,8 @@ impl<I: Image> Flow<I> {
         self.take_path_of(key, sink)
     }
 
-    /// The same up to an indirect branch, which goes to `ip`. True if that was executed, too.
+    /// Like [`Flow::take_path`], up to an indirect branch, which goes to `ip`. True if that was executed,
+    /// too.
     #[inline(always)]
     pub(crate) fn take_path_to<S: Sink>(&mut self, ip: u64, bits: u32, sink: &mut S) -> bool {
         if bits != self.bits {
@@ -418,7 +416,7 @@ impl<I: Image> Flow<I> {
         self.has_grown = true;
         let count = key.bits.checked_ilog2().unwrap_or(1) as u8;
         let mut draft = Draft::new(key.at);
-        // Steps behind the last branch belong to the next packet.
+        // Steps after the last branch belong to the next packet.
         while draft.steps.len() < MOST_STEPS && draft.bits < count {
             let at = draft.end;
             let block = &self.blocks[at];
@@ -431,7 +429,7 @@ impl<I: Image> Flow<I> {
                 Kind::Conditional if key.bits != 0 => (self.linked(at, is_set), is_set),
                 Kind::Return if key.bits == 0 => (draft.pop().then_some(key.to), true),
                 Kind::Return if is_set => (draft.go_back(key.to), true),
-                kind if key.bits == 0 && kind.is_told_by_address() => (Some(key.to), true),
+                kind if key.bits == 0 && kind.needs_address() => (Some(key.to), true),
                 _ => break,
             };
             let Some(to) = to else { break };
@@ -452,7 +450,7 @@ impl<I: Image> Flow<I> {
                 draft.bits += 1;
             }
         }
-        // Only an address in the trace leads there, behind which the path ends.
+        // Only an address in the trace leads there; the path ends after it.
         let leaves_kernel = draft.steps.last().is_some_and(|step| {
             let is_of_kernel = !is_user(self.blocks[step.block].last);
             is_of_kernel && step.to.is_some_and(|to| is_user(self.blocks[to].start))
@@ -460,7 +458,7 @@ impl<I: Image> Flow<I> {
         self.blocks.paths.insert(key, &draft, leaves_kernel)
     }
 
-    /// The block at the target of a block's branch, or behind it, if it always is the same.
+    /// The block at the target of a block's branch, or after it, if that never changes.
     fn linked(&mut self, id: BlockId, is_taken: bool) -> Option<BlockId> {
         let block = &self.blocks[id];
         let ip = if is_taken { block.target } else { block.next };
@@ -479,7 +477,7 @@ impl<I: Image> Flow<I> {
         self.take(to, sink);
     }
 
-    /// Executes the return at the end of the current block, to the call that was made last.
+    /// Executes the return at the end of the current block; it returns to the last call.
     #[inline(always)]
     pub(crate) fn go_back<S: Sink>(&mut self, sink: &mut S) -> Result<(), Reason> {
         let call = self.stack.pop().ok_or(Reason::UnknownReturn)?;
@@ -488,7 +486,7 @@ impl<I: Image> Flow<I> {
         Ok(())
     }
 
-    /// Does to the stack what the branch at the end of the current block does.
+    /// Updates the return stack for the branch at the end of the current block.
     #[inline(always)]
     fn call_or_return(&mut self, kind: Kind) {
         match kind {
@@ -498,7 +496,7 @@ impl<I: Image> Flow<I> {
         }
     }
 
-    /// Executes the current block, whose branch of this kind goes to an address that a packet told.
+    /// Executes the current block, whose branch of this kind goes to an address in a packet.
     #[inline(always)]
     pub(crate) fn go<S: Sink>(&mut self, kind: Kind, ip: u64, bits: u32, sink: &mut S) {
         self.call_or_return(kind);
@@ -518,7 +516,7 @@ impl<I: Image> Flow<I> {
         self.take(to, sink);
     }
 
-    /// Goes on to `ip`, to which no packet may be needed.
+    /// Goes on to `ip` without needing a packet.
     pub(crate) fn run_to<S: Sink>(&mut self, ip: u64, sink: &mut S) -> Result<(), Reason> {
         loop {
             if let Some(count) = self.blocks.before(self.at, ip) {
@@ -534,7 +532,7 @@ impl<I: Image> Flow<I> {
                     self.advance(kind, sink);
                 }
                 Kind::NoCode if self.blocks[self.at].next == ip => {
-                    // The code in front of it was executed, and that at it is not known.
+                    // The code before `ip` was executed; the code at `ip` is unknown.
                     let count = self.blocks[self.at].count;
                     if count > 0 {
                         self.step(count, None, sink);
@@ -549,10 +547,10 @@ impl<I: Image> Flow<I> {
         }
     }
 
-    /// True if the instructions from `from` on lead to that at `to` without a branch.
+    /// True if no branch is between the instructions at `from` and `to`.
     pub(crate) fn leads_straight(&mut self, from: u64, to: u64) -> bool {
         let mut at = self.find(from);
-        // Blocks are long, so one that falls through into another is rare.
+        // Blocks are long, so few continue in another block.
         for _ in 0..MOST_STRAIGHT {
             if self.blocks.before(at, to).is_some() {
                 return true;
@@ -571,14 +569,14 @@ impl<I: Image> Flow<I> {
         block.kind == Kind::GuestEntry && block.count == 1
     }
 
-    /// Goes on to the branch that leaves the traced code, to `to` if the trace has that, and ends there. A
-    /// direct branch to code that is not traced leaves it without that (erratum SKL014). The branch is
-    /// executed at the time `now`.
+    /// Goes on to the branch that leaves the traced code and ends tracing there; `to` is its target if the
+    /// trace has it. A direct branch to untraced code has no target in the trace (erratum SKL014). The branch
+    /// is executed at the time `now`.
     pub(crate) fn run_out<S: Sink>(&mut self, to: Option<u64>, now: u64, sink: &mut S) -> Result<(), Reason> {
         self.run_over((to, None), now, sink)
     }
 
-    /// The same where a guest goes on at `exchange`.
+    /// Like [`Flow::run_out`], where a guest runs next at `exchange`.
     pub(crate) fn run_over<S: Sink>(
         &mut self,
         (to, exchange): (Option<u64>, Option<u64>),
@@ -594,7 +592,7 @@ impl<I: Image> Flow<I> {
             let to = to.or(filtered);
             let leaves = match block.kind {
                 Kind::Jump | Kind::Call => to == Some(block.target),
-                // With address filters, TIP.PGD stands for its TNT bit.
+                // With address filters, TIP.PGD replaces the TNT bit.
                 Kind::Conditional => to.is_some_and(|to| to == block.target || to == block.next),
                 Kind::Next => false,
                 Kind::NoCode => return Err(Reason::NoCode),
@@ -620,7 +618,7 @@ impl<I: Image> Flow<I> {
     }
 }
 
-/// Where the block at an address would be among the recent ones.
+/// The slot of an address in the cache of recent blocks.
 #[inline(always)]
 fn slot(ip: u64) -> usize {
     (ip.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - RECENT.ilog2())) as usize

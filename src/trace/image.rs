@@ -1,4 +1,4 @@
-//! The code that ran, as the caller has it: bytes at an address of an address space at a time, or nothing.
+//! The code that was executed, provided by the caller: the bytes at an address of an address space at a time.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -9,16 +9,16 @@ pub struct Space(pub u32);
 
 /// From `time` on, a CPU or thread runs in `space`.
 ///
-/// The list of a buffer is sorted by time. A switch takes effect when the time of the trace has reached it
-/// and the flow is not in user code, which cannot change the address space: a tracer's times are often late.
+/// The list of a buffer is sorted by time. A switch takes effect once the time of the trace has reached it
+/// and the flow is in the kernel: user code cannot change the address space, and a tracer's times are often
+/// late.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Switch {
     /// In the trace's unit: for Intel PT ticks of the time-stamp counter.
     pub time: u64,
-    /// `None` if it is not known. Then only the code of the kernel can be found.
+    /// `None` if unknown; then only kernel code is found.
     pub space: Option<Space>,
-    /// Where the code of the guest is that runs while this one runs a guest; `None` if it is not known. Then
-    /// the guest is not decoded.
+    /// The space of the guest that this thread runs; `None` if unknown. Then the guest is not decoded.
     pub guest: Option<Space>,
 }
 
@@ -27,7 +27,7 @@ pub struct Switch {
 pub struct Switches(Arc<[Switch]>);
 
 impl From<Vec<Switch>> for Switches {
-    /// Sorts them, if they are not.
+    /// Sorts them by time if necessary.
     fn from(mut switches: Vec<Switch>) -> Switches {
         switches.sort_by_key(|switch| switch.time);
         Switches(switches.into())
@@ -42,36 +42,36 @@ impl Deref for Switches {
     }
 }
 
-/// Contiguous bytes of code that are mapped.
+/// Contiguous bytes of mapped code.
 ///
-/// The longer, the better: links between blocks do not leave a mapping, and an instruction that goes across
-/// its end is not decoded. Neighbours with neighbouring bytes of one file are better given as one.
+/// Longer mappings decode better: links between blocks do not leave a mapping, and an instruction that
+/// crosses its end is not decoded. Adjacent mappings of adjacent bytes of a file should be one.
 #[derive(Clone, Copy, Debug)]
 pub struct Mapping<'a> {
-    /// Names these bytes at this address: two mappings with one id have the same `start` and the same bytes,
-    /// whatever the space and the time. Blocks are kept by it, so the kernel should have one id in all
+    /// Identifies these bytes at this address: two mappings with the same id have the same `start` and the
+    /// same bytes, in any space at any time. Blocks are cached by it, so the kernel should have one id in all
     /// spaces.
     pub id: u64,
     /// The address of the first byte.
     pub start: u64,
     /// The code.
     pub bytes: &'a [u8],
-    /// From this time on the answer may be another one; `u64::MAX` if there is no later change of the space.
+    /// The mapping is valid up to this time; `u64::MAX` if the space does not change later.
     pub until: u64,
 }
 
 /// Finds the code at an address. Implementations are shared by all threads.
 pub trait Image {
-    /// The mapping with code at `ip` of `space` at `time`, of which only the byte at `ip` must be inside.
+    /// The mapping with code at `ip` of `space` at `time`, which need only contain the byte at `ip`.
     ///
-    /// An unknown space, an unknown address, and a file that is not the recorded one are `None`, never
-    /// something similar: wrong code gives wrong branches. The answer must not depend on earlier questions.
-    /// Addresses of the kernel have bit 63 set.
+    /// An unknown space, an unknown address, and a file that is not the recorded one must give `None`, never
+    /// similar code, which would give wrong branches. The result must not depend on earlier calls. Addresses
+    /// of the kernel have bit 63 set.
     ///
-    /// Asked again only for a block that is not in a small table of recent ones, or after `until`.
+    /// The decoder caches blocks of recent addresses, and calls this again only for others or after `until`.
     fn code(&self, space: Option<Space>, ip: u64, time: u64) -> Option<Mapping<'_>>;
 
-    /// False if the tracer was told to leave out the code at `ip`, by address filters.
+    /// False if address filters exclude the code at `ip` from the trace.
     fn is_traced(&self, space: Option<Space>, ip: u64, time: u64) -> bool {
         let _ = (space, ip, time);
         true

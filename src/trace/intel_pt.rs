@@ -20,24 +20,25 @@ pub use self::tally::{Tally, tally};
 pub use self::units::{Unit, units};
 pub use self::visits::visits;
 
-/// What must be known of the processor and of how it was told to trace.
+/// The configuration of the processor and of its tracer, as far as decoding depends on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Config {
     /// An MTC packet comes whenever bit `mtc_period` of the crystal clock (CTC) changes: MTCFreq, 0 to 15.
     pub mtc_period: u8,
-    /// Ticks of the time-stamp counter for ticks of the crystal clock: CPUID 15H, EBX and EAX. `None` if not
-    /// known: MTC packets then tell no time.
+    /// Ticks of the time-stamp counter for ticks of the crystal clock: CPUID 15H, EBX and EAX. `None` if
+    /// unknown: MTC packets then give no time.
     pub tsc_per_ctc: Option<(u32, u32)>,
-    /// The ratio of the time-stamp counter's frequency to the bus clock, in the unit of CBR packets; 0 if not
-    /// known: CYC packets then tell the time only between two MTC packets.
+    /// The ratio of the time-stamp counter's frequency to the bus clock, in the unit of CBR packets; 0 if
+    /// unknown: CYC packets then give the time only between two MTC packets.
     pub tsc_ratio: u32,
-    /// True if returns may be compressed, unless RTIT_CTL.DisRETC was set.
+    /// True if returns may be compressed, that is, RTIT_CTL.DisRETC was not set.
     pub compressed_returns: bool,
     /// True if branches are traced (RTIT_CTL.BranchEn). Otherwise there is no flow, only events.
     pub branches: bool,
-    /// A value of the whole time-stamp counter near to the trace, whose upper 8 bits TSC packets lack.
+    /// A value of the whole time-stamp counter near the trace, used for the upper 8 bits that TSC packets
+    /// lack.
     pub near: u64,
-    /// Sinks are told the core cycles.
+    /// [`Sink::cycles`](crate::Sink::cycles) is called.
     pub counts_cycles: bool,
     /// How much is decoded.
     pub walk: Walk,
@@ -50,10 +51,9 @@ pub struct Config {
 pub enum Walk {
     /// All code that was executed.
     Code,
-    /// No code: of the flow only the addresses in packets, each with an
-    /// [`Event::Passed`](crate::Event::Passed).
+    /// No code: only the addresses in packets, each with an [`Event::Passed`](crate::Event::Passed).
     Addresses,
-    /// The same, but of the flow only the addresses at points of synchronization.
+    /// No code: only the addresses at sync points.
     Syncs,
 }
 
@@ -79,10 +79,10 @@ impl Default for Config {
 pub enum Power {
     /// MWAIT or UMWAIT was executed: its hints (bits 0-7) and extensions (bits 32-33).
     Mwait(u64),
-    /// A C-state was entered: bits 15-12 the state, 11-8 the sub-state, 7 whether hardware asked for it.
+    /// A C-state was entered: bits 15-12 the state, 11-8 the sub-state, 7 set if hardware asked for it.
     Enter(u64),
     /// Execution stopped.
     Stop,
-    /// It went on: bits 3-0 the last, 7-4 the deepest core C-state, 11-8 why it woke up.
+    /// Execution continued: bits 3-0 the last, 7-4 the deepest core C-state, 11-8 the reason.
     Exit(u64),
 }

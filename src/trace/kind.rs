@@ -1,4 +1,4 @@
-//! What ends a block.
+//! The kinds of instructions that end a block.
 
 /// How a block ends.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -9,19 +9,19 @@ pub enum Kind {
     Jump,
     /// A call of a fixed address.
     Call,
-    /// A jump to an address that only execution tells.
+    /// A jump to an address that is known only at run time.
     IndirectJump,
-    /// A call of an address that only execution tells.
+    /// A call of an address that is known only at run time.
     IndirectCall,
     /// A near return.
     Return,
     /// A system call, or a call of the hypervisor.
     SystemCall,
-    /// Back from one: SYSRET, or AArch64's ERET.
+    /// A return from a system call: SYSRET, or AArch64's ERET.
     SystemReturn,
     /// A software interrupt.
     Interrupt,
-    /// Back from an interrupt or exception: IRET.
+    /// A return from an interrupt or exception: IRET.
     InterruptReturn,
     /// A far call.
     FarCall,
@@ -31,20 +31,20 @@ pub enum Kind {
     FarJump,
     /// VMLAUNCH or VMRESUME: a guest runs.
     GuestEntry,
-    /// Not a branch, but traced like one: AArch64's ISB, and WFI and WFE if the processor does so.
+    /// Not a branch, but traced like one: AArch64's ISB, and on some processors WFI and WFE.
     Barrier,
-    /// No branch: the next instruction is in another block, because this one would be too long.
+    /// No branch: this block reached its maximum length, and the next instruction is in another block.
     Next,
-    /// The code behind the last instruction is not known.
+    /// The code after the last instruction is unknown.
     NoCode,
-    /// The bytes behind the last instruction are not an instruction.
+    /// The bytes after the last instruction are not an instruction.
     BadCode,
 }
 
 impl Kind {
-    /// True for a branch other than a return whose target only an address in the trace tells (x86).
+    /// True for an x86 branch, other than a return, whose target only an address in the trace gives.
     #[inline(always)]
-    pub(crate) fn is_told_by_address(self) -> bool {
+    pub(crate) fn needs_address(self) -> bool {
         use Kind::{FarCall, FarJump, FarReturn, GuestEntry, IndirectCall, IndirectJump};
         use Kind::{Interrupt, InterruptReturn, SystemCall, SystemReturn};
         matches!(
@@ -62,13 +62,13 @@ impl Kind {
         )
     }
 
-    /// True if it calls what is at its target.
+    /// True for calls of any kind.
     pub fn is_call(self) -> bool {
         use Kind::{Call, FarCall, IndirectCall, Interrupt, SystemCall};
         matches!(self, Call | IndirectCall | SystemCall | Interrupt | FarCall)
     }
 
-    /// True if it goes back to where a call or an interrupt was.
+    /// True for returns from a call or an interrupt.
     pub fn is_return(self) -> bool {
         matches!(self, Kind::Return | Kind::SystemReturn | Kind::InterruptReturn | Kind::FarReturn)
     }

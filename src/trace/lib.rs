@@ -1,17 +1,24 @@
-//! Decodes what a processor recorded of the instructions it executed into branches, times and errors,
-//! whatever the bytes: without panic, in linear time and bounded memory.
+//! Decodes traces of executed instructions (Intel PT, CoreSight) into branches, times and errors, whatever
+//! the bytes: without panic, in linear time and bounded memory.
 //!
-//! A trace holds only what the code does not tell: whether conditional branches were taken, where indirect
-//! ones went, and when. The decoder walks the code from packet to packet, and hands what happened to a
-//! [`Sink`]: one [`Step`] for each [`Block`] that was executed, and an [`Event`] for everything else. The
-//! caller describes
-//! - the bytes: a [`Trace`], the pieces of one buffer of a CPU or thread in order, with a sorted list of
-//!   [`Switch`]es that says who ran there;
+//! A trace contains only what the code does not: whether conditional branches were taken, where indirect ones
+//! went, and when. The decoder walks the code from packet to packet and calls a [`Sink`]: with a [`Step`] for
+//! each executed [`Block`], and an [`Event`] for everything else.
+//!
+//! ```text
+//! trace   TIP.PGE 1000   TNT: taken          not taken          TIP 2000           TIP.PGD
+//! code        └─► 1000: dec, jnz 1000 ─► 1000: dec, jnz 1000 ─► 1004: jmp *%rax ─► 2000: ret
+//! sink    Event::Begin       Step                Step               Step           Step, Event::End
+//! ```
+//!
+//! The caller describes
+//! - the bytes: a [`Trace`], the pieces of one buffer of a CPU or thread in order, with a sorted list of its
+//!   context [`Switch`]es;
 //! - the processor: an [`intel_pt::Config`] or a [`coresight::Config`];
-//! - the code: an [`Image`], asked for the mapping at an address of a [`Space`] at a time.
+//! - the code: an [`Image`] that returns the mapping at an address of a [`Space`] at a time.
 //!
-//! What packets say of the flow is much the same in both: CoreSight's atoms are TNT bits, though also jumps
-//! have one, and its addresses are TIP packets. So [`Blocks`] and the walk through them are part of neither.
+//! The packets of both describe the flow alike: CoreSight's atoms are TNT bits, which direct jumps have, too,
+//! and its addresses are TIP packets. So both share [`Blocks`] and the walk through them.
 //!
 //! ```
 //! use perfx_trace::{Blocks, Event, Image, Mapping, Point, Sink, Space, Step, Trace, intel_pt};

@@ -1,9 +1,9 @@
-//! Writes x86-64 code as text, an instruction a line, as `objdump -d` does.
+//! Writes x86-64 code as text, one instruction per line, as `objdump -d` does.
 
 use iced_x86::{Decoder, DecoderOptions, Formatter as _, GasFormatter};
 
-/// The instructions of x86-64 code at `address`: the address of each, and its text in AT&T syntax. What is
-/// not an instruction is `(bad)`.
+/// The instructions of x86-64 code at `address`: the address of each, and its text in AT&T syntax. Other
+/// bytes are `(bad)`.
 ///
 /// ```
 /// let lines: Vec<_> = perfx_trace::listing(&[0x48, 0x89, 0xe5, 0xeb, 0xfb], 0x1000).collect();

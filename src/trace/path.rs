@@ -1,48 +1,48 @@
-//! Paths: what a few branches in a row lead through, worked out once and then found by number.
+//! Paths: the code between some branches in a row, worked out once and then found by number.
 //!
-//! A packet tells of some conditional branches and compressed returns, or of the target of an indirect
-//! branch. Where they lead depends on nothing else but the calls before, so the next time the same ones are
-//! taken from the same block, one look-up is enough. A path goes on through a return to a call of its own. In
-//! front of any other return it ends, and the next path is found by the target of that return, too. It also
-//! ends in front of a branch with a fixed target in another mapping, which may lead elsewhere later.
+//! A packet contains some conditional branches and compressed returns, or the target of an indirect branch.
+//! They determine the path, given the current block and the earlier calls, so the next time one look-up is
+//! enough. A path continues through a return to a call of its own. It ends before any other return, and the
+//! target of that return is part of the next path's key. It also ends before a direct branch into another
+//! mapping, whose target may change later.
 
 use crate::step::{BlockId, PathId, Step};
 
-/// Branches of a path that packets tell of, at most. With 6, as in a short packet, counting the branches of
-/// long ones takes a quarter more time.
+/// Maximum number of traced branches in a path. With 6, as in a short packet, counting the branches of long
+/// ones takes a quarter more time.
 pub(crate) const MOST_BITS: u32 = 12;
 
-/// Steps of a path, at most.
+/// Maximum number of steps in a path.
 pub(crate) const MOST_STEPS: usize = 64;
 
-/// More paths are not kept, nor more steps of them.
+/// Cache limits: paths, and steps of all of them.
 const MOST_PATHS: usize = 1 << 15;
 const MOST_KEPT_STEPS: usize = 1 << 18;
 
-/// Steps that follow from some conditional branches and returns, or from the target of an indirect branch.
+/// The steps determined by some conditional branches and returns, or by the target of an indirect branch.
 #[derive(Clone, Debug)]
 pub struct Path {
-    /// The instructions of all steps.
+    /// The number of instructions in all steps.
     pub instructions: u32,
-    /// The first of the blocks whose branch is taken; `None` if none is.
+    /// The first block whose branch is taken; `None` if none is.
     pub first: Option<BlockId>,
-    /// The last branch that is taken, or any blocks if none is.
+    /// The last branch that is taken; meaningless if none is.
     pub last: (BlockId, BlockId),
     /// The last block and the number of its instructions, if its branch is not taken.
     pub rest: Option<(BlockId, u32)>,
-    /// The steps in front of the first branch that a packet tells of: they happened at
-    /// [`Point::time`](crate::Point::time), the others at [`Point::now`](crate::Point::now).
+    /// The steps before the first traced branch: they happened at [`Point::time`](crate::Point::time), the
+    /// others at [`Point::now`](crate::Point::now).
     pub lead: u8,
-    /// The branches that are taken.
+    /// The number of branches that are taken.
     pub taken: u8,
     /// True if the last one leads from the kernel to user code.
     pub leaves_kernel: bool,
-    /// Where its steps are.
+    /// The index of the first step, and the number of steps.
     steps: (u32, u8),
 }
 
 impl Path {
-    /// How many steps there are, at least 1.
+    /// The number of steps, at least 1.
     #[inline(always)]
     #[expect(clippy::len_without_is_empty, reason = "none is empty")]
     pub fn len(&self) -> usize {
@@ -50,34 +50,34 @@ impl Path {
     }
 }
 
-/// What the walk needs of a path.
+/// The part of a path that the walk needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Way {
     pub(crate) path: PathId,
-    /// Where it ends.
+    /// The block that it ends at.
     pub(crate) end: BlockId,
-    /// The branches that a packet tells of.
+    /// The number of traced branches.
     pub(crate) bits: u8,
-    /// The steps without one.
+    /// The number of steps without one.
     pub(crate) free: u8,
-    /// What it does to the calls that returns go back to: how many it takes away, at most 1, and then the
-    /// most that it adds at any time. Those that it leaves there are its calls.
+    /// The number of calls that it pops from the return stack, at most 1, and then the maximum that it pushes
+    /// at any time. `calls` are those that it leaves there.
     pub(crate) pops: u8,
     pub(crate) peak: u8,
     calls: (u32, u8),
 }
 
-/// What a path is found by: where it begins, and what a packet tells.
+/// The key of a path: its first block, and the contents of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Key {
     pub(crate) at: BlockId,
-    /// The target of the return that it begins with, or of the indirect branch that it ends with; else NONE.
+    /// The target of the return that it begins with or of the indirect branch that it ends with; else NONE.
     pub(crate) to: BlockId,
-    /// The branches below a stop bit; 0 if the packet tells the target of an indirect branch.
+    /// The branches below a stop bit; 0 if the packet has the target of an indirect branch.
     pub(crate) bits: u32,
 }
 
-/// One look-up should touch one line of the cache.
+/// Small enough that a look-up touches one cache line.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(32))]
 struct Slot {
@@ -92,12 +92,12 @@ impl Slot {
     };
 }
 
-/// A path that is being made.
+/// A path under construction.
 #[derive(Debug)]
 pub(crate) struct Draft {
     pub(crate) end: BlockId,
     pub(crate) steps: Vec<Step>,
-    /// The addresses and blocks that its calls return to.
+    /// The return addresses of its open calls, and the blocks there.
     pub(crate) calls: Vec<(u64, BlockId)>,
     pub(crate) lead: u8,
     pub(crate) bits: u8,
@@ -107,19 +107,19 @@ pub(crate) struct Draft {
 }
 
 impl Draft {
-    /// One that begins at a block.
+    /// A path that begins at a block.
     pub(crate) fn new(at: BlockId) -> Draft {
         let (steps, calls) = (Vec::new(), Vec::new());
         Draft { end: at, steps, calls, lead: 0, bits: 0, free: 0, pops: false, peak: 0 }
     }
 
-    /// A call that returns to an address, and its block.
+    /// Adds a call by its return address and the block there.
     pub(crate) fn push(&mut self, ip: u64, block: BlockId) {
         self.calls.push((ip, block));
         self.peak = self.peak.max(self.calls.len() as u8);
     }
 
-    /// The target of a return to the last call; `first` is that of one at the beginning, where NONE is none.
+    /// Pops the target of a return. `first` is that of a return at the beginning, or NONE.
     pub(crate) fn go_back(&mut self, first: BlockId) -> Option<BlockId> {
         let to = match self.calls.pop() {
             Some((_, block)) => block,
@@ -132,7 +132,7 @@ impl Draft {
         (to != BlockId::NONE).then_some(to)
     }
 
-    /// Takes the last call away. False if there is none, and others were there before.
+    /// Pops the last call. False if there is none, but earlier calls were popped before the path.
     pub(crate) fn pop(&mut self) -> bool {
         let is_own = self.calls.pop().is_some();
         self.pops = !is_own && self.peak == 0;
@@ -140,13 +140,13 @@ impl Draft {
     }
 }
 
-/// The paths that are remembered.
+/// The cached paths.
 #[derive(Debug, Default)]
 pub(crate) struct Paths {
     list: Vec<Path>,
     steps: Vec<Step>,
     calls: Vec<(u64, BlockId)>,
-    /// A hash table, at most half full: the length is a power of two, or 0.
+    /// A hash table that is at most half full: the length is a power of two, or 0.
     slots: Vec<Slot>,
 }
 
@@ -177,14 +177,14 @@ impl Paths {
         &self.steps[start as usize..][..usize::from(len)]
     }
 
-    /// The addresses and blocks that the calls of a path return to.
+    /// The return addresses of the calls that a path leaves open, and the blocks there.
     #[inline(always)]
     pub(crate) fn calls(&self, way: &Way) -> &[(u64, BlockId)] {
         let (start, len) = way.calls;
         &self.calls[start as usize..][..usize::from(len)]
     }
 
-    /// Where the search for a key begins.
+    /// The slot where the search for a key begins.
     #[inline(always)]
     fn home(&self, key: Key) -> usize {
         let from = u64::from(key.at.0) << 32 | u64::from(key.bits);
@@ -207,7 +207,7 @@ impl Paths {
         }
     }
 
-    /// Remembers a path that is not there yet.
+    /// Adds a path that is not in the cache.
     pub(crate) fn insert(&mut self, key: Key, draft: &Draft, leaves_kernel: bool) -> Way {
         let id = PathId::new(self.list.len());
         let mut taken = draft.steps.iter().filter_map(|step| Some((step.block, step.to?)));

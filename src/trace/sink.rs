@@ -1,53 +1,50 @@
-//! What a decoder found, as its caller gets it: steps from block to block, and events between them.
+//! The interface between a decoder and its caller: steps from block to block, and events between them.
 
 use crate::block::Blocks;
 use crate::image::Space;
 use crate::step::{BlockId, PathId, Step};
 
-/// Takes what happened, in the order in which it was executed.
+/// Receives steps and events in the order of execution.
 ///
-/// A step is called for every block, some hundred million times a second: it should be short, and inlined.
+/// `step` is called for every block, some hundred million times a second: it should be short, and inlined.
 pub trait Sink {
     /// A block was executed.
     fn step(&mut self, blocks: &Blocks, point: &Point, step: Step);
 
-    /// A block was executed, and the next one behind it: the trace tells nothing of its end, so that the next
-    /// step belongs to the same piece of code. CoreSight tells of every branch but those in front of a source
-    /// address (ETE).
+    /// A block was executed and then the next one after it, without a packet: the next step continues the
+    /// same straight code. Only a source address (ETE) leaves such branches out.
     #[inline(always)]
     fn straight(&mut self, blocks: &Blocks, point: &Point, step: Step) {
         self.step(blocks, point, step);
     }
 
-    /// The steps of a path were executed, those behind its lead at the time `now`.
+    /// The steps of a path were executed, those after its lead at the time `now`.
     ///
-    /// A sink that does not have to look at each step can take them at once.
+    /// A sink that does not need each step can handle them at once.
     #[inline(always)]
     fn path(&mut self, blocks: &Blocks, point: &Point, path: PathId) {
         each_step(self, blocks, point, path);
     }
 
-    /// Something other than a step.
+    /// Anything other than a step.
     fn event(&mut self, blocks: &Blocks, point: &Point, event: Event);
 
-    /// A packet told the time: `now` of what follows; instructions that are counted to divide the time
-    /// between two such packets are counted from 0 again.
+    /// A packet set the time to `now`; the count of instructions that divides the time between two such
+    /// packets restarts.
     #[inline(always)]
     fn time(&mut self, now: u64) {
         let _ = now;
     }
 
-    /// A packet told how many core cycles code was traced up to the next branch that needs a packet; `exact`
-    /// if CYC packets tell them, else they are estimated. Only if the tracer's configuration says that they
-    /// are counted.
+    /// A packet gave the total of core cycles in traced code up to the next branch that needs a packet.
+    /// `exact` if from CYC packets, else estimated. Called only if the tracer's configuration counts cycles.
     #[inline(always)]
     fn cycles(&mut self, total: u64, exact: bool) {
         let _ = (total, exact);
     }
 
-    /// All blocks are about to be dropped, to keep memory bounded: ids of blocks mean nothing afterwards.
-    /// This may happen between any two packets, depending on what the decoder did before, so that results
-    /// must not depend on it.
+    /// All blocks are about to be dropped, which bounds memory: their ids become invalid. This may happen
+    /// between any two packets, and results must not depend on it.
     fn forget(&mut self, blocks: &Blocks) {
         let _ = blocks;
     }
@@ -62,55 +59,54 @@ pub fn each_step<S: Sink + ?Sized>(sink: &mut S, blocks: &Blocks, point: &Point,
     others.iter().for_each(|step| sink.step(blocks, &point, *step));
 }
 
-/// Where the trace was when something happened.
+/// The position in the trace at a step or event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Point {
-    /// The time at the last packet that told of the flow up to here: branches that need no packet come with
-    /// the time of the packet in front of them. Ticks of the time-stamp counter with Intel PT; 0 if not
-    /// known.
+    /// The time at the last control-flow packet: branches that need no packet have the time of the preceding
+    /// one. Ticks of the time-stamp counter with Intel PT; 0 if unknown.
     pub time: u64,
-    /// The time at the packet that is being read, which tells of the next branch that needs one.
+    /// The time at the current packet, which contains the next branch that needs one.
     pub now: u64,
-    /// Whose code it is; `None` if it is not known.
+    /// The address space of the code; `None` if unknown.
     pub space: Option<Space>,
-    /// The offset in the trace of the packet that was being read, bytes.
+    /// The offset of the current packet in the trace, bytes.
     pub offset: u64,
 }
 
-/// What happened between two steps.
+/// An event between two steps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Event {
-    /// Tracing began at `ip`: the first instruction to be executed.
+    /// Tracing began.
     Begin {
-        /// Its address.
+        /// The address of the first instruction.
         ip: u64,
-        /// True if that is where a guest goes on, or its host behind it.
+        /// True if a guest was entered here, or left for its host.
         is_exchange: bool,
     },
-    /// After a fault the flow is known again from `ip` on. What ran in between is not known.
+    /// The flow is known again after a fault. Nothing is known of the code between.
     Resumed {
         /// The address of the next instruction.
         ip: u64,
     },
-    /// Execution was at `ip`; the code in front of it was not decoded.
+    /// Execution was at `ip`; the code before it was not decoded.
     Passed {
         /// The address of the next instruction.
         ip: u64,
     },
     /// Tracing ended. The step before it has the last instructions.
     End {
-        /// The branch that was executed last, as a system call; or with `asynchronous` the instruction that
-        /// would have been next.
+        /// The branch that was executed last, such as a system call; or if `asynchronous`, the instruction
+        /// that would have been next.
         ip: u64,
         /// The branch's block, if a branch ended it.
         block: Option<BlockId>,
-        /// Where execution went, if the trace has that: the code there is not traced.
+        /// The target if the trace has it: the code there is not traced.
         to: Option<u64>,
-        /// Where a guest, or its host behind it, goes on, if the code of both is traced.
+        /// The address at which a guest or its host continues, if both are traced.
         exchange: Option<u64>,
     },
-    /// An interrupt or exception: instead of the instruction at `from`, that at `to` was next.
+    /// An interrupt or exception: the instruction at `to` was executed instead of that at `from`.
     Interrupt {
         /// The address of the instruction that was not executed.
         from: u64,
@@ -126,7 +122,7 @@ pub enum Event {
     },
     /// PTWRITE wrote a value.
     Ptwrite {
-        /// The address of the instruction if the trace has it; else where execution was known to be.
+        /// The address of the instruction if the trace has it; else the last known address.
         ip: Option<u64>,
         /// True if the trace has the address.
         exact: bool,
@@ -135,38 +131,38 @@ pub enum Event {
     },
     /// A transaction began or was committed.
     Transaction {
-        /// The next instruction.
+        /// The address of the next instruction.
         ip: Option<u64>,
         /// True if it began.
         inside: bool,
     },
     /// The ratio of the core to the bus clock changed.
     Frequency {
-        /// Where execution is, if that is known.
+        /// The current address, if known.
         ip: Option<u64>,
-        /// In units of the bus clock, 100 MHz as a rule.
+        /// In units of the bus clock, usually 100 MHz.
         ratio: u8,
     },
-    /// Power states.
+    /// The power state changed.
     Power {
-        /// Where execution was, if known.
+        /// The current address, if known.
         ip: Option<u64>,
         /// True if the trace has the address.
         exact: bool,
-        /// What happened.
+        /// The change.
         what: crate::intel_pt::Power,
     },
     /// An event that interrupts or changes the flow, other than a branch (event trace: CFE).
     Control {
-        /// Where execution was, if the trace has that.
+        /// The current address, if the trace has it.
         ip: Option<u64>,
-        /// 1 an interrupt or exception, 2 the return from one, 3 and 4 system management, 7 and 8 into and
-        /// out of a guest.
+        /// 1 interrupt or exception, 2 return from one, 3 and 4 system management, 7 and 8 entry and exit of
+        /// a guest.
         kind: u8,
         /// The number of the interrupt or exception.
         vector: u8,
     },
-    /// What belongs to the next [`Event::Control`] (EVD).
+    /// Data of the next [`Event::Control`] (EVD).
     ControlData {
         /// 0 the address of a page fault, 1 and 2 the qualification and the reason of a VM exit.
         kind: u8,
@@ -175,15 +171,15 @@ pub enum Event {
     },
     /// The interrupt flag of the processor has changed.
     InterruptFlag {
-        /// The instruction that changed it; `None` if that is the next branch that needs a packet, or the
-        /// beginning of tracing.
+        /// The instruction that changed it; `None` if that is the next branch that needs a packet, or if
+        /// tracing begins.
         ip: Option<u64>,
-        /// True if interrupts can come now.
+        /// True if interrupts are enabled now.
         on: bool,
     },
     /// An item of the next [`Event::Sampled`] (Intel PT: BIP).
     Item {
-        /// The group of items that it belongs to (BBP).
+        /// The group of the item (BBP).
         group: u8,
         /// Its number in the group.
         id: u8,
@@ -192,7 +188,7 @@ pub enum Event {
     },
     /// The processor wrote a sample of a counter to the trace (PEBS).
     Sampled {
-        /// Where execution was, if known.
+        /// The current address, if known.
         ip: Option<u64>,
         /// True for a sample of 32-bit code.
         is_32_bit: bool,
@@ -204,70 +200,69 @@ pub enum Event {
         /// True in a guest (VMX non-root operation).
         guest: bool,
     },
-    /// The trace names the thread that runs, maybe the same as before (CoreSight).
+    /// The trace names the current thread, maybe the same as before (CoreSight).
     Context,
-    /// A point of synchronization: the trace repeats its state. A trace begins with one.
+    /// A sync point: the trace repeats its state. Every trace begins with one.
     Sync {
-        /// The address of the next instruction, which is known from here on after a fault and at the
-        /// beginning of a trace. `None` if tracing is off.
+        /// The address of the next instruction, which is now known even after a fault. `None` if tracing is
+        /// off.
         ip: Option<u64>,
         /// The offset in the trace.
         offset: u64,
-        /// Interrupts can come (Intel PT).
+        /// Interrupts are enabled (Intel PT).
         interrupts: bool,
     },
-    /// Something is lost or wrong.
+    /// Data is lost or wrong.
     Fault(Fault),
     /// The trace ends here; more may have been executed (CoreSight).
     Over,
 }
 
-/// Something that is lost or wrong in a trace: what ran from there to the next [`Event`] that begins, resumes
-/// or synchronizes is not known. The offset and the time are those of the [`Point`].
+/// A loss or an error in a trace: the code executed up to the next [`Event`] that begins, resumes or
+/// synchronizes is unknown. The offset and the time are those of the [`Point`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Fault {
-    /// What is wrong.
+    /// The kind of error.
     pub reason: Reason,
-    /// Up to where execution is known, the address of the next instruction; `None` if it was not known
+    /// The address of the next instruction, up to which execution is known; `None` if it was not known
     /// before.
     pub ip: Option<u64>,
 }
 
-/// What may be wrong with a trace, or with the code that it is compared with.
+/// The kinds of errors in a trace, or in the code that it is matched with.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[non_exhaustive]
 pub enum Reason {
-    /// The processor lost packets, as the trace says.
+    /// The processor reported lost packets.
     Overflow,
     /// Bytes that are not a packet.
     BadPacket,
-    /// The trace ends within a packet.
+    /// The trace ends inside a packet.
     CutPacket,
-    /// A packet that cannot be at this place.
+    /// A packet that is not allowed here.
     UnexpectedPacket,
-    /// A packet lacks the address that is needed there.
+    /// A packet lacks a required address.
     NoAddress,
-    /// The code at the fault's address is not known.
+    /// The code at the fault's address is unknown.
     NoCode,
     /// The bytes at the fault's address are not an instruction.
     BadCode,
-    /// The code does not have the branch that the trace has there: it is not the code that ran, or the trace
-    /// is damaged.
+    /// The code has no branch where the trace has one: another program ran, or the trace is damaged.
     Mismatch,
-    /// A return to the last call, which is not known because something was lost before.
+    /// A return to the last call, which was lost before.
     UnknownReturn,
-    /// More code without a packet than any program has: a loop that cannot end.
+    /// A loop without a packet that cannot end: more code than any program has between two packets.
     Endless,
-    /// The processor executed instructions of a set that is not decoded: T32 or A32.
+    /// The instruction set is not decoded: T32 or A32.
     InstructionSet,
-    /// The trace says how many instructions were executed, but not which.
+    /// The trace has the number of executed instructions, but not their path.
     NoPath,
-    /// A guest runs, and it is not known where its code is.
+    /// A guest runs whose code is unknown.
     Guest,
 }
 
 impl Reason {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [Reason; 13] = [
         Reason::Overflow,
         Reason::BadPacket,
@@ -284,7 +279,7 @@ impl Reason {
         Reason::Guest,
     ];
 
-    /// In words, for a list of counts.
+    /// A phrase for a list of counts.
     pub fn text(self) -> &'static str {
         match self {
             Reason::Overflow => "the processor lost packets",

@@ -4,12 +4,13 @@ use crate::kind::Kind;
 
 /// The number of a block of [`Blocks`](crate::Blocks).
 ///
-/// The highest bit tells that a return ends the block, so that the walk through paths needs no block for it.
+/// The highest bit is set if a return ends the block, so that the walk through paths need not look at the
+/// block.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct BlockId(pub(crate) u32);
 
 impl BlockId {
-    /// None.
+    /// No block.
     pub(crate) const NONE: BlockId = BlockId(u32::MAX);
     const RETURN: u32 = 1 << 31;
 
@@ -46,15 +47,15 @@ impl PathId {
     }
 }
 
-/// Instructions of a block that were executed.
+/// Executed instructions of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Step {
     /// Its first `count` instructions were executed.
     pub block: BlockId,
-    /// At least 0 (an interrupt came before the first), at most the block's.
+    /// At least 0 (an interrupt came before the first), at most all of the block.
     pub count: u32,
-    /// The block that the branch at the end of `block` went to; then `count` is the block's. `None` if a
-    /// conditional branch was not taken, if the block has no branch at its end, and if an event follows that
-    /// says where execution went.
+    /// The target of the branch at the end of `block`; then `count` is that of the block. `None` if a
+    /// conditional branch was not taken, if the block ends without a branch, and if an event with the target
+    /// follows.
     pub to: Option<BlockId>,
 }

@@ -1,4 +1,4 @@
-//! Packets to flow: what each element says of where execution went.
+//! Turns the elements of a CoreSight trace into control flow.
 
 use super::Config;
 use super::packet::{Address, Atoms, Context, Packet, Packets, RESET, find_sync, space};
@@ -19,20 +19,20 @@ pub struct Decoder<I> {
 }
 
 impl<I: Image> Decoder<I> {
-    /// A decoder of the traces of trace units, with the code that ran. `config` is that of any of them: all
-    /// take WFI and WFE for branches, or none does.
+    /// A decoder for the traces of several trace units and the code they executed. `config` is that of any
+    /// unit: [`Config::waits`] is the same in all.
     pub fn new(image: I, config: &Config) -> Decoder<I> {
         Decoder { flow: Flow::new(image, InstructionSet::A64 { waits: config.waits }, false) }
     }
 
-    /// The blocks that were decoded so far.
+    /// The blocks decoded so far.
     pub fn blocks(&self) -> &Blocks {
         self.flow.blocks()
     }
 
-    /// Decodes a unit of `trace`, up to the address at which the next one goes on.
+    /// Decodes a unit of `trace`, up to the address at which the next one begins.
     ///
-    /// Units, one after the other, give what they would give as one.
+    /// Decoding units one after the other has the same result as decoding them as one.
     pub fn decode<S: Sink>(&mut self, config: &Config, trace: &Trace<'_>, unit: &Unit, sink: &mut S) {
         self.flow.reset(64, None, unit.time);
         self.flow.synchronize();
@@ -54,44 +54,44 @@ impl<I: Image> Decoder<I> {
     }
 }
 
-/// What lacks the address that follows.
+/// An exception or return that lacks its address.
 #[derive(Clone, Copy, Debug)]
 enum Pending {
     Exception { is_target: bool, number: u16 },
     Q { count: Option<u32> },
 }
 
-/// What the next address says.
+/// The meaning of the next address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Waiting {
-    /// Where execution is.
+    /// The current position.
     None,
-    /// Where the branch at the end of the current block goes.
+    /// The target of the branch at the end of the current block.
     Target,
-    /// The same of a system call.
+    /// The target of the system call at the end of the current block.
     Call,
-    /// The handler of what came in place of this instruction.
+    /// The handler of an exception that replaced this instruction.
     Handler(u64),
 }
 
-/// What takes effect behind the next address.
+/// Changes that take effect after the next address.
 #[derive(Clone, Copy, Default, Debug)]
 struct Held {
     context: Option<Context>,
     time: Option<u64>,
-    /// The time was told behind the context.
+    /// The timestamp came after the context.
     is_time_later: bool,
 }
 
-/// If a point of synchronization is being read.
+/// The progress through a sync point.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Sync {
     None,
-    /// Its address is to follow.
+    /// Its address is next.
     Begun,
-    /// The same, and it belongs to the next unit.
+    /// Its address is next, and it belongs to the next unit.
     Last,
-    /// That address was read.
+    /// Its address was read.
     Done,
 }
 
@@ -103,7 +103,7 @@ struct Reader<'a, I, S> {
     switches: &'a [Switch],
     speculation: Speculation,
     pending: Option<Pending>,
-    /// If the flow is not known: because of a fault, so that the next address is where it goes on. Otherwise
+    /// Why the flow is unknown: true after a fault, so that decoding resumes at the next address; false if
     /// tracing is off.
     is_lost: bool,
     /// False if the processor executes T32 or A32 instructions.
@@ -176,7 +176,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
             Packet::Q { count, to: Some(to) } => self.add(Element::Q { count, to }),
             Packet::Commit(count) => {
                 let done = self.speculation.commit(count);
-                // A unit that is never ahead commits what it has told already.
+                // A unit without speculation has committed everything so far.
                 if self.config.most_speculative > 0 {
                     self.check(done);
                 }
@@ -203,7 +203,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         }
     }
 
-    /// An element was traced.
+    /// Adds an element.
     #[inline(always)]
     fn add(&mut self, element: Element) {
         if self.config.most_speculative == 0 && self.speculation.is_empty() {
@@ -259,14 +259,14 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         self.add_speculative(Element::Info);
     }
 
-    /// Packets are lost.
+    /// Reports lost packets.
     fn broken(&mut self, reason: Reason) {
         self.drop_speculative();
         self.pending = None;
         self.fault(reason);
     }
 
-    /// Drops what was neither committed nor cancelled, but for the time.
+    /// Drops the elements that were neither committed nor cancelled, except the time.
     fn drop_speculative(&mut self) {
         let time = self.speculation.clear();
         self.held.time = time.or(self.held.time);
@@ -286,7 +286,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         self.is_lost = true;
     }
 
-    /// Nothing waits for an address any more.
+    /// Drops everything that waits for an address.
     fn forget(&mut self) {
         self.waiting = Waiting::None;
         self.apply_held();
@@ -309,7 +309,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
             Element::Info => {
                 self.flow.synchronize();
                 self.is_a64 = true;
-                // Whatever was in front of it, the address is where the flow is known again.
+                // The address makes the flow known again.
                 self.is_lost |= !self.flow.is_known();
                 if self.sync != Sync::Last {
                     self.sync = Sync::Begun;
@@ -336,7 +336,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         }
     }
 
-    /// Applies what was told if it does not belong behind the next address.
+    /// Applies a new context or time, unless it belongs after the next address.
     fn settle(&mut self) {
         if self.waiting == Waiting::None && self.sync == Sync::None {
             self.apply_held();
@@ -370,7 +370,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         }
     }
 
-    /// Where execution is said to be, `address` is.
+    /// An address element: execution is at `address`.
     #[inline(always)]
     fn address(&mut self, address: Address) {
         match (self.waiting, address.ip) {
@@ -414,14 +414,14 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
             return;
         }
         if sync == Sync::Begun && self.config.context.is_some() {
-            // The context of what follows does not depend on what is in front of it.
+            // The following context does not depend on any before.
             self.flow.set_space(None);
         }
         self.apply_held();
         self.is_a64 &= address.is_a64();
         if !self.is_a64 {
             if sync == Sync::Begun {
-                // As if nothing were in front of it.
+                // The state before must not matter.
                 self.flow.lose();
                 self.is_lost = false;
             }
@@ -442,7 +442,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         }
     }
 
-    /// The flow is lost where the instruction set is another one.
+    /// Loses the flow if the instruction set is not AArch64.
     fn check_set(&mut self) {
         if !self.is_a64 {
             if self.flow.is_known() || !self.is_lost {
@@ -452,7 +452,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         }
     }
 
-    /// Tracing begins anew.
+    /// A Trace On element: tracing begins anew.
     fn on(&mut self) {
         match std::mem::replace(&mut self.waiting, Waiting::None) {
             Waiting::Target | Waiting::Call => {
@@ -500,7 +500,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         }
     }
 
-    /// An indirect branch without an address goes back to the last call. False if it can't.
+    /// Returns to the last call, at an indirect branch without an address. False if that is not possible.
     #[inline(always)]
     fn go_back(&mut self) -> bool {
         let gone = match self.waiting {
@@ -533,7 +533,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         }
     }
 
-    /// In front of the instruction at `ip` something else was executed.
+    /// An exception was taken before the instruction at `ip`.
     fn exception_at(&mut self, ip: u64, number: u16) {
         match self.flow.reach(ip, self.sink) {
             Ok(true) => self.waiting = Waiting::Call,
@@ -582,5 +582,5 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
     }
 }
 
-/// More bytes than a packet of the flow has: longer ones only repeat zeros.
+/// Longer packets only repeat zeros.
 const LONGEST: u32 = 32;

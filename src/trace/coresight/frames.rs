@@ -11,31 +11,31 @@
 /// The size of a frame, bytes.
 const FRAME: usize = 16;
 
-/// A frame of it fills time, and is only looked for where a frame begins.
+/// A whole frame of these is padding; it is recognized only at the start of a frame.
 const FULL_SYNC: [u8; 4] = [0xff, 0xff, 0xff, 0x7f];
 
-/// The id of bytes that mean nothing.
+/// The id of bytes without meaning.
 const NOTHING: u8 = 0;
 
-/// Takes frames apart: the bytes of each trace unit, by its id, in the order in which the ids appear first.
+/// The bytes of each trace unit, by its id, in the order in which the ids first appear.
 ///
-/// An id holds from frame to frame. What is in front of the first is dropped, as is id 0, and a frame that is
-/// cut off.
+/// An id applies until the next one, across frames. Bytes before the first id, bytes of id 0 and an
+/// incomplete frame are dropped.
 pub fn deformat(frames: &[u8]) -> Vec<(u8, Vec<u8>)> {
     deformat_by(frames, |bytes: &mut Vec<u8>, _, byte| bytes.push(byte))
 }
 
-/// The bytes of a trace unit, and where they were in the frames.
+/// The bytes of a trace unit, and their positions in the frames.
 #[derive(Clone, Default, Debug)]
 pub struct Deformatted {
-    /// The bytes.
+    /// The data of the trace unit.
     pub bytes: Vec<u8>,
-    /// Those from the first number on are in the frames from the second number on.
+    /// Pairs: the bytes from the first index on are in the frames from the second index on.
     places: Vec<(usize, usize)>,
 }
 
 impl Deformatted {
-    /// The data of one trace unit, which is not in frames.
+    /// The data of one trace unit, recorded without frames.
     pub fn contiguous(data: &[u8]) -> Deformatted {
         Deformatted { bytes: data.to_vec(), places: Vec::new() }
     }
@@ -49,33 +49,33 @@ impl Deformatted {
         self.bytes.push(byte);
     }
 
-    /// Where a byte was in the frames.
+    /// The position of a byte in the frames.
     pub fn place(&self, at: usize) -> usize {
         let next = self.places.partition_point(|&(from, _)| from <= at);
         next.checked_sub(1).map_or(at, |run| self.places[run].1 + (at - self.places[run].0))
     }
 }
 
-/// Takes frames apart as [`deformat`] does, and notes where the bytes were.
+/// Like [`deformat`], with the positions of the bytes.
 pub fn deformat_with_places(frames: &[u8]) -> Vec<(u8, Deformatted)> {
     deformat_by(frames, Deformatted::push)
 }
 
-/// Takes frames apart; `push` adds a byte to those of a trace unit, with its place in the frames.
+/// Calls `push` for each byte, with the data of its trace unit and its position in the frames.
 fn deformat_by<B: Default>(frames: &[u8], mut push: impl FnMut(&mut B, usize, u8)) -> Vec<(u8, B)> {
     let mut found: Vec<(u8, B)> = Vec::new();
-    // Where the bytes of each id are in `found`.
+    // The index in `found` by id.
     let mut indices: [Option<usize>; 128] = [None; 128];
     let mut current = None;
     let mut rest = frames;
     loop {
-        if let Some(behind) = rest.strip_prefix(&FULL_SYNC) {
-            rest = behind;
+        if let Some(after) = rest.strip_prefix(&FULL_SYNC) {
+            rest = after;
             continue;
         }
         let begin = frames.len() - rest.len();
-        let Some((frame, behind)) = rest.split_first_chunk::<FRAME>() else { return found };
-        rest = behind;
+        let Some((frame, after)) = rest.split_first_chunk::<FRAME>() else { return found };
+        rest = after;
         let mut index = |id: u8| {
             (id != NOTHING).then(|| {
                 *indices[usize::from(id)].get_or_insert_with(|| {
@@ -92,7 +92,7 @@ fn deformat_by<B: Default>(frames: &[u8], mut push: impl FnMut(&mut B, usize, u8
         };
         for (at, pair) in frame.chunks_exact(2).enumerate() {
             let low = frame[FRAME - 1] >> at & 1;
-            // The last pair has the bits of the others in place of a second byte.
+            // The last byte holds bit 0 of the others and is no data.
             let second = (at < FRAME / 2 - 1).then_some(pair[1]);
             if pair[0] & 1 == 0 {
                 add(current, 2 * at, pair[0] | low);
@@ -120,9 +120,9 @@ mod tests {
     fn an_id_takes_effect_at_once_or_after_a_byte() {
         let mut frame = [0; FRAME];
         frame[..6].copy_from_slice(&[0x21, 0xaa, 0x22, 0xbb, 0x43, 0xcc]);
-        // From here on nothing.
+        // From here on padding.
         frame[6] = 1;
-        // The bit 0 of byte 2, and the id of byte 4 is that of what follows 0xcc.
+        // Bit 0 of byte 2; and the id in byte 4 applies after 0xcc.
         frame[15] = 0b110;
         let second = [0x21, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 0];
         let third = [2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 0x80];

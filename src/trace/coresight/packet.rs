@@ -34,26 +34,26 @@ use crate::image::{Space, Switch};
 pub(super) enum Packet {
     Sync,
     Info {
-        /// Elements in front of it that are neither committed nor cancelled.
+        /// Elements before it that are neither committed nor cancelled.
         speculative: u32,
     },
-    /// The time, in ticks of the generic timer as a rule.
+    /// The time, usually in ticks of the generic timer.
     Timestamp(u64),
     On,
     Exception {
-        /// The address that follows is also the target of the branch before.
+        /// The address that follows is also the target of the preceding branch.
         is_target: bool,
-        /// What it is: its type in the architecture of the trace unit.
+        /// The exception number of the trace unit's architecture.
         number: u16,
     },
     /// The processor was reset.
     Reset,
-    /// Elements that are executed, from the oldest on.
+    /// The oldest elements that were executed.
     Commit(u32),
-    /// Elements that are not executed, from the youngest on.
+    /// The youngest elements that were not executed.
     Cancel {
         count: u32,
-        /// The youngest atom that is left is the other one, and these follow.
+        /// The youngest remaining atom is inverted, and these atoms follow.
         mispredicted: bool,
         atoms: Atoms,
     },
@@ -62,18 +62,18 @@ pub(super) enum Packet {
         address: Address,
         context: Option<Context>,
     },
-    /// The address of a branch that was taken.
+    /// The address of a taken branch.
     Source(Address),
-    /// So many instructions were executed, if that is known, up to an address.
+    /// A number of instructions, if known, was executed up to an address.
     Q {
         count: Option<u32>,
         to: Option<Address>,
     },
     Atoms(Atoms),
     Overflow,
-    /// The trace unit was switched off before it told all.
+    /// The trace unit was switched off before it emitted all elements.
     Discard,
-    /// Nothing that the flow depends on.
+    /// A packet that does not affect the flow.
     Other,
     /// Not a packet.
     Bad,
@@ -81,7 +81,7 @@ pub(super) enum Packet {
     Cut,
 }
 
-/// Branches, the oldest in the lowest of `count` bits; those taken are 1.
+/// Branches, the oldest in the lowest of `count` bits; 1 is taken.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Atoms {
     pub(super) bits: u32,
@@ -113,8 +113,8 @@ impl Address {
     }
 }
 
-/// The space of what follows a context, if there is one: `before` is that of what is in front of it, and the
-/// switches tell who runs at a time.
+/// The space after a context, if that names one: `before` is the space before the context, and the switches
+/// give the thread by time.
 pub(super) fn space(
     config: &Config,
     context: Option<Context>,
@@ -137,12 +137,12 @@ pub(super) fn space(
 pub(super) struct Packets<'a> {
     cursor: Cursor<'a>,
     config: &'a Config,
-    /// The last addresses, against which addresses are compressed; the first is the youngest.
+    /// The last addresses, used to decompress addresses; the youngest first.
     last: [Address; 3],
     timestamp: u64,
 }
 
-/// Why there is not a packet.
+/// Why no packet could be read.
 enum Broken {
     Bad,
     Cut,
@@ -151,7 +151,7 @@ enum Broken {
 const ZERO: Address = Address { ip: Some(0), is_thumb: false };
 const LOST: Address = Address { ip: None, is_thumb: false };
 
-/// The zeros of A-Sync.
+/// The number of zeros in an A-Sync.
 const SYNC_ZEROS: u32 = 11;
 const SYNC_END: u8 = 0x80;
 
@@ -160,7 +160,7 @@ pub(super) const RESET: u16 = 0;
 const TRANSACTION_FAILED: u16 = 0x18;
 
 impl<'a> Packets<'a> {
-    /// Those from an offset on, where A-Sync should be.
+    /// Reads from an offset on, where an A-Sync should be.
     pub(super) fn new(trace: &'a Trace<'_>, config: &'a Config, at: u64) -> Packets<'a> {
         Packets { cursor: trace.cursor(at), config, last: [ZERO; 3], timestamp: 0 }
     }
@@ -169,13 +169,12 @@ impl<'a> Packets<'a> {
         self.cursor.offset()
     }
 
-    /// The bytes that are read next.
+    /// The bytes at the current position.
     pub(super) fn head(&self) -> [u8; LONGEST] {
         self.cursor.window().0
     }
 
-    /// The next packet; `None` at the end of the trace. After one that is bad or cut off, what follows is not
-    /// to be read.
+    /// The next packet; `None` at the end of the trace. After one that is bad or cut off, do not read on.
     #[inline(always)]
     pub(super) fn next(&mut self) -> Option<Packet> {
         let first = self.cursor.byte()?;
@@ -228,7 +227,7 @@ impl<'a> Packets<'a> {
             0x04 => Packet::On,
             0x06 => self.exception()?,
             0x09 if is_ete => {
-                // The exception level, and the value.
+                // The exception level, and its value.
                 self.byte()?;
                 self.little(8)?;
                 Packet::Other
@@ -296,7 +295,7 @@ impl<'a> Packets<'a> {
         }))
     }
 
-    /// What follows a zero.
+    /// Reads a packet that begins with a zero.
     fn extension(&mut self) -> Result<Option<Packet>, Broken> {
         let mut zeros = 1;
         loop {
@@ -329,7 +328,7 @@ impl<'a> Packets<'a> {
                 }
             }
         }
-        // What follows does not depend on anything in front of it.
+        // Later addresses do not depend on earlier ones.
         self.last = [ZERO; 3];
         self.timestamp = 0;
         Ok(Packet::Info { speculative })
@@ -372,7 +371,7 @@ impl<'a> Packets<'a> {
         })
     }
 
-    /// Cycles are counted from commit to commit.
+    /// Reads a cycle count: cycles between two commits.
     fn cycles(&mut self, first: u8) -> Result<Packet, Broken> {
         let commits = self.config.commits_with_cycles;
         let commit = match first {
@@ -410,7 +409,7 @@ impl<'a> Packets<'a> {
     }
 
     fn address(&mut self, form: Form, is_thumb: bool) -> Result<Address, Broken> {
-        // Bits of an address that are 0.
+        // The number of address bits that are 0.
         let low = if is_thumb { 1 } else { 2 };
         let address = match form {
             Form::Match(at) => self.last[usize::from(at)],
@@ -437,7 +436,7 @@ impl<'a> Packets<'a> {
         Ok(address)
     }
 
-    /// The lowest 16 bits of an address, in front of which `low` are 0.
+    /// Reads the lowest 16 bits of an address; the lowest `low` bits are 0 and not stored.
     fn two_bytes(&mut self, low: u32) -> Result<u64, Broken> {
         let first = u64::from(self.byte()? & 0x7f) << low;
         let second = u64::from(self.byte()?) << (7 + low);
@@ -461,25 +460,25 @@ impl<'a> Packets<'a> {
     }
 }
 
-/// How an address is written.
+/// The encoding of an address.
 #[derive(Clone, Copy)]
 enum Form {
     /// One of the last three.
     Match(u8),
-    /// Its lowest bits, in one or two bytes.
+    /// The lowest bits, in one or two bytes.
     Short,
-    /// Its lowest 32 bits.
+    /// The lowest 32 bits.
     Low,
     Full,
 }
 
-/// `value` in place of the lowest bits of `last`.
+/// Replaces the lowest bits of `last` by `value`.
 fn replace_low(last: u64, value: u64, bits: u32) -> u64 {
     let mask = u64::MAX.checked_shl(bits).unwrap_or(0);
     last & mask | value & !mask
 }
 
-/// The atoms that a byte stands for.
+/// The atoms of a byte.
 #[inline(always)]
 fn atoms(byte: u8) -> Atoms {
     let (bits, count) = match byte {
@@ -494,7 +493,7 @@ fn atoms(byte: u8) -> Atoms {
         0xd5 => (0b00000, 5),
         0xd6 => (0b01010, 5),
         0xd7 => (0b10101, 5),
-        // 3 to 23 that are taken, and one that is, too, unless bit 5 is set.
+        // 3 to 23 taken ones, and a last one that is taken unless bit 5 is set.
         _ => {
             let taken = u32::from(byte & 0x1f) + 3;
             ((1 << (taken + u32::from(byte & 0x20 == 0))) - 1, taken + 1)
@@ -503,7 +502,7 @@ fn atoms(byte: u8) -> Atoms {
     Atoms { bits, count }
 }
 
-/// Where the first A-Sync at or behind `at` begins; zeros in front of it may belong to it.
+/// The offset of the first A-Sync at or after `at`; zeros before it may belong to it.
 pub(super) fn find_sync(trace: &Trace<'_>, at: u64) -> Option<u64> {
     let mut cursor = trace.cursor(at);
     let mut zeros = 0u32;

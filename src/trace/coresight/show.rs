@@ -7,7 +7,7 @@ use super::Config;
 use super::packet::{Address, Atoms, Packet, Packets, find_sync};
 use crate::bytes::{LONGEST, Trace};
 
-/// A packet as it is listed.
+/// A packet in a list.
 #[derive(Clone, Copy, Debug)]
 pub struct Listed {
     /// Its offset in the trace.
@@ -16,7 +16,7 @@ pub struct Listed {
     pub len: u64,
     /// Its first bytes.
     head: [u8; LONGEST],
-    /// `None` for bytes that are not read: in front of the first A-Sync packet, and behind damage.
+    /// `None` for bytes that are not decoded: before the first A-Sync packet and after damage.
     packet: Option<Packet>,
 }
 
@@ -65,13 +65,13 @@ impl Listed {
         self.packet == Some(Packet::Sync)
     }
 
-    /// True if packets are lost.
+    /// True if the trace unit lost packets here.
     pub fn is_overflow(&self) -> bool {
         self.packet == Some(Packet::Overflow)
     }
 }
 
-/// The name of a packet that begins with this byte.
+/// The name of a packet by its first byte.
 fn name(first: u8) -> &'static str {
     match first {
         0x01 => "I_TRACE_INFO",
@@ -189,7 +189,7 @@ fn exception(f: &mut fmt::Formatter<'_>, byte: u8) -> fmt::Result {
     }
 }
 
-/// Writes an address, and which of the last ones it is.
+/// Writes an address and its index among the last ones.
 fn target(f: &mut fmt::Formatter<'_>, first: u8, address: Address) -> fmt::Result {
     if matches!(first, 0x90..=0x92 | 0xb0..=0xb2) {
         write!(f, " [{}]", first & 3)?;
@@ -204,7 +204,7 @@ fn ip(f: &mut fmt::Formatter<'_>, address: Address) -> fmt::Result {
     }
 }
 
-/// Writes a context, whose first byte is that of `bytes`.
+/// Writes a context, whose first byte is the first of `bytes`.
 fn context(f: &mut fmt::Formatter<'_>, bytes: &[u8], packet: Packet) -> fmt::Result {
     let (Packet::Context(context) | Packet::Address { context: Some(context), .. }) = packet else {
         return Ok(());

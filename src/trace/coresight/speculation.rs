@@ -1,22 +1,21 @@
-//! Elements of a trace that were not yet executed when they were traced: each is committed or cancelled
-//! later.
+//! Speculative elements of a trace: each is later committed or cancelled.
 
 use std::collections::VecDeque;
 
 use super::packet::{Address, Atoms, Context};
 
-/// What packets tell, complete with the addresses that belong to it.
+/// An element of a trace, complete with its address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Element {
-    /// A point of synchronization: an address follows.
+    /// A sync point: an address follows.
     Info,
     On,
     Atoms(Atoms),
     Address(Address),
     Context(Context),
     Source(Address),
-    /// Before the instruction at the address something else was executed. `is_target`: the branch before went
-    /// there.
+    /// An exception before the instruction at the address. `is_target`: the preceding branch went to this
+    /// address.
     Exception {
         at: Address,
         is_target: bool,
@@ -28,12 +27,12 @@ pub(super) enum Element {
         to: Address,
     },
     Timestamp(u64),
-    /// So many elements were traced in front of the first point of synchronization.
+    /// This many elements were traced before the first sync point.
     Unseen(u32),
 }
 
 impl Element {
-    /// For how many elements it counts when they are committed or cancelled.
+    /// The number of elements that a commit or cancel counts it as.
     fn weight(&self) -> u32 {
         match self {
             Element::Atoms(atoms) => atoms.count,
@@ -43,7 +42,7 @@ impl Element {
         }
     }
 
-    /// Takes its oldest `count` away.
+    /// Removes and returns its oldest `count`.
     fn split_oldest(&mut self, count: u32) -> Element {
         match self {
             Element::Atoms(atoms) => {
@@ -69,20 +68,20 @@ impl Element {
     }
 }
 
-/// More elements than any trace unit has outstanding.
+/// More outstanding elements than any trace unit has.
 const MOST: usize = 1 << 10;
 
-/// Elements that are neither committed nor cancelled, the oldest first.
+/// The outstanding elements, the oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Speculation {
     elements: VecDeque<Element>,
     /// The sum of their weights.
     weight: u32,
-    /// How many of them may be executed now.
+    /// The number of them that are committed.
     committed: u32,
 }
 
-/// Elements are committed or cancelled that are not there, or there are more than a trace unit has.
+/// More elements are committed or cancelled than are outstanding, or too many are outstanding.
 pub(super) struct Wrong;
 
 impl Speculation {
@@ -90,7 +89,7 @@ impl Speculation {
         self.elements.is_empty()
     }
 
-    /// Drops all elements; what is left is the last time that they told.
+    /// Drops all elements and returns the last timestamp among them.
     pub(super) fn clear(&mut self) -> Option<u64> {
         let dropped = std::mem::take(self);
         dropped.elements.iter().rev().find_map(|element| match element {
@@ -99,7 +98,7 @@ impl Speculation {
         })
     }
 
-    /// Adds the youngest. More than `most` cannot be outstanding: the oldest are committed.
+    /// Adds the youngest. If more than `most` are outstanding, the oldest are committed.
     pub(super) fn push(&mut self, element: Element, most: u32) -> Result<(), Wrong> {
         self.weight = self.weight.saturating_add(element.weight());
         self.elements.push_back(element);
@@ -112,12 +111,11 @@ impl Speculation {
         if count > self.weight { Err(Wrong) } else { Ok(()) }
     }
 
-    /// All are executed.
     pub(super) fn commit_all(&mut self) {
         self.committed = u32::MAX;
     }
 
-    /// The next element that was executed.
+    /// The next committed element.
     pub(super) fn next(&mut self) -> Option<Element> {
         if self.committed == 0 {
             return None;
@@ -159,7 +157,7 @@ impl Speculation {
         if count == 0 { Ok(()) } else { Err(Wrong) }
     }
 
-    /// The youngest atom is the other one; addresses behind it do not count.
+    /// Inverts the youngest atom and drops the addresses after it.
     pub(super) fn mispredict(&mut self) -> Result<(), Wrong> {
         let mut at = self.elements.len();
         while at > 0 {

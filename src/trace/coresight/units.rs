@@ -1,25 +1,25 @@
-//! Cuts a trace into parts that can be decoded by themselves: from a point of synchronization (A-Sync, Trace
-//! Info, address) to another one, if nothing is outstanding there.
+//! Cuts a trace into units that can be decoded independently: each begins at a sync point (A-Sync, Trace
+//! Info, address) where nothing is outstanding.
 
 use super::Config;
 use super::packet::{Packet, Packets, find_sync};
 use crate::bytes::Trace;
 
-/// A part of a trace that can be decoded by itself.
+/// A part of a trace that can be decoded independently.
 #[derive(Clone, Copy, Debug)]
 pub struct Unit {
     /// The offset of its A-Sync packet.
     pub start: u64,
     /// The offset of the A-Sync packet at which the next unit begins, or the length of the trace.
     pub end: u64,
-    /// The last timestamp in front of it; 0 if there is none.
+    /// The last timestamp before it; 0 if there is none.
     pub time: u64,
 }
 
-/// Packets between Trace Info and an address, at most.
+/// Maximum number of packets between Trace Info and an address.
 const MOST_BETWEEN: usize = 8;
 
-/// True if `packets`, those behind an A-Sync packet, tell at once where execution is.
+/// True if `packets`, those after an A-Sync packet, give the current address at once.
 fn is_complete(mut packets: Packets<'_>) -> bool {
     if packets.next() != Some(Packet::Info { speculative: 0 }) {
         return false;
@@ -34,7 +34,7 @@ fn is_complete(mut packets: Packets<'_>) -> bool {
     false
 }
 
-/// The first timestamp of a trace, in ticks, and how far behind its first A-Sync packet it is, bytes.
+/// The first timestamp of a trace, in ticks, and its distance in bytes from the first A-Sync packet.
 pub fn first_time(trace: &Trace<'_>, config: &Config) -> Option<(u64, u64)> {
     let start = find_sync(trace, 0)?;
     let mut packets = Packets::new(trace, config, start);
@@ -47,10 +47,10 @@ pub fn first_time(trace: &Trace<'_>, config: &Config) -> Option<(u64, u64)> {
     }
 }
 
-/// Cuts a trace into units of at least `size` bytes, in order. What is in front of the first A-Sync packet
-/// cannot be decoded: the first unit's `start` says how much that is; without one there is no unit.
+/// Cuts a trace into units of at least `size` bytes, in order. Bytes before the first A-Sync packet, that is,
+/// before the first unit's `start`, cannot be decoded; without one there is no unit.
 ///
-/// This reads all packets, but walks no code. What [`Decoder::decode`] gives for all units of a trace, in
+/// This reads all packets, but walks no code. The result of [`Decoder::decode`] for all units of a trace, in
 /// order, does not depend on `size`.
 ///
 /// [`Decoder::decode`]: super::Decoder::decode
@@ -70,7 +70,7 @@ struct Cutter<'a, 't> {
     config: &'a Config,
     size: u64,
     packets: Packets<'a>,
-    /// Where the next unit begins.
+    /// The start of the next unit.
     start: u64,
     time: u64,
 }
@@ -82,7 +82,7 @@ impl Cutter<'_, '_> {
         }
         let (start, time) = (self.start, self.time);
         if self.size == u64::MAX {
-            // Nothing is cut, so that nothing must be read.
+            // A trace that is not cut need not be read.
             self.start = self.trace.len();
             return Some(Unit { start, end: self.start, time });
         }

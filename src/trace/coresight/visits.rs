@@ -1,15 +1,15 @@
-//! Tells from packets alone which code the trace of a trace unit goes through.
+//! Finds the code that the trace of a trace unit goes through, from packets alone.
 
 use super::Config;
 use super::packet::{Packet, Packets, find_sync, space};
 use crate::bytes::Trace;
 use crate::image::Space;
-use crate::visit::{self, Reader, Told, Visit};
+use crate::visit::{self, Position, Reader, Visit};
 
-/// Hands out the addresses of AArch64 code that the packets of a trace tell, from its first A-Sync packet on.
+/// The addresses of AArch64 code in the packets of a trace, from its first A-Sync packet on.
 ///
-/// What branches with fixed targets lead to is not among them: this walks no code, and takes all that was
-/// executed on speculation for executed.
+/// Targets of direct branches are missing, because no code is walked; all speculative elements are assumed to
+/// be executed.
 pub fn visits<'a>(trace: &'a Trace<'_>, config: &'a Config) -> impl Iterator<Item = Visit> + use<'a> {
     let start = find_sync(trace, 0).unwrap_or(trace.len());
     let packets = Packets::new(trace, config, start);
@@ -34,7 +34,7 @@ impl Reader for Visits<'_, '_> {
         (self.space, self.now)
     }
 
-    fn read(&mut self) -> Option<Told> {
+    fn read(&mut self) -> Option<Position> {
         let offset = self.packets.offset();
         let packet = self.packets.next()?;
         let mut context = None;
@@ -44,26 +44,26 @@ impl Reader for Visits<'_, '_> {
                 Some(address)
             }
             Packet::Q { to, .. } => to,
-            Packet::Context(told) => {
-                context = Some(told);
+            Packet::Context(new) => {
+                context = Some(new);
                 None
             }
             Packet::Timestamp(now) => {
                 self.now = now;
-                return Some(Told::Nothing);
+                return Some(Position::Nothing);
             }
-            Packet::On | Packet::Overflow | Packet::Discard | Packet::Reset => return Some(Told::End),
+            Packet::On | Packet::Overflow | Packet::Discard | Packet::Reset => return Some(Position::End),
             Packet::Bad | Packet::Cut => {
                 let next = find_sync(self.trace, offset + 1).unwrap_or(self.trace.len());
                 self.packets = Packets::new(self.trace, self.config, next);
-                return Some(Told::End);
+                return Some(Position::End);
             }
-            _ => return Some(Told::Nothing),
+            _ => return Some(Position::Nothing),
         };
         self.is_a64 = context.map_or(self.is_a64, |context| context.is_64);
         self.space = space(self.config, context, self.space, (&self.trace.switches, self.now));
-        let Some(address) = address else { return Some(Told::Nothing) };
-        Some(address.ip.filter(|_| self.is_a64 && address.is_a64()).map_or(Told::End, Told::At))
+        let Some(address) = address else { return Some(Position::Nothing) };
+        Some(address.ip.filter(|_| self.is_a64 && address.is_a64()).map_or(Position::End, Position::At))
     }
 }
 
@@ -73,7 +73,7 @@ mod tests {
     use crate::coresight::Registers;
 
     #[test]
-    fn the_trace_behind_an_address_belongs_to_it_up_to_the_next_one() {
+    fn bytes_up_to_the_next_address_belong_to_an_address() {
         // A-Sync, Trace Info, Trace On, an address of 64 bits 0x1000, two atoms, a short address, an atom,
         // Trace On.
         let sync = [[0; 11].as_slice(), &[0x80, 1, 0, 4]].concat();

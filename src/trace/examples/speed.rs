@@ -1,8 +1,7 @@
 //! Measures how fast Intel PT of one process is decoded on one thread: `speed RECORDING count|stacks|steps`.
 //!
-//! `count` counts runs by paths, `stacks` keeps the last 64 branches, `steps` looks at every step. The
-//! recording is one of tests/data/trace/ptmake.py, whose programs are still there; the first buffer is
-//! decoded.
+//! `count` counts runs by paths, `stacks` keeps the last 64 branches, `steps` visits every step. The first
+//! buffer of a recording of tests/data/trace/ptmake.py is decoded; its programs must still exist.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -51,7 +50,7 @@ impl Sink for Stacks {
     }
 }
 
-/// The same, path by path.
+/// Takes whole paths.
 struct ByPath(Stacks);
 
 impl Sink for ByPath {

@@ -1,11 +1,10 @@
-//! The walk through the code where every branch is told, also one with a fixed target: by atoms, as CoreSight
-//! does.
+//! Walks the code with one atom for every branch, also for direct ones, as CoreSight traces it.
 
 use super::{BlockId, Flow, Image, Kind, Reason, Sink, Step};
 
 impl<I: Image> Flow<I> {
-    /// Goes on to the branch that the next atom tells of, and executes it. True if it goes to an address that
-    /// a packet tells: then it is executed by [`Flow::arrive`] or [`Flow::go_back`].
+    /// Goes on to the branch of the next atom and executes it. True if its target is in a later packet: then
+    /// [`Flow::arrive`] or [`Flow::go_back`] executes it.
     #[inline(always)]
     pub(crate) fn atom<S: Sink>(&mut self, is_taken: bool, sink: &mut S) -> Result<bool, Reason> {
         loop {
@@ -29,7 +28,7 @@ impl<I: Image> Flow<I> {
                 }
                 Kind::NoCode => return Err(Reason::NoCode),
                 Kind::BadCode => return Err(Reason::BadCode),
-                // Some trace units do not take a jump to the next instruction for one.
+                // Some trace units do not treat a jump to the next instruction as a branch.
                 Kind::Jump if self.blocks[self.at].target == self.blocks[self.at].next => self.pass(sink),
                 _ => return Err(Reason::Mismatch),
             }
@@ -44,7 +43,7 @@ impl<I: Image> Flow<I> {
         self.take(to, sink);
     }
 
-    /// Executes the current block, whose branch goes somewhere.
+    /// Executes the current block, whose branch goes to an unknown address.
     pub(crate) fn leave<S: Sink>(&mut self, sink: &mut S) {
         self.step(self.blocks[self.at].count, None, sink);
         self.set_ip(None);
@@ -60,8 +59,8 @@ impl<I: Image> Flow<I> {
         self.blocks[self.at].last
     }
 
-    /// Goes straight on to `ip`, in front of which there is not a branch. True if the instruction in front of
-    /// it is a system call, which is not executed here.
+    /// Goes straight on to `ip`; there is no branch before it. True if the instruction before it is a system
+    /// call, which is not executed here.
     pub(crate) fn reach<S: Sink>(&mut self, ip: u64, sink: &mut S) -> Result<bool, Reason> {
         loop {
             if let Some(count) = self.blocks.before(self.at, ip) {
@@ -84,7 +83,7 @@ impl<I: Image> Flow<I> {
         }
     }
 
-    /// Goes on to the branch at `ip`, in front of which none was taken. The atom of the branch is to follow.
+    /// Goes on to the branch at `ip`; no branch before it was taken. Its atom follows.
     pub(crate) fn reach_branch<S: Sink>(&mut self, ip: u64, sink: &mut S) -> Result<(), Reason> {
         loop {
             let block = &self.blocks[self.at];
@@ -100,7 +99,7 @@ impl<I: Image> Flow<I> {
         }
     }
 
-    /// Executes `count` instructions in front of `ip`, if there isn't a branch among them; else none.
+    /// Executes the `count` instructions before `ip` if none of them is a branch; else none.
     pub(crate) fn count_to<S: Sink>(&mut self, count: u32, ip: u64, sink: &mut S) -> bool {
         let is_straight = self.blocks.before(self.at, ip) == Some(count);
         if is_straight {
@@ -117,7 +116,7 @@ impl<I: Image> Flow<I> {
         }
     }
 
-    /// Executes the current block, of whose end no packet tells, and goes on behind it.
+    /// Executes the current block, whose end has no packet, and goes on after it.
     fn go_straight<S: Sink>(&mut self, sink: &mut S) -> Result<(), Reason> {
         self.steps = self.steps.checked_sub(1).ok_or(Reason::Endless)?;
         let to = self.fall(self.at);

@@ -1,7 +1,7 @@
-//! The time at each packet: the time-stamp counter (TSC), carried on by the crystal clock (CTC) and by core
+//! The time at each packet: the time-stamp counter (TSC), advanced by the crystal clock (CTC) and by core
 //! cycles.
 //!
-//! | packet | tells |
+//! | packet | contains |
 //! |---|---|
 //! | TSC | the counter's lower 56 bits |
 //! | TMA | the lower 16 bits of the crystal clock at the TSC packet before it |
@@ -9,28 +9,27 @@
 //! | CYC | core cycles since the last CYC packet |
 //! | CBR | the ratio of the core's frequency to the bus clock |
 //!
-//! Cycles are made ticks by the two MTC packets around them if each follows a CYC packet, else by the ratio.
-//! perf rounds in the same way; its samples have these times.
+//! Cycles are converted to ticks by the two MTC packets around them if each follows a CYC packet, else by the
+//! ratio. The rounding and so the times of samples equal those of perf.
 //!
-//! Of a trace without CYC packets, the cycles are estimated from the time that MTC packets tell, and the
-//! ratio.
+//! For a trace without CYC packets, the cycles are estimated from the times of MTC packets and the ratio.
 
 use super::Config;
 use super::packet::{Packet, Packets};
 
-/// A TSC packet may be older than what MTC and CYC packets in front of it told, by less than this. Time does
-/// not go back for it.
+/// A TSC packet may be older than the MTC and CYC packets before it by less than this. Time does not go back
+/// for it.
 const SLIP: u64 = 0x1_0000;
 
-/// If two MTC packets make a cycle so many times longer than the ratio does, the core slept in between.
+/// If a cycle takes this many times longer by two MTC packets than by the ratio, the core slept in between.
 const TOO_LONG: f64 = 1.25;
 
-/// What is known of the time between two packets.
+/// The time and cycles between two packets.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Clock {
-    /// The time told by the packets so far; 0 if none did.
+    /// The time after the packets so far; 0 if unknown.
     pub(super) now: u64,
-    /// That at the last packet that told of the flow.
+    /// The time at the last control-flow packet.
     pub(super) flow: u64,
     /// The last TSC packet.
     tsc: u64,
@@ -38,30 +37,30 @@ pub(super) struct Clock {
     cycles: Cycles,
     /// The last CBR packet; 0 if there was none.
     pub(super) ratio: u8,
-    /// That at the end of the packet before.
-    pub(super) told_ratio: u8,
-    /// Whether the last packet was CYC.
-    is_behind_cyc: bool,
-    /// All cycles in which code was traced.
+    /// The ratio at the end of the previous packet.
+    pub(super) last_ratio: u8,
+    /// True if the last packet was CYC.
+    follows_cyc: bool,
+    /// All core cycles in traced code.
     pub(super) total: Total,
 }
 
-/// All core cycles in which code was traced.
+/// The core cycles in traced code.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Total {
     pub(super) cycles: u64,
-    /// CYC packets tell them; else they are estimated.
+    /// From CYC packets; else estimated.
     pub(super) is_exact: bool,
-    /// Whether code is traced.
+    /// True if code is traced.
     is_on: bool,
-    /// The time from which they are estimated, and their number then.
+    /// The time at which the estimate begins, and the cycles by then.
     base: (u64, u64),
-    /// Cycles for a tick of the time-stamp counter.
+    /// Cycles per tick of the time-stamp counter.
     per_tick: f64,
 }
 
 impl Total {
-    /// Tracing is on at this time.
+    /// Tracing begins at this time.
     fn begin(&mut self, now: u64) {
         self.is_on = true;
         if !self.is_exact {
@@ -87,11 +86,11 @@ impl Total {
         }
     }
 
-    /// Whether the packet, which has been read and may have told the time, tells of them.
-    pub(super) fn is_told_by(&self, packet: &Packet, has_told_time: bool) -> bool {
+    /// True if the packet, which has been read and may have set the time, gives a new total.
+    pub(super) fn is_updated_by(&self, packet: &Packet, sets_time: bool) -> bool {
         match packet {
             Packet::Cyc(_) => true,
-            Packet::Mtc(_) => has_told_time && !self.is_exact,
+            Packet::Mtc(_) => sets_time && !self.is_exact,
             Packet::Tma { .. } => !self.is_exact,
             _ => false,
         }
@@ -105,7 +104,7 @@ struct Crystal {
     base: u64,
     /// Ticks of the crystal clock from `base` to the last MTC packet.
     ticks: u64,
-    /// The last MTC packet, as far as it is known: a TMA packet lacks the bits from 16 on.
+    /// The last MTC value, without bits 16 and up if it comes from a TMA packet.
     last: u8,
     is_complete: bool,
 }
@@ -113,11 +112,11 @@ struct Crystal {
 /// Core cycles.
 #[derive(Clone, Debug, Default)]
 struct Cycles {
-    /// The time from which they are counted; 0 if it is not known. It is that of an MTC or TSC packet behind
-    /// a CYC packet, or of a new ratio.
+    /// The time from which they are counted; 0 if unknown. It comes from an MTC or TSC packet after a CYC
+    /// packet, or from a change of the ratio.
     base: u64,
     count: u64,
-    /// Ticks of the time-stamp counter for a cycle, measured between two MTC packets.
+    /// Ticks of the time-stamp counter per cycle, measured between two MTC packets.
     measured: Option<f64>,
 }
 
@@ -126,7 +125,7 @@ impl Crystal {
     fn advance(&mut self, mtc: u8, config: &Config) -> u64 {
         let period = u32::from(config.mtc_period & 15);
         if period > 8 && !self.is_complete {
-            // The missing upper bits are those that make the least difference, and the MTC packet is later.
+            // Choose the upper bits that make the least difference; the MTC packet is later than the TMA.
             let first_missing = 1_u32 << (16 - period);
             let known = u32::from(self.last) & (first_missing - 1);
             let last = known | (u32::from(mtc) & !(first_missing - 1));
@@ -134,7 +133,7 @@ impl Crystal {
             self.last = earlier as u8;
         }
         self.is_complete = true;
-        // The same value again means that all 8 bits went round.
+        // The same value again means that all 8 bits wrapped around.
         let changes = match mtc.wrapping_sub(self.last) {
             0 => 256,
             changes => u64::from(changes),
@@ -145,7 +144,7 @@ impl Crystal {
     }
 }
 
-/// Ticks of the time-stamp counter for ticks of the crystal clock, rounded down.
+/// Converts ticks of the crystal clock to the time-stamp counter, rounded down.
 fn to_tsc(ticks: u64, config: &Config) -> Option<u64> {
     let (numerator, denominator) = config.tsc_per_ctc.filter(|ratio| ratio.0 != 0 && ratio.1 != 0)?;
     Some((u128::from(ticks) * u128::from(numerator) / u128::from(denominator)) as u64)
@@ -163,7 +162,7 @@ fn nearest(low: u64, near: u64) -> u64 {
 }
 
 impl Clock {
-    /// Takes a packet into account; `packets` are those behind it. True if it told the time.
+    /// Processes a packet; `packets` are those after it. True if it set the time.
     #[inline(always)]
     pub(super) fn read(
         &mut self,
@@ -172,21 +171,21 @@ impl Clock {
         is_in_psb: bool,
         config: &Config,
     ) -> bool {
-        let is_behind_cyc = self.is_behind_cyc;
-        let has_told = match *packet {
-            // What the trace has most.
+        let follows_cyc = self.follows_cyc;
+        let sets_time = match *packet {
+            // The most frequent packets.
             Packet::Tnt { .. } | Packet::Tip(_) => false,
             Packet::Other => return false,
-            Packet::Tsc(low) => self.tsc(low, is_behind_cyc, config),
+            Packet::Tsc(low) => self.tsc(low, follows_cyc, config),
             Packet::Tma { ctc, fast } => {
-                // That of PSB+ comes while code is traced; another one where time has been lost.
+                // The CBR of a PSB+ comes while code is traced; another one where time was lost.
                 match is_in_psb || !self.total.is_on {
                     true => self.total.estimate(self.now),
                     false => self.total.begin(self.now),
                 }
                 self.tma(ctc, fast, config)
             }
-            Packet::Mtc(mtc) => self.mtc(mtc, is_behind_cyc, packets, config),
+            Packet::Mtc(mtc) => self.mtc(mtc, follows_cyc, packets, config),
             Packet::Cyc(count) => self.cyc(count, config),
             Packet::Cbr(ratio) => {
                 if ratio != self.ratio {
@@ -211,14 +210,14 @@ impl Clock {
             }
             _ => false,
         };
-        self.is_behind_cyc = matches!(packet, Packet::Cyc(_));
-        has_told
+        self.follows_cyc = matches!(packet, Packet::Cyc(_));
+        sets_time
     }
 
-    /// What [`Clock::read`] does with a TNT packet, which tells of the flow but no time.
+    /// Processes a TNT packet, which has no time.
     #[inline(always)]
     pub(super) fn branches(&mut self) {
-        self.is_behind_cyc = false;
+        self.follows_cyc = false;
         self.flow = self.now;
     }
 
@@ -227,7 +226,7 @@ impl Clock {
         self.total.is_on = true;
     }
 
-    fn tsc(&mut self, low: u64, is_behind_cyc: bool, config: &Config) -> bool {
+    fn tsc(&mut self, low: u64, follows_cyc: bool, config: &Config) -> bool {
         self.crystal = None;
         if self.now == 0 {
             self.tsc = nearest(low, config.near);
@@ -237,7 +236,7 @@ impl Clock {
             let is_late = self.tsc < self.now && self.now - self.tsc < SLIP;
             self.now = if is_late { self.now } else { self.tsc };
         }
-        if is_behind_cyc {
+        if follows_cyc {
             self.cycles = Cycles { base: self.now, ..Cycles::default() };
         }
         true
@@ -255,11 +254,11 @@ impl Clock {
         false
     }
 
-    fn mtc(&mut self, mtc: u8, is_behind_cyc: bool, packets: &Packets<'_>, config: &Config) -> bool {
+    fn mtc(&mut self, mtc: u8, follows_cyc: bool, packets: &Packets<'_>, config: &Config) -> bool {
         let Some(crystal) = &mut self.crystal else { return false };
         self.now = self.now.max(crystal.advance(mtc, config));
         self.total.estimate(self.now);
-        if is_behind_cyc {
+        if follows_cyc {
             let measured = self.measure(packets.clone(), config);
             self.cycles = Cycles { base: self.now, count: 0, measured };
         }
@@ -279,11 +278,11 @@ impl Clock {
         true
     }
 
-    /// Ticks of the time-stamp counter for a cycle, from here to the next MTC packet that follows a CYC
-    /// packet. The next measurement begins there, so that no packet is looked at twice.
+    /// Ticks of the time-stamp counter per cycle, from here to the next MTC packet that follows a CYC packet.
+    /// The next measurement begins there, so each packet is read once.
     fn measure(&self, mut packets: Packets<'_>, config: &Config) -> Option<f64> {
         let mut crystal = self.crystal.clone()?;
-        let (mut count, mut ratio, mut now, mut is_behind_cyc) = (0_u64, 0, self.now, false);
+        let (mut count, mut ratio, mut now, mut follows_cyc) = (0_u64, 0, self.now, false);
         let then = loop {
             let packet = packets.next()?;
             match packet {
@@ -292,7 +291,7 @@ impl Clock {
                     if then < now {
                         return None;
                     }
-                    if is_behind_cyc {
+                    if follows_cyc {
                         break then;
                     }
                     now = then;
@@ -306,7 +305,7 @@ impl Clock {
                 _ => {}
             }
             if packet != Packet::Other {
-                is_behind_cyc = matches!(packet, Packet::Cyc(_));
+                follows_cyc = matches!(packet, Packet::Cyc(_));
             }
         };
         if count == 0 {
@@ -342,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn the_upper_bits_of_the_counter_come_from_a_near_value() {
+    fn the_upper_bits_of_the_counter_come_from_a_nearby_value() {
         let config = Config { near: (7 << 56) + 5, ..Config::default() };
         assert_eq!(times(&config, &tsc(9)), [(7 << 56) + 9]);
         assert_eq!(times(&config, &tsc((1 << 56) - 1)), [(7 << 56) - 1]);
@@ -355,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn the_crystal_clock_carries_the_counter_on() {
+    fn the_crystal_clock_advances_the_counter() {
         let config = Config { mtc_period: 4, tsc_per_ctc: Some((5, 2)), ..Config::default() };
         // At tick 3 of 16 of the crystal clock, 2 ticks after it.
         let tma = [2, 0x73, 0x13, 0, 0, 2, 0];
@@ -367,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn bits_that_a_tma_packet_lacks_come_from_the_next_mtc_packet() {
+    fn missing_bits_of_a_tma_packet_come_from_the_next_mtc_packet() {
         let config = Config { mtc_period: 12, tsc_per_ctc: Some((1, 1)), ..Config::default() };
         // 4 bits of the 8 are known: 0xf, then the MTC packet says 0x31.
         let bytes = [&tsc(1 << 20)[..], &[2, 0x73, 0, 0xf0, 0, 0, 0], &[0x59, 0x31]].concat();

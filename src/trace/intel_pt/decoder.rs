@@ -1,11 +1,11 @@
-//! Packets to flow: what each packet says of where execution went.
+//! Turns the packets of Intel PT into control flow.
 
 mod quick;
 mod sampled;
 
 use self::sampled::Sampled;
 use super::packet::{Packet, Packets};
-use super::units::{Past, Unit, behind_damage, belongs_to_psb, valid};
+use super::units::{Past, Unit, after_damage, belongs_to_psb, valid};
 use super::{Config, Power, Walk};
 use crate::block::{Blocks, InstructionSet};
 use crate::bytes::Trace;
@@ -25,24 +25,24 @@ pub struct Decoder<I> {
 }
 
 impl<I: Image> Decoder<I> {
-    /// A decoder of traces of one processor, with the code that ran.
+    /// A decoder for the traces of one processor and the code it executed.
     pub fn new(image: I, config: Config) -> Decoder<I> {
         Decoder { flow: Flow::new(image, InstructionSet::X86, config.compressed_returns), config }
     }
 
-    /// The blocks of the code that was decoded so far.
+    /// The blocks decoded so far.
     pub fn blocks(&self) -> &Blocks {
         self.flow.blocks()
     }
 
-    /// Drops the blocks, of which `sink` is told.
+    /// Drops the blocks, after [`Sink::forget`].
     pub fn forget<S: Sink>(&mut self, sink: &mut S) {
         self.flow.forget(sink);
     }
 
-    /// Decodes a unit of `trace`, up to the address at which the next one goes on.
+    /// Decodes a unit of `trace`, up to the address at which the next one begins.
     ///
-    /// Units, one after the other, give what they would give as one.
+    /// Decoding units one after the other has the same result as decoding them as one.
     pub fn decode<S: Sink>(&mut self, trace: &Trace<'_>, unit: &Unit, sink: &mut S) {
         let past = unit.past.clone();
         let is_in_guest = past.schedule.is_in_guest;
@@ -59,7 +59,7 @@ impl<I: Image> Decoder<I> {
             address_bits: 64,
             psb_ip: None,
             psb_offset: unit.start,
-            told: None,
+            last_address: None,
             is_on: false,
             is_in_guest,
             interrupted: None,
@@ -74,7 +74,7 @@ impl<I: Image> Decoder<I> {
     }
 }
 
-/// What waits for the FUP packet that says where it happened.
+/// Events that wait for the FUP packet with their address.
 #[derive(Clone, Copy, Default, Debug)]
 struct Bound {
     ptwrite: Option<u64>,
@@ -85,21 +85,21 @@ struct Bound {
     /// A sample of a counter.
     sampled: bool,
     control: Option<Control>,
-    /// The interrupt flag.
+    /// The new interrupt flag.
     flag: Option<bool>,
 }
 
-/// An event that CFE tells.
+/// The event of a CFE packet.
 #[derive(Clone, Copy, Debug)]
 struct Control {
-    /// It has a FUP packet of its own. Otherwise it belongs to the interrupt that FUP and TIP packets tell.
+    /// It has a FUP packet of its own. Otherwise it belongs to the interrupt of FUP and TIP packets.
     has_fup: bool,
     kind: u8,
     vector: u8,
 }
 
 impl Control {
-    /// True if its FUP packet may also be that of an interrupt, or another event that comes from outside.
+    /// True if its FUP packet may also be that of an interrupt or of another external event.
     fn may_be_interrupt(self) -> bool {
         matches!(self.kind, 1 | 3 | 5 | 6 | 8..=10 | 12)
     }
@@ -117,37 +117,36 @@ struct Reader<'a, I, S> {
     config: &'a Config,
     sink: &'a mut S,
     past: Past,
-    /// If the flow is not known: because of a fault, so that the next address is where it goes on. Otherwise
+    /// Why the flow is unknown: true after a fault, so that decoding resumes at the next address; false if
     /// tracing is off.
     is_lost: bool,
-    /// Branches that have not been reached, because an indirect one is in front of them whose TIP packet
-    /// comes later: the `count` lowest bits.
+    /// Pending branches after an indirect one whose TIP packet comes later: the `count` lowest bits.
     bits: u64,
     count: u32,
-    /// The size of addresses from the next address packet on.
+    /// The address size from the next address packet on.
     address_bits: u32,
-    /// The FUP packet of the PSB+ that is being read.
+    /// The FUP packet of the current PSB+.
     psb_ip: Option<u64>,
     /// The offset of its PSB packet.
     psb_offset: u64,
-    /// The last address in a packet, and whether tracing is on there, if the code is not decoded.
-    told: Option<u64>,
+    /// Without decoding code: the last address in a packet if tracing is on there.
+    last_address: Option<u64>,
     is_on: bool,
-    /// A guest runs. If its code is not known, the flow is lost.
+    /// A guest runs. If its code is unknown, the flow is lost.
     is_in_guest: bool,
-    /// The FUP packet of an interrupt, and whether it may also be something else.
+    /// The FUP packet of a possible interrupt.
     interrupted: Option<Interrupted>,
     bound: Bound,
     sampled: Sampled,
     flag: Flag,
 }
 
-/// The interrupt flag, as MODE.Exec packets tell it.
+/// The interrupt flag, from MODE.Exec packets.
 #[derive(Clone, Copy, Default, Debug)]
 struct Flag {
     now: bool,
     next: bool,
-    /// The offset behind the packet that told `next`.
+    /// The offset after the packet that set `next`.
     end: u64,
 }
 
@@ -171,7 +170,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         let mut packets = Packets::new(trace, unit.start, self.config.errata);
         loop {
             let offset = packets.offset();
-            // What a trace has most needs the least work.
+            // The most frequent packets need the least work.
             if !self.past.is_in_psb {
                 if let Some((bits, count)) = packets.next_branches() {
                     self.begin_packet(offset, &packets);
@@ -214,7 +213,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
             if was_in_psb && !self.past.is_in_psb {
                 match packet {
                     Packet::PsbEnd | Packet::Pge(_) => self.synchronized(),
-                    // They report what is wrong themselves.
+                    // These report the fault themselves.
                     Packet::Overflow | Packet::Bad | Packet::Cut => {}
                     _ => self.fault(Reason::UnexpectedPacket),
                 }
@@ -224,35 +223,34 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
             self.flow.point.time = self.past.clock.flow;
             self.flow.set_space(self.past.schedule.space());
             if matches!(packet, Packet::Bad | Packet::Cut) {
-                let Some(next) = behind_damage(trace, offset, self.config) else { return };
+                let Some(next) = after_damage(trace, offset, self.config) else { return };
                 packets = next;
             }
         }
     }
 
-    /// Takes in what a packet tells of time and cycles; `packets` are those behind it. True if it told the
-    /// time.
+    /// Processes the time and cycles of a packet; `packets` are those after it. True if it set the time.
     #[inline(always)]
     fn read_past(&mut self, packet: &Packet, packets: &Packets<'_>, trace: &Trace<'_>) -> bool {
-        let has_told_time = self.past.read(packet, packets, self.config, trace);
-        if has_told_time {
+        let sets_time = self.past.read(packet, packets, self.config, trace);
+        if sets_time {
             self.sink.time(self.past.clock.now);
         }
         let total = &self.past.clock.total;
-        if self.config.counts_cycles && total.is_told_by(packet, has_told_time) {
+        if self.config.counts_cycles && total.is_updated_by(packet, sets_time) {
             self.sink.cycles(total.cycles, total.is_exact);
         }
-        has_told_time
+        sets_time
     }
 
-    /// The packet at this offset is read; `packets` are those behind it.
+    /// Begins the packet at this offset; `packets` are those after it.
     #[inline(always)]
     fn begin_packet(&mut self, offset: u64, packets: &Packets<'_>) {
         self.flow.begin_packet((packets.offset() - offset) as u32, self.sink);
         self.flow.point.offset = offset;
     }
 
-    /// Goes on to where a PSB+ says that execution is; `packets` are those behind the PSB.
+    /// Goes on to the address of a PSB+; `packets` are those after the PSB.
     fn psb(&mut self, mut packets: Packets<'_>) {
         if self.count > 0 || self.is_interrupted() {
             self.fault(Reason::UnexpectedPacket);
@@ -260,12 +258,12 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         let bound = std::mem::take(&mut self.bound);
         self.events(bound, None);
         self.sampled.clear();
-        // What PSB+ tells does not depend on what was told before, so that a trace can be cut there.
+        // The state in a PSB+ does not depend on earlier packets, so that a trace can be cut there.
         (self.flag, self.is_in_guest) = (Flag::of(&self.past), self.past.schedule.is_in_guest);
         (self.psb_ip, self.address_bits) = (None, 64);
         self.psb_offset = self.flow.point.offset;
         self.flow.synchronize();
-        // Up to its end.
+        // Up to the end of the PSB+.
         self.is_lost = true;
         if !self.flow.is_known() {
             return;
@@ -276,7 +274,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
                 Some(Packet::Fup(ip)) => found = ip,
                 Some(Packet::PsbEnd | Packet::Pge(_)) => break,
                 Some(packet) if packet != Packet::Psb && belongs_to_psb(&packet) => {}
-                // It is reported when it is read.
+                // Reported when it is read.
                 _ => return self.flow.lose(),
             }
         }
@@ -301,7 +299,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         self.interrupted = None;
     }
 
-    /// After a fault execution is at `ip`.
+    /// Resumes at `ip` after a fault.
     fn resume(&mut self, ip: u64) {
         self.is_lost = false;
         self.flow.set_bits(self.address_bits);
@@ -309,7 +307,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         self.event(Event::Resumed { ip });
     }
 
-    /// The time of what follows is that of the packet.
+    /// Sets the time of what follows to that of the packet.
     #[inline(always)]
     fn arrive(&mut self) {
         self.flow.point.time = self.past.clock.now;
@@ -330,7 +328,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         }
     }
 
-    /// Packets are lost.
+    /// Reports lost packets.
     fn broken(&mut self, reason: Reason) {
         self.arrive();
         self.fault(reason);
@@ -357,11 +355,11 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
     /// True if only the address of a handler can follow.
     #[inline(always)]
     fn is_interrupted(&mut self) -> bool {
-        // One that may be something else is that if it is not followed by an address.
+        // A FUP that is not followed by an address was no interrupt, unless that is certain.
         self.interrupted.take().is_some_and(|interrupted| interrupted.is_certain)
     }
 
-    /// Takes branches until an indirect one, whose TIP packet comes later.
+    /// Takes branches up to an indirect one, whose TIP packet comes later.
     #[inline(always)]
     fn follow(&mut self, bits: u64, mut count: u32) {
         while count > 0 {
@@ -438,8 +436,8 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         self.follow(self.bits, count);
     }
 
-    /// The true target of a TIP packet with this address; `packets` follow it. Before the abort of a
-    /// transaction the address may be wrong: then it does not lead to the place of the abort.
+    /// The true target of a TIP packet with this address; `packets` follow it. Before an aborted transaction
+    /// the address may be wrong (BDM64): then it does not lead to the place of the abort.
     #[cold]
     fn target(&mut self, ip: u64, mut packets: Packets<'_>) -> u64 {
         let aborts = |packet: &Packet| matches!(packet, Packet::Tsx { aborted: true, .. });
@@ -453,8 +451,8 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         ip
     }
 
-    /// Takes in whether a guest runs at `ip`, which comes next. True if nothing more is to be done: the guest
-    /// is not decoded, or the way into it or out of it has been reported.
+    /// Updates the guest state for `ip`, the next address. True if nothing more is to do: the guest is not
+    /// decoded, or its entry or exit was reported.
     #[inline(always)]
     fn is_elsewhere(&mut self, ip: u64) -> bool {
         let was_in_guest = std::mem::replace(&mut self.is_in_guest, self.past.schedule.is_in_guest);
@@ -469,7 +467,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         }
     }
 
-    /// The branch that comes next enters a guest at `ip`.
+    /// The next branch enters a guest at `ip`.
     #[cold]
     fn enter_guest(&mut self, ip: u64) {
         if self.flow.is_known() {
@@ -493,7 +491,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         }
     }
 
-    /// The host goes on at `ip` behind a guest. False if the flow was not known in that.
+    /// The guest exits to the host at `ip`. False if the flow in the guest was unknown.
     #[cold]
     fn leave_guest(&mut self, ip: u64) -> bool {
         let is_quick = self.config.walk != Walk::Code;
@@ -515,7 +513,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         }
     }
 
-    /// Execution has gone over to a guest, or back to its host, where it goes on at `ip`.
+    /// Execution switched between a guest and its host and continues at `ip`.
     fn exchange(&mut self, ip: u64) {
         self.arrive();
         self.flow.set_space(self.past.schedule.space());
@@ -528,7 +526,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         (self.is_lost, self.count, self.interrupted) = (false, 0, None);
     }
 
-    /// A guest runs at `ip` that is not decoded.
+    /// A guest that is not decoded runs at `ip`.
     fn hide(&mut self, ip: u64) {
         self.arrive();
         self.flow.lose();
@@ -536,8 +534,8 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         (self.is_lost, self.count, self.interrupted) = (true, 0, None);
     }
 
-    /// Takes in whether a guest runs at `ip`, where tracing begins, or at a point of synchronization. False
-    /// if the guest is not decoded.
+    /// Updates the guest state for `ip`, where tracing begins or a sync point is. False if the guest is not
+    /// decoded.
     fn is_decoded(&mut self, ip: u64) -> bool {
         let was_in_guest = std::mem::replace(&mut self.is_in_guest, self.past.schedule.is_in_guest);
         if !self.past.schedule.is_hidden() {
@@ -550,12 +548,12 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         false
     }
 
-    /// Tracing ends in front of the instruction at `from`.
+    /// Ends tracing before the instruction at `from`.
     fn end(&mut self, from: u64, to: Option<u64>, exchange: Option<u64>) {
         self.event(Event::End { ip: from, block: None, to, exchange });
     }
 
-    /// Where the code has a conditional branch, the trace has an address.
+    /// Handles an address in place of a conditional branch.
     #[cold]
     fn mistaken(&mut self, ip: u64) {
         self.fault(Reason::Mismatch);
@@ -650,7 +648,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
                 self.resume(ip);
             }
         } else if self.is_lost {
-            // Without a cause, it says where execution goes on after lost packets.
+            // Without a cause, it is the address after lost packets.
             self.arrive();
             self.resume(ip);
             if !bound.is_some() {
@@ -663,7 +661,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
             self.arrive();
             return self.events(bound, Some(ip));
         }
-        // It comes with the interrupt.
+        // It belongs to the interrupt.
         let control = bound.control.take_if(|control| !control.has_fup);
         if bound.is_some() {
             self.arrive();
@@ -672,7 +670,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         self.interrupted = bound.interrupted(ip, control);
     }
 
-    /// Reports what happened at `ip`.
+    /// Reports the events at `ip`.
     fn events(&mut self, bound: Bound, ip: Option<u64>) {
         if bound.sampled {
             self.sample(ip);
@@ -696,7 +694,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         }
     }
 
-    /// Reports the event that came with an interrupt.
+    /// Reports the event of an interrupt.
     fn control(&mut self, interrupted: Interrupted) {
         if let Some(Control { kind, vector, .. }) = interrupted.control {
             self.event(Event::Control { ip: Some(interrupted.from), kind, vector });
@@ -735,8 +733,8 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
                 }
             }
             Packet::Pip { cr3, guest } => self.event(Event::PageTable { cr3, guest }),
-            Packet::Cbr(ratio) if ratio != self.past.clock.told_ratio => {
-                // PSB+ itself tells where execution is.
+            Packet::Cbr(ratio) if ratio != self.past.clock.last_ratio => {
+                // PSB+ itself has the address.
                 let ip = ip.filter(|_| !self.past.is_in_psb);
                 self.event(Event::Frequency { ip, ratio })
             }
@@ -776,7 +774,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         }
     }
 
-    /// Reports the sample whose items have been read.
+    /// Reports the sample whose items were read.
     fn sample(&mut self, ip: Option<u64>) {
         for event in std::mem::take(&mut self.sampled).events(ip) {
             self.event(event);
@@ -789,7 +787,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         self.event(Event::Power { ip, exact: false, what });
     }
 
-    /// A PSB+ has been read.
+    /// Handles the end of a PSB+.
     fn synchronized(&mut self) {
         let address = self.psb_ip.take();
         let ip = address.filter(|&ip| self.is_decoded(ip));
@@ -809,7 +807,7 @@ impl Bound {
         words || transaction.is_some() || *stop || *sampled || control.is_some() || flag.is_some()
     }
 
-    /// What a FUP packet at `ip` may be the beginning of, if these events do not explain it; `control` came
+    /// The interrupt that a FUP packet at `ip` may begin, if these events do not explain it; `control` came
     /// with it.
     fn interrupted(&self, ip: u64, control: Option<Control>) -> Option<Interrupted> {
         let aborts = self.transaction.is_some_and(|transaction| transaction.aborted);

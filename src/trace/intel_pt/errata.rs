@@ -1,4 +1,4 @@
-//! Errata of processors that only the model reveals, not the trace.
+//! Errata of processors that are known only by the model, not from the trace.
 //!
 //! Source: Intel's specification updates, and the models that libipt lists (`pt_cpu_errata`). The other
 //! errata in that list can be seen in the trace of any processor: BDM70 and APL12 (a FUP packet while tracing
@@ -9,11 +9,11 @@
 /// The errata of a processor. By default it has none.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Errata {
-    /// An indirect branch in front of the abort of a transaction may have a wrong target.
+    /// The target of an indirect branch before an aborted transaction may be wrong.
     pub bdm64: bool,
     /// OVF may come after the first byte of a CYC packet.
     pub skd007: bool,
-    /// Where a VM entry switches tracing off, there is a FUP in front of TIP.PGD.
+    /// A VM entry that switches tracing off has a FUP before TIP.PGD.
     pub skd022: bool,
     /// TMA packets of guests with an offset of the time-stamp counter are wrong, and followed by another
     /// byte.
@@ -21,7 +21,7 @@ pub struct Errata {
 }
 
 impl Errata {
-    /// Those of a family and model of Intel.
+    /// The errata of an Intel processor by family and model.
     pub fn of(family: u32, model: u32) -> Errata {
         let none = Errata::default();
         match (family, model) {

@@ -34,12 +34,12 @@ use crate::bytes::{Cursor, LONGEST, Trace};
 pub(super) const PSB: [u8; LONGEST] =
     [2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82];
 
-/// How a TNT packet of eight bytes begins.
+/// The first bytes of a long TNT packet.
 const LONG_TNT: [u8; 2] = [2, 0xa3];
 
 const OVF: [u8; 2] = [2, 0xf3];
 
-/// A packet. Addresses are `None` if the packet has none (out of context).
+/// A packet. An address is `None` if the packet lacks it (out of context).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Packet {
     /// The oldest branch is the highest of `count` bits, which is at least 1.
@@ -84,7 +84,7 @@ pub(super) enum Packet {
     Exstop {
         has_fup: bool,
     },
-    /// A group of items begins, the first one of a block unless the group before it has not ended.
+    /// A group of items begins: the first of a block, unless the previous group has not ended.
     Bbp {
         is_first: bool,
         group: u8,
@@ -107,11 +107,11 @@ pub(super) enum Packet {
         payload: u64,
     },
     TraceStop,
-    /// PAD, VMCS, MNT, and modes that are not known.
+    /// PAD, VMCS, MNT, and unknown modes.
     Other,
     /// Not a packet.
     Bad,
-    /// The trace ends within a packet.
+    /// The trace ends inside a packet.
     Cut,
 }
 
@@ -119,20 +119,20 @@ pub(super) enum Packet {
 #[derive(Clone, Debug)]
 pub(super) struct Packets<'a> {
     cursor: Cursor<'a>,
-    /// The last address, against which addresses are compressed.
+    /// The last address, used to decompress addresses.
     last: u64,
-    /// Bytes of a BIP packet, between BBP and BEP.
+    /// The size of BIP packets, between BBP and BEP.
     item: Option<u8>,
     errata: Errata,
 }
 
 impl<'a> Packets<'a> {
-    /// The packets from an offset on, where a PSB should be, as a processor with these errata writes them.
+    /// Reads from an offset on, where a PSB should be, as a processor with these errata writes them.
     pub(super) fn new(trace: &'a Trace<'_>, at: u64, errata: Errata) -> Packets<'a> {
         Packets { cursor: trace.cursor(at), last: 0, item: None, errata }
     }
 
-    /// Those from an offset on, where a packet begins; `item` is what [`Packets::item`] is there.
+    /// Reads from an offset on, where a packet begins; `item` is [`Packets::item`] at that offset.
     pub(super) fn within_block(trace: &'a Trace<'_>, at: u64, item: Option<u8>) -> Packets<'a> {
         Packets { item, ..Packets::new(trace, at, Errata::default()) }
     }
@@ -141,18 +141,17 @@ impl<'a> Packets<'a> {
         self.cursor.offset()
     }
 
-    /// The bytes that are read next.
+    /// The bytes at the current position.
     pub(super) fn head(&self) -> [u8; LONGEST] {
         self.cursor.window().0
     }
 
-    /// The size of a BIP packet, if a block of these is being read.
+    /// The size of BIP packets, inside a block.
     pub(super) fn item(&self) -> Option<u8> {
         self.item
     }
 
-    /// The next packet; `None` at the end of the trace. After one that is bad or cut off, what follows is not
-    /// to be read.
+    /// The next packet; `None` at the end of the trace. After one that is bad or cut off, do not read on.
     #[inline(always)]
     pub(super) fn next(&mut self) -> Option<Packet> {
         let (window, available) = self.cursor.window();
@@ -197,7 +196,7 @@ impl<'a> Packets<'a> {
         Some(ip)
     }
 
-    /// The address of a packet that has one, and its length.
+    /// The address of a packet, and its length.
     #[inline(always)]
     fn address(&self, window: &[u8; LONGEST]) -> Option<(u64, usize)> {
         let value = word(window, 1, 8);
@@ -256,7 +255,7 @@ impl<'a> Packets<'a> {
                 1 => (Packet::Tsx { inside: window[1] & 1 != 0, aborted: window[1] & 2 != 0 }, 2),
                 _ => (Packet::Other, 2),
             },
-            // Two packets of cycles do not follow each other, unless the first one is full.
+            // Two packets of cycles never follow each other, unless the first one is full.
             first if first & 7 == 7 && self.errata.skd007 && window[1..3] == OVF => (Packet::Other, 1),
             first if first & 3 == 3 => cyc(window),
             _ => (Packet::Bad, 1),
@@ -286,7 +285,7 @@ impl<'a> Packets<'a> {
                 (Packet::Pip { cr3: (value & !1) << 4, guest: value & 1 != 0 }, 8)
             }
             0xc8 => (Packet::Other, 7),
-            // Bits that are reserved are set.
+            // Reserved bits are set.
             0x73 if self.errata.skz84 && (window[4] != 0 || window[6] > 1) => (Packet::Other, 8),
             0x73 => {
                 let fast = word(window, 5, 2) as u16 & 0x1ff;
@@ -319,8 +318,8 @@ impl<'a> Packets<'a> {
     }
 }
 
-/// True for packets that do not end a block of items, as perf sees it. The first bytes tell PAD and MNT from
-/// VMCS and unknown modes.
+/// True for packets that do not end a block of items, as in perf. The first bytes distinguish PAD and MNT
+/// from VMCS and unknown modes.
 fn belongs_to_block(packet: &Packet, window: &[u8; LONGEST]) -> bool {
     match packet {
         Packet::Bbp { .. } | Packet::Bip { .. } | Packet::Fup(_) => true,
@@ -331,14 +330,14 @@ fn belongs_to_block(packet: &Packet, window: &[u8; LONGEST]) -> bool {
     }
 }
 
-/// The branches of a TNT packet of one byte.
+/// The branches of a short TNT packet.
 #[inline(always)]
 fn short_branches(first: u8) -> (u64, u32) {
     let count = 6 - first.leading_zeros();
     ((u64::from(first) >> 1) & ((1 << count) - 1), count)
 }
 
-/// The branches of one of eight bytes. A stop bit without branches below it is not sent.
+/// The branches of a long TNT packet. A stop bit without branches below it is never sent.
 #[inline(always)]
 fn long_branches(window: &[u8; LONGEST]) -> Option<(u64, u32)> {
     let value = word(window, 2, 6);
@@ -446,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_not_a_packet_are_told() {
+    fn bytes_that_are_not_a_packet_are_bad_packets() {
         let long = [0xff; 16];
         let cases: &[&[u8]] = &[
             &[0x05],
@@ -496,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_goes_on_behind_packets_of_time_and_power_but_no_others() {
+    fn only_time_and_power_packets_may_interrupt_a_block_of_items() {
         let goes_on = |between: &[u8]| {
             let packets = all(&[&[2, 0x63, 0x81], between, &[0x0c, 1, 2, 3, 4], &[2, 0x63, 4]].concat());
             let second = Packet::Bbp { is_first: false, group: 4, is_short: false };
@@ -505,8 +504,8 @@ mod tests {
         let between: &[&[u8]] =
             &[&[0], &[0x59, 7], &[0x0b], &[2, 3, 9, 0], &[2, 0x62], &[2, 0x22, 1, 2], &[0x3d, 1, 2]];
         assert!(between.iter().all(|between| goes_on(between)));
-        let behind: &[&[u8]] =
+        let after: &[&[u8]] =
             &[&[6], &[0x2d, 1, 2], &[2, 0x33], &[0x99, 1], &[2, 0xc8, 1, 2, 3, 4, 5], &[2, 0x83]];
-        assert!(!behind.iter().any(|behind| goes_on(behind)));
+        assert!(!after.iter().any(|after| goes_on(after)));
     }
 }

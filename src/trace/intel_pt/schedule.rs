@@ -1,5 +1,5 @@
-//! Which address space is current at each packet, and whether it is one of a guest. This is told by packets
-//! alone, so that it does not depend on where decoding began.
+//! The address space at each packet, and whether a guest runs. It follows from packets alone, so it does not
+//! depend on where decoding began.
 
 use super::packet::Packet;
 use crate::image::{Space, Switch, is_user};
@@ -8,21 +8,21 @@ use crate::image::{Space, Switch, is_user};
 #[derive(Clone, Debug, Default)]
 pub(super) struct Schedule {
     host: Option<Space>,
-    /// That of the guest, if it is known.
+    /// The guest's space, if known.
     guest: Option<Space>,
     /// The number of switches that have taken effect.
     done: usize,
-    /// True if the last address is one of user code; and that of the PSB+ that is being read, if it has one,
-    /// whose times may follow it.
+    /// True if the last address is in user code; and the same of the address in the current PSB+, which may
+    /// precede its times.
     is_in_user: bool,
     is_psb_in_user: Option<bool>,
-    /// A guest runs, and whether one does from the next address on.
+    /// A guest runs; and one runs from the next address on.
     pub(super) is_in_guest: bool,
     enters_guest: bool,
 }
 
 impl Schedule {
-    /// Takes into account what a packet says of where execution is, in PSB+ or not.
+    /// Processes the address of a packet, in PSB+ or not.
     #[inline(always)]
     pub(super) fn read(&mut self, packet: &Packet, is_in_psb: bool) {
         match *packet {
@@ -31,7 +31,7 @@ impl Schedule {
                 self.is_in_user = ip.is_some_and(is_user);
                 self.is_in_guest = if ip.is_some() { self.enters_guest } else { self.is_in_guest };
             }
-            // PSB+ has a PIP packet if there are such.
+            // A PSB+ has a PIP packet if the trace has any.
             Packet::Psb => (self.is_in_guest, self.enters_guest, self.is_psb_in_user) = (false, false, None),
             Packet::PsbEnd => self.is_in_user = self.is_psb_in_user.take().unwrap_or(self.is_in_user),
             Packet::Pip { guest, .. } => {
@@ -44,27 +44,27 @@ impl Schedule {
         }
     }
 
-    /// The address space that is current. A guest whose own is not known has that of the host: no code is
-    /// decoded there.
+    /// The current address space. A guest whose space is unknown has that of the host: no code is decoded
+    /// there.
     #[inline(always)]
     pub(super) fn space(&self) -> Option<Space> {
         if self.is_in_guest { self.guest.or(self.host) } else { self.host }
     }
 
-    /// True if a guest runs whose code is not known.
+    /// True if a guest runs whose code is unknown.
     #[inline(always)]
     pub(super) fn is_hidden(&self) -> bool {
         self.is_in_guest && self.guest.is_none()
     }
 
-    /// What [`Schedule::read`] does with a TIP packet.
+    /// Processes a TIP packet.
     #[inline(always)]
     pub(super) fn target(&mut self, ip: u64) {
         self.is_in_user = is_user(ip);
         self.is_in_guest = self.enters_guest;
     }
 
-    /// Lets the switches up to `now` take effect, but in user code, which cannot switch.
+    /// Applies the switches up to `now`, except in user code, which cannot switch.
     #[inline(always)]
     pub(super) fn advance(&mut self, now: u64, switches: &[Switch]) {
         let is_due = |switch: &Switch| switch.time <= now;

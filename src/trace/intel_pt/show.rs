@@ -5,20 +5,20 @@ use std::fmt;
 use super::packet::{Packet, Packets};
 use crate::bytes::Trace;
 
-/// A packet as it is listed.
+/// A packet in a list.
 #[derive(Clone, Copy, Debug)]
 pub struct Listed<'a> {
     /// Its offset in the data.
     pub offset: usize,
-    /// Its bytes, and PAD packets behind it up to 8 bytes: perf lists these with it.
+    /// Its bytes, and PAD packets after it up to 8 bytes: perf lists these together.
     pub bytes: &'a [u8],
     packet: Packet,
 }
 
-/// A packet takes in PAD packets behind it until it has so many bytes.
+/// PAD packets are joined to the packet before them up to this size.
 const PADDED: usize = 8;
 
-/// Lists the packets of `data`, which begins with one. A byte with which none begins is listed by itself.
+/// Lists the packets of `data`, which begins with one. A byte that begins no packet is listed by itself.
 ///
 /// ```
 /// let listed = perfx_trace::intel_pt::list(&[0x2d, 0x20, 0x10, 0, 0x0e]);
@@ -57,19 +57,19 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// False for what perf does not list as a packet.
+/// False for bytes that perf does not list as a packet.
 fn is_known(packet: &Packet, bytes: &[u8]) -> bool {
     match packet {
         Packet::Bad | Packet::Cut => false,
         Packet::Exec { .. } => bytes.get(1).is_some_and(|mode| mode & 3 != 3),
         Packet::Tsx { inside, aborted } => !(*inside && *aborted),
-        // A mode that is not defined.
+        // An undefined mode.
         Packet::Other => bytes.first() != Some(&0x99),
         _ => true,
     }
 }
 
-/// The kind of a packet, of which these are the first bytes.
+/// The kind of a packet with these first bytes.
 pub(super) fn kind(packet: &Packet, bytes: &[u8]) -> &'static str {
     match packet {
         Packet::Tnt { .. } => "TNT",
@@ -120,7 +120,7 @@ impl Listed<'_> {
         bytes.rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
     }
 
-    /// The bytes of the address as the packet has them, without what it leaves out.
+    /// Writes the compressed address, as the packet contains it.
     fn address(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let len = match self.bytes.first().map_or(0, |first| first >> 5) {
             0 => return f.write_str(" no ip"),
@@ -171,7 +171,7 @@ impl fmt::Display for Listed<'_> {
                 write!(f, " SZ {}-byte Type {group:#x}", if is_short { 4 } else { 8 })
             }
             Packet::Bip { id, .. } => {
-                // PAD packets that belong to the line are zeros above the value.
+                // The PAD packets joined to the line are zeros above the value.
                 write!(f, " ID {id:#04x} Value {:#x}", self.word(1, 8))
             }
             Packet::Cfe { has_fup, kind, vector } => {

@@ -1,21 +1,21 @@
-//! Counts the packets of a trace, and for how long code was traced.
+//! Counts the packets of a trace, and the time in traced code.
 
 use std::collections::BTreeMap;
 
 use super::Config;
 use super::packet::{PSB, Packet, Packets};
 use super::show::kind;
-use super::units::{Past, behind_damage, valid};
+use super::units::{Past, after_damage, valid};
 use crate::bytes::Trace;
 
-/// What the packets of a trace tell without the code.
+/// The packet counts and times of a trace, without its code.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Tally {
-    /// The number of packets, by their kind in the words of perf, without PAD.
+    /// The number of packets by kind, in the words of perf, without PAD.
     pub packets: BTreeMap<&'static str, u64>,
-    /// The ticks from the first to the last time that a packet tells.
+    /// The ticks between the first and the last time in a packet.
     pub span: u64,
-    /// The ticks of these in which code was traced: not those in which tracing was off, or packets were lost.
+    /// The ticks of `span` with tracing on and no packets lost.
     pub traced: u64,
 }
 
@@ -36,7 +36,7 @@ impl Tracing {
     }
 }
 
-/// Counts the packets of a trace from its first point of synchronization on.
+/// Counts the packets of a trace from its first sync point on.
 ///
 /// This reads packets as [`units`](super::units) does, and walks no code.
 pub fn tally(trace: &Trace<'_>, config: &Config) -> Tally {
@@ -44,13 +44,13 @@ pub fn tally(trace: &Trace<'_>, config: &Config) -> Tally {
     let mut packets = Packets::new(trace, start, config.errata);
     let (mut past, mut tracing) = (Past::default(), Tracing::default());
     let (mut branches, mut targets, mut others) = (0, 0, BTreeMap::new());
-    // The time that the first packet tells which tells one.
+    // The first time in a packet.
     let mut first = None;
     // PSB+ says that code is traced.
     let mut is_on_in_psb = false;
     loop {
         if !past.is_in_psb {
-            // What a trace has most needs the least work.
+            // The most frequent packets need the least work.
             loop {
                 if packets.next_branches().is_some() {
                     branches += 1;
@@ -76,7 +76,7 @@ pub fn tally(trace: &Trace<'_>, config: &Config) -> Tally {
             Packet::Fup(ip) if is_in_psb => is_on_in_psb = ip.is_some(),
             Packet::Psb => is_on_in_psb = false,
             Packet::PsbEnd if is_in_psb => tracing.set(is_on_in_psb, now),
-            // Behind lost packets it says where execution goes on.
+            // After lost packets it is the address at which execution continues.
             Packet::Fup(_) | Packet::Tnt { .. } | Packet::Tip(_) => tracing.set(true, now),
             Packet::Pgd(_) | Packet::TraceStop | Packet::Overflow | Packet::Bad | Packet::Cut => {
                 tracing.set(false, now);
@@ -90,7 +90,7 @@ pub fn tally(trace: &Trace<'_>, config: &Config) -> Tally {
             _ => *others.entry(kind(&packet, &head)).or_default() += 1,
         }
         if matches!(packet, Packet::Bad | Packet::Cut) {
-            let Some(next) = behind_damage(trace, offset, config) else { break };
+            let Some(next) = after_damage(trace, offset, config) else { break };
             packets = next;
         }
     }

@@ -1,5 +1,5 @@
-//! Cuts a trace into parts that can be decoded by themselves, with what their decoders must know of what is
-//! in front of them: the time, and the address space.
+//! Cuts a trace into units that can be decoded independently, each with the state that its decoder needs: the
+//! time and the address space.
 
 use super::Config;
 use super::clock::Clock;
@@ -7,38 +7,38 @@ use super::packet::{PSB, Packet, Packets};
 use super::schedule::Schedule;
 use crate::bytes::Trace;
 
-/// A part of a trace that can be decoded by itself: from a point of synchronization (PSB) to another one.
+/// A part of a trace that can be decoded independently: from one sync point (PSB) to another.
 #[derive(Clone, Debug)]
 pub struct Unit {
     /// The offset of the PSB.
     pub start: u64,
     /// The offset of the PSB at which the next unit begins, or the length of the trace.
     pub end: u64,
-    /// What packets told before.
+    /// The state before it.
     pub(super) past: Past,
 }
 
 impl Unit {
-    /// The time in front of it, in ticks of the time-stamp counter; 0 if the trace has none there.
+    /// The time before it, in ticks of the time-stamp counter; 0 if unknown.
     pub fn time(&self) -> u64 {
         self.past.clock.now
     }
 }
 
-/// What the packets in front of a place told, wherever decoding began.
+/// The state that packets alone determine, wherever decoding began.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Past {
     pub(super) clock: Clock,
     pub(super) schedule: Schedule,
     pub(super) is_in_psb: bool,
-    /// The interrupt flag, as MODE.Exec told it last.
+    /// The interrupt flag, from the last MODE.Exec.
     pub(super) interrupts: bool,
-    /// MWAIT awaits its FUP packet, to which PWRE and EXSTOP belong.
+    /// An MWAIT waits for its FUP packet; PWRE and EXSTOP belong to it.
     is_in_mwait: bool,
 }
 
 impl Past {
-    /// Takes a packet into account; `packets` are those behind it. True if it told the time.
+    /// Processes a packet; `packets` are those after it. True if it set the time.
     #[inline(always)]
     pub(super) fn read(
         &mut self,
@@ -47,7 +47,7 @@ impl Past {
         config: &Config,
         trace: &Trace<'_>,
     ) -> bool {
-        let has_told_time = self.clock.read(packet, packets, self.is_in_psb, config);
+        let sets_time = self.clock.read(packet, packets, self.is_in_psb, config);
         match packet {
             Packet::Tnt { .. } => self.is_in_psb = false,
             Packet::Psb => self.is_in_psb = true,
@@ -62,17 +62,17 @@ impl Past {
                 }
             }
         }
-        has_told_time
+        sets_time
     }
 
-    /// What [`Past::read`] does with a TIP packet outside of PSB+.
+    /// Processes a TIP packet outside of PSB+.
     #[inline(always)]
     pub(super) fn read_target(&mut self, ip: u64, trace: &Trace<'_>) {
         self.schedule.target(ip);
         self.schedule.advance(self.clock.now, &trace.switches);
     }
 
-    /// Ends what [`Past::read`] began, when the code that the packet leads through has been walked.
+    /// Completes [`Past::read`] after the code of the packet has been walked.
     #[inline(always)]
     pub(super) fn end(&mut self, packet: &Packet) {
         match packet {
@@ -93,7 +93,7 @@ impl Past {
             }
             Packet::Pwre(_) => !self.is_in_mwait,
             Packet::Pwrx(_) => true,
-            Packet::Cbr(ratio) => std::mem::replace(&mut clock.told_ratio, *ratio) != *ratio,
+            Packet::Cbr(ratio) => std::mem::replace(&mut clock.last_ratio, *ratio) != *ratio,
             Packet::PsbEnd => true,
             _ => false,
         };
@@ -103,15 +103,14 @@ impl Past {
     }
 }
 
-/// A packet that was read, or [`Packet::Other`] in place of a FUP that a processor sends by mistake while
-/// tracing is off: in PSB+ (erratum BDM70), or where packets were lost (APL12). `packets` are those behind
-/// it.
+/// Replaces a FUP that a processor sends by mistake while tracing is off with [`Packet::Other`]: in PSB+
+/// (erratum BDM70), or where packets were lost (APL12). `packets` are those after it.
 #[inline(always)]
 pub(super) fn valid(packet: Packet, packets: &Packets<'_>) -> Packet {
     if matches!(packet, Packet::Fup(_)) && tracing_begins(packets.clone()) { Packet::Other } else { packet }
 }
 
-/// True if the next of these packets that depends on the flow says that tracing begins, or is stopped.
+/// True if the next of these packets that affects the flow begins or stops tracing.
 #[cold]
 fn tracing_begins(mut packets: Packets<'_>) -> bool {
     loop {
@@ -125,7 +124,7 @@ fn tracing_begins(mut packets: Packets<'_>) -> bool {
     }
 }
 
-/// True for packets that do not end PSB+ (PSBEND does, and TIP.PGE, which may come in front of it).
+/// True for packets that do not end PSB+ (PSBEND does, and TIP.PGE, which may precede it).
 pub(super) fn belongs_to_psb(packet: &Packet) -> bool {
     matches!(
         packet,
@@ -143,19 +142,19 @@ pub(super) fn belongs_to_psb(packet: &Packet) -> bool {
     )
 }
 
-/// The packets from the PSB on that is next behind a bad packet, or around it: what was read in front of it
-/// may not have been packets, but the first bytes of a PSB.
-pub(super) fn behind_damage<'a>(trace: &'a Trace<'_>, bad: u64, config: &Config) -> Option<Packets<'a>> {
+/// The packets from the next PSB on, after a bad packet or around it: the bytes read before it may have been
+/// the start of a PSB.
+pub(super) fn after_damage<'a>(trace: &'a Trace<'_>, bad: u64, config: &Config) -> Option<Packets<'a>> {
     let next = trace.find(&PSB, bad.saturating_sub(PSB.len() as u64 - 1))?;
     Some(Packets::new(trace, next, config.errata))
 }
 
-/// Cuts a trace into units of at least `size` bytes, in order. What is in front of the first PSB cannot be
-/// decoded: the first unit's `start` says how much that is; without a PSB there is no unit.
+/// Cuts a trace into units of at least `size` bytes, in order. Bytes before the first PSB, that is, before
+/// the first unit's `start`, cannot be decoded; without a PSB there is no unit.
 ///
 /// This reads all packets to follow the time, at about 1 GB/s, but walks no code; with [`u64::MAX`] there is
-/// one unit, and nothing is read. What [`Decoder::decode`] gives for all units of a trace, in order, does not
-/// depend on `size`.
+/// one unit, and nothing is read. The result of [`Decoder::decode`] for all units of a trace, in order, does
+/// not depend on `size`.
 ///
 /// [`Decoder::decode`]: super::Decoder::decode
 pub fn units<'a>(trace: &'a Trace<'_>, config: &Config, size: u64) -> impl Iterator<Item = Unit> + use<'a> {
@@ -176,9 +175,9 @@ struct Cutter<'a, 't> {
     config: Config,
     size: u64,
     packets: Packets<'a>,
-    /// Where the next unit begins.
+    /// The start of the next unit.
     start: u64,
-    /// What is known there.
+    /// The state there.
     past: Past,
 }
 
@@ -194,7 +193,7 @@ impl Cutter<'_, '_> {
         }
         self.start = loop {
             if !self.past.is_in_psb {
-                // What a trace has most needs the least work.
+                // The most frequent packets need the least work.
                 while self.packets.next_branches().is_some() || self.skip_target() {
                     self.past.clock.branches();
                 }
@@ -209,7 +208,7 @@ impl Cutter<'_, '_> {
             self.past.read(&packet, &self.packets, &self.config, self.trace);
             self.past.end(&packet);
             if matches!(packet, Packet::Bad | Packet::Cut) {
-                let Some(next) = behind_damage(self.trace, offset, &self.config) else {
+                let Some(next) = after_damage(self.trace, offset, &self.config) else {
                     break self.trace.len();
                 };
                 self.packets = next;
@@ -218,7 +217,7 @@ impl Cutter<'_, '_> {
         Some(Unit { start, end: self.start, past })
     }
 
-    /// Skips the next packet if it is a TIP packet with an address.
+    /// Skips a TIP packet with an address.
     #[inline(always)]
     fn skip_target(&mut self) -> bool {
         let target = self.packets.next_target();

@@ -1,15 +1,15 @@
-//! Tells from packets alone which code a trace goes through.
+//! Finds the code that a trace goes through, from packets alone.
 
 use super::Config;
 use super::packet::{PSB, Packet, Packets};
-use super::units::{Past, behind_damage, valid};
+use super::units::{Past, after_damage, valid};
 use crate::bytes::Trace;
 use crate::image::Space;
-use crate::visit::{self, Reader, Told, Visit};
+use crate::visit::{self, Position, Reader, Visit};
 
-/// Hands out the addresses that the packets of a trace tell, from its first point of synchronization on.
+/// The addresses in the packets of a trace, from its first sync point on.
 ///
-/// What branches with fixed targets lead to is not among them: this walks no code.
+/// Targets of direct branches are missing, because no code is walked.
 pub fn visits<'a>(trace: &'a Trace<'_>, config: &Config) -> impl Iterator<Item = Visit> + use<'a> {
     let start = trace.find(&PSB, 0).unwrap_or(trace.len());
     visit::visits(Visits {
@@ -26,14 +26,14 @@ struct Visits<'a, 't> {
     config: Config,
     packets: Packets<'a>,
     past: Past,
-    /// The address in the PSB+ that is being read, whose times may follow it.
+    /// The address in the current PSB+, whose times may follow it.
     psb_ip: Option<u64>,
 }
 
 impl Visits<'_, '_> {
-    /// A packet tells an address.
-    fn at(&self, ip: u64) -> Told {
-        if self.past.schedule.is_hidden() { Told::Hidden(ip) } else { Told::At(ip) }
+    /// Handles an address.
+    fn at(&self, ip: u64) -> Position {
+        if self.past.schedule.is_hidden() { Position::Hidden(ip) } else { Position::At(ip) }
     }
 }
 
@@ -46,13 +46,13 @@ impl Reader for Visits<'_, '_> {
         (self.past.schedule.space(), self.past.clock.now)
     }
 
-    fn read(&mut self) -> Option<Told> {
+    fn read(&mut self) -> Option<Position> {
         let offset = self.packets.offset();
         if !self.past.is_in_psb {
-            // What a trace has most needs the least work.
+            // The most frequent packets need the least work.
             if self.packets.next_branches().is_some() {
                 self.past.clock.branches();
-                return Some(Told::Nothing);
+                return Some(Position::Nothing);
             }
             if let Some(ip) = self.packets.next_target() {
                 self.past.read_target(ip, self.trace);
@@ -65,24 +65,26 @@ impl Reader for Visits<'_, '_> {
         self.past.read(&packet, &self.packets, &self.config, self.trace);
         self.past.end(&packet);
         if matches!(packet, Packet::Bad | Packet::Cut) {
-            // What is behind the last point of synchronization is not read.
-            let next = behind_damage(self.trace, offset, &self.config);
+            // The bytes after the last sync point are not read.
+            let next = after_damage(self.trace, offset, &self.config);
             self.packets =
                 next.unwrap_or_else(|| Packets::new(self.trace, self.trace.len(), self.config.errata));
         }
         Some(match packet {
             Packet::Fup(ip) if is_in_psb => {
                 self.psb_ip = ip;
-                Told::Nothing
+                Position::Nothing
             }
-            Packet::PsbEnd if is_in_psb => self.psb_ip.map_or(Told::Nothing, |ip| self.at(ip)),
+            Packet::PsbEnd if is_in_psb => self.psb_ip.map_or(Position::Nothing, |ip| self.at(ip)),
             Packet::Psb => {
                 self.psb_ip = None;
-                Told::Nothing
+                Position::Nothing
             }
             Packet::Tip(Some(ip)) | Packet::Pge(Some(ip)) | Packet::Fup(Some(ip)) => self.at(ip),
-            Packet::Pgd(_) | Packet::TraceStop | Packet::Overflow | Packet::Bad | Packet::Cut => Told::End,
-            _ => Told::Nothing,
+            Packet::Pgd(_) | Packet::TraceStop | Packet::Overflow | Packet::Bad | Packet::Cut => {
+                Position::End
+            }
+            _ => Position::Nothing,
         })
     }
 }
@@ -92,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_trace_behind_an_address_belongs_to_it_up_to_the_next_one() {
+    fn bytes_up_to_the_next_address_belong_to_an_address() {
         // PSBEND, TIP.PGE 0x1000, a TNT, TIP 0x2000, two TNTs, TIP.PGD, a byte that is not read: PAD, TIP.PGE
         // 0x1000.
         let pge = [0x71, 0, 0x10, 0, 0, 0, 0];

@@ -1,4 +1,4 @@
-//! What is remembered of code is not used for other code, and code without packets is walked in linear time.
+//! Cached code is never used for other code, and code without packets is walked in linear time.
 
 use perfx_trace::{Blocks, Event, Image, Mapping, Point, Reason, Sink, Space, Step, Switch, Trace, intel_pt};
 
@@ -68,7 +68,7 @@ fn always() -> Vec<Switch> {
 
 #[test]
 fn a_path_is_not_taken_through_code_that_has_changed() {
-    // One, then two instructions in front of the branch to the first of them.
+    // One, then two instructions before the branch to the first of them.
     let (before, after) = (&[0x90, 0x75, 0xfd][..], &[0x90, 0x90, 0x75, 0xfc][..]);
     let code = Code { before, after, change: 9 };
     let bytes = [&tsc(1)[..], &BEGIN, &[TAKEN; 3], &tsc(9), &[TAKEN; 2]].concat();
@@ -77,7 +77,7 @@ fn a_path_is_not_taken_through_code_that_has_changed() {
 }
 
 #[test]
-fn the_code_of_one_process_is_not_used_for_an_unknown_one() {
+fn code_of_a_known_process_is_not_used_for_an_unknown_one() {
     let code = Code { before: &[0x90, 0x75, 0xfd], after: &[], change: u64::MAX };
     let switches = [always(), vec![Switch { time: 5, space: None, guest: None }]].concat();
     let bytes = [&tsc(1)[..], &BEGIN, &[TAKEN; 2], &[0x0d], &tsc(5), &BEGIN, &[TAKEN; 2]].concat();
@@ -99,7 +99,7 @@ fn code_without_packets_is_walked_in_linear_time() {
 }
 
 #[test]
-fn returns_to_the_last_64_calls_are_known() {
+fn the_last_64_calls_can_be_returned_to() {
     // The first branch decides: call the beginning again, or return.
     let code =
         Code { before: &[0x75, 6, 0xe8, 0xf9, 0xff, 0xff, 0xff, 0xc3, 0xc3], after: &[], change: u64::MAX };

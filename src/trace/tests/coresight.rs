@@ -1,5 +1,5 @@
-//! A decoder decodes the recordings with CoreSight in tests/data/trace to exactly what was executed, however
-//! the trace is cut.
+//! The CoreSight recordings in tests/data/trace are decoded to exactly the executed code, however the trace
+//! is cut.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +13,7 @@ use perfx_trace::{Blocks, Event, Point, Reason, Sink, Space, Step, Switch, Trace
 
 use crate::maps::{Maps, folder};
 
-/// What a trace unit wrote into a buffer.
+/// The output of a trace unit in a buffer.
 struct Written {
     cpu: u32,
     bytes: Vec<u8>,
@@ -132,7 +132,7 @@ impl Sink for Collect {
     }
 }
 
-/// What a recording's buffers hold, if they are cut into units of `size` bytes and pieces of `piece` bytes.
+/// Decodes a recording's buffers, cut into units of `size` bytes and pieces of `piece` bytes.
 fn decode((maps, all): &(Maps, Vec<Written>), size: u64, piece: usize) -> Happened {
     let mut collect = Collect::default();
     for written in all {
@@ -173,9 +173,9 @@ fn each_recording_decodes_to_its_truth() {
         let happened = decode(&open(name), u64::MAX, usize::MAX);
         let mut truth = truth(name);
         let lost = match name {
-            // What ran between the last packet and the overflow is not known, nor behind the last branch.
+            // The code between the last packet and the overflow is unknown, as is that after the last branch.
             "etm-overflow" | "etm-cpus" | "etm-threads" => truth.instructions - happened.instructions,
-            // The truth goes on behind the cut.
+            // The truth continues after the cut.
             "etm-cut" => {
                 for (key, branches) in &mut truth.branches {
                     branches.truncate(happened.branches[key].len());
@@ -187,7 +187,7 @@ fn each_recording_decodes_to_its_truth() {
         };
         for (key, branches) in &mut truth.branches {
             let found = &happened.branches[key];
-            // Nothing tells where a trace ends.
+            // The trace does not contain its own end.
             if branches.last().is_some_and(|(_, to)| *to == 0) && branches.len() == found.len() + 1 {
                 branches.pop();
             }
@@ -229,7 +229,7 @@ fn the_result_does_not_depend_on_how_a_trace_is_cut() {
 }
 
 #[test]
-fn damaged_traces_say_the_same_however_they_are_cut() {
+fn damaged_traces_decode_the_same_however_they_are_cut() {
     let mut state = 0x1234_5678_9abc_def1u64;
     let mut random = |below: usize| {
         state = state.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);

@@ -1,11 +1,10 @@
-//! A damaged byte of an Intel PT trace changes nothing in front of it, nor from the next point of
-//! synchronization on.
+//! A damaged byte of an Intel PT trace changes nothing before it, nor from the next sync point on.
 
 use perfx_trace::{Blocks, Event, Point, Reason, Sink, Step, Trace, intel_pt};
 
 use crate::recorded::{Buffer, Traced, open};
 
-/// Branches with the offset of the packet at which each was taken, and what is wrong.
+/// Branches with the offset of the packet at which each was taken, and the faults.
 #[derive(Default)]
 struct List {
     branches: Vec<(u64, u64, u64)>,
@@ -42,7 +41,7 @@ fn decode(traced: &Traced, bytes: &[u8]) -> List {
     decode_in_units(traced, bytes, 0)
 }
 
-/// The same in units of at least this size.
+/// Decodes in units of at least this size.
 fn decode_in_units(traced: &Traced, bytes: &[u8], size: u64) -> List {
     let mut list = List::default();
     let mut decoder = intel_pt::Decoder::new(&traced.maps, traced.config);
@@ -54,20 +53,20 @@ fn decode_in_units(traced: &Traced, bytes: &[u8], size: u64) -> List {
 }
 
 const PSB: [u8; 16] = [2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82];
-/// No packet is longer.
+/// The longest packet, bytes.
 const LONGEST: u64 = 16;
-/// A PSB and the packets that belong to it in these recordings.
+/// The longest PSB+ in these recordings, bytes.
 const LONGEST_PSB: u64 = 48;
 
-/// The branches that no damage at `at` may change: in front of it, and from the next PSB on.
+/// The branches that no damage at `at` may change: those before it, and from the next PSB on.
 fn kept(list: &List, at: u64, next: u64) -> Vec<(u64, u64, u64)> {
-    // The address of a PSB+ tells where execution goes on in front of it.
+    // The address of a PSB+ is that of the code before it.
     let is_kept = |offset: u64| offset + LONGEST_PSB <= at || offset > next.saturating_add(LONGEST);
     list.branches.iter().filter(|(offset, ..)| is_kept(*offset)).copied().collect()
 }
 
 #[test]
-fn damage_stays_between_two_points_of_synchronization_and_is_counted() {
+fn damage_does_not_spread_past_the_next_sync_point() {
     for (name, step) in
         [("halve", 1), ("user", 7), ("noret", 13), ("times", 11), ("defer", 7), ("kernel", 11), ("pebs", 61)]
     {
@@ -90,24 +89,24 @@ fn damage_stays_between_two_points_of_synchronization_and_is_counted() {
                 hidden += u32::from(damaged.branches != truth.branches && damaged.faults.is_empty());
             }
         }
-        // An answer that is another possible one cannot be noticed: a branch the other way, another target.
+        // Damage that gives another valid trace goes unnoticed: a branch the other way, another target.
         assert!(changed > 50 && hidden * 3 < changed, "{name}: {hidden} of {changed}");
     }
 }
 
 #[test]
-fn a_psb_whose_first_byte_seems_to_belong_to_the_packet_before_is_found() {
+fn a_psb_is_found_even_if_a_bad_packet_swallows_its_first_byte() {
     let traced = open("halve");
     let whole = &first(&traced).bytes;
     let psb = (1..whole.len()).find(|at| whole[*at..].starts_with(&PSB)).unwrap();
-    // The last packet in front of it becomes one of nine bytes, TIP, and the next one is bad.
+    // The last packet before it becomes a TIP of nine bytes, and the next one is bad.
     let mut bytes = whole.clone();
     bytes[psb - 8..psb].copy_from_slice(&[0xcd; 8]);
     let (damaged, truth) = (decode(&traced, &bytes), decode(&traced, whole));
-    let behind = |list: &List| {
+    let after = |list: &List| {
         list.branches.iter().filter(|branch| branch.0 > psb as u64 + LONGEST).copied().collect::<Vec<_>>()
     };
-    assert!(behind(&damaged).len() > 20 && behind(&damaged) == behind(&truth));
+    assert!(after(&damaged).len() > 20 && after(&damaged) == after(&truth));
 }
 
 #[test]
@@ -119,7 +118,7 @@ fn a_damaged_trace_is_decoded_the_same_however_it_is_cut() {
         (random >> 33) as usize % below
     };
     // The block at an end is its number in the decoder.
-    let told = |list: &List| -> Vec<String> {
+    let as_text = |list: &List| -> Vec<String> {
         let numbered = |event: &Event| match *event {
             Event::End { ip, to, .. } => format!("end {ip:x} {to:x?}"),
             event => format!("{event:x?}"),
@@ -136,7 +135,7 @@ fn a_damaged_trace_is_decoded_the_same_however_it_is_cut() {
                 bytes[at] = next(256) as u8;
             }
             let [cut, one] = [0, u64::MAX].map(|size| decode_in_units(&traced, &bytes, size));
-            let [cut, one] = [&cut, &one].map(told);
+            let [cut, one] = [&cut, &one].map(as_text);
             let differs = (0..cut.len().max(one.len())).find(|at| cut.get(*at) != one.get(*at));
             let at = differs.unwrap_or(0);
             assert!(differs.is_none(), "{name}, {round}: {:?} and {:?} at {at}", cut.get(at), one.get(at));

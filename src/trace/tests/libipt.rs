@@ -1,5 +1,5 @@
-//! libipt executes the same instructions as perfx-trace, one by one, also in damaged traces: up to where
-//! either of them notices the damage.
+//! libipt executes the same instructions as perfx-trace, also in damaged traces, up to where either of them
+//! notices the damage.
 
 mod program;
 
@@ -39,7 +39,7 @@ fn theirs(libipt: &Libipt, traced: &Traced, bytes: &[u8], has_errata: bool) -> V
     lines.iter().map(|line| u64::from_str_radix(line, 16).ok()).collect()
 }
 
-/// Not ptwrite.data: its program has no PTWRITE, which libipt looks for.
+/// Not ptwrite.data: libipt expects a PTWRITE, which its program lacks.
 #[test]
 fn libipt_executes_the_same_instructions() {
     let Some(libipt) = Libipt::build("insns") else { return };

@@ -1,5 +1,5 @@
-//! perfx-trace decodes the recordings with Intel PT in tests/data/trace to exactly what was executed, however
-//! the trace is cut.
+//! The Intel PT recordings in tests/data/trace are decoded to exactly the executed code, however the trace is
+//! cut.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -65,7 +65,7 @@ impl Sink for Collect {
     }
 }
 
-/// What a recording's buffers hold, if they are cut into units of `size` bytes and pieces of `piece` bytes.
+/// Decodes a recording's buffers, cut into units of `size` bytes and pieces of `piece` bytes.
 fn decode(traced: &Traced, size: u64, piece: usize) -> Happened {
     let mut collect = Collect::default();
     let mut decoder = intel_pt::Decoder::new(&traced.maps, traced.config);
@@ -119,10 +119,10 @@ fn each_recording_decodes_to_its_truth() {
         let happened = decode(&open(name), u64::MAX, usize::MAX);
         let mut truth = truth(truth_of(name));
         let lost = match name {
-            // What ran between the last packet and the overflow is not known.
+            // The code between the last packet and the overflow is unknown.
             "overflow" => 2,
             "lost" => 5,
-            // The truth begins in front of it.
+            // The truth begins earlier.
             "begun" => {
                 for (key, branches) in &mut truth.branches {
                     let found = happened.branches[key].len();
@@ -131,7 +131,7 @@ fn each_recording_decodes_to_its_truth() {
                 }
                 truth.instructions - 8608
             }
-            // The truth goes on behind the cut.
+            // The truth continues after the cut.
             "cut" => {
                 for (key, branches) in &mut truth.branches {
                     branches.truncate(happened.branches[key].len());
@@ -188,11 +188,11 @@ fn the_result_does_not_depend_on_how_a_trace_is_cut() {
 /// A run: the branch to it, its first and its last instruction.
 type Ips = (Option<u64>, u64, Option<u64>);
 
-/// Finds runs by looking at every step.
+/// Collects runs step by step.
 #[derive(Default)]
 struct Runs {
     found: BTreeMap<Ips, u64>,
-    /// The run that goes on, and its last instruction.
+    /// The open run, and its last instruction.
     run: Option<(Option<u64>, u64)>,
     last: Option<u64>,
     /// Something was executed in it.
@@ -240,7 +240,7 @@ impl Sink for Runs {
     }
 }
 
-/// The runs of a recording, counted by paths. With `forgets`, blocks are forgotten after every unit.
+/// The runs of a recording, counted by paths. If `forgets`, blocks are dropped after every unit.
 fn count(traced: &Traced, size: u64, forgets: bool) -> BTreeMap<Ips, u64> {
     let (mut joined, mut counter) = (Vec::new(), Counter::new(HashMap::<Run, u64>::new()));
     let mut decoder = intel_pt::Decoder::new(&traced.maps, traced.config);
@@ -302,7 +302,7 @@ fn runs_are_counted_by_paths_as_by_steps() {
             "cut" | "filtered" => {}
             // The truth has more.
             "begun" => {}
-            // Interrupts do not come from a branch.
+            // Interrupts have no source branch.
             "wrong-target" => assert!(branches.keys().all(|(from, to)| from == to), "{branches:x?}"),
             "kernel" | "paging" | "hypervisor" | "vm" | "skd022" | "skz84" => {
                 assert_eq!(branches.len(), 1, "{branches:x?}")

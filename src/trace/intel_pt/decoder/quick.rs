@@ -1,8 +1,8 @@
-//! Decodes addresses alone, without the code: what each packet says of where execution was.
+//! Decodes only the addresses in packets, without the code.
 
 use super::super::Walk;
 use super::super::packet::{Packet, Packets};
-use super::super::units::{Unit, behind_damage, valid};
+use super::super::units::{Unit, after_damage, valid};
 use super::{Bound, Flag, Interrupted, Reader};
 use crate::bytes::Trace;
 use crate::image::Image;
@@ -38,7 +38,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
             self.past.end(&packet);
             self.flow.set_space(self.past.schedule.space());
             if matches!(packet, Packet::Bad | Packet::Cut) {
-                let Some(next) = behind_damage(trace, offset, self.config) else { return };
+                let Some(next) = after_damage(trace, offset, self.config) else { return };
                 packets = next;
             }
         }
@@ -52,7 +52,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         if let Packet::Tip(Some(ip)) | Packet::Pge(Some(ip)) | Packet::Pgd(Some(ip)) | Packet::Fup(Some(ip)) =
             packet
         {
-            self.told = Some(ip);
+            self.last_address = Some(ip);
         }
         if let Packet::Tip(Some(ip)) | Packet::Pge(Some(ip)) | Packet::Fup(Some(ip)) = packet
             && !self.past.is_in_psb
@@ -133,7 +133,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         }
     }
 
-    /// A PSB+ has been read.
+    /// Handles the end of a PSB+.
     fn passed_sync(&mut self) {
         let ip = self.psb_ip.take();
         let ip = ip.filter(|&ip| self.is_decoded(ip));
@@ -142,7 +142,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         ip.into_iter().for_each(|ip| self.event(Event::Passed { ip }));
     }
 
-    /// Execution was at an address, where something may have happened.
+    /// Reports the address and the events there.
     fn passed(&mut self, bound: Bound, ip: u64) {
         self.events(Bound { ptwrite: None, transaction: None, ..bound }, Some(ip));
         self.event(Event::Passed { ip });
@@ -159,7 +159,7 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
     }
 
     fn lose(&mut self, reason: Reason) {
-        let ip = self.told.take();
+        let ip = self.last_address.take();
         self.event(Event::Fault(Fault { reason, ip }));
         (self.is_lost, self.interrupted) = (true, None);
         self.bound = Bound::default();

@@ -10,14 +10,14 @@ pub(super) struct Sampled {
     /// The group that is being read.
     group: u8,
     is_32_bit: bool,
-    /// There is a block.
+    /// A block was begun.
     is_some: bool,
 }
 
 /// The group of registers, whose items are short in 32-bit code.
 const REGISTERS: u8 = 1;
 
-/// The most items of a block. All that are defined are fewer.
+/// More items than any block can have.
 const MOST: usize = 256;
 
 impl Sampled {
@@ -26,7 +26,7 @@ impl Sampled {
         (self.is_32_bit, self.is_some) = (false, false);
     }
 
-    /// A group begins. What is before the first one of a block is that of a block without an end.
+    /// Begins a group. Items before the first group of a block belong to a block without an end.
     pub(super) fn begin(&mut self, is_first: bool, group: u8, is_short: bool) {
         if is_first {
             self.clear();
@@ -43,7 +43,7 @@ impl Sampled {
         }
     }
 
-    /// The sample, with its items in front of it. None if no block has begun since the last one.
+    /// The items and then the sample; nothing if no block has begun since the last one.
     pub(super) fn events(self, ip: Option<u64>) -> impl Iterator<Item = Event> {
         let Sampled { items, is_32_bit, is_some, .. } = self;
         let sampled = is_some.then_some(Event::Sampled { ip, is_32_bit });

@@ -85,7 +85,7 @@ fn libipt_reads_the_same_packets() {
             let whole = record.payload().to_vec();
             for at in (0..whole.len()).step_by(29) {
                 let mut bytes = whole.clone();
-                // The first one is not damaged.
+                // The first byte stays.
                 bytes[at] ^= if at == 0 { 0 } else { (at % 255 + 1) as u8 };
                 let (ours, theirs) = (ours(&bytes), libipt.lines(&bytes, &[], false));
                 assert_eq!(parts(&ours).len(), parts(&theirs).len(), "{name} at {at}");
@@ -105,7 +105,7 @@ fn libipt_reads_the_same_packets() {
     }
 }
 
-/// Packets with reserved bits: libipt wants them to be 0, perf and perfx do not look at them.
+/// Packets with reserved bits: libipt requires 0, perf and perfx ignore them.
 const LENIENT: [&str; 6] = [" tma ", " cbr ", " exec ", " tsx ", " power ", " other "];
 
 /// From each PSB to the next.

@@ -1,4 +1,4 @@
-//! Asks libipt, Intel's decoder, what is in a trace: builds a small program with it (Debian: libipt-dev).
+//! Decodes a trace with libipt, Intel's decoder: builds a small program with it (Debian: libipt-dev).
 
 use std::ffi::OsString;
 use std::fs;
@@ -33,8 +33,8 @@ impl Libipt {
         self.folder.join(name)
     }
 
-    /// What it reads in a trace; with code at these addresses, what was executed, on a processor with all
-    /// errata or none.
+    /// The packets that libipt reads in a trace, or with code at these addresses the executed instructions,
+    /// for a processor with all errata or none.
     pub(crate) fn lines(&self, trace: &[u8], code: &[(u64, &[u8])], has_errata: bool) -> Vec<String> {
         fs::write(self.path("trace"), trace).unwrap();
         let mut line: Vec<OsString> = vec![self.path("trace").into()];

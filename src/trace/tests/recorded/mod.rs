@@ -53,7 +53,7 @@ pub(crate) fn open(file: &str) -> Traced {
             && record.misc() & 0x2000 == 0
         {
             let (pid, _) = record.pid_tid().unwrap();
-            // A guest is in the thread that runs on the host.
+            // The guest runs in the thread of its host.
             let host = switches.last().and_then(|(_, last)| last.space).filter(|_| record.is_of_guest());
             let guest = host.map(|_| Space(pid));
             let space = host.or(Some(Space(pid)));
