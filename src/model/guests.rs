@@ -8,16 +8,16 @@ use perfx_format::{Layouts, Record};
 
 use crate::address_space::{KERNEL, Machine, Space};
 
-/// The guests of events: the ids to which an ID_INDEX record gives a `machine_pid`.
+/// The guests of events: the event ids for which an ID_INDEX record has a `machine_pid`.
 #[derive(Clone, Debug, Default)]
 pub struct Guests {
     machines: HashMap<u64, u32>,
-    /// The CPUs of guests on which events count.
+    /// The guest's CPUs by event id.
     vcpus: HashMap<u64, u32>,
 }
 
 impl Guests {
-    /// Takes in an ID_INDEX record.
+    /// Adds an ID_INDEX record.
     pub fn learn(&mut self, record: &Record<'_>) {
         let entries = IdIndex::of(record).into_iter().flat_map(|index| index.entries());
         for entry in entries.filter(|entry| entry.machine_pid != 0) {
@@ -26,29 +26,29 @@ impl Guests {
         }
     }
 
-    /// Takes in what was learned from later records.
+    /// Adds the contents of later records.
     pub fn absorb(&mut self, later: Guests) {
         self.machines.extend(later.machines);
         self.vcpus.extend(later.vcpus);
     }
 
-    /// The CPU of a guest on which the event with this id counts.
+    /// The CPU of a guest that the event with this id counts.
     pub fn vcpu(&self, id: u64) -> Option<u32> {
         self.vcpus.get(&id).copied()
     }
 
-    /// The process that runs the guest on which the event with this id counts, and the guest's CPU.
+    /// The process that runs the guest of the event with this id, and the guest's CPU.
     pub fn cpu_of(&self, id: u64) -> Option<(u32, Option<u32>)> {
         self.machines.get(&id).map(|&pid| (pid, self.vcpu(id)))
     }
 
-    /// The machine on which a record happened; `pid` is the record's process.
+    /// The machine of a record; `pid` is the record's process.
     pub fn machine(&self, record: &Record<'_>, layouts: &Layouts, pid: Option<u32>) -> Machine {
         if record.is_of_guest() { self.guest(record, layouts, pid) } else { Machine::Host }
     }
 
-    /// The address space in which code of this cpumode runs when process `pid` is sampled. In a record of a
-    /// guest, the kernel and user code are those of the guest.
+    /// The address space of code with this cpumode in a sample of process `pid`. In a record of a guest, the
+    /// kernel and user code are those of the guest.
     #[inline(always)]
     pub fn space(
         &self,

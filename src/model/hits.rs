@@ -14,7 +14,7 @@ use perfx_format::{
     Kinds, Layout, Layouts, OrderKey, Origin, Record, RecordType, Task, named_pid, sample_type as st,
 };
 
-/// The first record that maps or hits a DSO, with the sample_id trailer of that moment.
+/// The first record that maps or hits a DSO, with its sample_id trailer.
 #[derive(Clone, Debug)]
 pub struct FirstUse {
     /// The record that maps or hits it.
@@ -47,8 +47,8 @@ pub struct Mapped {
     guests: Guests,
     /// The first mapping of each DSO.
     first_uses: Vec<FirstUse>,
-    /// True if samples hold AUX data, or there are AUXTRACE records. The addresses in these are known only
-    /// once they are decoded.
+    /// True if there are AUXTRACE records or samples with AUX data. Their addresses are known only after
+    /// decoding.
     aux: bool,
     /// For each mapping, its space and its DSO. Filled only if user stacks are sampled.
     owners: Vec<(Space, u32)>,
@@ -64,7 +64,7 @@ impl Mapped {
         kinds.union(Kinds::of(&[RecordType::ID_INDEX, RecordType::AUXTRACE_INFO, RecordType::AUXTRACE]))
     }
 
-    /// Takes in a record of these kinds.
+    /// Adds a record of these kinds.
     pub fn learn(&mut self, record: &Record<'_>, layouts: &Layouts) {
         self.aux |= layouts.any_samples(st::AUX);
         match record.kind() {
@@ -112,8 +112,8 @@ struct Processes {
 }
 
 impl Processes {
-    /// All mappings that these processes ever had, as numbers with their DSOs: their own, and those they may
-    /// have inherited by forks.
+    /// All mappings that these processes ever had, as numbers with their DSOs: their own, and those that they
+    /// may have inherited by forks.
     fn mappings_of(&self, processes: &HashSet<Space>) -> impl Iterator<Item = (usize, u32)> {
         let mut all = processes.clone();
         let mut next: Vec<Space> = processes.iter().copied().collect();
@@ -145,8 +145,8 @@ pub struct Hits {
     last: Chain,
 }
 
-/// A call chain of which all mappings are marked. Neighbouring samples of a thread share most of their
-/// callers, which are then not looked up again.
+/// A call chain whose mappings are all marked. Neighbouring samples of a thread share most of their callers,
+/// so shared callers are not looked up again.
 #[derive(Debug, Default)]
 struct Chain {
     pid: Option<u32>,
@@ -159,8 +159,8 @@ struct Chain {
 }
 
 impl Chain {
-    /// How many of the outermost entries it shares with a chain of another sample, and belong to the same
-    /// mappings.
+    /// The number of outermost entries that it shares with the chain of another sample, and that belong to
+    /// the same mappings there.
     fn shared(&self, at: &At<'_, '_>, chain: U64s<'_>, cpumode: u16) -> usize {
         if self.pid != at.pid || !self.during.contains(&at.key) || at.record.is_of_guest() {
             return 0;
@@ -224,8 +224,8 @@ impl Hits {
         std::mem::take(&mut self.first)
     }
 
-    /// For each mapping, whether samples need it: they hit it, or hold a stack that is unwound with it.
-    /// Mappings after the end are not needed.
+    /// The mappings that samples need: they hit it, or contain a stack that is unwound with it. Mappings
+    /// after the end are not needed.
     pub fn needed_mappings(&self) -> Vec<bool> {
         let mut needed = self.mappings.clone();
         for (mapping, _) in self.processes.mappings_of(&self.unwound) {
@@ -245,7 +245,7 @@ impl Hits {
         dsos.filter(|&dso| !self.dsos[dso as usize]).collect()
     }
 
-    /// Takes in a SAMPLE or CALLCHAIN_DEFERRED record.
+    /// Adds a SAMPLE or CALLCHAIN_DEFERRED record.
     pub fn look_at(&mut self, record: &Record<'_>, layouts: &Layouts) {
         let Some(layout) = layouts.layout_of(record) else { return };
         let pid = layout.pid_tid(record).map(|(pid, _)| pid);
@@ -277,9 +277,8 @@ impl Hits {
         }
     }
 
-    /// Counts an address that is shown with its DSO but was not executed: its mapping is kept, but its DSO
-    /// needs no symbols. Only the address shows whether it belongs to the kernel, whose mappings are all
-    /// kept.
+    /// Marks the mapping of an address that is shown with its DSO but was not executed: its DSO needs no
+    /// symbols. Only the address shows whether it belongs to the kernel, whose mappings are all kept.
     fn touch(&mut self, at: &At<'_, '_>, address: u64) {
         if let (Some(hit), _) = self.find(at, at.user(), address) {
             mark(&mut self.mappings, hit.mapping as usize);
@@ -332,7 +331,7 @@ fn mark(mappings: &mut Vec<bool>, mapping: usize) {
     mappings[mapping] = true;
 }
 
-/// The sample at hand.
+/// The current sample.
 struct At<'r, 'a> {
     record: &'r Record<'a>,
     layouts: &'r Layouts,
@@ -384,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn callers_that_neighbouring_samples_share_hit_what_they_would_hit_alone() {
+    fn callers_shared_by_neighbouring_samples_hit_the_same_mappings() {
         let sample_type = st::IP | st::TID | st::TIME | st::CALLCHAIN;
         let mut attr = Attr::default();
         // sample_id_all

@@ -2,21 +2,20 @@
 
 use crate::address_space::{Hit, KERNEL, Mapping};
 
-/// What a survey learns about mapped files, beside the address spaces. Takes 8 bytes for each mapping.
+/// The mapped files, in addition to the address spaces. Takes 8 bytes for each mapping.
 #[derive(Clone, Debug, Default)]
 pub struct MappedFiles {
     /// For each mapping, the difference between offsets in the file and addresses; wraps around.
     shifts: Vec<u64>,
-    /// For each mapping, whether code may be there.
+    /// For each mapping, true if it may contain code.
     code: Vec<bool>,
-    /// For each DSO, the first process that has mapped it.
+    /// For each DSO, the first process that mapped it.
     pids: Vec<Option<u32>>,
 }
 
 impl MappedFiles {
-    /// Takes in the next mapping and the number of its DSO, as
-    /// [`Changes::add`](crate::address_space::Changes::add) returned it. In a kernel, an address is its own
-    /// offset.
+    /// Adds the next mapping and the number of its DSO, as returned by
+    /// [`Changes::add`](crate::address_space::Changes::add). In a kernel, an address is its own offset.
     pub fn learn(&mut self, dso: u32, mapping: Option<&Mapping<'_>>, is_kernel: bool) {
         let shift = |mapping: &Mapping<'_>| mapping.pgoff.wrapping_sub(mapping.start);
         self.shifts.push(mapping.filter(|_| !is_kernel).map_or(0, shift));
@@ -31,12 +30,12 @@ impl MappedFiles {
         address.wrapping_add(self.shifts.get(hit.mapping as usize).copied().unwrap_or(0))
     }
 
-    /// True if code may be in a mapping.
+    /// True if the mapping may contain code.
     pub fn is_code(&self, hit: Hit) -> bool {
         self.code.get(hit.mapping as usize).is_none_or(|&is_code| is_code)
     }
 
-    /// The first process that has mapped a DSO; `None` for the kernel.
+    /// The first process that mapped a DSO; `None` for the kernel.
     pub fn process(&self, dso: usize) -> Option<u32> {
         self.pids.get(dso).copied().flatten()
     }

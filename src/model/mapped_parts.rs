@@ -1,11 +1,11 @@
-//! Remembers which parts of files and kernels were mapped.
+//! Records the parts of files and kernels that were mapped.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::address_space::Mapping;
 
-/// The parts of DSOs that were mapped. Parts that overlap are one.
+/// The mapped parts of DSOs. Parts that overlap are joined.
 #[derive(Clone, Debug, Default)]
 pub struct MappedParts {
     /// By DSO and start: the end, and the recorded offset of the start.
@@ -13,7 +13,8 @@ pub struct MappedParts {
 }
 
 impl MappedParts {
-    /// Takes in a mapping of a DSO. The places of a file are its offsets, those of a kernel its addresses.
+    /// Adds a mapping of a DSO. A part of a file is a range of offsets, that of a kernel a range of
+    /// addresses.
     pub fn learn(&mut self, dso: u32, mapping: &Mapping<'_>, is_kernel: bool) {
         let mut start = if is_kernel { mapping.start } else { mapping.pgoff };
         let (mut end, mut offset) = (start.saturating_add(mapping.len), mapping.pgoff);
@@ -34,7 +35,7 @@ impl MappedParts {
         }
     }
 
-    /// The part with a place of a DSO, and the recorded offset of its start.
+    /// The part around an offset or address of a DSO, and the recorded offset of its start.
     pub fn at(&self, dso: u32, place: u64) -> Option<(Range<u64>, u64)> {
         let (&(_, start), &(end, offset)) = self.parts.range((dso, 0)..=(dso, place)).next_back()?;
         (place < end).then_some((start..end, offset))
@@ -47,7 +48,7 @@ mod tests {
     use crate::address_space::Identity;
 
     #[test]
-    fn a_place_is_in_the_part_that_was_mapped_with_it() {
+    fn an_offset_is_in_the_part_mapped_around_it() {
         let mut parts = MappedParts::default();
         let mapping = |start, pgoff, len| Mapping {
             pid: 1,

@@ -1,5 +1,5 @@
 //! Decodes the AUX data of Arm SPE: finds it in a recording, yields its records in the order of their
-//! timestamps, and knows which threads they belong to.
+//! timestamps, and finds their threads.
 
 mod cpus;
 mod data_source;
@@ -21,7 +21,7 @@ pub use self::data_source::is_of_memory;
 pub use self::records::{SpeCounts, SpeRecords, TracedRecord};
 pub use self::running::{Running, TaskChange};
 
-/// Where the AUX data of a recording is, and what describes it.
+/// The AUX data of a recording, and the records that describe it.
 #[derive(Debug, Default)]
 pub struct SpeData {
     tracers: BTreeSet<AuxtraceInfo>,
@@ -35,7 +35,7 @@ impl SpeData {
     pub const KINDS: Kinds =
         Kinds::of(&[RecordType::AUXTRACE_INFO, RecordType::AUXTRACE, RecordType::TIME_CONV]);
 
-    /// Takes in a record.
+    /// Adds a record.
     ///
     /// # Errors
     ///
@@ -70,7 +70,7 @@ impl SpeData {
         self.tracers.is_empty() && self.chunks.is_empty()
     }
 
-    /// True if the data is of tracers that are known, and none of them is Arm SPE.
+    /// True if all data is from known tracers other than Arm SPE.
     pub fn is_of_others(&self) -> bool {
         self.info.is_none()
             && !self.tracers.is_empty()
@@ -90,18 +90,18 @@ impl SpeData {
         commands.into_iter().collect::<Vec<_>>().join(", ")
     }
 
-    /// What describes the data, if all of it is of Arm SPE.
+    /// The configuration, if all of the data is from Arm SPE.
     pub fn spe(&self) -> Option<&SpeInfo> {
         self.info.as_ref().filter(|_| self.tracers.len() == 1)
     }
 
-    /// What turns timestamps into times.
+    /// The conversion of timestamps to times.
     pub fn conv(&self) -> Option<TimeConv> {
         self.conv
     }
 
-    /// Decodes the data; there are no records unless all of it is of Arm SPE. `cpuid` is feature CPUID, and
-    /// `has_time` says whether the other records of the recording have times.
+    /// Decodes the data; there are no records unless all of it is from Arm SPE. `cpuid` is feature CPUID, and
+    /// `has_time` is true if the other records of the recording have times.
     pub fn records(
         mut self,
         stored: StoredBytes,

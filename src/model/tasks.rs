@@ -17,23 +17,22 @@ pub struct TaskChanges {
     /// True if names are collected, too.
     named: bool,
     /// The event ids of records of guests. Batches are read in any order, so the guest of an id is known only
-    /// when all have been read.
+    /// after all of them.
     guest_ids: Vec<Option<u64>>,
     births: Vec<Birth>,
     deaths: Vec<Death>,
     names: Vec<Naming>,
     /// Names, each ending in NUL.
     text: Vec<u8>,
-    /// Set if the namespaces of threads are collected.
+    /// Present if the namespaces of threads are collected.
     namespaces: Option<NamespaceChanges>,
 }
 
-/// The namespaces of threads. A thread is "given" the number of a set of them, and inherits it as it does a
-/// name.
+/// The namespaces of threads. A thread is "given" the number of a set and inherits it like a name.
 #[derive(Debug, Default)]
 struct NamespaceChanges {
     given: Vec<Naming>,
-    /// The distinct sets, which are few.
+    /// The distinct sets; there are few.
     sets: NamespaceSets,
 }
 
@@ -81,7 +80,7 @@ struct Naming {
 
 #[derive(Clone, Copy, Debug)]
 enum Name {
-    /// From COMM: its position in the text; of namespaces the number of their set.
+    /// From COMM: the position in the text. For namespaces: the number of the set.
     Given(usize),
     /// From FORK: the name of the parent thread at that time.
     Inherited(u32),
@@ -89,7 +88,7 @@ enum Name {
     Unknown,
 }
 
-/// A process or thread; if it is a guest's, the machine may still be unknown.
+/// A process or thread; the machine of a guest's may still be unknown.
 #[derive(Clone, Copy, Debug)]
 pub struct TaskKey {
     number: u32,
@@ -160,7 +159,7 @@ impl TaskChanges {
         })
     }
 
-    /// Takes in a record of these kinds. `None` if it is too short.
+    /// Adds a record of these kinds. `None` if it is too short.
     pub fn add(&mut self, record: &Record<'_>, layouts: &Layouts) -> Option<()> {
         let layout = layouts.layout_of(record);
         let at = OrderKey::of(record, layout, layouts);
@@ -253,12 +252,13 @@ impl TaskChanges {
     }
 }
 
-/// One of the processes that had the same pid, one after the other.
+/// One of the successive processes with the same pid.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Process {
-    /// The number of its life.
+    /// The index of its life.
     Known(u32),
-    /// A process that may have had the pid before the first known one; the number of that one's life.
+    /// A process that may have had the pid before the first known one; contains the index of the latter's
+    /// life.
     Before(u32),
     /// Its birth and end are unknown.
     Timeless(Key),
@@ -267,7 +267,7 @@ pub enum Process {
 /// A compact set of processes.
 #[derive(Debug, Default)]
 pub struct Processes {
-    /// Twice the number of a life, plus 1 for the process that may have had the pid before.
+    /// Twice the index of a life, plus 1 for the process that may have had the pid before.
     numbers: HashSet<u32>,
     timeless: HashSet<Key>,
 }
@@ -322,10 +322,10 @@ struct Life {
 pub struct Tasks {
     /// By process and birth.
     lives: Vec<Life>,
-    /// By thread and time; inherited names are resolved.
+    /// By thread and time, with inherited names resolved.
     names: Vec<Naming>,
     text: Vec<u8>,
-    /// Namespaces by thread and time, inherited ones resolved.
+    /// Namespaces by thread and time, with inherited ones resolved.
     namespaces: NamespaceChanges,
 }
 
@@ -367,7 +367,7 @@ impl Tasks {
         }
     }
 
-    /// The same, faster if it is `last`, the process of the record before.
+    /// Like [`Tasks::process`], faster if it is `last`, the process of the previous record.
     #[inline]
     pub fn process_after(&self, last: Option<Process>, space: Space, at: OrderKey) -> Process {
         let key = space.key();
@@ -481,7 +481,7 @@ fn find(names: &[Naming], thread: Key, at: OrderKey) -> Option<usize> {
     after.checked_sub(1).filter(|&at| names[at].thread == thread)
 }
 
-/// Replaces inherited names with the name given to an ancestor, however many generations back.
+/// Replaces inherited names with the name given to an ancestor, over any number of generations.
 fn inherit(names: &mut [Naming]) {
     let mut heirs = Vec::new();
     for at in 0..names.len() {
@@ -490,7 +490,7 @@ fn inherit(names: &mut [Naming]) {
             let Some(at) = next else { break Name::Unknown };
             let Naming { at: since, thread, name } = names[at];
             let Name::Inherited(parent) = name else { break name };
-            // If the search comes back to it, it is its own ancestor.
+            // A search that returns to it means that it is its own ancestor.
             names[at].name = Name::Unknown;
             heirs.push(at);
             let parent = Space { pid: parent, ..Space::of_key(thread) }.key();
@@ -523,7 +523,7 @@ mod tests {
     #[test]
     fn a_pid_that_is_used_again_and_again_costs_each_process_the_same() {
         let processes = 1 << 20;
-        // If each life searched all deaths, this would take an hour.
+        // Searching all deaths for each life would take an hour.
         let births: Vec<Birth> = (1..=processes).map(|number| birth(10 * number, 7, 1)).collect();
         let deaths: Vec<Death> = (1..=processes).map(|number| death(10 * number + 5, 7, true)).collect();
         let lives = lives(&births, &deaths);
@@ -533,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn deaths_at_one_moment_of_many_births_are_looked_at_once() {
+    fn many_births_and_deaths_at_one_time_take_linear_time() {
         let many = 1 << 17;
         let births: Vec<Birth> = (0..many).map(|_| birth(5, 7, 1)).collect();
         let deaths: Vec<Death> = (0..many).map(|_| death(5, 7, false)).collect();
@@ -570,7 +570,7 @@ mod tests {
     }
 
     #[test]
-    fn who_had_a_pid_before_the_first_known_birth_is_a_process_of_its_own() {
+    fn the_owner_of_a_pid_before_its_first_known_birth_is_another_process() {
         let changes = TaskChanges {
             births: vec![birth(10, 7, 1), birth(10, 8, 7), birth(0, 9, 1)],
             deaths: vec![death(4, 8, false)],

@@ -24,13 +24,13 @@ pub struct Changes {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Dsos {
     pub(super) list: Vec<(Dso, u32)>,
-    /// Their numbers, by hash.
+    /// The index of each DSO in `list`, by hash.
     pub(super) numbers: HashTable<u32>,
     pub(super) hasher: RandomState,
 }
 
 impl Dsos {
-    /// The number of a DSO. Adds it to the list if it is new.
+    /// The number of a DSO, which is added to the list if it is new.
     fn number(&mut self, dso: Dso, flags: u32) -> u32 {
         let Dsos { list, numbers, hasher } = self;
         let next = list.len() as u32;
@@ -53,8 +53,8 @@ impl Changes {
         Kinds::SPACES
     }
 
-    /// Takes in a record of these kinds. Also accepts KSYMBOL: code that the kernel made at run time becomes
-    /// a DSO with the symbol's name. Returns the number of the mapped DSO within these changes. `machine` is
+    /// Adds a record of these kinds. Also accepts KSYMBOL: code that the kernel made at run time becomes a
+    /// DSO with the symbol's name. Returns the number of the mapped DSO within these changes. `machine` is
     /// the machine of the record.
     pub fn add(&mut self, record: &Record<'_>, layouts: &Layouts, machine: Machine) -> Option<u32> {
         let key = OrderKey::of(record, layouts.layout_of(record), layouts);

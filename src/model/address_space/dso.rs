@@ -6,7 +6,7 @@ use perfx_format::{Inode, KERNEL_PID, Layouts, Mmap, Record};
 /// The pid of a kernel's address space.
 pub const KERNEL: u32 = KERNEL_PID;
 
-/// perf's name for a thread that no COMM names: `swapper` for the idle thread of each CPU, tid 0
+/// perf's name for a thread without a COMM record: `swapper` for the idle thread of each CPU, tid 0
 /// (`perf_session__register_idle_thread`), and the tid for others, as in `:131` (`thread__new`).
 pub fn name_of_nameless(tid: u32) -> Vec<u8> {
     match tid {
@@ -34,7 +34,7 @@ impl Machine {
         }
     }
 
-    /// Of a guest, the pid of the process that runs it.
+    /// The pid of the process that runs this guest; `None` for the host.
     pub fn guest(self) -> Option<u32> {
         match self {
             Machine::Host => None,
@@ -73,7 +73,7 @@ impl Space {
     }
 }
 
-/// Distinguishes two files of the same name.
+/// An identity that distinguishes two files of the same name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Identity {
     /// MMAP has only the name.
@@ -119,7 +119,7 @@ pub struct Dso {
     pub kernel: bool,
     /// The name in the MMAP record.
     pub name: Box<[u8]>,
-    /// Distinguishes it from other files of that name.
+    /// The identity that distinguishes it from other files of that name.
     pub identity: Identity,
 }
 
@@ -135,7 +135,7 @@ impl Dso {
 pub struct Mapping<'a> {
     /// The process, or [`KERNEL`].
     pub pid: u32,
-    /// True if the kernel is mapped there, whatever the pid.
+    /// True if the kernel is mapped here, whatever the pid.
     pub kernel: bool,
     /// Start address.
     pub start: u64,
@@ -146,11 +146,11 @@ pub struct Mapping<'a> {
     pub pgoff: u64,
     /// `flags` of an MMAP2 (`MAP_SHARED`, `MAP_HUGETLB`, …); 0 if there are none.
     pub flags: u32,
-    /// True if code may be there.
+    /// True if the mapping may contain code.
     pub is_code: bool,
     /// The name of the mapped file.
     pub name: &'a [u8],
-    /// Distinguishes it from other files of that name.
+    /// The identity that distinguishes it from other files of that name.
     pub identity: Identity,
 }
 

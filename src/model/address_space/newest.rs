@@ -2,8 +2,8 @@
 //! overlap.
 //!
 //! A segment tree: leaf n covers the addresses from bound n to the next bound, an inner node those of both
-//! its children. A mapping is listed at the few nodes that together cover its addresses. A node's list says
-//! from which slot on which of its mappings is the newest.
+//! its children. A mapping is listed at the few nodes that together cover its addresses. A node's list
+//! contains the newest of its mappings by slot.
 
 use super::map::{Map, NONE};
 

@@ -7,8 +7,9 @@
 //! mapping the next *slot*. A mapping is valid from its slot until the slot where the walk leaves its span,
 //! and of the mappings valid at a slot, the one with the highest slot is the newest.
 //!
-//! Until an exec returns to the new program, the kernel's stack still leads to the old one, which called it.
-//! So where the new program has mapped nothing, the mappings of the old one count. perf keeps these, too.
+//! Until an exec returns to the new program, the kernel's stack still leads to the old program, which called
+//! it. So addresses that the new program has not mapped are looked up in the mappings of the old one. perf
+//! keeps these, too.
 
 use std::ops::Range;
 
@@ -27,7 +28,7 @@ struct Span {
     slot: u32,
     /// The slot of its tree's root; [`NONE`] until the walk reaches it.
     root: u32,
-    /// True if it begins with an exec, which replaced what the span before it had mapped.
+    /// True if it begins with an exec, which replaced the mappings of the span before it.
     is_exec: bool,
 }
 
@@ -35,7 +36,7 @@ struct Span {
 #[derive(Debug, Default)]
 pub struct AddressSpaces {
     dsos: Vec<(Dso, u32)>,
-    /// The spaces, ascending.
+    /// The keys of the spaces, ascending.
     keys: Vec<Key>,
     /// The index of each space's first span, and the end.
     first: Vec<u32>,
@@ -231,7 +232,7 @@ impl AddressSpaces {
         (newest.map(|map| map.hit), from..until)
     }
 
-    /// The newest mapping over an address in a span that has mapped so much.
+    /// The newest mapping over an address in a span with these mappings.
     fn newest(&self, span: usize, mapped: Range<usize>, address: u64) -> Option<&Map> {
         let span = &self.spans[span];
         // The parent's mappings at the time of the fork do not change any more.
@@ -352,7 +353,7 @@ mod tests {
             }
             let spaces = AddressSpaces::new(changes);
             let (_, newest) = &spaces.large[0];
-            // It has what each of its ancestors mapped before the fork, and nothing that they mapped later.
+            // It has the mappings of each of its ancestors from before the fork, and none from after it.
             assert_eq!(found(&spaces, depth, 1 << 40, u64::MAX), Some(0));
             assert_eq!(found(&spaces, depth, 2 << 12, u64::MAX), Some(1));
             assert_eq!(found(&spaces, depth / 2, u64::from(depth) << 12, u64::MAX), None);
@@ -379,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_child_mapped_ends_with_it() {
+    fn mappings_of_a_child_end_with_it() {
         let mut changes = Changes::default();
         map(&mut changes, 1, 1, 0x1000, 0x1000);
         // Enough mappings to build a search tree.
@@ -398,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn until_the_new_program_maps_something_there_the_old_one_is_found_after_an_exec() {
+    fn after_an_exec_old_mappings_count_until_new_ones_cover_them() {
         let mut changes = Changes::default();
         map(&mut changes, 1, 1, 0x1000, 0x3000);
         fork(&mut changes, 2, 1, 10);
@@ -407,7 +408,7 @@ mod tests {
         fork(&mut changes, 2, KERNEL, 20);
         map(&mut changes, 2, 21, 0x3000, 0x1000);
         fork(&mut changes, 2, KERNEL, 30);
-        // A new process with the number of the old one has nothing of it.
+        // A new process with the pid of the old one inherits nothing from it.
         fork(&mut changes, 2, 3, 40);
         let spaces = AddressSpaces::new(changes);
         let at = |time| [0x1000, 0x2000, 0x3000].map(|address| found(&spaces, 2, address, time));

@@ -1,4 +1,4 @@
-//! Knows the kind of each CPU, from AUXTRACE_INFO, or else from feature CPUID.
+//! The kinds of the CPUs, from AUXTRACE_INFO, or else from feature CPUID.
 
 use perfx_format::Endian;
 use perfx_format::features::read_str;
@@ -9,12 +9,12 @@ use perfx_format::record::spe_info::SpeCpu;
 #[derive(Debug)]
 pub(super) struct Cpus {
     pub(super) cpus: Option<Vec<SpeCpu>>,
-    /// The main id register of all CPUs, if there is no list.
+    /// The main id register of every CPU, if there is no list.
     pub(super) midr: Option<u64>,
 }
 
 impl Cpus {
-    /// The main id register and the reported events of a CPU, or of all if they are alike.
+    /// The main id register and the reported events of a CPU; those of all if there is no list.
     pub(super) fn get(&self, cpu: u32) -> (Option<u64>, u64) {
         let Some(cpus) = &self.cpus else { return (self.midr, 0) };
         let found = match cpus.first() {

@@ -1,13 +1,13 @@
-//! Makes the data source of a sample from an SPE record, as perf 7.3 does: from the record's data source,
+//! Derives the data source of a sample from an SPE record, as perf 7.3 does: from the record's data source,
 //! whose values depend on the CPU, or else from its events (tools/perf/util/arm-spe.c).
 
 use perfx_format::sample::memory as mem;
 use perfx_format::spe::{SpeRecord, events};
 
-/// What the data sources of a CPU mean.
+/// The meaning of the data sources of a CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Encoding {
-    /// That of Arm's cores.
+    /// Arm's own cores.
     Common,
     AmpereOne,
     HisiHip,
@@ -29,7 +29,7 @@ const KNOWN: &[(Encoding, u64, &[u64])] = &[
 ];
 
 impl Encoding {
-    /// That of the CPU with this main id register.
+    /// The encoding of the CPU with this main id register.
     fn of(midr: u64) -> Option<Encoding> {
         let (implementer, part) = (midr >> 24 & 0xff, midr >> 4 & 0xfff);
         let known = KNOWN.iter().find(|(_, by, parts)| *by == implementer && parts.contains(&part));
@@ -126,7 +126,7 @@ fn stored(happened: u64) -> u64 {
 const LEVEL: u64 = ((1 << 14) - 1) << 5;
 const SNOOP: u64 = 31 << 19;
 
-/// True if the record is about data: a load or store, or, as in perf, an operation on vectors.
+/// True if the record is about memory: a load or store, or, as in perf, an operation on vectors.
 pub fn is_of_memory(record: &SpeRecord) -> bool {
     let operation = &record.operation;
     operation.is_load || operation.is_store || operation.is_vector
@@ -148,7 +148,7 @@ pub(super) fn data_source(record: &SpeRecord, midr: Option<u64>, reported: u64) 
     };
     if let Some(encoding) = midr.and_then(Encoding::of) {
         let load = encoding.load(record.source.unwrap_or(0));
-        // The source of a store says nothing, except whether an AmpereOne reports one.
+        // The source of a store has no meaning, except that it shows whether an AmpereOne reports one.
         let is_known = encoding != Encoding::AmpereOne || load != 0;
         source |= if operation.is_store && is_known { NOT_KNOWN | mem::SNOOP_NA } else { load };
     }

@@ -13,29 +13,29 @@ use perfx_format::{Bytes, Origin};
 use super::cpus::Cpus;
 use super::data_source::data_source;
 
-/// An AUXTRACE record, and where its data is.
+/// The position of an AUXTRACE record and its data.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chunk {
     pub(super) auxtrace: Auxtrace,
     pub(super) origin: Origin,
-    /// Size of the record in front of the data, bytes.
+    /// Size of the record before the data, bytes.
     pub(super) header: usize,
 }
 
-/// What decoding found.
+/// Counts of decoded and lost data.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct SpeCounts {
     /// The number of records.
     pub records: u64,
     /// Bytes that are not packets.
     pub bad_bytes: u64,
-    /// The records that were dropped for them.
+    /// The records that were dropped because of these bytes.
     pub broken: u64,
     /// Chunks whose bytes can't be read again.
     pub unreadable: u64,
 }
 
-/// A record, and where it was made.
+/// A record, with its CPU and thread.
 #[derive(Clone, Copy, Debug)]
 pub struct TracedRecord {
     /// The record.
@@ -46,15 +46,14 @@ pub struct TracedRecord {
     pub cpu: u32,
     /// The thread, or [`Auxtrace::ANY`] if neither the buffer nor its records name one.
     pub tid: u32,
-    /// The time by which it is sorted among the other records of the recording, ns: that of the latest
-    /// timestamp.
+    /// The sort key among the other records of the recording, ns: the time of the buffer's latest timestamp.
     pub key: u64,
     midr: Option<u64>,
     reported: u64,
 }
 
 impl TracedRecord {
-    /// Where its data came from (`union perf_mem_data_src`), as perf derives it; 0 if it is not about data.
+    /// The source of its data (`union perf_mem_data_src`), as perf derives it; 0 if it is not about memory.
     pub fn data_source(&self) -> u64 {
         data_source(&self.record, self.midr, self.reported)
     }
@@ -64,7 +63,7 @@ impl TracedRecord {
 #[derive(Debug)]
 pub(super) struct Buffer {
     cpu: u32,
-    /// The thread that runs, as far as the buffer or its records say so.
+    /// The current thread, if known from the buffer or its records.
     tid: u32,
     midr: Option<u64>,
     reported: u64,
@@ -76,7 +75,7 @@ pub(super) struct Buffer {
     at: usize,
     base: u64,
     records: Records,
-    /// The latest timestamp, by which records are sorted: one that goes back keeps its place.
+    /// The latest timestamp, which is the sort key: it never goes back.
     latest: u64,
 }
 
@@ -89,7 +88,7 @@ impl Buffer {
             let Auxtrace { idx, cpu, tid, .. } = chunk.auxtrace;
             let number = *numbers.entry((idx, cpu, tid)).or_insert_with(|| {
                 let (midr, reported) = cpus.get(cpu);
-                // On a CPU, other records may say which thread runs.
+                // On a CPU, other records may contain the current thread.
                 let tid = if cpu == Auxtrace::ANY { tid } else { Auxtrace::ANY };
                 buffers.push(Buffer {
                     cpu,
@@ -135,21 +134,21 @@ impl Buffer {
     }
 }
 
-/// A record that waits for its turn: the latest timestamp of its buffer, and the buffer's number.
+/// The sort key of a waiting record: the latest timestamp of its buffer, and the buffer's number.
 type Turn = Reverse<(u64, usize)>;
 
-/// The records of all buffers, in the order of the times by which they are sorted.
+/// The records of all buffers, in the order of their sort keys.
 #[derive(Debug)]
 pub struct SpeRecords {
     stored: StoredBytes,
     buffers: Vec<Buffer>,
     conv: Option<TimeConv>,
     has_time: bool,
-    /// The next record of each buffer that has one, and their order.
+    /// The next record of each buffer, and their order.
     waiting: Vec<Option<SpeRecord>>,
     turns: BinaryHeap<Turn>,
     is_begun: bool,
-    /// The time by which the last record was sorted.
+    /// The sort key of the last record.
     key: u64,
     counts: SpeCounts,
 }
@@ -166,12 +165,12 @@ impl SpeRecords {
         SpeRecords { stored, buffers, conv, has_time, waiting, turns, is_begun: false, key: 1, counts }
     }
 
-    /// What was found so far; what was lost in a buffer is known at its end.
+    /// The counts so far; the losses in a buffer are known at its end.
     pub fn counts(&self) -> SpeCounts {
         self.counts
     }
 
-    /// Makes the next record of a buffer wait.
+    /// Queues the next record of a buffer.
     fn advance(&mut self, number: usize) {
         let buffer = &mut self.buffers[number];
         self.waiting[number] = buffer.next(&self.stored, &mut self.counts);

@@ -1,12 +1,12 @@
-//! Knows which thread runs on each CPU, from decoded records or else from SWITCH records, and the process of
-//! each thread.
+//! Tracks the current thread of each CPU, from decoded records or else from SWITCH records, and the process
+//! of each thread.
 
 use std::collections::HashMap;
 
 use perfx_format::record::aux::Auxtrace;
 use perfx_format::{Kinds, Layouts, Record, SWITCH_OUT, named_task, next_task};
 
-/// What a record says about threads.
+/// The contents of a record about threads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TaskChange {
     /// A thread belongs to a process.
@@ -16,7 +16,7 @@ pub enum TaskChange {
         /// The thread.
         tid: u32,
     },
-    /// A SWITCH record says that a thread runs on a CPU from now on.
+    /// A SWITCH record: a thread runs on a CPU from now on.
     Runs {
         /// The CPU.
         cpu: u32,
@@ -28,15 +28,15 @@ pub enum TaskChange {
 }
 
 impl TaskChange {
-    /// The kinds of records that say something about threads.
+    /// The kinds of records about threads.
     pub const KINDS: Kinds = Kinds::NAMING_TASK.union(Kinds::SWITCHES);
 
-    /// What a record says of the host.
+    /// The change in a record of the host.
     pub fn of(record: &Record<'_>, layouts: &Layouts) -> Option<TaskChange> {
         if record.is_of_guest() { None } else { TaskChange::of_any(record, layouts) }
     }
 
-    /// What a record says of the host, or of a guest: the CPU is that of the host.
+    /// The change in a record of the host or of a guest: the CPU is that of the host.
     pub fn of_any(record: &Record<'_>, layouts: &Layouts) -> Option<TaskChange> {
         if !Kinds::SWITCHES.contains(record.kind()) {
             return named_task(record).map(|(pid, tid)| TaskChange::Belongs { pid, tid });
@@ -48,7 +48,7 @@ impl TaskChange {
         Some(TaskChange::Runs { cpu, pid, tid })
     }
 
-    /// The CPU that a thread leaves, its process and the thread, as a SWITCH record says.
+    /// The CPU that a thread leaves according to a SWITCH record, with its process and the thread.
     pub fn left(record: &Record<'_>, layouts: &Layouts) -> Option<(u32, u32, u32)> {
         let is_switch = Kinds::SWITCHES.contains(record.kind());
         let layout = layouts.layout_of(record).filter(|_| is_switch && record.misc() & SWITCH_OUT != 0)?;
@@ -57,19 +57,19 @@ impl TaskChange {
     }
 }
 
-/// The threads that run. It must learn and be asked in the order of time.
+/// The current threads. Calls must be in the order of time.
 #[derive(Debug, Default)]
 pub struct Running {
-    /// The thread that runs on each CPU.
+    /// The current thread of each CPU.
     running: HashMap<u32, u32>,
     /// The process of each thread.
     processes: HashMap<u32, u32>,
-    /// True if decoded records have said which thread runs; SWITCH records are not needed then.
+    /// True if decoded records contained the current thread; SWITCH records are then ignored.
     has_context: bool,
 }
 
 impl Running {
-    /// Learns what a record said.
+    /// Applies a change.
     pub fn learn(&mut self, change: TaskChange) {
         match change {
             TaskChange::Belongs { pid, tid } => drop(self.processes.insert(tid, pid)),
@@ -82,7 +82,7 @@ impl Running {
     }
 
     /// The process and thread of a decoded record, which itself names this CPU and thread, or neither. Each
-    /// is [`Auxtrace::ANY`] if it is not known.
+    /// is [`Auxtrace::ANY`] if unknown.
     pub fn task(&mut self, cpu: u32, tid: u32) -> (u32, u32) {
         let mut tid = tid;
         if tid == Auxtrace::ANY {
