@@ -13,7 +13,7 @@ use rustix::process::geteuid;
 
 use crate::ids::IdOptions;
 
-/// The largest dump that is read, bytes. A larger one is from a process that ran for days, or is meant to
+/// The largest dump that is read, bytes. A larger one comes from a process that ran for days, or is meant to
 /// exhaust memory.
 const DUMP_MAX: u64 = 4 << 30;
 
@@ -29,27 +29,26 @@ pub fn pid_in(path: &[u8]) -> Option<u32> {
 /// The places where dumps are searched for.
 #[derive(Clone, Debug, Default)]
 pub struct Places {
-    /// Folders with dumps, which are found by their name alone.
+    /// Folders with dumps, which are found by file name alone.
     pub folders: Vec<PathBuf>,
     /// Folders that replace `/` of the recorded machine.
     pub roots: Vec<PathBuf>,
-    /// Why the recorded paths are not searched on this machine, if they are not.
+    /// The reason not to search the recorded paths on this machine, if there is one.
     pub not_here: Option<&'static str>,
 }
 
-/// Finds perf maps, in which JIT compilers list their code, and opens them only if that is safe.
+/// Finds perf maps, the lists of code that JIT compilers write, and opens them only if that is safe.
 #[derive(Clone, Debug)]
 pub struct PerfMaps(Places);
 
 impl PerfMaps {
-    /// Those below the roots and, if the recording is of this machine, on it.
+    /// Searches the roots and, if the recording is of this machine, its paths.
     pub fn new(ids: &IdOptions, recorded_on: &RecordedOn) -> PerfMaps {
         let places = Places::new(Vec::new(), ids.roots().to_vec(), ids.is_foreign());
         PerfMaps(places.of_recording(recorded_on))
     }
 
-    /// The path at which a process writes its perf map. perf shows it as the name of the memory that it
-    /// lists.
+    /// The path at which a process writes its perf map. perf shows it as the name of the listed memory.
     pub fn path(pid: u32) -> String {
         format!("/tmp/perf-{pid}.map")
     }
@@ -58,7 +57,7 @@ impl PerfMaps {
     ///
     /// # Errors
     ///
-    /// Why there is none that can be used.
+    /// The reason why none can be used.
     pub fn open(&self, pid: u32) -> Result<(Bytes, PathBuf), String> {
         self.0.perf_map(pid)
     }
@@ -70,8 +69,8 @@ impl Places {
         Places { folders, roots, not_here: foreign.then_some("--foreign") }
     }
 
-    /// Those of a recording: without this machine if it is not provably the recorded one, as the files have
-    /// no build-id.
+    /// The places for a recording: without this machine unless it is provably the recorded one, because dumps
+    /// have no build-id.
     #[must_use]
     pub fn of_recording(&self, recorded_on: &RecordedOn) -> Places {
         let is_foreign = || !recorded_on.is_machine(Path::new("/"));
@@ -84,7 +83,7 @@ impl Places {
     ///
     /// # Errors
     ///
-    /// Why there is none that can be used.
+    /// The reason why none can be used.
     pub fn perf_map(&self, pid: u32) -> Result<(Bytes, PathBuf), String> {
         self.open(PerfMaps::path(pid).as_bytes(), None)
     }
@@ -94,7 +93,7 @@ impl Places {
     ///
     /// # Errors
     ///
-    /// Why there is none that can be used.
+    /// The reason why none can be used.
     pub fn open(&self, path: &[u8], mapped: Option<Inode>) -> Result<(Bytes, PathBuf), String> {
         let path = Path::new(OsStr::from_bytes(without_deleted(path)));
         let name = path.file_name().unwrap_or_default();
@@ -113,8 +112,7 @@ impl Places {
             let found = found.map_err(build_id::Error::from).map_err(Refused::from);
             match found.and_then(|found| Ok((open(&found, (!is_named).then_some(mapped))?, found))) {
                 Ok(opened) => return Ok(opened),
-                // The reason why an existing file can't be used is more helpful than that another file does
-                // not exist.
+                // An existing file that can't be used is a more helpful reason than a missing file.
                 Err(Refused { there, what }) if there || why.is_none() => {
                     why = Some(format!("{}: {what}", place.display()));
                 }
@@ -142,8 +140,8 @@ impl From<build_id::Error> for Refused {
     }
 }
 
-/// Opens a dump at a path from the user (`recorded` is `None`) or from the recording. In the latter case,
-/// anyone may have put another file there since.
+/// Opens a dump at a path from the user (`recorded` is `None`) or from the recording. A recorded path may
+/// have another file by now, written by anyone.
 fn open(path: &Path, recorded: Option<Option<Inode>>) -> Result<Bytes, Refused> {
     let (file, metadata) = build_id::open_unlinked(path)?;
     map(&file, &metadata, recorded).map_err(|what| Refused { there: true, what })
@@ -156,7 +154,7 @@ fn map(file: &File, metadata: &Metadata, recorded: Option<Option<Inode>>) -> Res
         None => true,
         Some(mapped) => mapped.is_some_and(is_same),
     };
-    // Root reads the dumps of other users, but not files that they have put in place of the recorded ones.
+    // Root reads the dumps of other users, but not files that they may have put in place of recorded ones.
     if owner != user && owner != 0 && !(user == 0 && is_trusted) {
         return Err(format!(
             "owned by user {owner}, who may have written anything into it: copy the file if you trust it"
@@ -192,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dump_is_not_read_through_a_link_or_from_what_is_not_a_file() {
+    fn a_dump_is_read_only_from_a_regular_file() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         std::fs::write(at("jit-1.dump"), b"dump").unwrap();

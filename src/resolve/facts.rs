@@ -1,4 +1,4 @@
-//! Learns in a first reading what the records of a recording mean: events, address spaces, tasks, build-ids.
+//! Interprets the records of a recording in a first reading: events, address spaces, tasks, build-ids.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -33,9 +33,9 @@ use crate::ids::{RecordedIds, is_kernel_name};
 pub struct Facts {
     /// The events, in the order of the recording.
     pub events: Vec<EventFacts>,
-    /// How these are counted: the same event on several PMUs is one.
+    /// The events as they are counted: the same event on several PMUs is one.
     pub counted_as: Vec<CountedAs>,
-    /// What was mapped when.
+    /// The mappings of all processes over time.
     pub spaces: Arc<AddressSpaces>,
     /// The offsets of mappings in their files.
     pub files: MappedFiles,
@@ -45,7 +45,7 @@ pub struct Facts {
     pub stacks: StackTables,
     /// The events of guests.
     pub guests: Guests,
-    /// Empty unless tasks were asked for.
+    /// Empty unless tasks were requested.
     pub tasks: Tasks,
     /// Names of cgroups, by id.
     pub cgroups: HashMap<u64, Box<[u8]>>,
@@ -55,16 +55,15 @@ pub struct Facts {
     pub reference: Option<Reference>,
     /// The positions of the kernels of guests.
     pub guest_references: HashMap<Machine, Reference>,
-    /// True if ID_INDEX says that events count on CPUs, whatever runs there (`perf record -a`).
+    /// True if ID_INDEX says that events count CPUs (`perf record -a`), not threads.
     pub whole_cpus: bool,
-    /// For each DSO, whether it is memory of a process without a file.
+    /// For each DSO, true if it is memory of a process without a file.
     memory: Vec<bool>,
-    /// Where kernel modules were loaded; `None` for those that were at several addresses.
+    /// The load addresses of kernel modules; `None` for those with several.
     pub modules: HashMap<u32, Option<u64>>,
-    /// The kernel of the host, and the addresses from its end up to the next mapping.
+    /// The kernel of the host, and the addresses between its end and the next mapping.
     beyond_kernel: Option<(u32, Range<u64>)>,
-    /// The addresses of the DSOs that KSYMBOL records name: BPF programs and other code that the kernel
-    /// loads.
+    /// The addresses of the DSOs named by KSYMBOL records: BPF programs and other code that the kernel loads.
     pub ksymbols: HashMap<u32, u64>,
 }
 
@@ -75,31 +74,31 @@ pub struct EventFacts {
     pub name: Vec<u8>,
     /// The weight of a sample without a period.
     pub period: u64,
-    /// True if threads that its thread creates are counted, too.
+    /// True if it also counts threads created by its thread.
     pub inherit: bool,
     tracepoint: bool,
     clock: bool,
     cycles: bool,
-    /// The period of all of its samples; `None` if it varies.
+    /// The period of all its samples; `None` if it varies.
     fixed_period: Option<u64>,
-    /// The samples a second that were asked for.
+    /// The requested samples per second.
     frequency: Option<u64>,
-    /// True if it counts while a CPU works: time, or an event of the hardware.
+    /// True if it counts the work of a CPU: time, or a hardware event.
     counts_work: bool,
     /// True if its samples have call chains.
     pub has_chains: bool,
-    /// True if the user parts of its call chains are calls that the processor recorded, and not the addresses
-    /// to which they return (`perf record --call-graph lbr`).
+    /// True if the user parts of its call chains contain the addresses of calls, recorded by the processor,
+    /// rather than return addresses (`perf record --call-graph lbr`).
     pub records_calls: bool,
-    /// The most frames in a call chain.
+    /// Maximum number of frames in a call chain.
     pub max_stack: usize,
-    /// True if a sample stands for the time from its own on, as long as its period.
+    /// True if a sample stands for the time that follows it, with the length of its period.
     lasts: bool,
 }
 
 impl EventFacts {
-    /// The calls that a hardware trace tells. A sample is a change of the running function, and its period
-    /// the time up to the next one, ns.
+    /// The calls in a hardware trace. A sample is a change of the current function, and its period the time
+    /// up to the next one, ns.
     pub fn of_calls() -> EventFacts {
         EventFacts {
             name: b"calls".to_vec(),
@@ -151,9 +150,8 @@ impl EventFacts {
         self.clock
     }
 
-    /// True for events whose period can be a time that was measured, ns: how long a task was off the CPU, as
-    /// `perfx off-cpu`, `perf inject --sched-stat` or `perf record --off-cpu` set it, or what the scheduler
-    /// adds up.
+    /// True for events whose period can be a measured time, ns: the time of a task off the CPU, as set by
+    /// `perfx off-cpu`, `perf inject --sched-stat` or `perf record --off-cpu`, or a sum of the scheduler.
     pub fn measures_time(&self) -> bool {
         self.name.starts_with(b"offcpu-time")
             || self.tracepoint
@@ -165,8 +163,8 @@ impl EventFacts {
         self.cycles
     }
 
-    /// The time between its samples while a CPU works, ns, if the event says it: a clock by its period,
-    /// others by the frequency that was asked for.
+    /// The time between its samples while a CPU works, ns, if known from the event: the period of a clock,
+    /// else the requested frequency.
     pub fn interval(&self) -> Option<u64> {
         let period = self.fixed_period.filter(|_| self.clock);
         period
@@ -174,27 +172,27 @@ impl EventFacts {
             .filter(|&ns| self.counts_work && ns > 0)
     }
 
-    /// True if it counts while a CPU works: time, or an event of the hardware. Other events, such as page
-    /// faults, do not tell by their samples how long a thread ran.
+    /// True if it counts the work of a CPU: time, or a hardware event. The samples of other events, such as
+    /// page faults, do not show how long a thread ran.
     pub fn counts_work(&self) -> bool {
         self.counts_work
     }
 
-    /// True if a sample stands for the time from its own on, as long as its period.
+    /// True if a sample stands for the time that follows it, with the length of its period.
     pub fn lasts(&self) -> bool {
         self.lasts
     }
 
-    /// The period of all of its samples; `None` if it varies.
+    /// The period of all its samples; `None` if it varies.
     pub fn fixed_period(&self) -> Option<u64> {
         self.fixed_period
     }
 }
 
-/// Learns the facts, record by record in the order of the file.
+/// Collects the facts, record by record in file order.
 #[derive(Debug, Default)]
 pub struct FactsSurvey {
-    /// True to learn the names of threads and cgroups, too.
+    /// True to collect the names of threads and cgroups, too.
     tasks: bool,
     task_changes: TaskChanges,
     changes: Changes,
@@ -216,12 +214,12 @@ pub struct FactsSurvey {
 }
 
 impl FactsSurvey {
-    /// Nothing is known. With `tasks`, the names of threads and cgroups are learned, too.
+    /// An empty survey. With `tasks`, the names of threads and cgroups are collected, too.
     pub fn new(tasks: bool) -> FactsSurvey {
         FactsSurvey { tasks, task_changes: TaskChanges::new(true), ..FactsSurvey::default() }
     }
 
-    /// The kinds of records that it learns from.
+    /// The kinds of records to pass to [`FactsSurvey::learn`].
     pub fn kinds(tasks: bool) -> Kinds {
         let others = [RecordType::ID_INDEX, RecordType::HEADER_BUILD_ID, RecordType::EVENT_UPDATE];
         let kinds = Changes::kinds().union(Kinds::CODE).union(Kinds::of(&others));
@@ -229,8 +227,8 @@ impl FactsSurvey {
         if tasks { kinds.union(of_tasks()) } else { kinds }
     }
 
-    /// Takes in a record of these kinds. `look` gets it if it changes address spaces or tasks: with its
-    /// machine, and the number of the DSO that it maps.
+    /// Adds a record of these kinds. `look` is called with each record that changes address spaces or tasks,
+    /// its machine, and the number of the DSO that it maps.
     pub fn learn(
         &mut self,
         record: &Record<'_>,
@@ -286,7 +284,7 @@ impl FactsSurvey {
         }
     }
 
-    /// What the records mean in a recording with these events and features.
+    /// Completes the facts for a recording with these events and features.
     pub fn finish(self, all: &[Event], features: &Features, event_types: &[u8], endian: Endian) -> Facts {
         let FactsSurvey {
             task_changes, changes, files, parts, guests, mut reference, names, cgroups, ..
@@ -331,7 +329,7 @@ impl FactsSurvey {
 }
 
 impl Facts {
-    /// Reads the recording once. With `tasks`, the names of threads and cgroups are learned, too.
+    /// Reads the recording once. With `tasks`, the names of threads and cgroups are collected, too.
     ///
     /// # Errors
     ///
@@ -340,8 +338,8 @@ impl Facts {
         Facts::survey_with(recording, threads, tasks, |_, _, _, _| {})
     }
 
-    /// The same; `look` gets each record that changes address spaces, or with `tasks` tasks: with its
-    /// machine, and the number of the DSO that it maps.
+    /// Like [`Facts::survey`]; `look` is called with each record that changes address spaces, or with `tasks`
+    /// tasks, its machine, and the number of the DSO that it maps.
     ///
     /// # Errors
     ///
@@ -385,21 +383,20 @@ impl Facts {
         self.memory.get(dso as usize).is_some_and(|&memory| memory)
     }
 
-    /// The kernel, if code of it may be at an address that nothing maps. Its mapping ends with `_etext`, but
-    /// the code that starts the kernel (`start_kernel`) is behind that. As in perf, only a symbol there makes
-    /// it the kernel's.
+    /// The kernel, if an unmapped address may be in its code. Its mapping ends at `_etext`, but the code that
+    /// starts the kernel (`start_kernel`) comes after that. As in perf, only a symbol at the address makes it
+    /// the kernel's.
     pub fn beyond_kernel(&self, machine: Machine, mode: u16, address: u64) -> Option<u32> {
         let (dso, range) = self.beyond_kernel.as_ref()?;
         (machine == Machine::Host && mode == KERNEL && range.contains(&address)).then_some(*dso)
     }
 
-    /// True if a DSO is the kernel, but the address is not in its mapping.
+    /// True if the DSO is the kernel, but the address is outside its mapping.
     pub fn is_beyond_kernel(&self, dso: u32, address: u64) -> bool {
         self.beyond_kernel.as_ref().is_some_and(|(kernel, range)| *kernel == dso && range.contains(&address))
     }
 
-    /// True if code of a JIT compiler may be there: in executable memory of a process of the host, without a
-    /// file.
+    /// True if the mapping may contain JIT code: executable memory without a file, of a process of the host.
     pub fn has_jit(&self, hit: Hit, space: Space) -> bool {
         space.machine == Machine::Host && self.is_memory(hit.dso) && self.files.is_code(hit)
     }

@@ -1,4 +1,4 @@
-//! Finds the file or the kernel, and the place in it, that an address of a sample leads to.
+//! Finds the file or kernel of an address in a sample, and the offset in it.
 
 use std::ops::Range;
 
@@ -9,21 +9,21 @@ use perfx_model::address_space::{Machine, Space};
 
 use crate::facts::Facts;
 
-/// An address in a chain, resolved.
+/// A resolved address of a chain.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Frame {
-    /// The DSO that was mapped there; `None` if none was.
+    /// The DSO mapped there; `None` if none was.
     pub dso: Option<u32>,
-    /// The offset in its file, bytes; in a kernel, in no mapping and in memory without a file, the address.
+    /// The offset in the file, bytes; the address for a kernel, memory without a file, and no mapping.
     pub at: u64,
     /// The cpumode of the code.
     pub mode: u16,
-    /// In memory without a file, where JIT compilers put their code: the process, else 0.
+    /// The process, for memory without a file, where JIT compilers put their code; else 0.
     pub process: u32,
 }
 
 impl Frame {
-    /// What a thread did while it was not traced.
+    /// Stands for the time in which a thread was not traced.
     pub const UNTRACED: Frame = Frame { dso: None, at: 0, mode: USER, process: u32::MAX };
 
     /// An address in no address space.
@@ -49,7 +49,7 @@ fn frame_in(
     (Frame { dso, at, mode, process }, valid)
 }
 
-/// The frame at an address, given after its cpumode, when a record of process `pid` was written.
+/// The frame at an address, given with its cpumode, at the time of a record of process `pid`.
 pub fn frame_at(
     facts: &Facts,
     (record, layouts): (&Record<'_>, &Layouts),
@@ -63,9 +63,9 @@ pub fn frame_at(
     }
 }
 
-/// The addresses of a sample as `perf report` counts it, with their cpumodes, innermost first: its own one in
-/// place of the first of its call chain. Before the first marker of the chain, perf takes addresses for those
-/// of a process.
+/// The addresses of a sample as `perf report` counts it, with their cpumodes, innermost first: the sampled
+/// address replaces the first one of its call chain. Before the first marker of the chain, perf assumes user
+/// mode.
 pub fn stack_of(
     sample: &Record<'_>,
     layout: &Layout,
@@ -74,20 +74,20 @@ pub fn stack_of(
     let own = layout.ip(sample).map(|ip| (sample.cpumode(), ip));
     let level = |(mode, address)| (sample.level(mode), address);
     let mut chain = frames_of(chain, USER).map(level).peekable();
-    // The chain of a sample of the kernel may begin in user mode (exclude_callchain_kernel).
+    // The chain of a kernel sample may begin in user mode (exclude_callchain_kernel).
     if let Some((mode, _)) = own {
         chain.next_if(|(first, _)| *first == mode);
     }
     own.into_iter().chain(chain)
 }
 
-/// Remembers what is known of the frames at addresses: most samples have frames of those before them.
+/// Caches values by frame: most samples share frames with earlier ones.
 #[derive(Clone, Debug)]
 pub struct FrameCache<T> {
     known: Box<[Known<T>]>,
 }
 
-/// What is known of the frame at an address of a space between two changes.
+/// The value for an address of a space between two changes.
 #[derive(Clone, Copy, Debug)]
 struct Known<T> {
     space: Space,
@@ -97,7 +97,7 @@ struct Known<T> {
     value: T,
 }
 
-/// The number of known frames, a power of two.
+/// The capacity of the cache, a power of two.
 const KNOWN: usize = 1 << 13;
 
 impl<T: Copy + Default> Default for FrameCache<T> {
@@ -111,12 +111,12 @@ impl<T: Copy + Default> Default for FrameCache<T> {
 }
 
 impl<T: Copy> FrameCache<T> {
-    /// What is known of the frame at an address of a space, given after its cpumode; in no space, nothing is
-    /// mapped. If nothing is known, `learn` says it; it may be called several times for the same frame.
+    /// The value for the frame at an address of a space, given with its cpumode; without a space, nothing is
+    /// mapped. A missing value is computed by `learn`, which may be called several times for the same frame.
     ///
     /// # Errors
     ///
-    /// Those of `learn`.
+    /// The errors of `learn`.
     pub fn get<E>(
         &mut self,
         facts: &Facts,
@@ -132,7 +132,7 @@ impl<T: Copy> FrameCache<T> {
     ///
     /// # Errors
     ///
-    /// Those of `learn`.
+    /// The errors of `learn`.
     #[inline]
     pub fn get_during<E>(
         &mut self,
@@ -155,17 +155,17 @@ impl<T: Copy> FrameCache<T> {
     }
 }
 
-/// The addresses of the chain that was resolved last: most chains have the outer frames of those before them.
+/// The addresses of the chain that was resolved last: most chains share their outer frames with it.
 #[derive(Clone, Debug, Default)]
 pub struct LastChain {
     addresses: Vec<ChainAddress>,
-    /// Those of the chain before it, whose memory is used again.
+    /// The addresses of the chain before it, kept for their memory.
     before: Vec<ChainAddress>,
     /// When its frames are at its addresses.
     during: Range<OrderKey>,
 }
 
-/// An address of a chain, after its cpumode, and its space.
+/// An address of a chain with its cpumode, and its space.
 pub type ChainAddress = (Option<Space>, (u16, u64));
 
 impl LastChain {

@@ -162,11 +162,11 @@ impl IdOptions {
         differs.then(|| Correction { name: name.into(), own: own.into(), id })
     }
 
-    /// Sets the user's ids in entries of feature BUILD_ID; of entries that become equal, one is kept.
+    /// Sets the user's ids in entries of feature BUILD_ID; entries that become equal are merged.
     pub fn correct_feature(&self, session: &mut Session, corrections: &mut BTreeSet<Correction>) {
         let Some(section) = session.feature(Feature::BUILD_ID).cloned() else { return };
         let mut entries = BuildIds::new(&section, session.endian);
-        // Such entries have another layout, and no program has written them since 2010.
+        // Such entries have another layout, which no program has written since 2010.
         if self.known.is_empty() || entries.without_pid() {
             return;
         }
@@ -196,7 +196,7 @@ impl IdOptions {
         session.set_feature(Feature::BUILD_ID, new);
     }
 
-    /// Without the files and the kernel of this machine, unless the recording is provably of it.
+    /// Excludes the files and the kernel of this machine unless the recording is provably of it.
     #[must_use]
     pub fn of_recording(mut self, recorded_on: &RecordedOn) -> IdOptions {
         self.foreign |= !recorded_on.is_machine(Path::new("/"));
@@ -208,15 +208,15 @@ impl IdOptions {
         self.known.get(Path::new(OsStr::from_bytes(dso_name(dso))))
     }
 
-    /// Also searches the cache of debuginfod's clients, unless this machine's files are not used, and takes
-    /// the kernel from this file.
+    /// Also searches the cache of debuginfod's clients, unless this machine's files are excluded, and uses
+    /// this file as the kernel.
     #[must_use]
     pub fn with_code(self, vmlinux: Option<PathBuf>) -> IdOptions {
         let debuginfod = (!self.foreign).then(Debuginfod::cache);
         IdOptions { debuginfod, kernel: vmlinux.map(KernelFile::Vmlinux), ..self }
     }
 
-    /// Takes the kernel from this file.
+    /// Uses this file as the kernel.
     #[must_use]
     pub fn with_vmlinux(self, vmlinux: PathBuf) -> IdOptions {
         IdOptions { kernel: Some(KernelFile::Vmlinux(vmlinux)), ..self }
@@ -232,7 +232,7 @@ impl IdOptions {
         &self.caches
     }
 
-    /// The files that debuginfod has.
+    /// The access to debuginfod's files.
     pub fn debuginfod(&self) -> Option<&Debuginfod> {
         self.debuginfod.as_ref()
     }
@@ -253,7 +253,7 @@ impl IdOptions {
     ///
     /// # Errors
     ///
-    /// The list cannot be read or a folder does not exist: the user wants them used.
+    /// The list cannot be read, or a folder does not exist.
     pub fn new(
         known: Option<&str>,
         roots: Vec<PathBuf>,
@@ -277,7 +277,7 @@ impl IdOptions {
 pub struct RecordedIds {
     /// From BUILD_ID entries and records, by machine and name.
     by_name: HashMap<(i32, Box<[u8]>), BuildId>,
-    /// Names of several different files in the recording, so that a name alone does not identify a file.
+    /// Names that stand for several different files in the recording, so that a name alone identifies none.
     ambiguous: HashSet<Box<[u8]>>,
     /// The recorded kernel may have another vdso for 32-bit processes.
     is_64_bit: bool,
@@ -293,14 +293,14 @@ impl RecordedIds {
         ids
     }
 
-    /// Takes in a HEADER_BUILD_ID record.
+    /// Adds a HEADER_BUILD_ID record.
     pub fn learn(&mut self, entry: &BuildIdEntry<'_>) {
         if let Some(id) = BuildId::new(entry.id) {
             self.by_name.entry((entry.pid, entry.filename.into())).or_insert(id);
         }
     }
 
-    /// Takes in the bytes of HEADER_BUILD_ID records.
+    /// Adds the bytes of HEADER_BUILD_ID records.
     pub fn learn_records(&mut self, records: &[Vec<u8>], endian: Endian) {
         let entries = records.iter().filter_map(|record| BuildIdEntry::read(record, endian));
         entries.for_each(|entry| self.learn(&entry));
@@ -312,19 +312,18 @@ impl RecordedIds {
         self.by_name.iter().map(|((machine, name), &id)| (*machine, &**name, id.unpadded()))
     }
 
-    /// The recording's build-id of a DSO, as its file has it: without the zeros with which the recording may
-    /// pad it.
+    /// The recording's build-id of a DSO, without the zeros with which the recording may pad it.
     pub fn get(&self, dso: &Dso) -> Option<BuildId> {
         self.stored(dso).map(BuildId::unpadded)
     }
 
-    /// The recording's build-id of a DSO with its padding: from its mapping, else by its name.
+    /// The recording's build-id of a DSO with its padding: from its mapping, or else by its name.
     fn stored(&self, dso: &Dso) -> Option<BuildId> {
         if let Identity::BuildId { id, len } = &dso.identity {
             return BuildId::new(&id[..usize::from(*len)]);
         }
         let name = dso_name(dso);
-        // [vdso] is that of 64-bit processes; perf calls the other one [vdso32].
+        // [vdso] is that of 64-bit processes; perf names the other one [vdso32].
         let is_other_vdso = self.is_64_bit && dso.identity == Identity::Below4GiB;
         if is_other_vdso || self.ambiguous.contains(name) {
             return None;
@@ -333,24 +332,24 @@ impl RecordedIds {
     }
 }
 
-/// What the features of a recording say about its machine.
+/// The recorded machine, from the features of a recording.
 pub fn recorded_on(features: &Features, endian: Endian) -> RecordedOn {
     let text = |feature| {
         let section = features.get(&feature)?;
         Some(String::from_utf8_lossy(read_str(section, endian)?).into_owned())
     };
-    // It becomes part of paths below a root.
+    // The release becomes part of paths below a root.
     let release =
         text(Feature::OSRELEASE).filter(|release| !release.contains('/') && !release.starts_with('.'));
     RecordedOn { host: text(Feature::HOSTNAME), release, arch: text(Feature::ARCH) }
 }
 
-/// The object to search on a machine. `pid` is a process that has mapped it.
+/// The object to search for on a machine. `pid` is a process that mapped it.
 pub fn object_of(dso: &Dso, pid: Option<u32>) -> Object {
     let name = dso_name(dso);
     let path = PathBuf::from(OsStr::from_bytes(name));
     match (dso.kernel, name) {
-        // This machine has no files of a guest, so only the name can be used.
+        // This machine has no files of a guest, so only the name is usable.
         _ if dso.machine != Machine::Host => Object::File { path, inode: None, pid: None },
         (_, b"[vdso]") if dso.identity == Identity::Below4GiB => Object::Vdso32,
         (_, b"[vdso]") => Object::Vdso,
@@ -375,7 +374,7 @@ pub struct Correction {
 }
 
 impl Correction {
-    /// Sets the id in an MMAP2 record with another one, or in an entry of feature BUILD_ID or a
+    /// Sets the id in an MMAP2 record with another one, in an entry of feature BUILD_ID, or in a
     /// HEADER_BUILD_ID record.
     pub fn apply(&self, kind: RecordType, bytes: &mut [u8], endian: Endian) {
         match kind {
@@ -384,7 +383,7 @@ impl Correction {
         };
     }
 
-    /// Reports which ids of the recording were replaced by the user's.
+    /// Reports the replaced ids of the recording.
     fn report(corrections: &BTreeSet<Correction>, report: &mut Report) {
         if corrections.is_empty() {
             return;
@@ -407,14 +406,14 @@ pub struct MappedIds {
 }
 
 impl MappedIds {
-    /// Takes in a DSO, if its mapping has a build-id.
+    /// Adds a DSO, if its mapping has a build-id.
     pub fn learn(&mut self, dso: &Dso) {
         if dso.tells_id() && !self.dsos.contains(dso) {
             self.dsos.insert(dso.clone());
         }
     }
 
-    /// Takes in a record, if it is an MMAP2 of the host.
+    /// Adds a record, if it is an MMAP2 of the host.
     pub fn learn_record(&mut self, record: &Record<'_>, layouts: &Layouts) {
         if record.kind() == RecordType::MMAP2
             && !record.is_of_guest()
@@ -444,8 +443,8 @@ impl MappedIds {
         entries
     }
 
-    /// Adds entries to feature BUILD_ID; if that creates the feature, adds these, too. Returns the number of
-    /// new entries.
+    /// Adds entries to feature BUILD_ID; if that creates the feature, adds these ids, too. Returns the number
+    /// of new entries.
     pub fn add_with(&self, entries: &[u8], session: &mut Session) -> u64 {
         let makes = session.feature(Feature::BUILD_ID).is_none();
         let added = session.add_build_ids(entries);
@@ -464,7 +463,7 @@ type Sourced = (BuildId, Cow<'static, str>);
 pub struct Ids {
     recorded: RecordedIds,
     finder: Finder,
-    /// For guests: this machine has none of their files.
+    /// The finder for guests: this machine has none of their files.
     guest_finder: Finder,
     /// The number of ids from each source.
     sources: BTreeMap<Cow<'static, str>, u64>,
@@ -512,21 +511,20 @@ impl Ids {
         }
     }
 
-    /// Takes in a HEADER_BUILD_ID record.
+    /// Adds a HEADER_BUILD_ID record.
     pub fn learn(&mut self, entry: &BuildIdEntry<'_>) {
         self.recorded.learn(entry);
     }
 
-    /// The build-id of a DSO; `pid` is a process that has mapped it. `None` for DSOs that cannot have one
-    /// (such as anonymous memory). Missing ones are noted for the report. A DSO is searched and noted once,
-    /// however often it is requested.
+    /// The build-id of a DSO; `pid` is a process that mapped it. `None` for DSOs that cannot have one (such
+    /// as anonymous memory). Missing ones are counted for the report. Each DSO is searched and counted once.
     pub fn find(&mut self, dso: &Dso, flags: u32, pid: Option<u32>) -> Option<BuildId> {
         if !can_have_id(dso, flags) {
             return None;
         }
         let (found, asked) = match self.found.get(dso).cloned() {
             None => (self.look_for(dso, pid, true), pid),
-            // The recording may have named it since, and another process may see a file at that path.
+            // A later record may have named it, and another process may see a file at that path.
             Some((None, asked)) if asked != pid => (self.look_for(dso, pid, false), pid),
             Some((found, asked)) => (self.given(dso).or(found), asked),
         };
@@ -537,7 +535,7 @@ impl Ids {
         self.count(found)
     }
 
-    /// The same for a DSO that is requested once.
+    /// Like [`Ids::find`], for a DSO that is requested once.
     pub fn find_once(&mut self, dso: &Dso, flags: u32, pid: Option<u32>) -> Option<BuildId> {
         if !can_have_id(dso, flags) {
             return None;
@@ -564,7 +562,7 @@ impl Ids {
         Some((self.recorded.stored(dso)?, "recording".into()))
     }
 
-    /// Searches a DSO, and notes the result the `first` time.
+    /// Searches for a DSO, and counts the result the `first` time.
     fn look_for(&mut self, dso: &Dso, pid: Option<u32>, first: bool) -> Option<Sourced> {
         let shown = dso_name(dso).escape_ascii();
         if let Some((id, source)) = self.given(dso) {
@@ -578,8 +576,8 @@ impl Ids {
         match finder.find(&object) {
             Answer::Found { id, source, .. } if !first => Some((id, source.to_string().into())),
             Answer::Found { id, source, place, checked } => {
-                // A vdso has no file, so nothing more can be checked. On another machine an inode is another
-                // file, and a release another kernel.
+                // A vdso has no file, so nothing more can be checked. On another machine, an inode or a
+                // release means nothing.
                 let is_vdso = matches!(object, Object::Vdso | Object::Vdso32);
                 let is_here = matches!(source, Source::File | Source::ProcRoot(_) | Source::RunningKernel);
                 let by_name = !checked && !is_vdso || is_here && !self.is_of_here;
@@ -603,8 +601,8 @@ impl Ids {
         }
     }
 
-    /// Reports the sources of ids and the missing ones. `done` says what was done, and how often. If `any` is
-    /// false, no id was found, which is suspect unless no DSO could have one.
+    /// Reports the sources of ids and the missing ones. `done` is a description of the work and its count. If
+    /// `any` is false, no id was found, which is suspect unless no DSO could have one.
     pub fn report(&mut self, done: &str, any: bool, corrections: &BTreeSet<Correction>, report: &mut Report) {
         let sources: Vec<_> =
             self.sources.iter().map(|(source, count)| format!("{count} from {source}")).collect();
@@ -667,7 +665,7 @@ fn ambiguous(dsos: &[(Dso, u32)]) -> HashSet<Box<[u8]>> {
 /// `MAP_HUGETLB` of mmap(2).
 const MAP_HUGETLB: u32 = 0x40000;
 
-/// True if the mapping is of a file or a part of the kernel, not of anonymous memory.
+/// True for a mapping of a file or of a part of the kernel, false for anonymous memory.
 pub fn can_have_id(dso: &Dso, flags: u32) -> bool {
     let name = &*dso.name;
     if dso.kernel || name == b"[vdso]" {
@@ -676,8 +674,8 @@ pub fn can_have_id(dso: &Dso, flags: u32) -> bool {
     name.starts_with(b"/") && flags & MAP_HUGETLB == 0 && !is_memory(name)
 }
 
-/// True for the name of a kernel, not of a module: that of a guest names its process in recordings of `perf
-/// kvm`.
+/// True for the name of a kernel, not of a module: in recordings of `perf kvm`, a guest kernel's name
+/// contains the pid of its process.
 pub fn is_kernel_name(name: &[u8]) -> bool {
     name.starts_with(b"[kernel.") || name.starts_with(b"[guest.kernel.")
 }

@@ -1,6 +1,6 @@
-//! Finds what is at the addresses of a recording: files, their build-ids, and functions.
+//! Resolves the addresses of a recording: files, their build-ids, and functions.
 //!
-//! [`Facts`] are learnt in one reading. With these, [`FrameCache`] finds the [`Frame`] of an address, and
+//! [`Facts`] are collected in one reading. With them, [`FrameCache`] finds the [`Frame`] of an address, and
 //! [`name_frames`] the functions of frames.
 
 mod dumps;

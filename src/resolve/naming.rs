@@ -26,18 +26,18 @@ use crate::facts::Facts;
 use crate::frames::Frame;
 use crate::ids::{IdOptions, can_have_id, dso_name, is_kernel_name, object_of, recorded_on};
 
-/// The recording whose code is named, and where symbols are searched for.
+/// The recording whose code is named, and the places to search for symbols.
 #[derive(Clone, Copy, Debug)]
 pub struct Search<'s> {
-    /// What its records mean.
+    /// The interpreted records.
     pub facts: &'s Facts,
-    /// Its features, of which some name the recorded machine.
+    /// Its features, which describe the recorded machine.
     pub features: &'s Features,
     /// Their byte order.
     pub endian: Endian,
     /// The places to search.
     pub ids: &'s IdOptions,
-    /// Inlined calls and source lines are searched for, too.
+    /// True to find inlined calls and source lines, too.
     pub inlined: bool,
 }
 
@@ -46,14 +46,14 @@ pub struct Search<'s> {
 pub struct Images<'f> {
     facts: &'f Facts,
     sources: Sources,
-    /// Those of guests: this machine has none of their files.
+    /// The sources for guests: this machine has none of their files.
     guest_sources: Sources,
 }
 
-/// Why no file of a DSO can be used.
+/// The reason why no file of a DSO can be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lack {
-    /// The recording has no build-id of it.
+    /// The recording has no build-id for it.
     BuildId,
     /// No file has its build-id.
     File,
@@ -69,7 +69,7 @@ impl fmt::Display for Lack {
 }
 
 impl<'f> Images<'f> {
-    /// Those of a recording.
+    /// The images of a recording.
     pub fn new(Search { facts, features, endian, ids, .. }: Search<'f>) -> Images<'f> {
         let recorded_on = recorded_on(features, endian);
         let sources = sources(ids, !ids.is_foreign(), &recorded_on);
@@ -81,7 +81,7 @@ impl<'f> Images<'f> {
         self.facts.spaces.dsos().get(number as usize).map(|(dso, _)| dso)
     }
 
-    /// What is searched for to find its symbols; `None` if it has no file.
+    /// The object to search for its symbols; `None` if it has no file.
     pub fn object(&self, number: u32) -> Option<(&'f Dso, Object)> {
         let (dso, flags) = self.facts.spaces.dsos().get(number as usize)?;
         let object = || object_of(dso, self.facts.files.process(number as usize));
@@ -93,7 +93,7 @@ impl<'f> Images<'f> {
         self.facts.ids.get(self.dso(number)?)
     }
 
-    /// The files of its symbols; `None` if it needs none. The error says why none can be used.
+    /// The files with its symbols; `None` if it needs none. The error is the reason why none can be used.
     pub fn files(&self, number: u32) -> Option<Result<Vec<SymbolFile>, Lack>> {
         let is_named_by_records = self.facts.ksymbols.contains_key(&number);
         let (dso, object) = self.object(number).filter(|_| !is_named_by_records)?;
@@ -116,7 +116,7 @@ impl<'f> Images<'f> {
         if dso.machine == Machine::Host {
             return self.sources.image(&object, id, reference).or_else(|| module(&self.sources));
         }
-        // A root can be that of the host or of a guest, so a name is not enough.
+        // A root can be that of the host or of a guest, so a name is not sufficient.
         if let Some(reference) =
             self.facts.guest_references.get(&dso.machine).filter(|_| is_kernel_name(&dso.name))
         {
@@ -126,7 +126,7 @@ impl<'f> Images<'f> {
         image.or_else(|| module(&self.guest_sources))
     }
 
-    /// The bytes of its file, not of its debug file, if it is found.
+    /// The bytes of its file, not of its debug file, if found.
     pub fn code(&self, number: u32) -> Option<Content> {
         let (dso, object) = self.object(number)?;
         let id = self.facts.ids.get(dso);
@@ -137,7 +137,7 @@ impl<'f> Images<'f> {
         code.map(|(content, _)| content)
     }
 
-    /// Why the kernel of the host has no symbols; `None` for other DSOs.
+    /// The reason why the kernel of the host has no symbols; `None` for other DSOs.
     fn why_no_kernel(&self, number: u32) -> Option<String> {
         let (dso, object) = self.object(number)?;
         let is_kernel = object == Object::Kernel && dso.machine == Machine::Host;
@@ -145,12 +145,12 @@ impl<'f> Images<'f> {
     }
 }
 
-/// The places to search for what ran in guests: this machine has no files of theirs.
+/// The sources for code of guests: this machine has no files of theirs.
 pub fn guest_sources(ids: &IdOptions, recorded_on: &RecordedOn) -> Sources {
     sources(ids, false, recorded_on)
 }
 
-/// The places to search; with `files`, also this machine.
+/// The places to search; with `files`, including this machine.
 pub fn sources(ids: &IdOptions, files: bool, recorded_on: &RecordedOn) -> Sources {
     // perf searches its own cache without being told.
     let own = build_id::home().filter(|_| !ids.is_foreign()).map(|home| home.join(".debug"));
@@ -159,13 +159,13 @@ pub fn sources(ids: &IdOptions, files: bool, recorded_on: &RecordedOn) -> Source
     sources.with_debuginfod(ids.debuginfod().cloned()).with_kernel(ids.kernel().cloned())
 }
 
-/// The copy of the kernel's memory that a recording of this name has.
+/// The copy of the kernel's memory that belongs to a recording of this name.
 pub fn kcore_of(recording: &str) -> Option<PathBuf> {
     let kcore = Path::new(recording).join(KCORE_DIR).join("kcore");
     kcore.is_file().then_some(kcore)
 }
 
-/// What a user can do so that the code of an object is found; `id` is its build-id, if known.
+/// Advice for the user on how to provide the code of an object; `id` is its build-id, if known.
 pub fn code_advice(object: &Object, id: Option<BuildId>) -> String {
     match (object, id) {
         (Object::Kernel, Some(id)) => {
@@ -187,12 +187,12 @@ pub fn code_advice(object: &Object, id: Option<BuildId>) -> String {
     }
 }
 
-/// The functions of one frame: that of the symbol table, and the calls that the compiler inlined into it.
+/// The functions of one frame: that of the symbol table, and the calls inlined into it.
 #[derive(Clone, Debug)]
 pub struct FrameName<'n> {
     /// The DSO's name; `None` if the address is in no mapping.
     pub dso: Option<Cow<'n, [u8]>>,
-    /// Outermost first; empty if nothing is known.
+    /// Outermost first; empty if unknown.
     pub functions: Vec<Function<'n>>,
     /// Bytes from the start of the symbol.
     pub offset: u64,
@@ -203,32 +203,32 @@ pub struct FrameName<'n> {
 pub struct Function<'n> {
     /// Its name, demangled.
     pub name: Arc<str>,
-    /// Its name as the symbol table or DWARF has it.
+    /// Its name in the symbol table or DWARF.
     pub symbol: Cow<'n, str>,
     /// True if it was inlined into its caller.
     pub inlined: bool,
-    /// Its source file and line, if known: of an outer function where it calls the inlined one.
+    /// Its source file, if known. For an outer function, this is the position of the inlined call.
     pub file: Option<String>,
     /// The line, from 1.
     pub line: Option<u32>,
 }
 
-/// How many DSOs were named.
+/// The number of named DSOs.
 #[derive(Clone, Default, Debug)]
 pub struct Named {
-    /// DSOs whose symbols name code of the samples.
+    /// DSOs with symbols for code of the samples.
     pub with_symbols: u64,
     /// The names of the others.
     pub without: Vec<String>,
-    /// The samples whose innermost frame has a name, and all; 0 if they were not counted.
+    /// The number of samples whose innermost frame has a name, and of all; 0 if not counted.
     pub samples: [u64; 2],
-    /// What else there is to say of DSOs: why not all of their DWARF was read, or why the kernel's functions
-    /// have no names.
+    /// Further messages about DSOs: DWARF that was not read completely, and missing names of kernel
+    /// functions.
     pub said: Vec<(Level, String)>,
 }
 
 impl Named {
-    /// Adds to the report how many DSOs have symbols.
+    /// Reports how many DSOs have symbols.
     pub fn say(&self, report: &mut Report) {
         let dsos = counted(self.with_symbols + self.without.len() as u64, "DSO", "DSOs");
         let mut line = format!("found symbols of {} of {dsos}", self.with_symbols);
@@ -241,14 +241,14 @@ impl Named {
         self.say_reasons(report);
     }
 
-    /// Adds to the report why names of DSOs are missing, where a user can help.
+    /// Reports why names of DSOs are missing, where a user can help.
     pub fn say_reasons(&self, report: &mut Report) {
         self.said.iter().for_each(|(level, what)| report.say(*level, what));
     }
 }
 
-/// Passes the names of all frames to `visit`, DSO by DSO, with the numbers of the frames. The symbols of one
-/// DSO are in memory at a time.
+/// Passes the names of all frames to `visit`, DSO by DSO, with the numbers of the frames. Only the symbols of
+/// one DSO are in memory at a time.
 ///
 /// # Errors
 ///
@@ -262,7 +262,7 @@ pub fn name_frames(
     with_deep_stack(|| named(frames, &Names::new(search), visit))
 }
 
-/// Runs `work` on a thread with a stack on which DWARF can be read.
+/// Runs `work` on a thread whose stack is large enough to read DWARF.
 ///
 /// # Errors
 ///
@@ -275,7 +275,7 @@ pub fn with_deep_stack<R: Send>(work: impl FnOnce() -> R + Send) -> Result<R> {
     })
 }
 
-/// No DWARF yet.
+/// A store without DWARF yet.
 pub fn dwarf_files() -> DwarfFiles {
     DwarfFiles::new(|file| Some(Box::new(Bytes::map(file).ok()?) as Mapped))
 }
@@ -313,12 +313,12 @@ pub struct NamedPlace<'f> {
     shown: RefCell<ShownNames>,
     /// True if it has named code.
     has_named: Cell<bool>,
-    /// Why the kernel has no symbols.
+    /// The reason why the kernel has no symbols.
     why: Option<String>,
 }
 
 impl<'f> Names<'f> {
-    /// Those of a recording.
+    /// The names of a recording.
     pub fn new(search: Search<'f>) -> Names<'f> {
         let Search { features, endian, ids, inlined, .. } = search;
         let maps = PerfMaps::new(ids, &recorded_on(features, endian));
@@ -333,7 +333,7 @@ impl<'f> Names<'f> {
         let (facts, number, has_named) = (self.images.facts, frame.dso, Cell::new(false));
         let dso = number.and_then(|number| self.images.dso(number)).map(dso_name);
         let shown = RefCell::default();
-        // perf names memory without a file after the perf map of its process, whether there is one or not.
+        // perf names memory without a file after the perf map of its process, even if there is none.
         match frame.process {
             _ if frame == Frame::UNTRACED => {
                 let source = Some(NameSource::Ksymbol("[untraced]".into(), frame.at));
@@ -366,7 +366,7 @@ impl<'f> Names<'f> {
 }
 
 impl NamedPlace<'_> {
-    /// What is at an offset, as in [`Frame`].
+    /// The functions at an offset, as in [`Frame`].
     pub fn name(&self, at: u64) -> FrameName<'_> {
         let shown = &mut self.shown.borrow_mut();
         let (functions, offset) =
@@ -377,13 +377,12 @@ impl NamedPlace<'_> {
         FrameName { dso, functions, offset }
     }
 
-    /// The offsets around one at which the functions are the same: only that one if DWARF may have calls that
-    /// were inlined there.
+    /// The offsets around one with the same functions: only that one if DWARF may have inlined calls there.
     pub fn extent(&self, at: u64) -> Range<u64> {
         let extent = match &self.source {
             Some(NameSource::Image(image, None)) => image.extent(at),
             Some(NameSource::Map(symbols)) => symbols.extent(at),
-            // Chains of code without frame pointers end at many addresses that are in no mapping.
+            // Chains of code without frame pointers end at many unmapped addresses.
             None if self.number.is_none() => Some(0..u64::MAX),
             Some(NameSource::Image(_, Some(_)) | NameSource::Ksymbol(..)) | None => None,
         };
@@ -397,7 +396,7 @@ impl NamedPlace<'_> {
         innermost.file.zip(innermost.line)
     }
 
-    /// The folder in which the compiler ran for the code at an offset.
+    /// The compilation directory of the code at an offset.
     pub fn folder(&self, at: u64) -> Option<PathBuf> {
         let Some(NameSource::Image(image, Some(dwarf))) = &self.source else { return None };
         dwarf.folder(image.address_of(at)?)
@@ -411,34 +410,34 @@ impl NamedPlace<'_> {
         }
     }
 
-    /// The virtual addresses of the symbol of a file that covers an offset, and what its code is for.
+    /// The virtual addresses of the symbol that covers an offset of a file, and the architecture.
     pub fn symbol(&self, at: u64) -> Option<(Range<u64>, Option<Arch>)> {
         let Some(NameSource::Image(Image::File(elf, symbols, _), _)) = &self.source else { return None };
         let symbol = symbols.find(elf.address_of(at)?)?;
         Some((symbol.start..symbol.end, elf.arch))
     }
 
-    /// The addresses of the symbol of a kernel or module that covers one, as they were recorded.
+    /// The recorded addresses of the symbol of a kernel or module that covers one.
     pub fn kernel_symbol(&self, at: u64) -> Option<Range<u64>> {
         let Some(NameSource::Image(Image::Kernel { symbols, shift }, _)) = &self.source else { return None };
         let symbol = symbols.find(at.wrapping_add(*shift))?;
         Some(symbol.start.wrapping_sub(*shift)..symbol.end.wrapping_sub(*shift))
     }
 
-    /// Why the functions of the kernel have no names.
+    /// The reason why the functions of the kernel have no names.
     pub fn why_nameless(&self) -> Option<String> {
         let why = self.why.as_ref()?;
         Some(format!("functions of the kernel have no names: {why} (--kallsyms, --vmlinux)"))
     }
 
-    /// Its name; `None` if the address is in no mapping.
+    /// The name of the DSO; `None` if the address is unmapped.
     pub fn dso(&self) -> Option<&[u8]> {
         self.dso.as_deref()
     }
 }
 
 impl Named {
-    /// Counts a DSO when all its frames have names.
+    /// Counts a DSO after all its frames were named.
     pub fn count(&mut self, place: &NamedPlace<'_>) {
         if let Some(NameSource::Image(_, Some(dwarf))) = &place.source
             && let Some(why) = dwarf.stopped()
@@ -459,19 +458,19 @@ impl Named {
     }
 }
 
-/// Where the names of a DSO come from.
+/// The source of the names of a DSO.
 enum NameSource<'n> {
     Image(Image, Option<Box<Inlined<'n>>>),
     /// A perf map, by address.
     Map(Symbols),
-    /// A KSYMBOL record, or what is not code: a name, and the address.
+    /// A KSYMBOL record, or a mapping without code: a name, and the address.
     Ksymbol(Box<str>, u64),
 }
 
 impl NameSource<'_> {
     /// The functions at a place, and its distance from the start of the symbol. As in perf, the outermost has
-    /// the name of the symbol table, and only what was inlined into it those of DWARF; without a symbol,
-    /// DWARF is not searched.
+    /// the name of the symbol table, and only the calls inlined into it have those of DWARF; without a
+    /// symbol, DWARF is not searched.
     fn functions(&self, at: u64, shown: &mut ShownNames) -> Option<(Vec<Function<'_>>, u64)> {
         let (symbol, address, mut calls) = match self {
             NameSource::Ksymbol(name, start) => {
