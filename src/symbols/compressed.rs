@@ -1,25 +1,23 @@
-//! Reads sections of DWARF, which may be compressed, and limits what they may expand to.
+//! Reads sections of DWARF, which may be compressed, and limits their expanded size.
 
 use std::borrow::Cow;
 
 use object::{Object as _, ObjectSection as _};
 
-/// The most that is read of one file, and that call frame information of all files expands to: enough for the
+/// The maximum that is read of one file, and of expanded call frame information of all files: enough for the
 /// tables of the largest programs, and a limit for hostile files.
 pub const MOST_READ: u64 = 1 << 30;
 
-/// How much larger than its compressed bytes a section of DWARF may be. Real ones are 2 to 10 times as large;
-/// a header may say anything.
+/// Maximum compression ratio of a section of DWARF. Real ones have 2 to 10; a header may contain any size.
 const MOST_PACKED: u64 = 64;
 
-/// True if a section of DWARF of this size is not to be made of this many compressed bytes.
+/// True if a section of DWARF of this size is too large for its compressed bytes.
 pub(crate) fn expands_too_far(size: u64, packed: u64) -> bool {
     size / MOST_PACKED > packed
 }
 
-/// The contents of a section of DWARF by its name without compression (`.debug_frame`, of which
-/// `.zdebug_frame` is an old compressed form). `None` if it is absent, damaged, or expands to more than
-/// `most` or too far.
+/// The contents of a section of DWARF by its uncompressed name (`.debug_frame`, also for the old compressed
+/// form `.zdebug_frame`). `None` if it is absent or damaged, or expands to more than `most` or too far.
 pub(crate) fn debug_section<'a>(file: &object::File<'a>, name: &str, most: u64) -> Option<Cow<'a, [u8]>> {
     let packed = file.section_by_name(name)?.compressed_data().ok()?;
     let size = packed.uncompressed_size;
@@ -27,8 +25,8 @@ pub(crate) fn debug_section<'a>(file: &object::File<'a>, name: &str, most: u64) 
     if is_sound { packed.decompress().ok() } else { None }
 }
 
-/// The size of a section that is compressed in the old form (`.zdebug_info`), and the number of its
-/// compressed bytes: `ZLIB` and the size, whose highest byte is the first, precede these.
+/// The expanded size of a section in the old compressed form (`.zdebug_info`), and its number of compressed
+/// bytes. These follow `ZLIB` and the size, highest byte first.
 pub(crate) fn old_compression(contents: &[u8]) -> Option<(u64, u64)> {
     let (size, packed) = contents.strip_prefix(b"ZLIB")?.split_first_chunk()?;
     Some((u64::from_be_bytes(*size), packed.len() as u64))

@@ -1,5 +1,5 @@
-//! Finds files by their build-id in the cache of debuginfod's clients and, if the user asks for it, downloads
-//! them with `debuginfod-find`.
+//! Finds files by their build-id in the cache of debuginfod's clients and, if requested, downloads them with
+//! `debuginfod-find`.
 //!
 //! Rejected: an HTTP client of our own, which would bring TLS and would not know the settings of
 //! debuginfod-client-config(7) that the program knows.
@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 
 use build_id::BuildId;
 
-/// A file that debuginfod has of a build-id.
+/// A kind of file that debuginfod has for a build-id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Artifact {
     /// The program or library.
@@ -39,7 +39,7 @@ pub struct Debuginfod {
     client: Option<Client>,
 }
 
-/// The programs that download.
+/// A program that downloads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Client {
     /// debuginfod-find(1) of elfutils.
@@ -76,8 +76,7 @@ impl Client {
 
 impl Debuginfod {
     /// The cache that the environment names (debuginfod-client-config(7)): `DEBUGINFOD_CACHE_PATH`, else
-    /// `~/.debuginfod_client_cache` if there is one, else `debuginfod_client` in `XDG_CACHE_HOME` or
-    /// `~/.cache`.
+    /// `~/.debuginfod_client_cache` if it exists, else `debuginfod_client` in `XDG_CACHE_HOME` or `~/.cache`.
     pub fn cache() -> Debuginfod {
         let set = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let home = build_id::home();
@@ -89,7 +88,7 @@ impl Debuginfod {
         Debuginfod { cache, client: None }
     }
 
-    /// The same cache; what it lacks is downloaded from the servers in `DEBUGINFOD_URLS`.
+    /// Like [`Debuginfod::cache`]; missing files are downloaded from the servers in `DEBUGINFOD_URLS`.
     ///
     /// # Errors
     ///
@@ -104,11 +103,11 @@ impl Debuginfod {
         Ok(Debuginfod { client: Some(client.ok_or_else(missing)?), ..Debuginfod::cache() })
     }
 
-    /// The file of a build-id, if there is one.
+    /// The file of a build-id, if found.
     pub(crate) fn find(&self, id: BuildId, artifact: Artifact) -> Option<PathBuf> {
         let in_cache = |cache: &PathBuf| {
             let mut files = id.spellings().map(|hex| cache.join(hex).join(artifact.name()));
-            // An empty file says that no server had it.
+            // An empty file means that no server had it.
             files.find(|file| fs::metadata(file).is_ok_and(|file| file.is_file() && file.len() > 0))
         };
         let cached = self.cache.as_ref().and_then(in_cache);

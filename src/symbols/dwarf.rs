@@ -1,10 +1,8 @@
-//! Opens the DWARF of a file so that the work on it, and the memory for what was read, stay in proportion to
-//! its size.
+//! Opens the DWARF of a file so that the work and the memory stay in proportion to its size.
 //!
-//! A list of ranges, a line program or a table of abbreviations can be named any number of times, and calls
-//! can be nested in each other as deep as the file is long. addr2line reads all that each time it is named,
-//! so its readers count what they read. Rejected: keeping what was read by its offset, which would be a copy
-//! of addr2line.
+//! A list of ranges, a line program or a table of abbreviations can be referenced any number of times, and
+//! calls can be nested as deep as the file is long. addr2line reads them again for each reference, so its
+//! readers count what they read. Rejected: a cache by offset, which would be a copy of addr2line.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -24,27 +22,26 @@ use typed_arena::Arena;
 
 use crate::compressed::{MOST_READ, debug_section};
 
-/// The stack that a thread needs on which DWARF is read, bytes. Only what is used takes memory.
+/// The stack size of a thread that reads DWARF, bytes. Only used pages take memory.
 pub const DWARF_STACK: usize = 32 << 20;
 
-/// How much of it nested calls may take: some ten thousand levels. Compilers nest a few dozen.
+/// The part of it that nested calls may use: some ten thousand levels. Compilers nest a few dozen.
 const MOST_NESTED: usize = DWARF_STACK / 2;
 
-/// The work that is allowed for each byte of DWARF, in reads. If all addresses of a large program are looked
-/// up, one read for each byte is enough.
+/// The allowed reads per byte of DWARF. Looking up all addresses of a large program takes one per byte.
 const READS_FOR_A_BYTE: u64 = 8;
 
-/// The work that is allowed in any case, so that small files are read however often they name the same.
+/// The reads that are always allowed, so that small files may reference the same data often.
 const FIRST_READS: u64 = 1 << 18;
 
-/// The most attributes of an abbreviation. Compilers write some 20; those that take no bytes are not counted
-/// as work.
+/// Maximum number of attributes of an abbreviation. Compilers write some 20; those that take no bytes are not
+/// counted as reads.
 const MOST_ATTRIBUTES: usize = 256;
 
 /// The bytes of a mapped file.
 pub type Mapped = Box<dyn Deref<Target = [u8]>>;
 
-/// The DWARF of a file, or of one unit of it that is in another file.
+/// The DWARF of a file, or of one unit that is in another file.
 pub(crate) type Dwarf<'a> = gimli::Dwarf<Metered<'a>>;
 
 /// The files whose DWARF is read. They stay mapped until this is dropped.
@@ -65,7 +62,7 @@ impl DwarfFiles {
         self.meters.alloc(Meter::default())
     }
 
-    /// The DWARF of a program, of its debug file, or of what it has in common with other files.
+    /// The DWARF of a program, of its debug file, or of the file that it shares with others.
     pub(crate) fn open<'a>(&'a self, path: &Path, meter: &'a Meter) -> Option<Dwarf<'a>> {
         let file = self.file(path)?;
         let section = |id: SectionId| Ok::<_, Error>(self.section(&file, Some(id.name()), meter));
@@ -84,7 +81,7 @@ impl DwarfFiles {
         Some(dwarf)
     }
 
-    /// Those of all units, in one file beside the program (`.dwp`).
+    /// The units of a program in one file beside it (`.dwp`).
     pub(crate) fn open_package<'a>(
         &'a self,
         program: &Path,
@@ -115,7 +112,7 @@ impl DwarfFiles {
     }
 }
 
-/// True if addr2line reads the section. The others may be large, and compressed.
+/// True if addr2line reads the section. Others may be large and compressed.
 fn is_used(id: SectionId) -> bool {
     !matches!(
         id,
@@ -138,7 +135,7 @@ pub(crate) fn check_abbreviations(dwarf: &Dwarf<'_>) -> Result<()> {
         }
         let mut table = *dwarf.debug_abbrev.reader();
         table.skip(unit.debug_abbrev_offset().0)?;
-        // DWARF 5, 7.5.3: a code, a tag, whether there are children, and pairs of a name and a form.
+        // DWARF 5, 7.5.3: a code, a tag, a flag for children, and pairs of a name and a form.
         while table.read_uleb128()? != 0 {
             table.read_uleb128()?;
             table.read_u8()?;
@@ -161,11 +158,11 @@ pub(crate) fn check_abbreviations(dwarf: &Dwarf<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Counts the work on the DWARF of a program, and stops it.
+/// Counts the reads of a program's DWARF, and stops them at a limit.
 #[derive(Debug)]
 pub(crate) struct Meter {
     reads: Cell<u64>,
-    /// So many reads are allowed.
+    /// The maximum number of reads.
     most: Cell<u64>,
     /// The lowest address that the stack may reach.
     lowest: Cell<usize>,
@@ -190,7 +187,7 @@ impl Meter {
         self.lowest.set((&raw const here as usize).saturating_sub(MOST_NESTED));
     }
 
-    /// Why something was not read, if it was not.
+    /// The reason why reading stopped, if it did.
     pub(crate) fn stopped(&self) -> Option<&'static str> {
         self.stopped.get()
     }
@@ -200,7 +197,7 @@ impl Meter {
         self.reads.get()
     }
 
-    /// Counts so many reads.
+    /// Counts reads.
     #[inline]
     pub(crate) fn count(&self, reads: usize) -> Result<()> {
         let here = 0_u8;
@@ -227,7 +224,7 @@ impl Meter {
     }
 }
 
-/// The bytes of a section, of which only so many are read.
+/// The bytes of a section, read up to the limit of a meter.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Metered<'a> {
     bytes: EndianSlice<'a, RunTimeEndian>,
@@ -273,7 +270,7 @@ impl<'a> Reader for Metered<'a> {
         self.bytes.lookup_offset_id(id)
     }
 
-    /// A search takes less time than reading byte by byte.
+    /// A search is faster than reading byte by byte.
     #[inline]
     fn find(&self, byte: u8) -> Result<usize> {
         let found = Reader::find(&self.bytes, byte);

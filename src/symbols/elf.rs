@@ -1,5 +1,5 @@
-//! Reads from an ELF file what symbolization needs: the symbols of code, the mapping from file offsets to
-//! addresses, and the name of the debug file.
+//! Reads the parts of an ELF file that symbolization needs: the symbols of code, the mapping from file
+//! offsets to addresses, and the name of the debug file.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -29,30 +29,30 @@ use crate::unwind::Arch;
 pub struct ElfFile {
     /// Its build-id.
     pub build_id: Option<BuildId>,
-    /// True if it has the full symbol table, not only the dynamic linker's.
+    /// True if it has the full symbol table, not only that of the dynamic linker.
     pub has_symtab: bool,
     /// True if it has DWARF that can be read in bounded memory.
     pub has_dwarf: bool,
     /// File name and CRC of the file with its stripped symbols.
     pub debug_link: Option<(Vec<u8>, u32)>,
-    /// Path and build-id of the file with the DWARF that several files have in common (dwz(1)).
+    /// Path and build-id of the file with the DWARF that several files share (dwz(1)).
     pub alt_link: Option<(Vec<u8>, BuildId)>,
-    /// The compressed ELF file with the symbols that are not the dynamic linker's (`.gnu_debugdata`).
+    /// The compressed ELF file with symbols that the dynamic linker does not need (`.gnu_debugdata`).
     mini: Option<Vec<u8>>,
-    /// Its symbols in the order of its tables. Those of a kernel module have addresses from the start of
-    /// `.text` on.
+    /// Its symbols in the order of its tables. In a kernel module, addresses are relative to the start of
+    /// `.text`.
     pub symbols: Vec<Symbol>,
-    /// What its code is for, if that is known here.
+    /// The architecture, if known here.
     pub arch: Option<Arch>,
     /// True if it is relocatable, as kernel modules are.
     pub is_relocatable: bool,
-    /// The stubs of its procedure linkage table, which a debug file does not have.
+    /// The stubs of its procedure linkage table; a debug file has none.
     pub stubs: Vec<Stub>,
-    /// PT_LOAD segments: offset in the file, size, address, in bytes. A relocatable file has none: its
-    /// `.text` stands for one, at address 0, from which simpleperf, create_llvm_prof and DWARF count
-    /// addresses of a kernel module.
+    /// PT_LOAD segments: file offset, size and address, in bytes. A relocatable file has none and gets one
+    /// for its `.text`, at address 0, to which simpleperf, create_llvm_prof and DWARF relate addresses of a
+    /// kernel module.
     segments: Vec<(u64, u64, u64)>,
-    /// Those of code.
+    /// The segments with code.
     pub code: Vec<(u64, u64, u64)>,
 }
 
@@ -61,7 +61,7 @@ impl ElfFile {
     ///
     /// # Errors
     ///
-    /// The file cannot be read, or is not sound ELF.
+    /// The file cannot be read, or is not valid ELF.
     pub fn read(path: &Path) -> Result<ElfFile, Error> {
         let build_id = build_id::of_file(path)?;
         let (file, _) = build_id::open(path)?;
@@ -84,8 +84,8 @@ impl ElfFile {
         })
     }
 
-    /// The symbols of `.gnu_debugdata`, once. It has those that the dynamic linker does not need. Data that
-    /// expands to more than 256 MiB is ignored.
+    /// Takes the symbols of `.gnu_debugdata`, those that the dynamic linker does not need. Data that expands
+    /// to more than 256 MiB is ignored.
     pub fn take_mini_symbols(&mut self) -> Vec<Symbol> {
         let Some(mini) = self.mini.take() else { return Vec::new() };
         let decoder = XzDecoder::in_heap_with_alloc_dict_size(0, MOST_DICTIONARY);
@@ -113,7 +113,7 @@ impl ElfFile {
         address.checked_add(offset - start)
     }
 
-    /// The bytes around one of the file that have the same distance from their virtual addresses.
+    /// The range of file offsets around one that has the same distance from virtual addresses.
     pub(crate) fn piece_of(&self, offset: u64) -> Range<u64> {
         let edges = self.segments.iter().flat_map(|&(start, size, _)| [start, start.saturating_add(size)]);
         edges.fold(0..u64::MAX, |piece, edge| match edge <= offset {
@@ -128,10 +128,10 @@ impl ElfFile {
     }
 }
 
-/// The most that `.gnu_debugdata` may expand to, bytes. That of the largest libraries has some 10 MB.
+/// Maximum expanded size of `.gnu_debugdata`, bytes. That of the largest libraries has some 10 MB.
 const MOST_MINI: u64 = 256 << 20;
 
-/// The largest dictionary that its decoder may allocate, bytes: that of `xz -9`.
+/// Maximum dictionary size of its decoder, bytes: that of `xz -9`.
 const MOST_DICTIONARY: usize = 64 << 20;
 
 const BUFFER: NonZeroUsize = NonZeroUsize::new(1 << 16).unwrap();
@@ -252,7 +252,7 @@ where
                 section_start = distance;
             }
             if machine == EM_ARM && kind == STT_FUNC {
-                // The lowest bit marks Thumb code.
+                // The lowest bit is set for Thumb code.
                 start &= !1;
             }
             let limit = section
@@ -274,9 +274,9 @@ where
     Ok(file)
 }
 
-/// True for code that the kernel loads behind the `.text` of a module as it is in the file: not for that of
-/// its initialisation and its end, and not in a debug file, which has no code (`max_text_section` in perf's
-/// symbol-elf.c).
+/// True for a section that the kernel loads after the `.text` of a module, at the same distance as in the
+/// file: not the code for its initialisation and exit, and nothing in a debug file, which has no code
+/// (`max_text_section` in perf's symbol-elf.c).
 fn follows_text<Elf: FileHeader<Endian = Endianness>>(
     section: &Elf::SectionHeader,
     name: &[u8],

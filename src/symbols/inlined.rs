@@ -1,4 +1,4 @@
-//! Finds the calls that the compiler inlined at an address, with their source lines, in the DWARF of a file.
+//! Finds the inlined calls at an address, with their source lines, in the DWARF of a file.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -12,12 +12,12 @@ use addr2line::{Context, FrameIter, LookupContinuation as _, LookupResult, Split
 
 use crate::dwarf::{Dwarf, DwarfFiles, Meter, Metered, check_abbreviations};
 
-/// The files that have the DWARF of an object.
+/// The files with the DWARF of an object.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DwarfPlaces {
     /// The object itself, or its debug file.
     pub file: PathBuf,
-    /// The DWARF that it has in common with other files (dwz(1)).
+    /// The DWARF that it shares with other files (dwz(1)).
     pub common: Option<PathBuf>,
 }
 
@@ -25,10 +25,10 @@ pub struct DwarfPlaces {
 pub struct Inlined<'a> {
     files: &'a DwarfFiles,
     meter: &'a Meter,
-    /// `None` if reading was stopped before anything was known.
+    /// `None` if reading stopped before anything was known.
     context: Option<Context<Metered<'a>>>,
     package: Option<DwarfPackage<Metered<'a>>>,
-    /// Files of single units, by path.
+    /// Files of single split units, by path.
     split: RefCell<HashMap<PathBuf, Option<Arc<Dwarf<'a>>>>>,
 }
 
@@ -39,12 +39,12 @@ pub struct Call {
     pub symbol: String,
     /// The source file.
     pub file: Option<String>,
-    /// The line in it, from 1.
+    /// The source line, from 1.
     pub line: Option<u32>,
 }
 
 impl<'a> Inlined<'a> {
-    /// Opens the DWARF of a file, if it has any. Units are read when an address of theirs is asked for. Split
+    /// Opens the DWARF of a file, if it has any. A unit is read when one of its addresses is looked up. Split
     /// DWARF is found beside the file (`.dwp`) or where the compiler put it (`.dwo`).
     pub fn open(files: &'a DwarfFiles, DwarfPlaces { file, common }: &DwarfPlaces) -> Option<Inlined<'a>> {
         let meter = files.meter();
@@ -62,8 +62,8 @@ impl<'a> Inlined<'a> {
         Some(Inlined { files, meter, context, package, split: RefCell::default() })
     }
 
-    /// The functions at a virtual address of the file, innermost first. The last one is that of the symbol
-    /// table, by its name in DWARF; the others were inlined into the next. Needs a stack of
+    /// The functions at a virtual address of the file, innermost first. The last one is the function of the
+    /// symbol table, by its name in DWARF; each other one was inlined into the next. Needs a stack of
     /// [`crate::DWARF_STACK`] bytes.
     pub fn at(&self, address: u64) -> Vec<Call> {
         self.meter.begin();
@@ -84,8 +84,8 @@ impl<'a> Inlined<'a> {
         calls
     }
 
-    /// The folder in which the compiler ran for the code at a virtual address. Needs a stack of
-    /// [`crate::DWARF_STACK`] bytes.
+    /// The compilation directory of the code at a virtual address. Needs a stack of [`crate::DWARF_STACK`]
+    /// bytes.
     pub fn folder(&self, address: u64) -> Option<PathBuf> {
         self.meter.begin();
         let mut found = self.context.as_ref()?.find_dwarf_and_unit(address);
@@ -100,7 +100,7 @@ impl<'a> Inlined<'a> {
         Some(OsStr::from_bytes(&unit.comp_dir.as_ref()?.to_slice().ok()?).into())
     }
 
-    /// Why calls and lines are missing, if reading the DWARF was stopped.
+    /// The reason why calls and lines are missing, if reading stopped.
     pub fn stopped(&self) -> Option<&'static str> {
         self.meter.stopped()
     }
@@ -116,7 +116,7 @@ impl<'a> Inlined<'a> {
         }
     }
 
-    /// The DWARF of a unit that is in another file; `None` if that file is not found.
+    /// The DWARF of a split unit; `None` if its file is not found.
     #[expect(clippy::arc_with_non_send_sync, reason = "addr2line takes it in an Arc")]
     fn split(&self, unit: &SplitDwarfLoad<Metered<'a>>) -> Result<Option<Arc<Dwarf<'a>>>> {
         if let Some(package) = &self.package
@@ -152,7 +152,7 @@ mod tests {
     use crate::made::{BASE, Dwarf4, elf, many_attributes, nested, shared_lines, shared_ranges};
     use crate::{DWARF_STACK, Mapped};
 
-    /// What is said, the calls at each address, and the reads.
+    /// The reason for stopping, the number of calls at each address, and the reads.
     fn read(made: &Dwarf4, addresses: impl Iterator<Item = u64>) -> (Option<&'static str>, Vec<usize>, u64) {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("program");
@@ -176,7 +176,7 @@ mod tests {
 
     const TOO_OFTEN: Option<&str> = Some("the same ranges, lines or names are used too often");
 
-    /// 0.35 MB took 1.2 GB, and the time grew with the square of the size.
+    /// Regression: 0.35 MB took 1.2 GB, and quadratic time.
     #[test]
     fn ranges_that_many_calls_share_take_work_in_proportion_to_the_file() {
         let (said, calls, _) = read(&shared_ranges(100), [0, 1, 16 * 99 + 8].into_iter());
@@ -189,7 +189,7 @@ mod tests {
         assert!(reads[1] < reads[0] * 4, "{reads:?}");
     }
 
-    /// 0.64 MB took 15 s.
+    /// Regression: 0.64 MB took 15 s.
     #[test]
     fn lines_that_many_units_share_take_work_in_proportion_to_the_file() {
         let addresses = |count: u64| (0..count).map(|at| at * 16);
@@ -203,7 +203,7 @@ mod tests {
         assert!(reads[1] < reads[0] * 4, "{reads:?}");
     }
 
-    /// A million levels ended the program.
+    /// Regression: a million levels crashed the program.
     #[test]
     fn calls_that_are_nested_deeper_than_compilers_do_stop_the_search() {
         let (said, calls, _) = read(&nested(500), 0..1);
@@ -212,7 +212,7 @@ mod tests {
         assert_eq!((said, calls), (Some("calls are nested too deep"), vec![0, 0]));
     }
 
-    /// Each entry took as much time as its abbreviation is long.
+    /// Regression: the time for each entry grew with the length of its abbreviation.
     #[test]
     fn entries_with_endless_attributes_are_not_read() {
         assert_eq!(read(&many_attributes(200), 0..1).0, None);

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::{Symbol, Symbols};
 
-/// The most that is read: ten times the size of any kernel's table.
+/// The read limit, bytes: ten times the size of any kernel's table.
 const MOST_READ: u64 = 256 << 20;
 
 /// The symbols of the running kernel.
@@ -35,7 +35,7 @@ fn symbol(line: &[u8], module: Option<&[u8]>) -> Option<Symbol> {
     Some(Symbol {
         start,
         end: start,
-        // No symbol follows the last one of a module or of the kernel to bound it.
+        // The last symbol of a module or of the kernel has no next one to bound it.
         limit: u64::MAX,
         weak: kind.eq_ignore_ascii_case(b"w"),
         global: kind[0].is_ascii_uppercase(),
@@ -43,8 +43,8 @@ fn symbol(line: &[u8], module: Option<&[u8]>) -> Option<Symbol> {
     })
 }
 
-/// True for names that are no function's, which perf 7.3 passes over: the mapping symbols of Arm and RISC-V
-/// (`$x`), and the local labels of assemblers, of which modules have many.
+/// True for names that are not functions; perf 7.3 ignores them: the mapping symbols of Arm and RISC-V
+/// (`$x`), and the local labels of assemblers, which modules have many of.
 fn is_mark(name: &[u8]) -> bool {
     [&b"$"[..], b".L", b"L0"].iter().any(|mark| name.starts_with(mark))
 }
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_symbols_at_an_address_the_last_line_is_taken_as_in_perf() {
+    fn the_last_of_several_symbols_at_an_address_is_taken_as_in_perf() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("kallsyms");
         let text = "ffffffff81000000 T mmioset\nffffffff81000000 T memset\nffffffff81000100 T __pi_f_longer\n\
@@ -82,7 +82,7 @@ mod tests {
         assert_eq!(symbols.address_of(b"mmioset"), Some(0xffff_ffff_8100_0000));
     }
 
-    /// Functions of modules of arm64 were called `$x`, and those of RISC-V `.L1234`.
+    /// Regression: functions of arm64 modules were named `$x`, and those of RISC-V `.L1234`.
     #[test]
     fn mapping_symbols_and_local_labels_name_no_function() {
         let dir = tempfile::tempdir().unwrap();

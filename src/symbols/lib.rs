@@ -2,8 +2,9 @@
 //! /proc/kallsyms, with perf's choice among aliases. Also reads what unwinding needs from the same files.
 //!
 //! Well-kept crates read the tables and demangle Rust's names (`object`, `rustc-demangle`).
-//! Which symbol covers an address is decided here, because the complete symbolizers (blazesym, wholesym,
-//! addr2line) use DWARF first and choose differently among aliases, so totals would not agree with perf's.
+//! This package itself chooses the symbol that covers an address: the complete symbolizers (blazesym,
+//! wholesym, addr2line) use DWARF first and choose differently among aliases, so totals would not agree with
+//! perf's.
 
 mod compressed;
 mod debuginfod;
@@ -39,7 +40,7 @@ pub use crate::shown::ShownNames;
 pub use crate::sources::{Content, FileIdentity, Image, KernelFile, Reference, Sources, SymbolFile};
 pub use crate::unwind::{Arch, Section, SignalFrame, UnwindTables};
 
-/// A function, or any other symbol that a sample may hit.
+/// A function, or another symbol that samples may hit.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Symbol {
     /// Start address.
@@ -63,7 +64,7 @@ impl Symbol {
     }
 }
 
-/// perf's size of a page when it guesses the end of the last symbol, bytes.
+/// perf's page size when it guesses the end of the last symbol, bytes.
 const PAGE: u64 = 4096;
 
 /// Symbols by address.
@@ -71,17 +72,17 @@ const PAGE: u64 = 4096;
 pub struct Symbols {
     /// Ascending by `start`, one symbol for each address.
     symbols: Vec<Symbol>,
-    /// Symbols that were not chosen, by name, so that a search by name finds them, too.
+    /// The addresses of symbols that were not chosen, so that a search by name finds them, too.
     aliases: HashMap<Name, u64>,
 }
 
 impl Symbols {
     /// Sorts the symbols, computes missing ends, and chooses one of those with equal addresses.
     pub fn new(mut symbols: Vec<Symbol>) -> Symbols {
-        // The sort is stable: among equals the first in the table wins.
+        // The sort is stable: the first in the table wins among equals.
         symbols.sort_by_key(|symbol| symbol.start);
-        // As in perf, a symbol without a size ends where the next one begins. So of several at one address
-        // the last gets a size; perf chooses after that.
+        // As in perf, a symbol without a size ends where the next one begins. So the last of several at one
+        // address gets a size; perf chooses after that.
         for at in 0..symbols.len() {
             let next = symbols.get(at + 1).map_or_else(|| page_after(symbols[at].start), |next| next.start);
             let symbol = &mut symbols[at];
@@ -120,12 +121,12 @@ impl Symbols {
         (address < symbol.end || address == symbol.start).then_some(symbol)
     }
 
-    /// The addresses around one for which [`Symbols::find`] finds the same symbol.
+    /// The addresses around one that have the same symbol.
     pub fn extent(&self, address: u64) -> Option<Range<u64>> {
         let found = self.find(address)?;
         let after = self.symbols.partition_point(|symbol| symbol.start <= address);
         let next = self.symbols.get(after).map_or(u64::MAX, |next| next.start);
-        // One without a size has its first address.
+        // A symbol without a size covers its first address.
         Some(found.start..found.end.max(found.start.saturating_add(1)).min(next))
     }
 
@@ -141,7 +142,7 @@ impl Symbols {
     }
 }
 
-/// Where a symbol ends that has neither a size nor a next one: like perf, after the rest of its page and the
+/// The end of a symbol that has neither a size nor a next one: like perf, after the rest of its page and the
 /// next page.
 fn page_after(start: u64) -> u64 {
     let end = start.checked_next_multiple_of(PAGE).and_then(|end| end.checked_add(PAGE));
@@ -157,7 +158,7 @@ fn is_better(other: &Symbol, kept: &Symbol, names: &mut ShownNames) -> bool {
         let underscores = name.bytes().take_while(|&byte| byte == b'_').count();
         (usize::MAX - underscores, name.len())
     };
-    // Few symbols have an equal, and only their names need be demangled.
+    // Few symbols have an equal, so few names are demangled.
     rank(other).cmp(&rank(kept)).then_with(|| look(other).cmp(&look(kept))).is_gt()
 }
 
@@ -226,8 +227,8 @@ mod tests {
         assert_eq!(choice(&[plain("f"), plain("fgh"), plain("xyz")]).unwrap(), "fgh");
     }
 
-    /// 7 of 16,000 functions of two versions of libLLVM had another name than in perf 7.3: unreachable ones
-    /// have no size.
+    /// Regression: 7 of 16,000 functions of two versions of libLLVM were named differently from perf 7.3:
+    /// unreachable ones have no size.
     #[test]
     fn the_last_alias_without_a_size_reaches_to_the_next_symbol_before_one_is_chosen() {
         let choice = |symbols: &[Symbol]| found(&Symbols::new(symbols.to_vec()), 0x10);

@@ -13,7 +13,7 @@ pub(crate) const RUNNING: &str = "/proc";
 /// The file in it.
 pub(crate) const MEMORY: &str = "kcore";
 
-/// The most code that is read, bytes: more than all code of any kernel and its modules.
+/// The maximum size of code, bytes: more than that of any kernel and its modules.
 const MOST_READ: u64 = 256 << 20;
 
 /// Code of the kernel.
@@ -25,8 +25,8 @@ pub struct KernelCode {
     pub bytes: Vec<u8>,
 }
 
-/// The code that is at these addresses, of the kernel (`None`) or the module of this name. What is not at the
-/// same address any more, or can't be read, is left out.
+/// The code at these addresses, of the kernel (`None`) or the module of this name. Code that has moved since
+/// or can't be read is left out.
 pub(crate) fn read(folder: &Path, mapped: &[(Option<Vec<u8>>, Range<u64>)]) -> Vec<KernelCode> {
     let path = folder.join(MEMORY);
     let (Ok(elf), Ok((file, _))) = (ElfFile::read(&path), build_id::open(&path)) else { return Vec::new() };
@@ -53,7 +53,7 @@ pub(crate) fn read(folder: &Path, mapped: &[(Option<Vec<u8>>, Range<u64>)]) -> V
     code
 }
 
-/// Name and address of a line of /proc/modules: `ext4 983040 2 - Live 0xffffffffc0a41000`.
+/// Name and address in a line of /proc/modules: `ext4 983040 2 - Live 0xffffffffc0a41000`.
 fn module(line: &str) -> Option<(&[u8], u64)> {
     let mut words = line.split(' ');
     let name = words.next()?.as_bytes();

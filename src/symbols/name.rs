@@ -1,5 +1,4 @@
-//! Holds the names of symbols without copying them: a hostile file can give a million symbols one long
-//! string.
+//! Symbol names without copies: a hostile file can give a million symbols one long string.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -7,7 +6,7 @@ use std::hash::{Hash, Hasher};
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
-/// A name in a table of strings, which other names share.
+/// A name in a shared table of strings.
 #[derive(Clone)]
 pub struct Name {
     table: Arc<[u8]>,
@@ -57,15 +56,14 @@ impl fmt::Debug for Name {
     }
 }
 
-/// How many times its size the names of a string table may take together. Symbols of the same name share a
-/// string, but few do.
+/// Maximum total length of the names of a string table, relative to its size. Only symbols of the same name
+/// share a string, and they are few.
 const MOST_SHARED: u64 = 16;
 
 /// The names of a string table, whose total length is bounded.
 pub(crate) struct Names {
     table: Arc<[u8]>,
-    /// Where names end, ascending, so that long names that overlap are not searched for their end again and
-    /// again.
+    /// The ends of names, ascending: the end of long, overlapping names is searched for once.
     ends: Vec<u32>,
     left: u64,
 }
@@ -78,7 +76,7 @@ impl Names {
         Names { table: table.into(), ends, left: table.len() as u64 * MOST_SHARED }
     }
 
-    /// Where the name at an offset is; empty behind the table.
+    /// The range of the name at an offset; empty after the table.
     pub(crate) fn range(&self, from: u32) -> Range<u32> {
         let end = self.ends.get(self.ends.partition_point(|&end| end < from));
         from..end.copied().unwrap_or(from)
@@ -89,7 +87,7 @@ impl Names {
         self.table.get(*start as usize..*end as usize).unwrap_or_default()
     }
 
-    /// The name at this place; `None` if all names together are too long.
+    /// The name in this range; `None` if all names together are too long.
     pub(crate) fn name(&mut self, Range { start, end }: Range<u32>) -> Option<Name> {
         self.left = self.left.checked_sub(u64::from(end - start))?;
         Some(Name { table: self.table.clone(), from: start, to: end })

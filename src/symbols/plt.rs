@@ -21,14 +21,14 @@ pub struct Stub {
     target: Target,
 }
 
-/// The code that a stub reaches.
+/// The code that a stub jumps to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Target {
     /// The dynamic linker: the first stub of a table.
     Linker,
     /// A function of a library.
     Function(Box<[u8]>),
-    /// The function that is chosen by the code at this address when the program starts (STT_GNU_IFUNC).
+    /// The function that the code at this address chooses when the program starts (STT_GNU_IFUNC).
     Chosen(u64),
 }
 
@@ -48,7 +48,7 @@ impl Stub {
     }
 }
 
-/// A file whose stubs are searched for.
+/// A file whose stubs are to be found.
 pub(crate) struct Tables<'data, 'n, Elf: FileHeader<Endian = Endianness>, R> {
     pub(crate) sections: &'data [Elf::SectionHeader],
     pub(crate) name_of: &'n dyn Fn(&Elf::SectionHeader) -> &'data [u8],
@@ -57,15 +57,15 @@ pub(crate) struct Tables<'data, 'n, Elf: FileHeader<Endian = Endianness>, R> {
     pub(crate) data: R,
 }
 
-/// A slot of the global offset table with the symbol that the dynamic linker puts there, or if that is 0, the
-/// address of the code that chooses one.
+/// A slot of the global offset table with the symbol that the dynamic linker stores there or, if that is 0,
+/// the address of the code that chooses one.
 struct Slot {
     at: u64,
     symbol: u32,
     chooser: u64,
 }
 
-/// The bytes of a table of stubs, and where they are.
+/// The bytes and the position of a table of stubs.
 struct Plt<'data> {
     at: u64,
     entry: usize,
@@ -77,8 +77,8 @@ where
     Elf: FileHeader<Endian = Endianness>,
     R: ReadRef<'data>,
 {
-    /// All stubs. Where the slot of a stub can be read from its code, its relocation is found by that: the
-    /// slots of functions that are chosen at the start have relocations in any order.
+    /// All stubs. Where the slot of a stub can be read from its code, it determines the relocation: the
+    /// relocations of functions that are chosen at the start are in any order.
     pub(crate) fn stubs(&self) -> Vec<Stub> {
         match self.machine {
             EM_X86_64 | EM_386 | EM_AARCH64 => self.by_slot(),
@@ -114,7 +114,7 @@ where
                     target: target.clone(),
                 });
             }
-            // Where calls go to `.plt.sec`, all of `.plt` leads to the dynamic linker.
+            // If calls go to `.plt.sec`, all of `.plt` leads to the dynamic linker.
             if header.is_some()
                 && let Some(linker) = stubs.last_mut()
             {
@@ -124,15 +124,15 @@ where
         stubs
     }
 
-    /// What all slots lead to, by address.
+    /// The targets of all slots, by address.
     fn targets(&self) -> HashMap<u64, Target> {
         let names = [&b".rela.plt"[..], b".rela.dyn", b".rel.plt", b".rel.dyn"];
         let slots = names.into_iter().flat_map(|name| self.slots(name));
         slots.filter_map(|(slot, names)| Some((slot.at, self.target(&slot, names)?))).collect()
     }
 
-    /// The stubs of 32-bit Arm. Those that Thumb code jumps to have 4 bytes more in front, so that perf,
-    /// which counts in steps of 12 bytes, names the wrong ones behind them.
+    /// The stubs of 32-bit Arm. Those called from Thumb code have 4 bytes more at the start; perf assumes 12
+    /// bytes for each and misnames the stubs after them.
     fn of_arm(&self) -> Vec<Stub> {
         let Some(table) = self.table(b".plt", 12) else { return Vec::new() };
         let slots = self.targets();
@@ -141,7 +141,7 @@ where
         for place in (20..table.code.len()).step_by(4) {
             let Some(slot) = slot_of_arm(&table.code[place..], at(place)) else { continue };
             let Some(target) = slots.get(&slot).cloned() else { continue };
-            // bx pc, and something to fill the word.
+            // bx pc, and padding to a word.
             let is_thumb = matches!(table.code[..place], [.., 0x78, 0x47, _, _]);
             let start = if is_thumb { place - 4 } else { place };
             stubs.push(Stub { start: at(start), end: at(place + 12), target });
@@ -163,8 +163,8 @@ where
         std::iter::once(stub(table.at, header, Target::Linker)).chain(named).collect()
     }
 
-    /// A table of stubs whose entries have this size, if its section does not say that it is 8, 16 or 24.
-    /// That of a static x86 program says 0; if its stubs are jumps and nothing else, they have 8 bytes.
+    /// A table of stubs with entries of this size, unless its section gives 8, 16 or 24. The section of a
+    /// static x86 program gives 0; stubs that are only jumps have 8 bytes.
     fn table(&self, name: &[u8], entry: usize) -> Option<Plt<'data>> {
         let (endian, section) = (self.endian, self.section(name)?);
         let code = section.data(endian, self.data).ok().filter(|_| section.sh_type(endian) != SHT_NOBITS)?;
@@ -184,7 +184,7 @@ where
         self.sections.iter().find(|section| (self.name_of)(section) == name)
     }
 
-    /// The slots of a section of relocations, each with the section of their symbols.
+    /// The slots of a section of relocations, each with the section of its symbols.
     fn slots(&self, name: &[u8]) -> Vec<(Slot, &'data Elf::SectionHeader)> {
         let endian = self.endian;
         let Some(section) = self.section(name) else { return Vec::new() };
@@ -204,7 +204,7 @@ where
                 .iter()
                 .map(|row| {
                     let at = row.r_offset(endian).into();
-                    // Such a relocation has no addend: it is in the slot.
+                    // Such a relocation has its addend in the slot.
                     let chooser = self.chooser(row.r_type(endian), || self.word_at(at));
                     Slot { at, symbol: row.r_sym(endian), chooser }
                 })
@@ -218,8 +218,7 @@ where
         section.data_as_array(self.endian, self.data).unwrap_or_default()
     }
 
-    /// The address that a relocation of this type names, if a function is to be chosen by the code there,
-    /// else 0.
+    /// The address in a relocation of this type of the code that chooses a function, else 0.
     fn chooser(&self, kind: RelocationType, addend: impl FnOnce() -> u64) -> u64 {
         let chooses = matches!(
             (self.machine, kind),
@@ -232,7 +231,7 @@ where
         if chooses { addend() } else { 0 }
     }
 
-    /// The word of 32 bits at an address of the file's memory; 0 if it has none.
+    /// The 32-bit word at an address of the file's memory; 0 if there is none.
     fn word_at(&self, address: u64) -> u64 {
         let in_memory = |section: &&Elf::SectionHeader| section.sh_flags(self.endian).contains(SHF_ALLOC);
         let word = self.sections.iter().filter(in_memory).find_map(|section| {
@@ -254,12 +253,12 @@ where
         (!name.is_empty()).then(|| Target::Function(name.into()))
     }
 
-    /// The stub for the dynamic linker that a lazily bound table begins with.
+    /// The stub for the dynamic linker at the beginning of a lazily bound table.
     fn header(&self, table: &Plt<'data>) -> Option<Stub> {
         let size = match (self.machine, table.code) {
             // push of the second word of the global offset table
             (EM_X86_64 | EM_386, [0xff, 0x35 | 0xb3, ..]) => 16,
-            // stp x16, x30, [sp, #-16]!, also behind bti c
+            // stp x16, x30, [sp, #-16]!, also after bti c
             (EM_AARCH64, [0xf0, 0x7b, 0xbf, 0xa9, ..]) => 32,
             (EM_AARCH64, [0x5f, 0x24, 0x03, 0xd5, 0xf0, 0x7b, 0xbf, 0xa9, ..]) => 32,
             _ => return None,

@@ -1,5 +1,5 @@
-//! Reads where the branches in the code of a relocatable AArch64 file go, which its instructions do not tell:
-//! the kernel writes that into a module when it loads it.
+//! Reads the targets of branches in a relocatable AArch64 file, which its instructions lack: the kernel
+//! writes them when it loads a module.
 
 use std::cell::Cell;
 use std::path::Path;
@@ -15,13 +15,12 @@ use object::{Endianness, ReadCache};
 use crate::compressed::MOST_READ;
 use crate::name::text_at;
 
-/// For each branch in `.text` with a relocation, ascending: its address from the start of `.text` on, and the
-/// same of its target, if that is in `.text`. Nothing of files that are not relocatable, or of other
-/// processors.
+/// For each branch in `.text` with a relocation, ascending: its offset in `.text`, and that of its target if
+/// that is in `.text`, too. Empty for files that are not relocatable, or of other processors.
 ///
 /// # Errors
 ///
-/// The file cannot be read, or is not sound ELF.
+/// The file cannot be read, or is not valid ELF.
 pub fn relocated_branches(path: &Path) -> Result<Vec<(u64, Option<u64>)>, Error> {
     let (file, _) = build_id::open(path)?;
     let (cache, left) = (ReadCache::new(file), Cell::new(MOST_READ));

@@ -1,4 +1,4 @@
-//! Makes the names that perf shows from those of symbol tables, in bounded time and each only once.
+//! Converts names of symbol tables to those that perf shows, in bounded time and each only once.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -9,20 +9,20 @@ use std::sync::Arc;
 /// build of perfx.
 const LONGEST_NAME: usize = 1 << 16;
 
-/// How many bytes of names are remembered: those of some 10,000 functions.
+/// The capacity of the cache in bytes of names: those of some 10,000 functions.
 const REMEMBERED: usize = 4 << 20;
 
-/// Names as perf shows them: C++ and Rust names demangled, invalid UTF-8 replaced. A name that is asked for
-/// again is not demangled again: some 100 bytes can stand for the longest name, which takes a millisecond.
+/// Names as perf shows them: C++ and Rust names demangled, invalid UTF-8 replaced. Each is demangled once:
+/// some 100 bytes can stand for the longest name, which takes a millisecond.
 #[derive(Debug, Default)]
 pub struct ShownNames {
     known: HashMap<Box<[u8]>, Arc<str>>,
-    /// The bytes of all names in `known`.
+    /// The total length of the names in `known`.
     bytes: usize,
 }
 
 impl ShownNames {
-    /// The name that is shown for one of a symbol table or of DWARF.
+    /// The shown name for one of a symbol table or of DWARF.
     pub fn of(&mut self, symbol: &[u8]) -> Arc<str> {
         if let Some(known) = self.known.get(symbol) {
             return known.clone();
@@ -64,7 +64,7 @@ fn demangled(symbol: &[u8]) -> Cow<'_, str> {
 /// one.
 struct Bounded {
     text: String,
-    /// How many may still be written.
+    /// The number of pieces that may still be written.
     pieces: usize,
 }
 
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     /// Some 100 bytes of a Rust name that stand for a name of more than 1 MB, or with few levels for a short
-    /// one: each tuple holds the one inside it twice, the second time by its place.
+    /// one: each tuple contains the inner one twice, the second time as a back reference.
     fn endless_rust(depth: usize) -> String {
         let base_62 = |place: usize| char::from(b"0123456789abcdefghijklmnopqrstuvwxyz"[place - 1]);
         let front = "T".repeat(depth);
@@ -92,7 +92,7 @@ mod tests {
         format!("_RMC0{front}h{back}")
     }
 
-    /// The same for C++.
+    /// Like `endless_rust`, for C++.
     fn endless_cpp(depth: usize) -> String {
         let levels = "0123456789ABCDEFGHIJKLMNOPQRS".chars().take(depth);
         let levels: String = levels.map(|at| format!("S_IS{at}_S{at}_E")).collect();
@@ -112,19 +112,19 @@ mod tests {
         assert_eq!(shown("_RNvC6_123foo3bar"), "123foo::bar");
         assert_eq!(shown("_Zebra"), "_Zebra");
         assert_eq!(shown("main"), "main");
-        // Of GNU's demangler, perf also asks what type `i` is; but this is a function of C.
+        // perf also demangles with GNU's type rules, in which `i` is a type; but this is a function of C.
         assert_eq!(shown("i"), "i");
     }
 
     #[test]
-    fn a_name_that_stands_for_an_endless_one_stays_mangled() {
+    fn a_name_of_endless_length_stays_mangled() {
         assert_eq!(shown(endless_rust(2).as_bytes()), "<((u8, u8), (u8, u8))>");
         for name in [endless_rust(24), endless_cpp(29)] {
             assert_eq!(shown(name.as_bytes()), name);
         }
     }
 
-    /// Four thousand addresses in a function with such a name took 40 s.
+    /// Regression: four thousand addresses in a function with such a name took 40 s.
     #[test]
     fn a_name_is_demangled_once_however_often_it_is_shown() {
         let mut names = ShownNames::default();

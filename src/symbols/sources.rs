@@ -1,5 +1,5 @@
-//! Finds the symbols of a recorded object. A file is used only if it is the recorded one, as far as that can
-//! be known.
+//! Finds the symbols of a recorded object. A file is used only if it is, as far as can be known, the recorded
+//! one.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -20,7 +20,7 @@ use crate::{DwarfFiles, DwarfPlaces, Inlined, Symbol, Symbols, kallsyms};
 /// The device and the inode of a file.
 pub type FileIdentity = (u64, u64);
 
-/// The places where symbols are searched for.
+/// The places to search for symbols.
 ///
 /// ```no_run
 /// use std::path::PathBuf;
@@ -38,7 +38,7 @@ pub type FileIdentity = (u64, u64);
 pub struct Sources {
     searches: Vec<PlaceSearch>,
     running: Option<Finder>,
-    /// True if the recording is provably of this machine: of its files and kernel a name is enough.
+    /// True if the recording is provably of this machine: its files and kernel are then found by name.
     is_of_here: bool,
     caches: Vec<PathBuf>,
     /// Folders of debug packages.
@@ -47,32 +47,32 @@ pub struct Sources {
     kernel: Option<KernelFile>,
 }
 
-/// A search of one place, so that a wrong build-id in one place does not hide the right one in the next.
+/// A search of one place, so that a wrong build-id in one place does not hide the right file in the next.
 #[derive(Debug)]
 struct PlaceSearch {
     finder: Finder,
-    /// True if a name is enough to use a file, of which the recording has no build-id.
+    /// True if a name is sufficient for a file without a build-id in the recording.
     by_name: bool,
 }
 
-/// The file with the kernel's symbols that the user names. No other is searched for then.
+/// The user's file with the kernel's symbols. No other is searched for then.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum KernelFile {
-    /// A copy of `/proc/kallsyms`, or a System.map. It has no build-id, so it is taken to be the right one.
+    /// A copy of `/proc/kallsyms`, or a System.map. It has no build-id, so it is trusted to be the right one.
     Kallsyms(PathBuf),
     /// An ELF file; if the recording has a build-id of the kernel, the file must have the same.
     Vmlinux(PathBuf),
 }
 
 impl KernelFile {
-    /// Where it is.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         match self {
             KernelFile::Kallsyms(path) | KernelFile::Vmlinux(path) => path,
         }
     }
 
-    /// Fails if it names no code of a kernel.
+    /// Checks that it has symbols of a kernel.
     ///
     /// # Errors
     ///
@@ -100,7 +100,7 @@ impl KernelFile {
         }
     }
 
-    /// True if it can be that of a kernel with this build-id.
+    /// True if it may belong to a kernel with this build-id.
     fn fits(&self, id: Option<BuildId>) -> bool {
         match self {
             KernelFile::Kallsyms(_) => true,
@@ -139,8 +139,8 @@ pub struct Reference {
 }
 
 impl Reference {
-    /// What is added to a recorded address to get that in a file with these symbols; wraps. `None` if the
-    /// symbol is missing.
+    /// The difference between an address in a file with these symbols and the recorded address; wraps. `None`
+    /// if the symbol is missing.
     fn shift(&self, symbols: &Symbols) -> Option<u64> {
         Some(symbols.address_of(&self.name)?.wrapping_sub(self.address))
     }
@@ -149,7 +149,7 @@ impl Reference {
 /// The symbols of an object.
 #[derive(Clone, Debug)]
 pub enum Image {
-    /// The symbols of a file, looked up by file offset, and where its DWARF may be.
+    /// The symbols of a file, looked up by file offset, and the files with its DWARF.
     File(Box<ElfFile>, Symbols, Option<DwarfPlaces>),
     /// The symbols of a kernel, looked up by address; `shift` is added to a recorded address first.
     Kernel {
@@ -160,28 +160,29 @@ pub enum Image {
     },
 }
 
-/// One of the files from which the symbols of an object come.
+/// One of the files with the symbols of an object.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SymbolFile {
     /// Its build-id.
     pub id: BuildId,
-    /// Its name in the entry of this build-id in perf's build-id cache: `elf`, `debug`, `vdso` or `kallsyms`.
+    /// Its name in perf's build-id cache, below the entry of this build-id: `elf`, `debug`, `vdso` or
+    /// `kallsyms`.
     pub entry: &'static str,
-    /// Where its bytes are.
+    /// Its contents.
     pub content: Content,
 }
 
 /// The bytes of a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Content {
-    /// Those of a regular file.
+    /// A regular file.
     File(PathBuf),
-    /// These: the running kernel's list of its symbols, or its vdso.
+    /// These bytes: the running kernel's list of symbols, or its vdso.
     Bytes(Vec<u8>),
 }
 
 impl Image {
-    /// The symbol that covers a byte: of a file by offset, of a kernel by address.
+    /// The symbol that covers an offset of a file or an address of a kernel.
     pub fn find(&self, at: u64) -> Option<&Symbol> {
         match self {
             Image::File(elf, symbols, _) => symbols.find(elf.address_of(at)?),
@@ -189,7 +190,7 @@ impl Image {
         }
     }
 
-    /// The places around one that are covered by the same symbol.
+    /// The range around an offset or address with the same symbol.
     pub fn extent(&self, at: u64) -> Option<Range<u64>> {
         let address = self.address_of(at)?;
         let (symbols, piece) = match self {
@@ -201,7 +202,7 @@ impl Image {
         Some(piece.start.max(start)..piece.end.min(end))
     }
 
-    /// The DWARF of a file, if it was found.
+    /// The DWARF of a file, if found.
     pub fn inlined<'a>(&self, files: &'a DwarfFiles) -> Option<Inlined<'a>> {
         match self {
             Image::File(_, _, dwarf) => Inlined::open(files, dwarf.as_ref()?),
@@ -209,7 +210,7 @@ impl Image {
         }
     }
 
-    /// The virtual address of a byte of a file; in a kernel its address in the table.
+    /// The virtual address for an offset of a file, or the table's address for one of a kernel.
     pub fn address_of(&self, at: u64) -> Option<u64> {
         match self {
             Image::File(elf, ..) => elf.address_of(at),
@@ -219,9 +220,9 @@ impl Image {
 }
 
 impl Sources {
-    /// With `files`, the files and the kernel of this machine are used: without a build-id only if the
+    /// With `files`, the files and the kernel of this machine are used; files without a build-id only if the
     /// recording is provably of this machine. `roots` are folders that replace `/`, `caches` are perf's
-    /// build-id caches. The user named both, so of files in them a name is enough.
+    /// build-id caches. The user named both, so files in them may be found by name.
     pub fn new(files: bool, roots: &[PathBuf], caches: &[PathBuf], recorded_on: &RecordedOn) -> Sources {
         let is_of_here = files && recorded_on.is_machine(Path::new("/"));
         let places = || Places { recorded_on: recorded_on.clone(), ..Places::default() };
@@ -243,7 +244,7 @@ impl Sources {
         Sources { searches, running, is_of_here, caches, debug, debuginfod: None, kernel: None }
     }
 
-    /// Also searches this cache of perf by build-id. The user did not name it, and it has files of any
+    /// Also searches this cache of perf by build-id only: it is not named by the user, and has files of any
     /// recording.
     #[must_use]
     pub fn with_own_cache(mut self, cache: Option<PathBuf>) -> Sources {
@@ -257,7 +258,7 @@ impl Sources {
         Sources { debuginfod, ..self }
     }
 
-    /// Takes the kernel's symbols from this file.
+    /// Uses this file for the kernel's symbols.
     #[must_use]
     pub fn with_kernel(self, kernel: Option<KernelFile>) -> Sources {
         Sources { kernel, ..self }
@@ -296,7 +297,7 @@ impl Sources {
     }
 
     /// The bytes of an object itself, not of its debug file, with their build-id; `id` is that of the object,
-    /// if known. Of a kernel or module this is not the code that runs.
+    /// if known. For a kernel or module, these differ from the code in memory.
     pub fn code(&self, object: &Object, id: Option<BuildId>) -> Option<(Content, Option<BuildId>)> {
         let files = self.cached(id, &["elf", "vdso", ""]).into_iter().chain(self.found(object, id));
         let mut files = files.chain(std::iter::once_with(|| self.served(id, Artifact::Executable)).flatten());
@@ -311,7 +312,8 @@ impl Sources {
         })
     }
 
-    /// A kernel's file with code, and what is added to a recorded address to get that in the file; wraps.
+    /// A kernel's file with code, and the difference between an address in the file and the recorded one;
+    /// wraps.
     pub fn kernel_code(&self, id: Option<BuildId>, reference: &Reference) -> Option<(PathBuf, ElfFile, u64)> {
         let places = match &self.kernel {
             Some(KernelFile::Vmlinux(given)) => vec![given.clone()],
@@ -320,8 +322,8 @@ impl Sources {
         kernel_of(places.into_iter(), id, reference)
     }
 
-    /// The same of the kernel of a guest: the file of the user or one of a cache, a debug package or
-    /// debuginfod, if it has this build-id.
+    /// Like [`Sources::kernel_code`] for the kernel of a guest: the user's file or one of a cache, a debug
+    /// package or debuginfod, if it has this build-id.
     pub fn guest_kernel_code(&self, id: BuildId, reference: &Reference) -> Option<(PathBuf, ElfFile, u64)> {
         kernel_of(self.guest_kernel_files(id), Some(id), reference)
     }
@@ -339,8 +341,8 @@ impl Sources {
     }
 
     /// The code in the memory of the running kernel at these addresses, of the kernel (`None`) or the module
-    /// of this name, and where it was read: only if this is the recorded kernel, and it has not booted since
-    /// then. Not if the user names another file.
+    /// of this name, and its file. Only if this is the recorded kernel and has not booted since, and the user
+    /// named no other file.
     pub fn kernel_memory(
         &self,
         id: Option<BuildId>,
@@ -353,9 +355,9 @@ impl Sources {
         is_of_boot.then(|| (folder.join(memory::MEMORY), memory::read(folder, mapped)))
     }
 
-    /// The files that another machine needs to name the functions of an object: its own, which comes first,
-    /// its debug file, and what dwz(1) moved to a common file. Only files with the right build-id; none if
-    /// its own is not found.
+    /// The files that another machine needs to name the functions of an object: first the object's own, then
+    /// its debug file and the common file of dwz(1). Only files with the right build-id; none if the first is
+    /// not found.
     pub fn files(&self, object: &Object, id: BuildId) -> Vec<SymbolFile> {
         let own = |entry, content| vec![SymbolFile { id, entry, content }];
         match object {
@@ -380,8 +382,7 @@ impl Sources {
         }
     }
 
-    /// The symbols of a kernel as a file: those that perf has cached, vmlinux, or those of the running
-    /// kernel.
+    /// A file with the symbols of a kernel: from perf's cache, a vmlinux, or the list of the running kernel.
     fn kernel_file(&self, id: BuildId) -> Option<SymbolFile> {
         if let Some(given) = &self.kernel {
             let entry = if matches!(given, KernelFile::Kallsyms(_)) { "kallsyms" } else { "elf" };
@@ -405,7 +406,7 @@ impl Sources {
         Some(SymbolFile { id, entry, content })
     }
 
-    /// The debug file of a file at this place, if it lacks something, and the DWARF of either.
+    /// The debug file of a file at this path, if it lacks something, and the DWARF of either.
     fn debug(
         &self,
         elf: &ElfFile,
@@ -432,8 +433,7 @@ impl Sources {
         Some(Image::File(Box::new(elf), symbols, dwarf))
     }
 
-    /// The running kernel, if code may be named by it: by its build-id, or because it is provably the
-    /// recorded one.
+    /// The running kernel, if it may name code: it has the build-id, or is provably the recorded one.
     fn running(&self, id: Option<BuildId>) -> Option<&Finder> {
         self.running.as_ref().filter(|_| id.is_some() || self.is_of_here)
     }
@@ -445,11 +445,11 @@ impl Sources {
     }
 
     /// The unwind tables of an object, and the device and inode of its file; `id` is its build-id, if known.
-    /// `map` maps an open file.
+    /// `map` maps an open file into memory.
     ///
     /// # Errors
     ///
-    /// No file is the recorded one. The error says of each place why not.
+    /// No file is the recorded one. The error has the reason for each place.
     pub fn unwind_tables<B: Deref<Target = [u8]> + From<Vec<u8>>>(
         &self,
         object: &Object,
@@ -475,7 +475,7 @@ impl Sources {
         let own = tables.build_id();
         let mut files = own.into_iter().flat_map(|own| self.debug_files(own));
         let debug = files.find_map(|file| read(file).filter(|(debug, _)| debug.build_id() == own));
-        // `.eh_frame` may be that of the C runtime alone.
+        // `.eh_frame` may contain only that of the C runtime.
         let tables = match debug {
             Some((debug, _)) => tables.with_debug_frame(debug),
             None => tables,
@@ -483,7 +483,7 @@ impl Sources {
         Ok((tables, identity))
     }
 
-    /// Why no place has the object.
+    /// The reason why each place lacks the object.
     fn reasons(&self, object: &Object, id: Option<BuildId>) -> String {
         let mut reasons = Vec::new();
         for PlaceSearch { finder, by_name } in &self.searches {
@@ -505,7 +505,7 @@ impl Sources {
         if reasons.is_empty() { "no place to look for it".to_owned() } else { reasons.join("; ") }
     }
 
-    /// The files that may be the object.
+    /// The candidate files for the object.
     fn found(&self, object: &Object, id: Option<BuildId>) -> Vec<PathBuf> {
         let mut files = Vec::new();
         for PlaceSearch { finder, .. } in self.searches.iter().filter(|place| id.is_some() || place.by_name) {
@@ -516,8 +516,7 @@ impl Sources {
                     }
                     _ => files.push(place),
                 },
-                // The file passed the check of inode and name; it has no build-id, and neither does the
-                // recording.
+                // The file passed the check of inode and name; neither it nor the recording has a build-id.
                 Answer::Missing { tried } if id.is_none() => {
                     files.extend(tried.into_iter().filter_map(|(_, reason)| match reason {
                         Reason::NoId { place } if place.is_file() => Some(place),
@@ -545,7 +544,7 @@ impl Sources {
             .collect()
     }
 
-    /// Where the debug file of a build-id may be.
+    /// The possible paths of a build-id's debug file.
     fn debug_files(&self, id: BuildId) -> Vec<PathBuf> {
         let mut files = self.cached(Some(id), &["debug"]);
         for hex in id.spellings() {
@@ -556,12 +555,12 @@ impl Sources {
         files
     }
 
-    /// The file that debuginfod has of a build-id.
+    /// The file that debuginfod has for a build-id.
     fn served(&self, id: Option<BuildId>, artifact: Artifact) -> Option<PathBuf> {
         self.debuginfod.as_ref()?.find(id?, artifact)
     }
 
-    /// The DWARF of a file at this place. What it has in common with other files must be there, too.
+    /// The DWARF of a file at this path. Its common file must exist, too.
     fn dwarf(&self, elf: &ElfFile, place: &Path) -> Option<DwarfPlaces> {
         let file = elf.has_dwarf.then(|| place.to_owned())?;
         let Some((link, id)) = &elf.alt_link else { return Some(DwarfPlaces { file, common: None }) };
@@ -579,8 +578,8 @@ impl Sources {
         Some(DwarfPlaces { file, common: Some(common) })
     }
 
-    /// The file with the symbols stripped from this one: found by its build-id, then by its debug link, then
-    /// by debuginfod.
+    /// The file with the symbols stripped from this one: found by build-id, then by debug link, then by
+    /// debuginfod.
     fn debug_file(&self, elf: &ElfFile, place: &Path, recorded: &Path) -> Option<(PathBuf, ElfFile)> {
         let files: Vec<_> = elf.build_id.into_iter().flat_map(|id| self.debug_files(id)).collect();
         let by_id = files.iter().find_map(|file| {
@@ -593,7 +592,7 @@ impl Sources {
                 let name = OsStr::from_bytes(name);
                 let folder = place.parent()?;
                 let mut files = vec![folder.join(name), folder.join(".debug").join(name)];
-                // The file itself may come from a cache.
+                // The file itself may be in a cache.
                 let below = recorded.parent().and_then(|folder| folder.strip_prefix("/").ok());
                 let all =
                     || below.into_iter().flat_map(|below| self.debug.iter().map(move |all| (below, all)));
@@ -638,7 +637,7 @@ impl Sources {
         cached.chain(found).chain(roots).chain(running).find_map(placed)
     }
 
-    /// The symbols of the kernel of a guest with this build-id.
+    /// The symbols of a guest's kernel with this build-id.
     pub fn guest_kernel(&self, id: BuildId, reference: &Reference) -> Option<Image> {
         let cached = self.cached(Some(id), &["kallsyms", ""]).into_iter();
         let cached = cached.filter_map(|file| kallsyms::read(&file, None).ok());
@@ -649,7 +648,7 @@ impl Sources {
         cached.chain(files).find_map(|symbols| placed(symbols, Some(reference)))
     }
 
-    /// Why [`Sources::image`] has no symbols of the kernel.
+    /// The reason why [`Sources::image`] has no symbols of the kernel.
     pub fn why_no_kernel(&self, id: Option<BuildId>, reference: Option<&Reference>) -> String {
         let given = self.kernel.as_ref();
         match (given, reference, id) {
@@ -682,8 +681,8 @@ impl Sources {
         self.debug.iter().filter_map(of_root).collect()
     }
 
-    /// The symbols of a kernel module, by its file with this build-id: `start` is where the kernel loaded its
-    /// `.text`. [`Sources::image`] finds those of the running kernel.
+    /// The symbols of a kernel module, from its file with this build-id: `start` is the address at which the
+    /// kernel loaded its `.text`. [`Sources::image`] finds those of the running kernel.
     pub fn module_file(&self, object: &Object, id: BuildId, start: u64) -> Option<Image> {
         let Object::Module(path) = object else { return None };
         let (place, elf) = self.recorded(object, Some(id))?;
@@ -693,7 +692,7 @@ impl Sources {
         Some(Image::Kernel { symbols, shift: start.wrapping_neg() })
     }
 
-    /// Modules are at other addresses after each boot, and only the running kernel knows all of them.
+    /// Modules have other addresses after each boot, and only the running kernel lists all of them.
     fn module(
         &self,
         object: &Object,
@@ -729,13 +728,13 @@ impl Sources {
     }
 }
 
-/// Why a file of this machine is not used.
+/// The reason why a file of this machine is not used.
 const NOT_OF_HERE: &str = "the recording has no build-id of it, and is not provably of this machine";
 
-/// The most that is read of the notes of a kernel, which have some hundred bytes.
+/// The read limit for the notes of a kernel, which have some hundred bytes.
 const MOST_NOTES: u64 = 1 << 16;
 
-/// True if a file has the recorded id, or if there is none.
+/// True if a file has the recorded id, or none was recorded.
 fn fits(recorded: Option<BuildId>, found: Option<BuildId>) -> bool {
     recorded.is_none() || recorded == found
 }
@@ -750,14 +749,14 @@ fn crc_of(file: &Path) -> io::Result<u32> {
         }
     }
 }
-/// The symbols of a kernel, if they have that by which addresses are compared.
+/// The symbols of a kernel, if they contain the reference symbol.
 fn placed(symbols: Symbols, reference: Option<&Reference>) -> Option<Image> {
     let shift = reference.map_or(Some(0), |reference| reference.shift(&symbols))?;
     (!symbols.is_empty()).then_some(Image::Kernel { symbols, shift })
 }
 
-/// The first of these files that is the kernel with this build-id, if that is known, with code, and what is
-/// added to a recorded address to get that in the file; wraps.
+/// The first of these files that is the kernel with this build-id, if known, with code; and the difference
+/// between an address in the file and the recorded one; wraps.
 fn kernel_of(
     mut places: impl Iterator<Item = PathBuf>,
     id: Option<BuildId>,
@@ -776,7 +775,7 @@ mod tests {
     use super::*;
     use crate::made::{ID, elf};
 
-    /// Programs without unwind tables of their own have those of the C runtime, which hid the others.
+    /// Regression: programs without unwind tables have those of the C runtime, which hid the debug file's.
     #[test]
     fn the_tables_of_a_debug_file_are_read_beside_those_of_its_stripped_file() {
         let cache = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! What unwinding needs from an ELF file: its call frame information, and the code that returns from signal
-//! handlers. Nothing is copied but compressed call frame information, so the cost does not depend on the size
+//! The parts of an ELF file that unwinding needs: its call frame information, and the code that returns from
+//! signal handlers. Only compressed call frame information is copied, so the cost does not depend on the size
 //! of the file.
 
 use std::mem;
@@ -15,7 +15,7 @@ use object::{Endianness, FileKind};
 
 use crate::compressed::debug_section;
 
-/// The architecture of a file whose stacks can be unwound.
+/// An architecture whose stacks can be unwound.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Arch {
     /// x86-64.
@@ -35,7 +35,7 @@ pub enum Arch {
 }
 
 impl Arch {
-    /// That of a file with this `e_machine`, and addresses of 64 or 32 bits.
+    /// The architecture of a file with this `e_machine`, and addresses of 64 or 32 bits.
     pub(crate) fn of(machine: Machine, is_64: bool) -> Option<Arch> {
         Some(match (machine, is_64) {
             (EM_X86_64, true) => Arch::X86_64,
@@ -49,7 +49,7 @@ impl Arch {
         })
     }
 
-    /// The instructions that a signal handler returns to, and the frame that they leave.
+    /// The instructions that a signal handler returns to, and the frame on the stack then.
     fn signal_returns(self) -> &'static [(&'static [u8], SignalFrame)] {
         use SignalFrame::{Old, Rt};
         match self {
@@ -61,18 +61,18 @@ impl Arch {
             Arch::Riscv64 => &[(&[0x93, 0x08, 0xb0, 0x08, 0x73, 0, 0, 0], Rt)],
             // svc 173; svc 119
             Arch::S390x => &[(&[0x0a, 0xad], Rt), (&[0x0a, 0x77], Old)],
-            // Their tables say where the registers are.
+            // Their tables contain the positions of the registers.
             Arch::I386 | Arch::Ppc64 | Arch::Arm => &[],
         }
     }
 }
 
-/// What the kernel puts on the stack of a signal handler.
+/// The kernel's frame on the stack of a signal handler.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SignalFrame {
-    /// What rt_sigreturn(2) takes.
+    /// The frame for rt_sigreturn(2).
     Rt,
-    /// What sigreturn(2) takes.
+    /// The frame for sigreturn(2).
     Old,
 }
 
@@ -85,7 +85,7 @@ pub struct Section<'a> {
     pub bytes: &'a [u8],
 }
 
-/// Where a section is.
+/// The position of a section.
 #[derive(Clone, Debug)]
 struct Place {
     address: u64,
@@ -113,12 +113,12 @@ pub struct UnwindTables<B> {
     segments: Vec<Segment>,
 }
 
-/// A part of a file that is mapped at an address.
+/// A part of a file with its address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Segment {
     /// Offset in the file.
     offset: u64,
-    /// Size in the file; if that is 0, in memory.
+    /// Size in the file; that in memory if that is 0.
     size: u64,
     address: u64,
 }
@@ -128,7 +128,7 @@ impl<B: Deref<Target = [u8]> + From<Vec<u8>>> UnwindTables<B> {
     ///
     /// # Errors
     ///
-    /// It is not sound ELF.
+    /// It is not valid ELF.
     pub fn new(image: B) -> Result<UnwindTables<B>, Error> {
         match FileKind::parse(&*image) {
             Ok(FileKind::Elf64) => Self::read::<FileHeader64<Endianness>>(image),
@@ -161,7 +161,7 @@ impl<B: Deref<Target = [u8]> + From<Vec<u8>>> UnwindTables<B> {
         for section in sections {
             let name = names.get(section.sh_name(endian) as usize..).unwrap_or_default();
             let address = section.sh_addr(endian).into();
-            // The NUL belongs to the name. Names are not searched for their ends, which may be far away.
+            // The NUL belongs to the name. The end of a name may be far away, so it is not searched for.
             let is = |wanted: &[u8]| name.starts_with(wanted);
             let place = if is(b".eh_frame\0") {
                 &mut eh_frame
@@ -173,7 +173,7 @@ impl<B: Deref<Target = [u8]> + From<Vec<u8>>> UnwindTables<B> {
             } else if is(b".ARM.exidx\0") {
                 &mut exidx
             } else {
-                // Of Go before 1.19.
+                // The form of Go before 1.19.
                 is_compressed |= is(b".zdebug_frame\0");
                 if is(b".text\0") {
                     text = address;
@@ -190,7 +190,7 @@ impl<B: Deref<Target = [u8]> + From<Vec<u8>>> UnwindTables<B> {
             let start = section.sh_offset(endian).into() as usize;
             *place = Some(Place { address, range: start..start + bytes.len() });
         }
-        // Byte 3 is the encoding of the search table, 0xff if there is none: then .eh_frame is indexed.
+        // Byte 3 is the encoding of the search table; 0xff means there is none, and .eh_frame is indexed.
         eh_frame_hdr = eh_frame_hdr
             .filter(|hdr: &Place| data[hdr.range.clone()].get(3).is_some_and(|&encoding| encoding != 0xff));
         let build_id = build_id::from_elf(data)?;
@@ -222,7 +222,7 @@ impl<B: Deref<Target = [u8]> + From<Vec<u8>>> UnwindTables<B> {
         self.arch
     }
 
-    /// True if its numbers begin with their highest byte.
+    /// True for big-endian files.
     pub fn is_big_endian(&self) -> bool {
         self.is_big_endian
     }
@@ -257,7 +257,7 @@ impl<B: Deref<Target = [u8]> + From<Vec<u8>>> UnwindTables<B> {
         self.image.get(usize::try_from(start).ok()?..usize::try_from(end).ok()?)
     }
 
-    /// The addresses of `.text` and `.got`, which tables may refer to; 0 if it does not have them.
+    /// The addresses of `.text` and `.got`, which tables may refer to; 0 if missing.
     pub fn bases(&self) -> (u64, u64) {
         (self.text, self.got)
     }
@@ -272,8 +272,8 @@ impl<B: Deref<Target = [u8]> + From<Vec<u8>>> UnwindTables<B> {
         self.eh_frame.is_some() || self.has_debug_frame() || self.exidx.is_some()
     }
 
-    /// Expands `.debug_frame` if it is compressed, to no more than `left` bytes, from which its size is
-    /// taken. Returns false if it is larger, or damaged: then there is none.
+    /// Expands `.debug_frame` if it is compressed, to at most `left` bytes, and subtracts its size from that.
+    /// Returns false, without the section, if it is larger or damaged.
     pub fn expand(&mut self, left: &mut u64) -> bool {
         if !mem::take(&mut self.is_compressed) {
             return true;
@@ -306,8 +306,8 @@ impl<B: Deref<Target = [u8]> + From<Vec<u8>>> UnwindTables<B> {
         segment.address.checked_add(offset - segment.offset)
     }
 
-    /// The frame of a signal handler, if the byte at this offset of the file is in the instructions that
-    /// return from one, or right before them, where a call of them would end.
+    /// The frame of a signal handler, if the byte at this file offset is in the instructions that return from
+    /// one, or right before them, where a call of them would end.
     pub fn signal_return(&self, offset: u64) -> Option<SignalFrame> {
         let end = usize::try_from(offset).unwrap_or(usize::MAX).saturating_add(1);
         let is_near = |code: &[u8]| {
@@ -329,7 +329,7 @@ mod tests {
     use crate::compressed::MOST_READ;
     use crate::made::elf;
 
-    /// As zlib stores bytes without compressing them.
+    /// Bytes in zlib's format, stored without compression.
     fn stored(bytes: &[u8]) -> Vec<u8> {
         let len = bytes.len() as u16;
         let (mut low, mut high) = (1_u32, 0_u32);
@@ -365,15 +365,15 @@ mod tests {
         };
         assert_eq!(read(elf(&[(".debug_frame", bytes.clone())])), (Some(bytes.clone()), true));
         assert_eq!((old(200), new(200)), ((Some(bytes.clone()), true), (Some(bytes.clone()), true)));
-        // Sizes that this many compressed bytes do not have.
+        // Sizes that are too large for this many compressed bytes.
         for size in [1 << 20, u64::MAX] {
             assert_eq!((old(size), new(size)), ((None, false), (None, false)), "{size}");
         }
     }
 
-    /// Each file could expand to as much as one may.
+    /// Regression: each file could expand to the limit of one.
     #[test]
-    fn what_the_files_of_a_run_expand_to_is_limited() {
+    fn the_expanded_size_of_all_files_is_limited() {
         let section = [&b"ZLIB"[..], &200_u64.to_be_bytes(), &stored(&[7; 200])].concat();
         let image = elf(&[(".zdebug_frame", section)]);
         let mut left = 500;

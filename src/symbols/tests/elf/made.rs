@@ -1,10 +1,10 @@
-//! Makes ELF files that compilers do not write, for tests, also those of perfx.
+//! Builds ELF files that compilers do not write, for tests of several packages.
 
 /// The build-id of each file.
 pub(crate) const ID: [u8; 20] = [0x5a; 20];
 
-/// An ELF file of x86-64 with these sections, one function that has all of its code, and a build-id.
-/// Addresses are offsets in the file.
+/// An ELF file of x86-64 with these sections, one function for all of its code, and a build-id. Addresses are
+/// file offsets.
 pub(crate) fn elf(sections: &[(&str, Vec<u8>)]) -> Vec<u8> {
     let note = [&[4, 0, 0, 0, 20, 0, 0, 0, 3, 0, 0, 0][..], b"GNU\0", &ID].concat();
     // The name, the kind, the section it is in, the address and the size.
@@ -16,7 +16,7 @@ pub(crate) fn elf(sections: &[(&str, Vec<u8>)]) -> Vec<u8> {
     parts.extend(sections.iter().map(|(name, bytes)| (*name, 1, &bytes[..])));
     let names: String = parts.iter().map(|(name, ..)| format!("\0{name}")).collect::<String>() + "\0";
     parts.push(("", 3, names.as_bytes()));
-    // Places for the headers of the file and of its segment.
+    // Room for the headers of the file and of its segment.
     let (mut contents, mut table) = (vec![0; 64 + 56], vec![0; 64]);
     for (name, kind, bytes) in &parts {
         contents.resize(contents.len().next_multiple_of(8), 0);
@@ -39,7 +39,7 @@ pub(crate) fn elf(sections: &[(&str, Vec<u8>)]) -> Vec<u8> {
     for (at, value) in words {
         contents[at..at + 8].copy_from_slice(&u64::to_le_bytes(value));
     }
-    // Type, machine, sizes of the headers with their numbers, and the section of their names.
+    // Type, machine, header sizes and counts, and the section with their names.
     let count = parts.len() as u16;
     for (at, value) in
         [(16, 3), (18, 62), (52, 64), (54, 56), (56, 1), (58, 64), (60, count + 1), (62, count)]
@@ -50,7 +50,7 @@ pub(crate) fn elf(sections: &[(&str, Vec<u8>)]) -> Vec<u8> {
     contents
 }
 
-/// Dwarf4 of DWARF 4 for 64 bits, little-endian.
+/// 64-bit, little-endian DWARF 4.
 #[derive(Default)]
 pub(crate) struct Dwarf4 {
     abbrev: Vec<u8>,
@@ -59,7 +59,7 @@ pub(crate) struct Dwarf4 {
     ranges: Vec<u8>,
 }
 
-/// Where the code begins. Nothing is at address 0.
+/// The address of the code. Nothing is at address 0.
 pub(crate) const BASE: u64 = 0x1000;
 
 const ADDRESS: u8 = 0x01;
@@ -90,7 +90,7 @@ impl Dwarf4 {
         self.info.extend(body);
     }
 
-    /// Adds a program with so many lines, one for every 16 bytes of code.
+    /// Adds a line program with this many lines, one for every 16 bytes of code.
     fn lines(&mut self, count: u64) {
         // Instructions of 1 byte, lines from -5 on in steps of 14, 13 opcodes; no folders and one file, f.c.
         let header =
