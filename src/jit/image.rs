@@ -9,10 +9,9 @@
 //! | next page | `.eh_frame`, `.eh_frame_hdr`; the mapped part of the image ends here |
 //! | after that | `.debug_line`, `.debug_info`, `.debug_abbrev`, symbols |
 //!
-//! If the dump holds none of the code, as a perf map does not, and no unwind data, the file has no place for
-//! it either: `.text` is `SHT_NOBITS`, and what follows the note is at once `.debug_line` and so on. Code
-//! that was moved is in the image of the place from which it was moved, and its new place is another mapping
-//! of that.
+//! If the dump contains neither code nor unwind data, like a perf map, the file has no room for them either:
+//! `.text` is `SHT_NOBITS`, and the parts after the note follow it immediately. Moved code is in the image of
+//! its old address, and the new address is another mapping of that.
 //!
 //! libunwind reads the search table at addresses in the process, and assumes that the lowest mapping of a
 //! file begins at file offset 0. libdw takes the start of a mapping minus its file offset as the load
@@ -161,13 +160,13 @@ impl<'f, 'a> Image<'f, 'a> {
         (self.base.checked_add(len).is_some()).then_some((self.base, len))
     }
 
-    /// True if the file has a place for the code, which is a hole where the dump holds none.
+    /// True if the file has room for the code; it is a hole if the dump contains none.
     fn has_code(&self) -> bool {
         self.unwind.is_some() || self.functions.iter().any(|(_, function)| !function.code.is_empty())
     }
 
-    /// The number of bytes of the file between and after functions and in place of code that the dump does
-    /// not hold.
+    /// The number of bytes of the file between and after functions, and in place of code missing from the
+    /// dump.
     pub fn gaps(&self) -> u64 {
         let code: u64 = self.functions.iter().map(|(_, function)| function.code.len() as u64).sum();
         if self.has_code() { (self.text_end - TEXT).saturating_sub(code) } else { 0 }
@@ -178,7 +177,7 @@ impl<'f, 'a> Image<'f, 'a> {
         if self.has_code() { self.load_end() } else { NOTE + NOTE_SIZE }
     }
 
-    /// The file offset of the end of the part that is mapped, if the file has a place for the code.
+    /// The file offset of the end of the mapped part, if the file has room for the code.
     fn load_end(&self) -> u64 {
         self.unwind.as_ref().map_or(self.text_end, |(_, at, header)| at + header.len() as u64)
     }

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_freed_file_name_is_found_in_that_of_the_function() {
+    fn a_freed_file_name_is_restored_from_the_function_name() {
         let freed = b"\x10\x7f\0\0\0\0\0\0\x20\x7f\0\0\0\0\0\0/fib.js";
         let named = |function| named_as_in(function, freed).into_owned();
         assert_eq!(named(b"JS:*fib /tmp/data/work/fib.js:3:13"), b"/tmp/data/work/fib.js");

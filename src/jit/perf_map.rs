@@ -1,8 +1,8 @@
 //! Reads a perf map, the text file in which a JIT compiler lists its code as `START SIZE NAME` lines, with
 //! hexadecimal numbers.
 //!
-//! Source: tools/perf/Documentation/jit-interface.txt. A perf map does not tell when code was loaded, and its
-//! lines are in that order: where two of them overlap, the later one counts.
+//! Source: tools/perf/Documentation/jit-interface.txt. A perf map contains no load times, but its lines are
+//! in the order of loading: where two of them overlap, the later one counts.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +11,11 @@ use perfx_format::jitdump::{Damage, Header};
 use crate::{Function, Functions};
 
 impl<'a> Functions<'a> {
-    /// The functions of a perf map, in order of address, without their code. `header` is that of a dump which
-    /// would list them. Lines of another form count as damage.
+    /// The functions of a perf map, in order of address, without their code. `header` is that of an
+    /// equivalent dump. Lines in another format count as damage.
     pub fn of_perf_map(text: &'a [u8], header: Header) -> Functions<'a> {
         let mut functions = Functions { header, list: Vec::new(), damage: Damage::default(), impossible: 0 };
-        // By address: the end, and the place of the function.
+        // By address: the end, and the index of the function.
         let mut current = BTreeMap::<u64, (u64, usize)>::new();
         let mut listed = Vec::new();
         for line in text.split(|&byte| byte == b'\n').filter(|line| !line.trim_ascii().is_empty()) {
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn of_overlapping_lines_the_last_counts() {
+    fn the_last_of_overlapping_lines_counts() {
         let names = |text| read(text).into_iter().map(|(.., name)| name).collect::<Vec<_>>();
         assert_eq!(names("1000 100 old\n1080 20 new\n"), ["new"]);
         assert_eq!(names("1000 10 a\n1010 10 b\n1000 10 c\n"), ["c", "b"]);

@@ -95,7 +95,7 @@ fn an_image_mirrors_memory_and_names_all_functions() {
 }
 
 #[test]
-fn the_build_id_is_that_of_the_content() {
+fn the_build_id_is_a_hash_of_the_contents() {
     let dump = |name| {
         let mut writer = Writer::new(Endian::Little, X86_64, 7);
         writer.load(1, &load(0x1000, name, &[1; 5]));
@@ -127,7 +127,7 @@ fn code_far_away_goes_into_an_image_of_its_own() {
 }
 
 #[test]
-fn code_where_other_code_had_been_stands_behind_the_mirror() {
+fn code_loaded_over_older_code_follows_the_mirrored_code() {
     let mut writer = Writer::new(Endian::Little, X86_64, 7);
     writer.load(1, &load(0x5000, "first", &[1; 32]));
     writer.load(2, &load(0x5100, "beside", &[2; 16]));
@@ -144,7 +144,7 @@ fn code_where_other_code_had_been_stands_behind_the_mirror() {
 }
 
 #[test]
-fn moved_code_stays_in_the_image_of_where_it_was_loaded() {
+fn moved_code_stays_in_the_image_of_its_first_address() {
     let mut writer = Writer::new(Endian::Little, X86_64, 7);
     writer.load(1, &load(0x5000, "f", &[1; 32]));
     let moved = Move { pid: 7, tid: 7, old_address: 0x5000, new_address: 0x5100, size: 32, index: 0x5000 };
@@ -159,7 +159,7 @@ fn moved_code_stays_in_the_image_of_where_it_was_loaded() {
     assert_eq!(named(&only_image(&bytes)), [("f".to_owned(), 0x1000)]);
 }
 
-/// The repetition is what was moved, so that its code is in an image.
+/// The repetition is the origin of the move, so its code must be in an image.
 #[test]
 fn a_repeated_function_stays_if_it_was_moved() {
     let mut writer = Writer::new(Endian::Little, X86_64, 7);
@@ -177,7 +177,7 @@ fn a_repeated_function_stays_if_it_was_moved() {
 }
 
 #[test]
-fn an_image_has_no_place_for_code_that_the_dump_does_not_hold() {
+fn an_image_has_no_room_for_code_missing_from_the_dump() {
     let mut writer = Writer::new(Endian::Little, X86_64, 7);
     let absent = |address, name| Load { size: 16 << 20, ..load(address, name, &[]) };
     writer.load(1, &absent(0x5000, "first"));
@@ -226,7 +226,7 @@ fn line(address: u64, line: u32, file: &[u8]) -> Line<'_> {
 fn lines_are_found_by_addr2line() {
     for (endian, machine) in [(Endian::Little, X86_64), (Endian::Big, 22), (Endian::Little, 3)] {
         let mut writer = Writer::new(endian, machine, 7);
-        // Out of order, and with the end marker of Erlang.
+        // Out of order, and with Erlang's end marker.
         let first = [line(0x5008, 7, b"/src/a.erl"), line(0x5000, 6, &[0xff]), line(0x5010, 0, b"")];
         let first = [first[0], line(0x5000, 6, b"/src/a.erl"), first[2]];
         writer.debug_info(1, 0x5000, &first);
@@ -331,7 +331,7 @@ fn unwind_data_that_makes_no_sense_is_left_out() {
 }
 
 #[test]
-fn a_dump_of_far_places_makes_no_large_files() {
+fn a_dump_of_distant_addresses_makes_no_large_files() {
     let mut writer = Writer::new(Endian::Little, X86_64, 7);
     for number in 0..200u64 {
         writer.load(number, &load(number << 21, "f", &[1]));
