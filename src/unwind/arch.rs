@@ -1,4 +1,4 @@
-//! What differs between the architectures whose stacks can be unwound.
+//! The differences between the architectures whose stacks can be unwound.
 
 use perfx_format::sample::Regs;
 use perfx_format::sample::registers::{
@@ -6,52 +6,52 @@ use perfx_format::sample::registers::{
 };
 use symbols::{Arch, SignalFrame};
 
-/// The place of a register: its DWARF number, or what [`Architecture::place`] has for it.
+/// The index of a register: its DWARF number, or the one that [`Architecture::place`] assigns.
 pub(crate) type Number = u8;
 
-/// How many registers there are: those of s390x or PowerPC, up to the program counter.
+/// The number of registers: s390x and PowerPC have the most, with the program counter.
 pub(crate) const REGISTERS: usize = 34;
 
 /// An architecture.
 #[derive(Debug)]
 pub(crate) struct Architecture {
-    /// As in the header of an ELF file.
+    /// The architecture in the header of an ELF file.
     pub(crate) arch: Arch,
     /// The DWARF numbers of the recorded registers, by the kernel's numbers.
     recorded: &'static [Option<Number>],
-    /// The places of registers with higher DWARF numbers than there are places.
+    /// The indices of registers whose DWARF numbers are too large.
     places: &'static [(u16, Number)],
     /// The size of an address in bytes.
     pub(crate) word: u8,
     pub(crate) pc: Number,
     pub(crate) sp: Number,
     pub(crate) fp: Number,
-    /// The column of the tables with the rule for the return address, but for signal frames.
+    /// The column of the tables with the rule for the return address, except in signal frames.
     pub(crate) return_address: Number,
-    /// The registers that callers get back: first the return address, then the frame pointer.
+    /// The registers that are restored for callers: first the return address, then the frame pointer.
     pub(crate) saved: &'static [Number],
-    /// A bit for each of these that still holds the caller's value behind a call, and for the stack pointer.
+    /// A bit for the stack pointer and for each of these that still has the caller's value after a call.
     pub(crate) kept: u64,
     /// A call puts the return address on the stack, not into a register.
     pub(crate) call_pushes: bool,
-    /// How far the canonical frame address is above the caller's stack pointer, in bytes.
+    /// The distance from the caller's stack pointer up to the canonical frame address, in bytes.
     pub(crate) cfa_above_sp: u64,
-    /// How far the canonical frame address is above the frame pointer of code that has one, in words; right
-    /// below that address are the return address and the caller's frame pointer. `None` if compilers do not
-    /// agree on this.
+    /// The distance from the frame pointer, if code has one, up to the canonical frame address, in words; the
+    /// return address and the caller's frame pointer are right below that address. `None` if compilers
+    /// differ.
     pub(crate) frame_record: Option<u8>,
-    /// The bits of a pointer to code. Others may hold a code that authenticates a return address, or say how
-    /// the code is encoded.
+    /// The address bits of a pointer to code. Other bits may authenticate a return address, or give the
+    /// encoding of the code.
     pointer: u64,
-    /// Where the registers of the interrupted code are in the frame of a signal handler, in bytes above the
-    /// stack pointer on return from the handler; and their order, of a word each.
+    /// The registers of the interrupted code in the frame of a signal handler: the distance in bytes from the
+    /// stack pointer on return from the handler, and the order of the registers, one word each.
     interrupted: &'static [(SignalFrame, u64, &'static [Number])],
 }
 
-/// The most registers that callers get back.
+/// Maximum number of registers that are restored for callers.
 pub(crate) const MOST_SAVED: usize = 7;
 
-/// A bit for each of these registers.
+/// A bit mask of these registers.
 const fn bits(numbers: &[Number]) -> u64 {
     let (mut bits, mut at) = (0, 0);
     while at < numbers.len() {
@@ -78,8 +78,8 @@ pub(crate) static X86_64: Architecture = Architecture {
     cfa_above_sp: 0,
     frame_record: Some(2),
     pointer: u64::MAX,
-    // struct rt_sigframe of arch/x86, without its first word, which the return has taken: struct ucontext,
-    // whose mcontext_t begins at 40: r8 to r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip.
+    // struct rt_sigframe of arch/x86, whose first word the return popped: struct ucontext, whose mcontext_t
+    // begins at 40: r8 to r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip.
     interrupted: &[(SignalFrame::Rt, 40, &[8, 9, 10, 11, 12, 13, 14, 15, 5, 4, 6, 3, 1, 0, 2, 7, 16])],
 };
 
@@ -113,7 +113,7 @@ pub(crate) static AARCH64: Architecture = Architecture {
     sp: 31,
     fp: 29,
     return_address: 30,
-    // Compilers use no others to find frames.
+    // Compilers use no others to locate frames.
     saved: &[30, 29, 19],
     kept: bits(&[29, 19, 31]),
     call_pushes: false,
@@ -121,7 +121,7 @@ pub(crate) static AARCH64: Architecture = Architecture {
     frame_record: Some(2),
     pointer: (1 << 48) - 1,
     // struct rt_sigframe of arch/arm64: struct siginfo of 128 bytes; struct ucontext, whose struct sigcontext
-    // begins at 176 with a word before x0; and behind x30 are sp and pc.
+    // begins at 176 with a word before x0; after x30 come sp and pc.
     interrupted: &[(
         SignalFrame::Rt,
         128 + 176 + 8,
@@ -148,7 +148,7 @@ pub(crate) static ARM: Architecture = Architecture {
     call_pushes: false,
     cfa_above_sp: 0,
     frame_record: None,
-    // The lowest bit of a return address says that it is in Thumb code.
+    // The lowest bit of a return address is set in Thumb code.
     pointer: u32::MAX as u64 & !1,
     interrupted: &[],
 };
@@ -215,13 +215,13 @@ pub(crate) static S390X: Architecture = Architecture {
     saved: &[14, 11, 12, 13, 10, 9, 8],
     kept: bits(&[11, 12, 13, 10, 9, 8, 15]),
     call_pushes: false,
-    // Each function leaves room there for the registers that its callees save.
+    // Each function reserves room there for the registers saved by its callees.
     cfa_above_sp: 160,
     frame_record: None,
     pointer: u64::MAX,
-    // struct rt_sigframe of arch/s390: this room; an instruction; struct siginfo of 128 bytes at 168; struct
+    // struct rt_sigframe of arch/s390: that room; an instruction; struct siginfo of 128 bytes at 168; struct
     // ucontext, whose _sigregs begin at 40 with the mask and the address of the program status word, and r0
-    // to r15. struct sigframe: this room, struct sigcontext of 16 bytes, and _sigregs.
+    // to r15. struct sigframe: that room, struct sigcontext of 16 bytes, and _sigregs.
     interrupted: &[
         (SignalFrame::Rt, 168 + 128 + 40, &S390X_SIGREGS),
         (SignalFrame::Old, 160 + 16, &S390X_SIGREGS),
@@ -238,13 +238,13 @@ pub(crate) struct Architectures {
 }
 
 impl Architectures {
-    /// The names of those that can be unwound.
+    /// The names of the supported architectures.
     pub(crate) const NAMES: &'static str = "x86_64, i386, aarch64, arm, riscv64, ppc64 and s390x";
 
-    /// Those of a machine, by feature ARCH: what uname(2) says of it.
+    /// The architectures of a machine, by feature ARCH: the machine name of uname(2).
     pub(crate) fn of_machine(name: &str) -> Architectures {
         let (of_64_bits, of_32_bits) = match name {
-            // A 32-bit perf may call its 64-bit kernel by a name of 32 bits.
+            // A 32-bit perf may report a 32-bit name for its 64-bit kernel.
             "x86_64" | "i386" | "i486" | "i586" | "i686" => (Some(&X86_64), Some(&I386)),
             name if name.starts_with("arm") || name.starts_with("aarch64") => (Some(&AARCH64), Some(&ARM)),
             "riscv64" => (Some(&RISCV64), None),
@@ -255,7 +255,7 @@ impl Architectures {
         Architectures { of_64_bits, of_32_bits }
     }
 
-    /// That of a task whose registers have this ABI.
+    /// The architecture of a task whose registers have this ABI.
     pub(crate) fn of_task(&self, abi: u64) -> Option<&'static Architecture> {
         match abi {
             ABI_64 => self.of_64_bits,
@@ -269,24 +269,23 @@ impl Architectures {
         self.of_64_bits.is_some_and(|arch| arch.arch == Arch::Aarch64)
     }
 
-    /// All of them.
     pub(crate) fn all(&self) -> impl Iterator<Item = &'static Architecture> {
         self.of_64_bits.into_iter().chain(self.of_32_bits)
     }
 }
 
-/// The registers of a frame, as far as they are known.
+/// The known registers of a frame.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Registers {
     values: [u64; REGISTERS],
-    /// A bit for each that is known.
+    /// A bit for each known register.
     known: u64,
 }
 
 impl Registers {
     pub(crate) const UNKNOWN: Registers = Registers { values: [0; REGISTERS], known: 0 };
 
-    /// Those of a sample.
+    /// The registers of a sample.
     pub(crate) fn recorded(regs: &Regs<'_>, arch: &Architecture) -> Registers {
         let mut found = Registers::UNKNOWN;
         for (number, value) in regs.iter() {
@@ -298,7 +297,8 @@ impl Registers {
         found
     }
 
-    /// Those of the code that a signal interrupted. `sp` is the stack pointer on return from the handler.
+    /// The registers of the code that a signal interrupted. `sp` is the stack pointer on return from the
+    /// handler.
     pub(crate) fn interrupted(
         sp: u64,
         frame: SignalFrame,
@@ -325,7 +325,7 @@ impl Registers {
         self.values.get(usize::from(number)).copied().filter(|_| is_known)
     }
 
-    /// `number` is one of the architecture's.
+    /// Sets a register of the architecture.
     #[inline]
     pub(crate) fn set(&mut self, number: Number, value: u64) {
         self.values[usize::from(number)] = value;
@@ -336,7 +336,7 @@ impl Registers {
         self.known &= !(1 << number);
     }
 
-    /// Forgets all but these.
+    /// Forgets all registers but these.
     #[inline]
     pub(crate) fn keep(&mut self, mask: u64) {
         self.known &= mask;
@@ -350,7 +350,7 @@ impl Architecture {
         value & self.pointer
     }
 
-    /// The place of the register with this DWARF number; `None` for those by which no frame is found.
+    /// The index of the register with this DWARF number; `None` if no frame needs it.
     pub(crate) fn place(&self, dwarf: u16) -> Option<Number> {
         if let Some(&(_, place)) = self.places.iter().find(|&&(number, _)| number == dwarf) {
             return Some(place);
@@ -359,7 +359,7 @@ impl Architecture {
         Number::try_from(dwarf).ok().filter(|&number| usize::from(number) < REGISTERS && !is_special(dwarf))
     }
 
-    /// The canonical frame address of a function that has not changed its stack pointer.
+    /// The canonical frame address of a function with an unchanged stack pointer.
     pub(crate) fn cfa_of_leaf(&self, sp: u64) -> Option<u64> {
         let pushed = if self.call_pushes { u64::from(self.word) } else { 0 };
         sp.checked_add(pushed + self.cfa_above_sp)
@@ -371,7 +371,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_callers_get_back_has_a_place_and_is_kept() {
+    fn saved_registers_are_recorded_and_kept() {
         for machine in ["x86_64", "i686", "aarch64", "armv7l", "riscv64", "ppc64le", "s390x"] {
             for arch in Architectures::of_machine(machine).all() {
                 assert!(arch.saved.len() <= MOST_SAVED, "{machine}");

@@ -1,5 +1,5 @@
-//! The rewrite: puts a call chain into each sample in place of its user stack, or completes that by frame
-//! pointers, and counts what can't be unwound.
+//! The rewrite: replaces the user stack of each sample by a call chain, or completes its chain by frame
+//! pointers, and counts the stacks that can't be unwound.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,14 +23,14 @@ pub fn has_stacks(sample_type: u64) -> bool {
 }
 
 /// True if samples of an event of an aarch64 machine have a call chain by frame pointers, and the link
-/// register. perf records both for `-g`, because a function that calls no other may have no frame: then the
-/// chain lacks its caller.
+/// register. perf records both for `-g`: a function that calls no other may have no frame, so that the chain
+/// lacks its caller.
 pub(crate) fn has_link_register(sample_type: u64, regs_user: u64) -> bool {
     let all = st::CALLCHAIN | st::REGS_USER;
     sample_type & (all | st::STACK_USER) == all && regs_user & ARM64_LR != 0
 }
 
-/// True if perf recorded no registers of an event but the link register, for its call chains.
+/// True if perf recorded only the link register of an event, for its call chains.
 pub(crate) fn has_only_link_register(sample_type: u64, regs_user: u64) -> bool {
     has_link_register(sample_type, regs_user) && regs_user == ARM64_LR
 }
@@ -40,16 +40,16 @@ pub(crate) fn has_only_link_register(sample_type: u64, regs_user: u64) -> bool {
 pub enum Kept {
     /// None.
     Nothing {
-        /// The first sample that can't be unwound stops the run with [`StacksNeeded`].
+        /// The first sample that can't be unwound ends the run with [`StacksNeeded`].
         must_resolve: bool,
     },
-    /// Those of samples that can't be unwound.
+    /// The registers and stacks of samples that can't be unwound.
     Unresolved,
-    /// The registers, for a reader of complete call chains: the recording still has the stacks.
+    /// The registers, for a reader of complete call chains that still has the stacks in the recording.
     Registers,
 }
 
-/// The cause of an error: a user stack can't be unwound, and the output has no place for it.
+/// The cause of an error: a user stack can't be unwound, and the output has no room for it.
 #[derive(Debug)]
 pub struct StacksNeeded;
 
@@ -61,10 +61,10 @@ impl fmt::Display for StacksNeeded {
 
 impl error::Error for StacksNeeded {}
 
-/// Why a sample has no complete call chain.
+/// The reason why a sample has no complete call chain.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Unresolved {
-    /// Its task is of an architecture that can't be unwound.
+    /// Its task has an unsupported architecture.
     Arch,
     /// The registers for unwinding were not recorded.
     Registers,
@@ -72,15 +72,15 @@ enum Unresolved {
     Stack,
     /// A file is missing.
     File,
-    /// A file is missing that says whether the link register leads to a caller.
+    /// The file that shows whether the link register contains the caller is missing.
     LinkedFile,
-    /// It would be too long.
+    /// The call chain would be too long.
     TooLong,
-    /// It has only its innermost frame, because the stack is not as the unwind tables say, or there are none.
+    /// Only the innermost frame was found: the stack contradicts the unwind tables, or there are none.
     Broken,
-    /// It ends at a frame with a caller, because the stack is not as the unwind tables say.
+    /// It ends at a frame with a caller: the stack contradicts the unwind tables.
     Misfit,
-    /// Its registers are of an ABI that is not known.
+    /// The ABI of its registers is unknown.
     Abi,
 }
 
@@ -90,7 +90,7 @@ impl Unresolved {
         matches!(self, Unresolved::File | Unresolved::LinkedFile | Unresolved::TooLong | Unresolved::Misfit)
     }
 
-    /// The line about this number of call chains.
+    /// The report line for this number of call chains.
     fn line(self, count: u64, files: &BTreeSet<u32>) -> String {
         let chains = counted(count, "call chain", "call chains");
         let (one, many) = (
@@ -125,37 +125,37 @@ impl Unresolved {
     }
 }
 
-/// True if a sample has registers of user code, with which its stack is unwound, also if their ABI is
+/// True if a sample has registers of user code, with which its stack is unwound, even if their ABI is
 /// unknown.
 fn has_stack(sample: &Sample<'_>) -> bool {
     !sample.has_known_user_parts() || sample.regs_user.is_some_and(|regs| regs.abi != ABI_NONE)
 }
 
-/// What was converted.
+/// Counts for the report.
 #[derive(Debug, Default)]
 struct Counts {
     converted: u64,
     frames: u64,
-    /// Call chains by frame pointers, and how many of these got a caller by the link register.
+    /// Call chains by frame pointers, and those that got a caller from the link register.
     linked: [u64; 2],
     /// Call chains that end with the recorded part of the stack.
     cut: u64,
-    /// The same that a reader gets where the tables do not fit the stack: it shows them as perf does.
+    /// Call chains whose tables do not fit the stack; a reader shows them as perf does.
     broken: u64,
     unresolved: BTreeMap<Unresolved, u64>,
-    /// DSOs at whose code call chains end, because the file is missing.
+    /// DSOs at which call chains end because the file is missing.
     files: BTreeSet<u32>,
 }
 
-/// Completes call chains, on one thread: those of samples that are asked for, or of all in a rewrite.
+/// Completes call chains on one thread: those of requested samples, or of all in a rewrite.
 pub struct Convert {
     walker: Walker,
     guests: Arc<Guests>,
     kept: Kept,
-    /// The machine is one whose call chains by frame pointers may lack callers.
+    /// True if the machine's call chains by frame pointers may lack callers.
     inserts_callers: bool,
     counts: Counts,
-    /// The new call chain, and the user frames of the recorded one; kept for their memory.
+    /// The new call chain, and the user frames of the recorded one; kept to reuse their memory.
     chain: Vec<u64>,
     recorded: Vec<u64>,
 }
@@ -168,8 +168,8 @@ impl Convert {
         Convert { walker, guests, kept, inserts_callers, counts, chain, recorded }
     }
 
-    /// Appends the user frames of a sample to the call chain. Returns why some are missing that the recording
-    /// could have shown.
+    /// Appends the user frames of a sample to the call chain. Returns the reason if some are missing that the
+    /// recording may have.
     fn unwind(
         &mut self,
         sample: &Sample<'_>,
@@ -255,8 +255,8 @@ impl Convert {
         self.inserts_callers && has_link_register(layout.sample_type, layout.regs_user)
     }
 
-    /// Makes the call chain of a sample with a user stack. Returns the number of its user frames, and why
-    /// some are missing.
+    /// Builds the call chain of a sample with a user stack. Returns the number of its user frames, and the
+    /// reason if some are missing.
     fn chain_by_stack(
         &mut self,
         sample: &Sample<'_>,
@@ -267,8 +267,7 @@ impl Convert {
         self.chain.clear();
         self.recorded.clear();
         let mut has_marker = false;
-        // Without a user side there is nothing to add but the marker. Nor is there to a sample that was
-        // converted before.
+        // Without user registers, or if the sample was converted before, only the marker is added.
         let is_done = !has_stack(sample);
         for entry in sample.callchain.iter().flat_map(|chain| chain.iter()) {
             let to = if has_marker && !is_done { &mut self.recorded } else { &mut self.chain };
@@ -310,9 +309,9 @@ impl Convert {
         out.replace(&record, &with_callchain(&record, layout, &sample, &self.chain, parts)?)
     }
 
-    /// Makes the call chain of a sample that has one by frame pointers: where the link register leads to the
-    /// caller of the innermost function and the chain goes on behind it, inserts that caller, as perf script
-    /// does. Returns false if the chain is the recorded one and no file is missing.
+    /// Completes the call chain by frame pointers of a sample: if the link register contains the caller of
+    /// the innermost function, and the chain continues after that caller, inserts the caller, as perf script
+    /// does. Returns false if the chain is unchanged and no file is missing.
     fn chain_by_link_register(
         &mut self,
         sample: &Sample<'_>,
@@ -336,7 +335,7 @@ impl Convert {
             found = self.walker.linked((space, key), arch, pc, lr);
         }
         match (found, frames) {
-            // The chain has it already, if it was inserted before.
+            // The chain may have it already, from an earlier insertion.
             (Caller::Linked(caller), Some((place, &[_, next]))) if caller != next => {
                 self.counts.linked[1] += 1;
                 self.chain.insert(place, caller);
@@ -367,13 +366,13 @@ impl Convert {
         out.replace(&record, &with_callchain(&record, layout, &sample, &self.chain, parts)?)
     }
 
-    /// Fails if a sample was not unwound whose stack or registers would be lost.
+    /// Fails if the stack or registers of a sample that can't be unwound would be lost.
     fn check_resolved(&self) -> Result<()> {
         let is_lost = self.kept == Kept::Nothing { must_resolve: true } && !self.counts.unresolved.is_empty();
         if is_lost { Err(StacksNeeded).context("call chains can't be completed") } else { Ok(()) }
     }
 
-    /// Reports why call chains are not complete, then `rest`, and for each file that was missing the reasons.
+    /// Reports why call chains are incomplete, then `rest`, and the reasons for each missing file.
     pub fn say_unresolved(&self, level: Level, (what, rest): (&str, &str), report: &mut Report) {
         let Counts { unresolved, files, .. } = &self.counts;
         for (at, (reason, count)) in (1..).zip(unresolved) {

@@ -1,7 +1,7 @@
-//! Reads from the exception tables of 32-bit Arm how the registers of a caller follow from those of a frame
+//! Reads the exception tables of 32-bit Arm: how to compute the registers of a caller from those of a frame
 //! (Exception Handling ABI for the Arm Architecture, chapters 6 and 10).
 //!
-//! They hold at calls, not at each instruction: in the first instructions of a function they are wrong.
+//! They are valid at calls, not at each instruction: in the first instructions of a function they are wrong.
 
 use std::ops::Range;
 
@@ -9,24 +9,24 @@ use perfx_format::Endian;
 
 use crate::arch::Number;
 
-/// How the registers of a caller follow from those of a frame.
+/// The rule for the registers of a caller.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Unwound {
-    /// The caller's stack pointer is a register and an offset, and these registers are on the stack, at these
-    /// distances from it.
+    /// The caller's stack pointer is a register plus an offset, and these registers are on the stack, at
+    /// these distances from it.
     Frame { base: Number, offset: i64, saved: Vec<(Number, i64)> },
-    /// The tables say that it can't be unwound.
+    /// The tables say that the frame can't be unwound.
     Refused,
 }
 
-/// The size of an entry of the index: where a function begins, and its instructions or where these are.
+/// The size of an entry of the index: the start of a function, and its instructions or their address.
 const ENTRY: usize = 8;
 
 const SP: Number = 13;
 const LR: Number = 14;
 const PC: Number = 15;
 
-/// The instructions for a function, and the addresses where these apply. `index` is the section `.ARM.exidx`
+/// The instructions for a function, and the addresses where they apply. `index` is the section `.ARM.exidx`
 /// at `start`, and `memory` the rest of the file at an address.
 pub(crate) fn find<'a>(
     index: &'a [u8],
@@ -56,8 +56,8 @@ pub(crate) fn find<'a>(
             let table = memory(place(start.checked_add(at as u64)?, far))?;
             let words = |at: usize| endian.u32(table, at).map(u32::to_be_bytes);
             let first = words(0)?;
-            // The table of a compiler's own routine begins with its address, and those of C++ go on like the
-            // others.
+            // The table of a compiler's own routine begins with the routine's address, and those of C++
+            // continue like the others.
             let (first, begin) = if first[0] >> 7 == 1 { (first, 4) } else { (words(4)?, 8) };
             let (more, skipped) = match (begin, first[0] & 0xf) {
                 (4, 0) => (0, 1),
@@ -75,14 +75,13 @@ pub(crate) fn find<'a>(
     Some((found, range))
 }
 
-/// The address that a relative one of 31 bits means.
+/// Resolves a relative address of 31 bits.
 fn place(at: u64, relative: u32) -> u64 {
     let distance = (relative << 1) as i32 >> 1;
     at.wrapping_add_signed(distance.into()) & u64::from(u32::MAX)
 }
 
-/// Interprets instructions; `None` for those that are not known or can't be said by an offset from a
-/// register.
+/// Interprets instructions; `None` if they are unknown, or not expressible as an offset from a register.
 fn interpret(code: &[u8]) -> Option<Unwound> {
     let (mut base, mut offset) = (SP, 0_i64);
     let mut popped: Vec<(Number, i64)> = Vec::new();
@@ -97,7 +96,7 @@ fn interpret(code: &[u8]) -> Option<Unwound> {
                 0 => return Some(Unwound::Refused),
                 mask => numbers = mask << 4,
             },
-            // The stack pointer was copied to a register. What was popped before is not below that.
+            // The stack pointer was copied to a register. Registers popped before are not below that.
             0x90..=0x9f if ![SP, PC].contains(&(byte & 0xf)) && popped.is_empty() => {
                 (base, offset) = (byte & 0xf, 0);
             }
@@ -122,7 +121,7 @@ fn interpret(code: &[u8]) -> Option<Unwound> {
                 }
                 offset += 0x204 + 4 * value;
             }
-            // Floating-point registers, with a word more in the older form.
+            // Floating-point registers, with one more word in the older form.
             0xb3 => offset += 8 * i64::from(code.next()? & 0xf) + 12,
             0xb8..=0xbf => offset += 8 * (low & 7) + 12,
             0xc8 | 0xc9 => offset += 8 * i64::from(code.next()? & 0xf) + 8,
@@ -137,7 +136,7 @@ fn interpret(code: &[u8]) -> Option<Unwound> {
     if popped.iter().any(|&(number, _)| number == SP) {
         return None;
     }
-    // What is popped into the program counter is the return address.
+    // The value popped into the program counter is the return address.
     if popped.iter().any(|&(number, _)| number == PC) {
         popped.retain(|&(number, _)| number != LR);
         popped.iter_mut().filter(|(number, _)| *number == PC).for_each(|(number, _)| *number = LR);
@@ -157,12 +156,12 @@ mod tests {
     /// The examples of the ABI's section 10.3 and what compilers write.
     #[test]
     fn instructions_say_where_registers_are() {
-        // push {r4, lr}; and with room of 8 bytes below.
+        // push {r4, lr}; and 8 bytes of room below.
         assert_eq!(interpret(&[0xa8, 0xb0, 0xb0]), frame(13, 8, &[(4, -8), (14, -4)]));
         assert_eq!(interpret(&[0x01, 0xa8, 0xb0]), frame(13, 16, &[(4, -8), (14, -4)]));
         // A frame pointer in r7: push {r4, r7, lr}.
         assert_eq!(interpret(&[0x97, 0x84, 0x09]), frame(7, 12, &[(4, -12), (7, -8), (14, -4)]));
-        // vpush {d8}; a large frame; registers of arguments behind the saved ones.
+        // vpush {d8}; a large frame; argument registers after the saved ones.
         assert_eq!(interpret(&[0xd0, 0xb1, 0x0f]), frame(13, 24, &[(0, -16), (1, -12), (2, -8), (3, -4)]));
         assert_eq!(interpret(&[0xb2, 0x80, 0x01, 0xb0]), frame(13, 0x404, &[]));
         assert_eq!(interpret(&[0x80, 0x00]), Some(Unwound::Refused));
@@ -173,8 +172,8 @@ mod tests {
 
     #[test]
     fn the_index_is_searched_for_the_function_of_an_address() {
-        // At 0x1000: functions at 0x2000, inline; at 0x2010, which can't be unwound; at 0x2020, with a table
-        // at 0x1100.
+        // At 0x1000: functions at 0x2000, inline; at 0x2010, not unwindable; at 0x2020, with a table at
+        // 0x1100.
         let words: [u32; 6] = [0x1000, 0x80a8_b0b0, 0x1008, 1, 0x1010, 0xec];
         let index: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let table: Vec<u8> =

@@ -1,4 +1,4 @@
-//! The files that were mapped, read when the first stack needs them.
+//! The mapped files, read when the first stack needs them.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -26,7 +26,7 @@ pub(crate) struct Images {
     ids: RecordedIds,
     options: IdOptions,
     sources: Sources,
-    /// The files of earlier passes, such as images of JIT code. They get their names only at the end.
+    /// The files made by earlier passes, such as images of JIT code, which get their names only at the end.
     made: HashMap<PathBuf, Bytes>,
     loaded: Vec<OnceLock<Loaded>>,
     read: Mutex<Read>,
@@ -35,19 +35,19 @@ pub(crate) struct Images {
 /// The files that were read.
 #[derive(Default)]
 struct Read {
-    /// By device and inode: a file may have many names.
+    /// By device and inode: a file may have several names.
     files: HashMap<(u64, u64), Arc<Rules>>,
-    /// How many bytes compressed tables were expanded to.
+    /// The expanded size of compressed tables, bytes.
     expanded: u64,
 }
 
 /// The code at an address.
 pub(crate) enum Loaded {
-    /// It is in no file, such as that of a JIT compiler.
+    /// It is in no file, like the code of a JIT compiler.
     Memory,
-    /// It is the stack or the heap, where no code is.
+    /// It is in the stack or the heap, which contain no code.
     Data,
-    /// There is no file that is the recorded one, for these reasons.
+    /// The recorded file was not found, for these reasons.
     Missing(String),
     /// It is in a file.
     Image(Arc<Rules>),
@@ -69,7 +69,7 @@ impl Images {
         Images { archs, endian, spaces, files, ids, options, sources, made, loaded, read }
     }
 
-    /// What a mapping shows.
+    /// The code of a mapping.
     pub(crate) fn get(&self, hit: Hit) -> &Loaded {
         self.loaded[hit.dso as usize].get_or_init(|| self.load(hit.dso as usize))
     }
@@ -79,7 +79,7 @@ impl Images {
         self.files.offset(hit, address)
     }
 
-    /// The name of a DSO at whose code walks end, and the reasons.
+    /// The name of a DSO at which walks end, and the reasons.
     pub(crate) fn missing(&self, dso: u32) -> (&[u8], &str) {
         let reasons = match self.loaded[dso as usize].get() {
             Some(Loaded::Missing(reasons)) => reasons,
@@ -129,7 +129,7 @@ impl Images {
         let mut left = MOST_READ - read.expanded;
         let lacks_expanded = !tables.expand(&mut left);
         read.expanded = MOST_READ - left;
-        // Nothing else leads from its frames to their callers.
+        // Without tables, callers can only be found by frame pointers.
         if arch.frame_record.is_none() && !tables.has_frames() {
             let why = if lacks_expanded { EXPAND_TOO_FAR } else { "it has no unwind tables" };
             return Loaded::Missing(why.to_owned());
@@ -140,5 +140,5 @@ impl Images {
     }
 }
 
-/// Why compressed tables are not used.
+/// The reason why compressed tables are not used.
 const EXPAND_TOO_FAR: &str = "its compressed unwind tables are damaged, or expand to too many bytes";

@@ -1,9 +1,8 @@
-//! Completes the call chains of samples by the registers and stacks that perf recorded with them, and the
-//! files that were mapped at their time.
+//! Completes the call chains of samples from the registers and stacks that perf recorded with them, and the
+//! files mapped at their time.
 //!
-//! An [`Unwinder`] knows the recording; [`Convert`] works on one thread. It is the rewrite of the pass
-//! `convert-callchain`, and gives the complete call chain of one sample to what selects samples by their
-//! callers.
+//! An [`Unwinder`] holds the data of the recording; [`Convert`] works on one thread. It is the rewrite of the
+//! pass `convert-callchain`, and computes single call chains for selecting samples by their callers.
 
 mod arch;
 mod convert;
@@ -30,10 +29,10 @@ use walk::Shared;
 
 pub use convert::{Convert, Kept, StacksNeeded, has_stacks};
 
-/// Where the files of a recording were mapped.
+/// The mappings of a recording.
 #[derive(Debug)]
 pub struct Mapped {
-    /// What was mapped in each process at each time.
+    /// The mappings of each process over time.
     pub spaces: Arc<AddressSpaces>,
     /// The files of these mappings.
     pub files: MappedFiles,
@@ -49,7 +48,7 @@ pub struct Unwinder {
     guests: Arc<Guests>,
 }
 
-/// Those of the machine of a recording.
+/// The architectures of a recording's machine.
 fn architectures(features: &Features, endian: Endian) -> Architectures {
     Architectures::of_machine(recorded_on(features, endian).arch.as_deref().unwrap_or_default())
 }
@@ -63,7 +62,7 @@ pub fn is_needed(events: &[Event], features: &Features, endian: Endian) -> bool 
     })
 }
 
-/// True if readers complete call chains by the link registers of samples.
+/// True if readers complete call chains from the link registers of samples.
 pub fn has_callers_in_registers(events: &[Event], features: &Features, endian: Endian) -> bool {
     architectures(features, endian).has_link_register()
         && events
@@ -71,7 +70,7 @@ pub fn has_callers_in_registers(events: &[Event], features: &Features, endian: E
             .any(|event| has_link_register(event.attr().sample_type, event.attr().sample_regs_user))
 }
 
-/// Why no user stack of a recording with these features can be unwound; `None` if they can.
+/// The reason why no user stack of a recording with these features can be unwound; `None` if they can.
 pub fn why_not(features: &Features, endian: Endian) -> Option<String> {
     if architectures(features, endian).all().next().is_some() {
         return None;
@@ -86,8 +85,8 @@ pub fn why_not(features: &Features, endian: Endian) -> Option<String> {
 }
 
 impl Unwinder {
-    /// For a recording with these mappings, features and byte order. `search` says where its files are, and
-    /// `made` has those that earlier passes have made.
+    /// An unwinder for a recording with these mappings, features and byte order. `search` has the places of
+    /// its files, and `made` the files made by earlier passes.
     pub fn new(
         mapped: Mapped,
         search: IdOptions,
@@ -101,12 +100,12 @@ impl Unwinder {
         Unwinder { shared: Arc::new(Shared::new(images)), guests: Arc::new(guests) }
     }
 
-    /// What works on one thread, if it rewrites samples, which keep these registers and stacks.
+    /// A worker for one thread; `kept` are the registers and stacks that rewritten samples keep.
     pub fn on_thread(&self, kept: Kept) -> Convert {
         Convert::new(self.shared.clone(), self.guests.clone(), kept)
     }
 
-    /// Makes an attr that of samples which [`Convert`] has rewritten.
+    /// Changes an attr to that of samples rewritten by [`Convert`].
     pub fn convert_attr(&self, attr: &mut [u8], kept: Kept, endian: Endian) {
         let Attr { sample_type, sample_regs_user, .. } = Attr::decode(attr, endian);
         if has_stacks(sample_type) {

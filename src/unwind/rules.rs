@@ -1,4 +1,4 @@
-//! Reads from the call frame information of a file how the registers of a caller follow from those of a
+//! Reads the call frame information of a file: how to compute the registers of a caller from those of a
 //! frame.
 
 use std::ops::Range;
@@ -17,33 +17,34 @@ use crate::exidx::{self, Unwound};
 
 type Data<'a> = EndianSlice<'a, RunTimeEndian>;
 
-/// How the registers of a caller follow from those of a frame.
+/// The rule for the registers of a caller.
 #[derive(Clone, Debug)]
 pub(crate) enum Rule {
-    /// The canonical frame address (CFA) is a register and an offset. Callers get back the registers in the
-    /// architecture's list: they are at multiples of a word from the CFA, or [`SAME`] or [`LOST`].
+    /// The canonical frame address (CFA) is a register plus an offset. The registers in the architecture's
+    /// list are at multiples of a word from the CFA, or [`SAME`] or [`LOST`].
     Simple { base: Number, offset: i32, saved: [i8; MOST_SAVED] },
-    /// All else that the tables can say.
+    /// Any other rule of the tables.
     Complex(Arc<Complex>),
-    /// No table covers the code: a leaf function if it is the innermost, else one with a frame pointer.
+    /// No table covers the code: a leaf function if it is the innermost frame, else one with a frame pointer.
     Uncovered,
     /// There are no tables: follow the frame pointer.
     FramePointer,
     /// There is no code.
     NoCode,
-    /// The code returns from a signal handler, to what this frame says.
+    /// The code returns from a signal handler with this frame.
     SignalReturn(SignalFrame),
     /// It is the outermost frame.
     Outermost,
-    /// The exception tables of 32-bit Arm refuse: it is the outermost frame, or compiled without tables.
+    /// The exception tables of 32-bit Arm have no rule: it is the outermost frame, or compiled without
+    /// tables.
     Refused,
     /// The file is missing, or has no tables for the code.
     Missing,
 }
 
 impl Rule {
-    /// True for a frame that the kernel made for a signal handler. No call leads from it to the handler,
-    /// which returns to its first byte.
+    /// True for a frame that the kernel made for a signal handler. It contains no call of the handler, which
+    /// returns to its first byte.
     pub(crate) fn is_of_signal(&self) -> bool {
         match self {
             Rule::SignalReturn(_) => true,
@@ -62,11 +63,11 @@ pub(crate) const LOST: i8 = i8::MIN + 1;
 #[derive(Debug)]
 pub(crate) struct Complex {
     cfa: Calculation,
-    /// Those of registers other than [`Restore::Same`].
+    /// The rules of registers other than [`Restore::Same`].
     rules: Vec<(Number, Restore)>,
     encoding: Encoding,
     endian: RunTimeEndian,
-    /// The register whose rule is that of the return address.
+    /// The register whose rule gives the return address.
     pub(crate) return_address: Number,
     /// The frame was made by the kernel for a signal handler.
     pub(crate) is_signal: bool,
@@ -83,29 +84,29 @@ enum Calculation {
 enum Restore {
     /// Unknown.
     Lost,
-    /// That of a register.
+    /// The value of a register.
     Register(Number),
     /// On the stack, at this distance from the CFA.
     At(i64),
-    /// The CFA and this distance.
+    /// The CFA plus this distance.
     Is(i64),
-    /// On the stack, where the expression says.
+    /// On the stack, at the address given by the expression.
     AtExpression(Box<[u8]>),
-    /// What the expression says.
+    /// The value of the expression.
     IsExpression(Box<[u8]>),
     Constant(u64),
 }
 
-/// The most bytes of the entry of a function. Each address may run it from its beginning; the largest one of
-/// those of 600,000 functions of LLVM, Node, Chromium and rustc has 33 kB.
+/// Maximum size of the entry of a function, bytes. It may be interpreted once per address; the largest of
+/// 600,000 functions of LLVM, Node, Chromium and rustc has 33 kB.
 const MOST_ENTRY: usize = 1 << 16;
 
-/// The most bytes of the entry that functions have in common. It is read for each of them; there it has up to
-/// 36 bytes.
+/// Maximum size of the common entry of several functions, bytes. It is read for each of them; there it has at
+/// most 36 bytes.
 const MOST_COMMON: u64 = 1 << 10;
 
-/// The most steps of an expression; those of C libraries and of linkers have some ten. Hostile ones have
-/// loops, and each register of each frame can have one.
+/// Maximum number of steps of an expression; those of C libraries and linkers have about ten. Hostile ones
+/// may loop, for each register of each frame.
 const MOST_STEPS: u32 = 100;
 
 impl Complex {
@@ -187,7 +188,7 @@ impl Complex {
     }
 }
 
-/// What a thread needs to read tables; kept for its memory.
+/// Buffers of a thread that reads tables, kept to reuse their memory.
 pub(crate) type Context = UnwindContext<usize>;
 
 /// The call frame information of a file.
@@ -197,14 +198,14 @@ pub(crate) struct Rules {
     arch: &'static Architecture,
     endian: RunTimeEndian,
     bases: BaseAddresses,
-    /// True if the file has tables that were not expanded.
+    /// True if the file has compressed tables that were not expanded.
     pub(crate) lacks_expanded: bool,
-    /// The functions of a section without a search table, by address; made when needed.
+    /// The functions of a section without a search table, by address; built on demand.
     eh_frame_index: OnceLock<Index>,
     debug_frame_index: OnceLock<Index>,
 }
 
-/// The start address and the place in the section of each function, ascending.
+/// The start address of each function, and the offset of its entry in the section, ascending.
 type Index = Vec<(u64, usize)>;
 
 impl Rules {
@@ -226,13 +227,13 @@ impl Rules {
     }
 
     /// The rule for the instruction at `offset` of the file, or for a call that ends with this byte; and the
-    /// offsets with the same rule.
+    /// offsets for which it holds.
     pub(crate) fn get(&self, offset: u64, context: &mut Context) -> (Rule, Range<u64>) {
         let alone = offset..offset.saturating_add(1);
         let Some(address) = self.tables.address_of(offset) else { return (Rule::FramePointer, alone) };
         let (found, is_damaged) = self.find(address, context);
         let is_signal = |rule: &Rule| matches!(rule, Rule::Complex(complex) if complex.is_signal);
-        // A C library may have no tables for it, and those of others may say nothing of registers.
+        // A C library may have no tables for it, or tables without registers.
         let is_possible = found.as_ref().is_none_or(|(rule, _)| is_signal(rule));
         if let Some(frame) = is_possible.then(|| self.tables.signal_return(offset)).flatten() {
             return (Rule::SignalReturn(frame), alone);
@@ -244,13 +245,13 @@ impl Rules {
                 (rule, start..start.saturating_add(range.end.saturating_sub(range.start)))
             }
             None if is_damaged => (Rule::FramePointer, alone),
-            // So few functions have tables that it is not a sign of a function without a frame.
+            // So few functions have tables that a missing one does not mean that there is no frame.
             None if self.arch.arch == Arch::Arm => (Rule::Missing, alone),
             None => (Rule::Uncovered, alone),
         }
     }
 
-    /// The rule of the tables, and the addresses where it applies; and true if there is no usable table.
+    /// The rule of the tables, and the addresses where it applies; and true if no table is usable.
     fn find(&self, address: u64, context: &mut Context) -> (Option<(Rule, Range<u64>)>, bool) {
         let mut is_damaged = true;
         if let Some(section) = self.tables.eh_frame() {
@@ -299,13 +300,13 @@ impl Rules {
         Some((rule, range))
     }
 
-    /// Whose instructions the tables have: code of aarch64 that authenticates return addresses has one of its
-    /// own.
+    /// The vendor of the instructions in the tables: aarch64 code with authenticated return addresses has an
+    /// extra one.
     fn vendor(&self) -> Vendor {
         if self.arch.arch == Arch::Aarch64 { Vendor::AArch64 } else { Vendor::Default }
     }
 
-    /// The place of the entry that may cover an address.
+    /// The offset of the entry that may cover an address.
     fn eh_frame_entry(&self, eh_frame: &EhFrame<Data<'_>>, data: Data<'_>, address: u64) -> Option<usize> {
         let Some(section) = self.tables.eh_frame_hdr() else {
             return find(self.eh_frame_index.get_or_init(|| index(eh_frame, data, &self.bases)), address);
@@ -319,7 +320,7 @@ impl Rules {
     }
 
     /// The rule of an entry, and the addresses where it applies; `None` if it does not cover the address.
-    /// `data` are the bytes of the section.
+    /// `data` is the section.
     fn rule<'a, S: UnwindSection<Data<'a>>>(
         &self,
         section: &S,
@@ -363,7 +364,7 @@ impl Rules {
         let is_signal = entry.is_signal_trampoline();
         let return_address = arch.place(entry.cie().return_address_register().0)?;
         let of_return = rules.iter().find(|(register, _)| *register == return_address);
-        // It is the outermost frame that has no return address. Where calls do not push it, it is in a
+        // A frame without a return address is the outermost. Where calls do not push it, it stays in a
         // register until the function saves it.
         if matches!(of_return, Some((_, Restore::Lost))) || of_return.is_none() && arch.call_pushes {
             return Some((Rule::Outermost, range));
@@ -375,7 +376,7 @@ impl Rules {
 }
 
 impl Complex {
-    /// True if the return address is still where a call put it: in its register.
+    /// True if the return address is still in the register of the call.
     pub(crate) fn keeps_return_address(&self, arch: &Architecture) -> bool {
         let is_it = |(number, _): &&(Number, Restore)| *number == self.return_address;
         !self.is_signal
@@ -383,7 +384,7 @@ impl Complex {
             && !self.rules.iter().any(|rule| is_it(&rule))
     }
 
-    /// The simple form, if there is one.
+    /// The simple form, if possible.
     fn simple(&self, arch: &Architecture) -> Option<Rule> {
         let Calculation::Offset(base, offset) = self.cfa else { return None };
         let is_usual = !self.is_signal && self.return_address == arch.return_address;
@@ -392,8 +393,8 @@ impl Complex {
         let mut saved = [SAME; MOST_SAVED];
         for (register, restore) in &self.rules {
             let Some(slot) = arch.saved.iter().position(|saved| saved == register) else {
-                // A rule for the stack pointer, which callers get back otherwise. On s390x functions save it,
-                // too: the saved one is what the CFA leads to.
+                // A rule for the stack pointer, which is normally derived from the CFA. On s390x, functions
+                // save it, too: the saved one equals that.
                 if *register == arch.sp && arch.cfa_above_sp == 0 {
                     return None;
                 }
@@ -411,8 +412,7 @@ impl Complex {
     }
 }
 
-/// The entry that functions have in common, at this place of the section. Its length is looked at before it
-/// is read.
+/// The common entry at this offset of the section. Its length is checked before it is read.
 fn common<'a, S: UnwindSection<Data<'a>>>(
     section: &S,
     data: Data<'a>,
@@ -462,7 +462,7 @@ mod tests {
     use crate::arch::X86_64;
 
     #[test]
-    fn an_expression_without_end_is_given_up() {
+    fn an_endless_expression_is_given_up() {
         let encoding = Encoding { address_size: 8, format: gimli::Format::Dwarf32, version: 1 };
         // DW_OP_skip to itself.
         let cfa = Calculation::Expression(Box::new([0x2f, 0xfd, 0xff]));
@@ -476,7 +476,7 @@ mod tests {
         };
         let endless = complex(cfa, Vec::new());
         assert!(endless.apply(&Registers::UNKNOWN, &X86_64, &mut |_| Some(0)).is_none());
-        // DW_OP_breg7 8, DW_OP_deref: the word behind the stack pointer.
+        // DW_OP_breg7 8, DW_OP_deref: the word after the stack pointer.
         let cfa = Calculation::Expression(Box::new([0x77, 8, 0x06]));
         let complex = complex(cfa, vec![(16, Restore::At(-8)), (6, Restore::Lost)]);
         let mut regs = Registers::UNKNOWN;

@@ -1,4 +1,4 @@
-//! Walks a user stack from its innermost frame to its outermost, by the files that were mapped at the time.
+//! Walks a user stack from its innermost frame to its outermost, using the files mapped at the time.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,7 +9,7 @@ use crate::arch::{Architecture, MOST_SAVED, Registers};
 use crate::images::{Images, Loaded};
 use crate::rules::{Context, LOST, Rule, SAME};
 
-/// The most frames of a call chain. More are those of an endless loop, and readers do not show so many.
+/// Maximum number of frames in a call chain. Longer ones are endless loops, and readers do not show them.
 const MOST_FRAMES: usize = 1024;
 
 /// A copy of the top of a stack.
@@ -17,9 +17,9 @@ const MOST_FRAMES: usize = 1024;
 pub(crate) struct Stack<'a> {
     /// The stack pointer.
     pub(crate) start: u64,
-    /// What was copied.
+    /// The copied bytes.
     pub(crate) bytes: &'a [u8],
-    /// The stack has more than was copied.
+    /// The stack is larger than the copy.
     pub(crate) is_cut: bool,
     pub(crate) endian: Endian,
     /// The size of a word in bytes: 8, or 4.
@@ -36,7 +36,7 @@ impl Stack<'_> {
         }
     }
 
-    /// How a walk ends that can't read this address.
+    /// The end of a walk that can't read this address.
     fn end_at(&self, address: u64) -> End {
         let end = self.start.saturating_add(self.bytes.len() as u64);
         if self.is_cut && address.saturating_add(self.word.into()) > end {
@@ -47,36 +47,36 @@ impl Stack<'_> {
     }
 }
 
-/// Why a walk ended.
+/// The reason why a walk ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum End {
     /// At the outermost frame.
     Outermost,
-    /// The recorded stack ends there.
+    /// The recorded part of the stack ends there.
     StackCut,
-    /// At code of this DSO, whose file is missing.
+    /// The file of this DSO's code is missing.
     Missing(u32),
-    /// At the most frames that a call chain may have.
+    /// The call chain has the maximum number of frames.
     TooLong,
     /// The tables do not fit the stack.
     Broken,
 }
 
-/// The caller of an innermost frame, by what is known without its stack.
+/// The caller of an innermost frame, as far as it is known without a stack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Caller {
-    /// The link register leads to it: the address of the last byte of the call.
+    /// The link register contains it: the address of the last byte of the call.
     Linked(u64),
-    /// The link register is that of another call.
+    /// The link register belongs to another call.
     NotLinked,
-    /// The code is of this DSO, whose file is missing.
+    /// The file of this DSO's code is missing.
     Missing(u32),
 }
 
-/// What all batches share.
+/// Data shared by all batches.
 pub(crate) struct Shared {
     pub(crate) images: Images,
-    /// What batches that are done have found.
+    /// The caches of finished batches.
     found: Mutex<Vec<Found>>,
 }
 
@@ -92,7 +92,7 @@ pub(crate) struct Walker {
     found: Found,
 }
 
-/// What walks have found so far. Later batches go on with it.
+/// The caches of walks, passed on to later batches.
 struct Found {
     lookup: Lookup,
     known: Known,
@@ -109,7 +109,7 @@ impl Walker {
         Walker { shared, found }
     }
 
-    /// Leaves what it has found to the next batch.
+    /// Passes its caches on to a later batch.
     pub(crate) fn end(self) {
         if let Ok(mut found) = self.shared.found.lock() {
             found.push(self.found);
@@ -134,7 +134,7 @@ impl Walker {
         let most = frames.len() + MOST_FRAMES;
         let mut frame = Frame { pc: start, is_next: true };
         loop {
-            // A return address may be behind its function, if that ends with a call.
+            // A return address may be after its function, if that ends with a call.
             let at = if frame.is_next { frame.pc } else { frame.pc.wrapping_sub(1) };
             let hit = lookup.find(space, at, key);
             let mut rule = match hit {
@@ -142,7 +142,7 @@ impl Walker {
                 None => &Rule::FramePointer,
             };
             if matches!(rule, Rule::NoCode) {
-                // An instruction pointer is code wherever it is.
+                // The instruction pointer may be in any mapping.
                 match frame.is_next {
                     true => rule = &Rule::FramePointer,
                     false => return End::Broken,
@@ -177,7 +177,7 @@ impl Walker {
 }
 
 impl Walker {
-    /// The caller of an innermost frame at `pc`, of which only the link register `lr` is known besides.
+    /// The caller of an innermost frame at `pc`, if only the link register `lr` is known.
     pub(crate) fn linked(
         &mut self,
         (space, key): (Space, OrderKey),
@@ -210,7 +210,7 @@ impl Walker {
     }
 }
 
-/// Where an innermost function returns to that has no frame.
+/// The return address of an innermost function without a frame.
 fn return_of_leaf(regs: &Registers, arch: &Architecture, stack: Stack<'_>) -> Option<u64> {
     let found = match arch.call_pushes {
         true => regs.get(arch.sp).and_then(|sp| stack.read(sp)),
@@ -219,13 +219,13 @@ fn return_of_leaf(regs: &Registers, arch: &Architecture, stack: Stack<'_>) -> Op
     found.map(|value| arch.pointer(value))
 }
 
-/// The return address in the frame that the frame pointer leads to.
+/// The return address in the frame at the frame pointer.
 fn recorded_return(regs: &Registers, arch: &Architecture, stack: Stack<'_>) -> Option<u64> {
     let cfa = regs.get(arch.fp)?.checked_add(u64::from(arch.frame_record? * arch.word))?;
     stack.read(cfa.checked_sub(arch.word.into())?).map(|value| arch.pointer(value))
 }
 
-/// Where a frame is.
+/// The position of a frame.
 #[derive(Clone, Copy)]
 struct Frame {
     pc: u64,
@@ -260,7 +260,7 @@ fn caller(
             let end = || unread.map_or(End::Broken, |address| stack.end_at(address));
             let found = found.ok_or_else(end)?;
             let pc = match complex.keeps_return_address(arch) {
-                // Only the innermost frame still has it.
+                // Only the innermost frame may still have it in the register.
                 true if frame.is_next => regs.get(arch.return_address),
                 true => return Err(End::Outermost),
                 false => found.get(complex.return_address),
@@ -303,7 +303,7 @@ fn caller(
     }
 }
 
-/// Gives a caller its registers back.
+/// Restores a register of the caller.
 #[inline]
 fn restore(
     cfa: u64,
@@ -320,7 +320,7 @@ fn restore(
     }
     let place = |distance: i8| cfa.wrapping_add_signed(i64::from(arch.word) * i64::from(distance));
     let pc = match saved[0] {
-        // In a register, which only the innermost frame still has.
+        // Only the innermost frame may still have it in the register.
         SAME if frame.is_next => regs.get(arch.return_address).ok_or(End::Broken)?,
         SAME | LOST => return Err(End::Outermost),
         distance => stack.read(place(distance)).ok_or_else(|| stack.end_at(place(distance)))?,
@@ -331,8 +331,8 @@ fn restore(
             LOST => regs.forget(number),
             distance => match stack.read(place(distance)) {
                 Some(value) => regs.set(number, value),
-                // At the end of a function the register may have its value back already, and its place is
-                // below the stack pointer, which is not recorded.
+                // At the end of a function, the register may already be restored, and its slot is below the
+                // stack pointer, which is not recorded.
                 None if frame.is_next && sp.is_some_and(|sp| place(distance) < sp) => {}
                 None => regs.forget(number),
             },
@@ -343,14 +343,14 @@ fn restore(
     Ok(Frame { pc: arch.pointer(pc), is_next: false })
 }
 
-/// True if a caller's stack pointer is above that of its callee: else a walk would not end. Only the
+/// True if a caller's stack pointer is above that of its callee, which ensures that a walk ends. Only the
 /// innermost function may have its return address in a register.
 #[inline]
 fn goes_up(sp: Option<u64>, caller: Option<u64>, frame: Frame) -> bool {
     sp.zip(caller).is_some_and(|(sp, caller)| caller > sp || caller == sp && frame.is_next)
 }
 
-/// The rules found so far, by the part of the file where they apply.
+/// A cache of rules, by the block of the file where they apply.
 #[derive(Default)]
 struct Known {
     /// By the lowest bits of a hash of the block.
@@ -360,9 +360,9 @@ struct Known {
 
 struct Entry {
     dso: u32,
-    /// How many bytes of the file it is for.
+    /// The length of the range of the file where it applies, bytes.
     len: u32,
-    /// The offset of the first.
+    /// The offset of the range.
     start: u64,
     rule: Rule,
 }
@@ -370,7 +370,7 @@ struct Entry {
 /// The size of a block of code in bytes, as a power of two. Most blocks have one rule.
 const BLOCK_BITS: u32 = 4;
 
-/// The sizes of the table.
+/// The minimum number of entries.
 const LEAST_ENTRIES: usize = 1 << 10;
 const MOST_ENTRIES: usize = 1 << 15;
 
@@ -389,7 +389,7 @@ impl Known {
         &self.entries[slot].rule
     }
 
-    /// Puts a rule into the table; returns its place.
+    /// Adds a rule to the cache; returns its slot.
     #[cold]
     fn find(&mut self, images: &Images, hit: Hit, offset: u64, context: &mut Context) -> usize {
         let size = self.entries.len();
@@ -415,7 +415,7 @@ impl Known {
     }
 }
 
-/// The place of a block in a table of this size, which is a power of two.
+/// The slot of a block in a table of this size, which is a power of two.
 #[inline]
 fn slot(dso: u32, offset: u64, size: usize) -> usize {
     let block = offset >> BLOCK_BITS ^ u64::from(dso) << 40;
@@ -485,7 +485,7 @@ mod tests {
     fn the_frame_of_a_signal_holds_the_registers_of_the_interrupted_code() {
         let interrupted = |arch| Registers::interrupted(0x1000, SignalFrame::Rt, arch, Some).unwrap();
         let x86 = interrupted(&X86_64);
-        // rip, rsp and rbp are 168, 160 and 120 bytes behind the stack pointer.
+        // rip, rsp and rbp are 168, 160 and 120 bytes after the stack pointer.
         let found = [X86_64.pc, X86_64.sp, X86_64.fp].map(|number| x86.get(number));
         assert_eq!(found, [Some(0x10a8), Some(0x10a0), Some(0x1078)]);
         let aarch64 = interrupted(&AARCH64);
@@ -494,7 +494,7 @@ mod tests {
         assert!(Registers::interrupted(0x1000, SignalFrame::Rt, &X86_64, |_| None).is_none());
     }
 
-    /// The dynamic linker's resolver finds its frame by rbx, which its callees have saved.
+    /// Regression: the dynamic linker's resolver finds its frame by rbx, which its callees have saved.
     #[test]
     fn a_frame_is_found_by_any_register_that_callees_save() {
         let bytes: Vec<u8> =
