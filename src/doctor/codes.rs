@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-/// How much it matters.
+/// The severity.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FindingKind {
     /// Nothing is wrong, but some readers cannot read it.
     Note,
-    /// Something does not follow the format.
+    /// The recording violates the format.
     Fault,
 }
 
@@ -46,17 +46,18 @@ impl fmt::Display for Reaction {
 pub struct Code {
     /// The short name; it never changes.
     pub code: &'static str,
-    /// How much it matters.
+    /// The severity.
     pub kind: FindingKind,
-    /// What perf 6.1 does. Perf 6.12 does the same, but reads attrs of 136 bytes, aborts at
+    /// The reaction of perf 6.1. Perf 6.12 does the same, but reads attrs of 136 bytes, aborts at
     /// `branch-counters-missing` and reads `raw-short`; 5.10 refuses all files of 6.1, whose attrs are too
     /// large for it.
     pub perf_61: Reaction,
-    /// What perf 7.3 does; 7.2 does the same. All reactions were measured on the recordings of tests/data.
+    /// The reaction of perf 7.3; 7.2 reacts alike. All reactions were measured on the recordings of
+    /// tests/data.
     pub perf_73: Reaction,
     /// The command that repairs the fault.
     pub repair: Option<&'static str>,
-    /// What is wrong, in one sentence.
+    /// A sentence that describes the fault.
     pub about: &'static str,
 }
 

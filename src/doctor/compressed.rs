@@ -1,4 +1,4 @@
-//! Checks what perf requires of a COMPRESSED record besides valid zstd data.
+//! Checks perf's requirements for a COMPRESSED record besides valid zstd data.
 
 use perfx_format::features::Compressed;
 use perfx_format::read::Opened;

@@ -18,7 +18,7 @@ use crate::{compressed, front};
 ///
 /// # Errors
 ///
-/// The recording cannot be read for a reason outside it. What is wrong inside it is a finding.
+/// The recording cannot be read for a reason outside it. Faults inside it are findings.
 pub fn examine(mut recording: Recording, threads: usize, most: usize) -> Result<Diagnosis> {
     let features = FeatureContext {
         cpus: recording.features.get(&Feature::NRCPUS).and_then(|cpus| NrCpus::read(cpus, recording.endian)),
@@ -100,7 +100,7 @@ fn sorts(recording: &Recording) -> bool {
     attrs().all(|attr| attr.sample_id_all() && !attr.flag(WRITE_BACKWARD)) && recording.stream_count() == 1
 }
 
-/// The number of the attr flag.
+/// The bit number of the attr flag.
 const WRITE_BACKWARD: u32 = 27;
 
 /// The recording being examined.
@@ -123,7 +123,7 @@ struct Patient {
 }
 
 impl Patient {
-    /// Takes in the next batch in file order, with what was seen in it.
+    /// Adds the next batch in file order, with its facts.
     fn batch(&mut self, batch: &Batch, seen: Seen) {
         let Seen { findings, rounds, times, aux, first_event, early_index, .. } = seen;
         if let Some(origin) = early_index.filter(|_| !self.has_event) {

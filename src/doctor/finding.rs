@@ -1,4 +1,4 @@
-//! Collects what was found: for each code the first places, and their number.
+//! Collects findings: for each code the first locations, and their number.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use perfx_format::{Error, Issue, Origin, RecordType};
 
 use crate::codes::{Code, FindingKind, code};
 
-/// A place where something does not follow the format.
+/// The location of a fault.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Location {
     /// The place in the input; the stream counts the files of a directory.
@@ -37,21 +37,21 @@ pub struct Finding {
     pub code: &'static Code,
     /// How often it was found.
     pub count: u64,
-    /// The first places.
+    /// The first locations.
     pub locations: Vec<Location>,
 }
 
 /// Findings by code, in the order in which they were first found.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
-    /// The most places to keep for each code.
+    /// The maximum number of locations for each code.
     most: usize,
     found: Vec<Finding>,
     by_code: BTreeMap<&'static str, usize>,
 }
 
 impl Findings {
-    /// Keeps at most this many places of each code.
+    /// Keeps at most this many locations of each code.
     pub fn new(most: usize) -> Findings {
         Findings { most, ..Findings::default() }
     }
@@ -66,7 +66,7 @@ impl Findings {
         }
     }
 
-    /// Adds an oddity noted during decoding.
+    /// Adds an issue found by decoding.
     pub fn issue(&mut self, odd: Issue, origin: Option<Origin>, kind: Option<RecordType>) {
         self.add(odd.code.as_str(), Location { origin, kind, what: odd.what });
     }

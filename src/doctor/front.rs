@@ -115,8 +115,8 @@ fn sections(file: &FileHeader, findings: &mut Findings) {
     for pair in parts.windows(2) {
         let [(name, part), (next, other)] = pair else { continue };
         // The check of the header has already reported the attrs and the data.
-        let told = |name: &str| matches!(name, "the header" | "the attrs" | "the data");
-        if part.end() > other.offset && !(told(name) && told(next)) {
+        let is_checked = |name: &str| matches!(name, "the header" | "the attrs" | "the data");
+        if part.end() > other.offset && !(is_checked(name) && is_checked(next)) {
             let what = format!("{next} begins inside {name}");
             findings.add("sections-overlap", Location::at(other.offset, what));
         }
@@ -216,7 +216,7 @@ pub(crate) fn times(recording: &Recording, times: &Times, findings: &mut Finding
         }
         return;
     };
-    // perf record -B does not read the samples and writes zeros.
+    // perf record -B writes zeros instead of reading the samples.
     if said == SampleTime::default() {
         return;
     }

@@ -1,4 +1,4 @@
-//! Lists what a certain reader refuses or misreads of a recording that is sound otherwise.
+//! Lists the parts of a recording, sound otherwise, that a certain reader refuses or misreads.
 
 use std::collections::BTreeMap;
 
@@ -12,16 +12,16 @@ use perfx_format::{
 };
 use perfx_pipeline::{Result, scan_both};
 
-/// Something that the reader refuses or misreads.
+/// A part that the reader refuses or misreads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Obstacle {
-    /// What it is: `attrs of 144 bytes, it knows 120`.
+    /// A description: `attrs of 144 bytes, it knows 120`.
     pub what: String,
-    /// The number of records or events that have it.
+    /// The number of such records or events.
     pub count: u64,
 }
 
-/// What the reader refuses or misreads. The recording must be one that can be read again.
+/// The parts that the reader refuses or misreads. The recording must be one that can be read again.
 ///
 /// # Errors
 ///
@@ -51,7 +51,7 @@ fn name(kind: RecordType) -> String {
     kind.name().map_or_else(|| kind.to_string(), str::to_owned)
 }
 
-/// What it does not know of the attrs.
+/// The unknown parts of the attrs.
 fn of_events(recording: &Recording, reader: &Reader) -> Vec<Obstacle> {
     let known = reader.attr;
     let mut found: BTreeMap<String, u64> = BTreeMap::new();
@@ -84,7 +84,7 @@ fn of_events(recording: &Recording, reader: &Reader) -> Vec<Obstacle> {
     found.into_iter().map(|(what, count)| Obstacle { what, count }).collect()
 }
 
-/// What it does not know of the records of a batch.
+/// The unknown parts of the records of a batch.
 fn of_records(batch: &Batch, reader: &Reader) -> Result<BTreeMap<String, u64>> {
     let wanted = reader.refused_kinds().union(Kinds::SAMPLES);
     let wanted = wanted.and(RecordType::MMAP2).and(RecordType::AUXTRACE_INFO);

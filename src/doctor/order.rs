@@ -32,7 +32,7 @@ impl Rounds {
         Rounds { spans: vec![Span::empty(0)] }
     }
 
-    /// Takes in a record that perf sorts: it has a time.
+    /// Adds a record that perf sorts: it has a time.
     #[inline]
     pub(crate) fn time(&mut self, time: u64) {
         if let Some(span) = self.spans.last_mut() {
@@ -41,7 +41,7 @@ impl Rounds {
         }
     }
 
-    /// Takes in a FINISHED_ROUND that ends at this position of the batch.
+    /// Adds a FINISHED_ROUND that ends at this position of the batch.
     pub(crate) fn finished(&mut self, end: usize) {
         self.spans.push(Span::empty(end));
     }
@@ -59,7 +59,7 @@ pub(crate) struct Order {
 }
 
 impl Order {
-    /// Takes in a batch. Rounds with late records are walked again to find their places.
+    /// Adds a batch. Rounds with late records are walked again to locate them.
     pub(crate) fn batch(&mut self, batch: &Batch, rounds: &Rounds, findings: &mut Findings) {
         for (index, span) in rounds.spans.iter().enumerate() {
             if index > 0 {

@@ -1,4 +1,4 @@
-//! Checks each record by itself, and gathers what must be checked in file order.
+//! Checks each record by itself, and collects the facts to be checked in file order.
 
 use perfx_format::decode::issues;
 use perfx_format::features::{FeatureContext, NamedIds, NrCpus, decode_feature};
@@ -12,7 +12,7 @@ use perfx_format::{FaultCode, Feature, Origin, Record, RecordType, Time};
 use crate::finding::{Findings, Location};
 use crate::order::Rounds;
 
-/// What the checks need to know about the recording.
+/// The properties of the recording that the checks need.
 #[derive(Clone, Debug)]
 pub(crate) struct Context {
     pub(crate) endian: perfx_format::Endian,
@@ -21,7 +21,7 @@ pub(crate) struct Context {
     pub(crate) named: NamedIds,
     /// True if the recording is pipe data, in which header records are valid.
     pub(crate) pipe: bool,
-    /// The most places to keep for each code.
+    /// The maximum number of locations for each code.
     pub(crate) most: usize,
 }
 
