@@ -34,7 +34,7 @@ impl Clock {
         Clock { id: id.or(reference.map(|reference| reference.clockid)), reference }
     }
 
-    /// What is added to a time of the recording for ns since 1970; `None` if that is not known.
+    /// The difference between ns since 1970 and the recording's clock; `None` if unknown.
     pub fn wall_offset(&self) -> Option<i128> {
         match self.reference {
             Some(ClockData { wall_ns, clock_ns, .. }) => Some(i128::from(wall_ns) - i128::from(clock_ns)),

@@ -103,7 +103,7 @@ impl ByKind {
     }
 }
 
-/// The earliest and the latest time, ns. 0 and ~0 do not count as times: perf's own records have them.
+/// The earliest and the latest time, ns. 0 and ~0, which perf's own records have, are ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
     /// The earliest minus one, so that 0 sorts last.
@@ -260,7 +260,7 @@ pub(crate) struct Tally {
     pub(crate) aux_lost: [u64; 3],
     /// Counter values in samples, by id.
     readings: Readings<u64>,
-    /// The same by id and thread: an inherited event counts for each thread separately.
+    /// Counter values by id and thread: an inherited event counts for each thread separately.
     thread_readings: Readings<(u64, u32)>,
     /// Names from EVENT_UPDATE records, by event id.
     names: HashMap<u64, Vec<u8>>,
@@ -394,9 +394,9 @@ impl Tally {
         span
     }
 
-    /// How often the counter values of each event's samples differed from the previous ones: by id, and by id
-    /// and thread. perf delivers a sample for each of these instead of the one that read them; its version
-    /// decides which of the two numbers applies.
+    /// How often the counter values of each event's samples changed: by id, and by id and thread. perf
+    /// delivers a sample for each change instead of the one that read them; its version decides which of the
+    /// two numbers applies.
     pub(crate) fn new_values(&self, layouts: &Layouts) -> [Vec<u64>; 2] {
         let events = layouts.all().len();
         [
@@ -441,12 +441,12 @@ pub(crate) struct Counted {
 }
 
 /// Counts all records, as stored and, for compressed ones, also their contents. If the recording ends too
-/// early, the report says so, and what is there is counted.
+/// early, this is reported, and the records up to there are counted.
 pub(crate) fn count(recording: &mut Recording, threads: usize, report: &mut Report) -> Result<Counted> {
     count_with(recording, threads, report, |_| Ok(()), |()| {})
 }
 
-/// Like [`count`]; `work` also sees each batch, on any thread, and `join` gets its results in file order.
+/// Like [`count`]; `work` also gets each batch, on any thread, and `join` gets its results in file order.
 pub(crate) fn count_with<R: Send + 'static>(
     recording: &mut Recording,
     threads: usize,
@@ -457,8 +457,7 @@ pub(crate) fn count_with<R: Send + 'static>(
     count_by(recording, threads, report, true, |batch| Ok((Tally::of(batch)?, work(batch)?)), join)
 }
 
-/// Like [`count_with`], but `work` also counts what it wants of each batch; compressed records are counted
-/// only if `stored`.
+/// Like [`count_with`], but `work` also does the counting; compressed records are counted only if `stored`.
 pub(crate) fn count_by<R: Send + 'static>(
     recording: &mut Recording,
     threads: usize,

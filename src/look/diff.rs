@@ -64,7 +64,7 @@ impl Side {
 /// Features about how a recording is stored, not about its contents.
 const OF_FORM: [Feature; 3] = [Feature::AUXTRACE, Feature::COMPRESSED, Feature::DIR_FORMAT];
 
-/// Kinds that are not counted: their contents are compared with the header, and compressed records are
+/// Kinds that are not counted: their contents are compared with the header's, and compressed records are
 /// expanded.
 const ASIDE: Kinds = Kinds::HEADER
     .union(Kinds::COMPRESSED)
@@ -72,9 +72,9 @@ const ASIDE: Kinds = Kinds::HEADER
     // Event types are not compared.
     .without(RecordType::HEADER_EVENT_TYPE);
 
-/// Compares two recordings that can be read more than once: [`Recording::spooled`] makes sure of that.
-/// Details of storage are ignored, and so are these features. After a difference, the records are counted on
-/// `threads` threads. Faults of the recordings go into the report.
+/// Compares two recordings, which must be readable more than once (see [`Recording::spooled`]). Details of
+/// storage are ignored, and so are these features. After a difference, the records are counted on `threads`
+/// threads. Faults of the recordings are reported.
 ///
 /// # Errors
 ///
@@ -155,7 +155,7 @@ impl Found {
         report: &mut Report,
     ) -> Result<(Found, u64)> {
         if (a.form == Form::Pipe) != (b.form == Form::Pipe) {
-            // A file of perf stat needs feature STAT, which its pipe data does not have.
+            // A file of perf stat needs feature STAT, which pipe data lacks.
             ignored.insert(Feature::STAT);
         }
         let compared = compare(a, b)?;
@@ -193,7 +193,7 @@ impl Found {
                     continue;
                 }
             };
-            // The size of an attr does not count: a file has one size for all, so that some attrs grow.
+            // The size of an attr is ignored: a file has one size for all, so some attrs grow.
             let size = one.raw().len().max(other.raw().len());
             let (raw_one, raw_other) = (one.written(size, a.endian), other.written(size, b.endian));
             let fields_one = event_fields(one, &raw_one, &held_a.names[index], a.endian);
@@ -258,7 +258,7 @@ impl Found {
             let (one, other) = (Value::Bytes(&a.event_types), Value::Bytes(&b.event_types));
             self.differences.push(Difference::between("event types", "", &one, &other));
         }
-        // Only a directory can hold other files than the recording.
+        // Only a directory can contain files besides the recording.
         let extras = |recording: &Recording| {
             recording
                 .extras

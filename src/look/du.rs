@@ -133,7 +133,7 @@ pub struct Hole {
 }
 
 /// Counts the bytes of a recording by part, kind, event and process, on `threads` threads. If the recording
-/// ends too early, the report says so, and the bytes of the torn record are a part.
+/// ends too early, this is reported, and the bytes of the torn record are a part.
 ///
 /// # Errors
 ///
@@ -142,7 +142,7 @@ pub fn du(recording: &mut Recording, threads: usize, report: &mut Report) -> Res
     Ok(stats_and_du(recording, threads, report)?.1)
 }
 
-/// Counts only the records that `each` hands out of each batch, as [`stats_of()`](crate::stats_of()) does.
+/// Counts only the records that `each` selects from each batch, as [`stats_of()`](crate::stats_of()) does.
 ///
 /// # Errors
 ///
@@ -170,7 +170,7 @@ pub fn du_of(
     Ok(Du::new(recording, &counted, learned, parts))
 }
 
-/// What [`stats()`](crate::stats()) and [`du()`] return, in one reading.
+/// The results of [`stats()`](crate::stats()) and [`du()`], in one reading.
 ///
 /// # Errors
 ///
@@ -184,7 +184,7 @@ pub fn stats_and_du(recording: &mut Recording, threads: usize, report: &mut Repo
     Ok((stats, Du::new(recording, &counted, learned, parts)))
 }
 
-/// What is learned beside the counts.
+/// The data collected in addition to the counts.
 #[derive(Default)]
 struct Learned {
     processes: Processes,
@@ -238,7 +238,7 @@ impl Du {
     }
 }
 
-/// Where the bytes of the input are.
+/// The parts of the input and their bytes.
 #[derive(Default)]
 struct Parts {
     /// In the order of a file. The bytes add up to the size of the input.
@@ -312,7 +312,7 @@ fn tree_size(path: &Path) -> io::Result<u64> {
 #[derive(Default)]
 struct Processes {
     records: HashMap<Option<u32>, Count>,
-    /// Most records have the same process as the previous one: its records since another process.
+    /// The process of the previous record, and its records since the last change: most records have the same.
     last: (Option<u32>, Count),
     /// In the order of the records, with times in ns.
     changes: Vec<(u64, Change)>,
@@ -378,7 +378,7 @@ impl Processes {
         }));
     }
 
-    /// Takes in a change of name. The name of a process is that of its main thread.
+    /// Reads a change of name. The name of a process is that of its main thread.
     fn change(&mut self, record: &Record<'_>, layouts: &Layouts) -> Option<Change> {
         let decoded = decode(record, layouts);
         let number = |name| decoded.get(name)?.number().and_then(|number| u32::try_from(number).ok());

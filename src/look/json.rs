@@ -70,7 +70,7 @@ impl<const VERSION: u32, T: JsonSchema> JsonSchema for Document<VERSION, T> {
     }
 }
 
-/// The JSON schema of what is printed as this type.
+/// The JSON schema of a type.
 pub fn schema<T: JsonSchema>() -> Json {
     let generator = SchemaSettings::draft2020_12().for_serialize().into_generator();
     let mut schema = generator.into_root_schema_for::<T>();
@@ -94,8 +94,8 @@ pub fn push_json(out: &mut Vec<u8>, value: &impl Serialize, indented: bool) -> s
     } else {
         serde_json::to_writer(&mut *out, value)?;
     }
-    // To look at each piece that serde_json writes would take as long as to write them. Without a branch for
-    // each byte, the compiler compares many at once.
+    // Checking each piece that serde_json writes would take as long as writing it. Without a branch per byte,
+    // the compiler compares many at once.
     let may_be =
         |chunk: &[u8]| chunk.iter().fold(false, |found, &byte| found | (byte == 0x7f) | (byte == 0xc2));
     if out[begin..].chunks(256).any(may_be) {
@@ -105,7 +105,7 @@ pub fn push_json(out: &mut Vec<u8>, value: &impl Serialize, indented: bool) -> s
     Ok(())
 }
 
-/// Appends JSON with escapes for what it may have in its strings.
+/// Appends JSON, with escapes for such characters in its strings.
 fn push_escaped(out: &mut Vec<u8>, mut json: &[u8]) {
     loop {
         json = match json {
@@ -126,7 +126,7 @@ fn push_escaped(out: &mut Vec<u8>, mut json: &[u8]) {
     }
 }
 
-/// Implements [`JsonSchema`] for a type with a schema that is short enough to stand wherever it is used.
+/// Implements [`JsonSchema`] for a type with a short schema, which is repeated at each use.
 macro_rules! schema_of {
     ([$($generics:tt)*] $type:ty: $($schema:tt)*) => {
         impl<$($generics)*> JsonSchema for $type {

@@ -1,8 +1,8 @@
-//! Tells what a recording holds: [`stats()`] counts its records and [`stats_of()`] some of them, [`du()`] its
-//! bytes ([`du_of()`] those of some), [`diff()`] compares two. The results are types, which serde prints as
-//! JSON, and which schemars describes.
+//! Describes a recording: [`stats()`] counts its records and [`stats_of()`] some of them, [`du()`] its bytes
+//! ([`du_of()`] those of some), [`diff()`] compares two. The results are types that serde prints as JSON and
+//! schemars describes.
 //!
-//! Decoded values are shown the same on every machine, so that snapshots and scripts can rely on it:
+//! Decoded values are shown the same on every machine, so that snapshots and scripts can depend on it:
 //!
 //! | value | text | JSON |
 //! |---|---|---|

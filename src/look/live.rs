@@ -13,7 +13,7 @@ pub struct LiveCount {
     pub samples: Vec<u64>,
     /// The number of samples of unknown events.
     pub of_unknown_events: u64,
-    /// What is lost.
+    /// The losses.
     pub lost: Losses,
     /// True if a record is cut short, or bytes are not records.
     pub torn: bool,

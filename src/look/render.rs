@@ -8,7 +8,7 @@ use perfx_format::{Decoded, HexNumber, RecordType, Value, ValueFields as Fields,
 /// Options for text.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Style {
-    /// True to show all bytes of `Bytes`, however many.
+    /// True to show all bytes of `Bytes`, of any length.
     pub all_bytes: bool,
 }
 
@@ -74,8 +74,7 @@ pub fn readable(text: &[u8]) -> String {
     })
 }
 
-/// Escapes text: names in a recording can contain anything, including terminal commands and characters that
-/// change the order of others.
+/// Escapes text: names in a recording may contain terminal commands and characters that reorder others.
 pub fn printable(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for char in text.chars() {
@@ -98,7 +97,7 @@ pub fn is_hidden(char: char) -> bool {
         )
 }
 
-/// The text that a function appends to nothing.
+/// Calls a function with an empty text, and returns the text.
 fn made(push: impl FnOnce(&mut Vec<u8>)) -> String {
     let mut text = Vec::new();
     push(&mut text);
@@ -296,7 +295,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn long_bytes_are_cut_unless_all_are_asked_for() {
+    fn long_bytes_are_cut_unless_all_are_requested() {
         let show = |bytes, all_bytes| value(&Value::Bytes(bytes), Style { all_bytes });
         assert_eq!(show(&[], true), "<0 bytes>");
         assert_eq!(show(&[0xab; 32], false), "ab".repeat(32));
@@ -311,7 +310,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_inside_stands_further_in() {
+    fn nested_values_are_indented() {
         let fields: Fields<'_> = vec![
             ("version", Value::Number(1)),
             ("ids", Value::List(vec![Value::Number(5), Value::Number(6)])),

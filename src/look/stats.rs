@@ -177,8 +177,8 @@ pub struct TornRecord {
     pub needed_bytes: u64,
 }
 
-/// Counts the records of a recording, on `threads` threads. Of one that ends too early it counts what is
-/// there, and the report says so.
+/// Counts the records of a recording, on `threads` threads. If it ends too early, this is reported, and the
+/// records up to there are counted.
 ///
 /// # Errors
 ///
@@ -189,8 +189,8 @@ pub fn stats(recording: &mut Recording, threads: usize, report: &mut Report) -> 
     Ok(Stats::new(recording, &counted, &aux))
 }
 
-/// Counts some records of a recording: `each` calls its second argument for each record of a batch that
-/// counts. Records inside compressed ones count as if they were not compressed.
+/// Counts some records of a recording: `each` calls its second argument for each selected record of a batch.
+/// Records inside compressed ones count as if they were not compressed.
 ///
 /// # Errors
 ///

@@ -1,5 +1,5 @@
-//! Shows the raw data of tracepoints as `perf script` does: by the format for printing that the recorded
-//! kernel gave each, a format of printf with expressions of C.
+//! Shows the raw data of tracepoints as `perf script` does: by the print format of the recorded kernel, a
+//! format of printf with C expressions.
 
 use std::collections::HashSet;
 use std::net::Ipv6Addr;
@@ -10,14 +10,14 @@ use perfx_format::{ByTracepoint, Endian, Event, hex, until_nul};
 
 use crate::render::readable;
 
-/// The longest format, bytes: the text of a sample takes time in proportion to it.
+/// Maximum length of a format, bytes; the text of a sample takes time in proportion to it.
 const FORMAT_MAX: usize = 1 << 14;
 
-/// The deepest expression, and the most operators in one.
+/// Maximum depth of an expression, and maximum number of its operators.
 const DEPTH_MAX: u32 = 64;
 const OPERATORS_MAX: usize = 1 << 10;
 
-/// The longest text of a sample, bytes, and the widest number in it.
+/// Maximum length of the text of a sample, bytes, and maximum width of a number.
 const TEXT_MAX: usize = 1 << 16;
 const WIDTH_MAX: usize = 256;
 
@@ -38,7 +38,7 @@ pub fn value_text(value: TraceValue<'_>) -> String {
     }
 }
 
-/// What shows the samples of each tracepoint whose format the recording has.
+/// The printers of all tracepoints whose format is in the recording.
 pub fn printers<'t>(
     events: &[Event],
     features: &'t Features,
@@ -51,7 +51,7 @@ pub fn printers<'t>(
 #[derive(Clone, Debug)]
 pub struct TracePrinter<'t> {
     fields: Vec<NamedField<'t>>,
-    /// The parts of the text; the error says why the format can't be used.
+    /// The parts of the text; the error is the reason why the format can't be used.
     parts: Result<Vec<Part>, String>,
     endian: Endian,
 }
@@ -64,7 +64,7 @@ enum Part {
     Text { width: Width, of: Expr },
 }
 
-/// How a number is shown.
+/// The notation of a number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Style {
     Signed,
@@ -92,7 +92,7 @@ struct Width {
 enum Expr {
     Number(i64),
     Text(String),
-    /// A field, by its number, and which of its numbers.
+    /// A field by its index, and the index of the number in it.
     Field(usize, Option<Box<Expr>>),
     Unary(u8, Box<Expr>),
     Binary(&'static str, Box<[Expr; 2]>),
@@ -102,7 +102,7 @@ enum Expr {
         signed: bool,
         of: Box<Expr>,
     },
-    /// `__print_flags`: the names of the bits that are set, with a text between them.
+    /// `__print_flags`: the names of the set bits, with a separator.
     Flags(Box<Expr>, String, Vec<(i64, String)>),
     /// `__print_symbolic`: the name of a number.
     Symbolic(Box<Expr>, Vec<(i64, String)>),
@@ -137,11 +137,11 @@ enum Notation {
 enum Order {
     Network,
     Little,
-    /// That of the recorded machine.
+    /// The byte order of the recorded machine.
     Host,
 }
 
-/// What follows `%p` in formats that show bytes; longer ones before those that they begin with.
+/// The suffixes of `%p` in formats that show bytes; longer ones before their prefixes.
 const NOTATIONS: [(&str, Notation); 23] = {
     use Notation::{Ipv4, Ipv6, Mac, ShortIpv6, Uuid};
     use Order::{Host, Little, Network};
@@ -173,7 +173,7 @@ const NOTATIONS: [(&str, Notation); 23] = {
 };
 
 impl Notation {
-    /// The text of these bytes; `None` if they are not as many as it has.
+    /// The text of these bytes; `None` if their number is wrong.
     fn text(self, bytes: &[u8], endian: Endian) -> Option<String> {
         let joined = |bytes: &[u8], between: &str| {
             bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(between)
@@ -214,9 +214,9 @@ impl Notation {
 }
 
 impl<'t> TracePrinter<'t> {
-    /// For samples of this tracepoint, in recordings of this byte order.
+    /// A printer for samples of this tracepoint, in recordings of this byte order.
     pub fn new(format: &TraceFormat<'t>, endian: Endian) -> TracePrinter<'t> {
-        // A kernel gives no name twice, but readers of tables refuse a map with such names.
+        // A kernel gives each name once, but readers of tables refuse a map with duplicates.
         let mut known = HashSet::new();
         let named = format.fields().filter(|field| known.insert(field.name));
         let fields: Vec<NamedField<'t>> = named.collect();
@@ -229,7 +229,7 @@ impl<'t> TracePrinter<'t> {
         TracePrinter { fields, parts, endian }
     }
 
-    /// Why the kernel's format for printing can't be used, so that each field is shown with its name.
+    /// The reason why the kernel's print format can't be used, so that each field is shown with its name.
     pub fn why_by_field(&self) -> Option<&str> {
         self.parts.as_ref().err().map(String::as_str)
     }
@@ -254,8 +254,8 @@ impl<'t> TracePrinter<'t> {
         text
     }
 
-    /// The names and values of the fields that only this tracepoint has, as far as the raw data has them;
-    /// several numbers as a list. Ends when the values take more than 64 KiB.
+    /// The names and values of the fields that only this tracepoint has, up to the end of the raw data;
+    /// several numbers as a list. Ends when the values exceed 64 KiB.
     pub fn values<'r>(&'r self, raw: &'r [u8]) -> impl Iterator<Item = (&'t str, String)> + use<'r, 't> {
         let own = self.fields.iter().filter(|field| !field.is_common());
         let mut bytes = 0;
@@ -377,7 +377,7 @@ impl Values<'_> {
         (out.len() <= TEXT_MAX).then_some(())
     }
 
-    /// A number, of 64 bits as in perf.
+    /// The value of an expression, 64 bits as in perf.
     fn number(&self, of: &Expr) -> Option<i64> {
         Some(match of {
             Expr::Number(number) => *number,
@@ -385,7 +385,7 @@ impl Values<'_> {
                 let field = &self.fields[*field];
                 let index = at.as_ref().map_or(Some(0), |at| usize::try_from(self.number(at)?).ok())?;
                 match field.number(index, self.raw, self.endian)? {
-                    // perf reads fields without their sign.
+                    // perf ignores the sign of fields.
                     TraceValue::Signed(number) => {
                         let unused = 64 - 8 * field.number_size as u32;
                         (number.cast_unsigned() << unused >> unused).cast_signed()
@@ -452,8 +452,7 @@ fn padded(out: &mut String, text: &str, width: Width) {
     }
 }
 
-/// The operators of C with two sides, those that bind most first; longer ones before those that they begin
-/// with.
+/// The binary operators of C, the highest precedence first; longer ones before their prefixes.
 const OPERATORS: [&[&str]; 10] = [
     &["*", "/", "%"],
     &["+", "-"],
@@ -467,11 +466,11 @@ const OPERATORS: [&[&str]; 10] = [
     &["||"],
 ];
 
-/// Reads a format for printing.
+/// Parses a print format.
 struct Parser<'p> {
     rest: &'p str,
     fields: &'p [NamedField<'p>],
-    /// The operators of the current value.
+    /// The number of operators in the current value.
     operators: usize,
 }
 
@@ -495,7 +494,7 @@ fn first(text: &str) -> String {
     readable(word.as_bytes())
 }
 
-/// Divides a format of printf into its parts.
+/// Splits a format of printf into its parts.
 fn split(format: &str, args: Vec<Expr>, fields: &[NamedField<'_>]) -> Result<Vec<Part>, String> {
     let (mut parts, mut args) = (Vec::new(), args.into_iter());
     let mut rest = format;
@@ -563,7 +562,7 @@ fn split(format: &str, args: Vec<Expr>, fields: &[NamedField<'_>]) -> Result<Vec
             'X' => Style::Hex { upper: true },
             'o' => Style::Octal,
             'c' => Style::Char,
-            // %pS and others show what is at an address.
+            // %pS and similar formats look up an address.
             'p' if !rest.starts_with(|letter: char| letter.is_ascii_alphanumeric()) => Style::Pointer,
             _ => return Err(unknown()),
         };
@@ -624,7 +623,7 @@ impl<'p> Parser<'p> {
         word
     }
 
-    /// Literals of text, one after the other.
+    /// Adjacent string literals.
     fn string(&mut self) -> Result<String, String> {
         let mut text = String::new();
         self.must("\"")?;
@@ -649,7 +648,7 @@ impl<'p> Parser<'p> {
         }
     }
 
-    /// An expression; `depth` counts those that it is part of.
+    /// An expression; `depth` is its nesting depth.
     fn expr(&mut self, depth: u32) -> Result<Expr, String> {
         let condition = self.operation(OPERATORS.len(), depth + 1)?;
         if !self.takes("?") {
@@ -661,7 +660,7 @@ impl<'p> Parser<'p> {
         Ok(Expr::Either(Box::new([condition, yes, no])))
     }
 
-    /// Values with the operators of the first `levels` levels between them.
+    /// Operands with the operators of the first `levels` precedence levels.
     fn operation(&mut self, levels: usize, depth: u32) -> Result<Expr, String> {
         let Some(level) = levels.checked_sub(1) else { return self.value(depth) };
         let mut left = self.operation(level, depth)?;
@@ -765,14 +764,14 @@ impl<'p> Parser<'p> {
         }
     }
 
-    /// The number of a field, by its name.
+    /// The index of a field, by its name.
     fn field(&mut self) -> Result<usize, String> {
         let name = self.word();
         let found = self.fields.iter().position(|field| field.name == name);
         found.ok_or_else(|| format!("it names no field `{}`", first(name)))
     }
 
-    /// The type of a cast, without the parenthesis before it: its size, and whether it is signed.
+    /// The type of a cast, without the parenthesis before it: its size, and true if signed.
     fn cast(&mut self) -> Option<(usize, bool)> {
         let (inner, rest) = self.rest.split_once(')')?;
         let is_type = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '_' | ' ' | '*');
@@ -807,7 +806,7 @@ impl<'p> Parser<'p> {
         let nothing = Values { fields: &[], raw: &[], endian: Endian::Little };
         while self.takes(",") {
             self.must("{")?;
-            // Only its number is kept.
+            // Only its value is kept.
             self.operators = 0;
             let number = self.expr(depth + 1)?;
             self.must(",")?;
@@ -918,7 +917,7 @@ mod tests {
                 "00112233-4455-6677-8899-aabbccddeeff 00112233-4455-6677-8899-aabbccddeeff",
             ),
             (r#""%pUL", REC->ip6"#, "33221100-5544-7766-8899-AABBCCDDEEFF"),
-            // Of the wrong size.
+            // Fields of the wrong size.
             (r#""%pM", REC->ip"#, "ip=00112233 ip6=00112233445566778899aabbccddeeff mac=001122334455"),
             (r#""%pISpc", REC->ip6"#, "`%pISpc` is not known"),
         ] {
@@ -940,7 +939,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_printed_is_shown_field_by_field() {
+    fn unprintable_samples_are_shown_field_by_field() {
         let fields = "comm=sh pid=-2 text=hi args=[5, 16] ptr=0x0";
         let deep = format!("\"%d\", {}1{}", "(".repeat(1000), ")".repeat(1000));
         let long = format!("\"%d\", 1{}", "+1".repeat(5000));
@@ -961,14 +960,14 @@ mod tests {
             let said = shown(format).unwrap_err();
             assert!(said.contains(why) && said.ends_with(fields), "{said}");
         }
-        // A division by 0, or a number that is not there.
+        // A division by 0, or an index out of range.
         for format in [r#""%d", 1 / 0"#, r#""%d", REC->args[2]"#, r#""%d", 1 << 64"#] {
             assert_eq!(shown(format).as_deref(), Ok(fields), "{format}");
         }
     }
 
     #[test]
-    fn raw_data_that_is_too_short_shows_what_is_there() {
+    fn short_raw_data_is_shown_up_to_its_end() {
         let text = format!("{FIELDS}\"%s %d\", REC->comm, REC->pid\n");
         let format = TraceFormat { system: b"s", name: b"made", id: Some(1), text: text.as_bytes() };
         let printer = TracePrinter::new(&format, Endian::Little);

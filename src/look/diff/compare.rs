@@ -33,7 +33,7 @@ pub(super) struct Aside {
 }
 
 impl Aside {
-    /// Takes in a record whose contents belong to the header; false for any other.
+    /// Handles a record whose contents belong to the header; false for any other.
     fn take(&mut self, record: &Record<'_>, form: Form) -> perfx_format::Result<bool> {
         if let Some((id, name)) = name_update(record) {
             self.names.insert(id, name.to_vec());
@@ -160,7 +160,7 @@ pub(super) fn compare(a: &mut Recording, b: &mut Recording) -> Result<Compared> 
                 break Some(FirstRecord::of(records, &a, &b)?);
             }
         };
-        // Records that belong to the header may still come.
+        // Records that belong to the header may follow.
         for side in [&mut a, &mut b] {
             while first.is_some() && side.seek()? {
                 let end = side.batch.as_ref().map_or(0, |batch| batch.bytes.len());

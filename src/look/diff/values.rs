@@ -1,4 +1,4 @@
-//! Values that differ, with both forms in which they are shown.
+//! Values that differ, each in two forms.
 
 use std::collections::BTreeSet;
 

@@ -103,7 +103,7 @@ struct Held {
     psb: u64,
 }
 
-/// The most buffers that are counted separately. A recording has one for each CPU or thread.
+/// Maximum number of buffers that are counted separately. A recording has one for each CPU or thread.
 const BUFFERS_MAX: usize = 1 << 14;
 
 impl AuxTally {
@@ -121,7 +121,7 @@ impl AuxTally {
         Ok(data)
     }
 
-    /// Takes in a record.
+    /// Adds a record.
     pub(crate) fn look_at(&mut self, record: &Record<'_>, layouts: &Layouts) {
         match record.kind() {
             RecordType::AUXTRACE_INFO => {
@@ -160,7 +160,7 @@ impl AuxTally {
         self.times.join(later.times);
     }
 
-    /// The statistics, with those that the other counts already have.
+    /// The statistics, including those of `tally`.
     pub(crate) fn count(&self, tally: &Tally) -> AuxCount {
         let tracer = |info: &AuxtraceInfo| match info.tracer() {
             Some(name) => Cow::Borrowed(name),
@@ -178,7 +178,7 @@ impl AuxTally {
         let [truncated, partial, collisions] = tally.aux_lost;
         AuxCount {
             bytes: tally.aux_bytes,
-            // More than that is a false claim.
+            // A larger value is false.
             written_bytes: u64::try_from(tally.aux_written).unwrap_or(u64::MAX),
             truncated,
             partial,
