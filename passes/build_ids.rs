@@ -381,7 +381,7 @@ impl Fork for HitSurvey {
 /// late.
 fn can_follow_hits(session: &Session) -> bool {
     let unwinds = session.events.iter().any(|event| event.attr().sample_type & st::STACK_USER != 0);
-    session.sees_all() && session.input != Form::Pipe && !unwinds
+    session.nothing_hidden() && session.input != Form::Pipe && !unwinds
 }
 
 impl PlaceRecords {

@@ -221,7 +221,7 @@ impl CombineOptions {
             union.describe(session);
             unite_features(&sources, &offsets, session)?;
             if sources.iter().any(|source| source.facts.has_aux) {
-                session.list_aux();
+                session.rebuild_aux_index();
             }
             std::mem::take(&mut union.translators)
         };

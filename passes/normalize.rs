@@ -169,7 +169,7 @@ impl Narrow {
         }
         let index = begin.feature(Feature::AUXTRACE);
         if index.is_some_and(|section| lacks_count(section, begin.endian)) {
-            begin.list_aux();
+            begin.rebuild_aux_index();
             let what = format!("feature AUXTRACE got the number of its entries, which {} needs", reader.name);
             begin.report.say(Level::Info, what);
         }

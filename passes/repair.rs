@@ -263,7 +263,7 @@ impl Repair {
             index.iter().filter(wrong).count() + self.aux.keys().filter(|at| !listed.contains(at)).count();
         let wrong = wrong.max(section.is_some_and(|section| lacks_count(section, session.endian)).into());
         if wrong > 0 {
-            session.list_aux();
+            session.rebuild_aux_index();
             self.done.repaired.insert(Fault::AuxtraceIndex, wrong as u64);
         }
     }

@@ -12,7 +12,7 @@ use anyhow::{Result, anyhow};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgMatches, Args as _, CommandFactory as _, FromArgMatches as _, Parser, ValueEnum};
 use perfx_passes::{PassCommand, PassSpec, REGISTRY};
-use perfx_pipeline::is_slip;
+use perfx_pipeline::is_typo;
 
 use crate::args::{ThreadArgs, Usage};
 use crate::commands::inject::PERF_ONLY;
@@ -424,7 +424,7 @@ fn with_command_tip(mut error: clap::Error, command: &clap::Command, args: &[OsS
         return error;
     }
     if let Some(ContextValue::Strings(meant)) = error.remove(ContextKind::SuggestedSubcommand) {
-        let is_meant = |name: &String| is_slip(&given, name) || name.starts_with(&given);
+        let is_meant = |name: &String| is_typo(&given, name) || name.starts_with(&given);
         let meant: Vec<String> = meant.into_iter().filter(is_meant).collect();
         if !meant.is_empty() && !PERF_COMMANDS.contains(&&given[..]) {
             error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(meant));
@@ -474,7 +474,7 @@ fn with_tip(mut error: clap::Error, command: &mut clap::Command, args: &[OsStrin
     let Some(named) = name.and_then(|name| command.find_subcommand_mut(name)) else { return error };
     error.remove(ContextKind::Suggested);
     if let Some(ContextValue::String(meant)) = error.get(ContextKind::SuggestedArg)
-        && !is_slip(&given, meant)
+        && !is_typo(&given, meant)
     {
         error.remove(ContextKind::SuggestedArg);
         // The usage in the error contains the wrong suggestion, too.

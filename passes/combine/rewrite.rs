@@ -140,7 +140,7 @@ impl Combining {
                     && let Some(until) = latest(number, next, limit)
                     && let Some(samples) = input.samples(&ready, until, room)
                 {
-                    out.hold(&samples.bytes);
+                    out.borrow_source(&samples.bytes);
                     out.put_all(&samples.bytes)?;
                     see(times, key, samples.last);
                     *pending = true;
@@ -171,7 +171,7 @@ impl Combining {
                             if number > 0
                                 && let Some(bytes) = input.bytes(&ready)
                             {
-                                out.hold(bytes);
+                                out.borrow_source(bytes);
                             }
                             if step.record(record, out)? && !timeless {
                                 see(times, key, key);

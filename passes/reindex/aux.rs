@@ -55,7 +55,7 @@ impl AuxRecords {
         let Some(section) = session.feature(Feature::AUXTRACE) else {
             let made = if self.add { count } else { 0 };
             if made > 0 {
-                session.list_aux();
+                session.rebuild_aux_index();
             }
             let record = "AUXTRACE record listed for the first time";
             let records = "AUXTRACE records listed for the first time";
@@ -64,7 +64,7 @@ impl AuxRecords {
         };
         let old = read_auxtrace_index(section, session.endian);
         if count == 0 {
-            session.list_aux();
+            session.rebuild_aux_index();
             report_repaired(session, index, &["removed, because there is no AUXTRACE record".to_owned()]);
             return;
         }
@@ -73,7 +73,7 @@ impl AuxRecords {
             report_repaired(session, index, &[]);
             return;
         }
-        session.list_aux();
+        session.rebuild_aux_index();
         let Some(old) = old else {
             report_repaired(session, index, &["rebuilt, because it could not be read".to_owned()]);
             return;

@@ -110,7 +110,8 @@ impl Survey for Start {
     fn end(self, session: &mut Session) -> Result<Stage> {
         let times = Times::new(self.add);
         // Pipe data begins with its features.
-        let in_time = session.sees_all() && session.facts_stay() && session.form != OutputForm::Pipe;
+        let in_time =
+            session.nothing_hidden() && session.survey_is_final() && session.form != OutputForm::Pipe;
         Ok(if in_time { Stage::rewrite_prescanned(times) } else { Stage::survey(times) })
     }
 }

@@ -1,4 +1,4 @@
-//! The policy of damage: which damage a run goes on after, and how much a fault matters.
+//! The policy for damage: which damage a run tolerates, and how severe a fault is.
 
 use perfx_format::header::{Fault, Severity};
 use perfx_format::read::{Fragment, Recording};
@@ -6,7 +6,7 @@ use perfx_format::{FaultCode, Origin};
 
 use crate::report::{Level, Report};
 
-/// What to do if records cannot be read.
+/// The reaction to unreadable records.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 pub enum Damage {
     /// Damage that perf tolerates (pipe data or a zstd stream that ends inside a record) is reported as a
@@ -20,7 +20,7 @@ pub enum Damage {
 }
 
 impl Damage {
-    /// True if a run goes on after bytes that are not a record, in pipe data or not.
+    /// True if a run continues after bytes that are not a record, in pipe data or not.
     pub fn tolerates(self, fragment: &Fragment, pipe: bool) -> bool {
         match self {
             // perf tolerates that in pipe data and at the end of a compressed stream; elsewhere in a file it
@@ -32,12 +32,12 @@ impl Damage {
     }
 }
 
-/// What a recording is read for, which decides how much a fault of its header matters.
+/// The purpose of reading a recording, which decides how severe a fault of its header is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
-    /// To describe it: what is missing is a part of the description.
+    /// To describe it: missing parts belong to the description.
     Describe,
-    /// To use what is in it.
+    /// To use its contents.
     Use,
     /// To use its records. Reading them ends at a fatal fault, which is reported there.
     UseRecords,
@@ -51,7 +51,7 @@ impl Purpose {
             Purpose::Describe => false,
             Purpose::UseRecords if fault.severity == Severity::Fatal => return None,
             Purpose::Use | Purpose::UseRecords => fault.severity == Severity::Loss,
-            // An unfinished file may still have all of its records.
+            // An unfinished file may still contain all its records.
             Purpose::Rewrite => fault.severity >= Severity::Loss && fault.code != FaultCode::Unfinished,
         };
         Some(if is_loss { Level::Loss } else { Level::Warning })

@@ -14,10 +14,10 @@ use crate::speculate::{self, Open};
 
 /// A stage that may have a worker for each batch.
 pub(crate) trait Work: Sized + Send + 'static {
-    /// Creates a worker for one batch; `None` if batches must come in order.
+    /// Creates a worker for one batch; `None` if batches must be processed in order.
     fn fork(&self) -> Option<Self>;
 
-    /// Takes in a worker's result. Called in file order.
+    /// Absorbs a worker's result. Called in file order.
     fn absorb(&mut self, worker: Self) -> Result<()>;
 
     /// Creates a worker that reads a batch in advance, before any stage has changed it.
@@ -25,7 +25,7 @@ pub(crate) trait Work: Sized + Send + 'static {
         None
     }
 
-    /// Takes in the prescan of the next batch. Called in file order.
+    /// Absorbs the prescan of the next batch. Called in file order.
     fn absorb_prescan(&mut self, _prescan: Box<dyn AnyPrescan>) -> Result<()> {
         Ok(())
     }
@@ -37,14 +37,14 @@ pub(crate) trait AnyPrescan: Any + Send {
     fn batch(&mut self, batch: &Batch) -> Result<()>;
 }
 
-/// How the batches are read.
+/// The way in which batches are read.
 #[derive(Clone, Copy)]
 pub(crate) struct Reading {
     /// The number of threads; with 1, only the calling thread works.
     pub(crate) threads: usize,
-    /// True if COMPRESSED records are replaced with their contents.
+    /// True to replace COMPRESSED records with their contents.
     pub(crate) open: bool,
-    /// True if data that cannot be decompressed is dropped and reported; otherwise it is an error.
+    /// True to drop and report data that cannot be decompressed; otherwise it is an error.
     pub(crate) salvage: bool,
 }
 
@@ -54,8 +54,8 @@ impl Reading {
     }
 }
 
-/// Calls `work` for every batch, then `done` on the calling thread in file order. A batch that is not
-/// `touched` gets an empty chain.
+/// Calls `work` for every batch, then `done` on the calling thread in file order. A batch that no stage needs
+/// (`touched` is false) gets an empty chain.
 pub(crate) fn each_batch<W: Work, R: Send + 'static>(
     recording: &mut Recording,
     chain: &mut [W],
@@ -84,7 +84,7 @@ pub(crate) fn each_batch<W: Work, R: Send + 'static>(
     each_led(recording, prescans, reading, 1, lead, |worked| worked, done)
 }
 
-/// The same for stages that can take the batches in any order.
+/// Like [`each_batch`], for stages that accept the batches in any order.
 fn each_in_any_order<W: Work, R: Send + 'static>(
     recording: &mut Recording,
     chain: &mut [W],
@@ -109,8 +109,8 @@ fn each_in_any_order<W: Work, R: Send + 'static>(
         absorbed.map_err(|e| e.in_file(&batch.name))
     };
     let prescans = Prescans::of(chain);
-    // Workers fork from others, so that the chain itself can absorb results meanwhile. A single thread does
-    // the same, so that a stage always knows where a batch begins.
+    // Workers are forked from a copy, so that the chain itself can absorb results meanwhile. A single thread
+    // does the same, so that a stage always knows where a batch begins.
     let mut forked = fork(chain);
     if prescans.are_none() {
         let step = |chain: &mut Vec<W>, batch: perfx_format::Result<Batch>| work(with_workers(chain, batch?));
@@ -123,7 +123,7 @@ fn each_in_any_order<W: Work, R: Send + 'static>(
             |worked| absorb(chain, worked),
         );
     }
-    // If the chain itself takes in prescans, another one absorbs the results.
+    // If the chain itself absorbs prescans, a copy absorbs the results.
     let lead = |found: Found| -> Result<_> {
         let batch = found?.absorb(chain)?;
         Ok(with_workers(chain, batch))
@@ -145,8 +145,7 @@ struct Prescans(Vec<Option<Box<dyn AnyPrescan>>>);
 
 impl Prescans {
     fn of<W: Work>(chain: &[W]) -> Prescans {
-        // A stage that needs the batches in order relies on the records that it gets from the stage before
-        // it.
+        // A stage that needs the batches in order depends on the records from the stage before it.
         let used = |(at, stage): (usize, &W)| stage.prescan().filter(|_| at == 0 || stage.fork().is_some());
         Prescans(chain.iter().enumerate().map(used).collect())
     }

@@ -1,6 +1,6 @@
 //! The output of a pass, which leads into the passes after it and finally into the plan of the output.
 //!
-//! An `Emit` hands a record to the next pass together with an `Emit` of its own, so both are defined here.
+//! An `Emit` passes a record to the next pass together with another `Emit`, so both are defined here.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -61,10 +61,10 @@ impl<'e> Emit<'e> {
         result.with_context(|| format!("pass {}, {} at {}", stage.name, record.kind(), record.origin()))
     }
 
-    /// Records that are passed on next may be in these bytes: then they are written from there, and not
-    /// copied. It pays if many are, one behind the other.
-    pub fn hold(&mut self, bytes: &Bytes) {
-        self.planner.hold(bytes);
+    /// Announces that the next records may be in these bytes: they are then written from there instead of
+    /// copied. This pays off for many consecutive records.
+    pub fn borrow_source(&mut self, bytes: &Bytes) {
+        self.planner.borrow_source(bytes);
     }
 
     /// Passes a new record on: whole bytes with a header whose size is their length, at most 65,528 and a
@@ -96,8 +96,7 @@ impl<'e> Emit<'e> {
         Ok(())
     }
 
-    /// Passes another record on, of any size, in place of this one. It keeps the place of the old one for
-    /// later passes.
+    /// Replaces this record by another of any size, which keeps the old one's place for later passes.
     ///
     /// # Errors
     ///
@@ -106,7 +105,7 @@ impl<'e> Emit<'e> {
         self.keep(Record::new(bytes, &[], record.origin(), record.endian())?)
     }
 
-    /// Passes another record on in place of this one, or this one if there is no other.
+    /// Replaces this record by another, or keeps it if there is none.
     ///
     /// # Errors
     ///
@@ -129,8 +128,8 @@ impl<'e> Emit<'e> {
         self.keep(Record::new(&bytes, record.payload(), record.origin(), record.endian())?)
     }
 
-    /// Drops a record. The report counts it at `Level::Info`; if the user did not ask for it to be dropped,
-    /// also report `Level::Loss`.
+    /// Drops a record. The report counts it at `Level::Info`; also report `Level::Loss` unless the user
+    /// requested the drop.
     pub fn drop_record(&mut self, record: Record<'_>) {
         self.planner.drop_record(record);
     }
@@ -157,7 +156,7 @@ pub(crate) struct Rewriting {
     pub(crate) kinds: Kinds,
     /// The places at which it needs a record of any kind, sorted.
     pub(crate) places: Arc<[Place]>,
-    /// The same, found by the prescan of the batch at hand.
+    /// The places found by the prescan of the current batch.
     pub(crate) found: Vec<Place>,
     /// The layouts of the records that reach it, if passes before it changed the events.
     pub(crate) layouts: Option<Arc<Layouts>>,

@@ -1,4 +1,5 @@
-//! Makes stages of surveys and rewrites. This is the only place where their types are erased and restored.
+//! Creates stages from surveys and rewrites. This is the only place where their types are erased and
+//! restored.
 
 use std::any::Any;
 
@@ -36,21 +37,21 @@ impl Stage {
     }
 
     /// A rewrite whose batches can be rewritten in any order, each after the prescans of all batches up to it
-    /// were absorbed. Its prescan takes the place of a last survey, without a walk of its own, so it sees the
-    /// batches as a survey does.
+    /// were absorbed. The prescan replaces a last survey without a separate walk, so it sees batches as a
+    /// survey does.
     pub fn rewrite_prescanned<R: Prescanned + Fork>(rewrite: R) -> Stage {
         Stage(Kind::Rewrite(Box::new(Erased::new(rewrite).prescanned().forking())))
     }
 
-    /// A rewrite that needs the batches in order; each is prescanned on any thread, to reduce the rewrite's
-    /// own work. Only the first pass of a chain is, because the others rely on its output.
+    /// A rewrite that needs the batches in order; each is prescanned on any thread, to reduce the work of the
+    /// rewrite. Only the first pass of a chain is prescanned, because the others depend on its output.
     pub fn rewrite_prescanned_in_order<R: Prescanned>(rewrite: R) -> Stage {
         Stage(Kind::Rewrite(Box::new(Erased::new(rewrite).prescanned())))
     }
 
     /// A rewrite that is created when all surveys of all passes are finished and before any record is
-    /// written. Passes begin in the order of the chain, so each sees the events and features that earlier
-    /// ones have set.
+    /// written. Passes begin in the order of the chain, so each sees the events and features set by earlier
+    /// ones.
     pub fn begin(make: impl FnOnce(&mut Begin<'_>) -> Result<Stage> + Send + 'static) -> Stage {
         Stage(Kind::Begin(Box::new(make)))
     }

@@ -5,8 +5,8 @@ use std::error::Error as StdError;
 use std::sync::Arc;
 use std::{fmt, io};
 
-/// Why a pass or a run failed. Its message includes those of its causes: code that prints a chain of errors
-/// stops at this one. Two words wide, so that results stay cheap to return.
+/// The reason why a pass or a run failed. The message includes those of its causes: code that prints a chain
+/// of errors stops at this one. Two words wide, so that results stay cheap to return.
 ///
 /// ```
 /// use std::error::Error as _;
@@ -34,7 +34,7 @@ pub enum Error {
     Io(io::Error),
     /// A pass that must be the last one is not.
     NotLast(Box<NotLast>),
-    /// The recording is sound, but it is not one for these options: what else to give.
+    /// The recording is sound, but does not suit these options: the message says which to use.
     Usage(Box<Failure>),
     /// The request cannot be carried out, or a step of it failed.
     Failed(Box<Failure>),
@@ -43,7 +43,7 @@ pub enum Error {
 /// The result of a pass or a run.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What failed, and why.
+/// A failure and its cause.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Failure {
@@ -68,13 +68,13 @@ impl Error {
         Error::Failed(Box::new(Failure { what: what.into(), source: None }))
     }
 
-    /// An error of the options: what else to give.
+    /// An error of the options: the message says which to use.
     #[cold]
     pub fn usage(what: String) -> Error {
         Error::Usage(Box::new(Failure { what, source: None }))
     }
 
-    /// Adds what was being done.
+    /// Adds a description of the failed operation.
     #[cold]
     #[must_use]
     pub fn context(self, what: impl Into<String>) -> Error {
@@ -82,7 +82,7 @@ impl Error {
     }
 
     /// Adds the name of the recording's file. An error of the format gets it unless it already has one, and
-    /// loses what was being done; any other error gets it in front.
+    /// loses the description of the operation; any other error gets it as a prefix.
     #[must_use]
     pub fn in_file(self, name: &Arc<str>) -> Error {
         match self.into_format() {
@@ -91,11 +91,11 @@ impl Error {
         }
     }
 
-    /// The error of the format that is the cause, without what was being done.
+    /// The format error that is the cause, without the description of the operation.
     ///
     /// # Errors
     ///
-    /// Something else is the cause: the error itself.
+    /// Anything else is the cause: the error itself.
     pub fn into_format(self) -> Result<perfx_format::Error> {
         let mut failure = match self {
             Error::Format(error) => return Ok(error),
@@ -121,9 +121,9 @@ fn format_of(error: AnyError) -> Result<perfx_format::Error, AnyError> {
     error.downcast::<Error>().and_then(|error| error.into_format().map_err(AnyError::from))
 }
 
-/// Adds what was being done to the error of a result, or makes an absent value an error.
+/// Adds a description of the operation to the error of a result, or turns an absent value into an error.
 pub trait Context<T>: Sized {
-    /// Adds what was being done.
+    /// Adds a description of the operation.
     ///
     /// # Errors
     ///
@@ -132,7 +132,7 @@ pub trait Context<T>: Sized {
         self.with_context(|| what)
     }
 
-    /// Like [`Context::context`], but makes the text only if it is needed.
+    /// Like [`Context::context`], but builds the text only if needed.
     ///
     /// # Errors
     ///
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_is_named_by_the_error_of_the_format_or_in_front() {
+    fn the_file_is_named_in_the_format_error_or_as_a_prefix() {
         let name: Arc<str> = "in.data".into();
         let error = Error::from(of_format()).context("pass a").in_file(&name);
         assert!(matches!(&error, Error::Format(_)), "{error}");

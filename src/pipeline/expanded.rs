@@ -20,7 +20,7 @@ pub(crate) fn expanded<O, E: From<Error>>(
     expanded_seen(recording, threads, salvage, None, then)
 }
 
-/// The same; `stored` sees every batch as stored, in file order.
+/// Like [`expanded`]; `stored` sees every batch as stored, in file order.
 pub(crate) fn expanded_seen<O, E: From<Error>>(
     recording: &mut Recording,
     threads: usize,

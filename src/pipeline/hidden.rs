@@ -19,14 +19,14 @@ pub(crate) struct Hidden {
 }
 
 impl Hidden {
-    /// For a recording whose compressed records are copied unexpanded. `wanted` is false only if a file stays
-    /// a file.
+    /// A search in a recording whose compressed records are copied unexpanded. `wanted` is false only if a
+    /// file stays a file.
     pub(crate) fn new(recording: &Recording, wanted: bool) -> Hidden {
         let mmap_len = recording.compressed().map_or(0, |compressed| compressed.mmap_len);
         Hidden { idle: !wanted, endian: recording.endian, mmap_len, at_work: None }
     }
 
-    /// Takes the next batch in file order, as stored.
+    /// Adds the next batch in file order, as stored.
     pub(crate) fn look(&mut self, batch: &Batch) -> Result<()> {
         if self.idle || !batch.kinds.intersects(Kinds::COMPRESSED) {
             return Ok(());
@@ -58,7 +58,7 @@ fn start(endian: Endian, mmap_len: u32) -> Result<(Sender<Batch>, JoinHandle<Opt
     };
     let search = move || {
         let batches = receiver.into_iter().map(Ok);
-        // Other faults inside them are copied as they are.
+        // Other faults inside them are copied unchanged.
         expand_alone(batches, endian, mmap_len, false).filter_map(Result::err).find(front)
     };
     let worker = Builder::new().spawn(search).context("can't start a thread")?;

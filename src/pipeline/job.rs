@@ -66,7 +66,7 @@ pub struct Outcome {
     pub moved: bool,
     /// Files to put into an output directory next to the records, with their names.
     pub beside: Vec<(PathBuf, OsString)>,
-    /// Files made by passes, whose names are in records of the output.
+    /// Files made by passes and named in records of the output.
     pub made: Vec<Made>,
 }
 
@@ -99,7 +99,7 @@ impl Job {
         self.into_temporary(|job, file| job.run(Output::File(file, form)))
     }
 
-    /// Runs a job after passes that have made these files.
+    /// Runs a job after passes that made these files.
     fn run_after(mut self, made: Vec<Made>, output: Output<'_>) -> Result<Outcome> {
         let schedule = self.schedule()?;
         let Some(at) = schedule.parts_at(output.form()) else {
@@ -173,7 +173,7 @@ impl Job {
 
         let to_file = form != OutputForm::Pipe;
         let from_pipe = recording.form == Form::Pipe;
-        let has_index = session.list_aux || session.feature(Feature::AUXTRACE).is_some();
+        let has_index = session.rebuild_aux_index || session.feature(Feature::AUXTRACE).is_some();
         let needs = OutputNeeds {
             endian: recording.endian,
             mark_aux: to_file && (from_pipe || has_index),
@@ -241,9 +241,9 @@ fn survey_all(
         }
         survey(recording, &mut surveys, reading)?;
         session.late_events = recording.late_events().to_vec();
-        session.sees_all = !session.stored || recording.is_known_to_lack(Kinds::COMPRESSED);
+        session.nothing_hidden = !session.stored || recording.is_known_to_lack(Kinds::COMPRESSED);
         for Surveying { survey, pass, .. } in surveys {
-            session.facts_stay = !schedule.needs[pass + 1..].iter().any(|(_, needs)| needs.barrier);
+            session.survey_is_final = !schedule.needs[pass + 1..].iter().any(|(_, needs)| needs.barrier);
             let ended = survey.end(session).with_context(|| format!("pass {}", schedule.needs[pass].0))?;
             next.push((pass, ended));
         }
@@ -273,8 +273,7 @@ fn begin_all(
     Ok(chain)
 }
 
-/// The features of the output before passes change them: all except those that apply only to the input's
-/// form.
+/// The features of the output before passes change them: all except those specific to the input's form.
 fn features_of(recording: &Recording, form: OutputForm, expand: bool) -> Features {
     let mut features = recording.features.clone();
     if form == OutputForm::InPlace {

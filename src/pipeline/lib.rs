@@ -42,7 +42,7 @@ pub use schedule::Schedule;
 pub use session::{Begin, Cached, Made, Place, Session};
 pub use stage::Stage;
 pub use text::{
-    by_kind, count, counted, did_you_mean, is_slip, likeness, list, ranges, seconds, signed_seconds,
+    by_kind, count, counted, did_you_mean, is_typo, likeness, list, ranges, seconds, signed_seconds,
     wide_count,
 };
 pub use used_events::{

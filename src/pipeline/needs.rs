@@ -1,4 +1,4 @@
-//! Describes what a pass needs from the pipeline: which records, which walks, and what to do about damage.
+//! The requirements of a pass: which records, which walks, and what to do about damage.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,36 +15,36 @@ pub enum Interest {
     /// Only these kinds. All others are dropped unseen and not counted, so the pass must report them.
     DropRest(Kinds),
     /// All records in these ranges of positions, which are ascending and begin and end at record boundaries;
-    /// elsewhere only these kinds. All others are dropped as with `DropRest`.
+    /// elsewhere only these kinds. All others are dropped as in `DropRest`.
     DropOutside(Arc<[Range<usize>]>, Kinds),
     /// Only these kinds; all others are copied. Passes after it still see the records that they need.
     KeepRest(Kinds),
 }
 
-/// What a pass needs from the pipeline.
+/// The requirements of a pass.
 #[derive(Clone, Debug)]
 pub struct Needs {
     /// The kinds passed to its [`Rewrite::record`](crate::Rewrite::record). All others are copied unseen.
     pub records: Kinds,
     /// The kinds passed to each of its surveys. The last ones may turn out to be unnecessary.
     pub surveys: Vec<Kinds>,
-    /// True if its rewrite needs COMPRESSED records replaced with their contents. The output is then not
+    /// True if its rewrite needs COMPRESSED records replaced with their contents. Then the output is not
     /// compressed.
     pub decompressed: bool,
     /// True if the layout of every record must be known.
     pub ids: bool,
     /// Features that are out of date after the pass; they are dropped unless the pass sets them.
     pub stale: &'static [Feature],
-    /// True if no other pass can read its output, so that none may come after it.
+    /// True if no other pass can read its output, so that it must be the last.
     pub last: bool,
     /// True if later passes must survey the output of this pass, which goes to a temporary file in between.
     /// False only for a pass that changes nothing that a survey could learn: no time, id or mapping, and no
     /// dropped record.
     pub barrier: bool,
-    /// True if its surveys need not see what passes before it change, because they only serve what pipe data
-    /// has in front: for a file, the pass learns it while it rewrites.
+    /// True if its surveys need not see the changes of earlier passes, because they are only needed for pipe
+    /// data, which must have the result at its front; for a file, the pass collects it during the rewrite.
     pub surveys_input: bool,
-    /// What to do if records cannot be read. With several passes, the strictest applies.
+    /// The reaction to unreadable records. With several passes, the strictest applies.
     pub damage: Damage,
 }
 

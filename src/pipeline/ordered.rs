@@ -1,8 +1,8 @@
 //! Runs work on many threads and returns the results in the order of the items, with a bounded number of
 //! items in memory.
 //!
-//! What does not depend on the types of items and results ([`Turns`], [`run`]) is compiled once: with a
-//! generic queue and generic threads, a third of the build was spent on their copies.
+//! The parts that do not depend on the types of items and results ([`Turns`], [`run`]) are compiled once: the
+//! copies of a generic queue and generic threads took a third of the build.
 
 use std::io;
 use std::panic::resume_unwind;
@@ -82,7 +82,7 @@ pub(crate) fn mapped<T: Send, R: Send, W: Send, O, E: From<Error>>(
     output.unwrap_or_else(|| Err(Error::new("no thread ran").into()))
 }
 
-/// An item on its way from its producer to the one who uses its result.
+/// An item on its way from its producer to the user of its result.
 enum Slot<T, R> {
     Empty,
     Item(T),
@@ -94,7 +94,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whose turn it is at each of some slots, which are used in turn: item `n` has slot `n` modulo their number.
+/// The state of the slots, which are used in turn: item `n` has slot `n` modulo their number.
 struct Turns {
     state: Mutex<State>,
     changed: Condvar,
@@ -102,11 +102,11 @@ struct Turns {
 
 #[derive(Default)]
 struct State {
-    /// How many items were produced, begun by a worker, and used.
+    /// The numbers of items that were produced, begun by a worker, and used.
     produced: usize,
     begun: usize,
     used: usize,
-    /// Whether the result is in the slot.
+    /// True if the result is in the slot.
     finished: Vec<bool>,
     /// No more items are produced.
     has_ended: bool,
@@ -120,7 +120,7 @@ impl Turns {
         Turns { state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// Waits until `ready` returns something, or nothing is needed any more.
+    /// Waits until `ready` returns a value, or the work ends.
     fn wait<T>(&self, ready: impl Fn(&mut State) -> Option<Option<T>>) -> Option<T> {
         let mut state = locked(&self.state);
         loop {
@@ -169,7 +169,7 @@ impl Turns {
         })
     }
 
-    /// The slot of that result is empty again.
+    /// Frees the slot of the last result.
     fn free(&self) {
         self.change(|state| {
             let slot = state.used % state.finished.len();
@@ -188,8 +188,8 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Calls `produce` with the slots in turn until it returns false, a worker with each slot that it filled, and
-/// `then` on the calling thread.
+/// Calls `produce` with the slots in turn until it returns false, a worker with each filled slot, and `then`
+/// on the calling thread.
 fn run(
     slots: usize,
     produce: &mut (dyn FnMut(usize) -> bool + Send),
@@ -252,7 +252,7 @@ pub(crate) fn spawn<'scope, T: Send + 'scope>(
     started(thread::Builder::new().spawn_scoped(scope, run))
 }
 
-/// Returns the thread, or an error where `spawn` of std would panic.
+/// Returns the thread, or an error in cases where `spawn` of std would panic.
 pub(crate) fn started<T>(spawned: io::Result<T>) -> Result<T> {
     spawned.context("can't start a thread; -@ 1 needs fewer")
 }
@@ -296,7 +296,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn results_come_in_order_whatever_the_threads() {
+    fn results_are_in_order_for_any_number_of_threads() {
         for threads in [1, 4] {
             let mut seen = Vec::new();
             let work = |_: &mut (), n: u64| {
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_ends_it() {
+    fn an_error_ends_the_work() {
         let mut workers = vec![(); 3];
         let result = ordered(
             0..,

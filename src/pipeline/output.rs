@@ -1,4 +1,4 @@
-//! Describes the destination and the form of a run's output.
+//! The destination and the form of a run's output.
 
 use std::fs::File;
 use std::io::Write;
@@ -12,8 +12,8 @@ pub enum OutputForm {
     DirectoryData,
     /// Pipe data.
     Pipe,
-    /// The input's own file, with the records in place: only features can change, and
-    /// [`Outcome::moved`](crate::Outcome::moved) says when that does not suffice. Nothing is written.
+    /// The input's own file, with the records in place: only features can change. Nothing is written if
+    /// [`Outcome::moved`](crate::Outcome::moved) is true, because that requires more.
     InPlace,
 }
 
@@ -23,10 +23,10 @@ pub enum Output<'a> {
     File(&'a File, OutputForm),
     /// Into a pipe.
     Pipe(&'a mut (dyn Write + Send)),
-    /// The records alone, as a file has them: for a reader that knows the header and the features already
+    /// Only the records, in the form of a file: for a reader that already has the header and the features
     /// ([`Recording::with_records`](perfx_format::read::Recording::with_records)).
     Records(&'a mut (dyn Write + Send)),
-    /// Nowhere, to find out the size of the output and the feature sections that passes make.
+    /// No destination: determines the size of the output and the feature sections that passes create.
     Nowhere(OutputForm),
 }
 

@@ -2,7 +2,7 @@
 //! rewrites it.
 //!
 //! A [`Pass`] is the plan: its name, its needs, and its first [`Stage`]. A [`Survey`] reads all records of
-//! some kinds and ends in the next stage. A [`Rewrite`] is the last stage, through which records go to the
+//! some kinds and returns the next stage. A [`Rewrite`] is the last stage, through which records go to the
 //! output; [`Stage::begin`] creates it when all surveys are finished, and can change events and features
 //! before the first record is written. So each stage is a type with only the data it needs, and the result of
 //! a survey moves into the stage that uses it.
@@ -103,8 +103,8 @@ pub trait Pass: Send {
     /// Its name in `perfx run -p`, in kebab-case.
     fn name(&self) -> &'static str;
 
-    /// What it needs from the pipeline. Merged with the needs of the other passes, and checked before any
-    /// byte is written.
+    /// The requirements, which are merged with those of the other passes and checked before any byte is
+    /// written.
     fn needs(&self, _input: &Recording) -> Needs {
         Needs::default()
     }
@@ -122,8 +122,8 @@ pub trait Survey: Sized + Send + 'static {
         declared
     }
 
-    /// Takes in a record, decompressed if necessary. By default, it is ignored: [`Survey::begin_batch`] does
-    /// the work.
+    /// Reads a record, decompressed if necessary. The default ignores it: [`Survey::begin_batch`] does the
+    /// work.
     ///
     /// # Errors
     ///
@@ -169,8 +169,8 @@ pub trait Rewrite: Sized + Send + 'static {
         Ok(())
     }
 
-    /// Called after the input's last record. Puts the records that belong there, a few MiB at a time, and
-    /// returns true as long as there are more.
+    /// Called after the input's last record. Appends records, a few MiB at a time, and returns true as long
+    /// as there are more.
     ///
     /// # Errors
     ///
@@ -179,7 +179,7 @@ pub trait Rewrite: Sized + Send + 'static {
         Ok(false)
     }
 
-    /// Called when everything is written: puts the last records, sets features, reports.
+    /// Called after everything is written: appends the last records, sets features, reports.
     ///
     /// # Errors
     ///
@@ -194,7 +194,7 @@ pub trait Fork: Sized {
     /// Creates a worker for one batch.
     fn fork(&self) -> Self;
 
-    /// Takes in a worker's result. Called in file order.
+    /// Absorbs a worker's result. Called in file order.
     fn absorb(&mut self, later: Self);
 }
 
@@ -203,10 +203,10 @@ pub trait Prescanned: Rewrite {
     /// The type of the prescan's workers.
     type Prescan: Prescan;
 
-    /// The value from which workers fork.
+    /// The value from which workers are forked.
     fn prescan(&self) -> Self::Prescan;
 
-    /// Takes in the prescan of the next batch, before its [`Rewrite::begin_batch`] or [`Fork::fork`]. Returns
+    /// Absorbs the prescan of the next batch, before its [`Rewrite::begin_batch`] or [`Fork::fork`]. Returns
     /// the places in this batch at which the rewrite needs the record, whatever its kind.
     ///
     /// # Errors

@@ -17,7 +17,7 @@ pub(crate) enum Piece {
     Stored(Range<usize>),
     /// A range of the new bytes.
     Made(Range<usize>),
-    /// A range of those with this number among the bytes that a pass holds.
+    /// A range of one of the [`Planner::borrow_source`] buffers, by its index.
     Held(usize, Range<usize>),
 }
 
@@ -39,10 +39,10 @@ pub(crate) struct Plan {
     pub(crate) arena: Vec<u8>,
     pub(crate) held: Vec<Bytes>,
     pub(crate) marks: Vec<Mark>,
-    /// Contents of header records that a file has in its header and not in its data.
+    /// Contents of header records, which a file has in its header and not in its data.
     pub(crate) absorbed: Vec<HeaderRecord>,
     pub(crate) dropped: BTreeMap<RecordType, u64>,
-    /// Header records among the data of a file, which would mean something else in pipe data.
+    /// Header records among the data of a file, which would have another meaning in pipe data.
     pub(crate) misplaced: BTreeMap<RecordType, u64>,
     /// Positions of AUXTRACE records that a pass dropped.
     pub(crate) dropped_aux: Vec<Origin>,
@@ -153,8 +153,8 @@ impl Planner {
         }
     }
 
-    /// Records that come next may be in these bytes.
-    pub(crate) fn hold(&mut self, bytes: &Bytes) {
+    /// Announces that the next records may be in these bytes.
+    pub(crate) fn borrow_source(&mut self, bytes: &Bytes) {
         if self.plan.held.last().is_none_or(|last| last.as_ptr() != bytes.as_ptr()) {
             self.plan.held.push(bytes.clone());
         }
@@ -189,7 +189,7 @@ impl Planner {
         {
             // A build-id is valid in both places, and its position among the samples may matter to a reader.
             let stays = matches!(header, HeaderRecord::BuildId(_));
-            // A pass that makes such a record sets the feature itself.
+            // A pass that creates such a record sets the feature itself.
             if !stays || record.origin() != Origin::Synthetic {
                 self.plan.absorbed.push(header);
             }
@@ -197,7 +197,7 @@ impl Planner {
                 return Ok(());
             }
         }
-        // A record made by a pass belongs there.
+        // A record created by a pass belongs there.
         if self.needs.strip && record.origin() != Origin::Synthetic && HeaderRecord::is_front(&record) {
             *self.plan.misplaced.entry(kind).or_default() += 1;
             return Ok(());
@@ -229,7 +229,7 @@ fn addresses(bytes: &[u8]) -> Range<usize> {
     start..start + bytes.len()
 }
 
-/// Where bytes are among those at these addresses, if they are.
+/// The range of bytes within those at these addresses, if they are inside.
 fn range_in(all: &Range<usize>, bytes: &[u8]) -> Option<Range<usize>> {
     let Range { start, end } = addresses(bytes);
     (all.start <= start && end <= all.end).then(|| start - all.start..end - all.start)

@@ -1,4 +1,4 @@
-//! Collects the report of a run: what was read and done, what is odd, what is lost. The caller prints it.
+//! The report of a run: what was read and done, and what is odd or lost. The caller prints it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use perfx_format::read::Batch;
 pub enum Level {
     /// Part of the recording is missing in the output: exit code 3.
     Loss,
-    /// Something is suspect in the input or the result; the output is complete.
+    /// The input or the result is suspect; the output is complete.
     Warning,
-    /// What was done.
+    /// Normal progress.
     Info,
     /// Shown only with `-v`.
     Detail,
@@ -37,7 +37,7 @@ impl Read {
     }
 }
 
-/// The report of a run. Its lines are in an order that depends only on the input.
+/// The report of a run. The order of its lines depends only on the input.
 #[derive(Clone, Default, Debug)]
 pub struct Report {
     /// The reports of recordings that were read before, which come first.
@@ -50,7 +50,7 @@ pub struct Report {
     pub lines: Vec<(Level, String)>,
 }
 
-/// The end of a line whose details `-v` shows. With `-v`, this end is left out.
+/// The suffix of a line with details for `-v`, which omits the suffix.
 pub const LISTED: &str = " (-v lists them)";
 
 impl Report {

@@ -36,7 +36,7 @@ pub(crate) fn write_records(
     let to_pipe = session.form == OutputForm::Pipe;
     let mut hidden = Hidden::new(recording, !reading.open && (pipe || to_pipe));
     let mut nested = Nested::default();
-    // What follows damage is not read.
+    // Nothing after damage is read.
     let mut whole = damage != Damage::Salvage;
     let wanted = Wanted::new(chain, needs);
     let touched = |chain: &[Rewriting], batch: &Batch| wanted.touches(chain, batch);
@@ -130,7 +130,7 @@ struct Wanted {
     /// The kinds that any of them needs.
     kinds: Kinds,
     /// The kinds that any of them except the first pass needs.
-    behind_first: Kinds,
+    after_first: Kinds,
     /// The places at which a record of any kind is needed, sorted.
     places: Vec<Place>,
 }
@@ -142,14 +142,14 @@ impl Wanted {
         let mut places: Vec<Place> = chain.iter().flat_map(|stage| stage.places.iter().copied()).collect();
         places.sort_unstable();
         places.dedup();
-        Wanted { kinds: union(chain), behind_first: union(chain.get(1..).unwrap_or_default()), places }
+        Wanted { kinds: union(chain), after_first: union(chain.get(1..).unwrap_or_default()), places }
     }
 
     fn touches(&self, chain: &[Rewriting], batch: &Batch) -> bool {
         batch.kinds.intersects(self.kinds) || !self.stops(chain, batch).is_empty()
     }
 
-    /// The positions in the batch of the records at these places and at those that prescans found, ascending.
+    /// The positions in the batch of the records at these places and at those of prescans, ascending.
     fn stops(&self, chain: &[Rewriting], batch: &Batch) -> Vec<usize> {
         let mut places: Vec<Place> = chain.iter().flat_map(|stage| &stage.found).copied().collect();
         if !self.places.is_empty()
@@ -176,7 +176,7 @@ fn plan_batch(chain: &mut [Rewriting], batch: &Batch, wanted: &Wanted, needs: Ou
         Some(Interest::DropRest(kinds)) => plan_only(chain, batch, &[], kinds, needs),
         Some(Interest::DropOutside(ranges, kinds)) => plan_only(chain, batch, &ranges, kinds, needs),
         Some(Interest::KeepRest(kinds)) => {
-            let (wanted, stops) = (kinds.union(wanted.behind_first), wanted.stops(chain, batch));
+            let (wanted, stops) = (kinds.union(wanted.after_first), wanted.stops(chain, batch));
             if !batch.kinds.intersects(wanted) && stops.is_empty() {
                 return Ok(plan_all(batch, needs));
             }
@@ -241,7 +241,7 @@ fn plan_only(
         let record = if wanted { outside.next_wanted(kinds, usize::MAX)? } else { None };
         Ok(record.map(|record| (outside.position() - record.whole_size() as usize, record)))
     };
-    // It is kept until its place is reached: another search from each range on would take quadratic time.
+    // It is kept until its place is reached: searching again from each range on would take quadratic time.
     let mut rare = next(0)?;
     let end = batch.bytes.len();
     for range in ranges.iter().cloned().chain(std::iter::once(end..end)) {

@@ -34,9 +34,9 @@ pub fn scan<R: Send + 'static>(
     })
 }
 
-/// The same, but an error of the reader is passed to `done`, which may continue with what can still be read:
-/// records before the fault, the other files of a directory, uncompressed records after a zstd stream that
-/// broke off.
+/// Like [`scan`], but an error of the reader is passed to `done`, which may continue with the readable rest:
+/// records before the fault, the other files of a directory, uncompressed records after an incomplete zstd
+/// stream.
 ///
 /// # Errors
 ///
@@ -110,7 +110,7 @@ pub fn scan_two<R, E: From<Error>>(
                     let (sender, receiver) = bounded(2);
                     let spawned = thread::Builder::new().spawn_scoped(scope, move || {
                         for batch in batches {
-                            // `work` may return early when it has seen enough.
+                            // `work` may return early.
                             if sender.send(batch).is_err() {
                                 break;
                             }

@@ -1,5 +1,5 @@
-//! Decides the steps of a job before any byte is written: the walks, the temporary files, and what is
-//! refused.
+//! Decides the steps of a job before any byte is written: the walks, the temporary files, and reasons to
+//! refuse.
 
 use perfx_format::read::Recording;
 use perfx_format::{Kinds, Layouts};
@@ -69,7 +69,7 @@ impl Schedule {
         behind.filter(|(_, (_, needs))| !needs.surveys.is_empty() && must_see(needs)).map(|(at, _)| at).next()
     }
 
-    /// One line for each step to an output of this form, as printed by `--explain`.
+    /// One line for each step towards an output of this form, as printed by `--explain`.
     pub fn explain(&self, form: OutputForm) -> Vec<String> {
         let mut lines = Vec::new();
         if self.spool {

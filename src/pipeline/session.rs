@@ -28,10 +28,10 @@ pub struct Session {
     pub input: Form,
     /// The form of the output.
     pub form: OutputForm,
-    /// Its events. A pass may change them only in `begin`. Those that pipe data defines behind its head are
-    /// added when the rewrite comes to their attrs.
+    /// Its events. A pass may change them only in `begin`. Events that pipe data defines after its head are
+    /// added when the rewrite reaches their attrs.
     pub events: Vec<Event>,
-    /// The events that pipe data defines behind its head, as far as surveys have found them.
+    /// The events that pipe data defines after its head, as found by surveys.
     pub(crate) late_events: Vec<Event>,
     /// The feature sections of the output.
     features: Features,
@@ -41,21 +41,21 @@ pub struct Session {
     late_build_ids: Vec<u8>,
     /// Features set by a pass.
     pub(crate) set: BTreeSet<Feature>,
-    /// True if no pass behind the one whose survey ends is a barrier.
-    pub(crate) facts_stay: bool,
+    /// True if no pass after the surveying one is a barrier.
+    pub(crate) survey_is_final: bool,
     /// The report for the user.
     pub report: Report,
     /// Files to put into an output directory next to the records, with their names.
     pub beside: Vec<(PathBuf, OsString)>,
-    /// Files made by passes, also by those before the pass, whose names are in records of the output.
+    /// Files named in records of the output, made by this pass and earlier ones.
     pub made: Vec<Made>,
     /// True if rewrites see records as stored, with COMPRESSED ones not expanded.
     pub(crate) stored: bool,
-    /// True if, after a survey, it is known that no record stays inside a COMPRESSED one.
-    pub(crate) sees_all: bool,
+    /// True if it is known after a survey that no record stays inside a COMPRESSED one.
+    pub(crate) nothing_hidden: bool,
     /// True if feature AUXTRACE must be rebuilt.
-    pub(crate) list_aux: bool,
-    /// True if bytes of the input outside all sections stay out of the output.
+    pub(crate) rebuild_aux_index: bool,
+    /// True to omit bytes of the input outside all sections.
     pub(crate) drops_unnamed: bool,
     /// The number of these bytes.
     unnamed: u64,
@@ -64,7 +64,7 @@ pub struct Session {
     temp_files: Opener,
 }
 
-/// A file that a pass has made: it gets its place when the output does.
+/// A file made by a pass, which gets its final path when the output does.
 #[derive(Clone, Debug)]
 pub struct Made {
     /// Its final path.
@@ -73,11 +73,11 @@ pub struct Made {
     pub from: Arc<File>,
     /// The range of its bytes in that file.
     pub range: Range<u64>,
-    /// Where else it goes.
+    /// Its entry in a build-id cache.
     pub cached: Option<Cached>,
 }
 
-/// An entry of perf's build-id cache, in which perf finds a file when the file itself is gone.
+/// An entry of perf's build-id cache, which perf reads when the file itself is gone.
 #[derive(Clone, Debug)]
 pub struct Cached {
     /// The folder of the cache, such as ~/.debug.
@@ -114,9 +114,9 @@ impl Session {
             beside: Vec::new(),
             made: Vec::new(),
             stored,
-            sees_all: false,
-            facts_stay: false,
-            list_aux: false,
+            nothing_hidden: false,
+            survey_is_final: false,
+            rebuild_aux_index: false,
             drops_unnamed: false,
             unnamed: recording.file.as_ref().map_or(0, FileHeader::unnamed) as u64,
             threads,
@@ -129,8 +129,8 @@ impl Session {
         self.temp_files.0.clone()
     }
 
-    /// The bytes of the files that earlier passes have made, by path. They are mapped, because an image of
-    /// JIT code may have holes of any size; a temporary file with many of them only once.
+    /// The bytes of the files made by earlier passes, by path. They are mapped, because an image of JIT code
+    /// may have holes of any size; a temporary file with several of them is mapped once.
     ///
     /// # Errors
     ///
@@ -182,7 +182,7 @@ impl Session {
         new
     }
 
-    /// All records have been read: the header records among them are known now.
+    /// Adds the ids of header records when all records have been read.
     pub(crate) fn add_late_build_ids(&mut self) {
         let late = std::mem::take(&mut self.late_build_ids);
         self.add_build_ids(&late);
@@ -201,7 +201,7 @@ impl Session {
         }
     }
 
-    /// The events of the whole recording, also those that pipe data defines behind its head. For
+    /// The events of the whole recording, including those that pipe data defines after its head. For
     /// [`Survey::end`](crate::Survey::end).
     pub fn all_events(&self) -> Vec<Event> {
         [&self.events[..], &self.late_events].concat()
@@ -223,9 +223,9 @@ impl Session {
         self.set.insert(feature);
     }
 
-    /// Keeps feature SAMPLE_TIME true when samples are dropped: sets it, if there is one, to the times of the
-    /// first and the last sample that stay, ns. If none stays, the first is later than the last, and the
-    /// feature stays as it is.
+    /// Updates feature SAMPLE_TIME, if present, when samples are dropped: to the times of the first and the
+    /// last remaining sample, ns. If none remains, the first is later than the last, and the feature is
+    /// unchanged.
     pub fn set_sample_time(&mut self, (first_ns, last_ns): (u64, u64)) {
         if first_ns <= last_ns && self.feature(Feature::SAMPLE_TIME).is_some() {
             let section = SampleTime { first_ns, last_ns }.write(self.endian);
@@ -234,8 +234,8 @@ impl Session {
     }
 
     /// Rewrites the sections of features below this one so that every perf reads on after them: a perf that
-    /// cannot read a section sees no later feature, or fails at pipe data altogether. A section that cannot
-    /// be rewritten is left out and reported.
+    /// cannot read a section ignores all later features, or fails on pipe data. A section that cannot be
+    /// rewritten is left out and reported.
     pub fn repair_features(&mut self, below: Feature) {
         let nrcpus = self.features.get(&Feature::NRCPUS);
         let context = FeatureContext { cpus: nrcpus.and_then(|section| NrCpus::read(section, self.endian)) };
@@ -269,16 +269,15 @@ impl Session {
         self.set.insert(feature);
     }
 
-    /// True if the rewrite will see every record that the survey has seen, and not a COMPRESSED record in its
-    /// place.
-    pub fn sees_all(&self) -> bool {
-        self.sees_all
+    /// True if the rewrite sees every record that the survey saw, and never a COMPRESSED record in its place.
+    pub fn nothing_hidden(&self) -> bool {
+        self.nothing_hidden
     }
 
-    /// True if no later pass changes what a survey could learn, so that what this pass learns while it
-    /// rewrites also holds for the output. For [`Survey::end`](crate::Survey::end).
-    pub fn facts_stay(&self) -> bool {
-        self.facts_stay
+    /// True if no later pass changes facts that a survey collects, so that facts collected during the rewrite
+    /// also hold for the output. For [`Survey::end`](crate::Survey::end).
+    pub fn survey_is_final(&self) -> bool {
+        self.survey_is_final
     }
 
     /// The place at which a record that a survey saw at `origin` will be rewritten. If compressed records are
@@ -300,14 +299,13 @@ impl<'s> Begin<'s> {
         Begin { session, places: Vec::new(), kinds: None }
     }
 
-    /// Requests that feature AUXTRACE lists each AUXTRACE record of the output, and is removed if there is
-    /// none.
-    pub fn list_aux(&mut self) {
-        self.session.list_aux = true;
+    /// Rebuilds feature AUXTRACE from the AUXTRACE records of the output, or removes it if there are none.
+    pub fn rebuild_aux_index(&mut self) {
+        self.session.rebuild_aux_index = true;
     }
 
-    /// Leaves out the bytes of the input that belong to no section: those after the last one, and those after
-    /// the feature table. Returns their number, which the pass reports.
+    /// Omits the bytes of the input that belong to no section: those after the last one, and those after the
+    /// feature table. Returns their number, which the pass reports.
     pub fn leave_out_unnamed(&mut self) -> u64 {
         self.session.drops_unnamed = true;
         self.session.unnamed

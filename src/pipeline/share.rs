@@ -8,11 +8,10 @@ use std::sync::Arc;
 
 use perfx_format::Bytes;
 
-/// Fewer bytes are copied: sharing them would save little, and each shared range is one more extent in both
-/// files.
+/// Minimum size to share; sharing fewer bytes saves little, and adds an extent to both files.
 pub(crate) const WORTH_SHARING: usize = 1 << 20;
 
-/// Fewer bytes do not become part of a run: copying them costs less than keeping a run.
+/// Minimum size to join to a run; copying fewer bytes is cheaper.
 const WORTH_JOINING: usize = 64 << 10;
 
 /// An output that can share blocks with other files.
@@ -23,11 +22,11 @@ pub(crate) struct Sharing<'a> {
     block: u64,
 }
 
-/// Bytes of an input file that go into the output as they are.
+/// Bytes of an input file that the output contains unchanged.
 #[derive(Debug)]
 pub(crate) struct Run {
     file: Arc<File>,
-    /// Their place in the file, bytes from its start.
+    /// Their offset in the file.
     offset: u64,
     pub(crate) bytes: Bytes,
 }
@@ -39,8 +38,8 @@ impl<'a> Sharing<'a> {
         (block > 0 && system::can_share(output)).then_some(Sharing { output, block })
     }
 
-    /// The range of bytes that are stored at a place, as a run that the output can share from `to` on. A
-    /// block is shared whole, so it must begin there in both files.
+    /// The run of bytes stored at an offset, which the output can share from `to` on. Blocks are shared
+    /// whole, so a block must begin there in both files.
     pub(crate) fn run(
         &self,
         (file, offset): &(Arc<File>, u64),
@@ -62,7 +61,7 @@ impl<'a> Sharing<'a> {
     }
 
     /// Shares a range of the run's bytes, which goes to the output's file position. Returns the number of
-    /// bytes that it has put there; copying the rest will show why it was not more.
+    /// shared bytes; copying the rest will report any error.
     pub(crate) fn share(&self, run: &Run, range: &Range<usize>) -> usize {
         let mut from = run.offset + range.start as u64;
         let mut done = 0;
@@ -91,8 +90,8 @@ mod system {
     use rustix::fs::{copy_file_range, ioctl_ficlone};
 
     pub(super) fn can_share(empty: &File) -> bool {
-        // An empty file that is to share all its blocks with itself stays as it is; a file system that can't
-        // share refuses. copy_file_range would not tell, because it copies instead.
+        // Sharing all blocks of an empty file with itself changes nothing, but fails on a file system that
+        // can't share. copy_file_range would copy instead.
         ioctl_ficlone(empty, empty).is_ok()
     }
 
@@ -102,7 +101,7 @@ mod system {
     }
 }
 
-/// Other systems share blocks of whole files at most.
+/// Other systems share only whole files.
 #[cfg(not(target_os = "linux"))]
 mod system {
     use std::fs::File;
@@ -124,7 +123,7 @@ mod tests {
     use super::*;
 
     impl<'a> Sharing<'a> {
-        /// Also on a file system that cannot share, where the kernel copies.
+        /// For file systems that cannot share, too, where the kernel copies.
         pub(crate) fn in_blocks(output: &'a File, block: u64) -> Sharing<'a> {
             Sharing { output, block }
         }
@@ -135,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn only_whole_blocks_are_shared_and_not_a_few() {
+    fn only_many_whole_blocks_are_shared() {
         let output = tempfile::tempfile().unwrap();
         for (block, offset, len, expected) in [
             (4096, 0, 1 << 20, Some(0..1 << 20)),
@@ -166,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_truncated_file_less_is_shared() {
+    fn less_is_shared_of_a_truncated_file() {
         let (mut input, mut output) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
         let bytes: Vec<u8> = (0..3 << 20).map(|at: usize| (at / 4096) as u8).collect();
         input.write_all(&bytes).unwrap();

@@ -1,5 +1,5 @@
-//! Writes output: small pieces are collected, large ones are written directly, and what the input stores in
-//! the same form is shared with it if that is possible.
+//! Writes output: small pieces are collected, large ones are written directly, and unchanged ranges of the
+//! input are shared with it if possible.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -10,11 +10,11 @@ use perfx_format::Bytes;
 
 use crate::share::{Run, Sharing};
 
-/// Pieces of at least this size are written directly; smaller ones are collected first.
+/// Minimum size of pieces that are written directly; smaller ones are collected first.
 const DIRECT: usize = 64 << 10;
 const BUFFER: usize = 256 << 10;
 
-/// The most bytes that are held back.
+/// The maximum number of bytes held back.
 const HELD: usize = 1 << 20;
 
 /// Bad address (errno(3)), the same number on every Linux architecture.
@@ -27,13 +27,13 @@ pub(crate) struct Sink<'a> {
     buffer: Vec<u8>,
     /// True while everything is held back in the buffer.
     held: bool,
-    /// What follows the buffer. The longer a run, the fewer extents the output has.
+    /// The run after the buffer. The longer it is, the fewer extents the output has.
     run: Option<Run>,
     position: u64,
 }
 
 impl<'a> Sink<'a> {
-    /// Starts at position 0. `sharing` is for the same output.
+    /// Starts at position 0. `sharing` must be for the same output.
     pub(crate) fn new(inner: Box<dyn Write + 'a>, sharing: Option<Sharing<'a>>) -> Sink<'a> {
         Sink { inner, sharing, buffer: Vec::with_capacity(BUFFER), held: false, run: None, position: 0 }
     }
@@ -43,13 +43,13 @@ impl<'a> Sink<'a> {
         self.position
     }
 
-    /// The bytes written so far have moved by this many bytes.
+    /// Adds to the position, because the written bytes were moved.
     pub(crate) fn skip(&mut self, by: u64) {
         self.position += by;
     }
 
-    /// Holds back what comes first, while it is not much, so that [`Sink::insert`] can move it. Nothing has
-    /// been written yet.
+    /// Holds back the beginning, up to a limit, so that [`Sink::insert`] can move it. Nothing was written
+    /// yet.
     pub(crate) fn hold(&mut self) {
         self.held = true;
     }
@@ -59,7 +59,7 @@ impl<'a> Sink<'a> {
         self.held
     }
 
-    /// Inserts zeros into what is held back.
+    /// Inserts zeros into the bytes held back.
     pub(crate) fn insert(&mut self, at: u64, zeros: u64) {
         self.buffer.splice(at as usize..at as usize, std::iter::repeat_n(0, zeros as usize));
         self.position += zeros;
@@ -72,7 +72,7 @@ impl<'a> Sink<'a> {
         self.put(bytes)
     }
 
-    /// Appends a range of bytes that are stored at a place in a file, or nowhere.
+    /// Appends a range of bytes, which may be stored at an offset of a file.
     pub(crate) fn append_stored(
         &mut self,
         place: Option<&(Arc<File>, u64)>,
@@ -127,8 +127,8 @@ impl<'a> Sink<'a> {
         }
         let written = self.inner.write_all(bytes);
         if written.as_ref().is_err_and(|error| error.raw_os_error() == Some(EFAULT)) {
-            // The kernel could not read the bytes, because they are in a file that was truncated. Reading
-            // them here raises SIGBUS for its handler.
+            // The kernel could not read the bytes, because their file was truncated. Reading them here raises
+            // SIGBUS for its handler.
             std::hint::black_box(bytes.iter().fold(0, |sum, byte| sum ^ byte));
         }
         written
@@ -159,8 +159,8 @@ mod tests {
 
     use super::*;
 
-    /// Appends ranges of a file and other bytes, as [`Sink::append_stored`] and [`Sink::append`] would get
-    /// them, and returns what the output holds and what it should hold.
+    /// Appends ranges of a file and other bytes with [`Sink::append_stored`] and [`Sink::append`], and
+    /// returns the actual and the expected output.
     fn written(share: bool, hold: bool) -> (Vec<u8>, Vec<u8>) {
         let mut random = 7_u64;
         let mut next = |below: usize| {

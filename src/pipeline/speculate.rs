@@ -1,6 +1,6 @@
 //! Distributes the batches of a recording, including the search for them, to many threads: each thread
-//! guesses where records begin in its window of the input, and its result counts if the previous batch turns
-//! out to end there.
+//! guesses where records begin in its window of the input, and its result is valid if the previous batch ends
+//! there.
 //!
 //! Rejected: one thread that walks all headers to cut batches for the others. It takes as long as they do,
 //! and takes all page faults.
@@ -53,7 +53,7 @@ pub(crate) fn each<W: Send, R: Send + 'static>(
 }
 
 /// The result of a step without its type. The threads and the search for batches are compiled once for all
-/// types: a package with ten callers was built twice as long with a copy for each.
+/// types: copies for the ten callers of a package doubled its build time.
 type AnyResult = Box<dyn Any + Send>;
 
 /// Calls what a worker does with a batch, by the worker's number.
@@ -99,7 +99,7 @@ fn drafts(
     Some((batches, drafts))
 }
 
-/// Consumes batches in order, so it knows each true start and accepts or rejects the guess.
+/// Consumes batches in order, so that it knows each true start and accepts or rejects the guess.
 struct InOrder<'s, 'o> {
     endian: Endian,
     /// `None` after a record has been expanded, because later ones may continue it.
@@ -135,15 +135,15 @@ impl InOrder<'_, '_> {
             }
             Ok(())
         })?;
-        // The extents are stored only when the end is reached.
+        // The extents are stored only at the end.
         while self.batches.is_some() {
             self.next(done)?;
         }
         Ok(())
     }
 
-    /// Reads the next batch itself, or the whole rest if that must be expanded although the header does not
-    /// announce it.
+    /// Reads the next batch itself, or the whole rest if that must be expanded without an announcement in the
+    /// header.
     fn next(&mut self, done: Done<'_>) -> Result<()> {
         let Some(next) = self.batches.as_mut().and_then(Iterator::next) else {
             self.batches = None;

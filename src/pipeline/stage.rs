@@ -1,4 +1,4 @@
-//! Describes what a pass does next, without its type: a survey, or a rewrite that may not have begun.
+//! The next step of a pass, without its type: a survey, or a rewrite that may not have begun.
 
 use std::any::Any;
 
@@ -24,7 +24,7 @@ pub(crate) enum Kind {
 pub(crate) type Beginning = dyn FnOnce(&mut Begin<'_>) -> Result<Stage> + Send;
 
 impl Stage {
-    /// The survey, or the stage itself if it is none.
+    /// The survey, or the stage itself if it is not one.
     pub(crate) fn into_survey(self) -> Result<Box<dyn AnySurvey>, Stage> {
         match self.0 {
             Kind::Survey(survey) => Ok(survey),

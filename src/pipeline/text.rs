@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use perfx_format::RecordType;
 
-/// How similar two names must be for one to be a typo of the other: the limit of clap's own suggestions.
+/// Minimum similarity of two names for one to be a typo of the other: the limit of clap's own suggestions.
 const ALIKE: f64 = 0.7;
 
 /// `1 entry`, `2,000 entries`.
@@ -17,7 +17,7 @@ pub fn count(number: u64) -> String {
     wide_count(number.into())
 }
 
-/// The same for numbers that may exceed 64 bits, such as sums of claimed counts.
+/// Like [`count`], for numbers that may exceed 64 bits, such as sums of untrusted counts.
 pub fn wide_count(number: u128) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -62,7 +62,7 @@ pub fn did_you_mean(given: &str, names: impl IntoIterator<Item = impl AsRef<str>
 
 /// True if `given` is `meant` with one or two typos. Unlike [`did_you_mean`], for names that may mean
 /// something else.
-pub fn is_slip(given: &str, meant: &str) -> bool {
+pub fn is_typo(given: &str, meant: &str) -> bool {
     strsim::osa_distance(given, meant) <= 2
 }
 
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_in_a_row_are_a_range() {
+    fn consecutive_numbers_are_a_range() {
         assert_eq!(ranges([4, 5, 6, 7, 9, 11, 12], "..", ", "), "4..7, 9, 11..12");
         assert_eq!(ranges([0, 1, 2, 9, u64::MAX], "-", ","), "0-2,9,18446744073709551615");
         assert_eq!(ranges([u64::MAX, 0], "-", ","), "18446744073709551615,0");
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slip_finds_its_name() {
+    fn a_typo_finds_its_name() {
         let names = ["build-ids", "mmap2-build-ids"];
         assert_eq!(did_you_mean("build-idz", names), "; did you mean `build-ids`?");
         assert_eq!(did_you_mean("MMAP2-buildids", names), "; did you mean `mmap2-build-ids`?");

@@ -16,13 +16,13 @@ use crate::{Emit, Result, Session};
 #[derive(Debug, Default)]
 pub struct UsedEvents {
     events: BTreeSet<usize>,
-    /// True if records have id 0, which belongs to no event: perf synthesises such records, and reads them
+    /// True if records have id 0, which belongs to no event: perf synthesises such records, and decodes them
     /// with the layout of the first event.
     nobodys: bool,
 }
 
 impl UsedEvents {
-    /// Takes in a record that is not a sample.
+    /// Adds a record that is not a sample.
     pub fn look_at(&mut self, record: &Record<'_>, layouts: &Layouts) {
         let id = layouts.layout_of(record).and_then(|layout| layout.id(record));
         if record.kind().is_kernel() && id == Some(0) {
@@ -40,14 +40,14 @@ impl UsedEvents {
         self.events.extend(events);
     }
 
-    /// Takes in what was found in a later part of the recording.
+    /// Adds the events of a later part of the recording.
     pub fn join(&mut self, later: UsedEvents) {
         self.events.extend(later.events);
         self.nobodys |= later.nobodys;
     }
 
-    /// The ids of events that can be removed: those without samples or other records. One event always stays,
-    /// because a recording without events can't be read.
+    /// The ids of events that can be removed: those without samples or other records. One event always
+    /// remains, because a recording without events can't be read.
     pub fn gone(&self, events: &[Event], samples: &[u64]) -> HashSet<u64> {
         let named = |index: usize| self.events.contains(&index) || samples.get(index).is_some_and(|&n| n > 0);
         let numbered = || events.iter().enumerate();
@@ -150,7 +150,7 @@ fn leave_out_of_features(session: &mut Session, stays: &[bool]) {
 ///
 /// # Errors
 ///
-/// Those of [`Emit`].
+/// The errors of [`Emit`].
 pub fn shorten_id_index(record: &Record<'_>, gone: &HashSet<u64>, out: &mut Emit<'_>) -> Result<()> {
     let Some(index) = IdIndex::of(record) else { return out.keep(*record) };
     let kept: Vec<IdEntry> = index.entries().filter(|entry| !gone.contains(&entry.id)).collect();

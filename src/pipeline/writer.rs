@@ -27,11 +27,11 @@ use crate::text::counted;
 /// Size of a page, bytes.
 const PAGE: usize = perfx_format::PAGE as usize;
 
-/// The most bytes moved at once.
+/// Maximum number of bytes moved at once.
 const MOVED_AT_ONCE: u64 = 1 << 20;
 
-/// The most zeros before the data of an output of this length, in bytes. A long unchanged range keeps its
-/// place in a page, so that file systems can share it with the input.
+/// Maximum number of zeros before the data of an output of this length. With them, a long unchanged range
+/// keeps its offset in a page, so that file systems can share it with the input.
 pub fn zeros_before_data(len: u64) -> u64 {
     if len < WORTH_SHARING as u64 { 0 } else { PAGE as u64 - 1 }
 }
@@ -71,7 +71,7 @@ impl<'a> Writer<'a> {
             Output::Nowhere(_) => (Box::new(io::sink()), None),
         };
         let header = recording.file.as_ref();
-        // A pass that leaves out what is in no section says so itself.
+        // A pass that omits bytes outside sections reports that itself.
         let kept = header.filter(|_| !session.drops_unnamed);
         let mut writer = Writer {
             sink: Sink::new(inner, file.and_then(Sharing::with)),
@@ -108,7 +108,7 @@ impl<'a> Writer<'a> {
             // perf starts the data on a page boundary when it adds events, and tests compare with perf.
             front.bytes.resize(front.bytes.len().next_multiple_of(PAGE), 0);
         }
-        // Pipe data has other places in a file than in a pipe, and both are to give the same output.
+        // Pipe data has other offsets in a file than in a pipe, and both must give the same output.
         if form != OutputForm::InPlace && recording.form != Form::Pipe {
             writer.sink.hold();
         }
@@ -140,7 +140,7 @@ impl<'a> Writer<'a> {
 
     fn pipe_front(&mut self, recording: &Recording, session: &mut Session) -> Result<()> {
         let endian = recording.endian;
-        // What no pass has changed is copied.
+        // Unchanged sections are copied.
         let is_kept = recording.form == Form::Pipe
             && session.events == recording.events
             && session.event_types == recording.event_types;
@@ -226,9 +226,9 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Moves the data so that the first long range of the input begins at the same place of a page as it does
-    /// there: only then can it be shared. The zeros before the data do not depend on the file system, so that
-    /// the same input gives the same output everywhere. perf leaves such zeros, too.
+    /// Moves the data so that the first long range of the input keeps its offset in a page, without which it
+    /// can't be shared. The zeros before the data do not depend on the file system, so that the same input
+    /// gives the same output everywhere. perf leaves such zeros, too.
     fn align(&mut self, plan: &Plan, offset: u64) {
         let Some((before, start)) = plan.first_stored(WORTH_SHARING) else { return };
         let (from, to) = (offset + start as u64, self.sink.position() + before);
@@ -238,7 +238,7 @@ impl<'a> Writer<'a> {
         self.marks.iter_mut().for_each(|mark| mark.at += by);
     }
 
-    /// True if it is a file without records so far.
+    /// True for a file that has no records yet.
     pub(crate) fn is_empty(&self) -> bool {
         self.front.is_some() && self.sink.position() == self.data_offset
     }
@@ -286,8 +286,8 @@ impl<'a> Writer<'a> {
         Ok((self.sink.position(), self.moved))
     }
 
-    /// Lays the file out as if all its events had been known from the start: the front grows by the events
-    /// among pipe data's records, and the data moves.
+    /// Lays the file out again as if all its events had been known from the start: the front grows by the
+    /// events defined among pipe data's records, and the data moves.
     fn lay_out_again(&mut self, front: &mut FileFront, session: &Session) -> Result<()> {
         let may_be_short = front.may_be_short;
         *front = FileFront::new(&session.events, session.endian);
@@ -313,13 +313,13 @@ impl<'a> Writer<'a> {
         self.sink.flush().map_err(unwritable)
     }
 
-    /// Rebuilds feature AUXTRACE, which contains file offsets, if records moved: an entry follows its record;
-    /// one that pointed at no AUXTRACE record is reported and dropped. Pipe data has no such feature, so
-    /// there, and if a pass requests it, the records themselves are listed.
+    /// Rebuilds feature AUXTRACE, which contains file offsets, if records moved: each entry is updated to its
+    /// record's offset; an entry without an AUXTRACE record is reported and dropped. Pipe data has no such
+    /// feature, so there, and if a pass requests it, the records themselves are listed.
     fn index_aux(&mut self, from_pipe: bool, session: &mut Session) {
         let endian = session.endian;
         let listed = |mark: &Mark| AuxtraceEntry { offset: mark.at, size: mark.size };
-        if session.list_aux {
+        if session.rebuild_aux_index {
             let stays = session.form == OutputForm::InPlace;
             let there = |mark: &Mark| match mark.origin {
                 Origin::Input { stream: 0, offset } => Some(AuxtraceEntry { offset, size: mark.size }),
@@ -374,7 +374,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Says that perf reads these events in a file, but not in a pipe.
+/// Warns that perf reads these events in a file, but not in a pipe.
 fn say_unordered(session: &mut Session) {
     // perf turns off its ordering of records for such a file (tools/perf/util/session.c), but knows no event
     // when it opens a pipe.
@@ -386,7 +386,7 @@ fn say_unordered(session: &mut Session) {
     }
 }
 
-/// Says that perf reads these events in a pipe, but refuses them in a file.
+/// Warns that perf reads these events in a pipe, but refuses them in a file.
 fn say_refused(session: &mut Session) {
     // evlist__valid_sample_type in tools/perf/util/evlist.c; the check does not apply to recordings of perf
     // stat.

@@ -38,7 +38,7 @@ impl Tracing {
 
 /// Counts the packets of a trace from its first sync point on.
 ///
-/// This reads packets as [`units`](super::units) does, and walks no code.
+/// This reads packets as [`units`](super::units()) does, and walks no code.
 pub fn tally(trace: &Trace<'_>, config: &Config) -> Tally {
     let Some(start) = trace.find(&PSB, 0) else { return Tally::default() };
     let mut packets = Packets::new(trace, start, config.errata);
