@@ -26,8 +26,8 @@ fn are_modifiers(text: &[u8]) -> bool {
     text.len() <= 16 && text.iter().all(|byte| b"ukhGHpPSDIeWRb".contains(byte))
 }
 
-/// True for what follows the name of a PMU: terms with numbers, then `/` and modifiers. The value of `name=` is a person's
-/// word.
+/// True for what follows the name of a PMU: terms with numbers, then `/` and modifiers. The value of `name=`
+/// is a person's word.
 fn are_terms(text: &[u8]) -> bool {
     let Some(end) = text.iter().rposition(|&byte| byte == b'/') else { return false };
     let (terms, modifiers) = (&text[..end], &text[end + 1..]);
@@ -184,8 +184,8 @@ impl Plan {
         if self.keeps(category) { text.to_vec() } else { done.note(category, text, new) }
     }
 
-    /// The replacement of a call chain's entry that is not an address of mapped user code. In code without frame
-    /// pointers, the kernel takes parts of the stack for return addresses: words, or the text in them.
+    /// The replacement of a call chain's entry that is not an address of mapped user code. In code without
+    /// frame pointers, the kernel takes parts of the stack for return addresses: words, or the text in them.
     pub(super) fn cleared(&self, cpumode: u16, entry: u64) -> Option<u64> {
         let is_code = || {
             let ranges = &self.mapped.ranges;

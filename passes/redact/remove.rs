@@ -51,8 +51,8 @@ const WITH_TEXTS: Kinds = KEYED.union(OF_TRACES).union(Kinds::of(&[
     RecordType::HEADER_EVENT_TYPE,
 ]));
 
-// A new kind with texts does not compile without a rule. Samples and features have theirs elsewhere, and EVENT_UPDATE
-// has it in `clear_texts`.
+// A new kind with texts does not compile without a rule. Samples and features have theirs elsewhere, and
+// EVENT_UPDATE has it in `clear_texts`.
 const _: () = assert!(
     WITH_TEXTS
         .union(Kinds::of(&[RecordType::SAMPLE, RecordType::HEADER_FEATURE, RecordType::EVENT_UPDATE]))
@@ -100,8 +100,8 @@ impl Remove {
         changed.whole.then_some(changed.section)
     }
 
-    /// Feature TRACING_DATA with pseudonyms of the tracepoints that users made, and without what else it says of the
-    /// machine; `None` if it is damaged.
+    /// Feature TRACING_DATA with pseudonyms of the tracepoints that users made, and without what else it says
+    /// of the machine; `None` if it is damaged.
     fn tracing_data(&mut self, section: &[u8], endian: Endian) -> Option<Vec<u8>> {
         let data = TracingData::read(section)?.without_texts();
         let head = data.head_without(|text| !is_header(text))?;
@@ -221,7 +221,8 @@ impl Remove {
     }
 }
 
-/// Device and inode of a namespace as they are in the output. The kernel's first namespaces are the same everywhere.
+/// Device and inode of a namespace as they are in the output. The kernel's first namespaces are the same
+/// everywhere.
 fn namespace(key: &Key, device: u64, inode: u64) -> (u64, u64) {
     const INITIAL: std::ops::RangeInclusive<u64> = 0xefff_fff0..=0xefff_ffff;
     let number = || {

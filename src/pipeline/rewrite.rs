@@ -53,8 +53,8 @@ pub(crate) fn write_records(
         Ok(())
     };
     each_batch(recording, chain, reading, touched, work, done)?;
-    // The last guard against losing records: whatever stopped early must not look like the end of the recording. What
-    // was expanded has another size.
+    // The last guard against losing records: whatever stopped early must not look like the end of the
+    // recording. What was expanded has another size.
     let done = session.report.read.bytes - done_before;
     let expected = recording.data_size().filter(|_| whole && !reading.open);
     ensure!(
@@ -225,7 +225,8 @@ fn plan_all(batch: &Batch, needs: OutputNeeds) -> Plan {
     planner.done()
 }
 
-/// Sends the records in the ranges, and elsewhere those of these kinds, through the chain; all others are dropped.
+/// Sends the records in the ranges, and elsewhere those of these kinds, through the chain; all others are
+/// dropped.
 fn plan_only(
     chain: &mut [Rewriting],
     batch: &Batch,
