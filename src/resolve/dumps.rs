@@ -64,7 +64,7 @@ impl PerfMaps {
 }
 
 impl Places {
-    /// These folders and roots, and without `foreign` this machine.
+    /// Searches these folders and roots, and this machine unless `foreign`.
     pub fn new(folders: Vec<PathBuf>, roots: Vec<PathBuf>, foreign: bool) -> Places {
         Places { folders, roots, not_here: foreign.then_some("--foreign") }
     }

@@ -248,8 +248,7 @@ impl IdOptions {
     }
 
     /// `known` is `HEX PATH[,…]` or `file://NAME`; `roots` are folders that replace `/` of the recorded
-    /// machine, `caches` are build-id caches of perf; `foreign` says that the files of this machine are not
-    /// the recorded ones.
+    /// machine, `caches` are build-id caches of perf; `foreign` excludes the files of this machine.
     ///
     /// # Errors
     ///

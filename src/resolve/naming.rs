@@ -152,7 +152,7 @@ pub fn guest_sources(ids: &IdOptions, recorded_on: &RecordedOn) -> Sources {
 
 /// The places to search; with `files`, including this machine.
 pub fn sources(ids: &IdOptions, files: bool, recorded_on: &RecordedOn) -> Sources {
-    // perf searches its own cache without being told.
+    // perf searches its own cache by default.
     let own = build_id::home().filter(|_| !ids.is_foreign()).map(|home| home.join(".debug"));
     let sources = Sources::new(files, ids.roots(), ids.caches(), recorded_on);
     let sources = sources.with_own_cache(own.filter(|own| own.is_dir()));
