@@ -1,4 +1,4 @@
-//! Describes the result of a search: a build-id and its source, or every place that was tried and why it had
+//! The result of a search: a build-id and its source, or every place that was tried and the reason why it has
 //! none.
 
 use std::fmt;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use crate::{BuildId, Error};
 
-/// What a [`Finder`](crate::Finder) has found.
+/// The result of [`Finder::find`](crate::Finder::find).
 #[derive(Debug)]
 pub enum Answer {
     /// A build-id.
@@ -24,14 +24,14 @@ pub enum Answer {
     },
     /// No build-id.
     Missing {
-        /// The reason of each place, in order. Places that cannot hold such an object are left out, so this
-        /// is empty if no place can.
+        /// The reason of each place, in order. Places that cannot contain such an object are omitted, so this
+        /// is empty if none can.
         tried: Vec<(Source, Reason)>,
     },
 }
 
 impl Answer {
-    /// The build-id, if there is one.
+    /// The build-id, if found.
     pub fn id(&self) -> Option<BuildId> {
         match self {
             Answer::Found { id, .. } => Some(*id),
@@ -71,7 +71,7 @@ impl fmt::Display for Source {
     }
 }
 
-/// Why a place gave no build-id.
+/// The reason why a place has no build-id.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Reason {

@@ -18,12 +18,12 @@ use rustix::fs::OFlags;
 
 use crate::BuildId;
 
-/// The most that is read of one ELF file. A section table of a million entries fits. A damaged or hostile
+/// The read limit of one ELF file, bytes. A section table of a million entries fits. A damaged or hostile
 /// file that claims more, or whose segments all point at the same gigabyte, is an error and does not fill the
 /// memory.
 const MOST_READ: u64 = 64 << 20;
 
-/// Why a file's build-id could not be read.
+/// The reason why a file's build-id could not be read.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
@@ -33,7 +33,7 @@ pub enum Error {
     NotRegular(&'static str),
     /// The file is compressed, which this package does not support; holds the name of the method.
     Compressed(&'static str),
-    /// Not an ELF file.
+    /// It is not an ELF file.
     NotElf,
     /// An ELF file whose headers or notes lie outside the file, contradict each other, or cannot be read.
     Damaged(String),
@@ -81,7 +81,7 @@ impl From<Error> for io::Error {
 ///
 /// # Errors
 ///
-/// The file cannot be read, or is not sound ELF.
+/// The file cannot be read, or is not valid ELF.
 pub fn of_file(path: &Path) -> Result<Option<BuildId>, Error> {
     of_open(open(path)?.0)
 }
@@ -138,7 +138,7 @@ fn regular(metadata: Metadata) -> Result<Metadata, Error> {
 ///
 /// # Errors
 ///
-/// The file cannot be read, or is not sound ELF.
+/// The file cannot be read, or is not valid ELF.
 pub fn of_open(file: File) -> Result<Option<BuildId>, Error> {
     // Files of /proc report a length of 0, and reading some of them changes the machine.
     if file.metadata()?.len() < 16 {
@@ -161,7 +161,7 @@ pub fn of_open(file: File) -> Result<Option<BuildId>, Error> {
 ///
 /// # Errors
 ///
-/// The image is not sound ELF.
+/// The image is not valid ELF.
 pub fn from_elf(image: &[u8]) -> Result<Option<BuildId>, Error> {
     read(image)
 }

@@ -1,4 +1,5 @@
-//! Finds the build-id of a recorded object in the first place that has it, or reports why no place has it.
+//! Finds the build-id of a recorded object in the first place that has it, or reports the reason of each
+//! place.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::ffi::OsStrExt;
@@ -50,7 +51,7 @@ impl Object {
 pub struct Places {
     /// Build-ids given by the user. They come first and are not checked.
     pub known: KnownIds,
-    /// Whether to read the recorded paths on this machine, and then below `/proc/PID/root` for processes in a
+    /// True to read the recorded paths on this machine, and then below `/proc/PID/root` for processes in a
     /// container.
     ///
     /// A file whose inode number differs from the recorded one is not used. Recordings without inode numbers,
@@ -65,7 +66,7 @@ pub struct Places {
     pub caches: Vec<PathBuf>,
     /// The machine of the recording.
     pub recorded_on: RecordedOn,
-    /// Whether to ask the running kernel about itself, its modules and its vdso.
+    /// True to query the running kernel for itself, its modules and its vdso.
     pub running_kernel: bool,
     /// The folder that contains this machine's /proc and /sys: `/`, or a simulated machine in a test.
     pub system_root: PathBuf,
@@ -85,7 +86,7 @@ impl Default for Places {
     }
 }
 
-/// What a recording says about its machine.
+/// The recorded machine, from a recording.
 #[derive(Clone, Debug, Default)]
 pub struct RecordedOn {
     /// `uname -n`.
@@ -129,7 +130,7 @@ impl RecordedOn {
 #[derive(Debug)]
 pub struct Finder {
     places: Places,
-    /// For each root, the modules of the recorded release; the folders are walked once, on first use.
+    /// The modules of the recorded release in each root; the folders are walked once, on first use.
     modules: Vec<OnceLock<Modules>>,
 }
 
@@ -161,7 +162,7 @@ impl Finder {
             .unwrap_or(Answer::Missing { tried })
     }
 
-    /// The bytes of the vdso that 64-bit processes have, if the recorded kernel is running and may be used.
+    /// The bytes of the vdso of 64-bit processes, if the recorded kernel is running and may be used.
     pub fn vdso_image(&self) -> Option<Vec<u8>> {
         let here = self.places.running_kernel && cfg!(target_pointer_width = "64");
         here.then(|| self.recorded_is_running().ok()?.vdso_image()).flatten()
@@ -215,8 +216,8 @@ impl Finder {
                 accept(tried, Source::Root(root.clone()), hit)
             }
             Object::Kernel | Object::Module(_) => self.of_release(object, root, modules, tried),
-            // `make vdso_install` puts several below /lib/modules, and the recording does not say which one a
-            // process got.
+            // `make vdso_install` puts several below /lib/modules, and the recording does not show which one
+            // a process got.
             Object::Vdso | Object::Vdso32 => None,
         })
     }
@@ -260,7 +261,7 @@ impl Finder {
     }
 
     fn in_caches(&self, object: &Object, tried: &mut Tried) -> Option<Answer> {
-        // The cache's entry of that name is the other vdso, if there are two.
+        // If there are two vdsos, the cache's entry of that name is the other one.
         let is_other = *object == Object::Vdso32 && self.places.recorded_on.may_be_64_bit();
         let mut caches = self.places.caches.iter().filter(|_| !is_other);
         caches.find_map(|folder| accept(tried, Source::Cache, cached(folder, object.name())))
@@ -279,7 +280,7 @@ impl Finder {
             }
             Object::Vdso if cfg!(target_pointer_width = "32") => Err(Reason::OtherWordSize),
             Object::Vdso32 if cfg!(target_pointer_width = "64") => Err(Reason::OtherWordSize),
-            // There may be several of one word size, and the recording does not say which one it was.
+            // There may be several of one word size, and the recording does not show which one it was.
             Object::Vdso | Object::Vdso32 => {
                 running().and_then(|it| judge(it.vdso().ok_or(Reason::NoVdso)?, false))
             }
@@ -355,7 +356,7 @@ fn cached(cache: &Path, name: &Path) -> Result<Hit, Reason> {
     }
 }
 
-/// The only build-id of this folder, if there is one.
+/// The only build-id of this folder; `None` if there is none.
 fn only(folder: &Path, mut found: BTreeMap<BuildId, PathBuf>) -> Option<Result<Hit, Reason>> {
     if found.len() > 1 {
         return Some(Err(Reason::Several { place: folder.to_owned(), ids: found.into_keys().collect() }));

@@ -11,14 +11,14 @@ use std::sync::Arc;
 
 use crate::BuildId;
 
-/// The longest list in a file, bytes.
+/// The maximum size of a list in a file, bytes.
 const LIST_MAX: u64 = 64 << 20;
 
 /// Reads a list with an entry in each line.
 ///
 /// # Errors
 ///
-/// The file cannot be read, or has more than 64 MiB, as devices have.
+/// The file cannot be read, or has more than 64 MiB, like a device.
 pub fn read_list(file: &Path) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     File::open(file)?.take(LIST_MAX + 1).read_to_end(&mut text)?;
@@ -98,7 +98,7 @@ impl KnownIds {
         self.ids.len()
     }
 
-    /// Whether there are no paths.
+    /// True if there are no paths.
     pub fn is_empty(&self) -> bool {
         self.ids.is_empty()
     }
@@ -149,7 +149,7 @@ fn trim_start(bytes: &[u8]) -> &[u8] {
     &bytes[start..]
 }
 
-/// What is wrong in a list of known build-ids, and in which entry or line.
+/// An error in a list of known build-ids, with the entry or line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownError {
     at: String,
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_is_wrong_is_named() {
+    fn a_wrong_entry_is_named() {
         assert_eq!(says(""), "entry 1: the build-id is empty");
         assert_eq!(says("ab /a,"), "entry 2: the build-id is empty");
         assert_eq!(says("ab /a,abcd"), "entry 2: no path after the build-id");
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_holds_what_a_list_can_not() {
+    fn a_file_may_contain_paths_that_a_list_cannot() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("ids");
         fs::write(&file, b"# made by hand\n\nab /a,b\r\n  cd /odd\xff name\nab /a,b\n12 /last, no line end")
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_wrong_is_named() {
+    fn a_wrong_line_is_named() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("ids");
         let wrong = |text: &str| {

@@ -2,9 +2,9 @@
 //! none.
 //!
 //! A *build-id* is the linker's fingerprint of a program (`ld --build-id`, see ld(1)); it identifies the
-//! build that a sample belongs to long after the file at that path has changed. [`Finder`] searches the
-//! places where one can be found, in order; [`of_file`], [`from_elf`] and [`from_notes`] read one;
-//! [`KnownIds`] holds those that the user gives.
+//! build of a sample's code long after the file at that path has changed. [`Finder`] searches the places
+//! where one can be found, in order; [`of_file`], [`from_elf`] and [`from_notes`] read one; [`KnownIds`]
+//! holds those that the user gives.
 //!
 //! This package does not know perf.data: its caller gives the [`Finder`] the few facts it needs.
 
@@ -34,8 +34,8 @@ pub use crate::known::{KnownError, KnownIds, read_list};
 pub use crate::root::{resolve, resolve_folder};
 pub use object::Endianness;
 
-/// The user's folder, in which perf has its build-id cache (`.debug`): `HOME`. As perf does, this does not
-/// ask the password database where the variable is not set; perf 6.1 and 7.3 then add nothing to a cache.
+/// The user's folder, which contains perf's build-id cache (`.debug`): `HOME`. Like perf, this does not read
+/// the password database if the variable is not set; perf 6.1 and 7.3 then add nothing to a cache.
 pub fn home() -> Option<PathBuf> {
     std::env::var_os("HOME").filter(|home| !home.is_empty()).map(PathBuf::from)
 }
@@ -95,12 +95,12 @@ impl BuildId {
         Some(BuildId { bytes, len: id.len() as u8 })
     }
 
-    /// Parses a build-id from hex digits of either case, as `perf buildid-list`, `readelf -n` and `file`
-    /// print it.
+    /// Parses a build-id from hex digits of either case, in the format of `perf buildid-list`, `readelf -n`
+    /// and `file`.
     ///
     /// # Errors
     ///
-    /// The text is not a build-id; the error says why.
+    /// The text is not a build-id; the error contains the reason.
     pub fn from_hex(hex: &str) -> Result<BuildId, HexError> {
         if hex.is_empty() {
             return Err(HexError::Empty);
@@ -125,8 +125,8 @@ impl BuildId {
         &self.bytes[..usize::from(self.len)]
     }
 
-    /// The id of the usual length, 8 or 16, if it is one of these that was padded with zeros to
-    /// [`BuildId::MAX`].
+    /// The id without padding: if it has [`BuildId::MAX`] bytes and all after the usual length, 8 or 16, are
+    /// zeros, only those.
     #[must_use]
     pub fn unpadded(mut self) -> BuildId {
         if usize::from(self.len) == BuildId::MAX
@@ -161,7 +161,7 @@ impl fmt::Debug for BuildId {
     }
 }
 
-/// Why a text is not a build-id.
+/// The reason why a text is not a build-id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HexError {
@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(id(&[1]).cmp(&id(&[1, 0])), Ordering::Equal);
         let state = std::hash::RandomState::new();
         assert_eq!(state.hash_one(id(&[1])), state.hash_one(id(&[1, 0])));
-        // But they are kept.
+        // The zeros are kept, though.
         assert_eq!(id(&[1, 0]).to_string(), "0100");
         let mut ids = [id(&[2]), id(&[1, 0, 1]), id(&[1])];
         ids.sort();
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_loses_only_zeros_that_pad_it() {
+    fn only_padding_zeros_are_removed_from_an_id() {
         let unpadded = |used: usize, len: usize| {
             let bytes: Vec<u8> = (0..len).map(|at| u8::from(at < used)).collect();
             BuildId::new(&bytes).unwrap().unpadded().as_bytes().len()
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hex_error_says_what_is_wrong() {
+    fn a_hex_error_explains_the_fault() {
         let says = |hex: &str| BuildId::from_hex(hex).unwrap_err().to_string();
         assert_eq!(says(""), "the build-id is empty");
         assert_eq!(says("abc"), "the build-id has an odd number of hex digits, 3");

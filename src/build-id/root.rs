@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_not_found() {
+    fn missing_objects_are_not_found() {
         let dir = tree();
         for path in ["/nothing", "/nothing/../usr/lib/x", "/usr/lib/x/y"] {
             assert_eq!(found(&dir, path), None, "{path}");

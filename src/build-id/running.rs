@@ -14,8 +14,8 @@ use crate::elf::{self, Error};
 use crate::root::resolve;
 use crate::{BuildId, from_elf, from_notes};
 
-/// The most that is read of a file of /proc or /sys. The files used here have a few hundred bytes; `maps` has
-/// a line for each mapping.
+/// The read limit for a file of /proc or /sys, bytes. The files used here have a few hundred bytes; `maps`
+/// has a line for each mapping.
 const MOST_READ: u64 = 16 << 20;
 
 /// The folder that contains /proc and /sys: `/`, or a simulated machine in a test.
@@ -40,7 +40,7 @@ impl Running<'_> {
         }
     }
 
-    /// This machine's architecture as in `uname -m`, which is what perf records.
+    /// This machine's architecture as in `uname -m`, which perf records.
     ///
     /// /proc/sys/kernel/arch exists since Linux 6.1. On older kernels this is the architecture that the
     /// program was built for, because std has no uname(2). If the two differ (a 32-bit program on a 64-bit

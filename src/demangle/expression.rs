@@ -101,7 +101,7 @@ impl<'n> Parser<'n> {
         self.maybe_arguments(name)
     }
 
-    /// Names and an `E`, without substitutions, then the name in them.
+    /// Names without substitutions up to an `E`, then a name in their scope.
     fn scoped_name(&mut self) -> Option<Id> {
         let mut scope = None;
         while !self.eat("E") {

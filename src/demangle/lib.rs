@@ -1,10 +1,10 @@
-//! Turns a C++ symbol into the name that its source has, in the words of `c++filt --no-verbose` and perf, in
-//! time and memory that are bounded whatever the symbol holds.
+//! Demangles a C++ symbol, with the wording of `c++filt --no-verbose` and perf, in bounded time and memory
+//! for any symbol.
 //!
 //! The grammar is that of the [Itanium C++ ABI](https://itanium-cxx-abi.github.io/cxx-abi/abi.html#mangling),
-//! which GCC and Clang use everywhere but on Windows. How a name looks is not part of the ABI: spaces,
-//! `{lambda()#1}`, and where a template's parameters are looked up are as in GNU's demangler, because perf
-//! and gdb show names in this way, and tools compare them as text.
+//! which GCC and Clang use everywhere except on Windows. The ABI does not define the text of a name: spaces,
+//! `{lambda()#1}`, and the scope of template parameters are as in GNU's demangler, because perf and gdb show
+//! names in this way, and tools compare them as text.
 
 // Types of others contain those of this package, and derive Debug.
 #![warn(missing_debug_implementations)]
@@ -15,11 +15,11 @@ mod operators;
 mod parse;
 mod print;
 
-/// The longest mangled name that is read, bytes; the longest of Chromium and LLVM are a tenth of it.
+/// Maximum length of a mangled name, bytes: ten times the longest of Chromium and LLVM.
 const LONGEST_SYMBOL: usize = 1 << 16;
 
-/// The name that a C++ symbol stands for. `None` if it is not a C++ symbol, if it is damaged, or if its name
-/// is longer than `longest` bytes: a few bytes can stand for an endless name.
+/// The demangled name of a C++ symbol. `None` if it is not a C++ symbol, if it is damaged, or if its name is
+/// longer than `longest` bytes: a few bytes can stand for an endless name.
 ///
 /// ```
 /// assert_eq!(demangle::demangle("_ZN3foo3barEj", 100).as_deref(), Some("foo::bar(unsigned int)"));

@@ -1,4 +1,4 @@
-//! Holds a parsed name: nodes that refer to each other by number, so that a substitution costs no copy.
+//! A parsed name: nodes that refer to each other by number, so that a substitution costs no copy.
 
 use crate::operators::{Literal, Operator};
 
@@ -6,7 +6,7 @@ use crate::operators::{Literal, Operator};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Id(u32);
 
-/// Some nodes in a row.
+/// A range of consecutive nodes.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct List {
     from: u32,
@@ -23,7 +23,7 @@ impl List {
     }
 }
 
-/// A part of a name. In braces is what is printed.
+/// A part of a name. Braces contain the printed nodes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Node<'n> {
     // Names.
@@ -33,7 +33,7 @@ pub(crate) enum Node<'n> {
     Nested(Id, Id),
     /// `{name}<{arguments}>`
     Template(Id, List),
-    /// `{function}::{entity}`, and the function without what it returns.
+    /// `{function}::{entity}`; the function is printed without its result.
     Local(Id, Id),
     /// `{default arg#1}::{entity}`
     DefaultArgument(u64, Id),
@@ -63,7 +63,7 @@ pub(crate) enum Node<'n> {
     Lambda { head: List, parameters: List, number: u64 },
     /// `[{name}, {name}]`
     Bindings(List),
-    /// A member function's name with what is behind its parameters: `const`.
+    /// A member function's name, with the qualifiers after its parameters: `const`.
     Member(Id, List),
     /// A parameter of a lambda's template head: `typename $T0`, `typename... $T0`
     HeadType { is_pack: bool },
@@ -97,13 +97,13 @@ pub(crate) enum Node<'n> {
     Function { result: Option<Id>, parameters: List, qualifiers: List },
     /// `{type} [{size}]`
     Array(Option<Id>, Id),
-    /// A parameter of the template around it: its argument.
+    /// A parameter of the surrounding template, printed as its argument.
     Parameter(u64),
     /// Several arguments for one parameter.
     Pack(List),
-    /// What the arguments in front of it must fulfil: ` requires {expression}`
+    /// The constraint of the preceding arguments: ` requires {expression}`
     Requirement(Id),
-    /// What is inside, once for each argument of its pack.
+    /// The node inside, once for each argument of its pack.
     Expansion(Id),
     /// `decltype ({expression})`
     Decltype(Id),
@@ -116,7 +116,7 @@ pub(crate) enum Node<'n> {
     /// The first parameter is `this`.
     ExplicitThis,
 
-    // What a whole name stands for.
+    // Whole names.
     /// A function; the second node is its [`Node::Function`].
     Encoding { name: Id, function: Id, requires: Option<Id> },
     /// `vtable for {type}`
@@ -131,13 +131,13 @@ pub(crate) enum Node<'n> {
     // Expressions.
     /// `{parm#1}`
     FunctionParameter(u64),
-    /// `({type}){value}`, or as [`Literal`] says.
+    /// `({type}){value}`, or in the form given by [`Literal`].
     Literal { of: Id, is_negative: bool, value: &'n str },
-    /// An operator in front of its operand.
+    /// An operator before its operand.
     Unary(&'static Operator, Id),
     /// An operator and a type, or an expression that is always in parentheses.
     Applied(&'static Operator, Id),
-    /// An operator behind its operand.
+    /// An operator after its operand.
     Postfix(&'static Operator, Id),
     /// `{left}+{right}`
     Binary(&'static Operator, Id, Id),
@@ -198,7 +198,7 @@ impl<'n> Tree<'n> {
         &self.items[list.from as usize..list.to as usize]
     }
 
-    /// The parts of a node in which a pack may be that its expansion speaks of.
+    /// The parts of a node that may contain a pack for its expansion.
     pub(crate) fn parts(&self, id: Id) -> impl Iterator<Item = Id> + use<'_, 'n> {
         let none = List::default();
         let (ids, list) = match self.get(id) {

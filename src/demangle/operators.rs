@@ -1,15 +1,15 @@
 //! Lists the operators and the builtin types of the Itanium C++ ABI with their codes.
 
-/// How the value of a literal is written.
+/// The notation of a literal's value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Literal {
     /// The value and this suffix: `1ul`.
     Suffix(&'static str),
     /// `true` and `false`.
     Bool,
-    /// The bytes in brackets behind the type: `(float)[3f800000]`.
+    /// The bytes in brackets after the type: `(float)[3f800000]`.
     Float,
-    /// The value behind the type: `(short)1`.
+    /// The value after the type: `(short)1`.
     Cast,
 }
 
@@ -18,19 +18,19 @@ pub(crate) enum Literal {
 pub(crate) struct Operator {
     /// Its two letters.
     pub(crate) code: &'static [u8; 2],
-    /// What it looks like; a space at its end is printed in expressions, but not in `operator new`.
+    /// Its text; a space at its end is printed in expressions, but not in `operator new`.
     pub(crate) text: &'static str,
-    /// How its operands follow in an expression.
+    /// The form of its operands in an expression.
     pub(crate) operands: Operands,
 }
 
-/// What follows an operator in an expression.
+/// The operands of an operator in an expression.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Operands {
     /// No operand.
     Nothing,
     One,
-    /// One, with the operator behind it unless `_` follows the code.
+    /// One, with the operator after it unless `_` follows the code.
     Step,
     /// One that is always in parentheses.
     Enclosed,
@@ -45,7 +45,7 @@ pub(crate) enum Operands {
     Condition,
     /// A function and its arguments.
     Call,
-    /// Those of `new`.
+    /// The operands of `new`.
     New,
 }
 
@@ -153,7 +153,7 @@ pub(crate) fn builtin(code: u8) -> Option<(&'static str, Literal)> {
     })
 }
 
-/// The builtin type of this letter behind `D`.
+/// The builtin type of this letter after `D`.
 pub(crate) fn builtin_d(code: u8) -> Option<(&'static str, Literal)> {
     Some(match code {
         b'a' => ("auto", Literal::Cast),
@@ -173,15 +173,15 @@ pub(crate) fn builtin_d(code: u8) -> Option<(&'static str, Literal)> {
 /// One of the abbreviations of the standard library.
 #[derive(Debug)]
 pub(crate) struct Abbreviation {
-    /// What it is called.
+    /// Its usual name.
     pub(crate) short: &'static str,
-    /// The class itself, in front of its constructors.
+    /// The full class name, used before its constructors.
     pub(crate) full: &'static str,
     /// The name of its constructors.
     pub(crate) class: &'static str,
 }
 
-/// The abbreviation of this letter behind `S`.
+/// The abbreviation of this letter after `S`.
 pub(crate) fn abbreviation(code: u8) -> Option<Abbreviation> {
     let (short, full, class) = match code {
         b'a' => ("std::allocator", "std::allocator", "allocator"),

@@ -3,11 +3,11 @@
 use crate::node::{Id, List, Node, Tree};
 use crate::operators::{Literal, abbreviation, builtin, builtin_d, find};
 
-/// How deep names, types and expressions may be inside each other. The deepest of 640,000 symbols (LLVM,
-/// Clang, Node, GCC, OpenJDK) is 44.
+/// Maximum nesting of names, types and expressions. The deepest of 640,000 symbols (LLVM, Clang, Node, GCC,
+/// OpenJDK) is 44.
 pub(crate) const DEEPEST: u32 = 256;
 
-/// The qualifiers of a type: the letter, its bit in [`Node::Qualified`], and what is printed.
+/// The qualifiers of a type: the letter, its bit in [`Node::Qualified`], and the printed text.
 pub(crate) const CV: [(u8, u8, &str); 3] =
     [(b'r', 1, " restrict"), (b'V', 2, " volatile"), (b'K', 4, " const")];
 
@@ -31,20 +31,20 @@ pub(crate) fn parse(symbol: &str) -> Option<(Tree<'_>, Id)> {
     (parser.at == symbol.len()).then_some((parser.tree, root))
 }
 
-/// A symbol that is being read.
+/// A symbol being parsed.
 pub(crate) struct Parser<'n> {
     text: &'n str,
     at: usize,
     pub(crate) tree: Tree<'n>,
     substitutions: Vec<Id>,
-    /// Members of lists that are being read.
+    /// Members of unfinished lists.
     pending: Vec<Id>,
     /// The name of the class, if a constructor follows.
     last_name: Option<Id>,
-    /// True in the type of a conversion operator, behind which its own template arguments may stand.
+    /// True in the type of a conversion operator, which the operator's own template arguments may follow.
     is_conversion: bool,
     depth: u32,
-    /// How many productions may still be tried.
+    /// The remaining number of productions.
     steps: usize,
 }
 
@@ -58,7 +58,7 @@ impl<'n> Parser<'n> {
         self.text.as_bytes().get(self.at + ahead).copied().unwrap_or(0)
     }
 
-    /// Skips the text, if it is next.
+    /// Skips the text if it is next.
     pub(crate) fn eat(&mut self, text: &str) -> bool {
         let is_next = self.rest().starts_with(text.as_bytes());
         self.at += if is_next { text.len() } else { 0 };
@@ -73,7 +73,7 @@ impl<'n> Parser<'n> {
         &self.text.as_bytes()[self.at..]
     }
 
-    /// The text up to the byte, which is skipped.
+    /// The text up to the byte, which is skipped, too.
     pub(crate) fn until(&mut self, end: u8) -> Option<&'n str> {
         let length = self.rest().iter().position(|&byte| byte == end)?;
         let text = self.text.get(self.at..self.at + length);
@@ -85,7 +85,7 @@ impl<'n> Parser<'n> {
         Some(self.tree.add(node))
     }
 
-    /// Reads something of which only its end shows whether it is there; otherwise nothing is read.
+    /// Tries to read something; on failure, the position is restored.
     pub(crate) fn attempt<T>(&mut self, read: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
         let before = (self.at, self.substitutions.len(), self.pending.len(), self.last_name, self.depth);
         let read = read(self);
@@ -106,7 +106,7 @@ impl<'n> Parser<'n> {
         self.substitutions.push(id);
     }
 
-    /// Reads something that can hold itself.
+    /// Reads something that may contain itself, up to [`DEEPEST`] levels.
     pub(crate) fn nested<T>(&mut self, read: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
         self.steps = self.steps.checked_sub(1)?;
         if self.depth == DEEPEST {
@@ -118,7 +118,7 @@ impl<'n> Parser<'n> {
         read
     }
 
-    /// Reads items up to and with an `E`.
+    /// Reads items up to an `E`, which is skipped.
     pub(crate) fn list(&mut self, read: impl Fn(&mut Self) -> Option<Id>) -> Option<List> {
         self.list_until(|parser| parser.eat("E"), read)
     }
@@ -144,13 +144,13 @@ impl<'n> Parser<'n> {
         Some(number)
     }
 
-    /// A number with an `n` in front if it is negative; only its end matters.
+    /// Skips a number, with an `n` before it if it is negative.
     fn skip_number(&mut self) -> Option<()> {
         self.eat("n");
         self.number().map(drop)
     }
 
-    /// `_` for the first, `0_` for the second: counted from 0.
+    /// `_` for 0, `0_` for 1, and so on.
     pub(crate) fn ordinal(&mut self) -> Option<u64> {
         if self.eat("_") {
             return Some(0);
@@ -160,7 +160,7 @@ impl<'n> Parser<'n> {
         Some(number)
     }
 
-    /// As [`Parser::ordinal`], with the digits of base 36.
+    /// Like [`Parser::ordinal`], with digits of base 36.
     fn sequence_number(&mut self) -> Option<usize> {
         if self.eat("_") {
             return Some(0);
@@ -170,7 +170,7 @@ impl<'n> Parser<'n> {
         usize::from_str_radix(digits, 36).ok().filter(|_| are_digits)?.checked_add(1)
     }
 
-    /// What a compiler adds to the names of copies of functions: `.isra.0`
+    /// The suffix of a compiler's copy of a function: `.isra.0`
     fn clone_suffix(&mut self) -> Option<&'n str> {
         let rest = self.rest();
         let is_word = |byte: u8| byte.is_ascii_lowercase() || byte == b'_';
@@ -189,8 +189,8 @@ impl<'n> Parser<'n> {
         suffix
     }
 
-    /// A function, an object, or something that the compiler made for one; `with_result` if what a function
-    /// returns is of interest.
+    /// A function, an object, or something that the compiler made for one; `with_result` to include the
+    /// result of a function.
     pub(crate) fn encoding(&mut self, with_result: bool) -> Option<Id> {
         self.nested(|parser| {
             if matches!(parser.peek(), b'G' | b'T') {
@@ -214,7 +214,7 @@ impl<'n> Parser<'n> {
         })
     }
 
-    /// Takes away from a member function's name what is printed behind its parameters.
+    /// Splits the qualifiers, which are printed after the parameters, from a member function's name.
     fn without_qualifiers(&mut self, name: Id) -> (Id, List) {
         match self.tree.get(name) {
             Node::Member(name, qualifiers) => (name, qualifiers),
@@ -230,7 +230,7 @@ impl<'n> Parser<'n> {
         }
     }
 
-    /// Takes away from a function template what its arguments must fulfil.
+    /// Splits the constraint from a function template.
     fn without_requirement(&mut self, name: Id) -> (Id, Option<Id>) {
         let Node::Template(function, arguments) = self.tree.get(name) else { return (name, None) };
         match self.tree.items(arguments).last().map(|&last| self.tree.get(last)) {
@@ -242,8 +242,7 @@ impl<'n> Parser<'n> {
         }
     }
 
-    /// True if the symbol holds what the function returns: that of templates does, but for those whose name
-    /// says it.
+    /// True if the symbol contains the function's result: those of templates do, unless the name implies it.
     fn has_result(&self, name: Id) -> bool {
         let is_special = |mut name: Id| {
             loop {
@@ -266,14 +265,14 @@ impl<'n> Parser<'n> {
         }
     }
 
-    /// What a function returns, and its parameters.
+    /// The result and the parameters of a function.
     fn signature(&mut self, has_result: bool) -> Option<(Option<Id>, List)> {
         let has_result = self.eat("J") || has_result;
         let result = if has_result { Some(self.ty()?) } else { None };
         Some((result, self.parameters()?))
     }
 
-    /// At least one type; `void` alone is none.
+    /// One or more types; `void` alone means no parameters.
     fn parameters(&mut self) -> Option<List> {
         let is_end = |parser: &mut Self| match parser.peek() {
             b'R' | b'O' => parser.peek_at(1) == b'E',
@@ -287,7 +286,7 @@ impl<'n> Parser<'n> {
         }
     }
 
-    /// What a compiler makes for a class, an object or a function.
+    /// Something that a compiler makes for a class, an object or a function.
     fn special(&mut self) -> Option<Id> {
         let code = self.text.get(self.at..self.at + 2)?;
         self.at += 2;
@@ -337,8 +336,7 @@ impl<'n> Parser<'n> {
             "GV" => of_name(self, "guard variable for "),
             "GR" => {
                 let of = self.name()?;
-                // Old versions of GCC wrote nothing, or the number alone, which perf and c++filt still
-                // expect.
+                // Old versions of GCC wrote nothing, or only the number, which perf and c++filt still expect.
                 let is_numbered = self.peek().is_ascii_digit();
                 let number = if is_numbered { self.number()? } else { 0 };
                 let is_ordinal = self.eat("_") && is_numbered;
@@ -512,7 +510,7 @@ impl<'n> Parser<'n> {
         self.add(Node::Local(function, entity))
     }
 
-    /// What tells entities of one name in one function apart; it is not shown.
+    /// Distinguishes entities of one name in one function; it is not shown.
     fn discriminator(&mut self) -> Option<()> {
         if self.eat("__") {
             if self.number()? >= 10 {
@@ -600,7 +598,7 @@ impl<'n> Parser<'n> {
             (b'C', b'I') => {
                 matches!(self.peek(), b'1'..=b'5').then_some(())?;
                 self.at += 1;
-                // The type's name is that of the constructor.
+                // The type's name becomes that of the constructor.
                 self.ty()?;
                 self.add(Node::Constructor(self.last_name?))
             }
@@ -666,7 +664,7 @@ impl<'n> Parser<'n> {
         self.add(Node::Operator(operator))
     }
 
-    /// `S` and what it repeats; `in_prefix` if a constructor may follow.
+    /// `S` and a substitution; `in_prefix` if a constructor may follow.
     fn substitution(&mut self, in_prefix: bool) -> Option<Id> {
         self.need("S")?;
         let code = self.peek();
@@ -923,14 +921,14 @@ impl<'n> Parser<'n> {
         Some(id)
     }
 
-    /// A parameter of the template, maybe with arguments of its own.
+    /// A parameter of the template, possibly with arguments of its own.
     fn parameter_type(&mut self) -> Option<Id> {
         let parameter = self.template_parameter()?;
         if self.peek() != b'I' {
             return Some(parameter);
         }
         if self.is_conversion {
-            // `operator T_<…>`: unless more arguments follow, these are those of the operator.
+            // `operator T_<…>`: the arguments belong to the operator unless more follow.
             let applied = self.attempt(|parser| {
                 parser.add_substitution(parameter);
                 let arguments = parser.template_arguments()?;

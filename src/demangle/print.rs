@@ -1,8 +1,8 @@
 //! Writes a tree as text, as GNU's demangler does.
 //!
 //! A declarator of C++ surrounds its name: each type has a part to the left of it and one to the right, `void
-//! (*` and `)(int)`. What a template's parameter stands for is looked up here: the arguments of the function
-//! that is being written, and inside an argument those of the function around.
+//! (*` and `)(int)`. Template parameters are resolved here: to the arguments of the function being printed,
+//! and inside an argument to those of the surrounding function.
 
 use std::collections::HashMap;
 
@@ -31,14 +31,14 @@ pub(crate) fn print(tree: &Tree<'_>, root: Id, longest: usize) -> Option<String>
     Some(printer.out)
 }
 
-/// Template arguments, and the scope in which they are written.
+/// Template arguments, and the scope in which they are printed.
 #[derive(Clone, Copy)]
 struct Scope {
     arguments: List,
     parent: Option<usize>,
 }
 
-/// What kind of declarator a type is, which decides on parentheses around what is written into it.
+/// The kind of a type's declarator, which decides on parentheses around its contents.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shape {
     Plain,
@@ -46,34 +46,34 @@ enum Shape {
     Array,
 }
 
-/// What was written around a type: bits of [`CV`], and this one for an array.
+/// The qualifiers printed around a type: bits of [`CV`], and this one for an array.
 const IN_ARRAY: u8 = 8;
 
 struct Printer<'t, 'n> {
     tree: &'t Tree<'n>,
     out: String,
-    /// The length of `out` when the last comma was taken back.
+    /// The length of `out` when the last comma was removed.
     taken_back: usize,
     longest: usize,
-    /// How many nodes may still be visited.
+    /// The remaining number of nodes to visit.
     steps: usize,
     depth: u32,
-    /// All that were entered.
+    /// All scopes that were entered.
     scopes: Vec<Scope>,
     scope: Option<usize>,
-    /// The scope in which each parameter behind a reference was written first.
+    /// The scope in which each referenced parameter was first printed.
     first_scopes: HashMap<Id, Option<usize>>,
-    /// The parameters behind the references that are being written.
+    /// The parameters of the references being printed.
     inside_references: Vec<Id>,
-    /// The arguments of the template whose name is being written: those of its conversion operator.
+    /// The arguments of the template whose name is being printed, for its conversion operator.
     arguments: Option<List>,
-    /// Which element of packs is written; `None` for all.
+    /// The index of the printed element of packs; `None` for all.
     element: Option<usize>,
-    /// The template head of the lambda whose parameters are being written.
+    /// The template head of the lambda whose parameters are being printed.
     lambda: Option<List>,
 }
 
-/// What is behind a template's parameter, and its scope.
+/// The argument of a template parameter, and its scope.
 struct Resolved<'n> {
     node: Node<'n>,
     scope: Option<usize>,
@@ -88,7 +88,7 @@ impl<'n> Printer<'_, 'n> {
         self.push(&number.to_string())
     }
 
-    /// True if this was written last. A comma that was taken back counts, as in GNU's demangler: `A<B<int>>`.
+    /// True if this was printed last. A removed comma counts, as in GNU's demangler: `A<B<int>>`.
     fn ends_with(&self, last: char) -> bool {
         if self.out.len() == self.taken_back { last == ' ' } else { self.out.ends_with(last) }
     }
@@ -98,7 +98,7 @@ impl<'n> Printer<'_, 'n> {
         Some(())
     }
 
-    /// What a node is, if it is a parameter of a template.
+    /// Resolves a node if it is a template parameter.
     fn resolve(&mut self, id: Id) -> Option<Resolved<'n>> {
         let mut resolved = Resolved { node: self.tree.get(id), scope: self.scope };
         while let Node::Parameter(number) = resolved.node
@@ -118,7 +118,7 @@ impl<'n> Printer<'_, 'n> {
         Some(resolved)
     }
 
-    /// Does something with what a node is, in its scope.
+    /// Calls `act` with a resolved node, in its scope.
     fn with<T>(&mut self, id: Id, act: impl FnOnce(&mut Self, Node<'n>) -> Option<T>) -> Option<T> {
         self.step()?;
         if self.depth == 2 * DEEPEST {
@@ -157,7 +157,7 @@ impl<'n> Printer<'_, 'n> {
         })
     }
 
-    /// True if a type has a part behind its name.
+    /// True if a type has a part after its name.
     fn has_right(&mut self, id: Id) -> Option<bool> {
         self.with(id, |printer, node| match node {
             Node::Function { .. } | Node::Array(..) => Some(true),
@@ -172,7 +172,7 @@ impl<'n> Printer<'_, 'n> {
         })
     }
 
-    /// The left part of what a pointer points to, and the parenthesis in front of `*`.
+    /// The left part of a pointer's target, and the parenthesis before `*`.
     fn left_inside(&mut self, of: Id, is_spaced: bool) -> Option<()> {
         self.left(of, 0)?;
         match self.shape(of)? {
@@ -193,11 +193,10 @@ impl<'n> Printer<'_, 'n> {
         self.right(of, 0)
     }
 
-    /// Does something with the type that a reference is to, and `&` or `&&`: a reference to a reference is
-    /// one.
+    /// Calls `act` with the target of a reference, and `&` or `&&`: a reference to a reference collapses.
     ///
-    /// A reference to a template's parameter can be repeated where other arguments are in scope. As in GNU's
-    /// demangler, it keeps those of the first time, unless it is inside itself.
+    /// A reference to a template parameter can be repeated with other arguments in scope. As in GNU's
+    /// demangler, it keeps those of its first use, unless it is inside itself.
     fn with_referent<T>(
         &mut self,
         node: Node<'n>,
@@ -236,7 +235,7 @@ impl<'n> Printer<'_, 'n> {
         done
     }
 
-    /// Everything but the part of a type behind its name.
+    /// Prints a node except the part of a type after its name.
     fn left_of(&mut self, node: Node<'n>, around: u8) -> Option<()> {
         match node {
             Node::Qualified(bit, of) => {
@@ -316,7 +315,7 @@ impl<'n> Printer<'_, 'n> {
         }
     }
 
-    /// What a function returns, up to the function.
+    /// The result of a function, up to the function.
     fn result(&mut self, result: Id) -> Option<()> {
         self.left(result, 0)?;
         if self.has_right(result)? { Some(()) } else { self.push(" ") }
@@ -333,7 +332,7 @@ impl<'n> Printer<'_, 'n> {
         qualifiers.iter().try_for_each(|&qualifier| self.print(qualifier))
     }
 
-    /// Nodes with commas between them, but not behind the last that is not empty.
+    /// Nodes separated by commas, without one after the last nonempty node.
     fn list(&mut self, list: List) -> Option<()> {
         let mut end = self.out.len();
         for (number, &id) in self.tree.items(list).iter().enumerate() {
@@ -379,7 +378,7 @@ impl<'n> Printer<'_, 'n> {
         self.push(")")
     }
 
-    /// What is not a type that surrounds its name.
+    /// A node that is not a type around its name.
     fn whole(&mut self, node: Node<'n>) -> Option<()> {
         match node {
             Node::Text(text) | Node::Builtin(text, _) => self.push(text),
@@ -530,7 +529,7 @@ impl<'n> Printer<'_, 'n> {
         self.push(after)
     }
 
-    /// Writes something where parameters stand for these arguments.
+    /// Calls `act` with these template arguments in scope.
     fn inside(&mut self, arguments: List, act: impl FnOnce(&mut Self) -> Option<()>) -> Option<()> {
         let outer = self.scope;
         self.scopes.push(Scope { arguments, parent: outer });
@@ -540,7 +539,7 @@ impl<'n> Printer<'_, 'n> {
         Some(())
     }
 
-    /// The arguments of a function template, for which the parameters in its signature stand.
+    /// The arguments of a function template, to which the parameters in its signature refer.
     fn own_arguments(&self, name: Id) -> Option<List> {
         match self.tree.get(name) {
             Node::Template(_, arguments) => Some(arguments),
@@ -559,7 +558,7 @@ impl<'n> Printer<'_, 'n> {
         result.map_or(Some(()), |result| self.right(result, 0))
     }
 
-    /// A parameter of a lambda: `auto:1`, or as its template head names it.
+    /// A parameter of a lambda: `auto:1`, or its name in the template head.
     fn lambda_parameter(&mut self, number: u64) -> Option<()> {
         let named =
             self.lambda.and_then(|head| self.tree.items(head).get(usize::try_from(number).ok()?).copied());
@@ -622,7 +621,7 @@ impl<'n> Printer<'_, 'n> {
         Some(())
     }
 
-    /// How many elements the first pack has of which a pattern speaks.
+    /// The length of the first pack in a pattern.
     fn pack_length(&mut self, pattern: Id) -> Option<Option<usize>> {
         self.step()?;
         if self.depth == 2 * DEEPEST {
@@ -754,7 +753,7 @@ impl<'n> Printer<'_, 'n> {
         }
     }
 
-    /// A function without its parameters, as it is called, or as its address is taken.
+    /// A function without its parameters, as in a call, or when its address is taken.
     fn without_parameters(&self, of: Id) -> Option<Id> {
         let Node::Encoding { name, function, .. } = self.tree.get(of) else { return None };
         match self.tree.get(function) {

@@ -1,4 +1,4 @@
-//! C++ names are those of GNU's demangler, and bounded whatever the symbol holds.
+//! C++ names are those of GNU's demangler, and bounded for any symbol.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -22,14 +22,14 @@ fn shown(symbol: &str) -> String {
 }
 
 #[test]
-fn names_are_those_of_gnu() {
+fn names_equal_those_of_gnus_demangler() {
     let wrong: Vec<_> = names().filter(|&(symbol, name)| shown(symbol) != name).collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// What GNU's demangler leaves mangled, or gets wrong.
+/// Symbols that GNU's demangler leaves mangled, or gets wrong.
 #[test]
-fn what_gnu_does_not_read_has_a_name() {
+fn symbols_unknown_to_gnus_demangler_have_names() {
     for (symbol, name) in [
         ("_Z1fDB5_DU7_DB_", "_Z1fDB5_DU7_DB_"),
         ("_Z1fDB5_DU7_", "f(_BitInt(5), unsigned _BitInt(7))"),
@@ -63,14 +63,14 @@ fn a_damaged_symbol_has_a_name_of_bounded_length_or_none() {
 }
 
 #[test]
-fn a_symbol_that_stands_for_an_endless_name_has_none() {
+fn a_symbol_with_an_endless_name_has_none() {
     let pairs = "0123456789ABCDEFGHIJKLMNOPQRS".chars().map(|at| format!("S_IS{at}_S{at}_E"));
     let pairs = pairs.collect::<String>();
     for symbol in [
         format!("_Z1fSt4pairIiiE{pairs}"),
-        // Which pack is in it is searched for without writing anything.
+        // Finding the pack in it prints nothing.
         format!("_Z1fIJEEvSt4pairIiiE{pairs}DpSR_"),
-        // What can be read in two ways, inside itself.
+        // Ambiguous productions, nested in themselves.
         format!("_ZN1A{}i{}Ev", "cvT_I".repeat(200), "E".repeat(200)),
         format!("_Z1fDT{}i", "sr1AIX".repeat(60)),
         // Deeper than any stack.
@@ -85,7 +85,7 @@ fn a_symbol_that_stands_for_an_endless_name_has_none() {
 }
 
 #[test]
-fn a_name_that_is_longer_than_asked_for_is_none() {
+fn a_name_above_the_given_length_is_none() {
     assert_eq!(demangle("_Z1fv", 3).as_deref(), Some("f()"));
     assert_eq!(demangle("_Z1fv", 2), None);
 }
@@ -103,7 +103,7 @@ fn symbols(file: &Path) -> Vec<String> {
     symbols
 }
 
-/// The names of c++filt, which stays with the words of libstdc++: `std::string`.
+/// The names of c++filt, which keeps the abbreviations of libstdc++: `std::string`.
 fn by_gnu(symbols: &[String]) -> Option<Vec<String>> {
     let mut command = Command::new("c++filt");
     command.args(["--no-verbose", "--format=gnu-v3"]).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -116,8 +116,8 @@ fn by_gnu(symbols: &[String]) -> Option<Vec<String>> {
     Some(String::from_utf8(output).ok()?.lines().map(str::to_owned).collect())
 }
 
-/// Where c++filt and nm are installed: the names of libstdc++, and of the files that PERFX_DEMANGLE lists,
-/// are those of c++filt, unless it leaves them mangled.
+/// If c++filt and nm are installed: the names of libstdc++, and of the files listed in PERFX_DEMANGLE, are
+/// those of c++filt, unless it leaves them mangled.
 #[test]
 fn names_of_installed_libraries_are_those_of_cxxfilt() {
     let listed = std::env::var("PERFX_DEMANGLE").unwrap_or_default();

@@ -36,7 +36,7 @@ fn either_class_and_order_by_sections_or_program_headers() {
 }
 
 #[test]
-fn an_id_that_a_recording_has_no_room_for_is_none() {
+fn an_id_longer_than_20_bytes_is_none() {
     assert_eq!(ok(&elf(ORDINARY, &[])), None);
     assert_eq!(ok(&elf(ORDINARY, &[1; 21])), None);
     assert_eq!(ok(&elf(ORDINARY, &[0; 20])), None);
@@ -45,7 +45,7 @@ fn an_id_that_a_recording_has_no_room_for_is_none() {
 }
 
 #[test]
-fn other_notes_are_passed_by() {
+fn other_notes_are_skipped() {
     for shape in shapes() {
         for padding in [4, 8] {
             let notes = [
@@ -69,7 +69,7 @@ fn other_notes_are_passed_by() {
 }
 
 #[test]
-fn what_is_cut_off_at_the_end_is_not_found() {
+fn a_truncated_note_is_not_found() {
     let notes = [note(ORDINARY, b"GNU\0", 1, b"abi ", 4), note(ORDINARY, b"GNU\0", 3, &ID, 4)].concat();
     for len in 0..notes.len() {
         assert_eq!(from_notes(&notes[..len], Endianness::Little), None, "{len}");
@@ -80,7 +80,7 @@ fn what_is_cut_off_at_the_end_is_not_found() {
 }
 
 #[test]
-fn what_is_no_elf_is_named() {
+fn a_file_that_is_not_elf_is_identified() {
     assert_eq!(says(b""), "not an ELF file");
     assert_eq!(says(b"\x7fELF\x02\x01"), "not an ELF file");
     assert_eq!(says(b"#!/bin/sh\necho hello\n"), "not an ELF file");
@@ -179,13 +179,13 @@ fn sparse(segments: u16, notes_len: u64, id: &[u8]) -> Result<Option<BuildId>, E
 }
 
 #[test]
-fn of_a_large_file_only_headers_and_notes_are_read() {
+fn only_headers_and_notes_of_a_large_file_are_read() {
     assert_eq!(sparse(1, 36, &ID).unwrap(), BuildId::new(&ID));
     assert_eq!(sparse(1, 1 << 20, &[0; 20]).unwrap(), None);
 }
 
 #[test]
-fn a_claim_of_too_much_is_refused() {
+fn an_excessive_size_is_refused() {
     // One large claim, one absurd one, and many to the same few bytes.
     for (segments, notes_len) in [(1, 128 << 20), (1, 1 << 39), (1000, 256 << 10)] {
         let result = sparse(segments, notes_len, &[0; 20]);

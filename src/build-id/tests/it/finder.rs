@@ -1,5 +1,4 @@
-//! The finder searches the given places in order, verifies what it finds, and reports the reason of each
-//! place.
+//! The finder searches the given places in order, verifies each result, and reports the reason of each place.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
@@ -79,7 +78,7 @@ fn module(recorded: &str) -> Object {
 }
 
 #[test]
-fn without_places_nothing_is_tried() {
+fn nothing_is_tried_without_places() {
     for object in [file("/bin/sh"), file("[heap]")] {
         let finder = Finder::new(Places::default());
         assert!(matches!(finder.find(&object), Answer::Missing { tried } if tried.is_empty()));
@@ -105,7 +104,7 @@ fn the_known_list_comes_first_for_every_object() {
 }
 
 #[test]
-fn a_file_with_the_recorded_inode_is_checked_and_with_another_not_used() {
+fn a_file_with_another_inode_is_not_used() {
     let world = World::new();
     let x = world.elf("x", 1);
     let says = |inode: u64| {
@@ -119,7 +118,7 @@ fn a_file_with_the_recorded_inode_is_checked_and_with_another_not_used() {
 }
 
 #[test]
-fn what_was_deleted_or_never_was_a_file_is_not_read() {
+fn deleted_files_and_names_of_memory_are_not_read() {
     let world = World::new();
     let x = world.elf("x (deleted)", 1);
     world.elf("system/proc/7/root/y", 1);
@@ -155,7 +154,7 @@ fn a_path_in_a_container_is_read_through_its_process() {
 }
 
 #[test]
-fn roots_are_looked_in_one_after_the_other_and_not_left() {
+fn roots_are_searched_in_order_and_never_left() {
     let world = World::new();
     let outside = world.elf("outside/x", 9);
     fs::create_dir_all(world.path("a")).unwrap();
@@ -203,7 +202,7 @@ fn a_root_has_the_kernel_of_the_recorded_release() {
 }
 
 #[test]
-fn a_root_that_does_not_have_the_kernel_says_so() {
+fn a_root_without_the_kernel_is_reported() {
     let world = World::new();
     fs::create_dir_all(world.path("r")).unwrap();
     let places = |release: Option<&str>| Places {
@@ -224,7 +223,7 @@ fn a_root_that_does_not_have_the_kernel_says_so() {
 }
 
 #[test]
-fn two_kernels_of_one_release_are_not_guessed_between() {
+fn no_guess_is_made_between_two_kernels_of_one_release() {
     let world = World::new();
     world.elf(&format!("r/boot/vmlinux-{RELEASE}"), 4);
     let debug = format!("r/usr/lib/debug/lib/modules/{RELEASE}/vmlinux");
@@ -291,7 +290,7 @@ fn a_module_recorded_by_path_is_read_there() {
 }
 
 #[test]
-fn a_cache_tells_the_id_by_name_if_there_is_one() {
+fn a_cache_contains_the_id_in_the_name_of_an_entry() {
     let world = World::new();
     let one = "11".repeat(20);
     let two = "22".repeat(16);
@@ -339,7 +338,7 @@ fn a_cache_tells_the_id_by_name_if_there_is_one() {
     );
 }
 
-/// This machine's byte order, which its notes have.
+/// This machine's byte order, as in its notes.
 const NATIVE: Shape = Shape { big_endian: cfg!(target_endian = "big"), ..ORDINARY };
 
 #[test]
@@ -422,7 +421,7 @@ fn a_recording_is_of_a_machine_with_its_host_name_release_and_architecture() {
 }
 
 #[test]
-fn this_machine_tells_its_own_kernel_and_vdso() {
+fn the_kernel_and_vdso_of_this_machine_are_found() {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap().trim_end().to_owned();
     let arch = Command::new("uname").arg("-m").output().unwrap().stdout;
     let arch = String::from_utf8(arch).unwrap().trim_end().to_owned();
