@@ -1,11 +1,11 @@
-//! `aslr` moves all addresses, so that nothing tells where kernels and programs put their memory: mappings,
+//! `aslr` moves all addresses, so that nothing reveals the memory layout of kernels and programs: mappings,
 //! instruction pointers, call chains and branches move together, region by region, and everything still
 //! resolves.
 //!
 //! A region is a run of mapped memory without a gap, in any process, so a child keeps the regions of its
-//! parent. Regions are laid out anew in an order that a key decides. Other addresses move in blocks of 2 MiB
-//! to places that the key decides. What may hold other addresses is left out: registers, stacks, physical
-//! addresses, AUX data, kernel text that was changed, and what this version of perfx does not know.
+//! parent. A key decides the new order of regions, and the new places of other addresses, which move in
+//! blocks of 2 MiB. Data that may contain more addresses is left out: registers, stacks, physical addresses,
+//! AUX data, changed kernel text, and data unknown to this version of perfx.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -45,7 +45,7 @@ pub struct Aslr {
 }
 
 impl Aslr {
-    /// The pass with this key; without one, it is made from the old addresses.
+    /// The pass with this key; by default, the key is derived from the old addresses.
     pub fn new(key: Option<String>) -> Aslr {
         Aslr { key }
     }
@@ -60,19 +60,19 @@ impl PassOptions for Aslr {
     }
 }
 
-/// Pages of memory: the lower bits of an address stay.
+/// The page size: the lower bits of an address do not change.
 const PAGE: u64 = perfx_format::PAGE as u64;
 
 /// Unknown addresses move together with those in the same block of this size.
 const BLOCK: u64 = 1 << 21;
 
-/// The parts of samples that may hold any address.
+/// The parts of samples that may contain any address.
 const PARTS: u64 = st::REGS_USER | st::STACK_USER | st::REGS_INTR | st::PHYS_ADDR | st::AUX | st::UNNAMED;
 
-/// A larger mapping is not real: perf once mapped all addresses above the kernel's start.
+/// Larger mappings are not real: perf once mapped all addresses above the kernel's start.
 const LARGEST: u64 = 1 << 44;
 
-/// Where regions of one kind go, and blocks of other addresses.
+/// The new places for regions of one kind, and for blocks of other addresses.
 #[derive(Clone, Copy, Debug)]
 struct Room {
     /// The first new address, as perf inject --aslr chooses it, and the end of the room for regions.
@@ -88,7 +88,7 @@ const KERNEL: Room = Room {
 };
 const KERNEL_32: Room = Room { regions: (0x8000_0000, 0xc000_0000), blocks: (0xc000_0000, 1 << 8) };
 
-/// Memory that moves together.
+/// Memory that moves as a whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Region {
     start: u64,
@@ -105,7 +105,7 @@ struct Regions {
 }
 
 impl Regions {
-    /// Lays out the regions that these ranges make. Returns the number of ranges for which there is no room.
+    /// Lays out the regions of these ranges. Returns the number of ranges without room.
     fn new(ranges: &BTreeSet<(u64, u64)>, room: Room, key: Key) -> (Regions, u64) {
         let mut sorted: Vec<Region> = Vec::new();
         for &(start, end) in ranges {
@@ -130,7 +130,7 @@ impl Regions {
 
     fn region(&self, address: u64) -> Option<&Region> {
         let next = self.sorted.partition_point(|region| region.start <= address);
-        // The end belongs to it: return addresses and symbols may be there.
+        // The end is included: return addresses and symbols may be there.
         self.sorted.get(next.checked_sub(1)?).filter(|region| address <= region.end)
     }
 
@@ -138,7 +138,7 @@ impl Regions {
         self.region(address).map(|region| region.new + (address - region.start))
     }
 
-    /// The new place of an address in no region.
+    /// The new place of an address outside all regions.
     fn other(&self, address: u64) -> u64 {
         let (first, count) = self.room.blocks;
         let block = self.key.number("block", &(address / BLOCK).to_le_bytes()) % count;
@@ -154,7 +154,7 @@ struct Moves {
 }
 
 impl Moves {
-    /// The new address; 0 stays, because it is none.
+    /// The new address; 0 stays, because it is not an address.
     fn address(&self, address: u64, of_kernel: bool) -> u64 {
         if address == 0 {
             return 0;
@@ -179,23 +179,22 @@ impl Moves {
     }
 }
 
-/// The number of addresses that [`Recent`] has room for, as a power of two: 64 KiB each for users and
-/// kernels.
+/// The capacity of [`Recent`] in addresses, as a power of two: 64 KiB each for users and kernels.
 const RECENT_BITS: u32 = 12;
 
-/// Addresses that were moved before: samples of a thread share most of their call chains. Each address has
-/// one place.
+/// A cache of moved addresses: samples of a thread share most of their call chains. Each address has one
+/// slot.
 struct Recent(Box<[[(u64, u64); 1 << RECENT_BITS]; 2]>);
 
 impl Default for Recent {
     fn default() -> Recent {
-        // Address 0 is 0 there, too.
+        // Address 0 stays 0 here, too.
         Recent(Box::new([[(0, 0); 1 << RECENT_BITS]; 2]))
     }
 }
 
 impl Recent {
-    /// As [`Moves::address`].
+    /// Like [`Moves::address`].
     fn address(&mut self, moves: &Moves, address: u64, of_kernel: bool) -> u64 {
         // Fibonacci hashing: the upper bits of the product depend on all bits of the address.
         let place = address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - RECENT_BITS);
@@ -207,7 +206,7 @@ impl Recent {
     }
 }
 
-/// The survey: learns what is mapped.
+/// The survey: collects the mappings.
 #[derive(Default)]
 struct Gather {
     pass: Aslr,
@@ -218,34 +217,34 @@ struct Gather {
     has_jit: bool,
 }
 
-/// What the rewrite needs to know.
+/// The data for the rewrite.
 struct Plan {
     moves: Moves,
-    /// For each tracepoint, the fields of its raw data; nothing is known of other raw data.
+    /// For each tracepoint, the fields of its raw data; other raw data is unknown.
     raw: ByTracepoint<RawFields>,
     /// The types of the PMUs of probes.
     probes: BTreeSet<u32>,
-    /// The registers that go complete call chains.
+    /// True if the dropped registers complete call chains.
     cuts_callers: bool,
 }
 
 /// The fields of a tracepoint's raw data.
 struct RawFields {
-    /// Those that are addresses.
+    /// The fields that are addresses.
     pointers: Vec<TraceField>,
-    /// Where numbers of 8 bytes are that do not touch a field which can't hold an address: the ranges of
-    /// their offsets. Two such fields beside each other can look like an address.
+    /// The ranges of offsets of 8-byte numbers that do not touch a field which can't contain an address. Two
+    /// such adjacent fields can look like an address.
     suspect: Vec<Range<usize>>,
 }
 
-/// The offsets, ascending, of numbers of 8 bytes that do not touch these fields.
+/// The ascending offsets of 8-byte numbers that do not touch these fields.
 fn between(mut fields: Vec<TraceField>) -> Vec<Range<usize>> {
     fields.sort_unstable_by_key(|field| field.offset);
     let mut start = 0;
     let mut ranges = Vec::with_capacity(fields.len() + 1);
     for TraceField { offset, size } in fields {
         ranges.push(start..offset.saturating_sub(7));
-        // Numbers are looked for at multiples of 4.
+        // Numbers are checked at multiples of 4.
         start = start.max(offset.saturating_add(size).div_ceil(4).saturating_mul(4));
     }
     ranges.push(start..usize::MAX);
@@ -253,7 +252,7 @@ fn between(mut fields: Vec<TraceField>) -> Vec<Range<usize>> {
     ranges
 }
 
-/// What was done.
+/// The changes.
 #[derive(Clone, Default, Debug)]
 struct Done {
     /// Features that were left out.
@@ -266,7 +265,7 @@ struct Done {
 struct Move {
     plan: Arc<Plan>,
     recent: Recent,
-    /// The sample that was moved last; its memory is used again.
+    /// The sample that was moved last, kept for its memory.
     buffer: Vec<u8>,
     done: Done,
 }
@@ -364,7 +363,7 @@ impl Gather {
         Move { plan, recent: Recent::default(), buffer: Vec::new(), done: Done::default() }
     }
 
-    /// The key that the old addresses make.
+    /// The key derived from the old addresses.
     fn own_key(&self) -> Key {
         let mut key = Key::default();
         for (start, end) in self.user.iter().chain(&self.kernel) {
@@ -387,8 +386,8 @@ fn without_address(name: Name<'_>) -> Option<Vec<u8>> {
     (!new.is_empty()).then(|| [&new, rest].concat())
 }
 
-/// A word of a command line with 0 in place of what may be an address: numbers of more than four digits
-/// behind `0x`, as in the filters of hardware traces, and others that may be one by their size.
+/// A word of a command line with possible addresses replaced by 0: numbers of more than four digits after
+/// `0x`, as in the filters of hardware traces, and others of a suspicious size.
 fn without_addresses(word: &[u8], moves: &Moves) -> Vec<u8> {
     let mut new = Vec::with_capacity(word.len());
     for part in word.chunk_by(|one, other| one.is_ascii_alphanumeric() == other.is_ascii_alphanumeric()) {
@@ -416,7 +415,7 @@ impl Plan {
             ];
             field.kind == TraceFieldKind::Pointer || named.contains(&field.name)
         };
-        // Numbers of less than 8 bytes, what all tracepoints have, and names of tasks.
+        // Numbers of less than 8 bytes, fields that all tracepoints have, and names of tasks.
         let is_harmless = |named @ NamedField { name, field, kind, .. }: &NamedField<'_>| match kind {
             _ if named.is_common() => true,
             TraceFieldKind::Numbers => field.size < 8,
@@ -438,10 +437,10 @@ impl Plan {
         }
     }
 
-    /// Removes the parts of samples that go from an attr, and the address of a breakpoint or probe.
+    /// Removes the dropped parts of samples from an attr, and the address of a breakpoint or probe.
     fn change_attr(&self, raw: &mut [u8], endian: Endian) {
         let attr = Attr::decode(raw, endian);
-        // Bits that are not known are cleared and counted with the other bytes in no field.
+        // Unknown bits are cleared and counted with the other bytes in no field.
         without_parts(raw, PARTS & !st::UNNAMED, endian);
         if attr.is_breakpoint() || self.probes.contains(&attr.type_) {
             clear_address(raw, endian);
@@ -466,7 +465,7 @@ impl Plan {
         }
     }
 
-    /// Passes a record other than a sample on, with its addresses moved.
+    /// Emits a record other than a sample, with its addresses moved.
     fn record(&self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
         let (moves, endian, layouts) = (&self.moves, record.endian(), out.layouts());
         match record.kind() {
@@ -481,8 +480,8 @@ impl Plan {
                 let name = mmap.name(layouts.trailer_size(&record));
                 let is_file = name.starts_with(b"/") && !name.starts_with(b"//");
                 let pgoff = match mmap.pgoff() {
-                    // The offset in a file or in shared memory is no address, but a kernel's file may have
-                    // one.
+                    // An offset in a file or in shared memory is not an address, but that of a kernel's file
+                    // may be one.
                     pgoff if is_file && !(of_kernel && pgoff >= KERNEL_START) => pgoff,
                     pgoff => moves.address(pgoff, of_kernel),
                 };
@@ -599,7 +598,7 @@ impl Scrub for Move {
 }
 
 impl Move {
-    /// The bytes of a sample, of which `bytes` is a copy, with its addresses moved.
+    /// The bytes of a sample, copied in `bytes`, with its addresses moved.
     fn moved(
         &mut self,
         record: &Record<'_>,

@@ -85,14 +85,14 @@ struct PlaceRecords {
     found: Found,
     placed: Arc<Placed>,
     endian: Endian,
-    /// If the places are not known in advance: what earlier samples hit.
+    /// The mappings hit by earlier samples, if the places are not known in advance.
     hits: Option<Hits>,
 }
 
-/// The new records of the DSOs that the record at a place is the first to use.
+/// The new records of DSOs, by the place of the record that uses them first.
 type Placed = HashMap<Place, Vec<Vec<u8>>>;
 
-/// What the samples of a batch hit.
+/// The mappings hit by samples of a batch.
 struct HitsOfBatch(Option<Hits>);
 
 /// Works without a survey: inserts the record of every DSO at its first mapping.
@@ -116,7 +116,7 @@ struct Found {
     told: HashMap<(i32, Box<[u8]>), Origin>,
     /// These records, as entries of a BUILD_ID section, until `ids` is created.
     heard: Vec<u8>,
-    /// DSOs whose id was not found when they were used first, and how many of them the recording names later.
+    /// DSOs whose id was missing at their first use, and the number of these that the recording names later.
     without: HashSet<(i32, Box<[u8]>)>,
     too_late: u64,
     /// The ids in MMAP2 records.
@@ -129,8 +129,8 @@ struct Found {
 }
 
 impl Found {
-    /// Finds a DSO's id and adds the feature's entry. Returns the record to insert, unless the input has one
-    /// in time.
+    /// Finds a DSO's id and adds it to the feature. Returns the record to insert, unless the input has one in
+    /// time.
     fn take(&mut self, dso: &Dso, flags: u32, first_use: &FirstUse, endian: Endian) -> Option<Vec<u8>> {
         let (pid, name) = (dso.machine.pid(), dso_name(dso));
         let Some(id) = self.ids.as_mut()?.find_once(dso, flags, first_use.pid) else {
@@ -151,7 +151,7 @@ impl Found {
         Some(record)
     }
 
-    /// The same for DSOs that are used for the first time, in file order.
+    /// Like [`Found::take`], for DSOs that are used for the first time, in file order.
     fn place(
         &mut self,
         spaces: &AddressSpaces,
@@ -170,13 +170,13 @@ impl Found {
         placed
     }
 
-    /// Counts a record that contradicts the user.
+    /// Counts a record that contradicts the user's ids.
     fn contradicts(&mut self, correction: Option<Correction>) {
         self.contradicting += u64::from(correction.is_some());
         self.corrections.extend(correction);
     }
 
-    /// Takes in a HEADER_BUILD_ID record of the input.
+    /// Reads a HEADER_BUILD_ID record of the input.
     fn learn(&mut self, record: &Record<'_>) {
         let endian = record.endian();
         let Some(entry) = BuildIdEntry::read(record.bytes(), endian) else { return };
@@ -197,7 +197,7 @@ impl Found {
         self.ids = Some(ids);
     }
 
-    /// Writes a record; if its id contradicts the user's, with the user's id.
+    /// Emits a record; if its id contradicts the user's, with the user's id.
     fn pass_on(&mut self, record: Record<'_>, options: &BuildIdsOptions, out: &mut Emit<'_>) -> Result<()> {
         match options.ids.correction(&record, out.layouts()) {
             Some(correction) => {
@@ -273,7 +273,7 @@ impl Pass for BuildIds {
 
     fn needs(&self, input: &Recording) -> Needs {
         let told = Kinds::of(&[RecordType::HEADER_BUILD_ID]);
-        // The pass only adds what a survey could not have learned otherwise, except if records contradict the
+        // The pass only adds facts that a survey has already seen, except for records that contradict the
         // user.
         let barrier = !self.options.ids.correctable().is_empty();
         if self.streams(input) {
@@ -377,8 +377,7 @@ impl Fork for HitSurvey {
 }
 
 /// True if the first use of a DSO is known at its first sample: no sample lies inside a COMPRESSED record,
-/// and no user stack makes a process use all DSOs that it has mapped before. The events of pipe data may come
-/// late.
+/// and no user stack counts as a use of all DSOs of its process. The events of pipe data may come late.
 fn can_follow_hits(session: &Session) -> bool {
     let unwinds = session.events.iter().any(|event| event.attr().sample_type & st::STACK_USER != 0);
     session.nothing_hidden() && session.input != Form::Pipe && !unwinds

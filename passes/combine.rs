@@ -3,11 +3,12 @@
 //! once.
 //!
 //! perf processes a record without a time (time 0, ~0, kinds from 64 on) as soon as it reads it, while
-//! records with a time wait for the end of the next round. So such a record goes after the records that perf
-//! has flushed by then, before all that still wait and all that follow it in its input, and stays in order
-//! with others of its sort. perf reads a recording without sample_id_all in file order; there the record
-//! stays between its neighbours. Two FINISHED_ROUNDs before a kernel record make perf flush everything older.
-//! A record without a time waits no longer than its batch, so the payload of AUXTRACE is never buffered.
+//! records with a time wait for the end of the next round. So a record without a time is placed after the
+//! records that perf has flushed by then, before the waiting ones and those after it in its input, and keeps
+//! its order among other records without a time. perf reads a recording without sample_id_all in file order;
+//! there the record stays between its neighbours. Two FINISHED_ROUNDs before a kernel record make perf flush
+//! everything older. A record without a time is held back no longer than its batch, so the payload of
+//! AUXTRACE is never buffered.
 
 mod chunks;
 mod dedup;
@@ -49,7 +50,7 @@ impl Combine {
         Combine { name, options, step: None }
     }
 
-    /// `sort`, called `name`, whose records go through the step.
+    /// `sort` under this name, with a step that all records go through.
     pub(crate) fn with_step(name: &'static str, step: impl Step) -> Combine {
         Combine { step: Some(Box::new(step)), ..Combine::new(name, CombineOptions::default()) }
     }
@@ -64,7 +65,7 @@ impl Combine {
 /// The options, checked.
 #[derive(Debug, Default)]
 pub struct CombineOptions {
-    /// How far the first input's clock is ahead, ns.
+    /// The lead of the first input's clock, ns.
     pub offset: Option<i64>,
     /// The other inputs.
     pub others: Vec<Joined>,
@@ -79,7 +80,7 @@ pub struct CombineOptions {
 pub enum Joined {
     /// To be opened when the pass starts.
     Named(InputSpec),
-    /// An open recording, and how far its clock is ahead, ns.
+    /// An open recording, and the lead of its clock, ns.
     Open(Box<Recording>, Option<i64>),
 }
 
@@ -90,13 +91,13 @@ struct FactSurvey {
     step: Option<Box<dyn Step>>,
 }
 
-/// The second survey: what records reveal about ids that ID_INDEX lacks.
+/// The second survey: finds facts in records about ids missing in ID_INDEX.
 struct IndexSurvey {
     options: CombineOptions,
     facts: Box<InputFacts>,
 }
 
-/// The report for a recording that is already sorted.
+/// The report line for a recording that is already sorted.
 pub const IN_ORDER: &str = "its records are in time order already: nothing to sort";
 
 impl CombineOptions {
@@ -231,8 +232,7 @@ impl CombineOptions {
         let spool = session.temp_files();
         let made = step.as_mut().and_then(|step| step.made());
         if made.is_some() {
-            // The step's records may be earlier than all others, but not than those without a time before
-            // them.
+            // The step's records may be earlier than all others, except those without a time before them.
             facts.earliest = Some(1);
         }
         let mut inputs = vec![Input::first(&facts, &first_events, own(), endian, spool.clone())];
@@ -335,7 +335,7 @@ impl Survey for IndexSurvey {
     }
 
     fn end(self, _session: &mut Session) -> Result<Stage> {
-        // Only with several inputs, none of which goes through a step.
+        // Only with several inputs and without a step.
         Ok(Stage::begin(move |begin| self.options.begin(*self.facts, None, begin)))
     }
 }

@@ -1,4 +1,4 @@
-//! `compress` packs records into COMPRESSED records that every perf since 5.2 reads. Each holds one whole
+//! `compress` packs records into COMPRESSED records that every perf since 5.2 reads. Each contains one whole
 //! zstd frame of whole records.
 //!
 //! It compresses the same records as perf itself, the kernel's (kinds 1 to 63), because all readers expect
@@ -9,12 +9,12 @@
 //!   pieces;
 //! - FINISHED_ROUND, if at least [`ROUND_AFTER`] bytes precede it, or none. An uncompressed round ends a
 //!   frame, and small frames compress badly, so rounds that follow each other closely are compressed. perf
-//!   reads these just the same. linux-perf-data ignores them, and sorts up to the next uncompressed round.
+//!   reads these all the same. linux-perf-data ignores them, and sorts up to the next uncompressed round.
 //!   Rejected: compressing all rounds, because then linux-perf-data sorts the whole recording at once; and
 //!   holding rounds back until a frame is full, because several in a row would make perf flush records too
 //!   early;
-//! - AUX, ITRACE_START and AUX_OUTPUT_HW_ID, and samples that hold AUX data, which perf's AUX decoders read
-//!   from the file itself;
+//! - AUX, ITRACE_START and AUX_OUTPUT_HW_ID, and samples with AUX data, which perf's AUX decoders read from
+//!   the file itself;
 //! - records that zstd does not make smaller.
 //!
 //! Frames are filled without a second try: the ratio of the previous frame predicts how many records fit into
@@ -41,7 +41,7 @@ use zstd::zstd_safe::{CParameter, InBuffer, OutBuffer, compress_bound, get_error
 use crate::decompress::announces_compression;
 use crate::support::options::{PassCommand, PassOptions};
 
-/// The most that a COMPRESSED record may hold, bytes: the value of `mmap_len` if it must be written in
+/// The maximum contents of a COMPRESSED record, bytes: the value of `mmap_len` if it must be written in
 /// advance. perf allocates a buffer of that size for each record and keeps them all, but untouched memory
 /// costs nothing. Larger frames do not compress better.
 const HOLDS_MAX: usize = 1 << 20;
@@ -56,22 +56,21 @@ const SOLID_PIECE: usize = 64_512;
 /// `mmap_len` must be a multiple of this, or perf 7 refuses the file.
 const PAGE: usize = perfx_format::PAGE as usize;
 
-/// A round stays uncompressed if the records before it that are to be compressed have at least this many
-/// bytes.
+/// A round stays uncompressed if at least this many bytes of records to be compressed precede it.
 const ROUND_AFTER: usize = 512 << 10;
 
-/// The levels of zstd, except the negative ones, which perf's feature COMPRESSED cannot hold.
+/// The levels of zstd, except the negative ones, which perf's feature COMPRESSED cannot represent.
 const LEVELS: std::ops::RangeInclusive<i32> = 1..=22;
 
 /// The pass.
 pub struct Compress {
     options: CompressOptions,
-    /// Contexts that no batch uses at the moment.
+    /// Contexts that no batch currently uses.
     idle: Arc<Mutex<Vec<Context>>>,
     /// The context of the current batch; with `solid` there is only one.
     context: Option<Context>,
     run: RecordRun,
-    /// Bytes that the next frame may hold.
+    /// The predicted capacity of the next frame, bytes.
     fit: usize,
     done: Done,
     /// Feature COMPRESSED of the input, to be kept if nothing is compressed.
@@ -142,7 +141,7 @@ impl RecordRun {
     }
 }
 
-/// The results, in bytes and records.
+/// The totals, in bytes and records.
 #[derive(Clone, Copy, Default, Debug)]
 struct Done {
     /// Bytes that were compressed, and the number and size of the COMPRESSED records made from them.
@@ -314,7 +313,8 @@ impl Pass for Compress {
         Stage::begin(|begin| {
             let mut this = *self;
             ensure!(LEVELS.contains(&this.options.level), "the level must be from 1 to 22");
-            // perf reads features in the order of their numbers, so it must get past all before this one.
+            // perf reads features in the order of their numbers, so it must be able to read all before this
+            // one.
             begin.repair_features(Feature::COMPRESSED);
             this.before = begin.feature(Feature::COMPRESSED).cloned();
             let section = this.feature(begin.form).write(begin.endian);
@@ -337,7 +337,7 @@ impl Pass for Compress {
 
 impl Rewrite for Compress {
     fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
-        // Larger records are not compressed: if zstd did not make one smaller, perfx could not write it.
+        // Larger records are not compressed: one that zstd did not make smaller could not be written.
         if !self.stays_in_clear(&record, out.layouts()) && record.bytes().len() <= RECORD_SIZE_MAX {
             self.run.bytes.extend_from_slice(record.bytes());
             self.run.ends.push(self.run.bytes.len());

@@ -1,7 +1,7 @@
 //! `convert-callchain` converts the user stacks of samples into call chains, and leaves the stacks out: the
-//! recording becomes small, quick to read, and free of what was in the memory of the programs. Stacks that
-//! can't be unwound stay, unless it is asked to drop them. Into the call chains of aarch64 it inserts the
-//! callers that only the link register holds.
+//! recording becomes small, quick to read, and free of the programs' memory contents. Stacks that can't be
+//! unwound stay, unless `--drop-unresolved` is given. Callers that are only in the link register are inserted
+//! into the call chains of aarch64.
 //!
 //! A survey collects the mappings. Then samples are independent of each other: each is unwound with the files
 //! that were mapped at its time.
@@ -45,25 +45,25 @@ impl PassOptions for ConvertCallchainArgs {
 #[derive(Debug)]
 pub struct ConvertCallchain {
     kept: Kept,
-    /// False to convert a recording of an architecture whose stacks can't be unwound, too.
+    /// False to accept a recording of an architecture whose stacks can't be unwound.
     must: bool,
     ids: IdOptions,
 }
 
 impl ConvertCallchain {
-    /// Creates the pass; `ids` says where the mapped files are.
+    /// Creates the pass; `ids` has the places of the mapped files.
     pub fn new(kept: Kept, ids: IdOptions) -> ConvertCallchain {
         ConvertCallchain { kept, must: true, ids }
     }
 
-    /// The pass for a reader of call chains and registers: if the stacks are of an architecture that can't be
-    /// unwound, it warns, and only the innermost frames are known.
+    /// The pass for a reader of call chains and registers: if the stacks' architecture can't be unwound, it
+    /// warns, and only the innermost frames are known.
     pub fn if_possible(ids: IdOptions) -> ConvertCallchain {
         ConvertCallchain { kept: Kept::Registers, must: false, ids }
     }
 }
 
-/// The survey: collects what processes mapped.
+/// The survey: collects the mappings of processes.
 struct Gather {
     pass: ConvertCallchain,
     changes: Changes,
@@ -74,7 +74,7 @@ struct Gather {
 }
 
 impl ConvertCallchain {
-    /// True if the recording has anything for this pass to do: user stacks, or link registers of aarch64.
+    /// True if the pass would change the recording: it has user stacks, or link registers of aarch64.
     pub fn concerns(input: &Recording) -> bool {
         perfx_unwind::is_needed(&input.events, &input.features, input.endian)
     }
@@ -89,7 +89,8 @@ impl Pass for ConvertCallchain {
         if !ConvertCallchain::concerns(input) {
             return Needs::default();
         }
-        // Without COMM, an exec leaves the old mappings in place, but stacks lead only to the new ones.
+        // Without COMM, an exec leaves the old mappings in place, but stacks only contain addresses in new
+        // ones.
         let surveyed = Changes::kinds().without(RecordType::COMM);
         let surveyed = surveyed.and(RecordType::ID_INDEX).and(RecordType::HEADER_BUILD_ID);
         let records = Kinds::of(&[RecordType::SAMPLE]);

@@ -2,11 +2,11 @@
 //! identify its machine and VCPU. The host's records do not change.
 //!
 //! Survey 1 finds the VCPU threads ([`machines`]), which is enough to open the guests and find the processes
-//! that may run them ([`placed`]). Survey 2 finds when their VCPUs ran ([`switches`]), and from that how
-//! their clocks relate to the host's ([`offset`], [`schedule`], [`clock`]). If the host's recording is too
-//! long for that, survey 3 follows the clocks from start to end. Then the guests' events are added to the
-//! host's ([`events`]), and their records, sorted ([`sorted`]) and rewritten for the host ([`translate`]),
-//! are inserted ([`merging`]).
+//! that may run them ([`placed`]). Survey 2 finds when their VCPUs ran ([`switches`]), and so the relation of
+//! their clocks to the host's ([`offset`], [`schedule`], [`clock`]). If the host's recording is too long for
+//! that, survey 3 follows the clocks from start to end. Then the guests' events are added to the host's
+//! ([`events`]), and their records, sorted ([`sorted`]) and rewritten for the host ([`translate`]), are
+//! inserted ([`merging`]).
 
 mod chosen;
 mod clock;
@@ -86,7 +86,7 @@ struct Host {
 }
 
 /// The second survey: finds when the VCPUs ran. If the recording is too long to do so everywhere, a third one
-/// finds it at some moments, so that the clocks can be followed to the end.
+/// does so at some moments, so that the clocks can be followed to the end.
 struct RunSurvey {
     run_log: VcpuRunLog,
     /// The work after it; `None` on other threads.
@@ -121,7 +121,7 @@ impl Pass for Merge {
 
     fn needs(&self, input: &Recording) -> Needs {
         let machines = match input.events.len() {
-            // Any of its records can have an id that it does not list.
+            // Any of its records can have an id that the event does not list.
             1 => Kinds::ALL,
             _ => Machines::kinds().union(Kinds::of(&[RecordType::MMAP2])),
         };
@@ -209,7 +209,7 @@ impl Fork for RunSurvey {
     }
 }
 
-/// The rewrite, once all clocks are known.
+/// The rewrite, after all clocks are known.
 fn merging(host: Host, guests: Vec<Found>, run_log: VcpuRunLog, session: &mut Session) -> Result<Stage> {
     let guests = follow_clocks(guests, &run_log, session)?;
     Ok(Stage::begin(move |begin| {

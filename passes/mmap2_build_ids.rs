@@ -1,5 +1,6 @@
 //! `mmap2-build-ids` rewrites MMAP and MMAP2 records to MMAP2 records with build-ids, if the build-id is
-//! found; all others stay unchanged, with their inode. With `hit`, mappings that no sample needs are dropped.
+//! found; all others are unchanged and keep their inode. With `hit`, mappings that no sample needs are
+//! dropped.
 
 use std::collections::BTreeSet;
 
@@ -68,7 +69,7 @@ struct RewriteMaps {
     options: Mmap2BuildIdsOptions,
     ids: Ids,
     guests: Guests,
-    /// Whether each mapping is needed, in file order; `None` means that all are kept.
+    /// For each mapping in file order, true if it is needed; `None` means that all are kept.
     needed: Option<Vec<bool>>,
     /// MMAP and MMAP2 records seen so far.
     mappings: usize,
@@ -102,24 +103,24 @@ impl RewriteMaps {
         })
     }
 
-    /// The record with a build-id, if one is found and the record has none yet.
+    /// The record with a build-id, if found; `None` if the record has one already.
     fn with_id(&mut self, record: &Record<'_>, layouts: &Layouts) -> Option<Vec<u8>> {
         let mapping = Mapping::read(record, layouts)?;
         let dso = mapping.dso(self.guests.machine(record, layouts, Some(mapping.pid)));
-        // The kernel's own mapping shows its relocation, and readers recognise it by its name and the form of
-        // MMAP.
+        // The kernel's own mapping contains its relocation, and readers recognise it by its name and the form
+        // of MMAP.
         if dso.kernel || dso.tells_id() {
             self.any_id |= dso.tells_id();
             return None;
         }
-        // Only the layout shows where the name ends and the trailer begins.
+        // Only the layout determines where the name ends and the trailer begins.
         layouts.layout_of(record)?;
         let first_use = FirstUse::of_mapping(record, layouts);
         let id = self.ids.find(&dso, mapping.flags, first_use.pid)?;
         Mmap::of(record)?.with_build_id(id.as_bytes(), &first_use.trailer)
     }
 
-    /// Writes a record; if its id contradicts the user's, with the user's id.
+    /// Emits a record; if its id contradicts the user's, with the user's id.
     fn correct(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
         let Some(correction) = self.options.ids.correction(&record, out.layouts()) else {
             return out.keep(record);

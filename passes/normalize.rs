@@ -1,5 +1,5 @@
-//! `normalize` takes from a recording what an older reader refuses or misreads, and rewrites what can be said
-//! in an older way. Everything that is lost is reported.
+//! `normalize` removes the parts of a recording that an older reader refuses or misreads, and rewrites those
+//! that have an older form. Every loss is reported.
 //!
 //! Rejected: merging deferred call chains into their samples. A sample can't grow in place, so all samples
 //! with such a chain would have to wait for it, in an order that the rounds forbid.
@@ -85,7 +85,7 @@ struct FindIds {
 /// The rewrite.
 struct Narrow {
     reader: &'static Reader,
-    /// What is left out of the samples of each event.
+    /// The parts left out of the samples of each event.
     of_events: Arc<Vec<LeftOut>>,
     /// True if the output is pipe data, where unknown features are refused.
     to_pipe: bool,
@@ -94,7 +94,7 @@ struct Narrow {
     lost: Lost,
 }
 
-/// What is lost: the number of records of each kind of loss.
+/// The losses: the number of records of each kind of loss.
 #[derive(Clone, Default, Debug)]
 struct Lost {
     parts: u64,
@@ -234,7 +234,7 @@ impl Narrow {
     }
 }
 
-/// True for a HEADER_FEATURE record of a feature that the reader does not know.
+/// True for a HEADER_FEATURE record of a feature unknown to the reader.
 fn out_of_reach(record: &Record<'_>, reader: &Reader) -> bool {
     feature_section(record).is_some_and(|(number, _)| number >= reader.first_unknown_feature.into())
 }
@@ -249,7 +249,7 @@ fn narrowed_event_desc(record: &Record<'_>, reader: &Reader) -> Option<Vec<u8>> 
     feature_record(Feature::EVENT_DESC, &section, record.endian())
 }
 
-/// What is left out of the samples of an event.
+/// The parts left out of the samples of an event.
 fn left_out(reader: &Reader, attr: &Attr) -> LeftOut {
     LeftOut {
         parts: attr.sample_type & !reader.attr.sample_type,
@@ -268,7 +268,7 @@ impl Rewrite for Narrow {
             return Ok(());
         }
         if (reader.refused)(kind) {
-            // FINISHED_INIT says only where the first records end.
+            // FINISHED_INIT only marks the end of the first records.
             if kind != RecordType::FINISHED_INIT {
                 *self.lost.kinds.entry(kind).or_default() += 1;
             }
@@ -318,7 +318,7 @@ impl Rewrite for Narrow {
     }
 
     fn finish(&mut self, session: &mut Session, out: &mut Emit<'_>) -> Result<()> {
-        // Readers sort records by time, and take those without one at once.
+        // Readers sort records by time, and process those without one at once.
         out.put_all(&self.initial)?;
         let Lost { parts, deferred, kinds, spe } = &self.lost;
         let name = self.reader.name;

@@ -86,7 +86,7 @@ impl Role for Switch {
 struct MeasureAway {
     blocked: bool,
     events: Tracepoints<Switch>,
-    /// True for each event that has a sample for each switch, as `attr` says.
+    /// For each event, true if every switch has a sample, according to `attr`.
     each_switch: Vec<bool>,
     /// True if SWITCH records show all switches.
     switch_records: bool,
@@ -94,13 +94,12 @@ struct MeasureAway {
     unsampled: Option<Unsampled>,
     /// The number of sched_switch samples whose period is not that of a single switch.
     changed: u64,
-    /// True if whole CPUs were recorded, as ID_INDEX says, or samples of the idle task, which others do not
-    /// have.
+    /// True if whole CPUs were recorded, by ID_INDEX or samples of the idle task, which others lack.
     whole_cpus: bool,
     switched_out: SwitchedOut,
     measured: u64,
     preempted: u64,
-    /// How often a task left its CPU twice without a return in between.
+    /// The number of times that a task left its CPU twice without a return in between.
     again: u64,
 }
 
@@ -114,21 +113,21 @@ struct Unsampled {
     forgotten: u64,
 }
 
-/// What a task missed since its last sample.
+/// The time that a task was off the CPU since its last sample.
 #[derive(Clone, Copy, Debug, Default)]
 struct Missed {
-    /// When it left its CPU, ns, if it has not come back.
+    /// The time at which it left its CPU, ns, if it has not returned.
     since: Option<u64>,
-    /// The time that it was off the CPU, ns, and in how many switches.
+    /// The time off the CPU, ns, and the number of switches.
     away: u64,
     switches: u64,
 }
 
 impl Unsampled {
-    /// The most tasks, which take some 30 MiB.
+    /// Maximum number of tasks, which take some 30 MiB.
     const TASKS_MAX: usize = 1 << 19;
 
-    /// A task leaves its CPU without a sample.
+    /// Records that a task leaves its CPU without a sample.
     fn leaves(&mut self, tid: u32, time: u64) {
         if self.tasks.len() >= Unsampled::TASKS_MAX && !self.tasks.contains_key(&tid) {
             self.forgotten += 1;
@@ -137,7 +136,7 @@ impl Unsampled {
         }
     }
 
-    /// A task is back.
+    /// Records that a task is back.
     fn returns(&mut self, tid: u32, time: u64) {
         let Some(missed) = self.tasks.get_mut(&tid) else { return };
         if let Some(since) = missed.since.take() {
@@ -146,7 +145,7 @@ impl Unsampled {
         }
     }
 
-    /// The time that the next sample of a task stands for in addition to its own.
+    /// Returns the unsampled time to add to the next sample of a task.
     fn take(&mut self, tid: u32) -> u64 {
         let missed = self.tasks.remove(&tid).unwrap_or_default();
         self.added += missed.switches;
@@ -181,8 +180,8 @@ impl Unsampled {
 }
 
 impl MeasureAway {
-    /// For a task that runs again at `time`: the sample of the switch at which it left its CPU, with the
-    /// period.
+    /// Handles a task that runs again at `time`: returns the sample of the switch at which it left its CPU,
+    /// with the period.
     fn back(&mut self, tid: u32, time: u64, record: &Record<'_>) -> Option<Vec<u8>> {
         let unsampled = &mut self.unsampled;
         let away = |since: u64| {
@@ -201,7 +200,7 @@ impl MeasureAway {
 }
 
 impl MeasureAway {
-    /// For a SWITCH record of a task that leaves its CPU: its sample, if it has one, came just before.
+    /// Handles a SWITCH record of a task that leaves its CPU: if it has a sample, that came just before.
     fn leaves(&mut self, tid: u32, time: u64, misc: u16) {
         let counts =
             tid != 0 && !(self.blocked && misc & SWITCH_PREEMPT != 0) && !self.switched_out.contains(tid);

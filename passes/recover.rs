@@ -51,11 +51,11 @@ impl PassOptions for RecoverOptions {
     }
 }
 
-/// The survey: what records reveal.
+/// The survey: collects the facts in the records.
 #[derive(Debug, Default)]
 struct Proof {
     options: RecoverOptions,
-    /// With `--like`.
+    /// Used by `--like`.
     marks: Marks,
     /// True if the batch is known to have no odd record.
     sound: bool,
@@ -65,12 +65,12 @@ struct Proof {
     cpu: Option<u32>,
     /// Records with oddities, and the number of records for each code of `perfx doctor`.
     odd: u64,
-    /// The number of records of kinds that no perf has.
+    /// The number of records of kinds unknown to every perf.
     impossible: u64,
     odd_codes: BTreeMap<&'static str, u64>,
 }
 
-/// Drops records of pipe data that a file's header would hold, if they cannot be read.
+/// Drops unreadable records of pipe data whose contents belong to a file's header.
 #[derive(Debug, Default)]
 struct DropUnreadable {
     dropped: u64,
@@ -97,7 +97,7 @@ impl Recover {
 }
 
 impl Proof {
-    /// What to do with tracepoints whose formats are missing.
+    /// A sentence about tracepoints whose formats are missing.
     fn without_formats(&self, session: &Session) -> String {
         let names = names_of(&session.events, session.features(), &[], session.endian, &self.names);
         let (traced, others): (Vec<_>, Vec<_>) =
@@ -115,7 +115,7 @@ impl Proof {
         )
     }
 
-    /// Leaves out features with meaningless sections, at which perf stops.
+    /// Omits features with invalid sections, at which perf stops.
     fn leave_out_meaningless(session: &mut Session) {
         let left_out = meaningless(session.features(), session.endian);
         left_out.iter().for_each(|&feature| session.clear_feature(feature));
@@ -127,7 +127,7 @@ impl Proof {
         }
     }
 
-    /// Sets the features that the records reveal.
+    /// Sets the features that follow from the records.
     fn complete(&self, session: &mut Session) {
         let mut made = Vec::new();
         if session.feature(Feature::EVENT_DESC).is_none()

@@ -1,10 +1,9 @@
-//! `redact` removes from a recording what tells of its user and machine, so that it can be published: names
-//! become pseudonyms, and data that may hold anything is zeroed or cut out. Samples stay, with their
+//! `redact` removes data about the user and the machine from a recording, so that it can be published: names
+//! become pseudonyms, and data that may contain anything is zeroed or cut out. Samples stay, with their
 //! addresses and times.
 //!
-//! Every byte of the output is a value that was decoded and may stay, a pseudonym, or zero: bytes in which
-//! perfx knows no field become zeros, and records and features that it does not know are left out. Both are
-//! reported as a loss.
+//! Every byte of the output is a decoded value that may stay, a pseudonym, or zero: unknown bytes become
+//! zeros, and unknown records and features are left out. Both are reported as a loss.
 
 mod done;
 mod known;

@@ -2,8 +2,8 @@
 //! byte for byte.
 //!
 //! An index may be missing by design: pipe data has no AUXTRACE index, perf before 4.15 wrote no SAMPLE_TIME,
-//! and `perf record --buildid-mmap` writes no BUILD_ID. That is not a fault, so such an index is made only if
-//! the user asks for it by name (`add`).
+//! and `perf record --buildid-mmap` writes no BUILD_ID. That is not a fault, so such an index is created only
+//! if the user requests it by name (`add`).
 
 mod aux;
 mod build_ids;
@@ -17,7 +17,7 @@ pub use build_ids::ReindexBuildIds;
 pub use ids::ReindexIds;
 pub use times::ReindexTimes;
 
-/// Reports what was changed in an index.
+/// Reports the changes of an index.
 fn report_repaired(session: &mut Session, index: &str, repaired: &[String]) {
     let line = if repaired.is_empty() { "nothing to repair".to_owned() } else { repaired.join(", ") };
     session.report.say(Level::Info, format!("{index}: {line}"));

@@ -1,8 +1,8 @@
 //! `remap` replaces the paths of mapped files in every place where they are: MMAP and MMAP2 records,
 //! HEADER_BUILD_ID records, and feature BUILD_ID.
 //!
-//! The names of memory without a file stay, and so does the command line: it says what was run, not where
-//! readers find files.
+//! The names of memory without a file stay, and so does the command line: it is a record of the run, not a
+//! path for readers.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -51,10 +51,10 @@ pub struct RemapArgs {
     build_id_map: Option<PathBuf>,
 }
 
-/// What replaces the beginning of a path.
+/// A prefix and its replacement.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Prefix {
-    /// As the user wrote it.
+    /// The user's spelling.
     given: String,
     /// Without `/` at the end.
     old: Vec<u8>,
@@ -149,34 +149,34 @@ struct Remap {
     rules: Arc<Rules>,
 }
 
-/// What replaces a path.
+/// The rules for replacing a path.
 #[derive(Clone, Debug)]
 struct Rules {
-    /// The longest first.
+    /// The longest prefix first.
     prefixes: Vec<Prefix>,
     by_id: BTreeMap<Vec<u8>, Vec<u8>>,
     /// The build-id of each path; `None` if it has several.
     ids: HashMap<Vec<u8>, Option<Vec<u8>>>,
 }
 
-/// What a rule is, for the report.
+/// A rule, for the report.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Rule {
     Prefix(usize),
     BuildId(Vec<u8>),
 }
 
-/// What was done to the paths of the recording.
+/// The changed paths of the recording.
 #[derive(Clone, Default, Debug)]
 struct Done {
-    /// Each path with its new one; those that stay have none.
+    /// Each path with its new one; `None` if it stays.
     paths: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
     used: BTreeSet<Rule>,
     records: u64,
     entries: u64,
 }
 
-/// The survey: learns the build-ids of paths.
+/// The survey: collects the build-ids of paths.
 #[derive(Debug)]
 struct Gather {
     rules: Arc<Rules>,
@@ -190,7 +190,7 @@ struct Replace {
 }
 
 impl Rules {
-    /// The new path, and the rule that makes it.
+    /// The new path, and the applied rule.
     fn replace(&self, name: Name<'_>) -> Option<(Vec<u8>, Rule)> {
         if name.kind != NameKind::Path || is_memory(name.text) {
             return None;
@@ -209,7 +209,7 @@ impl Rules {
 }
 
 impl Done {
-    /// Notes the path, and returns its new one.
+    /// Records the path, and returns its new one.
     fn take(&mut self, name: Name<'_>, rules: &Rules) -> Option<Vec<u8>> {
         let (new, rule) = rules.replace(name).unzip();
         self.used.extend(rule);
@@ -243,7 +243,7 @@ impl Done {
             report.say(level, format!("{ids} not in the recording"));
         }
         let changed = || self.paths.iter().filter_map(|(old, new)| Some((old, new.as_ref()?)));
-        // A path that was there before, or several that become one: perf adds them up.
+        // A path that existed before, or several that become one: perf adds them up.
         let mut there: BTreeSet<&[u8]> =
             self.paths.iter().filter(|(_, new)| new.is_none()).map(|(path, _)| &path[..]).collect();
         let same = changed().filter(|(_, new)| !there.insert(new)).count() as u64;
@@ -296,7 +296,7 @@ impl Pass for Remap {
     }
 }
 
-/// The path and its build-id, if the recording says both together.
+/// The path and its build-id, if the recording contains both together.
 fn identified(name: Name<'_>) -> Option<(Vec<u8>, Vec<u8>)> {
     let id = name.build_id.map(trimmed_id).filter(|id| !id.is_empty())?;
     Some((name.text.to_vec(), id.to_vec()))

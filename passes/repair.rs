@@ -13,11 +13,11 @@
 //! | `size-unaligned` | perf inject 6.1 and before | zeros before the trailer, or at the end |
 //! | `string-unterminated` | | zeros after it |
 //!
-//! When bit 14 is right: if the event's attr asks for build-ids, if the bytes cannot be device and inode, or
-//! if feature BUILD_ID has that id for that file. Otherwise (an id of 8 bytes with small numbers in it, added
-//! by perf inject, in no feature) the bytes are taken for device and inode.
+//! Bit 14 is right if the event's attr requests build-ids, if the bytes cannot be device and inode, or if
+//! feature BUILD_ID has that id for that file. Otherwise (an id of 8 bytes with small numbers in it, added by
+//! perf inject, in no feature) the bytes are interpreted as device and inode.
 //!
-//! The contents of COMPRESSED records are not checked: a change would mean to compress them again.
+//! The contents of COMPRESSED records are not checked: a change would require compressing them again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -93,7 +93,7 @@ impl PassOptions for RepairOptions {
     }
 }
 
-/// What was repaired in a recording.
+/// The repairs of a recording.
 #[derive(Clone, Default, Debug)]
 struct Done {
     repaired: BTreeMap<Fault, u64>,
@@ -101,7 +101,7 @@ struct Done {
     /// Samples whose size is not a multiple of 8.
     unaligned_samples: u64,
     too_large: u64,
-    /// Why compressed records could not be measured from some place on.
+    /// The reason why compressed records could not be measured after some place.
     broken: Option<String>,
 }
 
@@ -129,9 +129,9 @@ pub struct Repair {
     aux: BTreeMap<u64, u64>,
     /// The ids of feature BUILD_ID.
     named: Arc<NamedIds>,
-    /// Measures the pieces of zstd streams, if that is necessary.
+    /// Measures the pieces of zstd streams, if necessary.
     pieces: Option<Pieces>,
-    /// There were compressed records.
+    /// True if there were compressed records.
     closed: bool,
     /// Size of the largest expanded piece, bytes.
     largest: u64,
@@ -197,7 +197,7 @@ impl Repair {
                 let nothing = decode_feature(feature, &[], session.endian, FeatureContext::default());
                 nothing.issues.iter().any(|odd| odd.code == FaultCode::SectionEmpty)
             };
-            // A count of programs or types that is cut off is no more than none.
+            // A truncated count of programs or types means none.
             let counts = |feature, section: &[u8]| match feature {
                 Feature::BPF_PROG_INFO | Feature::BPF_BTF => section.len() < 4,
                 _ => section.is_empty(),
@@ -407,7 +407,7 @@ impl Repair {
         let measured = self.pieces.as_mut().map(|pieces| pieces.next(&record));
         let (length, expanded) = match measured {
             Some(Ok(measured)) => measured,
-            // What zstd cannot read stays as it is, and so does everything after it.
+            // Data that zstd cannot read is unchanged, and so is everything after it.
             Some(Err(error)) => {
                 self.pieces = None;
                 self.done.broken = Some(error.to_string());
@@ -513,7 +513,7 @@ impl Rewrite for Repair {
             _ => {}
         }
         let layouts = out.layouts();
-        // For a record with a payload, only the size could be wrong, and perf finds the payload by that size.
+        // The size of a record with a payload may be the fault, and perf finds the payload by that size.
         if !record.payload().is_empty()
             || issues(&record, layouts).iter().all(|odd| self.fault_of(odd).is_none())
         {

@@ -156,7 +156,7 @@ impl ChangeTimes {
         };
         let said =
             session.feature(Feature::SAMPLE_TIME).and_then(|section| SampleTime::read(section, endian));
-        // Numbers that are no times stay as they are.
+        // Values that are not times stay.
         if let Some((first, last)) = said.and_then(|said| said.times()) {
             let times = SampleTime {
                 first_ns: moved(Feature::SAMPLE_TIME, first)?,

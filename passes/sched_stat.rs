@@ -40,7 +40,7 @@ pub fn sched_stat() -> Combine {
 enum Event {
     Switch,
     Exit,
-    /// Field 0 is the tid of the task that waited, and the period is how long it waited, ns.
+    /// Field 0 is the tid of the task that waited, and the period is its waiting time, ns.
     Stat,
 }
 

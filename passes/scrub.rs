@@ -1,6 +1,5 @@
-//! Takes a recording apart for passes that remove what may tell something: each part goes through a pass's
-//! rules, bytes in no field that perfx knows become zeros, and what can't be looked into is left out and
-//! counted.
+//! Splits a recording into parts for passes that remove revealing data: each part goes through a pass's
+//! rules, unknown bytes become zeros, and undecodable parts are left out and counted.
 
 mod key;
 mod left_out;
@@ -22,39 +21,38 @@ pub(crate) use key::{Key, is_word};
 pub(crate) use left_out::LeftOut;
 use zeroed::has_rest;
 
-/// Records of AUX data, and of kernel code that was changed, without which they can't be decoded.
+/// Records of AUX data and of changed kernel code, which is needed to decode them.
 pub(crate) const OF_TRACES: Kinds = Kinds::AUX.and(RecordType::TEXT_POKE);
 
-/// What a pass says that cuts the registers of which [`perfx_unwind::has_callers_in_registers`] tells.
+/// The report of a pass that drops registers for which [`perfx_unwind::has_callers_in_registers`] is true.
 pub(crate) const CALLERS_LOST: &str = "call chains lose the caller of the innermost function, which readers find by \
                                        the link register: perfx inject --convert-callchain, run before, keeps it";
 
-/// The rules of a pass: what becomes of each part of a recording.
+/// The rules of a pass for each part of a recording.
 pub(crate) trait Scrub: Sized + Send + 'static {
-    /// True if everything that perfx does not know stays as it is.
+    /// True if all unknown data is kept.
     fn keeps_unknown(&self) -> bool;
 
-    /// True if a record of this kind goes, whatever it holds.
+    /// True to drop all records of this kind.
     fn drops(&self, kind: RecordType) -> bool;
 
-    /// The name as it is in the output, if it changes.
+    /// The name in the output, if it changes.
     fn name(&mut self, name: Name<'_>) -> Option<Vec<u8>>;
 
     /// Changes an attr.
     fn attr(&mut self, raw: &mut [u8], endian: Endian);
 
-    /// The fate of a feature into which nobody looks.
+    /// The fate of a feature that is not decoded.
     fn fate(&mut self, feature: Feature) -> Option<Fate>;
 
-    /// The section of a feature for which there is a rule; `Some(None)` if it is damaged. Bytes in no field
-    /// are zeros.
+    /// The new section of a feature with a rule; `Some(None)` if it is damaged. Unknown bytes are zeros.
     fn rule(&mut self, feature: Feature, section: &[u8], endian: Endian) -> Option<Option<Vec<u8>>>;
 
-    /// Changes texts in the section of any other feature. It was decoded from `old`, from which it differs
-    /// only in bytes in no field.
+    /// Changes texts in the section of any other feature. It was decoded from `old`, which differs from it
+    /// only in unknown bytes.
     fn texts(&mut self, _feature: Feature, _decoded: &Decoded<'_>, _old: &[u8], _section: &mut [u8]) {}
 
-    /// Passes a sample on, of which `bytes` has zeros in no field; false if it does not fit its layout.
+    /// Emits a sample; unknown bytes of `bytes` are zeros. False if it does not fit its layout.
     fn sample(
         &mut self,
         record: &Record<'_>,
@@ -73,27 +71,27 @@ pub(crate) trait Scrub: Sized + Send + 'static {
         0
     }
 
-    /// Passes on a record of another kind, in which bytes in no field are zeros.
+    /// Emits a record of another kind; its unknown bytes are zeros.
     fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()>;
 
-    /// Reports what was done.
+    /// Reports the changes.
     fn report(&self, left_out: &LeftOut, session: &mut Session);
 
-    /// As [`Fork::fork`].
+    /// See [`Fork::fork`].
     fn fork(&self) -> Self;
 
-    /// As [`Fork::absorb`].
+    /// See [`Fork::absorb`].
     fn absorb(&mut self, later: Self);
 }
 
-/// What a pass with such rules needs, with these kinds of records in a survey.
+/// The needs of a pass with such rules that surveys these kinds of records.
 pub(crate) fn needs(surveys: Vec<Kinds>) -> Needs {
     Needs {
         records: Kinds::ALL,
         surveys,
         decompressed: true,
         ids: true,
-        // What can't be decompressed would stay as it is.
+        // Data that can't be decompressed would stay unchanged.
         damage: Damage::Refuse,
         ..Needs::default()
     }
@@ -108,7 +106,7 @@ pub(crate) struct Scrubber<S> {
 }
 
 impl<S: Scrub> Scrubber<S> {
-    /// The rewrite, when features, attrs and event types have gone through the rules.
+    /// The rewrite, after features, attrs and event types have gone through the rules.
     pub(crate) fn stage(rules: S, session: &mut Begin<'_>) -> Stage {
         let endian = session.endian;
         let mut scrubber = Scrubber { rules, left_out: LeftOut::default(), cpus: None };
@@ -196,7 +194,7 @@ impl<S: Scrub> Scrubber<S> {
         Ok(())
     }
 
-    /// Leaves out a record whose contents are not known.
+    /// Drops a record with unknown contents.
     fn drop_unknown(&mut self, record: Record<'_>, out: &mut Emit<'_>) {
         *self.left_out.kinds.entry(record.kind()).or_default() += 1;
         out.drop_record(record);

@@ -1,5 +1,5 @@
-//! `strip` leaves out what other programs can't read: AUX data and its records, events and their samples,
-//! SWITCH records.
+//! `strip` leaves out data that other programs can't read: AUX data and its records, events and their
+//! samples, SWITCH records.
 //!
 //! quipper and AutoFDO require the same `sample_type` for all events, so an event that no record refers to
 //! any more is removed from the header, too. All other records stay, even if no sample needs them; `filter`
@@ -72,7 +72,7 @@ impl PassOptions for StripArgs {
 #[derive(Clone, Debug)]
 pub struct Strip {
     args: Arc<StripArgs>,
-    /// The pass in front of it is `itrace`.
+    /// True if the pass directly follows `itrace`.
     is_behind_itrace: bool,
 }
 
@@ -83,14 +83,14 @@ impl Strip {
         Strip { args: Arc::new(args), is_behind_itrace: false }
     }
 
-    /// The same right behind [`Itrace`](crate::Itrace), whose output a file does not make it read before it
-    /// is written: the recording tells which events will be left out.
+    /// The same directly after [`Itrace`](crate::Itrace), without reading its output first: the events to
+    /// leave out follow from the recording.
     pub fn behind_itrace() -> Strip {
         Strip { is_behind_itrace: true, ..Strip::recorded() }
     }
 }
 
-/// The survey: learns which events are still used, and their names and samples.
+/// The survey: collects the events still in use, and their names and samples.
 struct Gather {
     args: Arc<StripArgs>,
     is_behind_itrace: bool,
@@ -99,9 +99,9 @@ struct Gather {
 
 #[derive(Debug, Default)]
 struct Found {
-    /// The events to which records that stay refer.
+    /// The events of records that stay.
     used: UsedEvents,
-    /// The same, but to records that `itrace` drops.
+    /// The events of records that `itrace` drops.
     used_by_data: UsedEvents,
     samples: Samples,
     /// The events that have AUX data.
@@ -112,10 +112,10 @@ struct Found {
     has_switches: bool,
 }
 
-/// How many samples events have, and when.
+/// The number and the times of samples.
 #[derive(Debug, Default)]
 struct Samples {
-    /// Their number, by event.
+    /// The number of samples, by event.
     counts: Vec<u64>,
     /// The times of the earliest and the latest one of each event, ns.
     times: Vec<(u64, u64)>,
@@ -124,7 +124,7 @@ struct Samples {
 /// The rewrite: drops records, and removes AUX data from samples.
 struct LeaveOut {
     plan: Arc<Plan>,
-    /// All samples, also those that are dropped.
+    /// All samples, including dropped ones.
     samples: Samples,
     /// The number of samples whose AUX data was removed.
     cut: u64,
@@ -137,7 +137,7 @@ struct Plan {
     events: BTreeSet<usize>,
     /// The ids of the events that are removed from the header.
     gone: HashSet<u64>,
-    /// The number of the events that were removed.
+    /// The number of removed events.
     left_out: u64,
     aux: bool,
 }
@@ -145,7 +145,7 @@ struct Plan {
 /// perf inject numbers the events that it decodes from the first id of the AUX event plus this number on.
 const DECODED: u64 = 1_000_000_000;
 
-/// True if perf inject --itrace has made the event.
+/// True for an event made by perf inject --itrace.
 fn is_decoded(event: &Event) -> bool {
     !event.ids.is_empty() && event.ids.iter().all(|&id| id >= DECODED)
 }
@@ -183,7 +183,7 @@ impl Found {
         }
     }
 
-    /// Decides what is left out, and changes the session's events and features into those of the output.
+    /// Decides what to leave out, and changes the session's events and features to those of the output.
     fn plan(mut self, args: &StripArgs, session: &mut Begin<'_>) -> Result<Plan> {
         let events = session.events.clone();
         let names = names_of(&events, session.features(), &[], session.endian, &self.names);
@@ -204,7 +204,7 @@ impl Found {
                 *count = 0;
             }
         }
-        // Of the other events, those that had no samples in the input stay, too.
+        // Other events without samples in the input stay, too.
         let others =
             (0..events.len()).filter(|event| !chosen.contains(event) && !self.traced.contains(event));
         self.used.add(others);
@@ -262,7 +262,7 @@ impl Samples {
         }
     }
 
-    /// Sets feature SAMPLE_TIME to the times of the samples that stay if others do not.
+    /// Sets feature SAMPLE_TIME to the times of the remaining samples if any are dropped.
     fn set_times(&self, left_out: &BTreeSet<usize>, session: &mut Session) {
         let stay = self.times.iter().enumerate().filter(|(event, _)| !left_out.contains(event));
         let both = |(first, last): (u64, u64), (_, span): (usize, &(u64, u64))| {

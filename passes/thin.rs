@@ -1,7 +1,7 @@
 //! `thin` keeps fewer samples of each event and CPU, and adds the periods of those that are left out to the
 //! next one that is kept, so that sums of periods, which perf report shows, stay the same.
 //!
-//! The last sample of each event and CPU is always kept, so no period is left over. Rejected: multiplying the
+//! The last sample of each event and CPU is always kept, so no period is lost. Rejected: multiplying the
 //! periods of kept samples, which keeps sums only on average.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -75,7 +75,7 @@ struct Thin {
     args: Arc<ThinArgs>,
 }
 
-/// Which samples of a stream are kept.
+/// The rule by which samples of a stream are kept.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     Every(u64),
@@ -86,35 +86,35 @@ enum Way {
 /// The samples of an event on a CPU; without the field CPU, all samples of an event.
 type StreamId = (usize, Option<u32>);
 
-/// One for each stream; every sample looks its own up, so the hash is a fast one.
+/// A map by stream; it is accessed for every sample, so the hash is a fast one.
 type ByStream<T> = HashMap<StreamId, T, RandomState>;
 
-/// What is known of a stream at a sample.
+/// The state of a stream at a sample.
 #[derive(Clone, Copy, Default, Debug)]
 struct Stream {
-    /// The samples until now.
+    /// The number of samples so far.
     seen: u64,
-    /// The number of the interval of `--rate` that the last kept sample is in.
+    /// The interval of `--rate` with the last kept sample.
     interval: Option<u128>,
-    /// The sum of the periods of the samples that were dropped since.
+    /// The sum of the periods of samples dropped since then.
     owed: u64,
 }
 
-/// Simulates the rewrite, to learn what it will keep.
+/// Simulates the rewrite, to find the kept samples.
 struct Gather {
     way: Way,
     args: Arc<ThinArgs>,
-    /// With the last sample.
+    /// Each stream with its last sample.
     streams: ByStream<(Stream, Last)>,
     events: Vec<Found>,
     /// The names in EVENT_UPDATE records, by event id.
     names: HashMap<u64, Vec<u8>>,
 }
 
-/// The last sample of a stream until now.
+/// The last sample of a stream so far.
 #[derive(Clone, Copy, Default, Debug)]
 struct Last {
-    /// Of the last one that has a time, ns.
+    /// The time of the last timed sample, ns.
     time: Option<u64>,
     cookie: Option<u64>,
 }
@@ -123,13 +123,13 @@ struct Last {
 #[derive(Clone, Default, Debug)]
 struct Found {
     all: Samples,
-    /// Those that stay if the event is thinned.
+    /// The samples that stay if the event is thinned.
     kept: Samples,
 }
 
 #[derive(Clone, Debug)]
 struct Samples {
-    /// The times of the first and the last one, ns; reversed if there is none.
+    /// The times of the first and the last one, ns; reversed if there are none.
     times: (u64, u64),
     /// The cookies of their deferred call chains.
     cookies: HashSet<u64>,
@@ -157,7 +157,7 @@ impl ThinArgs {
 }
 
 impl Way {
-    /// Counts a sample, and returns whether it is kept.
+    /// Counts a sample, and returns true if it is kept.
     fn keeps(self, stream: &mut Stream, (event, cpu): StreamId, time: u64) -> bool {
         stream.seen += 1;
         match self {
@@ -208,7 +208,7 @@ fn stream_of(record: &Record<'_>, layouts: &Layouts) -> Option<StreamId> {
     Some((event, layouts.layout_of(record)?.cpu(record)))
 }
 
-/// True if samples of the event are dropped. The event of a sample may be none of the header.
+/// True if samples of the event are dropped. A sample may belong to no event of the header.
 fn is_thinned(events: &[bool], event: usize) -> bool {
     events.get(event) == Some(&true)
 }
@@ -313,7 +313,7 @@ impl Gather {
         Ok(KeepFewer { way, events, totals, cookies, streams: ByStream::default(), kept: 0, dropped: 0 })
     }
 
-    /// True for each event that is thinned.
+    /// For each event, true if it is thinned.
     fn thinned(&self, session: &mut Begin<'_>) -> Result<Vec<bool>> {
         let events = session.events.clone();
         let names = names_of(&events, session.features(), &[], session.endian, &self.names);

@@ -16,8 +16,8 @@ fn owner(record: &Record<'_>) -> u32 {
 #[derive(Debug, Default)]
 pub(super) struct Deduplicator {
     digests: Digests,
-    /// True if the inputs follow each other, because no record has a time: an input then repeats the states
-    /// of its processes, which a later one may have changed.
+    /// True if the inputs follow each other, because no record has a time: an input may then repeat process
+    /// states that a later one has changed.
     in_turn: bool,
     /// Records without a time.
     timeless: HashMap<Digest, Timeless>,
@@ -36,21 +36,21 @@ pub(super) struct Deduplicator {
 /// A hash of a record's bytes.
 type Digest = u128;
 
-/// Equal records without a time. One recording may have several, so as many stay as the input with most of
-/// them has.
+/// Equal records without a time. A recording may contain several, so the number that stays is that of the
+/// input with most of them.
 #[derive(Debug, Default)]
 struct Timeless {
     /// The number of changes of their owner's state before them.
     changes: u64,
-    /// The input that the last one came from, and how many have come from it. That another input's may come
-    /// between those of one input is neglected.
+    /// The input of the last one, and the number of consecutive ones from it. An input's records may be
+    /// interleaved with those of another; that is neglected.
     input: usize,
     seen: u64,
     written: u64,
 }
 
 impl Timeless {
-    /// Takes in another one; true if another input had it already.
+    /// Adds another one; true if another input had it already.
     fn repeats(&mut self, input: usize, changes: u64) -> bool {
         if self.changes != changes {
             *self = Timeless { changes, ..Timeless::default() };
@@ -79,11 +79,11 @@ impl Digests {
 struct Moment {
     /// The input that has each record.
     inputs: HashMap<Digest, usize>,
-    /// The number of records that are not about a state; at most [`MANY`] of them are compared.
+    /// The number of records that do not change a state; at most [`MANY`] of them are compared.
     stateless: usize,
 }
 
-/// No real recording has as many records of one time; more mean that its times are meaningless.
+/// More records of one time than any real recording has: its times are meaningless.
 const MANY: usize = 1 << 16;
 
 impl Moment {
@@ -114,8 +114,7 @@ impl Deduplicator {
         Deduplicator { in_turn, ..Deduplicator::default() }
     }
 
-    /// True if the record says nothing new. `shares_time` is true if another input has a record of the same
-    /// time.
+    /// True if the record is redundant. `shares_time` is true if another input has a record of the same time.
     pub(super) fn repeats(
         &mut self,
         record: &Record<'_>,
@@ -167,7 +166,7 @@ impl Deduplicator {
         false
     }
 
-    /// Reports what was left out, with so many chunks of AUX data.
+    /// Reports the dropped records, including this many chunks of AUX data.
     pub(super) fn report(&self, chunks: u64, report: &mut Report) {
         let mut all = self.dropped.clone();
         if chunks > 0 {
@@ -214,7 +213,7 @@ mod tests {
         bytes
     }
 
-    /// All but one of them were dropped.
+    /// Regression: all but one of them were dropped.
     #[test]
     fn equal_records_without_a_time_stay_as_often_as_one_input_has_them() {
         let mut deduplicator = Deduplicator::default();
@@ -229,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_records_of_one_moment_each_is_compared_once() {
+    fn many_records_of_one_time_are_compared_once_each() {
         let mut deduplicator = Deduplicator::default();
         let mut repeats = |kind, number, input, shares_time| {
             let bytes = record(kind, number);

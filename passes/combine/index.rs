@@ -1,4 +1,4 @@
-//! Collects the inputs' ID_INDEX records, and makes new entries for ids without one, as `reindex-ids` does.
+//! Collects the inputs' ID_INDEX records, and creates entries for ids without one, as `reindex-ids` does.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,17 +13,17 @@ use crate::support::id_index::{Found, Seen};
 #[derive(Debug, Default)]
 pub(super) struct Indexed {
     found: Found,
-    /// What records reveal about their ids, if that was surveyed.
+    /// The facts in records about their ids, if surveyed.
     seen: HashMap<u64, Seen>,
 }
 
 impl Indexed {
-    /// Takes in an ID_INDEX, AUXTRACE_INFO or AUXTRACE record.
+    /// Reads an ID_INDEX, AUXTRACE_INFO or AUXTRACE record.
     pub(super) fn learn(&mut self, record: &Record<'_>) -> Result<()> {
         self.found.learn(record)
     }
 
-    /// Takes in a kernel record.
+    /// Reads a kernel record.
     pub(super) fn see(&mut self, record: &Record<'_>, layouts: &Layouts) {
         if let Some((id, now)) =
             Seen::of(record, layouts).filter(|(id, _)| layouts.event_of_id(*id).is_some())
@@ -32,7 +32,7 @@ impl Indexed {
         }
     }
 
-    /// Takes in all records.
+    /// Reads all records.
     pub(super) fn see_all(&mut self, recording: &mut Recording, threads: usize) -> Result<()> {
         let work = |batch: &Batch| {
             let mut seen = Indexed::default();
@@ -65,7 +65,7 @@ impl Indexed {
         self.found.indexes.iter().flat_map(|index| &index.entries).map(|entry| entry.id)
     }
 
-    /// New entries for the `wanted` ids, with what the records reveal about them.
+    /// New entries for the `wanted` ids, with the facts in the records about them.
     pub(super) fn entries(&self, ids: &[(u64, usize)], wanted: &[(u64, usize)]) -> Vec<IdEntry> {
         self.found.entries(ids, wanted, &self.seen)
     }

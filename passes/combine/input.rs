@@ -21,8 +21,8 @@ use perfx_resolve::MappedIds;
 use super::index::Indexed;
 use crate::support::event_ids::{UnlistedIds, identified_late};
 
-/// True for records that a file has in its header, and pipe data among its records. Build-ids are valid in
-/// both places.
+/// True for records that belong to the header of a file, but to the records of pipe data. Build-ids are valid
+/// in both.
 fn is_of_header(record: &Record<'_>) -> Result<bool> {
     Ok(match record.kind() {
         RecordType::HEADER_BUILD_ID => false,
@@ -40,29 +40,29 @@ pub(super) struct InputFacts {
     pub(super) latest: u64,
     /// Times of the earliest and the latest sample.
     pub(super) sampled: Option<(u64, u64)>,
-    /// Records after one with a later time. Of a batch that belongs before an earlier one, only its earliest
-    /// record counts.
+    /// The number of records that follow one with a later time. A batch that belongs before an earlier one
+    /// counts once, for its earliest record.
     pub(super) late: u64,
     pub(super) records: u64,
-    /// Events that pipe data has among its records.
+    /// Events defined among the records of pipe data.
     pub(super) events: Vec<Event>,
-    /// Features that pipe data has among its records.
+    /// Features among the records of pipe data.
     pub(super) features: Features,
-    /// Entries of feature BUILD_ID that pipe data has among its records.
+    /// Entries of feature BUILD_ID among the records of pipe data.
     pub(super) build_ids: Vec<u8>,
     /// The ids in MMAP2 records.
     pub(super) mapped_ids: MappedIds,
     /// Its ID_INDEX.
     pub(super) index: Indexed,
     pub(super) unlisted: UnlistedIds,
-    /// AUXTRACE_INFO, and whether there is AUX data.
+    /// AUXTRACE_INFO, and true if there is AUX data.
     pub(super) aux_info: Option<Box<[u8]>>,
     pub(super) has_aux: bool,
-    /// True if it holds counts of perf stat.
+    /// True if it contains counts of perf stat.
     pub(super) has_stat: bool,
     /// The address and the name of the kernel's mapping.
     pub(super) kernel: Option<(u64, Box<[u8]>)>,
-    /// Reports of what could not be read.
+    /// Reports of unreadable data.
     pub(super) fragments: Vec<String>,
 }
 
@@ -191,7 +191,7 @@ impl InputFacts {
     }
 }
 
-/// A time on the common clock; `None` if it would be before its start, or a value that means no time.
+/// A time on the common clock; `None` if it would be before the clock's start, or a value that means no time.
 pub(super) fn shifted(time: u64, offset: i64) -> Option<u64> {
     let there = i128::from(time) - i128::from(offset);
     u64::try_from(there).ok().filter(|&time| time != 0 && time != u64::MAX)
@@ -202,9 +202,9 @@ pub(super) fn shifted(time: u64, offset: i64) -> Option<u64> {
 pub(super) struct Translator {
     /// Ids that change.
     pub(super) ids: HashMap<u64, u64>,
-    /// How far its clock is ahead, ns.
+    /// The lead of its clock, ns.
     pub(super) offset: i64,
-    /// Adds an IDENTIFIER to records: for each event of the input, its first id in the output.
+    /// Present to add an IDENTIFIER to records: for each event of the input, its first id in the output.
     pub(super) identify: Option<Vec<u64>>,
     /// Replacement for id 0. perf parses such records with the first output event, whose layout may differ.
     pub(super) id_for_unattributed: Option<u64>,
@@ -223,7 +223,7 @@ impl Translator {
         self.ids.get(&id).copied().unwrap_or(id)
     }
 
-    /// Buffers the record in its output form.
+    /// Buffers a record in its output form.
     #[inline]
     pub(super) fn push(
         &self,
@@ -282,7 +282,7 @@ impl Translator {
         Ok(new)
     }
 
-    /// The IDENTIFIER that the record gets.
+    /// The record's IDENTIFIER in the output.
     fn identifier(&self, record: &Record<'_>, layouts: &Layouts) -> Result<Option<u64>> {
         let of_event = || record.kind().is_kernel() || layouts.layout_of_any(record).is_some();
         let Some(first) = self.identify.as_ref().filter(|_| of_event()) else { return Ok(None) };
@@ -351,7 +351,7 @@ impl Input {
         temp_files: TempFiles,
     ) -> Input {
         let behind = facts.behind(translator.offset);
-        // Records without a time go before all of their own input that perf has not flushed yet, but not
+        // Records without a time go before those of their own input that perf has not flushed yet, but not
         // before earlier records of other inputs.
         let earliest = facts.earliest.and_then(|time| shifted(time, translator.offset));
         let flushed_until = earliest.map_or(u64::MAX, |earliest| earliest - 1);
@@ -365,7 +365,7 @@ impl Input {
         }
     }
 
-    /// Another input; a thread of its own reads ahead as records are needed.
+    /// Another input, which a thread reads ahead as records are needed.
     pub(super) fn other(
         recording: &mut Recording,
         facts: &InputFacts,
@@ -383,7 +383,7 @@ impl Input {
         })
     }
 
-    /// An input of records that a pass makes, in order; a thread of its own makes them ahead.
+    /// An input of records made by a pass, in order; a thread makes them ahead.
     pub(super) fn made(
         name: Arc<str>,
         batches: Batches,
@@ -397,7 +397,7 @@ impl Input {
         })
     }
 
-    /// Takes in a batch; returns the time up to which records are ready.
+    /// Adds a batch; returns the time up to which records are ready.
     pub(super) fn take(&mut self, prepared: PreparedBatch) -> Result<u64> {
         let (next, level) = self.behind.pop_front().unwrap_or((u64::MAX, u64::MAX));
         self.sorter.take(prepared, next, level)?;
@@ -418,7 +418,7 @@ impl Input {
         }
     }
 
-    /// The record. A record of an input other than the first has no origin that a later pass could use.
+    /// The record. A record of an input other than the first has no origin usable by later passes.
     #[inline]
     pub(super) fn record(&self, ready: &Ready) -> Result<Record<'_>> {
         Ok(self.sorter.record(ready)?)
@@ -430,7 +430,7 @@ impl Input {
         self.sorter.bytes(ready)
     }
 
-    /// The record that is ready and those behind it, as far as they are samples: see [`Sorter::samples`].
+    /// The ready record and the samples directly after it: see [`Sorter::samples`].
     #[inline]
     pub(super) fn samples(&self, ready: &Ready, until: u64, most: usize) -> Option<ReadySamples> {
         self.sorter.samples(ready, until, most)

@@ -1,4 +1,4 @@
-//! Makes ID_INDEX entries for ids of the output that no input's index has, as `reindex-ids` makes them.
+//! Creates ID_INDEX entries for ids of the output that no input's index has, as `reindex-ids` does.
 
 use std::collections::HashSet;
 

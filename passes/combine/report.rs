@@ -1,4 +1,4 @@
-//! Refuses inputs that cannot be joined, and reports how others are.
+//! Refuses inputs that cannot be joined, and reports the plan for others.
 
 use perfx_pipeline::{Level, Report, Result, counted, ensure};
 

@@ -1,4 +1,4 @@
-//! Merges the records of the inputs in time order, through a step if there is one.
+//! Merges the records of the inputs in time order, through a step if one is given.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use super::input::{Batches, Input, Translator, prepare};
 /// The number of bytes between two FINISHED_ROUNDs, so that perf need not buffer more.
 const ROUND: usize = 2 << 20;
 
-/// The most bytes that go into one plan, and so to the writer, at a time.
+/// Maximum number of bytes in one plan, and so in one write.
 const PUT_MAX: usize = 8 << 20;
 
 /// The number of bytes inserted at a time after the first input's records.
@@ -27,27 +27,27 @@ const STEP: usize = 4 << 20;
 
 /// A step that all records go through in time order before they are written.
 pub(crate) trait Step: Send + 'static {
-    /// Called when everything except the records is known. Returns false if there is nothing to do, and the
-    /// recording stays as it is.
+    /// Called when everything except the records is known. Returns false if there is nothing to do; the
+    /// recording is then unchanged.
     fn begin(&mut self, session: &mut Begin<'_>) -> Result<bool>;
 
-    /// True if all records get an IDENTIFIER, which `begin` has added to the attrs.
+    /// True if all records get an IDENTIFIER, which `begin` added to the attrs.
     fn identifies(&self) -> bool {
         false
     }
 
-    /// Records that the step makes, in the order of the times by which they are sorted among all others. They
-    /// go through the step, too. Called after `begin`.
+    /// Records that the step creates, in the order of their sort keys among all others. They go through the
+    /// step, too. Called after `begin`.
     fn made(&mut self) -> Option<Batches> {
         None
     }
 
-    /// True if it keeps the samples that it makes: they need not go through `record`.
+    /// True if it keeps the samples that it creates: they need not go through `record`.
     fn keeps_made(&self) -> bool {
         false
     }
 
-    /// Keeps, replaces or drops a record. Returns true if it wrote a sample with this record's time.
+    /// Keeps, replaces or drops a record. Returns true if it emitted a sample with this record's time.
     fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<bool>;
 
     /// Called after the last record.
@@ -64,7 +64,7 @@ pub(super) struct PrepareBatch {
 /// The merge of the inputs' records.
 #[derive(Default)]
 pub(super) struct Combining {
-    /// The first input's records come through the pipeline.
+    /// The inputs; the first one's records come through the pipeline.
     inputs: Vec<Input>,
     /// The first input's current batch. If this pass is the first of the chain, a prescan has already
     /// prepared all its records.
@@ -76,9 +76,9 @@ pub(super) struct Combining {
     deduplicator: Option<Deduplicator>,
     chunks: Chunks,
     step: Option<Box<dyn Step>>,
-    /// With a step: feature SAMPLE_TIME is known when all is written.
+    /// Set for a step: feature SAMPLE_TIME is known only at the end.
     sets_times: bool,
-    /// Times of the first and the last sample that went through the step, of those that have one.
+    /// Times of the first and the last timed sample that went through the step.
     times: Option<(u64, u64)>,
     /// Bytes since the last FINISHED_ROUND.
     since_round: usize,
@@ -87,7 +87,7 @@ pub(super) struct Combining {
 }
 
 impl Combining {
-    /// `sets_times`: feature SAMPLE_TIME is known when all is written.
+    /// `sets_times`: feature SAMPLE_TIME is known only at the end.
     pub(super) fn new(
         inputs: Vec<Input>,
         index: Vec<Vec<u8>>,
@@ -132,7 +132,7 @@ impl Combining {
                     return Ok(true);
                 }
                 let timeless = ready.is_timeless();
-                // The record behind a whole round goes alone, with the FINISHED_ROUND in front of it.
+                // The record after a whole round goes alone, with the FINISHED_ROUND before it.
                 let room = left.min(ROUND.saturating_sub(*since_round));
                 if number > 0
                     && room > 0
@@ -167,7 +167,7 @@ impl Combining {
                     }
                     match step {
                         Some(step) => {
-                            // What the step makes, as a rule many samples.
+                            // Records of the step, usually many samples.
                             if number > 0
                                 && let Some(bytes) = input.bytes(&ready)
                             {
@@ -198,8 +198,8 @@ impl Combining {
     }
 }
 
-/// Takes in samples that were sorted by `first` to `last`. Those without a time come last, by a key that is
-/// no time.
+/// Adds samples that were sorted from `first` to `last`. Those without a time sort last, by a key that is not
+/// a time.
 fn see(times: &mut Option<(u64, u64)>, first: u64, last: u64) {
     if last < LAST_KEY {
         *times = Some((times.map_or(first, |(first, _)| first), last));

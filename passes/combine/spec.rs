@@ -11,7 +11,7 @@ use perfx_pipeline::{Context as _, Result, ensure};
 pub struct InputSpec {
     /// Its path.
     pub path: PathBuf,
-    /// How far its clock is ahead of the others', ns: its time t becomes t - offset.
+    /// The lead of its clock over the others', ns: its time t becomes t - offset.
     pub offset: Option<i64>,
 }
 
@@ -37,7 +37,7 @@ impl InputSpec {
     }
 }
 
-/// Parses how far a clock is ahead, ns.
+/// Parses the lead of a clock, ns.
 pub(crate) fn offset(text: &str) -> Result<i64> {
     let number = text.parse().ok();
     number.with_context(|| {

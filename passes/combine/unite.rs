@@ -20,14 +20,14 @@ use super::lists::{united_list, united_tracing};
 use crate::support::event_desc::event_desc;
 use crate::support::event_ids::{FreeIds, identified};
 
-/// A recording that takes part in the union.
+/// A recording of the union.
 #[derive(Debug)]
 pub(super) struct JoinSource<'a> {
     pub(super) name: &'a str,
     pub(super) events: Vec<Event>,
     pub(super) features: &'a Features,
     pub(super) facts: &'a InputFacts,
-    /// How far its clock is ahead, as given by the user, ns.
+    /// The lead of its clock, as given by the user, ns.
     pub(super) offset: Option<i64>,
 }
 
@@ -41,10 +41,10 @@ fn clock_of(events: &[Event]) -> Option<u32> {
 /// boot.
 const BOOTTIME: u32 = 7;
 
-/// By how much the wall clock may have been set within a boot, ns.
+/// The amount by which the wall clock may have been set within a boot, ns.
 const SAME_BOOT: u64 = 60_000_000_000;
 
-/// Why two recordings are not of one machine and boot, if that is visible.
+/// The reason why two recordings are not of one machine and boot, if visible.
 fn machine_mismatch(one: &JoinSource<'_>, other: &JoinSource<'_>, endian: Endian) -> Option<String> {
     let text = |source: &JoinSource<'_>, feature| {
         let text = read_str(source.features.get(&feature)?, endian)?;
@@ -92,8 +92,8 @@ fn machine_mismatch(one: &JoinSource<'_>, other: &JoinSource<'_>, endian: Endian
     None
 }
 
-/// True if both are evidently of one boot of one kernel: it has the same address, which most kernels
-/// randomise at each boot, and nothing contradicts it.
+/// True if both are evidently of one boot of one kernel: the kernel has the same address, which is usually
+/// randomised at each boot, and nothing contradicts it.
 pub(super) fn one_kernel(one: &JoinSource<'_>, other: &JoinSource<'_>, endian: Endian) -> bool {
     one.facts.kernel.is_some()
         && one.facts.kernel == other.facts.kernel
@@ -104,8 +104,8 @@ fn clock_data(source: &JoinSource<'_>, endian: Endian) -> Option<ClockData> {
     ClockData::read(source.features.get(&Feature::CLOCK_DATA)?, endian)
 }
 
-/// How far each source's clock is ahead of the first one's, ns; from here on their attrs name the first one's
-/// clock. Errors if the sources do not belong together, unless `mix` is set.
+/// The lead of each source's clock over the first one's, ns; afterwards all attrs name the first one's clock.
+/// Errors if the sources do not belong together, unless `mix` is set.
 pub(super) fn clocks(
     sources: &mut [JoinSource<'_>],
     mix: bool,
@@ -188,11 +188,11 @@ pub(super) struct Union {
     pub(super) events: Vec<Event>,
     names: Vec<Vec<u8>>,
     groups: Vec<(Vec<u8>, Range<usize>)>,
-    /// How each source's records are rewritten for the output.
+    /// The rules by which each source's records are rewritten for the output.
     pub(super) translators: Vec<Translator>,
     /// True if all records get an IDENTIFIER.
     pub(super) identify: bool,
-    /// For each source, how many of its events others have, too, and how many of its ids changed.
+    /// For each source, the number of its events that others have, too, and of its ids that changed.
     pub(super) shared: Vec<usize>,
 }
 
@@ -313,10 +313,10 @@ impl Union {
         union
     }
 
-    /// Assigns a source's ids to the events at these places. An id is kept if it is free, or if it already
-    /// belongs to the same event and so do all ids of the source, but for those of events that no source
-    /// before has: two recordings of one boot share ids only if they are parts of one recording, such as
-    /// parts by event.
+    /// Assigns a source's ids to the events at these indices. An id is kept if it is free. It is also kept if
+    /// it already belongs to the same event and all other ids of the source belong to theirs, not counting
+    /// events new with this source: two recordings of one boot share ids only if they are parts of one
+    /// recording, split for example by event.
     fn ids(&mut self, events: &[Event], places: &[usize], free: &mut FreeIds) -> Translator {
         let is_new = |place: usize| self.events[place].ids.is_empty();
         let mut each = events.iter().zip(places);
@@ -333,7 +333,7 @@ impl Union {
         let is_part = keeps_all && !places.iter().all(|&place| is_new(place));
         let mut changed = HashMap::new();
         let mut first = Vec::new();
-        // Ids that several events of this source list.
+        // Ids listed by several events of this source.
         let mut own = BTreeSet::new();
         for (event, &place) in events.iter().zip(places) {
             let mut ids: Vec<u64> = Vec::with_capacity(event.ids.len());
@@ -420,7 +420,7 @@ pub(super) fn unite_features(
         let times = times.and_then(|section| SampleTime::read(section, endian));
         told |= times.is_some_and(|times| times.times().is_some());
         let moved = |time| shifted(time, offset).unwrap_or(time);
-        // From the samples, because not every input has the feature right.
+        // From the samples, because some inputs have a wrong feature.
         if let Some((first, last)) = source.facts.sampled {
             let (first_ns, last_ns) = (moved(first), moved(last));
             let all = span.get_or_insert(SampleTime { first_ns, last_ns });
@@ -435,7 +435,7 @@ pub(super) fn unite_features(
         session.set_feature(Feature::SAMPLE_TIME, span.write(endian));
     }
     if session.feature(Feature::BUILD_ID).is_some() {
-        // The feature hides the ids in MMAP2 records, also those of inputs without the feature.
+        // The feature hides the ids in MMAP2 records, including those of inputs without the feature.
         for source in sources.iter().filter(|source| !source.features.contains_key(&Feature::BUILD_ID)) {
             session.add_build_ids(&source.facts.mapped_ids.entries(Machine::Host, endian));
         }
@@ -491,7 +491,7 @@ fn unite_feature(source: &JoinSource<'_>, session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// Adds the build-ids that are missing. perf knows one for each name, so the first one is kept.
+/// Adds the missing build-ids. perf knows one for each name, so the first one is kept.
 fn unite_build_ids(source: &JoinSource<'_>, session: &mut Session) {
     let endian = session.endian;
     let none = perfx_format::Bytes::from(Vec::new());
@@ -507,7 +507,7 @@ fn unite_build_ids(source: &JoinSource<'_>, session: &mut Session) {
         match known.get(&key(&entry)) {
             Some(id) if same(id) => {}
             Some(_) => other.push(entry.filename.escape_ascii().to_string()),
-            // It did fit before.
+            // It was written before, so it fits.
             None => drop(entry.write_section(endian, &mut new)),
         }
     }

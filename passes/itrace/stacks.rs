@@ -194,7 +194,7 @@ mod tests {
 
     /// What the one did was lost when the other ran.
     #[test]
-    fn a_thread_of_a_guest_is_not_that_of_the_host_with_its_number() {
+    fn guest_and_host_threads_with_the_same_id_are_distinguished() {
         let vcpu = Some(Vcpu { machine_pid: 7, number: 0, tid: 9 });
         let host = Task { tid: 5, ..Task::UNKNOWN };
         let guest = Task { vcpu, ..host };

@@ -14,7 +14,8 @@ use super::options::JitLayout;
 use super::plan::{Planner, Written};
 use super::recorded::Memory;
 
-/// The most mappings to add: a recording with many overlapping mappings of memory could ask for any number.
+/// Maximum number of mappings to add: a recording with many overlapping mappings of memory could require any
+/// number.
 const MAPPINGS_MAX: usize = 1 << 20;
 
 impl Planner<'_> {
@@ -73,7 +74,7 @@ impl Planner<'_> {
         }
         // Disjoint, and in order of address.
         let ranges: Vec<Range<u64>> = arenas.iter().map(|arena| arena.range(&functions.list)).collect();
-        // `Some(None)`: one that could not be made.
+        // `Some(None)`: an image that could not be written.
         let mut images: Vec<Option<Option<Written<'_, '_>>>> = arenas.iter().map(|_| None).collect();
         let target = Target::of(header, self.arch.as_deref());
         for memory in memory {

@@ -1,4 +1,4 @@
-//! Plans what `jit` does: the images of the jitdumps, the records that map them, and the records that these
+//! Plans the work of `jit`: the images of the jitdumps, the records that map them, and the records that these
 //! replace.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -34,7 +34,7 @@ pub(super) struct Plan {
     pub(super) report: Report,
 }
 
-/// How times of a dump are converted into times of the recording.
+/// The conversion of times of a dump to times of the recording.
 #[derive(Clone, Copy)]
 enum Clock {
     Same,
@@ -63,14 +63,13 @@ const GAP: u64 = 64;
 /// The alignment of images in the temporary file, bytes.
 const PAGE: u64 = perfx_format::PAGE as u64;
 
-/// The most bytes of images, together, that hold no code of a dump: a small one, and for each byte of the
-/// dumps. Code far apart, and code that the dump does not hold, would otherwise make of 64 bytes of a dump an
-/// image of 16 MiB. A compiler puts its code into memory that it maps for that, so real code is close
-/// together.
+/// Maximum number of bytes without code in all images together: a base, and more for each byte of the dumps.
+/// Distant code, and code missing from the dump, could otherwise turn 64 bytes of a dump into an image of 16
+/// MiB. Real code is close together, because a compiler maps memory for it.
 const GAPS_MAX: u64 = 256 << 20;
 const GAPS_OF_BYTE: u64 = 64;
 
-/// The longest path of the folder for images, bytes; perf's buffer for paths has 4096.
+/// The maximum length of the path of the folder for images, bytes; perf's buffer for paths has 4096.
 const PATH_MAX: usize = 4000;
 
 /// Builds the plan.
@@ -91,7 +90,7 @@ pub(super) struct Planner<'r> {
     spooled: u64,
     /// The mappings of images in the plan, by pid.
     pub(super) mapped: BTreeMap<u32, Vec<Map>>,
-    /// How many bytes without code images may still have.
+    /// The remaining number of bytes without code in images.
     gaps_left: u64,
     /// The number of functions that were left out because images had no room for more gaps.
     apart: u64,
@@ -103,7 +102,7 @@ pub(super) struct Planner<'r> {
     pub(super) functions: u64,
     dumps: u64,
     pub(super) perf_maps: u64,
-    /// Why there is no perf map for a process with memory without a file.
+    /// The reasons why processes with memory without a file have no perf map.
     pub(super) without_map: Vec<String>,
     missing: Vec<String>,
     damaged: Vec<String>,
@@ -211,7 +210,7 @@ impl<'r> Planner<'r> {
         let spans: Vec<Span> =
             markers.iter().map(|marker| self.recorded.span(marker.pid, marker.key)).collect();
         let marked: HashSet<u32> = markers.iter().map(|marker| marker.pid).collect();
-        // The last of a process, and the first of a span.
+        // The last span of each process, and the first one.
         let last_spans: HashMap<u32, Span> = spans.iter().map(|span| (span.pid, *span)).collect();
         let owners: HashMap<Span, &Marker> =
             spans.iter().copied().zip(markers.iter().copied()).rev().collect();
@@ -270,7 +269,7 @@ impl<'r> Planner<'r> {
             let functions = Functions { header, list, damage: Default::default(), impossible: 0 };
             self.process(&process, &functions, shown, session)?;
         }
-        // So a second run finds no dump to inject.
+        // So that a second run finds no dump to inject.
         self.plan.dropped.extend(markers.iter().map(|marker| marker.origin));
         Ok(())
     }
@@ -369,13 +368,12 @@ impl<'r> Planner<'r> {
         Ok(())
     }
 
-    /// Allows images to have the gaps that a dump or perf map of `len` bytes may have.
+    /// Adds the gaps that a dump or perf map of `len` bytes allows.
     pub(super) fn allow_gaps(&mut self, len: usize) {
         self.gaps_left = self.gaps_left.saturating_add((len as u64).saturating_mul(GAPS_OF_BYTE));
     }
 
-    /// Writes the image of an arena into the temporary file. `None` if it has more gaps than images may still
-    /// have.
+    /// Writes the image of an arena into the temporary file. `None` if it has more gaps than are left.
     pub(super) fn image<'f, 'a>(
         &mut self,
         pid: u32,
@@ -541,8 +539,7 @@ impl<'r> Planner<'r> {
         let Planner { mapped, recorded, plan, .. } = self;
         for maps in mapped.values_mut() {
             maps.sort_by_key(|map| map.start);
-            // Each then ends where the last one up to it ends, so that one look finds whether any of these
-            // goes on.
+            // Each then ends at the latest end up to it, so that one look-up shows if any of these continues.
             let mut end = 0;
             for map in maps {
                 end = map.end.max(end);
@@ -599,7 +596,7 @@ impl<'r> Planner<'r> {
             report.say(Level::Info, format!("nothing to inject: no process mapped a jitdump{hint}"));
         }
         if self.perf_maps > 0 {
-            // Processes without a JIT compiler also have such memory.
+            // Processes without a JIT compiler have such memory, too.
             without_map.drain(..).for_each(|why| report.say(Level::Detail, format!("no perf map: {why}")));
             let what = "perf maps do not tell when code was loaded, so samples of code that was replaced later have the \
                 name of the code after it";
@@ -632,7 +629,7 @@ impl<'r> Planner<'r> {
     }
 }
 
-/// An image that was written.
+/// A written image.
 pub(super) struct Written<'f, 'a> {
     pub(super) image: Image<'f, 'a>,
     pub(super) file: Arc<ImageFile>,
@@ -646,7 +643,7 @@ pub(super) struct ImageFile {
 }
 
 impl Written<'_, '_> {
-    /// Notes the places of those functions whose number of a LOAD record is among `origins`.
+    /// Records the places of functions whose LOAD records are among `origins`.
     fn note_origins(&self, origins: &mut HashMap<u32, Option<(Arc<ImageFile>, u64)>>) {
         for (place, function) in self.image.functions() {
             if let Some(origin) = origins.get_mut(&function.load) {
@@ -657,7 +654,7 @@ impl Written<'_, '_> {
 }
 
 impl ImageFile {
-    /// The MMAP2 record that maps a range of a task's memory to this place of the file.
+    /// The MMAP2 record that maps a range of a task's memory to this offset of the file.
     pub(super) fn mmap2(
         &self,
         (pid, tid): (u32, u32),

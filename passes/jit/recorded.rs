@@ -1,5 +1,5 @@
-//! Collects what a recording contains about processes: the jitdumps and other files that they mapped, and
-//! when each process began.
+//! Collects the facts about processes in a recording: the jitdumps and other files that they mapped, and when
+//! each process began.
 
 use std::ops::Range;
 
@@ -65,22 +65,21 @@ pub(super) struct Span {
     pub(super) end: OrderKey,
 }
 
-/// The most generations of processes, from child to parent, whose mappings are looked up. A program that
-/// execs begins with empty memory, so few processes have more ancestors that matter.
+/// Maximum number of generations, from child to parent, whose mappings are looked up. A program that execs
+/// begins with empty memory, so few processes have more ancestors that matter.
 const GENERATIONS: usize = 64;
 
 /// A process with those from which it inherited memory.
 pub(super) struct Lineage {
-    /// Of the process, then of its parent, and so on.
+    /// The span of the process, then of its parent, and so on.
     pub(super) spans: Vec<Span>,
     /// False if there were more than [`GENERATIONS`].
     is_whole: bool,
 }
 
 impl Lineage {
-    /// Stands for the mappings of the generations that are not looked up: one that is everywhere from the
-    /// beginning, so that code is mapped over it at the time when it was loaded, wherever they had mapped a
-    /// file.
+    /// Stands for the unknown mappings of further generations: a mapping of all memory from the beginning on,
+    /// so that code is mapped over it at its load time, wherever they had mapped a file.
     fn unknown(&self) -> Option<Map> {
         let Span { pid, .. } = *self.spans.last().filter(|_| !self.is_whole)?;
         let origin = Origin::Synthetic;
@@ -88,7 +87,7 @@ impl Lineage {
     }
 }
 
-/// A mapping of memory without a file, with what a record after it needs.
+/// A mapping of memory without a file, with the fields for a record after it.
 #[derive(Clone, Debug)]
 pub(super) struct Memory {
     pub(super) map: Map,
@@ -96,17 +95,17 @@ pub(super) struct Memory {
     pub(super) trailer: Box<[u8]>,
 }
 
-/// The thread that mapped something, else its process.
+/// The thread of a mapping, or else its process.
 fn tid(record: &Record<'_>, pid: u32) -> u32 {
     perfx_format::Mmap::of(record).map_or(pid, |mmap| mmap.tid())
 }
 
-/// Everything that is collected, in file order until [`Recorded::sort`] is called.
+/// All collected data, in file order until [`Recorded::sort`] is called.
 #[derive(Debug, Default)]
 pub(super) struct Recorded {
     pub(super) markers: Vec<Marker>,
     pub(super) maps: Vec<Map>,
-    /// Those of `maps` that have no file, if they are needed.
+    /// The mappings without a file, if they are needed.
     pub(super) memory: Vec<Memory>,
     keeps_memory: bool,
     begins: Vec<Begin>,
@@ -114,7 +113,7 @@ pub(super) struct Recorded {
 }
 
 impl Recorded {
-    /// Collects nothing yet. `keeps_memory`: with the details of mappings without a file.
+    /// An empty collection. `keeps_memory`: with the details of mappings without a file.
     pub(super) fn new(keeps_memory: bool) -> Recorded {
         Recorded { keeps_memory, ..Recorded::default() }
     }
@@ -225,7 +224,7 @@ impl Recorded {
         Lineage { spans, is_whole }
     }
 
-    /// The mappings of files in a range that a process with this lineage has.
+    /// The mappings of files in a range, for a process with this lineage.
     pub(super) fn files(&self, lineage: &Lineage, range: &Range<u64>) -> Vec<Map> {
         let of = |span: &Span| {
             let maps = self.maps_of(span.pid);

@@ -1,10 +1,10 @@
-//! Decides which of a guest's records are merged, and why the others are not.
+//! Decides which records of a guest are merged, and reports the reasons for the others.
 
 use perfx_format::record::ksymbol::Ksymbol;
 use perfx_format::{Event, Kinds, Layouts, Record, RecordType};
 use perfx_pipeline::Level;
 
-/// Which of a guest's records are merged.
+/// The records of a guest to merge.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct MergedKinds {
     pub(crate) kinds: Kinds,
@@ -39,8 +39,8 @@ const MORE: Kinds = Kinds::of(&[
     RecordType::BPF_EVENT,
 ]);
 
-// The other kinds that the kernel writes mean nothing in the host's recording; a new kind must be decided
-// here.
+// The other kinds that the kernel writes are meaningless in the host's recording; each new kind must be
+// decided here.
 const _: () = assert!(
     DEFAULT
         .union(MORE)
@@ -60,8 +60,8 @@ impl MergedKinds {
 
     pub(crate) fn takes(&self, record: &Record<'_>, layouts: &Layouts) -> bool {
         let kind = record.kind();
-        // perf leaves out the symbols of BPF programs, as their BPF_EVENTs are not merged either. A guest of
-        // the guest has no name on the host.
+        // perf omits the symbols of BPF programs, because their BPF_EVENTs are not merged either. A nested
+        // guest has no name on the host.
         let bpf = || {
             kind == RecordType::KSYMBOL
                 && !self.bpf
@@ -74,7 +74,7 @@ impl MergedKinds {
         self.kinds.contains(kind) && kind.is_kernel() && !record.is_of_guest() && !bpf() && !mute()
     }
 
-    /// Why records of a kind are not merged, and how much that matters.
+    /// The reason why records of a kind are not merged, and its importance.
     pub(crate) fn why_not(&self, kind: RecordType) -> (Level, &'static str) {
         let asked = self.kinds.contains(kind);
         if asked && Kinds::SAMPLES.contains(kind) && self.mute.contains(&true) {

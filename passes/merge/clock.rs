@@ -6,7 +6,7 @@ use std::fmt;
 use perfx_format::Record;
 use perfx_format::record::time_conv;
 
-/// How a machine's time stamp counter converts to its perf time: a TIME_CONV record.
+/// The conversion of a machine's time stamp counter to perf time: a TIME_CONV record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct TimeConv {
     shift: u32,
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn before_the_hosts_clock_there_is_no_time() {
+    fn a_time_before_the_hosts_clock_is_none() {
         let clock = Clock { guest: None, host: None, offset: 1000, scale: Scale::ONE };
         assert_eq!((clock.host_time(999), clock.host_time(1000)), (None, Some(0)));
     }

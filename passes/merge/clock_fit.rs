@@ -1,4 +1,4 @@
-//! Uses the schedule to find how a guest's clock relates to the host's: guest events can only happen while
+//! Finds the relation of a guest's clock to the host's by the schedule: guest events can only happen while
 //! the thread of their VCPU runs on the host, and the host's switch records show when it does. Only near the
 //! right offset do (almost) all of the guest's events fall into those spans.
 
@@ -21,20 +21,20 @@ pub(crate) struct Event {
 pub(crate) struct Fit {
     /// Host time of the guest's time 0, ns.
     pub(crate) offset: i64,
-    /// How much faster the host's clock runs than assumed, as a fraction.
+    /// The fraction by which the host's clock runs faster than assumed.
     pub(crate) drift: f64,
     /// Events inside a span, and all events that could be judged.
     pub(crate) inside: u64,
     pub(crate) judged: u64,
     /// The largest possible error of the offset at any event, ns.
     pub(crate) error: i64,
-    /// The second best offset that is not near the best.
+    /// The second best offset that is not close to the best.
     pub(crate) second: Option<Other>,
-    /// The guest's time from which it was found, ns.
+    /// The guest's time range in which it was found, ns.
     pub(crate) known: (i64, i64),
 }
 
-/// An offset with the number of events that could be judged, and of those inside a span.
+/// An offset with the numbers of events that could be judged and that are inside a span.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Other {
     pub(crate) offset: i64,
@@ -42,7 +42,7 @@ pub(crate) struct Other {
     pub(crate) judged: u64,
 }
 
-/// Why no offset was found.
+/// The reason why no offset was found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unfit {
     /// The host's recording does not show when the VCPUs ran.
@@ -102,17 +102,17 @@ const STEP: i64 = 64_000;
 /// The part of the guest that the coarse search examines, ns: after that time, clocks with a drift of 20 ppm
 /// are 40 µs apart.
 const WINDOW: i64 = 2_000_000_000;
-/// The number of events examined first, and the most offsets examined closely.
+/// The number of events examined first, and the maximum number of offsets examined closely.
 const FIRST: usize = 64;
 const LOOKS_MAX: usize = 1 << 24;
-/// The number of windows that it tries, and the events of each.
+/// The number of windows to try, and of events in each.
 const WINDOWS: usize = 6;
 const SAMPLE: usize = 4096;
-/// With fewer events than this there is no result.
+/// Minimum number of events for a result.
 const EVENTS_MIN: usize = 100;
 /// Bits for all VCPUs together.
 const BITS_MAX: i64 = 1 << 26;
-/// The share of events that fall outside although the offset is right.
+/// The fraction of events that fall outside although the offset is right.
 const ASTRAY: f64 = 0.005;
 /// The number of candidates examined closely.
 const CANDIDATES: usize = 16;
@@ -120,13 +120,13 @@ const CANDIDATES: usize = 16;
 const DRIFTS: i32 = 32;
 /// Events used by the fine search.
 const FINE: usize = 8192;
-/// The answer must hold for each of this many parts of the recording.
+/// The number of parts of the recording in each of which the answer must hold.
 const PARTS: usize = 32;
 /// If a guest's clock advances in steps this long, ns, they are as long as the spans: a jiffy is 1 ms or
 /// more.
 const COARSE: i64 = 500_000;
 
-/// When one VCPU certainly did not run, in slots of time.
+/// The times at which one VCPU certainly did not run, in slots.
 struct Gaps {
     words: Vec<u64>,
     /// The evidence of an event outside and inside a gap: log likelihood ratios.
@@ -306,7 +306,7 @@ impl Schedule<'_> {
             .take(LOOKS_MAX)
     }
 
-    /// The best offsets of a coarse search, best first, with a minimum distance.
+    /// The best offsets of a coarse search, best first, with a minimum distance between them.
     fn candidates(&self, window: &[Event], gaps: &[Gaps], slot: i64) -> Vec<i64> {
         let (Some(first), Some(last)) = (window.first(), window.last()) else { return Vec::new() };
         let events = shuffled(window, SAMPLE);
@@ -513,14 +513,14 @@ struct Plateau {
     judged: u64,
 }
 
-/// How much more likely than by chance it is that this many events are inside: a log likelihood.
+/// The log likelihood of this many events inside, compared with chance.
 fn score(inside: u64, judged: u64, gaps: &[Gaps]) -> f64 {
     let gain = f64::from(gaps.iter().fold(0.0f32, |most, gaps| most.max(gaps.inside)));
     let cost = f64::from(gaps.iter().fold(0.0f32, |most, gaps| most.min(gaps.outside)));
     inside as f64 * gain + judged.max(1).saturating_sub(inside) as f64 * cost
 }
 
-/// Offsets nearer than this are the same answer.
+/// Offsets closer than this are the same answer.
 const NEAR: i64 = 1_000_000;
 const SHARE_MIN: f64 = 0.90;
 /// The required lead of the best offset's log likelihood. Events are not independent, so this is far more
@@ -541,7 +541,7 @@ fn bits(words: &[u64], at: i64) -> u64 {
     if shift == 0 { low } else { low | word(number + 1) << (64 - shift) }
 }
 
-/// Slices of the events of this length, those with most events first.
+/// Slices of the events with this length, those with most events first.
 fn windows(events: &[Event], length: i64) -> Vec<&[Event]> {
     let (Some(first), Some(last)) = (events.first(), events.last()) else { return Vec::new() };
     if last.at - first.at <= length {
@@ -613,7 +613,7 @@ mod tests {
         }
     }
 
-    /// When one VCPU ran: spans and gaps of up to these lengths, ns.
+    /// The runs of one VCPU: spans and gaps of up to these lengths, ns.
     fn spans(dice: &mut Dice, from: u64, to: u64, run: i64, rest: i64) -> Vec<(u64, u64)> {
         let (mut spans, mut at) = (Vec::new(), from);
         while at < to {
@@ -659,7 +659,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_that_misjudges_its_clock_is_found() {
+    fn a_guest_with_a_wrong_clock_rate_is_found() {
         for (seed, shown) in [(11, 2.85), (12, 0.9985), (13, 0.4)] {
             let mut dice = Dice(seed);
             let spans = spans(&mut dice, 5_000_000_000, 9_000_000_000, 800_000, 9_000_000);
@@ -671,13 +671,13 @@ mod tests {
                 assert!((found - true_at).abs() < 15_000, "{shown}: {} ns beside", found - true_at);
             }
             assert!(fit.inside as f64 > fit.judged as f64 * 0.99);
-            // With a given scale, the rate is not searched for.
+            // With a given scale, the rate is not searched.
             assert!(matches!(schedule(&spans).fit(&events, false), Err(Unfit::Ambiguous { .. })));
         }
     }
 
     #[test]
-    fn a_guest_that_was_recorded_in_part_is_found() {
+    fn a_guest_recorded_in_part_is_found() {
         let mut dice = Dice(5);
         let spans = spans(&mut dice, 4_000_000_000, 16_000_000_000, 800_000, 900_000);
         let events = events(&mut dice, &spans, -3_000_000_000, 0.0, 8_000);
@@ -688,7 +688,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_can_be_told_nothing_is() {
+    fn no_verdict_without_data() {
         let mut dice = Dice(6);
         let busy = [(1_000_000_000u64, 9_000_000_000u64)];
         let many = events(&mut dice, &busy, 500, 0.0, 1_500);
@@ -703,7 +703,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schedule_that_repeats_itself_is_no_answer() {
+    fn a_periodic_schedule_gives_no_answer() {
         let spans: Vec<_> = (0..1_500u64).map(|n| (n * 1_000_000, n * 1_000_000 + 500_000)).collect();
         let events = events(&mut Dice(8), &spans[300..600], 0, 0.0, 1_500);
         assert!(matches!(schedule(&spans).fit(&events, true), Err(Unfit::Ambiguous { .. })));
@@ -712,7 +712,7 @@ mod tests {
     /// One day, with a few seconds kept at each moment, as for a long recording; the clocks were compared in
     /// the first of them.
     #[test]
-    fn a_drift_is_followed_through_a_long_recording_and_the_claim_holds_everywhere() {
+    fn a_drift_is_followed_and_the_stated_error_holds_everywhere() {
         let drift = -7.3e-6;
         let mut dice = Dice(21);
         let mut all = Vec::new();
@@ -743,9 +743,9 @@ mod tests {
         assert!(fit.inside as f64 > fit.judged as f64 * 0.99 && fit.judged > 7_000, "{fit:?}");
     }
 
-    /// No straight line fits then, and the stated error says so.
+    /// No straight line fits then; the stated error must be large enough.
     #[test]
-    fn a_clock_that_drifts_unevenly_is_claimed_to_no_more_than_holds() {
+    fn the_stated_error_covers_an_uneven_drift() {
         let mut dice = Dice(31);
         let spans = spans(&mut dice, 1_000_000_000, 61_000_000_000, 500_000, 700_000);
         let bent = |at: i64| at - (at as f64 / 60e9 * (1.0 - at as f64 / 60e9) * 150_000.0) as i64;

@@ -16,7 +16,7 @@ use super::translate::NewId;
 use crate::support::event_desc::event_desc as describe;
 use crate::support::event_ids::FreeIds;
 
-/// How a guest's ids and events appear in the output.
+/// The ids and events of a guest in the output.
 pub(crate) struct Translation {
     pub(crate) events: Vec<Event>,
     pub(crate) ids: HashMap<u64, NewId>,
@@ -45,8 +45,8 @@ pub(crate) fn translation(
                 // The host's recording has no format for it, and perf refuses a tracepoint without a format.
                 set_event(raw, SOFTWARE, DUMMY, endian);
             }
-            // An attr larger than the host's locks out the perf that recorded the host, and its additional
-            // bytes may be zeros.
+            // An attr larger than the host's is refused by the perf that recorded the host, and its
+            // additional bytes may be zeros.
             if raw.len() > host_attr && raw[host_attr..].iter().all(|&byte| byte == 0) {
                 shorten_attr(raw, host_attr, endian);
             }

@@ -36,7 +36,7 @@ pub(crate) struct GuestFacts {
     pub(crate) time_conv: Option<TimeConv>,
     /// The VCPU of each id; `None` if the id belongs to several.
     pub(crate) vcpu_of_id: BTreeMap<u64, Option<u32>>,
-    /// The same from the records, for recordings without ID_INDEX, and the last result.
+    /// The VCPUs found in records, for recordings without ID_INDEX, and the last result.
     seen: BTreeMap<u64, BTreeSet<u32>>,
     last_seen: Option<(u64, u32)>,
     /// Entries of feature BUILD_ID among the records.
@@ -51,10 +51,10 @@ pub(crate) struct GuestFacts {
     /// Times of the first and the last merged sample.
     pub(crate) sampled: Option<(u64, u64)>,
     parts: Vec<Part>,
-    /// The kernel, its modules and the files of processes whose mappings do not have a build-id; and whether
-    /// a kernel mapped them.
+    /// The kernel, its modules and the files of processes whose mappings have no build-id; true if a kernel
+    /// mapped them.
     files: BTreeSet<(bool, Box<[u8]>)>,
-    /// Reports of what could not be read.
+    /// Reports of unreadable data.
     pub(crate) fragments: Vec<String>,
 }
 
@@ -67,7 +67,7 @@ pub(crate) struct Guest {
 }
 
 impl Guest {
-    /// Surveys the recording. Errors if it cannot be merged into any host.
+    /// Surveys the recording. Errors if no host can merge it.
     pub(crate) fn new(
         mut recording: Recording,
         chosen: MergedKinds,
@@ -126,19 +126,19 @@ impl Guest {
                 _ => false,
             };
             let misc = entry.misc & BUILD_ID_SIZE_VALID | if kernel { GUEST_KERNEL } else { GUEST_USER };
-            // It did fit before.
+            // It was written before, so it fits.
             let _ = BuildIdEntry { misc, pid: machine as i32, ..entry }.write_section(endian, &mut entries);
         }
         (entries, nested)
     }
 
-    /// Adds the missing build-ids of the files that the guest ran, from below this folder; returns how many
-    /// were found and how many were not.
+    /// Adds the missing build-ids of the guest's files below this folder; returns how many were found and how
+    /// many were not.
     pub(crate) fn build_ids_below(&self, root: &Path, machine: u32, entries: &mut Vec<u8>) -> (u64, u64) {
         let endian = self.recording.endian;
         let finder = Finder::new(Places {
             roots: vec![root.to_owned()],
-            // If a running guest is mounted here, it has its /proc and /sys.
+            // A running guest that is mounted here has its /proc and /sys.
             recorded_on: recorded_on(&self.recording.features, endian),
             running_kernel: true,
             system_root: root.to_owned(),
@@ -164,7 +164,7 @@ impl Guest {
     }
 }
 
-/// The most bytes that may wait in memory: perf's two rounds are far smaller, but the files of a directory
+/// Maximum number of waiting bytes in memory: perf's two rounds are far smaller, but the files of a directory
 /// are unordered.
 const WAITING_MAX: u64 = 32 << 20;
 
@@ -342,7 +342,7 @@ impl GuestFacts {
         watermarks(self.parts.iter().map(|part| part.earliest))
     }
 
-    /// The most bytes that wait at a time for earlier records.
+    /// The maximum number of bytes that wait for earlier records.
     fn waiting_max(&self) -> u64 {
         let mut waiting: Vec<Part> = Vec::new();
         let mut most = 0;

@@ -133,7 +133,7 @@ pub(crate) fn find_pids(
     )
 }
 
-/// The thread of each VCPU that is needed.
+/// The thread of each required VCPU.
 pub(crate) fn find_threads(
     name: &str,
     pid: u32,

@@ -30,7 +30,8 @@ pub(crate) struct Merging {
     /// after that.
     front: Vec<Vec<u8>>,
     begun: bool,
-    /// The place where that was, unless at the FINISHED_INIT, which the host has elsewhere.
+    /// The place of the host's first record with a time, unless it is the FINISHED_INIT, which the host has
+    /// elsewhere.
     begun_at: Option<(RecordType, Origin)>,
     finished_init: bool,
     /// The host's switches, and the state of its VCPU threads at the time of the last guest record written.
@@ -167,7 +168,7 @@ impl Merging {
         })
     }
 
-    /// Writes what must precede any record with a time.
+    /// Writes the records that precede any record with a time.
     fn start(&mut self, out: &mut Emit<'_>) -> Result<()> {
         self.begun = true;
         for record in std::mem::take(&mut self.front) {
@@ -248,10 +249,10 @@ impl Rewrite for Merging {
             }
         }
         if record.kind() == RecordType::FINISHED_ROUND {
-            // No older records may follow it, and the host's switches are known up to there.
+            // No older records may follow, and the host's switches are known up to there.
             let flushed_until = self.switches.finish_round();
             self.put(flushed_until, usize::MAX, out)?;
-            // This is needed even if no guest has records; otherwise switches would pile up.
+            // Needed even if no guest has records; otherwise switches would pile up.
             advance(&mut self.now, &mut self.switches, flushed_until);
         }
         match &self.identify {
@@ -290,7 +291,6 @@ impl Rewrite for Merging {
     }
 }
 
-/// Reads the switches of a batch.
 impl Prescanned for Merging {
     type Prescan = Switches;
 
@@ -330,7 +330,7 @@ fn has_sample_id(record: &Record<'_>, layouts: &Layouts) -> bool {
     record.kind().is_kernel() || layouts.layout_of_build_id(record).is_some()
 }
 
-/// A host record with an IDENTIFIER; `first` holds the first id of each event.
+/// A host record with an IDENTIFIER; `first` contains the first id of each event.
 fn with_identifier(record: &Record<'_>, layouts: &Layouts, first: &[u64]) -> Result<Vec<u8>> {
     let event = layouts.event_of(record);
     let layout = event.and_then(|event| layouts.all().get(event));

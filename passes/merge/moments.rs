@@ -10,7 +10,7 @@ pub(crate) struct Moment {
     pub(crate) vcpu: VcpuRef,
 }
 
-/// How a record identifies the VCPU that ran.
+/// The identification of the VCPU that ran, as in a record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum VcpuRef {
     Vcpu(u32),
@@ -18,11 +18,11 @@ pub(crate) enum VcpuRef {
     OfId(u64),
 }
 
-/// The most moments kept.
+/// Maximum number of kept moments.
 const MOMENTS_MAX: usize = 1 << 19;
 /// The length of a slice of time is 2 to the power of this, ns: some seconds.
 const SLICE_BITS: u32 = 32;
-/// If slices have more moments than this, moments are thinned out; if fewer, slices are.
+/// With more moments per slice than this, moments are thinned out; with fewer, slices are.
 const DENSE: usize = 8192;
 
 /// The moments kept.
@@ -45,7 +45,7 @@ impl Default for Moments {
 }
 
 impl Moments {
-    /// Takes in a moment; they come in file order.
+    /// Adds a moment; calls must be in file order.
     pub(crate) fn push(&mut self, moment: Moment) {
         let slice = moment.time >> SLICE_BITS;
         let first = *self.first.get_or_insert(slice);
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments_are_kept_from_begin_to_end_and_dense_in_slices() {
+    fn moments_are_kept_from_start_to_end_and_densely_in_slices() {
         let mut moments = Moments { most: 20_000, ..Moments::default() };
         // 100,000 s with 10 events in each.
         let times = || (0..1_000_000u64).map(|number| 5_000_000_000_000 + number * 100_000_000);

@@ -1,4 +1,4 @@
-//! Determines how a guest's clock relates to the host's: from the options, or from the recordings.
+//! Determines the relation of a guest's clock to the host's: from the options, or from the recordings.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -51,7 +51,7 @@ pub(crate) fn find_clocks(
         }
         tried.push((opened, timeline, fits));
     }
-    // A guest that fits only one process takes that process from the others.
+    // A guest that fits only one process excludes that process for the others.
     for _ in 0..tried.len() {
         for (opened, _, fits) in tried.iter_mut().filter(|(opened, ..)| opened.processes.len() > 1) {
             let free = |at: &usize| fits[*at].is_ok() && !taken.contains(&opened.processes[*at].pid);
@@ -127,7 +127,7 @@ fn approach(
         return Ok(Approach::Known(Clock { offset, ..timeline.clock }));
     }
     let differ = differ.map_or(String::new(), |differ| format!(" ({differ})"));
-    // The guest kernel's idea of its clock's rate may be far off; then the rate must be found, too.
+    // The guest kernel's clock rate may be far off; then the rate must be found, too.
     let cycles = guest.is_some() && opened.spec.scale.is_none() && matches!(unfit, Unfit::Ambiguous { .. });
     let rate = if cycles {
         "if its kernel misjudges its clock, give scale=, its cycles in a ns of the host (the GHz of the TSC, with all digits of the host's kernel log: \
@@ -199,9 +199,9 @@ fn offset_of_wall_clocks(opened: &Opened, session: &Session) -> Option<i64> {
 /// A guest's moments on the host's time scale, still without offset and drift.
 #[derive(Debug)]
 pub(crate) struct Timeline {
-    /// The conversion of times, with offset and scale as given.
+    /// The conversion of times, with the given offset and scale.
     clock: Clock,
-    /// Units of the guest's clock per unit of the host's, as far as both know their rates.
+    /// Units of the guest's clock per unit of the host's, by the rates that both report.
     scale: f64,
     /// True if the rate must be found, too.
     drifts: bool,
@@ -212,13 +212,13 @@ pub(crate) struct Timeline {
 }
 
 /// The number of moments at which a clock is followed through the host's recording, and the events and the
-/// largest length, ns, of each.
+/// maximum length, ns, of each.
 const STOPS: usize = 128;
 const STOP_EVENTS: usize = 512;
 const STOP_LENGTH: i64 = 4_000_000_000;
-/// How much of the host's time is examined at least around the expected place of a guest's events, ns.
+/// Minimum distance around the expected time of a guest's events that is examined on the host, ns.
 const MARGIN: f64 = 10_000_000.0;
-/// How much more a clock may drift than in the part in which it was found.
+/// Additional drift that a clock may have outside the part in which it was found.
 const DRIFT_MORE: f64 = 2e-6;
 
 impl Timeline {
@@ -289,7 +289,7 @@ impl Timeline {
         stops.collect()
     }
 
-    /// The host times of those, widened by what is still unknown about the clock.
+    /// The host times of those, widened by the remaining uncertainty of the clock.
     fn windows(&self, fit: &Fit) -> Vec<(u64, u64)> {
         let length = (fit.known.1 - fit.known.0).max(1) as f64;
         let drift = DRIFT_MORE + 2.0 * fit.error as f64 / length;
@@ -308,7 +308,7 @@ impl Timeline {
         schedule(threads, run_log).follow(&events, fit, self.drifts)
     }
 
-    /// `None` if no clock can be like that.
+    /// The clock of a fit; `None` if it is impossible.
     fn clock(&self, fit: &Fit) -> Option<Clock> {
         // The guest's first moment is at `fit.offset` on the host.
         let scale = self.scale / (1.0 + fit.drift);
@@ -319,7 +319,7 @@ impl Timeline {
     }
 }
 
-/// When the threads ran, as far as it was logged.
+/// The logged runs of the threads.
 fn schedule<'w>(threads: &BTreeMap<u32, Thread>, run_log: &'w VcpuRunLog) -> Schedule<'w> {
     let spans = |thread: &Thread| run_log.run(thread.tid).map_or(&[][..], |run| &run.spans);
     let time = |time: u64| time.min(1 << 62) as i64;

@@ -129,7 +129,7 @@ pub(crate) fn open_guests(
         opened.push((spec, guest, hostname));
     }
     let mut pids: Vec<Option<u32>> = opened.iter().map(|(spec, ..)| spec.pid).collect();
-    // A guest that only one process can have run takes that process from the others, in any order of the
+    // A guest that only one process can have run excludes that process for the others, in any order of the
     // arguments.
     for _ in 0..opened.len() {
         for ((_, guest, _), pid) in opened.iter().zip(&mut pids).filter(|(_, pid)| pid.is_none()) {
@@ -163,7 +163,7 @@ pub(crate) fn open_guests(
     Ok(guests)
 }
 
-/// Refuses hosts into which no guest can be merged.
+/// Refuses hosts that cannot contain guests.
 fn check_host(session: &Session) -> Result<()> {
     ensure!(!session.events.is_empty(), "{}: the host's recording has no event", session.name);
     for (index, event) in session.events.iter().enumerate() {
@@ -176,7 +176,7 @@ fn check_host(session: &Session) -> Result<()> {
     Ok(())
 }
 
-/// The machine's name, if host and guest have the same.
+/// The machine's name, if host and guest have the same one.
 fn same_machine(session: &Session, guest: &Recording) -> Option<String> {
     let host = read_str(session.feature(Feature::HOSTNAME)?, session.endian)?;
     let guest = read_str(guest.features.get(&Feature::HOSTNAME)?, guest.endian)?;

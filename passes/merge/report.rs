@@ -1,4 +1,4 @@
-//! Reports what a merge will do, and what it did.
+//! Reports the plan and the result of a merge.
 
 use std::collections::BTreeMap;
 
@@ -60,13 +60,13 @@ pub(crate) fn tell(
     times.transpose()
 }
 
-/// With fewer records, nothing is concluded from their places.
+/// Minimum number of records from which a conclusion is drawn.
 const JUDGED_MIN: u64 = 100;
-/// At a wrong offset, this is the share of time for which VCPUs run; it is some percent below 1 if the offset
-/// is wrong by some µs.
+/// Minimum fraction of records at times when their VCPU ran. At a wrong offset, it is the fraction of time in
+/// which VCPUs run; if the offset is wrong by some µs, it is some percent below 1.
 const SHARE_MIN: f64 = 0.95;
 
-/// Reports where a guest's records fall on the host, whose records span `host.0` to `host.1`.
+/// Reports the positions of a guest's records on the host, whose records span `host.0` to `host.1`.
 pub(crate) fn tell_done(
     name: &str,
     times: Option<(u64, u64)>,

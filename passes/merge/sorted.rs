@@ -1,4 +1,4 @@
-//! Sorts a guest's records by the host's time; the survey shows how many must wait.
+//! Sorts a guest's records by the host's time; the survey determines how many must wait.
 
 use std::collections::{VecDeque, vec_deque};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ pub(crate) struct Sorted {
     ready: VecDeque<TranslatedRecord>,
     /// The bytes of the records.
     bytes: Vec<u8>,
-    /// No record before this time will come.
+    /// No later record is before this time.
     until: u64,
 }
 
@@ -95,7 +95,7 @@ impl Iterator for Reader {
         };
         let read = batch.map_err(Into::into).and_then(|batch| self.read(&batch));
         let level = self.watermarks.pop_front().unwrap_or(u64::MAX);
-        // Later records may have that very time.
+        // Later records may have exactly that time.
         let until = self.translator.clock.host_time(level).map_or(0, |time| time.saturating_sub(1));
         Some(read.map(|()| self.flush_until(until)))
     }

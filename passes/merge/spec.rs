@@ -27,9 +27,9 @@ pub struct MoreKinds {
 pub struct MergeOptions {
     /// The guests, as [`GuestSpec::parse`] reads them.
     pub guests: Vec<OsString>,
-    /// What else to merge.
+    /// Further kinds to merge.
     pub more: MoreKinds,
-    /// The folder `PID` below this one replaces `/` of the guest of that process.
+    /// A folder; `PID` below it replaces `/` of the guest of that process.
     pub guestmount: Option<PathBuf>,
 }
 
@@ -40,7 +40,7 @@ pub struct GuestSpec {
     pub path: PathBuf,
     /// The host process that runs the guest.
     pub pid: Option<u32>,
-    /// What to subtract from the guest's clock: cycles if its recording has a TIME_CONV record, else ns.
+    /// The number subtracted from the guest's clock: cycles if its recording has a TIME_CONV record, else ns.
     pub offset: Option<i64>,
     /// Units of the guest's clock per unit of the host's.
     pub scale: Option<Scale>,
@@ -110,7 +110,7 @@ fn whole_u32(text: &str) -> Option<u32> {
     whole(text)?.try_into().ok()
 }
 
-/// Decimal, `0x` hexadecimal or `0` octal, as strtoull(3) reads perf's arguments.
+/// A number in decimal, `0x` hexadecimal or `0` octal, as strtoull(3) parses perf's arguments.
 fn whole(text: &str) -> Option<u64> {
     let digits = |text: &str, radix| {
         text.bytes()
@@ -124,7 +124,7 @@ fn whole(text: &str) -> Option<u64> {
     }
 }
 
-/// A number and its two's complement in 64 bits are the same, as in perf.
+/// An offset: as in perf, a number and its two's complement in 64 bits are the same.
 fn offset(text: &str) -> Option<i64> {
     match text.strip_prefix('-') {
         Some(number) => Some(0u64.wrapping_sub(whole(number)?) as i64),
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ways_of_writing_mean_the_same() {
+    fn both_syntaxes_are_equivalent() {
         let named = parse("g.data,pid=1234,offset=-4745478104161,scale=2.5").unwrap();
         assert_eq!(parse("g.data,1234,-4745478104161,2.5").unwrap(), named);
         assert_eq!(parse("g.data,0x4d2,0xFFFFFBAF1B769B9F,2.5").unwrap(), named);
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_an_error() {
+    fn nonsensical_options_are_errors() {
         for (text, part) in [
             ("", "needs a path"),
             ("g,0", "`0` is not a valid pid"),

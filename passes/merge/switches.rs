@@ -43,7 +43,7 @@ pub(crate) struct Switches {
     read: VecDeque<Switch>,
     /// Switches of rounds that have ended, in order.
     waiting: VecDeque<Switch>,
-    /// No record before this time will come.
+    /// No later record is before this time.
     flushed_until: u64,
     /// The latest time before the last FINISHED_ROUND that was sorted.
     level: u64,
@@ -156,7 +156,7 @@ impl Switches {
         true
     }
 
-    /// Takes in a FINISHED_ROUND; returns the time before which no switch will come.
+    /// Ends a round; returns the time before which no more switches follow.
     pub(crate) fn finish_round(&mut self) -> u64 {
         self.flush_round();
         self.flushed_until
@@ -177,7 +177,7 @@ impl Switches {
     }
 }
 
-/// When one thread ran.
+/// The runs of one thread.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct VcpuRuns {
     /// (switched in, switched out), within the requested windows.
@@ -193,17 +193,17 @@ pub(crate) struct VcpuRuns {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LoggedWindow {
     pub(crate) from: u64,
-    /// The end; lowered to the time at which there was no room for more spans.
+    /// The end; lowered to the time at which there was no more room for spans.
     pub(crate) to: u64,
-    /// The number of spans that there is still room for.
+    /// The remaining room, in spans.
     room: usize,
 }
 
-/// The most spans kept to find an offset, of all threads together: 16 bytes each.
+/// Maximum number of spans kept to find an offset, of all threads together: 16 bytes each.
 const SPANS_MAX: usize = 1 << 19;
 
 impl VcpuRuns {
-    /// Takes in a switch; they come in time order.
+    /// Adds a switch; calls must be in time order.
     fn take(&mut self, switch: Switch, windows: &mut [LoggedWindow]) {
         if switch.out {
             // A thread that was running when the recording began has no start.
@@ -238,14 +238,14 @@ pub(crate) struct VcpuRunLog {
     runs: Vec<VcpuRuns>,
     /// Ascending and disjoint.
     windows: Vec<LoggedWindow>,
-    /// The time of the latest switch taken in.
+    /// The time of the last switch.
     latest: u64,
     /// Set for the workers that read later batches.
     enough: Arc<AtomicBool>,
 }
 
 impl VcpuRunLog {
-    /// Logs these threads: with `spans`, all runs (to find an offset), otherwise only where each first ran.
+    /// Logs these threads: with `spans`, all runs (to find an offset), otherwise only the first CPU of each.
     pub(crate) fn new(threads: impl IntoIterator<Item = u32>, spans: bool) -> VcpuRunLog {
         let switches = Switches::of(threads);
         let runs = vec![VcpuRuns::default(); switches.threads()];
@@ -338,7 +338,7 @@ impl VcpuRunLog {
         self.switches.finish();
         self.take_settled();
         for run in &mut self.runs {
-            // Threads that were running when the recording ended.
+            // Threads still running at the end of the recording.
             if let Some(since) = run.since.take() {
                 run.keep((since, u64::MAX), &mut self.windows);
             }
@@ -366,7 +366,7 @@ pub(crate) struct ThreadState {
 }
 
 impl ThreadState {
-    /// Takes in a switch; they come in time order.
+    /// Applies a switch; calls must be in time order.
     pub(crate) fn take(&mut self, switch: Switch) {
         self.runs = Some(!switch.out);
         if let Some(cpu) = switch.cpu.filter(|_| !switch.out) {
@@ -377,7 +377,7 @@ impl ThreadState {
 
 #[cfg(test)]
 impl VcpuRunLog {
-    /// As if these spans of one thread had been read, with room for this many.
+    /// Simulates reading these spans of one thread, with room for this many.
     pub(crate) fn seen(mut self, spans: &[(u64, u64)], room: Option<usize>) -> VcpuRunLog {
         if let Some(room) = room {
             self.windows.iter_mut().for_each(|window| window.room = room);
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn switches_leave_when_nothing_older_can_come() {
+    fn switches_are_returned_when_no_older_ones_can_follow() {
         let mut switches = Switches::of([7]);
         let read = |switches: &mut Switches, times: &[u64]| {
             for &time in times {

@@ -1,4 +1,4 @@
-//! `--like`: the features that a recording lost are taken from another one of the same command and kernel.
+//! `--like`: lost features are copied from another recording of the same command and kernel.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -13,8 +13,8 @@ use perfx_pipeline::{Error, Level, Result, Session, bail, ensure, scan};
 
 use crate::support::features::event_desc;
 
-/// Features that are the same in every recording of one command on one kernel. Those that are not: what was
-/// mapped and sampled, and what depends on the moment (CLOCK_DATA, BPF programs).
+/// Features that are equal in every recording of one command on one kernel. The others depend on the mappings
+/// and samples, or on the moment (CLOCK_DATA, BPF programs).
 const SHARED: [Feature; 22] = [
     Feature::TRACING_DATA,
     Feature::HOSTNAME,
@@ -40,14 +40,14 @@ const SHARED: [Feature; 22] = [
     Feature::CLN_SIZE,
 ];
 
-/// The attr flag of `perf record COMMAND`: events begin when the command does. With `-a` or `-p` the first
-/// program that starts may be any.
+/// The attr flag of `perf record COMMAND`: events begin with the command. With `-a` or `-p` any program may
+/// be the first to start.
 const ENABLE_ON_EXEC: u32 = 12;
 
-/// What records tell of the kernel and the command.
+/// The facts in records about the kernel and the command.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Marks {
-    /// Where the kernel was, and the symbol there.
+    /// The address of the kernel, and the symbol there.
     kernel: Option<(u64, Box<[u8]>)>,
     /// The name of the first program that was started.
     command: Option<Box<[u8]>>,
@@ -69,15 +69,15 @@ impl Marks {
         }
     }
 
-    /// Takes in what a later batch tells.
+    /// Adds the facts of a later batch.
     pub(super) fn join(&mut self, later: Marks) {
         self.kernel = self.kernel.take().or(later.kernel);
         self.command = self.command.take().or(later.command);
     }
 }
 
-/// Takes the features that the recording lacks from the recording at this path. `own` is what the records of
-/// the first one tell.
+/// Copies the missing features from the recording at this path. `own` are the facts in the first recording's
+/// records.
 ///
 /// # Errors
 ///
@@ -133,7 +133,7 @@ pub(super) fn take_features(path: &Path, own: &Marks, session: &mut Session) -> 
     }
     let mut taken = Vec::new();
     if session.feature(Feature::EVENT_DESC).is_none() {
-        // The ids are those of one recording, the names are not.
+        // The ids are those of one recording, but names are common.
         let names = event_names(&other, &HashMap::new());
         if let Some(section) = event_desc(session, &names) {
             session.set_feature(Feature::EVENT_DESC, section);

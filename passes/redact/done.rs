@@ -8,7 +8,7 @@ use perfx_pipeline::{LISTED, Level, Session, counted};
 use super::options::{Category, Redact, Wording};
 use crate::scrub::{CALLERS_LOST, LeftOut};
 
-/// What was found and replaced.
+/// The data found and replaced.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Done {
     /// Each name with its pseudonym.
@@ -19,22 +19,22 @@ pub(super) struct Done {
     pub(super) entries: u64,
     /// Samples at addresses in no mapping.
     pub(super) ips: u64,
-    /// Both of processes without a known mapping.
+    /// Both, for processes without a known mapping.
     pub(super) unmapped: u64,
     /// Samples that were changed, by category.
     pub(super) samples: BTreeMap<Category, u64>,
     /// Features that were left out.
     pub(super) features: BTreeSet<(Category, Feature)>,
-    /// True if an attr had settings of parts that samples lose.
+    /// True if an attr had settings for parts dropped from samples.
     pub(super) asked: bool,
-    /// Settings of perf stat that are not known.
+    /// Unknown settings of perf stat.
     pub(super) tags: u64,
-    /// Formats of tracepoints that cannot be read.
+    /// Unreadable formats of tracepoints.
     pub(super) formats: u64,
 }
 
 impl Done {
-    /// The pseudonym of a name, and a note of it if it differs.
+    /// Returns the pseudonym of a name, and records it if it differs.
     pub(super) fn note(&mut self, category: Category, old: &[u8], new: Vec<u8>) -> Vec<u8> {
         if old != new {
             self.names.entry((category, old.to_vec())).or_insert_with(|| new.clone());

@@ -1,5 +1,5 @@
-//! Recognises what recordings of every machine have: names that the kernel and perf give, and values of
-//! features. A list that lacks a word costs a name; a rule for the look of words would let those of a person
+//! Recognises text found in recordings of every machine: names given by the kernel and perf, and values of
+//! features. A word missing from a list costs a name; a rule for the form of words would let personal ones
 //! through.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,8 +42,7 @@ const MEMORY: &[&[u8]] = &[
     b"mmap", b"bpf", b"kernel.vmlinux", b"shadow stack",
 ];
 
-/// What stands for the kernel, before the symbol from which it is measured, and for that of a guest with its
-/// pid.
+/// The names of the kernel, before the symbol at its start, and of a guest's kernel with its pid.
 const KERNELS: &[&[u8]] = &[b"[kernel.kallsyms]", b"[guest.kernel.kallsyms]", b"[kernel.vmlinux]"];
 
 /// Files without a path, after `anon_inode:`.
@@ -60,20 +59,20 @@ const QUEUES: &[&str] = &[
     "rcu_gp", "rcu_par_gp", "slub_flushwq", "kthrotld", "ata_sff", "inet_frag_wq", "ipv6_addrconf",
 ];
 
-/// Threads of which each CPU or node has one; its number follows.
+/// Threads that exist once for each CPU or node; its number follows.
 const NUMBERED_THREADS: &[&str] = &[
     "swapper/", "ksoftirqd/", "migration/", "cpuhp/", "idle_inject/", "irq/", "rcub/", "rcuc/", "rcuop/",
     "rcuos/", "rcuog/", "kswapd", "kcompactd", "watchdog/", "watchdogd",
 ];
 
-/// True if no number has more digits than a date, which is the longest that machines have. Others may be
+/// True if no number has more digits than a date, the longest number of every machine. Longer ones may be
 /// anything, such as the number of a card.
 fn has_short_numbers(text: impl AsRef<[u8]>) -> bool {
     text.as_ref().split(|byte| !byte.is_ascii_digit()).all(|digits| digits.len() <= "20250101".len())
 }
 
-/// True if the letters between digits and signs are words of this section, and the numbers are short, or have
-/// what `or` requires of the word around them.
+/// True if the letters between digits and signs are words of this section, and each number is short, or `or`
+/// accepts the word around it.
 fn has_words(text: &str, section: &str, or: impl Fn(&str) -> bool) -> bool {
     text.split(|letter: char| !letter.is_ascii_alphanumeric()).all(|word| {
         let mut parts = word.split(|letter: char| letter.is_ascii_digit());
@@ -95,7 +94,7 @@ fn is_model(word: &str) -> bool {
     word.len() <= 8 && parts.clone().count() > 1 && parts.all(|part| part.len() <= 2)
 }
 
-/// True for a folder that a distribution may have below the system's.
+/// True for a folder that a distribution may have below a system folder.
 pub(super) fn is_folder(name: &str) -> bool {
     has_words(name, "folder", |_| false)
 }
@@ -141,7 +140,7 @@ pub(super) fn is_known(feature: Feature, field: &str, text: &[u8]) -> bool {
         }
 }
 
-/// What takes the place of a text that is not known. Of a release, the numbers in front stay.
+/// The replacement of an unknown text. The first numbers of a release stay.
 pub(super) fn replaced(key: &Key, feature: Feature, text: &[u8]) -> Vec<u8> {
     let is_number = |byte: &u8| byte.is_ascii_digit() || *byte == b'.';
     let numbers = text.iter().take_while(|byte| is_number(byte)).count();
@@ -153,7 +152,7 @@ pub(super) fn replaced(key: &Key, feature: Feature, text: &[u8]) -> Vec<u8> {
     }
 }
 
-/// True if the name of a PMU is one that the kernel or perf gives.
+/// True for the name of a PMU given by the kernel or perf.
 pub(super) fn is_pmu(name: &[u8]) -> bool {
     str::from_utf8(name).is_ok_and(|name| has_words(name, "pmu", |_| false))
 }
@@ -168,7 +167,7 @@ pub(super) fn is_ftrace(name: &[u8]) -> bool {
     is_listed("ftrace", name)
 }
 
-/// True for the text of such a format as kernels write it.
+/// True for the text of such a format as written by kernels.
 pub(super) fn is_ftrace_text(text: &[u8]) -> bool {
     let is_word = |word: &str| {
         let mut parts = word.split(|letter: char| letter.is_ascii_digit());
@@ -183,24 +182,23 @@ pub(super) fn is_count_of_cpus(cpus: NrCpus) -> bool {
     cpus.available <= MOST && cpus.online <= MOST
 }
 
-/// True for header_page and header_event of TRACING_DATA as kernels write them.
+/// True for header_page and header_event of TRACING_DATA as written by kernels.
 pub(super) fn is_header(text: &[u8]) -> bool {
     str::from_utf8(text).is_ok_and(|text| has_words(text, "header", |_| false))
 }
 
-/// Memory whose name tells something: what is in front of that name, the name, and what follows it. `None`
-/// for a file.
+/// The name of memory without a file.
 pub(super) enum Memory<'a> {
     /// A name that every machine has.
     Known,
-    /// The name tells something; these are what is before it, the name, and what is behind it.
+    /// The name reveals something: the text before it, the name, and the text after it.
     Named(&'a [u8], &'a [u8], &'a [u8]),
     /// A file.
     File,
 }
 
 impl<'a> Memory<'a> {
-    /// What a path names.
+    /// Interprets a path.
     pub(super) fn of(path: &'a [u8]) -> Memory<'a> {
         let known = |is_known: bool, other: Memory<'a>| {
             if is_known && has_short_numbers(path) { Memory::Known } else { other }
@@ -240,7 +238,7 @@ impl<'a> Memory<'a> {
     }
 }
 
-/// The part of a thread's name that tells only which thread of the kernel, or of perf, it is.
+/// The part of a thread's name that only identifies the thread of the kernel or of perf.
 pub(super) fn thread(name: &[u8]) -> Option<&[u8]> {
     numbered_thread(name).filter(|thread| has_short_numbers(thread))
 }
@@ -269,7 +267,7 @@ fn numbered_thread(name: &[u8]) -> Option<&[u8]> {
     is_thread.then(|| &name[..name.len() - rest.len()])
 }
 
-/// True for code that the kernel makes at run time on every machine.
+/// True for code that the kernel generates on every machine.
 pub(super) fn is_symbol(name: &[u8]) -> bool {
     let Ok(name) = str::from_utf8(name) else { return false };
     let number = name.strip_prefix("bpf_trampoline_").unwrap_or("x");
@@ -284,7 +282,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_machines_say_of_themselves_stays_and_what_people_add_does_not() {
+    fn only_texts_of_every_machine_stay() {
         for (feature, field, text) in [
             (Feature::OSRELEASE, "text", "6.1.0-37-cloud-amd64"),
             (Feature::OSRELEASE, "text", "5.14.0-427.13.1.el9_4.x86_64"),
@@ -312,9 +310,9 @@ mod tests {
         assert_eq!(replaced(&Key::default(), Feature::OSRELEASE, b"6.1.2-acme"), b"6.1.2-local");
     }
 
-    /// Numbers of any length stayed.
+    /// Regression: numbers of any length stayed.
     #[test]
-    fn numbers_that_are_longer_than_those_of_machines_do_not_stay() {
+    fn long_numbers_do_not_stay() {
         for (feature, text) in [
             (Feature::OSRELEASE, "6.1.0-4111111111111111"),
             (Feature::OSRELEASE, "4111111111111111"),
@@ -340,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_of_the_kernel_lose_what_drivers_add() {
+    fn kernel_threads_lose_names_added_by_drivers() {
         for (name, expected) in [
             ("kworker/0:1-ev", Some("kworker/0:1-ev")),
             ("kworker/u8:3+fl", Some("kworker/u8:3")),

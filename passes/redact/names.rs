@@ -1,4 +1,4 @@
-//! Decides which names tell of a user or a machine, and makes their pseudonyms. Names that every machine has
+//! Decides which names reveal a user or a machine, and creates their pseudonyms. Names that every machine has
 //! stay.
 
 use std::ops::Range;
@@ -18,7 +18,7 @@ const SYSTEM: [&[u8]; 13] = [
     b"/usr/libexec/", b"/bin/", b"/sbin/", b"/lib/", b"/lib32/", b"/lib64/", b"/boot/",
 ];
 
-/// What stands in front of the kernel's release in paths.
+/// The text before the kernel's release in paths.
 const RELEASES: [&[u8]; 5] =
     [b"/lib/modules/", b"/usr/lib/modules/", b"/boot/vmlinux-", b"/boot/vmlinuz-", b"/boot/System.map-"];
 
@@ -26,8 +26,8 @@ const RELEASES: [&[u8]; 5] =
 const FOLDERS: [&[u8]; 11] =
     [b"", b"home", b"root", b"tmp", b"var", b"opt", b"srv", b"mnt", b"media", b"run", b"usr"];
 
-/// The ends of file names that readers recognise. A compression may follow `.ko`. The version behind `.so`
-/// goes.
+/// The ends of file names that readers recognise. A compression may follow `.ko`. The version after `.so` is
+/// dropped.
 const ENDS: [&str; 22] = [
     ".so", ".ko", ".o", ".a", ".exe", ".dll", ".jar", ".node", ".wasm", ".py", ".dump", ".map", ".oat",
     ".dex", ".odex", ".vdex", ".art", ".bin", ".debug", ".dwo", ".img", ".dylib",
@@ -39,13 +39,13 @@ const CGROUPS: [&[u8]; 10] = [
     b"docker", b"lxc", b"actions_job",
 ];
 
-/// What systemd puts at the end of the name of a cgroup.
+/// The suffixes of systemd's cgroup names.
 const UNITS: [&str; 6] = [".slice", ".scope", ".service", ".mount", ".socket", ".swap"];
 
-/// What perf calls BPF programs: this, the tag in hex, and `_` with the name if there is one.
+/// perf's name for BPF programs: this, the tag in hex, and `_` with the program's name, if any.
 const BPF: &[u8] = b"bpf_prog_";
 
-/// The pseudonym of a path; `None` if it has none, because it is the same on every machine.
+/// The pseudonym of a path; `None` if the path is the same on every machine.
 pub(super) fn path(key: &Key, name: &[u8]) -> Option<Vec<u8>> {
     if is_public(name) {
         return None;
@@ -73,7 +73,8 @@ pub(super) fn path(key: &Key, name: &[u8]) -> Option<Vec<u8>> {
     Some([b"/", &key.word("dir", folder)[..], b"/", &file(key, &name[1..]), gone].concat())
 }
 
-/// True if the file is the same on every machine with the same distribution, or if it is not a file.
+/// True for a file that is the same on every machine with the same distribution, and for a name that is not a
+/// file.
 pub(super) fn is_public(name: &[u8]) -> bool {
     let path = without_deleted(name);
     let is_of_release = || {
@@ -91,8 +92,8 @@ fn is_of_system(path: &[u8]) -> bool {
         && !path.windows(4).any(|window| window == b"/../")
 }
 
-/// True if a distribution may have all folders of this path below one of [`SYSTEM`]: others are of vendors.
-/// Versions have at most a date.
+/// True if a distribution may have all folders of this path below one of [`SYSTEM`]; others belong to
+/// vendors. Versions are at most as long as a date.
 fn has_known_folders(below: &[u8]) -> bool {
     const DATE: usize = 8;
     let mut parts = below.rsplit(|&byte| byte == b'/');
@@ -101,7 +102,7 @@ fn has_known_folders(below: &[u8]) -> bool {
         && below.split(|byte| !byte.is_ascii_digit()).all(|digits| digits.len() <= DATE)
 }
 
-/// The length of the folder of debug files that a path begins with; the path of the file itself follows it.
+/// The length of the debug folder at the beginning of a path; the path of the file itself follows it.
 fn in_debug(path: &[u8]) -> usize {
     let folder = b"/usr/lib/debug";
     if path.starts_with(&[folder, &b"/"[..]].concat()) { folder.len() } else { 0 }
@@ -116,14 +117,14 @@ fn release(path: &[u8]) -> Option<Range<usize>> {
     Some(start..start + len)
 }
 
-/// True if a file came with the kernel, in whose folder it has this path. `build` links to the builder's
+/// True if a file with this path in the kernel's folder came with the kernel. `build` links to the builder's
 /// source tree.
 fn is_of_kernel(path: &[u8]) -> bool {
     let files = [
         "/vdso/vdso32.so", "/vdso/vdso64.so", "/vdso/vdsox32.so", "/vdso/vdso.so", "/vmlinux",
         "/build/vmlinux",
     ];
-    // The kernel has no module right in the folder of all drivers.
+    // The kernel has no module directly in the folder of all drivers.
     let is_module = || {
         let driver = path.strip_prefix(b"/kernel/drivers/");
         path.starts_with(b"/kernel/") && driver.is_none_or(|driver| driver.contains(&b'/'))
@@ -144,7 +145,7 @@ fn folders(key: &Key, path: &[u8], kept: &[&[u8]]) -> Vec<u8> {
     parts.iter().enumerate().map(part).collect::<Vec<_>>().join(&b'/')
 }
 
-/// The pseudonym of a file name, with its end. Names that perf and JIT compilers make of a pid stay.
+/// The pseudonym of a file name, with its end. Names that perf and JIT compilers derive from a pid stay.
 fn file(key: &Key, name: &[u8]) -> Vec<u8> {
     if is_of_pid(name) {
         return name.to_vec();
@@ -154,7 +155,7 @@ fn file(key: &Key, name: &[u8]) -> Vec<u8> {
 }
 
 /// True for `perf-PID.map`, `jit-PID.dump`, and the images of JIT code, `jit-PID-N.so` and
-/// `jitted-PID-N-N.so`: a pid, and numbers that are not larger than pids can be.
+/// `jitted-PID-N-N.so`: a pid, and numbers in the range of pids.
 fn is_of_pid(name: &[u8]) -> bool {
     const PID_MAX_LIMIT: u32 = 1 << 22;
     let forms = [
@@ -253,10 +254,10 @@ pub(super) fn build_id(key: &Key, id: &[u8]) -> [u8; 20] {
     new
 }
 
-/// What the word after an option of perf is.
+/// The type of the word after an option of perf.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Value {
-    /// A number, a word of perf or the name of an event, which tells nothing.
+    /// A number, a word of perf or the name of an event, which reveal nothing.
     Plain,
     /// A file, a filter or a name.
     Text,
@@ -266,7 +267,7 @@ enum Value {
 /// -h`).
 const FLAGS: &[u8] = b"abBdgIiNnPqRSsTvWz";
 
-/// Letters of `perf record` whose value tells nothing if it is a number or a word of perf.
+/// Letters of `perf record` whose value reveals nothing if it is a number or a word of perf.
 const PLAIN: &[u8] = b"cCDeFjkmprtu";
 
 /// Letters of `perf record` whose value is a file or a name.
@@ -276,14 +277,14 @@ const TEXT: &[u8] = b"Go";
 struct PerfOption<'w> {
     /// The option without its value.
     name: &'w [u8],
-    /// The value in the same word, behind the name.
+    /// The value in the same word, after the name.
     value: Option<(Value, &'w [u8])>,
-    /// What the next word is, if that is the value.
+    /// The type of the next word, if that is the value.
     next: Option<Value>,
 }
 
 impl<'w> PerfOption<'w> {
-    /// `None` if perf record has no such option, so that it is not certain what follows it.
+    /// `None` if perf record has no such option, so that the next word is uncertain.
     fn of(word: &'w [u8]) -> Option<PerfOption<'w>> {
         match word.strip_prefix(b"--") {
             Some(long) => PerfOption::long(word, long),
@@ -326,20 +327,20 @@ impl<'w> PerfOption<'w> {
     }
 }
 
-/// Words of a command line, taken one after the other.
+/// Words of a command line, processed one by one.
 #[derive(Debug, Default)]
 pub(super) struct CommandLine {
     /// The number of words before this one.
     words: usize,
-    /// True from the recorded program on, and from the first word after which its place is not certain.
+    /// True from the recorded program on, and after the first word with an unknown meaning.
     in_program: bool,
-    /// What this word is, if it is the value of the option before it.
+    /// The type of this word, if it is the value of the option before it.
     value: Option<Value>,
 }
 
 impl CommandLine {
     /// The pseudonym of the next word. Options, numbers and event names of perf record stay; from the program
-    /// on, every word gets one, whatever it looks like.
+    /// on, every word gets one.
     pub(super) fn word(&mut self, key: &Key, word: &[u8], is_event: impl Fn(&[u8]) -> bool) -> Vec<u8> {
         self.words += 1;
         let new = |word: &[u8]| if is_word("arg", word) { word.to_vec() } else { key.word("arg", word) };
@@ -351,7 +352,7 @@ impl CommandLine {
             (1, _) if word == b"perf" => return word.to_vec(),
             (1, _) => return path(key, word).unwrap_or_else(|| word.to_vec()),
             (2, _) if word == b"record" => return word.to_vec(),
-            // The options of other recorders are not known.
+            // The options of other recorders are unknown.
             (2, _) => self.in_program = true,
             (_, Some(kind)) => return shown(kind, word),
             _ => {}
@@ -452,7 +453,7 @@ mod tests {
             ("[anon:secret]", "[anon:name~]"),
             ("[anon_shmem:secret]", "[anon_shmem:name~]"),
             ("/lib/modules/6.1.0/extra/acme.ko.xz", "/lib/modules/6.1.0/dir~/file~.ko.xz"),
-            // The release of a kernel that somebody made.
+            // The release of a custom kernel.
             ("/lib/modules/6.1.0-acme/kernel/fs/ext4.ko", "/lib/modules/6.1.0-local/kernel/fs/ext4.ko"),
             ("/usr/lib/modules/6.1.0-acme/extra/x.ko", "/usr/lib/modules/6.1.0-local/dir~/file~.ko"),
             ("/boot/vmlinuz-6.1.0-acme", "/boot/vmlinuz-6.1.0-local"),
@@ -473,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_command_line_options_and_numbers_of_perf_stay() {
+    fn options_and_numbers_of_perf_stay_in_a_command_line() {
         let key = Key::of_text("");
         let new = |line: &str| {
             let mut words = CommandLine::default();
@@ -492,7 +493,7 @@ mod tests {
                 "perf record -e cycles -o out -c 5 -e cpu/x/ -a",
                 "perf record -e cycles -o arg~ -c 5 -e cpu/x/ -a",
             ),
-            // The program's own options stayed if it followed an option without a value.
+            // Regression: the program's own options stayed after an option without a value.
             (
                 "perf record -g psql -p 5432 --account 4111111111111111 --password=987654",
                 "perf record -g arg~ arg~ arg~ arg~ arg~ arg~",

@@ -1,4 +1,4 @@
-//! The options of `redact`: what stays, and how reports name it.
+//! The options of `redact`: the categories to keep, and their wording in reports.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ pub enum Category {
 }
 
 impl Category {
-    /// How reports speak of it.
+    /// The wording in reports.
     pub(super) fn wording(self) -> Wording {
         let (name, one, many, done) = match self {
             Category::Cmdline => ("cmdline", "word", "words", "replaced"),
@@ -66,13 +66,13 @@ impl Category {
     }
 }
 
-/// How reports speak of a category.
+/// The wording of a category in reports.
 pub(super) struct Wording {
     /// Its name on the command line.
     pub(super) name: &'static str,
     pub(super) one: &'static str,
     pub(super) many: &'static str,
-    /// What is done with it.
+    /// The action in the past tense.
     pub(super) done: &'static str,
 }
 
@@ -99,9 +99,9 @@ impl RedactArgs {
 #[derive(Clone, Debug)]
 pub struct Redact {
     pub(super) args: Arc<RedactArgs>,
-    /// True to report what there is to redact as a warning.
+    /// True to report the data to redact as warnings.
     pub(super) checks: bool,
-    /// The names of files beside the records that the caller leaves out.
+    /// The names of files beside the records that the caller omits.
     pub(super) beside: Vec<String>,
 }
 
@@ -111,13 +111,13 @@ impl Redact {
         Redact { args: Arc::new(args), checks: false, beside: Vec::new() }
     }
 
-    /// Reports what the recording still tells, as warnings, instead of what was done.
+    /// Reports the revealing data as warnings, instead of the changes.
     #[must_use]
     pub fn checking(self) -> Redact {
         Redact { checks: true, ..self }
     }
 
-    /// Also reports that these files beside the records are left out.
+    /// Also reports that these files beside the records are omitted.
     #[must_use]
     pub fn leaving_out(self, beside: Vec<String>) -> Redact {
         Redact { beside, ..self }

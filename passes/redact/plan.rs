@@ -1,4 +1,4 @@
-//! The plan of `redact`: decides what stays of names and addresses.
+//! The plan of `redact`: decides which names and addresses stay.
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -26,8 +26,8 @@ fn are_modifiers(text: &[u8]) -> bool {
     text.len() <= 16 && text.iter().all(|byte| b"ukhGHpPSDIeWRb".contains(byte))
 }
 
-/// True for what follows the name of a PMU: terms with numbers, then `/` and modifiers. The value of `name=`
-/// is a person's word.
+/// True for the text after the name of a PMU: terms with numbers, then `/` and modifiers. The value of
+/// `name=` is chosen by a user.
 fn are_terms(text: &[u8]) -> bool {
     let Some(end) = text.iter().rposition(|&byte| byte == b'/') else { return false };
     let (terms, modifiers) = (&text[..end], &text[end + 1..]);
@@ -42,7 +42,7 @@ fn are_terms(text: &[u8]) -> bool {
     are_modifiers(modifiers) && terms.split(|&byte| byte == b',').all(is_term)
 }
 
-/// User code that is mapped.
+/// The mapped user code.
 #[derive(Debug)]
 pub(super) struct Mapped {
     /// Its addresses in any process.
@@ -51,28 +51,28 @@ pub(super) struct Mapped {
     pub(super) processes: BTreeSet<u32>,
 }
 
-/// What the rewrite needs to know.
+/// The data for the rewrite.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) redact: Redact,
     pub(super) key: Key,
-    /// The parts that samples lose, as bits of `sample_type`.
+    /// The parts dropped from samples, as bits of `sample_type`.
     pub(super) parts: u64,
-    /// What stays of the raw data of each event.
+    /// The remaining raw data of each event.
     pub(super) raw: Vec<Stays>,
-    /// The systems of tracepoints that users have made.
+    /// The systems of tracepoints made by users.
     systems: BTreeSet<Vec<u8>>,
     /// The names of events that stay.
     events: HashSet<Vec<u8>>,
     /// The PMUs whose names every machine may have.
     pmus: BTreeSet<Vec<u8>>,
-    /// What the events count, in the words of perf.
+    /// The counted events, in the words of perf.
     own_names: OwnNames,
-    /// True if samples have the stacks out of which perf makes call chains.
+    /// True if samples have stacks from which perf builds call chains.
     pub(super) has_stacks: bool,
-    /// The registers that go complete call chains.
+    /// True if the dropped registers complete call chains.
     pub(super) cuts_callers: bool,
-    /// No address of user code is as large.
+    /// The end of user addresses.
     user_end: u64,
     mapped: Mapped,
 }
@@ -112,7 +112,7 @@ impl Plan {
         let has_stacks = attrs().any(|attr| has_stacks(attr.sample_type));
         let own_names = OwnNames::new(attrs());
         let arch = read_str(section(Feature::ARCH), endian);
-        // 47 bits, or as many as any other machine uses.
+        // 47 bits, or the maximum of all other machines.
         let user_end = if arch == Some(b"x86_64") { 1 << 47 } else { 1 << 52 };
         let systems = by_users.into_iter().map(<[u8]>::to_vec).collect();
         Plan {
@@ -135,7 +135,7 @@ impl Plan {
         self.redact.args.keeps(category)
     }
 
-    /// True if the name of an event says only what it counts.
+    /// True if the name of an event only describes the event.
     pub(super) fn is_known_event(&self, name: &[u8]) -> bool {
         let mut parts = name.splitn(3, |&byte| byte == b':');
         let tracepoint = [parts.next().unwrap_or_default(), parts.next().unwrap_or_default()].join(&b':');
@@ -161,12 +161,12 @@ impl Plan {
     /// The pseudonym of a tracepoint that a user made.
     pub(super) fn probe(&self, name: &[u8]) -> Vec<u8> {
         let name = name.split(|&byte| byte == b':').next().unwrap_or_default();
-        // perf takes `-` for an operator here.
+        // perf parses `-` as an operator here.
         let word = self.key.word("event", &swapped(name, b'_', b'-'));
         swapped(&word, b'-', b'_')
     }
 
-    /// The name as it is in the output.
+    /// The name in the output.
     pub(super) fn name(&self, done: &mut Done, name: Name<'_>) -> Vec<u8> {
         let (key, text) = (&self.key, name.text);
         let (category, new) = match name.kind {
@@ -178,19 +178,19 @@ impl Plan {
             NameKind::Group if text == b"{anon_group}" || text.is_empty() => return text.to_vec(),
             NameKind::Group => (Category::Events, key.word("group", text)),
             NameKind::Host => (Category::Host, HOST.to_vec()),
-            // A new kind of name, which is not known.
+            // An unknown kind of name.
             _ => (Category::Unknown, key.word("name", text)),
         };
         if self.keeps(category) { text.to_vec() } else { done.note(category, text, new) }
     }
 
     /// The replacement of a call chain's entry that is not an address of mapped user code. In code without
-    /// frame pointers, the kernel takes parts of the stack for return addresses: words, or the text in them.
+    /// frame pointers, the kernel may record words of the stack, or text in them, as return addresses.
     pub(super) fn cleared(&self, cpumode: u16, entry: u64) -> Option<u64> {
         let is_code = || {
             let ranges = &self.mapped.ranges;
             let behind = ranges.partition_point(|&(start, _)| start <= entry);
-            // A call may be the last instruction of its mapping, and returns behind it.
+            // A call may be the last instruction of its mapping and return to the address after it.
             let range = behind.checked_sub(1).and_then(|last| ranges.get(last));
             entry < self.user_end && range.is_some_and(|&(_, end)| entry <= end)
         };
@@ -216,7 +216,7 @@ impl Plan {
         process.map_or(!processes.is_empty(), |(pid, _)| processes.contains(&pid))
     }
 
-    /// Clears the address of a sample if it is such an entry: often it is the first one, too.
+    /// Clears the address of a sample if it is such an entry: often it equals the first entry.
     pub(super) fn clear_ip(&self, sample: &Record<'_>, layout: &Layout, bytes: &mut Cow<'_, [u8]>) -> bool {
         let cleared = |ip| self.cleared(sample.cpumode(), ip).is_some_and(|new| new != ip);
         let is_cleared = layout.ip(sample).is_some_and(cleared);
@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_behind_the_name_of_an_event_are_modifiers_and_numbers() {
+    fn terms_after_an_event_name_are_modifiers_and_numbers() {
         for (text, expected) in
             [("", true), ("u", true), ("ppp", true), ("SECRET", false), ("pppppppppppppppppp", false)]
         {

@@ -1,6 +1,5 @@
-//! Decides what stays of the raw data of samples: of tracepoints that the kernel itself has, numbers and the
-//! names of tasks; of perf's off-cpu samples, the parts of a sample; of everything else, nothing but what all
-//! tracepoints have.
+//! Decides which raw data of samples stays: for the kernel's own tracepoints, numbers and the names of tasks;
+//! for perf's off-cpu samples, the parts of a sample; for others, only the common fields of tracepoints.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,9 +16,9 @@ fn is_of_kernel(system: &[u8]) -> bool {
     is_listed("system", system) || is_listed("other system", system)
 }
 
-/// The systems of tracepoints that users have made, so that their names and fields tell something. A user can
-/// choose any name for the system of a probe or of an event of a program, so all others than the kernel's are
-/// theirs, also without a format that can be read.
+/// The systems of tracepoints made by users, whose names and fields reveal something. A user can choose any
+/// name for the system of a probe or of an event of a program, so all systems except the kernel's are theirs,
+/// even if the format is unreadable.
 pub(super) fn made_by_users<'a>(
     formats: &[TraceFormat<'a>],
     data: Option<&TracingData<'a>>,
@@ -34,18 +33,18 @@ fn is_made_by_users(format: &TraceFormat<'_>) -> bool {
     !is_of_kernel(format.system) || format.fields().any(is_probe)
 }
 
-/// True if the system is meant for the tracepoints of users.
+/// True for a system that is meant for tracepoints of users.
 pub(super) fn is_for_users(system: &[u8]) -> bool {
     let known: [&[u8]; 6] = [b"probe", b"uprobes", b"kprobes", b"eprobes", b"synthetic", b"user_events"];
     known.contains(&system) || system.starts_with(b"probe_") || system.starts_with(b"sdt_")
 }
 
-/// What stays of the raw data of an event's samples.
+/// The remaining raw data of an event's samples.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Stays {
     /// Everything.
     All,
-    /// The parts of a sample that perf's BPF program puts there.
+    /// The parts of a sample written by perf's BPF program.
     OffCpu,
     /// These fields; the rest becomes zeros.
     Fields(Arc<[Kept]>),
@@ -58,12 +57,11 @@ pub(super) enum Kept {
     Bytes(TraceField),
     /// The name of a task, which gets a pseudonym.
     Comm(TraceField),
-    /// The place of data; of the data itself, only the name of a task, which gets a pseudonym.
+    /// The position of data; of the data itself, only the name of a task, which gets a pseudonym.
     Located { field: TraceField, relative: bool, is_comm: bool },
 }
 
-/// What stays of the raw data of an event with this attr and name, and with these fields if it is a
-/// tracepoint.
+/// The remaining raw data of an event with this attr and name, and with these fields if it is a tracepoint.
 pub(super) fn stays(attr: &Attr, name: &[u8], fields: Option<&Arc<[Kept]>>) -> Stays {
     match attr.is_bpf_output() && name.split(|&byte| byte == b':').next() == Some(OFF_CPU_NAME) {
         true => Stays::OffCpu,
@@ -89,7 +87,7 @@ pub(super) fn kept(format: &TraceFormat<'_>) -> Arc<[Kept]> {
     format.fields().filter_map(kept).collect()
 }
 
-/// The raw data with zeros in place of all that does not stay.
+/// The raw data, with zeros except for the remaining parts.
 pub(super) fn redacted(
     raw: &[u8],
     kept: &[Kept],
@@ -112,7 +110,7 @@ pub(super) fn redacted(
             Kept::Comm(TraceField { offset, size }) => {
                 let name = perfx_format::until_nul(bytes(offset, size).unwrap_or_default());
                 let new = comm(name);
-                // Only a pseudonym that fits with its NUL can be told from others.
+                // Only a pseudonym that fits with its NUL is distinguishable from others.
                 put(offset, if new.len() < size { &new } else { &[] });
             }
             Kept::Located { field, relative, is_comm } => {
@@ -201,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn of_other_data_nothing_stays() {
+    fn no_other_raw_data_stays() {
         let mut attr = Attr::default();
         attr.type_ = 1;
         attr.config = 10;
@@ -214,7 +212,7 @@ mod tests {
         let kept = kept(&formats[0]);
         let new = redacted(&raw(), &kept, Endian::Little, |_| panic!("a name of a user's tracepoint"));
         assert!(new[8..24].iter().chain(&new[32..]).all(|&byte| byte == 0), "{new:?}");
-        // Places that lead out of the data lead nowhere.
+        // Positions outside the data are ignored.
         for end in 0..raw().len() {
             let mut raw = raw();
             raw[28..32].fill(0xff);

@@ -37,10 +37,10 @@ pub(super) struct Remove {
     comms: HashMap<Vec<u8>, Vec<u8>>,
 }
 
-/// Records from whose contents the key is made.
+/// Records from whose contents the key is derived.
 pub(super) const KEYED: Kinds = Kinds::MAPPINGS.and(RecordType::COMM).and(RecordType::CGROUP);
 
-/// Kinds whose texts and bytes have a rule of their own. Those of all others become zeros.
+/// Kinds with a rule for their texts and bytes. Those of all others become zeros.
 const WITH_TEXTS: Kinds = KEYED.union(OF_TRACES).union(Kinds::of(&[
     RecordType::KSYMBOL,
     RecordType::BPF_EVENT,
@@ -51,8 +51,8 @@ const WITH_TEXTS: Kinds = KEYED.union(OF_TRACES).union(Kinds::of(&[
     RecordType::HEADER_EVENT_TYPE,
 ]));
 
-// A new kind with texts does not compile without a rule. Samples and features have theirs elsewhere, and
-// EVENT_UPDATE has it in `clear_texts`.
+// A new kind with texts does not compile without a rule. Those for samples and features are elsewhere, and
+// that for EVENT_UPDATE is in `clear_texts`.
 const _: () = assert!(
     WITH_TEXTS
         .union(Kinds::of(&[RecordType::SAMPLE, RecordType::HEADER_FEATURE, RecordType::EVENT_UPDATE]))
@@ -75,7 +75,7 @@ impl Remove {
         })
     }
 
-    /// The id of a file as it is in the output.
+    /// The id of a file in the output.
     fn build_id<'i>(&mut self, path: &[u8], id: &'i [u8]) -> Cow<'i, [u8]> {
         let id = trimmed_id(id);
         if id.is_empty() || !path.is_empty() && is_public(path) || self.plan.keeps(Category::BuildIds) {
@@ -100,8 +100,8 @@ impl Remove {
         changed.whole.then_some(changed.section)
     }
 
-    /// Feature TRACING_DATA with pseudonyms of the tracepoints that users made, and without what else it says
-    /// of the machine; `None` if it is damaged.
+    /// Feature TRACING_DATA with pseudonyms for the tracepoints of users, and without other data about the
+    /// machine; `None` if it is damaged.
     fn tracing_data(&mut self, section: &[u8], endian: Endian) -> Option<Vec<u8>> {
         let data = TracingData::read(section)?.without_texts();
         let head = data.head_without(|text| !is_header(text))?;
@@ -146,7 +146,7 @@ impl Remove {
         new.write()
     }
 
-    /// A record with names or numbers that tell something; `None` if it stays.
+    /// A record without its revealing names and numbers; `None` if it stays.
     fn renamed(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<Option<Vec<u8>>> {
         let endian = record.endian();
         let mut new = rename_record(record, layouts, |name| Some(self.plan.name(&mut self.done, name)))?;
@@ -207,7 +207,7 @@ impl Remove {
         Ok((changed != record.bytes()).then_some(changed))
     }
 
-    /// Device and inode of a file as they are in the output: device 0, which no file has, and a number.
+    /// Device and inode of a file in the output: device 0, which no file has, and a number.
     fn inode(&mut self, file: Inode) -> Inode {
         let Inode { major, minor, inode, generation } = file;
         let is_done = major == 0 && minor == 0 && generation == 0;
@@ -221,8 +221,7 @@ impl Remove {
     }
 }
 
-/// Device and inode of a namespace as they are in the output. The kernel's first namespaces are the same
-/// everywhere.
+/// Device and inode of a namespace in the output. The kernel's first namespaces are the same everywhere.
 fn namespace(key: &Key, device: u64, inode: u64) -> (u64, u64) {
     const INITIAL: std::ops::RangeInclusive<u64> = 0xefff_fff0..=0xefff_ffff;
     let number = || {
@@ -247,7 +246,7 @@ impl Scrub for Remove {
         Some(self.plan.name(&mut self.done, name))
     }
 
-    /// Removes the parts that samples lose.
+    /// Removes the parts dropped from samples.
     fn attr(&mut self, raw: &mut [u8], endian: Endian) {
         let old = raw.to_vec();
         without_parts(raw, self.plan.parts, endian);
@@ -292,7 +291,7 @@ impl Scrub for Remove {
         Some(new)
     }
 
-    /// Writes pseudonyms in place of the texts that not every machine may have.
+    /// Replaces texts by pseudonyms, unless every machine may have them.
     fn texts(&mut self, feature: Feature, decoded: &Decoded<'_>, old: &[u8], section: &mut [u8]) {
         for (field, place) in decoded.texts(old).into_iter().filter(|_| !self.plan.keeps(Category::Host)) {
             let text = &old[place.clone()];
@@ -302,7 +301,7 @@ impl Scrub for Remove {
             let gap = decoded.gaps.binary_search_by_key(&place.end, |gap| gap.start);
             let end = gap.map_or(place.end, |gap| decoded.gaps[gap].end);
             let mut pseudonym = known::replaced(&self.plan.key, feature, text);
-            // A part of a pseudonym is another name.
+            // A truncated pseudonym is another name.
             pseudonym.truncate(if pseudonym.len() < end - place.start { pseudonym.len() } else { 0 });
             section[place.start..end].fill(0);
             section[place.start..place.start + pseudonym.len()].copy_from_slice(&pseudonym);
@@ -366,7 +365,7 @@ impl Scrub for Remove {
         out.replace(record, &cut).map(|()| true)
     }
 
-    /// Clears the texts and bytes for which no other rule says whether they may stay.
+    /// Clears the texts and bytes without another rule.
     fn clear_texts(&mut self, record: &Record<'_>, decoded: &Decoded<'_>, bytes: &mut Cow<'_, [u8]>) -> u64 {
         if WITH_TEXTS.contains(record.kind()) {
             return 0;

@@ -1,4 +1,4 @@
-//! The survey of `redact`: makes the key of pseudonyms, and collects which user code is mapped.
+//! The survey of `redact`: derives the key of pseudonyms, and collects the mapped user code.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,12 +11,12 @@ use super::plan::Mapped;
 use super::remove::{KEYED, Remove};
 use crate::scrub::Key;
 
-/// The survey: makes the key from what will be removed, and learns what user code is mapped.
+/// The survey: derives the key from the data to be removed, and collects the mapped user code.
 pub(super) struct Learn {
     redact: Redact,
     key: Key,
     mapped: Ranges,
-    /// The processes with mappings, and those that were made, with their parents.
+    /// The processes with mappings, and those that were forked, with their parents.
     processes: BTreeSet<u32>,
     made: BTreeSet<(u32, u32)>,
 }
@@ -50,7 +50,7 @@ impl Learn {
     }
 }
 
-/// Ranges of addresses: the first of each, and the first after it.
+/// Ranges of addresses: start and end.
 type Ranges = BTreeSet<(u64, u64)>;
 
 /// Merges ranges that overlap, and sorts them.
@@ -65,7 +65,7 @@ fn united(ranges: Ranges) -> Vec<(u64, u64)> {
     united
 }
 
-/// Features from whose contents the key is made.
+/// Features from whose contents the key is derived.
 const KEYED_FEATURES: [Feature; 4] =
     [Feature::HOSTNAME, Feature::CMDLINE, Feature::BUILD_ID, Feature::BPF_PROG_INFO];
 

@@ -33,7 +33,7 @@ impl PassOptions for ReindexAux {
 /// The survey: finds the AUXTRACE records.
 struct AuxRecords {
     add: bool,
-    /// Those of the main file, in file order.
+    /// The records of the main file, in file order.
     there: Vec<AuxtraceEntry>,
     /// The number in a directory's other files, which an index cannot list until all are in one file.
     elsewhere: u64,

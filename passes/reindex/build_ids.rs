@@ -45,7 +45,7 @@ struct RecordSurvey {
     /// Entries of a section, in file order, without duplicates.
     entries: Vec<Vec<u8>>,
     known: HashSet<Vec<u8>>,
-    /// Those from HEADER_BUILD_ID records.
+    /// The entries from HEADER_BUILD_ID records.
     told: HashSet<Key>,
 }
 
@@ -79,7 +79,7 @@ impl RecordSurvey {
         let there = section.as_deref().unwrap_or_default();
         let mut there: HashSet<_> = BuildIds::new(there, endian).map(|entry| key(&entry)).collect();
         if session.input == Form::Pipe {
-            // In pipe data, HEADER_BUILD_ID records take the place of the feature.
+            // In pipe data, HEADER_BUILD_ID records replace the feature.
             there.extend(self.told.iter().cloned());
         }
         let lacking = self.entries.iter().filter(|bytes| {
@@ -99,8 +99,8 @@ struct Repaired {
     lost: u64,
 }
 
-/// A BUILD_ID section that every perf reads, if this one is not: its names are terminated and fit, its ids
-/// have at most 20 bytes, and nothing follows the entries. Correct entries are kept verbatim.
+/// A valid BUILD_ID section, if this one is not valid: every perf reads it, its names are terminated and fit,
+/// its ids have at most 20 bytes, and nothing follows the entries. Correct entries are kept verbatim.
 fn repaired_section(section: &[u8], endian: Endian) -> Option<(Vec<u8>, Repaired)> {
     let mut entries = BuildIds::new(section, endian);
     // Every perf reads the form without pids.
@@ -271,7 +271,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_wrong_with_a_section_changes() {
+    fn only_wrong_entries_of_a_section_change() {
         let endian = Endian::Big;
         let mut right = Vec::new();
         BuildIdEntry::new(1, -1, &[1; 20], b"[kernel.kallsyms]").write_section(endian, &mut right).unwrap();

@@ -35,7 +35,7 @@ impl PassOptions for ReindexIds {
 #[derive(Default)]
 struct IndexSurvey(Found);
 
-/// The second survey, if ids are missing: what their records reveal.
+/// The second survey, if ids are missing: collects the facts in their records.
 struct EvidenceSurvey {
     found: Found,
     wanted: Vec<(u64, usize)>,
@@ -155,8 +155,8 @@ fn is_closed(origin: Origin, session: &Session) -> bool {
     session.place(origin) == session.place(Origin::Input { stream, offset: record })
 }
 
-/// Inserts an entry for each `wanted` id after that of its predecessor in `ids`, the order of the attrs;
-/// returns them.
+/// Inserts an entry for each `wanted` id after the entry of its predecessor in `ids`, which has the order of
+/// the attrs; returns them.
 fn add(
     found: &mut Found,
     ids: &[(u64, usize)],
@@ -202,8 +202,8 @@ impl Pass for ReindexIds {
         if input.form == Form::Pipe {
             kinds.insert(RecordType::HEADER_ATTR);
         }
-        // Surveys after it may read the old indexes: the ids it drops belong to no event, and the entries it
-        // adds repeat what the records reveal.
+        // Later surveys may read the old indexes: the dropped ids belong to no event, and the added entries
+        // repeat facts in the records.
         Needs { surveys: vec![kinds, Kinds::OF_KERNEL], barrier: false, ..Needs::default() }
     }
 

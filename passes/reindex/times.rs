@@ -31,7 +31,7 @@ impl PassOptions for ReindexTimes {
 
 const SAMPLES: Kinds = Kinds::of(&[RecordType::SAMPLE]);
 
-/// The first survey: shows whether samples lie inside COMPRESSED records.
+/// The first survey: checks if samples are inside COMPRESSED records.
 struct Start {
     add: bool,
 }

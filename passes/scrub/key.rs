@@ -11,18 +11,17 @@ const DIGITS: usize = 10;
 pub(crate) struct Key([u8; 32]);
 
 impl Key {
-    /// The key that a user's text stands for.
+    /// The key for a user's text.
     pub(crate) fn of_text(text: &str) -> Key {
         Key(Sha256::digest(text).into())
     }
 
-    /// Adds something that only the recording itself has. The order does not matter, so threads can share the
-    /// work.
+    /// Adds data that only the recording itself has. The order is irrelevant, so threads can share the work.
     pub(crate) fn add(&mut self, bytes: &[u8]) {
         self.join(&Key(Sha256::digest(bytes).into()));
     }
 
-    /// Adds all that another key has taken in.
+    /// Adds all data of another key.
     pub(crate) fn join(&mut self, other: &Key) {
         for (word, other) in self.0.chunks_exact_mut(8).zip(other.0.chunks_exact(8)) {
             let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap_or_default());
@@ -31,7 +30,7 @@ impl Key {
         }
     }
 
-    /// A number that stands for these bytes.
+    /// A pseudonymous number for these bytes.
     pub(crate) fn number(&self, what: &str, bytes: &[u8]) -> u64 {
         let hash =
             Sha256::new().chain_update(self.0).chain_update(what).chain_update([0]).chain_update(bytes);
@@ -39,7 +38,7 @@ impl Key {
         hash.iter().take(8).fold(0, |number, &byte| number << 8 | u64::from(byte))
     }
 
-    /// `word-0123456789`. A pseudonym of this word stays.
+    /// `word-0123456789`. A pseudonym with this word is unchanged.
     pub(crate) fn word(&self, word: &str, text: &[u8]) -> Vec<u8> {
         if is_word(word, text) {
             return text.to_vec();
@@ -72,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_does_not_depend_on_the_order_of_what_is_added() {
+    fn a_key_does_not_depend_on_the_order_of_its_data() {
         let (mut one, mut two, mut three) = (Key::default(), Key::default(), Key::default());
         one.add(b"a");
         one.add(b"b");

@@ -1,4 +1,4 @@
-//! Counts what a pass left out or zeroed because perfx does not know what it is, and reports it.
+//! Counts and reports the unknown data that a pass dropped or zeroed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use perfx_pipeline::{Level, Report, by_kind, counted};
 
 use super::zeroed::Zeroed;
 
-/// What was left out or zeroed.
+/// The data dropped or zeroed.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct LeftOut {
     /// Features of a newer perf, or with bytes in no field.
@@ -44,8 +44,8 @@ impl LeftOut {
         (!self.by_rule.is_empty()).then(|| by_kind(&self.by_rule))
     }
 
-    /// Reports it, as warnings if the output is not wanted (`checks`). Lines about what is not known begin
-    /// with `prefix`.
+    /// Reports the counts, as warnings if no output is wanted (`checks`). Lines about unknown data begin with
+    /// `prefix`.
     pub(crate) fn report(&self, prefix: &str, checks: bool, report: &mut Report) {
         let done = |what: &'static str| if checks { "" } else { what };
         if let Some(padding) = self.zeroed.padding() {

@@ -1,5 +1,5 @@
-//! Fills bytes with zeros in which perfx knows no field, of records, attrs and features, because they may
-//! hold anything.
+//! Zeroes the bytes of records, attrs and features in which perfx knows no field, because they may contain
+//! anything.
 
 use std::borrow::Cow;
 
@@ -7,18 +7,18 @@ use perfx_format::decode::{clear_gaps, clear_unknown, decode, gaps_of_sample};
 use perfx_format::{Decoded, Endian, FaultCode, Layout, Layouts, Record, Value, clear};
 use perfx_pipeline::counted;
 
-/// How many bytes were not zero.
+/// The number of zeroed bytes that were not zero.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Zeroed {
-    /// In padding, in what is reserved, and behind a NUL.
+    /// In padding, in reserved fields, and after a NUL.
     padding: u64,
-    /// Behind the known fields, where a newer kernel or perf may have others.
+    /// After the known fields, where a newer kernel or perf may have others.
     unknown: u64,
 }
 
 impl Zeroed {
-    /// Clears the bytes of a record other than a sample. Returns what was decoded of it, from which the
-    /// caller can see that its layout is not known.
+    /// Clears the unknown bytes of a record other than a sample. Returns the decoded fields, from which the
+    /// caller can see if its layout is unknown.
     pub(crate) fn record<'r>(
         &mut self,
         record: &Record<'r>,
@@ -36,7 +36,7 @@ impl Zeroed {
         decoded
     }
 
-    /// Clears the bytes of a sample.
+    /// Clears the unknown bytes of a sample.
     pub(crate) fn sample(&mut self, record: &Record<'_>, layout: &Layout, bytes: &mut Cow<'_, [u8]>) {
         let end = record.body().len();
         for gap in gaps_of_sample(record, layout) {
@@ -46,12 +46,12 @@ impl Zeroed {
         }
     }
 
-    /// Clears the bytes of an attr that are not known.
+    /// Clears the unknown bytes of an attr.
     pub(crate) fn attr(&mut self, raw: &mut [u8], endian: Endian) {
         self.unknown += clear_unknown(raw, endian);
     }
 
-    /// Clears the bytes of a feature section, if all of it is known; returns false if not.
+    /// Clears the unknown bytes of a feature section; returns false if it is not known completely.
     pub(crate) fn section(&mut self, decoded: &Decoded<'_>, section: &mut [u8]) -> bool {
         let is_known = !has_rest(decoded);
         if is_known {
@@ -60,7 +60,7 @@ impl Zeroed {
         is_known
     }
 
-    /// Counts bytes that the caller has cleared because they are not known.
+    /// Counts bytes that the caller has cleared because they are unknown.
     pub(crate) fn add_unknown(&mut self, bytes: u64) {
         self.unknown += bytes;
     }
@@ -83,8 +83,7 @@ impl Zeroed {
     }
 }
 
-/// True if perfx does not know what some bytes of the section are: those of a newer perf, or of a damaged
-/// section.
+/// True if the section has unknown bytes: those of a newer perf, or of a damaged section.
 pub(crate) fn has_rest(decoded: &Decoded<'_>) -> bool {
     matches!(decoded.get("rest"), Some(Value::Bytes(rest)) if rest.iter().any(|&byte| byte != 0))
 }

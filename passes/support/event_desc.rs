@@ -1,4 +1,4 @@
-//! Makes feature EVENT_DESC, which has the names of all events.
+//! Builds feature EVENT_DESC, which contains the names of all events.
 
 use perfx_format::features::{EventDesc, write_event_desc};
 use perfx_format::{Endian, Event};

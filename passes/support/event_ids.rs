@@ -16,8 +16,8 @@ pub(crate) fn identified(event: &Event, endian: Endian) -> Event {
     event.edited(endian, |raw| add_to_sample_type(raw, st::IDENTIFIER, endian))
 }
 
-/// The same for an event that pipe data has among its records: its HEADER_ATTR, or `None` for any other
-/// record.
+/// Like [`identified`], for an event among the records of pipe data: returns its HEADER_ATTR, or `None` for
+/// any other record.
 pub(crate) fn identified_late(record: &Record<'_>) -> Option<Vec<u8>> {
     with_attr(record, |raw| add_to_sample_type(raw, st::IDENTIFIER, record.endian()))
 }
@@ -30,7 +30,7 @@ pub(crate) struct FreeIds {
 }
 
 impl FreeIds {
-    /// Ids above the used ones and `late`, as long as there are any.
+    /// Ids above the used ones and `late`, while there are any.
     pub(crate) fn beyond(used: BTreeSet<u64>, late: u64) -> FreeIds {
         let last = used.last().copied().unwrap_or(0).max(late).max(1);
         FreeIds { used, last }
@@ -46,12 +46,12 @@ impl FreeIds {
     }
 }
 
-/// The ids in records of the only event that it does not list. Its records need no id; among those of other
-/// events they would belong to none.
+/// The ids in records of a recording's only event that the event does not list. Its records need no id; among
+/// those of other events they would belong to none.
 #[derive(Debug, Default)]
 pub(crate) struct UnlistedIds(BTreeSet<u64>);
 
-/// The most ids that are listed; damaged records can have any number.
+/// Maximum number of listed ids; damaged records can have any number.
 const MOST_UNLISTED: usize = 1 << 16;
 
 impl UnlistedIds {
@@ -71,7 +71,7 @@ impl UnlistedIds {
         self.0.extend(later.0);
     }
 
-    /// Lists them in the event, in place of the id 0, which means none.
+    /// Lists them in the event, replacing the id 0, which means none.
     pub(crate) fn list_in(&self, events: &mut [Event]) {
         if let [event] = events {
             event.ids.retain(|id| *id != 0);

@@ -9,7 +9,7 @@ use perfx_format::write::{feature_record, tracing_data_record};
 use perfx_format::{Endian, Feature, Record};
 use perfx_pipeline::{Emit, Result, Session, changed_event_desc};
 
-/// What becomes of a feature.
+/// The change of a feature.
 pub(crate) enum Fate {
     Stays,
     Becomes(Vec<u8>),
@@ -17,7 +17,7 @@ pub(crate) enum Fate {
 }
 
 impl Fate {
-    /// That of a section from which this one is made; if none is, it goes.
+    /// The fate of a section: replaced by `new`, or removed without one.
     pub(crate) fn of(section: &[u8], new: Option<Vec<u8>>) -> Fate {
         match new {
             Some(new) if new == section => Fate::Stays,
@@ -55,7 +55,7 @@ pub(crate) fn change_late_feature(
     let Some(feature) = feature.filter(|_| !section.is_empty()) else { return out.keep(record) };
     let too_large = || record.error("it is larger than a record can be");
     let fate = match change(feature, section) {
-        // The record may have more than the section.
+        // The record may be longer than the section.
         Fate::Stays if feature == Feature::TRACING_DATA => Fate::Becomes(section.to_vec()),
         fate => fate,
     };
@@ -75,8 +75,8 @@ pub(crate) fn change_late_feature(
     }
 }
 
-/// True if perfx does not know what is in the record: its kind has no name, or its feature has a number that
-/// is too large for a file.
+/// True if perfx cannot decode the record: its kind has no name, or its feature has a number that is too
+/// large for a file.
 pub(crate) fn is_unknown(record: &Record<'_>) -> bool {
     let is_too_large = |(number, section): (u64, &[u8])| number > u8::MAX.into() && !section.is_empty();
     record.kind().name().is_none() || feature_section(record).is_some_and(is_too_large)

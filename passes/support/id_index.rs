@@ -1,4 +1,4 @@
-//! Finds out which ids ID_INDEX records list, and what the records reveal of the others.
+//! Finds the ids listed by ID_INDEX records, and the facts in other records about unlisted ones.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,7 +8,7 @@ use perfx_format::record::id_index::{ANY, IdEntry, IdIndex, write_id_index};
 use perfx_format::{Endian, Layouts, Origin, Record, RecordType};
 use perfx_pipeline::{Result, Session};
 
-/// An entry for an id of the host about which nothing else is known.
+/// An entry for an id of the host without further facts.
 pub(crate) fn unknown(id: u64) -> IdEntry {
     IdEntry { id, idx: ANY, cpu: ANY, tid: ANY, ..IdEntry::default() }
 }
@@ -54,7 +54,7 @@ impl Index {
     }
 }
 
-/// The ID_INDEX records, and what else says which ids there are and where an index must be.
+/// The ID_INDEX records, and other facts about ids and the required place of an index.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Found {
     pub(crate) indexes: Vec<Index>,
@@ -66,7 +66,7 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// Takes in a record of kind ID_INDEX, AUXTRACE_INFO, AUXTRACE or HEADER_ATTR.
+    /// Reads a record of kind ID_INDEX, AUXTRACE_INFO, AUXTRACE or HEADER_ATTR.
     pub(crate) fn learn(&mut self, record: &Record<'_>) -> Result<()> {
         if let Some(index) = IdIndex::of(record) {
             let index = Index::read(&index, record.origin());
@@ -120,7 +120,7 @@ impl Found {
         ids.iter().filter(lacks).copied().collect()
     }
 
-    /// Entries for the `wanted` ids, with what the index and the records reveal about them.
+    /// Entries for the `wanted` ids, with the facts about them in the index and the records.
     pub(crate) fn entries(
         &self,
         ids: &[(u64, usize)],
@@ -128,7 +128,7 @@ impl Found {
         seen: &HashMap<u64, Seen>,
     ) -> Vec<IdEntry> {
         let events: HashMap<u64, usize> = ids.iter().copied().collect();
-        // If one id of an event disproves a fact, it is disproved for all ids of the event, because they were
+        // A fact that one id of an event disproves is disproved for all ids of the event, because they were
         // opened in the same way.
         let mut alike: HashMap<usize, IdEntry> = HashMap::new();
         let one = IdEntry::default();
@@ -233,7 +233,7 @@ impl Queues {
     }
 }
 
-/// What the records of an id reveal: CPU and thread.
+/// The facts in the records of an id: CPU and thread.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
     cpu: Always,
@@ -261,7 +261,7 @@ impl Always {
 }
 
 impl Seen {
-    /// What one record reveals, and about which id.
+    /// The facts in one record, and their id.
     pub(crate) fn of(record: &Record<'_>, layouts: &Layouts) -> Option<(u64, Seen)> {
         let layout = layouts.layout_of(record)?;
         // perf itself writes LOST_SAMPLES and records without a time: they have no CPU.

@@ -8,13 +8,13 @@ use perfx_pipeline::{Error, Pass, Result, bail, did_you_mean};
 pub trait PassOptions: Args {
     /// The pass's name, in kebab-case.
     const NAME: &'static str;
-    /// What the pass does, in one sentence.
+    /// A sentence that describes the pass.
     const ABOUT: &'static str;
     /// `perfx NAME`, if the pass has a command of its own.
     const COMMAND: Option<PassCommand> = None;
 
-    /// Creates the pass. Without options, with the defaults of all, it must succeed: `perfx passes` asks it
-    /// for its needs. What the command cannot do without is in [`PassCommand::one_of`].
+    /// Creates the pass. This must succeed with all defaults, because `perfx passes` shows the needs of each
+    /// pass. Options that the command requires are in [`PassCommand::one_of`].
     ///
     /// # Errors
     ///
@@ -27,7 +27,7 @@ pub trait PassOptions: Args {
 pub struct PassCommand {
     /// Its heading in `perfx --help`.
     pub group: &'static str,
-    /// Options of which at least one is required, or empty.
+    /// Options of which the command requires at least one; may be empty.
     pub one_of: &'static [&'static str],
 }
 
@@ -36,7 +36,7 @@ pub struct PassCommand {
 pub struct PassSpec {
     /// The name.
     pub name: &'static str,
-    /// What it does, in one sentence.
+    /// A sentence that describes it.
     pub about: &'static str,
     /// Its own command, if it has one.
     pub command: Option<PassCommand>,
@@ -98,7 +98,7 @@ impl PassSpec {
             }
         }
         let matches = command.try_get_matches_from(arguments).map_err(|error| {
-            // The first line says what is wrong; the others describe a command line that does not exist here.
+            // The first line is the message; the others describe a command line that does not exist here.
             let text = error.to_string();
             let first = text.lines().next().unwrap_or_default();
             Error::new(first.trim_start_matches("error: "))

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use perfx_format::{Endian, Layout, Layouts, Record};
 use perfx_pipeline::{Level, Report, counted};
 
-/// The most memory that samples may take, bytes; beyond that the oldest are dropped.
+/// Maximum memory of samples, bytes; beyond that the oldest are dropped.
 const HELD_MAX: usize = 32 << 20;
 
 /// The approximate memory of a sample in addition to its bytes.
@@ -37,7 +37,7 @@ impl SwitchedOut {
     /// Keeps the sample of a task that leaves its CPU. Returns true if it replaces an earlier sample of the
     /// task.
     pub(crate) fn insert(&mut self, tid: u32, sample: &Record<'_>, layouts: &Layouts) -> bool {
-        // Tid 0 is that of the idle task of every CPU.
+        // Tid 0 is the idle task of every CPU.
         let Some(layout) = layouts.layout_of(sample).filter(|_| tid != 0) else { return false };
         let again = self.remove(tid);
         let age = self.next_age;
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_samples_are_forgotten_when_all_take_too_much_memory() {
+    fn the_oldest_samples_are_dropped_at_the_memory_limit() {
         let endian = Endian::Little;
         let mut attr = Attr::default();
         attr.sample_type = st::TIME | st::PERIOD | st::RAW;

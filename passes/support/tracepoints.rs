@@ -13,10 +13,10 @@ pub(crate) struct Tracepoint<R> {
     fields: [Option<TraceField>; FIELDS],
 }
 
-/// The most fields that a role needs.
+/// Maximum number of fields that a role needs.
 const FIELDS: usize = 2;
 
-/// What a step uses the samples of an event for, depending on the tracepoint.
+/// The purpose of an event's samples in a step, depending on the tracepoint.
 pub(crate) trait Role: Copy + 'static {
     /// The role of the tracepoint with this name in system `sched`, and the fields that its format must
     /// contain.

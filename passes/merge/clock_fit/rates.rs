@@ -8,8 +8,8 @@
 use super::{EDGE, EVENTS_MIN, Event, Fit, NEAR, Plateau, SAMPLE, SCORE_MIN, STEP, Schedule};
 use super::{clamp, score, thinned, windows};
 
-/// The range of rates, relative to the guest's own idea: what a hasty calibration of the clock gives, and
-/// QEMU's TCG, where a guest was wrong by a factor of 2.8.
+/// The range of rates, relative to the guest's own: the results of a hasty clock calibration, and of QEMU's
+/// TCG, where a guest was wrong by a factor of 2.8.
 const RATES: [(f64, f64); 2] = [(0.997, 1.003), (0.25, 4.0)];
 /// The part of the guest's time that is examined, ns: longer is safer, but clocks drift.
 const WINDOW: i64 = 16_000_000_000;
@@ -17,14 +17,13 @@ const WINDOW: i64 = 16_000_000_000;
 const DECIDE: usize = 1024;
 /// The largest distance between the pairs of a small cell, ns.
 const SMALL: f64 = 50_000.0;
-/// An event this near to a span may have been inside it, ns.
+/// An event this close to a span may have been inside it, ns.
 const SLACK: i64 = 10_000;
-/// The limit of tests of an event in a cell: a second or two, also in the program of the tests, which is not
-/// optimised.
+/// Maximum number of tests of an event in a cell: a second or two, also in the unoptimised test program.
 const LOOKS_MAX: usize = if cfg!(test) { 1 << 25 } else { 1 << 27 };
-/// More small cells than this mean that there is no clear answer.
+/// Maximum number of small cells; more mean that there is no clear answer.
 const CELLS_MAX: usize = 4096;
-/// In the end this share of all events must be inside spans.
+/// The fraction of all events that must be inside spans in the end.
 const SHARE_MIN: f64 = 0.97;
 
 /// Pairs of a rate, which multiplies the guest's time, and a host time for the middle of the guest's window.
@@ -50,7 +49,7 @@ impl Cell {
     }
 }
 
-/// When a VCPU certainly did not run.
+/// The times at which a VCPU certainly did not run.
 struct Rests {
     /// Start and end, ascending.
     rests: Vec<(i64, i64)>,
@@ -113,8 +112,8 @@ impl Schedule<'_> {
         Rests::new(if spans.is_empty() { Vec::new() } else { rests }, self.from, self.to)
     }
 
-    /// A time in the window, and the small cells that are left; `None` if there are too many, or the search
-    /// takes too long.
+    /// A time in the window, and the remaining small cells; `None` if there are too many, or the search takes
+    /// too long.
     fn small_cells(
         &self,
         window: &[Event],
@@ -122,7 +121,7 @@ impl Schedule<'_> {
         rests: &[Rests],
         looks: &mut usize,
     ) -> Option<(i64, Vec<Cell>)> {
-        // Where events are dense.
+        // In the densest part.
         let middle = window.get(window.len() / 2)?.at;
         let mut events: Vec<(i64, &Rests)> = thinned(window, DECIDE)
             .iter()
