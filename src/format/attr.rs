@@ -1,5 +1,4 @@
-//! Keeps the attr of an event as recorded, with a decoded copy, so that attrs larger than the known struct
-//! survive.
+//! The attr of an event as recorded, with a decoded copy, so that attrs larger than the known struct survive.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -206,9 +205,8 @@ pub fn set_clockid(raw: &mut [u8], clockid: Option<u32>, endian: Endian) {
     endian.set_u32(raw, 92, clockid.unwrap_or(0));
 }
 
-/// Changes an attr so that its samples do not have these parts, bits of `sample_type`: of registers, user
-/// stack and AUX data, also the fields that say how much of them is recorded, and that they go into an AUX
-/// buffer.
+/// Removes these parts, bits of `sample_type`, from the samples of an attr: for registers, user stack and AUX
+/// data also the fields for the recorded amount and the AUX buffer.
 pub fn without_parts(raw: &mut [u8], parts: u64, endian: Endian) {
     use crate::sample_type as st;
     if let Some(sample_type) = endian.u64(raw, 24) {
@@ -232,7 +230,7 @@ pub fn without_parts(raw: &mut [u8], parts: u64, endian: Endian) {
 /// The contents of the branch stacks of an event, according to its attr.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BranchStacks {
-    /// It records none.
+    /// No branches.
     None,
     /// The last branches that were taken: between two of them, code ran straight on.
     Taken,
@@ -243,8 +241,8 @@ pub enum BranchStacks {
 }
 
 impl BranchStacks {
-    /// Those of an attr with this `branch_sample_type`: bit 3 ANY, 4-7, 10, 12 and 13 kinds of branches, 8
-    /// and 9 only branches inside or outside transactions, 11 CALL_STACK.
+    /// The branch stacks of an attr with this `branch_sample_type`: bit 3 ANY, 4-7, 10, 12 and 13 kinds of
+    /// branches, 8 and 9 only branches inside or outside transactions, 11 CALL_STACK.
     pub(crate) fn of(branch_sample_type: u64) -> BranchStacks {
         const ANY: u64 = 1 << 3;
         const KINDS: u64 = 0x37f0;
@@ -253,7 +251,7 @@ impl BranchStacks {
         const CALL_STACK: u64 = 1 << 11;
         match branch_sample_type {
             bits if bits & CALL_STACK != 0 => BranchStacks::Calls,
-            // Both together leave nothing out.
+            // Both together exclude nothing.
             bits if (bits & IN_TX != 0) != (bits & NO_TX != 0) => BranchStacks::OfKinds,
             bits if bits & ANY == 0 && bits & KINDS != 0 => BranchStacks::OfKinds,
             _ => BranchStacks::Taken,
@@ -264,8 +262,8 @@ impl BranchStacks {
 /// Bit 17 of `attr.branch_sample_type`: a branch stack has the index of its newest branch.
 pub const BRANCH_HW_INDEX: u64 = 1 << 17;
 
-/// Makes an attr one whose samples also have these parts: CALLCHAIN, and BRANCH_STACK with the index of the
-/// newest branch. What they have already stays as it is.
+/// Adds these parts to the samples of an attr: CALLCHAIN, and BRANCH_STACK with the index of the newest
+/// branch. Parts that the samples already have are unchanged.
 pub fn with_history_parts(raw: &mut Vec<u8>, parts: u64, endian: Endian) {
     use crate::sample_type as st;
     const BEHIND_BRANCHES: usize = 80;
@@ -280,8 +278,8 @@ pub fn with_history_parts(raw: &mut Vec<u8>, parts: u64, endian: Endian) {
     }
 }
 
-/// Makes an attr one whose samples hold user call chains; `left_out` are those of the bits REGS_USER and
-/// STACK_USER whose parts they lack then.
+/// Adds user call chains to the samples of an attr; `left_out` are the bits REGS_USER and STACK_USER whose
+/// parts are removed.
 pub fn with_user_callchains(raw: &mut [u8], left_out: u64, endian: Endian) {
     set_attr_flag(raw, 22, false, endian);
     without_parts(raw, left_out, endian);
@@ -306,13 +304,13 @@ pub fn shorten_attr(raw: &mut Vec<u8>, size: usize, endian: Endian) {
     endian.set_u32(raw, 4, size);
 }
 
-/// What a reader knows of attrs: the largest size, bytes, and for each field the bits that it knows.
+/// The part of attrs that a reader knows: the largest size, bytes, and for each field the known bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "the names are those of the fields")]
 #[non_exhaustive]
 pub struct KnownAttr {
     pub size: usize,
-    /// The flags behind `read_format`, by their bit numbers.
+    /// The flags after `read_format`, by their bit numbers.
     pub flags: u64,
     pub sample_type: u64,
     pub read_format: u64,
@@ -329,7 +327,7 @@ impl KnownAttr {
         cuts
     }
 
-    /// Clears the bits that are not known, and what belongs to them.
+    /// Clears the unknown bits, and the fields that belong to them.
     pub(crate) fn clear_bits(&self, raw: &mut [u8], endian: Endian) {
         let unknown = !self.sample_type & endian.u64(raw, 24).unwrap_or(0);
         without_parts(raw, unknown, endian);
@@ -388,7 +386,8 @@ pub const ATTR_FLAGS: &[(u32, &str)] = &[
 ];
 
 impl Attr {
-    /// PERF_TYPE_TRACEPOINT: only the recording's TRACING_DATA says how to read the raw data of its samples.
+    /// PERF_TYPE_TRACEPOINT: the raw data of its samples can be decoded only with the recording's
+    /// TRACING_DATA.
     pub fn is_tracepoint(&self) -> bool {
         self.type_ == 2
     }
@@ -399,7 +398,7 @@ impl Attr {
         matches!(self.type_, 0 | 3)
     }
 
-    /// The type of the PMU that a generic event is for; `None` if the kernel chooses it.
+    /// The type of the PMU of a generic event; `None` if the kernel chooses it.
     pub fn pmu_of_generic(&self) -> Option<u32> {
         Some((self.config >> 32) as u32).filter(|&pmu| self.is_generic() && pmu != 0)
     }
@@ -450,12 +449,12 @@ impl Attr {
         self.flag(31)
     }
 
-    /// The samples a second that were asked for; `None` if the event has a period instead.
+    /// The requested samples per second; `None` if the event has a period instead.
     pub fn frequency(&self) -> Option<u64> {
         self.freq().then_some(self.sample_period)
     }
 
-    /// The period of all samples; `None` if the kernel sets that of each sample.
+    /// The period of all samples; `None` if the kernel sets it for each sample.
     pub fn fixed_period(&self) -> Option<u64> {
         (!self.freq()).then_some(self.sample_period)
     }
@@ -470,7 +469,7 @@ impl Attr {
         self.flag(26)
     }
 
-    /// `build_id`: MMAP2 records may hold a build-id instead of device and inode.
+    /// `build_id`: MMAP2 records may contain a build-id instead of device and inode.
     pub fn build_id(&self) -> bool {
         self.flag(34)
     }
@@ -496,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_is_set_where_it_is_read() {
+    fn a_flag_is_read_where_it_was_set() {
         for endian in [Endian::Little, Endian::Big] {
             for &(bit, _) in ATTR_FLAGS {
                 let mut raw = vec![0; 64];
@@ -535,7 +534,7 @@ mod tests {
         assert_eq!([0, 1, 1 << 3, 1 << 17, 1 << 3 | 1 << 4].map(BranchStacks::of), [BranchStacks::Taken; 5]);
         // ANY_CALL, USER and ANY_RETURN.
         assert_eq!([1 << 4, 1 | 1 << 5].map(BranchStacks::of), [BranchStacks::OfKinds; 2]);
-        // ANY and IN_TX; ANY and NO_TX; both filters leave nothing out.
+        // ANY and IN_TX; ANY and NO_TX; both filters exclude nothing.
         assert_eq!([1 << 3 | 1 << 9, 1 << 3 | 1 << 8].map(BranchStacks::of), [BranchStacks::OfKinds; 2]);
         assert_eq!(BranchStacks::of(1 << 3 | 1 << 8 | 1 << 9), BranchStacks::Taken);
         // CALL_STACK.

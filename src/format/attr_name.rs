@@ -58,7 +58,7 @@ fn find(names: &Names, config: u64) -> Option<(&'static str, &'static str)> {
     names.iter().find(|(known, _, _)| *known == config).map(|&(_, perf, kernel)| (perf, kernel))
 }
 
-/// Cache, operation and result of an event of type HW_CACHE, or perf's words for what is wrong.
+/// Cache, operation and result of an event of type HW_CACHE, or perf's words for the error.
 fn cache(config: u64) -> Result<[(&'static str, &'static str); 3], &'static str> {
     let part = |names, shift: u32| find(names, config >> shift & 0xff);
     Ok([
@@ -93,8 +93,8 @@ pub(crate) fn config_name(attr: &Attr) -> Option<Cow<'static, str>> {
     }
 }
 
-/// The name that perf 7.3 derives for an event without one: what it counts, then modifiers. perf before 6.13
-/// adds `:HG` for events that also count in guests.
+/// The name that perf 7.3 derives for an event without one: the counted event, then modifiers. perf before
+/// 6.13 adds `:HG` for events that also count in guests.
 pub(crate) fn made_name(attr: &Attr) -> String {
     let config = attr.config_on_any_pmu();
     let known = |names, unknown: &str| find(names, config).map_or(unknown, |(perf, _)| perf).to_owned();
@@ -114,7 +114,7 @@ pub(crate) fn made_name(attr: &Attr) -> String {
     name + &modifiers(attr)
 }
 
-/// Other names that perf takes for an event, and that of Arm's PMUs in sysfs.
+/// Other names that perf accepts for an event, and that of Arm's PMUs in sysfs.
 const ALIASES: [(&str, &str); 8] = [
     ("cpu-cycles", "cycles"),
     ("cpu_cycles", "cycles"),
@@ -126,7 +126,7 @@ const ALIASES: [(&str, &str); 8] = [
     ("idle-cycles-backend", "stalled-cycles-backend"),
 ];
 
-/// What the attr counts, as perf writes it, without modifiers; `None` if its type and config do not say it.
+/// The counted event in perf's words, without modifiers; `None` if type and config do not determine it.
 pub(crate) fn counted_name(attr: &Attr) -> Option<String> {
     let mut name = matches!(attr.type_, 0 | 1 | 3).then(|| made_name(attr))?;
     name.truncate(name.find(':').unwrap_or(name.len()));

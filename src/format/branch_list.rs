@@ -1,5 +1,4 @@
-//! Reads the branch lists of simpleperf: which branches were taken behind an address, and how often that was
-//! seen.
+//! Reads the branch lists of simpleperf: the branches taken after an address, and how often they were seen.
 //!
 //! Phones send them in place of traces: `simpleperf inject --output branch-list` writes a file, `simpleperf
 //! record --decode-etm` the section ETM_BRANCH_LIST.
@@ -26,10 +25,10 @@ use crate::{Endian, Error, Result};
 
 const MAGIC: &[u8] = b"simpleperf:EtmBranchList";
 
-/// The most that a message may expand to, bytes.
+/// Maximum expanded size of a message, bytes.
 const MOST_EXPANDED: usize = 256 << 20;
 
-/// What was traced of a file.
+/// The traced branches of a file.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 #[non_exhaustive]
 pub struct TracedBinary<'a> {
@@ -39,7 +38,7 @@ pub struct TracedBinary<'a> {
     pub build_id: &'a [u8],
     /// True for the kernel.
     pub is_kernel: bool,
-    /// Where `_stext` was, if addresses are those in memory; else 0.
+    /// The address of `_stext`, if addresses are those in memory; else 0.
     pub kernel_start: u64,
     /// The lists, in the order of the message.
     pub lists: Vec<BranchList<'a>>,
@@ -49,16 +48,16 @@ pub struct TracedBinary<'a> {
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[non_exhaustive]
 pub struct BranchList<'a> {
-    /// Where execution was; bit 0 is set for T32.
+    /// The address of the code; bit 0 is set for T32.
     pub address: u64,
     bits: &'a [u8],
     len: u64,
-    /// How often it was seen.
+    /// The number of occurrences.
     pub count: u64,
 }
 
 impl<'a> BranchList<'a> {
-    /// Whether each branch was taken.
+    /// For each branch, true if it was taken.
     pub fn taken(&self) -> impl Iterator<Item = bool> + use<'a> {
         let bits = self.bits.iter().flat_map(|&byte| (0..8).map(move |bit| byte >> bit & 1 != 0));
         bits.take(usize::try_from(self.len).unwrap_or(usize::MAX))
@@ -71,7 +70,7 @@ pub fn is_branch_list(head: &[u8]) -> bool {
     old.starts_with(MAGIC)
 }
 
-/// How many bytes [`is_branch_list`] looks at.
+/// The number of bytes that [`is_branch_list`] examines.
 pub const HEAD: usize = MAGIC.len() + 2;
 
 /// The messages of a file or section.
@@ -121,7 +120,8 @@ fn expand(message: &[u8], at: usize) -> Result<Vec<u8>> {
     Ok(expanded)
 }
 
-/// What a message has: the binaries, and whether there are branch stacks (LBR), too. `None` if it is damaged.
+/// The contents of a message: the binaries, and true if there are branch stacks (LBR), too. `None` if it is
+/// damaged.
 pub fn binaries(message: &[u8]) -> Option<(Vec<TracedBinary<'_>>, bool)> {
     let (mut found, mut has_stacks) = (Vec::new(), false);
     for field in Message(message) {

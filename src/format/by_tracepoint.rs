@@ -1,4 +1,4 @@
-//! Keeps what is made of the format of each tracepoint: once, however many events count it.
+//! Values computed once from the format of each tracepoint, for any number of events.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use crate::header::Features;
 use crate::tracepoint::TraceFormat;
 use crate::{Endian, Event, Feature};
 
-/// Values made of the formats of tracepoints, for the events of a recording.
+/// Values computed from the formats of tracepoints, for the events of a recording.
 #[derive(Clone, Default, Debug)]
 pub struct ByTracepoint<T> {
     made: Vec<T>,
@@ -16,7 +16,8 @@ pub struct ByTracepoint<T> {
 }
 
 impl<T> ByTracepoint<T> {
-    /// Makes a value of the format of each tracepoint that events count and feature TRACING_DATA describes.
+    /// Computes a value from the format of each tracepoint with an event, if feature TRACING_DATA contains
+    /// it.
     pub fn new<'t>(
         events: &[Event],
         features: &'t Features,
@@ -50,7 +51,7 @@ impl<T> ByTracepoint<T> {
         self.made.iter()
     }
 
-    /// Makes another value of each.
+    /// Converts each value.
     ///
     /// # Errors
     ///

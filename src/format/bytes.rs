@@ -1,4 +1,4 @@
-//! Shares bytes between owners without a copy: a slice of a mapped file or of a buffer.
+//! Bytes shared between owners without a copy: a slice of a mapped file or of a buffer.
 
 use std::fmt;
 use std::fs::File;
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_32_bits_cannot_map_is_refused_with_what_to_do() {
+    fn a_file_too_large_for_32_bits_is_refused_with_advice() {
         let most = i32::MAX as u64;
         assert!(check_mappable(most, most).is_ok());
         for len in [most + 1, 3 << 30, 5 << 30, u64::MAX] {

@@ -1,5 +1,5 @@
 //! Decodes records of every kind into named values, for all code that shows, counts or checks them. Oddities
-//! are noted next to the fields, and decoding goes on as far as it can.
+//! are noted next to the fields, and decoding continues as far as possible.
 //!
 //! To add a kind: a row in `kinds.rs`, its `decode` in `record/`, an arm in `fields` and a record typed by
 //! hand in `decode/tests.rs`.
@@ -110,7 +110,7 @@ pub fn gaps_of_sample(record: &Record<'_>, layout: &Layout) -> impl Iterator<Ite
 }
 
 /// Fills gaps of a record with zeros in `bytes`, which are those of the record, perhaps with other changes of
-/// the same size; they are copied only to be changed. Returns how many bytes were something else.
+/// the same size; they are copied only to be changed. Returns the number of bytes that were not zero.
 pub fn clear_gaps(gaps: impl IntoIterator<Item = Range<usize>>, bytes: &mut Cow<'_, [u8]>) -> u64 {
     let mut cleared = 0;
     for gap in gaps {
@@ -156,7 +156,7 @@ fn kernel_record<'a>(record: &Record<'a>, layouts: &Layouts) -> Decoded<'a> {
                         format!("no room for a sample_id of {} bytes", layout.trailer.size),
                     );
                 }
-                // The bytes in the place of the id are not an id.
+                // The bytes at the position of the id are not an id.
                 return decoded;
             }
         },
@@ -192,7 +192,7 @@ fn with_trailer<'a>(record: &Record<'a>, layouts: &Layouts, layout: &Layout) -> 
     Some(decoded)
 }
 
-/// The layout of the record, and why the layout or the event is uncertain.
+/// The layout of the record, and the reason if the layout or the event is uncertain.
 fn layout_of<'l>(
     record: &Record<'_>,
     layouts: &'l Layouts,
@@ -210,14 +210,14 @@ fn layout_of<'l>(
             Some((FaultCode::IdPosition, "the events store their id at different places".to_owned())),
         );
     }
-    // All events have the id at the same place. Records that perf itself wrote have the layout of the first
-    // event.
+    // All events have the id at the same position. Records written by perf itself have the layout of the
+    // first event.
     let id = first.id(record).unwrap_or(0);
     let layout = (record.kind() != RecordType::SAMPLE).then_some(first);
     (layout, Some((FaultCode::IdUnknown, format!("no event has the id {id}"))))
 }
 
-/// Decodes the bytes between header and trailer, and returns how many of them are left over.
+/// Decodes the bytes between header and trailer, and returns the number of remaining ones.
 fn read<'a>(
     record: &Record<'a>,
     layouts: &Layouts,

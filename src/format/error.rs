@@ -1,11 +1,12 @@
-//! An error names the file, the absolute offset, the record kind, what is wrong, and what to do about it.
+//! Errors that name the file, the absolute offset, the record kind, the fault, and what to do about it.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::{FaultCode, Origin, RecordType};
 
-/// Why bytes could not be read as a recording. One word wide, so that results stay cheap to return.
+/// The reason why bytes could not be read as a recording. One word wide, so that results stay cheap to
+/// return.
 ///
 /// ```
 /// use std::error::Error as _;
@@ -96,14 +97,14 @@ impl Error {
         self
     }
 
-    /// Adds what the user can do.
+    /// Adds advice for the user.
     #[must_use]
     pub fn hint(mut self, hint: &'static str) -> Error {
         self.0.hint.get_or_insert(hint);
         self
     }
 
-    /// Says that the recording does not follow the format.
+    /// Marks the recording as violating the format.
     #[must_use]
     pub fn damaged(mut self) -> Error {
         if self.0.class == ErrorKind::Impossible {
@@ -145,7 +146,7 @@ impl Error {
         self.0.origin
     }
 
-    /// What is wrong, without its place.
+    /// A description of the error, without its place.
     pub fn what(&self) -> &str {
         &self.0.what
     }

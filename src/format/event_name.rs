@@ -1,4 +1,4 @@
-//! Finds the name of an event: the one that the recording stores, or else the one that perf derives from type
+//! Finds the name of an event: the one stored in the recording, or else the one that perf derives from type
 //! and config.
 
 use std::collections::{HashMap, HashSet};
@@ -9,7 +9,7 @@ use crate::header::{EVENT_TYPE_SIZE, Features};
 use crate::read::Recording;
 use crate::{Attr, Endian, Event, Feature, until_nul};
 
-/// Where a name comes from.
+/// The source of a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NameSource {
     /// An EVENT_UPDATE record of pipe data, which overrides the others.
@@ -30,12 +30,12 @@ pub enum NameSource {
 pub struct EventName {
     /// The name, which need not be UTF-8.
     pub name: Vec<u8>,
-    /// Where the name is stored.
+    /// The source of the name.
     pub source: NameSource,
 }
 
-/// The names of a recording's events, in their order. `updates` holds the names from its EVENT_UPDATE
-/// records, by id.
+/// The names of a recording's events, in their order. `updates` are the names in its EVENT_UPDATE records, by
+/// id.
 pub fn event_names(recording: &Recording, updates: &HashMap<u64, Vec<u8>>) -> Vec<EventName> {
     let Recording { events, features, event_types, endian, .. } = recording;
     names_of(events, features, event_types, *endian, updates)
@@ -75,8 +75,8 @@ pub fn names_of(
     events.iter().enumerate().map(name).collect()
 }
 
-/// What events count, in the words of perf, and nothing that a user chose: `cycles:u`, `r1a8`,
-/// `mem:0x1000:rw`. Has no names of tracepoints and of events of other PMUs.
+/// The counted events in perf's words, without anything chosen by a user: `cycles:u`, `r1a8`,
+/// `mem:0x1000:rw`. Does not include names of tracepoints and of events of other PMUs.
 #[derive(Clone, Default, Debug)]
 pub struct OwnNames {
     made: HashSet<String>,
@@ -135,7 +135,7 @@ pub fn without_modifiers(name: &[u8]) -> &[u8] {
     }
 }
 
-/// What an event of this name counts, on any PMU and with any modifiers.
+/// The counted event of an event with this name, on any PMU and with any modifiers.
 ///
 /// ```
 /// use perfx_format::event_name::generic_name;

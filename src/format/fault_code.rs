@@ -1,4 +1,4 @@
-//! Lists the faults that reading finds, each with the short name that `perfx doctor` shows.
+//! The faults that reading finds, each with the short name that `perfx doctor` shows.
 
 use std::fmt;
 

@@ -33,7 +33,7 @@ use crate::tracepoint::TraceFormat;
 use crate::value::bytes_of;
 use crate::{ATTR_SIZE_MIN, Decoded, Endian, FaultCode, Feature, RecordType, Value, until_nul};
 
-/// The most possible CPUs that perf 7 accepts.
+/// Maximum number of possible CPUs that perf 7 accepts.
 const CPUS_MAX: u32 = 1 << 20;
 
 /// The parts of other sections that a section needs.
@@ -313,7 +313,7 @@ fn build_ids(s: &mut Section<'_>) -> Option<()> {
     s.short("an entry does not fit in the bytes left")
 }
 
-/// `struct tracing_data` of trace-cmd: bytes 23 8 68 "tracing", version and NUL, u8 1 if all that follows is
+/// `struct tracing_data` of trace-cmd: bytes 23 8 68 "tracing", version and NUL, u8 1 if the rest is
 /// big-endian, u8 size of a long, u32 page size, then texts with their u64 length: "header_page" NUL text,
 /// "header_event" NUL text, a list of ftrace formats, a list of {system NUL, list of formats}, kallsyms and
 /// printk formats (u32 length), and since version 0.6 command names. Texts are counted, not noted.
@@ -375,7 +375,7 @@ fn trace_format<'a>(s: &mut Section<'a>, system: &'a [u8], formats: &mut Vec<Tra
 }
 
 /// The formats in the section of feature TRACING_DATA, up to the first damage. `endian` is the recording's;
-/// the section says its own.
+/// the section contains its own.
 ///
 /// ```
 /// use perfx_format::Endian;
@@ -541,8 +541,8 @@ pub fn write_auxtrace_index(entries: &[AuxtraceEntry], endian: Endian) -> Vec<u8
 const AUXTRACE_ENTRY: usize = 16;
 const AUXTRACE_SIZE: u64 = 48;
 
-/// True for the index of AUXTRACE records as simpleperf writes it: without the number of entries in front of
-/// them. perf can't read that.
+/// True for the index of AUXTRACE records as simpleperf writes it: without the number of entries before them.
+/// perf can't read that.
 pub fn lacks_count(section: &[u8], endian: Endian) -> bool {
     let (entries, rest) = section.as_chunks::<AUXTRACE_ENTRY>();
     rest.is_empty()
@@ -591,14 +591,14 @@ macro_rules! numbers {
 
 impl SampleTime {
     /// The times of the first and the last sample in the file, ns; the last may be the earlier one. `None` if
-    /// they are none: perf writes 0 if it did not read the samples and the largest number if these have no
-    /// time, and no clock is past 2⁶³ ns, 292 years.
+    /// they are not times: perf writes 0 if it did not read the samples and the largest number if these have
+    /// no time, and no clock is past 2⁶³ ns, 292 years.
     pub fn times(&self) -> Option<(u64, u64)> {
         let SampleTime { first_ns, last_ns } = *self;
         (last_ns != 0 && i64::try_from(first_ns.max(last_ns)).is_ok()).then_some((first_ns, last_ns))
     }
 
-    /// True if perf writes these numbers where it knows no times.
+    /// True for the numbers that perf writes if it knows no times.
     pub fn says_none(&self) -> bool {
         *self == SampleTime::default() || [self.first_ns, self.last_ns].contains(&u64::MAX)
     }

@@ -42,14 +42,14 @@ pub(crate) const PERF_MESSAGE: &[u8] = b"[ perf record: ";
 /// ```
 pub type Features = BTreeMap<Feature, Bytes>;
 
-/// How much a deviation matters.
+/// The severity of a deviation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Severity {
     /// Readable; nothing is missing.
     Odd,
     /// Part of the recording is missing and cannot be carried over.
     Loss,
-    /// What can be read is shown, but nothing may be written from it.
+    /// The readable part is shown, but nothing may be written from it.
     Fatal,
 }
 
@@ -63,9 +63,9 @@ pub struct Fault {
     pub offset: u64,
     /// One sentence, with the numbers.
     pub what: String,
-    /// How much it matters.
+    /// The severity.
     pub severity: Severity,
-    /// What the user can do.
+    /// Advice for the user.
     pub hint: Option<&'static str>,
 }
 
@@ -196,7 +196,7 @@ pub struct FileHeader {
     pub ids: Vec<Section>,
     /// The feature sections that are inside the file.
     pub features: Features,
-    /// The place of each feature's section, in the order of the table's slots.
+    /// The section of each feature, in the order of the table's slots.
     pub sections: Vec<(Feature, Section)>,
     /// The feature table, as far as it exists.
     pub table: Section,
@@ -225,7 +225,7 @@ impl FileHeader {
     }
 }
 
-/// Where the data section of a file ends; `None` while perf record still writes it (`data.size` is 0).
+/// The end of the data section of a file; `None` while perf record still writes it (`data.size` is 0).
 ///
 /// # Errors
 ///
@@ -369,8 +369,8 @@ impl FileHeader {
         let endian = self.magic.endian;
         let words = &file[FILE_HEADER_SIZE_OLD..FILE_HEADER_SIZE];
         let mut set = feature_bits(words, endian, 8);
-        // The writer stored `unsigned long`s, whose halves a 32-bit writer of the other byte order puts
-        // elsewhere. perf writes HOSTNAME always and takes it as proof; so does this code.
+        // The writer stored `unsigned long`s, whose halves a 32-bit writer of the other byte order swaps.
+        // perf always writes HOSTNAME and uses it as proof; so does this code.
         if !set.contains(&Feature::HOSTNAME) {
             let halves = feature_bits(words, endian, 4);
             if halves.contains(&Feature::HOSTNAME) {
@@ -450,8 +450,8 @@ impl FileHeader {
         let before_data = |section: &Section| section.offset < self.data.offset;
         let unfinished = before_data(&self.attrs) && before_data(&self.types);
         if self.data.size == 0 && no_table && len > self.data.offset && unfinished {
-            // perf record writes data.size when it ends, so records in the place of the feature table mean
-            // that it was killed. (If attrs or event types are there, the writer finished.)
+            // perf record writes data.size when it ends, so records in place of the feature table mean that
+            // it was killed. (If attrs or event types are there, the writer finished.)
             self.faults.retain(|fault| !torn_table(fault));
             self.features.clear();
             self.sections.clear();
@@ -527,16 +527,16 @@ pub(crate) fn are_event_types(bytes: &[u8]) -> bool {
         && bytes.chunks_exact(EVENT_TYPE_SIZE).all(named)
 }
 
-/// The front of a file in perf's own order: header, ids of all events, attrs. The data follows. The bytes of
-/// the header leave sizes that are known last at 0; [`FileFront::header`] returns the final header.
+/// The front of a file in perf's own order: header, ids of all events, attrs. The data follows. Sizes that
+/// are known last are 0 in the bytes of the header; [`FileFront::header`] returns the final header.
 #[derive(Clone, Debug)]
 pub struct FileFront {
     endian: Endian,
     attr_size: u64,
     attrs: Section,
-    /// True if the header may state the length that it had before there were features. perf takes a
-    /// big-endian header of 104 bytes without HOSTNAME for one with BUILD_ID, and refuses the file if
-    /// BUILD_ID is missing.
+    /// True if the header may state the length from before there were features. perf interprets a big-endian
+    /// header of 104 bytes without HOSTNAME as one with BUILD_ID, and refuses the file if BUILD_ID is
+    /// missing.
     pub may_be_short: bool,
     /// All bytes before the data section.
     pub bytes: Vec<u8>,
@@ -544,8 +544,8 @@ pub struct FileFront {
 
 impl FileFront {
     /// Lays out ids and attrs after a header. Attrs of different sizes (pipe data may have them) all grow to
-    /// the largest, because a file has one entry size. Equal sizes are kept: a larger attr would lock out the
-    /// perf that recorded it.
+    /// the largest, because a file has one entry size. Equal sizes are kept: the perf that recorded it would
+    /// refuse a larger attr.
     pub fn new(events: &[Event], endian: Endian) -> FileFront {
         let mut bytes = vec![0; FILE_HEADER_SIZE];
         let (attrs, attr_size) = FileFront::append(&mut bytes, events, endian);

@@ -26,7 +26,7 @@ const PSB: [u8; 16] = [2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Psb {
-    /// Where it is in the data, bytes.
+    /// The position in the data, bytes.
     pub at: usize,
     /// Bits 0-55 of the time-stamp counter, if the trace has them.
     pub tsc: Option<u64>,
@@ -51,7 +51,7 @@ pub fn psbs(data: &[u8]) -> impl Iterator<Item = Psb> {
     std::iter::from_fn(move || {
         loop {
             let window = data.get(at..at + PSB.len())?;
-            // The last byte determines the distance to the next place where one can begin.
+            // The last byte determines the distance to the next possible match.
             at += match window[PSB.len() - 1] {
                 0x82 if window == PSB => {
                     let found = at;

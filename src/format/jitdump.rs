@@ -75,7 +75,7 @@ const SAME_NAME: &[u8] = &[0xff];
 pub struct Header {
     /// The byte order of all integers in the file.
     pub endian: Endian,
-    /// `e_machine` of ELF; 0 if the writer left it out.
+    /// `e_machine` of ELF; 0 if omitted.
     pub machine: u32,
     /// True if V8 wrote the file.
     pub is_of_v8: bool,
@@ -208,7 +208,7 @@ pub struct Load<'a> {
     pub index: u64,
     /// Its name.
     pub name: &'a [u8],
-    /// The machine code: `size` bytes, or empty if the writer left it out.
+    /// The machine code: `size` bytes, or empty if omitted.
     pub code: &'a [u8],
 }
 
@@ -240,9 +240,9 @@ pub struct DebugInfo<'a> {
 pub struct Line<'a> {
     /// The address of the first byte of the code.
     pub address: u64,
-    /// The line number; 0 if there is none.
+    /// The line number; 0 if unknown.
     pub line: u32,
-    /// The column number; 0 if there is none.
+    /// The column number; 0 if unknown.
     pub column: u32,
     /// The name of the source file.
     pub file: &'a [u8],

@@ -20,7 +20,7 @@ macro_rules! columns {
 
 columns! {
     // Its role for its event: a sample, the user part of a sample's call chain, a context switch, a number of
-    // lost records, or something else that is gone with the event.
+    // lost records, or another record that is meaningless without the event.
     event: Event { No Sample Chain Switch Lost Other }
     // The task in its own fields, pid first: none, a process, or a thread, too.
     names: Names { No Pid Task }
@@ -29,13 +29,13 @@ columns! {
     changes: Changes { No Map Task End Kernel }
     // The texts or bytes in its fields: none, the path of a file, or others.
     text: Text { No Path Yes }
-    // The meaning of an equal record later: something new, or nothing, as it describes a state, or one that
-    // perf allows only once.
+    // The meaning of an equal record later: an addition; or a repetition, because it describes a state, or
+    // because perf allows it once.
     again: Again { New State Once }
     // Its writer, if it belongs to AUX data: the kernel, perf record, or the program that decodes it.
     aux: Aux { No Kernel Tool Error }
-    // Its role for the form: contents that a file has in its header (`Front`: among a file's records it means
-    // something else), or part of a zstd stream of records.
+    // Its role for the form: contents of a file's header (`Front`: it has another meaning among a file's
+    // records), or part of a zstd stream of records.
     form: Form { No Front Body Stream }
 }
 
@@ -150,12 +150,12 @@ impl RecordType {
         named.or_else(|| text.parse().ok().map(RecordType))
     }
 
-    /// True for kinds that the kernel writes: these end in a sample_id trailer if their event asks for one.
+    /// True for kinds that the kernel writes: these end in a sample_id trailer if their event requires one.
     pub fn is_kernel(self) -> bool {
         self.0 < 64
     }
 
-    /// True for kinds that hold part of a zstd stream of records.
+    /// True for kinds with a part of a zstd stream of records.
     pub fn is_compressed(self) -> bool {
         Kinds::COMPRESSED.contains(self)
     }
@@ -175,7 +175,7 @@ impl RecordType {
 /// Kinds of simpleperf, which perf does not know: they have no [`RecordType::name`].
 // Source: AOSP, simpleperf/record.h.
 impl RecordType {
-    /// What simpleperf calls it.
+    /// simpleperf's name.
     fn simpleperf_name(self) -> Option<&'static str> {
         const FIRST: u32 = 32769;
         const NAMES: [&str; 10] = [
@@ -273,14 +273,14 @@ impl Feature {
     pub const META_INFO: Feature = Feature(129);
     /// The files that were mapped, with symbols that were hit.
     pub const FILE2: Feature = Feature(132);
-    /// Branches that CoreSight traced, in place of the trace.
+    /// Branches traced by CoreSight, in place of the trace.
     pub const ETM_BRANCH_LIST: Feature = Feature(133);
-    /// What was mapped, and the names of threads, when the recording began: records.
+    /// Records of the mappings and names of threads at the beginning of the recording.
     pub const INIT_MAP: Feature = Feature(134);
-    /// Call stacks, in place of those of samples.
+    /// Call stacks, in place of those in samples.
     pub const HIPERF_STACK_TABLE: Feature = Feature(197);
 
-    /// What simpleperf or hiperf calls it.
+    /// The name in simpleperf or hiperf.
     fn other_name(self) -> Option<&'static str> {
         Some(match self.0 {
             128 => "FILE",
@@ -340,7 +340,7 @@ impl Kinds {
 
     /// Samples, and the user parts of their call chains.
     pub const SAMPLES: Kinds = query!(event: Event::Sample | Event::Chain);
-    /// Records of one event, which mean nothing without it.
+    /// Records of one event, which are meaningless without it.
     pub const OF_EVENT: Kinds = query!(event: Event::Sample | Event::Other);
     /// Context switches.
     pub const SWITCHES: Kinds = query!(event: Event::Switch);
@@ -349,40 +349,40 @@ impl Kinds {
 
     /// The kinds whose own fields begin with a pid.
     pub const NAMING_PID: Kinds = query!(names: Names::Pid | Names::Task);
-    /// Those that name a thread, too.
+    /// The kinds that name a thread, too.
     pub const NAMING_TASK: Kinds = query!(names: Names::Task);
 
     /// Mappings of processes and of the kernel.
     pub const MAPPINGS: Kinds = query!(changes: Changes::Map);
-    /// Mappings, and code that the kernel made at run time.
+    /// Mappings, and code made by the kernel at run time.
     pub const CODE: Kinds = query!(changes: Changes::Map | Changes::Kernel);
     /// Kinds that change the address space of a process.
     pub const SPACES: Kinds = query!(changes: Changes::Map | Changes::Task);
     /// Kinds that begin, name or end a task.
     pub const TASKS: Kinds = query!(changes: Changes::Task | Changes::End);
 
-    /// The kinds that hold the path of a file.
+    /// The kinds with the path of a file.
     pub const PATHS: Kinds = query!(text: Text::Path);
     /// The kinds whose fields include texts or bytes.
     pub const TEXTS: Kinds = query!(text: Text::Path | Text::Yes);
 
     /// The kinds that describe a state, so that a repeated record adds nothing.
     pub const STATES: Kinds = query!(again: Again::State | Again::Once);
-    /// Those that should occur once: perf uses the first record, and reports an error for others.
+    /// The kinds that should occur once: perf uses the first record, and reports an error for others.
     pub const ONCE: Kinds = query!(again: Again::Once);
 
-    /// The kinds that hold AUX data or describe it.
+    /// The kinds with AUX data or its description.
     pub const AUX: Kinds = query!(aux: Aux::Kernel | Aux::Tool | Aux::Error);
-    /// Those of [`Kinds::AUX`] that mean nothing when the data is decoded.
+    /// Those of [`Kinds::AUX`] that are meaningless once the data is decoded.
     pub const DECODED_AUX: Kinds = query!(aux: Aux::Kernel | Aux::Tool);
     /// Those of [`Kinds::AUX`] that the kernel writes, each with the id of its event.
     pub const AUX_OF_KERNEL: Kinds = query!(aux: Aux::Kernel);
 
-    /// The kinds of pipe data that hold what a file has in its header.
+    /// The kinds of pipe data with contents of a file's header.
     pub const HEADER: Kinds = query!(form: Form::Front | Form::Body);
-    /// Those of [`Kinds::HEADER`] that mean something else among the records of a file than in pipe data.
+    /// Those of [`Kinds::HEADER`] that have another meaning among the records of a file.
     pub const HEADER_FRONT: Kinds = query!(form: Form::Front);
-    /// The kinds that hold parts of a zstd stream of records.
+    /// The kinds with parts of a zstd stream of records.
     pub const COMPRESSED: Kinds = query!(form: Form::Stream);
 
     /// The set of these kinds.

@@ -1,6 +1,6 @@
-//! Computes once per event where time, ids, tid and CPU are in its records: from the front of a sample, from
-//! the back of other records. Events that keep the id at different places are an error that names them, never
-//! a guess.
+//! Computes once per event the positions of time, ids, tid and CPU in its records: from the front of a
+//! sample, from the back of other records. Events with the id at different positions are an error that names
+//! them, never a guess.
 
 use crate::record::build_id::BuildIdEntry;
 use crate::record::task::named_pid;
@@ -56,7 +56,7 @@ pub struct Fields {
     pub time: Option<u16>,
     /// u64 address (samples only).
     pub addr: Option<u16>,
-    /// u64 event id: IDENTIFIER when it is there, else ID.
+    /// u64 event id: IDENTIFIER if present, else ID.
     pub id: Option<u16>,
     /// u32 CPU, u32 reserved.
     pub cpu: Option<u16>,
@@ -180,7 +180,7 @@ impl Layout {
         self.place(record.kind(), record.bytes().len(), field)
     }
 
-    /// The same for a record of this kind and length.
+    /// The position in a record of this kind and length.
     #[inline]
     fn place(&self, kind: RecordType, len: usize, field: impl Fn(&Fields) -> Option<u16>) -> Option<usize> {
         if kind == RecordType::SAMPLE {
@@ -193,7 +193,7 @@ impl Layout {
         }
     }
 
-    /// The same for the bytes of a whole record.
+    /// The position in the bytes of a whole record.
     fn place_in(
         &self,
         record: &[u8],
@@ -209,13 +209,13 @@ impl Layout {
         self.position(record, |f| f.time)
     }
 
-    /// The time of a record; `None` if it is recorded as one that means none, too.
+    /// The time of a record; `None` also for values that mean no time.
     #[inline]
     pub fn time(&self, record: &Record<'_>) -> Option<Time> {
         self.recorded_time(record).and_then(Time::recorded)
     }
 
-    /// The time of a record as it is recorded, ns: 0 and the largest number mean none.
+    /// The recorded time, ns: 0 and the largest number mean none.
     #[inline]
     pub fn recorded_time(&self, record: &Record<'_>) -> Option<u64> {
         record.u64(self.time_at(record)?)
@@ -241,7 +241,7 @@ impl Layout {
         endian.set_u64(record, at, time)
     }
 
-    /// Sets the time to that of a key, in the bytes of a record: where records have times, their keys are times.
+    /// Sets the time in the bytes of a record from a key: keys are times where records have times.
     pub fn set_key(&self, record: &mut [u8], key: OrderKey, endian: Endian) -> Option<()> {
         self.set_time(record, key.written(), endian)
     }
@@ -296,7 +296,7 @@ impl Layout {
         bytes.get(bytes.len().checked_sub(self.trailer.size.into())?..)
     }
 
-    /// The sample_id trailer of another record at the same moment: the shared fields of the sample, in the
+    /// The sample_id trailer for another record of the same time: the shared fields of the sample, in the
     /// trailer's order. Empty without `sample_id_all`.
     pub fn trailer_of_sample(&self, sample: &Record<'_>) -> Vec<u8> {
         let fields = TRAILER_ORDER.iter().filter(|_| self.sample_id_all);
@@ -327,14 +327,14 @@ impl Layout {
     }
 }
 
-/// How a record finds its event.
+/// The method by which a record finds its event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum IdPosition {
     /// There is one event, or none.
     One,
-    /// All events keep the id at the same place: from the start of a sample, from the end of others.
+    /// All events have the id at the same position: from the start of a sample, from the end of others.
     Same { sample: u16, trailer: Option<u16> },
-    /// Events `a` and `b` keep it at different places, or one of them has none.
+    /// Events `a` and `b` have it at different positions, or one of them has none.
     Disagree { a: usize, b: usize },
 }
 
@@ -383,7 +383,7 @@ impl Layouts {
             .flat_map(|(index, event)| event.ids.iter().map(move |&id| (id, index as u32)))
             .filter(|&(id, _)| id != 0)
             .collect();
-        // If several events list the same id, perf takes the last.
+        // If several events list the same id, perf uses the last.
         ids.sort_unstable_by_key(|&(id, event)| (id, std::cmp::Reverse(event)));
         ids.dedup_by_key(|(id, _)| *id);
         let uniform = layouts.windows(2).all(|pair| pair[0] == pair[1]);
@@ -431,8 +431,8 @@ impl Layouts {
         id == 0 || self.ids.is_empty() || self.event_of_id(id).is_some()
     }
 
-    /// True if MMAP2 records like this one may hold a build-id: its event has `attr.build_id`; if the record
-    /// names no event, any event.
+    /// True if MMAP2 records like this one may contain a build-id: its event has `attr.build_id`; if the
+    /// record names no event, any event has it.
     pub fn may_map_build_ids(&self, record: &Record<'_>) -> bool {
         let id = self.layout_of(record).and_then(|layout| layout.id(record));
         match id.and_then(|id| self.event_of_id(id)) {
@@ -446,11 +446,11 @@ impl Layouts {
         self.event_of(record).is_some_and(|event| self.tracepoints[event])
     }
 
-    /// Checks that all events keep their id in one place, so that every record finds its event.
+    /// Checks that all events have their id at one position, so that every record finds its event.
     ///
     /// # Errors
     ///
-    /// Two events keep their id at different places, or keep none. The error names them.
+    /// Two events have their id at different positions, or have none. The error names them.
     pub fn check_ids(&self) -> Result<()> {
         match self.id_position {
             IdPosition::One | IdPosition::Same { .. } => Ok(()),
@@ -481,7 +481,7 @@ impl Layouts {
 
     /// The event of a kernel record, by perf's rules: the only event; else the event with the record's id;
     /// the first event if the id is 0 or the record has no trailer. `None`: there is no event, the id is
-    /// unknown, or events disagree on the place of the id.
+    /// unknown, or events disagree on the position of the id.
     #[inline]
     pub fn event_of(&self, record: &Record<'_>) -> Option<usize> {
         match self.id_position {
@@ -523,8 +523,8 @@ impl Layouts {
         }
     }
 
-    /// The layout of the event whose sample made perf inject write this HEADER_BUILD_ID, if it put that
-    /// sample's sample_id after the name.
+    /// The layout of the event whose sample made perf inject write this HEADER_BUILD_ID, if the record ends
+    /// with that sample's sample_id.
     pub fn layout_of_build_id(&self, record: &Record<'_>) -> Option<&Layout> {
         let entry = BuildIdEntry::read(record.bytes(), record.endian());
         let entry = entry.filter(|_| record.kind() == RecordType::HEADER_BUILD_ID)?;
@@ -566,7 +566,7 @@ impl Layouts {
         self.layout_of(record)?.time(record)
     }
 
-    /// The time as it is recorded, ns; see [`Layout::recorded_time`].
+    /// The recorded time, ns; see [`Layout::recorded_time`].
     #[inline]
     pub fn recorded_time(&self, record: &Record<'_>) -> Option<u64> {
         self.layout_of(record)?.recorded_time(record)
@@ -583,7 +583,7 @@ mod tests {
     const SAMPLE_ID_ALL: u32 = 18;
 
     #[test]
-    fn what_a_setter_writes_is_read_and_nothing_else_changes() {
+    fn setters_change_only_their_field() {
         let all = st::TID | st::TIME | st::ID | st::CPU | st::PERIOD | st::IP;
         for (endian, sample_type) in [Endian::Little, Endian::Big]
             .into_iter()

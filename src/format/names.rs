@@ -38,7 +38,7 @@ use crate::{
     Cursor, Endian, Feature, HEADER_SIZE, Layouts, Mmap, PATH_MAX, Record, RecordType, Result, until_nul,
 };
 
-/// What the kernel adds to the name of a mapped file that was deleted.
+/// The suffix that the kernel adds to the name of a mapped file that was deleted.
 pub const DELETED: &[u8] = b" (deleted)";
 
 /// The name without [`DELETED`].
@@ -79,7 +79,7 @@ const THREAD_MAP_ENTRIES: usize = 16;
 const THREAD_MAP_ENTRY: usize = 24;
 const THREAD_MAP_COMM: usize = 8;
 
-/// What a name names.
+/// The object of a name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[non_exhaustive]
 pub enum NameKind {
@@ -104,11 +104,11 @@ pub enum NameKind {
 /// A name in a recording.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Name<'a> {
-    /// What it names.
+    /// The object that it names.
     pub kind: NameKind,
     /// The name, which need not be UTF-8.
     pub text: &'a [u8],
-    /// The build-id that the same record or entry gives for the path.
+    /// The build-id of the path in the same record or entry.
     pub build_id: Option<&'a [u8]>,
 }
 
@@ -119,8 +119,8 @@ impl<'a> Name<'a> {
 }
 
 /// Replaces the names in a record; `new` returns the new name, or `None` to keep one. Returns `None` if the
-/// record does not change. What follows the name and its padding stays: the sample_id trailer, and fields
-/// that this version does not know. New names in fields of fixed size are cut to fit.
+/// record does not change. The bytes after the name and its padding stay: the sample_id trailer, and unknown
+/// fields. New names in fields of fixed size are cut to fit.
 ///
 /// ```
 /// use perfx_format::names::{NameKind, rename_record};
@@ -218,9 +218,8 @@ fn name_at(record: &Record<'_>) -> Option<(NameKind, usize)> {
     (at < record.bytes().len()).then_some((kind, at))
 }
 
-/// The end of the bytes in which a name may be: the trailer, if there is one. Records from programs other
-/// than the kernel may lack it; then the name fills the record, with its NUL and less than 8 bytes of
-/// padding.
+/// The end of the bytes in which a name may be: the trailer, if present. Records from programs other than the
+/// kernel may lack it; then the name fills the record, with its NUL and less than 8 bytes of padding.
 fn name_end(record: &Record<'_>, layouts: &Layouts, at: usize) -> usize {
     let bytes = record.bytes();
     let trailer = if record.kind().is_kernel() { layouts.trailer_size(record) } else { 0 };
@@ -242,7 +241,7 @@ fn with_name(record: &Record<'_>, (at, end): (usize, usize), old: &[u8], new: &[
     Some(made)
 }
 
-/// The fields of a THREAD_MAP that hold names.
+/// The fields of a THREAD_MAP with names.
 fn thread_map_comms(record: &Record<'_>) -> Vec<(usize, usize)> {
     let entries = record.bytes().len().saturating_sub(THREAD_MAP_ENTRIES) / THREAD_MAP_ENTRY;
     let said = usize::try_from(record.u64(HEADER_SIZE).unwrap_or(0)).unwrap_or(usize::MAX);
@@ -266,8 +265,8 @@ fn in_fields(
     Some(bytes)
 }
 
-/// Puts a name and a NUL into a field. That of a thread is cut to fit, as by the kernel. Another one that
-/// does not fit is left out, because a part of it is another name.
+/// Puts a name and a NUL into a field. The name of a thread is cut to fit, as by the kernel. Any other name
+/// that does not fit is left out, because a part of it is another name.
 fn fill(field: &mut [u8], kind: NameKind, name: &[u8]) {
     let (name, most) = (until_nul(name), field.len().saturating_sub(1));
     let fitting = if kind == NameKind::Comm { name.len().min(most) } else { 0 };
@@ -318,8 +317,8 @@ pub fn rename_feature(
     Some(Renamed { section: out, whole: done.is_some() && rest.iter().all(|&byte| byte == 0) })
 }
 
-/// Changes the entries of a BUILD_ID section for which `change` returns another file name and id. An entry
-/// that stays the same in both keeps its size, but has no other bytes behind its name than zeros.
+/// Changes the entries of a BUILD_ID section for which `change` returns another file name and id. An
+/// unchanged entry keeps its size, but only zeros follow its name.
 pub fn change_build_ids(
     section: &[u8],
     endian: Endian,
@@ -467,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_with_a_name_is_found_and_the_same_name_changes_nothing() {
+    fn every_kind_with_a_name_is_found_and_an_equal_name_changes_nothing() {
         let endian = Endian::Little;
         let kinds = [
             (RecordType::COMM, 16, NameKind::Comm),
@@ -536,7 +535,7 @@ mod tests {
     }
 
     #[test]
-    fn every_name_of_a_feature_is_replaced_and_bytes_behind_it_stay() {
+    fn every_name_of_a_feature_is_replaced_and_later_bytes_stay() {
         let upper = |name: Name<'_>| Some(name.text.to_ascii_uppercase());
         for endian in BOTH {
             let attr = [5; 64];

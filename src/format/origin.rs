@@ -1,9 +1,9 @@
-//! Tracks where a record's bytes came from: a place in the input, in the contents of a COMPRESSED record, or
-//! a pass.
+//! Tracks the origin of a record's bytes: a place in the input, in the contents of a COMPRESSED record, or a
+//! pass.
 
 use std::fmt;
 
-/// Where a record's bytes came from.
+/// The origin of a record's bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Origin {
     /// Stored in the input: `stream` is the number of the data file in a directory (0 for the main file), and

@@ -46,7 +46,7 @@ impl What {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Part {
-    /// What they are.
+    /// Their role.
     pub what: What,
     /// Their place in the file.
     pub section: Section,
@@ -93,8 +93,8 @@ impl FileHeader {
         parts
     }
 
-    /// Finds the bytes that no section contains. What a change in place left behind, up to its journal, is
-    /// obsolete and does not count.
+    /// Finds the bytes that no section contains. Bytes left by a change in place, up to its journal, are
+    /// obsolete and not counted.
     pub(crate) fn find_unnamed(&mut self, file: &Bytes) {
         let holes = self.parts().into_iter().filter(|part| part.what == What::Hole);
         let holes: Vec<_> = holes.filter_map(|part| part.section.inside(file.len())).collect();

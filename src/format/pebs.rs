@@ -9,12 +9,12 @@
 //! | 0x04 | 0 instruction pointer, 1 applicable counters, as bits, 2 time-stamp counter |
 //! | 0x05 | 0 address, 1 details, 2 latency, 3 transaction |
 //! | 0x08, 0x09, 0x0a | the last branches, newest first: from, to and details of each |
-//! | 0x10 | XMM0-XMM15, the lower half of each in front of the upper one |
+//! | 0x10 | XMM0-XMM15, the lower half of each before the upper one |
 //!
 //! | bits of a latency | |
 //! |---|---|
-//! | 0-31 | that of the access to memory, if the others are 0 |
-//! | 0-15, 32-47 | that of the instruction, and that of the access |
+//! | 0-31 | the access to memory, if the other bits are 0 |
+//! | 0-15, 32-47 | the instruction, and the access |
 //!
 //! | bits of the item for transactions | |
 //! |---|---|
@@ -67,7 +67,7 @@ impl Default for Items {
 }
 
 impl Items {
-    /// Adds an item. One that is there already is replaced; of groups that are not known there are none.
+    /// Adds an item, or replaces it. Items of unknown groups are ignored.
     pub fn add(&mut self, group: u8, id: u8, value: u64) {
         let group = GROUPS.iter().position(|known| *known == group);
         if let Some(item) = group.and_then(|group| self.values[group].get_mut(usize::from(id))) {
@@ -84,12 +84,12 @@ impl Items {
         self.group(group).iter().any(Option::is_some)
     }
 
-    /// The address of the instruction: that of the event if there is one.
+    /// The address of the instruction: that of the event if present.
     pub fn ip(&self) -> Option<u64> {
         self.group(BASIC)[0].or(self.group(REGISTERS)[1])
     }
 
-    /// The counters of which it is a sample, as bits.
+    /// The sampled counters, as bits.
     pub fn counters(&self) -> u64 {
         self.group(BASIC)[1].unwrap_or(0)
     }
@@ -116,8 +116,8 @@ impl Items {
         (if weight == 0 { of_transaction } else { weight }, of_instruction)
     }
 
-    /// The part TRANSACTION: how the last transaction ended, and the code of an abort that the program asked
-    /// for, which is in RAX.
+    /// The part TRANSACTION: how the last transaction ended, and the code of an abort by the program, which
+    /// is in RAX.
     pub fn transaction(&self) -> u64 {
         const OF_PROGRAM: u64 = 1 << 1;
         const CODE: u32 = 32;
@@ -127,7 +127,7 @@ impl Items {
         ended | code << CODE
     }
 
-    /// True if there are registers.
+    /// True if registers were recorded.
     pub fn has_registers(&self) -> bool {
         self.has(REGISTERS) || self.has(XMM)
     }
@@ -143,8 +143,7 @@ impl Items {
         item.unwrap_or(0)
     }
 
-    /// The last branches, newest first, if they were recorded. A branch of which something is missing is left
-    /// out.
+    /// The last branches, newest first, if they were recorded. Incomplete branches are left out.
     pub fn branches(&self) -> Option<Vec<Branch>> {
         if !BRANCHES.iter().any(|group| self.has(*group)) {
             return None;

@@ -1,7 +1,7 @@
 //! Reads the fields of protobuf messages, which simpleperf writes into sections of its own.
 //!
 //! A message is a series of fields: a varint with the number of the field and its wire type, then a varint
-//! (0), 8 bytes (1), a varint length and so many bytes (2), or 4 bytes (5). A varint has 7 bits in a byte,
+//! (0), 8 bytes (1), a varint length and this many bytes (2), or 4 bytes (5). A varint has 7 bits in a byte,
 //! the lowest first; bit 7 is set in all bytes but the last.
 
 /// The value of a field.
@@ -13,8 +13,7 @@ pub(crate) enum Field<'a> {
     Bytes(&'a [u8]),
 }
 
-/// The fields of a message with their numbers. `None` is handed out where it is damaged, and nothing after
-/// that.
+/// The fields of a message with their numbers. At damage it yields `None` once, and then ends.
 #[derive(Clone, Debug)]
 pub(crate) struct Message<'a>(pub(crate) &'a [u8]);
 
@@ -74,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_is_read_up_to_where_it_is_damaged() {
+    fn a_message_is_read_up_to_its_damage() {
         let whole = b"\x08\x96\x01\x12\x02ab\x1d\x01\x02\x03\x04\x21\x01\x02\x03\x04\x05\x06\x07\x08";
         let fields = [
             (1, Field::Number(150)),
@@ -87,7 +86,7 @@ mod tests {
             let read: Vec<_> = Message(&whole[..cut]).collect();
             assert!(read.iter().flatten().eq(&fields[..read.iter().flatten().count()]), "{cut}");
         }
-        // A varint without an end, a length behind the end, a group.
+        // An endless varint, a length beyond the end, a group.
         for damaged in [&[0xff; 11][..], b"\x12\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", b"\x0b"] {
             assert_eq!(Message(damaged).collect::<Vec<_>>(), [None]);
         }

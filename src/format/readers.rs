@@ -1,4 +1,4 @@
-//! Programs that read recordings, and what they know of the format. The facts are from
+//! Programs that read recordings, and the parts of the format that they know. The facts are from
 //! include/uapi/linux/perf_event.h and tools/perf of these versions (`perf_attr_check` in util/header.c,
 //! which refuses unknown bits), from hotspot-perfparser 1.3 and from quipper's sample_info_reader.cc; perf
 //! and hotspot-perfparser were tried.
@@ -11,16 +11,15 @@ use crate::{Kinds, RecordType};
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Reader {
-    /// Its name, as users give it.
+    /// Its name on the command line.
     pub name: &'static str,
-    /// What it knows of attrs. Larger attrs, and other bits, it refuses or misreads.
+    /// The known parts of attrs. It refuses or misreads larger attrs, and other bits.
     pub attr: KnownAttr,
     /// The kinds of records that it refuses, or at which it aborts.
     pub refused: fn(RecordType) -> bool,
     /// True if it reads build-ids in MMAP2 records.
     pub mmap_build_ids: bool,
-    /// The first feature that it does not know. It refuses pipe data with such a feature, and skips it in a
-    /// file.
+    /// The first unknown feature. It refuses pipe data with such a feature, and skips it in a file.
     pub first_unknown_feature: u32,
     /// True if it reads MMAP2 records of the kernel. perf before 5.12 takes them for MMAP records.
     pub kernel_mmap2: bool,
@@ -114,7 +113,7 @@ pub static READERS: [Reader; 5] = [
     HOTSPOT,
     Reader {
         name: "quipper",
-        // It fails at registers and stacks, and does not know the parts behind PHYS_ADDR.
+        // It fails at registers and stacks, and does not know the parts after PHYS_ADDR.
         attr: KnownAttr {
             sample_type: below(20) & !(st::REGS_USER | st::STACK_USER | st::REGS_INTR),
             read_format: below(4),
@@ -142,8 +141,8 @@ impl Reader {
         branch_sample_type & !self.attr.branch_sample_type & BRANCH_COUNTERS != 0
     }
 
-    /// The kinds of records that it refuses, or at which it aborts. COMPRESSED2 is not among them: its
-    /// contents are what counts.
+    /// The kinds of records that it refuses, or at which it aborts. COMPRESSED2 is not included: only its
+    /// contents matter.
     pub fn refused_kinds(&self) -> Kinds {
         let refused = (1..=127).map(RecordType).filter(|&kind| (self.refused)(kind) && !kind.is_compressed());
         refused.fold(Kinds::NONE, |kinds, kind| kinds.union(Kinds::of(&[kind])))

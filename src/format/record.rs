@@ -118,14 +118,14 @@ impl<'a> Record<'a> {
         cpumode::is_guest(self.cpumode())
     }
 
-    /// The level of code at an address that this record names but was not executed at: only the address shows
-    /// whether it is in a kernel, of the machine that the record is of.
+    /// The level of code at an address that this record names but that was not executed: only the address
+    /// shows if it is in a kernel, of the record's machine.
     pub fn level_of(&self, address: u64) -> u16 {
         self.level(if address >= cpumode::KERNEL_START { cpumode::KERNEL } else { cpumode::USER })
     }
 
-    /// The level that a marker in a call chain of this record stands for: the chain of a guest tells its
-    /// kernel from its processes as that of the host does.
+    /// The level that a marker in a call chain of this record stands for: chains of a guest distinguish its
+    /// kernel from its processes like those of the host.
     #[inline]
     pub fn level(&self, marked: u16) -> u16 {
         match marked {
@@ -158,7 +158,7 @@ impl<'a> Record<'a> {
         (self.bytes.len() + self.payload.len()) as u64
     }
 
-    /// Where it came from.
+    /// The origin of its bytes.
     #[inline]
     pub fn origin(&self) -> Origin {
         self.origin

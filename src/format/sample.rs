@@ -1,5 +1,5 @@
-//! Reads every part of a SAMPLE record as its event's attr lays it out. Parts are borrowed, nothing is
-//! allocated, and no length is trusted.
+//! Reads every part of a SAMPLE record in the layout given by its event's attr. Parts are borrowed, nothing
+//! is allocated, and no length is trusted.
 
 mod bits;
 mod call_stack;
@@ -60,7 +60,7 @@ impl<'a> U64s<'a> {
         self.endian.u64(self.bytes, index.checked_mul(8)?)
     }
 
-    /// The first `count` u64, all if there are fewer.
+    /// The first `count` u64, or all if there are fewer.
     pub fn first(&self, count: usize) -> U64s<'a> {
         let end = count.saturating_mul(8).min(self.bytes.len());
         U64s { bytes: &self.bytes[..end], endian: self.endian }
@@ -80,8 +80,8 @@ impl fmt::Debug for U64s<'_> {
     }
 }
 
-/// An entry of a call chain that is not an address but says which kind of addresses follow it
-/// (`enum perf_callchain_context`; all values from -4095 on).
+/// An entry of a call chain that is not an address but gives the kind of the following addresses (`enum
+/// perf_callchain_context`; all values from -4095 on).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Marker(pub u64);
 
@@ -92,7 +92,7 @@ impl Marker {
     pub const KERNEL: Marker = Marker(-128_i64 as u64);
     /// User addresses follow.
     pub const USER: Marker = Marker(-512_i64 as u64);
-    /// The user part comes later, in a CALLCHAIN_DEFERRED record; its cookie follows as the last entry of the
+    /// The user part is in a later CALLCHAIN_DEFERRED record; its cookie follows as the last entry of the
     /// chain.
     pub const USER_DEFERRED: Marker = Marker(-640_i64 as u64);
     /// Addresses of a guest follow.
@@ -141,7 +141,7 @@ pub fn frames<'a>(chain: U64s<'a>, cpumode: u16) -> impl Iterator<Item = (u16, u
     frames_of(chain.iter(), cpumode)
 }
 
-/// The same of a call chain that is not the recorded one.
+/// Like [`frames`], for a call chain that is not the recorded one.
 pub fn frames_of<E: Iterator<Item = u64>>(
     entries: E,
     mut cpumode: u16,
@@ -187,7 +187,7 @@ pub struct Read<'a> {
     pub enabled: Option<u64>,
     /// Time for which the event was counting, ns.
     pub running: Option<u64>,
-    /// True if it holds the counters of a whole group instead of one counter.
+    /// True if it contains the counters of a whole group instead of one counter.
     pub group: bool,
     read_format: u64,
     counts: U64s<'a>,
@@ -230,7 +230,7 @@ impl<'a> Read<'a> {
         8 + 8 * times + self.counts.bytes().len()
     }
 
-    /// The words of a result in which nothing was counted: of the event with this id, or of a group of none.
+    /// The words of a result without counts: for the event with this id, or for an empty group.
     pub(crate) fn empty(read_format: u64, id: u64) -> Vec<u64> {
         let has = |bit: u64| read_format & bit != 0;
         let (group, with_id, with_lost) = (has(Self::GROUP), has(Self::ID), has(Self::LOST));
@@ -241,7 +241,7 @@ impl<'a> Read<'a> {
         words
     }
 
-    /// The same without the numbers of lost samples: the bytes for a `read_format` without bit LOST.
+    /// The result without the numbers of lost samples: the bytes for a `read_format` without bit LOST.
     pub fn without_lost(&self, endian: Endian) -> Vec<u8> {
         let mut out = endian.bytes_u64(self.value).to_vec();
         let mut put = |word: Option<u64>| out.extend(word.iter().flat_map(|&word| endian.bytes_u64(word)));
@@ -302,7 +302,7 @@ impl<'a> Branches<'a> {
         self.entries.len() / 3
     }
 
-    /// True if there are no branches.
+    /// True if it has no branches.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -332,7 +332,7 @@ struct BranchForm {
 /// The registers at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Regs<'a> {
-    /// 0 none, 1 of a 32-bit task, 2 of a 64-bit task: one of those in [`registers`].
+    /// 0 none, 1 a 32-bit task, 2 a 64-bit task: see [`registers`].
     pub abi: u64,
     /// The recorded registers, as bits by their number on the recording machine.
     pub mask: u64,
@@ -367,9 +367,10 @@ impl<'a> Regs<'a> {
 /// A copy of the top of the user stack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stack<'a> {
-    /// From the stack pointer upwards, in the size that the event asked for.
+    /// From the stack pointer upwards, in the size that the event requested.
     pub bytes: &'a [u8],
-    /// How many of the bytes were copied; the bytes after them are undefined. `None` if there was no stack.
+    /// The number of bytes that were copied; the bytes after them are undefined. `None` if there was no
+    /// stack.
     pub dyn_size: Option<u64>,
 }
 
@@ -451,7 +452,7 @@ pub struct Sample<'a> {
     pub rest: &'a [u8],
     /// The parts from sampled registers of an unknown ABI on are not known: [`Sample::parse_known`].
     pub is_cut: bool,
-    /// How many bytes of the record follow where `regs_user` begins, and after `stack_user`.
+    /// The number of bytes of the record from `regs_user` on, and after `stack_user`.
     behind_user: [usize; 2],
 }
 
@@ -462,7 +463,7 @@ pub(crate) struct Stop {
     why: Why,
 }
 
-/// Why reading ends.
+/// The reason why reading ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Why {
     /// A field does not fit in the bytes left.
@@ -554,7 +555,7 @@ impl<'a> Parts<'a> {
         let count = match abi {
             registers::ABI_NONE => 0,
             registers::ABI_32 | registers::ABI_64 => u64::from(mask.count_ones()),
-            // Those with vectors (SIMD) have more than the mask says.
+            // Registers with vectors (SIMD) take more than the mask shows.
             _ => {
                 self.cursor = start;
                 return Err(Stop { part, why: Why::Abi(abi) });
@@ -582,13 +583,13 @@ impl<'a> Sample<'a> {
         Sample::parse_until(record, layout, |_| false)
     }
 
-    /// False if the ABI of its user registers is unknown: then nothing is known of its user stack, either.
+    /// False if the ABI of its user registers is unknown: then its user stack can't be used, either.
     pub fn has_known_user_parts(&self) -> bool {
         !self.is_cut || self.regs_user.is_some()
     }
 
-    /// The same, up to registers of an unknown ABI: then it [is cut](Sample::is_cut), and `rest` begins with
-    /// them.
+    /// Like [`Sample::parse`], up to registers of an unknown ABI: then it [is cut](Sample::is_cut), and
+    /// `rest` begins with them.
     ///
     /// # Errors
     ///
@@ -613,8 +614,8 @@ impl<'a> Sample<'a> {
         }
     }
 
-    /// Reads the parts up to the first one that can't be read, and returns that one; `rest` begins where
-    /// reading ended. Inlined, because a sample is expensive to move.
+    /// Reads the parts up to the first unreadable one, and returns that; `rest` begins where reading ended.
+    /// Inlined, because a sample is expensive to move.
     #[inline(always)]
     pub(crate) fn read(record: &Record<'a>, layout: &Layout) -> (Sample<'a>, Option<Stop>) {
         let mut sample = Sample::default();
@@ -661,10 +662,10 @@ impl<'a> Sample<'a> {
         }
     }
 
-    /// The attr does not determine the layout of a branch stack: the kernel leaves out `hw_idx` if there are
-    /// no branches, and writes counters if any event of the group asked for them; perf always writes `hw_idx`
-    /// in samples of its own. So the right form is the one that uses up the record exactly; the attr's own
-    /// form is tried first, and used if none fits.
+    /// The attr does not determine the layout of a branch stack: the kernel omits `hw_idx` if there are no
+    /// branches, and writes counters if any event of the group requests them; perf always writes `hw_idx` in
+    /// samples of its own. So the right form is the one that fills the record exactly; the attr's own form is
+    /// tried first, and used if none fits.
     fn branches_and_behind(&mut self, parts: &mut Parts<'a>, layout: &Layout) -> Result<(), Stop> {
         let literal = BranchForm {
             hw_idx: layout.branch_sample_type & BRANCH_HW_INDEX != 0,
@@ -734,11 +735,11 @@ pub fn without_parts(record: &Record<'_>, layout: &Layout, parts: u64) -> Result
     without(record, layout, LeftOut { parts, ..LeftOut::default() })
 }
 
-/// What [`without`] leaves out.
+/// The parts that [`without`] removes.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct LeftOut {
     /// Bits of `sample_type` out of REGS_USER, STACK_USER, WEIGHT_STRUCT, REGS_INTR, PHYS_ADDR, CGROUP,
-    /// DATA_PAGE_SIZE, CODE_PAGE_SIZE, AUX, and those that have no name yet, whose parts are the last.
+    /// DATA_PAGE_SIZE, CODE_PAGE_SIZE, AUX, and unknown bits, whose parts are the last.
     pub parts: u64,
     /// The number of lost samples of each counter: bit LOST of `read_format`.
     pub lost: bool,
@@ -813,8 +814,8 @@ pub fn read_record_without_lost(record: &Record<'_>, layout: &Layout) -> Option<
     (record.kind() == RecordType::READ).then(|| build(RecordType::READ, record.misc(), &parts, endian))?
 }
 
-/// Where the raw data of a sample is in the record's bytes, without its size. `None` if there is none or it
-/// does not fit.
+/// The range of the raw data of a sample in the record's bytes, without its size. `None` if there is none or
+/// it does not fit.
 pub fn raw_range(record: &Record<'_>, layout: &Layout) -> Option<Range<usize>> {
     if layout.sample_type & st::RAW == 0 || record.kind() != RecordType::SAMPLE {
         return None;
@@ -830,8 +831,8 @@ pub fn raw_range(record: &Record<'_>, layout: &Layout) -> Option<Range<usize>> {
     Some(start..start + size)
 }
 
-/// The place of the branches in the bytes of a sample, without what is stored before and behind them. `None`
-/// if it has none.
+/// The range of the branches in the bytes of a sample, without the fields before and after them. `None` if it
+/// has none.
 ///
 /// # Errors
 ///
@@ -857,15 +858,15 @@ const BEHIND_USER: u64 = st::WEIGHT
     | st::AUX
     | st::UNNAMED;
 
-/// What becomes of the user registers and the user stack of a sample.
+/// The change of the user registers and the user stack of a sample.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum UserParts {
     /// As its event records it without the bits REGS_USER and STACK_USER.
     LeftOut,
     /// Both parts are there, and empty. Its event records both.
     Empty,
-    /// As its event records it without the bit STACK_USER. Registers of an unknown ABI are left as they are,
-    /// with all that follows them.
+    /// As its event would record it without the bit STACK_USER. Registers of an unknown ABI stay, with
+    /// everything after them.
     Registers,
     /// As they were.
     Kept,
@@ -908,9 +909,8 @@ pub fn with_callchain(
     made.ok_or_else(|| record.error("with its call chain it would not have the size of a record"))
 }
 
-/// The sample with a call chain, with the last branches (newest first), or with both. Its event records none
-/// of these so far, and then those with the index of the newest branch, as
-/// [`with_history_parts`](crate::with_history_parts) says.
+/// The sample with a call chain, with the last branches (newest first), or with both. Its event must not
+/// record these yet; afterwards its attr must be that of [`with_history_parts`](crate::with_history_parts).
 ///
 /// # Errors
 ///
@@ -964,7 +964,7 @@ pub fn cookie_of(chain: U64s<'_>) -> Option<u64> {
     if marker == Marker::USER_DEFERRED.0 { chain.get(last) } else { None }
 }
 
-/// Where the call chain and its length are in the body of a sample.
+/// The range of the call chain and its length in the body of a sample.
 #[inline]
 pub(crate) fn callchain_range(record: &Record<'_>, layout: &Layout) -> Option<Range<usize>> {
     if layout.sample_type & st::CALLCHAIN == 0 || record.kind() != RecordType::SAMPLE {
@@ -978,7 +978,7 @@ pub(crate) fn callchain_range(record: &Record<'_>, layout: &Layout) -> Option<Ra
     Some(start..body.len() - cursor.rest().len())
 }
 
-/// Where in the body of a sample its counters end.
+/// The end of the counters in the body of a sample.
 #[inline]
 fn behind_read(record: &Record<'_>, layout: &Layout) -> Option<usize> {
     let body = record.body();

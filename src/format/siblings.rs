@@ -7,10 +7,10 @@ use crate::attr_name::modifiers;
 use crate::event_name::{EventName, generic_name, of_pmu, without_modifiers};
 use crate::{Attr, Event};
 
-/// How an event is counted.
+/// The event as which an event is counted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CountedAs {
-    /// The number of the first of its siblings; its own number if it has none.
+    /// The index of the first of its siblings; its own if it has none.
     pub first: usize,
     /// The name for it and its siblings; its own name if it has none.
     pub name: Vec<u8>,
@@ -24,8 +24,8 @@ enum Pmu<'n> {
 }
 
 impl<'n> Pmu<'n> {
-    /// `None` if neither the attr nor the name has a PMU of cores: the kernel then chose it, or it is not one
-    /// of several that share the work.
+    /// `None` if neither the attr nor the name has a PMU of cores: the kernel chose it, or it is not one of
+    /// several that share the work.
     fn of(attr: &Attr, name: &'n [u8]) -> Option<Pmu<'n>> {
         let named = of_pmu(name).map(|(pmu, _)| pmu);
         let is_of_cores = |pmu: &[u8]| CORES.iter().any(|prefix| pmu.starts_with(prefix));
@@ -39,21 +39,21 @@ impl<'n> Pmu<'n> {
     }
 }
 
-/// How the names of the PMUs of cores begin.
+/// Prefixes of the names of cores' PMUs.
 const CORES: [&[u8]; 3] = [b"cpu", b"armv", b"apple_"];
 
 /// The same event on one PMU in modes that do not overlap.
 struct Halves<'n> {
     generic: &'n [u8],
     pmu: Option<Pmu<'n>>,
-    /// How many of this PMU and event come before it.
+    /// The number of events of this PMU and type before it.
     time: usize,
     numbers: Vec<usize>,
-    /// The flags of the modes in which none of them counts.
+    /// The flags of the modes that all of them exclude.
     excluded: u64,
 }
 
-/// The modes in which an event does not count: `cycles:u` counts only users, whatever the attr says.
+/// The modes that an event excludes: `cycles:u` counts only users, whatever the attr says.
 fn excluded_modes(attr: &Attr, name: &[u8]) -> u64 {
     let modifiers = &name[without_modifiers(name).len()..];
     let levels =
@@ -67,16 +67,17 @@ fn excluded_modes(attr: &Attr, name: &[u8]) -> u64 {
 const LEVELS: u64 = 0b111 << 4;
 const HOSTS: u64 = 0b11 << 19;
 
-/// True if nothing is left to count without these modes: no level, or neither host nor guest.
+/// True if nothing is counted without these modes: no level, or neither host nor guest.
 fn share_no_mode(excluded: u64) -> bool {
     [LEVELS, HOSTS].iter().any(|modes| excluded & modes == *modes)
 }
 
-/// How each event is counted. Siblings count the same in the same modes on several PMUs; `cpu_core/cycles/P`
-/// and `cpu_atom/cycles/P` are one event, `cycles`. So are halves on one PMU, `cycles:u` and `cycles:k`.
+/// The event as which each event is counted. Siblings count the same in the same modes on several PMUs;
+/// `cpu_core/cycles/P` and `cpu_atom/cycles/P` are one event, `cycles`. So are halves on one PMU, `cycles:u`
+/// and `cycles:k`.
 pub fn counted_as(events: &[Event], names: &[EventName]) -> Vec<CountedAs> {
     let mut all_halves: Vec<Halves<'_>> = Vec::new();
-    // The number of those with the same PMU and event, and their places by the modes that they exclude.
+    // The number of those with the same PMU and event, and their indices by the modes that they exclude.
     let mut places: HashMap<_, (usize, BTreeMap<u64, VecDeque<usize>>)> = HashMap::new();
     for (number, (event, EventName { name, .. })) in events.iter().zip(names).enumerate() {
         let attr = event.attr();
@@ -101,7 +102,7 @@ pub fn counted_as(events: &[Event], names: &[EventName]) -> Vec<CountedAs> {
         halves.excluded &= excluded;
         places.entry(halves.excluded).or_default().push_back(place);
     }
-    // Only those of different PMUs count different work.
+    // Only events of different PMUs count different work.
     let mut siblings: HashMap<_, Vec<usize>> = HashMap::new();
     for (place, Halves { generic, pmu, time, numbers, excluded }) in all_halves.into_iter().enumerate() {
         let apart = pmu.is_none().then_some(place);
@@ -189,12 +190,12 @@ mod tests {
             (0, atom, k, "cpu_atom/cycles/k"),
         ];
         assert_eq!(counted(&four), all(&[(0, "cycles"); 4]));
-        // The third counts what the others do.
+        // The third counts the work of the others again.
         let three = [(0, 0, u, "cycles:u"), (0, 0, 0, "cycles"), (0, 0, k, "cycles:k")];
         assert_eq!(counted(&three), all(&[(0, "cycles"), (1, "cycles"), (0, "cycles")]));
     }
 
-    /// Terms that say how an event is sampled were part of what it counts.
+    /// Regression: sampling terms in a name made another event of it.
     #[test]
     fn settings_in_a_name_do_not_make_another_event() {
         let events = [

@@ -1,5 +1,5 @@
-//! Decodes the data of the Arm Statistical Profiling Extension (SPE): packets, and the records that they make
-//! up.
+//! Decodes the data of the Arm Statistical Profiling Extension (SPE): packets, and the records that consist
+//! of them.
 //!
 //! A packet is a header of one or two bytes and a payload, little-endian on every machine, of 1 << (bits 4-5
 //! of the last header byte) bytes. Sources: Arm Architecture Reference Manual, "The Statistical Profiling
@@ -34,7 +34,7 @@ pub enum Packet {
     Timestamp(u64),
     /// The events of the operation, one bit each ([`events`]).
     Events(u64),
-    /// Where the data came from; the CPU defines the values.
+    /// The source of the data; the CPU defines the values.
     DataSource(u16),
     /// The id of the task, which Linux writes into CONTEXTIDR.
     Context(u32),
@@ -103,7 +103,7 @@ impl<'a> Packets<'a> {
         self.at
     }
 
-    /// The next packet and its length, bytes; `None` if there is none here.
+    /// The next packet and its length, bytes; `None` if no packet begins here.
     fn packet(&self) -> Option<(Packet, usize)> {
         let rest = self.data.get(self.at..)?;
         let first = *rest.first()?;
@@ -157,7 +157,7 @@ impl Iterator for Packets<'_> {
     }
 }
 
-/// What an operation did.
+/// The details of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[non_exhaustive]
 pub struct Operation {
@@ -173,13 +173,13 @@ pub struct Operation {
     pub is_conditional: bool,
     /// A branch to an address in a register.
     pub is_indirect: bool,
-    /// What the branch does to the link register, if the CPU reports it.
+    /// The effect of the branch on the link register, if the CPU reports it.
     pub link: Option<Link>,
     /// Class and payload of its last packet ([`operation_name`], [`operation_details`]).
     pub packet: Option<(u8, u8)>,
 }
 
-/// What a branch does to the link register.
+/// The effect of a branch on the link register.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Link {
     /// It is a call.
@@ -191,7 +191,7 @@ pub enum Link {
 }
 
 impl Operation {
-    /// Takes in an operation packet; `None` for an unknown class.
+    /// Adds an operation packet; `None` for an unknown class.
     fn add(&mut self, class: u8, payload: u8) -> Option<()> {
         let bit = |number: u8| payload >> number & 1 != 0;
         match class {
@@ -234,7 +234,7 @@ fn is_sme(payload: u8) -> bool {
     payload & 0x89 == 0x88
 }
 
-/// What an operation is, as perf names it: `LD`, `ST`, `B` (a branch) or `OTHER`.
+/// The class of an operation in perf's words: `LD`, `ST`, `B` (a branch) or `OTHER`.
 pub fn operation_name(class: u8, payload: u8) -> &'static str {
     match class {
         1 if payload & 1 == 0 => "LD",
@@ -244,8 +244,8 @@ pub fn operation_name(class: u8, payload: u8) -> &'static str {
     }
 }
 
-/// What kind of load, store, branch or other operation it is, in the words of `perf report -D` (7.3); empty
-/// for a payload that has no meaning.
+/// The details of a load, store, branch or other operation, in the words of `perf report -D` (7.3); empty for
+/// a payload without a meaning.
 pub fn operation_details(class: u8, payload: u8) -> String {
     let flag = |number: u8, word: &str| (payload >> number & 1 != 0).then(|| word.to_owned());
     let word = |word: &str| Some(word.to_owned());
@@ -286,7 +286,7 @@ pub fn operation_details(class: u8, payload: u8) -> String {
     words.into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
-/// A record: what the CPU reports about one operation. A field that it does not report is `None`.
+/// A record: the CPU's report about one operation. A field that it does not report is `None`.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[non_exhaustive]
 pub struct SpeRecord {
@@ -296,15 +296,15 @@ pub struct SpeRecord {
     pub context: Option<u32>,
     /// The kind of operation.
     pub operation: Operation,
-    /// What happened ([`events`]); 0 if it does not report that.
+    /// The events of the operation ([`events`]); 0 if not reported.
     pub events: u64,
     /// Address of the instruction.
     pub pc: Option<u64>,
     /// The exception level at which it ran, 0 to 3.
     pub exception_level: Option<u8>,
-    /// Address that a branch went to.
+    /// The target of the branch.
     pub target: Option<u64>,
-    /// Address that the branch before it went to.
+    /// The target of the branch before it.
     pub previous_target: Option<u64>,
     /// Virtual address of the data.
     pub virtual_address: Option<u64>,
@@ -316,7 +316,7 @@ pub struct SpeRecord {
     pub issue_latency: Option<u16>,
     /// Cycles that the translation of the virtual address took.
     pub translation_latency: Option<u16>,
-    /// Where the data came from.
+    /// The source of the data.
     pub source: Option<u16>,
 }
 
@@ -343,7 +343,7 @@ fn data_address(payload: u64) -> u64 {
     payload & ADDRESS | if is_kernel { KERNEL } else { 0 }
 }
 
-/// Makes records of packets, also across pieces of data.
+/// Assembles records from packets, also across pieces of data.
 #[derive(Clone, Debug, Default)]
 pub struct Records {
     record: SpeRecord,
@@ -351,12 +351,12 @@ pub struct Records {
     is_broken: bool,
     /// The number of bytes that belong to no packet.
     pub bad_bytes: u64,
-    /// The number of records that were dropped because a part of them could not be read.
+    /// The number of records that were dropped because a part of them was unreadable.
     pub broken: u64,
 }
 
 impl Records {
-    /// Takes in the next packet; returns the record that it ends.
+    /// Adds the next packet; returns the record that it ends.
     pub fn push(&mut self, packet: Packet) -> Option<SpeRecord> {
         let record = &mut self.record;
         match packet {
@@ -407,8 +407,8 @@ impl Records {
     }
 }
 
-/// The records of a piece of AUX data that begins with one, and where they are; `None` for one that is
-/// broken. Padding before a record is not part of it.
+/// The records of a piece of AUX data that begins with one, and their ranges; `None` for a broken one.
+/// Padding before a record is not part of it.
 pub fn pieces(data: &[u8], base: u64) -> impl Iterator<Item = (Range<usize>, Option<SpeRecord>)> {
     let (mut packets, mut records) = (Packets::new(data, base), Records::default());
     std::iter::from_fn(move || {
@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_are_the_records_without_the_padding_between_them() {
+    fn pieces_are_records_without_padding() {
         let data = bytes("00 98 01 00 01 00 00 98 02 00 00 01 ff 01 98 03");
         let found: Vec<_> = pieces(&data, 0)
             .map(|(range, record)| (range, record.and_then(|record| record.latency)))

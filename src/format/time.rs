@@ -1,4 +1,4 @@
-//! Keeps a time and what sorts records apart: a place in a file is never taken for a time.
+//! Separates times from sort keys, so that a file position is never used as a time.
 
 use std::num::NonZeroU64;
 use std::ops::Range;
@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::record::time::LAST_KEY;
 use crate::{Layout, Layouts, Record, RecordType};
 
-/// A time of the recording's clock. It holds its ns plus 1, so that an `Option` of it takes no more room.
+/// A time of the recording's clock. It contains its ns plus 1, so that an `Option` of it takes no more room.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Time(NonZeroU64);
 
@@ -16,7 +16,7 @@ impl Time {
         ns.checked_add(1).and_then(NonZeroU64::new).map(Time)
     }
 
-    /// A recorded time; `None` for 0 and the largest number, which perf takes for no time.
+    /// A recorded time; `None` for 0 and the largest number, which mean no time in perf.
     #[inline]
     pub fn recorded(ns: u64) -> Option<Time> {
         Time::from_ns(ns).filter(|_| ns != 0)
@@ -29,15 +29,15 @@ impl Time {
     }
 }
 
-/// Sorts records: by their times, or by their places in the file if no event records the time. It finds what was
-/// mapped or named when a record was written. There is no way back to a number, as it may be no time.
+/// The sort key of records: their time, or their file position if no event records the time. It determines
+/// the mappings and names at a record. It can't be converted back to a number, which may not be a time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct OrderKey(u64);
 
 impl OrderKey {
     /// Before all records.
     pub const FIRST: OrderKey = OrderKey(0);
-    /// Of what has no time although others have: after what has.
+    /// The key of records without a time among others with one: it sorts last.
     pub const LAST: OrderKey = OrderKey(LAST_KEY);
     /// After all records: the end of a range without an end.
     pub const END: OrderKey = OrderKey(u64::MAX);
@@ -49,8 +49,8 @@ impl OrderKey {
         OrderKey(ns)
     }
 
-    /// The key of a record whose time is in `layout`. A sample without a time comes last: all that was ever mapped may
-    /// be its code. Other records without one come first.
+    /// The key of a record whose time is in `layout`. A sample without a time sorts last, so that every
+    /// mapping is visible to it. Other records without one sort first.
     #[inline]
     pub fn of(record: &Record<'_>, layout: Option<&Layout>, layouts: &Layouts) -> OrderKey {
         if !layouts.has_time() {
@@ -65,7 +65,7 @@ impl OrderKey {
         OrderKey(self.0.saturating_add(1))
     }
 
-    /// What is written where a record has a time.
+    /// The value to write as a record's time.
     pub(crate) fn written(self) -> u64 {
         self.0
     }

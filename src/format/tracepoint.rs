@@ -1,9 +1,9 @@
-//! Reads what feature TRACING_DATA says about tracepoints: their names, and the positions of the fields in
-//! their raw data, which differ between kernels.
+//! Reads the descriptions of tracepoints in feature TRACING_DATA: their names, and the positions of the
+//! fields in their raw data, which differ between kernels.
 
 use crate::{Endian, until_nul};
 
-/// A tracepoint, as the file `format` of tracefs described it where it was recorded.
+/// A tracepoint, from its file `format` in tracefs on the recorded machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TraceFormat<'a> {
     /// Its system: `sched`.
@@ -25,7 +25,7 @@ pub struct TraceField {
     pub size: usize,
 }
 
-/// What a field of a tracepoint's raw data holds.
+/// The contents of a field of a tracepoint's raw data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TraceFieldKind {
     /// A number, or several.
@@ -34,7 +34,7 @@ pub enum TraceFieldKind {
     Bytes,
     /// The address of something.
     Pointer,
-    /// The place of data behind the fields: u16 offset, u16 length, from the start of the raw data
+    /// The position of data after the fields: u16 offset, u16 length, from the start of the raw data
     /// (`__data_loc`) or from the end of this field (`__rel_loc`).
     Located {
         /// True for `__rel_loc`.
@@ -47,11 +47,11 @@ pub enum TraceFieldKind {
 pub struct NamedField<'a> {
     /// Its name.
     pub name: &'a str,
-    /// Its place.
+    /// Its position.
     pub field: TraceField,
-    /// What it holds.
+    /// Its contents.
     pub kind: TraceFieldKind,
-    /// True for text: an array of `char`. perf also takes arrays of `u8` for text, and so loses addresses
+    /// True for text: an array of `char`. perf also treats arrays of `u8` as text, and so loses addresses
     /// that begin with 0.
     pub is_text: bool,
     /// True if its numbers are signed.
@@ -69,7 +69,7 @@ pub enum TraceValue<'r> {
     Unsigned(u64),
     /// The address of something.
     Pointer(u64),
-    /// Text that may end with a 0, and what follows that.
+    /// Text that may end with a 0, and the bytes after it.
     Text(&'r [u8]),
     /// Bytes that are not text.
     Bytes(&'r [u8]),
@@ -83,13 +83,13 @@ impl<'r> TraceValue<'r> {
     }
 }
 
-/// The most fields that are used of a tracepoint: each takes time in each sample.
+/// Maximum number of fields that are used of a tracepoint: each takes time in each sample.
 const FIELDS_MAX: usize = 256;
 
 /// The longest name of a folder, bytes.
 const NAME_MAX: usize = 255;
 
-/// Words out of which the types of fields that tell nothing are made.
+/// Words of the types of fields that reveal nothing.
 const TYPE_WORDS: [&str; 26] = [
     "field", "unsigned", "signed", "char", "short", "int", "long", "bool", "const", "volatile", "u8", "u16",
     "u32", "u64", "s8", "s16", "s32", "s64", "__u8", "__u16", "__u32", "__u64", "__s64", "__data_loc",
@@ -188,14 +188,14 @@ impl<'a> NamedField<'a> {
 }
 
 impl<'a> TraceFormat<'a> {
-    /// The fields, in the order of the text; at most 256, which is more than any kernel's tracepoint has.
+    /// The fields, in the order of the text; at most 256, more than any kernel's tracepoint has.
     pub fn fields(&self) -> impl Iterator<Item = NamedField<'a>> + use<'a> {
         let lines = str::from_utf8(self.text).unwrap_or_default().lines();
         lines.filter_map(NamedField::parse).take(FIELDS_MAX)
     }
 
     /// The text with another name of the tracepoint, with numbers as the names of its own fields, and without
-    /// a format for printing or anything else.
+    /// a print format or anything else.
     pub fn with_name(&self, name: &str) -> Vec<u8> {
         let text = String::from_utf8_lossy(self.text);
         let lines = text.lines().take_while(|line| !line.starts_with("print fmt:"));
@@ -206,12 +206,12 @@ impl<'a> TraceFormat<'a> {
         let own: String =
             own.map(|(at, (line, field))| field.with_name(line, &format!("field{}", at + 1))).collect();
         let id = self.id.map_or(String::new(), |id| format!("ID: {id}\n"));
-        // Readers tell common fields from others by the empty line between them.
+        // Readers distinguish common fields from others by the empty line between them.
         format!("name: {name}\n{id}format:\n{common}\n{own}\nprint fmt: \"\"\n").into_bytes()
     }
 
     /// Parses the text of a file `format`, which begins with the lines `name: NAME` and `ID: NUMBER`. `None`
-    /// if it does not begin so, or the name is too long for that of a folder.
+    /// if it begins otherwise, or the name is too long for a folder.
     pub fn parse(system: &'a [u8], text: &'a [u8]) -> Option<TraceFormat<'a>> {
         let mut lines = text.strip_prefix(b"name: ")?.split(|&byte| byte == b'\n');
         let name = lines.next().filter(|name| name.len() <= NAME_MAX)?;
@@ -242,8 +242,8 @@ impl TraceField {
         }
     }
 
-    /// The place in the raw data of what a field of [`TraceFieldKind::Located`] names; it need not be inside.
-    /// `None` if the raw data ends before the field.
+    /// The position in the raw data that a field of [`TraceFieldKind::Located`] contains; it need not be
+    /// inside. `None` if the raw data ends before the field.
     pub fn located(&self, relative: bool, raw: &[u8], endian: Endian) -> Option<TraceField> {
         let place = self.number(raw, endian)?;
         let (offset, size) = ((place & 0xffff) as usize, (place >> 16 & 0xffff) as usize);
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_format_is_none() {
+    fn text_that_is_not_a_format_is_none() {
         assert_eq!([&b""[..], b"ID: 4\nname: x\n"].map(|text| TraceFormat::parse(b"sched", text)), [None; 2]);
         for text in [&b"name: x"[..], b"name: x\nID: y\n", b"name: x\nID: \xff\n"] {
             assert_eq!(TraceFormat::parse(b"sched", text).and_then(|format| format.id), None);

@@ -1,5 +1,4 @@
-//! Describes the result of decoding: named values for display, JSON or checks. Other modules decide how to
-//! show them.
+//! The result of decoding: named values for display, JSON or checks. Other modules decide how to show them.
 
 use crate::FaultCode;
 use std::borrow::Cow;
@@ -156,9 +155,8 @@ pub struct Decoded<'a> {
     pub fields: Fields<'a>,
     /// Deviations from the format.
     pub issues: Vec<Issue>,
-    /// The bytes that hold none of the fields, counted from the start of the record's body or of the section:
-    /// padding, what is reserved, what follows a NUL, and everything from the first byte on that could not be
-    /// decoded.
+    /// The ranges without a field, counted from the start of the record's body or of the section: padding,
+    /// reserved bytes, bytes after a NUL, and everything from the first byte on that could not be decoded.
     pub gaps: Vec<Range<usize>>,
 }
 
@@ -178,8 +176,8 @@ impl<'a> Decoded<'a> {
         self.fields.iter().find(|(n, _)| *n == name).map(|(_, v)| v)
     }
 
-    /// True if decoding stopped at a number that decides what follows it: an unknown kind, type or version,
-    /// or a count or size for which there is no room.
+    /// True if decoding stopped at a number that determines the rest of the layout: an unknown kind, type or
+    /// version, or a count or size for which there is no room.
     pub fn has_unknown_layout(&self) -> bool {
         let codes = [
             FaultCode::KindUnknown,
@@ -192,8 +190,8 @@ impl<'a> Decoded<'a> {
         self.issues.iter().any(|issue| codes.contains(&issue.code))
     }
 
-    /// The texts and bytes among the values, at any depth: the name of each, which for an item of a list is
-    /// that of the list, and its place in `bytes`, which were decoded.
+    /// The texts and bytes among the values, at any depth: the name of each, for an item of a list that of
+    /// the list, and its range in `bytes`, which were decoded.
     pub fn texts(&self, bytes: &[u8]) -> Vec<(&'static str, Range<usize>)> {
         fn add(
             name: &'static str,
@@ -214,7 +212,7 @@ impl<'a> Decoded<'a> {
         let mut all = Vec::new();
         let start = bytes.as_ptr().addr();
         self.fields.iter().for_each(|(name, value)| add(name, value, &mut all, start));
-        // Those of other bytes, such as a payload behind the record.
+        // Those in other bytes, such as a payload after the record.
         all.retain(|(_, place)| bytes.get(place.clone()).is_some());
         all
     }
@@ -225,7 +223,7 @@ impl<'a> Decoded<'a> {
     }
 }
 
-/// Fills these of the bytes with zeros, and returns how many were something else.
+/// Fills these bytes with zeros, and returns the number of those that were not zero.
 pub fn clear(bytes: &mut [u8], range: Range<usize>) -> u64 {
     let bytes = bytes.get_mut(range).unwrap_or_default();
     let count = bytes.iter().filter(|&&byte| byte != 0).count();

@@ -1,4 +1,4 @@
-//! Decodes the attr of an event, of any size, and reports what makes perf refuse it.
+//! Decodes the attr of an event, of any size, and reports reasons why perf refuses it.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -63,7 +63,7 @@ fn bits_of(names: &[(u32, &str)]) -> u64 {
     names.iter().fold(0, |bits, (bit, _)| bits | 1 << bit)
 }
 
-/// What this decoder knows.
+/// The part of attrs that this decoder knows.
 fn known() -> KnownAttr {
     KnownAttr {
         size: usize::MAX,
@@ -87,16 +87,14 @@ pub fn decode_attr(raw: &[u8], endian: Endian) -> Fields<'_> {
     decoded.fields
 }
 
-/// Where the bytes after the known fields of an attr are; empty if there are none.
+/// The range of the bytes after the known fields of an attr; may be empty.
 pub fn attr_tail(raw: &[u8], endian: Endian) -> Range<usize> {
     raw.len() - read_attr(raw, endian).left()..raw.len()
 }
 
-/// Clears the bytes and bits of an attr that have no meaning, or none that is known. Returns how many bytes
-/// changed.
+/// Clears the bytes and bits of an attr without a known meaning. Returns the number of changed bytes.
 ///
-/// Unknown bits of `sample_type` and `read_format` may stand for parts of samples behind those that are
-/// known.
+/// Unknown bits of `sample_type` and `read_format` may stand for parts of samples after the known ones.
 pub fn clear_unknown(raw: &mut [u8], endian: Endian) -> u64 {
     let old = raw.to_vec();
     known().clear_bits(raw, endian);
@@ -224,7 +222,7 @@ fn perf_type(number: u32) -> Option<String> {
     Some(format!("PERF_TYPE_{name}"))
 }
 
-/// What perf rejects in an attr of `size` bytes, in any place that holds an attr:
+/// The properties that perf rejects in an attr of `size` bytes, wherever the attr is stored:
 ///
 /// - `attr-size`: not a multiple of 8 of at least 64, or `attr.size` (0 means 64) is another size. perf
 ///   refuses the recording.

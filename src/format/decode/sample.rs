@@ -73,7 +73,7 @@ pub(super) fn sample<'a>(record: &Record<'a>, layouts: &Layouts, layout: &Layout
     d
 }
 
-/// What follows the CPU is reserved, and what follows the parts is not known.
+/// The bytes after the CPU are reserved, and those after the parts are unknown.
 pub(super) fn sample_gaps(
     record: &Record<'_>,
     layout: &Layout,

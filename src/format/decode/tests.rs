@@ -50,7 +50,7 @@ impl Typed {
     fn text(self, text: &str) -> Self {
         self.field(text, (text.len() + 1).next_multiple_of(8))
     }
-    /// The trailer that [`layouts`] asks for.
+    /// The trailer required by [`layouts`].
     fn trailer(self) -> Self {
         self.u32(7).u32(u32::MAX).u64s([9, 11, 12]).u32(3).u32(0).u64(11)
     }
@@ -459,7 +459,7 @@ fn the_build_id_bit_is_believed_only_where_a_build_id_is() {
         assert_eq!(verdict(&end(front().u32(254).u32(0).u64s([77, 5]), 12), &two), "wrong");
         let id =
             |id: &[u8], event| end(front().u8(id.len() as u8).zeros(3).raw(id).zeros(20 - id.len()), event);
-        // As perf inject makes it: no event has attr.build_id.
+        // As perf inject writes it: no event has attr.build_id.
         assert_eq!(verdict(&id(&[0xab; 20], 11), &one), "20 bytes");
         assert_eq!(verdict(&id(&[0xab; 8], 11), &one), "8 bytes");
         // As perf record synthesises it, with id 0.
@@ -732,7 +732,7 @@ fn bytes_that_hold_no_field_are_gaps() {
         let layouts = layouts(endian);
         let gaps = |bytes: &[u8]| decode(&view(bytes, endian), &layouts).gaps;
         let comm = typed(endian, RecordType::COMM, 0).u32(7).u32(7).text("sh").trailer().done();
-        // Behind the NUL, and behind the CPU of the trailer.
+        // After the NUL, and after the CPU of the trailer.
         assert_eq!(gaps(&comm), [11..16, 52..56]);
         let lost = typed(endian, RecordType::LOST, 0).u64s([11, 2]).raw([5; 8]).trailer().done();
         assert_eq!(gaps(&lost), [16..24, 60..64]);

@@ -73,7 +73,7 @@ impl NamedIds {
         NamedIds(named.map(|entry| (entry.filename.to_vec(), trimmed_id(entry.id).to_vec())).collect())
     }
 
-    /// True if an MMAP2 record holds, in the place of device and inode, the id that feature BUILD_ID has for
+    /// True if an MMAP2 record contains, in place of device and inode, the id that feature BUILD_ID has for
     /// its file. Bit 14 of its `misc` is then right, whatever else the bytes could mean.
     pub fn prove(&self, record: &Record<'_>) -> bool {
         // u8 size, u8 0, u16 0, the id padded with zeros to 20 bytes; u32 prot, flags; file name.

@@ -1,8 +1,8 @@
-//! Reads the records in simpleperf's feature INIT_MAP: what was mapped, and how threads were called, when a
-//! recording of the whole system began.
+//! Reads the records in simpleperf's feature INIT_MAP: the mappings and the names of threads at the beginning
+//! of a recording of the whole system.
 //!
 //! The section is MMAP, MMAP2 and COMM records one after the other, with the trailer of the first event
-//! (simpleperf/record_file_format.h). `simpleperf record -z` compresses them as those of the data section,
+//! (simpleperf/record_file_format.h). `simpleperf record -z` compresses them like those of the data section,
 //! but not in the same zstd frame, because simpleperf reads the feature first (record_file_reader.cpp,
 //! ReadInitMapFeature).
 
@@ -15,7 +15,7 @@ use crate::header::Features;
 use crate::record::compressed::compressed_part;
 use crate::{Endian, Feature, Origin, Record};
 
-/// The most that compressed records expand to, bytes.
+/// Maximum expanded size of compressed records, bytes.
 const MOST_EXPANDED: usize = 64 << 20;
 
 /// The records of feature INIT_MAP.
@@ -26,8 +26,7 @@ pub struct InitialMaps<'f> {
     is_damaged: bool,
 }
 
-/// The records of feature INIT_MAP, none without it. They come before all others, and end at the first that
-/// is damaged.
+/// The records of feature INIT_MAP, if present. They precede all others, and end at the first damaged one.
 pub fn initial_maps(features: &Features, endian: Endian) -> InitialMaps<'_> {
     let bytes = features.get(&Feature::INIT_MAP).map_or(&[][..], |section| section);
     let (mut size, mut is_compressed) = (0, false);
@@ -51,7 +50,7 @@ impl InitialMaps<'_> {
         records(&self.bytes, self.endian)
     }
 
-    /// True if there are others, which cannot be read.
+    /// True if there are unreadable records.
     pub fn is_damaged(&self) -> bool {
         self.is_damaged
     }
@@ -66,7 +65,7 @@ fn records(mut rest: &[u8], endian: Endian) -> impl Iterator<Item = Record<'_>> 
     })
 }
 
-/// Records with those that are in compressed ones, up to a limit.
+/// The records including those inside compressed ones, up to a limit.
 struct Expanded(Vec<u8>);
 
 impl Expanded {
@@ -127,7 +126,7 @@ mod tests {
         assert_eq!(named([comm(b'a'), vec![0; 7]].concat()), ("a".to_owned(), true));
         let damaged = [comm(b'a'), piece(&[7; 40]), comm(b'e')].concat();
         assert_eq!(named(damaged), ("a".to_owned(), true));
-        // What expands to more than is kept in memory.
+        // Records that expand beyond the limit.
         let bomb = [comm(b'a'), piece(&frame(&vec![0; MOST_EXPANDED + 1]))].concat();
         assert!(named(bomb).1);
     }

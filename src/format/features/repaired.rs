@@ -1,18 +1,18 @@
-//! Decides whether every perf can read a feature section, and rewrites one that stops some perf if its text
-//! can be saved.
+//! Checks if every perf can read a feature section, and rewrites one that stops some perf if its text can be
+//! saved.
 
 use super::{FeatureContext, NrCpus, decode_feature, put_str, read_str, read_unterminated_str, write_str};
 use crate::header::Features;
 use crate::{Endian, FaultCode, Feature, until_nul};
 
-/// Whether every perf can read a section.
+/// The result for a section.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Repaired {
-    /// Every perf reads it as it is.
+    /// Every perf reads it unchanged.
     Sound,
-    /// These bytes hold the same, and every perf reads them.
+    /// These bytes have the same contents, and every perf reads them.
     Rewritten(Vec<u8>),
-    /// Some perf stops here, and the section cannot be rewritten. One sentence says why.
+    /// Some perf stops here, and the section cannot be rewritten, for this reason.
     Unreadable(String),
 }
 
@@ -65,8 +65,8 @@ fn is_plausible(odd: FaultCode) -> bool {
 }
 
 /// Features whose sections are implausible, or stop some perf. If one is implausible, as if the file had lost
-/// or gained bytes, all odd sections and the unknown features are included, because nothing shows what they
-/// should be. AUXTRACE and BUILD_ID are not: their entries are judged one by one.
+/// or gained bytes, all odd sections and the unknown features are included, because they can't be verified.
+/// AUXTRACE and BUILD_ID are not: their entries are judged one by one.
 pub fn meaningless(features: &Features, endian: Endian) -> Vec<Feature> {
     let cpus = features.get(&Feature::NRCPUS).and_then(|section| NrCpus::read(section, endian));
     let (mut found, mut suspect, mut has_lost_bytes) = (Vec::new(), Vec::new(), false);

@@ -34,7 +34,7 @@ impl Int for u64 {
 }
 
 /// Appends a STR as perf writes it: u32 length, then the text, a NUL and zeros up to a multiple of 64; the
-/// length includes them. perf's reader of CPU_TOPOLOGY relies on the 64. The text ends at its first NUL.
+/// length includes them. perf's reader of CPU_TOPOLOGY depends on the 64. The text ends at its first NUL.
 pub(crate) fn put_str(text: &[u8], endian: Endian, out: &mut Vec<u8>) {
     let text = until_nul(text);
     let length = (text.len() + 1).next_multiple_of(64);
@@ -45,8 +45,8 @@ pub(crate) fn put_str(text: &[u8], endian: Endian, out: &mut Vec<u8>) {
 }
 
 /// Takes the fields of a section from its front. Methods that take a field note it under its name; `None`
-/// means that reading cannot go on, and the reason is noted. In a list, an item whose only field has the name
-/// "" becomes that bare value.
+/// means that reading cannot continue, and the reason is noted. In a list, an item whose only field has the
+/// name "" becomes that bare value.
 pub(super) struct Section<'a> {
     size: usize,
     cursor: Cursor<'a>,
@@ -79,7 +79,7 @@ impl<'a> Section<'a> {
         self.cursor.rest()
     }
 
-    /// How many bytes have not been taken yet.
+    /// The number of remaining bytes.
     pub(super) fn left(&self) -> usize {
         self.rest().len()
     }
@@ -106,12 +106,12 @@ impl<'a> Section<'a> {
         got
     }
 
-    /// How many bytes have been taken.
+    /// The number of bytes taken.
     fn at(&self) -> usize {
         self.size - self.left()
     }
 
-    /// Notes that these of the last `taken` bytes hold no field.
+    /// Notes that these of the last `taken` bytes contain no field.
     pub(super) fn add_gap(&mut self, gap: Range<usize>, taken: usize) {
         if !gap.is_empty() {
             self.decoded.add_gaps(self.at() - taken, vec![gap]);
@@ -178,7 +178,7 @@ impl<'a> Section<'a> {
         Some(text)
     }
 
-    /// The version of the section. Reading goes on only if it is the known one.
+    /// The version of the section; `None` unless it is the known one.
     pub(super) fn version<T: Int>(&mut self, known: T) -> Option<()> {
         let (found, known): (u64, u64) = (self.number::<T>("version")?.into(), known.into());
         if found != known {
@@ -204,8 +204,8 @@ impl<'a> Section<'a> {
         self.counted(name, 4, |s| s.text(""))
     }
 
-    /// `count` items of at least `smallest` bytes each. Allocates for no more items than the bytes can hold,
-    /// whatever the count says.
+    /// `count` items of at least `smallest` bytes each. Allocates for no more items than the bytes can
+    /// contain, for any count.
     pub(super) fn list<I>(
         &mut self,
         name: &'static str,
@@ -260,7 +260,7 @@ impl<'a> Section<'a> {
         read
     }
 
-    /// What was decoded. `done` is `Some` if the whole section was read.
+    /// The decoded fields. `done` is `Some` if the whole section was read.
     pub(super) fn finish(mut self, done: Option<()>) -> Decoded<'a> {
         if let Some(what) = self.short.take() {
             let code = if self.size == 0 { FaultCode::SectionEmpty } else { FaultCode::SectionShort };

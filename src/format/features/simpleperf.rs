@@ -38,7 +38,7 @@ pub(super) fn old_files(s: &mut Section<'_>) -> Option<()> {
         s.note("type", Value::Name(type_name(kind.into()).into()));
         s.hex::<u64>("min_vaddr")?;
         s.number::<u32>("symbols")?;
-        // What is left of the file: its symbols, and offsets.
+        // The rest of the file: its symbols, and offsets.
         let read = left.checked_sub(s.left())? as u64;
         s.take("symbols", u64::from(size).checked_sub(read)?)?;
         Some(())

@@ -1,8 +1,9 @@
-//! Reads the call stacks that hiperf of OpenHarmony keeps in a feature, in place of the call chains of
+//! Reads the call stacks that hiperf of OpenHarmony stores in a feature, in place of the call chains of
 //! samples.
 //!
 //! `hiperf record --dedup_stack` writes an empty call chain into each sample and a u64 at its end: its stack.
-//! A stack is its innermost frame in the table of its process, and the table has the caller of each frame.
+//! A stack is the index of its innermost frame in the table of its process, which contains the caller of each
+//! frame.
 //!
 //! | | |
 //! |---|---|
@@ -18,7 +19,7 @@ use crate::header::Features;
 use crate::sample::{CallStack, Sample, U64s};
 use crate::{Endian, FaultCode, Feature, Layout, Record, bytes_that};
 
-/// The most frames of a stack: those that fit into a record.
+/// Maximum number of frames of a stack, as fit into a record.
 const MOST_FRAMES: u64 = 8191;
 
 /// The tables of a recording.
@@ -50,7 +51,7 @@ impl Frame {
 }
 
 impl StackTables {
-    /// Those of a recording; a section that is cut off has the frames up to there.
+    /// The tables of a recording; a truncated section has the frames up to its end.
     pub fn new(features: &Features, endian: Endian) -> StackTables {
         let Some(section) = features.get(&Feature::HIPERF_STACK_TABLE) else { return StackTables::default() };
         let mut tables = StackTables { is_there: true, ..StackTables::default() };
@@ -103,7 +104,7 @@ impl StackTables {
                 match self.frames.get_mut(&at).filter(|_| at.1 != 0) {
                     None => break Some(0),
                     Some(frame) if frame.depth == Frame::UNKNOWN => {
-                        // It stays so if the path comes back here.
+                        // It stays unresolved if the path returns to it.
                         frame.depth = Frame::ASTRAY;
                         path.push(at);
                         at.1 = frame.caller();
@@ -120,7 +121,7 @@ impl StackTables {
     }
 
     /// The call stack of a sample: that of its parts, or the one in the tables, written into `buffer`. `None`
-    /// if its event records none, it does not fit into the record, or not all of its frames are in the
+    /// if its event records none, it does not fit into the record, or some of its frames are missing in the
     /// tables.
     #[inline]
     pub fn call_stack<'b>(
@@ -217,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stack_is_read_from_its_innermost_frame_on() {
+    fn a_stack_is_read_from_its_innermost_frame_outwards() {
         for endian in [Endian::Little, Endian::Big] {
             let own: &[(u32, u64, u64)] = &[
                 (9, 0x1000, 0),
@@ -253,13 +254,13 @@ mod tests {
             );
             // More frames than the outermost has callers, and circles.
             assert_eq!([of(1, 3, 4), of(7, 0, 1), of(7, 6, 8191), of(7, 6, 1)], [const { None }; 4]);
-            // Without the feature, the bytes say nothing.
+            // Without the feature, the bytes have no meaning.
             assert!(chain(&StackTables::default(), 7, &stack(3, 4)).unwrap().is_empty());
         }
     }
 
     #[test]
-    fn tables_that_are_cut_off_have_the_frames_up_to_there() {
+    fn truncated_tables_have_the_frames_up_to_their_end() {
         let whole = section(Endian::Little, &[(7, &[(9, 0x1000, 0), (7, 0x2000, 9)])]);
         for end in 0..=whole.len() {
             let features = Features::from([(Feature::HIPERF_STACK_TABLE, whole[..end].to_vec().into())]);
@@ -278,7 +279,7 @@ mod tests {
 
     /// The last of the frames was taken.
     #[test]
-    fn of_two_frames_with_one_index_none_is_taken() {
+    fn two_frames_with_one_index_are_both_ignored() {
         let frames: &[(u32, u64, u64)] =
             &[(9, 0x1000, 0), (9, 0x2000, 0), (7, 0x3000, 9), (5, 0x4000, 0), (5, 0x4000, 0)];
         let section = section(Endian::Little, &[(7, frames)]);

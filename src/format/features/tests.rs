@@ -502,7 +502,7 @@ fn build_ids_are_written_as_they_are_read() {
     BuildIdEntry::new(2, -1, &id, b"[vdso]").write_section(Endian::Little, &mut section).unwrap();
     assert_eq!(&section[..8], [0, 0, 0, 0, 2, 0x80, 44, 0]);
     assert_eq!(&section[32..], b"\x14\0\0\0[vdso]\0\0");
-    // What an entry cannot hold.
+    // Values that an entry cannot contain.
     assert_eq!(BuildIdEntry::new(2, -1, &[0; 21], b"").write_section(Endian::Little, &mut section), None);
     assert_eq!(
         BuildIdEntry::new(2, -1, &id, &[b'a'; 65_520]).write_record(&[], Endian::Little, &mut section),
@@ -585,7 +585,7 @@ fn a_section_that_stops_perf_is_repaired_in_both_byte_orders() {
     }
 }
 
-/// `recover` left them out, and with them all features that perfx does not know.
+/// Regression: `recover` dropped them, together with all unknown features.
 #[test]
 fn sections_of_a_newer_perf_are_kept_and_those_that_lost_bytes_are_not() {
     let endian = Endian::Little;
@@ -604,7 +604,7 @@ fn sections_of_a_newer_perf_are_kept_and_those_that_lost_bytes_are_not() {
         left_out(&[longer(cpus()), version(), empty(), unknown()]),
         [Feature::CACHE, Feature::BPF_BTF]
     );
-    // In a file that has lost or gained bytes, nothing shows what the others should be.
+    // In a file that has lost or gained bytes, the other sections can't be verified.
     let cut = || (Feature::BPF_PROG_INFO, endian.bytes_u32(7).to_vec());
     let expected = [Feature::BPF_PROG_INFO, Feature::NRCPUS, Feature(200)];
     assert_eq!(left_out(&[longer(cpus()), cut(), unknown()]), expected);

@@ -2,13 +2,13 @@
 
 use crate::{Cursor, Endian};
 
-/// What the section begins with, before its version.
+/// The beginning of the section, before its version.
 pub(super) const MAGIC: &[u8] = b"\x17\x08\x44tracing";
 
 /// The titles of the texts in the head.
 const HEADERS: [&[u8]; 2] = [b"header_page\0", b"header_event\0"];
 
-/// A TRACING_DATA section, divided at the places where it can grow. The byte reference has its layout.
+/// A TRACING_DATA section, divided at the positions where it can grow. The byte reference has its layout.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TracingData<'a> {
     endian: Endian,
@@ -64,7 +64,7 @@ impl<'a> TracingData<'a> {
         Some(TracingData { endian, head, ftrace, systems, kallsyms, printk, tail: cursor.rest() })
     }
 
-    /// The section without what it says of the machine apart from formats: addresses and names of kernel
+    /// The section without data about the machine other than formats: addresses and names of kernel
     /// functions, formats of printk, and command names.
     #[must_use]
     pub fn without_texts(self) -> TracingData<'a> {
@@ -73,9 +73,9 @@ impl<'a> TracingData<'a> {
         TracingData { kallsyms: &[], printk: &[], tail, ..self }
     }
 
-    /// The head with only a newline in place of those of its texts, `header_page` and `header_event`, that
-    /// go: perf does without them, but refuses an empty text. `None` if the head does not have the magic and
-    /// a version made of numbers.
+    /// The head without those of its texts `header_page` and `header_event` for which `goes` is true, each
+    /// replaced by a newline: perf needs neither, but refuses an empty text. `None` if the head does not have
+    /// the magic and a numeric version.
     pub fn head_without(&self, goes: impl Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
         let rest = self.head.strip_prefix(MAGIC)?;
         let nul = rest.iter().position(|&byte| byte == 0)?;

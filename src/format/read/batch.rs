@@ -1,4 +1,4 @@
-//! Describes a run of whole records, with what is known about it without walking it.
+//! A run of whole records, with the facts known about it without walking it.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::{
 /// to fit in the cache.
 pub const BATCH_SIZE: usize = 4 << 20;
 
-/// The positions in a batch of all records that are neither samples nor ends of a round. Code that wants only
+/// The positions in a batch of all records that are neither samples nor ends of a round. Code that needs only
 /// these skips the walk over nearly all of a recording. They are kept with the extents, so their number is
 /// limited.
 pub(super) type SparseIndex = Arc<[u32]>;
@@ -30,7 +30,7 @@ pub struct Batch {
     pub bytes: Bytes,
     /// Byte order of its records.
     pub endian: Endian,
-    /// Where they came from.
+    /// The origins of the records.
     pub origins: Origins,
     /// The kinds that occur in it.
     pub kinds: Kinds,
@@ -61,7 +61,7 @@ pub struct Batch {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Opened {
-    /// Its place in the input.
+    /// The start of the batch in the input.
     pub origin: Origin,
     /// Which of the two kinds.
     pub kind: RecordType,
@@ -89,15 +89,15 @@ impl Opened {
 }
 
 impl Batch {
-    /// The faults at its end: what could not be read.
+    /// The faults at its end: the unreadable parts.
     pub(super) fn faults(&self) -> impl Iterator<Item = Error> {
         let fragment = self.fragment.map(|fragment| fragment.to_error());
         let lost = self.lost.as_ref().map(|lost| lost.to_error());
         fragment.into_iter().chain(lost).map(|error| error.file(&self.name))
     }
 
-    /// True if [`issues`](crate::decode::issues) is known to find nothing in any of its records, because
-    /// lenient reading has examined them; false if that is not known.
+    /// True if [`issues`](crate::decode::issues) is known to find nothing in its records, because lenient
+    /// reading has examined them.
     pub fn is_sound(&self) -> bool {
         self.sound
     }
@@ -138,7 +138,7 @@ impl Batch {
         self.sparse_index = framed.sparse_index.as_deref().map(Arc::from);
     }
 
-    /// A batch that holds a copy of one of its records, without a payload.
+    /// A batch with a copy of one of its records, without a payload.
     pub fn with_only(&self, record: &Record<'_>) -> Batch {
         let mut origins = Origins::default();
         origins.push(0, record.origin());

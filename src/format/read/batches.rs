@@ -13,7 +13,7 @@ use crate::header::EVENTS_MAX;
 use crate::record::header_records::HeaderRecord;
 use crate::{Error, Event, FaultCode, Kinds, Layouts, RecordType, Result};
 
-/// How much of a recording has been read, for a progress display.
+/// The part of a recording that has been read, for a progress display.
 #[derive(Debug, Default)]
 pub struct Progress {
     read: AtomicU64,
@@ -42,7 +42,7 @@ impl Progress {
 pub struct BatchExtent {
     /// The number of its stream.
     pub(super) stream: usize,
-    /// Where it begins, counted from the first byte of the stream.
+    /// The start, in bytes from the start of the stream.
     pub(super) start: usize,
     pub(super) len: usize,
     pub(super) kinds: Kinds,
@@ -68,7 +68,8 @@ pub struct Batches {
     pub(super) cutters: Vec<Cutter>,
     /// Index of the current cutter.
     pub(super) at: usize,
-    /// For pipe data: the events so far, and how many of them the head has. More may come among the records.
+    /// For pipe data: the events so far, and the number of those in the head. More may be defined among the
+    /// records.
     pub(super) pipe: Option<(Vec<Event>, usize)>,
     /// True to ignore unreadable attrs among the records; the code that walks the records reports them.
     pub(super) lenient: bool,
@@ -140,7 +141,7 @@ impl std::fmt::Debug for SpeculativeBatch {
 
 impl SpeculativeBatch {
     /// The batch, if the guess is right, which [`Batches::accept`] decides. `None` if no records seem to
-    /// begin here, or if they seem damaged, which only reading in file order can judge.
+    /// begin here, or if they seem damaged, which can only be decided in file order.
     pub fn batch(mut self) -> Option<(BatchExtent, Batch)> {
         let Window { stream, from, to } = self.window;
         let start = likely_start(self.cutter.mapped()?, from, to, self.cutter.endian)?;

@@ -21,8 +21,8 @@ pub(super) struct Cutter {
     pub(super) ended: bool,
     /// True if bytes that are not records are skipped when records follow. Mapped streams only.
     pub(super) lenient: bool,
-    /// How many bytes the searches for records may still examine, so that the work over all gaps is linear in
-    /// the input.
+    /// The remaining number of bytes that the searches for records may examine, so that the work over all
+    /// gaps is linear in the input.
     pub(super) probes: u64,
     /// True if a read of a pipe does not wait for more than is available, as long as that contains a record.
     pub(super) eager: bool,
@@ -219,7 +219,7 @@ impl Cutter {
         Ok(Some(batch))
     }
 
-    /// Continues with a file that holds the rest of a pipe from `offset` on, so that damage in it can be
+    /// Continues with a file that contains the rest of a pipe from `offset` on, so that damage in it can be
     /// skipped.
     fn go_on_in(&mut self, file: File, offset: u64) -> Result<Option<Batch>> {
         let bytes = Bytes::map(&file)?;

@@ -1,9 +1,9 @@
-//! Replaces COMPRESSED and COMPRESSED2 records with their contents; memory stays bounded whatever size a
-//! stream claims.
+//! Replaces COMPRESSED and COMPRESSED2 records with their contents; memory is bounded whatever size a stream
+//! claims.
 //!
-//! The contents of a zstd stream depend on everything before, so one thread expands it in order, as perf
-//! writes it. If the pieces are whole frames, [`DecodeUnits`] and [`DecodeUnit::decompressed`] expand them
-//! ahead on many threads, and `Expand` only checks that they were right.
+//! The contents of a zstd stream depend on everything before, so one thread expands a stream of perf in
+//! order. If the pieces are whole frames, [`DecodeUnits`] and [`DecodeUnit::decompressed`] expand them ahead
+//! on many threads, and `Expand` only checks that they were right.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,7 +22,7 @@ pub use decode_unit::{DecodeUnit, DecodeUnits};
 
 mod decode_unit;
 
-/// The most that one COMPRESSED record may expand to, in bytes, unless feature COMPRESSED allows more. perf
+/// Maximum expanded size of one COMPRESSED record, in bytes, unless feature COMPRESSED allows more. perf
 /// hands its whole ring buffer (`-m`, 512 KiB by default) to zstd at once, so 64 MiB is far above real data
 /// and far below a zip bomb.
 const EXPANSION_MAX: u64 = 64 << 20;
@@ -76,7 +76,7 @@ impl Chain {
 /// the next.
 struct Stream {
     context: DCtx<'static>,
-    /// How many bytes zstd asks for next; 0 between two frames.
+    /// The number of bytes that zstd expects next; 0 between two frames.
     hint: usize,
     /// True if the current frame states its content size, and so was finished by its writer.
     ends: bool,
@@ -121,8 +121,8 @@ where
     I: Iterator<Item = Result<P>>,
     P: Into<DecodeUnit>,
 {
-    /// Expands batches or their units. `mmap_len` is the field of feature COMPRESSED, in bytes, 0 if there is
-    /// none.
+    /// Expands batches or their units. `mmap_len` is the field of feature COMPRESSED, in bytes; 0 without the
+    /// feature.
     pub fn new(batches: I, endian: Endian, mmap_len: u32) -> Self {
         let expansion_max = EXPANSION_MAX.max(u64::from(mmap_len));
         Expand {
@@ -210,7 +210,7 @@ where
                     return Err(error);
                 }
                 out.drop_untrusted();
-                // Hands these on now, so that the next fault does not examine them again.
+                // Emits these now, so that the next fault does not examine them again.
                 out.flush(&mut self.ready);
                 let lost = Lost { error: Arc::new(error), records: 1, bytes };
                 *stream = Stream { lost: Some(lost), at: record.origin(), ..Stream::new() };
@@ -271,9 +271,8 @@ const CHAIN_HINT: &str = "the zstd stream does not begin in this file: if perf r
     decompress it together with all earlier files (perfx decompress --chain)";
 
 /// True if a record of this kind may be inside a compressed one. simpleperf puts AUXTRACE there with its
-/// payload; perf looks for that, and for the payload of HEADER_TRACING_DATA, in the file. Records of events
-/// and features must be known before anything is decompressed, and mean other things in a pipe than in a
-/// file.
+/// payload; perf expects that, and the payload of HEADER_TRACING_DATA, in the file. Records of events and
+/// features must be known before anything is decompressed, and differ in meaning between pipes and files.
 fn may_be_inside(kind: RecordType) -> bool {
     !kind.is_compressed() && !Kinds::HEADER_FRONT.contains(kind)
 }
@@ -450,8 +449,8 @@ impl Output {
         }
     }
 
-    /// Decompresses the rest of `input`. Returns how many bytes zstd asks for next (0 at the end of a frame),
-    /// and whether all input was used: it may pause when output is ready.
+    /// Decompresses the rest of `input`. Returns the number of bytes that zstd expects next (0 at the end of
+    /// a frame), and true if all input was used: zstd may pause when output is ready.
     fn feed(
         &mut self,
         piece: &mut Piece,
@@ -597,9 +596,9 @@ struct Piece {
     continued: bool,
 }
 
-/// For a piece of unknown length: the zeros at its end, how many bytes zstd asked for after the bytes before
-/// them, and how much those bytes expanded to. The zeros are padding, or part of the piece as long as zstd is
-/// inside a block.
+/// For a piece of unknown length: the zeros at its end, the number of bytes that zstd expected before them,
+/// and the expanded size up to there. The zeros are padding, or part of the piece as long as zstd is inside a
+/// block.
 struct Zeros<'a> {
     padding: &'a [u8],
     hint: usize,
@@ -607,9 +606,9 @@ struct Zeros<'a> {
 }
 
 impl Zeros<'_> {
-    /// Hands the zeros to `feed`, which returns how many bytes zstd asks for next (0 at the end of a frame)
-    /// and how much the record has expanded to. Returns the last hint, and how many of the zeros belong to
-    /// the piece.
+    /// Passes the zeros to `feed`, which returns the number of bytes that zstd expects next (0 at the end of
+    /// a frame) and the record's expanded size so far. Returns the last hint, and the number of zeros that
+    /// belong to the piece.
     fn feed(self, mut feed: impl FnMut(&[u8]) -> Result<(usize, u64)>) -> Result<(usize, usize)> {
         let Zeros { padding, mut hint, mut expanded } = self;
         let mut length = 0;
@@ -631,8 +630,8 @@ impl Zeros<'_> {
     }
 }
 
-/// Finds the length of each zstd piece and the size it expands to, without keeping the contents. It must see
-/// every compressed record.
+/// Finds the length and the expanded size of each zstd piece, without keeping the contents. It must get every
+/// compressed record.
 #[derive(Default)]
 pub struct Pieces {
     contexts: BTreeMap<u32, DCtx<'static>>,
@@ -646,7 +645,7 @@ impl std::fmt::Debug for Pieces {
 }
 
 impl Pieces {
-    /// The length of the piece in the next compressed record, and the size it expands to, bytes.
+    /// The length and the expanded size of the piece in the next compressed record, bytes.
     ///
     /// # Errors
     ///
@@ -687,5 +686,5 @@ impl Pieces {
     }
 }
 
-/// Bytes of a zstd block header (RFC 8878, 3.1.1.2): what zstd asks for between two blocks.
+/// Bytes of a zstd block header (RFC 8878, 3.1.1.2), which zstd expects between two blocks.
 const BLOCK_HEADER_SIZE: usize = 3;

@@ -1,5 +1,5 @@
-//! Describes bytes in the place of a record: the front of an incomplete record, bytes that are not a record,
-//! or a zstd stream that ends too early.
+//! Bytes in place of a record: the front of an incomplete record, bytes that are not a record, or a zstd
+//! stream that ends too early.
 
 use std::sync::Arc;
 
@@ -12,21 +12,21 @@ use crate::{Error, FaultCode, HEADER_SIZE, Origin, RecordType};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Fragment {
-    /// Where it begins.
+    /// The start.
     pub origin: Origin,
     /// The kind in its header, if that much is present.
     pub kind: Option<RecordType>,
     /// Bytes present.
     pub bytes: u64,
-    /// The full size, payload included; 0 if the part that says so is missing.
+    /// The full size, payload included; 0 if it is not known.
     pub needs: u64,
     /// True if records follow: the fragment is in the middle of a recording that is read leniently.
     pub resumes: bool,
-    /// What the bytes are, if that is known.
+    /// The type of the bytes, if known.
     pub stray: Option<Stray>,
 }
 
-/// What is in the place of a record where reading ends.
+/// The type of the bytes where reading ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Stray {
@@ -55,7 +55,7 @@ impl Stray {
 pub struct Lost {
     /// The place and the reason.
     pub error: Arc<Error>,
-    /// How many COMPRESSED records are lost. The contents of the first one before the fault are not lost.
+    /// The number of lost COMPRESSED records. The contents of the first one before the fault are not lost.
     pub records: u64,
     /// Their size as stored, bytes.
     pub bytes: u64,

@@ -1,12 +1,12 @@
-//! Finds how far whole records reach in a buffer, by walking over their headers.
+//! Finds the end of the whole records in a buffer, by walking over their headers.
 
 use super::fragment::{Fragment, Stray};
 use crate::{BadFrame, Endian, Frame, Kinds, Origin, Result, Walker};
 
-/// The most positions of rare records kept for a batch: 4 kB for 4 MiB.
+/// Maximum number of positions of rare records kept for a batch: 4 kB for 4 MiB.
 const RARE_MAX: usize = 1 << 10;
 
-/// How far whole records reach in a buffer.
+/// The whole records in a buffer.
 pub(super) struct Framed {
     pub(super) end: usize,
     pub(super) records: u64,
@@ -14,9 +14,9 @@ pub(super) struct Framed {
     pub(super) sparse_index: Option<Vec<u32>>,
     /// The frame of the first incomplete record, if it can be read.
     pub(super) cut: Option<Frame>,
-    /// The invalid header in the place of the next record.
+    /// The invalid header in place of the next record.
     pub(super) bad: Option<BadFrame>,
-    /// What is in its place, if that is known.
+    /// The type of the bytes in its place, if known.
     pub(super) stray: Option<Stray>,
 }
 
@@ -57,7 +57,7 @@ pub(super) fn frame(bytes: &[u8], endian: Endian, enough: usize) -> Framed {
     frame_while(bytes, endian, enough, |_, _| true)
 }
 
-/// The same, up to the first header that `accepts` does not accept at its position.
+/// Like [`Framed::of`], up to the first header that `accepts` refuses at its position.
 pub(super) fn frame_while(
     bytes: &[u8],
     endian: Endian,

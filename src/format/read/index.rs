@@ -1,5 +1,5 @@
-//! Reads and writes the index of a recording, a file beside it that says what each batch holds, so that
-//! commands read only the batches that they need.
+//! The index of a recording: a file beside it that describes each batch, so that commands read only the
+//! batches that they need.
 
 use std::sync::{Arc, OnceLock};
 
@@ -21,15 +21,15 @@ const VERSION: u32 = 1;
 /// machine.
 const ENDIAN: Endian = Endian::Little;
 
-/// In place of a number of entries: they are not listed.
+/// The number of entries of an omitted list.
 const UNLISTED: u32 = u32::MAX;
 
-/// How much of the front and the end of a batch, and of what is around the records, its quick checksum
-/// includes, bytes.
+/// The number of bytes at the front and the end of a batch, and of the parts around the records, that its
+/// quick checksum includes.
 const BATCH_ENDS: usize = 64;
 const OTHER_ENDS: usize = 64 << 10;
 
-/// What each batch of a recording holds, and checksums of the recording that it belongs to.
+/// The contents of each batch of a recording, and checksums of the recording.
 ///
 /// | byte | |
 /// |---|---|
@@ -75,7 +75,7 @@ struct Checksums {
     whole: u64,
 }
 
-/// What an index says about one batch.
+/// The description of one batch.
 #[derive(Clone, Debug)]
 pub struct IndexedBatch {
     samples: SampleSpan,
@@ -144,7 +144,7 @@ impl Index {
         self.batches.iter().map(count).fold(0, u64::saturating_add)
     }
 
-    /// Whether it belongs to the recording: by the sizes of its files and by quick checksums, and with
+    /// True if it belongs to the recording: by the sizes of its files and by quick checksums, and with
     /// `thorough` by checksums of all bytes.
     pub fn belongs_to(&self, recording: &Recording, thorough: bool) -> bool {
         let belongs = |(number, file): (usize, &Checksums)| {
@@ -267,7 +267,7 @@ fn put_batch(batch: &BatchExtent, bytes: &mut Vec<u8>) {
     bytes.extend(lists.flat_map(|list| list.iter()).flat_map(|&number| ENDIAN.bytes_u32(number)));
 }
 
-/// A file of a recording, and the part of it with the records.
+/// A file of a recording, and the range of its records.
 struct Pieces {
     file: Bytes,
     start: usize,
@@ -289,7 +289,8 @@ impl Pieces {
         self.records.get(batch.start..end).unwrap_or_default()
     }
 
-    /// The checksum of the file, from those of its batches and that which `other` makes of the other pieces.
+    /// The checksum of the file, from those of its batches and that which `other` computes for the other
+    /// pieces.
     fn checksum(&self, batches: impl Iterator<Item = u64>, other: impl Fn(&[u8]) -> u64) -> u64 {
         let behind = self.start.saturating_add(self.records.len());
         let front = other(self.file.get(..self.start).unwrap_or_default());
@@ -308,7 +309,7 @@ fn hash(bytes: &[u8]) -> u64 {
     XxHash3_64::oneshot(bytes)
 }
 
-/// The hash of the first and the last `len` bytes, or of all if there are no more.
+/// The hash of the first and the last `len` bytes, or of all if there are fewer.
 fn hash_of_ends(bytes: &[u8], len: usize) -> u64 {
     match bytes.len() > 2 * len {
         true => hash(&[&bytes[..len], &bytes[bytes.len() - len..]].concat()),
@@ -317,7 +318,7 @@ fn hash_of_ends(bytes: &[u8], len: usize) -> u64 {
 }
 
 impl Recording {
-    /// Takes over what an index says about the batches, which must [belong](Index::belongs_to) to this
+    /// Adopts the descriptions of batches in an index, which must [belong](Index::belongs_to) to this
     /// recording.
     pub fn use_index(&mut self, index: Index) {
         self.extents = Arc::new(OnceLock::from(index.batches));
@@ -351,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_says_what_the_samples_are() {
+    fn an_index_describes_the_samples() {
         let folder = tempfile::tempdir().unwrap();
         let mut recording = recording(&folder.path().join("a.data"));
         let index = Index::read(&index(&mut recording).to_bytes()).unwrap();
@@ -361,7 +362,7 @@ mod tests {
         assert_eq!(index.batches[0].sparse_index.as_deref(), Some(&[24, 80, 136][..]));
     }
 
-    /// Whatever an index says, reading neither panics nor leaves the recording.
+    /// With any contents of an index, reading neither panics nor leaves the recording.
     #[test]
     fn any_bytes_of_an_index_are_safe() {
         let folder = tempfile::tempdir().unwrap();

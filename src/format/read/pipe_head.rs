@@ -1,4 +1,4 @@
-//! Reads the leading records of pipe data, which hold what a file has in its header.
+//! Reads the leading records of pipe data, which correspond to a file's header.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::{Endian, Error, FaultCode, Feature, Layouts, Origin, Record, Result};
 struct Head {
     /// Entries of feature BUILD_ID.
     build_ids: Vec<u8>,
-    /// The names that EVENT_DESC gives to the first id of each event; filled at the first EVENT_UPDATE.
+    /// The names in EVENT_DESC for the first id of each event; filled at the first EVENT_UPDATE.
     names: Option<HashSet<(u64, Vec<u8>)>>,
 }
 

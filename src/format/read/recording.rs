@@ -38,13 +38,13 @@ pub enum Form {
 pub struct Recording {
     /// The name that the user gave.
     pub name: Arc<str>,
-    /// How it is stored.
+    /// The form in which it is stored.
     pub form: Form,
     /// Byte order of everything in it.
     pub endian: Endian,
     /// The events in the order of their attrs.
     pub events: Vec<Event>,
-    /// The feature sections (of pipe data: those that came before the first ordinary record).
+    /// The feature sections (for pipe data: those before the first ordinary record).
     pub features: Features,
     /// Deviations from the format.
     pub faults: Vec<Fault>,
@@ -53,7 +53,7 @@ pub struct Recording {
     /// Event names as perf before 3.3 stored them, [`EVENT_TYPE_SIZE`](crate::header::EVENT_TYPE_SIZE) bytes
     /// each: from a file's header, or from HEADER_EVENT_TYPE records among the leading ones of pipe data.
     pub event_types: Vec<u8>,
-    /// A directory's entries that hold no records (`kcore_dir` and the like).
+    /// A directory's entries without records (`kcore_dir` and the like).
     pub extras: Vec<PathBuf>,
     pub(super) left_out: u64,
     pub(super) head: Vec<Batch>,
@@ -62,12 +62,12 @@ pub struct Recording {
     pub(super) opened: Option<Metadata>,
     /// True if reading continues after damage.
     pub(super) lenient: bool,
-    /// True to hand out what has arrived: see [`Recording::live`].
+    /// True to yield data as it arrives: see [`Recording::live`].
     pub(super) live: bool,
     pub(super) progress: Arc<Progress>,
     /// The batch extents found by the first reading, so that later ones need no walk.
     pub(super) extents: Arc<OnceLock<Vec<BatchExtent>>>,
-    /// The events that pipe data defines behind its head, found by the first reading.
+    /// The events that pipe data defines after its head, found by the first reading.
     pub(super) late_events: Arc<OnceLock<Vec<Event>>>,
 }
 
@@ -76,7 +76,7 @@ pub struct Recording {
 pub struct StoredBytes(Vec<(u32, u64, Bytes)>);
 
 impl StoredBytes {
-    /// The `len` bytes behind `skip` bytes at this place; `None` if they are not stored there as they are.
+    /// The `len` bytes after `skip` bytes at this place; `None` if they are not stored there unchanged.
     pub fn get(&self, origin: Origin, skip: usize, len: usize) -> Option<Bytes> {
         let Origin::Input { stream, offset } = origin else { return None };
         let (_, first, bytes) = self.0.iter().find(|(index, ..)| *index == stream)?;
@@ -93,8 +93,8 @@ impl std::fmt::Debug for Recording {
 }
 
 impl Recording {
-    /// Opens a path: a perf.data file, a regular file or FIFO with pipe data, or a directory. What must be
-    /// kept of a pipe goes into unnamed temporary files in `TMPDIR`.
+    /// Opens a path: a perf.data file, a regular file or FIFO with pipe data, or a directory. Data of a pipe
+    /// that must be kept goes into unnamed temporary files in `TMPDIR`.
     ///
     /// ```
     /// use perfx_format::read::Recording;
@@ -173,9 +173,9 @@ impl Recording {
         Recording::from_mapped(file, name)
     }
 
-    /// The recording, read as far as possible: faults that forbid writing count as losses, and batches go on
-    /// after bytes that are not records, which [`Batch::fragment`] describes. Input that is not mapped is
-    /// read up to its first fault.
+    /// The recording, read as far as possible: faults that forbid writing count as losses, and batches
+    /// continue after bytes that are not records, which [`Batch::fragment`] describes. Input that is not
+    /// mapped is read up to its first fault.
     pub fn lenient(mut self) -> Recording {
         for fault in &mut self.faults {
             if fault.severity == Severity::Fatal {
@@ -188,14 +188,14 @@ impl Recording {
         self
     }
 
-    /// The recording, with batches that hold what has arrived of a pipe, however little, so that a slow one
-    /// can be followed. Otherwise they have the same extents as those of a file.
+    /// The recording, with batches of the data that has arrived from a pipe, however little, so that a slow
+    /// one can be followed. Otherwise batches have the same extents as those of a file.
     pub fn live(mut self) -> Recording {
         self.live = true;
         self
     }
 
-    /// The same recording for another reading. `None` if its records can be read only once.
+    /// A copy of the recording for another reading. `None` if its records can be read only once.
     pub fn try_clone(&self) -> Option<Recording> {
         let again = |stream: &Stream| match &stream.source {
             Source::Mapped { bytes, file, offset } => {
@@ -227,8 +227,8 @@ impl Recording {
         })
     }
 
-    /// The header, events and features of this recording with other records, which come from a reader as they
-    /// are in the data section of a file, and are handed out as they arrive.
+    /// The header, events and features of this recording with other records, which a reader provides in the
+    /// form of a file's data section, and which are yielded as they arrive.
     #[must_use]
     pub fn with_records(mut self, reader: Box<dyn Read + Send>, temp_files: TempFiles) -> Recording {
         let source = Source::Reader { reader, pending: Vec::new(), offset: 0, temp_files };
@@ -265,7 +265,7 @@ impl Recording {
         Ok(Recording { faults, progress, ..spooled })
     }
 
-    /// The mapped bytes of the recording, for reading them again later; nothing of what was not
+    /// The mapped bytes of the recording, for reading them again later; empty if it is neither mapped nor
     /// [spooled](Recording::spooled).
     pub fn stored_bytes(&self) -> StoredBytes {
         let mapped = self.streams.iter().filter_map(|stream| match &stream.source {
@@ -283,13 +283,13 @@ impl Recording {
         })
     }
 
-    /// The metadata that the file had when it was opened, before anything of it was read; of a directory,
-    /// those of `data`. `None` if it is no regular file.
+    /// The metadata of the file when it was opened, before any of it was read; for a directory, that of
+    /// `data`. `None` if it is not a regular file.
     pub fn opened(&self) -> Option<&Metadata> {
         self.opened.as_ref()
     }
 
-    /// The files that contain the records; none if they can be read only once.
+    /// The files with the records; none if they can be read only once.
     pub fn files(&self) -> impl Iterator<Item = &File> {
         self.streams.iter().filter_map(|stream| match &stream.source {
             Source::Mapped { file, .. } => Some(&**file),
@@ -298,7 +298,7 @@ impl Recording {
     }
 
     /// Checks that mapped files are still as long as when they were opened. If less than a page was cut off,
-    /// the end reads as zeros and no signal comes.
+    /// the end reads as zeros without a signal.
     ///
     /// # Errors
     ///
@@ -375,7 +375,7 @@ impl Recording {
         &self.head
     }
 
-    /// The same, without a copy: [`Recording::head`] is empty then.
+    /// Like [`Recording::head`], without a copy: that is empty afterwards.
     pub fn take_head(&mut self) -> Vec<Batch> {
         std::mem::take(&mut self.head)
     }
@@ -434,7 +434,7 @@ impl Recording {
             .sum()
     }
 
-    /// How much of it has been read.
+    /// The part of it that has been read.
     pub fn progress(&self) -> &Arc<Progress> {
         &self.progress
     }
@@ -444,15 +444,15 @@ impl Recording {
         Compressed::read(self.features.get(&Feature::COMPRESSED)?, self.endian)
     }
 
-    /// True if it may hold COMPRESSED records: feature COMPRESSED is present, and not all zeros as from perf
-    /// stat record.
+    /// True if it may contain COMPRESSED records: feature COMPRESSED is present, and not all zeros as from
+    /// perf stat record.
     pub fn is_compressed(&self) -> bool {
         self.compressed().is_some_and(|compressed| compressed.mmap_len > 0)
     }
 
-    /// The events that pipe data defines behind its head, for which [`Recording::events`] has no place: perf
-    /// inject --itrace writes an attr when it makes the first sample of a new event. Their numbers continue
-    /// those of `events`. Empty until all batches have been read once.
+    /// The events that pipe data defines after its head, which [`Recording::events`] lacks: perf inject
+    /// --itrace writes an attr when it makes the first sample of a new event. Their numbers continue those of
+    /// `events`. Empty until all batches have been read once.
     pub fn late_events(&self) -> &[Event] {
         self.late_events.get().map_or(&[], Vec::as_slice)
     }
@@ -462,7 +462,7 @@ impl Recording {
         [&self.events[..], self.late_events()].concat()
     }
 
-    /// True if it has been read to its end and holds no record of these kinds, as stored.
+    /// True if it has been read to its end and contains no record of these kinds, as stored.
     pub fn is_known_to_lack(&self, kinds: Kinds) -> bool {
         self.extents.get().is_some_and(|extents| !extents.iter().any(|extent| extent.kinds.intersects(kinds)))
     }
@@ -535,8 +535,8 @@ impl Recording {
         }
     }
 
-    /// Leaves the batches that `keep` refuses out of all later readings; those that every reading needs stay.
-    /// Does nothing before all batches have been read once.
+    /// Drops the batches for which `keep` is false from all later readings; those that every reading needs
+    /// stay. Does nothing before all batches have been read once.
     pub fn retain_batches(&mut self, keep: impl Fn(&Batch) -> bool) {
         let mut numbers = Vec::new();
         self.number_batches(|number, batch| {
@@ -548,8 +548,8 @@ impl Recording {
     }
 
     /// Calls `see` with the number of each batch, and the batch, or `None` if every reading needs it: because
-    /// of compressed records, events that pipe data names late, or a damaged end. Does nothing before all
-    /// batches have been read once.
+    /// of compressed records, late events of pipe data, or a damaged end. Does nothing before all batches
+    /// have been read once.
     pub fn number_batches(&mut self, mut see: impl FnMut(usize, Option<&Batch>)) {
         if self.extents.get().is_none() {
             return;
@@ -565,7 +565,7 @@ impl Recording {
         self.progress = progress;
     }
 
-    /// Leaves all batches but those with these numbers out of all later readings.
+    /// Drops all batches except those with these numbers from all later readings.
     pub fn retain_numbered(&mut self, numbers: &[usize]) {
         if let Some(extents) = self.extents.get() {
             let kept = numbers.iter().filter_map(|&number| extents.get(number).cloned());
@@ -605,7 +605,7 @@ impl Recording {
 
     /// All records in time order, COMPRESSED ones replaced by their contents: see [`TimeOrder`]. The
     /// recording is read once before this returns, and again for the records. A recording that can be read
-    /// only once, and whatever does not fit in 32 MiB of memory, goes to temporary files.
+    /// only once, and data that does not fit in 32 MiB of memory, goes to temporary files.
     ///
     /// # Errors
     ///

@@ -12,8 +12,8 @@ use crate::{Error, Layout, Layouts, Record, RecordType, Result, Time};
 /// [`Recording::records`](super::Recording::records).
 ///
 /// A record borrows the bytes of its batch, which the next one may replace, so this is not an [`Iterator`],
-/// but it is read like one. An error says the file, the place and the kind of the record, and reading can go
-/// on after it:
+/// but it is read like one. An error names the file, the place and the kind of the record, and reading can
+/// continue after it:
 ///
 /// ```
 /// use std::collections::BTreeMap;

@@ -1,5 +1,4 @@
-//! Finds where records continue: after damage, or after an arbitrary place in the middle of a file where a
-//! thread starts.
+//! Finds the next record: after damage, or after an arbitrary position in a file where a thread starts.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -12,7 +11,7 @@ use crate::{Endian, Frame, HEADER_SIZE, Layouts, Origin, RECORD_SIZE_MAX, Record
 /// time.
 const LIKELY: usize = 16;
 
-/// Where the first record in `from..to` seems to begin: record sizes are multiples of 8 bytes, and few are
+/// The likely start of the first record in `from..to`: record sizes are multiples of 8 bytes, and few are
 /// larger than 64 KiB. The size of simpleperf's HEADER_TRACING_DATA is a multiple of 4, so all later records
 /// are between two multiples of 8.
 pub(super) fn likely_start(bytes: &[u8], from: usize, to: usize, endian: Endian) -> Option<usize> {
@@ -72,10 +71,10 @@ pub(super) fn covers_records(
     (at + 1..end).any(|place| sound_records(bytes, place, PROOF, endian, layouts, left))
 }
 
-/// How many bytes, and how many records, can be trusted if there is no valid frame at `end`: up to the last
-/// record that is sound, or odd like earlier ones of its kind, or followed by a plausible header. This keeps
-/// records that are odd throughout a recording (bytes after the fields, odd sizes, new kinds), and excludes
-/// those that the damage may have changed.
+/// The numbers of bytes and of records that can be trusted if there is no valid frame at `end`: up to the
+/// last record that is sound, or odd like earlier ones of its kind, or followed by a plausible header. This
+/// keeps records that are odd throughout a recording (bytes after the fields, odd sizes, new kinds), and
+/// excludes those that the damage may have changed.
 pub(crate) fn trusted(bytes: &[u8], end: usize, endian: Endian, layouts: &Layouts) -> (usize, u64) {
     let (mut at, mut count, mut trusted) = (0, 0, (0, 0));
     let mut usual = BTreeSet::new();
@@ -109,8 +108,8 @@ pub(super) struct Gap {
 /// continue at the first of them. Fewer suffice if they end exactly where the data ends.
 const PROOF: usize = 4;
 
-/// How many bytes the search may examine for each byte of the input: enough for a real hole, and a limit for
-/// hostile input.
+/// Maximum number of bytes that the search may examine for each byte of the input: enough for a real hole,
+/// and a limit for hostile input.
 pub(super) const PROBES_PER_BYTE: u64 = 32;
 
 /// True if there are `count` sound records at `at`, or fewer followed directly by the end of the data.
@@ -144,8 +143,8 @@ fn sound_records(
     true
 }
 
-/// The bytes after the records in `framed`: up to where records continue, or to the end. `None` if there is
-/// only a truncated record.
+/// The bytes after the records in `framed`: up to the next record, or to the end. `None` if there is only a
+/// truncated record.
 pub(super) fn gap(
     rest: &[u8],
     framed: &Framed,
@@ -201,7 +200,7 @@ fn goes_on(rest: &[u8], at: usize, endian: Endian, aligned: bool, left: &mut u64
     (known.get() * 2 >= run || aligned && new.borrow().len() * PROOF <= run).then_some(end)
 }
 
-/// Whether one of the records in a row from `start` on begins at `place`.
+/// True if one of the consecutive records from `start` on begins at `place`.
 fn is_on_chain(bytes: &[u8], start: usize, place: usize, endian: Endian) -> bool {
     let mut at = start;
     while at < place

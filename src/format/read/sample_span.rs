@@ -1,4 +1,4 @@
-//! Describes the samples of a batch without showing them: how many, from when to when, of which processes.
+//! A summary of a batch's samples: their number, time span and processes.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use crate::{Kinds, Layouts, RecordType, Time, Walker};
 
 const SAMPLES: Kinds = Kinds::of(&[RecordType::SAMPLE]);
 
-/// With more processes than this, they are not listed.
+/// Maximum number of processes that are listed.
 const PIDS_MAX: usize = 1 << 10;
 
 /// The samples of a batch.
@@ -19,8 +19,8 @@ pub struct SampleSpan {
     pub last: u64,
     /// The number of samples.
     pub count: u64,
-    /// The processes of its samples, ascending; `None` if there are too many, or if they are not known of all
-    /// samples.
+    /// The processes of its samples, ascending; `None` if there are too many, or if those of some samples are
+    /// unknown.
     pub pids: Option<Arc<[u32]>>,
 }
 

@@ -2,9 +2,9 @@
 //! positions in mapped files; if the index grows too large, it goes to a temporary file, together with
 //! records in memory.
 //!
-//! How long a record must wait is known from a survey of the whole input: for each batch, the earliest time
-//! of all batches after it. FINISHED_ROUNDs were rejected as the source: they promise the same, but not every
-//! writer keeps the promise, and directories have none.
+//! The waiting time of records follows from a survey of the whole input: for each batch, the earliest time of
+//! all batches after it. FINISHED_ROUNDs were rejected as the source: they promise the same, but some writers
+//! break the promise, and directories have none.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -100,7 +100,7 @@ impl PreparedBatch {
         PreparedBatch { bytes, origins, ..PreparedBatch::default() }
     }
 
-    /// The same, but the records lose their origins.
+    /// Like [`PreparedBatch::new`], but the records lose their origins.
     pub fn without_origins(bytes: Bytes) -> PreparedBatch {
         PreparedBatch { bytes, anonymous: true, ..PreparedBatch::default() }
     }
@@ -109,7 +109,7 @@ impl PreparedBatch {
     ///
     /// # Errors
     ///
-    /// There is too much before one of them.
+    /// There are too many bytes before one of them.
     pub fn of_made(bytes: Bytes, records: impl Iterator<Item = (usize, u64)>) -> Result<PreparedBatch> {
         let mut prepared = PreparedBatch::without_origins(bytes);
         for (at, time) in records {
@@ -122,11 +122,11 @@ impl PreparedBatch {
         Ok(prepared.done())
     }
 
-    /// Takes in a record.
+    /// Adds a record.
     ///
     /// # Errors
     ///
-    /// There is too much before it in its batch.
+    /// There are too many bytes before it in its batch.
     #[inline]
     pub fn push(&mut self, record: &Record<'_>, time: Option<u64>) -> Result<()> {
         let start = record.bytes().as_ptr();
@@ -140,11 +140,11 @@ impl PreparedBatch {
         self.enter(record, time, 0, start as usize - self.bytes.as_ptr() as usize)
     }
 
-    /// Takes in a record in another form, without its payload, which `write` appends.
+    /// Adds a record in another form, without its payload; `write` appends it.
     ///
     /// # Errors
     ///
-    /// That of `write`, or as for [`PreparedBatch::push`].
+    /// The error of `write`, or as for [`PreparedBatch::push`].
     #[inline]
     pub fn push_made(
         &mut self,
@@ -179,12 +179,12 @@ impl PreparedBatch {
         Ok(())
     }
 
-    /// Takes in a FINISHED_ROUND.
+    /// Adds a FINISHED_ROUND.
     pub fn finish_round(&mut self) {
         self.rounds.push(self.latest);
     }
 
-    /// Ends the batch and sorts what can be sorted here.
+    /// Completes the batch and sorts as far as possible here.
     pub fn done(mut self) -> PreparedBatch {
         if !self.timeless {
             self.entries.sort_by_key(|entry| entry.key);
@@ -226,7 +226,7 @@ struct SortedRun {
     next: usize,
 }
 
-/// How much memory the bytes take.
+/// The memory that the bytes take.
 fn in_memory(bytes: &Bytes) -> usize {
     if bytes.is_mapped() { 0 } else { bytes.len() }
 }
@@ -234,10 +234,10 @@ fn in_memory(bytes: &Bytes) -> usize {
 /// A record that is ready to be written.
 #[derive(Clone, Copy, Debug)]
 pub struct Ready {
-    /// Its time, ns; a record without a time has that of the records before which it is written.
+    /// Its time, ns; for a record without a time, that of the records before which it is written.
     pub key: u64,
     entry: SortEntry,
-    /// The run it comes from; the number of runs if it comes from none.
+    /// The index of its run; the number of runs if it belongs to none.
     run: usize,
 }
 
@@ -248,7 +248,7 @@ impl Ready {
     }
 }
 
-/// Samples that are ready to be written, one stored behind the other.
+/// Samples that are ready to be written, stored consecutively.
 #[derive(Clone, Debug)]
 pub struct ReadySamples {
     /// The bytes of all of them.
@@ -291,14 +291,14 @@ impl std::fmt::Debug for Sorter {
     }
 }
 
-/// The places of records without a time.
+/// The rule for placing records without a time.
 #[derive(Debug)]
 enum TimelessPlace {
-    /// Where perf processes them: after the records that perf has flushed by then, before all that follow
-    /// them in the input.
+    /// The position at which perf processes them: after the records that perf has flushed by then, before all
+    /// later ones of the input.
     AsHandedOn(Rounds),
-    /// Their place in the input: between the records with a time before and after them. Holds the time of the
-    /// former.
+    /// Their position in the input: between the records with a time before and after them. Contains the time
+    /// of the former.
     BetweenNeighbours(u64),
 }
 
@@ -362,8 +362,8 @@ struct BatchTimes {
 }
 
 impl Sorter {
-    /// Records without a time go after all records up to `flushed_until`. With `keeps_place`, they stay in
-    /// place, because perf reads the input in file order.
+    /// Records without a time are placed after all records up to `flushed_until`. With `keeps_place`, they
+    /// keep their position, because perf reads the input in file order.
     pub fn new(endian: Endian, flushed_until: u64, keeps_place: bool, temp_files: TempFiles) -> Sorter {
         let rounds = Rounds { flushed_until, latest_at_last: 0, latest: 0 };
         Sorter {
@@ -392,8 +392,8 @@ impl Sorter {
         self.chunks.push_back(Chunk { bytes, origins, left: left as u32 });
     }
 
-    /// Takes in the next batch. In the batches after it, no time is earlier than `level`, and the first one
-    /// is `next`.
+    /// Adds the next batch. In the batches after it, no time is earlier than `level`, and the first one is
+    /// `next`.
     ///
     /// # Errors
     ///
@@ -459,16 +459,16 @@ impl Sorter {
         walker.record_at(ready.entry.at as usize)?.ok_or_else(missing)
     }
 
-    /// The bytes that hold the record.
+    /// The bytes that contain the record.
     #[inline]
     pub fn bytes(&self, ready: &Ready) -> Option<&Bytes> {
         let number = (ready.entry.chunk & !TIMELESS).wrapping_sub(self.first);
         self.chunks.get(number as usize).map(|chunk| &chunk.bytes)
     }
 
-    /// A record that is ready and those behind it, as far as they are samples with a time, stored in the
-    /// order of time, not later than `until`, and behind less than `most` bytes of the others. `None` if
-    /// there are none, or if they are in temporary files.
+    /// A ready record and the following ones, while they are samples with a time, stored in the order of
+    /// time, not later than `until`, and preceded by less than `most` bytes of the others. `None` if there
+    /// are none, or if they are in temporary files.
     #[inline]
     pub fn samples(&self, ready: &Ready, until: u64, most: usize) -> Option<ReadySamples> {
         let SortEntry { chunk: number, at, .. } = ready.entry;
@@ -521,7 +521,7 @@ impl Sorter {
         self.leave(ready.entry.chunk & !TIMELESS, 1);
     }
 
-    /// So many records of a chunk wait no more.
+    /// Releases this many records of a chunk.
     #[inline]
     fn leave(&mut self, number: u32, count: usize) {
         if let Some(chunk) = self.chunks.get_mut(number.wrapping_sub(self.first) as usize) {
@@ -534,7 +534,7 @@ impl Sorter {
         }
     }
 
-    /// Drops chunks without waiting records, whose bytes are gone already.
+    /// Drops chunks without waiting records, whose bytes are already gone.
     fn free(&mut self) {
         while self.chunks.front().is_some_and(|chunk| chunk.left == 0) {
             self.first += 1;
@@ -581,8 +581,8 @@ mod tests {
 
     use super::*;
 
-    /// Sorts batches of records of 16 bytes that contain their times; returns the sorted times, and how many
-    /// temporary files that took.
+    /// Sorts batches of records of 16 bytes that contain their times; returns the sorted times, and the
+    /// number of temporary files used.
     fn sorted(batches: &[Vec<Option<u64>>], keeps_place: bool) -> (Vec<u64>, usize) {
         let mut sorter = Sorter::new(Endian::Little, 0, keeps_place, Arc::new(tempfile::tempfile));
         let earliest = |times: &[Option<u64>]| times.iter().flatten().copied().min().unwrap_or(u64::MAX);
@@ -613,7 +613,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_come_together_as_far_as_they_are_stored_and_sorted_so() {
+    fn samples_are_returned_together_if_stored_in_order_of_time() {
         let record = |kind: u64, time: u64| [kind | 16 << 48, time].map(u64::to_le_bytes).concat();
         let times = [3, 4, 4, 6, 5, 7, 8, 9];
         let mut bytes: Vec<u8> = times.iter().flat_map(|time| record(9, *time)).collect();
@@ -632,8 +632,8 @@ mod tests {
             }
             samples.map(|samples| (samples.bytes.len() / 16, samples.last))
         };
-        // Up to a time; up to a size, of which one byte is enough for a sample; up to one that was stored
-        // before.
+        // Limited by a time; by a size, of which one byte is enough for a sample; by a record that was stored
+        // earlier.
         assert_eq!(next(3, usize::MAX), Some((1, 3)));
         assert_eq!(next(u64::MAX, 17), Some((2, 4)));
         assert_eq!(next(4, usize::MAX), None, "5 is popped alone");
@@ -649,7 +649,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_the_last_batch_goes_through_temporary_files() {
+    fn records_that_wait_for_the_last_batch_go_to_temporary_files() {
         let batch = |number: u64| (0..300_000).map(|at| Some(1 + (number * 7 + at * 31) % 65_521)).collect();
         let mut batches: Vec<Vec<Option<u64>>> = (0..15).map(batch).collect();
         batches.push(vec![Some(1)]);
@@ -661,7 +661,7 @@ mod tests {
     }
 
     #[test]
-    fn one_late_record_keeps_no_others_in_memory() {
+    fn a_late_record_keeps_no_others_in_memory() {
         let batch = |number: u64| (0..300_000).map(|at| Some(1 + number * 300_000 + at)).collect();
         let mut batches: Vec<Vec<Option<u64>>> = (0..6).map(batch).collect();
         batches[0][0] = Some(u64::MAX - 1);
@@ -671,16 +671,16 @@ mod tests {
     }
 
     #[test]
-    fn without_a_time_before_all_that_waits() {
+    fn records_without_a_time_precede_waiting_ones() {
         let batches = [vec![None, Some(5), Some(3)], vec![None, Some(7)], vec![Some(6), None]];
         assert_eq!(sorted(&batches, false), (vec![0, 3, 5, 0, 0, 6, 7], 0));
     }
 
     #[test]
-    fn without_a_time_between_neighbours() {
+    fn records_without_a_time_stay_between_their_neighbours() {
         let batches = [vec![None, Some(5), None, Some(8), None], vec![Some(3), None, Some(7)], vec![None]];
-        // Records without a time: between 5 and 8; after 8 and before 3, where 3 counts; between 3 and 7; and
-        // after 7, whose whole batch was already written.
+        // Records without a time: between 5 and 8; after 8 and before 3, where 3 decides; between 3 and 7;
+        // and after 7, whose whole batch was already written.
         assert_eq!(sorted(&batches, true), (vec![0, 0, 3, 0, 5, 0, 7, 8, 0], 0));
     }
 }

@@ -13,9 +13,9 @@ use crate::{Endian, Error, Event, Kinds, Layouts, Origins, Record, RecordType, R
 /// The records of a recording in time order, COMPRESSED ones replaced by their contents. Made by
 /// [`Recording::records_by_time`](super::Recording::records_by_time).
 ///
-/// Records with equal times keep the order of the file. Records without a time come where perf handles them:
-/// after all records that perf has sorted by then, before all later ones. FINISHED_ROUND records, which only
-/// tell perf how far it may sort, are left out.
+/// Records with equal times keep the order of the file. Records without a time are placed where perf handles
+/// them: after all records that perf has sorted by then, before all later ones. FINISHED_ROUND records, which
+/// only tell perf how far it may sort, are left out.
 ///
 /// ```
 /// use perfx_format::read::Recording;
@@ -123,12 +123,12 @@ impl TimeOrder {
         Ok(Some(ReadRecord { record, layouts: &self.layouts, file }))
     }
 
-    /// The next records of these kinds, up to about `size` bytes, for those that work on many at once; `None`
-    /// at the end.
+    /// The next records of these kinds, up to about `size` bytes, for code that processes many at once;
+    /// `None` at the end.
     ///
     /// # Errors
     ///
-    /// Those of [`TimeOrder::next_record`].
+    /// The errors of [`TimeOrder::next_record`].
     pub fn next_batch(&mut self, wanted: Kinds, size: usize) -> Result<Option<Batch>> {
         let (mut bytes, mut origins) = (Vec::with_capacity(size), Origins::default());
         let (mut kinds, mut records) = (Kinds::NONE, 0);

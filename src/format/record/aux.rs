@@ -1,5 +1,5 @@
-//! AUX records describe what the kernel wrote into an AUX buffer; AUXTRACE records contain the data, and
-//! AUXTRACE_INFO says what made it.
+//! AUX records describe the data that the kernel wrote into an AUX buffer; AUXTRACE records contain the data,
+//! and AUXTRACE_INFO describes its source.
 
 use super::reader::Reader;
 use super::time_conv::TimeConv;
@@ -12,7 +12,7 @@ use crate::{Endian, FaultCode, Record, RecordType, Value, bit_names};
 /// | 8 | u64 offset, u64 size, u64 flags |
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Aux {
-    /// Where the data begins in the buffer, bytes since the buffer was created.
+    /// The start of the data in the buffer, bytes since the buffer was created.
     pub offset: u64,
     /// Length of the data, bytes.
     pub size: u64,
@@ -24,8 +24,8 @@ impl Aux {
     /// Bit 0 of the flags: data was lost because the buffer was full.
     pub const TRUNCATED: u64 = 1;
 
-    /// Bit 1: the data is a snapshot, of a buffer that was overwritten from its beginning on when it was
-    /// full. Then [`Aux::offset`] is where the data ends.
+    /// Bit 1: the data is a snapshot of a buffer that is overwritten when it is full. Then [`Aux::offset`] is
+    /// the end of the data.
     pub const OVERWRITE: u64 = 2;
 
     /// Bit 2: the data has gaps, for example of the time in which a virtual machine ran.
@@ -60,8 +60,8 @@ impl Aux {
     }
 }
 
-/// The hardware id of an AUX_OUTPUT_HW_ID record: of Intel PT, the counter of the event in the record's
-/// trailer, which writes its samples to the trace.
+/// The hardware id of an AUX_OUTPUT_HW_ID record: for Intel PT, the counter of the event in the record's
+/// trailer, whose samples are in the trace.
 ///
 /// | byte | |
 /// |---|---|
@@ -80,7 +80,7 @@ pub fn hardware_id(record: &Record<'_>) -> Option<u64> {
 pub struct Auxtrace {
     /// Size of the payload, bytes.
     pub size: u64,
-    /// Where the payload began in the buffer, bytes since the buffer was created.
+    /// The start of the payload in the buffer, bytes since the buffer was created.
     pub offset: u64,
     /// Identifies the buffer: a counter or a random number, not a time of the recording.
     pub reference: u64,
@@ -96,8 +96,7 @@ impl Auxtrace {
     /// -1: no particular thread or CPU.
     pub const ANY: u32 = u32::MAX;
 
-    /// Changes an AUXTRACE record into one with a part of its data: so many bytes, from this place of the
-    /// buffer on.
+    /// Reduces an AUXTRACE record to a part of its data: this many bytes, from this offset in the buffer on.
     pub fn set_part(record: &mut [u8], offset: u64, size: u64, endian: Endian) {
         endian.set_u64(record, 8, size);
         endian.set_u64(record, 16, offset);
@@ -133,7 +132,7 @@ impl Auxtrace {
 /// | 16 | u64 each, as the type has it |
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct AuxtraceInfo {
-    /// What made the AUX data: `enum auxtrace_type`.
+    /// The source of the AUX data: `enum auxtrace_type`.
     pub kind: u32,
 }
 
@@ -171,8 +170,8 @@ impl AuxtraceInfo {
         AuxtraceInfo::of(record).filter(|info| *info == self).map(drop)
     }
 
-    /// How the TSC of Intel PT converts to the time of the recording: the words 1 to 4 of the private part
-    /// (tools/perf/util/intel-pt.h). `None` if it does not, and for other tracers.
+    /// The conversion of Intel PT's TSC to the time of the recording: the words 1 to 4 of the private part
+    /// (tools/perf/util/intel-pt.h). `None` if there is none, and for other tracers.
     pub fn pt_time(record: &Record<'_>) -> Option<TimeConv> {
         AuxtraceInfo::INTEL_PT.describes(record)?;
         let word = |number: usize| record.u64(16 + 8 * number);

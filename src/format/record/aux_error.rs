@@ -1,4 +1,4 @@
-//! AUXTRACE_ERROR records say where AUX data could not be decoded.
+//! AUXTRACE_ERROR records report places where AUX data could not be decoded.
 
 use super::builder::build;
 use super::reader::Reader;
@@ -13,7 +13,7 @@ use crate::{Endian, HEADER_SIZE, Record, RecordType, until_nul};
 /// | 112 | in a guest: u32 process of the host that runs it, u32 its CPU |
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AuxtraceError<'a> {
-    /// What is wrong, in the numbers of the tracer.
+    /// The error, in the numbers of the tracer.
     pub code: u32,
     /// The CPU.
     pub cpu: u32,
@@ -23,7 +23,7 @@ pub struct AuxtraceError<'a> {
     pub tid: u32,
     /// The address up to which the flow is known.
     pub ip: u64,
-    /// When, ns.
+    /// The time, ns.
     pub time: u64,
     /// The code in words.
     pub message: &'a str,
@@ -38,7 +38,7 @@ const WITH_TIME: u32 = 1;
 const WITH_GUEST: u32 = 2;
 /// The offset of the message in these, bytes.
 const MESSAGE_START: usize = 48;
-/// The most bytes of a message, with its NUL.
+/// Maximum length of a message with its NUL, bytes.
 const MESSAGE: usize = 64;
 
 impl<'r> AuxtraceError<'r> {

@@ -1,4 +1,5 @@
-//! BPF_EVENT records say that a BPF program came or went, and BPF_METADATA records describe programs.
+//! BPF_EVENT records report the loading and unloading of BPF programs, and BPF_METADATA records describe
+//! programs.
 
 use super::reader::Reader;
 use crate::{Endian, Record, RecordType};
@@ -7,7 +8,7 @@ use crate::{Endian, Record, RecordType};
 /// u16 flags, u32 id, u8 tag\[8\].
 const TAG: usize = 16;
 
-/// The tag of the program, which the kernel makes from its instructions. `None` for other kinds, and for a
+/// The tag of the program, which the kernel derives from its instructions. `None` for other kinds, and for a
 /// record that is too short.
 pub fn bpf_tag(record: &Record<'_>) -> Option<[u8; 8]> {
     let tag = record.bytes().get(TAG..TAG + 8).filter(|_| record.kind() == RecordType::BPF_EVENT)?;

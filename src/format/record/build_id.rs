@@ -81,7 +81,7 @@ impl<'a> BuildIdEntry<'a> {
         FIXED + self.filename.len() + 1
     }
 
-    /// The bytes of an entry of `size` bytes that hold none of its fields.
+    /// The bytes without a field in an entry of `size` bytes.
     pub(crate) fn gaps(&self, size: usize, without_pid: bool) -> [Range<usize>; 3] {
         // Only the newer layout has a byte for the length of the id.
         let (id, length, name) = if without_pid { (8, 0, 32) } else { (12, 1, FIXED) };
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_without_end_gets_one() {
+    fn an_unterminated_name_is_terminated() {
         let new = aligned_bytes(&record(b"/usr/bin/xyz", &[]), 16).unwrap();
         assert_eq!(&new[36..], b"/usr/bin/xyz\0\0\0\0\0\0\0\0");
         assert_eq!(aligned_bytes(&new, 16), None);

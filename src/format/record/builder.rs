@@ -15,7 +15,7 @@ pub fn build(kind: RecordType, misc: u16, parts: &[&[u8]], endian: Endian) -> Op
     Some(bytes)
 }
 
-/// Begins a record behind these bytes with its header, which gets its size at the end ([`set_size`]).
+/// Begins a record after these bytes with its header, which gets its size at the end ([`set_size`]).
 pub(crate) fn start(bytes: &mut Vec<u8>, kind: RecordType, misc: u16, endian: Endian) -> Option<()> {
     let at = bytes.len();
     bytes.resize(at + HEADER_SIZE, 0);

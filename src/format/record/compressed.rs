@@ -1,5 +1,4 @@
-//! Finds which bytes of COMPRESSED and COMPRESSED2 records are a piece of the zstd stream, and builds such
-//! records.
+//! Finds the piece of the zstd stream in COMPRESSED and COMPRESSED2 records, and builds such records.
 
 use super::builder::build;
 use super::reader::Reader;
@@ -49,7 +48,7 @@ pub fn compressed_head_size(kind: RecordType) -> usize {
     HEADER_SIZE + if kind == RecordType::COMPRESSED2 { size_of::<u64>() } else { 0 }
 }
 
-/// A COMPRESSED or COMPRESSED2 record that holds this piece; `None` if it is larger than a record can be.
+/// A COMPRESSED or COMPRESSED2 record with this piece; `None` if it is larger than a record can be.
 pub fn compressed_record(kind: RecordType, piece: &[u8], endian: Endian) -> Option<Vec<u8>> {
     if kind != RecordType::COMPRESSED2 {
         return build(kind, 0, &[piece], endian);

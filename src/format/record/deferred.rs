@@ -1,4 +1,4 @@
-//! CALLCHAIN_DEFERRED records hold the user part of call chains, which the kernel records when the thread
+//! CALLCHAIN_DEFERRED records contain the user part of call chains, which the kernel records when the thread
 //! returns to user space.
 
 use super::reader::Reader;

@@ -1,4 +1,5 @@
-//! The AUXTRACE_INFO record of CoreSight describes the trace unit of each CPU; AUX_OUTPUT_HW_ID tells its id.
+//! The AUXTRACE_INFO record of CoreSight describes the trace unit of each CPU; AUX_OUTPUT_HW_ID contains its
+//! id.
 
 use super::aux::{AuxtraceInfo, hardware_id};
 use crate::Record;
@@ -8,33 +9,34 @@ use crate::Record;
 /// | byte | |
 /// |---|---|
 /// | 16 | u64 version (0 or 1), u64 PMU type (high half) and number of CPUs (low half), u64 1 for snapshots |
-/// | 40 | for each CPU: u64 magic, u64 CPU, in version 1 u64 number of words behind, then the registers, u64 each |
+/// | 40 | for each CPU: u64 magic, u64 CPU, in version 1 u64 number of following words, then the registers, u64 each |
 ///
 /// | magic | registers |
 /// |---|---|
 /// | 0x3030303030303030 ETMv3 | ETMCR, ETMTRACEIDR, ETMCCER, ETMIDR |
 /// | 0x4040404040404040 ETMv4 | TRCCONFIGR, TRCTRACEIDR, TRCIDR0, 1, 2, 8, TRCAUTHSTATUS; in version 1 the source of timestamps |
-/// | 0x5050505050505050 ETE | as ETMv4, with TRCDEVARCH in front of the source of timestamps |
+/// | 0x5050505050505050 ETE | as ETMv4, with TRCDEVARCH before the source of timestamps |
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct EtmInfo {
-    /// `attr.type` of the event that made the data.
+    /// `attr.type` of the event with the data.
     pub pmu_type: u32,
     /// The trace units, each of a CPU.
     pub units: Vec<TraceUnit>,
 }
 
-/// What is known about a trace unit.
+/// The configuration of a trace unit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct TraceUnit {
     /// The number of its CPU.
     pub cpu: u64,
-    /// Its id in frames: 0x01 to 0x6f. Newer kernels tell it in AUX_OUTPUT_HW_ID instead; then bit 31 is set.
+    /// Its id in frames: 0x01 to 0x6f. Newer kernels report it in AUX_OUTPUT_HW_ID instead; then bit 31 is
+    /// set.
     pub trace_id: u64,
     /// Its timestamps are of the virtual counter, which TIME_CONV converts.
     pub has_virtual_times: bool,
-    /// What kind it is.
+    /// The kind of unit, with its registers.
     pub kind: TraceUnitKind,
 }
 
@@ -54,9 +56,9 @@ pub enum TraceUnitKind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct EtmRegisters {
-    /// TRCCONFIGR: what is traced.
+    /// TRCCONFIGR: the enabled features.
     pub config: u64,
-    /// TRCIDR0, TRCIDR1, TRCIDR2 and TRCIDR8: what the unit can do.
+    /// TRCIDR0, TRCIDR1, TRCIDR2 and TRCIDR8: the capabilities of the unit.
     pub id0: u64,
     /// TRCIDR1.
     pub id1: u64,
@@ -73,7 +75,7 @@ impl EtmRegisters {
     }
 }
 
-/// Where the private part begins, bytes.
+/// The start of the private part, bytes.
 const PRIVATE: usize = 16;
 
 const ETM3: u64 = 0x3030_3030_3030_3030;
@@ -123,19 +125,19 @@ impl EtmInfo {
     }
 }
 
-/// The hardware id that an AUX_OUTPUT_HW_ID record of CoreSight tells (include/linux/coresight-pmu.h).
+/// The hardware id in an AUX_OUTPUT_HW_ID record of CoreSight (include/linux/coresight-pmu.h).
 ///
 /// | bit | |
 /// |---|---|
 /// | 0-7 | trace id of the CPU in the record's trailer |
-/// | 8-39 | in version 0.1: which sink its data goes to |
+/// | 8-39 | in version 0.1: the sink of its data |
 /// | 56-59, 60-63 | minor and major version |
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct EtmHwId {
     /// The id of the trace unit in frames.
     pub trace_id: u8,
-    /// In frames of one sink each id is one trace unit's. `None` if all go to one sink, or that is not known.
+    /// The sink: ids are unique in the frames of a sink. `None` if there is only one, or it is unknown.
     pub sink: Option<u32>,
 }
 

@@ -35,7 +35,7 @@ pub fn change_frames(
     count
 }
 
-/// The addresses of a call chain that `change` changes: the place of each among the entries, and the new one.
+/// The changed addresses of a call chain: the index of each entry, and the new address.
 pub(crate) fn changed(
     chain: U64s<'_>,
     mut cpumode: u16,
@@ -69,7 +69,7 @@ pub fn change_branches(
 ) -> Result<()> {
     let range = branches_range(record, layout)?.unwrap_or_default();
     let words = U64s::new(record.bytes().get(range.clone()).unwrap_or_default(), record.endian());
-    // The third word of each has its flags.
+    // The third word of each branch has its flags.
     for (at, word) in words.iter().enumerate().filter(|(at, _)| at % 3 != 2) {
         record.endian().set_u64(bytes.to_mut(), range.start + at * 8, change(word));
     }

@@ -1,5 +1,4 @@
-//! Reads the records of pipe data that hold what a file has in its header, in any of the layouts that writers
-//! use.
+//! Reads the records of pipe data that correspond to a file's header, in any of the layouts that writers use.
 
 use super::build_id::BuildIdEntry;
 use super::builder::build;
@@ -24,7 +23,7 @@ fn event_type(record: &Record<'_>) -> Option<[u8; EVENT_TYPE_SIZE]> {
     fits.then_some(entry)
 }
 
-/// A record of pipe data whose contents a file has in its header.
+/// A record of pipe data whose contents belong to the header of a file.
 #[derive(Debug)]
 pub enum HeaderRecord {
     /// HEADER_ATTR.
@@ -41,7 +40,7 @@ pub enum HeaderRecord {
 }
 
 impl HeaderRecord {
-    /// True if readers of pipe data would take the record for part of the header, or fail at it.
+    /// True if readers of pipe data would treat the record as part of the header, or fail at it.
     pub fn is_front(record: &Record<'_>) -> bool {
         !matches!(HeaderRecord::read(record), Ok(None | Some(HeaderRecord::BuildId(_))))
     }

@@ -100,7 +100,7 @@ impl<'a> IdIndex<'a> {
         self.count
     }
 
-    /// True if there are no entries.
+    /// True if it has no entries.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -139,7 +139,7 @@ impl<'a> IdIndex<'a> {
     }
 }
 
-/// The most entries of one record. perf splits by the size of the longer form in both cases.
+/// Maximum number of entries of one record. perf splits by the size of the longer form in both cases.
 const ENTRIES_MAX: usize = (RECORD_SIZE_MAX - ENTRIES) / (ENTRY + MACHINE);
 
 /// Builds ID_INDEX records with these entries; none if there are no entries. `with_machines` adds the second

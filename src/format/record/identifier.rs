@@ -10,7 +10,7 @@ use crate::{
     sample_type as st, trailer_fields,
 };
 
-/// Returns the kernel record with this IDENTIFIER added, which its event's `sample_type` does not have.
+/// Adds this IDENTIFIER, which its event's `sample_type` lacks, to a kernel record.
 ///
 /// # Errors
 ///
@@ -21,7 +21,7 @@ pub fn with_identifier(record: &Record<'_>, id: u64) -> Result<Vec<u8>> {
     Ok(new)
 }
 
-/// Appends to `out` what [`with_identifier`] returns.
+/// Appends the result of [`with_identifier`] to `out`.
 ///
 /// # Errors
 ///
@@ -51,7 +51,7 @@ pub struct NewFields {
     pub misc: u16,
 }
 
-/// The size of a moved record, and the place of its CPU, which may be known only later.
+/// The size of a moved record, and the position of its CPU, which may be known only later.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Moved {
     size: u16,
@@ -73,14 +73,14 @@ impl Moved {
 }
 
 /// Appends to `out` the kernel record with an IDENTIFIER and these fields, as if its event had recorded them.
-/// Its CPU is 0 until it is set. Ids of other events become those that `new_id` returns, if any.
+/// Its CPU is 0 until it is set. Ids of other events are replaced by those that `new_id` returns.
 ///
 /// As in perf inject, a FORK or EXIT keeps the time of its own field: readers use that of the trailer.
 ///
 /// # Errors
 ///
-/// The record is too short for its event's fields, or becomes larger than a record can be. Then what was
-/// appended is useless.
+/// The record is too short for its event's fields, or becomes larger than a record can be. The appended bytes
+/// are then invalid.
 pub fn write_moved(
     record: &Record<'_>,
     layout: &Layout,

@@ -1,5 +1,5 @@
-//! KSYMBOL records report code that the kernel creates or removes at run time, and TEXT_POKE records code
-//! that it changes.
+//! KSYMBOL records report code that the kernel creates or removes at run time, and TEXT_POKE records report
+//! changes of code.
 
 use super::reader::Reader;
 use crate::value::bytes_of;
@@ -58,7 +58,7 @@ impl<'a> Ksymbol<'a> {
     }
 }
 
-/// A TEXT_POKE record: code of the kernel that was changed.
+/// A TEXT_POKE record: a change of kernel code.
 ///
 /// | byte | |
 /// |---|---|
@@ -67,11 +67,11 @@ impl<'a> Ksymbol<'a> {
 /// | 20 | the old code, the new code |
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TextPoke<'r> {
-    /// Where.
+    /// The address of the code.
     pub address: u64,
-    /// What was there.
+    /// The code before the change.
     pub old: &'r [u8],
-    /// What is there now.
+    /// The code after the change.
     pub new: &'r [u8],
 }
 

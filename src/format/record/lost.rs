@@ -1,5 +1,5 @@
-//! LOST and LOST_SAMPLES records count what the kernel could not write; THROTTLE and UNTHROTTLE records say
-//! when it sampled less.
+//! LOST and LOST_SAMPLES records count losses of the kernel; THROTTLE and UNTHROTTLE records report times at
+//! which it sampled less.
 
 use super::aux::Aux;
 use super::reader::Reader;
@@ -41,14 +41,14 @@ impl Lost {
 
 /// The sum to which a LOST or LOST_SAMPLES record adds. For an event with PERF_FORMAT_LOST, perf 6.1 and
 /// newer writes the kernel's number of lost records as LOST_SAMPLES. LOST records count the same ones, except
-/// for the last; but as events share a buffer, a LOST record does not say which event lost them.
+/// for the last; but because events share a buffer, a LOST record does not name the event that lost them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LostSum {
-    /// That of LOST records of events with PERF_FORMAT_LOST.
+    /// LOST records of events with PERF_FORMAT_LOST.
     Records,
-    /// That of LOST_SAMPLES records of these events.
+    /// LOST_SAMPLES records of these events.
     Counters,
-    /// That of other events' records, which report all that they lost.
+    /// Records of other events, which report all their losses.
     Others,
 }
 
@@ -79,7 +79,7 @@ pub struct Losses {
 }
 
 impl Losses {
-    /// Adds what a LOST, LOST_SAMPLES or AUX record reports.
+    /// Adds the losses in a LOST, LOST_SAMPLES or AUX record.
     pub fn add(&mut self, record: &Record<'_>, layouts: &Layouts) {
         match LostSum::of(record, layouts) {
             Some((LostSum::Records, number)) => self.records += u128::from(number),
@@ -89,7 +89,7 @@ impl Losses {
         }
     }
 
-    /// Adds those of another part of the recording.
+    /// Adds the losses of another part of the recording.
     pub fn join(&mut self, other: Losses) {
         self.records += other.records;
         self.counters += other.counters;
@@ -136,8 +136,8 @@ mod tests {
     use crate::record::builder::build;
     use crate::{Attr, Endian, Event, Origin};
 
-    /// The losses of these records: LOST of an id, LOST_SAMPLES of one in the trailer, or AUX with flags. The
-    /// event of id 7 counts what it lost, that of id 8 does not.
+    /// The losses of these records: LOST with an id, LOST_SAMPLES with one in the trailer, or AUX with flags.
+    /// The event of id 7 counts its losses, that of id 8 does not.
     fn lost(records: &[(RecordType, u64, u64)]) -> Losses {
         let mut losses = [Endian::Little, Endian::Big].map(|endian| {
             let event = |id, read_format| {
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn aux_data_is_lost_if_it_is_truncated_partial_or_of_several() {
+    fn aux_data_is_lost_if_truncated_partial_or_collided() {
         let aux = |flags| (RecordType::AUX, 7, flags);
         let losses = lost(&[aux(0), aux(1), aux(2), aux(4), aux(8), aux(5), aux(0x100)]);
         assert_eq!((losses.aux, losses.total()), (4, 0));

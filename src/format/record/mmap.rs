@@ -85,13 +85,13 @@ impl<'a> Mmap<'a> {
         self.prot_and_flags().is_some_and(|(prot, _)| prot & PROT_EXEC != 0)
     }
 
-    /// True if the mapping may be of code: as in perf, also for a record without `prot` that does not say
-    /// that it is of data.
+    /// True if the mapping may be of code: as in perf, also for a record without `prot` that is not marked as
+    /// data.
     pub fn may_be_code(&self) -> bool {
         self.likely_prot_and_flags().0 & PROT_EXEC != 0
     }
 
-    /// The thread that made the mapping.
+    /// The thread of the mapping.
     pub fn tid(&self) -> u32 {
         self.u32(12)
     }
@@ -140,7 +140,7 @@ impl<'a> Mmap<'a> {
         Some(bits.into_iter().map(|(mask, shown)| bit(prot & mask != 0, shown)).chain([kind]).collect())
     }
 
-    /// Like [`Mmap::prot_and_flags`], with plausible values if the record has none.
+    /// Like [`Mmap::prot_and_flags`], with plausible values if the record lacks them.
     fn likely_prot_and_flags(&self) -> (u32, u32) {
         let is_data = self.record.misc() & MMAP_DATA != 0;
         self.prot_and_flags().unwrap_or((if is_data { PROT_READ } else { PROT_EXEC }, 0))
@@ -174,8 +174,8 @@ impl<'a> Mmap<'a> {
     }
 }
 
-/// The MMAP record of the same mapping as an MMAP2 record, without what only MMAP2 says. `None` for other
-/// records.
+/// The MMAP record of the same mapping as an MMAP2 record, without the fields that only MMAP2 has. `None` for
+/// other records.
 pub fn mmap2_as_mmap(record: &Record<'_>, trailer: &[u8]) -> Option<Vec<u8>> {
     let mmap = Mmap::of(record).filter(|_| record.kind() == RecordType::MMAP2)?;
     let mut name = mmap.name(trailer.len()).to_vec();
@@ -184,8 +184,8 @@ pub fn mmap2_as_mmap(record: &Record<'_>, trailer: &[u8]) -> Option<Vec<u8>> {
     build(RecordType::MMAP, record.misc() & !MMAP_BUILD_ID, &parts, record.endian())
 }
 
-/// True if the kernel left out `prot` and `flags`. The name is then in their place, and no `prot` looks like
-/// a name: its upper bits are zero, and its lower ones are below 16. perf inject --jit writes the mode of a
+/// True if the kernel omitted `prot` and `flags`. The name is then in their place, and no `prot` looks like a
+/// name: its upper bits are zero, and its lower ones are below 16. perf inject --jit writes the mode of a
 /// file there, which is not text either.
 fn lacks_prot(mmap2: &[u8]) -> bool {
     let begins_path = matches!(mmap2.get(64..66), Some([b'/' | b'[', b'!'..=b'~']));
@@ -205,7 +205,7 @@ pub struct Inode {
     pub generation: u64,
 }
 
-/// How an MMAP2 identifies the file it maps.
+/// The identity of the file in an MMAP2.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MappedFile<'a> {
     /// By device and inode.
@@ -307,24 +307,24 @@ pub(crate) fn decode(record: &Record<'_>, layouts: &Layouts, d: &mut Reader<'_>)
     d.text("filename")
 }
 
-/// Whether bit 14 of an MMAP2's `misc` is right.
+/// The meaning of bit 14 of an MMAP2's `misc`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MmapBuildId<'a> {
-    /// Not set: bytes 40 to 63 hold u32 major, u32 minor, u64 inode, u64 inode generation.
+    /// Not set: bytes 40 to 63 contain u32 major, u32 minor, u64 inode, u64 inode generation.
     Clear,
-    /// Set, and the record holds this build-id of 1 to 20 bytes. Bytes 40 to 63: u8 size, u8 0, u16 0, the id
-    /// padded with zeros to 20 bytes.
+    /// Set, and the record contains this build-id of 1 to 20 bytes. Bytes 40 to 63: u8 size, u8 0, u16 0, the
+    /// id padded with zeros to 20 bytes.
     BuildId(&'a [u8]),
-    /// Set, but the record holds no build-id.
+    /// Set, but the record contains no build-id.
     Wrong,
 }
 
-/// Whether an MMAP2 record holds a build-id. `None` for other kinds and for a record that is too short.
+/// Checks if an MMAP2 record contains a build-id. `None` for other kinds and for a record that is too short.
 ///
 /// While a recording with `attr.build_id` runs, some kernels (seen with 6.18) set bit 14 also in the records
-/// of other recordings, which still hold device and inode: the major number is then in the place of the
+/// of other recordings, which still contain device and inode: the major number is then in the place of the
 /// build-id's size. On the other hand, `perf inject --mmap2-buildid-all` adds build-ids without setting
-/// `attr.build_id`. So the bit counts if the size is 1 to 20 and
+/// `attr.build_id`. So the bit is valid if the size is 1 to 20 and
 ///
 /// - the event of the record has `attr.build_id`; for records that perf itself writes with id 0, any event;
 ///   or

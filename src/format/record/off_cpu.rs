@@ -9,8 +9,8 @@ use crate::{Cursor, Endian};
 pub const OFF_CPU_NAME: &[u8] = b"offcpu-time";
 
 /// The raw data with other addresses in its call chain, as [`change_frames`](super::frames::change_frames)
-/// changes them, and zeros in its padding; and how many addresses were changed. `None` if it is not laid out
-/// as perf does it (tools/perf/util/bpf_skel/off_cpu.bpf.c, since perf 6.16):
+/// changes them, and zeros in its padding; and how many addresses were changed. `None` if it does not have
+/// perf's layout (tools/perf/util/bpf_skel/off_cpu.bpf.c, since perf 6.16):
 ///
 /// | byte | |
 /// |---|---|
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_perf_lays_out_is_known() {
+    fn only_perfs_layout_is_changed() {
         for endian in [Endian::Little, Endian::Big] {
             let words =
                 |words: &[u64]| words.iter().flat_map(|&word| endian.bytes_u64(word)).collect::<Vec<u8>>();

@@ -1,37 +1,36 @@
-//! The AUXTRACE_INFO record of Intel PT describes the processor, and what the bits of `attr.config` mean on
-//! it.
+//! The AUXTRACE_INFO record of Intel PT describes the processor and its bits of `attr.config`.
 
 use super::aux::AuxtraceInfo;
 use super::time_conv::TimeConv;
 use crate::Record;
 
 /// The private part of an AUXTRACE_INFO record of Intel PT (tools/perf/util/intel-pt.h). Older versions of
-/// perf wrote less of it; what is missing is 0.
+/// perf wrote less of it; missing fields are 0.
 ///
 /// | byte | |
 /// |---|---|
 /// | 16 | u64 PMU type, time shift, time multiplier, time zero, 1 if times can be converted |
-/// | 56 | u64 TSC bit, NoRETComp bit, who runs (see [`PtInfo::switches`]), 1 for snapshots, 1 for a buffer per CPU |
+/// | 56 | u64 TSC bit, NoRETComp bit, the source of context switches (see [`PtInfo::switches`]), 1 for snapshots, 1 for a buffer per CPU |
 /// | 96 | u64 MTC bit, MTC frequency bits, TSC/CTC ratio's numerator and denominator, CYC bit |
 /// | 136 | u64 maximum non-turbo ratio, length of the address filters; these with a zero byte, padded to 8 |
-/// | behind them | u64 1 if the processor has event trace |
+/// | after them | u64 1 if the processor has event trace |
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct PtInfo {
-    /// `attr.type` of the event that made the data.
+    /// `attr.type` of the event with the data.
     pub pmu_type: u64,
-    /// How the time-stamp counter converts to the time of the recording, if it does.
+    /// The conversion of the time-stamp counter to the time of the recording, if there is one.
     pub conv: Option<TimeConv>,
     /// The bit of `attr.config` for times in the trace.
     pub tsc_bit: u64,
     /// That for returns that are not compressed.
     pub no_return_compression_bit: u64,
-    /// How it is recorded which thread runs: 0 not at all, 1 by `sched:sched_switch`, 2 by SWITCH records of
-    /// the traced threads, 3 by those of CPUs.
+    /// The source of context switches: 0 none, 1 `sched:sched_switch`, 2 SWITCH records of the traced
+    /// threads, 3 SWITCH records of CPUs.
     pub switches: u64,
     /// True if the buffers were read now and then, and may overlap.
     pub is_snapshot: bool,
-    /// True if there is a buffer for each CPU.
+    /// True if each CPU has a buffer.
     pub is_per_cpu: bool,
     /// The bit of `attr.config` for MTC packets.
     pub mtc_bit: u64,
@@ -47,11 +46,11 @@ pub struct PtInfo {
     pub has_event_trace: bool,
 }
 
-/// Where the private part begins, bytes.
+/// The start of the private part, bytes.
 const PRIVATE: usize = 16;
 
 impl PtInfo {
-    /// Samples of `sched:sched_switch` say which thread runs: a value of [`PtInfo::switches`].
+    /// Samples of `sched:sched_switch` contain the context switches: a value of [`PtInfo::switches`].
     pub const BY_SAMPLES: u64 = 1;
 
     /// Parses an AUXTRACE_INFO record of Intel PT; `None` for other records, and for one that is too short.
@@ -89,20 +88,20 @@ impl PtInfo {
         record.bytes().get(PRIVATE + 8 * 17..)?.get(..len)
     }
 
-    /// The bit of `attr.config` for power events: the same on all processors, as that for PTWRITE.
+    /// The bit of `attr.config` for power events: like that for PTWRITE, the same on all processors.
     pub const POWER: u64 = 1 << 4;
     /// That for PTWRITE.
     pub const PTWRITE: u64 = 1 << 12;
     /// That for events such as interrupts.
     pub const EVENT_TRACE: u64 = 1 << 31;
 
-    /// The distance between two MTC packets that `attr.config` asks for, as a power of two.
+    /// The distance between two MTC packets in `attr.config`, as a power of two.
     pub fn mtc_period(&self, config: u64) -> u8 {
         let shift = self.mtc_freq_bits.trailing_zeros();
         (config & self.mtc_freq_bits).checked_shr(shift).unwrap_or(0) as u8
     }
 
-    /// True unless `attr.config` asks for other packets than those of branches.
+    /// True unless `attr.config` disables the packets of branches.
     pub fn traces_branches(config: u64) -> bool {
         const PASS_THROUGH: u64 = 1;
         const BRANCHES: u64 = 1 << 13;

@@ -39,8 +39,8 @@ pub(crate) fn any<'a, T: Int>(value: T) -> Value<'a> {
 }
 
 /// Takes the fields of a record from its front. Methods that take a field note it under its name; `None`
-/// means that reading cannot go on, and the reason is noted. In a list, an item whose only field has the name
-/// "" becomes that bare value.
+/// means that reading cannot continue, and the reason is noted. In a list, an item whose only field has the
+/// name "" becomes that bare value.
 pub(crate) struct Reader<'a> {
     cursor: Cursor<'a>,
     decoded: Decoded<'a>,
@@ -58,7 +58,7 @@ impl<'a> Reader<'a> {
         self.cursor.rest()
     }
 
-    /// How many bytes have not been taken yet.
+    /// The number of remaining bytes.
     pub(crate) fn left(&self) -> usize {
         self.rest().len()
     }
@@ -138,14 +138,14 @@ impl<'a> Reader<'a> {
         self.need(name, got)
     }
 
-    /// Takes bytes that hold no field.
+    /// Skips bytes without a field.
     pub(crate) fn skip(&mut self, name: &str, length: usize) -> Option<()> {
         self.take(name, length)?;
         self.add_gap(0..length, length);
         Some(())
     }
 
-    /// Notes that these of the last `taken` bytes hold no field.
+    /// Notes that these of the last `taken` bytes contain no field.
     pub(crate) fn add_gap(&mut self, gap: Range<usize>, taken: usize) {
         if !gap.is_empty() {
             self.decoded.add_gaps(self.cursor.at() - taken, vec![gap]);
@@ -245,7 +245,7 @@ impl<'a> Reader<'a> {
         (mem::replace(&mut self.decoded.fields, outside), got)
     }
 
-    /// What was decoded, and how many bytes are left. `done` is `Some` if reading reached the end.
+    /// The decoded fields, and the number of remaining bytes. `done` is `Some` if reading reached the end.
     pub(crate) fn finish(mut self, done: Option<()>) -> (Decoded<'a>, usize) {
         let rest = self.rest();
         if !rest.is_empty() {

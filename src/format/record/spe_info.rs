@@ -1,4 +1,4 @@
-//! The AUXTRACE_INFO record of Arm SPE says which event made the data, and describes the CPUs.
+//! The AUXTRACE_INFO record of Arm SPE names the event of the data, and describes the CPUs.
 
 use super::aux::AuxtraceInfo;
 use super::builder::build;
@@ -17,17 +17,17 @@ use crate::{HEADER_SIZE, Record};
 /// | byte | |
 /// |---|---|
 /// | 16 | u64 version, u64 words of this header, u64 PMU type, u64 number of CPUs |
-/// | 16 + 8 × words | for each CPU: u64 magic, CPU, number of words behind, MIDR, PMU type, interval, since perf 7.0 event filter |
+/// | 16 + 8 × words | for each CPU: u64 magic, CPU, number of following words, MIDR, PMU type, interval, since perf 7.0 event filter |
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct SpeInfo {
-    /// `attr.type` of the event that made the data.
+    /// `attr.type` of the event with the data.
     pub pmu_type: u64,
-    /// What is known about each CPU; `None` in version 1.
+    /// The description of each CPU; `None` in version 1.
     pub cpus: Option<Vec<SpeCpu>>,
 }
 
-/// What is known about a CPU.
+/// The description of a CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct SpeCpu {
@@ -39,7 +39,7 @@ pub struct SpeCpu {
     pub event_filter: u64,
 }
 
-/// Where the private part begins, bytes.
+/// The start of the private part, bytes.
 const PRIVATE: usize = 16;
 
 impl SpeInfo {
@@ -58,14 +58,14 @@ impl SpeInfo {
             let event_filter = if each > 6 { word(at + 6)? } else { 0 };
             Some(SpeCpu { cpu: word(at + 1)?, midr: word(at + 3)?, event_filter })
         };
-        // A CPU without a MIDR says nothing.
+        // A CPU without a MIDR is useless.
         let cpus = if each < 4 { None } else { (0..count).map(cpu).collect::<Option<Vec<_>>>() };
         Some(SpeInfo { pmu_type: word(2)?, cpus: Some(cpus?) })
     }
 }
 
-/// The AUXTRACE_INFO record of Arm SPE in version 1, which perf before 6.13 knows: the words are only the
-/// PMU's type and 1, so what is known of each CPU is lost. `None` if it is not one, or is version 1 already.
+/// The AUXTRACE_INFO record of Arm SPE in version 1, for perf before 6.13: its words are only the PMU's type
+/// and 1, so the descriptions of CPUs are lost. `None` for other records, and for version 1.
 pub fn spe_info_v1(record: &Record<'_>) -> Option<Vec<u8>> {
     let SpeInfo { pmu_type, .. } = SpeInfo::of(record).filter(|info| info.cpus.is_some())?;
     let endian = record.endian();

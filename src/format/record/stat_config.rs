@@ -1,10 +1,10 @@
-//! STAT_CONFIG records say how perf stat aggregated.
+//! STAT_CONFIG records contain the aggregation mode of perf stat.
 
 use super::builder::build;
 use super::reader::Reader;
 use crate::{Record, RecordType};
 
-/// The tags that perf 7.3 knows (tools/lib/perf/include/perf/event.h).
+/// The known tags of perf 7.3 (tools/lib/perf/include/perf/event.h).
 const STAT_TAGS: &[(u64, &str)] = &[(0, "AGGR_MODE"), (1, "INTERVAL"), (2, "SCALE"), (3, "AGGR_LEVEL")];
 
 /// A STAT_CONFIG record without the entries whose tag is unknown, and their number. `None` if there are none,

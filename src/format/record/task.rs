@@ -1,5 +1,5 @@
-//! COMM, FORK and EXIT records say that a thread gets a name, starts or ends. This file has a view and a
-//! writer for each. A SWITCH has all its information in `misc`.
+//! COMM, FORK and EXIT records report a thread's name, start and end. This file has a view and a writer for
+//! each. A SWITCH has all its information in `misc`.
 
 use super::builder::build;
 use super::reader::Reader;
@@ -8,7 +8,7 @@ use crate::{Endian, HEADER_SIZE, Kinds, Record, RecordType, until_nul};
 /// Bit 13 of a COMM's `misc`: the process executes a new program.
 pub const COMM_EXEC: u16 = 1 << 13;
 
-/// Bit 13 of the `misc` of SWITCH and SWITCH_CPU_WIDE: the thread leaves its CPU; otherwise it goes onto it.
+/// Bit 13 of the `misc` of SWITCH and SWITCH_CPU_WIDE: the thread leaves its CPU; otherwise it begins to run.
 pub const SWITCH_OUT: u16 = 1 << 13;
 
 /// PERF_RECORD_MISC_SWITCH_OUT_PREEMPT: the task that leaves the CPU could have continued.

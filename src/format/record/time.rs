@@ -91,7 +91,7 @@ impl ClockChange {
     }
 
     /// Changes a time of the recording's clock together with the time of another clock at that moment. If the
-    /// first would be below 0, both are moved to the same later moment.
+    /// first would be below 0, both are moved to the same later time.
     pub fn times_of_one_moment(&self, time: u64, other: u64) -> Option<(u64, u64)> {
         let new = self.scaled(time.into())?.checked_add(self.offset)?;
         let early = new.min(0).unsigned_abs();

@@ -1,4 +1,4 @@
-//! TIME_CONV records describe how a machine's counter converts to the time of its recording.
+//! TIME_CONV records contain the conversion of a machine's counter to the time of its recording.
 
 use super::reader::Reader;
 use crate::{OrderKey, Record, RecordType};
@@ -10,7 +10,7 @@ use crate::{OrderKey, Record, RecordType};
 /// | 8 | u64 shift, u64 mult, u64 zero |
 /// | 32 | u64 cycles, u64 mask, u8 cap_user_time_zero, u8 cap_user_time_short, since Linux 5.10 |
 ///
-/// ns = zero + (counter × mult >> shift). For a short counter, only the bits of `mask` count, starting at
+/// ns = zero + (counter × mult >> shift). For a short counter, only the bits of `mask` are valid, starting at
 /// `cycles`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TimeConv {
@@ -91,7 +91,7 @@ mod tests {
         assert_eq!((conv.time(0), conv.time(2), conv.time(3)), (100, 105, 107));
         let short = TimeConv { short: Some((0x1_0000, 0xffff)), ..conv };
         assert_eq!(short.time(4), conv.time(0x1_0004));
-        // Nothing a recording says makes it panic.
+        // No contents of a recording cause a panic.
         let odd = TimeConv { shift: 64, mult: u64::MAX, zero: u64::MAX, short: None, can_convert: true };
         assert_eq!(odd.time(u64::MAX), u64::MAX);
         assert_eq!(TimeConv { shift: 0, ..odd }.time(3), u64::MAX - 3);

@@ -65,9 +65,9 @@ impl Frame {
     }
 
     /// Reads a byte far ahead of the record at `at`, so that the headers there are in the cache when a walk
-    /// reaches them. By itself, the processor loads ahead only where records are shorter than two cache
-    /// lines; a walk over records of 180 bytes takes half as long this way. Large records are left out: a
-    /// walk reads little of them.
+    /// reaches them. The processor itself prefetches only records shorter than two cache lines; a walk over
+    /// records of 180 bytes takes half as long this way. Large records are left out: a walk reads little of
+    /// them.
     #[inline(always)]
     pub(crate) fn read_ahead(&self, bytes: &[u8], at: usize) {
         const AHEAD: usize = 1024;

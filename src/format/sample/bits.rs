@@ -234,7 +234,7 @@ const REGIONS: &[&str] = &[
 pub struct DataSrc(pub u64);
 
 impl DataSrc {
-    /// Nothing is known: NA in each of the fields op, lvl, snoop, lock, dtlb and lvl_num, as perf writes it.
+    /// Unknown source: NA in each of the fields op, lvl, snoop, lock, dtlb and lvl_num, as perf writes it.
     pub const UNKNOWN: DataSrc = DataSrc(1 | 1 << 5 | 1 << 19 | 1 << 24 | 1 << 26 | 0xf << 33);
 
     /// The fields that are not 0, constants by name.

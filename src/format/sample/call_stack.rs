@@ -1,17 +1,16 @@
-//! Gives the call stack of a sample as perf shows it, also where the processor recorded the calls of the
-//! process.
+//! The call stack of a sample as perf shows it, including stacks from calls recorded by the processor.
 
 use super::{Branches, Marker, Sample, U64s, callchain, cookie_of, frames_of};
 use crate::record::cpumode::USER;
 use crate::{BranchStacks, Layout, Record};
 
-/// The call stack of a sample, innermost first. It is the recorded chain, but with `perf record --call-graph
-/// lbr` its addresses of the process are those of the calls that have not returned.
+/// The call stack of a sample, innermost first. It is the recorded chain; with `perf record --call-graph
+/// lbr`, its user part is replaced by the addresses of the calls that have not returned.
 #[derive(Clone, Copy, Debug)]
 pub struct CallStack<'a> {
     /// The recorded chain, up to the marker of its user part if that is replaced.
     chain: U64s<'a>,
-    /// What replaces the user part: where execution was in the process, then the addresses of its calls.
+    /// The replacement of the user part: the current address in the process, then its calls.
     calls: Option<(Option<u64>, Branches<'a>)>,
 }
 
@@ -34,12 +33,12 @@ impl<'a> CallStack<'a> {
         let Some(branches) = sample.branches.filter(|_| layout.branch_stacks() == BranchStacks::Calls) else {
             return Some(recorded);
         };
-        // As in perf, a chain without a user part stays as it is.
+        // As in perf, a chain without a user part is unchanged.
         let Some(marker) = recorded.chain.iter().position(|entry| entry == Marker::USER.0) else {
             return Some(recorded);
         };
-        // The last call went to the beginning of the innermost function. perf 7.2 and 7.3 take the sample's
-        // own address instead, even where that is one of the kernel; before, perf never did.
+        // The last call went to the beginning of the innermost function. perf 7.2 and 7.3 use the sample's
+        // own address instead, even if it is in the kernel; earlier versions never did.
         let innermost = match record.cpumode() {
             USER => sample.ip,
             _ => branches.iter().next().map(|branch| branch.to),
@@ -76,8 +75,8 @@ mod tests {
 
     const SYSTEM: u64 = 0xffff_ffff_8100_0000;
 
-    /// The frames of a sample of this mode at 0x401158 or in the kernel with this chain, and the calls
-    /// 0x401200 to 0x401150 and 0x401300 to 0x4011f0, as far as there are so many.
+    /// The frames of a sample of this mode at 0x401158 or in the kernel with this chain, and the first
+    /// `calls` of the calls 0x401200 to 0x401150 and 0x401300 to 0x4011f0.
     fn frames(cpumode: u16, chain: &[u64], calls: usize, branch_sample_type: u64) -> Vec<(u16, u64)> {
         let sample_type = st::IP | st::CALLCHAIN | st::BRANCH_STACK;
         let attr = Attr { sample_type, branch_sample_type, ..Attr::default() };
@@ -111,10 +110,10 @@ mod tests {
         let calls = [(USER, 0x40_1200), (USER, 0x40_1300)];
         assert_eq!(frames(KERNEL, &both, 2, lbr), [&of_kernel[..], &[(USER, 0x40_1150)], &calls].concat());
         assert_eq!(frames(USER, &both[3..], 2, lbr), [&[(USER, 0x40_1158)], &calls[..]].concat());
-        // Without a call, only the place in the process is known.
+        // Without a call, only the address in the process is known.
         assert_eq!(frames(USER, &both[3..], 0, lbr), [(USER, 0x40_1158)]);
         assert_eq!(frames(KERNEL, &both, 0, lbr), of_kernel);
-        // There is no user part, it comes later, or it is not one: the chain is as recorded.
+        // The user part is missing, deferred, or not one: the chain is unchanged.
         assert_eq!(frames(KERNEL, &both[..3], 2, lbr), of_kernel);
         assert_eq!(frames(KERNEL, &[system, SYSTEM, deferred, 7], 2, lbr), of_kernel[..1]);
         assert_eq!(frames(USER, &both[4..], 2, lbr), [(USER, 0x40_1160), (USER, 0x40_1666)]);

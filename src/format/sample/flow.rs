@@ -1,5 +1,5 @@
-//! What a decoded sample of a trace is: the flags that perf gives it (`PERF_IP_FLAG_*`). No recording of perf
-//! has them; in one that perfx decoded for itself they are the raw data of samples.
+//! The kind of a decoded sample of a trace: the flags that perf gives it (`PERF_IP_FLAG_*`). No recording of
+//! perf contains them; in recordings decoded by perfx for its own use, they are the raw data of samples.
 
 /// The flags of a sample.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -48,33 +48,32 @@ impl FlowFlags {
         endian.u32(raw, 0).map(FlowFlags)
     }
 
-    /// The address behind the branch in the raw data of its sample, to which a call returns; 0 if it is not
-    /// known.
+    /// The address after the branch in the raw data of its sample, to which a call returns; 0 if unknown.
     pub fn return_address(raw: &[u8], endian: crate::Endian) -> Option<u64> {
         Some(u64::from(endian.u32(raw, 4)?) | u64::from(endian.u32(raw, 8)?) << 32)
     }
 
-    /// In the raw data of a sample, how many instructions and core cycles there were since the one before; 0
-    /// cycles if that is not known.
+    /// The number of instructions and core cycles since the previous sample, in the raw data of a sample; 0
+    /// cycles if unknown.
     pub fn counted(raw: &[u8], endian: crate::Endian) -> Option<(u64, u64)> {
         let word = |at| Some(u64::from(endian.u32(raw, at)?) | u64::from(endian.u32(raw, at + 4)?) << 32);
         Some((word(12)?, word(20)?))
     }
 
-    /// In the raw data of a sample of Intel PT, the bytes of its instruction; `None` if there is no room for
+    /// The bytes of the instruction, in the raw data of a sample of Intel PT; `None` if there is no room for
     /// them.
     pub fn instruction(raw: &[u8]) -> Option<&[u8]> {
         let (len, bytes) = raw.get(28..44)?.split_first()?;
         bytes.get(..usize::from(*len))
     }
 
-    /// In the raw data of a sample that has it as its last part, how many calls have not returned.
+    /// The number of calls that have not returned, in raw data that ends with it.
     pub fn depth(raw: &[u8], endian: crate::Endian) -> Option<u32> {
         endian.u32(raw, raw.len().checked_sub(8)?)
     }
 
-    /// As perf writes them: whether tracing begins or ends, the kind of branch, and letters for a state: x in
-    /// a transaction, D interrupts cannot come, t whether they can changes.
+    /// In perf's notation: begin or end of tracing, the kind of branch, and letters for the state: x in a
+    /// transaction, D interrupts disabled, t if that changes.
     pub fn text(self) -> String {
         const STATES: [(u32, &str); 3] = [
             (FlowFlags::IN_TRANSACTION, "x"),

@@ -4,14 +4,14 @@ use super::{Branch, Read, registers};
 use crate::record::builder::{set_size, start};
 use crate::{Attr, Endian, RecordType, sample_fields, sample_type as st};
 
-/// The parts of a new sample. Those that its event does not record are left out, and others that it records
-/// are empty or 0.
+/// The parts of a new sample. Parts that its event does not record are omitted; recorded parts without a
+/// value are empty or 0.
 #[allow(missing_docs, reason = "the names are those of `Sample`")]
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct NewSample<'a> {
     /// The level at which the code ran ([`cpumode`](crate::record::cpumode)).
     pub cpumode: u16,
-    /// `ip` is that of the instruction itself: bit EXACT_IP of `misc`.
+    /// True if `ip` is exactly that of the instruction: bit EXACT_IP of `misc`.
     pub is_exact: bool,
     pub ip: u64,
     pub pid: u32,
@@ -26,7 +26,7 @@ pub struct NewSample<'a> {
     pub callchain: &'a [u64],
     /// Raw data, as 32-bit numbers.
     pub raw: &'a [u32],
-    /// The last branches, newest first, in two pieces: a ring has its oldest ones in front.
+    /// The last branches, newest first, in two slices, like a ring buffer.
     pub branches: [&'a [Branch]; 2],
     /// The index of the newest branch in the hardware; `u64::MAX` if that is not known.
     pub branch_index: u64,
@@ -35,7 +35,7 @@ pub struct NewSample<'a> {
     pub latency: u16,
     pub data_src: u64,
     pub transaction: u64,
-    /// The registers at the interrupt: whose ABI they follow, and the value of each that the event records.
+    /// The registers at the interrupt: their ABI, and the value of each that the event records.
     pub registers: Option<(u64, &'a [u64])>,
     pub phys_addr: u64,
 }
@@ -57,7 +57,7 @@ impl NewSample<'_> {
         Some(bytes)
     }
 
-    /// The same behind `bytes`, which stay as they are without a record.
+    /// Like [`NewSample::build`], appended to `bytes`, which are unchanged if there is no record.
     pub fn write(&self, attr: &Attr, endian: Endian, bytes: &mut Vec<u8>) -> Option<()> {
         let start = bytes.len();
         let written = self.append(attr, endian, bytes);
@@ -74,7 +74,7 @@ impl NewSample<'_> {
         }
         let has = |bit| attr.sample_type & bit != 0;
         let branches = self.branches[0].len() + self.branches[1].len();
-        // The most words of the parts that are not lists.
+        // Maximum number of words of the parts that are not lists.
         let values = self.registers.map_or(0, |(_, values)| values.len());
         let lists = self.callchain.len() + self.raw.len() + 3 * branches + values;
         bytes.reserve(WORD * (lists + 40));

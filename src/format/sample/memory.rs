@@ -1,4 +1,4 @@
-//! The values of the fields of [`DataSrc`](super::DataSrc), each in its place, so that a data source is their
+//! The values of the fields of [`DataSrc`](super::DataSrc), each at its bits, so that a data source is their
 //! union (include/uapi/linux/perf_event.h, `PERF_MEM_*`).
 
 #![allow(missing_docs, reason = "the names are perf_event_open(2)'s own")]

@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 
 /// x86-64: by the kernel's number, the number of DWARF (System V ABI, AMD64 supplement, figure 3.36). Flags
-/// and segments have none here, because no frame is found by them.
+/// and segments have none here, because unwinding does not need them.
 pub const X86_64_DWARF: [Option<u8>; 24] = {
     let ax_to_ip = [0, 3, 2, 1, 4, 5, 6, 7, 16];
     let mut numbers = [None; 24];
@@ -34,8 +34,8 @@ pub const ARM64_DWARF: [Option<u8>; 33] = same_numbers();
 /// The bit of the link register of aarch64, which perf records with every frame pointer chain.
 pub const ARM64_LR: u64 = 1 << 30;
 
-/// 32-bit Arm: r0 to r15 have the same number in DWARF. A 64-bit kernel records those of 32-bit tasks with
-/// these numbers, too.
+/// 32-bit Arm: r0 to r15 have the same number in DWARF. A 64-bit kernel uses these numbers for 32-bit tasks,
+/// too.
 pub const ARM_DWARF: [Option<u8>; 16] = same_numbers();
 
 /// RISC-V: pc, whose number in DWARF is the alternate column for return addresses, and x1 to x31.
@@ -56,8 +56,8 @@ pub const PPC64_DWARF: [Option<u8>; 37] = {
     numbers
 };
 
-/// s390x: r0 to r15; f0 to f15, of which DWARF has the even ones first in each half; the mask and the address
-/// of the program status word.
+/// s390x: r0 to r15; f0 to f15, numbered in DWARF with the even ones first in each half; the mask and the
+/// address of the program status word.
 pub const S390X_DWARF: [Option<u8>; 34] = {
     let mut numbers = same_numbers();
     let mut number = 0;
@@ -81,11 +81,11 @@ const fn same_numbers<const N: usize>() -> [Option<u8>; N] {
     numbers
 }
 
-/// `abi` of user registers: there are none, because the task has no user side.
+/// `abi` of user registers: none, because the task has no user side.
 pub const ABI_NONE: u64 = 0;
-/// `abi` of user registers: those of a 32-bit task.
+/// `abi` of user registers: a 32-bit task.
 pub const ABI_32: u64 = 1;
-/// `abi` of user registers: those of a 64-bit task.
+/// `abi` of user registers: a 64-bit task.
 pub const ABI_64: u64 = 2;
 
 /// The name that perf gives a register of a machine with this name (`uname -m`); `None` if it has none.
@@ -158,7 +158,7 @@ pub fn name(machine: &str, number: u32) -> Option<Cow<'static, str>> {
 const X86: [&str; 16] =
     ["AX", "BX", "CX", "DX", "SI", "DI", "BP", "SP", "IP", "FLAGS", "CS", "SS", "DS", "ES", "FS", "GS"];
 
-/// The names of the registers of PowerPC behind r31.
+/// The names of the registers of PowerPC after r31.
 const PPC: [&str; 19] = [
     "nip", "msr", "orig_r3", "ctr", "link", "xer", "ccr", "softe", "trap", "dar", "dsisr", "sier", "mmcra",
     "mmcr0", "mmcr1", "mmcr2", "mmcr3", "sier2", "sier3",

@@ -1,5 +1,5 @@
-//! Samples that follow each other and differ in few parts, as those of a hardware trace do: they are built
-//! and read without the parts that stay the same.
+//! Builds and reads consecutive samples that differ in few parts, like those of a hardware trace, without the
+//! parts that stay the same.
 
 use std::ops::Range;
 
@@ -39,7 +39,7 @@ pub struct Stencil {
     endian: Endian,
 }
 
-/// The parts in which samples differ. Those that their event does not record are 0 or empty.
+/// The parts in which samples differ. Parts that their event does not record are 0 or empty.
 #[allow(missing_docs, reason = "the names are those of `Sample`")]
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct TemplateFields<'a, Raw = u8> {
@@ -47,7 +47,7 @@ pub struct TemplateFields<'a, Raw = u8> {
     pub time: u64,
     pub addr: u64,
     pub period: u64,
-    /// Raw data, of the same size in all samples: as it is stored, or as 32-bit numbers.
+    /// Raw data, of the same size in all samples: as stored, or as 32-bit numbers.
     pub raw: &'a [Raw],
 }
 
@@ -71,8 +71,8 @@ const LISTS: u64 =
 const WORD: usize = size_of::<u64>();
 
 impl Stencil {
-    /// The stencil that a sample with this layout is. `None` if its raw data has no fixed place, or if it has
-    /// lists, such as branches or registers: samples with lists are seldom alike.
+    /// The template of samples like this one, with this layout. `None` if its raw data has no fixed position,
+    /// or if it has lists, such as branches or registers: samples with lists are seldom alike.
     pub fn of(sample: &[u8], layout: &Layout, endian: Endian) -> Option<Stencil> {
         let fixed = usize::from(layout.sample.size).max(HEADER_SIZE);
         let is_whole = sample.len() >= fixed && sample.len().is_multiple_of(WORD);
@@ -92,7 +92,7 @@ impl Stencil {
                 return None;
             }
             same[fixed / WORD..end / WORD].fill(0);
-            // The size is in front of the data.
+            // The size precedes the data.
             let mut size = [0; WORD];
             size[..start - fixed].fill(u8::MAX);
             same[fixed / WORD] = u64::from_ne_bytes(size);
@@ -101,7 +101,7 @@ impl Stencil {
         Some(Stencil { bytes: sample.to_vec(), same, ip, time, addr, period, raw, endian })
     }
 
-    /// In what a sample differs from this one. `None` if it differs in more.
+    /// The parts in which a sample differs from the template. `None` if it differs in others.
     #[inline]
     pub fn read<'a>(&self, sample: &'a [u8]) -> Option<TemplateFields<'a>> {
         if sample.len() != self.bytes.len() {
@@ -153,7 +153,7 @@ mod tests {
     use crate::{Attr, Origin, Record};
 
     #[test]
-    fn what_a_stencil_writes_and_reads_is_what_a_sample_has() {
+    fn a_stencil_reads_and_writes_complete_samples() {
         for endian in [Endian::Little, Endian::Big] {
             let sample_type = st::IDENTIFIER | st::IP | st::TID | st::TIME | st::ADDR | st::CPU | st::PERIOD;
             let attr = Attr { sample_type: sample_type | st::RAW | st::WEIGHT, ..Attr::default() };

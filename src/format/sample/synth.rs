@@ -1,6 +1,6 @@
-//! The events that perf makes up when it decodes a trace, by `attr.type` and `attr.config`: `PERF_TYPE_SYNTH`
-//! and `enum perf_synth_id` of perf (tools/perf/util/event.h). Only recordings that perf or perfx injected
-//! have them.
+//! The events that perf synthesizes when it decodes a trace, by `attr.type` and `attr.config`:
+//! `PERF_TYPE_SYNTH` and `enum perf_synth_id` of perf (tools/perf/util/event.h). Only recordings that perf or
+//! perfx injected have them.
 
 /// `attr.type`.
 pub const TYPE: u32 = 1 << 31;

@@ -202,7 +202,7 @@ fn every_read_format() {
 
 /// Another part follows, so that a wrong choice is noticed.
 #[test]
-fn a_branch_stack_is_what_uses_up_the_record() {
+fn a_branch_stack_fills_the_record() {
     for endian in BOTH {
         let read = |branch_sample_type, body: Typed| {
             let mut layout = layout(st::BRANCH_STACK | TXN);
@@ -225,7 +225,7 @@ fn a_branch_stack_is_what_uses_up_the_record() {
         // The kernel had no branches.
         assert_eq!(read(hw, body().u64s([0])), (None, 0, None));
         assert_eq!(read(hw | counters, body().u64s([0])).0, None);
-        // Another event of the group asked for counters, or none.
+        // Another event of the group requested counters, or none did.
         assert_eq!(read(0, body().u64s([2, 1, 2, 3, 1, 2, 3, 5, 6])), (None, 2, Some(vec![5, 6])));
         assert_eq!(read(hw, body().u64s([2, 9, 1, 2, 3, 1, 2, 3, 5, 6])), (Some(9), 2, Some(vec![5, 6])));
         assert_eq!(read(counters, body().u64s([2, 1, 2, 3, 1, 2, 3])), (None, 2, None));
@@ -280,7 +280,7 @@ fn registers_of_an_unknown_abi_end_what_is_known() {
         let known = Sample::parse_known(&view(&sample.1, endian), &layout).unwrap();
         assert_eq!((words(known.callchain), known.is_cut), (vec![9], true));
         assert_eq!((known.regs_user, known.weight, known.rest.len()), (None, None, 32));
-        // What is short is not known by that either.
+        // A short record stays unreadable.
         assert!(Sample::parse_known(&view(&sealed(typed(endian).u64s([7, 9])).1, endian), &layout).is_err());
     }
 }
@@ -446,7 +446,7 @@ fn a_sample_without_parts_is_what_its_event_would_record_without_them() {
     }
 }
 
-/// The registers of frame pointer chains on aarch64 belong to attrs that go on to say that they are there.
+/// Regression: attrs with aarch64 registers for frame pointer chains must keep them.
 #[test]
 fn a_sample_with_another_call_chain_keeps_its_user_registers_if_its_event_does() {
     for endian in BOTH {

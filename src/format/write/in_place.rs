@@ -2,12 +2,12 @@
 //! the file is a complete recording.
 //!
 //! The place of the feature table follows from the data section, and its slots from the bitmap in the header,
-//! so a new slot cannot be added in one step. What can be written in one step is the header: its 104 bytes
-//! are in one sector of any disk. So all new bytes are first appended to the file, with a journal that holds
-//! the new bitmap and table. Then the header is changed to point to the journal (in `event_types`, which
-//! readers have ignored since perf 3.x) and to show only the features whose slots do not change. Then the
-//! table is written, and finally the header shows all features. Each step is on disk before the next begins.
-//! In between, perf sees a valid recording, for a moment with fewer features; perfx sees all features at any
+//! so a new slot cannot be added in one step. Only the header can be written in one step: its 104 bytes are
+//! in one sector of any disk. So all new bytes are first appended to the file, with a journal of the new
+//! bitmap and table. Then the header is changed to point to the journal (in `event_types`, which readers have
+//! ignored since perf 3.x) and to show only the features whose slots do not change. Then the table is
+//! written, and finally the header shows all features. Each step is on disk before the next begins. In
+//! between, perf sees a valid recording, for a moment with fewer features; perfx sees all features at any
 //! time.
 
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ pub type Changes = BTreeMap<Feature, Option<Bytes>>;
 ///
 /// # Errors
 ///
-/// The file cannot be read or written. The error says in which state the file is.
+/// The file cannot be read or written. The error describes the state of the file.
 pub fn replace_sections(file: &File, header: &FileHeader, changes: &Changes) -> Result<bool> {
     let io = |e| Error::io("the file can't be changed in place", e);
     let len = file.metadata().map_err(io)?.len();
@@ -45,7 +45,7 @@ pub fn replace_sections(file: &File, header: &FileHeader, changes: &Changes) -> 
     Ok(true)
 }
 
-/// What the steps are written to: a file, or a test's model of one.
+/// The destination of the steps: a file, or a test's model of one.
 trait Target {
     /// Returns when the bytes are on disk.
     fn write(&self, bytes: &[u8], offset: u64) -> std::io::Result<()>;
@@ -67,11 +67,11 @@ impl Target for File {
 struct Before {
     len: u64,
     front: [u8; FILE_HEADER_SIZE],
-    /// The bytes in the place of the new feature table.
+    /// The bytes in place of the new feature table.
     table: Vec<u8>,
 }
 
-/// Carries out all steps, or undoes them. If undoing fails, the error says in which state the file is.
+/// Carries out all steps, or undoes them. If undoing fails, the error describes the state of the file.
 fn carry_out(file: &impl Target, steps: &[(u64, Vec<u8>); 4], before: &Before) -> Result<()> {
     for (number, (offset, bytes)) in steps.iter().enumerate() {
         let Err(error) = file.write(bytes, *offset) else { continue };
@@ -188,7 +188,7 @@ mod tests {
     /// A power cut after any step, or while the table is written, leaves all features, and each of them is
     /// old or new.
     #[test]
-    fn every_state_in_between_is_whole() {
+    fn a_power_cut_at_any_step_leaves_a_complete_file() {
         let old = read(FILE);
         assert!(!old.features.contains_key(&Feature::BUILD_ID), "the table must have to grow");
         let section = || Some(Bytes::from(b"a section of its own".to_vec()));
@@ -238,7 +238,7 @@ mod tests {
     struct Failing {
         bytes: RefCell<Vec<u8>>,
         writes: Cell<usize>,
-        /// True if it works again after the first failure.
+        /// True if writing works again after the first failure.
         recovers: bool,
     }
 
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_fails_leaves_the_file_as_it_was_or_says_what_it_is() {
+    fn a_failed_write_leaves_the_file_unchanged_or_describes_its_state() {
         let old = read(FILE);
         let section = || Some(Bytes::from(b"a section of its own".to_vec()));
         let changes = Changes::from_iter([(Feature::BUILD_ID, section()), (Feature::ARCH, section())]);

@@ -10,8 +10,8 @@ use rustix::fs::{AtFlags, CWD, RenameFlags, linkat, renameat_with};
 use rustix::io::Errno;
 use tempfile::{Builder, NamedTempFile, TempPath};
 
-/// A file without its final name, which only its owner can read, as perf's files are. If it is dropped,
-/// nothing of it remains.
+/// A file without its final name, readable only by its owner, like perf's files. If it is dropped, nothing of
+/// it remains.
 #[derive(Debug)]
 pub struct NewFile(Unnamed);
 
@@ -76,7 +76,7 @@ impl NewFile {
         }
     }
 
-    /// Gives it a temporary name in the folder of a path, so that it can take the place of a file there.
+    /// Gives it a temporary name in the folder of a path, so that it can replace a file there.
     ///
     /// # Errors
     ///
@@ -163,7 +163,7 @@ pub fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
 fn rename_new_in_steps(from: &Path, to: &Path) -> io::Result<()> {
     if !from.is_dir() {
         match fs::hard_link(from, to) {
-            // Without links, the only way left is to check first.
+            // Without links, the only way is to check first.
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {}
             linked => return linked.and_then(|()| fs::remove_file(from)),
         }

@@ -1,4 +1,4 @@
-//! Writes the front of pipe data: the records that hold what a file has in its header, in perf's order.
+//! Writes the front of pipe data: the records with the contents of a file's header, in perf's order.
 
 use crate::features::{BuildIds, read_event_desc};
 use crate::header::{Features, Magic};
@@ -41,7 +41,7 @@ pub fn pipe_front(events: &[Event], features: &Features, endian: Endian) -> Resu
         if FILE_ONLY.contains(&feature) || feature == Feature::TRACING_DATA || feature == Feature::BUILD_ID {
             continue;
         }
-        // Without content it would look like the mark at the end of the features, where perf 6 fails.
+        // Without contents it would look like the mark at the end of the features, where perf 6 fails.
         if section.is_empty() && !Feature::FLAGS.contains(&feature) {
             unsaid.push((feature, "it is empty".to_owned()));
             continue;

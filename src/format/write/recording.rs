@@ -54,7 +54,7 @@ pub struct RecordingWriter<W: Write> {
 struct Created {
     new_file: NewFile,
     path: PathBuf,
-    /// The path as it was given, for errors.
+    /// The given path, for errors.
     name: Arc<str>,
 }
 
@@ -77,8 +77,8 @@ impl<W: Write> std::fmt::Debug for RecordingWriter<W> {
 impl RecordingWriter<File> {
     /// Writes a file that gets its name in [`RecordingWriter::finish`], and only then replaces an existing
     /// one, which may be the recording that is being read. Until then it has no name, or on file systems
-    /// without nameless files a temporary one in the same folder; nothing of it stays if the writer is
-    /// dropped. Only its owner can read it, as perf's files.
+    /// without nameless files a temporary one in the same folder; nothing of it remains if the writer is
+    /// dropped. Only its owner can read it, like perf's files.
     ///
     /// # Errors
     ///
@@ -295,7 +295,7 @@ type Header<W> = ([u8; FILE_HEADER_SIZE], SetHeader<W>);
 /// Overwrites the start of a file.
 type SetHeader<W> = fn(&mut W, &[u8]) -> io::Result<()>;
 
-/// Names the file, if there is one.
+/// Adds the name of the file to an error, if there is one.
 fn unwritable(error: io::Error, created: Option<&Created>) -> Error {
     match created {
         Some(Created { name, .. }) => Error::io("can't be written", error).file(name),

@@ -15,7 +15,7 @@ use crate::{Frame, Kinds, Origin, Origins, Record, Result};
 #[derive(Debug)]
 pub struct DecodeUnit {
     pub(super) stored: Batch,
-    /// Bytes it expands to; `None` unless every COMPRESSED record seems to be one zstd frame that states its
+    /// Its expanded size; `None` unless every COMPRESSED record seems to be one zstd frame that states its
     /// content size.
     expands_to: Option<usize>,
     /// Its expanded records, valid if its stream is between two frames and between two records at this point.
@@ -29,8 +29,9 @@ impl From<Batch> for DecodeUnit {
 }
 
 impl DecodeUnit {
-    /// Expands it without knowing what came before, if possible. Everything is verified: if a frame is not
-    /// whole, or does not hold whole records, the unit is left as it was and `Expand` does the work in order.
+    /// Expands it without knowing the data before, if possible. Everything is verified: if a frame is
+    /// incomplete, or does not contain whole records, the unit is unchanged and `Expand` does the work in
+    /// order.
     #[must_use]
     pub fn decompressed(mut self) -> DecodeUnit {
         self.ahead = self.expands_to.and_then(|size| open(&self.stored, size));
@@ -90,8 +91,8 @@ fn open(stored: &Batch, size: usize) -> Option<Batch> {
     })
 }
 
-/// What the frames of a unit expand to at most, if there are several. The units that wait for each other then
-/// fit into a cache: writing them from memory took three times as long.
+/// Maximum expanded size of a unit of several frames. The units that wait for each other then fit into a
+/// cache: writing them from memory took three times as long.
 const UNIT_SIZE: usize = 512 << 10;
 
 /// Bytes that a COMPRESSED record expands to, if it is exactly one zstd frame that states its size, and they
@@ -124,7 +125,7 @@ impl<I: Iterator<Item = Result<Batch>>> DecodeUnits<I> {
     fn cut(&mut self, batch: &Batch) -> Result<()> {
         let end = batch.bytes.len();
         let mut walker = batch.walk();
-        // The start of the current part, and the bytes it expands to if all of it can be expanded ahead.
+        // The start of the current part, and its expanded size if all of it can be expanded ahead.
         let (mut from, mut size) = (0, None);
         loop {
             let mut plain = walker.position();
